@@ -1,0 +1,41 @@
+import type { Message, ModelChunk, ToolSpec } from "@larkline/protocol";
+import type { ModelInfo } from "./model-info.ts";
+
+/** A piece of the system prompt; a non-empty scope asks for caching up to its end. */
+export interface SystemBlock {
+  text: string;
+  cacheScope: "" | "session" | "global";
+}
+
+export type ResponseFormat =
+  | { type: "json_object" }
+  /** The schema goes to vendors that take one. */
+  | { type: "json_schema"; jsonSchema?: Record<string, unknown> };
+
+/** One model step. Values left out are not transmitted; sampling values are passed on unchecked. */
+export interface ModelRequest {
+  /** The vendor's model id, without provider prefix. */
+  model: string;
+  messages: readonly Message[];
+  tools?: readonly ToolSpec[];
+  system?: string;
+  /** Beats `system` when not empty. */
+  systemBlocks?: readonly SystemBlock[];
+  maxTokens?: number;
+  temperature?: number | null;
+  topP?: number | null;
+  needsThinking?: boolean;
+  fastMode?: boolean;
+  effort?: "low" | "medium" | "high";
+  responseFormat?: ResponseFormat;
+  /** Snapshot of the model's facts; null makes the adapter use its built-in ones. Never changed. */
+  capabilities?: Readonly<ModelInfo> | null;
+}
+
+/**
+ * A model vendor. `stream` never throws: failures are the last chunk. Ending the iteration early
+ * or aborting `signal` stops the vendor call; an aborted stream ends without a terminal chunk.
+ */
+export interface LlmBackend {
+  stream(request: ModelRequest, signal?: AbortSignal): AsyncIterable<ModelChunk>;
+}

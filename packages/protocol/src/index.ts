@@ -1,0 +1,72 @@
+export { compileJsonSchema, jsonParserOf, parserOf, type ParseResult, type Parser } from "./schema.ts";
+export {
+  AssistantPart,
+  FilePart,
+  ImagePart,
+  ImageSource,
+  Message,
+  ProviderMetadata,
+  TextPart,
+  textOf,
+  ThinkingPart,
+  ToolResultPart,
+  toolResultPart,
+  ToolUsePart,
+  UserPart,
+  type ContentPart,
+} from "./content.ts";
+export {
+  messageStop,
+  stopReasons,
+  toolCallDelta,
+  type MessageStop,
+  type ModelChunk,
+  type ModelFailure,
+  type ModelRestart,
+  type ModelWarning,
+  type StopReason,
+  type TextDelta,
+  type ThinkingDelta,
+  type ToolCallDelta,
+  type Usage,
+} from "./model-chunk.ts";
+export {
+  EngineError,
+  errorCodes,
+  formatErrorForDisplay,
+  isRetryable,
+  newEngineError,
+  wrapError,
+  type EngineErrorOptions,
+  type ErrorCode,
+} from "./error.ts";
+export {
+  Actor,
+  outcomeText,
+  ToolAnnouncement,
+  ToolEffect,
+  toolEffects,
+  ToolOutcome,
+  ToolSpec,
+  type ToolCall,
+} from "./tool.ts";
+export {
+  ControlEntry,
+  InboundMessage,
+  ReplyTarget,
+  Sender,
+  SessionKey,
+  turnIdOf,
+  type QueuedMessage,
+} from "./inbox.ts";
+export { CallState, TurnState, TurnTotals } from "./turn.ts";
+export { RunnerName, ToolJob, toolJobId, toolsQueue, TurnJob, turnJobId, turnsQueue } from "./job.ts";
+export {
+  engineEventTypes,
+  isTerminal,
+  warningCodes,
+  type EngineEvent,
+  type EngineEventType,
+  type EventOf,
+  type EventRecord,
+} from "./event.ts";

@@ -1,0 +1,102 @@
+import type { ProviderMetadata } from "./content.ts";
+
+/** Why a model stopped. Vendor reasons are mapped onto these five. */
+export const stopReasons = ["end_turn", "tool_use", "max_tokens", "refusal", "other"] as const;
+export type StopReason = (typeof stopReasons)[number];
+
+/** Raw token counts of one model answer. `inputTokens` excludes both cache counters. */
+export interface Usage {
+  inputTokens: number;
+  outputTokens: number;
+  cacheReadTokens: number;
+  cacheCreationTokens: number;
+}
+
+export interface TextDelta {
+  type: "text_delta";
+  text: string;
+}
+
+/**
+ * A piece of thinking. Pieces with the same `index` belong to one block; `providerMetadata`
+ * (for instance a signature) may come with any piece and is merged.
+ */
+export interface ThinkingDelta {
+  type: "thinking_delta";
+  index: number;
+  text: string;
+  providerMetadata?: ProviderMetadata;
+}
+
+/** A piece of a tool call. Pieces with the same `index` belong to one call; `arguments` concatenate to JSON text. */
+export interface ToolCallDelta {
+  type: "tool_call_delta";
+  index: number;
+  id: string | null;
+  name: string | null;
+  arguments: string;
+  providerMetadata?: ProviderMetadata;
+}
+
+/** The stream ended well. `model` is the id of the model that answered. */
+export interface MessageStop {
+  type: "message_stop";
+  stopReason: StopReason;
+  usage: Usage | null;
+  model?: string;
+}
+
+/** A value of the request was changed for this vendor, or something else non-fatal happened. */
+export interface ModelWarning {
+  type: "warning";
+  code: string;
+  message: string;
+}
+
+/**
+ * The answer begins anew (a retry or a fallback model after a broken stream): what came before
+ * is void.
+ */
+export interface ModelRestart {
+  type: "restart";
+  model: string;
+  reason: string;
+}
+
+/** The stream failed; nothing follows. `partial` is true when deltas had already been delivered. */
+export interface ModelFailure {
+  type: "error";
+  code: string;
+  message: string;
+  suggestion: string;
+  retryable: boolean;
+  partial: boolean;
+  /** What the vendor asked us to wait, in ms. */
+  retryAfterMs?: number;
+}
+
+/**
+ * One element of a model stream: any number of deltas, warnings and restarts, then exactly one
+ * `message_stop` or `error`. Model streams never throw.
+ */
+export type ModelChunk =
+  | TextDelta
+  | ThinkingDelta
+  | ToolCallDelta
+  | ModelWarning
+  | ModelRestart
+  | MessageStop
+  | ModelFailure;
+
+/** A tool-call delta with the defaults of the contract: no id, no name, empty arguments. */
+export function toolCallDelta(
+  index: number,
+  fields: Partial<Omit<ToolCallDelta, "type" | "index">> = {},
+): ToolCallDelta {
+  return { type: "tool_call_delta", index, id: null, name: null, arguments: "", ...fields };
+}
+
+/** A stop with the default of the contract: no usage. */
+export function messageStop(stopReason: StopReason, usage: Usage | null = null): MessageStop {
+  return { type: "message_stop", stopReason, usage };
+}

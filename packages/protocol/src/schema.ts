@@ -1,0 +1,69 @@
+import { Ajv2020, type ErrorObject, type ValidateFunction } from "ajv/dist/2020.js";
+import type { Static, TSchema } from "typebox";
+
+/**
+ * The one Ajv instance of a process: strict, no coercion, no defaults written into data.
+ * `allowUnionTypes` because JSON Schemas of foreign tools use `type: ["string", "null"]`.
+ */
+const ajv = new Ajv2020({ strict: true, allErrors: true, allowUnionTypes: true, messages: true });
+
+/** Result of parsing data from outside: bad input is a value, not a throw. */
+export type ParseResult<T> = { ok: true; value: T } | { ok: false; error: string };
+
+/** Checks unknown data against the schema it was made for. */
+export type Parser<T> = (data: unknown) => ParseResult<T>;
+
+const maxReportedErrors = 5;
+
+function describe(error: ErrorObject): string {
+  const path = error.instancePath === "" ? "value" : error.instancePath.slice(1).replaceAll("/", ".");
+  const extra = error.keyword === "additionalProperties" ? ` '${String(error.params["additionalProperty"])}'` : "";
+  const allowed = error.keyword === "enum" ? `: ${JSON.stringify(error.params["allowedValues"])}` : "";
+  return `${path} ${error.message ?? "is invalid"}${extra}${allowed}`;
+}
+
+function describeAll(errors: readonly ErrorObject[] | null | undefined): string {
+  const list = (errors ?? []).slice(0, maxReportedErrors).map(describe);
+  return list.length > 0 ? list.join("; ") : "invalid data";
+}
+
+function lazily(schema: object): () => ValidateFunction {
+  let validate: ValidateFunction | undefined;
+  return () => (validate ??= ajv.compile(schema));
+}
+
+/** Makes a parser from a TypeBox schema; the validator is compiled on first use. */
+export function parserOf<S extends TSchema>(schema: S): Parser<Static<S>> {
+  const validator = lazily(schema);
+  return (data) => {
+    const validate = validator();
+    return validate(data)
+      ? { ok: true, value: data as Static<S> } // checked against S just above
+      : { ok: false, error: describeAll(validate.errors) };
+  };
+}
+
+/** Like {@link parserOf} for JSON text; text that is no JSON is an error value too. */
+export function jsonParserOf<S extends TSchema>(schema: S): (text: string) => ParseResult<Static<S>> {
+  const parse = parserOf(schema);
+  return (text) => {
+    let data: unknown;
+    try {
+      data = JSON.parse(text);
+    } catch {
+      return { ok: false, error: "not valid JSON" };
+    }
+    return parse(data);
+  };
+}
+
+/**
+ * Compiles a JSON Schema that came from outside (a tool author, a runner).
+ * Throws when the schema itself is invalid, naming the reason.
+ */
+export function compileJsonSchema(schema: object): (data: unknown) => ParseResult<unknown> {
+  // A separate instance per schema: foreign `$id`s must not collide, and the memory goes with the tool.
+  const own = new Ajv2020({ strict: false, allErrors: true, validateFormats: false });
+  const validate = own.compile(schema);
+  return (data) => (validate(data) ? { ok: true, value: data } : { ok: false, error: describeAll(validate.errors) });
+}

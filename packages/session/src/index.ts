@@ -1,0 +1,20 @@
+export type {
+  AppendResult,
+  BeginResult,
+  Claim,
+  CommitRequest,
+  CommitResult,
+  DeliverResult,
+  EventLog,
+  FencedWrite,
+  OpenCall,
+  OutboxLease,
+  OutboxRecord,
+  SaveRequest,
+  SaveResult,
+  SessionStore,
+  SessionSummary,
+  StaleSession,
+} from "./session-store.ts";
+export type { AvailableTool, RunnerDirectory, RunnerInstance } from "./runner-directory.ts";
+export type { TokenCache } from "./token-cache.ts";

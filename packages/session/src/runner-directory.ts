@@ -1,0 +1,32 @@
+import type { ToolAnnouncement } from "@larkline/protocol";
+
+/** One process of a runner, as it announces itself. */
+export interface RunnerInstance {
+  runner: string;
+  instance: string;
+  tools: ToolAnnouncement[];
+}
+
+/** A tool that can be called now. */
+export interface AvailableTool {
+  runner: string;
+  announcement: ToolAnnouncement;
+}
+
+/** Which runners are alive and what they offer. */
+export interface RunnerDirectory {
+  /**
+   * Announces or renews an instance for `ttlMs`. Refused when a living instance of any runner
+   * offers a tool of the same name with another schema, effect or approval rule, or when
+   * another runner offers the same name; `conflict` says which.
+   */
+  announce(instance: RunnerInstance, ttlMs: number): Promise<{ ok: true } | { ok: false; conflict: string }>;
+  /** Takes an instance out. Returns whether it was the runner's last. */
+  withdraw(runner: string, instance: string): Promise<{ last: boolean }>;
+  /** Tools of living instances, by name. */
+  tools(): Promise<ReadonlyMap<string, AvailableTool>>;
+  /** Runners with at least one living instance. */
+  runners(): Promise<RunnerInstance[]>;
+  /** Calls `listener` after every announce of something new and every withdraw, until `signal` aborts. */
+  watch(listener: () => void, signal: AbortSignal): Promise<void>;
+}

@@ -1,0 +1,197 @@
+import type {
+  ControlEntry,
+  EngineEvent,
+  EventRecord,
+  InboundMessage,
+  Message,
+  QueuedMessage,
+  SessionKey,
+  ToolEffect,
+  ToolOutcome,
+  TurnState,
+} from "@larkline/protocol";
+
+/** What an append did. `wakeGen` is the generation to add a wake-up job for, also when a redelivery heals a lost one. */
+export interface AppendResult {
+  result: "accepted" | "duplicate" | "full";
+  /** Position of the message in its session; 0 unless accepted or a remembered duplicate. */
+  seq: number;
+  wakeGen?: number;
+}
+
+export interface DeliverResult {
+  /** False when the call was already answered or is not known (any more). */
+  accepted: boolean;
+  wakeGen?: number;
+}
+
+/** What a worker holds after claiming: only writes that carry `epoch` are accepted from now on. */
+export interface Claim {
+  session: SessionKey;
+  gen: number;
+  epoch: string;
+  /** Checkpoint of an interrupted turn, if there is one. */
+  turn?: TurnState;
+  /** The oldest waiting message: the one `turn` belongs to, or the next to start. */
+  head?: QueuedMessage;
+  /** How often a run of the head message ended in a crash. */
+  tries: number;
+  /** Unread control entries; acknowledge them with `consumed` of the next write. */
+  control: ControlEntry[];
+  history: Message[];
+}
+
+export interface OpenCall {
+  callId: string;
+  /** Epoch ms after which {@link SessionStore.dueDeadlines} reports the call. */
+  deadlineMs: number;
+}
+
+/** What every fenced write carries: new history, events that happened, control entries dealt with. */
+export interface FencedWrite {
+  session: SessionKey;
+  epoch: string;
+  history: Message[];
+  events: { runId: string; event: EngineEvent }[];
+  /** How many entries of the claim's (or last save's) `control` are dealt with. */
+  consumed: number;
+}
+
+export interface SaveRequest extends FencedWrite {
+  turn: TurnState;
+  open: OpenCall[];
+  /**
+   * `continue`: keep running. `suspend`: free the session until something is delivered.
+   * `handoff`: give the session back under the same generation (shutdown).
+   */
+  then: "continue" | "suspend" | "handoff";
+}
+
+/**
+ * `fenced`: another worker has taken over, stop. `suspended`: nothing to do until the next wake-up.
+ * `running`: go on, with the control entries that arrived meanwhile.
+ */
+export type SaveResult = { state: "fenced" } | { state: "suspended" } | { state: "running"; control: ControlEntry[] };
+
+/** A message to the person, delivered at least once with a `uuid` that makes the platform drop repeats. */
+export interface OutboxRecord {
+  v: 1;
+  id: string;
+  /** Idempotency key of the send, at most 50 characters. */
+  uuid: string;
+  session: SessionKey;
+  target: { app: string; chatId: string; messageId: string; inThread: boolean };
+  text: string;
+  createdAtMs: number;
+  attempts: number;
+  /** Time of the first attempt whose outcome is unknown (timeout, crash); 0 if none. */
+  uncertainSinceMs: number;
+}
+
+export interface CommitRequest extends FencedWrite {
+  seq: number;
+  /** The reply, if one is to be sent; delivered after all earlier ones of the session. */
+  outbox?: OutboxRecord;
+  /** Take the next waiting message at once instead of going through the queue. */
+  more: boolean;
+}
+
+/**
+ * `deliver` is set when the caller now owns the session's outbox and must send its head.
+ * `next` comes with a new turn to run under the same epoch; `requeue` with a wake-up to add.
+ */
+export type CommitResult =
+  | { state: "fenced" }
+  | { state: "idle"; deliver?: OutboxLease }
+  | { state: "next"; head: QueuedMessage; control: ControlEntry[]; deliver?: OutboxLease }
+  | { state: "requeue"; wakeGen: number; deliver?: OutboxLease };
+
+/** The right to send the head of one session's outbox, until it expires. */
+export interface OutboxLease {
+  token: string;
+  record: OutboxRecord;
+}
+
+/** Answer to a runner that wants to start a call. */
+export type BeginResult =
+  /** Run it. */
+  | "run"
+  /** Already answered, cancelled or unknown: do nothing. */
+  | "closed"
+  /** A `once` call that was started before and has no outcome: do not run it. */
+  | "started_before";
+
+export interface SessionSummary {
+  state: "idle" | "queued" | "running" | "suspended";
+  gen: number;
+  waiting: number;
+  messages: number;
+}
+
+/** A session the sweeper should look at: it should be moving but has been silent. */
+export interface StaleSession {
+  session: SessionKey;
+  state: "idle" | "queued" | "running" | "suspended";
+  /** Generation whose job should exist. */
+  gen: number;
+  /** Worker that claimed it last. */
+  owner: string;
+}
+
+/**
+ * The durable state of all conversations. Writers without an epoch may append, deliver and cancel;
+ * everything else belongs to the worker that holds the claim.
+ */
+export interface SessionStore {
+  /** Adds a user message. Append, then wake, then acknowledge: see the caller's duty on `wakeGen`. */
+  append(message: InboundMessage): Promise<AppendResult>;
+  /** Answers an open call. The first answer wins. */
+  deliver(session: SessionKey, callId: string, outcome: ToolOutcome): Promise<DeliverResult>;
+  /** Asks the running or waiting turn to stop; without `turnId` whichever runs. Waiting messages with that turn id are dropped when their turn starts. */
+  cancel(session: SessionKey, cancel: { turnId?: string; reason: string }): Promise<DeliverResult>;
+
+  /** Takes the session for the wake-up `gen`; undefined when there is nothing for it to do. */
+  claim(session: SessionKey, gen: number, owner: string): Promise<Claim | undefined>;
+  save(request: SaveRequest): Promise<SaveResult>;
+  commit(request: CommitRequest): Promise<CommitResult>;
+  /** Publishes events between saves. Returns false when fenced. */
+  emit(write: Pick<FencedWrite, "session" | "epoch" | "events">): Promise<boolean>;
+
+  /** Marks the start of a call in the effect ledger, atomically. */
+  begin(session: SessionKey, callId: string, effect: ToolEffect): Promise<BeginResult>;
+
+  /** The conversation so far, oldest first; unknown sessions are empty. */
+  history(session: SessionKey): Promise<Message[]>;
+  summary(session: SessionKey): Promise<SessionSummary>;
+
+  /** Calls past their deadline, oldest first. */
+  dueDeadlines(nowMs: number, limit: number): Promise<{ session: SessionKey; callId: string }[]>;
+  /** Sessions queued or running that were last touched before `beforeMs`. */
+  stale(beforeMs: number, limit: number): Promise<StaleSession[]>;
+  /** Notes that the session's job is alive. */
+  touch(session: SessionKey): Promise<void>;
+  /** Makes a wake-up for a session whose job `deadGen` is gone. Undefined when it needs none. */
+  heal(session: SessionKey, deadGen: number): Promise<number | undefined>;
+
+  /** Adds a reply outside a turn (refusals). `dedupId` makes a repeat a no-op. */
+  pushOutbox(record: OutboxRecord, dedupId: string): Promise<OutboxLease | undefined>;
+  /** Takes the session's outbox if nobody holds it. */
+  leaseOutbox(session: SessionKey): Promise<OutboxLease | undefined>;
+  /** The head was sent (or given up): removes it; returns the next one under the same lease. */
+  ackOutbox(session: SessionKey, token: string): Promise<OutboxLease | undefined>;
+  /** The head could not be sent now: keeps it, updated, until `retryAtMs`. */
+  retryOutbox(session: SessionKey, token: string, record: OutboxRecord, retryAtMs: number): Promise<void>;
+  /** Sessions whose outbox should be tried now. */
+  dueOutboxes(nowMs: number, limit: number): Promise<SessionKey[]>;
+}
+
+/** Reading and following the events of a session. */
+export interface EventLog {
+  /** Events with `seq` greater than `afterSeq`, oldest first. */
+  read(session: SessionKey, afterSeq: number, limit: number): Promise<EventRecord[]>;
+  /**
+   * Events with `seq` greater than `afterSeq`, then new ones as they come, in order and without
+   * gaps; ends when `signal` aborts. Yields `undefined` once if older events are no longer kept.
+   */
+  follow(session: SessionKey, afterSeq: number, signal: AbortSignal): AsyncIterable<EventRecord | undefined>;
+}

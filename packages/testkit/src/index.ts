@@ -1,0 +1,2 @@
+export { freePort } from "./free-port.ts";
+export { startRedis, type TestRedis } from "./redis.ts";

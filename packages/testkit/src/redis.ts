@@ -1,0 +1,76 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { freePort } from "./free-port.ts";
+
+/** A private Redis server of a test. */
+export interface TestRedis {
+  url: string;
+  port: number;
+  process: ChildProcess;
+  stop(): Promise<void>;
+}
+
+async function answersPing(port: number): Promise<boolean> {
+  return await new Promise((resolve) => {
+    const socket = connect(port, "127.0.0.1", () => socket.write("PING\r\n"));
+    socket.setTimeout(500, () => socket.destroy());
+    socket.on("data", (data) => {
+      resolve(data.toString().startsWith("+PONG"));
+      socket.destroy();
+    });
+    socket.on("error", () => resolve(false));
+    socket.on("close", () => resolve(false));
+  });
+}
+
+async function untilReady(port: number, exited: () => boolean): Promise<void> {
+  const deadlineMs = Date.now() + 10_000;
+  while (!(await answersPing(port))) {
+    if (exited()) throw new Error("redis-server exited at start; is the port taken?");
+    if (Date.now() > deadlineMs) throw new Error("redis-server does not answer within 10 s");
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+/**
+ * Starts a `redis-server` of the test's own on a free port, append-only in a temporary folder that
+ * `stop` removes. `port` and `directory` let a test restart the same server after a kill.
+ */
+export async function startRedis(options: { port?: number; directory?: string } = {}): Promise<TestRedis> {
+  const port = options.port ?? (await freePort());
+  const directory = options.directory ?? (await mkdtemp(join(tmpdir(), "larkline-redis-")));
+  const server = spawn(
+    "redis-server",
+    [
+      "--port",
+      String(port),
+      "--bind",
+      "127.0.0.1",
+      "--dir",
+      directory,
+      "--appendonly",
+      "yes",
+      "--save",
+      "",
+      "--maxmemory-policy",
+      "noeviction",
+    ],
+    { stdio: "ignore" },
+  );
+  const exit = new Promise<void>((resolve) => server.once("exit", () => resolve()));
+  const failure = new Promise<never>((_, reject) => server.once("error", reject));
+  await Promise.race([untilReady(port, () => server.exitCode !== null), failure]);
+  return {
+    url: `redis://127.0.0.1:${port}`,
+    port,
+    process: server,
+    stop: async () => {
+      server.kill("SIGTERM");
+      await exit;
+      if (options.directory === undefined) await rm(directory, { recursive: true, force: true });
+    },
+  };
+}
