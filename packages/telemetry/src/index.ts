@@ -1,0 +1,23 @@
+export {
+  createLogger,
+  logLevels,
+  silentLogger,
+  type LogBindings,
+  type LogFields,
+  type Logger,
+  type LoggerOptions,
+  type LogLevel,
+} from "./logger.ts";
+export {
+  createMetrics,
+  type CounterMetric,
+  type GaugeMetric,
+  type HistogramMetric,
+  type Labels,
+  type MetricOptions,
+  type Metrics,
+} from "./metrics.ts";
+export { registerOpsRoutes, type OpsRoutes, type ReadyCheck } from "./ops-routes.ts";
+export { startOpsServer, type OpsServer, type OpsServerOptions } from "./ops-server.ts";
+export { redactFields, scrubText } from "./redact.ts";
+export { runUntilSignal, type RunUntilSignalOptions } from "./run-until-signal.ts";

@@ -1,0 +1,71 @@
+import { pino, type DestinationStream, type Logger as PinoLogger } from "pino";
+import { redactFields, scrubText } from "./redact.ts";
+
+export const logLevels = ["debug", "info", "warn", "error", "silent"] as const;
+export type LogLevel = (typeof logLevels)[number];
+
+/** Facts of a log line. An `Error` may stand under any key; `error` is the usual one. */
+export type LogFields = Readonly<Record<string, unknown>>;
+
+/** Bindings that follow a line through the system; others may stand beside them. */
+export interface LogBindings {
+  readonly session?: string;
+  readonly turnId?: string;
+  readonly requestId?: string;
+  readonly [name: string]: unknown;
+}
+
+/**
+ * Writes JSON lines. Secrets and message content are hidden by key at any depth, errors lose
+ * their request data. Messages are constant texts; what varies belongs in the fields.
+ */
+export interface Logger {
+  debug(fields: LogFields, message: string): void;
+  info(fields: LogFields, message: string): void;
+  warn(fields: LogFields, message: string): void;
+  error(fields: LogFields, message: string): void;
+  /** A logger that adds these bindings to each line. */
+  child(bindings: LogBindings): Logger;
+}
+
+export interface LoggerOptions {
+  /** Name of the process, on every line. */
+  service: string;
+  /** Default `info`. */
+  level?: LogLevel;
+  /** Where lines go; default is standard output. */
+  destination?: DestinationStream;
+}
+
+function wrap(inner: PinoLogger): Logger {
+  const at = (level: Exclude<LogLevel, "silent">) => (fields: LogFields, message: string) => {
+    if (inner.isLevelEnabled(level)) inner[level](redactFields(fields), scrubText(message));
+  };
+  return {
+    debug: at("debug"),
+    info: at("info"),
+    warn: at("warn"),
+    error: at("error"),
+    child: (bindings) => wrap(inner.child(redactFields(bindings))),
+  };
+}
+
+/** Creates the logger of a process. */
+export function createLogger({ service, level = "info", destination }: LoggerOptions): Logger {
+  const options = {
+    level,
+    base: { service, pid: process.pid },
+    timestamp: pino.stdTimeFunctions.isoTime,
+    formatters: { level: (label: string) => ({ level: label }) },
+  };
+  return wrap(destination === undefined ? pino(options) : pino(options, destination));
+}
+
+/** A logger that writes nothing, for tests and for callers without one. */
+export const silentLogger: Logger = {
+  debug: () => {},
+  info: () => {},
+  warn: () => {},
+  error: () => {},
+  child: () => silentLogger,
+};

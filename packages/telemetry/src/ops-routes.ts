@@ -1,0 +1,55 @@
+import type { FastifyInstance } from "fastify";
+import type { Logger } from "./logger.ts";
+import type { Metrics } from "./metrics.ts";
+
+/** Whether each dependency answers, by name. May reject; then the process counts as not ready. */
+export type ReadyCheck = () => Promise<Readonly<Record<string, boolean>>>;
+
+export interface OpsRoutes {
+  metrics: Metrics;
+  ready: ReadyCheck;
+  logger: Logger;
+  /** Default 2000. */
+  readyDeadlineMs?: number;
+}
+
+interface Readiness {
+  status: "ready" | "not ready";
+  checks: Record<string, boolean>;
+}
+
+async function settled(ready: ReadyCheck, deadlineMs: number): Promise<Readonly<Record<string, boolean>>> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(`no answer within ${deadlineMs} ms`)), deadlineMs);
+  try {
+    return await Promise.race([ready(), promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function readinessOf({ ready, logger, readyDeadlineMs = 2_000 }: OpsRoutes): Promise<Readiness> {
+  try {
+    const checks = await settled(ready, readyDeadlineMs);
+    const status = Object.values(checks).every(Boolean) ? "ready" : "not ready";
+    return { status, checks };
+  } catch (error) {
+    logger.warn({ error }, "readiness check failed");
+    return { status: "not ready", checks: { answered: false } };
+  }
+}
+
+/**
+ * Adds `GET /health` (the process is alive), `GET /ready` (200 when every dependency answers within
+ * the deadline, else 503, naming each) and `GET /metrics` to a server that an app already has.
+ */
+export function registerOpsRoutes(fastify: FastifyInstance, routes: OpsRoutes): void {
+  fastify.get("/health", () => ({ status: "ok" }));
+  fastify.get("/ready", async (_request, reply) => {
+    const readiness = await readinessOf(routes);
+    return reply.code(readiness.status === "ready" ? 200 : 503).send(readiness);
+  });
+  fastify.get("/metrics", async (_request, reply) =>
+    reply.type(routes.metrics.contentType).send(await routes.metrics.text()),
+  );
+}

@@ -1,0 +1,65 @@
+import { afterEach, describe, expect, it } from "vitest";
+import { silentLogger } from "./logger.ts";
+import { createMetrics } from "./metrics.ts";
+import type { ReadyCheck } from "./ops-routes.ts";
+import { startOpsServer, type OpsServer } from "./ops-server.ts";
+
+let server: OpsServer | undefined;
+
+async function start(ready: ReadyCheck, readyDeadlineMs = 2_000) {
+  const metrics = createMetrics({ service: "agent-worker" });
+  const common = { host: "127.0.0.1", port: 0, metrics, logger: silentLogger };
+  server = await startOpsServer({ ...common, ready, readyDeadlineMs });
+  const { port } = server;
+  return { metrics, get: (path: string) => fetch(`http://127.0.0.1:${port}${path}`) };
+}
+
+afterEach(async () => {
+  await server?.close();
+  await server?.close();
+});
+
+describe("startOpsServer", () => {
+  it("answers /health while a dependency is down", async () => {
+    const { get } = await start(async () => ({ redis: false }));
+    const response = await get("/health");
+    expect([response.status, await response.json()]).toEqual([200, { status: "ok" }]);
+  });
+
+  it("answers /ready with 200 when every check holds", async () => {
+    const { get } = await start(async () => ({ redis: true }));
+    const response = await get("/ready");
+    expect([response.status, await response.json()]).toEqual([200, { status: "ready", checks: { redis: true } }]);
+  });
+
+  it("answers /ready with 503 and names the failing check", async () => {
+    const { get } = await start(async () => ({ redis: false, queue: true }));
+    const response = await get("/ready");
+    expect(response.status).toBe(503);
+    expect(await response.json()).toEqual({ status: "not ready", checks: { redis: false, queue: true } });
+  });
+
+  it("answers /ready with 503 when the check fails", async () => {
+    const { get } = await start(() => Promise.reject(new Error("down")));
+    expect((await get("/ready")).status).toBe(503);
+  });
+
+  it("answers /ready with 503 when the check never ends", async () => {
+    const { get } = await start(() => new Promise(() => {}), 20);
+    expect((await get("/ready")).status).toBe(503);
+  });
+
+  it("serves the metrics of the process", async () => {
+    const { get, metrics } = await start(async () => ({}));
+    metrics.counter({ name: "larkline_turns_total", help: "Turns.", labels: ["outcome"] }).add({ outcome: "done" });
+    metrics.gauge({ name: "larkline_waiting", help: "Waiting turns.", read: () => 7 });
+    metrics.histogram({ name: "larkline_step_seconds", help: "Model step." }).observe({}, 0.3);
+    const response = await get("/metrics");
+    const text = await response.text();
+    expect(response.headers.get("content-type")).toContain("text/plain");
+    expect(text).toContain('larkline_turns_total{outcome="done",service="agent-worker"} 1');
+    expect(text).toContain('larkline_waiting{service="agent-worker"} 7');
+    expect(text).toContain('larkline_step_seconds_bucket{le="0.5",service="agent-worker"} 1');
+    expect(text).toContain("process_cpu_seconds_total");
+  });
+});

@@ -1,0 +1,73 @@
+import { fork, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+import { afterEach, describe, expect, it } from "vitest";
+
+const program = fileURLToPath(new URL("run-until-signal.fixture.ts", import.meta.url));
+let child: ChildProcess | undefined;
+
+/** Starts the program and waits until its signal handlers stand. */
+async function start(
+  mode: "quick" | "stuck" | "failing" | "throwing",
+): Promise<{ process: ChildProcess; output: () => string }> {
+  const started = fork(program, [mode], { silent: true });
+  child = started;
+  let text = "";
+  started.stdout?.on("data", (data: Buffer) => (text += data.toString()));
+  await once(started, "message");
+  return { process: started, output: () => text };
+}
+
+/** The exit code, once all output was read (`close` never comes after a disconnect). */
+async function exitCodeOf(started: ChildProcess): Promise<unknown> {
+  const output = started.stdout === null ? undefined : once(started.stdout, "end");
+  const [code]: unknown[] = await once(started, "exit");
+  await output;
+  return code;
+}
+
+afterEach(() => child?.kill("SIGKILL"));
+
+describe("runUntilSignal", () => {
+  it.each(["SIGTERM", "SIGINT"] as const)("closes and exits with 0 on %s", async (signal) => {
+    const { process, output } = await start("quick");
+    process.kill(signal);
+    expect(await exitCodeOf(process)).toBe(0);
+    expect(output()).toContain("fixture closed its things");
+  });
+
+  it("exits with 1 on the second signal while closing hangs", async () => {
+    const { process } = await start("stuck");
+    process.kill("SIGTERM");
+    await once(process, "message");
+    process.kill("SIGTERM");
+    expect(await exitCodeOf(process)).toBe(1);
+  });
+
+  it("exits with 1 when closing passes its deadline", async () => {
+    const { process, output } = await start("stuck");
+    process.kill("SIGTERM");
+    expect(await exitCodeOf(process)).toBe(1);
+    expect(output()).toContain("closing took too long");
+  });
+
+  it("exits with 1 when closing fails", async () => {
+    const { process, output } = await start("failing");
+    process.kill("SIGTERM");
+    expect(await exitCodeOf(process)).toBe(1);
+    expect(output()).toContain("closing failed");
+  });
+
+  it("logs an error that nobody caught and exits with 1", async () => {
+    const { process, output } = await start("throwing");
+    expect(await exitCodeOf(process)).toBe(1);
+    expect(output()).toContain("unhandledRejection");
+  });
+
+  it("closes when the parent that started it is gone", async () => {
+    const { process, output } = await start("quick");
+    process.disconnect();
+    expect(await exitCodeOf(process)).toBe(0);
+    expect(output()).toContain("parent is gone");
+  });
+});

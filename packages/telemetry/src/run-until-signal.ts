@@ -1,0 +1,59 @@
+import type { Logger } from "./logger.ts";
+
+export interface RunUntilSignalOptions {
+  /** Finishes or hands over running work and closes every connection. */
+  close: () => Promise<void>;
+  /** How long `close` may take, default 8000. */
+  deadlineMs?: number;
+  logger: Logger;
+}
+
+function leave(code: 0 | 1): never {
+  process.exit(code);
+}
+
+async function closeAndLeave({ close, logger }: RunUntilSignalOptions): Promise<never> {
+  try {
+    await close();
+  } catch (error) {
+    logger.error({ error }, "closing failed");
+    return leave(1);
+  }
+  logger.info({}, "closed");
+  return leave(0);
+}
+
+/**
+ * Ties the life of a process to its signals; to be called once, when everything runs. The first
+ * SIGTERM or SIGINT (or the end of a parent that started it with an IPC channel) closes and exits
+ * with 0; a second one, a failing close or the deadline exits with 1 at once. An error that nobody
+ * caught is logged and exits with 1: the state lives in Redis, so a fresh process is the safe one.
+ */
+export function runUntilSignal(options: RunUntilSignalOptions): void {
+  const { deadlineMs = 8_000, logger } = options;
+  let stopping = false;
+
+  const stop = (reason: string) => {
+    if (stopping) {
+      logger.warn({ reason }, "stopped again while closing, leaving at once");
+      leave(1);
+    }
+    stopping = true;
+    logger.info({ reason }, "closing");
+    setTimeout(() => {
+      logger.error({ deadlineMs }, "closing took too long, leaving");
+      leave(1);
+    }, deadlineMs);
+    void closeAndLeave(options);
+  };
+
+  process.on("SIGTERM", () => stop("SIGTERM"));
+  process.on("SIGINT", () => stop("SIGINT"));
+  if (process.connected) process.on("disconnect", () => stopping || stop("parent is gone"));
+  for (const event of ["uncaughtException", "unhandledRejection"] as const) {
+    process.on(event, (error: unknown) => {
+      logger.error({ error }, event);
+      leave(1);
+    });
+  }
+}
