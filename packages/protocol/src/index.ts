@@ -59,7 +59,7 @@ export {
   turnIdOf,
   type QueuedMessage,
 } from "./inbox.ts";
-export { CallState, TurnState, TurnTotals } from "./turn.ts";
+export { CallState, OpenStep, TurnState, TurnTotals } from "./turn.ts";
 export { RunnerName, ToolJob, toolJobId, toolsQueue, TurnJob, turnJobId, turnsQueue } from "./job.ts";
 export {
   engineEventTypes,
@@ -70,3 +70,11 @@ export {
   type EventOf,
   type EventRecord,
 } from "./event.ts";
+export {
+  ChatRequest,
+  formatSseEvent,
+  streamErrors,
+  StreamFrame,
+  streamFramesOf,
+  streamFramesOfRecord,
+} from "./stream-frame.ts";

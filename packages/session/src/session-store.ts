@@ -17,6 +17,11 @@ export interface AppendResult {
   /** Position of the message in its session; 0 unless accepted or a remembered duplicate. */
   seq: number;
   wakeGen?: number;
+  /**
+   * Newest event of the session when the message was accepted: its run's events come later. Absent
+   * where the store cannot tell; then a reader starts at 0.
+   */
+  eventSeq?: number;
 }
 
 export interface DeliverResult {

@@ -1,0 +1,114 @@
+import { describe, expect, it } from "vitest";
+import {
+  engineEventTypes,
+  formatSseEvent,
+  streamFramesOf,
+  streamFramesOfRecord,
+  type EngineEvent,
+  type EventOf,
+} from "./index.ts";
+
+function toolResult(fields: Partial<EventOf<"tool_result">>): EngineEvent {
+  return {
+    type: "tool_result",
+    id: "c1",
+    toolName: "get_weather",
+    output: "晴",
+    isError: false,
+    truncated: false,
+    storedPath: "",
+    ...fields,
+  };
+}
+
+function done(reason: string, final = "hello"): EngineEvent {
+  return { type: "done", totalInputTokens: 1, totalOutputTokens: 2, totalCostUsd: 0, turnCount: 1, reason, final };
+}
+
+describe("the view of engine events as stream frames", () => {
+  it("SA-3: each frame has exactly the required fields of its type, plus the call id", () => {
+    const toolUse: EngineEvent = { type: "tool_use", id: "c1", toolName: "get_weather", input: { city: "北京" } };
+    expect(streamFramesOf({ type: "text_delta", text: "你" })).toEqual([{ type: "assistant", content: "你" }]);
+    expect(streamFramesOf(toolUse)).toEqual([
+      { type: "tool_call", name: "get_weather", args: { city: "北京" }, id: "c1" },
+    ]);
+    expect(streamFramesOf(toolResult({}))).toEqual([
+      { type: "tool_result", name: "get_weather", result: "晴", id: "c1" },
+    ]);
+    expect(streamFramesOf(toolResult({ isError: true, output: "boom" }))).toEqual([
+      { type: "tool_error", name: "get_weather", error: "boom", id: "c1" },
+    ]);
+    expect(streamFramesOf(done(""))).toEqual([{ type: "done", final: "hello" }]);
+  });
+
+  it("SA-3: origin fields are additive", () => {
+    const record = { seq: 7, runId: "api.s1-2", event: { type: "text_delta", text: "a" } } as const;
+    expect(streamFramesOfRecord(record)).toEqual([{ type: "assistant", content: "a", run_id: "api.s1-2", seq: 7 }]);
+  });
+
+  it("SA-6: an empty delta makes no frame", () => {
+    expect(streamFramesOf({ type: "text_delta", text: "" })).toEqual([]);
+  });
+
+  it("a tool result is the tool's own JSON value when there is one", () => {
+    const result = { temperature: "25°C", list: [1, null] };
+    expect(streamFramesOf(toolResult({ result }))).toEqual([
+      { type: "tool_result", name: "get_weather", result, id: "c1" },
+    ]);
+    for (const value of [0, false, ""]) {
+      expect(streamFramesOf(toolResult({ result: value }))).toEqual([
+        { type: "tool_result", name: "get_weather", result: value, id: "c1" },
+      ]);
+    }
+  });
+
+  it("SA-18: the round limit is an error with the fixed text", () => {
+    expect(streamFramesOf(done("max_turns_reached"))).toEqual([
+      { type: "error", message: "ERROR: reached maximum tool rounds" },
+    ]);
+  });
+
+  it("SA-20: an error event and any other early end are error frames", () => {
+    const failed: EngineEvent = {
+      type: "error",
+      message: "The model is overloaded.",
+      code: "api_overloaded",
+      suggestion: "",
+      retryable: true,
+    };
+    expect(streamFramesOf(failed)).toEqual([{ type: "error", message: "The model is overloaded." }]);
+    expect(streamFramesOf(done("cancelled"))).toEqual([
+      { type: "error", message: "ERROR: the run was stopped (cancelled)" },
+    ]);
+  });
+
+  it("events without a counterpart make no frame", () => {
+    expect(streamFramesOf({ type: "thinking_delta", text: "hm" })).toEqual([]);
+    expect(streamFramesOf({ type: "text", text: "whole" })).toEqual([]);
+    expect(
+      streamFramesOf({ type: "permission_request", id: "c1", toolName: "rm", input: {}, message: "may I?" }),
+    ).toEqual([]);
+    expect(engineEventTypes).toHaveLength(23);
+  });
+});
+
+describe("the wire form of a frame", () => {
+  it("SA-22: a frame is one data line, whatever the text holds", () => {
+    for (const content of ["a\nb", "a\r\nb", "\u2028\u2029\u0085", "data: x\n\ndata: y", "\ud800", '"\\', "你好 🎉"]) {
+      const text = formatSseEvent({ type: "assistant", content });
+      expect(text).toMatch(/^data: {.*}\n\n$/);
+      expect(text.slice(0, -2)).not.toMatch(/[\n\r]/);
+      expect(JSON.parse(text.slice(6))).toEqual({ type: "assistant", content });
+    }
+  });
+
+  it("SA-22: the sequence number stands in a line of its own before the data", () => {
+    expect(formatSseEvent({ type: "done", final: "" }, 12)).toBe('id: 12\ndata: {"type":"done","final":""}\n\n');
+  });
+
+  it("SA-23: non-ASCII text is not escaped", () => {
+    expect(formatSseEvent({ type: "assistant", content: "你好，°C" })).toBe(
+      'data: {"type":"assistant","content":"你好，°C"}\n\n',
+    );
+  });
+});

@@ -1,0 +1,101 @@
+import { Type, type Static } from "typebox";
+import type { EngineEvent, EventOf, EventRecord } from "./event.ts";
+
+// The streaming contract is a view: these names are wire format and appear nowhere in the core.
+
+const trace = {
+  run_id: Type.Optional(Type.String()),
+  /** Position of the event in its session; also the `id:` line of the frame. */
+  seq: Type.Optional(Type.Integer({ minimum: 1 })),
+};
+const call = { ...trace, id: Type.Optional(Type.String()), name: Type.String() };
+
+/** One frame of a streamed run. Readers ignore unknown fields and unknown types. */
+export const StreamFrame = Type.Union([
+  Type.Object({ type: Type.Literal("user_message"), content: Type.String(), ...trace }),
+  Type.Object({ type: Type.Literal("assistant"), content: Type.String(), ...trace }),
+  Type.Object({ type: Type.Literal("tool_call"), args: Type.Record(Type.String(), Type.Unknown()), ...call }),
+  Type.Object({ type: Type.Literal("tool_result"), result: Type.Unknown(), ...call }),
+  Type.Object({ type: Type.Literal("tool_error"), error: Type.String(), ...call }),
+  Type.Object({ type: Type.Literal("done"), final: Type.String(), ...trace }),
+  Type.Object({ type: Type.Literal("error"), message: Type.String(), ...trace }),
+]);
+export type StreamFrame = Static<typeof StreamFrame>;
+
+/** Body of `POST /chat`. `message` empty, blank, null or absent is answered with an error frame. */
+export const ChatRequest = Type.Object({
+  message: Type.Optional(Type.Union([Type.String(), Type.Null()])),
+  /** Goes on with this conversation; absent: a new one. */
+  session_id: Type.Optional(Type.Union([Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" }), Type.Null()])),
+  /** Makes a repeated request join the first one's run; needs `session_id`. */
+  message_id: Type.Optional(Type.Union([Type.String({ pattern: "^[\\x21-\\x7e]{1,100}$" }), Type.Null()])),
+  /** What the end of the connection does to the run; absent: as the server is configured. */
+  on_disconnect: Type.Optional(Type.Enum(["cancel", "detach"])),
+});
+export type ChatRequest = Static<typeof ChatRequest>;
+
+/** Fixed texts of error frames. */
+export const streamErrors = {
+  emptyMessage: "消息不能为空",
+  notReady: "Agent 未初始化",
+  roundLimit: "ERROR: reached maximum tool rounds",
+} as const;
+
+function toolResultFrame(event: EventOf<"tool_result">): StreamFrame {
+  const about = { name: event.toolName, id: event.id };
+  if (event.isError) return { type: "tool_error", ...about, error: event.output };
+  return { type: "tool_result", ...about, result: event.result ?? event.output };
+}
+
+function doneFrame(event: EventOf<"done">): StreamFrame {
+  if (event.reason === "") return { type: "done", final: event.final };
+  if (event.reason === "max_turns_reached") return { type: "error", message: streamErrors.roundLimit };
+  return { type: "error", message: `ERROR: the run was stopped (${event.reason})` };
+}
+
+function frameOf(event: EngineEvent): StreamFrame | undefined {
+  switch (event.type) {
+    case "text_delta":
+      return event.text === "" ? undefined : { type: "assistant", content: event.text };
+    case "tool_use":
+      return { type: "tool_call", name: event.toolName, args: event.input, id: event.id };
+    case "tool_result":
+      return toolResultFrame(event);
+    case "done":
+      return doneFrame(event);
+    case "error":
+      return { type: "error", message: event.message };
+    default:
+      return undefined;
+  }
+}
+
+/**
+ * The frames that show an event to a client: none for events without a counterpart (thinking,
+ * usage, permission requests, ...). `user_message` has no event; whoever takes the message sends it.
+ */
+export function streamFramesOf(event: EngineEvent): StreamFrame[] {
+  const frame = frameOf(event);
+  return frame === undefined ? [] : [frame];
+}
+
+/** {@link streamFramesOf} with the optional fields that say where the frame comes from. */
+export function streamFramesOfRecord({ event, runId, seq }: EventRecord): StreamFrame[] {
+  return streamFramesOf(event).map((frame) => ({ ...frame, run_id: runId, seq }));
+}
+
+// JSON leaves these as they are, yet many readers take them for the end of a line.
+const lineSeparators = /[\u0085\u2028\u2029]/g;
+
+function escaped(character: string): string {
+  return `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+}
+
+/**
+ * A frame as it goes over the wire: `data: <JSON on one line>` and a blank line. `seq` adds an
+ * `id:` line in front, which a client returns as `Last-Event-ID`.
+ */
+export function formatSseEvent(frame: StreamFrame, seq?: number): string {
+  const id = seq === undefined ? "" : `id: ${seq}\n`;
+  return `${id}data: ${JSON.stringify(frame).replaceAll(lineSeparators, escaped)}\n\n`;
+}
