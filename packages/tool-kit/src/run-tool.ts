@@ -1,0 +1,115 @@
+import type { ParseResult, ToolOutcome } from "@larkline/protocol";
+import { validated } from "./tool-registry.ts";
+import { errorText, outcomeOfResult } from "./tool-output.ts";
+import type { Tool, ToolContext } from "./tool.ts";
+
+/** One call as it reaches a tool. */
+export interface RunToolRequest {
+  /** JSON text as the model wrote it; empty text means no arguments. At most 1 MiB. */
+  argumentsText: string;
+  /** `signal` cancels the call: it is answered at once with the message of the signal's reason. */
+  context: ToolContext;
+  /** Deadline from now in ms. Default: the tool's own. */
+  timeoutMs?: number;
+  /** Longest output in bytes. Default 262,144. */
+  maxOutputBytes?: number;
+}
+
+const defaultMaxOutputBytes = 262_144;
+const maxArgumentsCharacters = 1_048_576;
+/** Node fires longer timers at once. */
+const maxTimerMs = 2_147_483_647;
+
+function parseArguments(text: string): ParseResult<unknown> {
+  if (text.trim() === "") return { ok: true, value: {} };
+  if (text.length > maxArgumentsCharacters) {
+    return { ok: false, error: `the arguments exceed ${maxArgumentsCharacters} characters` };
+  }
+  try {
+    return { ok: true, value: JSON.parse(text) };
+  } catch {
+    return { ok: false, error: "the arguments are not valid JSON; the tool was not run" };
+  }
+}
+
+/** The author's context: bound to the run's own signal, silent after the answer. */
+function contextOf(context: ToolContext, signal: AbortSignal, answered: () => boolean): ToolContext {
+  return {
+    ...context,
+    signal,
+    progress: (fraction, detail) => {
+      if (answered() || typeof fraction !== "number" || Number.isNaN(fraction)) return;
+      context.progress(Math.min(1, Math.max(0, fraction)), detail);
+    },
+    log: (message, fields) => context.log(message, fields),
+  };
+}
+
+function interrupted(tool: Tool, reason: unknown): ToolOutcome {
+  const error = errorText(reason);
+  if (tool.effect !== "once") return { ok: false, error };
+  return { ok: false, error: `${error}; whether it took effect is unknown: check before repeating`, unknown: true };
+}
+
+/** A signal that aborts with `outer` and at the deadline; `release` frees both. */
+function runSignal(tool: Tool, outer: AbortSignal, timeoutMs: number): { signal: AbortSignal; release(): void } {
+  const controller = new AbortController();
+  const stop = (): void => controller.abort(outer.reason);
+  outer.addEventListener("abort", stop, { once: true });
+  const timer = setTimeout(
+    () => controller.abort(new Error(`tool ${tool.name} did not answer within ${timeoutMs} ms`)),
+    timeoutMs,
+  );
+  return {
+    signal: controller.signal,
+    release: () => {
+      outer.removeEventListener("abort", stop);
+      clearTimeout(timer);
+    },
+  };
+}
+
+async function runHandler(tool: Tool, input: Record<string, unknown>, request: RunToolRequest): Promise<ToolOutcome> {
+  const timeoutMs = Math.min(Math.max(0, request.timeoutMs ?? tool.timeoutMs), maxTimerMs);
+  const { signal, release } = runSignal(tool, request.context.signal, timeoutMs);
+  const aborted = new Promise<ToolOutcome>((resolve) => {
+    signal.addEventListener("abort", () => resolve(interrupted(tool, signal.reason)), { once: true });
+  });
+  let answered = false;
+  const work = async (): Promise<ToolOutcome> => {
+    try {
+      const result = await tool.run(
+        input,
+        contextOf(request.context, signal, () => answered),
+      );
+      return outcomeOfResult(result, request.maxOutputBytes ?? defaultMaxOutputBytes);
+    } catch (error) {
+      // A handler that gives up because it was told to is interrupted, not failed.
+      return signal.aborted ? interrupted(tool, signal.reason) : { ok: false, error: errorText(error) };
+    }
+  };
+  try {
+    return await Promise.race([work(), aborted]);
+  } finally {
+    answered = true;
+    release();
+  }
+}
+
+/**
+ * Runs one call from the model's text to its outcome: parses, validates, runs under a deadline,
+ * turns the result into JSON and caps it. Never throws, and answers at the deadline or the abort
+ * even when the handler goes on; a `once` call interrupted that way is `unknown`.
+ */
+export async function runTool(tool: Tool, request: RunToolRequest): Promise<ToolOutcome> {
+  const parsed = parseArguments(request.argumentsText);
+  if (!parsed.ok) return parsed;
+  let input: Record<string, unknown>;
+  try {
+    input = validated(tool, parsed.value);
+  } catch (error) {
+    return { ok: false, error: errorText(error) };
+  }
+  if (request.context.signal.aborted) return { ok: false, error: errorText(request.context.signal.reason) };
+  return await runHandler(tool, input, request);
+}
