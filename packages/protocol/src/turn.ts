@@ -25,6 +25,18 @@ export const TurnTotals = Type.Object({
 });
 export type TurnTotals = Static<typeof TurnTotals>;
 
+/** The model step whose calls are open: reported as the end of the step once all are answered. */
+export const OpenStep = Type.Object({
+  /** What the model wrote beside the calls. */
+  text: Type.String(),
+  inputTokens: Type.Integer(),
+  outputTokens: Type.Integer(),
+  costUsd: Type.Number(),
+  /** Most tokens the model could have written. */
+  maxTokens: Type.Integer(),
+});
+export type OpenStep = Static<typeof OpenStep>;
+
 /** The checkpoint of a turn: all that a successor needs, besides history, to go on after a crash. */
 export const TurnState = Type.Object({
   v: Type.Literal(1),
@@ -33,6 +45,10 @@ export const TurnState = Type.Object({
   /** Model steps finished so far; the iteration limit counts these over the whole turn. */
   steps: Type.Integer({ minimum: 0 }),
   calls: Type.Array(CallState),
+  /** Present while `calls` is not empty. */
+  openStep: Type.Optional(OpenStep),
+  /** Ids of all calls of this turn so far: none is given twice. */
+  callIds: Type.Optional(Type.Array(Type.String())),
   totals: TurnTotals,
   startedAtMs: Type.Integer(),
 });

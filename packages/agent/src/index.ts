@@ -1,0 +1,11 @@
+export { accumulateStream, createAccumulator, type Accumulator, type StepResult } from "./accumulate.ts";
+export { callIdsOf } from "./call-id.ts";
+export { answerRestarted, deltaEventOf } from "./delta-event.ts";
+export { modelMessagesOf } from "./model-messages.ts";
+export { exhaustedText, noticeText, type Language, type NoticeName } from "./notice.ts";
+export { sessionIdOf, sessionKeyOf, type MessagePlace } from "./session-id.ts";
+export type { OfferedTool } from "./tool-batch.ts";
+export { abandonTurn, afterControl, afterStep, resumeTurn, startTurn } from "./turn.ts";
+export type { NextAction, Transition, TurnEnvironment, TurnModel } from "./turn-environment.ts";
+export { turnLimits, type TurnLimits } from "./turn-limits.ts";
+export { userTextOf, type MessageContent } from "./user-text.ts";

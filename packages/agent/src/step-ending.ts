@@ -1,0 +1,70 @@
+import type { EngineEvent, Message, ModelFailure, OpenStep, TurnState } from "@larkline/protocol";
+import type { StepResult } from "./accumulate.ts";
+import type { NoticeName } from "./notice.ts";
+import { blockEvents, stepEnd, storableParts } from "./step-report.ts";
+import { endDone, endError, noticeFor, spoken } from "./turn-ending.ts";
+import type { Transition, TurnEnvironment } from "./turn-environment.ts";
+
+/** What a person must be told about an answer beside its text. */
+function noticeOf(step: StepResult): NoticeName | undefined {
+  const dropped = step.toolCalls.length > 0;
+  if (step.stopReason === "max_tokens") return dropped ? "callCutOff" : "truncated";
+  if (step.stopReason === "refusal") return "refusal";
+  if (dropped) return "callsDropped";
+  return step.text.trim() === "" ? "empty" : undefined;
+}
+
+/** Calls that were dropped are told to the model too: the notice is stored with the text. */
+function storedAnswer(step: StepResult, notice: string): Message {
+  const parts = storableParts(step);
+  const silent = !parts.some(({ type }) => type === "text");
+  const told = notice !== "" && (silent || step.toolCalls.length > 0);
+  return { role: "assistant", content: told ? [...parts, { type: "text", text: notice }] : parts };
+}
+
+function droppedCallsEvents({ toolCalls, stopReason }: StepResult): EngineEvent[] {
+  if (toolCalls.length === 0) return [];
+  const message = `${toolCalls.length} tool call(s) were not run: the model stopped with ${stopReason}.`;
+  return [{ type: "warning", code: "tool_calls_dropped", message, detail: stopReason }];
+}
+
+/** The step that ends the turn: its text, and a line for what the text does not say. */
+export function finalAnswer(
+  turn: TurnState,
+  step: StepResult,
+  { env, numbers }: { env: TurnEnvironment; numbers: OpenStep },
+): Transition {
+  const name = noticeOf(step);
+  const notice = name === undefined ? "" : noticeFor(turn, name, env.texts);
+  const { stopReason, text } = step;
+  return endDone(turn, {
+    history: [storedAnswer(step, notice)],
+    events: [...blockEvents(step), ...droppedCallsEvents(step), stepEnd(turn.steps, numbers)],
+    reply: [text, notice].filter((line) => line.trim() !== "").join("\n\n"),
+    reason: stopReason === "max_tokens" || stopReason === "refusal" ? stopReason : "",
+    final: text,
+  });
+}
+
+function failureNotice({ code, retryable }: ModelFailure): NoticeName {
+  if (code === "context_overflow") return "tooLong";
+  return retryable ? "failedForNow" : "failed";
+}
+
+/** The model failed for good: the person gets a notice, which also answers the message in history. */
+export function stepFailure(
+  turn: TurnState,
+  step: StepResult & { failure?: ModelFailure },
+  env: TurnEnvironment,
+): Transition {
+  const failure = step.failure;
+  if (failure === undefined) throw new TypeError("stepFailure needs a failed step");
+  const { code, message, suggestion, retryable } = failure;
+  const reply = noticeFor(turn, failureNotice(failure), env.texts);
+  return endError(turn, {
+    history: [spoken(reply)],
+    events: step.warnings.map((warning): EngineEvent => ({ ...warning, detail: "" })),
+    reply,
+    error: { code, message, suggestion, retryable },
+  });
+}

@@ -1,0 +1,80 @@
+import {
+  errorCodes,
+  textOf,
+  type EngineEvent,
+  type ErrorCode,
+  type EventOf,
+  type Message,
+  type TurnState,
+} from "@larkline/protocol";
+import { languageOf, noticeText, type Language, type NoticeName } from "./notice.ts";
+import type { Transition } from "./turn-environment.ts";
+
+/** A notice in the language of the turn. */
+export function noticeFor(turn: TurnState, name: NoticeName, texts: Language | undefined): string {
+  const spoken = textOf({ role: "user", content: turn.message.parts });
+  return noticeText(name, texts ?? languageOf(spoken));
+}
+
+/** An assistant message of text alone. */
+export function spoken(text: string): Message {
+  return { role: "assistant", content: [{ type: "text", text }] };
+}
+
+function withoutCalls({ openStep: _openStep, ...turn }: TurnState): TurnState {
+  return { ...turn, calls: [] };
+}
+
+/** How a turn ends well, or in a controlled stop. */
+export interface DoneEnding {
+  history: Message[];
+  events: EngineEvent[];
+  reply: string;
+  /** Empty for a normal end. */
+  reason: string;
+  /** Text of the last model step. */
+  final: string;
+}
+
+/** Ends the turn with its `done` event, the last one of the run. */
+export function endDone(turn: TurnState, ending: DoneEnding): Transition {
+  const { totals } = turn;
+  const done: EventOf<"done"> = {
+    type: "done",
+    totalInputTokens: totals.inputTokens,
+    totalOutputTokens: totals.outputTokens,
+    totalCostUsd: totals.costUsd,
+    turnCount: turn.steps,
+    reason: ending.reason,
+    final: ending.final,
+  };
+  return {
+    turn: withoutCalls(turn),
+    history: ending.history,
+    events: [...ending.events, done],
+    next: { do: "finish", reply: ending.reply, reason: ending.reason },
+  };
+}
+
+/** How a turn ends in a failure. */
+export interface ErrorEnding {
+  history: Message[];
+  events: EngineEvent[];
+  reply: string;
+  error: Omit<EventOf<"error">, "type">;
+}
+
+/** Ends the turn with its `error` event, the last one of the run. */
+export function endError(turn: TurnState, ending: ErrorEnding): Transition {
+  return {
+    turn: withoutCalls(turn),
+    history: ending.history,
+    events: [...ending.events, { type: "error", ...ending.error }],
+    next: { do: "finish", reply: ending.reply, reason: ending.error.code },
+  };
+}
+
+/** The fields of an `error` event from our own table. */
+export function errorOf(code: ErrorCode, message: string): Omit<EventOf<"error">, "type"> {
+  return { code, message, ...errorCodes[code] };
+}

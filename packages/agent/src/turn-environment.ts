@@ -1,0 +1,44 @@
+import type { CallState, EngineEvent, Message, TurnState, Usage } from "@larkline/protocol";
+import type { ModelInfo } from "@larkline/model";
+import type { Language } from "./notice.ts";
+import type { OfferedTool } from "./tool-batch.ts";
+import type { TurnLimits } from "./turn-limits.ts";
+
+/** The model of a turn: facts, and the price of what it used. */
+export interface TurnModel {
+  info: Pick<ModelInfo, "id" | "contextWindow" | "maxOutputTokens">;
+  /** USD; `model` is the one that answered, when it said so (a fallback may differ from `info`). */
+  costUsd(usage: Usage, model?: string): number;
+}
+
+/** What a decision depends on besides the turn itself. */
+export interface TurnEnvironment {
+  nowMs: number;
+  limits: TurnLimits;
+  tools: ReadonlyMap<string, OfferedTool>;
+  model: TurnModel;
+  /** Language of notices; without it that of the user's message. */
+  texts?: Language;
+  /** The conversation so far. With it no call gets an id that an earlier turn used. */
+  history?: readonly Message[];
+}
+
+/** What the worker has to do after saving a transition. */
+export type NextAction =
+  /** Run a model step on the whole history, then call `afterStep`. */
+  | { do: "model" }
+  /** Hand these calls to their runners, then wait for entries. */
+  | { do: "tools"; calls: CallState[]; wait: true }
+  /** Nothing to start: wait for entries. */
+  | { do: "wait" }
+  /** The turn is over. `reply` is the text for the person; `reason` as in the `done` event, or the error's code. */
+  | { do: "finish"; reply: string | undefined; reason: string };
+
+/** A decision. `turn`, `history` and `events` belong in one write; only then comes `next`. */
+export interface Transition {
+  turn: TurnState;
+  /** Messages to append. */
+  history: Message[];
+  events: EngineEvent[];
+  next: NextAction;
+}

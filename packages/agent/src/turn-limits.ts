@@ -1,0 +1,35 @@
+import { newEngineError } from "@larkline/protocol";
+
+/** Bounds of one turn. */
+export interface TurnLimits {
+  /** Model steps per turn, whatever happens in between. */
+  maxIterations: number;
+  /** Calls of one step that are run; the rest get an error result. */
+  maxCallsPerStep: number;
+  /** Longest time one call may run, in ms, whatever its tool announces. */
+  toolTimeoutMs: number;
+  /** Time a call may wait for a runner, in ms, on top of its running time. */
+  toolWaitMs: number;
+  /** Longest tool result the model gets, in characters; the rest is cut off with a marker. */
+  maxResultChars: number;
+}
+
+const defaults: TurnLimits = {
+  maxIterations: 8,
+  maxCallsPerStep: 64,
+  toolTimeoutMs: 600_000,
+  toolWaitMs: 30_000,
+  maxResultChars: 100_000,
+};
+
+/** Fills in defaults. Throws when a limit is not a whole number above 0, naming it and its value. */
+export function turnLimits(partial: Partial<TurnLimits> = {}): TurnLimits {
+  const limits = { ...defaults, ...partial };
+  for (const [name, value] of Object.entries(limits)) {
+    if (Number.isSafeInteger(value) && value >= 1) continue;
+    throw newEngineError("internal_error", `${name} must be a whole number of at least 1, got ${String(value)}.`, {
+      suggestion: `Correct ${name} in the configuration.`,
+    });
+  }
+  return limits;
+}
