@@ -22,8 +22,8 @@ function describe(error: ErrorObject): string {
   return `${path} ${error.message ?? "is invalid"}${extra}${allowed}`;
 }
 
-function describeAll(errors: readonly ErrorObject[] | null | undefined): string {
-  const list = (errors ?? []).slice(0, maxReportedErrors).map(describe);
+function describeAll(errors: readonly ErrorObject[] | null | undefined, limit = maxReportedErrors): string {
+  const list = (errors ?? []).slice(0, limit).map(describe);
   return list.length > 0 ? list.join("; ") : "invalid data";
 }
 
@@ -32,14 +32,17 @@ function lazily(schema: object): () => ValidateFunction {
   return () => (validate ??= ajv.compile(schema));
 }
 
-/** Makes a parser from a TypeBox schema; the validator is compiled on first use. */
-export function parserOf<S extends TSchema>(schema: S): Parser<Static<S>> {
+/**
+ * Makes a parser from a TypeBox schema; the validator is compiled on first use. An error names the
+ * first `maxProblems` problems, default 5.
+ */
+export function parserOf<S extends TSchema>(schema: S, options: { maxProblems?: number } = {}): Parser<Static<S>> {
   const validator = lazily(schema);
   return (data) => {
     const validate = validator();
     return validate(data)
       ? { ok: true, value: data as Static<S> } // checked against S just above
-      : { ok: false, error: describeAll(validate.errors) };
+      : { ok: false, error: describeAll(validate.errors, options.maxProblems) };
   };
 }
 

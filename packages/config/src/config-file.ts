@@ -1,0 +1,43 @@
+import { access } from "node:fs/promises";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import type { ParseResult } from "@larkline/protocol";
+import { resolveConfig, type LarklineConfig } from "./larkline-config.ts";
+
+const standardName = "larkline.config.ts";
+
+async function exists(path: string): Promise<boolean> {
+  return await access(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+function isModule(value: unknown): value is { default?: unknown } {
+  return typeof value === "object" && value !== null;
+}
+
+async function defaultExportOf(path: string): Promise<ParseResult<unknown>> {
+  try {
+    const loaded: unknown = await import(pathToFileURL(path).href);
+    if (isModule(loaded) && "default" in loaded) return { ok: true, value: loaded.default };
+    return { ok: false, error: "it has no default export; write: export default { ... }" };
+  } catch (error) {
+    return { ok: false, error: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/**
+ * Loads the configuration file at `path` (the value of `LARKLINE_CONFIG`), or `larkline.config.ts`
+ * of the working directory. Without a path an absent file means the defaults; a file that is named
+ * must exist. The error names the file and lists every problem.
+ */
+export async function loadConfigFile(path?: string): Promise<ParseResult<LarklineConfig>> {
+  const file = resolve(path ?? standardName);
+  if (!(await exists(file))) {
+    return path === undefined ? resolveConfig({}) : { ok: false, error: `LARKLINE_CONFIG: ${file} does not exist.` };
+  }
+  const loaded = await defaultExportOf(file);
+  const resolved = loaded.ok ? resolveConfig(loaded.value) : loaded;
+  return resolved.ok ? resolved : { ok: false, error: `${file}: ${resolved.error}` };
+}

@@ -1,0 +1,93 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { loadConfigFile } from "./config-file.ts";
+import { resolveConfig } from "./larkline-config.ts";
+
+describe("resolveConfig", () => {
+  it("turns nothing into a useful default agent", () => {
+    const resolved = resolveConfig({});
+    expect(resolved).toMatchObject({
+      ok: true,
+      value: {
+        agents: { default: { maxIterations: 8, tools: null, model: null, groups: "mention" } },
+        models: [],
+        limits: { messageAgeMs: 600_000 },
+      },
+    });
+  });
+
+  it("keeps what is given and fills in the rest", () => {
+    const resolved = resolveConfig({
+      agents: { default: { instructions: "Be brief." }, ops: { tools: ["clock"], maxIterations: 3 } },
+      models: [{ id: "m", provider: "openai", contextWindow: 1_000, maxOutputTokens: 100, inputPricePer1M: 2 }],
+      limits: { messageAgeMs: 1 },
+    });
+    expect(resolved).toMatchObject({
+      ok: true,
+      value: {
+        agents: {
+          default: { instructions: "Be brief.", maxIterations: 8 },
+          ops: { tools: ["clock"], maxIterations: 3 },
+        },
+        models: [{ id: "m", displayName: "m", inputPricePer1M: 2, outputPricePer1M: 0, supportsVision: false }],
+        limits: { messageAgeMs: 1, messageChars: 50_000 },
+      },
+    });
+  });
+
+  it("lists every problem, typing errors in keys included", () => {
+    const resolved = resolveConfig({
+      agents: { default: { maxIterations: 0, tool: [] } },
+      limits: { messageAgeMs: "1h" },
+      modells: [],
+    });
+    const error = resolved.ok ? "" : resolved.error;
+    expect(error).toContain("'modells'");
+    expect(error).toContain("agents.default.maxIterations must be >= 1");
+    expect(error).toContain("agents.default must NOT have additional properties 'tool'");
+    expect(error).toContain("limits.messageAgeMs must be integer");
+  });
+});
+
+describe("loadConfigFile", () => {
+  let directory = "";
+  const file = async (name: string, text: string) => {
+    const path = join(directory, name);
+    await writeFile(path, text);
+    return path;
+  };
+
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), "larkline-config-"));
+  });
+  afterAll(() => rm(directory, { recursive: true }));
+
+  it("loads a TypeScript file", async () => {
+    const path = await file(
+      "good.ts",
+      'const model: string = "anthropic/m"; export default { agents: { default: { model } } };',
+    );
+    expect(await loadConfigFile(path)).toMatchObject({
+      ok: true,
+      value: { agents: { default: { model: "anthropic/m" } } },
+    });
+  });
+
+  it("reports a file that is named and absent", async () => {
+    const path = join(directory, "absent.ts");
+    expect(await loadConfigFile(path)).toEqual({ ok: false, error: `LARKLINE_CONFIG: ${path} does not exist.` });
+  });
+
+  it.each([
+    ["throws.ts", 'throw new Error("broken on purpose");', "broken on purpose"],
+    ["no-default.ts", "export const agents = {};", "no default export"],
+    ["wrong.ts", "export default { agents: 1 };", "agents must be object"],
+  ])("names the file and the reason when %s cannot be used", async (name, text, reason) => {
+    const path = await file(name, text);
+    const loaded = await loadConfigFile(path);
+    expect(loaded.ok ? "" : loaded.error).toContain(path);
+    expect(loaded.ok ? "" : loaded.error).toContain(reason);
+  });
+});

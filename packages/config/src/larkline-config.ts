@@ -1,0 +1,83 @@
+import type { ModelInfo } from "@larkline/model";
+import { parserOf, type ParseResult } from "@larkline/protocol";
+import { ConfigInput, type AgentInput, type GroupPolicy, type LimitsInput, type ModelInput } from "./config-schema.ts";
+
+/** An agent with its defaults filled in. `null` in `model` and `tools` means "no own choice". */
+export interface AgentConfig {
+  readonly instructions: string;
+  readonly model: string | null;
+  readonly maxIterations: number;
+  readonly tools: readonly string[] | null;
+  readonly groups: GroupPolicy;
+}
+
+/** The configuration of a deployment, complete. `agents` always has `default`. */
+export interface LarklineConfig {
+  readonly agents: Readonly<Record<string, AgentConfig>> & { readonly default: AgentConfig };
+  readonly models: readonly ModelInfo[];
+  readonly limits: Readonly<Required<LimitsInput>>;
+}
+
+const defaultLimits: Required<LimitsInput> = {
+  messageAgeMs: 600_000,
+  messageChars: 50_000,
+  maxCallsPerStep: 64,
+  toolTimeoutMs: 600_000,
+  toolWaitMs: 30_000,
+  maxResultChars: 100_000,
+};
+
+const defaultInstructions =
+  "You are a helpful assistant in a team chat. Answer in the language of the question, briefly and honestly. " +
+  "Use a tool when it gives a better answer than memory, and say so when you do not know.";
+
+function agentOf(input: AgentInput): AgentConfig {
+  return {
+    instructions: input.instructions ?? defaultInstructions,
+    model: input.model ?? null,
+    maxIterations: input.maxIterations ?? 8,
+    tools: input.tools ?? null,
+    groups: input.groups ?? "mention",
+  };
+}
+
+function modelOf(input: ModelInput): ModelInfo {
+  return {
+    displayName: input.id,
+    inputPricePer1M: 0,
+    outputPricePer1M: 0,
+    cacheReadPricePer1M: 0,
+    cacheWritePricePer1M: 0,
+    supportsCaching: false,
+    supportsBatch: false,
+    supportsThinking: false,
+    supportsVision: false,
+    cachingMinTokens: 0,
+    maxTools: 0,
+    maxToolsExhaustive: false,
+    ...input,
+  };
+}
+
+const parseInput = parserOf(ConfigInput, { maxProblems: 100 });
+
+/** Fills in defaults after checking the whole input; the error lists every problem. */
+export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
+  const parsed = parseInput(input);
+  if (!parsed.ok) return parsed;
+  const { agents = {}, models = [], limits = {} } = parsed.value;
+  const named = Object.fromEntries(Object.entries(agents).map(([name, agent]) => [name, agentOf(agent)]));
+  return {
+    ok: true,
+    value: {
+      agents: { ...named, default: agentOf(agents["default"] ?? {}) },
+      models: models.map(modelOf),
+      limits: { ...defaultLimits, ...limits },
+    },
+  };
+}
+
+/** Gives `larkline.config.ts` its types: `export default defineConfig({ ... })`. */
+export function defineConfig(input: ConfigInput): ConfigInput {
+  return input;
+}
