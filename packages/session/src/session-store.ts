@@ -184,8 +184,8 @@ export interface SessionStore {
   leaseOutbox(session: SessionKey): Promise<OutboxLease | undefined>;
   /** The head was sent (or given up): removes it; returns the next one under the same lease. */
   ackOutbox(session: SessionKey, token: string): Promise<OutboxLease | undefined>;
-  /** The head could not be sent now: keeps it, updated, until `retryAtMs`. */
-  retryOutbox(session: SessionKey, token: string, record: OutboxRecord, retryAtMs: number): Promise<void>;
+  /** The head could not be sent now: keeps it, as `lease.record` says, until `retryAtMs`. */
+  retryOutbox(lease: OutboxLease, retryAtMs: number): Promise<void>;
   /** Sessions whose outbox should be tried now. */
   dueOutboxes(nowMs: number, limit: number): Promise<SessionKey[]>;
 }

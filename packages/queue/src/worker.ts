@@ -1,0 +1,99 @@
+import { UnrecoverableError, WaitingError, Worker, type Job } from "bullmq";
+import { parserOf, ToolJob, toolsQueue, TurnJob, turnsQueue, type Parser } from "@larkline/protocol";
+import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
+
+/**
+ * `done`: finished. `requeue`: put the job back for another worker at once (shutdown); does not
+ * count as a failure.
+ */
+export type JobResult = "done" | "requeue";
+
+export interface JobWorkerOptions<T> extends QueueOptions {
+  /** Jobs run at once. */
+  concurrency: number;
+  /** `signal` aborts when the worker closes. */
+  handle: (job: T, signal: AbortSignal) => Promise<JobResult>;
+  /** The job failed for good (thrown, or stalled too often). May be called more than once. */
+  onFailed: (job: T, error: Error) => Promise<void>;
+  /** Ms without renewal after which a job counts as stalled. Renewed at half of it. */
+  lockDurationMs?: number;
+  /** Ms between searches for stalled jobs. */
+  stalledIntervalMs?: number;
+}
+
+export interface JobWorker {
+  /**
+   * Stops taking jobs, aborts the signals of the running ones and waits for them up to `deadlineMs`
+   * (default 8 s); what still runs then is recovered by other workers as stalled. Idempotent.
+   */
+  close(options?: { deadlineMs?: number; abort?: boolean }): Promise<void>;
+  isRunning(): boolean;
+}
+
+/** Processes wake-ups of sessions. */
+export function createTurnWorker(options: JobWorkerOptions<TurnJob>): JobWorker {
+  return createWorker({ ...options, queue: turnsQueue, parse: parserOf(TurnJob) });
+}
+
+/** Processes the calls of one runner. */
+export function createToolWorker(options: JobWorkerOptions<ToolJob> & { runner: string }): JobWorker {
+  return createWorker({ ...options, queue: toolsQueue(options.runner), parse: parserOf(ToolJob) });
+}
+
+interface WorkerSetup<T> extends JobWorkerOptions<T> {
+  queue: string;
+  parse: Parser<T>;
+}
+
+function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
+  const lockDuration = setup.lockDurationMs ?? 10_000;
+  const worker = new Worker(
+    setup.queue,
+    // BullMQ passes the signal only to functions that declare three parameters.
+    async (job: Job, token?: string, signal?: AbortSignal) => {
+      const parsed = setup.parse(job.data);
+      if (!parsed.ok) throw new UnrecoverableError(`job data: ${parsed.error}`);
+      const result = await setup.handle(parsed.value, signal ?? new AbortController().signal);
+      if (result === "done") return;
+      await job.moveToWait(token);
+      throw new WaitingError();
+    },
+    {
+      connection: setup.connection,
+      prefix: setup.prefix ?? defaultQueuePrefix,
+      concurrency: setup.concurrency,
+      lockDuration,
+      stalledInterval: setup.stalledIntervalMs ?? lockDuration / 2,
+      // A stalled wake-up is harmless to repeat: what must not repeat is fenced elsewhere.
+      maxStalledCount: 10,
+    },
+  );
+  worker.on("error", (error) => setup.onError?.(error));
+  worker.on("failed", (job, error) => {
+    const parsed = setup.parse(job?.data);
+    if (parsed.ok) setup.onFailed(parsed.value, error).catch((cause: unknown) => setup.onError?.(asError(cause)));
+    else setup.onError?.(error);
+  });
+  return { close: closer(worker), isRunning: () => worker.isRunning() };
+}
+
+function asError(cause: unknown): Error {
+  return cause instanceof Error ? cause : new Error(String(cause));
+}
+
+function closer(worker: Worker): JobWorker["close"] {
+  let closed: Promise<void> | undefined;
+  return async ({ deadlineMs = 8_000, abort = true } = {}) => {
+    closed ??= (async () => {
+      const drained = worker.close();
+      if (abort) worker.cancelAllJobs("shutdown");
+      let timer: NodeJS.Timeout | undefined;
+      const deadline = new Promise<void>((resolve) => {
+        timer = setTimeout(resolve, deadlineMs);
+      });
+      await Promise.race([drained, deadline]);
+      clearTimeout(timer);
+    })();
+    await closed;
+  };
+}

@@ -1,0 +1,120 @@
+import { Cluster, Redis, type RedisOptions as AnyRedisOptions } from "ioredis";
+
+// The reply mapping is not ours to choose: BullMQ and this package read the classic reply shapes.
+type RedisOptions = Omit<AnyRedisOptions, "replyMapping" | "protocol">;
+
+/** A connection to a single node, a Sentinel-managed master or a Cluster. */
+export type RedisConnection = Redis | Cluster;
+
+export interface ConnectOptions {
+  /**
+   * `request`: fails after a few tries, so that a caller can answer. `worker`: waits for Redis
+   * without limit, as queue workers must (they would lose their loop otherwise).
+   */
+  role?: "request" | "worker";
+  /** Called with connection errors; without it they are ignored, because ioredis retries by itself. */
+  onError?: (error: Error) => void;
+}
+
+// Reconnects within a second of Redis coming back; BullMQ's own strategy takes up to 20 s.
+function retryDelayMs(attempt: number): number {
+  return Math.min(attempt * 100, 1_000);
+}
+
+function optionsFor(role: "request" | "worker"): RedisOptions {
+  return {
+    retryStrategy: retryDelayMs,
+    maxRetriesPerRequest: role === "worker" ? null : 3,
+    enableReadyCheck: true,
+    connectTimeout: 5_000,
+  };
+}
+
+interface Target {
+  kind: "single" | "sentinel" | "cluster";
+  nodes: { host: string; port: number }[];
+  options: RedisOptions;
+  master: string;
+}
+
+function nodesOf(hosts: string, defaultPort: number): { host: string; port: number }[] {
+  return hosts.split(",").map((node) => {
+    const [host = "", port] = node.split(":");
+    return { host, port: port === undefined ? defaultPort : Number(port) };
+  });
+}
+
+function kindOf(protocol: string): Target["kind"] {
+  if (protocol.includes("sentinel")) return "sentinel";
+  return protocol.includes("cluster") ? "cluster" : "single";
+}
+
+function credentialsOf(user: string, password: string): RedisOptions {
+  return {
+    ...(user === "" ? {} : { username: decodeURIComponent(user) }),
+    ...(password === "" ? {} : { password: decodeURIComponent(password) }),
+  };
+}
+
+/**
+ * Understands `redis://`, `rediss://` (TLS), `redis+sentinel://h1:26379,h2:26379/mymaster` and
+ * `redis+cluster://h1:6379,h2:6379`, each with optional `user:password@`. Throws a RangeError that
+ * does not repeat the password.
+ */
+function parseRedisUrl(url: string): Target {
+  const match = /^(rediss?(?:\+sentinel|\+cluster)?):\/\/(?:([^:@/]*)(?::([^@/]*))?@)?([^/@]+)(?:\/([^?]*))?$/.exec(
+    url,
+  );
+  if (match === null) throw new RangeError("REDIS_URL must look like redis://[user:password@]host:port[/db]");
+  const [, protocol = "", user = "", password = "", hosts = "", path = ""] = match;
+  const kind = kindOf(protocol);
+  const options = credentialsOf(user, password);
+  if (protocol.startsWith("rediss")) options.tls = {};
+  if (kind === "single" && path !== "") options.db = Number(path);
+  const nodes = nodesOf(hosts, kind === "sentinel" ? 26_379 : 6_379);
+  if (nodes.some((node) => node.host === "" || !Number.isInteger(node.port)) || Number.isNaN(options.db ?? 0)) {
+    throw new RangeError("REDIS_URL names no valid host, port or database");
+  }
+  return { kind, nodes, options, master: path === "" ? "mymaster" : path };
+}
+
+/** Whether a URL can be used with {@link connectRedis}; the problem in words otherwise. */
+export function redisUrlProblem(url: string): string | undefined {
+  try {
+    parseRedisUrl(url);
+    return undefined;
+  } catch (error) {
+    return error instanceof Error ? error.message : "invalid";
+  }
+}
+
+/** Opens a connection. Whoever opens it closes it with {@link closeRedis}. */
+export function connectRedis(url: string, settings: ConnectOptions = {}): RedisConnection {
+  const target = parseRedisUrl(url);
+  const options: RedisOptions = { ...optionsFor(settings.role ?? "request"), ...target.options };
+  const connection = open(target, options);
+  connection.on("error", (error: Error) => settings.onError?.(error));
+  return connection;
+}
+
+function open(target: Target, options: RedisOptions): RedisConnection {
+  if (target.kind === "cluster") {
+    return new Cluster(target.nodes, { redisOptions: options, clusterRetryStrategy: retryDelayMs });
+  }
+  if (target.kind === "sentinel") {
+    return new Redis({ ...options, sentinels: target.nodes, name: target.master, sentinelRetryStrategy: retryDelayMs });
+  }
+  const node = target.nodes[0];
+  return new Redis({ ...options, host: node?.host ?? "127.0.0.1", port: node?.port ?? 6_379 });
+}
+
+/** Closes a connection: politely if Redis answers within a second, otherwise at once. */
+export async function closeRedis(connection: RedisConnection): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const patience = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, 1_000);
+  });
+  await Promise.race([connection.quit().catch(() => undefined), patience]);
+  clearTimeout(timer);
+  connection.disconnect();
+}

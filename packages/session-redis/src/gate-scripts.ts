@@ -1,0 +1,41 @@
+import type { RedisConnection } from "./connection.ts";
+import {
+  ackOutboxLua,
+  appendLua,
+  beginLua,
+  cancelLua,
+  claimLua,
+  commitLua,
+  deliverLua,
+  emitLua,
+  healLua,
+  leaseOutboxLua,
+  pushOutboxLua,
+  retryOutboxLua,
+  saveLua,
+} from "./gate-lua.ts";
+import { defineScript } from "./script.ts";
+
+const sources = {
+  append: appendLua,
+  deliver: deliverLua,
+  cancel: cancelLua,
+  claim: claimLua,
+  save: saveLua,
+  commit: commitLua,
+  emit: emitLua,
+  begin: beginLua,
+  heal: healLua,
+  pushOutbox: pushOutboxLua,
+  leaseOutbox: leaseOutboxLua,
+  ackOutbox: ackOutboxLua,
+  retryOutbox: retryOutboxLua,
+};
+
+/** The scripts of the gate, ready to call on one connection. */
+export type GateScripts = { [K in keyof typeof sources]: ReturnType<typeof defineScript> };
+
+export function gateScripts(redis: RedisConnection): GateScripts {
+  const entries = Object.entries(sources).map(([name, lua]) => [name, defineScript(redis, `gate_${name}`, lua)]);
+  return Object.fromEntries(entries) as GateScripts; // same keys as sources
+}

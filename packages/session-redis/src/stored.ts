@@ -1,0 +1,50 @@
+import {
+  ControlEntry,
+  InboundMessage,
+  jsonParserOf,
+  newEngineError,
+  TurnState,
+  type EngineEvent,
+  type Message,
+  type ParseResult,
+  type QueuedMessage,
+} from "@larkline/protocol";
+import type { OutboxRecord } from "@larkline/session";
+
+const parseControl = jsonParserOf(ControlEntry);
+const parseTurn = jsonParserOf(TurnState);
+const parseInbound = jsonParserOf(InboundMessage);
+
+function required<T>(what: string, result: ParseResult<T>): T {
+  if (result.ok) return result.value;
+  throw newEngineError("internal_error", `stored ${what} is not readable: ${result.error}`, {
+    suggestion: "Was it written by a newer version? Upgrade this process.",
+  });
+}
+
+export function controlFrom(text: string): ControlEntry {
+  return required("control entry", parseControl(text));
+}
+
+export function turnFrom(text: string): TurnState {
+  return required("turn", parseTurn(text));
+}
+
+/** Reads a `seq:message` entry of an inbox. */
+export function queuedFrom(entry: string): QueuedMessage {
+  const colon = entry.indexOf(":");
+  return { seq: Number(entry.slice(0, colon)), message: required("message", parseInbound(entry.slice(colon + 1))) };
+}
+
+/** History is written by the session's owner only and can be long: read without a schema check. */
+export function messageFrom(text: string): Message {
+  return JSON.parse(text) as Message; // written by save and commit from the same type
+}
+
+export function outboxFrom(text: string): OutboxRecord {
+  return JSON.parse(text) as OutboxRecord; // written by commit, pushOutbox and retryOutbox from the same type
+}
+
+export function batchOf(events: readonly { runId: string; event: EngineEvent }[]): string {
+  return events.length === 0 ? "" : JSON.stringify(events);
+}
