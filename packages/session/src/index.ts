@@ -18,3 +18,6 @@ export type {
 } from "./session-store.ts";
 export type { AvailableTool, RunnerDirectory, RunnerInstance } from "./runner-directory.ts";
 export type { TokenCache } from "./token-cache.ts";
+export { createMemorySessionStore, type MemorySessionStoreOptions } from "./memory-session-store.ts";
+export { createMemoryRunnerDirectory } from "./memory-runner-directory.ts";
+export { createMemoryTokenCache } from "./memory-token-cache.ts";

@@ -1,0 +1,79 @@
+import type { SessionKey } from "@larkline/protocol";
+import type { OutboxLease, OutboxRecord } from "./session-store.ts";
+
+const leaseMs = 30_000;
+
+interface Outbox {
+  waiting: OutboxRecord[];
+  /** The head must not be sent before. */
+  dueAtMs: number;
+  lease: { token: string; untilMs: number } | undefined;
+}
+
+/** The outboxes of all sessions: first in, first out, one sender at a time. Not copied: the store copies. */
+export class MemoryOutboxes {
+  readonly #outboxes = new Map<SessionKey, Outbox>();
+  readonly #now: () => number;
+  #leases = 0;
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  push(record: OutboxRecord): void {
+    const outbox = this.#outboxes.get(record.session) ?? { waiting: [], dueAtMs: 0, lease: undefined };
+    outbox.waiting.push(record);
+    this.#outboxes.set(record.session, outbox);
+  }
+
+  lease(session: SessionKey): OutboxLease | undefined {
+    const outbox = this.#outboxes.get(session);
+    if (!outbox || !this.#isFree(outbox, this.#now())) return undefined;
+    return this.#grant(outbox);
+  }
+
+  #isFree({ lease, dueAtMs }: Outbox, nowMs: number): boolean {
+    return dueAtMs <= nowMs && (lease === undefined || lease.untilMs <= nowMs);
+  }
+
+  #grant(outbox: Outbox): OutboxLease | undefined {
+    const record = outbox.waiting[0];
+    if (!record) return undefined;
+    this.#leases += 1;
+    const token = `lease-${this.#leases}`;
+    outbox.lease = { token, untilMs: this.#now() + leaseMs };
+    return { token, record };
+  }
+
+  ack(session: SessionKey, token: string): OutboxLease | undefined {
+    const outbox = this.#heldBy(session, token);
+    if (!outbox) return undefined;
+    outbox.waiting.shift();
+    outbox.lease = undefined;
+    outbox.dueAtMs = 0;
+    if (outbox.waiting.length > 0) return this.#grant(outbox);
+    this.#outboxes.delete(session);
+    return undefined;
+  }
+
+  retry(token: string, record: OutboxRecord, retryAtMs: number): void {
+    const outbox = this.#heldBy(record.session, token);
+    if (!outbox) return;
+    outbox.waiting[0] = record;
+    outbox.lease = undefined;
+    outbox.dueAtMs = retryAtMs;
+  }
+
+  #heldBy(session: SessionKey, token: string): Outbox | undefined {
+    const outbox = this.#outboxes.get(session);
+    const lease = outbox?.lease;
+    return lease?.token === token && lease.untilMs > this.#now() ? outbox : undefined;
+  }
+
+  due(nowMs: number, limit: number): SessionKey[] {
+    return [...this.#outboxes]
+      .filter(([, outbox]) => this.#isFree(outbox, nowMs))
+      .map(([session]) => session)
+      .slice(0, limit);
+  }
+}

@@ -1,0 +1,299 @@
+import {
+  turnIdOf,
+  type InboundMessage,
+  type Message,
+  type SessionKey,
+  type ToolEffect,
+  type ToolOutcome,
+} from "@larkline/protocol";
+import { MemoryEventLog } from "./memory-event-log.ts";
+import { MemoryOutboxes } from "./memory-outbox.ts";
+import { MemorySession } from "./memory-session.ts";
+import type {
+  AppendResult,
+  BeginResult,
+  Claim,
+  CommitRequest,
+  CommitResult,
+  DeliverResult,
+  EventLog,
+  FencedWrite,
+  OutboxLease,
+  OutboxRecord,
+  SaveRequest,
+  SaveResult,
+  SessionStore,
+  SessionSummary,
+  StaleSession,
+} from "./session-store.ts";
+
+const dayMs = 24 * 60 * 60 * 1_000;
+
+/** How a memory store can be made to differ from the defaults. */
+export interface MemorySessionStoreOptions {
+  /** The clock, epoch ms. */
+  now?: () => number;
+  /** `maxWaiting`: messages of one session that may wait, the running one included; 1,000 if absent. */
+  limits?: { maxWaiting?: number };
+  /** How long message ids and outbox dedup ids are remembered; 24 hours if absent. */
+  dedupTtlMs?: number;
+}
+
+/**
+ * Sessions in the memory of this process: for tests and for trying things out, everything is
+ * lost when the process ends. Atomic because no method awaits in the middle; what goes in and
+ * comes out is a copy.
+ */
+export function createMemorySessionStore(options: MemorySessionStoreOptions = {}): {
+  store: SessionStore;
+  events: EventLog;
+} {
+  const events = new MemoryEventLog();
+  return { store: new MemorySessionStore(events, options), events };
+}
+
+/** Remembers a number per id for a limited time. */
+class Remembered {
+  readonly #entries = new Map<string, { value: number; untilMs: number }>();
+  readonly #ttlMs: number;
+
+  constructor(ttlMs: number) {
+    this.#ttlMs = ttlMs;
+  }
+
+  get(id: string, nowMs: number): number | undefined {
+    // Entries are in order of expiry: all live equally long.
+    for (const [old, { untilMs }] of this.#entries) {
+      if (untilMs > nowMs) break;
+      this.#entries.delete(old);
+    }
+    return this.#entries.get(id)?.value;
+  }
+
+  set(id: string, value: number, nowMs: number): void {
+    this.#entries.set(id, { value, untilMs: nowMs + this.#ttlMs });
+  }
+}
+
+class MemorySessionStore implements SessionStore {
+  readonly #sessions = new Map<SessionKey, MemorySession>();
+  readonly #events: MemoryEventLog;
+  readonly #outboxes: MemoryOutboxes;
+  readonly #now: () => number;
+  readonly #maxWaiting: number;
+  readonly #messageIds: Remembered;
+  readonly #outboxIds: Remembered;
+
+  constructor(events: MemoryEventLog, { now = Date.now, limits, dedupTtlMs = dayMs }: MemorySessionStoreOptions) {
+    this.#events = events;
+    this.#now = now;
+    this.#outboxes = new MemoryOutboxes(now);
+    this.#maxWaiting = limits?.maxWaiting ?? 1_000;
+    this.#messageIds = new Remembered(dedupTtlMs);
+    this.#outboxIds = new Remembered(dedupTtlMs);
+  }
+
+  async append(message: InboundMessage): Promise<AppendResult> {
+    const session = this.#open(message.session);
+    const id = JSON.stringify([message.session, message.app, message.id]);
+    const nowMs = this.#now();
+    const known = this.#messageIds.get(id, nowMs);
+    if (known !== undefined) return withWake({ result: "duplicate", seq: known } as const, session.lostWake());
+    if (session.inbox.length >= this.#maxWaiting) return { result: "full", seq: 0 };
+    const seq = session.enqueue(structuredClone(message));
+    this.#messageIds.set(id, seq, nowMs);
+    const wakeGen = session.state === "idle" ? session.wake(nowMs) : undefined;
+    return withWake({ result: "accepted", seq, eventSeq: this.#events.lastSeq(message.session) } as const, wakeGen);
+  }
+
+  async deliver(key: SessionKey, callId: string, outcome: ToolOutcome): Promise<DeliverResult> {
+    const session = this.#sessions.get(key);
+    const entry = session?.ledger.get(callId);
+    if (!session || !entry || entry.state === "done") return withWake({ accepted: false }, session?.lostWake());
+    entry.state = "done";
+    session.control.push({ type: "outcome", callId, outcome: structuredClone(outcome) });
+    return withWake({ accepted: true }, this.#wakeIfResting(session));
+  }
+
+  #wakeIfResting(session: MemorySession): number | undefined {
+    return session.isMoving() ? undefined : session.wake(this.#now());
+  }
+
+  async cancel(key: SessionKey, { turnId, reason }: { turnId?: string; reason: string }): Promise<DeliverResult> {
+    const session = this.#sessions.get(key);
+    const head = session?.inbox[0];
+    if (!session || !head || session.state === "idle") return { accepted: false };
+    if (turnId !== undefined && turnId !== turnIdOf(key, head.seq)) return this.#cancelWaiting(session, turnId);
+    session.control.push({ type: "cancel", ...(turnId !== undefined && { turnId }), reason });
+    return withWake({ accepted: true }, this.#wakeIfResting(session));
+  }
+
+  /** The message leaves the inbox at once; its run ends before it began, so that followers do not wait. */
+  #cancelWaiting(session: MemorySession, turnId: string): DeliverResult {
+    const index = session.inbox.findIndex(({ seq }) => turnIdOf(session.key, seq) === turnId);
+    if (index < 0) return { accepted: false };
+    session.inbox.splice(index, 1);
+    this.#events.add(session.key, [
+      {
+        runId: turnId,
+        event: {
+          type: "done",
+          totalInputTokens: 0,
+          totalOutputTokens: 0,
+          totalCostUsd: 0,
+          turnCount: 0,
+          reason: "cancelled",
+          final: "",
+        },
+      },
+    ]);
+    return { accepted: true };
+  }
+
+  async claim(key: SessionKey, gen: number, owner: string): Promise<Claim | undefined> {
+    const session = this.#sessions.get(key);
+    const claim = session?.claim(gen, owner);
+    if (session && claim) session.touchedAtMs = this.#now();
+    return structuredClone(claim);
+  }
+
+  async save(request: SaveRequest): Promise<SaveResult> {
+    const session = this.#held(request);
+    if (!session) return { state: "fenced" };
+    this.#write(session, request);
+    return structuredClone(session.save(structuredClone(request)));
+  }
+
+  async commit(request: CommitRequest): Promise<CommitResult> {
+    const session = this.#held(request);
+    if (!session || session.inbox[0]?.seq !== request.seq) return { state: "fenced" };
+    this.#write(session, request);
+    session.finishHead();
+    const deliver = request.outbox && this.#send(request.outbox);
+    return structuredClone({ ...this.#afterCommit(session, request.more), ...(deliver && { deliver }) });
+  }
+
+  #afterCommit(session: MemorySession, more: boolean): CommitResult {
+    const head = session.inbox[0];
+    if (!head) {
+      session.state = "idle";
+      return { state: "idle" };
+    }
+    if (!more) return { state: "requeue", wakeGen: session.wake(this.#now()) };
+    session.startHead(head.seq);
+    return { state: "next", head, control: session.control };
+  }
+
+  async emit(write: Pick<FencedWrite, "session" | "epoch" | "events">): Promise<boolean> {
+    const session = this.#held(write);
+    if (session) this.#events.add(session.key, write.events);
+    return session !== undefined;
+  }
+
+  async begin(key: SessionKey, callId: string, effect: ToolEffect): Promise<BeginResult> {
+    const entry = this.#sessions.get(key)?.ledger.get(callId);
+    if (!entry || entry.state === "done") return "closed";
+    if (entry.state === "started" && effect === "once") return "started_before";
+    entry.state = "started";
+    return "run";
+  }
+
+  async history(key: SessionKey): Promise<Message[]> {
+    return structuredClone(this.#sessions.get(key)?.history ?? []);
+  }
+
+  async summary(key: SessionKey): Promise<SessionSummary> {
+    const session = this.#sessions.get(key);
+    if (!session) return { state: "idle", gen: 0, waiting: 0, messages: 0 };
+    const { state, gen, inbox, history } = session;
+    return { state, gen, waiting: inbox.length, messages: history.length };
+  }
+
+  async dueDeadlines(nowMs: number, limit: number): Promise<{ session: SessionKey; callId: string }[]> {
+    const due: { session: SessionKey; callId: string; deadlineMs: number }[] = [];
+    for (const [session, { ledger }] of this.#sessions) {
+      for (const [callId, { state, deadlineMs }] of ledger) {
+        if (state !== "done" && deadlineMs <= nowMs) due.push({ session, callId, deadlineMs });
+      }
+    }
+    due.sort((a, b) => a.deadlineMs - b.deadlineMs);
+    return due.slice(0, limit).map(({ session, callId }) => ({ session, callId }));
+  }
+
+  async stale(beforeMs: number, limit: number): Promise<StaleSession[]> {
+    return [...this.#sessions.values()]
+      .filter((session) => session.isMoving() && session.touchedAtMs < beforeMs)
+      .sort((a, b) => a.touchedAtMs - b.touchedAtMs)
+      .slice(0, limit)
+      .map(({ key, state, gen, runningGen, owner }) => ({
+        session: key,
+        state,
+        gen: state === "running" ? runningGen : gen,
+        owner,
+      }));
+  }
+
+  async touch(key: SessionKey): Promise<void> {
+    const session = this.#sessions.get(key);
+    if (session) session.touchedAtMs = this.#now();
+  }
+
+  async heal(key: SessionKey, deadGen: number): Promise<number | undefined> {
+    return this.#sessions.get(key)?.heal(deadGen, this.#now());
+  }
+
+  async pushOutbox(record: OutboxRecord, dedupId: string): Promise<OutboxLease | undefined> {
+    const id = JSON.stringify([record.session, dedupId]);
+    const nowMs = this.#now();
+    if (this.#outboxIds.get(id, nowMs) !== undefined) return undefined;
+    this.#outboxIds.set(id, 1, nowMs);
+    return structuredClone(this.#send(record));
+  }
+
+  #send(record: OutboxRecord): OutboxLease | undefined {
+    this.#outboxes.push(structuredClone(record));
+    return this.#outboxes.lease(record.session);
+  }
+
+  async leaseOutbox(session: SessionKey): Promise<OutboxLease | undefined> {
+    return structuredClone(this.#outboxes.lease(session));
+  }
+
+  async ackOutbox(session: SessionKey, token: string): Promise<OutboxLease | undefined> {
+    return structuredClone(this.#outboxes.ack(session, token));
+  }
+
+  // oxlint counts four parameters: they are the port's.
+  async retryOutbox({ token, record }: OutboxLease, retryAtMs: number): Promise<void> {
+    const { session } = record;
+    this.#outboxes.retry(token, structuredClone({ ...record, session }), retryAtMs);
+  }
+
+  async dueOutboxes(nowMs: number, limit: number): Promise<SessionKey[]> {
+    return this.#outboxes.due(nowMs, limit);
+  }
+
+  #open(key: SessionKey): MemorySession {
+    const session = this.#sessions.get(key) ?? new MemorySession(key);
+    this.#sessions.set(key, session);
+    return session;
+  }
+
+  /** The session, if the epoch may still write to it. */
+  #held({ session: key, epoch }: Pick<FencedWrite, "session" | "epoch">): MemorySession | undefined {
+    const session = this.#sessions.get(key);
+    return session?.isHeldBy(epoch) ? session : undefined;
+  }
+
+  /** What all fenced writes have in common. */
+  #write(session: MemorySession, { history, events, consumed }: FencedWrite): void {
+    session.control.splice(0, consumed);
+    session.history.push(...structuredClone(history));
+    session.touchedAtMs = this.#now();
+    this.#events.add(session.key, events);
+  }
+}
+
+function withWake<T extends object>(result: T, wakeGen: number | undefined): T & { wakeGen?: number } {
+  return wakeGen === undefined ? result : { ...result, wakeGen };
+}

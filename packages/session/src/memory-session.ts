@@ -1,0 +1,130 @@
+import type { ControlEntry, InboundMessage, Message, QueuedMessage, SessionKey, TurnState } from "@larkline/protocol";
+import type { Claim, OpenCall, SaveRequest, SaveResult, SessionSummary } from "./session-store.ts";
+
+interface LedgerEntry {
+  state: "open" | "started" | "done";
+  deadlineMs: number;
+}
+
+/** One conversation as the in-memory adapter holds it: the transitions of the gate, without clock and without copies. */
+export class MemorySession {
+  readonly key: SessionKey;
+  state: SessionSummary["state"] = "idle";
+  gen = 0;
+  /** Generation of the wake-up that the running (or suspended) worker came with. */
+  runningGen = 0;
+  epoch = 0;
+  lastSeq = 0;
+  /** The message `tries` belongs to. */
+  headSeq = 0;
+  tries = 0;
+  owner = "";
+  touchedAtMs = 0;
+  turn: TurnState | undefined;
+  inbox: QueuedMessage[] = [];
+  control: ControlEntry[] = [];
+  readonly ledger = new Map<string, LedgerEntry>();
+  readonly history: Message[] = [];
+
+  constructor(key: SessionKey) {
+    this.key = key;
+  }
+
+  wake(nowMs: number): number {
+    this.state = "queued";
+    this.touchedAtMs = nowMs;
+    this.gen += 1;
+    return this.gen;
+  }
+
+  /** Generation to add (again) so that a wake-up lost between store and queue is healed. */
+  lostWake(): number | undefined {
+    return this.state === "queued" ? this.gen : undefined;
+  }
+
+  enqueue(message: InboundMessage): number {
+    this.lastSeq += 1;
+    this.inbox.push({ seq: this.lastSeq, message });
+    return this.lastSeq;
+  }
+
+  isHeldBy(epoch: string): boolean {
+    return this.epoch > 0 && String(this.epoch) === epoch;
+  }
+
+  isMoving(): boolean {
+    return this.state === "queued" || this.state === "running";
+  }
+
+  claim(gen: number, owner: string): Claim | undefined {
+    if (this.state === "idle") return undefined;
+    if (this.state !== "queued" && this.runningGen !== gen) return undefined;
+    const head = this.inbox[0];
+    this.#countTry(head?.seq ?? 0);
+    this.state = "running";
+    this.runningGen = gen;
+    this.owner = owner;
+    this.epoch += 1;
+    return {
+      session: this.key,
+      gen,
+      epoch: String(this.epoch),
+      ...(this.turn && { turn: this.turn }),
+      ...(head && { head }),
+      tries: this.tries,
+      control: this.control,
+      history: this.history,
+    };
+  }
+
+  #countTry(seq: number): void {
+    if (this.headSeq !== seq) this.startHead(seq);
+    else if (this.state === "running") this.tries += 1;
+  }
+
+  startHead(seq: number): void {
+    this.headSeq = seq;
+    this.tries = 0;
+  }
+
+  save(request: Pick<SaveRequest, "turn" | "open" | "then">): SaveResult {
+    this.turn = request.turn;
+    for (const call of request.open) this.#openCall(call);
+    if (request.then === "handoff") {
+      this.state = "queued";
+      return { state: "suspended" };
+    }
+    if (request.then === "suspend" && this.control.length === 0) {
+      this.state = "suspended";
+      return { state: "suspended" };
+    }
+    return { state: "running", control: this.control };
+  }
+
+  #openCall({ callId, deadlineMs }: OpenCall): void {
+    if (!this.ledger.has(callId)) this.ledger.set(callId, { state: "open", deadlineMs });
+  }
+
+  /** Removes the finished head and all that belonged to its turn. */
+  finishHead(): void {
+    this.inbox.shift();
+    this.turn = undefined;
+    this.control = [];
+    this.ledger.clear();
+  }
+
+  /** A wake-up in place of the one that died; a worker that died with its job counts as a try. */
+  heal(deadGen: number, nowMs: number): number | undefined {
+    if (this.state === "queued") {
+      this.touchedAtMs = nowMs;
+      return this.gen;
+    }
+    if (this.state === "running") {
+      if (this.runningGen !== deadGen) return undefined;
+      this.tries += 1;
+      return this.wake(nowMs);
+    }
+    const hasWork = this.control.length > 0 || (this.state === "idle" && this.inbox.length > 0);
+    return hasWork ? this.wake(nowMs) : undefined;
+  }
+}

@@ -1,0 +1,29 @@
+import type { EventLog, SessionStore } from "./session-store.ts";
+
+/** An adapter under test with storage of its own, as the contract suites see it. */
+export interface SessionStoreHarness {
+  store: SessionStore;
+  events: EventLog;
+  /** How long the right to send from an outbox lasts. */
+  leaseMs: number;
+  /** How long message ids are remembered. */
+  dedupTtlMs: number;
+  /** The store's clock, epoch ms. */
+  now(): number;
+  /** Returns when the store's clock has moved on by at least `ms`: at once with a clock of its own, else by waiting. */
+  advance(ms: number): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface SessionStoreDemands {
+  /** How many messages may wait in a session; 1,000 if absent. */
+  maxWaiting?: number;
+  /**
+   * Asks an adapter that cannot move its clock for a `leaseMs` and a `dedupTtlMs` that a test can
+   * wait for (a few hundred ms). Without it nothing may expire while a test runs.
+   */
+  shortLived?: boolean;
+}
+
+/** Makes an adapter with storage that nobody else uses. */
+export type MakeSessionStore = (demands: SessionStoreDemands) => Promise<SessionStoreHarness>;

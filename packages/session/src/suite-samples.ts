@@ -1,0 +1,131 @@
+import {
+  turnIdOf,
+  type EngineEvent,
+  type InboundMessage,
+  type Message,
+  type SessionKey,
+  type TurnState,
+} from "@larkline/protocol";
+import type {
+  Claim,
+  CommitRequest,
+  CommitResult,
+  OpenCall,
+  OutboxRecord,
+  SaveRequest,
+  SaveResult,
+  SessionStore,
+} from "./session-store.ts";
+
+/** A deadline that no test reaches. */
+export const farFutureMs = Date.UTC(2100, 0);
+
+/** A user message; `id` is its text too. */
+export function messageOf(session: SessionKey, id: string, fields: Partial<InboundMessage> = {}): InboundMessage {
+  return {
+    v: 1,
+    session,
+    id,
+    app: "cli_app",
+    sender: { id: "ou_user", name: "陈" },
+    chatType: "p2p",
+    parts: [{ type: "text", text: id }],
+    createdAtMs: 1_700_000_000_000,
+    reply: { channel: "feishu", app: "cli_app", chatId: "oc_chat", messageId: id, inThread: false },
+    ...fields,
+  };
+}
+
+/** A checkpoint of the turn the claim is about. */
+export function turnOf(claim: Pick<Claim, "session" | "head">, fields: Partial<TurnState> = {}): TurnState {
+  if (!claim.head) throw new Error("the claim has no message");
+  return {
+    v: 1,
+    turnId: turnIdOf(claim.session, claim.head.seq),
+    message: claim.head.message,
+    steps: 1,
+    calls: [],
+    totals: { inputTokens: 3, outputTokens: 5, costUsd: 0.25 },
+    startedAtMs: 1_700_000_000_000,
+    ...fields,
+  };
+}
+
+export function userText(text: string): Message {
+  return { role: "user", content: [{ type: "text", text }] };
+}
+
+export function assistantText(text: string): Message {
+  return { role: "assistant", content: [{ type: "text", text }] };
+}
+
+export function delta(text: string): EngineEvent {
+  return { type: "text_delta", text };
+}
+
+export function openCalls(...callIds: string[]): OpenCall[] {
+  return callIds.map((callId) => ({ callId, deadlineMs: farFutureMs }));
+}
+
+export function outboxRecord(session: SessionKey, id: string): OutboxRecord {
+  return {
+    v: 1,
+    id,
+    uuid: `uuid-${id}`,
+    session,
+    target: { app: "cli_app", chatId: "oc_chat", messageId: "om_1", inThread: false },
+    text: `reply ${id} 你好`,
+    createdAtMs: 1_700_000_000_000,
+    attempts: 0,
+    uncertainSinceMs: 0,
+  };
+}
+
+/** Takes the session and fails if there is nothing to take. */
+export async function mustClaim(store: SessionStore, session: SessionKey, gen: number | undefined): Promise<Claim> {
+  const claim = await store.claim(session, gen ?? 0, "worker-1");
+  if (!claim) throw new Error(`nothing to claim in ${session} for wake-up ${gen}`);
+  return claim;
+}
+
+/** Writes a checkpoint with the given continuation. */
+export async function saveAs(
+  store: SessionStore,
+  claim: Claim,
+  { mode, ...fields }: Partial<Omit<SaveRequest, "then">> & { mode: SaveRequest["then"] },
+): Promise<SaveResult> {
+  return await store.save({
+    session: claim.session,
+    epoch: claim.epoch,
+    history: [],
+    events: [],
+    consumed: 0,
+    turn: claim.turn ?? turnOf(claim),
+    open: [],
+    ...fields,
+    then: mode,
+  });
+}
+
+/** Ends the turn of the claim's message. */
+export async function commitOf(
+  store: SessionStore,
+  claim: Claim,
+  fields: Partial<CommitRequest> = {},
+): Promise<CommitResult> {
+  return await store.commit({
+    session: claim.session,
+    epoch: claim.epoch,
+    history: [],
+    events: [],
+    consumed: 0,
+    seq: claim.head?.seq ?? 0,
+    more: false,
+    ...fields,
+  });
+}
+
+/** Opens calls and suspends: what a worker does when a model asks for tools. */
+export async function suspendOn(store: SessionStore, claim: Claim, ...callIds: string[]): Promise<SaveResult> {
+  return await saveAs(store, claim, { mode: "suspend", open: openCalls(...callIds) });
+}
