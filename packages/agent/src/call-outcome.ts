@@ -1,51 +1,48 @@
 import { outcomeText, type CallState, type EventOf, type ToolOutcome } from "@larkline/protocol";
 
 const unknownAdvice =
-  "It is not known whether this call took effect. Do not call the tool again for the same purpose; tell the user that it must be checked.";
+  "It is not known whether this call took effect. Do not repeat it; tell the user that its effect must be checked.";
 
-/** Cuts at a character boundary, so that no emoji or rare Chinese character is split. */
+/** Cuts between characters, so that no emoji or rare Chinese character is split. */
 function head(text: string, maxChars: number): string {
-  const end = maxChars > 0 && /[\uD800-\uDBFF]/.test(text.charAt(maxChars - 1)) ? maxChars - 1 : maxChars;
-  return text.slice(0, end);
+  const splits = /[\uD800-\uDBFF]/.test(text.charAt(maxChars - 1));
+  return text.slice(0, splits ? maxChars - 1 : maxChars);
 }
 
-/** The text cut to `maxChars` characters plus a marker that says so; shorter text is unchanged. */
 function capped(text: string, maxChars: number): string {
-  if (text.length <= maxChars) return text;
-  return `${head(text, maxChars)}\n[Result cut off: the first ${maxChars} of ${text.length} characters are shown.]`;
+  return `${head(text, maxChars)}\n[Result cut off: only the first ${maxChars} of ${text.length} characters are shown.]`;
 }
 
-/** A call with its one outcome, and the event that tells of it. */
-export interface AnsweredCall {
-  call: CallState;
-  event: EventOf<"tool_result">;
+/** What is kept of an outcome: a value JSON can hold, cut to size. */
+function bounded(outcome: ToolOutcome, maxChars: number): { outcome: ToolOutcome; truncated: boolean } {
+  const text = outcomeText(outcome);
+  const truncated = text.length > maxChars;
+  if (!outcome.ok) return { outcome: truncated ? { ...outcome, error: capped(text, maxChars) } : outcome, truncated };
+  return { outcome: { ok: true, result: truncated ? capped(text, maxChars) : (outcome.result ?? null) }, truncated };
 }
 
-/** Answers a call. What is stored and what the model reads never exceeds `maxResultChars` by more than the marker. */
-export function answer(call: CallState, outcome: ToolOutcome, maxResultChars: number): AnsweredCall {
-  const full = outcomeText(outcome);
-  const truncated = full.length > maxResultChars;
-  const text = capped(full, maxResultChars);
-  const stored: ToolOutcome = !truncated
-    ? outcome
-    : outcome.ok
-      ? { ok: true, result: text }
-      : { ...outcome, error: text };
+/** What the model reads as the result of a call. */
+export function resultText(outcome: ToolOutcome): string {
+  const text = outcomeText(outcome);
+  return !outcome.ok && outcome.unknown === true ? `${text}\n${unknownAdvice}` : text;
+}
+
+/** Gives a call its one outcome, cut to `maxChars` characters plus a marker, and the event that tells of it. */
+export function answered(
+  call: CallState,
+  given: ToolOutcome,
+  maxChars: number,
+): { call: CallState; event: EventOf<"tool_result"> } {
+  const { outcome, truncated } = bounded(given, maxChars);
   const event: EventOf<"tool_result"> = {
     type: "tool_result",
     id: call.id,
     toolName: call.name,
-    output: text,
+    output: resultText(outcome),
     isError: !outcome.ok,
     truncated,
     storedPath: "",
   };
   if (outcome.ok && !truncated) event.result = outcome.result;
-  return { call: { ...call, state: "done", outcome: stored }, event };
-}
-
-/** What the model reads as the result of an answered call. */
-export function resultText(outcome: ToolOutcome): string {
-  const text = outcomeText(outcome);
-  return !outcome.ok && outcome.unknown === true ? `${text}\n${unknownAdvice}` : text;
+  return { call: { ...call, state: "done", outcome }, event };
 }

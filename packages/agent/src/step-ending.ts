@@ -1,7 +1,7 @@
 import type { EngineEvent, Message, ModelFailure, OpenStep, TurnState } from "@larkline/protocol";
 import type { StepResult } from "./accumulate.ts";
 import type { NoticeName } from "./notice.ts";
-import { blockEvents, stepEnd, storableParts } from "./step-report.ts";
+import { blockEvents, stepEnd, storableParts, warningEvent } from "./step-report.ts";
 import { endDone, endError, noticeFor, spoken } from "./turn-ending.ts";
 import type { Transition, TurnEnvironment } from "./turn-environment.ts";
 
@@ -54,16 +54,14 @@ function failureNotice({ code, retryable }: ModelFailure): NoticeName {
 /** The model failed for good: the person gets a notice, which also answers the message in history. */
 export function stepFailure(
   turn: TurnState,
-  step: StepResult & { failure?: ModelFailure },
+  { failure, warnings }: StepResult & { failure: ModelFailure },
   env: TurnEnvironment,
 ): Transition {
-  const failure = step.failure;
-  if (failure === undefined) throw new TypeError("stepFailure needs a failed step");
   const { code, message, suggestion, retryable } = failure;
   const reply = noticeFor(turn, failureNotice(failure), env.texts);
   return endError(turn, {
     history: [spoken(reply)],
-    events: step.warnings.map((warning): EngineEvent => ({ ...warning, detail: "" })),
+    events: warnings.map(warningEvent),
     reply,
     error: { code, message, suggestion, retryable },
   });

@@ -1,4 +1,4 @@
-import type { EngineEvent, EventOf, Message, OpenStep, TurnState } from "@larkline/protocol";
+import type { EngineEvent, EventOf, Message, ModelWarning, OpenStep, TurnState } from "@larkline/protocol";
 import type { StepResult } from "./accumulate.ts";
 import type { TurnEnvironment, TurnModel } from "./turn-environment.ts";
 
@@ -39,14 +39,14 @@ export function counted(turn: TurnState, step: OpenStep): TurnState {
   };
 }
 
+/** The event of a warning of the model stream. */
+export function warningEvent({ code, message }: ModelWarning): EventOf<"warning"> {
+  return { type: "warning", code, message, detail: "" };
+}
+
 /** Warnings and complete blocks of a step, in order. */
 export function blockEvents(step: StepResult): EngineEvent[] {
-  const warnings = step.warnings.map(({ code, message }): EngineEvent => ({
-    type: "warning",
-    code,
-    message,
-    detail: "",
-  }));
+  const warnings = step.warnings.map(warningEvent);
   const blocks = step.parts.filter(({ text }) => text !== "").map(({ type, text }): EngineEvent => ({ type, text }));
   return [...warnings, ...blocks];
 }
@@ -54,6 +54,6 @@ export function blockEvents(step: StepResult): EngineEvent[] {
 /** The parts of a step that vendors take back: no blank text, no thinking that says nothing. */
 export function storableParts(step: StepResult): AssistantPart[] {
   return step.parts.filter((part) =>
-    part.type === "text" ? part.text.trim() !== "" : part.text !== "" || part.providerMetadata !== undefined,
+    part.type === "text" ? /\S/.test(part.text) : part.text !== "" || part.providerMetadata !== undefined,
   );
 }

@@ -12,8 +12,8 @@ import type { Transition } from "./turn-environment.ts";
 
 /** A notice in the language of the turn. */
 export function noticeFor(turn: TurnState, name: NoticeName, texts: Language | undefined): string {
-  const spoken = textOf({ role: "user", content: turn.message.parts });
-  return noticeText(name, texts ?? languageOf(spoken));
+  const asked = textOf({ role: "user", content: turn.message.parts });
+  return noticeText(name, texts ?? languageOf(asked));
 }
 
 /** An assistant message of text alone. */

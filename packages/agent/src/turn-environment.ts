@@ -1,7 +1,7 @@
 import type { CallState, EngineEvent, Message, TurnState, Usage } from "@larkline/protocol";
 import type { ModelInfo } from "@larkline/model";
 import type { Language } from "./notice.ts";
-import type { OfferedTool } from "./tool-batch.ts";
+import type { OfferedTool } from "./prepared-call.ts";
 import type { TurnLimits } from "./turn-limits.ts";
 
 /** The model of a turn: facts, and the price of what it used. */
@@ -41,4 +41,16 @@ export interface Transition {
   history: Message[];
   events: EngineEvent[];
   next: NextAction;
+}
+
+/** What a decision adds to the session. */
+export type Records = Pick<Transition, "history" | "events">;
+
+/** A transition with more records before its own. */
+export function after(records: Records, transition: Transition): Transition {
+  return {
+    ...transition,
+    history: [...records.history, ...transition.history],
+    events: [...records.events, ...transition.events],
+  };
 }

@@ -12,6 +12,8 @@ export interface TurnLimits {
   toolWaitMs: number;
   /** Longest tool result the model gets, in characters; the rest is cut off with a marker. */
   maxResultChars: number;
+  /** Longest results of one step together, shared equally by its calls. */
+  maxStepResultChars: number;
 }
 
 const defaults: TurnLimits = {
@@ -19,7 +21,8 @@ const defaults: TurnLimits = {
   maxCallsPerStep: 64,
   toolTimeoutMs: 600_000,
   toolWaitMs: 30_000,
-  maxResultChars: 100_000,
+  maxResultChars: 50_000,
+  maxStepResultChars: 200_000,
 };
 
 /** Fills in defaults. Throws when a limit is not a whole number above 0, naming it and its value. */
@@ -32,4 +35,9 @@ export function turnLimits(partial: Partial<TurnLimits> = {}): TurnLimits {
     });
   }
   return limits;
+}
+
+/** Characters one of `calls` results of a step may have. */
+export function resultShare(limits: TurnLimits, calls: number): number {
+  return Math.max(1, Math.min(limits.maxResultChars, Math.floor(limits.maxStepResultChars / Math.max(1, calls))));
 }

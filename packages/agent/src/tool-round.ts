@@ -1,0 +1,123 @@
+import {
+  toolResultPart,
+  type CallState,
+  type EngineEvent,
+  type Message,
+  type ToolOutcome,
+  type TurnState,
+} from "@larkline/protocol";
+import type { StepResult } from "./accumulate.ts";
+import { callIdsOf, uniqueCallIds } from "./call-id.ts";
+import { answered, resultText } from "./call-outcome.ts";
+import { exhaustedText } from "./notice.ts";
+import { prepareCalls, toolUseEvent } from "./prepared-call.ts";
+import { blockEvents, stepEnd, stepStart, storableParts } from "./step-report.ts";
+import { endDone, spoken } from "./turn-ending.ts";
+import { after, type Records, type Transition, type TurnEnvironment } from "./turn-environment.ts";
+import { resultShare, type TurnLimits } from "./turn-limits.ts";
+
+/** An outcome on its way to a call. */
+export interface Answer {
+  callId: string;
+  outcome: ToolOutcome;
+}
+
+/** Whether the call still waits for its outcome. */
+export function isOpen({ state }: CallState): boolean {
+  return state !== "done";
+}
+
+/** Calls that runners should be working on. */
+export function runningCalls({ calls }: TurnState): CallState[] {
+  return calls.filter(({ state }) => state === "running");
+}
+
+/** The model asked for tools: stores the calls, answers those that must not run, dispatches the others. */
+export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
+  const known = turn.callIds ?? [];
+  const taken = new Set([...known, ...callIdsOf(env.history ?? [])]);
+  const ids = uniqueCallIds(step.toolCalls, { turnId: turn.turnId, step: turn.steps }, taken);
+  const prepared = prepareCalls(step.toolCalls, ids, env);
+  const open = { ...turn, calls: prepared.map(({ call }) => call), callIds: [...known, ...ids] };
+  const refusals = prepared.flatMap(({ call, refusal }) =>
+    refusal === undefined ? [] : [{ callId: call.id, outcome: refusal }],
+  );
+  const round = answerCalls(open, refusals, env.limits);
+  const records: Records = {
+    history: [{ role: "assistant", content: [...storableParts(step), ...prepared.map(({ use }) => use)] }],
+    events: [...blockEvents(step), ...prepared.map(toolUseEvent), ...round.events],
+  };
+  const calls = runningCalls(round.turn);
+  return after(
+    records,
+    calls.length > 0
+      ? { turn: round.turn, history: [], events: [], next: { do: "tools", calls, wait: true } }
+      : settleRound(round.turn, env),
+  );
+}
+
+/** Gives open calls their outcome. The first one wins; later ones and those of unknown calls are ignored. */
+export function answerCalls(
+  turn: TurnState,
+  answers: readonly Answer[],
+  limits: TurnLimits,
+): { turn: TurnState; events: EngineEvent[] } {
+  const maxChars = resultShare(limits, turn.calls.length);
+  const calls = [...turn.calls];
+  const events: EngineEvent[] = [];
+  for (const { callId, outcome } of answers) {
+    const index = calls.findIndex((call) => call.id === callId && isOpen(call));
+    const call = calls[index];
+    if (call === undefined) continue;
+    const done = answered(call, outcome, maxChars);
+    calls[index] = done.call;
+    events.push(done.event);
+  }
+  return { turn: { ...turn, calls }, events };
+}
+
+/** The one message that answers a round, in call order. */
+function resultsMessage(calls: readonly CallState[]): Message {
+  const content = calls.flatMap(({ id, outcome }) =>
+    outcome === undefined ? [] : [toolResultPart(id, resultText(outcome), !outcome.ok)],
+  );
+  return { role: "tool", content };
+}
+
+function roundRecords({ calls, steps, openStep }: TurnState): Records {
+  return { history: [resultsMessage(calls)], events: openStep === undefined ? [] : [stepEnd(steps, openStep)] };
+}
+
+/** Every call is answered: stores the results, then the next model step, unless the limit is reached. */
+export function settleRound(turn: TurnState, env: TurnEnvironment): Transition {
+  const records = roundRecords(turn);
+  if (turn.steps >= env.limits.maxIterations) return after(records, exhausted(turn));
+  const { openStep: _openStep, ...rest } = turn;
+  return after(records, {
+    turn: { ...rest, calls: [] },
+    history: [],
+    events: [stepStart(turn.steps, env.model)],
+    next: { do: "model" },
+  });
+}
+
+/** The turn ends in the middle of a round: answers what is open with an error and stores the results. */
+export function closeRound(turn: TurnState, error: string, limits: TurnLimits): Records {
+  if (turn.calls.length === 0) return { history: [], events: [] };
+  const errors = turn.calls.map(({ id }): Answer => ({ callId: id, outcome: { ok: false, error } }));
+  const round = answerCalls(turn, errors, limits);
+  const { history, events } = roundRecords(round.turn);
+  return { history, events: [...round.events, ...events] };
+}
+
+/** The last words of the model may be a preamble ("let me look..."), so the notice always follows them. */
+function exhausted(turn: TurnState): Transition {
+  const final = turn.openStep?.text ?? "";
+  return endDone(turn, {
+    history: [spoken(exhaustedText)],
+    events: [],
+    reply: final.trim() === "" ? exhaustedText : `${final}\n\n${exhaustedText}`,
+    reason: "max_turns_reached",
+    final,
+  });
+}
