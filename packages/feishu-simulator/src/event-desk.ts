@@ -1,0 +1,80 @@
+import type { DeliveryService, DeliveryReport, OutgoingEvent } from "./delivery.ts";
+import { envelope, messageEvent } from "./event-envelope.ts";
+import { writeMessage, type PersonMessage, type WrittenMessage } from "./person-message.ts";
+import type { Platform } from "./platform.ts";
+import type { CustomEvent, SentMessage } from "./simulator.ts";
+
+const keptEvents = 20_000;
+
+/** Turns what people do into events for the bots. */
+export interface EventDesk {
+  sendMessage(message: PersonMessage): Promise<SentMessage>;
+  redeliver(messageId: string): Promise<DeliveryReport>;
+  recall(messageId: string): Promise<void>;
+  sendEvent(event: CustomEvent): Promise<DeliveryReport>;
+}
+
+export function createEventDesk(platform: Platform, deliveries: DeliveryService): EventDesk {
+  const events = new Map<string, OutgoingEvent>();
+  const keep = (messageId: string, event: OutgoingEvent): void => {
+    events.set(messageId, event);
+    const [oldest] = events.keys();
+    if (events.size > keptEvents && oldest !== undefined) events.delete(oldest);
+  };
+  const sendNow = (message: PersonMessage): SentMessage => {
+    const written = writeMessage(platform, message);
+    const event = messageEvent(written);
+    const { messageId } = written.message;
+    keep(messageId, event);
+    platform.announce(written.message);
+    const delivery = isSubscribed(written) ? deliveries.deliver(event) : Promise.resolve(unsubscribed(event));
+    return { messageId, eventId: event.eventId, delivery };
+  };
+  return {
+    sendMessage: async (message) => sendNow(message),
+    async redeliver(messageId) {
+      const event = events.get(messageId);
+      if (event === undefined) throw new Error(`No event of message ${messageId}`);
+      return deliveries.deliverOnce(event);
+    },
+    recall: async (messageId) => recall(platform, deliveries, messageId),
+    async sendEvent({ appId, eventType, event, callback = false }) {
+      const app = platform.apps.get(appId);
+      if (app === undefined) throw new Error(`No app ${appId}`);
+      const outgoing = envelope(app, { eventType, event, createdAt: platform.now() });
+      return callback ? deliveries.deliverOnce(outgoing) : deliveries.deliver(outgoing);
+    },
+  };
+}
+
+/** Group messages reach an app that asked for all of them, or that is mentioned. */
+function isSubscribed({ app, chat, message }: WrittenMessage): boolean {
+  if (!chat.bots.has(app.appId)) return false;
+  if (chat.type === "p2p" || app.groupScope === "all") return true;
+  return message.mentions.some((mention) => mention.openId === app.openId);
+}
+
+function unsubscribed(event: OutgoingEvent): DeliveryReport {
+  const message = event.messageId === undefined ? {} : { messageId: event.messageId };
+  return { eventId: event.eventId, ...message, outcome: "not_subscribed", attempts: [] };
+}
+
+function recall(platform: Platform, deliveries: DeliveryService, messageId: string): void {
+  const recallTime = platform.now();
+  const message = platform.messages.change(messageId, { recalled: true, updatedAt: recallTime });
+  const chat = message === undefined ? undefined : platform.directory.chats.get(message.chatId);
+  if (message === undefined || chat === undefined) throw new Error(`No message ${messageId}`);
+  platform.announce(message);
+  for (const appId of chat.bots) {
+    const app = platform.apps.get(appId);
+    if (app === undefined) continue;
+    const event = {
+      message_id: messageId,
+      chat_id: chat.chatId,
+      recall_time: String(recallTime),
+      recall_type: "message_owner",
+    };
+    const recalled = envelope(app, { eventType: "im.message.recalled_v1", event, messageId, createdAt: recallTime });
+    void deliveries.deliver(recalled);
+  }
+}

@@ -1,0 +1,111 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { ApiCall } from "./api-call.ts";
+import type { FaultAction, FaultSource } from "./fault-table.ts";
+import { errorAnswer, newLogId, okAnswer, readBody, sendAnswer, type Answer } from "./http-exchange.ts";
+import type { Platform } from "./platform.ts";
+import { PlatformError } from "./platform-error.ts";
+import type { RouteMatch } from "./route-table.ts";
+
+/** What the HTTP surface of the open platform is made of. */
+export interface HttpApiParts {
+  platform: Platform;
+  faults: FaultSource;
+  findRoute: (method: string, path: string) => RouteMatch;
+  /** HTTP status of refusals that do not fix their own. */
+  errorStatus: number;
+  onCall: (call: ApiCall) => void;
+}
+
+interface Exchange {
+  method: string;
+  url: URL;
+  logId: string;
+  appId?: string;
+}
+
+/** Handles one call of the open platform, faults first. */
+export function createHttpApi(
+  parts: HttpApiParts,
+): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
+  return async (request, response) => {
+    const startedAt = parts.platform.now();
+    const exchange: Exchange = {
+      method: request.method ?? "GET",
+      url: new URL(request.url ?? "/", "http://platform.invalid"),
+      logId: newLogId(),
+    };
+    const record = (status: number, code: number): void =>
+      parts.onCall({
+        method: exchange.method,
+        path: exchange.url.pathname,
+        status,
+        code,
+        at: startedAt,
+        durationMs: parts.platform.now() - startedAt,
+        logId: exchange.logId,
+        ...(exchange.appId === undefined ? {} : { appId: exchange.appId }),
+      });
+    const fault = parts.faults.take(exchange.method, exchange.url.pathname);
+    if (fault !== undefined && fault.kind !== "delay" && fault.kind !== "lose_response") {
+      return refuse({ request, response, fault, exchange, record });
+    }
+    const answer = await answerCall(parts, exchange, { request, delayMs: fault?.kind === "delay" ? fault.delayMs : 0 });
+    if (fault?.kind === "lose_response") {
+      record(0, answer.code);
+      response.destroy();
+      return;
+    }
+    record(answer.status, answer.code);
+    sendAnswer(response, answer, exchange.logId);
+  };
+}
+
+interface Refusal {
+  request: IncomingMessage;
+  response: ServerResponse;
+  fault: Extract<FaultAction, { kind: "respond" | "hang" | "drop" }>;
+  exchange: Exchange;
+  record: (status: number, code: number) => void;
+}
+
+function refuse({ request, response, fault, exchange, record }: Refusal): void {
+  request.resume();
+  if (fault.kind === "respond") {
+    const body = fault.body ?? { code: fault.status, msg: "injected fault" };
+    const code = typeof body === "object" && "code" in body && typeof body.code === "number" ? body.code : fault.status;
+    record(fault.status, code);
+    const text = typeof body === "string" ? body : JSON.stringify(body);
+    sendAnswer(response, { status: fault.status, code, body: text, headers: fault.headers ?? {} }, exchange.logId);
+    return;
+  }
+  record(0, -1);
+  if (fault.kind === "drop") response.destroy();
+}
+
+async function answerCall(
+  parts: HttpApiParts,
+  exchange: Exchange,
+  { request, delayMs }: { request: IncomingMessage; delayMs: number },
+): Promise<Answer> {
+  try {
+    const body = await readBody(request);
+    if (delayMs > 0) await new Promise((resolve) => setTimeout(resolve, delayMs));
+    const match = parts.findRoute(exchange.method, exchange.url.pathname);
+    if (match.kind === "open") return okAnswer(match.route.handle({ body, host: request.headers.host ?? "" }));
+    const app = authenticatedApp(parts.platform, request);
+    exchange.appId = app.appId;
+    const { route, params } = match;
+    parts.platform.limiter.checkApi(`${app.appId} ${route.method} ${route.path}`, route.limits);
+    return okAnswer(route.handle({ app, params, query: exchange.url.searchParams, body }));
+  } catch (error) {
+    if (error instanceof PlatformError) return errorAnswer(error, exchange.logId, parts.errorStatus);
+    const reason = error instanceof Error ? error.message : String(error);
+    return errorAnswer(new PlatformError(1000003, `internal error: ${reason}`, { status: 500 }), exchange.logId, 500);
+  }
+}
+
+function authenticatedApp(platform: Platform, request: IncomingMessage) {
+  const app = platform.apps.get(platform.tokens.authenticate(request.headers.authorization));
+  if (app === undefined) throw new PlatformError(99991663, "Invalid access token for authorization.");
+  return app;
+}

@@ -1,0 +1,34 @@
+import type { SimApp } from "./app.ts";
+import type { SimChat } from "./directory.ts";
+import type { SimMessage } from "./message-store.ts";
+import type { ApiCallContext, Platform } from "./platform.ts";
+import { PlatformError } from "./platform-error.ts";
+
+/** The chat of this id, when the bot is a member; else 230034 or 230002. */
+export function memberChat(platform: Platform, app: SimApp, chatId: string): SimChat {
+  const chat = platform.directory.chats.get(chatId);
+  if (chat === undefined) throw new PlatformError(230034, `The receive_id is invalid: ${chatId}`);
+  if (!chat.bots.has(app.appId)) throw new PlatformError(230002, "Bot/User can NOT be out of the chat.");
+  return chat;
+}
+
+/** The message that `:message_id` names, in a chat of the bot; else 99992354, the given code, or 230002. */
+export function pathMessage(
+  platform: Platform,
+  call: ApiCallContext,
+  missing = 230110,
+): { message: SimMessage; chat: SimChat } {
+  const messageId = call.params.message_id ?? "";
+  if (!/^om_[\w-]+$/.test(messageId))
+    throw new PlatformError(99992354, "The request you send is not a valid {message_id}.");
+  const message = platform.messages.get(messageId);
+  if (message === undefined) throw new PlatformError(missing, "The message does not exist or is deleted.");
+  return { message, chat: memberChat(platform, call.app, message.chatId) };
+}
+
+/** The same, refusing recalled messages with 230011. */
+export function liveMessage(platform: Platform, call: ApiCallContext): { message: SimMessage; chat: SimChat } {
+  const found = pathMessage(platform, call);
+  if (found.message.recalled) throw new PlatformError(230011, "The message was recalled.");
+  return found;
+}

@@ -1,0 +1,94 @@
+import { newId } from "./id.ts";
+
+/** A mention as the API shows it; `key` is the placeholder in the content. */
+export interface SimMention {
+  key: string;
+  openId: string;
+  name: string;
+  bot: boolean;
+}
+
+/** A message that is visible in a chat. Times are milliseconds since the epoch. */
+export interface SimMessage {
+  messageId: string;
+  chatId: string;
+  senderType: "user" | "app";
+  /** Open id of a person, or app id of a bot. */
+  senderId: string;
+  messageType: string;
+  /** The content as JSON text, as the platform stores it. */
+  content: string;
+  /** What a person reads: mentions resolved, posts flattened to text. */
+  text: string;
+  mentions: readonly SimMention[];
+  rootId?: string;
+  parentId?: string;
+  threadId?: string;
+  uuid?: string;
+  createdAt: number;
+  updatedAt: number;
+  edits: number;
+  recalled: boolean;
+  reactions: readonly SimReaction[];
+}
+
+export interface SimReaction {
+  reactionId: string;
+  emojiType: string;
+  operatorId: string;
+  operatorType: "user" | "app";
+  at: number;
+}
+
+export type NewMessage = Omit<SimMessage, "messageId" | "updatedAt" | "edits" | "recalled" | "reactions">;
+export type MessageChange = Partial<
+  Pick<SimMessage, "content" | "text" | "mentions" | "messageType" | "updatedAt" | "edits" | "recalled" | "reactions">
+>;
+
+/** Messages in memory, by id and by chat in order of arrival. */
+export interface MessageStore {
+  add(message: NewMessage): SimMessage;
+  get(messageId: string): SimMessage | undefined;
+  change(messageId: string, change: MessageChange): SimMessage | undefined;
+  inChat(chatId: string): readonly SimMessage[];
+  repliesTo(messageId: string): readonly SimMessage[];
+}
+
+export function createMessageStore(): MessageStore {
+  const byId = new Map<string, SimMessage>();
+  const byChat = new Map<string, string[]>();
+  const byParent = new Map<string, string[]>();
+  const found = (ids: readonly string[] | undefined): SimMessage[] => (ids ?? []).flatMap((id) => byId.get(id) ?? []);
+  return {
+    add(message) {
+      const added: SimMessage = {
+        ...message,
+        messageId: newId("om_"),
+        updatedAt: message.createdAt,
+        edits: 0,
+        recalled: false,
+        reactions: [],
+      };
+      byId.set(added.messageId, added);
+      append(byChat, added.chatId, added.messageId);
+      if (added.parentId !== undefined) append(byParent, added.parentId, added.messageId);
+      return added;
+    },
+    get: (messageId) => byId.get(messageId),
+    change(messageId, change) {
+      const message = byId.get(messageId);
+      if (message === undefined) return undefined;
+      const changed = { ...message, ...change };
+      byId.set(messageId, changed);
+      return changed;
+    },
+    inChat: (chatId) => found(byChat.get(chatId)),
+    repliesTo: (messageId) => found(byParent.get(messageId)),
+  };
+}
+
+function append(index: Map<string, string[]>, key: string, value: string): void {
+  const values = index.get(key);
+  if (values === undefined) index.set(key, [value]);
+  else values.push(value);
+}

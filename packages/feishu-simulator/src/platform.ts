@@ -1,0 +1,65 @@
+import type { SimApp } from "./app.ts";
+import type { Directory, SimChat } from "./directory.ts";
+import type { MessageStore, SimMessage } from "./message-store.ts";
+import type { MentionLookup } from "./message-content.ts";
+import type { JsonObject } from "./json-fields.ts";
+import type { RateLimiter, ApiLimits } from "./rate-limiter.ts";
+import type { TokenStore } from "./token-store.ts";
+import type { UuidTable } from "./uuid-table.ts";
+
+/** The state that the API families work on. */
+export interface Platform {
+  readonly apps: ReadonlyMap<string, SimApp>;
+  readonly directory: Directory;
+  readonly messages: MessageStore;
+  readonly tokens: TokenStore;
+  readonly limiter: RateLimiter;
+  readonly uuids: UuidTable;
+  readonly now: () => number;
+  /** Tells listeners that a message became visible or changed. */
+  readonly announce: (message: SimMessage) => void;
+}
+
+/** An authenticated call of the open API. */
+export interface ApiCallContext {
+  app: SimApp;
+  params: Readonly<Record<string, string>>;
+  query: URLSearchParams;
+  body: JsonObject;
+}
+
+/** One operation of the open API. A family of operations is one module that lists its routes. */
+export interface ApiRoute {
+  method: string;
+  /** Path with `:name` segments. */
+  path: string;
+  /** Default: 50 a second and 1,000 a minute. */
+  limits?: ApiLimits;
+  /** The answer's body; refusals are thrown as PlatformError. */
+  handle(call: ApiCallContext): JsonObject;
+}
+
+/** An operation that takes no token and answers with its own body. */
+export interface OpenRoute {
+  method: string;
+  path: string;
+  /** `host` is the address the caller used. */
+  handle(call: { body: JsonObject; host: string }): JsonObject;
+}
+
+/** The usual success body. */
+export function success(data: JsonObject): JsonObject {
+  return { code: 0, msg: "success", data };
+}
+
+/** Resolves mention tags to people of the tenant and bots of the chat. */
+export function mentionLookup(platform: Platform, chat: SimChat): MentionLookup {
+  return (openId) => {
+    const user = platform.directory.users.get(openId);
+    if (user !== undefined) return { name: user.name, bot: false };
+    for (const app of platform.apps.values()) {
+      if (app.openId === openId && chat.bots.has(app.appId)) return { name: app.name, bot: true };
+    }
+    return undefined;
+  };
+}

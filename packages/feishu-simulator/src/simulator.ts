@@ -1,0 +1,115 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { ApiCall } from "./api-call.ts";
+import type { AppOptions, GroupScope, Transport } from "./app.ts";
+import type { DeliveryRecord, DeliveryReport } from "./delivery.ts";
+import type { NewChat, NewUser, SimChat, SimUser } from "./directory.ts";
+import type { FaultTable } from "./fault-table.ts";
+import type { JsonObject } from "./json-fields.ts";
+import type { ConnectionOptions } from "./long-connection.ts";
+import type { SimMessage } from "./message-store.ts";
+import type { PersonMessage } from "./person-message.ts";
+import type { DuplicateUuid } from "./uuid-table.ts";
+import type { WebhookTimeouts, WebhookVerification } from "./webhook-sender.ts";
+
+export interface SimulatorOptions {
+  /** Default 0: any free port. */
+  port?: number;
+  /** Default 127.0.0.1. */
+  host?: string;
+  apps: readonly AppOptions[];
+  /** Waits before each retry of an event. Default 15 s, 5 min, 1 h, 6 h (event overview). */
+  retryDelaysMs?: readonly number[];
+  /** Whether rate limits refuse calls. Default `enforced`. */
+  limits?: "enforced" | "off";
+  connection?: ConnectionOptions;
+  /** Default: 2 s to connect, 3 s in total. */
+  webhookTimeouts?: Partial<WebhookTimeouts>;
+  /** How a repeated `uuid` is answered. Default `original`. */
+  duplicateUuid?: DuplicateUuid;
+  /** HTTP status of refusals: the documents say 400; much of the platform answers 200 in practice. Default 400. */
+  errorStatus?: 400 | 200;
+  /** Entries kept of each log. Default 2,000. */
+  logCapacity?: number;
+  /** The clock of tokens, `uuid` windows and limits. Default the system's. */
+  now?: () => number;
+  /** Answers requests outside the open platform's paths; without it they are 404. */
+  serve?: (request: IncomingMessage, response: ServerResponse) => void;
+}
+
+export interface SimulatorEvents {
+  /** A message became visible or changed. */
+  message: SimMessage;
+  apiCall: ApiCall;
+  delivery: DeliveryRecord;
+  connection: { appId: string; connections: number };
+}
+
+export interface SentMessage {
+  messageId: string;
+  eventId: string;
+  /** Settles when the event was acknowledged or given up. */
+  delivery: Promise<DeliveryReport>;
+}
+
+/** An event other than a message. A callback is attempted once; its answer is in the report. */
+export interface CustomEvent {
+  appId: string;
+  eventType: string;
+  event: JsonObject;
+  callback?: boolean;
+}
+
+/** How an app's events reach it now. */
+export interface AppConnection {
+  appId: string;
+  openId: string;
+  name: string;
+  transport: Transport;
+  connections: number;
+  webhookUrl: string | undefined;
+}
+
+/** A Feishu open platform with its people and chats, on one HTTP port. */
+export interface FeishuSimulator {
+  /** Base URL without a trailing slash: the value for `FEISHU_DOMAIN`. */
+  readonly url: string;
+  /** Cuts connections, abandons retries and stops listening. Idempotent. */
+  close(): Promise<void>;
+
+  addUser(user: NewUser): SimUser;
+  addChat(chat: NewChat): SimChat;
+  readonly users: ReadonlyMap<string, SimUser>;
+  readonly chats: ReadonlyMap<string, SimChat>;
+  readonly apps: readonly AppConnection[];
+
+  /** A person writes. Wrong ids reject; a failed delivery does not: it is in the report. */
+  sendMessage(message: PersonMessage): Promise<SentMessage>;
+  /** Sends the event of a message once more, with the same ids, in a single attempt. */
+  redeliver(messageId: string): Promise<DeliveryReport>;
+  /** A person recalls a message; the bots of the chat get `im.message.recalled_v1`. */
+  recall(messageId: string): Promise<void>;
+  sendEvent(event: CustomEvent): Promise<DeliveryReport>;
+
+  /** Everything visible in the chat, oldest first. */
+  messages(chatId: string): readonly SimMessage[];
+  /** The first bot message that answers this one; rejects when none comes in time. */
+  waitForReply(messageId: string, wait: { timeoutMs: number }): Promise<SimMessage>;
+  /** Returns a function that stops listening. */
+  on<Name extends keyof SimulatorEvents>(name: Name, listener: (event: SimulatorEvents[Name]) => void): () => void;
+
+  readonly faults: FaultTable;
+  /** Makes every access token (of one app) invalid. */
+  expireTokens(appId?: string): void;
+  /** Cuts the long connections (of one app). */
+  dropConnections(appId?: string): void;
+  /** While frozen, long connections stay open but nothing is answered or sent: half-open sockets. */
+  freezeConnections(frozen: boolean): void;
+  setTransport(appId: string, transport: Transport): void;
+  setWebhookUrl(appId: string, url: string | undefined): void;
+  setGroupScope(appId: string, scope: GroupScope): void;
+  /** Sends `url_verification` to the app's request address. */
+  verifyWebhook(appId: string): Promise<WebhookVerification>;
+
+  readonly apiCalls: readonly ApiCall[];
+  readonly deliveries: readonly DeliveryRecord[];
+}

@@ -1,0 +1,207 @@
+import { createServer, type RequestListener, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { ApiCall } from "./api-call.ts";
+import { createApps, type SimApp } from "./app.ts";
+import { authRoutes } from "./auth-api.ts";
+import { botRoutes } from "./bot-api.ts";
+import { createBoundedLog } from "./bounded-log.ts";
+import { createDeliveryService, type DeliveryRecord } from "./delivery.ts";
+import { createDirectory } from "./directory.ts";
+import { createEventDesk } from "./event-desk.ts";
+import { createFaultTable, type FaultSource } from "./fault-table.ts";
+import { createHttpApi } from "./http-api.ts";
+import { createLongConnections, type LongConnections } from "./long-connection.ts";
+import { createMessageStore } from "./message-store.ts";
+import { createNotifier, type Notifier } from "./notifier.ts";
+import type { OpenRoute, Platform } from "./platform.ts";
+import { createRateLimiter } from "./rate-limiter.ts";
+import { createReplyWatch } from "./reply-watch.ts";
+import { createRouteTable } from "./route-table.ts";
+import { sendRoutes } from "./send-api.ts";
+import type { AppConnection, FeishuSimulator, SimulatorEvents, SimulatorOptions } from "./simulator.ts";
+import { createTokenStore } from "./token-store.ts";
+import { createUuidTable } from "./uuid-table.ts";
+import { createWebhookSender, type WebhookSender } from "./webhook-sender.ts";
+
+const documentedRetryDelaysMs = [15_000, 300_000, 3_600_000, 21_600_000];
+
+/** Starts a simulated open platform. Rejects when the port is taken or an app is configured wrongly. */
+export async function startFeishuSimulator(options: SimulatorOptions): Promise<FeishuSimulator> {
+  const parts = assemble(options);
+  const { server, platform, connections, webhook, deliveries, replies } = parts;
+  await listen(server, options);
+  const address = server.address() as AddressInfo; // A TCP server that listens has an address of this form.
+  let closing: Promise<void> | undefined;
+  const close = async (): Promise<void> => {
+    deliveries.close();
+    replies.close();
+    connections.close();
+    webhook.close();
+    server.closeAllConnections();
+    await new Promise<void>((resolve) => server.close(() => resolve()));
+  };
+  return {
+    ...createEventDesk(platform, deliveries),
+    ...controls(parts),
+    url: `http://${baseHost(address)}:${address.port}`,
+    close: () => (closing ??= close()),
+    addUser: platform.directory.addUser,
+    addChat: platform.directory.addChat,
+    users: platform.directory.users,
+    chats: platform.directory.chats,
+    get apps() {
+      return [...platform.apps.values()].map((app) => connectionOf(app, connections));
+    },
+    messages: platform.messages.inChat,
+    waitForReply: replies.waitForReply,
+    on: parts.notifier.on,
+    faults: parts.faults,
+    get apiCalls() {
+      return parts.calls.entries;
+    },
+    get deliveries() {
+      return parts.records.entries;
+    },
+  };
+}
+
+function assemble(options: SimulatorOptions) {
+  const notifier = createNotifier<SimulatorEvents>();
+  const platform = createPlatform(options, notifier);
+  const capacity = options.logCapacity ?? 2000;
+  const calls = createBoundedLog<ApiCall>(capacity);
+  const records = createBoundedLog<DeliveryRecord>(capacity);
+  const faults = createFaultTable();
+  const connections = createLongConnections({
+    apps: platform.apps,
+    options: options.connection ?? {},
+    now: platform.now,
+    onChange: (appId, open) => notifier.emit("connection", { appId, connections: open }),
+  });
+  const webhook = createWebhookSender(platform.now, {
+    connectTimeoutMs: options.webhookTimeouts?.connectTimeoutMs ?? 2000,
+    totalTimeoutMs: options.webhookTimeouts?.totalTimeoutMs ?? 3000,
+  });
+  const deliveries = createDeliveryService({
+    webhook: webhook.push,
+    websocket: connections.push,
+    isConnected: (appId) => connections.count(appId) > 0,
+    retryDelaysMs: options.retryDelaysMs ?? documentedRetryDelaysMs,
+    now: platform.now,
+    onAttempt(record) {
+      records.add(record);
+      notifier.emit("delivery", record);
+    },
+  });
+  const onCall = (call: ApiCall): void => {
+    calls.add(call);
+    notifier.emit("apiCall", call);
+  };
+  const server = createServer(
+    { keepAliveTimeout: 65_000 },
+    requestListener({ options, platform, connections, faults, onCall }),
+  );
+  server.on("upgrade", connections.upgrade);
+  const replies = createReplyWatch(platform.messages, notifier);
+  return { notifier, platform, calls, records, faults, connections, webhook, deliveries, server, replies };
+}
+
+function createPlatform(options: SimulatorOptions, notifier: Notifier<SimulatorEvents>): Platform {
+  const now = options.now ?? Date.now;
+  const apps = createApps(options.apps);
+  return {
+    apps,
+    directory: createDirectory([...apps.keys()]),
+    messages: createMessageStore(),
+    tokens: createTokenStore(now),
+    limiter: createRateLimiter(now, options.limits !== "off"),
+    uuids: createUuidTable(now, options.duplicateUuid ?? "original"),
+    now,
+    announce: (message) => notifier.emit("message", message),
+  };
+}
+
+interface ListenerParts {
+  options: SimulatorOptions;
+  platform: Platform;
+  connections: LongConnections;
+  faults: FaultSource;
+  onCall: (call: ApiCall) => void;
+}
+
+function requestListener({ options, platform, connections, faults, onCall }: ListenerParts): RequestListener {
+  const connect: OpenRoute = {
+    method: "POST",
+    path: "/callback/ws/endpoint",
+    handle: ({ body, host }) => connections.endpoint(body, host),
+  };
+  const findRoute = createRouteTable([...botRoutes(), ...sendRoutes(platform)], [...authRoutes(platform), connect]);
+  const api = createHttpApi({ platform, faults, findRoute, errorStatus: options.errorStatus ?? 400, onCall });
+  return (request, response) => {
+    const platformPath = /^\/(open-apis|callback)\//.test(request.url ?? "");
+    if (!platformPath && options.serve !== undefined) return options.serve(request, response);
+    void api(request, response);
+  };
+}
+
+type Controls = Pick<
+  FeishuSimulator,
+  | "expireTokens"
+  | "dropConnections"
+  | "freezeConnections"
+  | "setTransport"
+  | "setWebhookUrl"
+  | "setGroupScope"
+  | "verifyWebhook"
+>;
+
+function controls({
+  platform,
+  connections,
+  webhook,
+}: {
+  platform: Platform;
+  connections: LongConnections;
+  webhook: WebhookSender;
+}): Controls {
+  const appOf = (appId: string): SimApp => {
+    const app = platform.apps.get(appId);
+    if (app === undefined) throw new Error(`No app ${appId}`);
+    return app;
+  };
+  return {
+    expireTokens: platform.tokens.expire,
+    dropConnections: connections.drop,
+    freezeConnections: connections.freeze,
+    setTransport(appId, transport) {
+      appOf(appId).transport = transport;
+    },
+    setWebhookUrl(appId, url) {
+      appOf(appId).webhookUrl = url;
+    },
+    setGroupScope(appId, scope) {
+      appOf(appId).groupScope = scope;
+    },
+    verifyWebhook: async (appId) => webhook.verify(appOf(appId)),
+  };
+}
+
+function connectionOf(app: SimApp, connections: LongConnections): AppConnection {
+  const { appId, openId, name, transport, webhookUrl } = app;
+  return { appId, openId, name, transport, webhookUrl, connections: connections.count(appId) };
+}
+
+function baseHost(address: AddressInfo): string {
+  if (address.address === "0.0.0.0" || address.address === "::") return "127.0.0.1";
+  return address.family === "IPv6" ? `[${address.address}]` : address.address;
+}
+
+function listen(server: Server, { port = 0, host = "127.0.0.1" }: SimulatorOptions): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(port, host, () => {
+      server.off("error", reject);
+      resolve();
+    });
+  });
+}
