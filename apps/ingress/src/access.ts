@@ -1,0 +1,70 @@
+import { createHash, timingSafeEqual } from "node:crypto";
+import { BlockList, isIPv6 } from "node:net";
+
+/** What is known of a caller of the HTTP API. */
+export interface Caller {
+  /** Address of the socket; headers that proxies add are not believed. */
+  address: string;
+  host: string | undefined;
+  origin: string | undefined;
+  authorization: string | undefined;
+}
+
+export interface AccessRules {
+  token: string | undefined;
+  corsOrigins: "*" | readonly string[];
+}
+
+export type Access = { allowed: true } | { allowed: false; status: 401 | 403; reason: string };
+
+const loopback = new BlockList();
+loopback.addSubnet("127.0.0.0", 8, "ipv4");
+loopback.addAddress("::1", "ipv6");
+
+function isLoopbackAddress(address: string): boolean {
+  const plain = address.startsWith("::ffff:") ? address.slice("::ffff:".length) : address;
+  return loopback.check(plain, isIPv6(plain) ? "ipv6" : "ipv4");
+}
+
+function isLoopbackUrl(url: string): boolean {
+  if (!URL.canParse(url)) return false;
+  const name = new URL(url).hostname.replace(/^\[(.*)\]$/, "$1");
+  return name === "localhost" || name.endsWith(".localhost") || isLoopbackAddress(name);
+}
+
+function digestOf(text: string): Buffer {
+  return createHash("sha256").update(text).digest();
+}
+
+/** Compares in constant time, whatever the lengths. */
+function isSame(one: string, other: string): boolean {
+  return timingSafeEqual(digestOf(one), digestOf(other));
+}
+
+function withToken({ authorization }: Caller, token: string): Access {
+  const given = /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1] ?? "";
+  return isSame(given, token) ? { allowed: true } : { allowed: false, status: 401, reason: "wrong or missing token" };
+}
+
+function refused(reason: string): Access {
+  return { allowed: false, status: 403, reason };
+}
+
+function withoutToken(caller: Caller, corsOrigins: AccessRules["corsOrigins"]): Access {
+  if (!isLoopbackAddress(caller.address)) return refused("without API_TOKEN only clients on loopback are served");
+  if (!isLoopbackUrl(`http://${caller.host ?? ""}`)) return refused("the Host header does not name loopback");
+  const { origin } = caller;
+  if (origin === undefined || isLoopbackUrl(origin)) return { allowed: true };
+  if (corsOrigins !== "*" && corsOrigins.includes(origin)) return { allowed: true };
+  return refused("pages of other origins need API_TOKEN, or their origin in API_CORS_ORIGINS");
+}
+
+/**
+ * Decides who may use the HTTP API. With a token, everybody who shows it, from any origin: a page
+ * cannot know it. Without a token the network is the only guard, so two tricks of web pages that run
+ * on the same machine are refused as well: DNS rebinding (the Host header then names the attacker's
+ * domain) and plain cross-origin requests (the Origin header does), although CORS preflights succeed.
+ */
+export function accessOf(caller: Caller, rules: AccessRules): Access {
+  return rules.token === undefined ? withoutToken(caller, rules.corsOrigins) : withToken(caller, rules.token);
+}

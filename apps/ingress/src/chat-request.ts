@@ -1,0 +1,65 @@
+import { ChatRequest, jsonParserOf, parserOf } from "@larkline/protocol";
+
+/** What a client asks for with `POST /chat`. */
+export interface Ask {
+  text: string;
+  sessionId: string | undefined;
+  /** Dedup id of the message within its session. */
+  key: string | undefined;
+  onDisconnect: "cancel" | "detach" | undefined;
+  /** Given by a client that comes back: nothing is appended unless `key` is there, too. */
+  lastEventId: number | undefined;
+}
+
+export type ParsedAsk = { ok: true; ask: Ask } | { ok: false; error: string };
+
+type Headers = Readonly<Record<string, string | string[] | undefined>>;
+
+const parseBody = jsonParserOf(ChatRequest);
+const parseFields = parserOf(ChatRequest);
+const utf8 = new TextDecoder("utf-8", { fatal: true });
+
+function decode(body: Uint8Array): string | undefined {
+  try {
+    return utf8.decode(body);
+  } catch {
+    return undefined;
+  }
+}
+
+function headerOf(headers: Headers, name: string): string | undefined {
+  const value = headers[name];
+  return typeof value === "string" && value !== "" ? value : undefined;
+}
+
+/** The number in a `Last-Event-ID` header or an `after` parameter; undefined when it is none of ours. */
+export function eventSeqOf(text: string | undefined): number | undefined {
+  return text !== undefined && /^\d{1,15}$/.test(text) ? Number(text) : undefined;
+}
+
+/**
+ * Reads body and headers of `POST /chat`; fields of the body win over `X-Session-Id` and
+ * `Idempotency-Key`. The content type is not looked at.
+ */
+export function parseAsk(body: Uint8Array, headers: Headers): ParsedAsk {
+  const text = decode(body);
+  if (text === undefined) return { ok: false, error: "the body is not valid UTF-8" };
+  const parsed = parseBody(text);
+  if (!parsed.ok) return parsed;
+  const sessionId = parsed.value.session_id ?? headerOf(headers, "x-session-id");
+  const key = parsed.value.message_id ?? headerOf(headers, "idempotency-key");
+  // Headers obey the same patterns as the fields they stand for.
+  const checked = parseFields({
+    ...(sessionId === undefined ? {} : { session_id: sessionId }),
+    ...(key === undefined ? {} : { message_id: key }),
+  });
+  if (!checked.ok) return checked;
+  const lastEventId = eventSeqOf(headerOf(headers, "last-event-id"));
+  if (sessionId === undefined && (key !== undefined || lastEventId !== undefined)) {
+    return { ok: false, error: "message_id, Idempotency-Key and Last-Event-ID need a session_id" };
+  }
+  return {
+    ok: true,
+    ask: { text: parsed.value.message ?? "", sessionId, key, onDisconnect: parsed.value.on_disconnect, lastEventId },
+  };
+}

@@ -1,0 +1,174 @@
+import { randomBytes } from "node:crypto";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { streamErrors, turnIdOf, type InboundMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
+import { sessionKeyOf } from "@larkline/agent";
+import type { AppendResult } from "@larkline/session";
+import type { Logger } from "@larkline/telemetry";
+import { accessOf, type AccessRules } from "./access.ts";
+import { eventSeqOf, parseAsk, type Ask } from "./chat-request.ts";
+import type { Inbox } from "./inbox.ts";
+import { findRun, type RunFinderDeps, type RunQuery } from "./run-finder.ts";
+import { lostRunFrame } from "./run-frames.ts";
+import type { StreamHub } from "./stream-hub.ts";
+
+/** Name that stands for the HTTP API where a bot's app id would stand. */
+export const apiApp = "api";
+
+export interface ChatRoutesDeps {
+  inbox: Inbox;
+  streams: StreamHub;
+  runs: RunFinderDeps;
+  rules: AccessRules;
+  onDisconnect: "cancel" | "detach";
+  /** Whether messages can be stored at this moment. */
+  isReady: () => boolean;
+  /** Called once for each message, with what became of it. */
+  count: (result: AppendResult["result"] | "failed") => void;
+  logger: Logger;
+}
+
+const full: StreamFrame = { type: "error", message: "ERROR: too many messages of this session are waiting" };
+
+function accessFrom(request: FastifyRequest, rules: AccessRules) {
+  const { host, origin, authorization } = request.headers;
+  return accessOf({ address: request.socket.remoteAddress ?? "", host, origin, authorization }, rules);
+}
+
+function messageOf(ask: Ask, session: SessionKey, sessionId: string): InboundMessage {
+  return {
+    v: 1,
+    session,
+    // The dedup key of a client holds within its session only.
+    id: `${sessionId}.${ask.key ?? randomBytes(16).toString("base64url")}`,
+    app: apiApp,
+    sender: { id: apiApp },
+    chatType: "api",
+    parts: [{ type: "text", text: ask.text }],
+    createdAtMs: Date.now(),
+    reply: { channel: "none" },
+  };
+}
+
+function createChatHandlers({ inbox, streams, runs, onDisconnect, isReady, count, logger }: ChatRoutesDeps) {
+  const store = async (message: InboundMessage): Promise<AppendResult | undefined> => {
+    if (!isReady()) return undefined;
+    try {
+      return await inbox.append(message);
+    } catch (error) {
+      logger.error({ error, session: message.session }, "message could not be stored");
+      return undefined;
+    }
+  };
+
+  const wake = async (session: SessionKey, wakeGen: number | undefined) => {
+    try {
+      await inbox.wake(session, wakeGen);
+    } catch (error) {
+      // The message is stored: the workers' sweeper will find it, so the client can go on waiting.
+      logger.warn({ error, session }, "session could not be woken at once");
+    }
+  };
+
+  const start = async (reply: FastifyReply, ask: Ask) => {
+    const sessionId = ask.sessionId ?? randomBytes(16).toString("base64url");
+    const session = sessionKeyOf(apiApp, sessionId);
+    const appended = await store(messageOf(ask, session, sessionId));
+    count(appended?.result ?? "failed");
+    if (appended === undefined) return streams.single(reply, { type: "error", message: streamErrors.notReady });
+    if (appended.result === "full") return streams.single(reply, full);
+    await wake(session, appended.wakeGen);
+    const runId = turnIdOf(session, appended.seq);
+    logger.info({ session, turnId: runId, outcome: appended.result }, "message accepted");
+    const afterSeq = ask.lastEventId ?? appended.eventSeq ?? 0;
+    if (appended.result === "duplicate" && (await findRun(runs, { session, runId, afterSeq })) === "idle") {
+      return streams.single(reply, lostRunFrame);
+    }
+    reply.headers({ "x-session-id": sessionId, "x-run-id": runId });
+    const first: StreamFrame = { type: "user_message", content: ask.text, run_id: runId };
+    await streams.follow(reply, {
+      run: { session, runId, afterSeq },
+      first: ask.lastEventId === undefined ? first : undefined,
+      // A repeated request must not end the run of the first one, whose client may still read.
+      cancelWhenGone: appended.result === "accepted" && (ask.onDisconnect ?? onDisconnect) === "cancel",
+    });
+  };
+
+  const resume = async (reply: FastifyReply, sessionId: string, query: Omit<RunQuery, "session">) => {
+    const session = sessionKeyOf(apiApp, sessionId);
+    const found = isReady() ? await findRun(runs, { session, ...query }) : undefined;
+    if (found === undefined) return streams.single(reply, { type: "error", message: streamErrors.notReady });
+    if (found === "unknown") return await reply.code(404).send({ error: "nothing is known of this session" });
+    // 204 also keeps an EventSource from connecting again.
+    if (found === "idle") return await reply.code(204).send();
+    reply.header("x-session-id", sessionId);
+    if (found.runId !== undefined) reply.header("x-run-id", found.runId);
+    await streams.follow(reply, { run: found, first: undefined, cancelWhenGone: false });
+  };
+
+  const refuse = async (reply: FastifyReply) => {
+    streams.single(reply, { type: "error", message: streamErrors.emptyMessage });
+  };
+
+  return { start, resume, refuse };
+}
+
+type Handlers = ReturnType<typeof createChatHandlers>;
+
+async function postChat(handlers: Handlers, { body, headers }: FastifyRequest, reply: FastifyReply) {
+  const parsed = parseAsk(body instanceof Uint8Array ? body : new Uint8Array(), headers);
+  if (!parsed.ok) return await reply.code(400).send({ error: parsed.error });
+  const { ask } = parsed;
+  if (ask.lastEventId !== undefined && ask.sessionId !== undefined && ask.key === undefined) {
+    return await handlers.resume(reply, ask.sessionId, { runId: undefined, afterSeq: ask.lastEventId });
+  }
+  return await (ask.text.trim() === "" ? handlers.refuse(reply) : handlers.start(reply, ask));
+}
+
+interface EventsRoute {
+  Params: { sessionId: string };
+  Querystring: Record<string, unknown>;
+}
+
+async function getEvents(handlers: Handlers, request: FastifyRequest<EventsRoute>, reply: FastifyReply) {
+  const { sessionId } = request.params;
+  const { after, run } = request.query;
+  if (!/^[A-Za-z0-9_-]{1,64}$/.test(sessionId)) return await reply.code(400).send({ error: "bad session id" });
+  if (run !== undefined && (typeof run !== "string" || !run.startsWith(`${sessionKeyOf(apiApp, sessionId)}-`))) {
+    return await reply.code(400).send({ error: "run names no run of this session" });
+  }
+  const lastEventId = request.headers["last-event-id"];
+  const afterSeq =
+    eventSeqOf(typeof lastEventId === "string" ? lastEventId : undefined) ??
+    eventSeqOf(typeof after === "string" ? after : undefined);
+  return await handlers.resume(reply, sessionId, { runId: run, afterSeq });
+}
+
+/**
+ * The streaming HTTP API:
+ * - `POST /chat` takes a message and streams its run. `Last-Event-ID` with a session id resumes
+ *   instead: nothing is appended, unless a `message_id` or `Idempotency-Key` names the message.
+ * - `GET /chat/:sessionId/events` follows the run under way, or shows the last one;
+ *   `Last-Event-ID` or `?after=` say what the client has seen, `?run=` (a frame's `run_id`) which run.
+ *
+ * To be registered in a scope of its own with a parser that leaves bodies as bytes.
+ */
+export function registerChatRoutes(scope: FastifyInstance, deps: ChatRoutesDeps): void {
+  const handlers = createChatHandlers(deps);
+  scope.addHook("onRequest", async (request, reply) => {
+    const access = accessFrom(request, deps.rules);
+    if (!access.allowed) {
+      deps.logger.warn({ reason: access.reason, address: request.ip }, "API request refused");
+      if (access.status === 401) reply.header("www-authenticate", "Bearer");
+      return await reply.code(access.status).send({ error: access.reason });
+    }
+    if (deps.streams.full()) {
+      return await reply.code(503).header("retry-after", "5").send({ error: "too many open streams" });
+    }
+    return undefined;
+  });
+  scope.post("/chat", async (request, reply) => await postChat(handlers, request, reply));
+  scope.get<EventsRoute>(
+    "/chat/:sessionId/events",
+    async (request, reply) => await getEvents(handlers, request, reply),
+  );
+}

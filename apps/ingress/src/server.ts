@@ -1,0 +1,67 @@
+import cors from "@fastify/cors";
+import { fastify, type FastifyError, type FastifyInstance } from "fastify";
+import { registerOpsRoutes, type Logger, type OpsRoutes } from "@larkline/telemetry";
+import { registerChatRoutes, type ChatRoutesDeps } from "./chat-routes.ts";
+import { registerWebhookRoutes, type WebhookRoutesDeps } from "./webhook-routes.ts";
+
+/** Largest body that is read: events of the platform stay far below. */
+const bodyLimit = 1_048_576;
+
+/** How long a client may take to send its request. */
+const requestTimeoutMs = 10_000;
+
+export interface ServerDeps {
+  ops: OpsRoutes;
+  chat: ChatRoutesDeps;
+  /** Absent: the webhook paths do not exist. */
+  webhook: WebhookRoutesDeps | undefined;
+  logger: Logger;
+}
+
+function handleErrors(server: FastifyInstance, logger: Logger): void {
+  server.setErrorHandler(async (error: FastifyError, request, reply) => {
+    const status = error.statusCode ?? 500;
+    if (status < 500) {
+      logger.warn({ path: request.routeOptions.url, status, reason: error.code }, "request refused");
+      return await reply.code(status).send({ error: status === 413 ? "the body is too large" : error.message });
+    }
+    logger.error({ error, path: request.routeOptions.url }, "request failed");
+    return await reply.code(500).send({ error: "internal error" });
+  });
+  server.setNotFoundHandler(async (_request, reply) => await reply.code(404).send({ error: "not found" }));
+}
+
+/** Signatures cover bytes, and bad JSON gets our own answer: bodies are left alone, whatever their type. */
+function leaveBodiesAsBytes(scope: FastifyInstance): void {
+  scope.removeAllContentTypeParsers();
+  scope.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
+}
+
+/** The HTTP server with all routes, not yet listening. Forwarding headers of proxies are not believed. */
+export async function createServer({ ops, chat, webhook, logger }: ServerDeps): Promise<FastifyInstance> {
+  const server = fastify({
+    logger: false,
+    bodyLimit,
+    requestTimeout: requestTimeoutMs,
+    forceCloseConnections: "idle",
+    trustProxy: false,
+  });
+  handleErrors(server, logger);
+  leaveBodiesAsBytes(server);
+  await server.register(cors, {
+    origin: chat.rules.corsOrigins === "*" ? "*" : [...chat.rules.corsOrigins],
+    methods: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
+    exposedHeaders: ["X-Session-Id", "X-Run-Id"],
+    credentials: false,
+    maxAge: 600,
+  });
+  registerOpsRoutes(server, ops);
+  await server.register(async (scope) => registerChatRoutes(scope, chat));
+  if (webhook !== undefined) {
+    const deps = webhook;
+    await server.register(async (scope) => registerWebhookRoutes(scope, deps));
+  }
+  // Streams never end by themselves in time: they are ended before the server waits for its requests.
+  server.addHook("preClose", async () => await chat.streams.close());
+  return server;
+}
