@@ -1,0 +1,95 @@
+import { parserOf } from "@larkline/protocol";
+import type { TokenCache } from "@larkline/session";
+import { Client } from "@larksuiteoapi/node-sdk";
+import { Type } from "typebox";
+import { createApiCaller, defaultRetryPolicy, type ApiCaller, type RetryPolicy } from "./api-caller.ts";
+import { baseUrlOf, type FeishuDomain } from "./domain.ts";
+import { createHttpTransport } from "./http-transport.ts";
+import { noLogger, sdkLogger, type FeishuLogger } from "./logger.ts";
+import { createMessageSender, type ReplyRequest, type SendRequest, type SentMessage } from "./message-sender.ts";
+import { findReply, type FindReplyRequest } from "./reply-search.ts";
+import { createTokenProvider } from "./token-provider.ts";
+
+export interface FeishuApiOptions {
+  appId: string;
+  appSecret: string;
+  domain: FeishuDomain;
+  /** Shares the access token among processes. */
+  tokenCache: TokenCache;
+  logger?: FeishuLogger;
+  /** Deadline of one HTTP request in ms, 10 s by default. */
+  timeoutMs?: number;
+  retry?: Partial<RetryPolicy>;
+}
+
+/** One app's calls to the platform. Every method rejects with a FeishuError only. */
+export interface FeishuApi {
+  readonly appId: string;
+  /** Who the bot is; its open_id is what mentions carry. */
+  botInfo(signal?: AbortSignal): Promise<{ openId: string; name: string }>;
+  /**
+   * Answers a message. `uuid` makes the platform drop repeats for one hour. A text over the
+   * platform's limits is sent as several messages in order; the first one's id is returned.
+   */
+  reply(request: ReplyRequest, signal?: AbortSignal): Promise<SentMessage>;
+  /** Sends to a chat or person, otherwise like `reply`. */
+  send(request: SendRequest, signal?: AbortSignal): Promise<SentMessage>;
+  /**
+   * The app's own answer to a message, if the chat's history since `sinceMs` shows one. Needs the
+   * right to read the chat's history.
+   */
+  findReply?(request: FindReplyRequest, signal?: AbortSignal): Promise<string | undefined>;
+  /** Aborts what is running and ends all connections. */
+  close(): void;
+}
+
+/** `GET /open-apis/bot/v3/info` answers outside `data`. */
+const parseBot = parserOf(
+  Type.Object({
+    bot: Type.Object({ open_id: Type.String({ minLength: 1 }), app_name: Type.Optional(Type.String()) }),
+  }),
+);
+
+async function botInfo(caller: ApiCaller, signal?: AbortSignal): Promise<{ openId: string; name: string }> {
+  const { bot } = await caller.call(
+    {
+      api: "bot.info",
+      run: (client, options) => client.request({ method: "GET", url: "/open-apis/bot/v3/info" }, options),
+      parse: parseBot,
+    },
+    signal,
+  );
+  return { openId: bot.open_id, name: bot.app_name ?? "" };
+}
+
+/** Connects nothing by itself. Throws on a malformed domain. */
+export function createFeishuApi(options: FeishuApiOptions): FeishuApi {
+  const { appId, appSecret, tokenCache } = options;
+  const baseUrl = baseUrlOf(options.domain);
+  const transport = createHttpTransport({ timeoutMs: options.timeoutMs ?? 10_000 });
+  const closing = new AbortController();
+  const client = new Client({
+    appId,
+    appSecret,
+    domain: baseUrl,
+    httpInstance: transport.instance,
+    // Otherwise the SDK overrides our token with one from its own cache.
+    disableTokenCache: true,
+    ...sdkLogger(options.logger ?? noLogger),
+  });
+  const tokens = createTokenProvider({ client, appId, appSecret, baseUrl, tokenCache });
+  const retry = { ...defaultRetryPolicy, ...options.retry };
+  const caller = createApiCaller({ client, tokens, retry, closing: closing.signal });
+  const sender = createMessageSender(caller);
+  return {
+    appId,
+    botInfo: (signal) => botInfo(caller, signal),
+    reply: sender.reply,
+    send: sender.send,
+    findReply: (request, signal) => findReply({ caller, appId }, request, signal),
+    close: () => {
+      closing.abort();
+      transport.close();
+    },
+  };
+}

@@ -1,0 +1,24 @@
+export { createFeishuApi, type FeishuApi, type FeishuApiOptions } from "./feishu-api.ts";
+export type { ReplyRequest, SendRequest, SentMessage } from "./message-sender.ts";
+export type { FindReplyRequest } from "./reply-search.ts";
+export type { RetryPolicy } from "./api-caller.ts";
+export type { TextFormat } from "./outgoing-text.ts";
+export type { FeishuDomain } from "./domain.ts";
+export type { FeishuLogger } from "./logger.ts";
+export { FeishuError } from "./error.ts";
+export type { FeishuErrorKind } from "./error-kind.ts";
+export {
+  createWebhookVerifier,
+  type WebhookVerdict,
+  type WebhookVerifier,
+  type WebhookVerifierOptions,
+} from "./webhook-verifier.ts";
+export { parseEnvelope, type Envelope } from "./envelope.ts";
+export { inboundFromEvent, messageEventType, type FeishuMessage } from "./inbound-message.ts";
+export {
+  createLongConnection,
+  type LongConnection,
+  type LongConnectionOptions,
+  type LongConnectionState,
+} from "./long-connection.ts";
+export { createOutboxSender, type OutboxSender, type OutboxSenderOptions } from "./outbox-sender.ts";

@@ -1,0 +1,98 @@
+import { userTextOf, type Mention } from "@larkline/agent";
+
+/** What a message says, as the event carries it. */
+export interface MessageBody {
+  messageType: string;
+  /** JSON text. */
+  content: string;
+  mentions: readonly Mention[];
+  /** Placeholder of the bot's own mention, if the message mentions it. */
+  botKey: string | undefined;
+}
+
+type JsonObject = Record<string, unknown>;
+
+function objectOf(value: unknown): JsonObject | undefined {
+  return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : undefined;
+}
+
+function parsedContent(content: string): JsonObject | undefined {
+  try {
+    return objectOf(JSON.parse(content));
+  } catch {
+    return undefined;
+  }
+}
+
+function fieldOf(element: JsonObject, name: string): string {
+  const value = element[name];
+  return typeof value === "string" ? value : "";
+}
+
+/** One inline element of a post as Markdown ("Receive message content"). */
+function inlineText(element: unknown): string {
+  const fields = objectOf(element);
+  if (fields === undefined) return "";
+  const text = fieldOf(fields, "text");
+  switch (fieldOf(fields, "tag")) {
+    case "a":
+      return fieldOf(fields, "href") === "" ? text : `[${text}](${fieldOf(fields, "href")})`;
+    case "at":
+      return fieldOf(fields, "user_id").startsWith("@_")
+        ? fieldOf(fields, "user_id")
+        : `@${fieldOf(fields, "user_name")}`;
+    case "code_block":
+      return `\`\`\`${fieldOf(fields, "language").toLowerCase()}\n${text.replace(/\n$/, "")}\n\`\`\``;
+    case "img":
+      return "[image]";
+    case "media":
+      return "[video]";
+    case "emotion":
+      return `:${fieldOf(fields, "emoji_type")}:`;
+    default:
+      return text;
+  }
+}
+
+/** The lines of a post, each with its inline elements put together. */
+function linesOf(post: JsonObject): string[] {
+  const lines = post["content"] ?? post["elements"];
+  if (!Array.isArray(lines)) return [];
+  return lines.map((line: unknown) => (Array.isArray(line) ? line.map(inlineText).join("") : ""));
+}
+
+/** The text without the bot's own mention in front; other mentions stay. */
+function withoutOwnMention(text: string, botKey: string | undefined): string {
+  const trimmed = text.trimStart();
+  if (botKey === undefined || !trimmed.startsWith(botKey)) return text;
+  const rest = trimmed.slice(botKey.length);
+  // `@_user_1` is also the beginning of `@_user_10`.
+  return /^\d/.test(rest) ? text : rest.trimStart();
+}
+
+function plainText(text: string, body: MessageBody): string {
+  const rest = withoutOwnMention(text, body.botKey);
+  if (rest === text) return userTextOf(body);
+  return rest === "" ? "" : userTextOf({ ...body, content: JSON.stringify({ text: rest }) });
+}
+
+function postText(post: JsonObject, body: MessageBody): string {
+  const title = fieldOf(post, "title");
+  const lines = linesOf(post).filter((line) => line.trim() !== "");
+  const first = lines[0];
+  if (title === "" && first !== undefined) lines[0] = withoutOwnMention(first, body.botKey);
+  if (title === "" && lines.every((line) => line === "")) return first === undefined ? userTextOf(body) : "";
+  const content = lines.map((line) => [{ tag: "text", text: line }]);
+  return userTextOf({ ...body, content: JSON.stringify({ title, content }) });
+}
+
+/**
+ * The text a person meant: mentions as names, the bot's own leading mention removed, posts as
+ * Markdown, and for other kinds of message a neutral placeholder.
+ */
+export function messageTextOf(body: MessageBody): string {
+  const content = parsedContent(body.content);
+  if (content !== undefined && body.messageType === "text") return plainText(fieldOf(content, "text"), body);
+  if (content !== undefined && body.messageType === "post") return postText(content, body);
+  return userTextOf(body);
+}

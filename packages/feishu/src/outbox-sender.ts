@@ -1,0 +1,162 @@
+import type { OutboxLease, OutboxRecord, SessionStore } from "@larkline/session";
+import { FeishuError, feishuErrorOf } from "./error.ts";
+import type { FeishuApi } from "./feishu-api.ts";
+import { noLogger, type FeishuLogger } from "./logger.ts";
+import { deliverRecord } from "./reply-delivery.ts";
+
+export interface OutboxSenderOptions {
+  store: Pick<SessionStore, "ackOutbox" | "retryOutbox">;
+  /** By app id. */
+  apis: ReadonlyMap<string, FeishuApi>;
+  logger?: FeishuLogger;
+  /** Epoch ms. */
+  now?: () => number;
+  /** Waits before the second, third, ... try in ms; the last one repeats. Up to an hour by default. */
+  retryDelaysMs?: readonly number[];
+  /** Deadline of one delivery in ms, 20 s by default. Keep it below the time a lease is good for. */
+  deadlineMs?: number;
+  /** A reply that could not be sent for this long is given up; 72 h by default. */
+  maxAgeMs?: number;
+}
+
+/** Sends the replies that wait in the outboxes. */
+export interface OutboxSender {
+  /**
+   * Sends the leased reply and every one that follows it in the session's outbox. Resolves when the
+   * outbox is empty or its head has to wait. Never rejects.
+   */
+  deliver(lease: OutboxLease): Promise<void>;
+  /** Lets running sends finish for at most 5 s, then aborts them: their records are tried again later. */
+  close(): Promise<void>;
+}
+
+const secondMs = 1_000;
+const minuteMs = 60 * secondMs;
+const hourMs = 60 * minuteMs;
+const defaultDelaysMs = [
+  secondMs,
+  5 * secondMs,
+  15 * secondMs,
+  minuteMs,
+  5 * minuteMs,
+  15 * minuteMs,
+  30 * minuteMs,
+  hourMs,
+];
+
+/** How often a failure nobody understands is repeated. */
+const maxUnknownAttempts = 8;
+const closeMs = 5_000;
+
+/** Facts of a record that may be logged. */
+function factsOf(record: OutboxRecord): Record<string, unknown> {
+  return { session: record.session, outboxId: record.id, app: record.target.app, attempts: record.attempts };
+}
+
+function errorFacts(error: FeishuError): Record<string, unknown> {
+  const { api, kind, code, httpStatus, logId, uncertain } = error;
+  return { api, kind, code, httpStatus, logId, uncertain };
+}
+
+class Sender implements OutboxSender {
+  readonly #options: OutboxSenderOptions;
+  readonly #logger: FeishuLogger;
+  readonly #now: () => number;
+  readonly #delaysMs: readonly number[];
+  readonly #abort = new AbortController();
+  readonly #running = new Set<Promise<void>>();
+  #closing = false;
+
+  constructor(options: OutboxSenderOptions) {
+    this.#options = options;
+    this.#logger = options.logger ?? noLogger;
+    this.#now = options.now ?? Date.now;
+    this.#delaysMs = options.retryDelaysMs ?? defaultDelaysMs;
+  }
+
+  async deliver(lease: OutboxLease): Promise<void> {
+    const run = this.#deliverAll(lease).catch((error: unknown) => {
+      // The store failed: the lease runs out and somebody else takes the outbox.
+      this.#logger.error({ ...factsOf(lease.record), err: error }, "outbox could not be updated");
+    });
+    this.#running.add(run);
+    await run;
+    this.#running.delete(run);
+  }
+
+  async close(): Promise<void> {
+    this.#closing = true;
+    const timer = setTimeout(() => this.#abort.abort(), closeMs);
+    await Promise.all(this.#running);
+    clearTimeout(timer);
+    this.#abort.abort();
+  }
+
+  async #deliverAll(first: OutboxLease): Promise<void> {
+    let lease: OutboxLease | undefined = first;
+    while (lease !== undefined) {
+      if (this.#closing) return await this.#giveBack(lease);
+      lease = await this.#deliverHead(lease);
+    }
+  }
+
+  async #giveBack(lease: OutboxLease): Promise<void> {
+    await this.#options.store.retryOutbox(lease, this.#now());
+  }
+
+  async #deliverHead({ token, record }: OutboxLease): Promise<OutboxLease | undefined> {
+    const error = await this.#send(record);
+    if (error === undefined || this.#isHopeless(record, error)) {
+      return await this.#options.store.ackOutbox(record.session, token);
+    }
+    const nowMs = this.#now();
+    const attempts = record.attempts + 1;
+    const uncertainSinceMs = record.uncertainSinceMs === 0 && error.uncertain ? nowMs : record.uncertainSinceMs;
+    const waitMs = this.#waitMs(error, record.attempts);
+    this.#logger.warn(
+      { ...factsOf(record), ...errorFacts(error), retryInMs: waitMs },
+      "reply not sent, will be tried again",
+    );
+    const updated = { ...record, attempts, uncertainSinceMs };
+    await this.#options.store.retryOutbox({ token, record: updated }, nowMs + waitMs);
+    return undefined;
+  }
+
+  async #send(record: OutboxRecord): Promise<FeishuError | undefined> {
+    const api = this.#options.apis.get(record.target.app);
+    if (api === undefined) {
+      const kind = "app_setup";
+      return new FeishuError({ api: "outbox", kind, code: 0, httpStatus: 0, reason: "no credentials for this app" });
+    }
+    const deadline = AbortSignal.timeout(this.#options.deadlineMs ?? 20_000);
+    const signal = AbortSignal.any([deadline, this.#abort.signal]);
+    try {
+      await deliverRecord({ api, logger: this.#logger, nowMs: this.#now() }, record, signal);
+      return undefined;
+    } catch (error) {
+      return feishuErrorOf("outbox", error);
+    }
+  }
+
+  /** Whether the reply is given up; logged without its content. */
+  #isHopeless(record: OutboxRecord, error: FeishuError): boolean {
+    const tooOld = this.#now() - record.createdAtMs > (this.#options.maxAgeMs ?? 72 * hourMs);
+    // An operator can repair the app; until then its replies wait.
+    const mayPass = error.retryable || error.kind === "cancelled" || error.kind === "app_setup";
+    const given = mayPass ? tooOld : error.kind !== "unknown" || record.attempts + 1 >= maxUnknownAttempts;
+    if (given) this.#logger.error({ ...factsOf(record), ...errorFacts(error), deadLetter: true }, "reply given up");
+    return given;
+  }
+
+  #waitMs(error: FeishuError, attempts: number): number {
+    // Shut down in the middle: not the platform's fault, so nobody has to wait.
+    if (error.kind === "cancelled" && this.#closing) return 0;
+    const delayMs = this.#delaysMs[Math.min(attempts, this.#delaysMs.length - 1)] ?? 0;
+    return Math.max(error.retryAfterMs, Math.round(delayMs * (0.8 + Math.random() * 0.4)));
+  }
+}
+
+/** A sender over the outbox of `store`; who leased a record hands it over and may forget it. */
+export function createOutboxSender(options: OutboxSenderOptions): OutboxSender {
+  return new Sender(options);
+}

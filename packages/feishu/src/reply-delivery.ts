@@ -1,0 +1,78 @@
+import type { OutboxRecord } from "@larkline/session";
+import { FeishuError } from "./error.ts";
+import type { FeishuApi } from "./feishu-api.ts";
+import type { FeishuLogger } from "./logger.ts";
+import { derivedUuid } from "./platform-id.ts";
+
+/** What a delivery works with. */
+export interface Delivery {
+  api: FeishuApi;
+  logger: FeishuLogger;
+  nowMs: number;
+}
+
+/** The platform drops a repeated `uuid` for one hour ("Reply message"); ten minutes are kept in reserve. */
+const uuidProtectionMs = 50 * 60_000;
+
+/** Clocks differ, and the answer cannot be older than the record by more than that. */
+const clockSkewMs = 120_000;
+
+/** Shown when content review refuses an answer, so that the person is not left without any. */
+const blockedText =
+  "这条回复未能发送：内容被平台的安全策略拦截。\nThe reply could not be sent: the platform's content policy blocked it.";
+
+function isKind(error: unknown, ...kinds: FeishuError["kind"][]): error is FeishuError {
+  return error instanceof FeishuError && kinds.includes(error.kind);
+}
+
+/**
+ * Whether an earlier attempt got through. A sender may have died in an attempt without noting it, so
+ * the age of the record decides, not only what was noted.
+ */
+async function wasSent({ api, logger, nowMs }: Delivery, record: OutboxRecord, signal: AbortSignal): Promise<boolean> {
+  const { chatId, messageId } = record.target;
+  if (nowMs - record.createdAtMs < uuidProtectionMs || api.findReply === undefined || messageId === "") return false;
+  try {
+    const sinceMs = record.createdAtMs - clockSkewMs;
+    return (await api.findReply({ chatId, messageId, sinceMs, text: record.text }, signal)) !== undefined;
+  } catch (error) {
+    // Without the right to read the chat nobody can know; a repeated answer is better than none.
+    if (!isKind(error, "forbidden", "target_gone", "bad_request", "app_setup")) throw error;
+    logger.warn({ session: record.session, code: error.code }, "cannot check for an earlier answer, sending again");
+    return false;
+  }
+}
+
+async function sendToChat({ api }: Delivery, record: OutboxRecord, signal: AbortSignal): Promise<void> {
+  const uuid = derivedUuid(record.uuid, "c");
+  await api.send({ receiveIdType: "chat_id", receiveId: record.target.chatId, text: record.text, uuid }, signal);
+}
+
+async function answer(delivery: Delivery, record: OutboxRecord, signal: AbortSignal): Promise<void> {
+  const { messageId, inThread } = record.target;
+  if (messageId === "") return await sendToChat(delivery, record, signal);
+  try {
+    await delivery.api.reply({ messageId, text: record.text, uuid: record.uuid, inThread }, signal);
+  } catch (error) {
+    if (!isKind(error, "target_gone")) throw error;
+    await sendToChat(delivery, record, signal);
+  }
+}
+
+/**
+ * Gets one reply to the person, stepping down where the platform refuses: to the chat when the
+ * message is gone, as plain text when the format is refused, as a note when the content is.
+ * Rejects with the error that none of these helped against.
+ */
+export async function deliverRecord(delivery: Delivery, record: OutboxRecord, signal: AbortSignal): Promise<void> {
+  if (await wasSent(delivery, record, signal)) return;
+  try {
+    await answer(delivery, record, signal);
+  } catch (error) {
+    const { messageId, inThread } = record.target;
+    if (messageId === "" || !isKind(error, "content_blocked", "bad_request", "too_long")) throw error;
+    const text = error.kind === "content_blocked" ? blockedText : record.text;
+    const uuid = derivedUuid(record.uuid, error.kind === "content_blocked" ? "b" : "t");
+    await delivery.api.reply({ messageId, text, uuid, inThread, format: "text" }, signal);
+  }
+}
