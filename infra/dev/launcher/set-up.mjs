@@ -1,0 +1,74 @@
+import { createHash } from "node:crypto";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { isInstalled, runCommand } from "./command.mjs";
+import { Failure } from "./failure.mjs";
+import { pinnedNode, root } from "./paths.mjs";
+import { text } from "./texts.mjs";
+
+const stampFile = join(root, "node_modules", ".larkline-lock");
+
+function lockHash() {
+  const hash = createHash("sha256");
+  for (const name of ["pnpm-lock.yaml", "pnpm-workspace.yaml", "package.json"]) {
+    hash.update(readFileSync(join(root, name)));
+  }
+  return hash.digest("hex");
+}
+
+function dependenciesAreCurrent() {
+  if (!existsSync(pinnedNode) || !existsSync(stampFile)) return false;
+  return readFileSync(stampFile, "utf8") === lockHash();
+}
+
+/** A command with the pinned pnpm on its PATH; npm fetches that once. */
+export function withPnpm(command) {
+  const { packageManager } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+  return ["npm", "exec", "--yes", `--package=${packageManager}`, "--", ...command];
+}
+
+/** Installs what the lock file names, the pinned Node included; does nothing when that is in place. */
+export async function installDependencies({ signal, say }) {
+  if (dependenciesAreCurrent()) return;
+  say(text("installing"));
+  // CI lets pnpm replace a node_modules of another layout without asking.
+  const env = { ...process.env, CI: "true" };
+  const install = withPnpm(["pnpm", "install", "--frozen-lockfile", "--reporter=append-only"]);
+  const code = await runCommand(install, { signal, env });
+  if (code !== 0 || !existsSync(pinnedNode)) throw new Failure(text("installFailed"));
+  writeFileSync(stampFile, lockHash());
+}
+
+/**
+ * The package of a Debian service may start it; we run servers of our own. RUNLEVEL keeps the
+ * package's scripts from that without systemd, `disable --now` undoes it with systemd.
+ */
+async function installDebian(packageName, { signal }) {
+  const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive", RUNLEVEL: "1" };
+  const install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"];
+  await runCommand(["apt-get", "update", "-q"], { signal, env });
+  const code = await runCommand([...install, packageName], { signal, env });
+  if (code === 0 && packageName === "redis-server" && existsSync("/run/systemd/system")) {
+    await runCommand(["systemctl", "disable", "--now", "redis-server"], { signal, output: "ignore" });
+  }
+}
+
+function mayInstallDebian() {
+  return process.getuid?.() === 0 && isInstalled("apt-get");
+}
+
+/** Makes sure that a program is on the PATH, installing its system package when we may. */
+export async function installProgram({ program, debian, homebrew }, { signal, say }) {
+  if (isInstalled(program)) return;
+  if (mayInstallDebian()) {
+    say(text("installingPackage", debian));
+    await installDebian(debian, { signal });
+  } else if (process.platform === "darwin" && homebrew !== undefined && isInstalled("brew")) {
+    say(text("installingPackage", homebrew));
+    await runCommand(["brew", "install", homebrew], { signal });
+  }
+  if (!isInstalled(program)) throw new Failure(text("programMissing", program, debian));
+}
+
+export const redisProgram = { program: "redis-server", debian: "redis-server", homebrew: "redis" };
+export const browserProgram = { program: "chromium", debian: "chromium" };
