@@ -75,6 +75,17 @@ describe("createEnvReader", () => {
     expect(JSON.stringify(reader.finish({}))).not.toContain("s3cret");
   });
 
+  it.each([
+    ["redis+cluster://user:pw@a:6379,b:6379", true],
+    ["redis+cluster://a:6379,b:63790000", false],
+    ["redis+cluster://", false],
+    ["redis://a:6379", false],
+  ])("says of the address %s with several hosts allowed: %s", (text, good) => {
+    const reader = createEnvReader({ REDIS_URL: text });
+    reader.url("REDIS_URL", { protocols: ["redis+cluster:"] });
+    expect(reader.finish({}).ok).toBe(good);
+  });
+
   it.each(["1.5", "1e3", "0x10", "--1", "99999999999999999999"])("refuses %s as a whole number", (text) => {
     const reader = createEnvReader({ COUNT: text });
     reader.integer("COUNT");

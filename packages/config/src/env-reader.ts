@@ -69,8 +69,14 @@ function toInteger(text: string, { min = Number.MIN_SAFE_INTEGER, max = Number.M
   return { mustBe: `a whole number from ${min} to ${max}` };
 }
 
+/** A list of hosts (Redis Sentinel, Cluster) is no URL by the standard, so each host is checked alone. */
+function isUrl(text: string): boolean {
+  const [, start = "", hosts = "", end = ""] = /^([^/]+:\/\/(?:[^/@]*@)?)([^/]+)(.*)$/.exec(text) ?? [];
+  return hosts !== "" && hosts.split(",").every((host) => URL.canParse(`${start}${host}${end}`));
+}
+
 function toUrl(text: string, protocols: readonly string[]): Converted<string> {
-  const fits = URL.canParse(text) && protocols.includes(new URL(text).protocol);
+  const fits = protocols.some((protocol) => text.startsWith(`${protocol}//`)) && isUrl(text);
   return fits
     ? { value: text }
     : { mustBe: `a URL that starts with ${protocols.map((one) => `${one}//`).join(" or ")}` };
