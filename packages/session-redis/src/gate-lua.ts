@@ -48,10 +48,10 @@ local function lease(s, ob, due, sid, token, ms)
 end
 `;
 
-/** -> {result, seq, wakeGen} */
+/** -> {result, seq, wakeGen, eventSeq} */
 export const appendLua = `${time}${gate}
 -- KEYS session inbox dirty seen | ARGV sid message seenTtlMs maxWaiting
-local v = redis.call('HMGET', KEYS[1], 'st', 'gen')
+local v = redis.call('HMGET', KEYS[1], 'st', 'gen', 'es')
 local st = v[1] or 'idle'
 local known = redis.call('GET', KEYS[4])
 if known then return {'duplicate', known, st == 'queued' and v[2] or 0} end
@@ -59,8 +59,8 @@ if redis.call('LLEN', KEYS[2]) >= tonumber(ARGV[4]) then return {'full', 0, 0} e
 local seq = redis.call('HINCRBY', KEYS[1], 'seq', 1)
 redis.call('SET', KEYS[4], seq, 'PX', ARGV[3])
 redis.call('RPUSH', KEYS[2], seq .. ':' .. ARGV[2])
-if st == 'idle' then return {'accepted', seq, wake(KEYS[1], KEYS[3], ARGV[1])} end
-return {'accepted', seq, 0}`;
+local gen = st == 'idle' and wake(KEYS[1], KEYS[3], ARGV[1]) or 0
+return {'accepted', seq, gen, v[3] or 0}`;
 
 /** -> {accepted, wakeGen}. The first answer to a call wins. */
 export const deliverLua = `${time}${gate}

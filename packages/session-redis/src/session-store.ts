@@ -77,8 +77,9 @@ class RedisSessionStore implements SessionStore {
       [keys.session, keys.inbox, keys.dirty, `${keys.seen}${message.app}:${message.id}`],
       [sid, JSON.stringify(message), this.#dedupTtlMs, this.#maxWaiting],
     );
-    const [result, seq, gen] = reply as [AppendResult["result"], number | string, number | string];
-    return withWake({ result, seq: Number(seq) }, Number(gen));
+    const [result, seq, gen, eventSeq] = reply as [AppendResult["result"], ...(number | string)[]];
+    const known = eventSeq === undefined ? {} : { eventSeq: Number(eventSeq) };
+    return withWake({ result, seq: Number(seq), ...known }, Number(gen));
   }
 
   async deliver(session: SessionKey, callId: string, outcome: ToolOutcome): Promise<DeliverResult> {
@@ -160,7 +161,7 @@ class RedisSessionStore implements SessionStore {
         request.session,
         JSON.stringify(request.turn),
         request.consumed,
-        request.then,
+        request.mode,
         keys.channel,
         batchOf(request.events),
         request.events.length,

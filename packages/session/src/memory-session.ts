@@ -87,14 +87,14 @@ export class MemorySession {
     this.tries = 0;
   }
 
-  save(request: Pick<SaveRequest, "turn" | "open" | "then">): SaveResult {
+  save(request: Pick<SaveRequest, "turn" | "open" | "mode">): SaveResult {
     this.turn = request.turn;
     for (const call of request.open) this.#openCall(call);
-    if (request.then === "handoff") {
+    if (request.mode === "handoff") {
       this.state = "queued";
       return { state: "suspended" };
     }
-    if (request.then === "suspend" && this.control.length === 0) {
+    if (request.mode === "suspend" && this.control.length === 0) {
       this.state = "suspended";
       return { state: "suspended" };
     }

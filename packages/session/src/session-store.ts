@@ -69,7 +69,7 @@ export interface SaveRequest extends FencedWrite {
    * `continue`: keep running. `suspend`: free the session until something is delivered.
    * `handoff`: give the session back under the same generation (shutdown).
    */
-  then: "continue" | "suspend" | "handoff";
+  mode: "continue" | "suspend" | "handoff";
 }
 
 /**

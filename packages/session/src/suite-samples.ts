@@ -92,7 +92,7 @@ export async function mustClaim(store: SessionStore, session: SessionKey, gen: n
 export async function saveAs(
   store: SessionStore,
   claim: Claim,
-  { mode, ...fields }: Partial<Omit<SaveRequest, "then">> & { mode: SaveRequest["then"] },
+  { mode, ...fields }: Partial<SaveRequest> & Pick<SaveRequest, "mode">,
 ): Promise<SaveResult> {
   return await store.save({
     session: claim.session,
@@ -103,7 +103,7 @@ export async function saveAs(
     turn: claim.turn ?? turnOf(claim),
     open: [],
     ...fields,
-    then: mode,
+    mode,
   });
 }
 

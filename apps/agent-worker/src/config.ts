@@ -1,0 +1,101 @@
+import { createEnvReader, type Env, type EnvReader } from "@larkline/config";
+import { parseModelList, type ModelChoice } from "@larkline/model";
+import type { ParseResult } from "@larkline/protocol";
+import { logLevels, type LogLevel } from "@larkline/telemetry";
+
+export interface VendorAccess {
+  apiKey: string;
+  /** Absent: the vendor's own address. */
+  baseUrl?: string;
+}
+
+export interface WorkerConfig {
+  redisUrl: string;
+  /** First part of all keys and of the queues' prefix. */
+  namespace: string;
+  host: string;
+  port: number;
+  logLevel: LogLevel;
+  /** Model steps this process runs at once. */
+  concurrency: number;
+  /** The model, then its fallbacks. */
+  models: ModelChoice[];
+  anthropic?: VendorAccess;
+  openai?: VendorAccess;
+  /** Absent: answers go to the HTTP API only. */
+  feishu?: { appId: string; appSecret: string; domain: string };
+  /** Path of larkline.config.ts. */
+  configFile?: string;
+}
+
+const redisProtocols = [
+  "redis:",
+  "rediss:",
+  "redis+sentinel:",
+  "redis+cluster:",
+  "rediss+sentinel:",
+  "rediss+cluster:",
+];
+
+function readVendor(reader: EnvReader, vendor: "ANTHROPIC" | "OPENAI"): VendorAccess | undefined {
+  const apiKey = reader.secret(`${vendor}_API_KEY`);
+  const baseUrl = reader.url(`${vendor}_BASE_URL`);
+  if (apiKey === undefined) return undefined;
+  return { apiKey, ...(baseUrl === undefined ? {} : { baseUrl }) };
+}
+
+function readFeishu(reader: EnvReader): WorkerConfig["feishu"] {
+  const appId = reader.text("FEISHU_APP_ID");
+  const appSecret = reader.secret("FEISHU_APP_SECRET");
+  const domain = reader.text("FEISHU_DOMAIN", { default: "feishu" });
+  if (appId === undefined && appSecret === undefined) return undefined;
+  if (appId === undefined) reader.problem("FEISHU_APP_ID is not set, but FEISHU_APP_SECRET is.");
+  if (appSecret === undefined) reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
+  return { appId: appId ?? "", appSecret: appSecret ?? "", domain };
+}
+
+function defaultModel(anthropic: boolean, openai: boolean): string | undefined {
+  if (anthropic) return "anthropic/claude-sonnet-4-6";
+  return openai ? "openai/gpt-5" : undefined;
+}
+
+function readModels(reader: EnvReader, has: { anthropic: boolean; openai: boolean }): ModelChoice[] {
+  const text = reader.text("MODEL") ?? defaultModel(has.anthropic, has.openai);
+  if (text === undefined) {
+    reader.problem("Set ANTHROPIC_API_KEY or OPENAI_API_KEY (and MODEL, to choose the model).");
+    return [];
+  }
+  const list = parseModelList(text);
+  if (!list.ok) {
+    reader.problem(`MODEL: ${list.error}`);
+    return [];
+  }
+  for (const { provider, id } of list.value) {
+    const key = provider === "anthropic" ? "ANTHROPIC_API_KEY" : "OPENAI_API_KEY";
+    const known = provider === "anthropic" ? has.anthropic : has.openai;
+    if (!known) reader.problem(`MODEL names ${provider}/${id}, which needs ${key}.`);
+  }
+  return list.value;
+}
+
+/** Reads the environment; every problem is reported at once, one per line, naming the variable. */
+export function loadConfig(env: Env): ParseResult<WorkerConfig> {
+  const reader = createEnvReader(env);
+  const anthropic = readVendor(reader, "ANTHROPIC");
+  const openai = readVendor(reader, "OPENAI");
+  const feishu = readFeishu(reader);
+  const configFile = reader.text("LARKLINE_CONFIG");
+  return reader.finish({
+    redisUrl: reader.url("REDIS_URL", { default: "redis://127.0.0.1:6379", protocols: redisProtocols }),
+    namespace: reader.text("REDIS_NAMESPACE", { default: "larkline" }),
+    host: reader.text("HOST", { default: "0.0.0.0" }),
+    port: reader.port("PORT", { default: 8_001 }),
+    logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
+    concurrency: reader.integer("WORKER_CONCURRENCY", { default: 50, min: 1, max: 10_000 }),
+    models: readModels(reader, { anthropic: anthropic !== undefined, openai: openai !== undefined }),
+    ...(anthropic === undefined ? {} : { anthropic }),
+    ...(openai === undefined ? {} : { openai }),
+    ...(feishu === undefined ? {} : { feishu }),
+    ...(configFile === undefined ? {} : { configFile }),
+  });
+}

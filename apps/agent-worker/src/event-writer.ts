@@ -1,0 +1,73 @@
+import type { EngineEvent, SessionKey } from "@larkline/protocol";
+import type { SessionStore } from "@larkline/session";
+
+export interface EventWriterOptions {
+  store: Pick<SessionStore, "emit">;
+  session: SessionKey;
+  epoch: string;
+  runId: string;
+  /** Called when another worker has taken the session over, or Redis refuses. */
+  onLost: () => void;
+}
+
+type RunEvent = { runId: string; event: EngineEvent };
+
+// The first deltas of an answer go out after this time, so that an answer that is complete by then
+// costs no write of its own; later ones are collected for longer.
+const firstDelayMs = 12;
+const laterDelayMs = 50;
+
+/**
+ * Publishes the events of a run while it generates, a few times a second at most. What is still
+ * collected when the turn saves goes along with that write.
+ */
+export class EventWriter {
+  readonly #options: EventWriterOptions;
+  #pending: RunEvent[] = [];
+  #timer: NodeJS.Timeout | undefined;
+  #writing: Promise<void> = Promise.resolve();
+  #written = false;
+
+  constructor(options: EventWriterOptions) {
+    this.#options = options;
+  }
+
+  push(event: EngineEvent): void {
+    const last = this.#pending.at(-1)?.event;
+    if (last !== undefined && isDelta(last) && last.type === event.type && isDelta(event)) last.text += event.text;
+    else this.#pending.push({ runId: this.#options.runId, event: isDelta(event) ? { ...event } : event });
+    this.#timer ??= setTimeout(() => this.#flush(), this.#written ? laterDelayMs : firstDelayMs);
+  }
+
+  /** Everything not yet published, for the caller to write; waits for a write that is under way. */
+  async take(): Promise<RunEvent[]> {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    await this.#writing;
+    const taken = this.#pending;
+    this.#pending = [];
+    return taken;
+  }
+
+  #flush(): void {
+    this.#timer = undefined;
+    this.#writing = this.#writing.then(async () => await this.#write());
+  }
+
+  async #write(): Promise<void> {
+    const events = this.#pending;
+    if (events.length === 0) return;
+    this.#pending = [];
+    this.#written = true;
+    const { store, session, epoch, onLost } = this.#options;
+    try {
+      if (!(await store.emit({ session, epoch, events }))) onLost();
+    } catch {
+      this.#pending = [...events, ...this.#pending]; // they go with the next write
+    }
+  }
+}
+
+function isDelta(event: EngineEvent): event is Extract<EngineEvent, { type: "text_delta" | "thinking_delta" }> {
+  return event.type === "text_delta" || event.type === "thinking_delta";
+}

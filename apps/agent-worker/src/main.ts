@@ -1,0 +1,40 @@
+import { loadConfigFile } from "@larkline/config";
+import { createLogger, createMetrics, runUntilSignal, startOpsServer } from "@larkline/telemetry";
+import { loadConfig } from "./config.ts";
+import { createChain } from "./models.ts";
+import { createWorkerMetrics } from "./worker-metrics.ts";
+import { startWorker } from "./worker.ts";
+
+function refuse(problem: string): never {
+  console.error(problem);
+  process.exit(1);
+}
+
+const loaded = loadConfig(process.env);
+if (!loaded.ok) refuse(loaded.error);
+const config = loaded.value;
+const settings = await loadConfigFile(config.configFile);
+if (!settings.ok) refuse(settings.error);
+
+const logger = createLogger({ service: "agent-worker", level: config.logLevel });
+const metrics = createMetrics({ service: "agent-worker" });
+const chain = createChain(config, settings.value.models);
+const worker = await startWorker({
+  config,
+  settings: settings.value,
+  chain,
+  metrics: createWorkerMetrics(metrics),
+  logger,
+});
+const { host, port } = config;
+const ops = await startOpsServer({ host, port, metrics, logger, ready: worker.ready });
+logger.info({ port: ops.port, model: chain.primary.id, concurrency: config.concurrency }, "agent-worker ready");
+
+runUntilSignal({
+  logger,
+  deadlineMs: 9_000,
+  close: async () => {
+    await ops.close();
+    await worker.close();
+  },
+});

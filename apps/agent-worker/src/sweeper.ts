@@ -1,0 +1,118 @@
+import type { DeliverResult, RunnerDirectory, SessionStore, StaleSession } from "@larkline/session";
+import type { ToolQueues, TurnQueue } from "@larkline/queue";
+
+/** Which workers live. */
+export interface Presence {
+  alive(ids: readonly string[]): Promise<Set<string>>;
+  takeDuty(duty: string, id: string, ttlMs: number): Promise<boolean>;
+}
+
+export interface SweeperOptions {
+  store: SessionStore;
+  turns: TurnQueue;
+  tools: Pick<ToolQueues, "drain">;
+  directory: Pick<RunnerDirectory, "runners">;
+  presence: Presence;
+  /** Tries the outbox of a session; must not throw. */
+  deliverOutbox: (session: string) => Promise<void>;
+  owner: string;
+  intervalMs: number;
+  /** How long a session may show no sign of life before it is looked at. */
+  staleMs: number;
+  onHealed: (what: "wake" | "crash" | "deadline" | "outbox" | "runner", count: number) => void;
+  onError: (error: unknown) => void;
+}
+
+const batch = 200;
+
+/**
+ * Finds what was left lying: sessions of dead workers, lost wake-ups, calls past their deadline,
+ * unsent replies, queues of runners that are gone. Every worker may run it; one at a time does.
+ * Everything it does can be done twice.
+ */
+export function startSweeper(options: SweeperOptions): { close(): Promise<void> } {
+  const seenRunners = new Map<string, number>();
+  let closed = false;
+  let timer: NodeJS.Timeout | undefined;
+  let pass: Promise<void> = Promise.resolve();
+
+  const sweep = async (): Promise<void> => {
+    try {
+      if (await options.presence.takeDuty("sweep", options.owner, options.intervalMs - 50)) {
+        await Promise.all([sweepSessions(options), sweepDeadlines(options), sweepOutboxes(options)]);
+        await sweepRunners(options, seenRunners);
+      }
+    } catch (error) {
+      options.onError(error);
+    }
+    if (!closed) timer = setTimeout(start, options.intervalMs);
+  };
+  const start = (): void => {
+    pass = sweep();
+  };
+  timer = setTimeout(start, options.intervalMs);
+  return {
+    close: async () => {
+      closed = true;
+      clearTimeout(timer);
+      await pass;
+    },
+  };
+}
+
+async function sweepSessions(options: SweeperOptions): Promise<void> {
+  const stale = await options.store.stale(Date.now() - options.staleMs, batch);
+  const owners = [...new Set(stale.map(({ owner }) => owner).filter((owner) => owner !== ""))];
+  const alive = await options.presence.alive(owners);
+  for (const session of stale) {
+    if (session.state === "running" && alive.has(session.owner)) await options.store.touch(session.session);
+    else await healSession(options, session);
+  }
+}
+
+async function healSession({ store, turns, onHealed }: SweeperOptions, stale: StaleSession): Promise<void> {
+  const gen = await store.heal(stale.session, stale.gen);
+  if (gen === undefined) return;
+  const added = await turns.ensure(stale.session, gen);
+  if (added) onHealed(stale.state === "running" ? "crash" : "wake", 1);
+}
+
+async function sweepDeadlines({ store, turns, onHealed }: SweeperOptions): Promise<void> {
+  for (const { session, callId } of await store.dueDeadlines(Date.now(), batch)) {
+    const error = "timeout: no answer before the deadline. It is not known whether the call took effect.";
+    await wakeAfter(turns, session, await store.deliver(session, callId, { ok: false, error }));
+    onHealed("deadline", 1);
+  }
+}
+
+/** Adds the wake-up that a delivery asks for. */
+export async function wakeAfter(
+  turns: Pick<TurnQueue, "wake">,
+  session: string,
+  { wakeGen }: DeliverResult,
+): Promise<void> {
+  if (wakeGen !== undefined) await turns.wake(session, wakeGen);
+}
+
+async function sweepOutboxes({ store, deliverOutbox, onHealed }: SweeperOptions): Promise<void> {
+  const due = await store.dueOutboxes(Date.now(), batch);
+  await Promise.all(due.map(async (session) => await deliverOutbox(session)));
+  if (due.length > 0) onHealed("outbox", due.length);
+}
+
+// A runner that restarts comes back within seconds; until then its calls wait for it.
+const runnerGraceMs = 15_000;
+
+async function sweepRunners(options: SweeperOptions, seen: Map<string, number>): Promise<void> {
+  const nowMs = Date.now();
+  for (const { runner } of await options.directory.runners()) seen.set(runner, nowMs);
+  for (const [runner, lastSeenMs] of seen) {
+    if (nowMs - lastSeenMs < runnerGraceMs) continue;
+    seen.delete(runner);
+    const drained = await options.tools.drain(runner, async ({ session, callId }) => {
+      const error = `tool_not_found: the runner '${runner}' is gone. The call was not run.`;
+      await wakeAfter(options.turns, session, await options.store.deliver(session, callId, { ok: false, error }));
+    });
+    if (drained > 0) options.onHealed("runner", drained);
+  }
+}
