@@ -1,0 +1,280 @@
+import {
+  isTerminal,
+  parserOf,
+  stopReasons,
+  TurnState,
+  type ControlEntry,
+  type EngineEvent,
+  type Message,
+  type ToolCall,
+  type ToolOutcome,
+} from "@larkline/protocol";
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { abandonTurn, afterControl, afterStep, modelMessagesOf, resumeTurn, startTurn } from "./index.ts";
+import type { StepResult } from "./accumulate.ts";
+import { environment, queued, step, testModel } from "./turn.fixture.ts";
+import type { NextAction, Transition, TurnEnvironment } from "./turn-environment.ts";
+
+/*
+ * Random conversations under random crashes. Every transition goes through JSON and the parser of
+ * the protocol, as it would through Redis, and every input is frozen, so that a mutation throws.
+ */
+
+const parseTurn = parserOf(TurnState);
+const maxIterations = 3;
+
+function frozen<T>(value: T): T {
+  if (typeof value !== "object" || value === null || Object.isFrozen(value)) return value;
+  Object.freeze(value);
+  for (const inner of Object.values(value)) frozen(inner);
+  return value;
+}
+
+type Move =
+  | { do: "step"; step: StepResult }
+  /** Outcomes of the calls at these positions, counted round the open batch; 99 is a stranger. */
+  | { do: "deliver"; outcomes: { at: number; outcome: ToolOutcome }[] }
+  | { do: "crash" }
+  | { do: "cancel" }
+  | { do: "abandon" };
+
+const wantedCall: fc.Arbitrary<ToolCall> = fc.record({
+  id: fc.constantFrom("", "c1", "c2", "call_1_1_0", "a:b"),
+  name: fc.constantFrom("weather", "weather", "clock", "deploy", "nope", ""),
+  arguments: fc.constantFrom("", "{}", '{"a":1}', "not json", "[1]", "null"),
+});
+
+const parts = fc.constantFrom<StepResult["parts"]>(
+  [],
+  [{ type: "thinking", text: "hm", providerMetadata: { signature: "s" } }],
+);
+
+const modelStep: fc.Arbitrary<StepResult> = fc
+  .record({
+    text: fc.constantFrom("", " ", "let me look"),
+    calls: fc.array(wantedCall, { maxLength: 5 }),
+    stopReason: fc.oneof({ weight: 6, arbitrary: fc.constant("tool_use" as const) }, fc.constantFrom(...stopReasons)),
+    thinking: parts,
+    fails: fc.integer({ min: 0, max: 15 }),
+    inputTokens: fc.nat(1_000),
+  })
+  .map(({ text, calls, stopReason, thinking, fails, inputTokens }) => {
+    const usage = { inputTokens, outputTokens: 1, cacheReadTokens: 0, cacheCreationTokens: 0 };
+    const plain = step(text, { calls, stopReason, usage });
+    const whole = { ...plain, parts: [...thinking, ...plain.parts] };
+    const failure = {
+      type: "error",
+      code: "api_overloaded",
+      message: "m",
+      suggestion: "s",
+      retryable: true,
+      partial: false,
+    } as const;
+    return fails === 0 ? { ...whole, failure } : whole;
+  });
+
+const toolOutcome: fc.Arbitrary<ToolOutcome> = fc.constantFrom<ToolOutcome[]>(
+  { ok: true, result: "x".repeat(80) },
+  { ok: true, result: { a: ["上海"] } },
+  { ok: true, result: undefined },
+  { ok: false, error: "boom" },
+  { ok: false, error: "lost", unknown: true },
+);
+
+const move: fc.Arbitrary<Move> = fc.oneof(
+  { weight: 8, arbitrary: modelStep.map((value): Move => ({ do: "step", step: value })) },
+  {
+    weight: 8,
+    arbitrary: fc
+      .array(fc.record({ at: fc.constantFrom(0, 1, 2, 3, 4, 99), outcome: toolOutcome }), { maxLength: 4 })
+      .map((outcomes): Move => ({ do: "deliver", outcomes })),
+  },
+  { weight: 6, arbitrary: fc.constant<Move>({ do: "crash" }) },
+  { weight: 1, arbitrary: fc.constantFrom<Move[]>({ do: "cancel" }, { do: "abandon" }) },
+);
+
+interface World {
+  env: TurnEnvironment;
+  turn: TurnState;
+  history: Message[];
+  events: EngineEvent[];
+  next: NextAction;
+  modelSteps: number;
+}
+
+function entriesOf({ turn }: World, outcomes: Extract<Move, { do: "deliver" }>["outcomes"]): ControlEntry[] {
+  return outcomes.map(({ at, outcome }) => {
+    const known = turn.calls.length > 0 && at !== 99 ? turn.calls[at % turn.calls.length] : undefined;
+    return { type: "outcome", callId: known?.id ?? "stranger", outcome };
+  });
+}
+
+/** What a worker would do with the move in this situation; undefined when it makes no sense there. */
+function decide(world: World, wanted: Move): Transition | undefined {
+  const { turn, env } = world;
+  const now = { ...env, history: frozen([...world.history]) };
+  switch (wanted.do) {
+    case "step":
+      if (world.next.do !== "model") return undefined;
+      world.modelSteps += 1;
+      return afterStep(turn, frozen(wanted.step), now);
+    case "deliver":
+      return afterControl(turn, frozen(entriesOf(world, wanted.outcomes)), now);
+    case "crash":
+      return resumeTurn(turn, now);
+    case "cancel":
+      return afterControl(turn, [{ type: "cancel", reason: "stop" }], now);
+    case "abandon":
+      return abandonTurn(turn, now, "crashed");
+  }
+}
+
+function save(world: World, transition: Transition): void {
+  const stored: unknown = JSON.parse(JSON.stringify(transition.turn));
+  const parsed = parseTurn(stored);
+  expect(parsed).toEqual({ ok: true, value: transition.turn });
+  if (!parsed.ok) throw new Error(parsed.error);
+  world.turn = frozen(parsed.value);
+  world.history.push(...frozen(transition.history));
+  world.events.push(...transition.events);
+  world.next = transition.next;
+  checkDispatch(world);
+  if (world.next.do === "model" || world.next.do === "finish") {
+    checkHistory(world.history);
+    expect(modelMessagesOf(world.history)).toBe(world.history);
+  }
+}
+
+/** Only calls that may run and have no outcome are ever handed out. */
+function checkDispatch({ next, env, turn }: World): void {
+  if (next.do !== "tools") return;
+  expect(next.calls.length).toBeGreaterThan(0);
+  for (const { id, name, state } of next.calls) {
+    expect(state).toBe("running");
+    expect(env.tools.get(name)?.announcement.requiresApproval).toBe(false);
+    expect(turn.calls.find((open) => open.id === id)?.outcome).toBeUndefined();
+  }
+}
+
+/** The vendors' rules, written down once more, apart from the code under test. */
+function checkHistory(history: readonly Message[]): void {
+  const seen: string[] = [];
+  for (const [index, message] of history.entries()) {
+    expect(message.content.length).toBeGreaterThan(0);
+    for (const part of message.content) if (part.type === "text") expect(part.text.trim()).not.toBe("");
+    const uses = message.content.flatMap((part) => (part.type === "tool_use" ? [part.id] : []));
+    const following = history[index + 1];
+    const answers = following?.role === "tool" ? following.content.map(({ toolCallId }) => toolCallId) : [];
+    if (message.role !== "tool") expect(answers).toEqual(uses);
+    if (message.role === "tool") expect(history[index - 1]?.role).toBe("assistant");
+    seen.push(...uses);
+  }
+  expect(new Set(seen).size).toBe(seen.length);
+}
+
+function checkRun({ events, modelSteps, next }: World): void {
+  expect(events.filter(isTerminal)).toHaveLength(1);
+  const last = events.at(-1);
+  expect(last !== undefined && isTerminal(last)).toBe(true);
+  expect(modelSteps).toBeLessThanOrEqual(maxIterations);
+  const uses = events.flatMap((event) => (event.type === "tool_use" ? [event.id] : []));
+  const outcomes = events.flatMap((event) => (event.type === "tool_result" ? [event.id] : []));
+  expect(outcomes.toSorted()).toEqual(uses.toSorted());
+  const starts = events.flatMap((event) => (event.type === "turn_start" ? [event.turnNumber] : []));
+  expect(starts).toEqual(starts.map((_, index) => index + 1));
+  const ends = events.filter((event) => event.type === "turn_end");
+  expect(ends.map(({ turnNumber }) => turnNumber)).toEqual(starts.slice(0, ends.length));
+  if (last?.type === "done") {
+    expect(last.totalInputTokens).toBe(ends.reduce((sum, end) => sum + end.inputTokens, 0));
+    expect(last.totalCostUsd).toBe(ends.reduce((sum, end) => sum + end.costUsd, 0));
+    expect(next).toMatchObject({ reason: last.reason });
+  }
+  if (next.do === "finish") expect(next.reply?.trim()).not.toBe("");
+}
+
+/** Brings the turn to its end: every call is answered, the model says something. */
+function drain(world: World): void {
+  for (let guard = 0; world.next.do !== "finish" && guard < 20; guard++) {
+    const all = world.turn.calls.map((_, at) => ({ at, outcome: { ok: true as const, result: 1 } }));
+    const last = decide(
+      world,
+      world.next.do === "model" ? { do: "step", step: step("done") } : { do: "deliver", outcomes: all },
+    );
+    if (last !== undefined) save(world, last);
+  }
+  expect(world.next.do).toBe("finish");
+}
+
+function playTurn(seq: number, history: Message[], moves: readonly Move[]): void {
+  const env = frozen(
+    environment({ maxIterations, bounds: { maxCallsPerStep: 4, maxResultChars: 50, maxStepResultChars: 120 } }),
+  );
+  const start = startTurn({ head: frozen(queued("hello", seq)), nowMs: env.nowMs, model: testModel });
+  const world: World = { env, history, events: [], turn: start.turn, next: start.next, modelSteps: 0 };
+  save(world, start);
+  for (const wanted of moves) {
+    if (world.next.do === "finish") break;
+    const transition = decide(world, wanted);
+    if (transition !== undefined) save(world, transition);
+  }
+  drain(world);
+  checkRun(world);
+}
+
+describe("a session under random steps, outcomes, duplicates, cancels and crashes", () => {
+  it("AL-47, EE-2, EE-6: history stays valid, every call has one result, every run one terminal event", () => {
+    fc.assert(
+      fc.property(fc.array(fc.array(move, { maxLength: 20 }), { minLength: 1, maxLength: 3 }), (turns) => {
+        const history: Message[] = [];
+        for (const [index, moves] of turns.entries()) playTurn(index + 1, history, moves);
+      }),
+      { numRuns: 1_000 },
+    );
+  });
+
+  it("a crash after every transition changes nothing but what is commanded again", () => {
+    fc.assert(
+      fc.property(fc.array(move, { maxLength: 20 }), (moves) => {
+        const calm = moves.filter((wanted) => wanted.do !== "crash");
+        const stormy = calm.flatMap((wanted): Move[] => [{ do: "crash" }, wanted, { do: "crash" }, { do: "crash" }]);
+        const [quiet, loud]: [Message[], Message[]] = [[], []];
+        playTurn(1, quiet, calm);
+        playTurn(1, loud, stormy);
+        expect(loud).toEqual(quiet);
+      }),
+      { numRuns: 500 },
+    );
+  });
+});
+
+describe("any stored history", () => {
+  const anyMessage: fc.Arbitrary<Message> = fc.oneof(
+    fc.constant<Message>({ role: "user", content: [{ type: "text", text: "hello" }] }),
+    fc
+      .array(fc.constantFrom("c1", "c2", "c3", "text", "blank", "thinking"), { maxLength: 4 })
+      .map((kinds): Message => ({ role: "assistant", content: kinds.map(assistantPart) })),
+    fc.array(fc.constantFrom("c1", "c2", "c3"), { maxLength: 4 }).map((ids): Message => ({
+      role: "tool",
+      content: ids.map((toolCallId) => ({ type: "tool_result", toolCallId, content: "r", isError: false })),
+    })),
+  );
+
+  it("is sent in a form that vendors take, and sending it again changes nothing", () => {
+    fc.assert(
+      fc.property(fc.array(anyMessage, { maxLength: 12 }), (history) => {
+        const sent = modelMessagesOf(frozen(history));
+        checkHistory(sent);
+        expect(modelMessagesOf(sent)).toBe(sent);
+      }),
+      { numRuns: 1_000 },
+    );
+  });
+});
+
+function assistantPart(kind: string): Extract<Message, { role: "assistant" }>["content"][number] {
+  if (kind === "text") return { type: "text", text: "t" };
+  if (kind === "blank") return { type: "text", text: " " };
+  if (kind === "thinking") return { type: "thinking", text: "hm" };
+  return { type: "tool_use", id: kind, name: "weather", arguments: {} };
+}

@@ -1,0 +1,121 @@
+import {
+  toolCallDelta,
+  type ControlEntry,
+  type EngineEvent,
+  type InboundMessage,
+  type Message,
+  type QueuedMessage,
+  type ToolAnnouncement,
+  type ToolCall,
+  type ToolOutcome,
+  type TurnState,
+} from "@larkline/protocol";
+import { createAccumulator, type StepResult } from "./accumulate.ts";
+import { startTurn } from "./turn.ts";
+import type { NextAction, Transition, TurnEnvironment, TurnModel } from "./turn-environment.ts";
+import { turnLimits, type TurnLimits } from "./turn-limits.ts";
+
+/** USD per token, so that costs in tests are easy to follow. */
+const price = { input: 0.25, output: 0.5 };
+
+export const testModel: TurnModel = {
+  info: { id: "scripted-1", contextWindow: 200_000, maxOutputTokens: 8_192 },
+  costUsd: ({ inputTokens, outputTokens }) => inputTokens * price.input + outputTokens * price.output,
+};
+
+export function announcement(name: string, fields: Partial<ToolAnnouncement> = {}): ToolAnnouncement {
+  const spec = { name, description: name, inputSchema: { type: "object" } };
+  return { spec, effect: "pure", requiresApproval: false, timeoutMs: 10_000, ...fields };
+}
+
+export function environment(
+  fields: Partial<TurnEnvironment> & { maxIterations?: number; bounds?: Partial<TurnLimits> } = {},
+): TurnEnvironment {
+  const { maxIterations, bounds, ...rest } = fields;
+  const tools = [
+    announcement("weather"),
+    announcement("clock", { timeoutMs: 3_600_000 }),
+    announcement("deploy", { requiresApproval: true, effect: "once" }),
+  ];
+  return {
+    nowMs: 1_000_000,
+    limits: turnLimits({ ...bounds, ...(maxIterations === undefined ? {} : { maxIterations }) }),
+    tools: new Map(tools.map((tool) => [tool.spec.name, { runner: "main", announcement: tool }])),
+    model: testModel,
+    texts: "en",
+    ...rest,
+  };
+}
+
+export function queued(text = "hello", seq = 7): QueuedMessage {
+  const message: InboundMessage = {
+    v: 1,
+    session: "cli_app.oc_1",
+    id: `om_${seq}`,
+    app: "cli_app",
+    sender: { id: "ou_1" },
+    chatType: "p2p",
+    parts: [{ type: "text", text }],
+    createdAtMs: 1,
+    reply: { channel: "none" },
+  };
+  return { seq, message };
+}
+
+/** A finished step; `calls` make it stop with `tool_use` unless `stopReason` says otherwise. */
+export function step(
+  text: string,
+  fields: Partial<Omit<StepResult, "text" | "toolCalls">> & { calls?: ToolCall[] } = {},
+): StepResult {
+  const { calls = [], ...rest } = fields;
+  const accumulator = createAccumulator();
+  accumulator.push({ type: "text_delta", text });
+  for (const [index, wanted] of calls.entries()) accumulator.push(toolCallDelta(index, wanted));
+  const usage = { inputTokens: 100, outputTokens: 10, cacheReadTokens: 0, cacheCreationTokens: 0 };
+  const stopReason = calls.length > 0 ? "tool_use" : "end_turn";
+  return { ...accumulator.result(), stopReason, usage, ...rest };
+}
+
+export function call(id: string, name = "weather", args = "{}"): ToolCall {
+  return { id, name, arguments: args };
+}
+
+export function outcome(callId: string, result: unknown = "ok"): ControlEntry {
+  return { type: "outcome", callId, outcome: { ok: true, result } };
+}
+
+export function failed(callId: string, error = "boom", unknown?: boolean): ControlEntry {
+  const value: ToolOutcome = unknown === undefined ? { ok: false, error } : { ok: false, error, unknown };
+  return { type: "outcome", callId, outcome: value };
+}
+
+export const cancel: ControlEntry = { type: "cancel", reason: "stop" };
+
+/** A session that applies transitions the way a worker does, and remembers everything. */
+export interface Run {
+  turn: TurnState;
+  history: Message[];
+  events: EngineEvent[];
+  next: NextAction;
+  apply(decide: (turn: TurnState) => Transition): Run;
+}
+
+export function startRun(head: QueuedMessage = queued(), earlier: Message[] = []): Run {
+  const run: Run = {
+    ...startTurn({ head, nowMs: 1_000_000, model: testModel }),
+    apply(decide) {
+      const transition = decide(run.turn);
+      run.turn = transition.turn;
+      run.history.push(...transition.history);
+      run.events.push(...transition.events);
+      run.next = transition.next;
+      return run;
+    },
+  };
+  run.history = [...earlier, ...run.history];
+  return run;
+}
+
+export function eventsOf<T extends EngineEvent["type"]>(run: Run, type: T): Extract<EngineEvent, { type: T }>[] {
+  return run.events.filter((event): event is Extract<EngineEvent, { type: T }> => event.type === type);
+}

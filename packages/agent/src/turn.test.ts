@@ -1,0 +1,609 @@
+import { textOf, type Message, type ModelFailure } from "@larkline/protocol";
+import { describe, expect, it } from "vitest";
+import {
+  abandonTurn,
+  afterControl,
+  afterStep,
+  exhaustedText,
+  modelMessagesOf,
+  noticeText,
+  resumeTurn,
+} from "./index.ts";
+import {
+  call,
+  cancel,
+  environment,
+  eventsOf,
+  failed,
+  outcome,
+  queued,
+  startRun,
+  step,
+  testModel,
+  type Run,
+} from "./turn.fixture.ts";
+
+const env = environment();
+
+function stepped(run: Run, ...args: Parameters<typeof step>): Run {
+  return run.apply((turn) => afterStep(turn, step(...args), env));
+}
+
+function heard(run: Run, ...entries: Parameters<typeof afterControl>[1]): Run {
+  return run.apply((turn) => afterControl(turn, entries, env));
+}
+
+function roles(run: Run): string[] {
+  return run.history.map(({ role }) => role);
+}
+
+function types(run: Run): string[] {
+  return run.events.map(({ type }) => type);
+}
+
+function results(run: Run): { id: string; content: unknown; isError: boolean }[] {
+  return run.history.flatMap((message) =>
+    message.role === "tool"
+      ? message.content.map(({ toolCallId, content, isError }) => ({ id: toolCallId, content, isError }))
+      : [],
+  );
+}
+
+function idsOf(run: Run): string[] {
+  return eventsOf(run, "tool_use").map(({ id }) => id);
+}
+
+function resultOf(entry: Parameters<typeof afterControl>[1][number], bounds = {}): Run {
+  const bounded = environment({ bounds });
+  return startRun()
+    .apply((turn) => afterStep(turn, step("", { calls: [call("c1")] }), bounded))
+    .apply((turn) => afterControl(turn, [entry], bounded));
+}
+
+describe("a plain answer", () => {
+  it("AL-20: stores exactly user and assistant and gives one reply", () => {
+    const run = stepped(startRun(), "hi there");
+    expect(run.history).toEqual<Message[]>([
+      { role: "user", content: [{ type: "text", text: "hello" }] },
+      { role: "assistant", content: [{ type: "text", text: "hi there" }] },
+    ]);
+    expect(run.next).toEqual({ do: "finish", reply: "hi there", reason: "" });
+  });
+
+  it("EE-2, EE-4: the run is turn_start, text, turn_end, done with an empty reason", () => {
+    const run = stepped(startRun(), "hi");
+    expect(types(run)).toEqual(["turn_start", "text", "turn_end", "done"]);
+    expect(eventsOf(run, "done")).toEqual([
+      {
+        type: "done",
+        totalInputTokens: 100,
+        totalOutputTokens: 10,
+        totalCostUsd: 30,
+        turnCount: 1,
+        reason: "",
+        final: "hi",
+      },
+    ]);
+  });
+
+  it("EE-8: turn_start carries the context window of the model in use", () => {
+    expect(startRun().events).toEqual([
+      { type: "turn_start", turnNumber: 1, model: "scripted-1", contextWindowTokens: 200_000 },
+    ]);
+  });
+
+  it("the user message is stored once, with the start", () => {
+    const run = startRun();
+    expect(run.history).toHaveLength(1);
+    run.apply((turn) => resumeTurn(turn, env));
+    expect(roles(stepped(run, "hi"))).toEqual(["user", "assistant"]);
+  });
+
+  it("a message without readable text is stored as a placeholder", () => {
+    expect(textOf(startRun(queued("  ")).history[0] ?? { role: "user", content: [] })).toBe("[empty message]");
+  });
+
+  it("AL-24: tool_use without calls ends the run", () => {
+    const run = stepped(startRun(), "hi", { stopReason: "tool_use" });
+    expect(run.next).toEqual({ do: "finish", reply: "hi", reason: "" });
+  });
+
+  it("AL-59: blank final text is neither stored nor sent; the person gets a line that says so", () => {
+    for (const text of ["", " \n"]) {
+      const run = stepped(startRun(), text);
+      const notice = noticeText("empty", "en");
+      expect(run.history.at(-1)).toEqual({ role: "assistant", content: [{ type: "text", text: notice }] });
+      expect(run.next).toEqual({ do: "finish", reply: notice, reason: "" });
+    }
+  });
+
+  it("thinking is an event and stays in history with its metadata, in arrival order", () => {
+    const parts = [
+      { type: "thinking" as const, text: "hm", providerMetadata: { signature: "s" } },
+      { type: "text" as const, text: "hi" },
+    ];
+    const run = stepped(startRun(), "hi", { parts });
+    expect(run.history.at(-1)).toEqual({ role: "assistant", content: parts });
+    expect(types(run)).toEqual(["turn_start", "thinking", "text", "turn_end", "done"]);
+  });
+
+  it("warnings of the model stream are events", () => {
+    const run = stepped(startRun(), "hi", { warnings: [{ type: "warning", code: "c", message: "m" }] });
+    expect(eventsOf(run, "warning")).toEqual([{ type: "warning", code: "c", message: "m", detail: "" }]);
+  });
+
+  it("notices follow the language of the message unless the environment says otherwise", () => {
+    const chinese = startRun(queued("你好")).apply((turn) => {
+      const { texts: _texts, ...silent } = env;
+      return afterStep(turn, step(""), silent);
+    });
+    expect(chinese.next).toMatchObject({ reply: noticeText("empty", "zh") });
+  });
+});
+
+describe("a tool round", () => {
+  it("AL-21, SA-17: stores user, assistant with text first, results, assistant", () => {
+    const run = stepped(startRun(), "let me look", { calls: [call("c1", "weather", '{"city":"上海"}'), call("c2")] });
+    expect(run.history.at(-1)).toEqual({
+      role: "assistant",
+      content: [
+        { type: "text", text: "let me look" },
+        { type: "tool_use", id: "c1", name: "weather", arguments: { city: "上海" } },
+        { type: "tool_use", id: "c2", name: "weather", arguments: {} },
+      ],
+    });
+    heard(run, outcome("c1", "晴"), outcome("c2"));
+    stepped(run, "sunny");
+    expect(roles(run)).toEqual(["user", "assistant", "tool", "assistant"]);
+    expect(run.next).toEqual({ do: "finish", reply: "sunny", reason: "" });
+  });
+
+  it("AL-22: an assistant message without text has no text part", () => {
+    const run = stepped(startRun(), "", { calls: [call("c1")] });
+    expect(run.history.at(-1)?.content.map(({ type }) => type)).toEqual(["tool_use"]);
+  });
+
+  it("calls of a batch are dispatched together with a deadline of their tool plus waiting time", () => {
+    const run = stepped(startRun(), "", { calls: [call("c1"), call("c2", "clock")] });
+    expect(run.next).toMatchObject({
+      do: "tools",
+      wait: true,
+      calls: [
+        { id: "c1", state: "running", deadlineMs: env.nowMs + 10_000 + 30_000 },
+        { id: "c2", state: "running", deadlineMs: env.nowMs + 600_000 + 30_000 },
+      ],
+    });
+  });
+
+  it("SA-15: results stand in call order, each with its own outcome, whatever the order of arrival", () => {
+    const run = stepped(startRun(), "", { calls: [call("c1"), call("c2"), call("c3")] });
+    heard(run, failed("c3", "third"));
+    expect(run.next).toEqual({ do: "wait" });
+    heard(run, outcome("c2", "second"), outcome("c2", "again"), outcome("nobody"));
+    expect(roles(run)).toEqual(["user", "assistant"]);
+    heard(run, outcome("c1", "first"), failed("c1"));
+    expect(results(run)).toEqual([
+      { id: "c1", content: "first", isError: false },
+      { id: "c2", content: "second", isError: false },
+      { id: "c3", content: "third", isError: true },
+    ]);
+    expect(run.next).toEqual({ do: "model" });
+  });
+
+  it("EE-6: every tool_use gets exactly one tool_result", () => {
+    const run = stepped(startRun(), "", { calls: [call("c1"), call("c2", "nope")] });
+    heard(run, outcome("c1"), outcome("c1"), outcome("c2"));
+    expect(eventsOf(run, "tool_use").map(({ id }) => id)).toEqual(["c1", "c2"]);
+    expect(
+      eventsOf(run, "tool_result")
+        .map(({ id }) => id)
+        .sort(),
+    ).toEqual(["c1", "c2"]);
+  });
+
+  it("EE-9: turn_end follows tools and text, and turn numbers increase by one", () => {
+    const run = stepped(startRun(), "look", { calls: [call("c1")] });
+    stepped(heard(run, outcome("c1")), "sunny");
+    expect(types(run)).toEqual([
+      "turn_start",
+      "text",
+      "tool_use",
+      "tool_result",
+      "turn_end",
+      "turn_start",
+      "text",
+      "turn_end",
+      "done",
+    ]);
+    expect(eventsOf(run, "turn_start").map(({ turnNumber }) => turnNumber)).toEqual([1, 2]);
+    expect(eventsOf(run, "turn_end").map(({ turnNumber }) => turnNumber)).toEqual([1, 2]);
+  });
+
+  it("EE-11: the sums over turn_end equal the totals of done", () => {
+    const usage = { inputTokens: 7, outputTokens: 3, cacheReadTokens: 5, cacheCreationTokens: 1 };
+    const run = stepped(startRun(), "", { calls: [call("c1")], usage });
+    stepped(heard(run, outcome("c1")), "sunny");
+    const [first, second] = eventsOf(run, "turn_end");
+    expect(first).toEqual({
+      type: "turn_end",
+      turnNumber: 1,
+      inputTokens: 7,
+      outputTokens: 3,
+      costUsd: 3.25,
+      maxTokens: 8_192,
+    });
+    expect(eventsOf(run, "done")).toMatchObject([
+      { totalInputTokens: 107, totalOutputTokens: 13, totalCostUsd: (first?.costUsd ?? 0) + (second?.costUsd ?? 0) },
+    ]);
+  });
+
+  it("EE-11: a step without usage counts as zero", () => {
+    const run = stepped(startRun(), "hi", { usage: null });
+    expect(eventsOf(run, "done")).toMatchObject([{ totalInputTokens: 0, totalOutputTokens: 0, totalCostUsd: 0 }]);
+  });
+
+  it("EE-11: the cost is that of the model that answered", () => {
+    const model = {
+      ...testModel,
+      costUsd: (_usage: unknown, answering?: string) => (answering === "fallback" ? 9 : 1),
+    };
+    const run = startRun().apply((turn) => afterStep(turn, step("hi", { model: "fallback" }), { ...env, model }));
+    expect(eventsOf(run, "turn_end")).toMatchObject([{ costUsd: 9 }]);
+  });
+
+  it("the metadata of a call is stored with it", () => {
+    const signed = { ...call("c1"), providerMetadata: { signature: "s" } };
+    const run = stepped(startRun(), "", { calls: [signed] });
+    expect(run.history.at(-1)?.content[0]).toMatchObject({ id: "c1", providerMetadata: { signature: "s" } });
+  });
+});
+
+describe("calls that must not run", () => {
+  it("AL-40: unknown tool, unparsable arguments and a failing tool are error results and the loop goes on", () => {
+    const run = stepped(startRun(), "", {
+      calls: [call("c1", "nope"), call("c2", "weather", '{"city":'), call("c3"), call("c4")],
+    });
+    expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c3" }, { id: "c4" }] });
+    heard(run, failed("c3", "boom"), outcome("c4", 4));
+    expect(results(run)).toMatchObject([
+      { id: "c1", isError: true, content: expect.stringContaining("tool_not_found") },
+      { id: "c2", isError: true, content: expect.stringContaining("not valid JSON") },
+      { id: "c3", isError: true, content: "boom" },
+      { id: "c4", isError: false, content: "4" },
+    ]);
+    expect(run.next).toEqual({ do: "model" });
+  });
+
+  it("SA-11, SA-13: arguments that are no JSON object give empty input, an error result and no run", () => {
+    for (const text of ["not json", "[1]", "null", '"a"', "1"]) {
+      const run = stepped(startRun(), "", { calls: [call("c1", "weather", text)] });
+      expect(eventsOf(run, "tool_use")).toMatchObject([{ id: "c1", input: {} }]);
+      expect(eventsOf(run, "tool_result")).toMatchObject([{ id: "c1", isError: true }]);
+      expect(run.next).toEqual({ do: "model" });
+    }
+  });
+
+  it("SA-12: empty arguments are an empty object and run", () => {
+    for (const text of ["", " \n"]) {
+      const run = stepped(startRun(), "", { calls: [call("c1", "weather", text)] });
+      expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c1", arguments: {} }] });
+    }
+  });
+
+  it("AL-23: calls with another stop reason are not executed, and that is said", () => {
+    for (const stopReason of ["end_turn", "other", "refusal", "max_tokens"] as const) {
+      const run = stepped(startRun(), "text", { calls: [call("c1")], stopReason });
+      expect(eventsOf(run, "tool_use")).toEqual([]);
+      expect(eventsOf(run, "warning")).toMatchObject([{ code: "tool_calls_dropped" }]);
+      expect(roles(run)).toEqual(["user", "assistant"]);
+      expect(run.next).toMatchObject({ do: "finish", reply: expect.stringMatching(/^text\n\n./) });
+    }
+  });
+
+  it("a call cut off by the length limit is told to model and person", () => {
+    const run = stepped(startRun(), "", { calls: [call("c1", "weather", '{"ci')], stopReason: "max_tokens" });
+    const notice = noticeText("callCutOff", "en");
+    expect(run.history.at(-1)).toEqual({ role: "assistant", content: [{ type: "text", text: notice }] });
+    expect(run.next).toEqual({ do: "finish", reply: notice, reason: "max_tokens" });
+  });
+
+  it("a tool that needs an approval is refused and never dispatched", () => {
+    const run = stepped(startRun(), "", { calls: [call("c1", "deploy"), call("c2")] });
+    expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c2" }] });
+    expect(eventsOf(run, "tool_result")).toMatchObject([
+      { id: "c1", isError: true, output: expect.stringContaining("permission_denied") },
+    ]);
+  });
+
+  it("calls over the limit of a step are refused, one result each", () => {
+    const bounded = environment({ bounds: { maxCallsPerStep: 2 } });
+    const calls = ["a", "b", "c", "d"].map((id) => call(id));
+    const run = startRun().apply((turn) => afterStep(turn, step("", { calls }), bounded));
+    expect(run.next).toMatchObject({ calls: [{ id: "a" }, { id: "b" }] });
+    expect(eventsOf(run, "tool_result").map(({ id }) => id)).toEqual(["c", "d"]);
+  });
+
+  it("names that vendors refuse are stored in a form they accept", () => {
+    const run = stepped(startRun(), "", { calls: [call("c1", "发送 mail!"), call("c2", "")] });
+    const asked = run.history.find(({ role }) => role === "assistant");
+    expect(asked?.content.map((part) => (part.type === "tool_use" ? part.name : ""))).toEqual([
+      "___mail_",
+      "unnamed_tool",
+    ]);
+  });
+});
+
+describe("ids of calls", () => {
+  it("empty, repeated and unusable ids are rewritten before anything is stored", () => {
+    const run = stepped(startRun(), "", {
+      calls: [call(""), call("c1"), call("c1"), call("a:b"), call("x".repeat(41))],
+    });
+    expect(idsOf(run)).toEqual(["call_7_1_0", "c1", "call_7_1_2", "call_7_1_3", "call_7_1_4"]);
+    expect(run.next).toMatchObject({ calls: idsOf(run).map((id) => ({ id })) });
+  });
+
+  it("an id of an earlier step of the turn is not used again", () => {
+    const run = stepped(startRun(), "", { calls: [call("c1")] });
+    stepped(heard(run, outcome("c1")), "", { calls: [call("c1")] });
+    expect(idsOf(run)).toEqual(["c1", "call_7_2_0"]);
+    heard(run, outcome("c1", "late answer of the first call"));
+    expect(run.next).toEqual({ do: "wait" });
+  });
+
+  it("an id of an earlier turn is not used again when the history is at hand", () => {
+    const first = stepped(heard(stepped(startRun(), "", { calls: [call("c1")] }), outcome("c1")), "done");
+    const run = startRun(queued("again", 8), first.history);
+    run.apply((turn) => afterStep(turn, step("", { calls: [call("c1")] }), { ...env, history: run.history }));
+    expect(idsOf(run)).toEqual(["call_8_1_0"]);
+  });
+
+  it("a rewritten id never collides with one the model made up", () => {
+    const run = stepped(startRun(), "", { calls: [call("call_7_1_1"), call("")] });
+    expect(new Set(idsOf(run)).size).toBe(2);
+  });
+});
+
+describe("results", () => {
+  it("AL-26: strings are passed unchanged, objects as JSON with readable non-ASCII, no value as null", () => {
+    expect(results(resultOf(outcome("c1", '晴 "x"')))[0]?.content).toBe('晴 "x"');
+    expect(results(resultOf(outcome("c1", { city: "上海" })))[0]?.content).toBe('{"city":"上海"}');
+    expect(
+      results(resultOf({ type: "outcome", callId: "c1", outcome: { ok: true, result: undefined } }))[0]?.content,
+    ).toBe("null");
+  });
+
+  it("the event of a success carries the tool's own value", () => {
+    expect(eventsOf(resultOf(outcome("c1", { a: [1] })), "tool_result")).toEqual([
+      {
+        type: "tool_result",
+        id: "c1",
+        toolName: "weather",
+        output: '{"a":[1]}',
+        isError: false,
+        truncated: false,
+        storedPath: "",
+        result: { a: [1] },
+      },
+    ]);
+  });
+
+  it("SA-14: a failing tool is an error result in events and history, and the run goes on", () => {
+    const run = resultOf(failed("c1", "no such city"));
+    expect(eventsOf(run, "tool_result")).toMatchObject([{ isError: true, output: "no such city" }]);
+    expect(eventsOf(run, "tool_result")[0]).not.toHaveProperty("result");
+    expect(run.next).toEqual({ do: "model" });
+  });
+
+  it("a result over the limit is cut with a marker, between characters", () => {
+    const run = resultOf(outcome("c1", `ab${"🎉".repeat(50)}`), { maxResultChars: 5 });
+    const text = "ab🎉\n[Result cut off: only the first 5 of 102 characters are shown.]";
+    expect(results(run)).toEqual([{ id: "c1", content: text, isError: false }]);
+    expect(eventsOf(run, "tool_result")).toMatchObject([{ output: text, truncated: true, storedPath: "" }]);
+    expect(results(resultOf(failed("c1", "x".repeat(9)), { maxResultChars: 5 }))[0]?.content).toContain("cut off");
+  });
+
+  it("the calls of a step share one limit equally", () => {
+    const bounded = environment({ bounds: { maxResultChars: 100, maxStepResultChars: 100 } });
+    const run = startRun()
+      .apply((turn) => afterStep(turn, step("", { calls: [call("c1"), call("c2")] }), bounded))
+      .apply((turn) => afterControl(turn, [outcome("c1", "x".repeat(50)), outcome("c2", "x".repeat(51))], bounded));
+    expect(eventsOf(run, "tool_result").map(({ truncated }) => truncated)).toEqual([false, true]);
+  });
+
+  it("a call whose outcome is unknown is done, and the model is told not to repeat it", () => {
+    const run = resultOf(failed("c1", "the runner died", true));
+    expect(results(run)).toMatchObject([
+      { isError: true, content: expect.stringMatching(/^the runner died\n.*Do not repeat it/) },
+    ]);
+    expect(run.next).toEqual({ do: "model" });
+  });
+
+  it.each(["waiting_outcome", "waiting_approval"] as const)(
+    "a call in state %s is answered by its outcome like any other",
+    (state) => {
+      const run = stepped(startRun(), "", { calls: [call("c1"), call("c2")] });
+      run.turn = { ...run.turn, calls: run.turn.calls.map((open) => (open.id === "c1" ? { ...open, state } : open)) };
+      heard(run, outcome("c2"));
+      expect(run.next).toEqual({ do: "wait" });
+      run.apply((turn) => resumeTurn(turn, env));
+      expect(run.next).toEqual({ do: "wait" });
+      heard(run, outcome("c1"));
+      expect(results(run).map(({ id }) => id)).toEqual(["c1", "c2"]);
+    },
+  );
+});
+
+describe("the step limit", () => {
+  it("SA-18, SA-19: with limit 1 there is one call, one result, then the end; nothing more is asked", () => {
+    const bounded = environment({ maxIterations: 1 });
+    const run = startRun()
+      .apply((turn) => afterStep(turn, step("", { calls: [call("c1")] }), bounded))
+      .apply((turn) => afterControl(turn, [outcome("c1")], bounded));
+    expect(types(run)).toEqual(["turn_start", "tool_use", "tool_result", "turn_end", "done"]);
+    expect(eventsOf(run, "done")).toMatchObject([{ reason: "max_turns_reached", turnCount: 1 }]);
+  });
+
+  it("AL-25: exhaustion with empty last text sends exactly the fallback text, and history stays whole", () => {
+    const bounded = environment({ maxIterations: 1 });
+    const run = startRun().apply((turn) => afterStep(turn, step("", { calls: [call("c1", "nope")] }), bounded));
+    expect(run.next).toEqual({
+      do: "finish",
+      reply: "[Reached the maximum number of steps without completing the request.]",
+      reason: "max_turns_reached",
+    });
+    expect(roles(run)).toEqual(["user", "assistant", "tool", "assistant"]);
+    expect(modelMessagesOf(run.history)).toBe(run.history);
+  });
+
+  it("the last words before exhaustion are never sent as if they were the answer", () => {
+    const bounded = environment({ maxIterations: 1 });
+    const run = startRun().apply((turn) =>
+      afterStep(turn, step("let me check", { calls: [call("c1", "nope")] }), bounded),
+    );
+    expect(run.next).toMatchObject({ reply: `let me check\n\n${exhaustedText}` });
+  });
+
+  it("AL-43: the limit counts over the whole turn, including resumes", () => {
+    const bounded = environment({ maxIterations: 3 });
+    const run = startRun();
+    let asked = 0;
+    while (run.next.do !== "finish") {
+      if (run.next.do === "model") {
+        asked += 1;
+        run.apply((turn) => resumeTurn(turn, bounded));
+        run.apply((turn) => afterStep(turn, step("", { calls: [call("c")] }), bounded));
+        continue;
+      }
+      run.apply((turn) => resumeTurn(turn, bounded));
+      run.apply((turn) =>
+        afterControl(
+          turn,
+          turn.calls.map(({ id }) => outcome(id)),
+          bounded,
+        ),
+      );
+    }
+    expect(asked).toBe(3);
+  });
+});
+
+describe("endings that are not an answer", () => {
+  const failure: ModelFailure = {
+    type: "error",
+    code: "api_overloaded",
+    message: "The model is busy.",
+    suggestion: "Retry later.",
+    retryable: true,
+    partial: true,
+  };
+
+  it("EE-3, SA-20: a model failure is one error event with code, suggestion and retryable, and an honest reply", () => {
+    const run = stepped(startRun(), "half", { failure });
+    expect(types(run)).toEqual(["turn_start", "error"]);
+    expect(run.events.at(-1)).toEqual({
+      type: "error",
+      code: "api_overloaded",
+      message: "The model is busy.",
+      suggestion: "Retry later.",
+      retryable: true,
+    });
+    expect(run.next).toEqual({ do: "finish", reply: noticeText("failedForNow", "en"), reason: "api_overloaded" });
+    expect(roles(run)).toEqual(["user", "assistant"]);
+  });
+
+  it("a failure that will not pass says so, a full context says what to do", () => {
+    const lasting = stepped(startRun(), "", { failure: { ...failure, code: "api_auth_error", retryable: false } });
+    expect(lasting.next).toMatchObject({ reply: noticeText("failed", "en") });
+    const full = stepped(startRun(), "", { failure: { ...failure, code: "context_overflow", retryable: false } });
+    expect(full.next).toMatchObject({ reply: noticeText("tooLong", "en") });
+  });
+
+  it("EE-4: a refusal keeps the text, tells the person and has a reason", () => {
+    const run = stepped(startRun(), "I will not", { stopReason: "refusal" });
+    expect(run.next).toEqual({
+      do: "finish",
+      reply: `I will not\n\n${noticeText("refusal", "en")}`,
+      reason: "refusal",
+    });
+    expect(run.history.at(-1)).toEqual({ role: "assistant", content: [{ type: "text", text: "I will not" }] });
+    expect(eventsOf(run, "done")).toMatchObject([{ reason: "refusal", final: "I will not" }]);
+  });
+
+  it("EE-4: an answer cut off at the length limit keeps the text, tells the person and has a reason", () => {
+    const run = stepped(startRun(), "once upon a", { stopReason: "max_tokens" });
+    expect(run.next).toEqual({
+      do: "finish",
+      reply: `once upon a\n\n${noticeText("truncated", "en")}`,
+      reason: "max_tokens",
+    });
+  });
+
+  it("EE-2: a cancel while the model generates ends the run with reason cancelled", () => {
+    const run = heard(startRun(), cancel);
+    expect(types(run)).toEqual(["turn_start", "done"]);
+    expect(run.next).toEqual({ do: "finish", reply: noticeText("cancelled", "en"), reason: "cancelled" });
+    expect(roles(run)).toEqual(["user", "assistant"]);
+  });
+
+  it("a cancel in a round keeps outcomes that came before it and answers the open calls with an error", () => {
+    const run = stepped(startRun(), "", { calls: [call("c1"), call("c2")] });
+    heard(run, outcome("c1", "first"), cancel, outcome("c2", "too late"));
+    expect(results(run)).toMatchObject([
+      { id: "c1", content: "first", isError: false },
+      { id: "c2", content: expect.stringMatching(/^cancelled/), isError: true },
+    ]);
+    expect(types(run)).toEqual([
+      "turn_start",
+      "tool_use",
+      "tool_use",
+      "tool_result",
+      "tool_result",
+      "turn_end",
+      "done",
+    ]);
+    expect(roles(run)).toEqual(["user", "assistant", "tool", "assistant"]);
+  });
+
+  it("a cancel that names another turn changes nothing", () => {
+    const run = stepped(startRun(), "", { calls: [call("c1")] });
+    heard(run, { type: "cancel", turnId: "cli_app.oc_1-6", reason: "stop" });
+    expect(run.next).toEqual({ do: "wait" });
+    heard(run, { type: "cancel", turnId: "cli_app.oc_1-7", reason: "stop" });
+    expect(run.next).toMatchObject({ do: "finish", reason: "cancelled" });
+  });
+
+  it("an abandoned turn answers its calls, ends in one error event and leaves a valid history", () => {
+    const run = stepped(startRun(), "", { calls: [call("c1"), call("c2")] });
+    heard(run, outcome("c2"));
+    run.apply((turn) => abandonTurn(turn, env, "crashed 5 times"));
+    expect(eventsOf(run, "error")).toMatchObject([{ code: "internal_error", message: "crashed 5 times" }]);
+    expect(run.next).toMatchObject({ do: "finish", reply: noticeText("abandoned", "en") });
+    expect(modelMessagesOf(run.history)).toBe(run.history);
+    expect(results(run).map(({ isError }) => isError)).toEqual([true, false]);
+  });
+
+  it("a message whose turn never started is stored when it is abandoned", () => {
+    const transition = abandonTurn(queued("hi"), env, "crashed 5 times");
+    expect(transition.history.map(({ role }) => role)).toEqual(["user", "assistant"]);
+    expect(transition.events.map(({ type }) => type)).toEqual(["error"]);
+    expect(transition.turn.turnId).toBe("cli_app.oc_1-7");
+  });
+});
+
+describe("resuming after a crash", () => {
+  it("AL-47: a lost model step is asked for again without storing anything twice", () => {
+    const run = startRun();
+    const transition = resumeTurn(run.turn, env);
+    expect(transition.next).toEqual({ do: "model" });
+    expect(transition.history).toEqual([]);
+    expect(transition.events).toMatchObject([{ type: "warning", code: "answer_restarted" }]);
+  });
+
+  it("AL-47: exactly the unanswered calls are dispatched again, under the same ids", () => {
+    const run = stepped(startRun(), "", { calls: [call("c1"), call("c2"), call("c3", "nope")] });
+    heard(run, outcome("c1"));
+    const transition = resumeTurn(run.turn, env);
+    expect(transition.next).toMatchObject({ do: "tools", calls: [{ id: "c2" }] });
+    expect(transition).toMatchObject({ history: [], events: [], turn: run.turn });
+  });
+});
