@@ -56,7 +56,7 @@ export class MemoryOutboxes {
     return undefined;
   }
 
-  retry(token: string, record: OutboxRecord, retryAtMs: number): void {
+  retry({ token, record }: OutboxLease, retryAtMs: number): void {
     const outbox = this.#heldBy(record.session, token);
     if (!outbox) return;
     outbox.waiting[0] = record;
@@ -64,10 +64,10 @@ export class MemoryOutboxes {
     outbox.dueAtMs = retryAtMs;
   }
 
+  /** A late holder counts as long as nobody took over: what it sent must not be sent again. */
   #heldBy(session: SessionKey, token: string): Outbox | undefined {
     const outbox = this.#outboxes.get(session);
-    const lease = outbox?.lease;
-    return lease?.token === token && lease.untilMs > this.#now() ? outbox : undefined;
+    return outbox?.lease?.token === token ? outbox : undefined;
   }
 
   due(nowMs: number, limit: number): SessionKey[] {

@@ -263,10 +263,8 @@ class MemorySessionStore implements SessionStore {
     return structuredClone(this.#outboxes.ack(session, token));
   }
 
-  // oxlint counts four parameters: they are the port's.
-  async retryOutbox({ token, record }: OutboxLease, retryAtMs: number): Promise<void> {
-    const { session } = record;
-    this.#outboxes.retry(token, structuredClone({ ...record, session }), retryAtMs);
+  async retryOutbox(lease: OutboxLease, retryAtMs: number): Promise<void> {
+    this.#outboxes.retry(structuredClone(lease), retryAtMs);
   }
 
   async dueOutboxes(nowMs: number, limit: number): Promise<SessionKey[]> {

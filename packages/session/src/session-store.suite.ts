@@ -1,7 +1,11 @@
 import { turnIdOf, type ToolOutcome } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describeEventLog } from "./event-log.suite.ts";
+import { describeOutbox } from "./outbox.suite.ts";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
 import type { Claim, EventLog, SessionStore } from "./session-store.ts";
+import { describeSessionModel } from "./session-model.suite.ts";
+import { describeRaces } from "./session-races.suite.ts";
 import {
   assistantText,
   commitOf,
@@ -23,8 +27,11 @@ const session = "cli_app.oc_chat.main";
 const other = "cli_app.oc_other.main";
 const succeeded: ToolOutcome = { ok: true, result: { celsius: 21 } };
 
-/** What every SessionStore with its EventLog promises. Call it at the top level of a test file. */
-export function describeSessionStore(name: string, makeHarness: MakeSessionStore): void {
+/**
+ * What every SessionStore with its EventLog promises. Call it at the top level of a test file.
+ * `modelRuns`: how many random histories to try.
+ */
+export function describeSessionStore(name: string, makeHarness: MakeSessionStore, modelRuns = 60): void {
   describe(`${name}: session store`, () => {
     const opened: SessionStoreHarness[] = [];
     let store: SessionStore;
@@ -593,6 +600,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         turn.steps = 99;
         said[0]?.content.pop();
         (await store.history(session))[0]?.content.pop();
+        (await mustClaim(store, session, 1)).history.pop();
         const again = await mustClaim(store, session, 1);
         expect(again).toMatchObject({ head: pristine, turn: { steps: 1 }, history: [userText("om_1")] });
       });
@@ -718,4 +726,8 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
       });
     });
   });
+  describeOutbox(name, makeHarness);
+  describeEventLog(name, makeHarness);
+  describeRaces(name, makeHarness);
+  describeSessionModel(name, makeHarness, modelRuns);
 }

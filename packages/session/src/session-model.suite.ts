@@ -1,0 +1,102 @@
+import { isTerminal, turnIdOf } from "@larkline/protocol";
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
+import { SessionWorld, type Work } from "./session-world.ts";
+
+type Step = (world: SessionWorld) => Promise<void> | void;
+
+/** A step with a name that a failing run is reported with. */
+function named(name: string, run: Step): Step & { toString(): string } {
+  return Object.assign((world: SessionWorld) => run(world), { toString: () => name });
+}
+
+const pick = fc.nat({ max: 7 });
+const place = fc.nat({ max: 1 });
+const ways: Work[] = ["continue", "call one", "call two", "call and die", "finish", "finish and go on", "handoff"];
+
+function sessionAt(world: SessionWorld, index: number): string {
+  return world.sessions[index] ?? "";
+}
+
+const step: fc.Arbitrary<Step> = fc.oneof(
+  {
+    weight: 5,
+    arbitrary: fc
+      .tuple(place, fc.nat({ max: 9 }))
+      .map(([s, n]) => named(`append ${s} ${n}`, (world) => world.append(sessionAt(world, s), n))),
+  },
+  { weight: 6, arbitrary: pick.map((p) => named(`takeJob ${p}`, (world) => world.takeJob(p))) },
+  {
+    weight: 8,
+    arbitrary: fc
+      .tuple(pick, fc.constantFrom(...ways))
+      .map(([p, how]) => named(`work ${p} ${how}`, (world) => world.work(p, how))),
+  },
+  {
+    weight: 2,
+    arbitrary: fc
+      .tuple(pick, fc.constantFrom("retried" as const, "lost" as const), fc.boolean())
+      .map(([p, job, dead]) => named(`stall ${p} ${job} ${dead}`, (world) => world.stall(p, { job, dead }))),
+  },
+  {
+    weight: 4,
+    arbitrary: fc
+      .tuple(pick, fc.boolean())
+      .map(([p, crashes]) => named(`runTool ${p} ${crashes}`, (world) => world.runTool(p, crashes))),
+  },
+  { weight: 1, arbitrary: pick.map((p) => named(`loseJob ${p}`, (world) => world.loseJob(p))) },
+  { weight: 1, arbitrary: pick.map((p) => named(`emit ${p}`, (world) => world.emit(p))) },
+  { weight: 1, arbitrary: fc.constant(named("expireCalls", (world) => world.expireCalls())) },
+  { weight: 2, arbitrary: fc.constant(named("sweep", (world) => world.sweep(farFromNow))) },
+  {
+    weight: 1,
+    arbitrary: fc
+      .tuple(place, pick)
+      .map(([s, p]) => named(`cancel ${s} ${p}`, (world) => world.cancel(sessionAt(world, s), p))),
+  },
+);
+
+// Every session counts as silent for too long.
+const farFromNow = Date.UTC(2090, 0);
+
+/** Random histories of appends, claims, crashes, retries and answers, checked against what happened. */
+export function describeSessionModel(name: string, makeHarness: MakeSessionStore, runs: number): void {
+  describe(`${name}: random histories`, () => {
+    let harness: SessionStoreHarness;
+
+    beforeAll(async () => {
+      harness = await makeHarness({});
+    });
+    afterAll(() => harness.close());
+
+    async function expectOneEndPerRun(world: SessionWorld): Promise<void> {
+      for (const session of world.sessions) {
+        const records = await harness.events.read(session, 0, 1_000);
+        expect(records.map(({ seq }) => seq)).toEqual(records.map((_, i) => i + 1));
+        const ends = records.filter(({ event }) => isTerminal(event)).map(({ runId }) => runId);
+        const { answered, cancelled } = world.factsOf(session);
+        const runIds = [...answered, ...cancelled].map((_, i) => turnIdOf(session, i + 1));
+        expect(ends.toSorted()).toEqual(runIds.toSorted());
+      }
+    }
+
+    it("AL-45, AL-46, AL-47: nothing is lost, repeated, out of order or forgotten, whatever crashes when", async () => {
+      let run = 0;
+      await fc.assert(
+        fc.asyncProperty(fc.array(step, { maxLength: 70, size: "max" }), async (steps) => {
+          run += 1;
+          const world = new SessionWorld(harness.store, [`cli_app.oc_a.r${run}`, `cli_app.oc_b.r${run}`]);
+          for (const each of steps) {
+            await each(world);
+            await world.expectNobodyForgotten();
+          }
+          await world.settle(farFromNow);
+          await world.expectAllDone();
+          await expectOneEndPerRun(world);
+        }),
+        { numRuns: runs },
+      );
+    });
+  });
+}

@@ -1,0 +1,386 @@
+import {
+  textOf,
+  turnIdOf,
+  turnJobId,
+  type CallState,
+  type ControlEntry,
+  type EngineEvent,
+  type Message,
+  type QueuedMessage,
+  type SessionKey,
+  type ToolEffect,
+  type TurnState,
+} from "@larkline/protocol";
+import { expect } from "vitest";
+import type { Claim, CommitResult, DeliverResult, FencedWrite, SessionStore } from "./session-store.ts";
+import { assistantText, commitOf, farFutureMs, messageOf, saveAs, turnOf, userText } from "./suite-samples.ts";
+
+interface WakeJob {
+  session: SessionKey;
+  gen: number;
+}
+
+interface ToolRun {
+  session: SessionKey;
+  callId: string;
+}
+
+interface Worker {
+  claim: Claim;
+  /** The wake-up it runs; none once the queue has given the job to somebody else or lost it. */
+  job: WakeJob | undefined;
+  head: QueuedMessage;
+  turn: TurnState | undefined;
+  control: ControlEntry[];
+}
+
+interface SessionFacts {
+  waiting: QueuedMessage[];
+  /** Ids of messages whose turn was committed, in order. */
+  answered: string[];
+  cancelled: string[];
+  told: Set<number>;
+  epoch: string;
+  stalls: number;
+  /** Calls opened by accepted writes, and the result that was accepted first. */
+  calls: Map<string, { messageId: string; result: string | undefined; runs: number }>;
+}
+
+export type Work = "continue" | "call one" | "call two" | "call and die" | "finish" | "finish and go on" | "handoff";
+
+const endOfRun: EngineEvent = {
+  type: "done",
+  totalInputTokens: 0,
+  totalOutputTokens: 0,
+  totalCostUsd: 0,
+  turnCount: 0,
+  reason: "",
+  final: "",
+};
+
+function effectOf(callId: string): ToolEffect {
+  return callId.endsWith("0") ? "once" : "idempotent";
+}
+
+/**
+ * Ingress, queue, workers, runners and sweeper around one store, each step taken when a test says
+ * so; checks after every step what a store must have done.
+ */
+export class SessionWorld {
+  readonly store: SessionStore;
+  readonly sessions: readonly SessionKey[];
+  readonly #facts = new Map<SessionKey, SessionFacts>();
+  readonly #jobs = new Map<string, WakeJob>();
+  readonly #toolJobs = new Map<string, ToolRun>();
+  #workers: Worker[] = [];
+
+  constructor(store: SessionStore, sessions: readonly SessionKey[]) {
+    this.store = store;
+    this.sessions = sessions;
+    for (const session of sessions) {
+      this.#facts.set(session, {
+        waiting: [],
+        answered: [],
+        cancelled: [],
+        told: new Set(),
+        epoch: "",
+        stalls: 0,
+        calls: new Map(),
+      });
+    }
+  }
+
+  factsOf(session: SessionKey): SessionFacts {
+    const facts = this.#facts.get(session);
+    if (!facts) throw new Error(`unknown session ${session}`);
+    return facts;
+  }
+
+  async append(session: SessionKey, number: number): Promise<void> {
+    const message = messageOf(session, `${session}-om_${number}`);
+    const { waiting, answered, cancelled } = this.factsOf(session);
+    const known =
+      waiting.some((each) => each.message.id === message.id) || [...answered, ...cancelled].includes(message.id);
+    const { result, seq, wakeGen } = await this.store.append(message);
+    expect(result).toBe(known ? "duplicate" : "accepted");
+    if (!known) waiting.push({ seq, message });
+    this.#tell(session, wakeGen);
+  }
+
+  /** Somebody learns a generation and adds its job, unless the queue holds it already. */
+  #tell(session: SessionKey, gen: number | undefined): void {
+    if (gen === undefined) return;
+    this.factsOf(session).told.add(gen);
+    if (!this.#isAlive({ session, gen })) this.#jobs.set(turnJobId(session, gen), { session, gen });
+  }
+
+  #isAlive({ session, gen }: WakeJob): boolean {
+    const isActive = this.#workers.some(({ job }) => job?.session === session && job.gen === gen);
+    return isActive || this.#jobs.has(turnJobId(session, gen));
+  }
+
+  /** The queue drops a wake-up. */
+  loseJob(pick: number): void {
+    const id = picked([...this.#jobs.keys()], pick);
+    if (id !== undefined) this.#jobs.delete(id);
+  }
+
+  /** A worker takes a wake-up from the queue. */
+  async takeJob(pick: number): Promise<void> {
+    const job = picked([...this.#jobs.values()], pick);
+    if (!job) return;
+    this.#jobs.delete(turnJobId(job.session, job.gen));
+    const claim = await this.store.claim(job.session, job.gen, "worker");
+    if (!claim) return;
+    const facts = this.factsOf(job.session);
+    expect(BigInt(claim.epoch)).toBeGreaterThan(BigInt(facts.epoch || "0"));
+    facts.epoch = claim.epoch;
+    expect(claim.head).toEqual(facts.waiting[0]);
+    expect(claim.tries).toBeLessThanOrEqual(facts.stalls);
+    if (!claim.head) return;
+    this.#workers.push({ claim, job, head: claim.head, turn: claim.turn, control: claim.control });
+  }
+
+  /**
+   * A worker stalls: the queue gives its job to the next one (`retried`) or fails it. The worker
+   * may come back and write later, unless it is dead.
+   */
+  stall(pick: number, how: { job: "retried" | "lost"; dead: boolean }): void {
+    const worker = picked(this.#workers, pick);
+    if (!worker) return;
+    this.factsOf(worker.claim.session).stalls += 1;
+    const { job } = worker;
+    worker.job = undefined;
+    if (job && how.job === "retried") this.#jobs.set(turnJobId(job.session, job.gen), job);
+    if (how.dead) this.#leave(worker);
+  }
+
+  async work(pick: number, how: Work): Promise<void> {
+    const worker = picked(this.#workers, pick);
+    if (!worker) return;
+    const isOpen = callsAfter(worker).some(({ state }) => state !== "done");
+    if (how === "handoff" || how === "continue") await this.#save(worker, { mode: how, count: 0 });
+    else if (isOpen) await this.#save(worker, { mode: "suspend", count: 0 });
+    else if (how === "finish" || how === "finish and go on") await this.#finish(worker, how === "finish and go on");
+    else await this.#save(worker, { mode: "suspend", count: how === "call two" ? 2 : 1, dies: how === "call and die" });
+  }
+
+  async #save(
+    worker: Worker,
+    { mode, count, dies = false }: { mode: "continue" | "suspend" | "handoff"; count: number; dies?: boolean },
+  ): Promise<void> {
+    const { session } = worker.claim;
+    const turn = turnAfter(worker, count);
+    const open = turn.calls.filter(({ state }) => state !== "done").map(({ id }) => ({ callId: id, deadlineMs: 1 }));
+    const saved = await saveAs(this.store, worker.claim, { mode, turn, open, ...writeOf(worker) });
+    this.#expectFence(worker, saved.state === "fenced");
+    if (saved.state === "fenced") return this.#leave(worker);
+    const { calls } = this.factsOf(session);
+    for (const { callId } of open) {
+      if (!calls.has(callId)) calls.set(callId, { messageId: worker.head.message.id, result: undefined, runs: 0 });
+    }
+    worker.turn = turn;
+    worker.control = saved.state === "running" ? saved.control : [];
+    if (saved.state === "running") return;
+    const { job } = worker;
+    this.#leave(worker);
+    if (mode === "handoff" && job) this.#jobs.set(turnJobId(job.session, job.gen), job);
+    if (mode === "suspend" && !dies) {
+      for (const { callId } of open) this.#toolJobs.set(callId, { session, callId });
+    }
+  }
+
+  async #finish(worker: Worker, more: boolean): Promise<void> {
+    const { claim, head } = worker;
+    const write = writeOf(worker);
+    const committed = await commitOf(this.store, claim, {
+      ...write,
+      seq: head.seq,
+      more,
+      history: [...write.history, assistantText(`answer ${head.message.id}`)],
+      events: [{ runId: turnIdOf(claim.session, head.seq), event: endOfRun }],
+    });
+    this.#expectFence(worker, committed.state === "fenced");
+    if (committed.state === "fenced") return this.#leave(worker);
+    this.#advance(worker, committed);
+  }
+
+  #advance(worker: Worker, committed: CommitResult): void {
+    const { session } = worker.claim;
+    const { waiting, answered } = this.factsOf(session);
+    answered.push(worker.head.message.id);
+    waiting.shift();
+    if (committed.state === "next") {
+      expect(committed.head).toEqual(waiting[0]);
+      Object.assign(worker, { head: committed.head, turn: undefined, control: committed.control });
+      return;
+    }
+    expect(committed.state === "idle").toBe(waiting.length === 0);
+    this.#leave(worker);
+    if (committed.state === "requeue") this.#tell(session, committed.wakeGen);
+  }
+
+  #leave(worker: Worker): void {
+    this.#workers = this.#workers.filter((each) => each !== worker);
+  }
+
+  /** Only the newest epoch writes, and it always may. */
+  #expectFence({ claim }: Worker, fenced: boolean): void {
+    expect(fenced).toBe(this.factsOf(claim.session).epoch !== claim.epoch);
+  }
+
+  async emit(pick: number): Promise<void> {
+    const worker = picked(this.#workers, pick);
+    if (!worker) return;
+    const { session, epoch } = worker.claim;
+    const runId = turnIdOf(session, worker.head.seq);
+    const events = [{ runId, event: { type: "text_delta", text: "…" } as const }];
+    this.#expectFence(worker, !(await this.store.emit({ session, epoch, events })));
+  }
+
+  /** A runner takes a call; if it crashes, it does so after the tool ran and before the answer. */
+  async runTool(pick: number, crashes: boolean): Promise<void> {
+    const run = picked([...this.#toolJobs.values()], pick);
+    if (!run) return;
+    const { session, callId } = run;
+    const call = this.factsOf(session).calls.get(callId);
+    const begun = await this.store.begin(session, callId, effectOf(callId));
+    expect(begun === "closed").toBe(!call || call.result !== undefined);
+    if (begun === "run" && call) call.runs += 1;
+    if (begun === "run" && crashes) return;
+    this.#toolJobs.delete(callId);
+    await this.#answer(run, begun === "run" ? `result ${callId}` : `unknown ${callId}`);
+  }
+
+  async #answer({ session, callId }: ToolRun, result: string): Promise<void> {
+    const call = this.factsOf(session).calls.get(callId);
+    const { accepted, wakeGen } = await this.store.deliver(session, callId, { ok: true, result });
+    expect(accepted).toBe(call !== undefined && call.result === undefined);
+    if (accepted && call) call.result = result;
+    this.#tell(session, wakeGen);
+  }
+
+  /** Somebody presses stop for the turn at `place` of the inbox; workers here only take note of it. */
+  async cancel(session: SessionKey, place: number): Promise<void> {
+    const facts = this.factsOf(session);
+    const target = picked(facts.waiting, place);
+    const turnId = target ? turnIdOf(session, target.seq) : undefined;
+    const cancelled: DeliverResult = await this.store.cancel(session, {
+      reason: "user",
+      ...(turnId !== undefined && { turnId }),
+    });
+    expect(cancelled.accepted).toBe(target !== undefined);
+    if (target && target !== facts.waiting[0]) {
+      facts.waiting = facts.waiting.filter((each) => each !== target);
+      facts.cancelled.push(target.message.id);
+    }
+    this.#tell(session, cancelled.wakeGen);
+  }
+
+  /** What a sweeper does for sessions whose job is gone, and for calls past their deadline. */
+  async sweep(nowMs: number): Promise<void> {
+    for (const { session, gen } of await this.store.stale(nowMs + 60_000, 10_000)) {
+      if (!this.#facts.has(session) || this.#isAlive({ session, gen })) continue;
+      this.#tell(session, await this.store.heal(session, gen));
+    }
+  }
+
+  async expireCalls(): Promise<void> {
+    for (const { session, callId } of await this.store.dueDeadlines(farFutureMs, 10_000)) {
+      if (this.#facts.has(session)) await this.#answer({ session, callId }, `timeout ${callId}`);
+    }
+  }
+
+  /** Every session with work is with somebody who knows of it. */
+  async expectNobodyForgotten(): Promise<void> {
+    for (const session of this.sessions) {
+      const { state, gen, waiting } = await this.store.summary(session);
+      const facts = this.factsOf(session);
+      expect(waiting).toBe(facts.waiting.length);
+      const isKnown = {
+        idle: waiting === 0,
+        queued: facts.told.has(gen),
+        running: facts.epoch !== "",
+        suspended: [...facts.calls.values()].some(({ result }) => result === undefined),
+      }[state];
+      expect(isKnown, `${session} is ${state}, generation ${gen}`).toBe(true);
+    }
+  }
+
+  /** Runs everything to its end, without further accidents. */
+  async settle(nowMs: number): Promise<void> {
+    for (const worker of this.#workers) if (!worker.job) this.#leave(worker);
+    for (let round = 0; round < 1_000; round += 1) {
+      while (this.#workers.length > 0) await this.work(0, "finish and go on");
+      while (this.#toolJobs.size > 0) await this.runTool(0, false);
+      await this.expireCalls();
+      await this.sweep(nowMs);
+      if (this.#jobs.size === 0 && this.#workers.length === 0) return;
+      await this.takeJob(0);
+    }
+    throw new Error("the sessions do not come to rest");
+  }
+
+  /** Each accepted message was answered exactly once, in order, each call's result is there exactly once. */
+  async expectAllDone(): Promise<void> {
+    for (const session of this.sessions) {
+      expect(await this.store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
+      const { answered, calls } = this.factsOf(session);
+      const texts = (await this.store.history(session)).map(textOf);
+      const expected = answered.map((id) => [
+        `user ${id}`,
+        ...[...calls.values()].filter(({ messageId }) => messageId === id).map(({ result }) => result),
+        `answer ${id}`,
+      ]);
+      expect(texts.filter((text) => !isResult(text))).toEqual(expected.flat().filter((text) => !isResult(text)));
+      expect(turnsIn(texts)).toEqual(expected.map((turn) => turn.toSorted()));
+      for (const [callId, { runs }] of calls) if (effectOf(callId) === "once") expect(runs).toBeLessThanOrEqual(1);
+    }
+  }
+}
+
+function picked<T>(from: readonly T[], pick: number): T | undefined {
+  return from[pick % from.length];
+}
+
+function isResult(text: string | undefined): boolean {
+  return text === undefined || /^(result|unknown|timeout) /.test(text);
+}
+
+/** Texts cut after each answer, sorted within a turn: results come in any order. */
+function turnsIn(texts: readonly string[]): string[][] {
+  const turns: string[][] = [];
+  let turn: string[] = [];
+  for (const text of texts) {
+    turn.push(text);
+    if (!text.startsWith("answer ")) continue;
+    turns.push(turn.toSorted());
+    turn = [];
+  }
+  return turn.length > 0 ? [...turns, turn] : turns;
+}
+
+/** The calls of the turn with the unread outcomes filled in. */
+function callsAfter({ turn, control }: Worker): CallState[] {
+  const outcomes = new Set(control.map((entry) => (entry.type === "outcome" ? entry.callId : "")));
+  return (turn?.calls ?? []).map((call) => (outcomes.has(call.id) ? { ...call, state: "done" } : call));
+}
+
+function turnAfter(worker: Worker, newCalls: number): TurnState {
+  const base = worker.turn ?? turnOf({ session: worker.claim.session, head: worker.head }, { steps: 0 });
+  const steps = base.steps + (newCalls > 0 ? 1 : 0);
+  const calls = callsAfter(worker);
+  for (let i = 0; i < newCalls; i += 1) {
+    calls.push({ id: `${base.turnId}-${steps}-${i}`, name: "tool", arguments: {}, state: "running" });
+  }
+  return { ...base, steps, calls };
+}
+
+/** History for what the worker dealt with: the user's message first, then each unread outcome. */
+function writeOf({ turn, head, control }: Worker): Pick<FencedWrite, "history" | "consumed"> {
+  const history: Message[] = turn ? [] : [userText(`user ${head.message.id}`)];
+  for (const entry of control) {
+    if (entry.type === "outcome" && entry.outcome.ok) history.push(userText(String(entry.outcome.result)));
+  }
+  return { history, consumed: control.length };
+}
