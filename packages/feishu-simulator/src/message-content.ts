@@ -138,3 +138,9 @@ function cardText(parsed: JsonObject): string {
   const title = isJsonObject(header.title) ? header.title.content : undefined;
   return typeof title === "string" ? title : "[card]";
 }
+
+/** Whether everybody sees the same card, which PATCH asks for: JSON 2.0, or 1.0 with `update_multi`. */
+export function sharedCard(content: string): boolean {
+  const card = parseJsonObject(content) ?? {};
+  return card.schema === "2.0" || (isJsonObject(card.config) && card.config.update_multi === true);
+}

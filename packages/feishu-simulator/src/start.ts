@@ -4,6 +4,10 @@ import type { ApiCall } from "./api-call.ts";
 import { createApps, type SimApp } from "./app.ts";
 import { authRoutes } from "./auth-api.ts";
 import { botRoutes } from "./bot-api.ts";
+import { chatRoutes } from "./chat-api.ts";
+import { contactRoutes } from "./contact-api.ts";
+import { messageRoutes } from "./message-api.ts";
+import { reactionRoutes } from "./reaction-api.ts";
 import { createBoundedLog } from "./bounded-log.ts";
 import { createDeliveryService, type DeliveryRecord } from "./delivery.ts";
 import { createDirectory } from "./directory.ts";
@@ -13,7 +17,7 @@ import { createHttpApi } from "./http-api.ts";
 import { createLongConnections, type LongConnections } from "./long-connection.ts";
 import { createMessageStore } from "./message-store.ts";
 import { createNotifier, type Notifier } from "./notifier.ts";
-import type { OpenRoute, Platform } from "./platform.ts";
+import type { ApiRoute, OpenRoute, Platform } from "./platform.ts";
 import { createRateLimiter } from "./rate-limiter.ts";
 import { createReplyWatch } from "./reply-watch.ts";
 import { createRouteTable } from "./route-table.ts";
@@ -135,13 +139,25 @@ function requestListener({ options, platform, connections, faults, onCall }: Lis
     path: "/callback/ws/endpoint",
     handle: ({ body, host }) => connections.endpoint(body, host),
   };
-  const findRoute = createRouteTable([...botRoutes(), ...sendRoutes(platform)], [...authRoutes(platform), connect]);
+  const findRoute = createRouteTable(apiRoutes(platform), [...authRoutes(platform), connect]);
   const api = createHttpApi({ platform, faults, findRoute, errorStatus: options.errorStatus ?? 400, onCall });
   return (request, response) => {
     const platformPath = /^\/(open-apis|callback)\//.test(request.url ?? "");
     if (!platformPath && options.serve !== undefined) return options.serve(request, response);
     void api(request, response);
   };
+}
+
+/** One module per API family; a new family is one more line. */
+function apiRoutes(platform: Platform): ApiRoute[] {
+  return [
+    ...botRoutes(),
+    ...sendRoutes(platform),
+    ...messageRoutes(platform),
+    ...reactionRoutes(platform),
+    ...chatRoutes(platform),
+    ...contactRoutes(platform),
+  ];
 }
 
 type Controls = Pick<

@@ -1,0 +1,54 @@
+import type { SimUser } from "./directory.ts";
+import type { JsonObject } from "./json-fields.ts";
+import { success, type ApiCallContext, type ApiRoute, type Platform } from "./platform.ts";
+import { fieldError, PlatformError } from "./platform-error.ts";
+
+const maximumBatch = 10;
+
+/** People of the tenant (contact pages). */
+export function contactRoutes(platform: Platform): ApiRoute[] {
+  return [
+    {
+      method: "GET",
+      path: "/open-apis/contact/v3/users/:user_id",
+      handle: (call) => success({ user: userView(findUser(platform, call, call.params.user_id ?? "")) }),
+    },
+    {
+      method: "POST",
+      path: "/open-apis/contact/v3/users/basic_batch",
+      limits: { perSecond: 5 },
+      handle: (call) => basicBatch(platform, call),
+    },
+  ];
+}
+
+function findUser(platform: Platform, call: ApiCallContext, id: string): SimUser {
+  const user = userById(platform, call, id);
+  if (user === undefined) throw new PlatformError(99992361, "open_id cross app");
+  return user;
+}
+
+function userById(platform: Platform, call: ApiCallContext, id: string): SimUser | undefined {
+  const type = call.query.get("user_id_type") ?? "open_id";
+  if (type === "open_id") return platform.directory.users.get(id);
+  return [...platform.directory.users.values()].find(
+    (user) => (type === "union_id" ? user.unionId : user.userId) === id,
+  );
+}
+
+function userView(user: SimUser): JsonObject {
+  return { open_id: user.openId, union_id: user.unionId, user_id: user.userId, name: user.name };
+}
+
+/** Names of up to 10 people; unknown ids are left out. */
+function basicBatch(platform: Platform, call: ApiCallContext): JsonObject {
+  const ids = call.body.user_ids;
+  if (!Array.isArray(ids) || ids.length < 1 || ids.length > maximumBatch) {
+    throw fieldError("user_ids", `must hold 1 to ${maximumBatch} ids`);
+  }
+  const users = ids.flatMap((id: unknown) => {
+    const user = typeof id === "string" ? userById(platform, call, id) : undefined;
+    return user === undefined ? [] : [{ user_id: id, name: user.name }];
+  });
+  return success({ users });
+}

@@ -1,0 +1,83 @@
+import { newId } from "./id.ts";
+import { isJsonObject, type JsonObject } from "./json-fields.ts";
+import { pathMessage } from "./message-lookup.ts";
+import type { SimMessage, SimReaction } from "./message-store.ts";
+import { pageOf } from "./page.ts";
+import { success, type ApiCallContext, type ApiRoute, type Platform } from "./platform.ts";
+import { PlatformError } from "./platform-error.ts";
+
+const path = "/open-apis/im/v1/messages/:message_id/reactions";
+/** The emoji types that this simulator knows, of the platform's longer list. */
+const emojiTypes = new Set(
+  (
+    "Typing OnIt OneSecond THINKING Get DONE OK CheckMark CrossMark ERROR THUMBSUP ThumbsDown SMILE HEART LAUGH " +
+    "APPLAUSE MUSCLE JIAYI FINGERHEART SOB CRY THANKS WOW PARTY Hundred Alarm"
+  ).split(" "),
+);
+
+/** Reactions to messages (message reaction pages). */
+export function reactionRoutes(platform: Platform): ApiRoute[] {
+  return [
+    { method: "POST", path, handle: (call) => add(platform, call) },
+    { method: "GET", path, handle: (call) => list(platform, call) },
+    { method: "DELETE", path: `${path}/:reaction_id`, handle: (call) => remove(platform, call) },
+  ];
+}
+
+function add(platform: Platform, call: ApiCallContext): JsonObject {
+  const message = reactable(platform, call);
+  const type = isJsonObject(call.body.reaction_type) ? call.body.reaction_type.emoji_type : undefined;
+  if (typeof type !== "string" || !emojiTypes.has(type)) throw new PlatformError(231001, "reaction type is invalid.");
+  const mine = message.reactions.find((entry) => entry.emojiType === type && entry.operatorId === call.app.appId);
+  if (mine !== undefined) return success(reactionView(mine));
+  const reaction: SimReaction = {
+    reactionId: newId("ZCaCIjUBVVWSrm5L-"),
+    emojiType: type,
+    operatorId: call.app.appId,
+    operatorType: "app",
+    at: platform.now(),
+  };
+  setReactions(platform, message, [...message.reactions, reaction]);
+  return success(reactionView(reaction));
+}
+
+function remove(platform: Platform, call: ApiCallContext): JsonObject {
+  const { message } = pathMessage(platform, call, 231003);
+  const reaction = message.reactions.find((entry) => entry.reactionId === call.params.reaction_id);
+  if (reaction === undefined) throw new PlatformError(231010, "the reaction does not exist.");
+  if (reaction.operatorId !== call.app.appId) throw new PlatformError(231007, "the reaction belongs to somebody else.");
+  setReactions(
+    platform,
+    message,
+    message.reactions.filter((entry) => entry !== reaction),
+  );
+  return success(reactionView(reaction));
+}
+
+function list(platform: Platform, call: ApiCallContext): JsonObject {
+  const { message } = pathMessage(platform, call, 231003);
+  const type = call.query.get("reaction_type");
+  const matching = message.reactions.filter((entry) => type === null || entry.emojiType === type);
+  const { items, ...page } = pageOf(matching, call.query, 50);
+  return success({ ...page, items: items.map(reactionView) });
+}
+
+function reactable(platform: Platform, call: ApiCallContext): SimMessage {
+  const { message } = pathMessage(platform, call, 231003);
+  if (message.recalled) throw new PlatformError(231003, "The message was recalled.");
+  return message;
+}
+
+function setReactions(platform: Platform, message: SimMessage, reactions: readonly SimReaction[]): void {
+  const changed = platform.messages.change(message.messageId, { reactions });
+  if (changed !== undefined) platform.announce(changed);
+}
+
+function reactionView(reaction: SimReaction): JsonObject {
+  return {
+    reaction_id: reaction.reactionId,
+    operator: { operator_id: reaction.operatorId, operator_type: reaction.operatorType },
+    action_time: String(reaction.at),
+    reaction_type: { emoji_type: reaction.emojiType },
+  };
+}
