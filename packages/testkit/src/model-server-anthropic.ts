@@ -192,6 +192,14 @@ function marksOf(body: JsonObject): number {
   return marks;
 }
 
+/** Gone since API version 2026-10-21 (vendor page "Versions"). */
+function checkVersion(body: JsonObject, headers: Record<string, string>): void {
+  if (headers["anthropic-version"] === "2023-06-01") return;
+  for (const name of ["temperature", "top_p", "top_k"]) {
+    demand(body[name] === undefined, `${name}: Extra inputs are not permitted`);
+  }
+}
+
 function checkSettings(body: JsonObject): void {
   for (const name of Object.keys(body)) demand(knownFields.has(name), `${name}: Extra inputs are not permitted`);
   const { max_tokens: maxTokens } = body;
@@ -240,7 +248,8 @@ function normalise(turn: Turn): NormalisedMessage {
 }
 
 /** Checks a body of `POST /v1/messages` as strictly as the vendor and reads it. */
-export function readAnthropic(body: JsonObject): Omit<NormalisedRequest, "headers"> {
+export function readAnthropic(body: JsonObject, headers: Record<string, string>): Omit<NormalisedRequest, "headers"> {
+  checkVersion(body, headers);
   const model = textOf(body["model"], "model");
   checkSettings(body);
   const tools = toolsOf(body);

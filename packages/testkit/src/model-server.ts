@@ -44,7 +44,7 @@ export interface ModelServer {
 }
 
 interface Dialect {
-  read(body: JsonObject): Omit<NormalisedRequest, "headers">;
+  read(body: JsonObject, headers: Record<string, string>): Omit<NormalisedRequest, "headers">;
   write(reply: ScriptedReply, request: NormalisedRequest): string[];
 }
 
@@ -180,7 +180,7 @@ async function answer(state: ServerState, incoming: IncomingMessage, response: S
   const headers = headersOf(incoming);
   let request: NormalisedRequest;
   try {
-    request = { ...dialect.read(body), headers };
+    request = { ...dialect.read(body, headers), headers };
   } catch (error) {
     state.requests.add(unread(name, body, headers));
     throw error;

@@ -1,0 +1,1 @@
+export { createAnthropicBackend, type AnthropicBackendOptions } from "./backend.ts";
