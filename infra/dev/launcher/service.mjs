@@ -1,0 +1,87 @@
+import { spawn } from "node:child_process";
+import { createWriteStream } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { signalGroup } from "./command.mjs";
+import { logDirectory, pinnedNode, root } from "./paths.mjs";
+import { until } from "./process.mjs";
+
+const keptLines = 5;
+const loud = new Set(["warn", "error"]);
+const plumbing = new Set(["level", "time", "service", "pid", "msg", "error"]);
+
+/** A log line as people read it; null for one that only belongs in the file. */
+function readable(line) {
+  let entry;
+  try {
+    entry = JSON.parse(line);
+  } catch {
+    return line.trim() === "" ? null : line;
+  }
+  if (typeof entry !== "object" || entry === null || !loud.has(entry.level)) return null;
+  const facts = Object.entries(entry).filter(([name]) => !plumbing.has(name));
+  const reason = entry.error?.message ?? entry.error;
+  const words = [entry.level, entry.msg, reason, ...facts.map(([name, value]) => `${name}=${JSON.stringify(value)}`)];
+  return words.filter((word) => word !== undefined && word !== "").join("  ");
+}
+
+/**
+ * Starts one of our processes: everything it writes goes to its log file, warnings and errors to
+ * `onLine` too. The IPC channel lets it notice when we are gone.
+ */
+export function startService({ name, args, env, onLine }) {
+  const child = spawn(pinnedNode, args, { cwd: root, env, detached: true, stdio: ["ignore", "pipe", "pipe", "ipc"] });
+  const file = createWriteStream(join(logDirectory, `${name}.log`));
+  const lastLines = [];
+  const readers = [child.stdout, child.stderr].map((stream) => {
+    const lines = createInterface({ input: stream });
+    lines.on("line", (line) => {
+      file.write(`${line}\n`);
+      const words = readable(line);
+      if (words === null) return;
+      lastLines.push(words);
+      if (lastLines.length > keptLines) lastLines.shift();
+      onLine(`[${name}] ${words}`);
+    });
+    return new Promise((resolve) => lines.once("close", resolve));
+  });
+  child.on("error", () => {});
+  const ended = new Promise((resolve) => {
+    child.once("error", (error) => resolve(error.message));
+    child.once("exit", (code, signal) => resolve(signal ?? code));
+  });
+  const drained = Promise.race([
+    Promise.all(readers),
+    ended.then(() => new Promise((resolve) => setTimeout(resolve, 500))),
+  ]);
+  const exited = ended.then(async (how) => {
+    await drained;
+    file.end();
+    return how;
+  });
+  return { name, child, exited, lastLines: () => lastLines };
+}
+
+async function answersReady(url) {
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(2_500) });
+    await response.body?.cancel();
+    return response.ok;
+  } catch {
+    return false;
+  }
+}
+
+/** Whether `GET /ready` answers 200 within the deadline; gives up when `signal` aborts. */
+export async function untilReady(url, { deadlineMs, signal }) {
+  return (await until(async () => signal.aborted || (await answersReady(url)), { deadlineMs })) && !signal.aborted;
+}
+
+/** SIGTERM, then SIGKILL after the grace time, to the process and whatever it started. */
+export async function stopService(service, graceMs) {
+  signalGroup(service.child, "SIGTERM");
+  const timer = setTimeout(() => signalGroup(service.child, "SIGKILL"), graceMs);
+  await service.exited;
+  clearTimeout(timer);
+  signalGroup(service.child, "SIGKILL");
+}

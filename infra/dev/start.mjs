@@ -1,0 +1,140 @@
+// `npm start`: sets up, starts everything on this machine, and stops it all again on Ctrl-C.
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join, relative } from "node:path";
+import { requireCredentials } from "./launcher/credentials.mjs";
+import { readEnvFile } from "./launcher/env-file.mjs";
+import { Failure, Stopped } from "./launcher/failure.mjs";
+import { live } from "./launcher/life.mjs";
+import { dataFolder, logDirectory, root } from "./launcher/paths.mjs";
+import { planFrom } from "./launcher/plan.mjs";
+import { freePort, requireFree } from "./launcher/port.mjs";
+import { isRunning } from "./launcher/process.mjs";
+import { requireRedis, startPrivateRedis } from "./launcher/redis.mjs";
+import { serviceEnv } from "./launcher/service-env.mjs";
+import { startService, stopService, untilReady } from "./launcher/service.mjs";
+import { installDependencies, installProgram, redisProgram } from "./launcher/set-up.mjs";
+import { summaryOf } from "./launcher/summary.mjs";
+import { text } from "./launcher/texts.mjs";
+
+const readyMs = 30_000;
+const graceMs = { services: 6_000, rest: 1_500 };
+
+/** Two launchers must not share the data folder (Redis writes there). Returns what undoes the claim. */
+function claimDataFolder() {
+  const file = join(dataFolder(), "launcher.pid");
+  try {
+    const pid = Number(readFileSync(file, "utf8"));
+    if (pid !== process.pid && isRunning(pid, "start.mjs")) throw new Failure(text("alreadyRunning", pid));
+  } catch (error) {
+    if (error instanceof Failure) throw error;
+  }
+  writeFileSync(file, String(process.pid));
+  return () => rmSync(file, { force: true });
+}
+
+function takesWork({ name }) {
+  return name !== "playground" && name !== "redis";
+}
+
+/** First those that take work, then what they need to finish it. Takes under 10 s in all. */
+async function stopAll(running) {
+  await Promise.all(running.filter(takesWork).map((service) => stopService(service, graceMs.services)));
+  for (const service of running.filter((one) => !takesWork(one)).toReversed()) await stopService(service, graceMs.rest);
+}
+
+async function openRedis({ plan, running, signal }) {
+  if (plan.redisUrl !== undefined) return { url: plan.redisUrl, shown: text("givenRedis") };
+  const redis = await startPrivateRedis({ signal });
+  running.push(redis.server);
+  return {
+    url: redis.url,
+    shown: text("privateRedis", redis.port, relative(root, redis.directory) || redis.directory),
+  };
+}
+
+/** Resolves with the first service that ends by itself. */
+async function firstEnd(running) {
+  return await Promise.race(running.map(async (service) => ({ service, how: await service.exited })));
+}
+
+function failureOf({ service, how }) {
+  return new Failure([...service.lastLines(), text("serviceDied", service.name, how, logDirectory)].join("\n"));
+}
+
+async function bringUp(services, { context, running, life }) {
+  const { plan } = context;
+  for (const { service } of services) {
+    running.push(
+      startService({
+        name: service,
+        args: [`apps/${service}/src/main.ts`],
+        env: serviceEnv(service, context),
+        onLine: life.say,
+      }),
+    );
+  }
+  const host = ["0.0.0.0", "::"].includes(plan.host) ? "127.0.0.1" : plan.host;
+  const waits = services.map(async ({ service, port }) => {
+    const ready = await untilReady(`http://${host}:${port}/ready`, { deadlineMs: readyMs, signal: life.signal });
+    if (life.signal.aborted) throw new Stopped();
+    if (!ready) throw new Failure(text("notReady", service, readyMs / 1_000, logDirectory));
+  });
+  const died = firstEnd(running).then((end) => {
+    if (life.signal.aborted) throw new Stopped();
+    throw failureOf(end);
+  });
+  await Promise.race([Promise.all(waits), died]);
+}
+
+async function prepare(life) {
+  const env = { ...readEnvFile(join(root, ".env")), ...process.env };
+  const plan = planFrom(env);
+  await Promise.all(plan.ports.map((entry) => requireFree(entry, plan.host)));
+  if (plan.redisUrl !== undefined) await requireRedis(plan.redisUrl);
+  await installDependencies(life);
+  if (plan.redisUrl === undefined) await installProgram(redisProgram, life);
+  dataFolder("logs");
+  await requireCredentials({ plan, env, life });
+  return { env, plan };
+}
+
+async function untilEnd(running, signal) {
+  const stopped = new Promise((resolve) => {
+    if (signal.aborted) resolve(undefined);
+    signal.addEventListener("abort", () => resolve(undefined), { once: true });
+  });
+  const end = await Promise.race([stopped, firstEnd(running)]);
+  if (end !== undefined && !signal.aborted) throw failureOf(end);
+}
+
+async function runEverything(life, running) {
+  const { env, plan } = await prepare(life);
+  life.say(text("starting"));
+  const redis = await openRedis({ plan, running, signal: life.signal });
+  const context = { env, plan, redisUrl: redis.url, modelPort: await freePort() };
+  const [first, rest] = [
+    plan.ports.filter(({ service }) => service === "playground"),
+    plan.ports.filter(({ service }) => service !== "playground"),
+  ];
+  if (first.length > 0) await bringUp(first, { context, running, life });
+  await bringUp(rest, { context, running, life });
+  console.log(summaryOf({ plan, redis: redis.shown, logs: relative(root, logDirectory) || logDirectory }));
+  await untilEnd(running, life.signal);
+}
+
+await live(
+  async (life) => {
+    const release = claimDataFolder();
+    const running = [];
+    try {
+      await runEverything(life, running);
+    } finally {
+      if (running.length > 0) life.say(text("stopping"));
+      await stopAll(running);
+      release();
+    }
+    life.say(text("stopped"));
+    return 0;
+  },
+  { stoppedCode: 0 },
+);
