@@ -169,6 +169,7 @@ export function registerChatRoutes(scope: FastifyInstance, deps: ChatRoutesDeps)
   scope.post("/chat", async (request, reply) => await postChat(handlers, request, reply));
   scope.get<EventsRoute>(
     "/chat/:sessionId/events",
+    { exposeHeadRoute: false },
     async (request, reply) => await getEvents(handlers, request, reply),
   );
 }

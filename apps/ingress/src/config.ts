@@ -1,10 +1,12 @@
+import { createEnvReader, type Env, type EnvReader } from "@larkline/config";
+import type { ParseResult } from "@larkline/protocol";
 import { logLevels, type LogLevel } from "@larkline/telemetry";
 
 export interface FeishuConfig {
   appId: string;
   appSecret: string;
-  encryptKey: string;
-  verificationToken: string;
+  encryptKey: string | undefined;
+  verificationToken: string | undefined;
   /** `feishu`, `lark` or a base URL. */
   domain: string;
   websocket: boolean;
@@ -23,145 +25,110 @@ export interface ApiConfig {
 
 export interface IngressConfig {
   redisUrl: string;
-  namespace: string | undefined;
+  /** First part of all keys and of the queues' prefix. */
+  namespace: string;
   host: string;
   port: number;
   logLevel: LogLevel;
   /** Absent without credentials: then only the HTTP API is served. */
   feishu: FeishuConfig | undefined;
   api: ApiConfig;
-  /** Messages that arrive later than this after they were written are not run. */
-  maxMessageAgeMs: number;
+  /** Path of larkline.config.ts. */
+  configFile: string | undefined;
 }
 
-export type ConfigResult = { ok: true; config: IngressConfig } | { ok: false; problems: string[] };
-
-export type Environment = Readonly<Record<string, string | undefined>>;
-
-/** Reads single variables and remembers what is wrong with them. An empty variable counts as absent. */
-function createReader(env: Environment) {
-  const problems: string[] = [];
-  const text = (name: string): string | undefined => {
-    const value = env[name]?.trim();
-    return value === "" ? undefined : value;
-  };
-  return {
-    problems,
-    text,
-    integer(name: string, { fallback, min, max }: { fallback: number; min: number; max: number }): number {
-      const value = text(name);
-      if (value === undefined) return fallback;
-      const number = /^\d+$/.test(value) ? Number(value) : Number.NaN;
-      if (number >= min && number <= max) return number;
-      problems.push(`${name} must be a whole number from ${min} to ${max}, not "${value}".`);
-      return fallback;
-    },
-    choice<T extends string>(name: string, choices: readonly T[], fallback: T): T {
-      const value = text(name);
-      if (value === undefined) return fallback;
-      const found = choices.find((choice) => choice === value);
-      if (found === undefined) problems.push(`${name} must be one of ${choices.join(", ")}, not "${value}".`);
-      return found ?? fallback;
-    },
-  };
-}
-
-type Reader = ReturnType<typeof createReader>;
+const redisProtocols = [
+  "redis:",
+  "rediss:",
+  "redis+sentinel:",
+  "redis+cluster:",
+  "rediss+sentinel:",
+  "rediss+cluster:",
+];
 
 function isHttpUrl(text: string): boolean {
   return URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
 }
 
-function readDomain(reader: Reader): string {
-  const domain = reader.text("FEISHU_DOMAIN") ?? "feishu";
-  if (domain !== "feishu" && domain !== "lark" && !isHttpUrl(domain)) {
-    reader.problems.push(`FEISHU_DOMAIN must be feishu, lark or an http(s) address, not "${domain}".`);
-  }
-  return domain;
-}
-
-function readCredentials(reader: Reader): { appId: string; appSecret: string } | undefined {
+function readCredentials(reader: EnvReader): { appId: string; appSecret: string } | undefined {
   const appId = reader.text("FEISHU_APP_ID");
-  const appSecret = reader.text("FEISHU_APP_SECRET");
+  const appSecret = reader.secret("FEISHU_APP_SECRET");
   if (appId === undefined && appSecret === undefined) return undefined;
-  if (appId === undefined) reader.problems.push("FEISHU_APP_ID is missing: FEISHU_APP_SECRET is set without it.");
-  if (appSecret === undefined) reader.problems.push("FEISHU_APP_SECRET is missing: FEISHU_APP_ID is set without it.");
+  if (appId === undefined) reader.problem("FEISHU_APP_ID is not set, but FEISHU_APP_SECRET is.");
+  if (appSecret === undefined) reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
   if (appId !== undefined && !/^[A-Za-z0-9_-]{1,64}$/.test(appId)) {
-    reader.problems.push("FEISHU_APP_ID must be an app id like cli_0123456789abcdef.");
+    reader.problem("FEISHU_APP_ID must be an app id such as cli_0123456789abcdef.");
   }
   return { appId: appId ?? "", appSecret: appSecret ?? "" };
 }
 
-function readFeishu(reader: Reader): FeishuConfig | undefined {
-  const transport = reader.choice("FEISHU_TRANSPORT", ["websocket", "webhook", "both"], "websocket");
-  const domain = readDomain(reader);
+function readFeishu(reader: EnvReader): FeishuConfig | undefined {
+  const transport = reader.choice("FEISHU_TRANSPORT", ["websocket", "webhook", "both"], { default: "websocket" });
+  const domain = reader.text("FEISHU_DOMAIN", { default: "feishu" });
+  if (domain !== "feishu" && domain !== "lark" && !isHttpUrl(domain)) {
+    reader.problem("FEISHU_DOMAIN must be feishu, lark or a URL that starts with http:// or https://.");
+  }
   const credentials = readCredentials(reader);
+  const encryptKey = reader.secret("FEISHU_ENCRYPT_KEY");
+  const verificationToken = reader.secret("FEISHU_VERIFICATION_TOKEN");
   if (credentials === undefined) return undefined;
   const webhook = transport !== "websocket";
-  const encryptKey = reader.text("FEISHU_ENCRYPT_KEY") ?? "";
-  const verificationToken = reader.text("FEISHU_VERIFICATION_TOKEN") ?? "";
-  if (webhook && encryptKey === "" && verificationToken === "") {
-    reader.problems.push(
+  if (webhook && encryptKey === undefined && verificationToken === undefined) {
+    reader.problem(
       `FEISHU_TRANSPORT=${transport} needs FEISHU_ENCRYPT_KEY, FEISHU_VERIFICATION_TOKEN or both to tell forged requests.`,
     );
   }
   return { ...credentials, encryptKey, verificationToken, domain, websocket: transport !== "webhook", webhook };
 }
 
-function readOrigins(reader: Reader): "*" | string[] {
-  const value = reader.text("API_CORS_ORIGINS") ?? "*";
-  if (value === "*") return "*";
-  const origins = value.split(",").map((origin) => origin.trim());
+function readOrigins(reader: EnvReader): "*" | string[] {
+  const origins = reader.list("API_CORS_ORIGINS");
+  if (origins.length === 0 || (origins.length === 1 && origins[0] === "*")) return "*";
   for (const origin of origins) {
     if (!isHttpUrl(origin) || new URL(origin).origin !== origin) {
-      reader.problems.push(`API_CORS_ORIGINS must be * or origins like https://example.org, not "${origin}".`);
+      reader.problem(`API_CORS_ORIGINS must be * or origins such as https://example.org, but has "${origin}".`);
     }
   }
   return origins;
 }
 
-function readApi(reader: Reader): ApiConfig {
+function readApi(reader: EnvReader): ApiConfig {
   return {
-    token: reader.text("API_TOKEN"),
+    token: reader.secret("API_TOKEN"),
     corsOrigins: readOrigins(reader),
-    onDisconnect: reader.choice("API_ON_DISCONNECT", ["cancel", "detach"], "cancel"),
-    heartbeatMs: reader.integer("API_HEARTBEAT_MS", { fallback: 15_000, min: 10, max: 600_000 }),
-    maxStreams: reader.integer("API_MAX_STREAMS", { fallback: 1_000, min: 1, max: 100_000 }),
+    onDisconnect: reader.choice("API_ON_DISCONNECT", ["cancel", "detach"], { default: "cancel" }),
+    heartbeatMs: reader.integer("API_HEARTBEAT_MS", { default: 15_000, min: 10, max: 600_000 }),
+    maxStreams: reader.integer("API_MAX_STREAMS", { default: 1_000, min: 1, max: 100_000 }),
   };
 }
 
-function readNamespace(reader: Reader): string | undefined {
-  const namespace = reader.text("REDIS_NAMESPACE");
-  if (namespace !== undefined && !/^[A-Za-z0-9_-]{1,64}$/.test(namespace)) {
-    reader.problems.push("REDIS_NAMESPACE must be 1 to 64 letters, digits, '_' or '-'.");
+function readNamespace(reader: EnvReader): string {
+  const namespace = reader.text("REDIS_NAMESPACE", { default: "larkline" });
+  if (!/^[A-Za-z0-9_-]{1,64}$/.test(namespace)) {
+    reader.problem("REDIS_NAMESPACE must be 1 to 64 letters, digits, '_' or '-'.");
   }
   return namespace;
 }
 
 /**
- * The configuration of the process. Besides the names that all apps share:
- * - `API_CORS_ORIGINS` (`*`): origins of browsers, comma-separated
+ * Reads the environment; every problem is reported at once, one per line, naming the variable.
+ * Besides the names that all apps share (design of the deployment, README):
+ * - `API_CORS_ORIGINS` (`*`): origins of browsers that may call the HTTP API, comma-separated
  * - `API_ON_DISCONNECT` (`cancel`): what a client that leaves does to its run, `cancel` or `detach`
  * - `API_HEARTBEAT_MS` (15000): pause between heartbeats of a stream
  * - `API_MAX_STREAMS` (1000): streams served at once
- * - `MESSAGE_MAX_AGE_MS` (600000): older messages get a polite reply instead of a run
- * - `REDIS_NAMESPACE`: prefix of all keys, for several deployments on one Redis
- *
- * Every problem is reported at once, naming the variable, never a secret's value.
+ * - `REDIS_NAMESPACE` (`larkline`): prefix of all keys, the same in every process of a deployment
  */
-export function loadConfig(env: Environment): ConfigResult {
-  const reader = createReader(env);
-  const redisUrl = reader.text("REDIS_URL") ?? "redis://127.0.0.1:6379";
-  if (!/^rediss?(\+\w+)?:\/\/./.test(redisUrl)) reader.problems.push("REDIS_URL must look like redis://host:port.");
-  const config: IngressConfig = {
-    redisUrl,
+export function loadConfig(env: Env): ParseResult<IngressConfig> {
+  const reader = createEnvReader(env);
+  return reader.finish({
+    redisUrl: reader.url("REDIS_URL", { default: "redis://127.0.0.1:6379", protocols: redisProtocols }),
     namespace: readNamespace(reader),
-    host: reader.text("HOST") ?? "0.0.0.0",
-    port: reader.integer("PORT", { fallback: 8000, min: 0, max: 65_535 }),
-    logLevel: reader.choice("LOG_LEVEL", logLevels, "info"),
+    host: reader.text("HOST", { default: "0.0.0.0" }),
+    port: reader.port("PORT", { default: 8_000 }),
+    logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
     feishu: readFeishu(reader),
     api: readApi(reader),
-    maxMessageAgeMs: reader.integer("MESSAGE_MAX_AGE_MS", { fallback: 600_000, min: 1_000, max: 604_800_000 }),
-  };
-  return reader.problems.length === 0 ? { ok: true, config } : { ok: false, problems: reader.problems };
+    configFile: reader.text("LARKLINE_CONFIG"),
+  });
 }

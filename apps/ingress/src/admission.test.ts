@@ -1,0 +1,79 @@
+import { describe, expect, it } from "vitest";
+import { admit, type AdmissionRules, type ArrivedMessage } from "./admission.ts";
+
+const nowMs = 1_800_000_000_000;
+const rules: AdmissionRules = { botOpenId: "ou_bot", nowMs, maxAgeMs: 600_000, maxChars: 100, groups: "mention" };
+
+const direct: ArrivedMessage = {
+  senderOpenId: "ou_person",
+  senderType: "user",
+  chatType: "p2p",
+  text: "hello",
+  mentions: [],
+  mentionsBot: false,
+  createdAtMs: nowMs,
+};
+const inGroup: ArrivedMessage = { ...direct, chatType: "group", mentions: [{}], mentionsBot: true };
+
+describe("admission", () => {
+  it("accepts a direct message, and a group message that mentions the bot", () => {
+    expect(admit(direct, rules)).toEqual({ verdict: "accept" });
+    expect(admit(inGroup, rules)).toEqual({ verdict: "accept" });
+  });
+
+  it("ignores its own messages and those of other bots, also when they mention it", () => {
+    const own = { ...inGroup, senderOpenId: "ou_bot" };
+    expect(admit(own, rules)).toEqual({ verdict: "ignore", reason: "own_message" });
+    const other = { ...inGroup, senderOpenId: "ou_other", senderType: "bot" as const };
+    expect(admit(other, rules)).toEqual({ verdict: "ignore", reason: "bot_message" });
+  });
+
+  it("ignores a group message that mentions others, everybody or nobody", () => {
+    for (const mentions of [[], [{}]]) {
+      const message = { ...inGroup, mentions, mentionsBot: false };
+      expect(admit(message, rules)).toEqual({ verdict: "ignore", reason: "not_mentioned" });
+    }
+  });
+
+  it("is unsure about mentions while the bot does not know itself, but not about anything else", () => {
+    const unknown = { ...rules, botOpenId: "" };
+    expect(admit({ ...inGroup, mentionsBot: false }, unknown)).toEqual({ verdict: "unsure" });
+    expect(admit({ ...inGroup, mentions: [], mentionsBot: false }, unknown)).toEqual({
+      verdict: "ignore",
+      reason: "not_mentioned",
+    });
+    expect(admit(direct, unknown)).toEqual({ verdict: "accept" });
+    expect(admit({ ...direct, senderType: "bot", senderOpenId: "" }, unknown)).toEqual({
+      verdict: "ignore",
+      reason: "bot_message",
+    });
+  });
+
+  it("calls a message late when it is older than the limit, not at the limit, and never without a time", () => {
+    expect(admit({ ...direct, createdAtMs: nowMs - 600_000 }, rules)).toEqual({ verdict: "accept" });
+    expect(admit({ ...direct, createdAtMs: nowMs - 600_001 }, rules)).toEqual({ verdict: "late", ageMs: 600_001 });
+    expect(admit({ ...direct, createdAtMs: 0 }, rules)).toEqual({ verdict: "accept" });
+    expect(admit({ ...direct, createdAtMs: nowMs + 60_000 }, rules)).toEqual({ verdict: "accept" });
+  });
+
+  it("does not tell a group about a late message that was not for the bot", () => {
+    const message = { ...inGroup, mentionsBot: false, createdAtMs: 1 };
+    expect(admit(message, rules)).toEqual({ verdict: "ignore", reason: "not_mentioned" });
+  });
+
+  it("follows the group policy: all groups, or none", () => {
+    const message = { ...inGroup, mentions: [], mentionsBot: false };
+    expect(admit(message, { ...rules, groups: "all" })).toEqual({ verdict: "accept" });
+    expect(admit(inGroup, { ...rules, groups: "none" })).toEqual({ verdict: "ignore", reason: "groups_off" });
+    expect(admit(direct, { ...rules, groups: "none" })).toEqual({ verdict: "accept" });
+  });
+
+  it("limits the length of a message", () => {
+    expect(admit({ ...direct, text: "x".repeat(100) }, rules)).toEqual({ verdict: "accept" });
+    expect(admit({ ...direct, text: "x".repeat(101) }, rules)).toEqual({ verdict: "too_long" });
+  });
+
+  it("notices a message without words", () => {
+    expect(admit({ ...inGroup, text: " " }, rules)).toEqual({ verdict: "empty" });
+  });
+});

@@ -1,0 +1,48 @@
+import { createCancelBus, createTurnQueue } from "@larkline/queue";
+import type { TokenCache } from "@larkline/session";
+import {
+  closeRedis,
+  connectRedis,
+  createRedisEventLog,
+  createRedisSessionStore,
+  createRedisTokenCache,
+} from "@larkline/session-redis";
+import type { Logger } from "@larkline/telemetry";
+import type { Backend } from "./ingress.ts";
+
+export interface RedisBackend extends Backend {
+  tokenCache: TokenCache;
+  close(): Promise<void>;
+}
+
+/** Opens the connections of the process. Resolves at once: until Redis answers the backend is not ready. */
+export function connectBackend(options: { redisUrl: string; namespace: string; logger: Logger }): RedisBackend {
+  const { namespace, logger } = options;
+  let isBroken = false;
+  // One line per outage: every attempt to reconnect fails with the same error, here and in the queue.
+  const onError = (error: unknown) => {
+    if (!isBroken) logger.warn({ error }, "Redis cannot be reached, trying again");
+    isBroken = true;
+  };
+  const redis = connectRedis(options.redisUrl, { onError });
+  redis.on("ready", () => {
+    if (isBroken) logger.info({}, "Redis is reached again");
+    isBroken = false;
+  });
+  const log = createRedisEventLog({ redis, namespace });
+  const turns = createTurnQueue({ connection: redis, prefix: `{${namespace}}`, onError });
+  return {
+    store: createRedisSessionStore({ redis, namespace }),
+    log,
+    turns,
+    cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
+    tokenCache: createRedisTokenCache({ redis, namespace }),
+    isReady: () => redis.status === "ready",
+    ping: async () => (await redis.ping()) === "PONG",
+    async close() {
+      log.close();
+      await turns.close();
+      await closeRedis(redis);
+    },
+  };
+}
