@@ -1,0 +1,87 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { fileURLToPath } from "node:url";
+
+const repository = fileURLToPath(new URL("../..", import.meta.url));
+
+/** A real process of one app. */
+export interface AppProcess {
+  readonly name: string;
+  readonly url: string;
+  readonly pid: number;
+  /** Settles when the process has ended. */
+  readonly exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+  /** The newest output, for a failure's message. */
+  output(): string;
+  signal(name: NodeJS.Signals): void;
+  /** SIGTERM, then waits. */
+  stop(): Promise<number | null>;
+  /** SIGKILL, then waits. */
+  kill(): Promise<void>;
+}
+
+export interface AppProcessOptions {
+  /** `ingress`, `agent-worker`, `tool-runner` or `playground`. */
+  app: string;
+  port: number;
+  env: Record<string, string>;
+  /** How long it may take to be ready. */
+  readyMs?: number;
+}
+
+function collect(child: ChildProcess): () => string {
+  let text = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream?.on("data", (data: Buffer) => {
+      text = (text + data.toString()).slice(-20_000);
+    });
+  }
+  return () => text;
+}
+
+/** Waits until the process answers `/ready` with 200. */
+async function untilReady(url: string, ended: () => boolean, deadlineMs: number): Promise<void> {
+  const until = Date.now() + deadlineMs;
+  for (;;) {
+    const ready = await fetch(`${url}/ready`, { signal: AbortSignal.timeout(2_000) }).catch(() => undefined);
+    if (ready?.status === 200) return;
+    if (ended()) throw new Error("ended before it was ready");
+    if (Date.now() > until) throw new Error(`not ready after ${deadlineMs} ms (${ready?.status ?? "no answer"})`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+/** Starts `apps/<app>/src/main.ts` with Node and nothing of our own environment but PATH. */
+export async function startApp({ app, port, env, readyMs = 20_000 }: AppProcessOptions): Promise<AppProcess> {
+  const child = spawn(process.execPath, [`apps/${app}/src/main.ts`], {
+    cwd: repository,
+    env: { PATH: process.env["PATH"] ?? "", HOST: "127.0.0.1", PORT: String(port), LOG_LEVEL: "info", ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const output = collect(child);
+  const exited = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve) => {
+    child.once("exit", (code, signal) => resolve({ code, signal }));
+  });
+  const url = `http://127.0.0.1:${port}`;
+  try {
+    await untilReady(url, () => child.exitCode !== null || child.signalCode !== null, readyMs);
+  } catch (error) {
+    child.kill("SIGKILL");
+    throw new Error(`${app}: ${error instanceof Error ? error.message : String(error)}\n${output()}`, { cause: error });
+  }
+  return {
+    name: app,
+    url,
+    pid: child.pid ?? 0,
+    exited,
+    output,
+    signal: (name) => void child.kill(name),
+    stop: async () => {
+      child.kill("SIGTERM");
+      return (await exited).code;
+    },
+    kill: async () => {
+      child.kill("SIGKILL");
+      await exited;
+    },
+  };
+}

@@ -1,0 +1,128 @@
+import { randomBytes } from "node:crypto";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/feishu-simulator";
+import {
+  freePort,
+  startModelServer,
+  startRedis,
+  type ModelScript,
+  type ModelServer,
+  type TestRedis,
+} from "@larkline/testkit";
+import { startApp, type AppProcess } from "./app-process.ts";
+import { obedientModel } from "./model-script.ts";
+
+export interface SystemOptions {
+  ingresses?: number;
+  workers?: number;
+  runners?: number;
+  transport?: "websocket" | "webhook" | "both";
+  script?: ModelScript;
+  simulator?: Partial<SimulatorOptions>;
+  workerConcurrency?: number;
+  /** Added to every process. */
+  env?: Record<string, string>;
+}
+
+/** Larkline as real processes, with a simulated Feishu, a scripted model and a Redis of its own. */
+export interface System {
+  readonly appId: string;
+  readonly redis: TestRedis;
+  readonly feishu: FeishuSimulator;
+  readonly model: ModelServer;
+  readonly ingresses: AppProcess[];
+  readonly workers: AppProcess[];
+  readonly runners: AppProcess[];
+  start(kind: "ingress" | "agent-worker" | "tool-runner", env?: Record<string, string>): Promise<AppProcess>;
+  /** A person with a chat of their own. */
+  person(name: string): { openId: string; chatId: string };
+  /** Writes and waits for the answer's text. */
+  ask(person: { openId: string; chatId: string }, text: string, timeoutMs?: number): Promise<string>;
+  /** What the recording tools noted: one `effect key` line per run. */
+  recorded(): Promise<string[]>;
+  close(): Promise<void>;
+}
+
+const tools = fileURLToPath(new URL("../fixtures/recording-tools.ts", import.meta.url));
+
+export async function startSystem(options: SystemOptions = {}): Promise<System> {
+  const appId = `cli_${randomBytes(8).toString("hex")}`;
+  const appSecret = randomBytes(16).toString("hex");
+  const encryptKey = "test key";
+  const verificationToken = "vtoken";
+  const folder = await mkdtemp(join(tmpdir(), "larkline-system-"));
+  const recordingFile = join(folder, "recorded");
+  const redis = await startRedis();
+  const model = await startModelServer({ script: options.script ?? obedientModel });
+  const feishu = await startFeishuSimulator({
+    apps: [{ appId, appSecret, encryptKey, verificationToken, name: "Larkline" }],
+    limits: "off",
+    retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000],
+    ...options.simulator,
+  });
+  const transport = options.transport ?? "websocket";
+  const env = {
+    REDIS_URL: redis.url,
+    FEISHU_APP_ID: appId,
+    FEISHU_APP_SECRET: appSecret,
+    FEISHU_ENCRYPT_KEY: encryptKey,
+    FEISHU_VERIFICATION_TOKEN: verificationToken,
+    FEISHU_DOMAIN: feishu.url,
+    FEISHU_TRANSPORT: transport,
+    MODEL: "anthropic/claude-sonnet-4-6",
+    ANTHROPIC_BASE_URL: model.url,
+    ANTHROPIC_API_KEY: "scripted",
+    WORKER_CONCURRENCY: String(options.workerConcurrency ?? 50),
+    RUNNER_NAME: "recording",
+    RUNNER_TOOLS: tools,
+    RECORDING_FILE: recordingFile,
+    ...options.env,
+  };
+  const running = new Set<AppProcess>();
+  const start: System["start"] = async (app, extra = {}) => {
+    const started = await startApp({ app, port: await freePort(), env: { ...env, ...extra } });
+    running.add(started);
+    return started;
+  };
+  const several = async (kind: Parameters<System["start"]>[0], count: number): Promise<AppProcess[]> =>
+    await Promise.all(Array.from({ length: count }, async () => await start(kind)));
+
+  const runners = await several("tool-runner", options.runners ?? 1);
+  const workers = await several("agent-worker", options.workers ?? 1);
+  const ingresses = await several("ingress", options.ingresses ?? 1);
+  if (transport !== "websocket") feishu.setWebhookUrl(appId, `${ingresses[0]?.url ?? ""}/feishu/events`);
+  if (transport === "webhook") feishu.setTransport(appId, "webhook");
+
+  return {
+    appId,
+    redis,
+    feishu,
+    model,
+    ingresses,
+    workers,
+    runners,
+    start,
+    person: (name) => {
+      const { openId } = feishu.addUser({ name });
+      return { openId, chatId: feishu.addChat({ type: "p2p", members: [openId] }).chatId };
+    },
+    ask: async ({ openId, chatId }, text, timeoutMs = 10_000) => {
+      const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text });
+      return (await feishu.waitForReply(messageId, { timeoutMs })).text;
+    },
+    recorded: async () => {
+      const text = await readFile(recordingFile, "utf8").catch(() => "");
+      return text.split("\n").filter((line) => line !== "");
+    },
+    close: async () => {
+      await Promise.all([...running].map(async (app) => await app.kill()));
+      await feishu.close();
+      await model.close();
+      await redis.stop();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
