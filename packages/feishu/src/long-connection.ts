@@ -20,6 +20,8 @@ export interface LongConnectionOptions {
   logger?: FeishuLogger;
   /** Waits between failed attempts in ms: the first one, and the longest. 1 s and 60 s by default. */
   backOffMs?: { min: number; max: number };
+  /** A connection without a frame this long after a ping counts as dead; in seconds, 10 by default. */
+  pingTimeoutSeconds?: number;
   /** How long `close` waits for running handlers, in ms; 5 s by default. */
   drainMs?: number;
 }
@@ -37,8 +39,6 @@ export interface LongConnection {
 /** How often the SDK's state is looked at: it reports no lost connection by itself. */
 const watchMs = 100;
 const handshakeTimeoutMs = 10_000;
-/** Seconds without a frame after a ping until the connection counts as dead. */
-const pingTimeout = 10;
 /** A connection that lived this long makes the next failure a first one. */
 const stableMs = 30_000;
 
@@ -157,7 +157,7 @@ class Supervisor implements LongConnection {
       domain: this.#baseUrl,
       autoReconnect: false,
       handshakeTimeoutMs,
-      wsConfig: { pingTimeout },
+      wsConfig: { pingTimeout: this.#options.pingTimeoutSeconds ?? 10 },
       httpInstance: endpointInstance(this.#transport.instance, (rejection) => {
         this.#refusalCode = rejection.code;
       }),
