@@ -1,4 +1,4 @@
-import { messageStop, toolCallDelta, type ModelChunk } from "@larkline/protocol";
+import { messageStop, stopReasons, toolCallDelta, toolResultPart, type ModelChunk } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { accumulateStream, createAccumulator, type StepResult } from "./index.ts";
 
@@ -16,6 +16,18 @@ async function* broken(): AsyncGenerator<ModelChunk> {
 }
 
 const usage = { inputTokens: 3, outputTokens: 2, cacheReadTokens: 1, cacheCreationTokens: 0 };
+
+describe("the vocabulary of a model stream", () => {
+  it("AL-1: the stop reasons are exactly the five of the contract", () => {
+    expect([...stopReasons]).toEqual(["end_turn", "tool_use", "max_tokens", "refusal", "other"]);
+  });
+
+  it("AL-2: isError defaults to false, arguments to empty text, usage to null", () => {
+    expect(toolResultPart("c1", "ok").isError).toBe(false);
+    expect(toolCallDelta(0)).toEqual({ type: "tool_call_delta", index: 0, id: null, name: null, arguments: "" });
+    expect(messageStop("end_turn")).toEqual({ type: "message_stop", stopReason: "end_turn", usage: null });
+  });
+});
 
 describe("accumulating a model stream", () => {
   it("AL-4: text deltas join in order without separator", () => {

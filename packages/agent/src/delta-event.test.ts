@@ -1,6 +1,21 @@
-import { messageStop, toolCallDelta } from "@larkline/protocol";
+import { messageStop, toolCallDelta, type EngineEvent, type ModelChunk } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { answerRestarted, deltaEventOf } from "./index.ts";
+import { afterStep, answerRestarted, createAccumulator, deltaEventOf } from "./index.ts";
+import { environment, startRun } from "./turn.fixture.ts";
+
+/** Blocks as a reader of the live events would build them: a change of kind begins a new one. */
+function joinedDeltas(chunks: readonly ModelChunk[]): EngineEvent[] {
+  const blocks: (EngineEvent & { type: "text" | "thinking" })[] = [];
+  for (const chunk of chunks) {
+    const event = deltaEventOf(chunk);
+    if (event?.type !== "text_delta" && event?.type !== "thinking_delta") continue;
+    const type = event.type === "text_delta" ? "text" : "thinking";
+    const last = blocks.at(-1);
+    if (last?.type === type) last.text += event.text;
+    else blocks.push({ type, text: event.text });
+  }
+  return blocks;
+}
 
 describe("live events of a model stream", () => {
   it("text and thinking deltas are shown as they come", () => {
@@ -21,6 +36,24 @@ describe("live events of a model stream", () => {
     expect(deltaEventOf(messageStop("end_turn", usage))).toBeUndefined();
     expect(deltaEventOf(toolCallDelta(0))).toBeUndefined();
     expect(deltaEventOf({ type: "warning", code: "w", message: "m" })).toBeUndefined();
+  });
+
+  it("EE-5: the deltas of a block concatenate to its complete event", () => {
+    const chunks: ModelChunk[] = [
+      { type: "thinking_delta", index: 0, text: "let " },
+      { type: "thinking_delta", index: 0, text: "me" },
+      { type: "text_delta", text: "A" },
+      { type: "text_delta", text: "" },
+      { type: "text_delta", text: "B" },
+      { type: "thinking_delta", index: 1, text: "again" },
+      { type: "text_delta", text: "C" },
+      messageStop("end_turn"),
+    ];
+    const accumulator = createAccumulator();
+    for (const chunk of chunks) accumulator.push(chunk);
+    const run = startRun().apply((turn) => afterStep(turn, accumulator.result(), environment()));
+    const blocks = run.events.filter(({ type }) => type === "text" || type === "thinking");
+    expect(blocks).toEqual(joinedDeltas(chunks));
   });
 
   it("a restart voids the deltas so far", () => {

@@ -1,5 +1,6 @@
 import { toolResultPart, type Message, type ToolResultPart, type ToolUsePart } from "@larkline/protocol";
 
+type UserMessage = Extract<Message, { role: "user" }>;
 type AssistantMessage = Extract<Message, { role: "assistant" }>;
 type ToolMessage = Extract<Message, { role: "tool" }>;
 
@@ -65,10 +66,14 @@ function repaired(asked: AssistantMessage, answers: readonly ToolMessage[], take
 }
 
 /** An assistant message with the results that follow it, as vendors take them. */
-function sendableRound(message: AssistantMessage, answers: readonly ToolMessage[], taken: Set<string>): Message[] {
+function sendableRound(history: readonly Message[], index: number, taken: Set<string>): Message[] {
+  const message = history[index];
+  if (message?.role !== "assistant") return [];
   const asked = withContent(message, withoutTrailingThinking(kept(message.content, isSendable)));
+  if (asked.content.length === 0) return [];
   const uses = asked.content.filter((part) => part.type === "tool_use");
-  if (uses.length === 0) return asked.content.length === 0 ? [] : [asked];
+  if (uses.length === 0) return [asked];
+  const answers = answersAfter(history, index);
   if (!isAnswered(uses, answers, taken)) return repaired(asked, answers, taken);
   for (const { id } of uses) taken.add(id);
   return [asked, ...answers];
@@ -84,6 +89,11 @@ function answersAfter(history: readonly Message[], start: number): ToolMessage[]
   }
 }
 
+function sendableUser(message: UserMessage): Message[] {
+  const content = kept(message.content, isSendable);
+  return content.length === 0 ? [] : [withContent(message, content)];
+}
+
 /**
  * The history as sent to a vendor, valid whatever was stored: it begins with a user message, every
  * call has exactly one result in the next message and an id of its own, no part is blank, no result
@@ -94,12 +104,8 @@ export function modelMessagesOf(history: readonly Message[]): readonly Message[]
   const taken = new Set<string>();
   const sendable: Message[] = [];
   for (const [index, message] of history.entries()) {
-    if (message.role === "assistant" && sendable.length > 0) {
-      sendable.push(...sendableRound(message, answersAfter(history, index), taken));
-    }
-    if (message.role !== "user") continue;
-    const content = kept(message.content, isSendable);
-    if (content.length > 0) sendable.push(withContent(message, content));
+    if (message.role === "user") sendable.push(...sendableUser(message));
+    else if (sendable.length > 0) sendable.push(...sendableRound(history, index, taken));
   }
   const unchanged =
     sendable.length === history.length && sendable.every((message, index) => message === history[index]);

@@ -158,6 +158,12 @@ describe("a tool round", () => {
     expect(run.next).toEqual({ do: "finish", reply: "sunny", reason: "" });
   });
 
+  it("SA-5: final is the text of the last step only", () => {
+    const run = stepped(startRun(), "let me look", { calls: [call("c1")] });
+    stepped(heard(run, outcome("c1")), "sunny");
+    expect(eventsOf(run, "done")).toMatchObject([{ final: "sunny", turnCount: 2 }]);
+  });
+
   it("AL-22: an assistant message without text has no text part", () => {
     const run = stepped(startRun(), "", { calls: [call("c1")] });
     expect(run.history.at(-1)?.content.map(({ type }) => type)).toEqual(["tool_use"]);
