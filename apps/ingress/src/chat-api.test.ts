@@ -1,0 +1,525 @@
+import { request } from "node:http";
+import { connect } from "node:net";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { turnIdOf } from "@larkline/protocol";
+import {
+  doneEvent,
+  openStream,
+  postChat,
+  startTestIngress,
+  type Script,
+  type TestIngress,
+  type TestOptions,
+} from "./ingress-fixture.ts";
+
+const open: TestIngress[] = [];
+
+async function start(options: TestOptions = {}): Promise<TestIngress> {
+  const ingress = await startTestIngress(options);
+  open.push(ingress);
+  return ingress;
+}
+
+afterEach(async () => {
+  await Promise.all(open.splice(0).map(async (ingress) => await ingress.close()));
+});
+
+const hello: Script = async (text, { emit }) => {
+  for (const piece of ["你", "好，", text]) await emit({ type: "text_delta", text: piece });
+};
+
+const weather: Script = async (_text, { emit }) => {
+  await emit({ type: "turn_start", turnNumber: 1, model: "m", contextWindowTokens: 1 });
+  await emit({ type: "text_delta", text: "我查一下" });
+  await emit({ type: "tool_use", id: "c1", toolName: "get_weather", input: { city: "北京" } });
+  await emit({
+    type: "tool_result",
+    id: "c1",
+    toolName: "get_weather",
+    output: '{"weather":"晴"}',
+    isError: false,
+    truncated: false,
+    storedPath: "",
+    result: { weather: "晴" },
+  });
+  await emit({ type: "text_delta", text: "晴天" });
+};
+
+/** Holds the run until it is cancelled. */
+const endless: Script = async (_text, { emit, stopped }) => {
+  await emit({ type: "text_delta", text: "…" });
+  await new Promise((resolve) => stopped.addEventListener("abort", resolve, { once: true }));
+};
+
+/** Holds the run until `release` is called. */
+function gated() {
+  const gate = Promise.withResolvers<void>();
+  const script: Script = async (text, { emit }) => {
+    await emit({ type: "text_delta", text: "first " });
+    await gate.promise;
+    await emit({ type: "text_delta", text });
+  };
+  return { script, release: gate.resolve };
+}
+
+/** fetch does not let a test choose Host or Origin. */
+async function statusWith(ingress: TestIngress, headers: Record<string, string>): Promise<number> {
+  return await new Promise((resolve, reject) => {
+    const sent = request(`${ingress.url}/chat`, { method: "POST", headers }, (response) => {
+      response.resume();
+      resolve(response.statusCode ?? 0);
+    });
+    sent.on("error", reject);
+    sent.end("{}");
+  });
+}
+
+describe("POST /chat", () => {
+  it("SA-1, SA-2, SA-4: streams the echo, the fragments and one end, then closes", async () => {
+    const ingress = await start({ script: hello });
+    const stream = await postChat(ingress, { message: "  小明 " });
+    await stream.end();
+    expect(stream.frames()).toEqual([
+      { type: "user_message", content: "  小明 ", run_id: expect.any(String) },
+      { type: "assistant", content: "你", run_id: expect.any(String), seq: 1 },
+      { type: "assistant", content: "好，", run_id: expect.any(String), seq: 2 },
+      { type: "assistant", content: "  小明 ", run_id: expect.any(String), seq: 3 },
+      { type: "done", final: "你好，  小明 ", run_id: expect.any(String), seq: 4 },
+    ]);
+  });
+
+  it("SA-5: with a tool round the end carries the text of the last round only", async () => {
+    const ingress = await start({ script: weather });
+    const stream = await postChat(ingress, { message: "天气" });
+    await stream.end();
+    expect(stream.frames().map((frame) => frame.type)).toEqual([
+      "user_message",
+      "assistant",
+      "tool_call",
+      "tool_result",
+      "assistant",
+      "done",
+    ]);
+    expect(stream.frames()[2]).toMatchObject({ name: "get_weather", args: { city: "北京" }, id: "c1" });
+    expect(stream.frames()[3]).toMatchObject({ name: "get_weather", result: { weather: "晴" }, id: "c1" });
+    expect(stream.frames()[5]).toMatchObject({ final: "晴天" });
+  });
+
+  it("SA-22, SA-23: the bytes of a stream are exactly these", async () => {
+    const ingress = await start({ script: hello });
+    const stream = await postChat(ingress, { message: "a\nb", session_id: "s1" });
+    await stream.end();
+    const run = `"run_id":"api.s1-1"`;
+    expect(stream.text()).toBe(
+      [
+        `data: {"type":"user_message","content":"a\\nb",${run}}`,
+        `id: 1\ndata: {"type":"assistant","content":"你",${run},"seq":1}`,
+        `id: 2\ndata: {"type":"assistant","content":"好，",${run},"seq":2}`,
+        `id: 3\ndata: {"type":"assistant","content":"a\\nb",${run},"seq":3}`,
+        `id: 4\ndata: {"type":"done","final":"你好，a\\nb",${run},"seq":4}`,
+        "",
+      ].join("\n\n"),
+    );
+  });
+
+  it("SA-24: the headers keep proxies from holding the stream back", async () => {
+    const ingress = await start({ script: hello });
+    const stream = await postChat(ingress, { message: "hi" });
+    await stream.end();
+    expect(stream.status).toBe(200);
+    expect(stream.headers.get("content-type")).toMatch(/^text\/event-stream/);
+    expect(stream.headers.get("cache-control")).toBe("no-cache");
+    expect(stream.headers.get("x-accel-buffering")).toBe("no");
+  });
+
+  it("SA-25: an empty message is answered with one error frame; nothing is stored", async () => {
+    const ingress = await start({ script: hello });
+    for (const body of [{}, { message: "" }, { message: null }, { message: " \n\t" }]) {
+      const stream = await postChat(ingress, body);
+      await stream.end();
+      expect(stream.status).toBe(200);
+      expect(stream.headers.get("content-type")).toMatch(/^text\/event-stream/);
+      expect(stream.text()).toBe('data: {"type":"error","message":"消息不能为空"}\n\n');
+    }
+    expect(ingress.wakes).toEqual([]);
+  });
+
+  it("SA-26: malformed JSON, a body that is no object and a message that is no text are refused", async () => {
+    const ingress = await start({ script: hello });
+    const bad = ["", "{", "[1]", '"hi"', "null", '{"message":0}', '{"message":false}', '{"message":["a"]}'];
+    const badIds = [
+      '{"message":"a","session_id":"a.b"}',
+      '{"message":"a","session_id":7}',
+      '{"message":"a","session_id":""}',
+    ];
+    for (const body of [...bad, ...badIds, `{"message":"a","session_id":"${"x".repeat(65)}"}`]) {
+      const stream = await postChat(ingress, body);
+      await stream.end();
+      expect([body, stream.status]).toEqual([body, 400]);
+      expect(JSON.parse(stream.text())).toEqual({ error: expect.any(String) });
+    }
+    expect(ingress.wakes).toEqual([]);
+  });
+
+  it("refuses bodies over the limit and bytes that are no UTF-8", async () => {
+    const ingress = await start({ script: hello });
+    const large = await postChat(ingress, { message: "x".repeat(1_100_000) });
+    expect(large.status).toBe(413);
+    const broken = await fetch(`${ingress.url}/chat`, { method: "POST", body: new Uint8Array([0x7b, 0xff, 0x7d]) });
+    expect(broken.status).toBe(400);
+  });
+
+  it("SA-27: while the agent is not ready there is one error frame", async () => {
+    const ingress = await start({ script: hello });
+    for (const trouble of [{ notReady: true }, { notReady: false, append: true }]) {
+      Object.assign(ingress.trouble, trouble);
+      const stream = await postChat(ingress, { message: "hi" });
+      await stream.end();
+      expect(stream.text()).toBe('data: {"type":"error","message":"Agent 未初始化"}\n\n');
+    }
+  });
+
+  it("SA-30: each request without a session id gets a session of its own, named in the headers", async () => {
+    const ingress = await start({ script: hello });
+    const streams = [await postChat(ingress, { message: "a" }), await postChat(ingress, { message: "b" })];
+    await Promise.all(streams.map(async (stream) => await stream.end()));
+    const ids = streams.map((stream) => stream.headers.get("x-session-id"));
+    expect(new Set(ids).size).toBe(2);
+    for (const id of ids) expect(id).toMatch(/^[A-Za-z0-9_-]{22}$/);
+    expect(ingress.wakes.map(({ session }) => session).sort()).toEqual(ids.map((id) => `api.${id}`).sort());
+  });
+
+  it("SA-30: two requests of one session are answered one after the other, each with its own run", async () => {
+    const { script, release } = gated();
+    const ingress = await start({ script });
+    const one = await postChat(ingress, { message: "one", session_id: "s" });
+    await one.until(/first/);
+    const two = await postChat(ingress, { message: "two", session_id: "s" });
+    await two.until(/user_message/);
+    expect(two.frames()).toHaveLength(1);
+    release();
+    await Promise.all([one.end(), two.end()]);
+    expect(one.frames().at(-1)).toMatchObject({ type: "done", final: "first one", run_id: "api.s-1" });
+    expect(two.frames().at(-1)).toMatchObject({ type: "done", final: "first two", run_id: "api.s-2" });
+    expect(two.frames().filter((frame) => frame.run_id !== "api.s-2")).toEqual([]);
+  });
+
+  it("SA-31: fragments arrive while the run is still going on", async () => {
+    const { script, release } = gated();
+    const ingress = await start({ script });
+    const stream = await postChat(ingress, { message: "rest" });
+    await stream.until(/"content":"first "/);
+    expect(stream.text()).not.toContain("done");
+    release();
+    await stream.end();
+    expect(stream.frames().at(-1)).toMatchObject({ type: "done" });
+  });
+
+  it("SA-34, SA-40: heartbeats keep a silent stream alive and are no frames", async () => {
+    const { script, release } = gated();
+    const ingress = await start({ script, env: { API_HEARTBEAT_MS: "20" } });
+    const stream = await postChat(ingress, { message: "rest" });
+    await stream.until(/(: ping\n\n){3}/);
+    release();
+    await stream.end();
+    const plain = stream.frames().map((frame) => frame.type);
+    expect(plain).toEqual(["user_message", "assistant", "assistant", "done"]);
+  });
+
+  it("a full inbox is answered with an error frame", async () => {
+    const ingress = await start({ store: { limits: { maxWaiting: 1 } } });
+    const first = await postChat(ingress, { message: "a", session_id: "s" });
+    await first.until(/user_message/);
+    const second = await postChat(ingress, { message: "b", session_id: "s" });
+    await second.end();
+    expect(second.frames()).toEqual([{ type: "error", message: expect.stringContaining("too many") }]);
+    first.leave();
+  });
+
+  it("a lost wake-up does not take the stream away: the workers' sweeper finds the message", async () => {
+    const ingress = await start();
+    ingress.trouble.wake = true;
+    const stream = await postChat(ingress, { message: "a", session_id: "s" });
+    await stream.until(/user_message/);
+    expect((await ingress.store.summary("api.s")).state).toBe("queued");
+    stream.leave();
+  });
+});
+
+describe("a client that leaves", () => {
+  it("SA-32: its run is cancelled within a second", async () => {
+    const ingress = await start({ script: endless });
+    const stream = await postChat(ingress, { message: "a", session_id: "s" });
+    await stream.until(/…/);
+    stream.leave();
+    await vi.waitFor(() => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-1" }]), 1_000);
+    await vi.waitFor(async () => expect((await ingress.store.summary("api.s")).state).toBe("idle"), 1_000);
+    expect((await ingress.log.read("api.s", 0, 10)).at(-1)?.event).toMatchObject({ type: "done", reason: "cancelled" });
+  });
+
+  it("SA-32: its run goes on where the configuration or the request says so", async () => {
+    for (const [env, body] of [
+      [{ API_ON_DISCONNECT: "detach" }, {}],
+      [{}, { on_disconnect: "detach" }],
+    ] as const) {
+      const { script, release } = gated();
+      const ingress = await start({ script, env });
+      const stream = await postChat(ingress, { message: "on", session_id: "s", ...body });
+      await stream.until(/first/);
+      stream.leave();
+      await vi.waitFor(async () => expect(await ingress.metrics.text()).toMatch(/larkline_ingress_streams\S* 0/));
+      release();
+      await vi.waitFor(async () =>
+        expect((await ingress.log.read("api.s", 0, 10)).at(-1)?.event).toMatchObject({ reason: "" }),
+      );
+      expect(ingress.cancels).toEqual([]);
+    }
+  });
+
+  it("a client that does not read holds nothing but its own stream", async () => {
+    const big = "x".repeat(100_000);
+    const script: Script = async (text, { emit }) => {
+      const pieces = text === "big" ? Array<string>(100).fill(big) : [];
+      for (const piece of pieces) await emit({ type: "text_delta", text: piece });
+      await emit({ type: "text_delta", text: "end" });
+    };
+    const ingress = await start({ script, env: { API_ON_DISCONNECT: "detach" } });
+    const socket = connect(Number(new URL(ingress.url).port), "127.0.0.1");
+    socket.pause();
+    const body = '{"message":"big"}';
+    socket.write(`POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    await vi.waitFor(async () => expect(await ingress.metrics.text()).toMatch(/larkline_ingress_streams\S* 1/));
+    const other = await postChat(ingress, { message: "small" });
+    await other.end();
+    expect(other.frames().at(-1)).toMatchObject({ type: "done", final: "end" });
+    let received = 0;
+    const closed = new Promise((resolve) => socket.once("close", resolve));
+    socket.on("data", (data) => {
+      received += data.length;
+    });
+    socket.resume();
+    await closed;
+    expect(received).toBeGreaterThan(10_000_000);
+  });
+});
+
+describe("coming back", () => {
+  it("a follower gets the rest of the run after Last-Event-ID, and only that", async () => {
+    const { script, release } = gated();
+    const ingress = await start({ script, env: { API_ON_DISCONNECT: "detach" } });
+    const first = await postChat(ingress, { message: "rest", session_id: "s" });
+    await first.until(/first/);
+    first.leave();
+    const events = `${ingress.url}/chat/s/events`;
+    const second = await openStream(events, { headers: { "last-event-id": "1" } });
+    release();
+    await second.end();
+    expect(second.frames()).toEqual([
+      { type: "assistant", content: "rest", run_id: "api.s-1", seq: 2 },
+      { type: "done", final: "first rest", run_id: "api.s-1", seq: 3 },
+    ]);
+    const again = await openStream(`${events}?after=2&run=api.s-1`);
+    await again.end();
+    expect(again.frames().map((frame) => frame.type)).toEqual(["done"]);
+    const whole = await openStream(events);
+    await whole.end();
+    expect(whole.frames().map((frame) => frame.seq)).toEqual([1, 2, 3]);
+  });
+
+  it("POST with Last-Event-ID and a session resumes and never repeats the message", async () => {
+    const { script, release } = gated();
+    const ingress = await start({ script, env: { API_ON_DISCONNECT: "detach" } });
+    const first = await postChat(ingress, { message: "rest", session_id: "s" });
+    await first.until(/first/);
+    first.leave();
+    const second = await postChat(ingress, { message: "rest" }, { "last-event-id": "1", "x-session-id": "s" });
+    release();
+    await second.end();
+    expect(second.frames().map((frame) => frame.type)).toEqual(["assistant", "done"]);
+    expect(ingress.wakes).toHaveLength(1);
+  });
+
+  it("a repeated message id joins the run of the first request", async () => {
+    const { script, release } = gated();
+    const ingress = await start({ script });
+    const ask = { message: "rest", session_id: "s", message_id: "m-1" };
+    const first = await postChat(ingress, ask);
+    await first.until(/first/);
+    const second = await postChat(ingress, { message: "rest", session_id: "s" }, { "idempotency-key": "m-1" });
+    await second.until(/first/);
+    const third = await postChat(ingress, ask, { "last-event-id": "1" });
+    release();
+    await Promise.all([first.end(), second.end(), third.end()]);
+    expect(first.text()).toBe(second.text());
+    expect(third.frames().map((frame) => frame.type)).toEqual(["assistant", "done"]);
+    const after = await postChat(ingress, ask);
+    await after.end();
+    expect(after.text()).toBe(first.text());
+    expect((await ingress.log.read("api.s", 0, 10)).map(({ runId }) => runId)).toEqual(Array(3).fill("api.s-1"));
+  });
+
+  it("the same message id in another session is another message", async () => {
+    const ingress = await start({ script: hello });
+    for (const sessionId of ["s1", "s2"]) {
+      const stream = await postChat(ingress, { message: "a", session_id: sessionId, message_id: "1" });
+      await stream.end();
+      expect(stream.frames().at(-1)).toMatchObject({ type: "done", run_id: `api.${sessionId}-1` });
+    }
+  });
+
+  it("says when there is nothing to follow, and refuses what names nothing", async () => {
+    const ingress = await start({ script: hello });
+    const stream = await postChat(ingress, { message: "a", session_id: "s" });
+    await stream.end();
+    const statusOf = async (path: string) => (await fetch(`${ingress.url}/chat/${path}`)).status;
+    expect(await statusOf("s/events?after=4")).toBe(204);
+    expect(await statusOf("s/events?after=99")).toBe(204);
+    expect(await statusOf("nobody/events")).toBe(404);
+    expect(await statusOf("a.b/events")).toBe(400);
+    expect(await statusOf("s/events?run=api.other-1")).toBe(400);
+    expect((await postChat(ingress, { message: "a", message_id: "1" })).status).toBe(400);
+    expect((await postChat(ingress, { message: "a" }, { "last-event-id": "3" })).status).toBe(400);
+  });
+
+  it("a follower of a session with a waiting message gets the run that comes next", async () => {
+    const ingress = await start();
+    const post = await postChat(ingress, { message: "a", session_id: "s", on_disconnect: "detach" });
+    await post.until(/user_message/);
+    post.leave();
+    const stream = await openStream(`${ingress.url}/chat/s/events`);
+    const claim = await ingress.store.claim("api.s", 1, "test");
+    const runId = turnIdOf("api.s", 1);
+    const events = [{ runId, event: doneEvent("late") }];
+    const held = { session: "api.s", epoch: claim?.epoch ?? "", history: [], events, consumed: 0 };
+    await ingress.store.commit({ ...held, seq: 1, more: false });
+    await stream.end();
+    expect(stream.frames()).toEqual([{ type: "done", final: "late", run_id: runId, seq: 1 }]);
+  });
+
+  it("the end of a cancelled waiting message does not end the stream of the running one", async () => {
+    const { script, release } = gated();
+    const ingress = await start({ script });
+    const one = await postChat(ingress, { message: "one", session_id: "s" });
+    await one.until(/first/);
+    const two = await postChat(ingress, { message: "two", session_id: "s" });
+    await two.until(/user_message/);
+    two.leave();
+    await vi.waitFor(() => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-2" }]));
+    const follower = await openStream(`${ingress.url}/chat/s/events`, { headers: { "last-event-id": "1" } });
+    release();
+    await Promise.all([one.end(), follower.end()]);
+    expect(one.frames().at(-1)).toMatchObject({ type: "done", final: "first one" });
+    expect(follower.frames().at(-1)).toMatchObject({ type: "done", final: "first one" });
+  });
+});
+
+describe("the process", () => {
+  it("SA-28: /health answers while ten chats are streaming", async () => {
+    const ingress = await start({ script: endless });
+    const streams = await Promise.all(
+      Array.from({ length: 10 }, async () => await postChat(ingress, { message: "a" })),
+    );
+    await Promise.all(streams.map(async (stream) => await stream.until(/…/)));
+    const health = await fetch(`${ingress.url}/health`, { signal: AbortSignal.timeout(1_000) });
+    expect(await health.json()).toEqual({ status: "ok" });
+    expect(await ingress.metrics.text()).toMatch(/larkline_ingress_streams\S* 10/);
+    for (const stream of streams) stream.leave();
+  });
+
+  it("refuses streams over the limit", async () => {
+    const ingress = await start({ script: endless, env: { API_MAX_STREAMS: "1" } });
+    const first = await postChat(ingress, { message: "a" });
+    await first.until(/…/);
+    const second = await postChat(ingress, { message: "a" });
+    expect([second.status, second.headers.get("retry-after")]).toEqual([503, "5"]);
+    first.leave();
+  });
+
+  it("closing ends the streams with a comment and leaves their runs alone", async () => {
+    const ingress = await start({ script: endless });
+    const stream = await postChat(ingress, { message: "a" });
+    await stream.until(/…/);
+    const startedMs = performance.now();
+    await ingress.close();
+    expect(performance.now() - startedMs).toBeLessThan(3_000);
+    await stream.end();
+    expect(stream.text()).toMatch(/: shutdown\n\n$/);
+    expect(ingress.cancels).toEqual([]);
+    await expect(fetch(`${ingress.url}/health`)).rejects.toThrow();
+  });
+
+  it("readiness follows the backend", async () => {
+    const ingress = await start();
+    expect((await fetch(`${ingress.url}/ready`)).status).toBe(200);
+    ingress.trouble.notReady = true;
+    expect((await fetch(`${ingress.url}/ready`)).status).toBe(503);
+  });
+
+  it("counts messages", async () => {
+    const ingress = await start({ script: hello });
+    const ask = { message: "a", session_id: "s", message_id: "1" };
+    for (let i = 0; i < 2; i += 1) await (await postChat(ingress, ask)).end();
+    const text = await ingress.metrics.text();
+    expect(text).toMatch(/larkline_ingress_messages_total\{[^}]*channel="api",outcome="accepted"[^}]*\} 1/);
+    expect(text).toMatch(/larkline_ingress_messages_total\{[^}]*channel="api",outcome="duplicate"[^}]*\} 1/);
+  });
+});
+
+describe("access", () => {
+  it("with API_TOKEN only its bearer is served, from any origin", async () => {
+    const ingress = await start({ env: { API_TOKEN: "right-token" } });
+    for (const authorization of [
+      "",
+      "Bearer",
+      "Bearer wrong",
+      "Bearer right-tokenx",
+      "Basic right-token",
+      "right-token",
+    ]) {
+      expect([authorization, await statusWith(ingress, { authorization })]).toEqual([authorization, 401]);
+    }
+    expect(await statusWith(ingress, { authorization: "Bearer right-token" })).toBe(200);
+    expect(await statusWith(ingress, { authorization: "bearer right-token", origin: "https://x.example" })).toBe(200);
+    expect((await fetch(`${ingress.url}/chat/s/events`)).status).toBe(401);
+    expect((await fetch(`${ingress.url}/health`)).status).toBe(200);
+  });
+
+  it("without it, pages of other origins and rebound names are refused", async () => {
+    const ingress = await start();
+    for (const headers of [
+      { origin: "https://evil.example" },
+      { origin: "null" },
+      { host: "evil.example" },
+      { host: "evil.example:8000" },
+      { host: "127.0.0.1.evil.example" },
+      { host: "localhost@evil.example" },
+    ]) {
+      expect([headers, await statusWith(ingress, headers)]).toEqual([headers, 403]);
+    }
+    expect(await statusWith(ingress, { host: "localhost:8000", origin: "http://localhost:8004" })).toBe(200);
+    expect(await statusWith(ingress, { host: "[::1]:8000", "x-forwarded-for": "1.2.3.4" })).toBe(200);
+  });
+
+  it("named origins may call without a token", async () => {
+    const ingress = await start({ env: { API_CORS_ORIGINS: "https://ok.example" } });
+    expect(await statusWith(ingress, { origin: "https://ok.example" })).toBe(200);
+    expect(await statusWith(ingress, { origin: "https://no.example" })).toBe(403);
+  });
+
+  it("SA-29: a preflight from a foreign origin succeeds by default, without credentials", async () => {
+    const ingress = await start({ env: { API_TOKEN: "t" } });
+    const preflight = await fetch(`${ingress.url}/chat`, {
+      method: "OPTIONS",
+      headers: {
+        origin: "https://anywhere.example",
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "content-type,authorization,last-event-id",
+      },
+    });
+    expect(preflight.status).toBe(204);
+    expect(preflight.headers.get("access-control-allow-origin")).toBe("*");
+    expect(preflight.headers.get("access-control-allow-methods")).toContain("POST");
+    expect(preflight.headers.get("access-control-allow-headers")).toContain("authorization");
+    expect(preflight.headers.get("access-control-allow-credentials")).toBeNull();
+  });
+});

@@ -1,0 +1,216 @@
+import { resolveConfig } from "@larkline/config";
+import type { FeishuApi } from "@larkline/feishu";
+import { turnIdOf, type EngineEvent, type QueuedMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
+import {
+  createMemorySessionStore,
+  type EventLog,
+  type MemorySessionStoreOptions,
+  type SessionStore,
+} from "@larkline/session";
+import { createMetrics, silentLogger, type Metrics } from "@larkline/telemetry";
+import { loadConfig } from "./config.ts";
+import { startIngress, type Backend } from "./ingress.ts";
+
+// For tests: the whole process over HTTP, with sessions in memory and a worker of a few lines.
+
+/** What the worker does with a message between claim and `done`. */
+export type Script = (
+  text: string,
+  run: { emit: (event: EngineEvent) => Promise<void>; stopped: AbortSignal },
+) => Promise<void>;
+
+export interface TestOptions {
+  env?: Record<string, string>;
+  store?: MemorySessionStoreOptions;
+  script?: Script;
+  api?: FeishuApi;
+}
+
+export interface TestIngress {
+  url: string;
+  store: SessionStore;
+  log: EventLog;
+  metrics: Metrics;
+  wakes: { session: SessionKey; gen: number }[];
+  cancels: { session: SessionKey; turnId?: string }[];
+  /** What is broken at this moment. */
+  trouble: { notReady: boolean; append: boolean; wake: boolean };
+  close(): Promise<void>;
+}
+
+/** The normal end of a run. */
+export function doneEvent(final: string, reason = ""): EngineEvent {
+  return { type: "done", totalInputTokens: 0, totalOutputTokens: 0, totalCostUsd: 0, turnCount: 1, reason, final };
+}
+
+function textOfHead({ message }: QueuedMessage): string {
+  return message.parts.map((part) => (part.type === "text" ? part.text : "")).join("");
+}
+
+/** Claims a woken session and works off its inbox; the last text delta is the final text. */
+function createTestWorker(store: SessionStore, script: Script) {
+  const running = new Map<string, AbortController>();
+
+  const runOne = async (claim: { session: SessionKey; epoch: string }, head: QueuedMessage) => {
+    const runId = turnIdOf(claim.session, head.seq);
+    const stop = new AbortController();
+    running.set(runId, stop);
+    let final = "";
+    const emit = async (event: EngineEvent) => {
+      if (event.type === "text_delta") final += event.text;
+      if (event.type === "tool_result") final = "";
+      await store.emit({ ...claim, events: [{ runId, event }] });
+    };
+    await script(textOfHead(head), { emit, stopped: stop.signal });
+    running.delete(runId);
+    const end = doneEvent(final, stop.signal.aborted ? "cancelled" : "");
+    const consumed = stop.signal.aborted ? 1 : 0;
+    return await store.commit({
+      ...claim,
+      history: [],
+      events: [{ runId, event: end }],
+      consumed,
+      seq: head.seq,
+      more: true,
+    });
+  };
+
+  return {
+    cancel: (turnId: string | undefined) => running.get(turnId ?? "")?.abort(),
+    async wake(session: SessionKey, gen: number) {
+      const claim = await store.claim(session, gen, "test");
+      if (claim === undefined) return;
+      let { head } = claim;
+      while (head !== undefined) {
+        const result = await runOne({ session, epoch: claim.epoch }, head);
+        head = result.state === "next" ? result.head : undefined;
+      }
+    },
+  };
+}
+
+function failWhen(broken: boolean): void {
+  if (broken) throw new Error("broken on purpose");
+}
+
+/** Starts an ingress on a free port of loopback. */
+export async function startTestIngress(options: TestOptions = {}): Promise<TestIngress> {
+  const { store, events: log } = createMemorySessionStore(options.store);
+  const worker = options.script === undefined ? undefined : createTestWorker(store, options.script);
+  const wakes: TestIngress["wakes"] = [];
+  const cancels: TestIngress["cancels"] = [];
+  const trouble = { notReady: false, append: false, wake: false };
+  const backend: Backend = {
+    store: {
+      append: async (message) => {
+        failWhen(trouble.append);
+        return await store.append(message);
+      },
+      cancel: async (session, cancel) => await store.cancel(session, cancel),
+      summary: async (session) => await store.summary(session),
+      pushOutbox: async (record, dedupId) => await store.pushOutbox(record, dedupId),
+      ackOutbox: async (session, token) => await store.ackOutbox(session, token),
+      retryOutbox: async (lease, retryAtMs) => await store.retryOutbox(lease, retryAtMs),
+    },
+    log,
+    turns: {
+      wake: async (session, gen) => {
+        failWhen(trouble.wake);
+        wakes.push({ session, gen });
+        void worker?.wake(session, gen);
+      },
+    },
+    cancels: {
+      publish: async (cancel) => {
+        cancels.push(cancel);
+        worker?.cancel(cancel.turnId);
+      },
+    },
+    isReady: () => !trouble.notReady,
+    ping: async () => !trouble.notReady,
+  };
+  const config = loadConfig({ HOST: "127.0.0.1", PORT: "0", ...options.env });
+  const settings = resolveConfig({});
+  if (!config.ok) throw new Error(config.error);
+  if (!settings.ok) throw new Error(settings.error);
+  const metrics = createMetrics({ service: "ingress" });
+  const parts = { config: config.value, settings: settings.value, backend, api: options.api, metrics };
+  const ingress = await startIngress({ ...parts, logger: silentLogger });
+  const url = `http://127.0.0.1:${ingress.port}`;
+  return { url, store, log, metrics, wakes, cancels, trouble, close: ingress.close };
+}
+
+/** An open event stream as a test sees it. */
+export interface TestStream {
+  status: number;
+  headers: Headers;
+  /** All bytes so far, decoded. */
+  text(): string;
+  frames(): StreamFrame[];
+  /** Waits until the text matches; fails after five seconds or when the stream ends first. */
+  until(pattern: RegExp): Promise<void>;
+  /** Waits for the end of the stream. */
+  end(): Promise<void>;
+  leave(): void;
+}
+
+const patienceMs = 5_000;
+
+function framesIn(text: string): StreamFrame[] {
+  const data = text.split("\n").filter((line) => line.startsWith("data: "));
+  // The frames are ours; that they have the right form is what the tests check.
+  return data.map((line) => JSON.parse(line.slice("data: ".length)) as StreamFrame);
+}
+
+/** Sends a request and reads its stream in the background. */
+export async function openStream(url: string, init: RequestInit = {}): Promise<TestStream> {
+  const leaving = new AbortController();
+  const response = await fetch(url, { ...init, signal: leaving.signal });
+  const decoder = new TextDecoder();
+  let text = "";
+  let ended = false;
+  let changed = Promise.withResolvers<void>();
+  const read = async () => {
+    for await (const chunk of response.body ?? []) {
+      text += decoder.decode(chunk, { stream: true });
+      changed.resolve();
+      changed = Promise.withResolvers();
+    }
+  };
+  const reading = read()
+    .catch(() => undefined)
+    .finally(() => {
+      ended = true;
+      changed.resolve();
+    });
+  const waitFor = async (isTrue: () => boolean, what: string) => {
+    const deadline = AbortSignal.timeout(patienceMs);
+    const late = new Promise<void>((resolve) => deadline.addEventListener("abort", () => resolve(), { once: true }));
+    while (!isTrue()) {
+      if (deadline.aborted || ended) throw new Error(`${what}: not before the end; got ${JSON.stringify(text)}`);
+      await Promise.race([changed.promise, late]);
+    }
+  };
+  return {
+    status: response.status,
+    headers: response.headers,
+    text: () => text,
+    frames: () => framesIn(text),
+    until: async (pattern) => await waitFor(() => pattern.test(text), String(pattern)),
+    end: async () => await reading,
+    leave: () => leaving.abort(),
+  };
+}
+
+/** `POST /chat` with a JSON body. */
+export async function postChat(
+  { url }: Pick<TestIngress, "url">,
+  body: unknown,
+  headers: Record<string, string> = {},
+): Promise<TestStream> {
+  return await openStream(`${url}/chat`, {
+    method: "POST",
+    headers: { "content-type": "application/json", ...headers },
+    body: typeof body === "string" ? body : JSON.stringify(body),
+  });
+}
