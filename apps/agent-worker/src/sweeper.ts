@@ -65,9 +65,14 @@ async function sweepSessions(options: SweeperOptions): Promise<void> {
   const owners = [...new Set(stale.map(({ owner }) => owner).filter((owner) => owner !== ""))];
   const alive = await options.presence.alive(owners);
   for (const session of stale) {
-    if (session.state === "running" && alive.has(session.owner)) await options.store.touch(session.session);
+    if (await isBeingRun(options, session, alive)) await options.store.touch(session.session);
     else await healSession(options, session);
   }
+}
+
+/** A claim lives within the job of its generation: without the job nobody runs the session, whoever lives. */
+async function isBeingRun({ turns }: SweeperOptions, stale: StaleSession, alive: Set<string>): Promise<boolean> {
+  return stale.state === "running" && alive.has(stale.owner) && (await turns.alive(stale.session, stale.gen));
 }
 
 async function healSession({ store, turns, onHealed }: SweeperOptions, stale: StaleSession): Promise<void> {

@@ -8,6 +8,8 @@ export interface TurnQueue {
   wake(session: SessionKey, gen: number): Promise<void>;
   /** Adds it unless it is already waiting, delayed or active. True if it had to be added. */
   ensure(session: SessionKey, gen: number): Promise<boolean>;
+  /** Whether it is waiting, delayed or active. */
+  alive(session: SessionKey, gen: number): Promise<boolean>;
   close(): Promise<void>;
 }
 
@@ -15,6 +17,10 @@ const parseJob = parserOf(TurnJob);
 
 // A failed wake-up stays for a look in Bull Board; the session itself is healed.
 const jobOptions = { removeOnComplete: true, removeOnFail: { count: 500 }, sizeLimit: 2_048 };
+
+function isOver(state: string): boolean {
+  return state === "unknown" || state === "failed" || state === "completed";
+}
 
 export function createTurnQueue(options: QueueOptions): TurnQueue {
   const queue = new Queue(turnsQueue, { connection: options.connection, prefix: options.prefix ?? defaultQueuePrefix });
@@ -28,10 +34,11 @@ export function createTurnQueue(options: QueueOptions): TurnQueue {
 
   return {
     wake,
+    alive: async (session, gen) => !isOver(await queue.getJobState(turnJobId(session, gen))),
     ensure: async (session, gen) => {
       const jobId = turnJobId(session, gen);
       const state = await queue.getJobState(jobId);
-      if (state !== "unknown" && state !== "failed" && state !== "completed") return false;
+      if (!isOver(state)) return false;
       if (state !== "unknown") await queue.remove(jobId); // a finished job of this id would swallow the new one
       await wake(session, gen);
       return true;

@@ -24,6 +24,9 @@ function retryDelayMs(attempt: number): number {
 function optionsFor(role: "request" | "worker"): RedisOptions {
   return {
     retryStrategy: retryDelayMs,
+    // A command that was on the wire when the connection broke may have run. Sending it again could
+    // append history twice; its caller gets an error and recovers as after a crash.
+    autoResendUnfulfilledCommands: role === "worker",
     maxRetriesPerRequest: role === "worker" ? null : 3,
     enableReadyCheck: true,
     connectTimeout: 5_000,

@@ -149,9 +149,11 @@ export const commitLua = `${time}${gate}${emit}${appendHistory}${outbox}
 -- KEYS session inbox control calls deadlines dirty history events outbox due
 -- ARGV epoch sid seq more channel batch nEvents outboxRecord leaseToken leaseMs nHistory message...
 if fenced(KEYS[1], ARGV[1]) then return {-1} end
+-- A turn that was committed before is not committed again, even under the same epoch.
+if (seqOf(head(KEYS[2])) or '0') ~= ARGV[3] then return {-1} end
+redis.call('LPOP', KEYS[2])
 appendHistory(KEYS[7], 12, tonumber(ARGV[11]))
 emit(KEYS[1], KEYS[8], ARGV[5], ARGV[2], ARGV[6], tonumber(ARGV[7]))
-if seqOf(head(KEYS[2])) == ARGV[3] then redis.call('LPOP', KEYS[2]) end
 local calls = redis.call('HGETALL', KEYS[4])
 for i = 1, #calls, 2 do
   if calls[i + 1] ~= 'done' then redis.call('ZREM', KEYS[5], ARGV[2] .. '|' .. calls[i]) end

@@ -1,0 +1,178 @@
+import { setTimeout as delay } from "node:timers/promises";
+import type { SimMessage } from "@larkline/feishu-simulator";
+import type { AppProcess } from "../system/app-process.ts";
+import { startSystem, type System } from "../system/system.ts";
+import { createRandom } from "./random.ts";
+
+export interface ChaosOptions {
+  seed: number;
+  chats: number;
+  messagesPerChat: number;
+  /** Processes killed with SIGKILL while messages are written. */
+  kills: number;
+  /** Workers stopped with SIGSTOP for longer than their heartbeat and lock live. */
+  freezes: number;
+  freezeMs: number;
+  /** Pause between two attacks, at most. */
+  pauseMs: number;
+  /** How long answers may take after the last message. */
+  patienceMs: number;
+}
+
+/** The delivery contract, counted. */
+export interface ChaosReport {
+  accepted: number;
+  answered: number;
+  lost: number;
+  duplicated: number;
+  misordered: number;
+  abandoned: number;
+  onceStarted: number;
+  onceRepeated: number;
+  onceUnknown: number;
+  pureRepeated: number;
+  kills: Record<string, number>;
+  freezes: number;
+  /** From a kill to the next answer of a chat that was waiting then; ms. */
+  recoveryMs: number[];
+}
+
+interface Written {
+  chatId: string;
+  messageId: string;
+  text: string;
+}
+
+function textOf(chat: number, position: number, seed: ReturnType<typeof createRandom>): string {
+  const key = `${chat}-${position}`;
+  const kind = seed.below(4);
+  const lines = [seed.below(2) === 0 ? `m${key}` : `m${key} pause ${seed.below(300)}`];
+  if (kind === 1) lines.push(`call note_once {"key":"${key}","ms":${seed.below(500)}}`);
+  if (kind === 2) lines.push(`call note_pure {"key":"${key}","ms":${seed.below(500)}}`);
+  if (kind === 3)
+    lines.push(`call note_once {"key":"${key}a"}`, `call note_once {"key":"${key}b","ms":${seed.below(200)}}`);
+  return lines.join("\n");
+}
+
+async function writeChat(system: System, chat: number, options: ChaosOptions): Promise<Written[]> {
+  const random = createRandom(options.seed * 1_000 + chat);
+  const { openId, chatId } = system.person(`person ${chat}`);
+  const written: Written[] = [];
+  for (let position = 0; position < options.messagesPerChat; position += 1) {
+    const text = textOf(chat, position, random);
+    const { messageId, delivery } = await system.feishu.sendMessage({
+      appId: system.appId,
+      chatId,
+      from: openId,
+      text,
+    });
+    written.push({ chatId, messageId, text });
+    // The order that counts is the order of acceptance, so the next one waits for the acknowledgement.
+    await delivery;
+    await delay(random.below(150));
+  }
+  return written;
+}
+
+type Kind = "ingress" | "agent-worker" | "tool-runner";
+
+function groupOf(system: System, kind: Kind): AppProcess[] {
+  if (kind === "ingress") return system.ingresses;
+  return kind === "agent-worker" ? system.workers : system.runners;
+}
+
+interface Attacks {
+  kills: Record<string, number>;
+  freezes: number;
+  killedAtMs: number[];
+}
+
+async function killOne(system: System, kind: Kind, index: number): Promise<void> {
+  const group = groupOf(system, kind);
+  const victim = group[index];
+  if (victim === undefined) return;
+  await victim.kill();
+  group[index] = await system.start(kind);
+}
+
+async function attack(system: System, options: ChaosOptions): Promise<Attacks> {
+  const random = createRandom(options.seed);
+  const kinds: Kind[] = ["agent-worker", "tool-runner", "ingress"];
+  const done: Attacks = { kills: {}, freezes: 0, killedAtMs: [] };
+  const thaws: Promise<void>[] = [];
+  for (let round = 0; round < options.kills; round += 1) {
+    await delay(200 + random.below(options.pauseMs));
+    if (done.freezes < options.freezes && round % 3 === 1) {
+      const frozen = random.pick(system.workers);
+      frozen.signal("SIGSTOP");
+      done.freezes += 1;
+      thaws.push(delay(options.freezeMs).then(() => frozen.signal("SIGCONT")));
+    }
+    const kind = kinds[round % kinds.length] ?? "agent-worker";
+    done.killedAtMs.push(Date.now());
+    await killOne(system, kind, random.below(groupOf(system, kind).length));
+    done.kills[kind] = (done.kills[kind] ?? 0) + 1;
+  }
+  await Promise.all(thaws);
+  return done;
+}
+
+function answersOf(system: System, { chatId, messageId }: Written): SimMessage[] {
+  return system.feishu
+    .messages(chatId)
+    .filter(({ senderType, parentId }) => senderType === "app" && parentId === messageId);
+}
+
+async function untilAnswered(system: System, written: readonly Written[], patienceMs: number): Promise<void> {
+  const until = Date.now() + patienceMs;
+  while (Date.now() < until && written.some((message) => answersOf(system, message).length === 0)) await delay(50);
+}
+
+function misorderedIn(system: System, chat: readonly Written[]): number {
+  const positions = chat.map((message) => answersOf(system, message)[0]?.createdAt ?? Number.POSITIVE_INFINITY);
+  return positions.filter((at, index) => index > 0 && at < (positions[index - 1] ?? 0)).length;
+}
+
+function repeats(lines: readonly string[], effect: string): { started: number; repeated: number } {
+  const keys = lines.filter((line) => line.startsWith(`${effect} `));
+  return { started: keys.length, repeated: keys.length - new Set(keys).size };
+}
+
+function recoveries(system: System, { killedAtMs }: Attacks, written: readonly Written[]): number[] {
+  const answers = written.flatMap((message) => answersOf(system, message).map(({ createdAt }) => createdAt));
+  return killedAtMs.flatMap((killedAt) => {
+    const next = Math.min(...answers.filter((at) => at > killedAt));
+    return Number.isFinite(next) ? [next - killedAt] : [];
+  });
+}
+
+/** Writes messages while processes are killed and stopped, then counts. */
+export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
+  const system = await startSystem({ workers: 3, runners: 2, ingresses: 2 });
+  try {
+    const chats = Array.from({ length: options.chats }, async (_, chat) => await writeChat(system, chat, options));
+    const [attacks, written] = await Promise.all([attack(system, options), Promise.all(chats)]);
+    const all = written.flat();
+    await untilAnswered(system, all, options.patienceMs);
+    const answers = all.map((message) => answersOf(system, message));
+    const recorded = await system.recorded();
+    const once = repeats(recorded, "once");
+    return {
+      accepted: all.length,
+      answered: answers.filter(({ length }) => length > 0).length,
+      lost: answers.filter(({ length }) => length === 0).length,
+      duplicated: answers.filter(({ length }) => length > 1).length,
+      misordered: written.reduce((sum, chat) => sum + misorderedIn(system, chat), 0),
+      abandoned: answers.flat().filter(({ text }) => !text.startsWith("[m")).length,
+      onceStarted: once.started,
+      onceRepeated: once.repeated,
+      onceUnknown: answers.flat().filter(({ text }) => /unknown/i.test(text)).length,
+      pureRepeated: repeats(recorded, "pure").repeated,
+      kills: attacks.kills,
+      freezes: attacks.freezes,
+      recoveryMs: recoveries(system, attacks, all),
+    };
+  } finally {
+    await system.close();
+  }
+}

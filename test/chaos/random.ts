@@ -1,0 +1,24 @@
+/** Random numbers that a seed repeats (mulberry32). */
+export function createRandom(seed: number): {
+  next(): number;
+  below(limit: number): number;
+  pick<T>(items: readonly T[]): T;
+} {
+  let state = seed >>> 0;
+  const next = (): number => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
+  };
+  const below = (limit: number): number => Math.floor(next() * limit);
+  return {
+    next,
+    below,
+    pick: (items) => {
+      const item = items[below(items.length)];
+      if (item === undefined) throw new RangeError("nothing to pick from");
+      return item;
+    },
+  };
+}
