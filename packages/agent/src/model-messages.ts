@@ -1,4 +1,5 @@
 import { toolResultPart, type Message, type ToolResultPart, type ToolUsePart } from "@larkline/protocol";
+import { isSendable, withoutTrailingThinking } from "./sendable-part.ts";
 
 type UserMessage = Extract<Message, { role: "user" }>;
 type AssistantMessage = Extract<Message, { role: "assistant" }>;
@@ -6,20 +7,9 @@ type ToolMessage = Extract<Message, { role: "tool" }>;
 
 const lostResult = "The result of this call was lost. It is not known whether the call took effect.";
 
-function isSendable(part: Message["content"][number]): boolean {
-  if (part.type === "text") return /\S/.test(part.text);
-  return part.type !== "thinking" || part.text !== "" || part.providerMetadata !== undefined;
-}
-
 /** The same array when every element passes. */
 function kept<T>(items: T[], passes: (item: T) => boolean): T[] {
   return items.every(passes) ? items : items.filter(passes);
-}
-
-/** Thinking may not be the last thing an assistant says. */
-function withoutTrailingThinking(content: AssistantMessage["content"]): AssistantMessage["content"] {
-  const end = content.findLastIndex(({ type }) => type !== "thinking") + 1;
-  return end === content.length ? content : content.slice(0, end);
 }
 
 function withContent<M extends Message>(message: M, content: M["content"]): M {

@@ -1,7 +1,8 @@
 import type { EngineEvent, Message, ModelFailure, OpenStep, TurnState } from "@larkline/protocol";
 import type { StepResult } from "./accumulate.ts";
 import type { NoticeName } from "./notice.ts";
-import { blockEvents, stepEnd, storableParts, warningEvent } from "./step-report.ts";
+import { isSendable, withoutTrailingThinking } from "./sendable-part.ts";
+import { blockEvents, stepEnd, warningEvent } from "./step-report.ts";
 import { endDone, endError, noticeFor, spoken } from "./turn-ending.ts";
 import type { Transition, TurnEnvironment } from "./turn-environment.ts";
 
@@ -16,10 +17,13 @@ function noticeOf(step: StepResult): NoticeName | undefined {
 
 /** Calls that were dropped are told to the model too: the notice is stored with the text. */
 function storedAnswer(step: StepResult, notice: string): Message {
-  const parts = storableParts(step);
+  const parts = step.parts.filter(isSendable);
   const silent = !parts.some(({ type }) => type === "text");
   const told = notice !== "" && (silent || step.toolCalls.length > 0);
-  return { role: "assistant", content: told ? [...parts, { type: "text", text: notice }] : parts };
+  return {
+    role: "assistant",
+    content: told ? [...parts, { type: "text", text: notice }] : withoutTrailingThinking(parts),
+  };
 }
 
 function droppedCallsEvents({ toolCalls, stopReason }: StepResult): EngineEvent[] {

@@ -1,8 +1,6 @@
-import type { EngineEvent, EventOf, Message, ModelWarning, OpenStep, TurnState } from "@larkline/protocol";
+import type { EngineEvent, EventOf, ModelWarning, OpenStep, TurnState } from "@larkline/protocol";
 import type { StepResult } from "./accumulate.ts";
 import type { TurnEnvironment, TurnModel } from "./turn-environment.ts";
-
-type AssistantPart = Extract<Message, { role: "assistant" }>["content"][number];
 
 /** The event that opens the model step after `steps` finished ones. */
 export function stepStart(steps: number, { info }: TurnModel): EventOf<"turn_start"> {
@@ -49,11 +47,4 @@ export function blockEvents(step: StepResult): EngineEvent[] {
   const warnings = step.warnings.map(warningEvent);
   const blocks = step.parts.filter(({ text }) => text !== "").map(({ type, text }): EngineEvent => ({ type, text }));
   return [...warnings, ...blocks];
-}
-
-/** The parts of a step that vendors take back: no blank text, no thinking that says nothing. */
-export function storableParts(step: StepResult): AssistantPart[] {
-  return step.parts.filter((part) =>
-    part.type === "text" ? /\S/.test(part.text) : part.text !== "" || part.providerMetadata !== undefined,
-  );
 }

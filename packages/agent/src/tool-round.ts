@@ -11,7 +11,8 @@ import { callIdsOf, uniqueCallIds } from "./call-id.ts";
 import { answered, resultText } from "./call-outcome.ts";
 import { exhaustedText } from "./notice.ts";
 import { prepareCalls, toolUseEvent } from "./prepared-call.ts";
-import { blockEvents, stepEnd, stepStart, storableParts } from "./step-report.ts";
+import { isSendable } from "./sendable-part.ts";
+import { blockEvents, stepEnd, stepStart } from "./step-report.ts";
 import { endDone, spoken } from "./turn-ending.ts";
 import { after, type Records, type Transition, type TurnEnvironment } from "./turn-environment.ts";
 import { resultShare, type TurnLimits } from "./turn-limits.ts";
@@ -44,7 +45,7 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   );
   const round = answerCalls(open, refusals, env.limits);
   const records: Records = {
-    history: [{ role: "assistant", content: [...storableParts(step), ...prepared.map(({ use }) => use)] }],
+    history: [{ role: "assistant", content: [...step.parts.filter(isSendable), ...prepared.map(({ use }) => use)] }],
     events: [...blockEvents(step), ...prepared.map(toolUseEvent), ...round.events],
   };
   const calls = runningCalls(round.turn);

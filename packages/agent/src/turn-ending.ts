@@ -10,6 +10,23 @@ import {
 import { languageOf, noticeText, type Language, type NoticeName } from "./notice.ts";
 import type { Transition } from "./turn-environment.ts";
 
+/*
+ * How turns end. Every ending leaves an assistant text in history, so that the user message is
+ * answered and the next turn begins well.
+ *
+ *   ending            stored text            reply                  last event
+ *   answer            the text               the text               done, reason ""
+ *   blank answer      notice                 notice                 done, reason ""
+ *   refusal           the text, or notice    text and notice        done, refusal
+ *   length limit      the text, or notice    text and notice        done, max_tokens
+ *   ... inside a call text and notice        text and notice        done, max_tokens
+ *   calls dropped     text and notice        text and notice        done, reason ""
+ *   step limit        fixed text             last text, fixed text  done, max_turns_reached
+ *   cancel            notice                 notice                 done, cancelled
+ *   model failure     notice                 notice                 error, the failure's code
+ *   given up          notice                 notice                 error, internal_error
+ */
+
 /** A notice in the language of the turn. */
 export function noticeFor(turn: TurnState, name: NoticeName, texts: Language | undefined): string {
   const asked = textOf({ role: "user", content: turn.message.parts });

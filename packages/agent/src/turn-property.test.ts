@@ -45,7 +45,7 @@ const wantedCall: fc.Arbitrary<ToolCall> = fc.record({
   arguments: fc.constantFrom("", "{}", '{"a":1}', "not json", "[1]", "null"),
 });
 
-const parts = fc.constantFrom<StepResult["parts"]>(
+const someThinking = fc.constantFrom<StepResult["parts"]>(
   [],
   [{ type: "thinking", text: "hm", providerMetadata: { signature: "s" } }],
 );
@@ -55,14 +55,15 @@ const modelStep: fc.Arbitrary<StepResult> = fc
     text: fc.constantFrom("", " ", "let me look"),
     calls: fc.array(wantedCall, { maxLength: 5 }),
     stopReason: fc.oneof({ weight: 6, arbitrary: fc.constant("tool_use" as const) }, fc.constantFrom(...stopReasons)),
-    thinking: parts,
+    thinking: someThinking,
     fails: fc.integer({ min: 0, max: 15 }),
     inputTokens: fc.nat(1_000),
   })
   .map(({ text, calls, stopReason, thinking, fails, inputTokens }) => {
     const usage = { inputTokens, outputTokens: 1, cacheReadTokens: 0, cacheCreationTokens: 0 };
     const plain = step(text, { calls, stopReason, usage });
-    const whole = { ...plain, parts: [...thinking, ...plain.parts] };
+    const parts = inputTokens % 2 === 0 ? [...thinking, ...plain.parts] : [...plain.parts, ...thinking];
+    const whole = { ...plain, parts };
     const failure = {
       type: "error",
       code: "api_overloaded",

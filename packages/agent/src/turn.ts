@@ -8,6 +8,7 @@ import {
 } from "@larkline/protocol";
 import type { StepResult } from "./accumulate.ts";
 import { answerRestarted } from "./delta-event.ts";
+import { isSendable } from "./sendable-part.ts";
 import { finalAnswer, stepFailure } from "./step-ending.ts";
 import { counted, measured, stepStart } from "./step-report.ts";
 import { answerCalls, closeRound, isOpen, openRound, runningCalls, settleRound } from "./tool-round.ts";
@@ -113,7 +114,7 @@ function newTurn(head: QueuedMessage, nowMs: number): TurnState {
 
 /** The user message as stored. Vendors refuse blank text and messages without parts. */
 function userMessage({ message }: QueuedMessage): Message {
-  const content = message.parts.filter((part) => part.type !== "text" || /\S/.test(part.text));
+  const content = message.parts.filter(isSendable);
   return { role: "user", content: content.length > 0 ? content : [{ type: "text", text: "[empty message]" }] };
 }
 
