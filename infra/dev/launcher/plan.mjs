@@ -29,7 +29,7 @@ function feishuOf(env) {
       appId === "" ? ["FEISHU_APP_SECRET", "FEISHU_APP_ID"] : ["FEISHU_APP_ID", "FEISHU_APP_SECRET"];
     throw new Failure(text("halfPair", present, missing));
   }
-  return { kind: "simulator", appId: "cli_larkline000001", appSecret: randomBytes(16).toString("hex") };
+  return { kind: "simulator", appId: "cli_1a2b3c4d5e6f7081", appSecret: randomBytes(16).toString("hex") };
 }
 
 function vendorsOf(models) {

@@ -10,7 +10,8 @@ const secrets = [
 
 /** Secrets that a process has no use for stay out of its environment; tools run in `tool-runner`. */
 const withheld = {
-  playground: secrets.filter((name) => name !== "FEISHU_APP_SECRET" && name !== "API_TOKEN"),
+  // With the real Feishu it only serves the scripted model, so the real app is none of its business.
+  playground: [...secrets, "FEISHU_APP_ID"],
   ingress: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "CONSOLE_PASSWORD"],
   "agent-worker": ["FEISHU_ENCRYPT_KEY", "FEISHU_VERIFICATION_TOKEN", "API_TOKEN", "CONSOLE_PASSWORD"],
   "tool-runner": secrets,
@@ -24,6 +25,10 @@ function local(port) {
   return `http://127.0.0.1:${port}`;
 }
 
+function simulatedApp({ feishu }) {
+  return { FEISHU_APP_ID: feishu.appId, FEISHU_APP_SECRET: feishu.appSecret };
+}
+
 /** Addresses of the parts that this start brings up itself, under the names that services read. */
 function addressesOf({ plan, redisUrl, modelPort }) {
   const portOf = (service) => plan.ports.find((entry) => entry.service === service)?.port;
@@ -34,14 +39,12 @@ function addressesOf({ plan, redisUrl, modelPort }) {
     RUNNER_NAME: "local",
     RUNNER_TOOLS: "packages/example-tools/src/index.ts",
     ...(plan.feishu.kind === "simulator" && {
-      FEISHU_APP_ID: plan.feishu.appId,
-      FEISHU_APP_SECRET: plan.feishu.appSecret,
+      ...simulatedApp(plan),
       FEISHU_DOMAIN: local(portOf("playground")),
       FEISHU_TRANSPORT: "websocket",
     }),
     ...(plan.feishu.kind === "real" && { FEISHU_DOMAIN: plan.feishu.domain }),
     ...(plan.model.kind === "scripted" && { ANTHROPIC_BASE_URL: local(modelPort), ANTHROPIC_API_KEY: "scripted" }),
-    INGRESS_URL: local(portOf("ingress")),
     MODEL_PORT: String(modelPort),
   };
 }
@@ -53,5 +56,6 @@ export function serviceEnv(service, { env, plan, redisUrl, modelPort }) {
     ["RUNNER_NAME", "RUNNER_TOOLS"].flatMap((name) => (env[name] ? [[name, env[name]]] : [])),
   );
   const { port } = plan.ports.find((entry) => entry.service === service);
-  return without({ ...env, ...addresses, ...given, PORT: String(port) }, withheld[service]);
+  const own = service === "playground" && plan.feishu.kind === "simulator" ? simulatedApp(plan) : {};
+  return { ...without({ ...env, ...addresses, ...given }, withheld[service]), ...own, PORT: String(port) };
 }

@@ -1,0 +1,24 @@
+import { describe, expect, it } from "vitest";
+import { loadConfig } from "./config.ts";
+
+describe("loadConfig", () => {
+  it("has defaults and keeps one new session for the process", () => {
+    const loaded = loadConfig([], {});
+    expect(loaded).toMatchObject({ ok: true, value: { url: "http://127.0.0.1:8000", language: "zh" } });
+    expect(loaded.ok && loaded.value.sessionId).toMatch(/^[\w-]{36}$/);
+  });
+
+  it("takes flags and the token of the environment", () => {
+    const args = ["--url", "https://bot.example.com", "--lang=en", "--session", "abc"];
+    expect(loadConfig(args, { API_TOKEN: "t" })).toEqual({
+      ok: true,
+      value: { url: "https://bot.example.com", language: "en", sessionId: "abc", token: "t" },
+    });
+  });
+
+  it("lists every problem", () => {
+    const loaded = loadConfig(["--url", "bot", "--lang", "fr", "--session", "a b"], {});
+    expect(loaded.ok ? "" : loaded.error.split("\n")).toHaveLength(3);
+    expect(loadConfig(["--what"], {}).ok).toBe(false);
+  });
+});

@@ -1,0 +1,147 @@
+import { spawn, type ChildProcessByStdio } from "node:child_process";
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Readable, Writable } from "node:stream";
+import { text as textOf } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+import { formatSseEvent, type StreamFrame } from "@larkline/protocol";
+import { afterEach, describe, expect, it, vi } from "vitest";
+
+const program = fileURLToPath(new URL("main.ts", import.meta.url));
+
+interface Request {
+  headers: IncomingMessage["headers"];
+  body: Record<string, unknown>;
+}
+
+type Answer = (response: ServerResponse, request: Request) => void;
+
+let server: Server | undefined;
+let child: ChildProcessByStdio<Writable, Readable, null> | undefined;
+
+/** A server that speaks the wire format, one answer per request; keeps what it was asked. */
+async function startServer(...answers: Answer[]) {
+  const requests: Request[] = [];
+  const started = createServer(async (incoming, response) => {
+    const request = { headers: incoming.headers, body: JSON.parse(await textOf(incoming)) };
+    requests.push(request);
+    answers[requests.length - 1]?.(response, request);
+  });
+  server = started;
+  await once(started.listen(0, "127.0.0.1"), "listening");
+  const { port } = started.address() as AddressInfo; // it listens on TCP
+  return { url: `http://127.0.0.1:${port}`, requests };
+}
+
+function startChat(args: string[], env: Record<string, string> = {}) {
+  const started = spawn(process.execPath, [program, ...args], {
+    env: { PATH: process.env["PATH"] ?? "", ...env },
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  child = started;
+  let screen = "";
+  started.stdout.setEncoding("utf8").on("data", (data: string) => (screen += data));
+  const ended = once(started, "close");
+  return {
+    process: started,
+    type: (line: string) => started.stdin.write(`${line}\n`),
+    screen: () => screen,
+    until: (part: string) => vi.waitFor(() => expect(screen).toContain(part), { timeout: 10_000, interval: 10 }),
+    exitCode: async () => (await ended)[0] as unknown,
+  };
+}
+
+function stream(response: ServerResponse, ...frames: StreamFrame[]) {
+  response.writeHead(200, { "content-type": "text/event-stream" });
+  for (const [index, frame] of frames.entries()) response.write(formatSseEvent(frame, index + 1));
+}
+
+afterEach(() => {
+  child?.kill("SIGKILL");
+  server?.closeAllConnections();
+  server?.close();
+});
+
+describe("the chat program", () => {
+  it("holds a conversation in one session, with the token as bearer", async () => {
+    const reply: Answer = (response, { body }) => {
+      stream(response, { type: "assistant", content: `你说${String(body["message"])}` }, { type: "done", final: "" });
+      response.end();
+    };
+    const { url, requests } = await startServer(reply, reply);
+    const chat = startChat(["--url", url], { API_TOKEN: "t0ken" });
+    chat.type("一");
+    await chat.until("你说一");
+    chat.type("二");
+    await chat.until("你说二");
+    chat.type("quit");
+    expect(await chat.exitCode()).toBe(0);
+    expect(chat.screen().endsWith("再见!\n")).toBe(true);
+    expect(requests.map(({ headers }) => headers.authorization)).toEqual(["Bearer t0ken", "Bearer t0ken"]);
+    expect(requests[0]?.body["session_id"]).toBe(requests[1]?.body["session_id"]);
+    expect(requests[0]?.body["message_id"]).not.toBe(requests[1]?.body["message_id"]);
+  });
+
+  it("closes the connection of the running answer at Ctrl-C and leaves at the next one", async () => {
+    let left = false;
+    const { url } = await startServer((response) => {
+      stream(response, { type: "assistant", content: "slow" });
+      response.on("close", () => (left = true));
+    });
+    const chat = startChat(["--url", url, "--lang", "en"]);
+    chat.type("hello");
+    await chat.until("slow");
+    chat.process.kill("SIGINT");
+    await chat.until("[Cancelled]");
+    await vi.waitFor(() => expect(left).toBe(true), { timeout: 5_000, interval: 10 });
+    chat.process.kill("SIGINT");
+    expect(await chat.exitCode()).toBe(0);
+    expect(chat.screen().endsWith("Goodbye!\n")).toBe(true);
+  });
+
+  it("goes on after a broken connection where it stopped", async () => {
+    const { url, requests } = await startServer(
+      (response) => {
+        stream(response, { type: "assistant", content: "first " }, { type: "assistant", content: "half, " });
+        setImmediate(() => response.socket?.destroy());
+      },
+      (response) => {
+        stream(response, { type: "assistant", content: "second half" }, { type: "done", final: "" });
+        response.end();
+      },
+    );
+    const chat = startChat(["--url", url]);
+    chat.type("hello");
+    await chat.until("second half");
+    chat.process.stdin.end();
+    expect(await chat.exitCode()).toBe(0);
+    expect(requests[1]?.headers["last-event-id"]).toBe("2");
+    expect(requests[1]?.body["message_id"]).toBe(requests[0]?.body["message_id"]);
+  });
+
+  it("says what to do when the server refuses the token", async () => {
+    const { url } = await startServer((response) => void response.writeHead(401).end("{}"));
+    const chat = startChat(["--url", url]);
+    chat.type("hello");
+    await chat.until("[错误]: 服务器要求令牌：请把 API_TOKEN");
+  });
+
+  it("shows why the server refuses a request", async () => {
+    const { url } = await startServer((response) => void response.writeHead(413).end('{"error":"too large"}'));
+    const chat = startChat(["--url", url, "--lang=en"]);
+    chat.type("hello");
+    await chat.until("[Error]: The server refused the request (413): too large");
+  });
+
+  it("says what to do when nobody listens", async () => {
+    const chat = startChat(["--url", "http://127.0.0.1:1", "--lang=en"]);
+    chat.type("hello");
+    await chat.until("[Error]: Cannot reach http://127.0.0.1:1: run npm start first");
+  });
+
+  it("explains its flags when one is wrong", async () => {
+    const chat = startChat(["--lang", "fr"]);
+    expect(await chat.exitCode()).toBe(2);
+  });
+});
