@@ -1,0 +1,55 @@
+import { appendFileSync, readFileSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
+import { defineTool, type Tool } from "@larkline/tool-kit";
+import { Type } from "typebox";
+
+const input = Type.Object({ file: Type.String() });
+
+function note(file: string, line: string): number {
+  appendFileSync(file, `${line}\n`);
+  return readFileSync(file, "utf8").trim().split("\n").length;
+}
+
+/** Writes down that it ran, then hangs the first time and answers the second. */
+function holding(name: string, effect: Tool["effect"]): Tool {
+  return defineTool({
+    name,
+    description: "hangs the first time",
+    input,
+    effect,
+    timeoutMs: 60_000,
+    run: async ({ file }, { callId }) => {
+      if (note(file, callId) === 1) await new Promise(() => {});
+      return "second run";
+    },
+  });
+}
+
+/** Tools that let a test see and steer what a runner does. */
+export default [
+  holding("hold_once", "once"),
+  holding("hold_pure", "pure"),
+  defineTool({
+    name: "slow",
+    description: "takes a second and a half",
+    input,
+    effect: "once",
+    run: async ({ file }, { callId }) => {
+      note(file, callId);
+      await delay(1_500);
+      return "finished";
+    },
+  }),
+  defineTool({
+    name: "block",
+    description: "blocks its event loop",
+    input: Type.Object({ ms: Type.Integer() }),
+    effect: "pure",
+    run: ({ ms }) => {
+      const endMs = Date.now() + ms;
+      while (Date.now() < endMs);
+      return "unblocked";
+    },
+  }),
+  defineTool({ name: "echo", description: "echoes", input: Type.Object({}), effect: "pure", run: (given) => given }),
+];

@@ -1,0 +1,184 @@
+import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
+import { createNotes, createTestBed, spawnRunner, until, type RunnerProcess } from "./test-bed.fixture.ts";
+
+let bed: ReturnType<typeof createTestBed>;
+let processes: RunnerProcess[] = [];
+
+beforeEach(() => {
+  bed = createTestBed(inject("redisUrl"));
+});
+afterEach(async () => {
+  for (const { child } of processes) child.kill("SIGKILL");
+  await Promise.all(processes.map(async ({ exited }) => await exited));
+  processes = [];
+  await bed.close();
+});
+
+function start(env: Record<string, string> = {}): RunnerProcess {
+  const runner = spawnRunner({
+    REDIS_URL: inject("redisUrl"),
+    REDIS_NAMESPACE: bed.namespace,
+    RUNNER_NAME: "probe",
+    ...env,
+  });
+  processes.push(runner);
+  return runner;
+}
+
+async function started(env: Record<string, string> = {}): Promise<RunnerProcess & { url: string }> {
+  const runner = start(env);
+  return { ...runner, url: await runner.address() };
+}
+
+describe("the tool-runner process", () => {
+  it("announces its tools, answers calls, and serves health, readiness and metrics", async () => {
+    const { url } = await started();
+    expect([...(await bed.directory.tools()).keys()].sort()).toEqual([
+      "block",
+      "echo",
+      "hold_once",
+      "hold_pure",
+      "slow",
+    ]);
+    const job = await bed.send("probe", { name: "echo", effect: "pure", arguments: '{"城":"上海"}' });
+    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: { 城: "上海" } });
+    expect((await fetch(`${url}/health`)).status).toBe(200);
+    expect(await (await fetch(`${url}/ready`)).json()).toMatchObject({ checks: { redis: true, worker: true } });
+    const metrics = await (await fetch(`${url}/metrics`)).text();
+    expect(metrics).toMatch(/larkline_tool_calls_total\{tool="echo",result="ok",.*\} 1/);
+  });
+
+  it("does not run a `once` call again after kill -9: its outcome is unknown", async () => {
+    const notes = createNotes();
+    const first = await started();
+    const job = await bed.send("probe", {
+      name: "hold_once",
+      effect: "once",
+      arguments: JSON.stringify({ file: notes.file }),
+    });
+    await until("the first run", () => (notes.lines().length === 1 ? true : undefined));
+    first.child.kill("SIGKILL");
+    await first.exited;
+    await started();
+    const outcome = await bed.outcomeOf(job);
+    expect(outcome).toMatchObject({ ok: false, unknown: true, error: expect.stringContaining("outcome unknown") });
+    expect(notes.lines()).toEqual([job.callId]);
+  });
+
+  it("runs a `pure` call again after kill -9, within seconds", async () => {
+    const notes = createNotes();
+    const first = await started();
+    await started(); // a second instance is there to take over
+    const job = await bed.send("probe", {
+      name: "hold_pure",
+      effect: "pure",
+      arguments: JSON.stringify({ file: notes.file }),
+    });
+    await until("the first run", () => (notes.lines().length === 1 ? true : undefined));
+    // Which of the two took it nobody knows: kill one after the other until the call moves.
+    const killedMs = Date.now();
+    first.child.kill("SIGKILL");
+    await first.exited;
+    const moved = await bed.outcomeOf(job, 8_000).catch(() => undefined);
+    if (moved === undefined) {
+      processes[1]?.child.kill("SIGKILL");
+      await started();
+    }
+    expect(moved ?? (await bed.outcomeOf(job))).toEqual({ ok: true, result: "second run" });
+    expect(notes.lines()).toEqual([job.callId, job.callId]);
+    if (moved !== undefined) expect(Date.now() - killedMs).toBeLessThan(8_000);
+  });
+
+  it("finishes running calls after SIGTERM, takes no new ones, withdraws at once and exits with 0", async () => {
+    const notes = createNotes();
+    const runner = await started();
+    const job = await bed.send("probe", {
+      name: "slow",
+      effect: "once",
+      arguments: JSON.stringify({ file: notes.file }),
+    });
+    await until("the run", () => (notes.lines().length === 1 ? true : undefined));
+    runner.child.kill("SIGTERM");
+    await until("the withdrawal", async () => ((await bed.directory.tools()).size === 0 ? true : undefined), 1_000);
+    const late = await bed.send("probe", { name: "echo", effect: "pure" });
+    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "finished" });
+    expect(await runner.exited).toBe(0);
+    expect(await bed.outcomeOf(late)).toMatchObject({ ok: false, error: expect.stringContaining("was stopped") });
+  });
+
+  it("gives up calls that do not end: repeatable ones move to another instance, `once` ones are unknown", async () => {
+    const pure = createNotes();
+    const once = createNotes();
+    const first = await started();
+    const repeatable = await bed.send("probe", {
+      name: "hold_pure",
+      effect: "pure",
+      arguments: JSON.stringify({ file: pure.file }),
+    });
+    const single = await bed.send("probe", {
+      name: "hold_once",
+      effect: "once",
+      arguments: JSON.stringify({ file: once.file }),
+    });
+    await until("both runs", () => (pure.lines().length + once.lines().length === 2 ? true : undefined));
+    await started();
+    const stoppedMs = Date.now();
+    first.child.kill("SIGTERM");
+    expect(await bed.outcomeOf(single)).toMatchObject({ ok: false, unknown: true });
+    expect(await bed.outcomeOf(repeatable)).toEqual({ ok: true, result: "second run" });
+    expect(await first.exited).toBe(0);
+    expect(Date.now() - stoppedMs).toBeLessThan(10_000);
+    expect(once.lines()).toHaveLength(1);
+  });
+
+  it("leaves at once on a second signal", async () => {
+    const notes = createNotes();
+    const runner = await started();
+    await bed.send("probe", { name: "hold_once", effect: "once", arguments: JSON.stringify({ file: notes.file }) });
+    await until("the run", () => (notes.lines().length === 1 ? true : undefined));
+    runner.child.kill("SIGTERM");
+    await until("closing", () => (runner.output().includes('"closing"') ? true : undefined));
+    const secondMs = Date.now();
+    runner.child.kill("SIGTERM");
+    expect(await runner.exited).toBe(1);
+    expect(Date.now() - secondMs).toBeLessThan(2_000);
+  });
+
+  it("AL-18: a sync handler that blocks its runner does not block the worker's event loop", async () => {
+    await started();
+    const job = await bed.send("probe", { name: "block", effect: "pure", arguments: '{"ms":1500}' });
+    let longestMs = 0;
+    let lastMs = performance.now();
+    const timer = setInterval(() => {
+      longestMs = Math.max(longestMs, performance.now() - lastMs);
+      lastMs = performance.now();
+    }, 10);
+    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "unblocked" });
+    clearInterval(timer);
+    expect(longestMs).toBeLessThan(1_000);
+  });
+
+  it("exits with 1 and one line when another runner already offers its tools", async () => {
+    await started();
+    const second = start({ RUNNER_NAME: "other" });
+    expect(await second.exited).toBe(1);
+    expect(second.output()).toMatch(/^The tools are refused: runner 'probe' already offers a tool named '\w+'.*\n$/);
+    expect((await bed.directory.runners()).map(({ runner }) => runner)).toEqual(["probe"]);
+  });
+
+  it("names every wrong variable, and every module it cannot load", async () => {
+    const wrong = start({ RUNNER_NAME: "no spaces", RUNNER_CONCURRENCY: "many", PORT: "x" });
+    expect(await wrong.exited).toBe(1);
+    for (const name of ["RUNNER_NAME", "RUNNER_CONCURRENCY", "PORT"]) expect(wrong.output()).toContain(name);
+    const missing = start({ RUNNER_TOOLS: "./nowhere.ts,larkline-no-such-package" });
+    expect(await missing.exited).toBe(1);
+    expect(missing.output()).toMatch(/RUNNER_TOOLS: cannot load "\.\/nowhere\.ts".*\n.*"larkline-no-such-package"/);
+  });
+
+  it("says what to do when Redis is not there", async () => {
+    const runner = start({ REDIS_URL: "redis://:geheim@127.0.0.1:1" });
+    expect(await runner.exited).toBe(1);
+    expect(runner.output()).toContain("is Redis at REDIS_URL running?");
+    expect(runner.output()).not.toContain("geheim");
+  });
+});

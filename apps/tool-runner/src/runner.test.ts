@@ -1,0 +1,217 @@
+import { createLogger, createMetrics, silentLogger } from "@larkline/telemetry";
+import { createToolRegistry, defineTool, type Tool, type ToolContext } from "@larkline/tool-kit";
+import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
+import { startRunner, type RunnerSetup, type ToolRunner } from "./runner.ts";
+import { createTestBed, until } from "./test-bed.fixture.ts";
+
+let bed: ReturnType<typeof createTestBed>;
+let runners: ToolRunner[] = [];
+
+beforeEach(() => {
+  bed = createTestBed(inject("redisUrl"));
+});
+afterEach(async () => {
+  await Promise.all(runners.map(async (runner) => await runner.close()));
+  runners = [];
+  await bed.close();
+});
+
+function toolOf(
+  name: string,
+  run: (input: Record<string, unknown>, context: ToolContext) => unknown,
+  more: Partial<Tool> = {},
+): Tool {
+  const input: Record<string, unknown> = { type: "object", properties: { n: { type: "number" } } };
+  const { effect = "pure", timeoutMs = 30_000 } = more;
+  return defineTool({ name, description: "d", input, effect, timeoutMs, run });
+}
+
+async function start(
+  tools: readonly Tool[],
+  changes: Partial<RunnerSetup> & { runner?: string } = {},
+): Promise<ToolRunner> {
+  const registry = createToolRegistry();
+  for (const tool of tools) registry.add(tool);
+  const runner = await startRunner({
+    config: { redisUrl: inject("redisUrl"), namespace: bed.namespace, runner: changes.runner ?? "r", concurrency: 8 },
+    registry,
+    logger: silentLogger,
+    metrics: createMetrics({ service: "test" }),
+    onRefused: (conflict) => {
+      throw new Error(conflict);
+    },
+    graceMs: 300,
+    ...changes,
+  });
+  runners.push(runner);
+  return runner;
+}
+
+const never = (): Promise<never> => new Promise(() => {});
+
+describe("a runner answers calls", () => {
+  it("AL-40: unknown tool, invalid arguments, unparsable JSON and a throwing handler each become an error outcome", async () => {
+    let runs = 0;
+    const broken = toolOf("broken", () => {
+      runs += 1;
+      throw new Error("boom");
+    });
+    await start([broken]);
+    const cases: [string, string, RegExp][] = [
+      ["nope", "{}", /unknown tool "nope"/],
+      ["broken", '{"n":"x"}', /n must be number/],
+      ["broken", '{"n":', /not valid JSON/],
+      ["broken", "{}", /^boom$/],
+    ];
+    for (const [name, args, error] of cases) {
+      const job = await bed.send("r", { name, effect: "pure", arguments: args });
+      expect(await bed.outcomeOf(job)).toEqual({ ok: false, error: expect.stringMatching(error) });
+    }
+    expect(runs).toBe(1);
+  });
+
+  it("tells the tool for whom it acts", async () => {
+    await start([toolOf("who", (_input, { actor, callId, turnId }) => ({ actor, callId, turnId }))]);
+    const job = await bed.send("r", { name: "who", effect: "pure" });
+    const { actor, callId, turnId } = job;
+    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: { actor, callId, turnId } });
+  });
+
+  it("runs the calls of a batch in parallel", async () => {
+    let waiting = 0;
+    const gate = Promise.withResolvers<void>();
+    await start([
+      toolOf("meet", async () => {
+        waiting += 1;
+        if (waiting === 4) gate.resolve();
+        await gate.promise;
+      }),
+    ]);
+    const jobs = await Promise.all([1, 2, 3, 4].map(async () => await bed.send("r", { name: "meet", effect: "pure" })));
+    for (const job of jobs) expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: null });
+  });
+
+  it("does not start a call whose deadline has passed", async () => {
+    let runs = 0;
+    await start([toolOf("count", () => (runs += 1))]);
+    const job = await bed.send("r", { name: "count", effect: "pure", deadlineMs: Date.now() - 1 });
+    expect(await bed.outcomeOf(job)).toMatchObject({ ok: false, error: expect.stringContaining("deadline") });
+    expect(runs).toBe(0);
+  });
+
+  it("ends a call at the tool's timeout or the call's deadline, whichever is first", async () => {
+    await start([toolOf("short", never, { timeoutMs: 50 }), toolOf("long", never)]);
+    const short = await bed.send("r", { name: "short", effect: "pure" });
+    const long = await bed.send("r", { name: "long", effect: "pure", deadlineMs: Date.now() + 400 });
+    for (const job of [short, long]) {
+      expect(await bed.outcomeOf(job, 5_000)).toMatchObject({
+        ok: false,
+        error: expect.stringContaining("did not answer within"),
+      });
+    }
+  });
+
+  it("does not run a call that was answered meanwhile, and adds the lost wake-up again", async () => {
+    let runs = 0;
+    const job = await bed.openCall({ name: "count", effect: "pure" });
+    // Answered, but whoever answered died before it added the wake-up.
+    await bed.store.deliver(job.session, job.callId, { ok: true, result: "first" });
+    await bed.queues.dispatch("r", [job]);
+    await start([toolOf("count", () => (runs += 1))]);
+    const { gen } = await bed.store.summary(job.session);
+    await until("the wake-up", async () => ((await bed.turns.ensure(job.session, gen)) ? undefined : true));
+    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "first" });
+    expect(runs).toBe(0);
+  });
+
+  it("does not run a `once` call that was started before; a `pure` one it runs", async () => {
+    let runs = 0;
+    const once = await bed.openCall({ name: "once", effect: "once" });
+    const pure = await bed.openCall({ name: "pure", effect: "pure" });
+    // A stale worker calls the tool pure; the runner's own definition is stricter and wins.
+    const mislabelled = await bed.openCall({ name: "once", effect: "pure" });
+    for (const job of [once, pure, mislabelled]) await bed.store.begin(job.session, job.callId, job.effect);
+    await bed.queues.dispatch("r", [once, pure, mislabelled]);
+    await start([toolOf("once", () => (runs += 1), { effect: "once" }), toolOf("pure", () => "ran")]);
+    expect(await bed.outcomeOf(once)).toMatchObject({ ok: false, unknown: true });
+    expect(await bed.outcomeOf(mislabelled)).toMatchObject({ ok: false, unknown: true });
+    expect(await bed.outcomeOf(pure)).toEqual({ ok: true, result: "ran" });
+    expect(runs).toBe(0);
+  });
+
+  it("stops the calls of a cancelled turn and leaves others alone", async () => {
+    const started: string[] = [];
+    const aborted: string[] = [];
+    const hang = toolOf("hang", async (_input, { callId, signal }) => {
+      started.push(callId);
+      signal.addEventListener("abort", () => aborted.push(callId));
+      await never();
+    });
+    await start([hang]);
+    const cancelled = await bed.send("r", { name: "hang", effect: "pure" });
+    const other = await bed.send("r", { name: "hang", effect: "pure", deadlineMs: Date.now() + 3_000 });
+    await until("both runs", () => (started.length === 2 ? true : undefined));
+    await bed.bus.publish({ session: cancelled.session, turnId: "another-turn" });
+    await bed.bus.publish({ session: cancelled.session, turnId: cancelled.turnId });
+    expect(await bed.outcomeOf(cancelled)).toEqual({ ok: false, error: "cancelled" });
+    expect(aborted).toEqual([cancelled.callId]);
+    expect(await bed.outcomeOf(other)).toMatchObject({ error: expect.stringContaining("did not answer") });
+  });
+
+  it("writes no arguments and no results to its log", async () => {
+    const lines: string[] = [];
+    const logger = createLogger({
+      service: "t",
+      level: "debug",
+      destination: { write: (line) => void lines.push(line) },
+    });
+    await start([toolOf("echo", (input) => input)], { logger });
+    const job = await bed.send("r", { name: "echo", effect: "pure", arguments: '{"secret":"geheim"}' });
+    await bed.outcomeOf(job);
+    expect(lines.join("")).toContain(job.callId);
+    expect(lines.join("")).not.toContain("geheim");
+  });
+});
+
+describe("a runner in the directory", () => {
+  it("is found while it runs and gone when it is closed", async () => {
+    const runner = await start([toolOf("one", () => 1)]);
+    expect((await bed.directory.tools()).get("one")).toMatchObject({ runner: "r", announcement: { effect: "pure" } });
+    await runner.close();
+    expect((await bed.directory.tools()).size).toBe(0);
+  });
+
+  it("is refused when a living instance offers the tool with another schema, and accepted after that one left", async () => {
+    const first = await start([toolOf("one", () => 1)]);
+    const other = defineTool({
+      name: "one",
+      description: "other",
+      input: { type: "object" },
+      effect: "once",
+      run: () => 1,
+    });
+    await expect(start([other])).rejects.toThrow(/'one'.*different schema/);
+    await expect(start([toolOf("one", () => 1)], { runner: "r2" })).rejects.toThrow(/runner 'r' already offers/);
+    await start([toolOf("one", () => 2)]); // the same announcement is a second instance
+    await first.close();
+    await Promise.all(runners.map(async (runner) => await runner.close()));
+    await start([other]);
+  });
+
+  it("answers the waiting calls when its last instance closes, not before", async () => {
+    const one = await start([toolOf("hang", never)], { graceMs: 50 });
+    const two = await start([toolOf("hang", never)], { graceMs: 50 });
+    const jobs = await Promise.all(
+      Array.from({ length: 20 }, async () => await bed.send("r", { name: "hang", effect: "pure" })),
+    );
+    await one.close();
+    for (const job of jobs) expect((await bed.store.summary(job.session)).state).toBe("suspended");
+    await two.close();
+    for (const job of jobs) {
+      expect(await bed.outcomeOf(job, 1_000)).toEqual({
+        ok: false,
+        error: "the runner 'r' was stopped; the call was not run",
+      });
+    }
+  });
+});

@@ -1,0 +1,127 @@
+import { randomUUID } from "node:crypto";
+import { createCancelBus, createToolQueues, createToolWorker, createTurnQueue, type ToolQueues } from "@larkline/queue";
+import type { RunnerDirectory } from "@larkline/session";
+import {
+  closeRedis,
+  connectRedis,
+  createRedisRunnerDirectory,
+  createRedisSessionStore,
+  type RedisConnection,
+} from "@larkline/session-redis";
+import type { Logger, Metrics } from "@larkline/telemetry";
+import { announcementOf, type ToolRegistry } from "@larkline/tool-kit";
+import { startAnnouncement, type Announcement } from "./announcement.ts";
+import { createCallHandler } from "./call-handler.ts";
+import type { RunnerConfig } from "./config.ts";
+import { createOutcomeDelivery, type DeliverOutcome } from "./outcome-delivery.ts";
+import { createRunnerMetrics } from "./runner-metrics.ts";
+import { createRunningCalls } from "./running-calls.ts";
+
+export interface RunnerSetup {
+  config: Pick<RunnerConfig, "redisUrl" | "namespace" | "runner" | "concurrency">;
+  registry: ToolRegistry;
+  logger: Logger;
+  metrics: Metrics;
+  /** This runner was taken for dead and another one offers its tools in another way: it must stop. */
+  onRefused: (conflict: string) => void;
+  /** How long running calls may go on after `close`, in ms. Default 8 s. */
+  graceMs?: number;
+}
+
+export interface ToolRunner {
+  ready(): Promise<Record<string, boolean>>;
+  /**
+   * Withdraws first, so that workers stop choosing this runner; lets running calls finish for the
+   * grace period, then gives repeatable ones back to the queue and answers `once` ones as unknown;
+   * answers what is left in the queue when this was the runner's last instance. Idempotent.
+   */
+  close(): Promise<void>;
+}
+
+// A killed runner's calls go on elsewhere after 2 to 5 s; renewals every 2 s are cheap.
+const lockDurationMs = 4_000;
+const stalledIntervalMs = 1_000;
+/** Room for answering or giving back calls after the grace period. */
+const settleMs = 1_000;
+
+async function withdrawQuietly(announcement: Announcement, onError: (error: unknown) => void): Promise<boolean> {
+  try {
+    return (await announcement.withdraw()).last;
+  } catch (error) {
+    onError(error); // the announcement expires by itself
+    return false;
+  }
+}
+
+async function drain(
+  queues: ToolQueues,
+  { runner, deliver }: { runner: string; deliver: DeliverOutcome },
+): Promise<void> {
+  const error = `the runner '${runner}' was stopped; the call was not run`;
+  await queues.drain(runner, async (job) => await deliver(job, { ok: false, error }));
+}
+
+async function pings(redis: RedisConnection): Promise<boolean> {
+  return (await redis.ping()) === "PONG";
+}
+
+/** Announces the tools and starts to work. Throws AnnouncementRefusedError, or why Redis cannot be reached. */
+export async function startRunner(setup: RunnerSetup): Promise<ToolRunner> {
+  const { config, registry, logger, onRefused, graceMs = 8_000 } = setup;
+  const { namespace, runner } = config;
+  const onError = (error: unknown): void => logger.warn({ error }, "background error");
+  const redis = connectRedis(config.redisUrl, { onError });
+  const queueRedis = connectRedis(config.redisUrl, { role: "worker", onError });
+  const stopping = new AbortController();
+  const closeConnections = async (): Promise<void> => {
+    stopping.abort();
+    await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
+  };
+  try {
+    return await start();
+  } catch (error) {
+    await closeConnections();
+    throw error;
+  }
+
+  async function start(): Promise<ToolRunner> {
+    const directory: RunnerDirectory = createRedisRunnerDirectory({ redis, namespace });
+    const tools = registry.tools().map(announcementOf);
+    const instance = { runner, instance: randomUUID(), tools };
+    const announcement = await startAnnouncement({ directory, instance, onError, onRefused });
+    const queueOptions = { connection: queueRedis, prefix: `{${namespace}}`, onError };
+    const store = createRedisSessionStore({ redis, namespace });
+    const turns = createTurnQueue(queueOptions);
+    const queues = createToolQueues(queueOptions);
+    const deliver = createOutcomeDelivery({ store, turns, onRetry: onError });
+    const calls = createRunningCalls();
+    const metrics = createRunnerMetrics(setup.metrics, calls.count);
+    const bus = createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` });
+    await bus.subscribe(({ session, turnId }) => calls.cancel(session, turnId), stopping.signal);
+    const handler = createCallHandler({ registry, store, deliver, calls, metrics, logger });
+    const worker = createToolWorker({
+      ...queueOptions,
+      runner,
+      concurrency: config.concurrency,
+      lockDurationMs,
+      stalledIntervalMs,
+      handle: async (job, signal) => await handler.handle(job, signal),
+      onFailed: async (job, error) => await handler.fail(job, error),
+    });
+
+    const close = async (): Promise<void> => {
+      const last = await withdrawQuietly(announcement, onError);
+      const timer = setTimeout(calls.stop, graceMs);
+      await worker.close({ deadlineMs: graceMs + settleMs, abort: false });
+      clearTimeout(timer);
+      if (last) await drain(queues, { runner, deliver }).catch(onError);
+      await Promise.all([turns.close(), queues.close()]);
+      await closeConnections();
+    };
+    let closed: Promise<void> | undefined;
+    return {
+      ready: async () => ({ redis: await pings(redis), worker: worker.isRunning() }),
+      close: async () => await (closed ??= close()),
+    };
+  }
+}

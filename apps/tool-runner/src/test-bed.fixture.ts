@@ -1,0 +1,189 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { mkdtempSync, readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import type { InboundMessage, ToolJob, ToolOutcome, TurnState } from "@larkline/protocol";
+import { createCancelBus, createToolQueues, createTurnQueue, type TurnQueue } from "@larkline/queue";
+import type { SessionStore } from "@larkline/session";
+import { closeRedis, connectRedis, createRedisRunnerDirectory, createRedisSessionStore } from "@larkline/session-redis";
+
+declare module "vitest" {
+  interface ProvidedContext {
+    redisUrl: string;
+  }
+}
+
+/** Asks until the answer is there; fails loudly instead of waiting forever. */
+export async function until<T>(
+  what: string,
+  ask: () => Promise<T | undefined> | T | undefined,
+  ms = 20_000,
+): Promise<T> {
+  const endMs = Date.now() + ms;
+  for (;;) {
+    const answer = await ask();
+    if (answer !== undefined) return answer;
+    if (Date.now() > endMs) throw new Error(`not within ${ms} ms: ${what}`);
+    await delay(15);
+  }
+}
+
+function messageOf(session: string): InboundMessage {
+  return {
+    v: 1,
+    session,
+    id: randomUUID(),
+    app: "app",
+    sender: { id: "ou_1" },
+    chatType: "p2p",
+    parts: [{ type: "text", text: "hi" }],
+    createdAtMs: Date.now(),
+    reply: { channel: "none" },
+  };
+}
+
+type Call = Pick<ToolJob, "name" | "effect"> & Partial<ToolJob>;
+
+function jobOf(session: string, call: Call): ToolJob {
+  return {
+    v: 1,
+    session,
+    turnId: `${session}-1`,
+    callId: `c-${randomUUID()}`,
+    arguments: "{}",
+    actor: { app: "app", userId: "ou_1", chatId: "oc_1" },
+    deadlineMs: Date.now() + 60_000,
+    ...call,
+  };
+}
+
+/** A session that is suspended on one open call. */
+async function openCall(store: SessionStore, call: Call): Promise<ToolJob> {
+  const session = `s-${randomUUID()}`;
+  const message = messageOf(session);
+  const { wakeGen = 0 } = await store.append(message);
+  const claim = await store.claim(session, wakeGen, "test");
+  const job = jobOf(session, call);
+  const turn: TurnState = {
+    v: 1,
+    turnId: job.turnId,
+    message,
+    steps: 1,
+    calls: [],
+    totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
+    startedAtMs: Date.now(),
+  };
+  const written = { session, epoch: claim?.epoch ?? "", history: [], events: [], consumed: 0, turn };
+  const open = [{ callId: job.callId, deadlineMs: job.deadlineMs }];
+  const saved = await store.save({ ...written, open, mode: "suspend" });
+  if (saved.state !== "suspended") throw new Error(`the session is ${saved.state}`);
+  return job;
+}
+
+/** The call's outcome, once its session has been woken for it by a job. */
+async function outcomeOf(
+  { store, turns }: { store: SessionStore; turns: TurnQueue },
+  job: ToolJob,
+  ms?: number,
+): Promise<ToolOutcome> {
+  const woken = async (): Promise<number | undefined> => {
+    const summary = await store.summary(job.session);
+    return summary.state === "queued" ? summary.gen : undefined;
+  };
+  const gen = await until(`outcome of ${job.name}`, woken, ms);
+  await until("a wake-up job", async () => ((await turns.ensure(job.session, gen)) ? undefined : true), 2_000);
+  const claim = await store.claim(job.session, gen, "test");
+  const entries = (claim?.control ?? []).flatMap((entry) => (entry.type === "outcome" ? [entry] : []));
+  const [first] = entries;
+  if (entries.length !== 1 || first?.callId !== job.callId) throw new Error(`outcomes: ${JSON.stringify(entries)}`);
+  return first.outcome;
+}
+
+/** The worker's side of a runner, in a namespace of its own. */
+export function createTestBed(redisUrl: string) {
+  const namespace = `runner-test-${randomUUID()}`;
+  const redis = connectRedis(redisUrl);
+  const queueRedis = connectRedis(redisUrl, { role: "worker" });
+  const store = createRedisSessionStore({ redis, namespace });
+  const queueOptions = { connection: queueRedis, prefix: `{${namespace}}` };
+  const queues = createToolQueues(queueOptions);
+  const turns = createTurnQueue(queueOptions);
+  return {
+    namespace,
+    store,
+    queues,
+    turns,
+    directory: createRedisRunnerDirectory({ redis, namespace }),
+    bus: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
+    openCall: async (call: Call) => await openCall(store, call),
+    send: async (runner: string, call: Call) => {
+      const job = await openCall(store, call);
+      await queues.dispatch(runner, [job]);
+      return job;
+    },
+    outcomeOf: async (job: ToolJob, ms?: number) => await outcomeOf({ store, turns }, job, ms),
+    close: async () => {
+      await Promise.all([queues.close(), turns.close()]);
+      await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
+    },
+  };
+}
+
+/** A file in which tools note their runs. */
+export function createNotes(): { file: string; lines(): string[] } {
+  const file = join(mkdtempSync(join(tmpdir(), "larkline-runner-")), "runs");
+  return {
+    file,
+    lines: () => {
+      try {
+        return readFileSync(file, "utf8").trim().split("\n");
+      } catch {
+        return []; // nothing ran yet
+      }
+    },
+  };
+}
+
+const main = fileURLToPath(new URL("main.ts", import.meta.url));
+const probes = fileURLToPath(new URL("probe-tools.fixture.ts", import.meta.url));
+
+export interface RunnerProcess {
+  child: ChildProcess;
+  /** Everything printed so far. */
+  output(): string;
+  /** The address of its HTTP server; waits until it is ready. */
+  address(): Promise<string>;
+  exited: Promise<number | string | null>;
+}
+
+/** Starts the real process with the probe tools. */
+export function spawnRunner(env: Record<string, string>): RunnerProcess {
+  const child = spawn(process.execPath, [main], {
+    env: { HOST: "127.0.0.1", PORT: "0", RUNNER_TOOLS: probes, ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    createInterface({ input: stream }).on("line", (line) => {
+      output += `${line}\n`;
+    });
+  }
+  const exited = new Promise<number | string | null>((resolve) => {
+    child.once("close", (code, signal) => resolve(code ?? signal));
+  });
+  return {
+    child,
+    exited,
+    output: () => output,
+    address: async () =>
+      await until("tool-runner ready", () => {
+        if (child.exitCode !== null) throw new Error(`the runner exited: ${output}`);
+        const port = /"port":(\d+).*tool-runner ready/.exec(output)?.[1];
+        return port === undefined ? undefined : `http://127.0.0.1:${port}`;
+      }),
+  };
+}
