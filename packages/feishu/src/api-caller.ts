@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Parser } from "@larkline/protocol";
 import type { Client } from "@larksuiteoapi/node-sdk";
 import { FeishuError, feishuErrorOf } from "./error.ts";
-import { withCallContext } from "./http-transport.ts";
+import { TransportFailure, withCallContext } from "./http-transport.ts";
 import { authorization, type TokenProvider } from "./token-provider.ts";
 
 /** How often and how patiently a call is repeated. Times in ms. */
@@ -66,9 +66,9 @@ function withDoubt(error: FeishuError, doubt: boolean): FeishuError {
 }
 
 export function createApiCaller({ client, tokens, retry, closing }: ApiCallerOptions): ApiCaller {
-  async function attempt<T>(request: ApiRequest<T>, signal: AbortSignal, token: string): Promise<T> {
+  async function attempt<T>(request: ApiRequest<T>, signals: readonly AbortSignal[], token: string): Promise<T> {
     try {
-      const options = withCallContext(authorization(token), { signal });
+      const options = withCallContext(authorization(token), { signals });
       return parsed(request, await request.run(client, options));
     } catch (error) {
       throw feishuErrorOf(request.api, error);
@@ -76,21 +76,22 @@ export function createApiCaller({ client, tokens, retry, closing }: ApiCallerOpt
   }
 
   /** A refused token is fetched again once, whatever the retry policy says. */
-  async function withToken<T>(request: ApiRequest<T>, signal: AbortSignal): Promise<T> {
+  async function withToken<T>(request: ApiRequest<T>, signals: readonly AbortSignal[]): Promise<T> {
+    if (signals.some(({ aborted }) => aborted)) throw new TransportFailure("aborted", false, "aborted");
     const token = await tokens.get();
     try {
-      return await attempt(request, signal, token);
+      return await attempt(request, signals, token);
     } catch (error) {
       if (!(error instanceof FeishuError) || error.kind !== "token") throw error;
-      return await attempt(request, signal, await tokens.get(token));
+      return await attempt(request, signals, await tokens.get(token));
     }
   }
 
-  async function mayRepeat(error: FeishuError, tries: number, signal: AbortSignal): Promise<boolean> {
+  async function mayRepeat(error: FeishuError, tries: number, signals: AbortSignal[]): Promise<boolean> {
     if (!error.retryable || error.kind === "token" || tries >= retry.attempts) return false;
     if (error.retryAfterMs > retry.maxDelayMs) return false;
     try {
-      return await delay(waitOf(error, tries, retry), true, { signal });
+      return await delay(waitOf(error, tries, retry), true, { signal: AbortSignal.any(signals) });
     } catch {
       return false;
     }
@@ -98,15 +99,15 @@ export function createApiCaller({ client, tokens, retry, closing }: ApiCallerOpt
 
   return {
     call: async (request, callerSignal) => {
-      const signal = callerSignal === undefined ? closing : AbortSignal.any([closing, callerSignal]);
+      const signals = callerSignal === undefined ? [closing] : [closing, callerSignal];
       let doubt = false;
       for (let tries = 1; ; tries += 1) {
         try {
-          return await withToken(request, signal);
+          return await withToken(request, signals);
         } catch (thrown) {
           const error = feishuErrorOf(request.api, thrown);
           doubt ||= error.uncertain;
-          if (!(await mayRepeat(error, tries, signal))) throw withDoubt(error, doubt);
+          if (!(await mayRepeat(error, tries, signals))) throw withDoubt(error, doubt);
         }
       }
     },

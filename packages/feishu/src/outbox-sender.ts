@@ -63,7 +63,7 @@ class Sender implements OutboxSender {
   readonly #logger: FeishuLogger;
   readonly #now: () => number;
   readonly #delaysMs: readonly number[];
-  readonly #abort = new AbortController();
+  readonly #sending = new Set<AbortController>();
   readonly #running = new Set<Promise<void>>();
   #closing = false;
 
@@ -86,10 +86,11 @@ class Sender implements OutboxSender {
 
   async close(): Promise<void> {
     this.#closing = true;
-    const timer = setTimeout(() => this.#abort.abort(), closeMs);
+    const timer = setTimeout(() => {
+      for (const sending of this.#sending) sending.abort();
+    }, closeMs);
     await Promise.all(this.#running);
     clearTimeout(timer);
-    this.#abort.abort();
   }
 
   async #deliverAll(first: OutboxLease): Promise<void> {
@@ -128,13 +129,17 @@ class Sender implements OutboxSender {
       const kind = "app_setup";
       return new FeishuError({ api: "outbox", kind, code: 0, httpStatus: 0, reason: "no credentials for this app" });
     }
-    const deadline = AbortSignal.timeout(this.#options.deadlineMs ?? 20_000);
-    const signal = AbortSignal.any([deadline, this.#abort.signal]);
+    const sending = new AbortController();
+    const timer = setTimeout(() => sending.abort(), this.#options.deadlineMs ?? 20_000);
+    this.#sending.add(sending);
     try {
-      await deliverRecord({ api, logger: this.#logger, nowMs: this.#now() }, record, signal);
+      await deliverRecord({ api, logger: this.#logger, nowMs: this.#now() }, record, sending.signal);
       return undefined;
     } catch (error) {
       return feishuErrorOf("outbox", error);
+    } finally {
+      clearTimeout(timer);
+      this.#sending.delete(sending);
     }
   }
 
