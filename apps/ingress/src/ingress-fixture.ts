@@ -34,7 +34,7 @@ export interface TestIngress {
   wakes: { session: SessionKey; gen: number }[];
   cancels: { session: SessionKey; turnId?: string }[];
   /** What is broken at this moment. */
-  trouble: { notReady: boolean; append: boolean; wake: boolean };
+  trouble: { notReady: boolean; append: boolean; hang: boolean; wake: boolean };
   close(): Promise<void>;
 }
 
@@ -99,11 +99,12 @@ export async function startTestIngress(options: TestOptions = {}): Promise<TestI
   const worker = options.script === undefined ? undefined : createTestWorker(store, options.script);
   const wakes: TestIngress["wakes"] = [];
   const cancels: TestIngress["cancels"] = [];
-  const trouble = { notReady: false, append: false, wake: false };
+  const trouble = { notReady: false, append: false, hang: false, wake: false };
   const backend: Backend = {
     store: {
       append: async (message) => {
         failWhen(trouble.append);
+        if (trouble.hang) await new Promise(() => {});
         return await store.append(message);
       },
       cancel: async (session, cancel) => await store.cancel(session, cancel),

@@ -1,0 +1,143 @@
+import { randomUUID } from "node:crypto";
+import { connect } from "node:net";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { encryptEvent, signEvent } from "@larkline/feishu-simulator";
+import { startWorld, testApp, type FeishuWorld } from "./feishu-fixture.ts";
+
+let here: FeishuWorld;
+
+beforeAll(async () => {
+  here = await startWorld();
+});
+afterAll(async () => {
+  await here.close();
+});
+
+function plainEvent({ token = testApp.verificationToken, appId = testApp.appId } = {}): string {
+  const header = {
+    event_id: randomUUID(),
+    event_type: "im.message.receive_v1",
+    create_time: String(Date.now()),
+    token,
+    app_id: appId,
+    tenant_key: "t",
+  };
+  const message = {
+    message_id: `om_${randomUUID()}`,
+    create_time: String(Date.now()),
+    chat_id: "oc_target",
+    chat_type: "p2p",
+    message_type: "text",
+    content: '{"text":"transfer the money"}',
+  };
+  const sender = { sender_id: { open_id: "ou_x" }, sender_type: "user" };
+  return JSON.stringify({ schema: "2.0", header, event: { sender, message } });
+}
+
+interface Letter {
+  body: string;
+  encryptKey?: string;
+  ageSeconds?: number;
+  headers?: Record<string, string>;
+}
+
+async function post({ body, encryptKey = testApp.encryptKey, ageSeconds = 0, headers = {} }: Letter): Promise<number> {
+  const timestamp = String(Math.floor(Date.now() / 1_000) - ageSeconds);
+  const signature = signEvent({ timestamp, nonce: "n", encryptKey, body });
+  const response = await fetch(`${here.ingress.url}/feishu/events`, {
+    method: "POST",
+    body,
+    headers: {
+      "content-type": "application/json",
+      "x-lark-request-timestamp": timestamp,
+      "x-lark-request-nonce": "n",
+      "x-lark-signature": signature,
+      ...headers,
+    },
+  });
+  await response.arrayBuffer();
+  return response.status;
+}
+
+function sealed(plain: string, encryptKey = testApp.encryptKey): string {
+  return JSON.stringify({ encrypt: encryptEvent(encryptKey, plain) });
+}
+
+async function storedNothing(): Promise<void> {
+  expect(here.ingress.wakes).toEqual([]);
+  expect((await here.ingress.store.summary(`${testApp.appId}.oc_target`)).waiting).toBe(0);
+}
+
+describe("forged webhook requests are refused and leave no trace in the store", () => {
+  it("signed with another key, unsigned, or with the signature of another body", async () => {
+    const body = sealed(plainEvent());
+    expect(await post({ body, encryptKey: "guess" })).toBe(401);
+    expect(await post({ body, headers: { "x-lark-signature": "" } })).toBe(401);
+    expect(await post({ body, headers: { "x-lark-signature": "0".repeat(64) } })).toBe(401);
+    const signature = signEvent({ timestamp: "1", nonce: "n", encryptKey: testApp.encryptKey, body: "{}" });
+    expect(await post({ body, headers: { "x-lark-signature": signature } })).toBe(401);
+    await storedNothing();
+  });
+
+  it("replayed after the window", async () => {
+    expect(await post({ body: sealed(plainEvent()), ageSeconds: 400 })).toBe(401);
+    expect(await post({ body: sealed(plainEvent()), ageSeconds: -400 })).toBe(401);
+    await storedNothing();
+  });
+
+  it("not encrypted, encrypted with another key, truncated", async () => {
+    expect(await post({ body: plainEvent(), headers: { "x-lark-signature": "" } })).toBe(401);
+    const whole = sealed(plainEvent());
+    const timestamp = String(Math.floor(Date.now() / 1_000));
+    const signature = signEvent({ timestamp, nonce: "n", encryptKey: testApp.encryptKey, body: whole });
+    const headers = { "x-lark-request-timestamp": timestamp, "x-lark-signature": signature };
+    expect(await post({ body: whole.slice(0, -20), headers })).toBe(401);
+    // Whoever can sign is told what is wrong.
+    for (const body of [plainEvent(), sealed(plainEvent(), "other"), whole.slice(0, -20), "", '{"encrypt":"AAAA"}']) {
+      expect([body.slice(0, 20), await post({ body })]).toEqual([body.slice(0, 20), 400]);
+    }
+    await storedNothing();
+  });
+
+  it("with the token of somebody else, or for another app", async () => {
+    expect(await post({ body: sealed(plainEvent({ token: "wrong" })) })).toBe(403);
+    expect(await post({ body: sealed(plainEvent({ appId: "cli_fedcba9876543210" })) })).toBe(403);
+    await storedNothing();
+  });
+
+  it("too large", async () => {
+    expect(await post({ body: sealed(plainEvent() + " ".repeat(1_100_000)) })).toBe(413);
+    await storedNothing();
+  });
+
+  it("cut off in the middle of the body", async () => {
+    const socket = connect(Number(new URL(here.ingress.url).port), "127.0.0.1");
+    const body = sealed(plainEvent());
+    socket.write(`POST /feishu/events HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`);
+    socket.write(body.slice(0, -5));
+    await new Promise<void>((resolve) => {
+      socket.once("close", () => resolve());
+      socket.end();
+      socket.resume();
+    });
+    await storedNothing();
+  });
+
+  it("url_verification with a wrong token; the right one is answered with the challenge alone", async () => {
+    const challenge = (token: string) => sealed(JSON.stringify({ challenge: "abc", token, type: "url_verification" }));
+    const answer = async (token: string) =>
+      await fetch(`${here.ingress.url}/feishu/cards`, { method: "POST", body: challenge(token) });
+    expect((await answer("wrong")).status).toBeGreaterThanOrEqual(400);
+    const right = await answer(testApp.verificationToken);
+    expect([right.status, await right.text()]).toEqual([200, '{"challenge":"abc"}']);
+    await storedNothing();
+  });
+
+  it("a genuine request passes, so the refusals above are not for another reason", async () => {
+    expect(await post({ body: sealed(plainEvent()) })).toBe(200);
+    expect(here.ingress.wakes).toHaveLength(1);
+    const text = await here.ingress.metrics.text();
+    expect(text).toMatch(/larkline_ingress_webhook_refused_total\{[^}]*status="401"[^}]*\} \d+/);
+    expect(text).toMatch(/larkline_ingress_webhook_refused_total\{[^}]*status="403"[^}]*\} \d+/);
+  });
+});
