@@ -19,7 +19,7 @@ export interface Envelope {
 
 const EventBody = Type.Record(Type.String(), Type.Unknown());
 const Id = Type.String({ minLength: 1, maxLength: 256 });
-const Field = Type.Optional(Type.String({ maxLength: 1024 }));
+const Field = Type.Optional(Type.Union([Type.String({ maxLength: 1024 }), Type.Null()]));
 
 const EnvelopeV2 = Type.Object({
   schema: Type.String(),
@@ -49,8 +49,8 @@ const parseV1 = parserOf(EnvelopeV1);
  * Milliseconds of a time string: the platform's documents show seconds with a fraction (1.0), 13
  * digits (ms) and 16 digits (µs) for the same field.
  */
-export function epochMsOf(time: string | undefined): number {
-  if (time === undefined || !/^\d+(?:\.\d+)?$/.test(time)) return 0;
+export function epochMsOf(time: string | null | undefined): number {
+  if (time === undefined || time === null || !/^\d+(?:\.\d+)?$/.test(time)) return 0;
   const digits = time.split(".", 1)[0]?.length ?? 0;
   if (digits >= 16) return Math.floor(Number(time) / 1000);
   return digits >= 12 ? Math.floor(Number(time)) : Math.floor(Number(time) * 1000);

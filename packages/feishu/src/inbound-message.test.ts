@@ -189,6 +189,10 @@ describe("inboundFromEvent", () => {
     expect(inbound({}, { sender_id: null, sender_type: "app" })).toMatchObject({ senderType: "bot", senderOpenId: "" });
   });
 
+  it("is as old as its event when it has no time of its own", () => {
+    expect(inbound({ create_time: undefined }).createdAtMs).toBe(1608725989000);
+  });
+
   it("AL-52: refuses an event without message or sender", () => {
     const empty = { ...envelopeOf({}), event: { sender: {} } };
     expect(inboundFromEvent(empty, { botOpenId })).toMatchObject({ ok: false });

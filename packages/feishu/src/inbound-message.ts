@@ -36,25 +36,27 @@ export interface FeishuMessage {
 const Id = Type.String({ minLength: 1, maxLength: 128 });
 const OptionalId = Type.Optional(Type.Union([Type.String({ maxLength: 128 }), Type.Null()]));
 
+const OptionalText = Type.Optional(Type.Union([Type.String(), Type.Null()]));
+
 const EventMention = Type.Object({
   key: Type.String(),
   id: Type.Optional(Type.Object({ open_id: OptionalId })),
-  mentioned_type: Type.Optional(Type.String()),
-  name: Type.Optional(Type.String()),
+  mentioned_type: OptionalText,
+  name: OptionalText,
 });
 type EventMention = Static<typeof EventMention>;
 
 const MessageEvent = Type.Object({
   sender: Type.Object({
     sender_id: Type.Optional(Type.Union([Type.Object({ open_id: OptionalId }), Type.Null()])),
-    sender_type: Type.String(),
+    sender_type: OptionalText,
   }),
   message: Type.Object({
     message_id: Id,
     root_id: OptionalId,
     parent_id: OptionalId,
     thread_id: OptionalId,
-    create_time: Type.String(),
+    create_time: OptionalText,
     chat_id: Id,
     chat_type: Type.String(),
     message_type: Id,
@@ -88,6 +90,11 @@ function mentionOf(mention: EventMention, botOpenId: string): FeishuMessage["men
   return { openId, name: mention.name ?? "", isBot };
 }
 
+/** The send API says `app` where events say `bot`; whatever is no person is treated as a machine. */
+function senderTypeOf({ sender }: Static<typeof MessageEvent>): FeishuMessage["senderType"] {
+  return (sender.sender_type ?? "user") === "user" ? "user" : "bot";
+}
+
 function messageOf(event: Static<typeof MessageEvent>, botOpenId: string): FeishuMessage {
   const { sender, message } = event;
   const mentions = message.mentions ?? [];
@@ -98,13 +105,12 @@ function messageOf(event: Static<typeof MessageEvent>, botOpenId: string): Feish
     chatId: message.chat_id,
     chatType: message.chat_type === "p2p" ? "p2p" : "group",
     senderOpenId: sender.sender_id?.open_id ?? "",
-    // The send API says `app` where events say `bot`; whatever is no person is treated as a machine.
-    senderType: sender.sender_type === "user" ? "user" : "bot",
+    senderType: senderTypeOf(event),
     messageType: message.message_type,
     text: messageTextOf({
       messageType: message.message_type,
       content: message.content,
-      mentions,
+      mentions: mentions.map(({ key, name }) => ({ key, name: name ?? "" })),
       botKey: own?.key,
     }),
     mentions: mentions.filter((mention) => !isAll(mention)).map((mention) => mentionOf(mention, botOpenId)),
@@ -122,8 +128,10 @@ export function inboundFromEvent(envelope: Envelope, { botOpenId }: { botOpenId:
   if (envelope.type !== messageEventType) return { ok: false, error: `not a message event: ${envelope.type}` };
   const parsed = parseMessageEvent(envelope.event);
   if (!parsed.ok) return parsed;
-  if (parsed.value.sender.sender_type === "user" && !parsed.value.sender.sender_id?.open_id) {
+  const message = messageOf(parsed.value, botOpenId);
+  if (message.senderType === "user" && message.senderOpenId === "") {
     return { ok: false, error: "sender.sender_id.open_id is missing" };
   }
-  return { ok: true, value: messageOf(parsed.value, botOpenId) };
+  // Without a time of its own a message is as old as its event.
+  return { ok: true, value: { ...message, createdAtMs: message.createdAtMs || envelope.createdAtMs } };
 }
