@@ -7,7 +7,7 @@ import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { InboundMessage, ToolJob, ToolOutcome, TurnState } from "@larkline/protocol";
-import { createCancelBus, createToolQueues, createTurnQueue, type TurnQueue } from "@larkline/queue";
+import { createCancelBus, createToolQueues, createTurnWorker } from "@larkline/queue";
 import type { SessionStore } from "@larkline/session";
 import { closeRedis, connectRedis, createRedisRunnerDirectory, createRedisSessionStore } from "@larkline/session-redis";
 
@@ -84,18 +84,13 @@ async function openCall(store: SessionStore, call: Call): Promise<ToolJob> {
   return job;
 }
 
-/** The call's outcome, once its session has been woken for it by a job. */
+/** The call's outcome, once a wake-up job for it has come out of the queue. */
 async function outcomeOf(
-  { store, turns }: { store: SessionStore; turns: TurnQueue },
+  { store, wakes }: { store: SessionStore; wakes: ReadonlyMap<string, number> },
   job: ToolJob,
   ms?: number,
 ): Promise<ToolOutcome> {
-  const woken = async (): Promise<number | undefined> => {
-    const summary = await store.summary(job.session);
-    return summary.state === "queued" ? summary.gen : undefined;
-  };
-  const gen = await until(`outcome of ${job.name}`, woken, ms);
-  await until("a wake-up job", async () => ((await turns.ensure(job.session, gen)) ? undefined : true), 2_000);
+  const gen = await until(`wake-up after ${job.name}`, () => wakes.get(job.session), ms);
   const claim = await store.claim(job.session, gen, "test");
   const entries = (claim?.control ?? []).flatMap((entry) => (entry.type === "outcome" ? [entry] : []));
   const [first] = entries;
@@ -111,12 +106,20 @@ export function createTestBed(redisUrl: string) {
   const store = createRedisSessionStore({ redis, namespace });
   const queueOptions = { connection: queueRedis, prefix: `{${namespace}}` };
   const queues = createToolQueues(queueOptions);
-  const turns = createTurnQueue(queueOptions);
+  const wakes = new Map<string, number>();
+  const turns = createTurnWorker({
+    ...queueOptions,
+    concurrency: 4,
+    handle: async ({ session, gen }) => {
+      wakes.set(session, gen);
+      return await Promise.resolve("done");
+    },
+    onFailed: async () => await Promise.resolve(),
+  });
   return {
     namespace,
     store,
     queues,
-    turns,
     directory: createRedisRunnerDirectory({ redis, namespace }),
     bus: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
     openCall: async (call: Call) => await openCall(store, call),
@@ -125,7 +128,7 @@ export function createTestBed(redisUrl: string) {
       await queues.dispatch(runner, [job]);
       return job;
     },
-    outcomeOf: async (job: ToolJob, ms?: number) => await outcomeOf({ store, turns }, job, ms),
+    outcomeOf: async (job: ToolJob, ms?: number) => await outcomeOf({ store, wakes }, job, ms),
     close: async () => {
       await Promise.all([queues.close(), turns.close()]);
       await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
