@@ -58,7 +58,7 @@ async function firstEnd(running) {
 }
 
 function failureOf({ service, how }) {
-  return new Failure([...service.lastLines(), text("serviceDied", service.name, how, logDirectory)].join("\n"));
+  return new Failure(text("serviceDied", service.name, how, logDirectory));
 }
 
 async function bringUp(services, { context, running, life }) {

@@ -128,7 +128,7 @@ export async function startPrivateRedis({ signal }) {
       () => false,
     );
   const ready = await until(async () => gone.now || signal.aborted || (await answers()), { deadlineMs: 20_000 });
-  const server = { name: "redis", child, exited, lastLines: () => [] };
+  const server = { name: "redis", child, exited };
   if (signal.aborted || !ready || gone.now) {
     signalGroup(child, "SIGKILL");
     if (signal.aborted) throw new Stopped();

@@ -44,8 +44,11 @@ function addressesOf({ plan, redisUrl, modelPort }) {
       FEISHU_TRANSPORT: "websocket",
     }),
     ...(plan.feishu.kind === "real" && { FEISHU_DOMAIN: plan.feishu.domain }),
-    ...(plan.model.kind === "scripted" && { ANTHROPIC_BASE_URL: local(modelPort), ANTHROPIC_API_KEY: "scripted" }),
-    MODEL_PORT: String(modelPort),
+    ...(plan.model.kind === "scripted" && {
+      ANTHROPIC_BASE_URL: local(modelPort),
+      ANTHROPIC_API_KEY: "scripted",
+      MODEL_PORT: String(modelPort),
+    }),
   };
 }
 

@@ -6,7 +6,6 @@ import { signalGroup } from "./command.mjs";
 import { logDirectory, pinnedNode, root } from "./paths.mjs";
 import { until } from "./process.mjs";
 
-const keptLines = 5;
 const loud = new Set(["warn", "error"]);
 const plumbing = new Set(["level", "time", "service", "pid", "msg", "error"]);
 
@@ -32,16 +31,12 @@ function readable(line) {
 export function startService({ name, args, env, onLine }) {
   const child = spawn(pinnedNode, args, { cwd: root, env, detached: true, stdio: ["ignore", "pipe", "pipe", "ipc"] });
   const file = createWriteStream(join(logDirectory, `${name}.log`));
-  const lastLines = [];
   const readers = [child.stdout, child.stderr].map((stream) => {
     const lines = createInterface({ input: stream });
     lines.on("line", (line) => {
       file.write(`${line}\n`);
       const words = readable(line);
-      if (words === null) return;
-      lastLines.push(words);
-      if (lastLines.length > keptLines) lastLines.shift();
-      onLine(`[${name}] ${words}`);
+      if (words !== null) onLine(`[${name}] ${words}`);
     });
     return new Promise((resolve) => lines.once("close", resolve));
   });
@@ -59,7 +54,7 @@ export function startService({ name, args, env, onLine }) {
     file.end();
     return how;
   });
-  return { name, child, exited, lastLines: () => lastLines };
+  return { name, child, exited };
 }
 
 async function answersReady(url) {

@@ -1,0 +1,76 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { freePort } from "@larkline/testkit";
+
+const script = fileURLToPath(new URL("../../infra/dev/start.mjs", import.meta.url));
+
+/** A run of `npm start` in a data folder and on ports of its own. */
+export interface LauncherRun {
+  ports: Record<"playground" | "ingress" | "worker" | "runner", number>;
+  /** Everything it has printed so far. */
+  output(): string;
+  kill(signal: NodeJS.Signals): void;
+  /** Resolves when the launcher has ended and its output was read. */
+  exitCode(): Promise<unknown>;
+  /** Ids of the launcher and of everything that it started and that still runs (Linux). */
+  processes(): number[];
+  /** Ends whatever is left and removes the data folder. */
+  cleanUp(): void;
+}
+
+function processesWith(variable: string): number[] {
+  return readdirSync("/proc").flatMap((name) => {
+    try {
+      if (!/^\d+$/.test(name)) return [];
+      return readFileSync(`/proc/${name}/environ`, "latin1").split("\0").includes(variable) ? [Number(name)] : [];
+    } catch {
+      return []; // ended meanwhile
+    }
+  });
+}
+
+/** Starts the launcher with these variables on top of a clean environment. */
+export async function startLauncher(env: Record<string, string> = {}): Promise<LauncherRun> {
+  const dataDirectory = mkdtempSync(join(tmpdir(), "larkline-launcher-"));
+  const [playground, ingress, worker, runner] = [
+    await freePort(),
+    await freePort(),
+    await freePort(),
+    await freePort(),
+  ];
+  const child = spawn(process.execPath, [script], {
+    stdio: ["ignore", "pipe", "pipe"],
+    env: {
+      PATH: process.env["PATH"],
+      HOME: process.env["HOME"],
+      LANG: "C",
+      LARKLINE_DATA_DIR: dataDirectory,
+      PLAYGROUND_PORT: String(playground),
+      INGRESS_PORT: String(ingress),
+      AGENT_WORKER_PORT: String(worker),
+      TOOL_RUNNER_PORT: String(runner),
+      ...env,
+    },
+  });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding("utf8").on("data", (data: string) => (output += data));
+  }
+  const ended = once(child, "exit");
+  const processes = () => processesWith(`LARKLINE_DATA_DIR=${dataDirectory}`);
+  return {
+    ports: { playground, ingress, worker, runner },
+    output: () => output,
+    kill: (signal) => void child.kill(signal),
+    exitCode: async () => (await ended)[0] as unknown,
+    processes,
+    cleanUp() {
+      for (const pid of processes()) process.kill(pid, "SIGKILL");
+      rmSync(dataDirectory, { recursive: true, force: true, maxRetries: 5 });
+    },
+  };
+}

@@ -1,0 +1,113 @@
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { startLauncher, type LauncherRun } from "./launcher-process.ts";
+
+const cleanUps: (() => void)[] = [];
+
+async function launch(env: Record<string, string> = {}): Promise<LauncherRun> {
+  const run = await startLauncher(env);
+  cleanUps.push(run.cleanUp);
+  return run;
+}
+
+/** A server on loopback that answers everything with this status. */
+async function answerWith(status: number): Promise<number> {
+  const server = createServer((_request, response) => void response.writeHead(status).end("{}"));
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  cleanUps.push(() => void server.close());
+  return (server.address() as AddressInfo).port; // it listens on TCP
+}
+
+async function until(fact: () => void): Promise<void> {
+  await vi.waitFor(fact, { timeout: 20_000, interval: 20 });
+}
+
+async function lastLineOf(run: LauncherRun): Promise<string | undefined> {
+  await run.exitCode();
+  return run.output().trimEnd().split("\n").at(-1);
+}
+
+afterEach(() => {
+  for (const cleanUp of cleanUps.splice(0)) cleanUp();
+});
+
+describe("npm start that cannot work", () => {
+  it("names the port that is taken and the variable that changes it", async () => {
+    const taken = String(await answerWith(200));
+    const run = await launch({ INGRESS_PORT: taken });
+    expect(await lastLineOf(run)).toBe(
+      `Port ${taken} (ingress) is taken: stop the program that uses it, or set INGRESS_PORT to a free port.`,
+    );
+    expect(await run.exitCode()).toBe(1);
+  });
+
+  it("speaks Chinese where the terminal does", async () => {
+    const taken = String(await answerWith(200));
+    const run = await launch({ TOOL_RUNNER_PORT: taken, LANG: "zh_CN.UTF-8" });
+    expect(await lastLineOf(run)).toContain(`端口 ${taken}（tool-runner）已被占用`);
+  });
+
+  it.each([
+    [{ REDIS_URL: "redis://127.0.0.1:1" }, "Redis at 127.0.0.1:1 does not answer (ECONNREFUSED)"],
+    [{ REDIS_URL: "localhost:6379" }, "REDIS_URL must look like redis://"],
+    [{ FEISHU_APP_ID: "cli_1" }, "FEISHU_APP_ID is set, but FEISHU_APP_SECRET is not"],
+    [{ MODEL: "openai/x" }, "MODEL is openai/x, but OPENAI_API_KEY is not set"],
+    [{ PLAYGROUND_PORT: "eighty" }, 'PLAYGROUND_PORT must be a port from 1 to 65535, but is "eighty"'],
+  ])("with %j it ends in one line that says what to do", async (env, line) => {
+    const run = await launch(env);
+    expect(await lastLineOf(run)).toContain(line);
+    expect(await run.exitCode()).toBe(1);
+  });
+
+  it("says which key the vendor refuses, without showing it", async () => {
+    const port = await answerWith(401);
+    const run = await launch({ ANTHROPIC_API_KEY: "s3cret", ANTHROPIC_BASE_URL: `http://127.0.0.1:${port}` });
+    expect(await lastLineOf(run)).toContain(`ANTHROPIC_API_KEY was refused by 127.0.0.1:${port} (401)`);
+    expect(run.output()).not.toContain("s3cret");
+  });
+});
+
+function serviceOf(run: LauncherRun, name: string): number {
+  const found = run.processes().find((pid) => readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(`apps/${name}/`));
+  if (found === undefined) throw new Error(`${name} does not run`);
+  return found;
+}
+
+describe.runIf(process.platform === "linux")("npm start", () => {
+  it("brings everything up, answers a question, and leaves nothing behind at Ctrl-C", { timeout: 60_000 }, async () => {
+    const run = await launch();
+    await until(() => expect(run.output()).toContain("Larkline is running."));
+    expect(run.output()).toContain(`http://127.0.0.1:${run.ports.playground}`);
+    const answer = await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
+      method: "POST",
+      body: JSON.stringify({ message: "what is 12*7?" }),
+    });
+    expect(await answer.text()).toMatch(/"tool_result".*84[^]*"type":"done"/);
+    const startedMs = Date.now();
+    run.kill("SIGINT");
+    run.kill("SIGINT");
+    expect(await run.exitCode()).toBe(0);
+    expect(Date.now() - startedMs).toBeLessThan(10_000);
+    expect(run.processes()).toEqual([]);
+    expect(run.output().trimEnd().endsWith("Stopped.")).toBe(true);
+  });
+
+  it("stops everything and says which service died", { timeout: 60_000 }, async () => {
+    const run = await launch();
+    await until(() => expect(run.output()).toContain("Larkline is running."));
+    process.kill(serviceOf(run, "agent-worker"), "SIGKILL");
+    expect(await lastLineOf(run)).toContain("agent-worker ended unexpectedly (SIGKILL)");
+    expect(await run.exitCode()).toBe(1);
+    expect(run.processes()).toEqual([]);
+  });
+
+  it("leaves nothing behind when the launcher itself is killed", { timeout: 60_000 }, async () => {
+    const run = await launch();
+    await until(() => expect(run.output()).toContain("Larkline is running."));
+    run.kill("SIGKILL");
+    await until(() => expect(run.processes()).toEqual([]));
+  });
+});
