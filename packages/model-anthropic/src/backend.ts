@@ -2,7 +2,7 @@ import Anthropic from "@anthropic-ai/sdk";
 import { findModelInfo, modelFailure, requestProblem, type LlmBackend, type ModelRequest } from "@larkline/model";
 import type { ModelChunk } from "@larkline/protocol";
 import { createEventReader } from "./event-reader.ts";
-import { requestBody } from "./request-body.ts";
+import { requestBody, type RequestBody } from "./request-body.ts";
 import { vendorFailure } from "./vendor-failure.ts";
 
 export interface AnthropicBackendOptions {
@@ -12,6 +12,19 @@ export interface AnthropicBackendOptions {
   /** How long the vendor may take until it begins to answer. 10 minutes by default. */
   timeoutMs?: number;
   fetch?: typeof fetch;
+}
+
+type Events = AsyncIterable<Anthropic.Messages.RawMessageStreamEvent>;
+
+/** `messages.create` does the same, but prints to the console for every call of a model that is about to retire. */
+function open(client: Anthropic, call: Omit<RequestBody, "warnings"> & { signal: AbortSignal | undefined }) {
+  const { body, headers, signal } = call;
+  return client.post<Events>("/v1/messages", {
+    body,
+    headers,
+    stream: true,
+    ...(signal === undefined ? {} : { signal }),
+  });
 }
 
 async function* streamed(
@@ -28,7 +41,7 @@ async function* streamed(
   let began = false;
   let partial = false;
   try {
-    const events = await client.messages.create(body, { headers, ...(signal === undefined ? {} : { signal }) });
+    const events = await open(client, { body, headers, signal });
     began = true;
     for await (const event of events) {
       const chunk = reader.read(event);
