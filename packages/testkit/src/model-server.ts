@@ -71,7 +71,7 @@ function dialectOf(incoming: IncomingMessage): ModelDialect {
 
 function checkKey(incoming: IncomingMessage, apiKey: string | undefined): void {
   const { authorization, "x-api-key": own } = incoming.headers;
-  const key = typeof own === "string" ? own : (authorization ?? "").replace(/^Bearer /, "");
+  const key = typeof own === "string" && own !== "" ? own : (authorization ?? "").replace(/^Bearer /, "");
   if (key === "" || (apiKey !== undefined && key !== apiKey)) {
     throw new Refusal(401, "authentication_error", "invalid x-api-key");
   }

@@ -1,0 +1,213 @@
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import {
+  demoScript,
+  startModelServer,
+  type ModelServer,
+  type NormalisedMessage,
+  type NormalisedRequest,
+} from "./index.ts";
+
+let server: ModelServer;
+beforeEach(async () => {
+  server = await startModelServer({ apiKey: "right" });
+});
+afterEach(() => server.close());
+
+interface Answer {
+  status: number;
+  text: string;
+}
+
+async function post(path: string, body: unknown, headers: Record<string, string> = {}): Promise<Answer> {
+  const sent = { "x-api-key": "right", "content-type": "application/json", ...headers };
+  const response = await fetch(`${server.url}${path}`, { method: "POST", headers: sent, body: JSON.stringify(body) });
+  return { status: response.status, text: await response.text() };
+}
+
+const user = { role: "user", content: "hello" };
+const anthropic = { model: "m", max_tokens: 10, stream: true, messages: [user] };
+const chat = { model: "m", stream: true, messages: [user] };
+const responses = { model: "m", stream: true, input: [user] };
+const use = (id: string) => ({ type: "tool_use", id, name: "x", input: {} });
+const result = (id: string) => ({ type: "tool_result", tool_use_id: id, content: "r" });
+const turn = (role: string, ...content: object[]) => ({ role, content });
+const schema = { type: "object" };
+
+describe("what the vendors refuse", () => {
+  const wrong: [string, object][] = [
+    ["a missing max_tokens", { ...anthropic, max_tokens: undefined }],
+    ["a field nobody knows", { ...anthropic, maxTokens: 1 }],
+    ["sampling values in the newest API version", { ...anthropic, temperature: 1 }],
+    ["an unknown role", { ...anthropic, messages: [turn("tool", result("a"))] }],
+    ["an assistant at the start", { ...anthropic, messages: [turn("assistant", { type: "text", text: "a" }), user] }],
+    ["an assistant at the end", { ...anthropic, messages: [user, turn("assistant", { type: "text", text: "a" })] }],
+    ["an empty text block", { ...anthropic, messages: [turn("user", { type: "text", text: "" })] }],
+    ["an unanswered call", { ...anthropic, messages: [user, turn("assistant", use("a")), user] }],
+    [
+      "a half answered batch",
+      { ...anthropic, messages: [user, turn("assistant", use("a"), use("b")), turn("user", result("a"))] },
+    ],
+    ["a result without a call", { ...anthropic, messages: [turn("user", result("a"))] }],
+    [
+      "two results of a call",
+      { ...anthropic, messages: [user, turn("assistant", use("a")), turn("user", result("a"), result("a"))] },
+    ],
+    [
+      "text before a result",
+      {
+        ...anthropic,
+        messages: [user, turn("assistant", use("a")), turn("user", { type: "text", text: "t" }, result("a"))],
+      },
+    ],
+    [
+      "a call id used twice",
+      {
+        ...anthropic,
+        messages: [
+          user,
+          turn("assistant", use("a")),
+          turn("user", result("a")),
+          turn("assistant", use("a")),
+          turn("user", result("a")),
+        ],
+      },
+    ],
+    [
+      "thinking without signature",
+      { ...anthropic, messages: [user, turn("assistant", { type: "thinking", thinking: "t" }), user] },
+    ],
+    ["two tools of one name", { ...anthropic, tools: [1, 2].map(() => ({ name: "x", input_schema: schema })) }],
+    ["a tool schema that is no object", { ...anthropic, tools: [{ name: "x", input_schema: { type: "string" } }] }],
+    [
+      "five cache marks",
+      { ...anthropic, system: Array.from({ length: 5 }, () => ({ type: "text", text: "s", cache_control: {} })) },
+    ],
+  ];
+  for (const [name, body] of wrong) {
+    it(`Anthropic: ${name}`, async () => {
+      expect((await post("/v1/messages", body)).status).toBe(400);
+    });
+  }
+
+  const call = (id: string) => ({ id, type: "function", function: { name: "x", arguments: "{}" } });
+  const wrongChat: [string, object][] = [
+    [
+      "an unanswered call",
+      { ...chat, messages: [user, { role: "assistant", content: null, tool_calls: [call("a")] }, user] },
+    ],
+    ["a result without a call", { ...chat, messages: [user, { role: "tool", tool_call_id: "a", content: "r" }] }],
+    ["an empty tool list", { ...chat, tools: [] }],
+    ["no content and no calls", { ...chat, messages: [{ role: "assistant", content: null }] }],
+    ["two tools of one name", { ...chat, tools: [1, 2].map(() => ({ type: "function", function: { name: "x" } })) }],
+    ["a temperature above 2", { ...chat, temperature: 3 }],
+  ];
+  for (const [name, body] of wrongChat) {
+    it(`Chat Completions: ${name}`, async () => {
+      expect((await post("/v1/chat/completions", body)).status).toBe(400);
+    });
+  }
+
+  const wrongResponses: [string, object][] = [
+    [
+      "an unanswered call",
+      { ...responses, input: [user, { type: "function_call", call_id: "a", name: "x", arguments: "{}" }] },
+    ],
+    ["a result without a call", { ...responses, input: [{ type: "function_call_output", call_id: "a", output: "r" }] }],
+    ["input text from the assistant", { ...responses, input: [turn("assistant", { type: "input_text", text: "t" })] }],
+  ];
+  for (const [name, body] of wrongResponses) {
+    it(`Responses: ${name}`, async () => {
+      expect((await post("/v1/responses", body)).status).toBe(400);
+    });
+  }
+
+  it("a wrong key, an absent key and an unknown route", async () => {
+    expect((await post("/v1/messages", anthropic, { "x-api-key": "wrong" })).status).toBe(401);
+    expect((await post("/v1/chat/completions", chat, { "x-api-key": "", authorization: "Bearer right" })).status).toBe(
+      401,
+    );
+    const bearer = { "x-api-key": "", authorization: "Bearer right" };
+    expect((await post("/v1/chat/completions", chat, bearer)).status).toBe(200);
+    expect((await post("/v1/nothing", anthropic)).status).toBe(404);
+  });
+});
+
+describe("startModelServer", () => {
+  it("answers all three interfaces, under any path, and keeps the requests", async () => {
+    for (const [path, body] of [
+      ["/v1/messages", anthropic],
+      ["/deep/path/v1/chat/completions", chat],
+      ["/v1/responses", responses],
+    ] as const) {
+      const answer = await post(path, body);
+      expect(answer).toMatchObject({ status: 200, text: expect.stringContaining("You said") });
+    }
+    expect(server.requests.map((request) => request.dialect)).toEqual(["anthropic", "openai-chat", "openai-responses"]);
+    expect(server.requests.map((request) => request.messages[0]?.text)).toEqual(["hello", "hello", "hello"]);
+    expect(JSON.stringify(server.requests)).not.toContain("right");
+  });
+
+  it("keeps only the latest requests", async () => {
+    const small = await startModelServer({ keepRequests: 2 });
+    for (let n = 0; n < 7; n += 1) {
+      const init = { method: "POST", headers: { "x-api-key": "k" }, body: JSON.stringify({ ...chat, model: `m${n}` }) };
+      await (await fetch(`${small.url}/v1/chat/completions`, init)).text();
+    }
+    expect(small.requests.length).toBeLessThanOrEqual(4);
+    expect(small.requests.at(-1)?.model).toBe("m6");
+    await small.close();
+    await small.close();
+  });
+});
+
+describe("demoScript", () => {
+  const tools = ["current_time", "calculator", "fetch_page"].map((name) => ({
+    name,
+    description: "",
+    inputSchema:
+      name === "calculator" ? { required: ["expression"] } : { properties: name === "fetch_page" ? { url: {} } : {} },
+  }));
+  const asked = (text: string, ...rest: NormalisedMessage[]): NormalisedRequest => ({
+    dialect: "anthropic",
+    model: "m",
+    system: "",
+    messages: [{ role: "user", text, calls: [], results: [] }, ...rest],
+    tools,
+    body: {},
+    headers: {},
+  });
+
+  it("answers in the language of the user", () => {
+    expect(demoScript(asked("你好")).text).toContain("收到");
+    expect(demoScript(asked("good morning")).text).toContain("You said");
+  });
+
+  it("calls the tools that the text asks for, several at once", () => {
+    expect(demoScript(asked("现在几点？另外 12*7 和 (3+4)/2 是多少")).calls).toEqual([
+      { name: "current_time", arguments: {} },
+      { name: "calculator", arguments: { expression: "12*7" } },
+      { name: "calculator", arguments: { expression: "(3+4)/2" } },
+    ]);
+    expect(demoScript(asked("read https://example.com/a-1 please")).calls).toEqual([
+      { name: "fetch_page", arguments: { url: "https://example.com/a-1" } },
+    ]);
+    expect(demoScript({ ...asked("12*7"), tools: [] }).calls).toBeUndefined();
+  });
+
+  it("reports the results of its calls, failures too", () => {
+    const reply = demoScript(
+      asked(
+        "what is 12*7?",
+        { role: "assistant", text: "", calls: [{ id: "a", name: "calculator", arguments: "{}" }], results: [] },
+        { role: "tool", text: "", calls: [], results: [{ id: "a", content: "84", isError: false }] },
+      ),
+    );
+    expect(reply.text).toContain("**calculator**: 84");
+    expect(reply.calls).toBeUndefined();
+  });
+
+  it("streams slowly when asked to", () => {
+    expect(demoScript(asked("slow please")).delayMs).toBeGreaterThan(0);
+    expect(demoScript(asked("慢一点")).delayMs).toBeGreaterThan(0);
+  });
+});
