@@ -148,6 +148,16 @@ describe("tokens", () => {
   });
 });
 
+describe("the token cache", () => {
+  it("failing is an outage that passes, and nothing was executed", async () => {
+    const platform = await fakePlatform((_call, response) => good(response));
+    const tokenCache = { get: () => Promise.reject(new Error("redis is down")) };
+    const error = await failureOf(reply(apiOf(platform.url, { tokenCache })));
+    expect(error).toMatchObject({ kind: "unavailable", retryable: true, uncertain: false });
+    expect(platform.calls).toEqual([]);
+  });
+});
+
 describe("requests", () => {
   it("replies with uuid, type and content", async () => {
     const platform = await fakePlatform((_call, response) => good(response));
@@ -355,5 +365,23 @@ describe("against the simulated platform", () => {
     expect(await api.findReply?.({ chatId, messageId: other, sinceMs })).toBeUndefined();
     const inThread = await api.reply({ messageId: other, text: "x", uuid: "u-2", inThread: true });
     expect(await api.findReply?.({ chatId, messageId: other, sinceMs })).toBe(inThread.messageId);
+  });
+
+  it("has not found a split answer before all its messages are there", async () => {
+    const { simulator, chatId, say, api } = await simulated();
+    const messageId = await say("hi");
+    const text = "一行文字\n".repeat(20_000);
+    const search = { chatId, messageId, sinceMs: Date.now() - 60_000, text };
+    const stopAfterFirst = simulator.on("message", () => {
+      simulator.faults.add({ match: { path: /\/reply$/ }, action: { kind: "respond", status: 400 } });
+    });
+    await failureOf(api.reply({ messageId, text, uuid: "u-1", inThread: false }));
+    stopAfterFirst();
+    simulator.faults.clear();
+    expect(simulator.messages(chatId)).toHaveLength(2);
+    expect(await api.findReply?.(search)).toBeUndefined();
+    await api.reply({ messageId, text, uuid: "u-1", inThread: false });
+    expect(simulator.messages(chatId)).toHaveLength(3);
+    expect(await api.findReply?.(search)).toBeDefined();
   });
 });

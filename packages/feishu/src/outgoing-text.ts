@@ -67,11 +67,15 @@ function cutAt(text: string, maxLength: number): number {
   return splitsPair && maxLength > 1 ? maxLength - 1 : maxLength;
 }
 
+/** Where to cut the text so that its head fits; found by proportion, as bytes per character vary. */
 function headLength(text: string, maxBytes: number): number {
-  const bytes = bytesOf(textContent(text));
-  if (bytes <= maxBytes) return text.length;
-  let length = Math.max(2, Math.floor((text.length * maxBytes) / bytes));
-  while (length > 2 && bytesOf(textContent(text.slice(0, length))) > maxBytes) length = Math.floor(length * 0.8);
+  let length = text.length;
+  let bytes = bytesOf(textContent(text));
+  if (bytes <= maxBytes) return length;
+  while (bytes > maxBytes && length > 2) {
+    length = Math.max(2, Math.floor((length * maxBytes) / bytes) - 1);
+    bytes = bytesOf(textContent(text.slice(0, length)));
+  }
   return cutAt(text, length);
 }
 

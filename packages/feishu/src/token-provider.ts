@@ -65,8 +65,17 @@ export function createTokenProvider(options: TokenProviderOptions): TokenProvide
     }
   }
 
+  async function shared(rejected?: string): Promise<string> {
+    try {
+      return await tokenCache.get(key, fetchToken, rejected);
+    } catch (error) {
+      if (error instanceof FeishuError) throw error;
+      throw new FeishuError({ api, kind: "unavailable", code: 0, httpStatus: 0, reason: "token cache failed" });
+    }
+  }
+
   function remember(rejected?: string): Promise<string> {
-    const token = tokenCache.get(key, fetchToken, rejected);
+    const token = shared(rejected);
     const entry = { token, untilMs: now() + memoMs };
     memo = entry;
     token.catch(() => {
