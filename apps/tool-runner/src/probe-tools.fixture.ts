@@ -5,8 +5,8 @@ import { Type } from "typebox";
 
 const input = Type.Object({ file: Type.String() });
 
-function note(file: string, line: string): number {
-  appendFileSync(file, `${line}\n`);
+function note(file: string, callId: string): number {
+  appendFileSync(file, `${callId} ${process.pid}\n`);
   return readFileSync(file, "utf8").trim().split("\n").length;
 }
 

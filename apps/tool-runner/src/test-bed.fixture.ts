@@ -136,14 +136,25 @@ export function createTestBed(redisUrl: string) {
   };
 }
 
+/** One run of a tool, as it noted it down. */
+export interface NotedRun {
+  callId: string;
+  pid: number;
+}
+
+function runOf(line: string): NotedRun {
+  const [callId = "", pid] = line.split(" ");
+  return { callId, pid: Number(pid) };
+}
+
 /** A file in which tools note their runs. */
-export function createNotes(): { file: string; lines(): string[] } {
+export function createNotes(): { file: string; runs(): NotedRun[] } {
   const file = join(mkdtempSync(join(tmpdir(), "larkline-runner-")), "runs");
   return {
     file,
-    lines: () => {
+    runs: () => {
       try {
-        return readFileSync(file, "utf8").trim().split("\n");
+        return readFileSync(file, "utf8").trim().split("\n").map(runOf);
       } catch {
         return []; // nothing ran yet
       }

@@ -1,0 +1,65 @@
+import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
+import type { RunnerInstance } from "@larkline/session";
+import { AnnouncementRefusedError, startAnnouncement } from "./announcement.ts";
+import { createTestBed, until } from "./test-bed.fixture.ts";
+
+let bed: ReturnType<typeof createTestBed>;
+beforeEach(() => {
+  bed = createTestBed(inject("redisUrl"));
+});
+afterEach(async () => {
+  await bed.close();
+});
+
+function instanceOf(runner: string, instance: string): RunnerInstance {
+  const spec = { name: "tool", description: "d", inputSchema: { type: "object" } };
+  return { runner, instance, tools: [{ spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 }] };
+}
+
+describe("an announcement", () => {
+  it("outlives its time to live by renewal, and ends with the withdrawal", async () => {
+    const { directory } = bed;
+    const instance = instanceOf("a", "1");
+    const refused: string[] = [];
+    const onRefused = (conflict: string): unknown => refused.push(conflict);
+    let renewals = 0;
+    const counting = {
+      announce: async (given: RunnerInstance, ttlMs: number) => {
+        renewals += 1;
+        return await directory.announce(given, ttlMs);
+      },
+      withdraw: directory.withdraw.bind(directory),
+    };
+    const announcement = await startAnnouncement({
+      directory: counting,
+      instance,
+      intervalMs: 50,
+      ttlMs: 500,
+      onError: () => {},
+      onRefused,
+    });
+    await until("many renewals", () => (renewals > 15 ? true : undefined));
+    expect((await directory.tools()).get("tool")?.runner).toBe("a");
+    expect(await announcement.withdraw()).toEqual({ last: true });
+    expect(await announcement.withdraw()).toEqual({ last: true });
+    expect((await directory.tools()).size).toBe(0);
+    expect(refused).toEqual([]);
+  });
+
+  it("reports when another runner took the name while this one was silent", async () => {
+    const { directory } = bed;
+    const refused = Promise.withResolvers<string>();
+    const options = { directory, intervalMs: 20, ttlMs: 5_000, onError: () => {}, onRefused: refused.resolve };
+    const first = await startAnnouncement({ ...options, instance: instanceOf("a", "1") });
+    await expect(startAnnouncement({ ...options, instance: instanceOf("b", "2") })).rejects.toThrow(
+      AnnouncementRefusedError,
+    );
+    // As if `a` had been stalled past its time to live: it is gone, and `b` announces.
+    await until("the takeover", async () => {
+      await directory.withdraw("a", "1");
+      return (await directory.announce(instanceOf("b", "2"), 5_000)).ok ? true : undefined;
+    });
+    expect(await refused.promise).toContain("runner 'b' already offers a tool named 'tool'");
+    await first.withdraw();
+  });
+});

@@ -1,0 +1,97 @@
+import { createMetrics, silentLogger } from "@larkline/telemetry";
+import { createToolRegistry, defineTool } from "@larkline/tool-kit";
+import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
+import { createCallHandler, type CallHandler } from "./call-handler.ts";
+import { createRunnerMetrics } from "./runner-metrics.ts";
+import { createRunningCalls, type RunningCalls } from "./running-calls.ts";
+import { createTestBed } from "./test-bed.fixture.ts";
+
+let bed: ReturnType<typeof createTestBed>;
+let calls: RunningCalls;
+let handler: CallHandler;
+let runs = 0;
+beforeEach(() => {
+  bed = createTestBed(inject("redisUrl"));
+  calls = createRunningCalls();
+  runs = 0;
+  const registry = createToolRegistry();
+  const input: Record<string, unknown> = { type: "object" };
+  for (const effect of ["once", "idempotent", "pure"] as const) {
+    const run = async (): Promise<never> => {
+      runs += 1;
+      return await new Promise(() => {});
+    };
+    registry.add(defineTool({ name: effect, description: "hangs", input, effect, run }));
+  }
+  handler = createCallHandler({
+    registry,
+    store: bed.store,
+    deliver: async ({ session, callId }, outcome) => {
+      await bed.store.deliver(session, callId, outcome);
+    },
+    calls,
+    metrics: createRunnerMetrics(createMetrics({ service: "test" }), calls.count),
+    logger: silentLogger,
+  });
+});
+afterEach(async () => {
+  await bed.close();
+});
+
+async function stored(session: string): Promise<unknown> {
+  const { gen } = await bed.store.summary(session);
+  return (await bed.store.claim(session, gen, "test"))?.control;
+}
+
+describe("a job that fails for good", () => {
+  it("answers a call that was not started with a plain error", async () => {
+    const job = await bed.openCall({ name: "once", effect: "once" });
+    await handler.fail(job, new Error("stalled"));
+    expect(await stored(job.session)).toMatchObject([
+      { outcome: { ok: false, error: "the runner could not work on the call" } },
+    ]);
+  });
+
+  it("answers a `once` call that was started as unknown", async () => {
+    const job = await bed.openCall({ name: "once", effect: "once" });
+    await bed.store.begin(job.session, job.callId, job.effect);
+    await handler.fail(job, new Error("stalled"));
+    expect(await stored(job.session)).toMatchObject([{ outcome: { ok: false, unknown: true } }]);
+  });
+
+  it("changes nothing when the call was answered", async () => {
+    const job = await bed.openCall({ name: "pure", effect: "pure" });
+    await bed.store.deliver(job.session, job.callId, { ok: true, result: 1 });
+    await handler.fail(job, new Error("stalled"));
+    expect(await stored(job.session)).toMatchObject([{ outcome: { ok: true, result: 1 } }]);
+  });
+});
+
+describe("a stopping runner", () => {
+  it.each(["pure", "idempotent"] as const)("gives a running %s call back to the queue, unanswered", async (effect) => {
+    const job = await bed.openCall({ name: effect, effect });
+    const handling = handler.handle(job, new AbortController().signal);
+    await expect.poll(() => runs).toBe(1);
+    calls.stop();
+    expect(await handling).toBe("requeue");
+    expect((await bed.store.summary(job.session)).state).toBe("suspended");
+  });
+
+  it("answers a running `once` call as unknown", async () => {
+    const job = await bed.openCall({ name: "once", effect: "once" });
+    const handling = handler.handle(job, new AbortController().signal);
+    await expect.poll(() => runs).toBe(1);
+    calls.stop();
+    expect(await handling).toBe("done");
+    const error = expect.stringMatching(/the runner was stopped during the call.*unknown/);
+    expect(await stored(job.session)).toMatchObject([{ outcome: { ok: false, error, unknown: true } }]);
+  });
+
+  it("gives a call that it has not started back, so that another instance can run it", async () => {
+    calls.stop();
+    const job = await bed.openCall({ name: "once", effect: "once" });
+    expect(await handler.handle(job, new AbortController().signal)).toBe("requeue");
+    expect(runs).toBe(0);
+    expect(await bed.store.begin(job.session, job.callId, job.effect)).toBe("run");
+  });
+});

@@ -1,0 +1,40 @@
+import { describe, expect, it } from "vitest";
+import { createOutcomeDelivery } from "./outcome-delivery.ts";
+
+const outcome = { ok: true, result: "precious" } as const;
+const job = { session: "s", callId: "c" };
+
+function deliveryThatFails(times: number) {
+  const seen: string[] = [];
+  let failuresLeft = times;
+  const failing = (): void => {
+    failuresLeft -= 1;
+    if (failuresLeft >= 0) throw new Error("Redis is away");
+  };
+  const deliver = createOutcomeDelivery({
+    store: {
+      deliver: async (session, callId) => {
+        failing();
+        seen.push(`deliver ${session} ${callId}`);
+        return await Promise.resolve({ accepted: true, wakeGen: 3 });
+      },
+    },
+    turns: { wake: async (session, gen) => void seen.push(await Promise.resolve(`wake ${session} ${gen}`)) },
+    onRetry: () => void seen.push("retry"),
+    backoffMs: [1, 1],
+  });
+  return { deliver, seen };
+}
+
+describe("outcome delivery", () => {
+  it("keeps a result through an outage and wakes the session after storing it", async () => {
+    const { deliver, seen } = deliveryThatFails(2);
+    await deliver(job, outcome);
+    expect(seen).toEqual(["retry", "retry", "deliver s c", "wake s 3"]);
+  });
+
+  it("rejects when the outage lasts, so that the job is not taken for done", async () => {
+    const { deliver } = deliveryThatFails(3);
+    await expect(deliver(job, outcome)).rejects.toThrow("Redis is away");
+  });
+});

@@ -1,0 +1,42 @@
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { describe, expect, it } from "vitest";
+import { loadTools } from "./tool-modules.ts";
+
+const here = fileURLToPath(new URL(".", import.meta.url));
+
+describe("loadTools", () => {
+  it("loads a package and a path relative to the working directory, in order", async () => {
+    const loaded = await loadTools(["@larkline/example-tools", "probe-tools.fixture.ts"], here);
+    expect(loaded.ok ? loaded.value.specs().map((spec) => spec.name) : loaded.error).toEqual([
+      "current_time",
+      "calculator",
+      "fetch_page",
+      "hold_once",
+      "hold_pure",
+      "slow",
+      "block",
+      "echo",
+    ]);
+  });
+
+  it("reports every module that is missing, broken, exports something else or repeats a name", async () => {
+    const directory = mkdtempSync(join(tmpdir(), "larkline-tools-"));
+    writeFileSync(join(directory, "broken.mjs"), 'throw new Error("boom at import");');
+    writeFileSync(join(directory, "other.mjs"), "export default { name: 'x' };");
+    writeFileSync(join(directory, "none.mjs"), "export const tool = 1;");
+    writeFileSync(join(directory, "empty.mjs"), "export default [];");
+    const probes = join(here, "probe-tools.fixture.ts");
+    const loaded = await loadTools(
+      ["./nowhere.mjs", "./broken.mjs", "./other.mjs", "none.mjs", "empty.mjs", probes, probes],
+      directory,
+    );
+    const problems = loaded.ok ? [] : loaded.error.split("\n");
+    expect(problems.map((problem) => problem.slice(0, 27))).toEqual(Array(6).fill('RUNNER_TOOLS: cannot load "'));
+    expect(problems[1]).toContain("boom at import");
+    for (const problem of problems.slice(2, 5)) expect(problem).toContain("default export");
+    expect(problems[5]).toContain("registered twice");
+  });
+});
