@@ -44,7 +44,13 @@ export interface Directory {
   p2pChat(openId: string, appId: string): SimChat;
 }
 
-export function createDirectory(appIds: readonly string[]): Directory {
+/** Called for each addition. */
+export interface DirectoryListener {
+  onUser(user: SimUser): void;
+  onChat(chat: SimChat): void;
+}
+
+export function createDirectory(appIds: readonly string[], listener: DirectoryListener): Directory {
   const users = new Map<string, SimUser>();
   const chats = new Map<string, SimChat>();
   const directory: Directory = {
@@ -53,6 +59,7 @@ export function createDirectory(appIds: readonly string[]): Directory {
     addUser({ openId = newId("ou_"), name }) {
       const user = { openId, unionId: newId("on_"), userId: newId("").slice(0, 8), name };
       users.set(openId, user);
+      listener.onUser(user);
       return user;
     },
     addChat(chat) {
@@ -61,6 +68,7 @@ export function createDirectory(appIds: readonly string[]): Directory {
         if (!users.has(member)) throw new Error(`No user ${member}: add the user before the chat`);
       }
       chats.set(added.chatId, added);
+      listener.onChat(added);
       return added;
     },
     p2pChat(openId, appId) {

@@ -3,7 +3,7 @@ import { afterEach, expect, test } from "vitest";
 import { WebSocket } from "ws";
 import { decodeFrame, encodeFrame, frameHeader, type Frame } from "./frame.ts";
 import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "./index.ts";
-import { callOpenApi } from "./test-client.ts";
+import { callOpenApi } from "./open-api.fixture.ts";
 
 const appId = "cli_0123456789abcdef";
 const appSecret = "s";

@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from "vitest";
 import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "./index.ts";
-import { callOpenApi, connectTestClient, type TestClient } from "./test-client.ts";
+import { callOpenApi, connectTestClient, type TestClient } from "./open-api.fixture.ts";
 
 const app = { appId: "cli_0123456789abcdef", appSecret: "secret" };
 const other = { appId: "cli_fedcba9876543210", appSecret: "other" };

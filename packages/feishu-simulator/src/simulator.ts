@@ -42,6 +42,8 @@ export interface SimulatorEvents {
   apiCall: ApiCall;
   delivery: DeliveryRecord;
   connection: { appId: string; connections: number };
+  user: SimUser;
+  chat: SimChat;
 }
 
 export interface SentMessage {

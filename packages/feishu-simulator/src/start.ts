@@ -115,7 +115,10 @@ function createPlatform(options: SimulatorOptions, notifier: Notifier<SimulatorE
   const apps = createApps(options.apps);
   return {
     apps,
-    directory: createDirectory([...apps.keys()]),
+    directory: createDirectory([...apps.keys()], {
+      onUser: (user) => notifier.emit("user", user),
+      onChat: (chat) => notifier.emit("chat", chat),
+    }),
     messages: createMessageStore(),
     tokens: createTokenStore(now),
     limiter: createRateLimiter(now, options.limits !== "off"),

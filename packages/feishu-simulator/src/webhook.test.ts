@@ -7,7 +7,7 @@ import {
   type FeishuSimulator,
   type SimulatorOptions,
 } from "./index.ts";
-import { startTestWebhook, type ReceivedWebhook, type WebhookAnswer } from "./test-webhook.ts";
+import { startTestWebhook, type ReceivedWebhook, type WebhookAnswer } from "./webhook.fixture.ts";
 
 const appId = "cli_0123456789abcdef";
 const closing: (() => Promise<void>)[] = [];

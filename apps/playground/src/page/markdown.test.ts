@@ -1,0 +1,78 @@
+import { expect, test } from "vitest";
+import { parseInline, parseMarkdown } from "./markdown.ts";
+
+const text = (value: string) => ({ kind: "text", text: value });
+
+test("headings, paragraphs, lists, code and rules become blocks", () => {
+  const source = "# Title\nfirst\nline\n\n- a\n  - b\n\n3. c\n4. d\n\n```ts\nconst x = **1**;\n```\n---\n> quoted";
+  expect(parseMarkdown(source)).toEqual([
+    { kind: "heading", level: 1, inlines: [text("Title")] },
+    { kind: "paragraph", inlines: [text("first\nline")] },
+    {
+      kind: "list",
+      ordered: false,
+      start: 1,
+      items: [
+        { depth: 0, inlines: [text("a")] },
+        { depth: 1, inlines: [text("b")] },
+      ],
+    },
+    {
+      kind: "list",
+      ordered: true,
+      start: 3,
+      items: [
+        { depth: 0, inlines: [text("c")] },
+        { depth: 0, inlines: [text("d")] },
+      ],
+    },
+    { kind: "code", language: "ts", text: "const x = **1**;" },
+    { kind: "rule" },
+    { kind: "quote", blocks: [{ kind: "paragraph", inlines: [text("quoted")] }] },
+  ]);
+});
+
+test("a table has a header and rows", () => {
+  expect(parseMarkdown("| a | b |\n|---|:-:|\n| 1 | 2 |")).toEqual([
+    { kind: "table", header: [[text("a")], [text("b")]], rows: [[[text("1")], [text("2")]]] },
+  ]);
+});
+
+test("an unclosed fence runs to the end", () => {
+  expect(parseMarkdown("```\nx")).toEqual([{ kind: "code", language: "", text: "x" }]);
+});
+
+test("strong, emphasis, strike, code and links nest in running text", () => {
+  expect(parseInline("a **b *c*** `d` ~~e~~ [f](https://x.example)")).toEqual([
+    text("a "),
+    { kind: "strong", children: [text("b "), { kind: "emphasis", children: [text("c")] }] },
+    text(" "),
+    { kind: "code", text: "d" },
+    text(" "),
+    { kind: "strike", children: [text("e")] },
+    text(" "),
+    { kind: "link", href: "https://x.example", children: [text("f")] },
+  ]);
+});
+
+test.each(["javascript:alert(1)", "data:text/html,x", "//evil.example", "JAVASCRIPT:x"])(
+  "a link to %s stays text",
+  (href) => {
+    expect(parseInline(`[x](${href})`)).toEqual([text(`[x](${href})`)]);
+  },
+);
+
+test("markup stays text", () => {
+  expect(parseMarkdown("<img src=x onerror=alert(1)>")).toEqual([
+    { kind: "paragraph", inlines: [text("<img src=x onerror=alert(1)>")] },
+  ]);
+});
+
+test("deep nesting and long runs end quickly", () => {
+  const startedAt = performance.now();
+  parseMarkdown(`${">".repeat(2000)} x`);
+  parseInline("*a".repeat(5000));
+  parseInline("[".repeat(5000));
+  parseInline("**".repeat(5000));
+  expect(performance.now() - startedAt).toBeLessThan(1000);
+});

@@ -1,0 +1,110 @@
+import type { ChatView, PlaygroundEvent, PlaygroundState, SimMessage } from "../view.ts";
+
+const keptEntries = 200;
+
+/** The page's copy of the playground, kept up to date by the event stream. */
+export interface Store {
+  readonly state: PlaygroundState;
+  /** Whether the event stream is open. */
+  readonly online: boolean;
+  message(messageId: string): SimMessage | undefined;
+  nameOf(id: string): string;
+  isBot(id: string): boolean;
+  /** Called after each change with its event; undefined when only `online` changed. */
+  onChange(listener: (event: PlaygroundEvent | undefined) => void): void;
+}
+
+const nothing: PlaygroundState = {
+  apps: [],
+  people: [],
+  chats: [],
+  messages: [],
+  calls: [],
+  deliveries: [],
+  faults: 0,
+};
+
+export function connectStore(path: string): Store {
+  const listeners: ((event: PlaygroundEvent | undefined) => void)[] = [];
+  const messages = new Map<string, SimMessage>();
+  let state = nothing;
+  let online = false;
+  const tell = (event: PlaygroundEvent | undefined): void => {
+    for (const listener of listeners) listener(event);
+  };
+  const setOnline = (value: boolean): void => {
+    if (online === value) return;
+    online = value;
+    tell(undefined);
+  };
+  const source = new EventSource(path);
+  source.addEventListener("open", () => setOnline(true));
+  source.addEventListener("error", () => setOnline(false));
+  source.addEventListener("message", ({ data }: MessageEvent<string>) => {
+    const event = JSON.parse(data) as PlaygroundEvent; // Our own server writes it.
+    if (event.type === "state") messages.clear();
+    state = reduce(state, event);
+    const changed = event.type === "state" ? event.state.messages : event.type === "message" ? [event.message] : [];
+    for (const message of changed) messages.set(message.messageId, message);
+    tell(event);
+  });
+  return {
+    get state() {
+      return state;
+    },
+    get online() {
+      return online;
+    },
+    message: (messageId) => messages.get(messageId),
+    nameOf: (id) =>
+      state.people.find((person) => person.openId === id)?.name ??
+      state.apps.find((app) => app.appId === id)?.name ??
+      id,
+    isBot: (id) => state.apps.some((app) => app.appId === id),
+    onChange: (listener) => void listeners.push(listener),
+  };
+}
+
+function reduce(state: PlaygroundState, event: PlaygroundEvent): PlaygroundState {
+  switch (event.type) {
+    case "state":
+      return event.state;
+    case "message":
+      return { ...state, messages: [...withoutMessage(state, event.message.messageId), event.message] };
+    case "call":
+      return { ...state, calls: [...state.calls, event.call].slice(-keptEntries), faults: event.faults };
+    case "delivery":
+      return { ...state, deliveries: [...state.deliveries, event.delivery].slice(-keptEntries) };
+    case "apps":
+      return { ...state, apps: event.apps };
+    case "person":
+      return { ...state, people: [...state.people, event.person] };
+    case "chat":
+      return { ...state, chats: [...state.chats, event.chat] };
+    case "faults":
+      return { ...state, faults: event.faults };
+    default:
+      return state;
+  }
+}
+
+function withoutMessage(state: PlaygroundState, messageId: string): SimMessage[] {
+  return state.messages.filter((message) => message.messageId !== messageId).slice(-1000);
+}
+
+/** The latest message that a person wrote. */
+export function lastWritten(state: PlaygroundState): SimMessage | undefined {
+  return state.messages
+    .filter((message) => message.senderType === "user")
+    .toSorted(byTime)
+    .at(-1);
+}
+
+export function byTime(left: SimMessage, right: SimMessage): number {
+  return left.createdAt - right.createdAt;
+}
+
+/** What a chat is called. */
+export function chatTitle(chat: ChatView, store: Store): string {
+  return chat.name === "" ? chat.members.map((member) => store.nameOf(member)).join(", ") : chat.name;
+}
