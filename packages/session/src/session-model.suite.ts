@@ -2,7 +2,7 @@ import { isTerminal, turnIdOf } from "@larkline/protocol";
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
-import { SessionWorld, type Work } from "./session-world.ts";
+import { SessionWorld, type Work } from "./session-world.suite.ts";
 
 type Step = (world: SessionWorld) => Promise<void> | void;
 

@@ -2,7 +2,16 @@ import type { ToolOutcome } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
-import { commitOf, messageOf, mustClaim, openCalls, outboxRecord, saveAs, suspendOn } from "./suite-samples.ts";
+import {
+  commitOf,
+  messageOf,
+  mustClaim,
+  openCalls,
+  outboxRecord,
+  saveAs,
+  suspendOn,
+  userText,
+} from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";
 const succeeded: ToolOutcome = { ok: true, result: 1 };
@@ -52,6 +61,17 @@ export function describeRaces(name: string, makeHarness: MakeSessionStore): void
       expect(new Set(claims.map(({ epoch }) => epoch)).size).toBe(claims.length);
       const saved = await Promise.all(claims.map((claim) => saveAs(store, claim, { mode: "continue" })));
       expect(saved.filter(({ state }) => state !== "fenced")).toHaveLength(1);
+    });
+
+    it("workers that claim at once read the whole history each", async () => {
+      await store.append(messageOf(session, "om_1"));
+      const first = await mustClaim(store, session, 1);
+      await saveAs(store, first, { mode: "continue", history: [userText("1"), userText("2")] });
+      const second = await mustClaim(store, session, 1);
+      await saveAs(store, second, { mode: "continue", history: [userText("3")] });
+      for (const claim of await times(10, () => mustClaim(store, session, 1))) {
+        expect(claim.history).toEqual([userText("1"), userText("2"), userText("3")]);
+      }
     });
 
     it("AL-47: of commits of one turn one counts", async () => {

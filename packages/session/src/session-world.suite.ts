@@ -311,11 +311,12 @@ export class SessionWorld {
   async settle(nowMs: number): Promise<void> {
     for (const worker of this.#workers) if (!worker.job) this.#leave(worker);
     for (let round = 0; round < 1_000; round += 1) {
-      while (this.#workers.length > 0) await this.work(0, "finish and go on");
-      while (this.#toolJobs.size > 0) await this.runTool(0, false);
+      await this.work(0, "finish and go on");
+      await this.runTool(0, false);
+      if (this.#workers.length > 0 || this.#toolJobs.size > 0) continue;
       await this.expireCalls();
       await this.sweep(nowMs);
-      if (this.#jobs.size === 0 && this.#workers.length === 0) return;
+      if (this.#jobs.size === 0) return;
       await this.takeJob(0);
     }
     throw new Error("the sessions do not come to rest");
