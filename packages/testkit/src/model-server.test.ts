@@ -123,9 +123,7 @@ describe("what the vendors refuse", () => {
 
   it("a wrong key, an absent key and an unknown route", async () => {
     expect((await post("/v1/messages", anthropic, { "x-api-key": "wrong" })).status).toBe(401);
-    expect((await post("/v1/chat/completions", chat, { "x-api-key": "", authorization: "Bearer right" })).status).toBe(
-      401,
-    );
+    expect((await post("/v1/chat/completions", chat, { "x-api-key": "" })).status).toBe(401);
     const bearer = { "x-api-key": "", authorization: "Bearer right" };
     expect((await post("/v1/chat/completions", chat, bearer)).status).toBe(200);
     expect((await post("/v1/nothing", anthropic)).status).toBe(404);
