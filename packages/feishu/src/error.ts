@@ -81,7 +81,7 @@ export function feishuErrorOf(api: string, thrown: unknown): FeishuError {
     });
   }
   if (thrown instanceof TransportFailure) {
-    const kind = thrown.stage === "aborted" ? "cancelled" : "unavailable";
+    const kind = thrown.reason === "aborted" ? "cancelled" : "unavailable";
     return new FeishuError({ api, kind, code: 0, httpStatus: 0, uncertain: thrown.sent, reason: thrown.message });
   }
   return new FeishuError({

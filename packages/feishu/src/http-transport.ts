@@ -1,6 +1,7 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
 import type { HttpInstance, HttpRequestOptions } from "@larksuiteoapi/node-sdk";
+import { parsedObject } from "./json-object.ts";
 
 /** The platform answered and refused: non-2xx, or 2xx with a business code other than 0. */
 export class HttpRejection extends Error {
@@ -29,19 +30,19 @@ export class HttpRejection extends Error {
 /** No usable answer. `sent` tells whether the request may have reached the platform. */
 export class TransportFailure extends Error {
   override readonly name = "TransportFailure";
-  readonly stage: "timeout" | "aborted" | "connection" | "oversized";
+  readonly reason: "timeout" | "aborted" | "connection" | "oversized";
   readonly sent: boolean;
 
-  constructor(cause: TransportFailure["stage"], sent: boolean, detail: string) {
+  constructor(reason: TransportFailure["reason"], sent: boolean, detail: string) {
     super(detail);
-    this.stage = cause;
+    this.reason = reason;
     this.sent = sent;
   }
 }
 
 /** What one call brings along. It travels through the SDK as a symbol among the headers. */
 export interface CallContext {
-  /** Any of them ends the call. A list, because `AbortSignal.any` costs more than the rest of a call's bookkeeping. */
+  /** Any of them ends the call. A list, because an `AbortSignal.any` per call was measurable. */
   signals?: readonly AbortSignal[];
   timeoutMs?: number;
 }
@@ -120,17 +121,8 @@ function exchangeOf(options: HttpRequestOptions<unknown>, timeoutMs: number): Ex
   };
 }
 
-function bodyObject(body: Buffer): Record<string, unknown> | undefined {
-  try {
-    const value: unknown = JSON.parse(body.toString("utf8"));
-    return typeof value === "object" && value !== null ? { ...value } : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
 function bodyOf(answer: Answer): Record<string, unknown> {
-  const body = bodyObject(answer.body);
+  const body = parsedObject(answer.body.toString("utf8"));
   const good = answer.httpStatus >= 200 && answer.httpStatus < 300;
   if (!good || body === undefined || (body["code"] !== undefined && body["code"] !== 0)) {
     // A proxy's page with status 200 is a broken platform, not a refusal.

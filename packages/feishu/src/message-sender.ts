@@ -12,16 +12,20 @@ interface TextRequest {
   format?: TextFormat;
 }
 
+/** An answer to a message. */
 export interface ReplyRequest extends TextRequest {
   messageId: string;
+  /** Opens or continues a thread below the message; a plain reply where the chat has no threads. */
   inThread: boolean;
 }
 
+/** A message to a chat or a person. */
 export interface SendRequest extends TextRequest {
   receiveIdType: "chat_id" | "open_id" | "union_id" | "user_id" | "email";
   receiveId: string;
 }
 
+/** What the platform made of it; of a split text the first message. */
 export interface SentMessage {
   messageId: string;
 }

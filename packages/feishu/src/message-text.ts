@@ -1,4 +1,5 @@
 import { userTextOf, type Mention } from "@larkline/agent";
+import { objectOf, parsedObject, textField, type JsonObject } from "./json-object.ts";
 
 /** What a message says, as the event carries it. */
 export interface MessageBody {
@@ -10,45 +11,26 @@ export interface MessageBody {
   botKey: string | undefined;
 }
 
-type JsonObject = Record<string, unknown>;
-
-function objectOf(value: unknown): JsonObject | undefined {
-  return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : undefined;
-}
-
-function parsedContent(content: string): JsonObject | undefined {
-  try {
-    return objectOf(JSON.parse(content));
-  } catch {
-    return undefined;
-  }
-}
-
-function fieldOf(element: JsonObject, name: string): string {
-  const value = element[name];
-  return typeof value === "string" ? value : "";
-}
-
 /** One inline element of a post as Markdown ("Receive message content"). */
 function inlineText(element: unknown): string {
   const fields = objectOf(element);
   if (fields === undefined) return "";
-  const text = fieldOf(fields, "text");
-  switch (fieldOf(fields, "tag")) {
+  const text = textField(fields, "text");
+  switch (textField(fields, "tag")) {
     case "a":
-      return fieldOf(fields, "href") === "" ? text : `[${text}](${fieldOf(fields, "href")})`;
+      return textField(fields, "href") === "" ? text : `[${text}](${textField(fields, "href")})`;
     case "at":
-      return fieldOf(fields, "user_id").startsWith("@_")
-        ? fieldOf(fields, "user_id")
-        : `@${fieldOf(fields, "user_name")}`;
+      return textField(fields, "user_id").startsWith("@_")
+        ? textField(fields, "user_id")
+        : `@${textField(fields, "user_name")}`;
     case "code_block":
-      return `\`\`\`${fieldOf(fields, "language").toLowerCase()}\n${text.replace(/\n$/, "")}\n\`\`\``;
+      return `\`\`\`${textField(fields, "language").toLowerCase()}\n${text.replace(/\n$/, "")}\n\`\`\``;
     case "img":
       return "[image]";
     case "media":
       return "[video]";
     case "emotion":
-      return `:${fieldOf(fields, "emoji_type")}:`;
+      return `:${textField(fields, "emoji_type")}:`;
     default:
       return text;
   }
@@ -77,7 +59,7 @@ function plainText(text: string, body: MessageBody): string {
 }
 
 function postText(post: JsonObject, body: MessageBody): string {
-  const title = fieldOf(post, "title");
+  const title = textField(post, "title");
   const lines = linesOf(post).filter((line) => line.trim() !== "");
   const first = lines[0];
   if (title === "" && first !== undefined) lines[0] = withoutOwnMention(first, body.botKey);
@@ -91,8 +73,8 @@ function postText(post: JsonObject, body: MessageBody): string {
  * Markdown, and for other kinds of message a neutral placeholder.
  */
 export function messageTextOf(body: MessageBody): string {
-  const content = parsedContent(body.content);
-  if (content !== undefined && body.messageType === "text") return plainText(fieldOf(content, "text"), body);
+  const content = parsedObject(body.content);
+  if (content !== undefined && body.messageType === "text") return plainText(textField(content, "text"), body);
   if (content !== undefined && body.messageType === "post") return postText(content, body);
   return userTextOf(body);
 }

@@ -5,6 +5,7 @@ import { FeishuError } from "./error.ts";
 import { contentsOf } from "./outgoing-text.ts";
 import { pathId } from "./platform-id.ts";
 
+/** Which answer to look for, and where. */
 export interface FindReplyRequest {
   chatId: string;
   /** The message that was to be answered. */

@@ -1,4 +1,5 @@
 import { parseEnvelope, type Envelope } from "./envelope.ts";
+import { objectOf, parsedObject, textField, type JsonObject } from "./json-object.ts";
 import { cipherKeyOf, decryptEvent, sameSecret, signatureOf } from "./webhook-cipher.ts";
 
 /** What a webhook request is. `reason` is for the log: it holds nothing of the request. */
@@ -36,25 +37,9 @@ function refused(status: 400 | 401 | 403, reason: string): Refusal {
 const notConfigured =
   "webhook not configured: set FEISHU_ENCRYPT_KEY, FEISHU_VERIFICATION_TOKEN or both, as shown in the developer console";
 
-function objectOf(text: string): Record<string, unknown> | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-function textField(data: Record<string, unknown> | undefined, name: string): string {
-  const value = data?.[name];
-  return typeof value === "string" ? value : "";
-}
-
 /** The token of either envelope or of a url_verification. */
-function tokenOf(data: Record<string, unknown>): string {
-  const header = data["header"];
-  if (typeof header === "object" && header !== null) return textField({ ...header }, "token");
-  return textField(data, "token");
+function tokenOf(data: JsonObject): string {
+  return textField(objectOf(data["header"]) ?? data, "token");
 }
 
 /** Whether a numeric timestamp is recent. Card callbacks were seen with a text in its place: those pass. */
@@ -89,13 +74,13 @@ function hasSignature(checks: Checks, rawBody: Buffer, header: HeaderReader): bo
   return matches && isFresh(timestamp, checks.now());
 }
 
-function challengeOf(data: Record<string, unknown>, tokenMatches: boolean): WebhookVerdict {
+function challengeOf(data: JsonObject, tokenMatches: boolean): WebhookVerdict {
   if (!tokenMatches) return refused(403, "url_verification with a wrong token");
   const challenge = textField(data, "challenge");
   return challenge === "" ? refused(400, "url_verification without challenge") : { kind: "challenge", challenge };
 }
 
-function eventOf(checks: Checks, data: Record<string, unknown>): WebhookVerdict {
+function eventOf(checks: Checks, data: JsonObject): WebhookVerdict {
   const parsed = parseEnvelope(data);
   if (!parsed.ok) return refused(400, `not an event: ${parsed.error}`);
   const { appId } = parsed.value;
@@ -113,8 +98,8 @@ function verifyEncrypted(
   request: { rawBody: Buffer; header: HeaderReader },
 ): WebhookVerdict {
   const signed = hasSignature(checks, request.rawBody, request.header);
-  const wire = textField(objectOf(request.rawBody.toString("utf8")), "encrypt");
-  const data = objectOf(decryptEvent(cipherKey, wire) ?? "");
+  const wire = textField(parsedObject(request.rawBody.toString("utf8")), "encrypt");
+  const data = parsedObject(decryptEvent(cipherKey, wire) ?? "");
   const tokenMatches = checks.token === undefined || sameSecret(checks.token, data === undefined ? "" : tokenOf(data));
   if (data?.["type"] === "url_verification" && tokenMatches) return challengeOf(data, true);
   if (!signed) return refused(401, wire === "" ? "not encrypted" : "signature missing, wrong or too old");
@@ -123,7 +108,7 @@ function verifyEncrypted(
 }
 
 function verifyPlain(checks: Checks, rawBody: Buffer): WebhookVerdict {
-  const data = objectOf(rawBody.toString("utf8"));
+  const data = parsedObject(rawBody.toString("utf8"));
   const tokenMatches = sameSecret(checks.token ?? "", data === undefined ? "" : tokenOf(data));
   if (data === undefined) return refused(400, "not a JSON object");
   if (data["encrypt"] !== undefined) return refused(401, "encrypted, but FEISHU_ENCRYPT_KEY is not set");
