@@ -2,6 +2,7 @@ import { mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { calculator, currentTime } from "@larkline/example-tools";
 import { describe, expect, it } from "vitest";
 import { loadTools } from "./tool-modules.ts";
 
@@ -11,8 +12,8 @@ describe("loadTools", () => {
   it("loads a package and a path relative to the working directory, in order", async () => {
     const loaded = await loadTools(["@larkline/example-tools", "probe-tools.fixture.ts"], here);
     expect(loaded.ok ? loaded.value.specs().map((spec) => spec.name) : loaded.error).toEqual([
-      "current_time",
-      "calculator",
+      currentTime.name,
+      calculator.name,
       "fetch_page",
       "hold_once",
       "hold_pure",
