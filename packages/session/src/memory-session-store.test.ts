@@ -20,4 +20,4 @@ async function makeHarness({ maxWaiting }: SessionStoreDemands): Promise<Session
   };
 }
 
-describeSessionStore("memory", makeHarness, 500);
+describeSessionStore("memory", makeHarness, 300);

@@ -138,6 +138,7 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
     it("tells watchers of new instances, changed tools and withdrawals", async () => {
       const listener = vi.fn<() => void>();
       await elsewhere.watch(listener, stop.signal);
+      listener.mockClear();
       const changes = [
         () => directory.announce(instanceOf("default", "i1", tool("weather")), longMs),
         () => directory.announce(instanceOf("default", "i1", tool("weather"), tool("clock")), longMs),
@@ -156,6 +157,7 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       const gone = new AbortController();
       await elsewhere.watch(stopped, gone.signal);
       await elsewhere.watch(listener, stop.signal);
+      listener.mockClear();
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
       await vi.waitFor(() => expect(listener).toHaveBeenCalledTimes(1), patience);
       gone.abort();

@@ -27,6 +27,9 @@ export interface RunnerDirectory {
   tools(): Promise<ReadonlyMap<string, AvailableTool>>;
   /** Runners with at least one living instance. */
   runners(): Promise<RunnerInstance[]>;
-  /** Calls `listener` after every announce of something new and every withdraw, until `signal` aborts. Resolves when watching has begun. */
+  /**
+   * Calls `listener` after every announce of something new and every withdraw, until `signal`
+   * aborts; also when changes may have been missed. Resolves when watching has begun.
+   */
   watch(listener: () => void, signal: AbortSignal): Promise<void>;
 }

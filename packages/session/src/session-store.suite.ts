@@ -4,6 +4,7 @@ import { describeEventLog } from "./event-log.suite.ts";
 import { describeOutbox } from "./outbox.suite.ts";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
 import type { Claim, EventLog, SessionStore } from "./session-store.ts";
+import { describeCrashPoints } from "./session-crash.suite.ts";
 import { describeSessionModel } from "./session-model.suite.ts";
 import { describeRaces } from "./session-races.suite.ts";
 import {
@@ -729,5 +730,6 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
   describeOutbox(name, makeHarness);
   describeEventLog(name, makeHarness);
   describeRaces(name, makeHarness);
+  describeCrashPoints(name, makeHarness);
   describeSessionModel(name, makeHarness, modelRuns);
 }
