@@ -1,5 +1,12 @@
 import Anthropic from "@anthropic-ai/sdk";
-import { findModelInfo, modelFailure, requestProblem, type LlmBackend, type ModelRequest } from "@larkline/model";
+import {
+  findModelInfo,
+  httpFetch,
+  modelFailure,
+  requestProblem,
+  type LlmBackend,
+  type ModelRequest,
+} from "@larkline/model";
 import type { ModelChunk } from "@larkline/protocol";
 import { createEventReader } from "./event-reader.ts";
 import { requestBody, type RequestBody } from "./request-body.ts";
@@ -11,6 +18,7 @@ export interface AnthropicBackendOptions {
   baseUrl?: string;
   /** How long the vendor may take until it begins to answer. 10 minutes by default. */
   timeoutMs?: number;
+  /** `httpFetch` of the model package by default. */
   fetch?: typeof fetch;
 }
 
@@ -67,7 +75,7 @@ export function createAnthropicBackend(options: AnthropicBackendOptions): LlmBac
     apiKey: options.apiKey,
     ...(options.baseUrl === undefined ? {} : { baseURL: options.baseUrl }),
     ...(options.timeoutMs === undefined ? {} : { timeout: options.timeoutMs }),
-    ...(options.fetch === undefined ? {} : { fetch: options.fetch }),
+    fetch: options.fetch ?? httpFetch,
     // The SDK sends a bearer token; compatible servers know only this header, and the vendor takes both.
     defaultHeaders: { "x-api-key": options.apiKey },
     maxRetries: 0,

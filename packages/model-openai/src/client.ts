@@ -1,4 +1,11 @@
-import { findModelInfo, modelFailure, requestProblem, type ModelInfo, type ModelRequest } from "@larkline/model";
+import {
+  findModelInfo,
+  httpFetch,
+  modelFailure,
+  requestProblem,
+  type ModelInfo,
+  type ModelRequest,
+} from "@larkline/model";
 import type { MessageStop, ModelChunk } from "@larkline/protocol";
 import OpenAI from "openai";
 import { vendorFailure } from "./vendor-failure.ts";
@@ -9,6 +16,7 @@ export interface OpenAiBackendOptions {
   baseUrl?: string;
   /** How long the vendor may take until it begins to answer. 10 minutes by default. */
   timeoutMs?: number;
+  /** `httpFetch` of the model package by default. */
   fetch?: typeof fetch;
 }
 
@@ -21,7 +29,7 @@ export function createClient(options: OpenAiBackendOptions): OpenAI {
     organization: null,
     project: null,
     ...(options.timeoutMs === undefined ? {} : { timeout: options.timeoutMs }),
-    ...(options.fetch === undefined ? {} : { fetch: options.fetch }),
+    fetch: options.fetch ?? httpFetch,
     maxRetries: 0,
     logLevel: "off",
   });

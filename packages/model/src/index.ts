@@ -23,3 +23,4 @@ export {
   toolLimitProblem,
   worthCaching,
 } from "./request-rules.ts";
+export { httpFetch } from "./http-fetch.ts";
