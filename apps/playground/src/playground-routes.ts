@@ -12,7 +12,7 @@ const parseChat = parserOf(
   Type.Object({
     type: Type.Union([Type.Literal("p2p"), Type.Literal("group")]),
     name: Type.String({ maxLength: 60 }),
-    members: Type.Array(Id, { minLength: 1, maxItems: 50, uniqueItems: true }),
+    members: Type.Array(Id, { minItems: 1, maxItems: 50, uniqueItems: true }),
   }),
 );
 const parseMessage = parserOf(

@@ -1,3 +1,4 @@
+import { get } from "node:http";
 import { createMetrics, silentLogger } from "@larkline/telemetry";
 import { chromium, type Browser, type Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
@@ -125,7 +126,7 @@ test("faults are armed and used up, the connection is dropped and comes back, th
   const { playground, page } = await startWithBot();
   await page.getByLabel("接下来的调用次数").fill("1");
   await page.getByRole("button", { name: "API 返回 500" }).click();
-  await page.getByText("1 个故障待触发").waitFor();
+  await page.getByText("待触发的故障：1").waitFor();
   await say(page, "Alice", "故障");
   await page.locator(".log .bad", { hasText: "HTTP 500" }).waitFor();
   await panel(page, "Alice").locator(".from-bot").waitFor();
@@ -167,6 +168,8 @@ test("other sites, foreign host names and wrong input are refused", async () => 
   expect((await send({ origin: "https://evil.example" })).status).toBe(403);
   expect((await send({ "sec-fetch-site": "cross-site" })).status).toBe(403);
   expect((await send({ origin: url })).status).toBe(200);
+  expect(await statusFor(url, "evil.example")).toBe(403);
+  expect(await statusFor(url, "localhost:1")).toBe(200);
   const post = (path: string, body: object) =>
     fetch(`${url}/api/${path}`, {
       method: "POST",
@@ -176,6 +179,15 @@ test("other sites, foreign host names and wrong input are refused", async () => 
   expect((await post("messages", { text: 1 })).status).toBe(400);
   expect((await post("redeliver", { messageId: "om_unknown" })).status).toBe(404);
 });
+
+function statusFor(url: string, host: string): Promise<number | undefined> {
+  return new Promise((resolve, reject) => {
+    get(url, { headers: { host } }, (response) => {
+      response.resume();
+      resolve(response.statusCode);
+    }).on("error", reject);
+  });
+}
 
 test("health, readiness and metrics answer, and the scripted model listens on its own port", async () => {
   const playground = await start({ modelPort: 0 });

@@ -1,5 +1,6 @@
 import type { DeliveryService, DeliveryReport, OutgoingEvent } from "./delivery.ts";
 import { envelope, messageEvent } from "./event-envelope.ts";
+import { newId } from "./id.ts";
 import { writeMessage, type PersonMessage, type WrittenMessage } from "./person-message.ts";
 import type { Platform } from "./platform.ts";
 import type { CustomEvent, SentMessage } from "./simulator.ts";
@@ -9,7 +10,7 @@ const keptEvents = 20_000;
 /** Turns what people do into events for the bots. */
 export interface EventDesk {
   sendMessage(message: PersonMessage): Promise<SentMessage>;
-  redeliver(messageId: string): Promise<DeliveryReport>;
+  redeliver(messageId: string, options?: { freshEventId?: boolean }): Promise<DeliveryReport>;
   recall(messageId: string): Promise<void>;
   sendEvent(event: CustomEvent): Promise<DeliveryReport>;
 }
@@ -32,10 +33,10 @@ export function createEventDesk(platform: Platform, deliveries: DeliveryService)
   };
   return {
     sendMessage: async (message) => sendNow(message),
-    async redeliver(messageId) {
+    async redeliver(messageId, { freshEventId = false } = {}) {
       const event = events.get(messageId);
       if (event === undefined) throw new Error(`No event of message ${messageId}`);
-      return deliveries.deliverOnce(event);
+      return deliveries.deliverOnce(freshEventId ? withFreshId(event) : event);
     },
     recall: async (messageId) => recall(platform, deliveries, messageId),
     async sendEvent({ appId, eventType, event, callback = false }) {
@@ -45,6 +46,11 @@ export function createEventDesk(platform: Platform, deliveries: DeliveryService)
       return callback ? deliveries.deliverOnce(outgoing) : deliveries.deliver(outgoing);
     },
   };
+}
+
+function withFreshId(event: OutgoingEvent): OutgoingEvent {
+  const eventId = newId("");
+  return { ...event, eventId, payload: event.payload.replace(event.eventId, eventId) };
 }
 
 /** Group messages reach an app that asked for all of them, or that is mentioned. */

@@ -170,6 +170,7 @@ function admit(state: State, request: IncomingMessage): Admission {
 }
 
 function refuseHandshake(socket: Duplex, refusal: { status: number; message: string; authCode?: number }): void {
+  socket.on("error", () => socket.destroy());
   const httpStatus = refusal.status === 404 ? "404 Not Found" : "403 Forbidden";
   const auth = refusal.authCode === undefined ? "" : `Handshake-Autherrcode: ${refusal.authCode}\r\n`;
   const headers = `Handshake-Status: ${refusal.status}\r\nHandshake-Msg: ${refusal.message}\r\n${auth}`;

@@ -86,8 +86,8 @@ export interface FeishuSimulator {
 
   /** A person writes. Wrong ids reject; a failed delivery does not: it is in the report. */
   sendMessage(message: PersonMessage): Promise<SentMessage>;
-  /** Sends the event of a message once more, with the same ids, in a single attempt. */
-  redeliver(messageId: string): Promise<DeliveryReport>;
+  /** Sends the event of a message once more, in a single attempt: with the same ids, or with a new `event_id`. */
+  redeliver(messageId: string, options?: { freshEventId?: boolean }): Promise<DeliveryReport>;
   /** A person recalls a message; the bots of the chat get `im.message.recalled_v1`. */
   recall(messageId: string): Promise<void>;
   sendEvent(event: CustomEvent): Promise<DeliveryReport>;

@@ -120,6 +120,12 @@ test("a message is redelivered on demand with the same ids", async () => {
   expect(await simulator.redeliver(sent.messageId)).toMatchObject({ eventId: sent.eventId, outcome: "acknowledged" });
   expect(received).toHaveLength(2);
   expect(received[1]?.raw).toBe(received[0]?.raw);
+  const fresh = await simulator.redeliver(sent.messageId, { freshEventId: true });
+  expect(fresh.eventId).not.toBe(sent.eventId);
+  expect(received[2]?.body).toMatchObject({
+    header: { event_id: fresh.eventId },
+    event: { message: { message_id: sent.messageId } },
+  });
 });
 
 test("a callback is attempted once and its answer is reported", async () => {

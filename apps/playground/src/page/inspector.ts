@@ -128,7 +128,7 @@ function faultPanel({ store, words, act }: InspectorParts): { root: HTMLElement;
   ]);
   const update = (): void => {
     const { faults } = store.state;
-    armed.textContent = faults > 0 ? `${faults} ${words.armed}` : "";
+    armed.textContent = faults > 0 ? words.armed.replace("{n}", String(faults)) : "";
     clear.hidden = faults === 0;
     redeliver.toggleAttribute("disabled", lastWritten(store.state) === undefined);
     transport.update();

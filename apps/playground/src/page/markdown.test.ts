@@ -2,30 +2,15 @@ import { expect, test } from "vitest";
 import { parseInline, parseMarkdown } from "./markdown.ts";
 
 const text = (value: string) => ({ kind: "text", text: value });
+const item = (depth: number, ordered: boolean, value: string) => ({ depth, ordered, inlines: [text(value)] });
 
 test("headings, paragraphs, lists, code and rules become blocks", () => {
-  const source = "# Title\nfirst\nline\n\n- a\n  - b\n\n3. c\n4. d\n\n```ts\nconst x = **1**;\n```\n---\n> quoted";
+  const source = "# Title\nfirst\nline\n\n- a\n  1. b\n\n3. c\n4. d\n\n```ts\nconst x = **1**;\n```\n---\n> quoted";
   expect(parseMarkdown(source)).toEqual([
     { kind: "heading", level: 1, inlines: [text("Title")] },
     { kind: "paragraph", inlines: [text("first\nline")] },
-    {
-      kind: "list",
-      ordered: false,
-      start: 1,
-      items: [
-        { depth: 0, inlines: [text("a")] },
-        { depth: 1, inlines: [text("b")] },
-      ],
-    },
-    {
-      kind: "list",
-      ordered: true,
-      start: 3,
-      items: [
-        { depth: 0, inlines: [text("c")] },
-        { depth: 0, inlines: [text("d")] },
-      ],
-    },
+    { kind: "list", start: 1, items: [item(0, false, "a"), item(1, true, "b")] },
+    { kind: "list", start: 3, items: [item(0, true, "c"), item(0, true, "d")] },
     { kind: "code", language: "ts", text: "const x = **1**;" },
     { kind: "rule" },
     { kind: "quote", blocks: [{ kind: "paragraph", inlines: [text("quoted")] }] },

@@ -5,8 +5,10 @@ export type Inline =
   | { kind: "strong" | "emphasis" | "strike"; children: Inline[] }
   | { kind: "link"; href: string; children: Inline[] };
 
+/** An item; deeper ones follow the item that they belong to. */
 export interface ListItem {
   depth: number;
+  ordered: boolean;
   inlines: Inline[];
 }
 
@@ -14,7 +16,7 @@ export type Block =
   | { kind: "heading"; level: number; inlines: Inline[] }
   | { kind: "paragraph"; inlines: Inline[] }
   | { kind: "code"; language: string; text: string }
-  | { kind: "list"; ordered: boolean; start: number; items: ListItem[] }
+  | { kind: "list"; start: number; items: ListItem[] }
   | { kind: "quote"; blocks: Block[] }
   | { kind: "table"; header: Inline[][]; rows: Inline[][][] }
   | { kind: "rule" };
@@ -78,18 +80,18 @@ function readQuote(lines: readonly string[], at: number, depth: number): ReadBlo
 }
 
 function readList(lines: readonly string[], at: number): ReadBlock {
-  const marker = itemPattern.exec(lines[at] ?? "")?.[2] ?? "-";
   const items: ListItem[] = [];
   let next = at;
   while (next < lines.length) {
     const item = itemPattern.exec(lines[next] ?? "");
     if (item === null) break;
-    const [, indent = "", , text = ""] = item;
-    items.push({ depth: Math.min(maximumDepth, Math.floor(indent.length / 2)), inlines: parseInline(text) });
+    const [, indent = "", marker = "-", text = ""] = item;
+    const depth = Math.min(maximumDepth, Math.floor(indent.length / 2));
+    items.push({ depth, ordered: /\d/.test(marker), inlines: parseInline(text) });
     next += 1;
   }
-  const ordered = /\d/.test(marker);
-  return { block: { kind: "list", ordered, start: ordered ? Number.parseInt(marker, 10) : 1, items }, next };
+  const start = Number.parseInt(itemPattern.exec(lines[at] ?? "")?.[2] ?? "", 10);
+  return { block: { kind: "list", start: Number.isNaN(start) ? 1 : start, items }, next };
 }
 
 function isTable(lines: readonly string[], at: number): boolean {

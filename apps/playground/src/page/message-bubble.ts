@@ -26,6 +26,7 @@ export function messageBubble(parts: BubbleParts): HTMLElement {
     message.threadId === undefined ? undefined : element("span", { class: "tag" }, [words.inThread]),
     element("time", { datetime: time.toISOString() }, [clock]),
     message.edits > 0 ? element("span", { class: "faint" }, [words.edited]) : undefined,
+    message.recalled ? undefined : actions(parts),
   ]);
   const body = message.recalled
     ? element("p", { class: "faint" }, [words.recalled])
@@ -33,12 +34,7 @@ export function messageBubble(parts: BubbleParts): HTMLElement {
   const bubble = element("div", { class: "bubble" }, [quote(parts), body]);
   return element("li", { class: bot ? "message from-bot" : "message", "data-message-id": message.messageId }, [
     avatar(name, bot),
-    element("div", { class: "said" }, [
-      head,
-      bubble,
-      reactions(message),
-      message.recalled ? undefined : actions(parts),
-    ]),
+    element("div", { class: "said" }, [head, bubble, reactions(message)]),
   ]);
 }
 
@@ -116,7 +112,7 @@ function blockNode(block: Block): Node {
     case "code":
       return element("pre", { tabindex: "0" }, [element("code", { "data-language": block.language }, [block.text])]);
     case "list":
-      return element(block.ordered ? "ol" : "ul", { start: String(block.start) }, block.items.map(listItem));
+      return listNode(block.items, block.start);
     case "quote":
       return element("blockquote", {}, blockNodes(block.blocks));
     case "table":
@@ -126,8 +122,22 @@ function blockNode(block: Block): Node {
   }
 }
 
-function listItem({ depth, inlines }: ListItem): HTMLElement {
-  return element("li", { class: `depth-${depth}` }, inlineNodes(inlines));
+/** Items of one depth; the deeper ones after an item become a list inside it. */
+function listNode(items: readonly ListItem[], start: number): HTMLElement {
+  const [first] = items;
+  const depth = first?.depth ?? 0;
+  const list = element(first?.ordered === true ? "ol" : "ul", start === 1 ? {} : { start: String(start) });
+  let at = 0;
+  while (at < items.length) {
+    const item = items[at];
+    let end = at + 1;
+    while (end < items.length && (items[end]?.depth ?? 0) > depth) end += 1;
+    const inner = items.slice(at + 1, end);
+    const nested = inner.length > 0 ? listNode(inner, 1) : undefined;
+    list.append(element("li", {}, [...inlineNodes(item?.inlines ?? []), nested]));
+    at = end;
+  }
+  return list;
 }
 
 function tableNode(header: readonly Inline[][], rows: readonly Inline[][][]): HTMLElement {
