@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
 import { createCancelBus, createToolQueues, createToolWorker, createTurnQueue, type ToolQueues } from "@larkline/queue";
-import type { RunnerDirectory } from "@larkline/session";
 import {
   closeRedis,
   connectRedis,
@@ -10,7 +9,7 @@ import {
 } from "@larkline/session-redis";
 import type { Logger, Metrics } from "@larkline/telemetry";
 import { announcementOf, type ToolRegistry } from "@larkline/tool-kit";
-import { startAnnouncement, type Announcement } from "./announcement.ts";
+import { AnnouncementRefusedError, startAnnouncement, type Announcement } from "./announcement.ts";
 import { createCallHandler } from "./call-handler.ts";
 import type { RunnerConfig } from "./config.ts";
 import { createOutcomeDelivery, type DeliverOutcome } from "./outcome-delivery.ts";
@@ -65,63 +64,94 @@ async function pings(redis: RedisConnection): Promise<boolean> {
   return (await redis.ping()) === "PONG";
 }
 
+interface Connections {
+  /** Fails fast: for what somebody waits for. */
+  redis: RedisConnection;
+  /** Waits for Redis without limit, as queue workers must. */
+  queueRedis: RedisConnection;
+  /** Aborts when the connections close. */
+  closing: AbortSignal;
+  onError: (error: unknown) => void;
+  close(): Promise<void>;
+}
+
+function openConnections(redisUrl: string, onError: (error: unknown) => void): Connections {
+  const redis = connectRedis(redisUrl, { onError });
+  const queueRedis = connectRedis(redisUrl, { role: "worker", onError });
+  const closing = new AbortController();
+  return {
+    redis,
+    queueRedis,
+    closing: closing.signal,
+    onError,
+    close: async () => {
+      closing.abort();
+      await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
+    },
+  };
+}
+
+/** Works the runner's queue. Closing ends all of it, the connections too. */
+async function work(setup: RunnerSetup, connections: Connections, announcement: Announcement): Promise<ToolRunner> {
+  const { config, registry, logger, graceMs = 8_000 } = setup;
+  const { namespace, runner } = config;
+  const { redis, queueRedis, closing, onError } = connections;
+  const queueOptions = { connection: queueRedis, prefix: `{${namespace}}`, onError };
+  const store = createRedisSessionStore({ redis, namespace });
+  const turns = createTurnQueue(queueOptions);
+  const queues = createToolQueues(queueOptions);
+  const deliver = createOutcomeDelivery({ store, turns, onRetry: onError });
+  const calls = createRunningCalls();
+  const metrics = createRunnerMetrics(setup.metrics, calls.count);
+  const bus = createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` });
+  await bus.subscribe(({ session, turnId }) => calls.cancel(session, turnId), closing);
+  const handler = createCallHandler({ registry, store, deliver, calls, metrics, logger });
+  const worker = createToolWorker({
+    ...queueOptions,
+    runner,
+    concurrency: config.concurrency,
+    lockDurationMs,
+    stalledIntervalMs,
+    handle: async (job, signal) => await handler.handle(job, signal),
+    onFailed: async (job, error) => await handler.fail(job, error),
+  });
+
+  const close = async (): Promise<void> => {
+    const last = await withdrawQuietly(announcement, onError);
+    const timer = setTimeout(calls.stop, graceMs);
+    await worker.close({ deadlineMs: graceMs + settleMs, abort: false });
+    clearTimeout(timer);
+    if (last) await drain(queues, { runner, deliver }).catch(onError);
+    await Promise.all([turns.close(), queues.close()]);
+    await connections.close();
+  };
+  let closed: Promise<void> | undefined;
+  return {
+    ready: async () => ({ redis: await pings(redis), worker: worker.isRunning() }),
+    close: async () => await (closed ??= close()),
+  };
+}
+
 /** Announces the tools and starts to work. Throws AnnouncementRefusedError, or why Redis cannot be reached. */
 export async function startRunner(setup: RunnerSetup): Promise<ToolRunner> {
-  const { config, registry, logger, onRefused, graceMs = 8_000 } = setup;
+  const { config, registry, logger, onRefused } = setup;
   const { namespace, runner } = config;
-  const onError = (error: unknown): void => logger.warn({ error }, "background error");
-  const redis = connectRedis(config.redisUrl, { onError });
-  const queueRedis = connectRedis(config.redisUrl, { role: "worker", onError });
-  const stopping = new AbortController();
-  const closeConnections = async (): Promise<void> => {
-    stopping.abort();
-    await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
-  };
+  let started = false;
+  let problem: unknown;
+  const connections = openConnections(config.redisUrl, (error) => {
+    problem = error; // while starting it is told by the caller, in one line
+    if (started) logger.warn({ error }, "background error");
+  });
+  const { redis, onError } = connections;
   try {
-    return await start();
-  } catch (error) {
-    await closeConnections();
-    throw error;
-  }
-
-  async function start(): Promise<ToolRunner> {
-    const directory: RunnerDirectory = createRedisRunnerDirectory({ redis, namespace });
-    const tools = registry.tools().map(announcementOf);
-    const instance = { runner, instance: randomUUID(), tools };
+    const directory = createRedisRunnerDirectory({ redis, namespace });
+    const instance = { runner, instance: randomUUID(), tools: registry.tools().map(announcementOf) };
     const announcement = await startAnnouncement({ directory, instance, onError, onRefused });
-    const queueOptions = { connection: queueRedis, prefix: `{${namespace}}`, onError };
-    const store = createRedisSessionStore({ redis, namespace });
-    const turns = createTurnQueue(queueOptions);
-    const queues = createToolQueues(queueOptions);
-    const deliver = createOutcomeDelivery({ store, turns, onRetry: onError });
-    const calls = createRunningCalls();
-    const metrics = createRunnerMetrics(setup.metrics, calls.count);
-    const bus = createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` });
-    await bus.subscribe(({ session, turnId }) => calls.cancel(session, turnId), stopping.signal);
-    const handler = createCallHandler({ registry, store, deliver, calls, metrics, logger });
-    const worker = createToolWorker({
-      ...queueOptions,
-      runner,
-      concurrency: config.concurrency,
-      lockDurationMs,
-      stalledIntervalMs,
-      handle: async (job, signal) => await handler.handle(job, signal),
-      onFailed: async (job, error) => await handler.fail(job, error),
-    });
-
-    const close = async (): Promise<void> => {
-      const last = await withdrawQuietly(announcement, onError);
-      const timer = setTimeout(calls.stop, graceMs);
-      await worker.close({ deadlineMs: graceMs + settleMs, abort: false });
-      clearTimeout(timer);
-      if (last) await drain(queues, { runner, deliver }).catch(onError);
-      await Promise.all([turns.close(), queues.close()]);
-      await closeConnections();
-    };
-    let closed: Promise<void> | undefined;
-    return {
-      ready: async () => ({ redis: await pings(redis), worker: worker.isRunning() }),
-      close: async () => await (closed ??= close()),
-    };
+    const working = await work(setup, connections, announcement);
+    started = true;
+    return working;
+  } catch (error) {
+    await connections.close();
+    throw error instanceof AnnouncementRefusedError ? error : (problem ?? error);
   }
 }
