@@ -11,7 +11,8 @@ export interface StreamTimeouts {
   callMs: number;
 }
 
-export const defaultTimeouts: StreamTimeouts = { firstChunkMs: 120_000, gapMs: 60_000, callMs: 600_000 };
+/** Generous: a model that thinks hard says nothing for minutes, and its vendor's pings are not chunks. */
+export const defaultTimeouts: StreamTimeouts = { firstChunkMs: 300_000, gapMs: 120_000, callMs: 1_200_000 };
 
 export interface TimedStreamOptions {
   timeouts: StreamTimeouts;
