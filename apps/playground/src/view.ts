@@ -1,4 +1,4 @@
-import type { ApiCall, AppConnection, DeliveryRecord, SimMessage, Transport } from "@larkline/feishu-simulator";
+import type { ApiCall, AppConnection, DeliveryRecord, SimMessage } from "@larkline/feishu-simulator";
 
 export interface PersonView {
   openId: string;
@@ -36,4 +36,4 @@ export type PlaygroundEvent =
   | { type: "chat"; chat: ChatView }
   | { type: "faults"; faults: number };
 
-export type { ApiCall, AppConnection, DeliveryRecord, SimMessage, Transport };
+export type { ApiCall, AppConnection, DeliveryRecord, SimMessage };

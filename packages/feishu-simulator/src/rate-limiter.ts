@@ -21,16 +21,23 @@ interface Window {
 /** The tier of most messaging calls: 50 a second and 1,000 a minute (rate limit guide, tier 4). */
 const tier4: Required<ApiLimits> = { perSecond: 50, perMinute: 1000 };
 const sweepSize = 10_000;
+const longestWindowMs = 60_000;
 
 export function createRateLimiter(now: () => number, enforced: boolean): RateLimiter {
   const windows = new Map<string, Window>();
+  let sweepAt = sweepSize;
+
+  const sweep = (time: number): void => {
+    for (const [key, window] of windows) if (window.start + longestWindowMs <= time) windows.delete(key);
+    sweepAt = Math.max(sweepSize, windows.size * 2);
+  };
 
   const take = (key: string, limit: number, lengthMs: number): number | undefined => {
     const time = now();
     const start = time - (time % lengthMs);
     const window = windows.get(key);
     if (window === undefined || window.start !== start) {
-      if (windows.size > sweepSize) windows.clear();
+      if (windows.size >= sweepAt) sweep(time);
       windows.set(key, { start, count: 1 });
       return undefined;
     }
