@@ -1,12 +1,6 @@
 import { startRedis } from "@larkline/testkit";
 import type { TestProject } from "vitest/node";
 
-declare module "vitest" {
-  interface ProvidedContext {
-    redisUrl: string;
-  }
-}
-
 /** One Redis server for the whole run; tests get its address by `inject("redisUrl")`. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const redis = await startRedis();

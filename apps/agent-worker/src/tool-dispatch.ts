@@ -43,7 +43,7 @@ export async function dispatchCalls(
   for (const call of calls) {
     const tool = tools.get(call.name);
     if (tool === undefined) {
-      const error = `tool_not_found: the runner that offered '${call.name}' is gone. The call was not run.`;
+      const error = `tool_not_found: the runner that offered '${call.name}' is gone. If this call was handed out before, it may have run.`;
       await wake(session, await store.deliver(session, call.id, { ok: false, error }));
       continue;
     }

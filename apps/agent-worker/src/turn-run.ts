@@ -113,7 +113,7 @@ export class TurnRun {
       const reason = `given up after ${tries} crashes while it was running`;
       return abandonTurn(turn ?? head, environment, reason);
     }
-    if (turn !== undefined) return control.length > 0 ? this.#hear(control) : resumeTurn(turn, environment);
+    if (turn !== undefined) return control.length > 0 ? this.#hearAgain(control) : resumeTurn(turn, environment);
     const first = startTurn({ head, nowMs: environment.nowMs, model: environment.model });
     if (tries > 0) first.events.push(restarted(environment));
     if (control.length === 0) return first;
@@ -132,6 +132,16 @@ export class TurnRun {
   #hear(control: readonly ControlEntry[]): Transition {
     this.#consumed += control.length;
     return this.#decide((environment) => afterControl(this.#turn, control, environment));
+  }
+
+  /**
+   * Entries woke a suspended turn. Whoever suspended it may have died before handing out all its
+   * calls, so those still open are handed out again; a runner runs none twice.
+   */
+  #hearAgain(control: readonly ControlEntry[]): Transition {
+    const heard = this.#hear(control);
+    if (heard.next.do !== "wait") return heard;
+    return { ...heard, next: resumeTurn(heard.turn, this.#environment()).next };
   }
 
   /** Makes a decision ours: it is stored with the next write. */

@@ -11,12 +11,6 @@ import { createCancelBus, createToolQueues, createTurnWorker } from "@larkline/q
 import type { SessionStore } from "@larkline/session";
 import { closeRedis, connectRedis, createRedisRunnerDirectory, createRedisSessionStore } from "@larkline/session-redis";
 
-declare module "vitest" {
-  interface ProvidedContext {
-    redisUrl: string;
-  }
-}
-
 /** Asks until the answer is there; fails loudly instead of waiting forever. */
 export async function until<T>(
   what: string,

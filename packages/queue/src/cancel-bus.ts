@@ -38,7 +38,7 @@ export function createCancelBus(options: { connection: PubSubConnection; channel
       subscriber.on("error", () => undefined); // reconnects and subscribes again by itself
       subscriber.on("message", (_channel, text) => {
         const parsed = parse(text ?? "");
-        if (parsed.ok) listener(parsed.value);
+        if (parsed.ok && !signal.aborted) listener(parsed.value);
       });
       signal.addEventListener("abort", () => subscriber.disconnect(), { once: true });
       await subscriber.subscribe(channel);

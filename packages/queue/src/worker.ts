@@ -47,13 +47,16 @@ interface WorkerSetup<T> extends JobWorkerOptions<T> {
 
 function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
   const lockDuration = setup.lockDurationMs ?? 10_000;
+  // BullMQ's own signal misses a job that is fetched while the worker closes.
+  const closing = new AbortController();
   const worker = new Worker(
     setup.queue,
     // BullMQ passes the signal only to functions that declare three parameters.
     async (job: Job, token?: string, signal?: AbortSignal) => {
       const parsed = setup.parse(job.data);
       if (!parsed.ok) throw new UnrecoverableError(`job data: ${parsed.error}`);
-      const result = await setup.handle(parsed.value, signal ?? new AbortController().signal);
+      const stop = signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]);
+      const result = await setup.handle(parsed.value, stop);
       if (result === "done") return;
       await job.moveToWait(token);
       throw new WaitingError();
@@ -74,19 +77,19 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
     if (parsed.ok) setup.onFailed(parsed.value, error).catch((cause: unknown) => setup.onError?.(asError(cause)));
     else setup.onError?.(error);
   });
-  return { close: closer(worker), isRunning: () => worker.isRunning() };
+  return { close: closer(worker, closing), isRunning: () => worker.isRunning() };
 }
 
 function asError(cause: unknown): Error {
   return cause instanceof Error ? cause : new Error(String(cause));
 }
 
-function closer(worker: Worker): JobWorker["close"] {
+function closer(worker: Worker, closing: AbortController): JobWorker["close"] {
   let closed: Promise<void> | undefined;
   return async ({ deadlineMs = 8_000, abort = true } = {}) => {
     closed ??= (async () => {
       const drained = worker.close();
-      if (abort) worker.cancelAllJobs("shutdown");
+      if (abort) closing.abort("shutdown");
       let timer: NodeJS.Timeout | undefined;
       const deadline = new Promise<void>((resolve) => {
         timer = setTimeout(resolve, deadlineMs);

@@ -1,10 +1,13 @@
 import type { Message, SessionKey } from "@larkline/protocol";
 
-interface Entry {
-  version: string;
-  messages: Message[];
-  characters: number;
+/** A history as it was read: what is in it stays true for its version. Never changed after it was made. */
+export interface KnownHistory {
+  readonly version: string;
+  readonly messages: readonly Message[];
+  readonly characters: number;
 }
+
+const nothing: KnownHistory = { version: "", messages: [], characters: 0 };
 
 /**
  * Histories this process has read, so that a turn reads only what is new. History is append-only:
@@ -12,7 +15,7 @@ interface Entry {
  * longest unused goes first.
  */
 export class HistoryCache {
-  readonly #entries = new Map<SessionKey, Entry>();
+  readonly #entries = new Map<SessionKey, KnownHistory>();
   readonly #maxCharacters: number;
   #characters = 0;
 
@@ -20,25 +23,26 @@ export class HistoryCache {
     this.#maxCharacters = maxCharacters;
   }
 
-  known(session: SessionKey): { version: string; length: number } {
-    const entry = this.#entries.get(session);
-    return entry === undefined ? { version: "", length: 0 } : { version: entry.version, length: entry.messages.length };
+  known(session: SessionKey): KnownHistory {
+    return this.#entries.get(session) ?? nothing;
   }
 
-  /** Adds what came after the first `from` messages; returns a copy of the whole history. */
-  extend(
-    session: SessionKey,
-    tail: { version: string; from: number; messages: Message[]; characters: number },
-  ): Message[] {
-    const entry = this.#entries.get(session);
-    const usable = entry !== undefined && entry.version === tail.version && entry.messages.length === tail.from;
-    const messages = usable ? [...entry.messages, ...tail.messages] : tail.messages;
-    const characters = (usable ? entry.characters : 0) + tail.characters;
-    if (usable || tail.from === 0) this.#put(session, { version: tail.version, messages, characters });
+  /**
+   * Remembers what a read found after `base`; returns the whole history. `base` is what `known` gave
+   * before the read: others may have read the session meanwhile.
+   */
+  extend(session: SessionKey, base: KnownHistory, tail: KnownHistory & { from: number }): Message[] {
+    const usable = tail.from > 0;
+    const messages = usable ? [...base.messages, ...tail.messages] : tail.messages;
+    const characters = (usable ? base.characters : 0) + tail.characters;
+    const known = this.known(session);
+    if (known.version !== tail.version || known.messages.length <= messages.length) {
+      this.#put(session, { version: tail.version, messages, characters });
+    }
     return [...messages];
   }
 
-  #put(session: SessionKey, entry: Entry): void {
+  #put(session: SessionKey, entry: KnownHistory): void {
     this.#characters += entry.characters - (this.#entries.get(session)?.characters ?? 0);
     this.#entries.delete(session);
     this.#entries.set(session, entry);

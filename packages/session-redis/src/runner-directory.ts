@@ -44,12 +44,13 @@ for field, other in pairs(others) do
     end
   end
 end
-local before = redis.call('HGET', KEYS[1], ARGV[1])
+local before = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 mine.expiresAtMs = nowMs + tonumber(ARGV[4])
 -- The tools are stored as the client wrote them: cjson cannot tell [] from {}.
 local stored = string.gsub(ARGV[3], '"expiresAtMs":0', function() return '"expiresAtMs":' .. string.format('%.0f', mine.expiresAtMs) end, 1)
 redis.call('HSET', KEYS[1], ARGV[1], stored)
-if not before then redis.call('PUBLISH', ARGV[5], ARGV[1]) end
+local same = string.gsub(before, '"expiresAtMs":%d+', '"expiresAtMs":0', 1) == ARGV[3]
+if not same then redis.call('PUBLISH', ARGV[5], ARGV[1]) end
 return ''`;
 
 // -> how many living instances of the runner are left
@@ -63,7 +64,7 @@ return left`;
 
 function digestOf({ spec, effect, requiresApproval }: ToolAnnouncement): string {
   return createHash("sha256")
-    .update(JSON.stringify([spec, effect, requiresApproval]))
+    .update(JSON.stringify([spec.inputSchema, effect, requiresApproval]))
     .digest("base64url");
 }
 

@@ -74,7 +74,7 @@ class RedisSessionStore implements SessionStore {
     const sid = message.session;
     const keys = this.#keys.session(sid);
     const reply = await this.#scripts.append(
-      [keys.session, keys.inbox, keys.dirty, `${keys.seen}${message.app}:${message.id}`],
+      [keys.session, keys.inbox, keys.dirty, `${keys.seen}${sid}:${message.app}:${message.id}`],
       [sid, JSON.stringify(message), this.#dedupTtlMs, this.#maxWaiting],
     );
     const [result, seq, gen, eventSeq] = reply as [AppendResult["result"], ...(number | string)[]];
@@ -121,7 +121,7 @@ class RedisSessionStore implements SessionStore {
     const known = this.#cache.known(session);
     const reply = await this.#scripts.claim(
       [keys.session, keys.inbox, keys.control, keys.history, keys.dirty],
-      [session, gen, owner, known.version, known.length],
+      [session, gen, owner, known.version, known.messages.length],
     );
     if (reply === null) return undefined;
     const [epoch, turn, head, tries, version, from, tail, control] = reply as [
@@ -134,7 +134,7 @@ class RedisSessionStore implements SessionStore {
       string[],
       string[],
     ];
-    const history = this.#cache.extend(session, {
+    const history = this.#cache.extend(session, known, {
       version,
       from: Number(from),
       messages: tail.map(messageFrom),

@@ -1,0 +1,177 @@
+import { randomUUID } from "node:crypto";
+import type { ToolJob, TurnJob } from "@larkline/protocol";
+import { closeRedis, connectRedis, type RedisConnection } from "@larkline/session-redis";
+import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
+import { createCancelBus } from "./cancel-bus.ts";
+import type { QueueOptions } from "./connection.ts";
+import { createToolQueues, type ToolQueues } from "./tool-queues.ts";
+import { createTurnQueue, type TurnQueue } from "./turn-queue.ts";
+import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./worker.ts";
+
+// Shorter than a lock, so that nothing here passes because a stalled job was recovered.
+const patience = { timeout: 6_000, interval: 10 };
+
+let redis: RedisConnection;
+let options: QueueOptions;
+let turns: TurnQueue;
+let tools: ToolQueues;
+let workers: JobWorker[];
+
+beforeEach(() => {
+  redis = connectRedis(inject("redisUrl"), { role: "worker" });
+  options = { connection: redis, prefix: `{test-${randomUUID()}}` };
+  turns = createTurnQueue(options);
+  tools = createToolQueues(options);
+  workers = [];
+});
+
+afterEach(async () => {
+  await Promise.all(workers.map(async (worker) => await worker.close({ deadlineMs: 500 })));
+  await Promise.all([turns.close(), tools.close()]);
+  await closeRedis(redis);
+});
+
+function turnWorker(handle: (job: TurnJob, signal: AbortSignal) => Promise<JobResult>): JobWorker {
+  const worker = createTurnWorker({ ...options, concurrency: 4, handle, onFailed: async () => {} });
+  workers.push(worker);
+  return worker;
+}
+
+function toolJob(callId: string): ToolJob {
+  return {
+    v: 1,
+    session: "app.oc_1",
+    turnId: "app.oc_1-1",
+    callId,
+    name: "echo",
+    arguments: "{}",
+    effect: "pure",
+    actor: { app: "app", userId: "ou_1", chatId: "oc_1" },
+    deadlineMs: Date.now() + 10_000,
+  };
+}
+
+describe("wake-ups", () => {
+  it("reach a worker with session and generation", async () => {
+    const seen: TurnJob[] = [];
+    turnWorker(async (job) => {
+      seen.push(job);
+      return "done";
+    });
+    await turns.wake("app.oc_1", 3);
+    await vi.waitFor(() => expect(seen).toEqual([{ v: 1, session: "app.oc_1", gen: 3 }]), patience);
+  });
+
+  it("of one generation are queued once, and again after they are done", async () => {
+    await turns.wake("app.oc_1", 1);
+    await turns.wake("app.oc_1", 1);
+    expect(await turns.ensure("app.oc_1", 1)).toBe(false);
+    let runs = 0;
+    turnWorker(async () => {
+      runs += 1;
+      return "done";
+    });
+    await vi.waitFor(async () => expect(await turns.alive("app.oc_1", 1)).toBe(false), patience);
+    expect(runs).toBe(1);
+    expect(await turns.ensure("app.oc_1", 1)).toBe(true);
+    await vi.waitFor(() => expect(runs).toBe(2), patience);
+  });
+
+  it("that failed do not block a new one of the same generation", async () => {
+    let runs = 0;
+    turnWorker(async () => {
+      runs += 1;
+      if (runs === 1) throw new Error("broken");
+      return "done";
+    });
+    await turns.wake("app.oc_1", 1);
+    await vi.waitFor(async () => expect(runs === 1 && !(await turns.alive("app.oc_1", 1))).toBe(true), patience);
+    expect(await turns.ensure("app.oc_1", 1)).toBe(true);
+    await vi.waitFor(() => expect(runs).toBe(2), patience);
+  });
+
+  it("with data that cannot be right are refused before they are queued", async () => {
+    await expect(turns.wake("spaces are bad", 1)).rejects.toThrow(/refusing to queue/);
+    await expect(turns.wake("app.oc_1", 0)).rejects.toThrow(/gen/);
+  });
+});
+
+describe("closing a worker", () => {
+  it("aborts the running job, which goes to another worker at once", async () => {
+    let started = false;
+    const first = turnWorker(async (_job, signal) => {
+      started = true;
+      return await new Promise<JobResult>((resolve) => signal.addEventListener("abort", () => resolve("requeue")));
+    });
+    await turns.wake("app.oc_1", 1);
+    await vi.waitFor(() => expect(started).toBe(true), patience);
+    await first.close();
+    const seen: number[] = [];
+    turnWorker(async ({ gen }) => {
+      seen.push(gen);
+      return "done";
+    });
+    await vi.waitFor(() => expect(seen).toEqual([1]), patience);
+  });
+
+  it("does not wait longer than its deadline", async () => {
+    let started = false;
+    const stuck = turnWorker(async () => {
+      started = true;
+      return await new Promise<JobResult>(() => {});
+    });
+    await turns.wake("app.oc_1", 1);
+    await vi.waitFor(() => expect(started).toBe(true), patience);
+    await stuck.close({ deadlineMs: 50 });
+    await stuck.close();
+  });
+});
+
+describe("tool calls", () => {
+  it("reach the worker of their runner, several at once, and are queued once each", async () => {
+    const seen: string[] = [];
+    await tools.dispatch("alpha", [toolJob("c1"), toolJob("c2")]);
+    await tools.dispatch("alpha", [toolJob("c1"), toolJob("c2")]);
+    await tools.dispatch("beta", [toolJob("c3")]);
+    workers.push(
+      createToolWorker({
+        ...options,
+        runner: "alpha",
+        concurrency: 2,
+        handle: async ({ callId }) => {
+          seen.push(callId);
+          return "done";
+        },
+        onFailed: async () => {},
+      }),
+    );
+    await vi.waitFor(() => expect(seen.toSorted()).toEqual(["c1", "c2"]), patience);
+  });
+
+  it("waiting for a runner that will not come back are handed out for an answer, once", async () => {
+    await tools.dispatch("gone", [toolJob("c1"), toolJob("c2")]);
+    const answered: string[] = [];
+    const answer = async ({ callId }: ToolJob): Promise<void> => void answered.push(callId);
+    expect(await tools.drain("gone", answer)).toBe(2);
+    expect(await tools.drain("gone", answer)).toBe(0);
+    expect(answered.toSorted()).toEqual(["c1", "c2"]);
+  });
+});
+
+describe("the cancel bus", () => {
+  it("tells every subscriber until it leaves", async () => {
+    const bus = createCancelBus({ connection: redis, channel: `cancel-${randomUUID()}` });
+    const stay = new AbortController();
+    const leave = new AbortController();
+    const heard: string[] = [];
+    await bus.subscribe(({ session }) => heard.push(`a ${session}`), stay.signal);
+    await bus.subscribe(({ session }) => heard.push(`b ${session}`), leave.signal);
+    await bus.publish({ session: "app.oc_1", turnId: "app.oc_1-1" });
+    await vi.waitFor(() => expect(heard.toSorted()).toEqual(["a app.oc_1", "b app.oc_1"]), patience);
+    leave.abort();
+    await bus.publish({ session: "app.oc_2" });
+    await vi.waitFor(() => expect(heard).toContain("a app.oc_2"), patience);
+    expect(heard).not.toContain("b app.oc_2");
+    stay.abort();
+  });
+});
