@@ -131,8 +131,10 @@ test("faults are armed and used up, the connection is dropped and comes back, th
   await page.locator(".log .bad", { hasText: "HTTP 500" }).waitFor();
   await panel(page, "Alice").locator(".from-bot").waitFor();
   expect(playground.simulator.faults.size).toBe(0);
+  const changes: number[] = [];
+  playground.simulator.on("connection", ({ connections }) => changes.push(connections));
   await page.getByRole("button", { name: "断开长连接" }).click();
-  await page.getByText("机器人未连接").waitFor();
+  await expect.poll(() => changes, { timeout: 10_000 }).toEqual([0, 1]);
   await page.getByText("机器人已通过长连接接入").waitFor();
   await page.getByRole("button", { name: "令牌失效" }).click();
   await say(page, "Alice", "令牌");

@@ -129,7 +129,7 @@ test("a callback's answer comes back from the ack", async () => {
 });
 
 test("code 500 and a missing ack are retried on the schedule", async () => {
-  const simulator = await start({ connection: { ackTimeoutMs: 40 } });
+  const simulator = await start({ connection: { ackTimeoutMs: 400 } });
   let received = 0;
   await connect(simulator, (frame, socket) => {
     received += 1;
@@ -166,7 +166,7 @@ test("a large event is split into numbered fragments", async () => {
 });
 
 test("frozen connections stay open, answer no ping and take no event", async () => {
-  const simulator = await start({ retryDelaysMs: [], connection: { ackTimeoutMs: 40 } });
+  const simulator = await start({ retryDelaysMs: [], connection: { ackTimeoutMs: 400 } });
   const client = await connect(simulator, ack);
   simulator.freezeConnections(true);
   expect((await (await send(simulator)).delivery).attempts[0]?.error).toBe("timeout");

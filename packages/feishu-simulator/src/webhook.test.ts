@@ -100,8 +100,8 @@ test("an event is given up after four retries", async () => {
 });
 
 test("an answer that takes too long counts as a failure", async () => {
-  const { send } = await scene((_request, index) => (index === 0 ? { delayMs: 500 } : {}), {
-    options: { webhookTimeouts: { totalTimeoutMs: 60 } },
+  const { send } = await scene((_request, index) => (index === 0 ? { delayMs: 5000 } : {}), {
+    options: { webhookTimeouts: { totalTimeoutMs: 400 } },
   });
   const report = await (await send()).delivery;
   expect(report.attempts.map((attempt) => attempt.error)).toEqual(["timeout", undefined]);
