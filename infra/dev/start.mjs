@@ -1,11 +1,11 @@
 // `npm start`: sets up, starts everything on this machine, and stops it all again on Ctrl-C.
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join, relative } from "node:path";
+import { join } from "node:path";
 import { requireCredentials } from "./launcher/credentials.mjs";
 import { readEnvFile } from "./launcher/env-file.mjs";
 import { Failure, Stopped } from "./launcher/failure.mjs";
 import { live } from "./launcher/life.mjs";
-import { dataFolder, logDirectory, root } from "./launcher/paths.mjs";
+import { dataFolder, logDirectory, root, shownPath } from "./launcher/paths.mjs";
 import { planFrom } from "./launcher/plan.mjs";
 import { freePort, requireFree } from "./launcher/port.mjs";
 import { isRunning } from "./launcher/process.mjs";
@@ -48,7 +48,7 @@ async function openRedis({ plan, running, signal }) {
   running.push(redis.server);
   return {
     url: redis.url,
-    shown: text("privateRedis", redis.port, relative(root, redis.directory) || redis.directory),
+    shown: text("privateRedis", redis.port, shownPath(redis.directory)),
   };
 }
 
@@ -58,32 +58,38 @@ async function firstEnd(running) {
 }
 
 function failureOf({ service, how }) {
-  return new Failure(text("serviceDied", service.name, how, logDirectory));
+  return new Failure(text("serviceDied", service.name, how, shownPath(logDirectory)));
 }
 
 async function bringUp(services, { context, running, life }) {
-  const { plan } = context;
-  for (const { service } of services) {
-    running.push(
-      startService({
-        name: service,
-        args: [`apps/${service}/src/main.ts`],
-        env: serviceEnv(service, context),
-        onLine: life.say,
-      }),
-    );
-  }
-  const host = ["0.0.0.0", "::"].includes(plan.host) ? "127.0.0.1" : plan.host;
-  const waits = services.map(async ({ service, port }) => {
-    const ready = await untilReady(`http://${host}:${port}/ready`, { deadlineMs: readyMs, signal: life.signal });
+  const { host: bound } = context.plan;
+  const host = ["0.0.0.0", "::"].includes(bound) ? "127.0.0.1" : bound;
+  const started = services.map(({ service, port }) => ({
+    ...startService({
+      name: service,
+      args: [`apps/${service}/src/main.ts`],
+      env: serviceEnv(service, context),
+      onLine: life.say,
+    }),
+    url: `http://${host}:${port}/ready`,
+  }));
+  running.push(...started);
+  const over = new AbortController();
+  const signal = AbortSignal.any([life.signal, over.signal]);
+  const waits = started.map(async (service) => {
+    const ready = await untilReady(service, { url: service.url, deadlineMs: readyMs, signal });
     if (life.signal.aborted) throw new Stopped();
-    if (!ready) throw new Failure(text("notReady", service, readyMs / 1_000, logDirectory));
+    if (!ready) throw new Failure(text("notReady", service.name, readyMs / 1_000, shownPath(logDirectory)));
   });
   const died = firstEnd(running).then((end) => {
     if (life.signal.aborted) throw new Stopped();
     throw failureOf(end);
   });
-  await Promise.race([Promise.all(waits), died]);
+  try {
+    await Promise.race([Promise.all(waits), died]);
+  } finally {
+    over.abort();
+  }
 }
 
 async function prepare(life) {
@@ -118,7 +124,7 @@ async function runEverything(life, running) {
   ];
   if (first.length > 0) await bringUp(first, { context, running, life });
   await bringUp(rest, { context, running, life });
-  console.log(summaryOf({ plan, redis: redis.shown, logs: relative(root, logDirectory) || logDirectory }));
+  console.log(summaryOf({ plan, redis: redis.shown, logs: shownPath(logDirectory) }));
   await untilEnd(running, life.signal);
 }
 

@@ -48,6 +48,7 @@ export async function startLauncher(env: Record<string, string> = {}): Promise<L
       PATH: process.env["PATH"],
       HOME: process.env["HOME"],
       LANG: "C",
+      LARKLINE_INSTALL: "never",
       LARKLINE_DATA_DIR: dataDirectory,
       PLAYGROUND_PORT: String(playground),
       INGRESS_PORT: String(ingress),

@@ -16,6 +16,8 @@ function say(line) {
 export async function live(work, { stoppedCode }) {
   const controller = new AbortController();
   for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(name, () => controller.abort());
+  // A terminal that is gone must not keep us from stopping what we started.
+  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
   try {
     if (Number.parseInt(process.versions.node, 10) < oldestNode)
       throw new Failure(text("oldNode", process.versions.node));

@@ -1,5 +1,5 @@
 import { mkdirSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 /** The checkout. */
@@ -22,4 +22,10 @@ export function dataFolder(...names) {
   const folder = join(dataDirectory, ...names);
   mkdirSync(folder, { recursive: true });
   return folder;
+}
+
+/** A path as short as it can be shown: relative inside the checkout. */
+export function shownPath(path) {
+  const inside = relative(root, path);
+  return inside.startsWith("..") ? path : inside || ".";
 }

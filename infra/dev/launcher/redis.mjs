@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { connect as connectTls } from "node:tls";
 import { isInstalled, signalGroup } from "./command.mjs";
 import { Failure, Stopped } from "./failure.mjs";
-import { dataFolder, logDirectory } from "./paths.mjs";
+import { dataFolder, logDirectory, shownPath } from "./paths.mjs";
 import { freePort } from "./port.mjs";
 import { isRunning, until } from "./process.mjs";
 import { text } from "./texts.mjs";
@@ -132,7 +132,7 @@ export async function startPrivateRedis({ signal }) {
   if (signal.aborted || !ready || gone.now) {
     signalGroup(child, "SIGKILL");
     if (signal.aborted) throw new Stopped();
-    throw new Failure(text("redisFailed", join(logDirectory, "redis.log")));
+    throw new Failure(text("redisFailed", shownPath(join(logDirectory, "redis.log"))));
   }
   return { url: `redis://:${password}@127.0.0.1:${port}`, port, directory, server };
 }

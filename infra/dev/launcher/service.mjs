@@ -29,7 +29,14 @@ function readable(line) {
  * `onLine` too. The IPC channel lets it notice when we are gone.
  */
 export function startService({ name, args, env, onLine }) {
-  const child = spawn(pinnedNode, args, { cwd: root, env, detached: true, stdio: ["ignore", "pipe", "pipe", "ipc"] });
+  // Type stripping in the playground is an experiment of Node's; a person can do nothing about it.
+  const flags = ["--disable-warning=ExperimentalWarning"];
+  const child = spawn(pinnedNode, [...flags, ...args], {
+    cwd: root,
+    env,
+    detached: true,
+    stdio: ["ignore", "pipe", "pipe", "ipc"],
+  });
   const file = createWriteStream(join(logDirectory, `${name}.log`));
   const readers = [child.stdout, child.stderr].map((stream) => {
     const lines = createInterface({ input: stream });
@@ -41,6 +48,8 @@ export function startService({ name, args, env, onLine }) {
     return new Promise((resolve) => lines.once("close", resolve));
   });
   child.on("error", () => {});
+  let isUp = false;
+  child.on("message", (message) => (isUp ||= message === "running"));
   const ended = new Promise((resolve) => {
     child.once("error", (error) => resolve(error.message));
     child.once("exit", (code, signal) => resolve(signal ?? code));
@@ -54,12 +63,12 @@ export function startService({ name, args, env, onLine }) {
     file.end();
     return how;
   });
-  return { name, child, exited };
+  return { name, child, exited, isUp: () => isUp };
 }
 
-async function answersReady(url) {
+async function answersReady(url, signal) {
   try {
-    const response = await fetch(url, { signal: AbortSignal.timeout(2_500) });
+    const response = await fetch(url, { signal: AbortSignal.any([signal, AbortSignal.timeout(2_500)]) });
     await response.body?.cancel();
     return response.ok;
   } catch {
@@ -67,9 +76,13 @@ async function answersReady(url) {
   }
 }
 
-/** Whether `GET /ready` answers 200 within the deadline; gives up when `signal` aborts. */
-export async function untilReady(url, { deadlineMs, signal }) {
-  return (await until(async () => signal.aborted || (await answersReady(url)), { deadlineMs })) && !signal.aborted;
+/**
+ * Whether the service has said that it runs and answers `GET /ready` with 200, within the deadline;
+ * gives up when `signal` aborts.
+ */
+export async function untilReady(service, { url, deadlineMs, signal }) {
+  const ready = async () => signal.aborted || (service.isUp() && (await answersReady(url, signal)));
+  return (await until(ready, { deadlineMs })) && !signal.aborted;
 }
 
 /** SIGTERM, then SIGKILL after the grace time, to the process and whatever it started. */

@@ -27,9 +27,12 @@ export function withPnpm(command) {
   return ["npm", "exec", "--yes", `--package=${packageManager}`, "--", ...command];
 }
 
-/** Installs what the lock file names, the pinned Node included; does nothing when that is in place. */
+/**
+ * Installs what the lock file names, the pinned Node included; does nothing when that is in place,
+ * or when `LARKLINE_INSTALL` is `never` (tests and images have their dependencies).
+ */
 export async function installDependencies({ signal, say }) {
-  if (dependenciesAreCurrent()) return;
+  if (process.env.LARKLINE_INSTALL === "never" || dependenciesAreCurrent()) return;
   say(text("installing"));
   // CI lets pnpm replace a node_modules of another layout without asking.
   const env = { ...process.env, CI: "true" };

@@ -50,15 +50,26 @@ function wrap(inner: PinoLogger): Logger {
   };
 }
 
+function ignoreLostReader(): void {}
+
+/**
+ * Standard output, written at once on Linux and macOS, so that no line is lost at exit. Pino's own
+ * default retries for ever at exit when the reader is gone; a process must still end then.
+ */
+function standardOutput(): DestinationStream {
+  process.stdout.on("error", ignoreLostReader);
+  return { write: (line) => void process.stdout.write(line) };
+}
+
 /** Creates the logger of a process. */
-export function createLogger({ service, level = "info", destination }: LoggerOptions): Logger {
+export function createLogger({ service, level = "info", destination = standardOutput() }: LoggerOptions): Logger {
   const options = {
     level,
     base: { service, pid: process.pid },
     timestamp: pino.stdTimeFunctions.isoTime,
     formatters: { level: (label: string) => ({ level: label }) },
   };
-  return wrap(destination === undefined ? pino(options) : pino(options, destination));
+  return wrap(pino(options, destination));
 }
 
 /** A logger that writes nothing, for tests and for callers without one. */

@@ -15,5 +15,4 @@ async function close(): Promise<void> {
 }
 
 runUntilSignal({ close, deadlineMs: 1_500, logger });
-process.send?.("started");
 if (mode === "throwing") void Promise.reject(new Error("nobody caught this"));

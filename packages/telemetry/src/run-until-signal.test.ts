@@ -70,4 +70,13 @@ describe("runUntilSignal", () => {
     expect(await exitCodeOf(process)).toBe(0);
     expect(output()).toContain("parent is gone");
   });
+
+  it("exits although nobody reads its log any more", async () => {
+    const { process } = await start("quick");
+    process.stdout?.destroy();
+    process.stderr?.destroy();
+    const exit = once(process, "exit");
+    process.disconnect();
+    expect((await exit)[0]).toBe(0);
+  });
 });

@@ -25,9 +25,10 @@ async function closeAndLeave({ close, logger }: RunUntilSignalOptions): Promise<
 
 /**
  * Ties the life of a process to its signals; to be called once, when everything runs. The first
- * SIGTERM or SIGINT (or the end of a parent that started it with an IPC channel) closes and exits
- * with 0; a second one, a failing close or the deadline exits with 1 at once. An error that nobody
- * caught is logged and exits with 1: the state lives in Redis, so a fresh process is the safe one.
+ * SIGTERM or SIGINT closes and exits with 0; a second one, a failing close or the deadline exits
+ * with 1 at once. An error that nobody caught is logged and exits with 1: the state lives in Redis,
+ * so a fresh process is the safe one. A parent that started the process with an IPC channel gets
+ * the message `"running"` now, and its end counts as a signal.
  */
 export function runUntilSignal(options: RunUntilSignalOptions): void {
   const { deadlineMs = 8_000, logger } = options;
@@ -49,7 +50,10 @@ export function runUntilSignal(options: RunUntilSignalOptions): void {
 
   process.on("SIGTERM", () => stop("SIGTERM"));
   process.on("SIGINT", () => stop("SIGINT"));
-  if (process.connected) process.on("disconnect", () => stopping || stop("parent is gone"));
+  if (process.connected) {
+    process.on("disconnect", () => stopping || stop("parent is gone"));
+    process.send?.("running");
+  }
   for (const event of ["uncaughtException", "unhandledRejection"] as const) {
     process.on(event, (error: unknown) => {
       logger.error({ error }, event);
