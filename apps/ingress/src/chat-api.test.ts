@@ -10,7 +10,7 @@ import {
   type Script,
   type TestIngress,
   type TestOptions,
-} from "./ingress-fixture.ts";
+} from "./ingress.fixture.ts";
 
 const open: TestIngress[] = [];
 

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu-fixture.ts";
+import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
 
 const { appId } = testApp;
 const worlds: FeishuWorld[] = [];

@@ -42,20 +42,24 @@ export function openSse(response: ServerResponse, { headers, heartbeatMs, stallM
   }, heartbeatMs);
   // Writing to a socket that the client has just reset; "close" follows.
   response.on("error", () => {});
+  // Told at once: "close" comes too late for a writer that has more to write.
+  const leave = () => {
+    leaving.abort();
+    response.destroy();
+  };
   response.once("close", () => {
     clearInterval(heartbeat);
     closed.abort();
-    if (!response.writableEnded) leaving.abort();
+    if (!response.writableEnded) leave();
   });
   return {
     gone: leaving.signal,
     async write(text) {
       if (response.destroyed || response.writableEnded || response.write(text)) return;
-      const stalled = AbortSignal.timeout(stallMs);
       try {
-        await once(response, "drain", { signal: AbortSignal.any([closed.signal, stalled]) });
+        await once(response, "drain", { signal: AbortSignal.any([closed.signal, AbortSignal.timeout(stallMs)]) });
       } catch {
-        response.destroy();
+        if (!response.writableEnded) leave();
       }
     },
     end(comment) {

@@ -45,6 +45,7 @@ async function pump(stream: SseStream, frames: AsyncIterable<StreamFrame>): Prom
   let finished = false;
   for await (const frame of frames) {
     await stream.write(formatSseEvent(frame, frame.seq));
+    if (stream.gone.aborted) return false;
     finished = frame.type === "done" || frame.type === "error";
   }
   return finished;

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { connect } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { encryptEvent, signEvent } from "@larkline/feishu-simulator";
-import { startWorld, testApp, type FeishuWorld } from "./feishu-fixture.ts";
+import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 
 let here: FeishuWorld;
 

@@ -2,7 +2,7 @@ import { createFeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/feishu-simulator";
 import type { InboundMessage } from "@larkline/protocol";
 import { createMemoryTokenCache } from "@larkline/session";
-import { startTestIngress, type TestIngress, type TestOptions } from "./ingress-fixture.ts";
+import { startTestIngress, type TestIngress, type TestOptions } from "./ingress.fixture.ts";
 
 // For tests: a simulated platform with people and chats, and an ingress that it delivers to.
 

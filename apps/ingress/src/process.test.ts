@@ -1,0 +1,150 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+import { afterEach, describe, expect, inject, it, vi } from "vitest";
+import { turnIdOf, type EngineEvent } from "@larkline/protocol";
+import { closeRedis, connectRedis, createRedisSessionStore, type RedisConnection } from "@larkline/session-redis";
+import { freePort, startRedis } from "@larkline/testkit";
+import { doneEvent, openStream, postChat } from "./ingress.fixture.ts";
+
+declare module "vitest" {
+  interface ProvidedContext {
+    redisUrl: string;
+  }
+}
+
+const main = fileURLToPath(new URL("main.ts", import.meta.url));
+const children: ChildProcess[] = [];
+const connections: RedisConnection[] = [];
+
+afterEach(async () => {
+  for (const child of children.splice(0)) {
+    if (child.exitCode === null && child.kill("SIGKILL")) await once(child, "exit");
+  }
+  await Promise.all(connections.splice(0).map(closeRedis));
+});
+
+function launch(env: Record<string, string>): { child: ChildProcess; output: () => string } {
+  const child = spawn(process.execPath, [main], {
+    env: { PATH: process.env["PATH"] ?? "", HOST: "127.0.0.1", ...env },
+  });
+  children.push(child);
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) stream?.on("data", (data: Buffer) => (output += data.toString()));
+  return { child, output: () => output };
+}
+
+async function started(
+  env: Record<string, string>,
+): Promise<{ url: string; child: ChildProcess; output: () => string }> {
+  const port = await freePort();
+  const { child, output } = launch({ PORT: String(port), ...env });
+  const url = `http://127.0.0.1:${port}`;
+  await vi.waitFor(
+    async () => {
+      if (child.exitCode !== null) throw new Error(output());
+      expect((await fetch(`${url}/ready`)).status).toBe(200);
+    },
+    { timeout: 15_000, interval: 50 },
+  );
+  return { url, child, output };
+}
+
+function storeOf(redisUrl: string, namespace: string) {
+  const redis = connectRedis(redisUrl);
+  connections.push(redis);
+  return createRedisSessionStore({ redis, namespace });
+}
+
+async function exitCodeOf(child: ChildProcess): Promise<number | null> {
+  if (child.exitCode === null) await once(child, "exit");
+  return child.exitCode;
+}
+
+describe("the ingress process", () => {
+  it("any replica streams any session, also the rest of a run whose replica was stopped", async () => {
+    const redisUrl = inject("redisUrl");
+    const namespace = `test-${randomUUID()}`;
+    const env = { REDIS_URL: redisUrl, REDIS_NAMESPACE: namespace };
+    const [one, two] = await Promise.all([started(env), started(env)]);
+    const first = await postChat(one, { message: "你好", session_id: "s" });
+    await first.until(/user_message/);
+
+    const store = storeOf(redisUrl, namespace);
+    const session = "api.s";
+    const { epoch = "", head } = (await store.claim(session, 1, "test")) ?? {};
+    expect(head?.message.parts).toEqual([{ type: "text", text: "你好" }]);
+    const batch = (event: EngineEvent) => ({ session, epoch, events: [{ runId: turnIdOf(session, 1), event }] });
+    await store.emit(batch({ type: "text_delta", text: "一" }));
+    await first.until(/一/);
+
+    one.child.kill("SIGTERM");
+    await first.end();
+    expect(first.text()).toMatch(/: shutdown\n\n$/);
+    const rest = await openStream(`${two.url}/chat/s/events`, { headers: { "last-event-id": "1" } });
+    await store.emit(batch({ type: "text_delta", text: "二" }));
+    await store.commit({ ...batch(doneEvent("一二")), history: [], consumed: 0, seq: 1, more: false });
+    await rest.end();
+    expect(rest.frames()).toMatchObject([
+      { type: "assistant", content: "二", seq: 2 },
+      { type: "done", final: "一二", seq: 3 },
+    ]);
+    expect(await exitCodeOf(one.child)).toBe(0);
+    // The stop of a replica is no reason to cancel a run.
+    expect((await store.history(session)).length).toBe(0);
+    expect((await store.summary(session)).state).toBe("idle");
+  });
+
+  it("a client that leaves cancels its run through Redis", async () => {
+    const redisUrl = inject("redisUrl");
+    const namespace = `test-${randomUUID()}`;
+    const ingress = await started({ REDIS_URL: redisUrl, REDIS_NAMESPACE: namespace });
+    const stream = await postChat(ingress, { message: "hi", session_id: "s" });
+    await stream.until(/user_message/);
+    const store = storeOf(redisUrl, namespace);
+    expect(await store.claim("api.s", 1, "test")).toBeDefined();
+    stream.leave();
+    await vi.waitFor(async () => {
+      const again = await store.claim("api.s", 1, "test");
+      expect(again?.control).toMatchObject([{ type: "cancel", turnId: "api.s-1" }]);
+    }, 1_000);
+  });
+
+  it("SA-27: while Redis is away it says so, and serves again when it is back", async () => {
+    const redis = await startRedis();
+    const ingress = await started({ REDIS_URL: redis.url });
+    redis.process.kill("SIGSTOP");
+    const slow = await postChat(ingress, { message: "hi" });
+    await slow.end();
+    expect(slow.text()).toBe('data: {"type":"error","message":"Agent 未初始化"}\n\n');
+    redis.process.kill("SIGCONT");
+    redis.process.kill("SIGKILL");
+    await once(redis.process, "exit");
+    await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(503), 5_000);
+    const gone = await postChat(ingress, { message: "hi" });
+    await gone.end();
+    expect(gone.text()).toBe('data: {"type":"error","message":"Agent 未初始化"}\n\n');
+    expect((await fetch(`${ingress.url}/health`)).status).toBe(200);
+    const again = await startRedis({ port: redis.port });
+    await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(200), 5_000);
+    const back = await postChat(ingress, { message: "hi" });
+    await back.until(/user_message/);
+    back.leave();
+    ingress.child.kill("SIGTERM");
+    expect(await exitCodeOf(ingress.child)).toBe(0);
+    await again.stop();
+  });
+
+  it("a wrong configuration ends it with every problem, a taken port with one line", async () => {
+    const wrong = launch({ REDIS_URL: "nonsense", FEISHU_APP_SECRET: "hunter2", PORT: "x" });
+    expect(await exitCodeOf(wrong.child)).toBe(1);
+    expect(wrong.output().trim().split("\n")).toHaveLength(3);
+    expect(wrong.output()).not.toContain("hunter2");
+    const running = await started({ REDIS_URL: inject("redisUrl") });
+    const port = new URL(running.url).port;
+    const second = launch({ REDIS_URL: inject("redisUrl"), PORT: port, LOG_LEVEL: "silent" });
+    expect(await exitCodeOf(second.child)).toBe(1);
+    expect(second.output().trim()).toMatch(new RegExp(`^ingress cannot start: .*${port}.*$`));
+  });
+});
