@@ -215,7 +215,7 @@ describe("POST /chat", () => {
     expect(stream.frames().at(-1)).toMatchObject({ type: "done" });
   });
 
-  it("SA-34, SA-40: heartbeats keep a silent stream alive and are no frames", async () => {
+  it("SA-34: heartbeats keep a silent stream alive and are no frames", async () => {
     const { script, release } = gated();
     const ingress = await start({ script, env: { API_HEARTBEAT_MS: "20" } });
     const stream = await postChat(ingress, { message: "rest" });
