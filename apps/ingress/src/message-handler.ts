@@ -7,7 +7,7 @@ import { admit, type Admission, type AdmissionRules, type IgnoreReason } from ".
 import type { BotIdentity } from "./bot-identity.ts";
 import type { EventHandler } from "./event-router.ts";
 import type { Inbox } from "./inbox.ts";
-import { noticeIdOf, noticeOf, type NoticeName } from "./notice.ts";
+import { noticeOf, type NoticeName } from "./notice.ts";
 
 export type MessageOutcome = "accepted" | "duplicate" | "unreadable" | "unsure" | IgnoreReason | NoticeName;
 
@@ -64,7 +64,7 @@ function createNotifier({ app, store, deliver }: MessageHandlerDeps) {
   return async ({ message, session }: Arrival, name: NoticeName, ageMs = 0): Promise<void> => {
     const target = targetOf(app, message);
     const record = noticeOf({ name, session, target, writtenText: message.text, ageMs, nowMs: Date.now() });
-    const lease = await store.pushOutbox(record, noticeIdOf(target));
+    const lease = await store.pushOutbox(record, message.messageId);
     if (lease !== undefined) deliver(lease);
   };
 }

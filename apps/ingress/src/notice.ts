@@ -40,7 +40,7 @@ function noticeLanguage(text: string): "zh" | "en" {
 }
 
 /** Names the one notice a message may get: as dedup id of the outbox. */
-export function noticeIdOf({ app, messageId }: OutboxRecord["target"]): string {
+function noticeIdOf({ app, messageId }: OutboxRecord["target"]): string {
   return `${app}:${messageId}`;
 }
 

@@ -47,7 +47,8 @@ interface WorkerSetup<T> extends JobWorkerOptions<T> {
 
 function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
   const lockDuration = setup.lockDurationMs ?? 10_000;
-  // BullMQ's own signal misses a job that is fetched while the worker closes.
+  // BullMQ's own signal misses a job that is fetched while the worker closes: the very job that was
+  // just put back may be fetched again then.
   const closing = new AbortController();
   const worker = new Worker(
     setup.queue,
@@ -56,7 +57,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
       const parsed = setup.parse(job.data);
       if (!parsed.ok) throw new UnrecoverableError(`job data: ${parsed.error}`);
       const stop = signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]);
-      const result = await setup.handle(parsed.value, stop);
+      const result = stop.aborted ? "requeue" : await setup.handle(parsed.value, stop);
       if (result === "done") return;
       await job.moveToWait(token);
       throw new WaitingError();

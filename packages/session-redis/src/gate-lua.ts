@@ -211,7 +211,7 @@ return 0`;
 /** -> record or ''. */
 export const pushOutboxLua = `${time}${outbox}
 -- KEYS session outbox due seen | ARGV sid record seenTtlMs leaseToken leaseMs
-if not redis.call('SET', KEYS[4], '1', 'NX', 'PX', ARGV[3]) then return '' end
+if not redis.call('SET', KEYS[4], '0', 'NX', 'PX', ARGV[3]) then return '' end
 redis.call('RPUSH', KEYS[2], ARGV[2])
 redis.call('ZADD', KEYS[3], 'NX', now(), ARGV[1])
 return lease(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[4], tonumber(ARGV[5]))`;

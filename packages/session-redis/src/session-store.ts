@@ -298,10 +298,10 @@ class RedisSessionStore implements SessionStore {
     return gen > 0 ? gen : undefined;
   }
 
-  async pushOutbox(record: OutboxRecord, dedupId: string): Promise<OutboxLease | undefined> {
+  async pushOutbox(record: OutboxRecord, messageId: string): Promise<OutboxLease | undefined> {
     const keys = this.#keys.session(record.session);
     return await this.#lease(async (token) => {
-      const seen = `${keys.seen}reply:${dedupId}`;
+      const seen = `${keys.seen}${record.session}:${record.target.app}:${messageId}`;
       const args = [record.session, JSON.stringify(record), this.#dedupTtlMs, token, this.#outboxLeaseMs];
       return await this.#scripts.pushOutbox([keys.session, keys.outbox, keys.due, seen], args);
     });

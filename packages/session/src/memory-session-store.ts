@@ -82,7 +82,6 @@ class MemorySessionStore implements SessionStore {
   readonly #now: () => number;
   readonly #maxWaiting: number;
   readonly #messageIds: Remembered;
-  readonly #outboxIds: Remembered;
 
   constructor(events: MemoryEventLog, { now = Date.now, limits, dedupTtlMs = dayMs }: MemorySessionStoreOptions) {
     this.#events = events;
@@ -90,7 +89,6 @@ class MemorySessionStore implements SessionStore {
     this.#outboxes = new MemoryOutboxes(now);
     this.#maxWaiting = limits?.maxWaiting ?? 1_000;
     this.#messageIds = new Remembered(dedupTtlMs);
-    this.#outboxIds = new Remembered(dedupTtlMs);
   }
 
   async append(message: InboundMessage): Promise<AppendResult> {
@@ -242,11 +240,11 @@ class MemorySessionStore implements SessionStore {
     return this.#sessions.get(key)?.heal(deadGen, this.#now());
   }
 
-  async pushOutbox(record: OutboxRecord, dedupId: string): Promise<OutboxLease | undefined> {
-    const id = JSON.stringify([record.session, dedupId]);
+  async pushOutbox(record: OutboxRecord, messageId: string): Promise<OutboxLease | undefined> {
+    const id = JSON.stringify([record.session, record.target.app, messageId]);
     const nowMs = this.#now();
-    if (this.#outboxIds.get(id, nowMs) !== undefined) return undefined;
-    this.#outboxIds.set(id, 1, nowMs);
+    if (this.#messageIds.get(id, nowMs) !== undefined) return undefined;
+    this.#messageIds.set(id, 0, nowMs);
     return structuredClone(this.#send(record));
   }
 

@@ -141,6 +141,13 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
       expect(await store.dueOutboxes(nowMs + 5, 10)).toEqual([session]);
     });
 
+    it("a message that was appended gets no answer outside its turn, and one answered so is not run", async () => {
+      await store.append(messageOf(session, "om_1"));
+      expect(await push("om_1")).toBeUndefined();
+      expect(await push("om_2")).toBeDefined();
+      expect(await store.append(messageOf(session, "om_2"))).toMatchObject({ result: "duplicate" });
+    });
+
     it("lists no more sessions than asked for", async () => {
       for (const key of [session, other]) {
         const { token, record } = mustLease(await store.pushOutbox(outboxRecord(key, "r1"), "r1"));

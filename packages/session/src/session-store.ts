@@ -178,8 +178,11 @@ export interface SessionStore {
   /** Makes a wake-up for a session whose job `deadGen` is gone. Undefined when it needs none. */
   heal(session: SessionKey, deadGen: number): Promise<number | undefined>;
 
-  /** Adds a reply outside a turn (refusals). `dedupId` makes a repeat a no-op. */
-  pushOutbox(record: OutboxRecord, dedupId: string): Promise<OutboxLease | undefined>;
+  /**
+   * Adds an answer to a message outside a turn (refusals). Does nothing when that message was
+   * appended or answered so before: its id is remembered together with those of `append`.
+   */
+  pushOutbox(record: OutboxRecord, messageId: string): Promise<OutboxLease | undefined>;
   /** Takes the session's outbox if nobody holds it. */
   leaseOutbox(session: SessionKey): Promise<OutboxLease | undefined>;
   /** The head was sent (or given up): removes it; returns the next one under the same lease. */
