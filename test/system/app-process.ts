@@ -19,9 +19,14 @@ export interface AppProcess {
   kill(): Promise<void>;
 }
 
+/** What to run: a file of the repository, with arguments. */
+export interface Program {
+  file: string;
+  args?: string[];
+}
+
 export interface AppProcessOptions {
-  /** `ingress`, `agent-worker`, `tool-runner` or `playground`. */
-  app: string;
+  program: Program;
   port: number;
   env: Record<string, string>;
   /** How long it may take to be ready. */
@@ -50,9 +55,9 @@ async function untilReady(url: string, ended: () => boolean, deadlineMs: number)
   }
 }
 
-/** Starts `apps/<app>/src/main.ts` with Node and nothing of our own environment but PATH. */
-export async function startApp({ app, port, env, readyMs = 20_000 }: AppProcessOptions): Promise<AppProcess> {
-  const child = spawn(process.execPath, [`apps/${app}/src/main.ts`], {
+/** Starts a program with Node and nothing of our own environment but PATH. */
+export async function startApp({ program, port, env, readyMs = 20_000 }: AppProcessOptions): Promise<AppProcess> {
+  const child = spawn(process.execPath, [program.file, ...(program.args ?? [])], {
     cwd: repository,
     env: { PATH: process.env["PATH"] ?? "", HOST: "127.0.0.1", PORT: String(port), LOG_LEVEL: "info", ...env },
     stdio: ["ignore", "pipe", "pipe"],
@@ -66,10 +71,12 @@ export async function startApp({ app, port, env, readyMs = 20_000 }: AppProcessO
     await untilReady(url, () => child.exitCode !== null || child.signalCode !== null, readyMs);
   } catch (error) {
     child.kill("SIGKILL");
-    throw new Error(`${app}: ${error instanceof Error ? error.message : String(error)}\n${output()}`, { cause: error });
+    throw new Error(`${program.file}: ${error instanceof Error ? error.message : String(error)}\n${output()}`, {
+      cause: error,
+    });
   }
   return {
-    name: app,
+    name: program.file,
     url,
     pid: child.pid ?? 0,
     exited,

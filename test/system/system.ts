@@ -12,8 +12,10 @@ import {
   type ModelServer,
   type TestRedis,
 } from "@larkline/testkit";
-import { startApp, type AppProcess } from "./app-process.ts";
+import { startApp, type AppProcess, type Program } from "./app-process.ts";
 import { obedientModel } from "./model-script.ts";
+
+export type AppKind = "ingress" | "agent-worker" | "tool-runner";
 
 export interface SystemOptions {
   ingresses?: number;
@@ -25,6 +27,8 @@ export interface SystemOptions {
   workerConcurrency?: number;
   /** Added to every process. */
   env?: Record<string, string>;
+  /** Other programs in place of the apps, to compare with. */
+  programs?: Partial<Record<AppKind, Program>>;
 }
 
 /** Larkline as real processes, with a simulated Feishu, a scripted model and a Redis of its own. */
@@ -36,7 +40,7 @@ export interface System {
   readonly ingresses: AppProcess[];
   readonly workers: AppProcess[];
   readonly runners: AppProcess[];
-  start(kind: "ingress" | "agent-worker" | "tool-runner", env?: Record<string, string>): Promise<AppProcess>;
+  start(kind: AppKind, env?: Record<string, string>): Promise<AppProcess>;
   /** A person with a chat of their own. */
   person(name: string): { openId: string; chatId: string };
   /** Writes and waits for the answer's text. */
@@ -83,11 +87,12 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
   };
   const running = new Set<AppProcess>();
   const start: System["start"] = async (app, extra = {}) => {
-    const started = await startApp({ app, port: await freePort(), env: { ...env, ...extra } });
+    const program = options.programs?.[app] ?? { file: `apps/${app}/src/main.ts` };
+    const started = await startApp({ program, port: await freePort(), env: { ...env, ...extra } });
     running.add(started);
     return started;
   };
-  const several = async (kind: Parameters<System["start"]>[0], count: number): Promise<AppProcess[]> =>
+  const several = async (kind: AppKind, count: number): Promise<AppProcess[]> =>
     await Promise.all(Array.from({ length: count }, async () => await start(kind)));
 
   const runners = await several("tool-runner", options.runners ?? 1);

@@ -13,9 +13,11 @@ export interface EventWriterOptions {
 type RunEvent = { runId: string; event: EngineEvent };
 
 // The first deltas of an answer go out after this time, so that an answer that is complete by then
-// costs no write of its own; later ones are collected for longer.
-const firstDelayMs = 12;
-const laterDelayMs = 50;
+// costs no write of its own; later ones are collected for longer. Other events can wait for those:
+// the write that goes with a step is rarely far.
+const firstDeltaDelayMs = 15;
+const laterDeltaDelayMs = 50;
+const otherDelayMs = 150;
 
 /**
  * Publishes the events of a run while it generates, a few times a second at most. What is still
@@ -25,6 +27,7 @@ export class EventWriter {
   readonly #options: EventWriterOptions;
   #pending: RunEvent[] = [];
   #timer: NodeJS.Timeout | undefined;
+  #timerDelayMs = 0;
   #writing: Promise<void> = Promise.resolve();
   #written = false;
 
@@ -36,7 +39,14 @@ export class EventWriter {
     const last = this.#pending.at(-1)?.event;
     if (last !== undefined && isDelta(last) && last.type === event.type && isDelta(event)) last.text += event.text;
     else this.#pending.push({ runId: this.#options.runId, event: isDelta(event) ? { ...event } : event });
-    this.#timer ??= setTimeout(() => this.#flush(), this.#written ? laterDelayMs : firstDelayMs);
+    this.#flushIn(delayOf(event, this.#written));
+  }
+
+  #flushIn(delayMs: number): void {
+    if (this.#timer !== undefined && this.#timerDelayMs <= delayMs) return;
+    clearTimeout(this.#timer);
+    this.#timerDelayMs = delayMs;
+    this.#timer = setTimeout(() => this.#flush(), delayMs);
   }
 
   /** Everything not yet published, for the caller to write; waits for a write that is under way. */
@@ -58,7 +68,7 @@ export class EventWriter {
     const events = this.#pending;
     if (events.length === 0) return;
     this.#pending = [];
-    this.#written = true;
+    this.#written ||= events.some(({ event }) => isDelta(event));
     const { store, session, epoch, onLost } = this.#options;
     try {
       if (!(await store.emit({ session, epoch, events }))) onLost();
@@ -66,6 +76,11 @@ export class EventWriter {
       this.#pending = [...events, ...this.#pending]; // they go with the next write
     }
   }
+}
+
+function delayOf(event: EngineEvent, written: boolean): number {
+  if (!isDelta(event)) return otherDelayMs;
+  return written ? laterDeltaDelayMs : firstDeltaDelayMs;
 }
 
 function isDelta(event: EngineEvent): event is Extract<EngineEvent, { type: "text_delta" | "thinking_delta" }> {

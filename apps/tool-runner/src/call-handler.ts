@@ -4,12 +4,13 @@ import type { BeginResult, SessionStore } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import { runTool, ToolNotFoundError, type Tool, type ToolContext, type ToolRegistry } from "@larkline/tool-kit";
 import type { DeliverOutcome } from "./outcome-delivery.ts";
+import { createProgressReport } from "./progress-report.ts";
 import type { RunnerMetrics } from "./runner-metrics.ts";
 import type { RunningCall, RunningCalls } from "./running-calls.ts";
 
 export interface CallHandlerDeps {
   registry: ToolRegistry;
-  store: Pick<SessionStore, "begin">;
+  store: Pick<SessionStore, "begin" | "report">;
   deliver: DeliverOutcome;
   calls: RunningCalls;
   metrics: RunnerMetrics;
@@ -51,13 +52,12 @@ function find(registry: ToolRegistry, name: string): Tool | ToolNotFoundError {
   }
 }
 
-function contextOf(job: ToolJob, signal: AbortSignal, logger: Logger): ToolContext {
+function contextOf(job: ToolJob, call: RunningCall, logger: Logger): Omit<ToolContext, "progress"> {
   return {
     callId: job.callId,
     turnId: job.turnId,
     actor: job.actor,
-    signal,
-    progress: (fraction, detail) => logger.debug({ fraction, detail }, "tool progress"),
+    signal: call.signal,
     log: (message, fields) => logger.info({ ...fields }, message),
   };
 }
@@ -111,7 +111,8 @@ class ToolCallHandler implements CallHandler {
     const effect = stricter(job.effect, tool.effect);
     // Not started yet: whoever takes the job next can run it, whatever its effect.
     if (closing.aborted || call.stopped()) return "requeue";
-    const begun = await this.#deps.store.begin(job.session, job.callId, effect);
+    // Running a pure call needs no leave: once too often does nothing, and only one answer counts.
+    const begun = effect === "pure" ? "run" : await this.#deps.store.begin(job.session, job.callId, effect);
     if (begun !== "run") return await this.#answer(job, notStarted(begun));
     const outcome = await this.#run(job, { ...tool, effect }, call);
     if (!outcome.ok && call.stopped() && effect !== "once") return "requeue";
@@ -119,15 +120,21 @@ class ToolCallHandler implements CallHandler {
   }
 
   async #run(job: ToolJob, tool: Tool, call: RunningCall): Promise<ToolOutcome> {
-    const { logger, metrics, maxOutputBytes } = this.#deps;
+    const { logger, metrics, maxOutputBytes, store } = this.#deps;
     const lines = logger.child({ session: job.session, turnId: job.turnId, callId: job.callId, tool: job.name });
     const startMs = performance.now();
+    const progress = createProgressReport({
+      store,
+      job,
+      onError: (error) => lines.warn({ error }, "progress is lost"),
+    });
     const outcome = await runTool(tool, {
       argumentsText: job.arguments,
-      context: contextOf(job, call.signal, lines),
+      context: { ...contextOf(job, call, lines), progress: progress.report },
       timeoutMs: Math.min(tool.timeoutMs, job.deadlineMs - Date.now()),
       ...(maxOutputBytes === undefined ? {} : { maxOutputBytes }),
     });
+    await progress.close();
     const durationMs = Math.round(performance.now() - startMs);
     metrics.durations.observe({ tool: job.name }, durationMs / 1_000);
     lines.debug({ durationMs, result: resultOf(outcome) }, "tool ran");

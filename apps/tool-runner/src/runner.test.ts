@@ -113,7 +113,7 @@ describe("a runner answers calls", () => {
 
   it("does not run a call that was answered meanwhile, and adds the lost wake-up again", async () => {
     let runs = 0;
-    const job = await bed.openCall({ name: "count", effect: "pure" });
+    const job = await bed.openCall({ name: "count", effect: "idempotent" });
     // Answered, but whoever answered died before it added the wake-up.
     await bed.store.deliver(job.session, job.callId, { ok: true, result: "first" });
     await bed.queues.dispatch("r", [job]);

@@ -183,6 +183,14 @@ if fenced(KEYS[1], ARGV[1]) then return 0 end
 emit(KEYS[1], KEYS[2], ARGV[3], ARGV[2], ARGV[4], tonumber(ARGV[5]))
 return 1`;
 
+/** -> 1 | 0 answered or not known */
+export const reportLua = `${emit}
+-- KEYS session calls events | ARGV sid callId channel batch
+local call = redis.call('HGET', KEYS[2], ARGV[2])
+if not call or call == 'done' then return 0 end
+emit(KEYS[1], KEYS[3], ARGV[3], ARGV[1], ARGV[4], 1)
+return 1`;
+
 /** -> run | closed | started_before */
 export const beginLua = `
 -- KEYS calls | ARGV callId effect

@@ -11,6 +11,7 @@ import {
   healLua,
   leaseOutboxLua,
   pushOutboxLua,
+  reportLua,
   retryOutboxLua,
   saveLua,
 } from "./gate-lua.ts";
@@ -24,6 +25,7 @@ const sources = {
   save: saveLua,
   commit: commitLua,
   emit: emitLua,
+  report: reportLua,
   begin: beginLua,
   heal: healLua,
   pushOutbox: pushOutboxLua,

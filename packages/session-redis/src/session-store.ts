@@ -224,6 +224,12 @@ class RedisSessionStore implements SessionStore {
     return reply === 1;
   }
 
+  async report(...[session, callId, happened]: Parameters<SessionStore["report"]>): Promise<boolean> {
+    const keys = this.#keys.session(session);
+    const args = [session, callId, keys.channel, batchOf([happened])];
+    return (await this.#scripts.report([keys.session, keys.calls, keys.events], args)) === 1;
+  }
+
   async begin(session: SessionKey, callId: string, effect: string): Promise<BeginResult> {
     const reply = await this.#scripts.begin([this.#keys.session(session).calls], [callId, effect]);
     return reply as BeginResult; // the script answers nothing else

@@ -2,7 +2,7 @@ import { isTerminal, type EventRecord } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
 import type { Claim, EventLog, FencedWrite, SessionStore } from "./session-store.ts";
-import { commitOf, delta, messageOf, mustClaim, saveAs } from "./suite-samples.ts";
+import { commitOf, delta, messageOf, mustClaim, saveAs, suspendOn } from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";
 const other = "cli_app.oc_other.main";
@@ -58,6 +58,24 @@ export function describeEventLog(name: string, makeHarness: MakeSessionStore): v
       }
       return got;
     }
+
+    it("takes events of a call from its runner while the call is open, and none afterwards", async () => {
+      await suspendOn(store, claim, "c1");
+      const happened = {
+        runId: "run",
+        event: { type: "tool_progress", id: "c1", toolName: "t", progress: 0.5, detail: "half" },
+      } as const;
+      expect(await store.report(session, "c1", happened)).toBe(true);
+      expect(await store.begin(session, "c1", "once")).toBe("run");
+      expect(await store.report(session, "c1", happened)).toBe(true);
+      await store.deliver(session, "c1", { ok: true, result: 1 });
+      expect(await store.report(session, "c1", happened)).toBe(false);
+      expect(await store.report(session, "c2", happened)).toBe(false);
+      expect(await events.read(session, 0, 10)).toEqual([
+        { seq: 1, ...happened },
+        { seq: 2, ...happened },
+      ]);
+    });
 
     it("numbers the events of a session from 1 over saves, commits, emits, turns and epochs", async () => {
       await emit(1, 2);

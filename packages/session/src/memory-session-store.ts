@@ -1,5 +1,6 @@
 import {
   turnIdOf,
+  type EngineEvent,
   type InboundMessage,
   type Message,
   type SessionKey,
@@ -186,6 +187,13 @@ class MemorySessionStore implements SessionStore {
     const session = this.#held(write);
     if (session) this.#events.add(session.key, write.events);
     return session !== undefined;
+  }
+
+  async report(key: SessionKey, callId: string, happened: { runId: string; event: EngineEvent }): Promise<boolean> {
+    const entry = this.#sessions.get(key)?.ledger.get(callId);
+    if (!entry || entry.state === "done") return false;
+    this.#events.add(key, [happened]);
+    return true;
   }
 
   async begin(key: SessionKey, callId: string, effect: ToolEffect): Promise<BeginResult> {

@@ -162,6 +162,8 @@ export interface SessionStore {
   /** Publishes events between saves. Returns false when fenced. */
   emit(write: Pick<FencedWrite, "session" | "epoch" | "events">): Promise<boolean>;
 
+  /** Publishes what happens to a call while it runs. Returns false when it is answered or not known. */
+  report(session: SessionKey, callId: string, happened: { runId: string; event: EngineEvent }): Promise<boolean>;
   /** Marks the start of a call in the effect ledger, atomically. */
   begin(session: SessionKey, callId: string, effect: ToolEffect): Promise<BeginResult>;
 
