@@ -226,7 +226,7 @@ function playTurn(seq: number, history: Message[], moves: readonly Move[]): void
 }
 
 describe("a session under random steps, outcomes, duplicates, cancels and crashes", () => {
-  it("AL-47, EE-2, EE-6, EE-9, EE-10, EE-11: history stays valid, every call has one result, every run one terminal event", () => {
+  it("AL-47, EE-2, EE-6, EE-9, EE-10, EE-11, SA-19: history stays valid, every call has one result, every run one terminal event and its limit of model steps", () => {
     fc.assert(
       fc.property(fc.array(fc.array(move, { maxLength: 20 }), { minLength: 1, maxLength: 3 }), (turns) => {
         const history: Message[] = [];

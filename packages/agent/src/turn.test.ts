@@ -103,6 +103,20 @@ describe("a plain answer", () => {
     expect(textOf(startRun(queued("  ")).history[0] ?? { role: "user", content: [] })).toBe("[empty message]");
   });
 
+  it("EE-45: a slash command is reported with its arguments and not executed: the model gets the message", () => {
+    const run = startRun(queued(" /compact keep the\nnames "));
+    expect(types(run)).toEqual(["turn_start", "slash_command"]);
+    expect(eventsOf(run, "slash_command")).toEqual([
+      { type: "slash_command", name: "compact", args: "keep the\nnames" },
+    ]);
+    expect(run.history).toEqual([{ role: "user", content: [{ type: "text", text: " /compact keep the\nnames " }] }]);
+    expect(run.next).toEqual({ do: "model" });
+    expect(eventsOf(startRun(queued("/help")), "slash_command")).toMatchObject([{ name: "help", args: "" }]);
+    for (const text of ["/etc/hosts", "/ help", "see /help", "//help", "/1"]) {
+      expect(types(startRun(queued(text)))).toEqual(["turn_start"]);
+    }
+  });
+
   it("AL-24: tool_use without calls ends the run", () => {
     const run = stepped(startRun(), "hi", { stopReason: "tool_use" });
     expect(run.next).toEqual({ do: "finish", reply: "hi", reason: "" });

@@ -9,6 +9,7 @@ import {
 import type { StepResult } from "./accumulate.ts";
 import { answerRestarted } from "./delta-event.ts";
 import { isSendable } from "./sendable-part.ts";
+import { slashCommandIn } from "./slash-command.ts";
 import { finalAnswer, stepFailure } from "./step-ending.ts";
 import { counted, measured, stepStart } from "./step-report.ts";
 import { answerCalls, closeRound, isOpen, openRound, runningCalls, settleRound } from "./tool-round.ts";
@@ -37,10 +38,11 @@ export function startTurn({
   nowMs: number;
   model: TurnModel;
 }): Transition {
+  const command = slashCommandIn(head.message);
   return {
     turn: newTurn(head, nowMs),
     history: [userMessage(head)],
-    events: [stepStart(0, model)],
+    events: [stepStart(0, model), ...(command === undefined ? [] : [command])],
     next: { do: "model" },
   };
 }
