@@ -70,6 +70,27 @@ describe("a runner answers calls", () => {
     expect(runs).toBe(1);
   });
 
+  it("SA-16: what is stored for a call is ok with the result, or not ok with the error, and nothing else", async () => {
+    const weather = { city: "上海", degrees: [21, null], rain: false };
+    const tools = {
+      object: () => weather,
+      text: () => '"晴"',
+      nothing: () => undefined,
+      fail: () => Promise.reject(new Error("没有")),
+    };
+    await start(Object.entries(tools).map(([name, run]) => toolOf(name, run)));
+    const stored: Record<string, unknown> = {};
+    for (const name of Object.keys(tools)) {
+      stored[name] = await bed.outcomeOf(await bed.send("r", { name, effect: "pure" }));
+    }
+    expect(stored).toStrictEqual({
+      object: { ok: true, result: weather },
+      text: { ok: true, result: '"晴"' },
+      nothing: { ok: true, result: null },
+      fail: { ok: false, error: "没有" },
+    });
+  });
+
   it("tells the tool for whom it acts", async () => {
     await start([toolOf("who", (_input, { actor, callId, turnId }) => ({ actor, callId, turnId }))]);
     const job = await bed.send("r", { name: "who", effect: "pure" });

@@ -105,7 +105,7 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
     const facts = () => findModelInfo(harness.provider, harness.model);
 
     describe("answers", () => {
-      it("streams text and ends in one stop with raw token counts", async () => {
+      it("EE-10: streams text and ends in one stop with raw token counts", async () => {
         harness.say({ text: ["你好", ", ", "world"], usage: { inputTokens: 12, outputTokens: 3, cacheReadTokens: 5 } });
         const chunks = await ask();
         expect(textIn(chunks)).toBe("你好, world");

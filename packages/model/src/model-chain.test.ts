@@ -47,6 +47,24 @@ describe("createModelChain", () => {
     expect(chain.primary.id).toBe("m0");
   });
 
+  it("AL-3: any object with a stream function is a backend, whatever it is made of", async () => {
+    class Own {
+      readonly #words = "own";
+      async *stream(): AsyncGenerator<ModelChunk> {
+        yield text(this.#words);
+        yield stop;
+      }
+    }
+    const literal = {
+      stream: () => ReadableStream.from<ModelChunk>([text("own"), stop]),
+      more: 1,
+    };
+    const inherited: LlmBackend = Object.create({ stream: () => new Own().stream() });
+    for (const backend of [new Own(), literal, inherited]) {
+      expect(await collect(chainOf([backend]).chain.stream(request))).toEqual([text("own"), { ...stop, model: "m0" }]);
+    }
+  });
+
   it("repeats with growing waits, then gives the last failure", async () => {
     const { backend, seen } = scripted([busy], [busy], [busy], [stop]);
     const { chain, waits } = chainOf([backend]);
