@@ -1,0 +1,113 @@
+import { existsSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
+import { errorCodes } from "@larkline/protocol";
+import { isTool, runTool } from "@larkline/tool-kit";
+import { describe, expect, it } from "vitest";
+import dice from "../fixtures/dice-tool.ts";
+import { documents, quotedIn, root, rowsUnder, sourcesBelow, textOf } from "./document.ts";
+
+function anchorOf(heading: string): string {
+  return heading
+    .toLowerCase()
+    .replaceAll(/[^\p{L}\p{N}\s-]/gu, "")
+    .replaceAll(" ", "-");
+}
+
+function anchorsIn(path: string): string[] {
+  return [...textOf(path).matchAll(/^#+ (.+)$/gm)].map(([, heading = ""]) => anchorOf(heading));
+}
+
+function linksIn(path: string): { target: string; anchor: string }[] {
+  return [...textOf(path).matchAll(/\]\(([^)\s]+)\)/g)]
+    .map(([, link = ""]) => link)
+    .filter((link) => !/^https?:/.test(link))
+    .map((link) => {
+      const [file = "", anchor = ""] = link.split("#");
+      return { target: file === "" ? path : normalize(join(dirname(path), file)), anchor };
+    });
+}
+
+describe.each(documents())("%s", (path) => {
+  it("links to files and headings that exist", () => {
+    for (const { target, anchor } of linksIn(path)) {
+      expect(existsSync(join(root, target)), target).toBe(true);
+      if (anchor !== "") expect(anchorsIn(target), `#${anchor}`).toContain(anchor);
+    }
+  });
+
+  it("names files and folders that exist", () => {
+    const named = textOf(path).matchAll(/(?<![\w./<])(?:apps|docs|infra|packages|test)\/[\w@.*/-]*\w/g);
+    for (const [name] of named) {
+      if (name.includes("*") || name.endsWith("/dice.ts")) continue;
+      expect(existsSync(join(root, name)), name).toBe(true);
+    }
+  });
+});
+
+describe("README.md", () => {
+  it("names npm scripts that exist", () => {
+    const { scripts } = JSON.parse(textOf("package.json")) as { scripts: Record<string, string> }; // our own file
+    const named = [...textOf("README.md").matchAll(/npm (?:run )?([a-z]+)/g)].map(([, name = ""]) => name);
+    expect(named.length).toBeGreaterThan(0);
+    expect(Object.keys(scripts)).toEqual(expect.arrayContaining(named.filter((name) => name !== "and")));
+  });
+
+  it("shows a tool that works", async () => {
+    expect(textOf("README.md")).toContain(textOf("test/fixtures/dice-tool.ts"));
+    expect(isTool(dice)).toBe(true);
+    const context = {
+      callId: "c1",
+      turnId: "t1",
+      actor: { app: "api", userId: "u", chatId: "c" },
+      signal: new AbortController().signal,
+      progress: () => undefined,
+      log: () => undefined,
+    };
+    expect(await runTool(dice, { argumentsText: '{"sides":2}', context })).toMatchObject({ ok: true });
+    expect(await runTool(dice, { argumentsText: '{"sides":1}', context })).toMatchObject({ ok: false });
+  });
+});
+
+describe("docs/architecture.md", () => {
+  const text = textOf("docs/architecture.md");
+
+  it("lists every error code with what the code says about it", () => {
+    const rows = rowsUnder(text, "code").map(([code = "", retryable, advice]) => [
+      code.slice(1, -1),
+      retryable,
+      advice,
+    ]);
+    expect(rows).toEqual(
+      Object.entries(errorCodes).map(([code, { retryable, suggestion }]) => [
+        code,
+        retryable ? "yes" : "no",
+        suggestion,
+      ]),
+    );
+  });
+
+  it("names every key and channel of the stores", () => {
+    const keys = rowsUnder(text, "key").flatMap(([key = ""]) => quotedIn(key));
+    const store = sourcesBelow("packages/session-redis/src").join("\n");
+    const cells = [...store.matchAll(/\$\{base\}:([a-z]+)/g)].map(([, name = ""]) => `{<ns>:<c>}:${name}`);
+    const globals = [...store.matchAll(/\bglobal\(["`]([a-z-]+)/g)].map(([, name = ""]) => `{<ns>}:${name}`);
+    expect(cells.length).toBeGreaterThan(0);
+    expect(globals.length).toBeGreaterThan(0);
+    for (const name of [...cells, ...globals]) {
+      expect(
+        keys.some((key) => key === name || key.startsWith(`${name}:`)),
+        name,
+      ).toBe(true);
+    }
+  });
+
+  it("gives the deadlines that the code has", () => {
+    const rows = rowsUnder(text, "name");
+    expect(rows.length).toBeGreaterThan(0);
+    for (const [name = "", value = "", file = ""] of rows) {
+      const digits = value.replaceAll(",", "").split("").join("_?");
+      const definition = new RegExp(`\\b${name.slice(1, -1)}\\b[^;{}\\n]*?\\b${digits}\\b`);
+      expect(definition.test(textOf(file.slice(1, -1))), `${name} ${value} in ${file}`).toBe(true);
+    }
+  });
+});
