@@ -16,6 +16,10 @@ function ingress(): void {
   });
 }
 
+function logErrors(consumer: Worker): void {
+  consumer.on("error", (error) => console.error(error.message));
+}
+
 function worker(): void {
   const chain = chainOfEnvironment();
   const api = apiOfEnvironment();
@@ -23,7 +27,7 @@ function worker(): void {
   const events = new QueueEvents("naive-tools", { connection: connection.duplicate() });
   events.setMaxListeners(0);
   const histories = new Map<string, Message[]>();
-  new Worker(
+  const turnWorker = new Worker(
     "naive-turns",
     async ({ data }: Job<{ chatId: string; messageId: string; text: string }>) => {
       const history = histories.get(data.chatId) ?? [];
@@ -42,14 +46,16 @@ function worker(): void {
     },
     { connection, concurrency: 50 },
   );
+  logErrors(turnWorker);
   serveReady();
 }
 
 function runner(): void {
-  new Worker("naive-tools", async ({ data }: Job<{ argumentsText: string }>) => data.argumentsText, {
+  const toolWorker = new Worker("naive-tools", async ({ data }: Job<{ argumentsText: string }>) => data.argumentsText, {
     connection,
     concurrency: 50,
   });
+  logErrors(toolWorker);
   serveReady();
 }
 

@@ -1,0 +1,121 @@
+import { execFileSync } from "node:child_process";
+import { readFile, writeFile } from "node:fs/promises";
+import { cpus } from "node:os";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import type { System } from "../system/system.ts";
+import { measureLengths } from "./long-conversation.ts";
+import { larkline, measureTurns, naiveBullmq, rawLoop, residentMb, startSubject, type Subject } from "./measure.ts";
+import { measureRecovery } from "./recovery.ts";
+import {
+  addedTable,
+  latencyTable,
+  lengthTable,
+  memoryTable,
+  recoveryTable,
+  throughputTable,
+  type SubjectRounds,
+} from "./report.ts";
+
+const { values } = parseArgs({
+  options: {
+    rounds: { type: "string", default: "3" },
+    turns: { type: "string", default: "2000" },
+    kills: { type: "string", default: "5" },
+    /** Writes the tables into docs/performance.md. */
+    write: { type: "boolean", default: false },
+  },
+});
+
+interface RedisCounts {
+  commands: number;
+  scripts: number;
+}
+
+function redisCounts(port: number): RedisCounts {
+  const info = execFileSync("redis-cli", ["-p", String(port), "info", "commandstats"]).toString();
+  const calls = [...info.matchAll(/cmdstat_([^:]+):calls=(\d+)/g)].map(
+    ([, name, count]) => [name, Number(count)] as const,
+  );
+  return {
+    commands: calls.reduce((sum, [, count]) => sum + count, 0),
+    scripts: calls.find(([name]) => name === "evalsha")?.[1] ?? 0,
+  };
+}
+
+function memoryOf({ ingresses, workers, runners, redis }: System): Record<string, number> {
+  const named = [
+    ...ingresses.map(({ pid }) => ["ingress", pid] as const),
+    ...workers.map(({ pid }) => ["agent-worker", pid] as const),
+    ...runners.map(({ pid }) => ["tool-runner", pid] as const),
+  ];
+  const apps = named.map(([name, pid]) => [name, residentMb(pid)] as const);
+  return Object.fromEntries([...apps, ["Redis", residentMb(redis.process.pid ?? 0)]]);
+}
+
+/** One round: warm-up, one in flight, many in flight. Subjects take turns, so that noise hits all alike. */
+async function runRound(subject: Subject, rounds: SubjectRounds): Promise<void> {
+  const turns = Number(values.turns);
+  const system = await startSubject(subject);
+  try {
+    await measureTurns(system, { inFlight: 8, messages: 500, perChat: 5 });
+    rounds.single.push(await measureTurns(system, { inFlight: 1, messages: Math.ceil(turns / 6), perChat: 5 }));
+    const before = redisCounts(system.redis.port);
+    rounds.loaded.push(await measureTurns(system, { inFlight: 32, messages: turns, perChat: 5 }));
+    const after = redisCounts(system.redis.port);
+    rounds.redisCommands = (after.commands - before.commands) / turns;
+    rounds.redisScripts = (after.scripts - before.scripts) / turns;
+    rounds.residentMb = memoryOf(system);
+  } finally {
+    await system.close();
+  }
+}
+
+function show(text: string): void {
+  console.log(`\n${text}`);
+}
+
+async function measureSubjects(): Promise<SubjectRounds[]> {
+  const subjects = [rawLoop, naiveBullmq, larkline];
+  const results: SubjectRounds[] = subjects.map(({ name }) => ({
+    name,
+    single: [],
+    loaded: [],
+    residentMb: {},
+    redisCommands: 0,
+    redisScripts: 0,
+  }));
+  for (let round = 1; round <= Number(values.rounds); round += 1) {
+    for (const [index, subject] of subjects.entries()) {
+      const rounds = results[index];
+      if (rounds !== undefined) await runRound(subject, rounds);
+      console.log(`round ${round}: ${subject.name}: ${rounds?.loaded.at(-1)?.turnsPerSecond.toFixed(0)} turns/s`);
+    }
+  }
+  return results;
+}
+
+const results = await measureSubjects();
+const lengths = [10, 100, 1_000];
+const tables = [
+  throughputTable(results),
+  latencyTable(results),
+  addedTable(results),
+  lengthTable(await measureLengths(rawLoop, lengths), await measureLengths(larkline, lengths)),
+  recoveryTable(
+    await measureRecovery("agent-worker", Number(values.kills)),
+    await measureRecovery("tool-runner", Number(values.kills)),
+  ),
+  memoryTable(results),
+];
+for (const text of tables) show(text);
+
+if (values.write) {
+  const page = fileURLToPath(new URL("../../docs/performance.md", import.meta.url));
+  const [head = "", , tail = ""] = (await readFile(page, "utf8")).split(/<!-- tables:(?:begin|end) -->/);
+  const machine = `Measured ${new Date().toISOString().slice(0, 10)} on ${cpus().length} cores (${cpus()[0]?.model.trim()}), Node ${process.version}, with \`npm run bench -- --write --rounds ${values.rounds} --turns ${values.turns}\`.`;
+  await writeFile(
+    page,
+    `${head}<!-- tables:begin -->\n\n${[machine, ...tables].join("\n\n")}\n\n<!-- tables:end -->${tail}`,
+  );
+}

@@ -1,0 +1,132 @@
+import type { LengthNumbers } from "./long-conversation.ts";
+import { percentile, type Spread, type TurnNumbers } from "./measure.ts";
+
+/** All rounds of one subject. */
+export interface SubjectRounds {
+  name: string;
+  single: TurnNumbers[];
+  loaded: TurnNumbers[];
+  residentMb: Record<string, number>;
+  redisCommands: number;
+  redisScripts: number;
+}
+
+function median(values: readonly number[]): number {
+  return percentile(values, 0.5);
+}
+
+function ms(value: number): string {
+  return value.toFixed(value < 10 ? 2 : 0);
+}
+
+type PartName = "before" | "tool" | "after";
+
+function partCell(rounds: readonly TurnNumbers[], part: PartName): string {
+  const of = (pick: (spread: Spread) => number): string => ms(median(rounds.map((round) => pick(round[part]))));
+  return `${of(({ p50 }) => p50)} / ${of(({ p99 }) => p99)}`;
+}
+
+function row(cells: readonly (string | number)[]): string {
+  return `| ${cells.join(" | ")} |`;
+}
+
+function table(header: readonly string[], rows: readonly (readonly (string | number)[])[]): string {
+  return [row(header), row(header.map(() => "---")), ...rows.map(row)].join("\n");
+}
+
+export function latencyTable(subjects: readonly SubjectRounds[]): string {
+  const rows = subjects.flatMap(({ name, single, loaded }) =>
+    [["1", single] as const, ["32", loaded] as const].map(([inFlight, rounds]) => [
+      name,
+      inFlight,
+      ...(["before", "tool", "after"] as const).map((part) => partCell(rounds, part)),
+    ]),
+  );
+  return table(["p50 / p99, ms", "in flight", "webhook to model", "tool round trip", "model to reply"], rows);
+}
+
+export function addedTable([raw, ...others]: readonly SubjectRounds[]): string {
+  const p50 = ({ single }: SubjectRounds, part: PartName): number => median(single.map((round) => round[part].p50));
+  const rows = others.map((subject) => [
+    subject.name,
+    ...(["before", "tool", "after"] as const).map((part) =>
+      raw === undefined ? "" : ms(p50(subject, part) - p50(raw, part)),
+    ),
+  ]);
+  return table(
+    ["added to the raw loop, p50 ms, 1 in flight", "before the model", "per tool call", "after the model"],
+    rows,
+  );
+}
+
+export function throughputTable(subjects: readonly SubjectRounds[]): string {
+  const naive = subjects.find(({ name }) => name.startsWith("naive"));
+  const perSecond = ({ loaded }: SubjectRounds): number => median(loaded.map(({ turnsPerSecond }) => turnsPerSecond));
+  const rows = subjects.map((subject) => [
+    subject.name,
+    perSecond(subject).toFixed(0),
+    naive === undefined ? "" : (perSecond(subject) / perSecond(naive)).toFixed(2),
+    ms(median(subject.loaded.map(({ cpuMs }) => cpuMs))),
+    subject.redisScripts.toFixed(1),
+    subject.redisCommands.toFixed(0),
+  ]);
+  return table(
+    [
+      "32 in flight, one tool call per turn",
+      "turns/s",
+      "of naive BullMQ",
+      "CPU ms per turn",
+      "Redis scripts per turn",
+      "Redis commands per turn",
+    ],
+    rows,
+  );
+}
+
+export function memoryTable(subjects: readonly SubjectRounds[]): string {
+  const rows = subjects.map(({ name, residentMb }) => [
+    name,
+    Object.entries(residentMb)
+      .map(([process, megabytes]) => `${process} ${megabytes.toFixed(0)}`)
+      .join(", "),
+  ]);
+  return table(["resident memory after the load", "MB"], rows);
+}
+
+export function lengthTable(raw: readonly LengthNumbers[], larkline: readonly LengthNumbers[]): string {
+  const rows = larkline.map(({ turns, beforeMs, afterMs, redisBytes }, index) => [
+    turns,
+    ms(beforeMs),
+    ms(raw[index]?.beforeMs ?? Number.NaN),
+    ms(beforeMs - (raw[index]?.beforeMs ?? Number.NaN)),
+    ms(afterMs),
+    redisBytes.toFixed(0),
+  ]);
+  return table(
+    [
+      "turns in the conversation",
+      "webhook to model, p50 ms",
+      "raw loop",
+      "difference",
+      "model to reply",
+      "bytes read from Redis per turn",
+    ],
+    rows,
+  );
+}
+
+export function recoveryTable(workers: readonly number[], runners: readonly number[]): string {
+  const line = (name: string, times: readonly number[]) => [
+    name,
+    (median(times) / 1_000).toFixed(1),
+    (Math.max(...times) / 1_000).toFixed(1),
+    times.length,
+  ];
+  return table(
+    ["kill -9 to the answer, s", "p50", "longest", "kills"],
+    [
+      line("agent-worker in the middle of a model step", workers),
+      line("tool-runner in the middle of a pure call", runners),
+    ],
+  );
+}
