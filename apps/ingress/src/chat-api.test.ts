@@ -506,20 +506,23 @@ describe("access", () => {
     expect(await statusWith(ingress, { origin: "https://no.example" })).toBe(403);
   });
 
-  it("SA-29: a preflight from a foreign origin succeeds by default, without credentials", async () => {
-    const ingress = await start({ env: { API_TOKEN: "t" } });
-    const preflight = await fetch(`${ingress.url}/chat`, {
-      method: "OPTIONS",
-      headers: {
-        origin: "https://anywhere.example",
-        "access-control-request-method": "POST",
-        "access-control-request-headers": "content-type,authorization,last-event-id",
-      },
-    });
-    expect(preflight.status).toBe(204);
-    expect(preflight.headers.get("access-control-allow-origin")).toBe("*");
-    expect(preflight.headers.get("access-control-allow-methods")).toContain("POST");
-    expect(preflight.headers.get("access-control-allow-headers")).toContain("authorization");
-    expect(preflight.headers.get("access-control-allow-credentials")).toBeNull();
-  });
+  it.each([{}, { API_TOKEN: "t" }])(
+    "SA-29: a preflight from a foreign origin succeeds with %j, without credentials",
+    async (env) => {
+      const ingress = await start({ env });
+      const preflight = await fetch(`${ingress.url}/chat`, {
+        method: "OPTIONS",
+        headers: {
+          origin: "https://anywhere.example",
+          "access-control-request-method": "POST",
+          "access-control-request-headers": "content-type,authorization,last-event-id",
+        },
+      });
+      expect(preflight.status).toBe(204);
+      expect(preflight.headers.get("access-control-allow-origin")).toBe("*");
+      expect(preflight.headers.get("access-control-allow-methods")).toContain("POST");
+      expect(preflight.headers.get("access-control-allow-headers")).toContain("authorization");
+      expect(preflight.headers.get("access-control-allow-credentials")).toBeNull();
+    },
+  );
 });

@@ -204,7 +204,7 @@ describe("createOutboxSender", () => {
     expect(replies()).toEqual(["# Title", expect.stringContaining("content policy")]);
   });
 
-  it("waits for the operator when the app lost its rights or has no credentials", async () => {
+  it("AL-49: waits for the operator when the app lost its rights or has no credentials", async () => {
     const { store, sender, say, record, replies, now, forward, fail } = await world();
     const messageId = await say("hi");
     const heal = fail({ kind: "respond", status: 400, body: { code: 99991672, msg: "scope" } });
@@ -216,6 +216,7 @@ describe("createOutboxSender", () => {
     const foreign = { ...record(messageId, "two", "r2"), session: "s2" };
     foreign.target = { ...foreign.target, app: "cli_ffffffffffffffff" };
     await sender.deliver(await pushed(store, foreign));
+    expect(replies()).toEqual(["one"]);
     forward(1_000);
     expect((await due(store, now()))?.record.attempts).toBe(1);
   });

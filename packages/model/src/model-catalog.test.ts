@@ -28,7 +28,7 @@ describe("findModelInfo", () => {
     expect(findModelInfo("openai", "claude-sonnet-4-5", [own]).inputPricePer1M).toBe(0);
   });
 
-  it("gives an unknown model cautious facts and prices of 0", () => {
+  it("EE-11: gives an unknown model cautious facts and prices of 0", () => {
     const info = findModelInfo("openai", "house-model");
     expect(info).toMatchObject({ id: "house-model", supportsVision: false, supportsCaching: false, maxTools: 0 });
     expect(costOf({ inputTokens: 1e6, outputTokens: 1e6, cacheReadTokens: 1, cacheCreationTokens: 1 }, info)).toBe(0);

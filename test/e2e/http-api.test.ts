@@ -1,0 +1,125 @@
+import type { NormalisedRequest } from "@larkline/testkit";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { chat, type ChatStream } from "../system/chat-stream.ts";
+import { obedientModel } from "../system/model-script.ts";
+import { startSystem, type System } from "../system/system.ts";
+
+/** Larkline without a Feishu app: the HTTP API is the only way in and out. */
+let system: System;
+beforeAll(async () => {
+  const none = { FEISHU_APP_ID: "", FEISHU_APP_SECRET: "", FEISHU_ENCRYPT_KEY: "", FEISHU_VERIFICATION_TOKEN: "" };
+  system = await startSystem({ workers: 2, env: none });
+}, 60_000);
+afterAll(async () => await system.close());
+afterEach(() => system.model.setScript(obedientModel));
+
+let sessions = 0;
+function newSession(): string {
+  sessions += 1;
+  return `s${sessions}`;
+}
+
+async function say(session: string, message: string): Promise<ChatStream> {
+  return await chat(system.ingresses[0]?.url ?? "", session, message);
+}
+
+async function types(stream: ChatStream): Promise<string[]> {
+  return (await stream.end()).map(({ type }) => type);
+}
+
+/** What the model was asked for the message, its last step. */
+function requestFor(text: string): NormalisedRequest | undefined {
+  return system.model.requests.findLast(
+    ({ messages }) => messages.findLast((message) => message.role === "user" && message.text !== "")?.text === text,
+  );
+}
+
+describe("a conversation over HTTP", () => {
+  it("AL-49: without a Feishu app and without a chat the answer is streamed, nothing is sent and nothing fails", async () => {
+    const frames = await (await say(newSession(), "hello")).end();
+    expect(frames.at(-1)).toMatchObject({ type: "done", final: "[hello]" });
+    expect(system.feishu.apiCalls).toEqual([]);
+    for (const { output } of system.workers) expect(output()).not.toMatch(/"level":"(?:warn|error|fatal)"/);
+  });
+
+  it("SA-2, SA-5, SA-14, SA-15: tools that succeed and fail are shown each with its own outcome, and the run goes on", async () => {
+    const message = 'try\ncall note_pure {"key":"a"}\ncall fail {}\ncall note_pure {"key":"b"}';
+    const frames = await (await say(newSession(), message)).end();
+    const ids = frames.flatMap((frame) => (frame.type === "tool_call" ? [frame.id] : []));
+    expect(new Set(ids).size).toBe(3);
+    const outcomes = new Map(
+      frames.flatMap((frame) => {
+        if (frame.type === "tool_result") return [[frame.id, frame.result]];
+        return frame.type === "tool_error" ? [[frame.id, frame.error]] : [];
+      }),
+    );
+    expect(ids.map((id) => outcomes.get(id))).toEqual([{ key: "a" }, "this tool always fails", { key: "b" }]);
+    const final = '[try] ok:{"key":"a"} failed:this tool always fails ok:{"key":"b"}';
+    expect(frames.filter(({ type }) => type === "done" || type === "error")).toMatchObject([{ type: "done", final }]);
+    expect(frames.at(-1)?.type).toBe("done");
+  });
+
+  it("AL-44: a message that comes while a call is open waits, and never stands between call and result", async () => {
+    const session = newSession();
+    const first = await say(session, 'first\ncall meet {"key":"gate","of":2}');
+    await first.until((frames) => frames.some(({ type }) => type === "tool_call"));
+    const second = await say(session, "second");
+    await second.until((frames) => frames.length === 1);
+    // The call ends when somebody else makes the same one.
+    const other = await say(newSession(), 'other\ncall meet {"key":"gate","of":2}');
+    await Promise.all([first.end(), second.end(), other.end()]);
+    expect(first.frames().at(-1)).toMatchObject({ type: "done", final: "[first] ok:met" });
+    expect(second.frames().at(-1)).toMatchObject({ type: "done", final: "[second]" });
+    const asked = requestFor("second")?.messages ?? [];
+    expect(asked.map(({ role }) => role)).toEqual(["user", "assistant", "tool", "assistant", "user"]);
+    expect(asked[2]?.results.map(({ id }) => id)).toEqual(asked[1]?.calls.map(({ id }) => id));
+  });
+
+  it("SA-30: a session remembers what was said in it, and nothing that was said in others", async () => {
+    const names = ["alpha", "beta", "gamma"];
+    const ids = names.map(newSession);
+    for (const part of ["one", "two"]) {
+      const streams = await Promise.all(names.map(async (name, at) => await say(ids[at] ?? "", `${name} ${part}`)));
+      await Promise.all(streams.map(async (stream) => await stream.end()));
+    }
+    for (const name of names) {
+      const texts = requestFor(`${name} two`)?.messages.map(({ text }) => text);
+      expect(texts).toEqual([`${name} one`, `[${name} one]`, `${name} two`]);
+    }
+  });
+
+  it("AL-19, SA-19: a model that always asks for tools is asked eight times, then the run ends in an error", async () => {
+    system.model.setScript(() => ({ calls: [{ name: "note_pure", arguments: { key: "again" } }] }));
+    const before = system.model.requests.length;
+    const seen = await types(await say(newSession(), "never ends"));
+    expect(system.model.requests.length - before).toBe(8);
+    expect(seen).toEqual([
+      "user_message",
+      ...Array.from({ length: 8 }, () => ["tool_call", "tool_result"]).flat(),
+      "error",
+    ]);
+  });
+
+  it("EE-3, SA-20: a model that refuses gives one error, and the session answers the next message", async () => {
+    const session = newSession();
+    system.model.setScript(() => ({ fault: { kind: "status", status: 400, message: "no such thing" } }));
+    expect(await types(await say(session, "broken"))).toEqual(["user_message", "error"]);
+    system.model.setScript(obedientModel);
+    expect((await (await say(session, "better")).end()).at(-1)).toMatchObject({ type: "done", final: "[better]" });
+  });
+
+  it("SA-31, SA-32: fragments arrive before the vendor has ended, and leaving stops the model within a second", async () => {
+    system.model.setScript(() => ({
+      text: ["first ", "second ", "third"],
+      firstDelayMs: 1,
+      fault: { kind: "hang", afterFrames: 3 },
+    }));
+    const before = system.model.aborted;
+    const stream = await say(newSession(), "slow");
+    await stream.until((frames) => frames.some(({ type }) => type === "assistant"));
+    expect(stream.frames().map(({ type }) => type)).toEqual(["user_message", "assistant"]);
+    expect(system.model.aborted).toBe(before);
+    stream.leave();
+    await vi.waitFor(() => expect(system.model.aborted).toBe(before + 1), { timeout: 1_000, interval: 10 });
+  });
+});

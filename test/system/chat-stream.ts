@@ -1,0 +1,62 @@
+import type { StreamFrame } from "@larkline/protocol";
+
+/** An answer of `POST /chat` as it arrives. */
+export interface ChatStream {
+  frames(): StreamFrame[];
+  /** Waits until the fact holds; fails at the end of the stream or after ten seconds. */
+  until(fact: (frames: readonly StreamFrame[]) => boolean): Promise<void>;
+  /** Waits until the server has closed the connection, and gives all frames. */
+  end(): Promise<StreamFrame[]>;
+  leave(): void;
+}
+
+const patienceMs = 10_000;
+
+function framesIn(text: string): StreamFrame[] {
+  const complete = text.split("\n\n").slice(0, -1);
+  const data = complete.flatMap((block) => block.split("\n").filter((line) => line.startsWith("data: ")));
+  return data.map((line) => JSON.parse(line.slice("data: ".length)) as StreamFrame); // our own server wrote it
+}
+
+/** Sends a message of a session over the HTTP API and reads its stream in the background. */
+export async function chat(url: string, session: string, message: string): Promise<ChatStream> {
+  const leaving = new AbortController();
+  const response = await fetch(`${url}/chat`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ message, session_id: session }),
+    signal: AbortSignal.any([leaving.signal, AbortSignal.timeout(4 * patienceMs)]),
+  });
+  const decoder = new TextDecoder();
+  let text = "";
+  let changed = Promise.withResolvers<void>();
+  const read = async (): Promise<void> => {
+    for await (const chunk of response.body ?? []) {
+      text += decoder.decode(chunk, { stream: true });
+      changed.resolve();
+      changed = Promise.withResolvers();
+    }
+  };
+  let ended = false;
+  const reading = read().finally(() => {
+    ended = true;
+    changed.resolve();
+  });
+  reading.catch(() => undefined); // told to whoever waits for the end
+  return {
+    frames: () => framesIn(text),
+    until: async (fact) => {
+      const late = AbortSignal.timeout(patienceMs);
+      const lateness = new Promise<void>((resolve) => late.addEventListener("abort", () => resolve(), { once: true }));
+      while (!fact(framesIn(text))) {
+        if (ended || late.aborted) throw new Error(`not in time, or not before the end: ${text}`);
+        await Promise.race([changed.promise, lateness]);
+      }
+    },
+    end: async () => {
+      await reading;
+      return framesIn(text);
+    },
+    leave: () => leaving.abort(),
+  };
+}
