@@ -1,4 +1,4 @@
-import { createEnvReader, type Env, type EnvReader } from "@larkline/config";
+import { checkNamespace, createEnvReader, type Env, type EnvReader, redisProtocols } from "@larkline/config";
 import { parseModelList, type ModelChoice } from "@larkline/model";
 import type { ParseResult } from "@larkline/protocol";
 import { logLevels, type LogLevel } from "@larkline/telemetry";
@@ -28,15 +28,6 @@ export interface WorkerConfig {
   configFile?: string;
 }
 
-const redisProtocols = [
-  "redis:",
-  "rediss:",
-  "redis+sentinel:",
-  "redis+cluster:",
-  "rediss+sentinel:",
-  "rediss+cluster:",
-];
-
 function readVendor(reader: EnvReader, vendor: "ANTHROPIC" | "OPENAI"): VendorAccess | undefined {
   const apiKey = reader.secret(`${vendor}_API_KEY`);
   const baseUrl = reader.url(`${vendor}_BASE_URL`);
@@ -55,8 +46,18 @@ function readFeishu(reader: EnvReader): WorkerConfig["feishu"] {
 }
 
 function defaultModel(anthropic: boolean, openai: boolean): string | undefined {
-  if (anthropic) return "anthropic/claude-sonnet-4-6";
-  return openai ? "openai/gpt-5" : undefined;
+  if (anthropic) return "anthropic/claude-sonnet-5-5";
+  return openai ? "openai/gpt-6.1-sol" : undefined;
+}
+
+/** The models of a list like that of `MODEL`; an error when one cannot be reached for want of a key. */
+export function modelsOf(text: string, has: { anthropic: boolean; openai: boolean }): ParseResult<ModelChoice[]> {
+  const list = parseModelList(text);
+  if (!list.ok) return list;
+  const locked = list.value.find(({ provider }) => !(provider === "anthropic" ? has.anthropic : has.openai));
+  if (locked === undefined) return list;
+  const key = locked.provider === "anthropic" ? "ANTHROPIC_API_KEY" : "OPENAI_API_KEY";
+  return { ok: false, error: `${locked.provider}/${locked.id} needs ${key}.` };
 }
 
 function readModels(reader: EnvReader, has: { anthropic: boolean; openai: boolean }): ModelChoice[] {
@@ -65,17 +66,10 @@ function readModels(reader: EnvReader, has: { anthropic: boolean; openai: boolea
     reader.problem("Set ANTHROPIC_API_KEY or OPENAI_API_KEY (and MODEL, to choose the model).");
     return [];
   }
-  const list = parseModelList(text);
-  if (!list.ok) {
-    reader.problem(`MODEL: ${list.error}`);
-    return [];
-  }
-  for (const { provider, id } of list.value) {
-    const key = provider === "anthropic" ? "ANTHROPIC_API_KEY" : "OPENAI_API_KEY";
-    const known = provider === "anthropic" ? has.anthropic : has.openai;
-    if (!known) reader.problem(`MODEL names ${provider}/${id}, which needs ${key}.`);
-  }
-  return list.value;
+  const models = modelsOf(text, has);
+  if (models.ok) return models.value;
+  reader.problem(`MODEL: ${models.error}`);
+  return [];
 }
 
 /** Reads the environment; every problem is reported at once, one per line, naming the variable. */
@@ -87,7 +81,7 @@ export function loadConfig(env: Env): ParseResult<WorkerConfig> {
   const configFile = reader.text("LARKLINE_CONFIG");
   return reader.finish({
     redisUrl: reader.url("REDIS_URL", { default: "redis://127.0.0.1:6379", protocols: redisProtocols }),
-    namespace: reader.text("REDIS_NAMESPACE", { default: "larkline" }),
+    namespace: checkNamespace(reader, reader.text("REDIS_NAMESPACE", { default: "larkline" })),
     host: reader.text("HOST", { default: "0.0.0.0" }),
     port: reader.port("PORT", { default: 8_001 }),
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),

@@ -15,20 +15,21 @@ if (!loaded.ok) refuse(loaded.error);
 const config = loaded.value;
 const settings = await loadConfigFile(config.configFile);
 if (!settings.ok) refuse(settings.error);
+const chain = createChain(config, settings.value);
+if (!chain.ok) refuse(chain.error);
 
 const logger = createLogger({ service: "agent-worker", level: config.logLevel });
 const metrics = createMetrics({ service: "agent-worker" });
-const chain = createChain(config, settings.value.models);
 const worker = await startWorker({
   config,
   settings: settings.value,
-  chain,
+  chain: chain.value,
   metrics: createWorkerMetrics(metrics),
   logger,
 });
 const { host, port } = config;
 const ops = await startOpsServer({ host, port, metrics, logger, ready: worker.ready });
-logger.info({ port: ops.port, model: chain.primary.id, concurrency: config.concurrency }, "agent-worker ready");
+logger.info({ port: ops.port, model: chain.value.primary.id, concurrency: config.concurrency }, "agent-worker ready");
 
 runUntilSignal({
   logger,

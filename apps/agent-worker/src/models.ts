@@ -4,12 +4,15 @@ import {
   findModelInfo,
   type LlmBackend,
   type ModelChain,
+  type ModelChoice,
   type ModelInfo,
 } from "@larkline/model";
 import { createAnthropicBackend } from "@larkline/model-anthropic";
 import { createOpenAiChatBackend, createOpenAiResponsesBackend } from "@larkline/model-openai";
 import type { TurnModel } from "@larkline/agent";
-import type { WorkerConfig } from "./config.ts";
+import type { LarklineConfig } from "@larkline/config";
+import type { ParseResult } from "@larkline/protocol";
+import { modelsOf, type WorkerConfig } from "./config.ts";
 
 function backendOf(provider: string, config: WorkerConfig): LlmBackend {
   const access = provider === "anthropic" ? config.anthropic : config.openai;
@@ -18,10 +21,22 @@ function backendOf(provider: string, config: WorkerConfig): LlmBackend {
   return provider === "openai" ? createOpenAiChatBackend(access) : createOpenAiResponsesBackend(access);
 }
 
-/** The chain of configured models. Models of one provider share a client. */
-export function createChain(config: WorkerConfig, extra: readonly ModelInfo[]): ModelChain {
+/**
+ * The chain of configured models: those of the default agent, or else of the environment. Models of
+ * one provider share a client.
+ */
+export function createChain(config: WorkerConfig, settings: LarklineConfig): ParseResult<ModelChain> {
+  const { model } = settings.agents.default;
+  const has = { anthropic: config.anthropic !== undefined, openai: config.openai !== undefined };
+  const choices: ParseResult<ModelChoice[]> =
+    model === null ? { ok: true, value: config.models } : modelsOf(model, has);
+  if (!choices.ok) return { ok: false, error: `larkline.config.ts: agents.default.model: ${choices.error}` };
+  return { ok: true, value: chainOf(choices.value, config, settings.models) };
+}
+
+function chainOf(choices: readonly ModelChoice[], config: WorkerConfig, extra: readonly ModelInfo[]): ModelChain {
   const backends = new Map<string, LlmBackend>();
-  const models = config.models.map(({ provider, id }) => {
+  const models = choices.map(({ provider, id }) => {
     const backend = backends.get(provider) ?? backendOf(provider, config);
     backends.set(provider, backend);
     return { info: findModelInfo(provider, id, extra), backend };

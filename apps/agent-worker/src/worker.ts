@@ -33,6 +33,10 @@ export interface AgentWorker {
 
 /** Crashes of one message after which it is given up. */
 const maxTries = 3;
+// Shorter than BullMQ's defaults: a wake-up whose worker died before it claimed, or between saving and
+// handing out calls, has no other way back. A job that is taken away too early is fenced.
+const lockDurationMs = 5_000;
+const stalledIntervalMs = 1_500;
 /** Messages of one session taken in a row before others get their turn. */
 const maxInRow = 8;
 
@@ -77,6 +81,8 @@ function startTurns({ config, settings, chain, metrics, logger, ...parts }: Work
   return createTurnWorker({
     ...queue,
     concurrency: config.concurrency,
+    lockDurationMs,
+    stalledIntervalMs,
     handle: createSessionRunner({
       store,
       turns,

@@ -1,4 +1,4 @@
-import { createEnvReader, type Env, type EnvReader } from "@larkline/config";
+import { checkNamespace, createEnvReader, type Env, type EnvReader, redisProtocols } from "@larkline/config";
 import type { ParseResult } from "@larkline/protocol";
 import { logLevels, type LogLevel } from "@larkline/telemetry";
 
@@ -36,15 +36,6 @@ export interface IngressConfig {
   /** Path of larkline.config.ts. */
   configFile: string | undefined;
 }
-
-const redisProtocols = [
-  "redis:",
-  "rediss:",
-  "redis+sentinel:",
-  "redis+cluster:",
-  "rediss+sentinel:",
-  "rediss+cluster:",
-];
 
 function isHttpUrl(text: string): boolean {
   return URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
@@ -102,14 +93,6 @@ function readApi(reader: EnvReader): ApiConfig {
   };
 }
 
-function readNamespace(reader: EnvReader): string {
-  const namespace = reader.text("REDIS_NAMESPACE", { default: "larkline" });
-  if (!/^[A-Za-z0-9_-]{1,64}$/.test(namespace)) {
-    reader.problem("REDIS_NAMESPACE must be 1 to 64 letters, digits, '_' or '-'.");
-  }
-  return namespace;
-}
-
 /**
  * Reads the environment; every problem is reported at once, one per line, naming the variable.
  * Besides the names that all apps share (design of the deployment, README):
@@ -123,7 +106,7 @@ export function loadConfig(env: Env): ParseResult<IngressConfig> {
   const reader = createEnvReader(env);
   return reader.finish({
     redisUrl: reader.url("REDIS_URL", { default: "redis://127.0.0.1:6379", protocols: redisProtocols }),
-    namespace: readNamespace(reader),
+    namespace: checkNamespace(reader, reader.text("REDIS_NAMESPACE", { default: "larkline" })),
     host: reader.text("HOST", { default: "0.0.0.0" }),
     port: reader.port("PORT", { default: 8_000 }),
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),

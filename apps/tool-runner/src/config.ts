@@ -1,4 +1,4 @@
-import { createEnvReader, type Env } from "@larkline/config";
+import { checkNamespace, createEnvReader, type Env } from "@larkline/config";
 import { parserOf, RunnerName, type ParseResult } from "@larkline/protocol";
 import { redisUrlProblem } from "@larkline/session-redis";
 import { logLevels, type LogLevel } from "@larkline/telemetry";
@@ -34,7 +34,7 @@ export function loadConfig(env: Env): ParseResult<RunnerConfig> {
   const modules = reader.list("RUNNER_TOOLS");
   return reader.finish({
     redisUrl,
-    namespace: reader.text("REDIS_NAMESPACE", { default: "larkline" }),
+    namespace: checkNamespace(reader, reader.text("REDIS_NAMESPACE", { default: "larkline" })),
     host: reader.text("HOST", { default: "0.0.0.0" }),
     port: reader.port("PORT", { default: 8_002 }),
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { ToolJob, TurnJob } from "@larkline/protocol";
-import { closeRedis, connectRedis, type RedisConnection } from "@larkline/session-redis";
+import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { createCancelBus } from "./cancel-bus.ts";
 import type { QueueOptions } from "./connection.ts";
@@ -11,14 +11,14 @@ import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } fr
 // Shorter than a lock, so that nothing here passes because a stalled job was recovered.
 const patience = { timeout: 6_000, interval: 10 };
 
-let redis: RedisConnection;
+let redis: Redis;
 let options: QueueOptions;
 let turns: TurnQueue;
 let tools: ToolQueues;
 let workers: JobWorker[];
 
 beforeEach(() => {
-  redis = connectRedis(inject("redisUrl"), { role: "worker" });
+  redis = new Redis(inject("redisUrl"), { maxRetriesPerRequest: null });
   options = { connection: redis, prefix: `{test-${randomUUID()}}` };
   turns = createTurnQueue(options);
   tools = createToolQueues(options);
@@ -28,7 +28,7 @@ beforeEach(() => {
 afterEach(async () => {
   await Promise.all(workers.map(async (worker) => await worker.close({ deadlineMs: 500 })));
   await Promise.all([turns.close(), tools.close()]);
-  await closeRedis(redis);
+  redis.disconnect();
 });
 
 function turnWorker(handle: (job: TurnJob, signal: AbortSignal) => Promise<JobResult>): JobWorker {
