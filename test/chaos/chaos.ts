@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type { SimMessage } from "@larkline/feishu-simulator";
 import type { AppProcess } from "../system/app-process.ts";
+import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
 import { startSystem, type System } from "../system/system.ts";
 import { createRandom } from "./random.ts";
 
@@ -37,12 +37,6 @@ export interface ChaosReport {
   recoveryMs: number[];
 }
 
-interface Written {
-  chatId: string;
-  messageId: string;
-  text: string;
-}
-
 function textOf(chat: number, position: number, seed: ReturnType<typeof createRandom>): string {
   const key = `${chat}-${position}`;
   const kind = seed.below(4);
@@ -56,19 +50,10 @@ function textOf(chat: number, position: number, seed: ReturnType<typeof createRa
 
 async function writeChat(system: System, chat: number, options: ChaosOptions): Promise<Written[]> {
   const random = createRandom(options.seed * 1_000 + chat);
-  const { openId, chatId } = system.person(`person ${chat}`);
+  const person = system.person(`person ${chat}`);
   const written: Written[] = [];
   for (let position = 0; position < options.messagesPerChat; position += 1) {
-    const text = textOf(chat, position, random);
-    const { messageId, delivery } = await system.feishu.sendMessage({
-      appId: system.appId,
-      chatId,
-      from: openId,
-      text,
-    });
-    written.push({ chatId, messageId, text });
-    // The order that counts is the order of acceptance, so the next one waits for the acknowledgement.
-    await delivery;
+    written.push(await write(system, person, textOf(chat, position, random)));
     await delay(random.below(150));
   }
   return written;
@@ -117,29 +102,8 @@ async function attack(system: System, options: ChaosOptions): Promise<Attacks> {
   return done;
 }
 
-function answersOf(system: System, { chatId, messageId }: Written): SimMessage[] {
-  return system.feishu
-    .messages(chatId)
-    .filter(({ senderType, parentId }) => senderType === "app" && parentId === messageId);
-}
-
-async function untilAnswered(system: System, written: readonly Written[], patienceMs: number): Promise<void> {
-  const until = Date.now() + patienceMs;
-  while (Date.now() < until && written.some((message) => answersOf(system, message).length === 0)) await delay(50);
-}
-
-function misorderedIn(system: System, chat: readonly Written[]): number {
-  const positions = chat.map((message) => answersOf(system, message)[0]?.createdAt ?? Number.POSITIVE_INFINITY);
-  return positions.filter((at, index) => index > 0 && at < (positions[index - 1] ?? 0)).length;
-}
-
-function repeats(lines: readonly string[], effect: string): { started: number; repeated: number } {
-  const keys = lines.filter((line) => line.startsWith(`${effect} `));
-  return { started: keys.length, repeated: keys.length - new Set(keys).size };
-}
-
 function recoveries(system: System, { killedAtMs }: Attacks, written: readonly Written[]): number[] {
-  const answers = written.flatMap((message) => answersOf(system, message).map(({ createdAt }) => createdAt));
+  const answers = written.flatMap((message) => answersTo(system, message).map(({ createdAt }) => createdAt));
   return killedAtMs.flatMap((killedAt) => {
     const next = Math.min(...answers.filter((at) => at > killedAt));
     return Number.isFinite(next) ? [next - killedAt] : [];
@@ -154,15 +118,13 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
     const [attacks, written] = await Promise.all([attack(system, options), Promise.all(chats)]);
     const all = written.flat();
     await untilAnswered(system, all, options.patienceMs);
-    const answers = all.map((message) => answersOf(system, message));
+    const answers = all.map((message) => answersTo(system, message));
     const recorded = await system.recorded();
     const once = repeats(recorded, "once");
     return {
       accepted: all.length,
       answered: answers.filter(({ length }) => length > 0).length,
-      lost: answers.filter(({ length }) => length === 0).length,
-      duplicated: answers.filter(({ length }) => length > 1).length,
-      misordered: written.reduce((sum, chat) => sum + misorderedIn(system, chat), 0),
+      ...tally(system, written),
       abandoned: answers.flat().filter(({ text }) => !text.startsWith("[m")).length,
       onceStarted: once.started,
       onceRepeated: once.repeated,

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -40,6 +40,8 @@ export interface System {
   readonly ingresses: AppProcess[];
   readonly workers: AppProcess[];
   readonly runners: AppProcess[];
+  /** The environment of every process. */
+  readonly env: Readonly<Record<string, string>>;
   start(kind: AppKind, env?: Record<string, string>): Promise<AppProcess>;
   /** A person with a chat of their own. */
   person(name: string): { openId: string; chatId: string };
@@ -47,6 +49,10 @@ export interface System {
   ask(person: { openId: string; chatId: string }, text: string, timeoutMs?: number): Promise<string>;
   /** What the recording tools noted: one `effect key` line per run. */
   recorded(): Promise<string[]>;
+  /** Lets the holding tools' calls with this key end. */
+  release(key: string): Promise<void>;
+  /** Stops Redis, and starts it with the same data on the same port when `during` has ended. */
+  withoutRedis(during: () => Promise<void>): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -59,7 +65,9 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
   const verificationToken = "vtoken";
   const folder = await mkdtemp(join(tmpdir(), "larkline-system-"));
   const recordingFile = join(folder, "recorded");
-  const redis = await startRedis();
+  const redisDirectory = join(folder, "redis");
+  await mkdir(redisDirectory);
+  let redis = await startRedis({ directory: redisDirectory });
   const model = await startModelServer({ script: options.script ?? obedientModel });
   const feishu = await startFeishuSimulator({
     apps: [{ appId, appSecret, encryptKey, verificationToken, name: "Larkline" }],
@@ -103,12 +111,15 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
 
   return {
     appId,
-    redis,
+    get redis() {
+      return redis;
+    },
     feishu,
     model,
     ingresses,
     workers,
     runners,
+    env,
     start,
     person: (name) => {
       const { openId } = feishu.addUser({ name });
@@ -121,6 +132,16 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
     recorded: async () => {
       const text = await readFile(recordingFile, "utf8").catch(() => "");
       return text.split("\n").filter((line) => line !== "");
+    },
+    release: async (key) => await writeFile(`${recordingFile}.${key}`, ""),
+    withoutRedis: async (during) => {
+      const { port } = redis;
+      await redis.stop();
+      try {
+        await during();
+      } finally {
+        redis = await startRedis({ port, directory: redisDirectory });
+      }
     },
     close: async () => {
       await Promise.all([...running].map(async (app) => await app.kill()));

@@ -1,0 +1,97 @@
+import { afterAll, beforeAll, expect, it, vi } from "vitest";
+import type { AppProcess } from "../system/app-process.ts";
+import { answersTo, metricOf, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
+import { obedientModel } from "../system/model-script.ts";
+import { startSystem, type AppKind, type System } from "../system/system.ts";
+
+let system: System;
+const stopped: AppProcess[] = [];
+beforeAll(async () => {
+  system = await startSystem({ workers: 2, runners: 2, ingresses: 2 });
+}, 60_000);
+afterAll(async () => await system.close());
+
+/** Stops a process as an operator does, its successor being ready. */
+async function replace(group: AppProcess[], kind: AppKind, index: number): Promise<void> {
+  const old = group[index];
+  if (old === undefined) throw new RangeError(`no ${kind} ${index}`);
+  group[index] = await system.start(kind);
+  stopped.push(old);
+  const startedMs = performance.now();
+  expect({ kind, code: await old.stop() }, old.output()).toEqual({ kind, code: 0 });
+  expect(performance.now() - startedMs).toBeLessThan(10_000); // what `npm start` and orchestrators are promised
+}
+
+async function replaceAll(): Promise<void> {
+  for (const [kind, group] of [
+    ["agent-worker", system.workers],
+    ["tool-runner", system.runners],
+    ["ingress", system.ingresses],
+    ["agent-worker", system.workers],
+  ] as const) {
+    for (let index = 0; index < group.length; index += 1) await replace(group, kind, index);
+  }
+}
+
+function textOf(chat: number, position: number): string {
+  const key = `${chat}-${position}`;
+  const name = `m${key} pause ${50 + (((chat * 7 + position) * 53) % 250)}`;
+  const tool = ["", "note_once", "note_pure"][position % 3];
+  return tool === "" ? name : `${name}\ncall ${tool} ${JSON.stringify({ key, ms: (position * 71) % 300 })}`;
+}
+
+/** Writes until told to stop, with up to three messages waiting for their answers. */
+async function keepWriting(chat: number, stop: AbortSignal): Promise<Written[]> {
+  const person = system.person(`person ${chat}`);
+  const written: Written[] = [];
+  const waiting = () => written.filter((message) => answersTo(system, message).length === 0).length;
+  for (let position = 0; !stop.aborted; position += 1) {
+    written.push(await write(system, person, textOf(chat, position)));
+    await vi.waitUntil(() => waiting() < 3 || stop.aborted, { timeout: 20_000, interval: 10 });
+  }
+  return written;
+}
+
+it("replacing every process under load loses, repeats and reorders nothing, and leaves nothing to be healed", async () => {
+  const stop = new AbortController();
+  const writers = Array.from({ length: 6 }, async (_, chat) => await keepWriting(chat, stop.signal));
+  const writing = Promise.all(writers);
+  try {
+    await Promise.race([replaceAll(), writing.then(() => Promise.reject(new Error("nobody writes any more")))]);
+  } finally {
+    stop.abort();
+  }
+  const chats = await writing;
+  await untilAnswered(system, chats.flat(), 20_000);
+  expect(tally(system, chats)).toEqual({ lost: 0, duplicated: 0, misordered: 0 });
+  const answers = chats.flat().flatMap((message) => answersTo(system, message).map(({ text }) => text));
+  expect(answers.filter((text) => !/^\[m[^\]]*\](?: ok:\S+)?$/.test(text))).toEqual([]);
+  const once = repeats(await system.recorded(), "once");
+  expect(once.started).toBeGreaterThan(chats.length);
+  expect(once.repeated).toBe(0);
+  for (const worker of [...stopped, ...system.workers]) expect(worker.output()).not.toMatch(/"what":"(?:crash|wake)"/);
+  for (const worker of system.workers) expect(await metricOf(worker, "larkline_healed_total", 'what="crash"')).toBe(0);
+}, 90_000);
+
+it("a turn in the middle of its model call is handed over at once, and its message is asked again", async () => {
+  const text = "in the middle";
+  const asked = () => system.model.requests.filter(({ messages }) => messages.at(-1)?.text === text).length;
+  system.model.setScript((request) =>
+    asked() === 1
+      ? { text: ["begun ", "and "], firstDelayMs: 1, fault: { kind: "hang", afterFrames: 3 } }
+      : obedientModel(request),
+  );
+  const [only, ...others] = system.workers;
+  for (const other of others) await other.stop();
+  const before = system.model.aborted;
+  const written = await write(system, system.person("Ida"), text);
+  await vi.waitUntil(() => asked() === 1, { timeout: 5_000, interval: 10 });
+  const successor = await system.start("agent-worker");
+  expect(await only?.stop()).toBe(0);
+  const answer = await system.feishu.waitForReply(written.messageId, { timeoutMs: 10_000 });
+  expect(answer.text).toBe(`[${text}]`);
+  expect(asked()).toBe(2);
+  expect(system.model.aborted).toBe(before + 1);
+  expect(await metricOf(successor, "larkline_turn_runs_total", 'outcome="answered"')).toBe(1);
+  expect(await metricOf(successor, "larkline_healed_total")).toBe(0);
+});
