@@ -61,16 +61,16 @@ function failureOf({ service, how }) {
   return new Failure(text("serviceDied", service.name, how, shownPath(logDirectory)));
 }
 
+function startApp(service, { context, life }) {
+  const args = [`apps/${service}/src/main.ts`];
+  return startService({ name: service, args, env: serviceEnv(service, context), onLine: life.say });
+}
+
 async function bringUp(services, { context, running, life }) {
   const { host: bound } = context.plan;
   const host = ["0.0.0.0", "::"].includes(bound) ? "127.0.0.1" : bound;
   const started = services.map(({ service, port }) => ({
-    ...startService({
-      name: service,
-      args: [`apps/${service}/src/main.ts`],
-      env: serviceEnv(service, context),
-      onLine: life.say,
-    }),
+    ...startApp(service, { context, life }),
     url: `http://${host}:${port}/ready`,
   }));
   running.push(...started);
@@ -99,18 +99,39 @@ async function prepare(life) {
   if (plan.redisUrl !== undefined) await requireRedis(plan.redisUrl);
   await installDependencies(life);
   if (plan.redisUrl === undefined) await installProgram(redisProgram, life);
+  rmSync(logDirectory, { recursive: true, force: true });
   dataFolder("logs");
   await requireCredentials({ plan, env, life });
   return { env, plan };
 }
 
-async function untilEnd(running, signal) {
+// A service that dies is started again, as a supervisor would do it; one that cannot live ends the run.
+const restartsInARow = 3;
+const restartWindowMs = 60_000;
+
+function mayRestart(name, deaths) {
+  const since = Date.now() - restartWindowMs;
+  deaths.push({ name, atMs: Date.now() });
+  return (
+    takesWork({ name }) && deaths.filter((death) => death.name === name && death.atMs > since).length <= restartsInARow
+  );
+}
+
+async function untilEnd(running, { context, life }) {
+  const { signal } = life;
   const stopped = new Promise((resolve) => {
     if (signal.aborted) resolve(undefined);
     signal.addEventListener("abort", () => resolve(undefined), { once: true });
   });
-  const end = await Promise.race([stopped, firstEnd(running)]);
-  if (end !== undefined && !signal.aborted) throw failureOf(end);
+  const deaths = [];
+  for (;;) {
+    const end = await Promise.race([stopped, firstEnd(running)]);
+    if (end === undefined || signal.aborted) return;
+    const { name } = end.service;
+    if (!mayRestart(name, deaths)) throw failureOf(end);
+    life.say(text("serviceRestarted", name, end.how));
+    running[running.indexOf(end.service)] = startApp(name, { context, life });
+  }
 }
 
 async function runEverything(life, running) {
@@ -125,7 +146,7 @@ async function runEverything(life, running) {
   if (first.length > 0) await bringUp(first, { context, running, life });
   await bringUp(rest, { context, running, life });
   console.log(summaryOf({ plan, redis: redis.shown, logs: shownPath(logDirectory) }));
-  await untilEnd(running, life.signal);
+  await untilEnd(running, { context, life });
 }
 
 await live(

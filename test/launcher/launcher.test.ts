@@ -95,10 +95,23 @@ describe.runIf(process.platform === "linux")("npm start", () => {
     expect(run.output().trimEnd().endsWith("Stopped.")).toBe(true);
   });
 
-  it("stops everything and says which service died", { timeout: 60_000 }, async () => {
+  it("starts a killed service again, and says which one cannot live", { timeout: 90_000 }, async () => {
     const run = await launch();
     await until(() => expect(run.output()).toContain("Larkline is running."));
-    process.kill(serviceOf(run, "agent-worker"), "SIGKILL");
+    const first = serviceOf(run, "agent-worker");
+    process.kill(first, "SIGKILL");
+    await until(() => expect(run.output()).toContain("agent-worker ended unexpectedly (SIGKILL) and is started again"));
+    const answer = await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
+      method: "POST",
+      body: JSON.stringify({ message: "hello" }),
+    });
+    expect(await answer.text()).toContain('"type":"done"');
+    let last = first;
+    for (let death = 0; death < 3; death += 1) {
+      await until(() => expect(serviceOf(run, "agent-worker")).not.toBe(last));
+      last = serviceOf(run, "agent-worker");
+      process.kill(last, "SIGKILL");
+    }
     expect(await lastLineOf(run)).toContain("agent-worker ended unexpectedly (SIGKILL)");
     expect(await run.exitCode()).toBe(1);
     expect(run.processes()).toEqual([]);

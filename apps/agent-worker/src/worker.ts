@@ -27,7 +27,7 @@ export interface WorkerSetup {
 export interface AgentWorker {
   /** What `/ready` reports. */
   ready(): Promise<Record<string, boolean>>;
-  /** Hands running turns over and closes everything. */
+  /** Hands running turns over and closes everything. Idempotent. */
   close(): Promise<void>;
 }
 
@@ -62,15 +62,17 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   const parts: WorkerParts = { ...setup, owner, connections, catalog, running };
   const worker = startTurns(parts);
   const sweeper = startSweeping(parts);
+  const close = async (): Promise<void> => {
+    await worker.close({ deadlineMs: 5_000 });
+    await sweeper.close();
+    stopping.abort();
+    await heartbeat.close();
+    await connections.close();
+  };
+  let closed: Promise<void> | undefined;
   return {
     ready: async () => ({ redis: await connections.redisAnswers(), queue: worker.isRunning() }),
-    close: async () => {
-      await worker.close({ deadlineMs: 5_000 });
-      await sweeper.close();
-      stopping.abort();
-      await heartbeat.close();
-      await connections.close();
-    },
+    close: async () => await (closed ??= close()),
   };
 }
 

@@ -37,7 +37,7 @@ export function startService({ name, args, env, onLine }) {
     detached: true,
     stdio: ["ignore", "pipe", "pipe", "ipc"],
   });
-  const file = createWriteStream(join(logDirectory, `${name}.log`));
+  const file = createWriteStream(join(logDirectory, `${name}.log`), { flags: "a" });
   const readers = [child.stdout, child.stderr].map((stream) => {
     const lines = createInterface({ input: stream });
     lines.on("line", (line) => {

@@ -98,6 +98,10 @@ const texts = {
     en: (service, seconds, logs) => `${service} was not ready within ${seconds} s: see ${logs}/${service}.log.`,
     zh: (service, seconds, logs) => `${service} 在 ${seconds} 秒内没有就绪：请看 ${logs}/${service}.log。`,
   },
+  serviceRestarted: {
+    en: (service, how) => `${service} ended unexpectedly (${how}) and is started again; nothing is lost.`,
+    zh: (service, how) => `${service} 意外退出（${how}），正在重新启动；不会丢失任何内容。`,
+  },
   serviceDied: {
     en: (service, how, logs) =>
       `${service} ended unexpectedly (${how}): see the lines above and ${logs}/${service}.log.`,

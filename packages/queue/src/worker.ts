@@ -1,3 +1,4 @@
+import { setMaxListeners } from "node:events";
 import { UnrecoverableError, WaitingError, Worker, type Job } from "bullmq";
 import { parserOf, ToolJob, toolsQueue, TurnJob, turnsQueue, type Parser } from "@larkline/protocol";
 import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
@@ -47,17 +48,16 @@ interface WorkerSetup<T> extends JobWorkerOptions<T> {
 
 function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
   const lockDuration = setup.lockDurationMs ?? 10_000;
-  // BullMQ's own signal misses a job that is fetched while the worker closes: the very job that was
-  // just put back may be fetched again then.
+  // One signal for all jobs: BullMQ's own misses a job that is fetched while the worker closes, the
+  // very one that was just put back.
   const closing = new AbortController();
+  setMaxListeners(0, closing.signal);
   const worker = new Worker(
     setup.queue,
-    // BullMQ passes the signal only to functions that declare three parameters.
-    async (job: Job, token?: string, signal?: AbortSignal) => {
+    async (job: Job, token?: string) => {
       const parsed = setup.parse(job.data);
       if (!parsed.ok) throw new UnrecoverableError(`job data: ${parsed.error}`);
-      const stop = signal === undefined ? closing.signal : AbortSignal.any([signal, closing.signal]);
-      const result = stop.aborted ? "requeue" : await setup.handle(parsed.value, stop);
+      const result = closing.signal.aborted ? "requeue" : await setup.handle(parsed.value, closing.signal);
       if (result === "done") return;
       await job.moveToWait(token);
       throw new WaitingError();
