@@ -26,7 +26,8 @@ async function answersPing(port: number): Promise<boolean> {
   });
 }
 
-async function untilReady(port: number, exited: () => boolean): Promise<void> {
+/** Waits until a server answers on this port of loopback. */
+export async function untilRedisAnswers(port: number, exited: () => boolean): Promise<void> {
   const deadlineMs = Date.now() + 10_000;
   while (!(await answersPing(port))) {
     if (exited()) throw new Error("redis-server exited at start; is the port taken?");
@@ -62,7 +63,7 @@ export async function startRedis(options: { port?: number; directory?: string } 
   );
   const exit = new Promise<void>((resolve) => server.once("exit", () => resolve()));
   const failure = new Promise<never>((_, reject) => server.once("error", reject));
-  await Promise.race([untilReady(port, () => server.exitCode !== null), failure]);
+  await Promise.race([untilRedisAnswers(port, () => server.exitCode !== null), failure]);
   return {
     url: `redis://127.0.0.1:${port}`,
     port,

@@ -1,0 +1,19 @@
+import { describeRunnerDirectory } from "@larkline/session/runner-directory.suite";
+import { describeSessionStore } from "@larkline/session/session-store.suite";
+import { describeTokenCache } from "@larkline/session/token-cache.suite";
+import { startRedisCluster, type TestRedisCluster } from "@larkline/testkit";
+import { afterAll, beforeAll } from "vitest";
+import { makeDirectory, makeStore, makeTokenCache } from "./harness.fixture.ts";
+
+// The same facts on three masters: a script that touched two slots would fail here.
+let cluster: TestRedisCluster | undefined;
+const url = (): string => cluster?.url ?? "";
+
+beforeAll(async () => {
+  cluster = await startRedisCluster();
+}, 60_000);
+afterAll(async () => await cluster?.stop());
+
+describeSessionStore("Cluster", async (demands) => await makeStore(url(), demands), 30);
+describeRunnerDirectory("Cluster", async () => await makeDirectory(url()));
+describeTokenCache("Cluster", async () => await makeTokenCache(url()));

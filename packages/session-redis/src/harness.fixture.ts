@@ -1,0 +1,65 @@
+import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import type { SessionStoreDemands, SessionStoreHarness } from "@larkline/session/session-store.suite";
+import { closeRedis, connectRedis } from "./connection.ts";
+import { createRedisEventLog } from "./event-log.ts";
+import { createRedisRunnerDirectory } from "./runner-directory.ts";
+import { createRedisSessionStore } from "./session-store.ts";
+import { createRedisTokenCache } from "./token-cache.ts";
+
+/** A session store with a namespace of its own, for the contract suite. */
+export async function makeStore(
+  url: string,
+  { maxWaiting, shortLived }: SessionStoreDemands,
+): Promise<SessionStoreHarness> {
+  const redis = connectRedis(url);
+  const namespace = `test-${randomUUID()}`;
+  const outboxLeaseMs = shortLived === true ? 300 : 30_000;
+  const dedupTtlMs = shortLived === true ? 300 : 86_400_000;
+  const events = createRedisEventLog({ redis, namespace });
+  const limits = maxWaiting === undefined ? {} : { maxWaiting };
+  return {
+    store: createRedisSessionStore({ redis, namespace, outboxLeaseMs, dedupTtlMs, ...limits }),
+    events,
+    leaseMs: outboxLeaseMs,
+    dedupTtlMs,
+    now: Date.now,
+    advance: async (ms) => {
+      await delay(ms + 1);
+    },
+    close: async () => {
+      events.close();
+      await closeRedis(redis);
+    },
+  };
+}
+
+const ttlMs = 200;
+
+/** Two connections, as two processes have them, and what the suites of shared values need. */
+function connectTwice(url: string) {
+  const namespace = `test-${randomUUID()}`;
+  const redis = connectRedis(url);
+  const other = connectRedis(url);
+  return {
+    here: { redis, namespace },
+    there: { redis: other, namespace },
+    rest: {
+      ttlMs,
+      expire: async () => await delay(ttlMs + 20),
+      close: async () => {
+        await Promise.all([closeRedis(redis), closeRedis(other)]);
+      },
+    },
+  };
+}
+
+export async function makeDirectory(url: string) {
+  const { here, there, rest } = connectTwice(url);
+  return { ...rest, directory: createRedisRunnerDirectory(here), elsewhere: createRedisRunnerDirectory(there) };
+}
+
+export async function makeTokenCache(url: string) {
+  const { here, there, rest } = connectTwice(url);
+  return { ...rest, cache: createRedisTokenCache(here), elsewhere: createRedisTokenCache(there) };
+}

@@ -1,0 +1,11 @@
+import { describeRunnerDirectory } from "@larkline/session/runner-directory.suite";
+import { describeSessionStore } from "@larkline/session/session-store.suite";
+import { describeTokenCache } from "@larkline/session/token-cache.suite";
+import { inject } from "vitest";
+import { makeDirectory, makeStore, makeTokenCache } from "./harness.fixture.ts";
+
+const url = (): string => inject("redisUrl");
+
+describeSessionStore("Redis", async (demands) => await makeStore(url(), demands));
+describeRunnerDirectory("Redis", async () => await makeDirectory(url()));
+describeTokenCache("Redis", async () => await makeTokenCache(url()));
