@@ -1,5 +1,6 @@
 import { get } from "node:http";
 import { createMetrics, silentLogger } from "@larkline/telemetry";
+import { freePort } from "@larkline/testkit";
 import { chromium, type Browser, type Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { startBot, type TestBot } from "./bot.fixture.ts";
@@ -201,4 +202,20 @@ test("health, readiness and metrics answer, and the scripted model listens on it
   );
   const model = await fetch(`${playground.modelUrl}/v1/messages`, { method: "POST", body: "{}" });
   expect(model.status).toBe(401);
+});
+
+test("requests that come while it starts are answered with 503, and with the page as soon as it is there", async () => {
+  const port = await freePort();
+  const ask = async (): Promise<number> => {
+    const page = await fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
+    return page?.status ?? 0;
+  };
+  const statuses = [await ask()];
+  const starting = start({ port });
+  while (statuses.at(-1) !== 200) {
+    const status = await ask();
+    if (status !== statuses.at(-1)) statuses.push(status);
+  }
+  await starting;
+  expect(statuses).toEqual([0, 503, 200]);
 });

@@ -1,3 +1,4 @@
+import type { RequestListener } from "node:http";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/feishu-simulator";
 import { registerOpsRoutes, type Logger, type Metrics } from "@larkline/telemetry";
 import { startModelServer, type ModelServer } from "@larkline/testkit";
@@ -27,7 +28,12 @@ export interface Playground {
 /** Starts the simulated platform with the page on one port. Rejects when a port is taken. */
 export async function startPlayground({ config, logger, metrics }: PlaygroundParts): Promise<Playground> {
   const server = fastify({ bodyLimit: 256 * 1024, forceCloseConnections: true });
-  const simulator = await startSimulator(config, server);
+  let pageReady = false;
+  const simulator = await startSimulator(config, (request, response) => {
+    // The simulator listens first: what the page is made of needs it.
+    if (pageReady) server.routing(request, response);
+    else response.writeHead(503, { "retry-after": "1" }).end();
+  });
   countActivity(simulator, metrics);
   createScene(simulator);
   const stream = createEventStream(simulator);
@@ -36,6 +42,7 @@ export async function startPlayground({ config, logger, metrics }: PlaygroundPar
   registerPlaygroundRoutes(server, { simulator, stream, appId: config.appId });
   await registerPage(server);
   await server.ready();
+  pageReady = true;
   let model: ModelServer | undefined;
   const close = async (): Promise<void> => {
     stream.close();
@@ -50,7 +57,7 @@ export async function startPlayground({ config, logger, metrics }: PlaygroundPar
   return { url: simulator.url, modelUrl: model?.url, simulator, close };
 }
 
-function startSimulator(config: PlaygroundConfig, server: FastifyInstance): Promise<FeishuSimulator> {
+function startSimulator(config: PlaygroundConfig, serve: RequestListener): Promise<FeishuSimulator> {
   const { appId, appSecret, encryptKey, verificationToken, webhookUrl } = config;
   return startFeishuSimulator({
     host: config.host,
@@ -66,7 +73,7 @@ function startSimulator(config: PlaygroundConfig, server: FastifyInstance): Prom
       },
     ],
     connection: { reconnectIntervalSeconds: 2, reconnectNonceSeconds: 1 },
-    serve: (request, response) => server.routing(request, response),
+    serve,
   });
 }
 
