@@ -148,7 +148,9 @@ export function createNotes(): { file: string; runs(): NotedRun[] } {
     file,
     runs: () => {
       try {
-        return readFileSync(file, "utf8").trim().split("\n").map(runOf);
+        // A line counts when it is complete: a process may be killed between opening and writing.
+        const lines = readFileSync(file, "utf8").split("\n").slice(0, -1);
+        return lines.map(runOf);
       } catch {
         return []; // nothing ran yet
       }
