@@ -92,3 +92,21 @@ export async function startApp({ program, port, env, readyMs = 20_000 }: AppProc
     },
   };
 }
+
+/** Runs a program that is expected to end by itself; after `deadlineMs` it is killed. */
+export async function runApp(
+  { file, args = [] }: Program,
+  env: Record<string, string>,
+  deadlineMs = 10_000,
+): Promise<{ code: number | null; output: string }> {
+  const child = spawn(process.execPath, [file, ...args], {
+    cwd: repository,
+    env: { PATH: process.env["PATH"] ?? "", HOST: "127.0.0.1", ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+    timeout: deadlineMs,
+    killSignal: "SIGKILL",
+  });
+  const output = collect(child);
+  const code = await new Promise<number | null>((resolve) => child.once("close", resolve));
+  return { code, output: output() };
+}

@@ -1,10 +1,10 @@
 import type { TurnEnvironment } from "@larkline/agent";
 import type { ModelChain } from "@larkline/model";
-import { turnIdOf, type CallState, type TurnJob, type TurnState } from "@larkline/protocol";
+import { turnIdOf, type TurnJob } from "@larkline/protocol";
 import type { JobResult, TurnQueue } from "@larkline/queue";
 import type { Claim, OutboxLease, SessionStore } from "@larkline/session";
 import type { AbortReason, RunningTurns } from "./running-turns.ts";
-import { TurnRun, type TurnEnd, type TurnStart } from "./turn-run.ts";
+import { TurnRun, type Dispatch, type TurnEnd, type TurnStart } from "./turn-run.ts";
 
 export interface SessionRunnerOptions {
   store: SessionStore;
@@ -12,7 +12,7 @@ export interface SessionRunnerOptions {
   chain: ModelChain;
   instructions: string;
   environment: () => TurnEnvironment;
-  dispatch: (turn: TurnState, calls: readonly CallState[]) => Promise<void>;
+  dispatch: Dispatch;
   running: RunningTurns;
   /** Starts sending a reply; must not throw. */
   deliver: (lease: OutboxLease) => void;

@@ -1,4 +1,4 @@
-import type { CallState, ToolJob, TurnState } from "@larkline/protocol";
+import type { CallState, ToolEffect, ToolJob, TurnState } from "@larkline/protocol";
 import type { ToolQueues } from "@larkline/queue";
 import type { AvailableTool, DeliverResult, SessionStore } from "@larkline/session";
 
@@ -8,7 +8,13 @@ export interface ToolDispatch {
   wake: (session: string, deliver: DeliverResult) => Promise<void>;
 }
 
-function jobOf(turn: TurnState, call: CallState, { announcement }: AvailableTool): ToolJob {
+/** Who runs a call. */
+interface Target {
+  runner: string;
+  effect: ToolEffect;
+}
+
+function jobOf(turn: TurnState, call: CallState, { effect }: Target): ToolJob {
   const { message } = turn;
   return {
     v: 1,
@@ -17,7 +23,7 @@ function jobOf(turn: TurnState, call: CallState, { announcement }: AvailableTool
     callId: call.id,
     name: call.name,
     arguments: JSON.stringify(call.arguments),
-    effect: announcement.effect,
+    effect,
     actor: {
       app: message.app,
       userId: message.sender.id,
@@ -28,27 +34,46 @@ function jobOf(turn: TurnState, call: CallState, { announcement }: AvailableTool
   };
 }
 
+/** The calls of one hand-out. `again`: they may have been handed out before. */
+export interface CallBatch {
+  calls: readonly CallState[];
+  again: boolean;
+  tools: ReadonlyMap<string, AvailableTool>;
+}
+
+/**
+ * A call that was handed out before may be queued or running: it belongs to its runner, who
+ * answers what it does not run any more when it stops; after a crash the sweeper does.
+ */
+function targetOf(call: CallState, { again, tools }: CallBatch): Target | undefined {
+  const { runner, effect } = call;
+  if (again && runner !== undefined && effect !== undefined) return { runner, effect };
+  const tool = tools.get(call.name);
+  return tool === undefined ? undefined : { runner: tool.runner, effect: tool.announcement.effect };
+}
+
 /**
  * Hands calls to their runners. They are open in the ledger already, so a crash in between only
- * delays: the successor hands out all unanswered ones again under the same job ids. A call whose
- * runner has gone in the meantime is answered at once.
+ * delays: the successor hands out all unanswered ones again under the same job ids. A new call
+ * whose runner has gone in the meantime is answered at once.
  */
 export async function dispatchCalls(
   { queues, store, wake }: ToolDispatch,
   turn: TurnState,
-  { calls, tools }: { calls: readonly CallState[]; tools: ReadonlyMap<string, AvailableTool> },
+  batch: CallBatch,
 ): Promise<void> {
   const byRunner = new Map<string, ToolJob[]>();
   const { session } = turn.message;
-  for (const call of calls) {
-    const tool = tools.get(call.name);
-    if (tool === undefined) {
-      const error = `tool_not_found: the runner that offered '${call.name}' is gone. If this call was handed out before, it may have run.`;
+  for (const call of batch.calls) {
+    const target = targetOf(call, batch);
+    if (target === undefined) {
+      const ran = batch.again ? "If it was handed out before, it may have run." : "The call was not run.";
+      const error = `tool_not_found: the runner that offered '${call.name}' is gone. ${ran}`;
       await wake(session, await store.deliver(session, call.id, { ok: false, error }));
       continue;
     }
-    const jobs = byRunner.get(tool.runner) ?? [];
-    byRunner.set(tool.runner, [...jobs, jobOf(turn, call, tool)]);
+    const jobs = byRunner.get(target.runner) ?? [];
+    byRunner.set(target.runner, [...jobs, jobOf(turn, call, target)]);
   }
   await Promise.all([...byRunner].map(async ([runner, jobs]) => await queues.dispatch(runner, jobs)));
 }

@@ -117,8 +117,8 @@ function runnerOf(world: World, store: SessionStore) {
     chain: createModelChain({ models: [{ info, backend }] }),
     instructions: "test",
     environment,
-    dispatch: async (turn, calls) =>
-      await dispatchCalls({ queues, store, wake: async () => {} }, turn, { calls, tools: environment().tools }),
+    dispatch: async (turn, calls, again) =>
+      await dispatchCalls({ queues, store, wake: async () => {} }, turn, { calls, again, tools: environment().tools }),
     running: new RunningTurns(),
     deliver: ({ record }) => void world.sent.push(record),
     owner: "worker-1",

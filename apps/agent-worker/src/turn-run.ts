@@ -36,13 +36,16 @@ export interface TurnStart {
   tries: number;
 }
 
+/** Hands calls to their runners. `again`: they may have been handed out before. */
+export type Dispatch = (turn: TurnState, calls: readonly CallState[], again: boolean) => Promise<void>;
+
 export interface TurnRunOptions {
   store: Pick<SessionStore, "save" | "commit" | "emit">;
   chain: ModelChain;
   instructions: string;
   /** The facts a decision depends on, fresh for each. */
   environment: () => TurnEnvironment;
-  dispatch: (turn: TurnState, calls: readonly CallState[]) => Promise<void>;
+  dispatch: Dispatch;
   /** Aborts with an {@link AbortReason}. */
   controller: AbortController;
   /** Crashes of one message after which it is given up. */
@@ -87,21 +90,25 @@ export class TurnRun {
 
   async run(): Promise<TurnEnd> {
     let transition = this.#begin();
+    let again = true;
     for (;;) {
       this.#take(transition);
       const { next } = transition;
       if (next.do === "finish") return await this.#finish(next.reply, next.reason);
       if (next.do === "model") {
         const step = await this.#step();
+        again = false;
         if (step !== undefined) transition = this.#decide((environment) => afterStep(this.#turn, step, environment));
         else if (this.#aborted() === "cancel") transition = await this.#afterCancel();
         else return await this.#leave();
       } else {
         const saved = await this.#save("suspend", this.#open());
         if (saved.state === "fenced") return { end: "fenced" };
-        if (next.do === "tools") await this.#options.dispatch(this.#turn, next.calls);
+        if (next.do === "tools")
+          await this.#dispatch(next.calls, saved.state === "running" ? saved.control : [], again);
         if (saved.state === "suspended") return { end: "suspended" };
         transition = this.#hear(saved.control);
+        again = true;
       }
     }
   }
@@ -163,6 +170,16 @@ export class TurnRun {
       signal: controller.signal,
       onEvent: (event) => this.#events.push(event),
     });
+  }
+
+  /** What was answered while the state was saved is not handed out again: it would run twice. */
+  async #dispatch(calls: readonly CallState[], heard: readonly ControlEntry[], again: boolean): Promise<void> {
+    const answered = new Set(heard.map((entry) => (entry.type === "outcome" ? entry.callId : undefined)));
+    await this.#options.dispatch(
+      this.#turn,
+      calls.filter(({ id }) => !answered.has(id)),
+      again,
+    );
   }
 
   #aborted(): AbortReason | undefined {

@@ -91,8 +91,8 @@ function startTurns({ config, settings, chain, metrics, logger, ...parts }: Work
       chain,
       instructions: settings.agents.default.instructions,
       environment: environmentOf(settings, chain, catalog),
-      dispatch: async (turn, calls) =>
-        await dispatchCalls({ queues: tools, store, wake }, turn, { calls, tools: catalog.tools() }),
+      dispatch: async (turn, calls, again) =>
+        await dispatchCalls({ queues: tools, store, wake }, turn, { calls, again, tools: catalog.tools() }),
       running,
       deliver: (lease) => void sender.deliver(lease),
       owner,

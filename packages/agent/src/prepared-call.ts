@@ -57,8 +57,9 @@ function prepare(source: ToolCall, position: number, rules: CallRules): Prepared
   const refusal = refusalOf(tool, position, rules);
   if (refusal !== undefined) return refuse(refusal);
   if (!parsed.ok) return refuse(parsed.problem);
-  const runMs = Math.min(tool.announcement.timeoutMs, rules.limits.toolTimeoutMs);
-  return { call: { ...call, deadlineMs: rules.nowMs + runMs + rules.limits.toolWaitMs }, use };
+  const { effect, timeoutMs } = tool.announcement;
+  const deadlineMs = rules.nowMs + Math.min(timeoutMs, rules.limits.toolTimeoutMs) + rules.limits.toolWaitMs;
+  return { call: { ...call, deadlineMs, runner: tool.runner, effect }, use };
 }
 
 /**

@@ -1,6 +1,6 @@
 import { Type, type Static } from "typebox";
 import { InboundMessage } from "./inbox.ts";
-import { ToolOutcome } from "./tool.ts";
+import { ToolEffect, ToolOutcome } from "./tool.ts";
 
 /**
  * Where a call of the current batch stands. Every call reaches `done` with exactly one outcome
@@ -15,6 +15,9 @@ export const CallState = Type.Object({
   outcome: Type.Optional(ToolOutcome),
   /** Epoch ms after which the call is answered with a timeout. */
   deadlineMs: Type.Optional(Type.Integer()),
+  /** Whose call it is: handed out again, it goes to the same runner, even if another offers the tool by then. */
+  runner: Type.Optional(Type.String()),
+  effect: Type.Optional(ToolEffect),
 });
 export type CallState = Static<typeof CallState>;
 

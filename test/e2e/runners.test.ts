@@ -1,0 +1,123 @@
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { runApp, type AppProcess } from "../system/app-process.ts";
+import { freePort } from "@larkline/testkit";
+import { metricOf, write } from "../system/answers.ts";
+import { startSystem, type System } from "../system/system.ts";
+
+const holding = {
+  RUNNER_NAME: "second",
+  RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/holding-tools.ts", import.meta.url)),
+  RUNNER_CONCURRENCY: "1",
+};
+const clashing = fileURLToPath(new URL("../fixtures/clashing-tool.ts", import.meta.url));
+
+let system: System;
+beforeAll(async () => {
+  system = await startSystem();
+}, 60_000);
+afterAll(async () => await system.close());
+
+async function startHolding(env: Record<string, string> = {}): Promise<AppProcess> {
+  const runner = await system.start("tool-runner", { ...holding, ...env });
+  await untilTools((names) => names.includes("hold_pure"));
+  return runner;
+}
+
+/** Waits until the model is offered tools of which the fact holds. */
+async function untilTools(fact: (names: string[]) => boolean): Promise<void> {
+  const person = system.person("Tom");
+  await vi.waitFor(
+    async () => {
+      await system.ask(person, "which tools");
+      expect(system.model.requests.at(-1)?.tools.map(({ name }) => name)).toSatisfy(fact);
+    },
+    { timeout: 10_000, interval: 20 },
+  );
+}
+
+async function untilRecorded(line: string, times = 1): Promise<void> {
+  const count = async () => (await system.recorded()).filter((one) => one === line).length;
+  await vi.waitFor(async () => expect(await count()).toBe(times), { timeout: 15_000, interval: 20 });
+}
+
+function call(tool: string, key: string): string {
+  return `call ${tool} ${JSON.stringify({ key })}`;
+}
+
+describe("a second runner", () => {
+  it("makes its tools available while everything runs, and takes them along when it stops", async () => {
+    const person = system.person("Ann");
+    await system.release("quick");
+    expect(await system.ask(person, `early\n${call("hold_pure", "quick")}`)).toMatch(
+      /^\[early\] failed:tool_not_found/,
+    );
+    const runner = await startHolding();
+    expect(await system.ask(person, `now\n${call("hold_pure", "quick")}`)).toBe("[now] ok:released");
+    expect(await runner.stop()).toBe(0);
+    await untilTools((names) => !names.includes("hold_pure") && names.includes("note_pure"));
+    expect(await system.ask(person, `late\n${call("hold_pure", "quick")}`)).toMatch(/^\[late\] failed:tool_not_found/);
+  });
+
+  it("lets its running call end when it is stopped, and the one that waits in its queue gets an error", async () => {
+    const runner = await startHolding();
+    const text = ["stopped", call("hold_once", "running"), call("hold_once", "waiting")].join("\n");
+    const written = await write(system, system.person("Bob"), text);
+    await untilRecorded("once running");
+    const stopped = runner.stop();
+    await untilTools((names) => !names.includes("hold_once"));
+    await system.release("running");
+    expect(await stopped).toBe(0);
+    const answer = await system.feishu.waitForReply(written.messageId, { timeoutMs: 10_000 });
+    expect(answer.text).toBe("[stopped] ok:released failed:the runner 'second' was stopped; the call was not run");
+    expect(await system.recorded()).not.toContain("once waiting");
+  });
+
+  it("shares its calls with another instance of it", async () => {
+    const pair = [await startHolding(), await startHolding()];
+    const text = ["shared", call("hold_pure", "left"), call("hold_pure", "right")].join("\n");
+    const written = await write(system, system.person("Dan"), text);
+    // Each instance runs one call at a time, and neither ends before both have begun.
+    await untilRecorded("pure left");
+    await untilRecorded("pure right");
+    await system.release("left");
+    await system.release("right");
+    const answer = await system.feishu.waitForReply(written.messageId, { timeoutMs: 10_000 });
+    expect(answer.text).toBe("[shared] ok:released ok:released");
+    const counts = await Promise.all(pair.map(async (runner) => await metricOf(runner, "larkline_tool_calls_total")));
+    for (const runner of pair) expect(await runner.stop()).toBe(0);
+    for (const count of counts) expect(count).toBeGreaterThan(0);
+  });
+});
+
+it.each(["third", "recording"])(
+  "a runner '%s' that offers a known tool in another way is refused in one line",
+  async (name) => {
+    const env = { ...system.env, PORT: String(await freePort()), RUNNER_NAME: name, RUNNER_TOOLS: clashing };
+    const { code, output } = await runApp({ file: "apps/tool-runner/src/main.ts" }, env);
+    expect(code).toBe(1);
+    expect(output.trim().split("\n")).toEqual([
+      expect.stringMatching(/^The tools are refused: .*runner 'recording' .*'note_once'/),
+    ]);
+    expect(await system.ask(system.person("Eve"), 'still\ncall note_once {"key":"still"}')).toContain("ok:");
+  },
+);
+
+describe("a runner that is killed", () => {
+  it("does not get its `once` call repeated, and the model is told that the outcome is unknown; a pure call runs again", async () => {
+    const runner = await startHolding({ RUNNER_CONCURRENCY: "4" });
+    const text = ["killed", call("hold_once", "charge"), call("hold_pure", "look")].join("\n");
+    const written = await write(system, system.person("Fay"), text);
+    await untilRecorded("once charge");
+    await untilRecorded("pure look");
+    await runner.kill();
+    const successor = await system.start("tool-runner", { ...holding, RUNNER_CONCURRENCY: "4" });
+    await untilRecorded("pure look", 2);
+    await system.release("look");
+    const answer = await system.feishu.waitForReply(written.messageId, { timeoutMs: 15_000 });
+    expect(answer.text).toMatch(/^\[killed\] failed:outcome unknown: [^]* ok:released$/);
+    expect((await system.recorded()).filter((line) => line === "once charge")).toHaveLength(1);
+    expect(await metricOf(successor, "larkline_tool_calls_total", 'result="unknown"')).toBe(1);
+    expect(await successor.stop()).toBe(0);
+  });
+});
