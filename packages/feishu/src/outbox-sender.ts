@@ -13,7 +13,7 @@ export interface OutboxSenderOptions {
   now?: () => number;
   /** Waits before the second, third, ... try in ms; the last one repeats. Up to an hour by default. */
   retryDelaysMs?: readonly number[];
-  /** Deadline of one delivery in ms, 20 s by default. Keep it below the time a lease is good for. */
+  /** Deadline of one delivery in ms, 8 s by default. Keep it below the time a lease is good for. */
   deadlineMs?: number;
   /** A reply that could not be sent for this long is given up; 72 h by default. */
   maxAgeMs?: number;
@@ -130,7 +130,7 @@ class Sender implements OutboxSender {
       return new FeishuError({ api: "outbox", kind, code: 0, httpStatus: 0, reason: "no credentials for this app" });
     }
     const sending = new AbortController();
-    const timer = setTimeout(() => sending.abort(), this.#options.deadlineMs ?? 20_000);
+    const timer = setTimeout(() => sending.abort(), this.#options.deadlineMs ?? 8_000);
     this.#sending.add(sending);
     try {
       await deliverRecord({ api, logger: this.#logger, nowMs: this.#now() }, record, sending.signal);

@@ -29,7 +29,7 @@ export interface RedisSessionStoreOptions {
   dedupTtlMs?: number;
   /** Waiting messages a session may hold. Default 1,000. */
   maxWaiting?: number;
-  /** How long a process may take to send one reply before another may try. Default 30 s. */
+  /** How long a process may take to send one reply before another may try. Default 10 s. */
   outboxLeaseMs?: number;
   /** Characters of history JSON kept in memory. Default 64 million. */
   historyCacheCharacters?: number;
@@ -67,7 +67,7 @@ class RedisSessionStore implements SessionStore {
     this.#cache = new HistoryCache(options.historyCacheCharacters ?? 64_000_000);
     this.#dedupTtlMs = options.dedupTtlMs ?? dayMs;
     this.#maxWaiting = options.maxWaiting ?? 1_000;
-    this.#outboxLeaseMs = options.outboxLeaseMs ?? 30_000;
+    this.#outboxLeaseMs = options.outboxLeaseMs ?? 10_000;
   }
 
   async append(message: Parameters<SessionStore["append"]>[0]): Promise<AppendResult> {
