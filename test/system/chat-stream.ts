@@ -20,11 +20,20 @@ function framesIn(text: string): StreamFrame[] {
 
 /** Sends a message of a session over the HTTP API and reads its stream in the background. */
 export async function chat(url: string, session: string, message: string): Promise<ChatStream> {
+  return await open(url, { message, session_id: session }, {});
+}
+
+/** Goes on with a stream after the frame of that number, at whichever ingress. */
+export async function resume(url: string, session: string, lastSeq: number): Promise<ChatStream> {
+  return await open(url, { session_id: session }, { "last-event-id": String(lastSeq) });
+}
+
+async function open(url: string, body: object, headers: Record<string, string>): Promise<ChatStream> {
   const leaving = new AbortController();
   const response = await fetch(`${url}/chat`, {
     method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({ message, session_id: session }),
+    headers: { "content-type": "application/json", ...headers },
+    body: JSON.stringify(body),
     signal: AbortSignal.any([leaving.signal, AbortSignal.timeout(4 * patienceMs)]),
   });
   const decoder = new TextDecoder();
