@@ -1,4 +1,4 @@
-import { toolEffects, type ToolEffect, type ToolJob, type ToolOutcome } from "@larkline/protocol";
+import { toolEffects, toolJobId, type ToolEffect, type ToolJob, type ToolOutcome } from "@larkline/protocol";
 import type { JobResult } from "@larkline/queue";
 import type { BeginResult, SessionStore } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
@@ -73,12 +73,28 @@ function notStarted(begun: Exclude<BeginResult, "run">): ToolOutcome {
 
 class ToolCallHandler implements CallHandler {
   readonly #deps: CallHandlerDeps;
+  readonly #results = new Map<string, Promise<JobResult>>();
 
   constructor(deps: CallHandlerDeps) {
     this.#deps = deps;
   }
 
   async handle(job: ToolJob, signal: AbortSignal): Promise<JobResult> {
+    const id = toolJobId(job.turnId, job.callId);
+    // A process that stood still (a tool that computes, a starved machine) loses the locks of its
+    // jobs and gets them once more. The call still runs: its own result counts, not "unknown".
+    const running = this.#results.get(id);
+    if (running !== undefined) return await running;
+    const result = this.#work(job, signal);
+    this.#results.set(id, result);
+    try {
+      return await result;
+    } finally {
+      this.#results.delete(id);
+    }
+  }
+
+  async #work(job: ToolJob, signal: AbortSignal): Promise<JobResult> {
     const { calls, registry } = this.#deps;
     if (Date.now() >= job.deadlineMs) return await this.#answer(job, failure(texts.late));
     const tool = find(registry, job.name);

@@ -1,3 +1,6 @@
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { createNotes, createTestBed, spawnRunner, until, type RunnerProcess } from "./test-bed.fixture.ts";
 
@@ -46,6 +49,21 @@ describe("the tool-runner process", () => {
     expect(await (await fetch(`${url}/ready`)).json()).toMatchObject({ checks: { redis: true, worker: true } });
     const metrics = await (await fetch(`${url}/metrics`)).text();
     expect(metrics).toMatch(/larkline_tool_calls_total\{tool="echo",result="ok",.*\} 1/);
+  });
+
+  it("takes a tool of a single file that lies anywhere", async () => {
+    const file = join(mkdtempSync(join(tmpdir(), "larkline-tool-")), "greet.ts");
+    writeFileSync(
+      file,
+      `import { defineTool } from "@larkline/tool-kit";
+       import { Type } from "typebox";
+       const input = Type.Object({ name: Type.String() });
+       const run = ({ name }: { name: string }) => "hello " + name;
+       export default defineTool({ name: "greet", description: "Greets.", input, effect: "pure", run });`,
+    );
+    await started({ RUNNER_TOOLS: file });
+    const job = await bed.send("probe", { name: "greet", effect: "pure", arguments: '{"name":"Ann"}' });
+    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "hello Ann" });
   });
 
   it("does not run a `once` call again after kill -9: its outcome is unknown", async () => {

@@ -2,6 +2,7 @@ import { access } from "node:fs/promises";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { ParseResult } from "@larkline/protocol";
+import { lendPackages } from "./lent-packages.ts";
 import { resolveConfig, type LarklineConfig } from "./larkline-config.ts";
 
 const standardName = "larkline.config.ts";
@@ -19,6 +20,7 @@ function isModule(value: unknown): value is { default?: unknown } {
 
 async function defaultExportOf(path: string): Promise<ParseResult<unknown>> {
   try {
+    lendPackages(["@larkline/config"], import.meta.url);
     const loaded: unknown = await import(pathToFileURL(path).href);
     if (isModule(loaded) && "default" in loaded) return { ok: true, value: loaded.default };
     return { ok: false, error: "it has no default export; write: export default { ... }" };
