@@ -1,7 +1,8 @@
 import { fileURLToPath } from "node:url";
+import { freePort } from "@larkline/testkit";
+import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { runApp, type AppProcess } from "../system/app-process.ts";
-import { freePort } from "@larkline/testkit";
 import { metricOf, write } from "../system/answers.ts";
 import { startSystem, type System } from "../system/system.ts";
 
@@ -119,5 +120,27 @@ describe("a runner that is killed", () => {
     expect((await system.recorded()).filter((line) => line === "once charge")).toHaveLength(1);
     expect(await metricOf(successor, "larkline_tool_calls_total", 'result="unknown"')).toBe(1);
     expect(await successor.stop()).toBe(0);
+  });
+});
+
+describe("a runner that stands still for longer than its locks live", () => {
+  it("goes on with its `once` call, whose own result counts", async () => {
+    const runner = await startHolding({ RUNNER_CONCURRENCY: "2" });
+    const redis = new Redis(system.redis.url);
+    const locks = async () => (await redis.keys("*tools-second:*:lock")).length;
+    const written = await write(system, system.person("Gus"), `frozen\n${call("hold_once", "frozen")}`);
+    await untilRecorded("once frozen");
+    expect(await locks()).toBe(1);
+    runner.signal("SIGSTOP");
+    await vi.waitFor(async () => expect(await locks()).toBe(0), { timeout: 10_000, interval: 50 });
+    runner.signal("SIGCONT");
+    // The queue has given it the job once more.
+    await vi.waitFor(async () => expect(await locks()).toBe(1), { timeout: 10_000, interval: 50 });
+    await system.release("frozen");
+    const answer = await system.feishu.waitForReply(written.messageId, { timeoutMs: 10_000 });
+    expect(answer.text).toBe("[frozen] ok:released");
+    expect((await system.recorded()).filter((line) => line === "once frozen")).toHaveLength(1);
+    redis.disconnect();
+    expect(await runner.stop()).toBe(0);
   });
 });

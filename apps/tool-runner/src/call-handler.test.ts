@@ -95,3 +95,20 @@ describe("a stopping runner", () => {
     expect(await bed.store.begin(job.session, job.callId, job.effect)).toBe("run");
   });
 });
+
+describe("a job that comes again while its call runs here, because the process stood still", () => {
+  it.each(["pure", "idempotent", "once"] as const)(
+    "does not run a %s call again, and ends as it ends",
+    async (effect) => {
+      const job = await bed.openCall({ name: effect, effect });
+      const first = handler.handle(job, new AbortController().signal);
+      await expect.poll(() => runs).toBe(1);
+      const second = handler.handle(job, new AbortController().signal);
+      calls.cancel(job.session);
+      expect(await Promise.all([first, second])).toEqual(["done", "done"]);
+      expect(runs).toBe(1);
+      const error = expect.stringMatching(/^cancelled/);
+      expect(await stored(job.session)).toMatchObject([{ outcome: { ok: false, error } }]);
+    },
+  );
+});
