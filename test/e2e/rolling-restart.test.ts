@@ -87,6 +87,7 @@ it("a turn in the middle of its model call is handed over at once, and its messa
   const written = await write(system, system.person("Ida"), text);
   await vi.waitUntil(() => asked() === 1, { timeout: 5_000, interval: 10 });
   const successor = await system.start("agent-worker");
+  system.workers.splice(0, system.workers.length, successor);
   expect(await only?.stop()).toBe(0);
   const answer = await system.feishu.waitForReply(written.messageId, { timeoutMs: 10_000 });
   expect(answer.text).toBe(`[${text}]`);
@@ -94,4 +95,21 @@ it("a turn in the middle of its model call is handed over at once, and its messa
   expect(system.model.aborted).toBe(before + 1);
   expect(await metricOf(successor, "larkline_turn_runs_total", 'outcome="answered"')).toBe(1);
   expect(await metricOf(successor, "larkline_healed_total")).toBe(0);
+});
+
+it("a reply that is being sent while its worker stops is sent by another worker, once", async () => {
+  system.model.setScript(obedientModel);
+  const [sender] = system.workers;
+  expect(system.workers).toHaveLength(1);
+  const written = await write(system, system.person("Jon"), "sending pause 300");
+  const path = new RegExp(written.messageId);
+  system.feishu.faults.add({ match: { method: "POST", path }, times: 1, action: { kind: "hang" } });
+  const requests = () => system.model.requests.filter(({ messages }) => messages.at(-1)?.text === written.text).length;
+  await vi.waitUntil(() => requests() === 1 && system.feishu.faults.size === 0, { timeout: 5_000, interval: 10 });
+  const successor = await system.start("agent-worker");
+  expect(await sender?.stop()).toBe(0);
+  await system.feishu.waitForReply(written.messageId, { timeoutMs: 15_000 });
+  expect(answersTo(system, written).map(({ text }) => text)).toEqual(["[sending pause 300]"]);
+  expect(requests()).toBe(1);
+  expect(await metricOf(successor, "larkline_healed_total", 'what="outbox"')).toBeGreaterThan(0);
 });
