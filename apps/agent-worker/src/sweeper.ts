@@ -24,6 +24,10 @@ export interface SweeperOptions {
 }
 
 const batch = 200;
+/** Running sessions looked at in one pass for a dead owner. */
+const manyRunning = 2_000;
+/** A session that was touched more recently is surely being run. */
+const orphanMs = 500;
 
 /**
  * Finds what was left lying: sessions of dead workers, lost wake-ups, calls past their deadline,
@@ -60,19 +64,25 @@ export function startSweeper(options: SweeperOptions): { close(): Promise<void> 
   };
 }
 
+/** Sessions of dead workers are taken up at once; others are looked at when nothing has moved for longer. */
 async function sweepSessions(options: SweeperOptions): Promise<void> {
-  const stale = await options.store.stale(Date.now() - options.staleMs, batch);
-  const owners = [...new Set(stale.map(({ owner }) => owner).filter((owner) => owner !== ""))];
-  const alive = await options.presence.alive(owners);
-  for (const session of stale) {
-    if (await isBeingRun(options, session, alive)) await options.store.touch(session.session);
+  const nowMs = Date.now();
+  await sweepOrphans(options, nowMs - orphanMs);
+  for (const session of await options.store.stale(nowMs - options.staleMs, batch)) {
+    if (await isBeingRun(options, session)) await options.store.touch(session.session);
     else await healSession(options, session);
   }
 }
 
+async function sweepOrphans(options: SweeperOptions, beforeMs: number): Promise<void> {
+  const running = (await options.store.stale(beforeMs, manyRunning)).filter(({ state }) => state === "running");
+  const alive = await options.presence.alive([...new Set(running.map(({ owner }) => owner))]);
+  for (const session of running) if (!alive.has(session.owner)) await healSession(options, session);
+}
+
 /** A claim lives within the job of its generation: without the job nobody runs the session, whoever lives. */
-async function isBeingRun({ turns }: SweeperOptions, stale: StaleSession, alive: Set<string>): Promise<boolean> {
-  return stale.state === "running" && alive.has(stale.owner) && (await turns.alive(stale.session, stale.gen));
+async function isBeingRun({ turns }: SweeperOptions, { state, session, gen }: StaleSession): Promise<boolean> {
+  return state === "running" && (await turns.alive(session, gen));
 }
 
 async function healSession({ store, turns, onHealed }: SweeperOptions, stale: StaleSession): Promise<void> {

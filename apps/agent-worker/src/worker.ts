@@ -117,7 +117,7 @@ function startSweeping({ owner, connections, metrics, logger }: WorkerParts): { 
     ...connections,
     owner,
     intervalMs: 1_000,
-    staleMs: 1_500,
+    staleMs: 3_000,
     deliverOutbox: async (session) => {
       const lease = await store.leaseOutbox(session);
       if (lease !== undefined) void sender.deliver(lease);

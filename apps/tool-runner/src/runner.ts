@@ -37,9 +37,9 @@ export interface ToolRunner {
   close(): Promise<void>;
 }
 
-// A killed runner's calls go on elsewhere after 2 to 5 s; renewals every 2 s are cheap.
-const lockDurationMs = 4_000;
-const stalledIntervalMs = 1_000;
+// A killed runner's calls go on elsewhere after 2 to 4.5 s; renewals every 1.75 s are cheap.
+const lockDurationMs = 3_500;
+const stalledIntervalMs = 700;
 /** Room for answering or giving back calls after the grace period. */
 const settleMs = 1_000;
 
