@@ -33,8 +33,6 @@ export interface ChaosReport {
   pureRepeated: number;
   kills: Record<string, number>;
   freezes: number;
-  /** From a kill to the next answer of a chat that was waiting then; ms. */
-  recoveryMs: number[];
 }
 
 function textOf(chat: number, position: number, seed: ReturnType<typeof createRandom>): string {
@@ -69,7 +67,6 @@ function groupOf(system: System, kind: Kind): AppProcess[] {
 interface Attacks {
   kills: Record<string, number>;
   freezes: number;
-  killedAtMs: number[];
 }
 
 async function killOne(system: System, kind: Kind, index: number): Promise<void> {
@@ -83,7 +80,7 @@ async function killOne(system: System, kind: Kind, index: number): Promise<void>
 async function attack(system: System, options: ChaosOptions): Promise<Attacks> {
   const random = createRandom(options.seed);
   const kinds: Kind[] = ["agent-worker", "tool-runner", "ingress"];
-  const done: Attacks = { kills: {}, freezes: 0, killedAtMs: [] };
+  const done: Attacks = { kills: {}, freezes: 0 };
   const thaws: Promise<void>[] = [];
   for (let round = 0; round < options.kills; round += 1) {
     await delay(200 + random.below(options.pauseMs));
@@ -94,20 +91,11 @@ async function attack(system: System, options: ChaosOptions): Promise<Attacks> {
       thaws.push(delay(options.freezeMs).then(() => frozen.signal("SIGCONT")));
     }
     const kind = kinds[round % kinds.length] ?? "agent-worker";
-    done.killedAtMs.push(Date.now());
     await killOne(system, kind, random.below(groupOf(system, kind).length));
     done.kills[kind] = (done.kills[kind] ?? 0) + 1;
   }
   await Promise.all(thaws);
   return done;
-}
-
-function recoveries(system: System, { killedAtMs }: Attacks, written: readonly Written[]): number[] {
-  const answers = written.flatMap((message) => answersTo(system, message).map(({ createdAt }) => createdAt));
-  return killedAtMs.flatMap((killedAt) => {
-    const next = Math.min(...answers.filter((at) => at > killedAt));
-    return Number.isFinite(next) ? [next - killedAt] : [];
-  });
 }
 
 /** Writes messages while processes are killed and stopped, then counts. */
@@ -132,7 +120,6 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
       pureRepeated: repeats(recorded, "pure").repeated,
       kills: attacks.kills,
       freezes: attacks.freezes,
-      recoveryMs: recoveries(system, attacks, all),
     };
   } finally {
     await system.close();
