@@ -58,7 +58,8 @@ async function runRound(subject: Subject, rounds: SubjectRounds): Promise<void> 
   const turns = Number(values.turns);
   const system = await startSubject(subject);
   try {
-    await measureTurns(system, { inFlight: 8, messages: 500, perChat: 5 });
+    // Long enough that every process runs compiled code.
+    await measureTurns(system, { inFlight: 32, messages: 3_000, perChat: 5 });
     rounds.single.push(await measureTurns(system, { inFlight: 1, messages: Math.ceil(turns / 6), perChat: 5 }));
     const before = redisCounts(system.redis.port);
     rounds.loaded.push(await measureTurns(system, { inFlight: 32, messages: turns, perChat: 5 }));

@@ -1,6 +1,6 @@
-import type { ModelInfo } from "@larkline/model";
+import { completeModelInfo, type ModelInfo } from "@larkline/model";
 import { parserOf, type ParseResult } from "@larkline/protocol";
-import { ConfigInput, type AgentInput, type GroupPolicy, type LimitsInput, type ModelInput } from "./config-schema.ts";
+import { ConfigInput, type AgentInput, type GroupPolicy, type LimitsInput } from "./config-schema.ts";
 
 /** An agent with its defaults filled in. `null` in `model` and `tools` means "no own choice". */
 export interface AgentConfig {
@@ -41,24 +41,6 @@ function agentOf(input: AgentInput): AgentConfig {
   };
 }
 
-function modelOf(input: ModelInput): ModelInfo {
-  return {
-    displayName: input.id,
-    inputPricePer1M: 0,
-    outputPricePer1M: 0,
-    cacheReadPricePer1M: 0,
-    cacheWritePricePer1M: 0,
-    supportsCaching: false,
-    supportsBatch: false,
-    supportsThinking: false,
-    supportsVision: false,
-    cachingMinTokens: 0,
-    maxTools: 0,
-    maxToolsExhaustive: false,
-    ...input,
-  };
-}
-
 const parseInput = parserOf(ConfigInput, { maxProblems: 100 });
 
 /** Fills in defaults after checking the whole input; the error lists every problem. */
@@ -71,7 +53,7 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
     ok: true,
     value: {
       agents: { ...named, default: agentOf(agents["default"] ?? {}) },
-      models: models.map(modelOf),
+      models: models.map(completeModelInfo),
       limits: { ...defaultLimits, ...limits },
     },
   };

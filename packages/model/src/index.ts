@@ -1,6 +1,6 @@
 export type { LlmBackend, ModelRequest, ResponseFormat, SystemBlock } from "./backend.ts";
 export type { ModelInfo } from "./model-info.ts";
-export { builtinModels, findModelInfo } from "./model-catalog.ts";
+export { builtinModels, completeModelInfo, findModelInfo } from "./model-catalog.ts";
 export { costOf } from "./cost.ts";
 export { parseModelList, type ModelChoice, type ModelProvider } from "./model-list.ts";
 export {

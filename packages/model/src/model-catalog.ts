@@ -127,13 +127,12 @@ function vendorOf(provider: string): string {
   return provider === "openai-responses" ? "openai" : provider;
 }
 
-function unknownModel(provider: string, id: string): ModelInfo {
+type KnownFacts = Partial<ModelInfo> & Pick<ModelInfo, "id" | "provider" | "contextWindow" | "maxOutputTokens">;
+
+/** Adds what is not known of a model: no special abilities, prices of 0. */
+export function completeModelInfo(known: KnownFacts): ModelInfo {
   return {
-    id,
-    displayName: id,
-    provider,
-    contextWindow: 32_000,
-    maxOutputTokens: 4_096,
+    displayName: known.id,
     inputPricePer1M: 0,
     outputPricePer1M: 0,
     cacheReadPricePer1M: 0,
@@ -145,7 +144,12 @@ function unknownModel(provider: string, id: string): ModelInfo {
     cachingMinTokens: 0,
     maxTools: 0,
     maxToolsExhaustive: false,
+    ...known,
   };
+}
+
+function unknownModel(provider: string, id: string): ModelInfo {
+  return completeModelInfo({ id, provider, contextWindow: 32_000, maxOutputTokens: 4_096 });
 }
 
 /**
