@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import type { TurnEnvironment } from "@larkline/agent";
 import type { ModelChain } from "@larkline/model";
 import { turnIdOf, type TurnJob } from "@larkline/protocol";
@@ -65,7 +66,10 @@ async function afterCommit(
   { result, history }: Extract<TurnEnd, { end: "committed" }>,
 ): Promise<TurnStart | undefined> {
   if (result.state === "fenced") return undefined;
-  if (result.deliver !== undefined) options.deliver(result.deliver);
+  if (result.deliver !== undefined) {
+    options.deliver(result.deliver);
+    await setImmediate(); // the person first: the reply leaves before the job is put away
+  }
   if (result.state === "requeue") await options.turns.wake(session, result.wakeGen);
   if (result.state !== "next") return undefined;
   return { session, epoch, head: result.head, control: result.control, history, tries: 0 };
