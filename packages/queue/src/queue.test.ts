@@ -9,7 +9,7 @@ import { createTurnQueue, type TurnQueue } from "./turn-queue.ts";
 import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./worker.ts";
 
 // Shorter than a lock, so that nothing here passes because a stalled job was recovered.
-const patience = { timeout: 6_000, interval: 10 };
+const patience = { timeout: 9_000, interval: 10 };
 
 let redis: Redis;
 let options: QueueOptions;
@@ -77,17 +77,47 @@ describe("wake-ups", () => {
     await vi.waitFor(() => expect(runs).toBe(2), patience);
   });
 
-  it("that failed do not block a new one of the same generation", async () => {
+  it("that throw are tried again, and nobody is told that they failed for good", async () => {
     let runs = 0;
-    turnWorker(async () => {
-      runs += 1;
-      if (runs === 1) throw new Error("broken");
-      return "done";
+    const failed: number[] = [];
+    const worker = createTurnWorker({
+      ...options,
+      concurrency: 4,
+      handle: async () => {
+        runs += 1;
+        if (runs < 3) throw new Error("Redis was away");
+        return "done";
+      },
+      onFailed: async ({ gen }) => void failed.push(gen),
     });
+    workers.push(worker);
     await turns.wake("app.oc_1", 1);
-    await vi.waitFor(async () => expect(runs === 1 && !(await turns.alive("app.oc_1", 1))).toBe(true), patience);
+    await vi.waitFor(() => expect(runs).toBe(3), patience);
+    await vi.waitFor(async () => expect(await turns.alive("app.oc_1", 1)).toBe(false), patience);
+    expect(failed).toEqual([]);
+  });
+
+  it("that keep throwing fail for good once, and do not block a new one of the same generation", async () => {
+    let broken = true;
+    const failed: number[] = [];
+    const seen: number[] = [];
+    const worker = createTurnWorker({
+      ...options,
+      concurrency: 4,
+      handle: async ({ gen }) => {
+        if (broken) throw new Error("broken");
+        seen.push(gen);
+        return "done";
+      },
+      onFailed: async ({ gen }) => void failed.push(gen),
+    });
+    workers.push(worker);
+    await turns.wake("app.oc_1", 1);
+    await vi.waitFor(() => expect(failed).toEqual([1]), patience);
+    broken = false;
     expect(await turns.ensure("app.oc_1", 1)).toBe(true);
-    await vi.waitFor(() => expect(runs).toBe(2), patience);
+    await vi.waitFor(() => expect(seen).toEqual([1]), patience);
+    expect(failed).toEqual([1]);
   });
 
   it("with data that cannot be right are refused before they are queued", async () => {

@@ -1,6 +1,6 @@
 import { Queue, type Job } from "bullmq";
 import { newEngineError, parserOf, ToolJob, toolJobId, toolsQueue } from "@larkline/protocol";
-import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
+import { defaultQueuePrefix, retries, type QueueOptions } from "./connection.ts";
 
 /** Sends calls to runners, one queue per runner. */
 export interface ToolQueues {
@@ -14,7 +14,7 @@ export interface ToolQueues {
 const parseJob = parserOf(ToolJob);
 
 // 256 KB: arguments come from a model and are limited there; a larger job is a bug.
-const jobOptions = { removeOnComplete: true, removeOnFail: { count: 500 }, sizeLimit: 262_144 };
+const jobOptions = { ...retries, removeOnComplete: true, removeOnFail: { count: 500 }, sizeLimit: 262_144 };
 
 function checked(data: ToolJob): ToolJob {
   const job = parseJob(data);

@@ -1,6 +1,6 @@
 import { Queue } from "bullmq";
 import { newEngineError, parserOf, TurnJob, turnJobId, turnsQueue, type SessionKey } from "@larkline/protocol";
-import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
+import { defaultQueuePrefix, retries, type QueueOptions } from "./connection.ts";
 
 /** Wakes sessions. Jobs carry no data: adding one twice is harmless, losing one is healed. */
 export interface TurnQueue {
@@ -16,7 +16,7 @@ export interface TurnQueue {
 const parseJob = parserOf(TurnJob);
 
 // A failed wake-up stays for a look in Bull Board; the session itself is healed.
-const jobOptions = { removeOnComplete: true, removeOnFail: { count: 500 }, sizeLimit: 2_048 };
+const jobOptions = { ...retries, removeOnComplete: true, removeOnFail: { count: 500 }, sizeLimit: 2_048 };
 
 function isOver(state: string): boolean {
   return state === "unknown" || state === "failed" || state === "completed";

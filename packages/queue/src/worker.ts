@@ -74,6 +74,8 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
   );
   worker.on("error", (error) => setup.onError?.(error));
   worker.on("failed", (job, error) => {
+    const triedAgain = job !== undefined && !job.finishedOn;
+    if (triedAgain) return setup.onError?.(error);
     const parsed = setup.parse(job?.data);
     if (parsed.ok) setup.onFailed(parsed.value, error).catch((cause: unknown) => setup.onError?.(asError(cause)));
     else setup.onError?.(error);
