@@ -10,6 +10,10 @@ function refuse(problem: string): never {
   process.exit(1);
 }
 
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
 const loaded = loadConfig(process.env);
 if (!loaded.ok) refuse(loaded.error);
 const config = loaded.value;
@@ -26,9 +30,12 @@ const worker = await startWorker({
   chain: chain.value,
   metrics: createWorkerMetrics(metrics),
   logger,
-});
+}).catch((error: unknown) => refuse(`Redis (REDIS_URL) does not answer: ${messageOf(error)}`));
 const { host, port } = config;
-const ops = await startOpsServer({ host, port, metrics, logger, ready: worker.ready });
+const ops = await startOpsServer({ host, port, metrics, logger, ready: worker.ready }).catch(async (error: unknown) => {
+  await worker.close();
+  return refuse(`Cannot listen on ${host}:${port} (HOST, PORT): ${messageOf(error)}`);
+});
 logger.info({ port: ops.port, model: chain.value.primary.id, concurrency: config.concurrency }, "agent-worker ready");
 
 runUntilSignal({

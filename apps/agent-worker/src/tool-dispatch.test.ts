@@ -78,4 +78,11 @@ describe("a new call", () => {
     expect(jobs).toEqual([]);
     expect(answers).toEqual([{ ok: false, error: expect.stringMatching(/'pay' is gone\. The call was not run\.$/) }]);
   });
+
+  it("with more arguments than a job may hold is answered at once, in place of blocking its turn", async () => {
+    const large = { ...handedOut, arguments: { text: "文".repeat(100_000) } };
+    const { jobs, answers } = await dispatched({ calls: [large], again: false, tools: offered("second") });
+    expect(jobs).toEqual([]);
+    expect(answers).toEqual([{ ok: false, error: expect.stringContaining("too large (300011 bytes") }]);
+  });
 });

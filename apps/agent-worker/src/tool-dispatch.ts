@@ -34,6 +34,9 @@ function jobOf(turn: TurnState, call: CallState, { effect }: Target): ToolJob {
   };
 }
 
+// Jobs are limited to 256 KB (packages/queue); whatever else a job holds is small.
+const maxArgumentBytes = 200_000;
+
 /** The calls of one hand-out. `again`: they may have been handed out before. */
 export interface CallBatch {
   calls: readonly CallState[];
@@ -52,6 +55,18 @@ function targetOf(call: CallState, { again, tools }: CallBatch): Target | undefi
   return tool === undefined ? undefined : { runner: tool.runner, effect: tool.announcement.effect };
 }
 
+/** Who runs the call, or in words why nobody does. */
+function planOf(call: CallState, batch: CallBatch): Target | string {
+  const bytes = Buffer.byteLength(JSON.stringify(call.arguments));
+  if (bytes > maxArgumentBytes) {
+    return `The arguments are too large (${bytes} bytes, at most ${maxArgumentBytes}). The call was not run.`;
+  }
+  const target = targetOf(call, batch);
+  if (target !== undefined) return target;
+  const ran = batch.again ? "If it was handed out before, it may have run." : "The call was not run.";
+  return `tool_not_found: the runner that offered '${call.name}' is gone. ${ran}`;
+}
+
 /**
  * Hands calls to their runners. They are open in the ledger already, so a crash in between only
  * delays: the successor hands out all unanswered ones again under the same job ids. A new call
@@ -65,11 +80,9 @@ export async function dispatchCalls(
   const byRunner = new Map<string, ToolJob[]>();
   const { session } = turn.message;
   for (const call of batch.calls) {
-    const target = targetOf(call, batch);
-    if (target === undefined) {
-      const ran = batch.again ? "If it was handed out before, it may have run." : "The call was not run.";
-      const error = `tool_not_found: the runner that offered '${call.name}' is gone. ${ran}`;
-      await wake(session, await store.deliver(session, call.id, { ok: false, error }));
+    const target = planOf(call, batch);
+    if (typeof target === "string") {
+      await wake(session, await store.deliver(session, call.id, { ok: false, error: target }));
       continue;
     }
     const jobs = byRunner.get(target.runner) ?? [];

@@ -32,7 +32,7 @@ export interface AgentWorker {
 }
 
 /** Crashes of one message after which it is given up. */
-const maxTries = 3;
+const maxTries = 5;
 // Shorter than BullMQ's defaults: a wake-up whose worker died before it claimed, or between saving and
 // handing out calls, has no other way back. A job that is taken away too early is fenced.
 const lockDurationMs = 5_000;

@@ -1,0 +1,44 @@
+import { execFile } from "node:child_process";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { fileURLToPath } from "node:url";
+import { expect, inject, it } from "vitest";
+
+const main = fileURLToPath(new URL("main.ts", import.meta.url));
+
+/** Runs the process to its end: exit code and what it said on standard error. */
+async function ended(env: Record<string, string>): Promise<{ code: number | null; said: string[] }> {
+  return await new Promise((resolve) => {
+    const child = execFile(
+      process.execPath,
+      [main],
+      { env: { LOG_LEVEL: "silent", HOST: "127.0.0.1", ANTHROPIC_API_KEY: "s3cret", ...env }, timeout: 20_000 },
+      (_error, _stdout, stderr) => resolve({ code: child.exitCode, said: stderr.trim().split("\n") }),
+    );
+  });
+}
+
+it("names every wrong variable, without the key", async () => {
+  const { code, said } = await ended({ MODEL: "openai/x", PORT: "many" });
+  expect(code).toBe(1);
+  expect(said).toHaveLength(2);
+  expect(said.join("\n")).toContain("OPENAI_API_KEY");
+  expect(said.join("\n")).toContain("PORT");
+  expect(said.join("\n")).not.toContain("s3cret");
+});
+
+it("says in one line that Redis does not answer", async () => {
+  const { code, said } = await ended({ REDIS_URL: "redis://127.0.0.1:1", PORT: "0" });
+  expect(code).toBe(1);
+  expect(said).toEqual([expect.stringContaining("Redis (REDIS_URL) does not answer")]);
+});
+
+it("says in one line that its port is taken", async () => {
+  const server = createServer().listen(0, "127.0.0.1");
+  await new Promise((resolve) => server.once("listening", resolve));
+  const { port } = server.address() as AddressInfo; // it listens on TCP
+  const { code, said } = await ended({ REDIS_URL: inject("redisUrl"), PORT: String(port) });
+  server.close();
+  expect(code).toBe(1);
+  expect(said).toEqual([expect.stringContaining(`Cannot listen on 127.0.0.1:${port}`)]);
+});
