@@ -35,13 +35,21 @@ export const ImagePart = Type.Object({
 });
 export type ImagePart = Static<typeof ImagePart>;
 
-/** A reference to a file; its bytes live in the blob store, never in history. */
+/** `ready`: its content is there; everything else tells the model why it is not. */
+export const attachmentStates = ["ready", "too_large", "unsupported", "failed"] as const;
+export type AttachmentState = (typeof attachmentStates)[number];
+
+/** A file that a person sent; its text lives in the blob store, never in history. */
 export const FilePart = Type.Object({
   type: Type.Literal("file"),
-  blobId: Type.String(),
   name: Type.String(),
   mediaType: Type.String(),
   bytes: Type.Integer({ minimum: 0 }),
+  state: Type.Enum([...attachmentStates]),
+  /** Where the extracted text is; only when `ready`. */
+  blobId: Type.Optional(Type.String()),
+  /** One sentence for the model: why it is not ready, or what is missing. */
+  detail: Type.Optional(Type.String()),
 });
 export type FilePart = Static<typeof FilePart>;
 

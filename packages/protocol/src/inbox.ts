@@ -28,6 +28,36 @@ export const Sender = Type.Object({
 });
 export type Sender = Static<typeof Sender>;
 
+/** A file of a message, still on the platform. */
+export const Attachment = Type.Object({
+  kind: Type.Enum(["image", "file", "audio", "video"]),
+  /** Message that holds it: not always the one it came with (quotes). */
+  messageId: Type.String({ minLength: 1, maxLength: 128 }),
+  key: Type.String({ minLength: 1, maxLength: 256 }),
+  name: Type.Optional(Type.String({ maxLength: 256 })),
+  durationMs: Type.Optional(Type.Integer({ minimum: 0 })),
+});
+export type Attachment = Static<typeof Attachment>;
+
+/** What has to be fetched from the platform before a model can understand a message. */
+export const MessageReferences = Type.Object({
+  attachments: Type.Optional(Type.Array(Attachment, { maxItems: 50 })),
+  /** The message that this one quotes. */
+  quotedId: Type.Optional(Type.String({ maxLength: 128 })),
+  /** First message of the thread, when this is the first message of the thread that the bot sees. */
+  threadRootId: Type.Optional(Type.String({ maxLength: 128 })),
+  /** A forwarded bundle, whose messages are fetched. */
+  forwardedId: Type.Optional(Type.String({ maxLength: 128 })),
+});
+export type MessageReferences = Static<typeof MessageReferences>;
+
+/** An order to the session itself, such as `/new`; taken in turn like any message. */
+export const SessionCommand = Type.Object({
+  name: Type.Enum(["new", "compact", "model"]),
+  argument: Type.String({ maxLength: 1_000 }),
+});
+export type SessionCommand = Static<typeof SessionCommand>;
+
 /** A user message, normalised: mentions resolved, attachments as references. */
 export const InboundMessage = Type.Object({
   v: Type.Literal(1),
@@ -40,15 +70,30 @@ export const InboundMessage = Type.Object({
   parts: Type.Array(UserPart, { minItems: 1 }),
   createdAtMs: Type.Integer(),
   reply: ReplyTarget,
+  /** Not fetched yet; the worker does it before the first model step. */
+  references: Type.Optional(MessageReferences),
+  command: Type.Optional(SessionCommand),
   /** Which agent answers; absent means the default agent. */
   agent: Type.Optional(Type.String()),
 });
 export type InboundMessage = Static<typeof InboundMessage>;
 
+/**
+ * Why a turn is cancelled: a person stopped it, took their message back, wrote the next one
+ * meanwhile, or an HTTP client left.
+ */
+export const cancelReasons = ["stopped", "recalled", "superseded", "cancelled"] as const;
+export type CancelReason = (typeof cancelReasons)[number];
+
 /** Everything that reaches a session besides user messages. */
 export const ControlEntry = Type.Union([
   Type.Object({ type: Type.Literal("outcome"), callId: Type.String(), outcome: ToolOutcome }),
-  Type.Object({ type: Type.Literal("cancel"), turnId: Type.Optional(Type.String()), reason: Type.String() }),
+  Type.Object({
+    type: Type.Literal("cancel"),
+    turnId: Type.Optional(Type.String()),
+    /** One of {@link cancelReasons}; anything else is told like `stopped`. */
+    reason: Type.String(),
+  }),
 ]);
 export type ControlEntry = Static<typeof ControlEntry>;
 

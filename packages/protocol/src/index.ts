@@ -1,6 +1,7 @@
 export { compileJsonSchema, jsonParserOf, parserOf, type ParseResult, type Parser } from "./schema.ts";
 export {
   AssistantPart,
+  attachmentStates,
   FilePart,
   ImagePart,
   ImageSource,
@@ -13,6 +14,7 @@ export {
   toolResultPart,
   ToolUsePart,
   UserPart,
+  type AttachmentState,
   type ContentPart,
 } from "./content.ts";
 export {
@@ -51,15 +53,21 @@ export {
   type ToolCall,
 } from "./tool.ts";
 export {
+  Attachment,
+  cancelReasons,
   ControlEntry,
   InboundMessage,
+  MessageReferences,
   ReplyTarget,
   Sender,
+  SessionCommand,
   SessionKey,
   turnIdOf,
+  type CancelReason,
   type QueuedMessage,
 } from "./inbox.ts";
-export { CallState, OpenStep, TurnState, TurnTotals } from "./turn.ts";
+export { ReplyFooter, replyLanguages, ReplyView, ShownTool, type ReplyLanguage } from "./reply-view.ts";
+export { CallState, OpenStep, ShownSoFar, TurnState, TurnTotals } from "./turn.ts";
 export { RunnerName, ToolJob, toolJobId, toolsQueue, TurnJob, turnJobId, turnsQueue } from "./job.ts";
 export {
   engineEventTypes,

@@ -1,5 +1,6 @@
 import { Type, type Static } from "typebox";
 import { InboundMessage } from "./inbox.ts";
+import { ShownTool } from "./reply-view.ts";
 import { ToolEffect, ToolOutcome } from "./tool.ts";
 
 /**
@@ -18,6 +19,8 @@ export const CallState = Type.Object({
   /** Whose call it is: handed out again, it goes to the same runner, even if another offers the tool by then. */
   runner: Type.Optional(Type.String()),
   effect: Type.Optional(ToolEffect),
+  /** Epoch ms at which it was handed out. */
+  startedAtMs: Type.Optional(Type.Integer()),
 });
 export type CallState = Static<typeof CallState>;
 
@@ -40,6 +43,18 @@ export const OpenStep = Type.Object({
 });
 export type OpenStep = Static<typeof OpenStep>;
 
+/** What the person has seen of the finished steps: enough for a successor to go on with the same card. */
+export const ShownSoFar = Type.Object({
+  /** The texts of the finished steps, joined by blank lines. */
+  text: Type.String(),
+  /** The end of what the model thought. */
+  thinking: Type.String(),
+  /** The latest answered calls. */
+  tools: Type.Array(ShownTool),
+  earlierTools: Type.Integer({ minimum: 0 }),
+});
+export type ShownSoFar = Static<typeof ShownSoFar>;
+
 /** The checkpoint of a turn: all that a successor needs, besides history, to go on after a crash. */
 export const TurnState = Type.Object({
   v: Type.Literal(1),
@@ -53,6 +68,7 @@ export const TurnState = Type.Object({
   /** Ids of all calls of this turn so far: none is given twice. */
   callIds: Type.Optional(Type.Array(Type.String())),
   totals: TurnTotals,
+  shown: Type.Optional(ShownSoFar),
   startedAtMs: Type.Integer(),
 });
 export type TurnState = Static<typeof TurnState>;

@@ -10,12 +10,24 @@ export type {
   OpenCall,
   OutboxLease,
   OutboxRecord,
+  OutboxTarget,
   SaveRequest,
   SaveResult,
+  SessionSettings,
   SessionStore,
   SessionSummary,
   StaleSession,
 } from "./session-store.ts";
+export {
+  replyModes,
+  type CardEntry,
+  type CardFence,
+  type CardLedger,
+  type CardReply,
+  type ReplyMode,
+} from "./card-ledger.ts";
+export type { RateBucket, RateGovernor, RateGrant, RateLane } from "./rate-governor.ts";
+export type { LookupCache } from "./lookup-cache.ts";
 export type { AvailableTool, RunnerDirectory, RunnerInstance } from "./runner-directory.ts";
 export type { TokenCache } from "./token-cache.ts";
 export { createMemorySessionStore, type MemorySessionStoreOptions } from "./memory-session-store.ts";

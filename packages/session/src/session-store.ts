@@ -5,6 +5,7 @@ import type {
   InboundMessage,
   Message,
   QueuedMessage,
+  ReplyView,
   SessionKey,
   ToolEffect,
   ToolOutcome,
@@ -22,6 +23,16 @@ export interface AppendResult {
    * where the store cannot tell; then a reader starts at 0.
    */
   eventSeq?: number;
+  /** Messages of the session that come before it; 0 unless accepted. */
+  ahead: number;
+  /** The oldest of those: the one that is being answered. Also when the session is full. */
+  head?: QueuedMessage;
+}
+
+/** Choices of one session that outlive its turns. */
+export interface SessionSettings {
+  /** `<provider>/<id>` in place of the agent's model. */
+  model?: string;
 }
 
 export interface DeliverResult {
@@ -43,7 +54,9 @@ export interface Claim {
   tries: number;
   /** Unread control entries; acknowledge them with `consumed` of the next write. */
   control: ControlEntry[];
+  /** What a model gets to see: the summary of what was compacted, if any, then the messages since. */
   history: Message[];
+  settings: SessionSettings;
 }
 
 export interface OpenCall {
@@ -60,11 +73,18 @@ export interface FencedWrite {
   events: { runId: string; event: EngineEvent }[];
   /** How many entries of the claim's (or last save's) `control` are dealt with. */
   consumed: number;
+  /**
+   * From now on a claim's history is `summary`, if given, and the last `keep` messages, those of this
+   * write included. The older ones stay readable through `history`.
+   */
+  context?: { keep: number; summary?: Message };
 }
 
 export interface SaveRequest extends FencedWrite {
   turn: TurnState;
   open: OpenCall[];
+  /** Numbers of waiting messages that have become part of this turn: they leave the inbox. */
+  absorbed?: number[];
   /**
    * `continue`: keep running. `suspend`: free the session until something is delivered.
    * `handoff`: give the session back under the same generation (shutdown).
@@ -78,6 +98,16 @@ export interface SaveRequest extends FencedWrite {
  */
 export type SaveResult = { state: "fenced" } | { state: "suspended" } | { state: "running"; control: ControlEntry[] };
 
+/** Where an outbox record goes: an answer to `messageId`, or without one a message to the chat or person. */
+export interface OutboxTarget {
+  app: string;
+  /** A chat's id, or the open_id of a person whose chat is not known. */
+  chatId: string;
+  /** Empty: not an answer. */
+  messageId: string;
+  inThread: boolean;
+}
+
 /** A message to the person, delivered at least once with a `uuid` that makes the platform drop repeats. */
 export interface OutboxRecord {
   v: 1;
@@ -85,8 +115,13 @@ export interface OutboxRecord {
   /** Idempotency key of the send, at most 50 characters. */
   uuid: string;
   session: SessionKey;
-  target: { app: string; chatId: string; messageId: string; inThread: boolean };
+  target: OutboxTarget;
+  /** What is sent when no card can be. */
   text: string;
+  /** The last state of a reply, shown by the cards of the ledger under this record's id, or by new ones. */
+  view?: ReplyView;
+  /** A card that is ready to be sent as it is (JSON 2.0). */
+  card?: Record<string, unknown>;
   createdAtMs: number;
   attempts: number;
   /** Time of the first attempt whose outcome is unknown (timeout, crash); 0 if none. */
@@ -97,6 +132,7 @@ export interface CommitRequest extends FencedWrite {
   seq: number;
   /** The reply, if one is to be sent; delivered after all earlier ones of the session. */
   outbox?: OutboxRecord;
+  settings?: SessionSettings;
   /** Take the next waiting message at once instead of going through the queue. */
   more: boolean;
 }
@@ -129,8 +165,14 @@ export type BeginResult =
 export interface SessionSummary {
   state: "idle" | "queued" | "running" | "suspended";
   gen: number;
+  /** Messages in the inbox, the one being answered included. */
   waiting: number;
   messages: number;
+  /** The message that is being answered or comes next. */
+  head?: QueuedMessage;
+  /** Checkpoint of the running turn, when it has saved one. */
+  turn?: TurnState;
+  settings: SessionSettings;
 }
 
 /** A session the sweeper should look at: it should be moving but has been silent. */
@@ -148,8 +190,15 @@ export interface StaleSession {
  * everything else belongs to the worker that holds the claim.
  */
 export interface SessionStore {
-  /** Adds a user message. Append, then wake, then acknowledge: see the caller's duty on `wakeGen`. */
-  append(message: InboundMessage): Promise<AppendResult>;
+  /**
+   * Adds a user message. Append, then wake, then acknowledge: see the caller's duty on `wakeGen`.
+   * With `maxWaiting` it is refused as `full` when that many messages are in the inbox.
+   */
+  append(message: InboundMessage, options?: { maxWaiting?: number }): Promise<AppendResult>;
+  /** The number that `append` gave to a message; undefined when it was never appended, or is forgotten. */
+  seqOf(session: SessionKey, app: string, messageId: string): Promise<number | undefined>;
+  /** The waiting messages after the one being answered, oldest first. */
+  waiting(session: SessionKey, limit: number): Promise<QueuedMessage[]>;
   /** Answers an open call. The first answer wins. */
   deliver(session: SessionKey, callId: string, outcome: ToolOutcome): Promise<DeliverResult>;
   /** Asks the running or waiting turn to stop; without `turnId` whichever runs. Waiting messages with that turn id are dropped when their turn starts. */
@@ -167,7 +216,7 @@ export interface SessionStore {
   /** Marks the start of a call in the effect ledger, atomically. */
   begin(session: SessionKey, callId: string, effect: ToolEffect): Promise<BeginResult>;
 
-  /** The conversation so far, oldest first; unknown sessions are empty. */
+  /** The whole conversation, compacted parts included, oldest first; unknown sessions are empty. */
   history(session: SessionKey): Promise<Message[]>;
   summary(session: SessionKey): Promise<SessionSummary>;
 
@@ -182,12 +231,17 @@ export interface SessionStore {
 
   /**
    * Adds an answer to a message outside a turn (refusals). Does nothing when that message was
-   * appended or answered so before: its id is remembered together with those of `append`.
+   * appended or answered so before: its id is remembered together with those of `append`. With
+   * `parked` the message itself is kept for a day, for `release`.
    */
-  pushOutbox(record: OutboxRecord, messageId: string): Promise<OutboxLease | undefined>;
+  pushOutbox(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<OutboxLease | undefined>;
+  /** A parked message, while it is one. */
+  parked(session: SessionKey, messageId: string): Promise<InboundMessage | undefined>;
+  /** Ends the parking of a message, once: appends it as if it had just come, or drops it. Undefined when it is not parked (any more). */
+  release(session: SessionKey, messageId: string, action: "append" | "drop"): Promise<AppendResult | undefined>;
   /** Takes the session's outbox if nobody holds it. */
   leaseOutbox(session: SessionKey): Promise<OutboxLease | undefined>;
-  /** The head was sent (or given up): removes it; returns the next one under the same lease. */
+  /** The head was sent (or given up): removes it and its cards' record; returns the next one under the same lease. */
   ackOutbox(session: SessionKey, token: string): Promise<OutboxLease | undefined>;
   /** The head could not be sent now: keeps it, as `lease.record` says, until `retryAtMs`. */
   retryOutbox(lease: OutboxLease, retryAtMs: number): Promise<void>;

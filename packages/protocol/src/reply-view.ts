@@ -1,0 +1,54 @@
+import { Type, type Static } from "typebox";
+import { SessionKey } from "./inbox.ts";
+
+/** A tool call as the person sees it. */
+export const ShownTool = Type.Object({
+  id: Type.String(),
+  name: Type.String(),
+  /** `stopped`: broken off by a cancel; it may have taken effect. */
+  state: Type.Enum(["running", "done", "failed", "stopped"]),
+  /** Epoch ms. */
+  startedAtMs: Type.Integer(),
+  /** How long it took, ms; absent while it runs. */
+  elapsedMs: Type.Optional(Type.Integer()),
+  /** The beginning of what it answered, or of its error. */
+  output: Type.Optional(Type.String()),
+});
+export type ShownTool = Static<typeof ShownTool>;
+
+/** What stands below an answer; whatever is switched off or not known yet is absent. */
+export const ReplyFooter = Type.Object({
+  model: Type.Optional(Type.String()),
+  inputTokens: Type.Optional(Type.Integer()),
+  outputTokens: Type.Optional(Type.Integer()),
+  costUsd: Type.Optional(Type.Number()),
+  seconds: Type.Optional(Type.Number()),
+  traceId: Type.Optional(Type.String()),
+});
+export type ReplyFooter = Static<typeof ReplyFooter>;
+
+export const replyLanguages = ["zh", "en"] as const;
+/** Language of the texts around an answer. */
+export type ReplyLanguage = (typeof replyLanguages)[number];
+
+/**
+ * Everything a person sees of a reply, at one moment. Cards are pure functions of it; the answer's
+ * text only ever grows while `state` is `running`.
+ */
+export const ReplyView = Type.Object({
+  v: Type.Literal(1),
+  language: Type.Enum([...replyLanguages]),
+  /** `interrupted`: whoever wrote it died and nobody went on. */
+  state: Type.Enum(["running", "answered", "stopped", "failed", "interrupted"]),
+  /** What the model thought so far, or its end; empty when it did not or when it is not shown. */
+  thinking: Type.String(),
+  tools: Type.Array(ShownTool),
+  /** Earlier calls that are left out of `tools`. */
+  earlierTools: Type.Integer({ minimum: 0 }),
+  /** Markdown as the model wrote it, unfiltered: whoever renders it makes it safe. */
+  answer: Type.String(),
+  footer: ReplyFooter,
+  /** Which turn the stop button stops; absent: no button. */
+  stop: Type.Optional(Type.Object({ session: SessionKey, turnId: Type.String() })),
+});
+export type ReplyView = Static<typeof ReplyView>;

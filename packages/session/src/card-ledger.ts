@@ -1,0 +1,54 @@
+import type { SessionKey } from "@larkline/protocol";
+
+/** One card of a reply, as far as a writer that did not make it has to know it. */
+export interface CardEntry {
+  /** Empty until the platform has created it. */
+  cardId: string;
+  /** Message that shows it; absent until sent. */
+  messageId?: string;
+  /** Idempotency key of the send, at most 50 characters. */
+  uuid: string;
+  /** Highest operation number that may have been used; whoever goes on starts above it. */
+  reservedSequence: number;
+  /** Epoch ms at which streaming was last enabled; 0 while it is off. */
+  streamingSinceMs: number;
+  /** `closed`: shows its last frame, and that was verified. `dead`: cannot be written to any more. */
+  state: "created" | "sent" | "closed" | "dead";
+  /** Part of the answer that it shows, in characters; without `to` it is the open one. */
+  from: number;
+  to?: number;
+  bytes: number;
+  elements: number;
+  tables: number;
+  /** Replaceable elements that it shows, by id, each with a hash of what was last sent. */
+  parts: Record<string, string>;
+}
+
+/** How eagerly a reply is written: each step down costs the platform fewer calls. */
+export const replyModes = ["typewriter", "slow", "final", "text"] as const;
+export type ReplyMode = (typeof replyModes)[number];
+
+/** All that is known of the cards of one reply. */
+export interface CardReply {
+  v: 1;
+  /** Id of the turn, and of its outbox record. */
+  replyId: string;
+  session: SessionKey;
+  app: string;
+  chatId: string;
+  mode: ReplyMode;
+  cards: CardEntry[];
+  createdAtMs: number;
+}
+
+/** The right to write: of the running turn, or of whoever holds the session's outbox. */
+export type CardFence = { epoch: string } | { outboxToken: string };
+
+/** The durable record of the cards of replies that are not delivered yet. */
+export interface CardLedger {
+  load(session: SessionKey, replyId: string): Promise<CardReply | undefined>;
+  /** Stores the whole record. False when the fence is not the session's current one: stop writing. */
+  save(reply: CardReply, fence: CardFence): Promise<boolean>;
+  /** Replies nobody has written since `beforeMs`, oldest first: suspended, waiting in an outbox, or orphans. */
+  untouched(beforeMs: number, limit: number): Promise<{ session: SessionKey; replyId: string }[]>;
+}

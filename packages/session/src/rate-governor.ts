@@ -1,0 +1,27 @@
+/** Something that may be done so often in any second and any minute, by all processes together. */
+export interface RateBucket {
+  /** For example `chat:oc_1`. */
+  key: string;
+  perSecond?: number;
+  perMinute?: number;
+}
+
+/** `final`: what a person waits for (last frames, answers, approvals); `frame` leaves room for it. */
+export type RateLane = "final" | "frame";
+
+export type RateGrant =
+  | { granted: true }
+  /** `key` names the bucket that refused, `waitMs` when asking again makes sense. */
+  | { granted: false; key: string; waitMs: number };
+
+/** Shares the platform's limits among all processes. */
+export interface RateGovernor {
+  /** Takes one from every bucket, or from none. */
+  take(buckets: readonly RateBucket[], lane: RateLane): Promise<RateGrant>;
+  /** The platform refused all the same: grants nothing from this bucket for that long. */
+  pause(key: string, pauseMs: number): Promise<void>;
+  /** Counts a call of the month; returns how many there were, this one included. `month` is `2026-11`. */
+  countCall(app: string, month: string): Promise<number>;
+  /** Calls of the month so far. */
+  callsOf(app: string, month: string): Promise<number>;
+}
