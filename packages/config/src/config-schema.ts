@@ -7,6 +7,43 @@ const price = Type.Number({ minimum: 0 });
 export const groupPolicies = ["mention", "all", "none"] as const;
 export type GroupPolicy = (typeof groupPolicies)[number];
 
+/**
+ * What happens to a message that comes while the session is busy: it waits, it joins the running
+ * turn, it stops the running turn of the same person, or it is refused politely.
+ */
+export const busyPolicies = ["queue", "steer", "interrupt", "reject"] as const;
+export type BusyPolicy = (typeof busyPolicies)[number];
+
+/** Who shares a conversation in a group: the whole chat (or thread), or each person alone. */
+export const sessionScopes = ["chat", "sender"] as const;
+export type SessionScope = (typeof sessionScopes)[number];
+
+const switchable = Type.Optional(Type.Boolean());
+
+/** What a reply's card shows besides the answer; everything is on by default. */
+export const CardInput = Type.Object(
+  {
+    thinking: switchable,
+    tools: switchable,
+    model: switchable,
+    tokens: switchable,
+    cost: switchable,
+    seconds: switchable,
+    trace: switchable,
+  },
+  { additionalProperties: false },
+);
+export type CardInput = Static<typeof CardInput>;
+
+/** A command of an agent's own: `/name words` becomes the prompt followed by the words. */
+const CommandInput = Type.Object(
+  {
+    description: Type.String({ minLength: 1, maxLength: 200 }),
+    prompt: Type.String({ minLength: 1, maxLength: 10_000 }),
+  },
+  { additionalProperties: false },
+);
+
 /** One agent: who it is and what it may use. */
 export const AgentInput = Type.Object(
   {
@@ -19,6 +56,16 @@ export const AgentInput = Type.Object(
     /** Names of the tools it may use; absent means every tool that a runner offers. */
     tools: Type.Optional(Type.Array(Type.String({ minLength: 1 }))),
     groups: Type.Optional(Type.Enum([...groupPolicies])),
+    /** Models that people may choose with `/model`; absent means none but the agent's own. */
+    models: Type.Optional(Type.Array(Type.String({ pattern: "^[a-z-]+/[^,\\s]+$" }), { maxItems: 20 })),
+    busy: Type.Optional(Type.Enum([...busyPolicies])),
+    sessions: Type.Optional(Type.Enum([...sessionScopes])),
+    /** A card that types, or a plain message when the answer is complete. */
+    reply: Type.Optional(Type.Enum(["card", "text"])),
+    card: Type.Optional(CardInput),
+    /** Language of the texts around the answers; `auto` follows the person's message. */
+    language: Type.Optional(Type.Enum(["auto", "zh", "en"])),
+    commands: Type.Optional(Type.Record(Type.String({ pattern: "^[\\p{L}\\p{N}_-]{1,32}$" }), CommandInput)),
   },
   { additionalProperties: false },
 );
@@ -53,6 +100,12 @@ export const LimitsInput = Type.Object(
   {
     /** A message older than this gets a polite line in place of an answer. Default 10 minutes. */
     messageAgeMs: Type.Optional(count(86_400_000)),
+    /** Largest attachment that is fetched, in bytes. Default 20 MB. */
+    attachmentBytes: Type.Optional(count(100_000_000)),
+    /** Text of one attachment that a model gets, in characters. Default 60,000. */
+    attachmentChars: Type.Optional(count(1_000_000)),
+    /** Longest time for fetching everything a message refers to. Default 30 s. */
+    attachmentTimeoutMs: Type.Optional(count(600_000)),
     /** Longest user message, in characters. Default 50,000. */
     messageChars: Type.Optional(count(1_000_000)),
     /** Calls of one model step that are run; the rest get an error result. Default 64. */
@@ -68,6 +121,28 @@ export const LimitsInput = Type.Object(
 );
 export type LimitsInput = Static<typeof LimitsInput>;
 
+/** How the bot behaves on Feishu, whichever agent answers. */
+export const FeishuInput = Type.Object(
+  {
+    /** A reaction on every message until it is answered; costs two calls each. Default off. */
+    typing: Type.Optional(Type.Boolean()),
+    /** How a waiting message is told its position. Default `reaction`. */
+    queueNotice: Type.Optional(Type.Enum(["reaction", "line", "off"])),
+    /** What a message that came late gets: the question whether to run it, or a line. Default `ask`. */
+    lateMessages: Type.Optional(Type.Enum(["ask", "line"])),
+    /** Greet chats that the bot is added to and people who open it. Default on. */
+    welcome: Type.Optional(Type.Boolean()),
+    /** What a press on a menu entry of the bot says, by event key. */
+    menu: Type.Optional(
+      Type.Record(Type.String({ minLength: 1, maxLength: 30 }), Type.String({ minLength: 1, maxLength: 1_000 })),
+    ),
+    /** API calls a month that the app's edition allows (10,000 in the free one). Default: not limited. */
+    monthlyCalls: Type.Optional(count(1_000_000_000)),
+  },
+  { additionalProperties: false },
+);
+export type FeishuInput = Static<typeof FeishuInput>;
+
 /**
  * What `larkline.config.ts` holds; everything is optional. Unknown keys are refused, so that a
  * typing error is found at start.
@@ -78,6 +153,7 @@ export const ConfigInput = Type.Object(
     agents: Type.Optional(Type.Record(Type.String({ pattern: "^[a-z][a-z0-9-]{0,39}$" }), AgentInput)),
     models: Type.Optional(Type.Array(ModelInput)),
     limits: Type.Optional(LimitsInput),
+    feishu: Type.Optional(FeishuInput),
   },
   { additionalProperties: false },
 );

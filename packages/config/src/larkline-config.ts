@@ -1,6 +1,15 @@
 import { completeModelInfo, type ModelInfo } from "@larkline/model";
 import { parserOf, type ParseResult } from "@larkline/protocol";
-import { ConfigInput, type AgentInput, type GroupPolicy, type LimitsInput } from "./config-schema.ts";
+import {
+  ConfigInput,
+  type AgentInput,
+  type BusyPolicy,
+  type CardInput,
+  type FeishuInput,
+  type GroupPolicy,
+  type LimitsInput,
+  type SessionScope,
+} from "./config-schema.ts";
 
 /** An agent with its defaults filled in. `null` in `model` and `tools` means "no own choice". */
 export interface AgentConfig {
@@ -9,27 +18,74 @@ export interface AgentConfig {
   readonly maxIterations: number;
   readonly tools: readonly string[] | null;
   readonly groups: GroupPolicy;
+  readonly models: readonly string[];
+  readonly busy: BusyPolicy;
+  readonly sessions: SessionScope;
+  readonly reply: "card" | "text";
+  readonly card: Readonly<Required<CardInput>>;
+  readonly language: "auto" | "zh" | "en";
+  readonly commands: Readonly<Record<string, { description: string; prompt: string }>>;
 }
+
+/** The bot's behaviour with its defaults. `null` in `monthlyCalls`: not limited. */
+export type FeishuSettings = Readonly<Required<Omit<FeishuInput, "monthlyCalls">>> & {
+  readonly monthlyCalls: number | null;
+};
 
 /** The configuration of a deployment, complete. `agents` always has `default`. */
 export interface LarklineConfig {
   readonly agents: Readonly<Record<string, AgentConfig>> & { readonly default: AgentConfig };
   readonly models: readonly ModelInfo[];
   readonly limits: Readonly<Required<LimitsInput>>;
+  readonly feishu: FeishuSettings;
 }
 
 const defaultLimits: Required<LimitsInput> = {
   messageAgeMs: 600_000,
   messageChars: 50_000,
+  attachmentBytes: 20_000_000,
+  attachmentChars: 60_000,
+  attachmentTimeoutMs: 30_000,
   maxCallsPerStep: 64,
   toolTimeoutMs: 600_000,
   toolWaitMs: 30_000,
   maxResultChars: 100_000,
 };
 
+const defaultCard: Required<CardInput> = {
+  thinking: true,
+  tools: true,
+  model: true,
+  tokens: true,
+  cost: true,
+  seconds: true,
+  trace: true,
+};
+
+const defaultFeishu: FeishuSettings = {
+  typing: false,
+  queueNotice: "reaction",
+  lateMessages: "ask",
+  welcome: true,
+  menu: {},
+  monthlyCalls: null,
+};
+
 const defaultInstructions =
   "You are a helpful assistant in a team chat. Answer in the language of the question, briefly and honestly. " +
   "Use a tool when it gives a better answer than memory, and say so when you do not know.";
+
+function behaviourOf(input: AgentInput) {
+  return {
+    models: input.models ?? [],
+    busy: input.busy ?? "queue",
+    sessions: input.sessions ?? "chat",
+    reply: input.reply ?? "card",
+    card: { ...defaultCard, ...input.card },
+    language: input.language ?? "auto",
+    commands: input.commands ?? {},
+  } as const;
+}
 
 function agentOf(input: AgentInput): AgentConfig {
   return {
@@ -38,6 +94,7 @@ function agentOf(input: AgentInput): AgentConfig {
     maxIterations: input.maxIterations ?? 8,
     tools: input.tools ?? null,
     groups: input.groups ?? "mention",
+    ...behaviourOf(input),
   };
 }
 
@@ -47,7 +104,7 @@ const parseInput = parserOf(ConfigInput, { maxProblems: 100 });
 export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   const parsed = parseInput(input);
   if (!parsed.ok) return parsed;
-  const { agents = {}, models = [], limits = {} } = parsed.value;
+  const { agents = {}, models = [], limits = {}, feishu = {} } = parsed.value;
   const named = Object.fromEntries(Object.entries(agents).map(([name, agent]) => [name, agentOf(agent)]));
   return {
     ok: true,
@@ -55,6 +112,7 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
       agents: { ...named, default: agentOf(agents["default"] ?? {}) },
       models: models.map(completeModelInfo),
       limits: { ...defaultLimits, ...limits },
+      feishu: { ...defaultFeishu, ...feishu },
     },
   };
 }
