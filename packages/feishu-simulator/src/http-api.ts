@@ -95,7 +95,7 @@ async function answerCall(
     const app = authenticatedApp(parts.platform, request);
     exchange.appId = app.appId;
     const { route, params } = match;
-    parts.platform.limiter.checkApi(`${app.appId} ${route.method} ${route.path}`, route.limits);
+    parts.platform.limiter.checkApi({ appId: app.appId, api: `${route.method} ${route.path}` }, route.limits);
     return okAnswer(route.handle({ app, params, query: exchange.url.searchParams, body }));
   } catch (error) {
     if (error instanceof PlatformError) return errorAnswer(error, exchange.logId, parts.errorStatus);

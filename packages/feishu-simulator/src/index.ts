@@ -9,12 +9,25 @@ export type {
 } from "./simulator.ts";
 export type { ApiCall } from "./api-call.ts";
 export type { AppOptions, GroupScope, Transport } from "./app.ts";
+export type {
+  CardClick,
+  CardClickResult,
+  CardFrameMode,
+  CardOperationName,
+  CardToast,
+  DuplicateCardUuid,
+  SimCard,
+  SimCardFrame,
+  SimCardOperation,
+  SimCardView,
+} from "./card-view.ts";
 export type { DeliveryAttempt, DeliveryOutcome, DeliveryRecord, DeliveryReport } from "./delivery.ts";
 export type { ChatType, NewChat, NewUser, SimChat, SimUser } from "./directory.ts";
 export type { Fault, FaultAction, FaultTable } from "./fault-table.ts";
 export type { ConnectionOptions } from "./long-connection.ts";
 export type { SimMention, SimMessage, SimReaction } from "./message-store.ts";
 export type { PersonMessage } from "./person-message.ts";
+export type { LimitRefusal } from "./rate-limiter.ts";
 export type { DuplicateUuid } from "./uuid-table.ts";
 export type { WebhookVerification } from "./webhook-sender.ts";
 export { encryptEvent, signEvent, type SignedParts } from "./event-cipher.ts";

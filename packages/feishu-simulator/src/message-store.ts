@@ -1,3 +1,4 @@
+import type { SimCardView } from "./card-view.ts";
 import { newId } from "./id.ts";
 
 /** A mention as the API shows it; `key` is the placeholder in the content. */
@@ -18,8 +19,10 @@ export interface SimMessage {
   messageType: string;
   /** The content as JSON text, as the platform stores it. */
   content: string;
-  /** What a person reads: mentions resolved, posts flattened to text. */
+  /** What a person reads: mentions resolved, posts and cards flattened to text. */
   text: string;
+  /** The card as it is now; only for cards. */
+  card?: SimCardView;
   mentions: readonly SimMention[];
   rootId?: string;
   parentId?: string;
@@ -42,7 +45,10 @@ export interface SimReaction {
 
 export type NewMessage = Omit<SimMessage, "messageId" | "updatedAt" | "edits" | "recalled" | "reactions">;
 export type MessageChange = Partial<
-  Pick<SimMessage, "content" | "text" | "mentions" | "messageType" | "updatedAt" | "edits" | "recalled" | "reactions">
+  Pick<
+    SimMessage,
+    "content" | "text" | "card" | "mentions" | "messageType" | "updatedAt" | "edits" | "recalled" | "reactions"
+  >
 >;
 
 /** Messages in memory, by id and by chat in order of arrival. */

@@ -1,10 +1,13 @@
 import { PlatformError } from "./platform-error.ts";
 
-/** Fixed windows, as the gateway counts them. */
+/**
+ * Sliding windows: a call is refused when the window that ends with it holds the limit already. Every aligned window
+ * lies within a sliding one, so whichever way the platform counts, what passes here passes there.
+ */
 export interface RateLimiter {
   /** Gateway limits per API and app; beyond them HTTP 429 with 99991400 and the `x-ogw-ratelimit-*` headers. */
-  checkApi(key: string, limits?: ApiLimits): void;
-  /** Business limit of a user, chat or message; beyond it HTTP 400 with 230020. */
+  checkApi(call: { appId: string; api: string }, limits?: ApiLimits): void;
+  /** Business limit of a user, chat, message or card (`chat oc_…`); beyond it HTTP 400 with 230020. */
   checkBusiness(key: string, perSecond: number): void;
 }
 
@@ -13,9 +16,28 @@ export interface ApiLimits {
   perMinute?: number;
 }
 
+/** A call that a limit refused. */
+export interface LimitRefusal {
+  /** Method and path for a gateway limit; what is limited (`chat`, `user`, `patch`, `card`) for a business limit. */
+  api: string;
+  /** The app, or the id of the chat, person, message or card. */
+  key: string;
+  code: number;
+  /** Milliseconds since the epoch. */
+  at: number;
+}
+
+export interface RateLimiterParts {
+  now: () => number;
+  enforced: boolean;
+  onRefusal: (refusal: LimitRefusal) => void;
+}
+
+/** The times of the last admitted calls, as many as the limit: a ring whose `next` is the oldest. */
 interface Window {
-  start: number;
-  count: number;
+  times: Float64Array;
+  next: number;
+  lastAt: number;
 }
 
 /** The tier of most messaging calls: 50 a second and 1,000 a minute (rate limit guide, tier 4). */
@@ -23,45 +45,59 @@ const tier4: Required<ApiLimits> = { perSecond: 50, perMinute: 1000 };
 const sweepSize = 10_000;
 const longestWindowMs = 60_000;
 
-export function createRateLimiter(now: () => number, enforced: boolean): RateLimiter {
+export function createRateLimiter({ now, enforced, onRefusal }: RateLimiterParts): RateLimiter {
   const windows = new Map<string, Window>();
   let sweepAt = sweepSize;
 
   const sweep = (time: number): void => {
-    for (const [key, window] of windows) if (window.start + longestWindowMs <= time) windows.delete(key);
+    for (const [key, window] of windows) if (window.lastAt + longestWindowMs <= time) windows.delete(key);
     sweepAt = Math.max(sweepSize, windows.size * 2);
   };
 
-  const take = (key: string, limit: number, lengthMs: number): number | undefined => {
-    const time = now();
-    const start = time - (time % lengthMs);
+  const opened = (key: string, limit: number, time: number): Window => {
     const window = windows.get(key);
-    if (window === undefined || window.start !== start) {
-      if (windows.size >= sweepAt) sweep(time);
-      windows.set(key, { start, count: 1 });
-      return undefined;
-    }
-    window.count += 1;
-    return window.count > limit ? Math.max(1, Math.ceil((start + lengthMs - time) / 1000)) : undefined;
+    if (window !== undefined) return window;
+    if (windows.size >= sweepAt) sweep(time);
+    const fresh = { times: new Float64Array(limit).fill(Number.NEGATIVE_INFINITY), next: 0, lastAt: time };
+    windows.set(key, fresh);
+    return fresh;
   };
 
-  const checkWindow = (key: string, limit: number | undefined, lengthMs: number): void => {
+  /** Counts the call, or tells the milliseconds until the next one may come. */
+  const take = (key: string, limit: number, lengthMs: number): number | undefined => {
+    const time = now();
+    const window = opened(`${key} ${lengthMs}`, limit, time);
+    const oldest = window.times[window.next] ?? Number.NEGATIVE_INFINITY;
+    if (time - oldest < lengthMs) return oldest + lengthMs - time;
+    window.times[window.next] = time;
+    window.next = (window.next + 1) % limit;
+    window.lastAt = time;
+    return undefined;
+  };
+
+  const checkGateway = (call: { appId: string; api: string }, limit: number | undefined, lengthMs: number): void => {
     if (limit === undefined) return;
-    const reset = take(`${key} ${lengthMs}`, limit, lengthMs);
-    if (reset === undefined) return;
-    const headers = { "x-ogw-ratelimit-limit": String(limit), "x-ogw-ratelimit-reset": String(reset) };
-    throw new PlatformError(99991400, "request trigger frequency limit", { status: 429, headers });
+    const waitMs = take(`${call.appId} ${call.api}`, limit, lengthMs);
+    if (waitMs === undefined) return;
+    const code = 99991400;
+    onRefusal({ api: call.api, key: call.appId, code, at: now() });
+    const reset = String(Math.max(1, Math.ceil(waitMs / 1000)));
+    const headers = { "x-ogw-ratelimit-limit": String(limit), "x-ogw-ratelimit-reset": reset };
+    throw new PlatformError(code, "request trigger frequency limit", { status: 429, headers });
   };
 
   return {
-    checkApi(key, limits = tier4) {
+    checkApi(call, limits = tier4) {
       if (!enforced) return;
-      checkWindow(key, limits.perSecond, 1000);
-      checkWindow(key, limits.perMinute, 60_000);
+      checkGateway(call, limits.perSecond, 1000);
+      checkGateway(call, limits.perMinute, 60_000);
     },
     checkBusiness(key, perSecond) {
       if (!enforced || take(key, perSecond, 1000) === undefined) return;
-      throw new PlatformError(230020, "This operation triggers the frequency limit.", { status: 400 });
+      const code = 230020;
+      const [api = key, id = key] = key.split(" ");
+      onRefusal({ api, key: id, code, at: now() });
+      throw new PlatformError(code, "This operation triggers the frequency limit.", { status: 400 });
     },
   };
 }

@@ -1,16 +1,22 @@
 import type { MessageStore, SimMessage } from "./message-store.ts";
 import type { Notifier } from "./notifier.ts";
 
-/** Waits for the bot's answer to a message. */
+/** Waits for what bots answer to a message. */
 export interface ReplyWatch {
   waitForReply(messageId: string, wait: { timeoutMs: number }): Promise<SimMessage>;
+  waitForCard(messageId: string, wait: { timeoutMs: number }): Promise<SimMessage>;
+  waitUntil(
+    messageId: string,
+    predicate: (message: SimMessage) => boolean,
+    wait: { timeoutMs: number },
+  ): Promise<SimMessage>;
   close(): void;
 }
 
 interface Waiter {
-  resolve: (message: SimMessage) => void;
-  reject: (error: Error) => void;
-  timer: NodeJS.Timeout;
+  /** Looks at the messages as they are now and settles the wait when it has what it waits for. */
+  look: () => void;
+  fail: (error: Error) => void;
 }
 
 export function createReplyWatch(
@@ -18,35 +24,69 @@ export function createReplyWatch(
   notifier: Pick<Notifier<{ message: SimMessage }>, "on">,
 ): ReplyWatch {
   const waiters = new Map<string, Set<Waiter>>();
-  notifier.on("message", (message) => {
-    if (message.senderType !== "app" || message.parentId === undefined) return;
-    for (const waiter of waiters.get(message.parentId) ?? []) {
-      clearTimeout(waiter.timer);
-      waiter.resolve(message);
-    }
-    waiters.delete(message.parentId);
+  notifier.on("message", ({ senderType, messageId, parentId }) => {
+    if (senderType !== "app") return;
+    for (const id of [messageId, parentId ?? ""]) for (const waiter of waiters.get(id) ?? []) waiter.look();
   });
+
+  const wait = (wanted: Wanted, timeoutMs: number): Promise<SimMessage> =>
+    new Promise((resolve, reject) => {
+      const { messageId } = wanted;
+      const settle = (): void => {
+        clearTimeout(timer);
+        waiters.get(messageId)?.delete(waiter);
+        if (waiters.get(messageId)?.size === 0) waiters.delete(messageId);
+      };
+      const waiter: Waiter = {
+        look() {
+          const found = wanted.find(messages.repliesTo(messageId).filter(isFromBot));
+          if (found === undefined) return;
+          settle();
+          resolve(found);
+        },
+        fail(error) {
+          settle();
+          reject(error);
+        },
+      };
+      const timer = setTimeout(
+        () => waiter.fail(new Error(`No ${wanted.what} to ${messageId} within ${timeoutMs} ms`)),
+        timeoutMs,
+      );
+      const waiting = waiters.get(messageId);
+      if (waiting === undefined) waiters.set(messageId, new Set([waiter]));
+      else waiting.add(waiter);
+      waiter.look();
+    });
+
   return {
-    waitForReply(messageId, { timeoutMs }) {
-      const existing = messages.repliesTo(messageId).find((message) => message.senderType === "app");
-      if (existing !== undefined) return Promise.resolve(existing);
-      return new Promise((resolve, reject) => {
-        const timer = setTimeout(() => {
-          waiters.get(messageId)?.delete(waiter);
-          reject(new Error(`No reply to ${messageId} within ${timeoutMs} ms`));
-        }, timeoutMs);
-        const waiter: Waiter = { resolve, reject, timer };
-        const waiting = waiters.get(messageId);
-        if (waiting === undefined) waiters.set(messageId, new Set([waiter]));
-        else waiting.add(waiter);
-      });
+    waitForReply: (messageId, { timeoutMs }) =>
+      wait({ messageId, what: "reply", find: (replies) => replies.at(0) }, timeoutMs),
+    waitForCard: (messageId, { timeoutMs }) =>
+      wait({ messageId, what: "finished card as a reply", find: lastFinishedCard }, timeoutMs),
+    waitUntil(messageId, predicate, { timeoutMs }) {
+      const itself = (): SimMessage[] => [messages.get(messageId) ?? []].flat().filter(isFromBot);
+      const find = (replies: readonly SimMessage[]) => [...itself(), ...replies].find(predicate);
+      return wait({ messageId, what: "awaited reply", find }, timeoutMs);
     },
     close() {
-      for (const waiter of [...waiters.values()].flatMap((set) => [...set])) {
-        clearTimeout(waiter.timer);
-        waiter.reject(new Error("The simulator closed before a reply came"));
-      }
-      waiters.clear();
+      const error = new Error("The simulator closed before a reply came");
+      for (const waiter of [...waiters.values()].flatMap((set) => [...set])) waiter.fail(error);
     },
   };
+}
+
+interface Wanted {
+  messageId: string;
+  what: string;
+  find: (replies: readonly SimMessage[]) => SimMessage | undefined;
+}
+
+function isFromBot(message: SimMessage): boolean {
+  return message.senderType === "app";
+}
+
+function lastFinishedCard(replies: readonly SimMessage[]): SimMessage | undefined {
+  const cards = replies.filter((reply) => reply.card !== undefined);
+  return cards.some((reply) => reply.card?.streaming === true) ? undefined : cards.at(-1);
 }

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { ApiCall } from "./api-call.ts";
+import type { CardClick, CardClickResult, DuplicateCardUuid, SimCard } from "./card-view.ts";
 import type { AppOptions, GroupScope, Transport } from "./app.ts";
 import type { DeliveryRecord, DeliveryReport } from "./delivery.ts";
 import type { NewChat, NewUser, SimChat, SimUser } from "./directory.ts";
@@ -8,6 +9,7 @@ import type { JsonObject } from "./json-fields.ts";
 import type { ConnectionOptions } from "./long-connection.ts";
 import type { SimMessage } from "./message-store.ts";
 import type { PersonMessage } from "./person-message.ts";
+import type { LimitRefusal } from "./rate-limiter.ts";
 import type { DuplicateUuid } from "./uuid-table.ts";
 import type { WebhookTimeouts, WebhookVerification } from "./webhook-sender.ts";
 
@@ -26,6 +28,10 @@ export interface SimulatorOptions {
   webhookTimeouts?: Partial<WebhookTimeouts>;
   /** How a repeated `uuid` is answered. Default `original`. */
   duplicateUuid?: DuplicateUuid;
+  /** How the card API answers a repeated `uuid` with the same request. Default `success`. */
+  duplicateCardUuid?: DuplicateCardUuid;
+  /** The first send of each card entity is refused with "cardid is invalid", as right after its creation. */
+  cardInvalidOnce?: boolean;
   /** HTTP status of refusals: the documents say 400; much of the platform answers 200 in practice. Default 400. */
   errorStatus?: 400 | 200;
   /** Entries kept of each log. Default 2,000. */
@@ -96,6 +102,18 @@ export interface FeishuSimulator {
   messages(chatId: string): readonly SimMessage[];
   /** The first bot message that answers this one; rejects when none comes in time. */
   waitForReply(messageId: string, wait: { timeoutMs: number }): Promise<SimMessage>;
+  /** The last card that answers this message, once none of its cards types any more; rejects in time otherwise. */
+  waitForCard(messageId: string, wait: { timeoutMs: number }): Promise<SimMessage>;
+  /** The first of this message (when a bot wrote it) and the bots' answers to it that the predicate accepts. */
+  waitUntil(
+    messageId: string,
+    predicate: (message: SimMessage) => boolean,
+    wait: { timeoutMs: number },
+  ): Promise<SimMessage>;
+  /** A card entity with everything that was done to it. */
+  card(cardId: string): SimCard | undefined;
+  /** A person uses a component of a card; the app gets `card.action.trigger` in a single attempt. */
+  click(click: CardClick): Promise<CardClickResult>;
   /** Returns a function that stops listening. */
   on<Name extends keyof SimulatorEvents>(name: Name, listener: (event: SimulatorEvents[Name]) => void): () => void;
 
@@ -114,4 +132,6 @@ export interface FeishuSimulator {
 
   readonly apiCalls: readonly ApiCall[];
   readonly deliveries: readonly DeliveryRecord[];
+  /** Every call that a rate limit refused. */
+  readonly refusals: readonly LimitRefusal[];
 }

@@ -18,7 +18,7 @@ import { createLongConnections, type LongConnections } from "./long-connection.t
 import { createMessageStore } from "./message-store.ts";
 import { createNotifier, type Notifier } from "./notifier.ts";
 import type { ApiRoute, OpenRoute, Platform } from "./platform.ts";
-import { createRateLimiter } from "./rate-limiter.ts";
+import { createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
 import { createReplyWatch } from "./reply-watch.ts";
 import { createRouteTable } from "./route-table.ts";
 import { sendRoutes } from "./send-api.ts";
@@ -58,6 +58,10 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
     },
     messages: platform.messages.inChat,
     waitForReply: replies.waitForReply,
+    waitForCard: replies.waitForCard,
+    waitUntil: replies.waitUntil,
+    card: () => undefined,
+    click: () => Promise.resolve({ code: 200340, cardChanged: false }),
     on: parts.notifier.on,
     faults: parts.faults,
     get apiCalls() {
@@ -66,13 +70,17 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
     get deliveries() {
       return parts.records.entries;
     },
+    get refusals() {
+      return parts.refusals.entries;
+    },
   };
 }
 
 function assemble(options: SimulatorOptions) {
   const notifier = createNotifier<SimulatorEvents>();
-  const platform = createPlatform(options, notifier);
   const capacity = options.logCapacity ?? 2000;
+  const refusals = createBoundedLog<LimitRefusal>(capacity);
+  const platform = createPlatform(options, notifier, refusals.add);
   const calls = createBoundedLog<ApiCall>(capacity);
   const records = createBoundedLog<DeliveryRecord>(capacity);
   const faults = createFaultTable();
@@ -107,10 +115,14 @@ function assemble(options: SimulatorOptions) {
   );
   server.on("upgrade", connections.upgrade);
   const replies = createReplyWatch(platform.messages, notifier);
-  return { notifier, platform, calls, records, faults, connections, webhook, deliveries, server, replies };
+  return { notifier, platform, calls, records, refusals, faults, connections, webhook, deliveries, server, replies };
 }
 
-function createPlatform(options: SimulatorOptions, notifier: Notifier<SimulatorEvents>): Platform {
+function createPlatform(
+  options: SimulatorOptions,
+  notifier: Notifier<SimulatorEvents>,
+  onRefusal: (refusal: LimitRefusal) => void,
+): Platform {
   const now = options.now ?? Date.now;
   const apps = createApps(options.apps);
   return {
@@ -121,7 +133,7 @@ function createPlatform(options: SimulatorOptions, notifier: Notifier<SimulatorE
     }),
     messages: createMessageStore(),
     tokens: createTokenStore(now),
-    limiter: createRateLimiter(now, options.limits !== "off"),
+    limiter: createRateLimiter({ now, enforced: options.limits !== "off", onRefusal }),
     uuids: createUuidTable(now, options.duplicateUuid ?? "original"),
     now,
     announce: (message) => notifier.emit("message", message),
