@@ -22,3 +22,21 @@ export {
   type LongConnectionState,
 } from "./long-connection.ts";
 export { createOutboxSender, type OutboxSender, type OutboxSenderOptions } from "./outbox-sender.ts";
+export {
+  appManifest,
+  missingScopes,
+  type AppManifest,
+  type AppScope,
+  type AppSubscription,
+  type ManifestText,
+  type ScopeLevel,
+} from "./app-manifest.ts";
+export {
+  createAppInspector,
+  type AppInspector,
+  type AppInspectorOptions,
+  type InspectedBot,
+  type InspectedSubscriptions,
+} from "./app-inspector.ts";
+export { registerApp, type RegisterAppOptions, type Registration, type RegistrationLink } from "./app-registration.ts";
+export { createWebhookChallenge, type WebhookChallenge } from "./webhook-challenge.ts";

@@ -1,0 +1,224 @@
+import { connect } from "node:net";
+import { parserOf } from "@larkline/protocol";
+import { createMemoryTokenCache } from "@larkline/session";
+import { Client } from "@larksuiteoapi/node-sdk";
+import { Type, type Static, type TSchema } from "typebox";
+import { createApiCaller, type ApiCaller } from "./api-caller.ts";
+import { baseUrlOf, type FeishuDomain } from "./domain.ts";
+import { FeishuError, feishuErrorOf } from "./error.ts";
+import { createHttpTransport, withCallContext, type HttpTransport } from "./http-transport.ts";
+import { noLogger, sdkLogger } from "./logger.ts";
+import { createTokenProvider } from "./token-provider.ts";
+
+export interface AppInspectorOptions {
+  appId: string;
+  appSecret: string;
+  domain: FeishuDomain;
+  /** Deadline of one HTTP request in ms, 4 s by default. */
+  timeoutMs?: number;
+}
+
+/** The bot as the platform knows it. */
+export interface InspectedBot {
+  openId: string;
+  name: string;
+  /** Only an `enabled` bot receives events; the others name what an administrator has to do. */
+  status: "enabled" | "not_enabled" | "disabled" | "pending" | "expired" | "unknown";
+}
+
+/** What the app's published version is subscribed to. */
+export interface InspectedSubscriptions {
+  /** Absent: the app was never published. */
+  events: readonly string[] | undefined;
+  /** Absent: the platform does not say. */
+  callbacks: readonly string[] | undefined;
+}
+
+/** Looks at an app from outside, for setup and diagnosis. Every method rejects with a FeishuError only. */
+export interface AppInspector {
+  bot(signal?: AbortSignal): Promise<InspectedBot>;
+  /** The scopes that are granted. */
+  grantedScopes(signal?: AbortSignal): Promise<ReadonlySet<string>>;
+  /** Needs `application:application:self_manage`; otherwise rejects with kind `app_setup`. */
+  subscriptions(signal?: AbortSignal): Promise<InspectedSubscriptions>;
+  /**
+   * Asks for a long connection and whether its server can be reached, but opens none: the platform
+   * would send it some of the events that are for the ingress.
+   */
+  longConnection(signal?: AbortSignal): Promise<void>;
+  /** The platform's clock: epoch ms, exact to a second. */
+  serverTimeMs(signal?: AbortSignal): Promise<number>;
+  close(): void;
+}
+
+const Bot = Type.Object({
+  bot: Type.Object({
+    open_id: Type.String({ minLength: 1 }),
+    app_name: Type.Optional(Type.String()),
+    activate_status: Type.Optional(Type.Integer()),
+  }),
+});
+const Scopes = Type.Object({
+  data: Type.Object({
+    scopes: Type.Array(Type.Object({ scope_name: Type.String(), grant_status: Type.Integer() })),
+  }),
+});
+const Application = Type.Object({
+  data: Type.Object({
+    app: Type.Object({
+      online_version_id: Type.Optional(Type.String()),
+      callback_info: Type.Optional(Type.Object({ subscribed_callbacks: Type.Optional(Type.Array(Type.String())) })),
+    }),
+  }),
+});
+const Version = Type.Object({
+  data: Type.Object({
+    app_version: Type.Object({
+      event_infos: Type.Optional(Type.Array(Type.Object({ event_type: Type.String() }))),
+    }),
+  }),
+});
+const Endpoint = Type.Object({ data: Type.Object({ URL: Type.String({ minLength: 1 }) }) });
+
+/** `activate_status` of "Obtain bot information". */
+const botStatuses: Partial<Record<number, InspectedBot["status"]>> = {
+  0: "not_enabled",
+  1: "disabled",
+  2: "enabled",
+  3: "pending",
+  4: "pending",
+  5: "expired",
+  6: "expired",
+};
+
+const granted = 1;
+
+interface Read<Schema extends TSchema> {
+  api: string;
+  url: string;
+  schema: Schema;
+}
+
+async function read<Schema extends TSchema>(
+  caller: ApiCaller,
+  { api, url, schema }: Read<Schema>,
+  signal?: AbortSignal,
+): Promise<Static<Schema>> {
+  const parse = parserOf(schema);
+  return await caller.call(
+    { api, run: (client, options) => client.request({ method: "GET", url }, options), parse },
+    signal,
+  );
+}
+
+function unreachable(api: string, reason: string): FeishuError {
+  return new FeishuError({ api, kind: "unavailable", code: 0, httpStatus: 0, reason });
+}
+
+/** Resolves when somebody takes TCP connections there. */
+async function reach(address: string, { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal }) {
+  const url = new URL(address);
+  const port = Number(url.port) || (url.protocol === "wss:" ? 443 : 80);
+  const host = url.hostname.replaceAll(/[[\]]/g, "");
+  await new Promise<void>((resolve, reject) => {
+    const socket = connect({ host, port, signal });
+    socket.setTimeout(timeoutMs, () => socket.destroy(new Error("no answer")));
+    socket.once("connect", () => {
+      socket.destroy();
+      resolve();
+    });
+    socket.once("error", () => reject(unreachable("ws.endpoint", `${url.hostname}:${port} cannot be reached`)));
+  });
+}
+
+interface Parts {
+  options: AppInspectorOptions;
+  baseUrl: string;
+  transport: HttpTransport;
+  timeoutMs: number;
+  closing: AbortSignal;
+}
+
+async function askForLongConnection(
+  { options, baseUrl, transport, timeoutMs, closing }: Parts,
+  caller?: AbortSignal,
+): Promise<void> {
+  const signals = caller === undefined ? [closing] : [closing, caller];
+  let body: unknown;
+  try {
+    body = await transport.instance.request({
+      method: "POST",
+      url: `${baseUrl}/callback/ws/endpoint`,
+      data: { AppID: options.appId, AppSecret: options.appSecret },
+      ...withCallContext({ locale: "zh" }, { signals }),
+    });
+  } catch (error) {
+    throw feishuErrorOf("ws.endpoint", error);
+  }
+  const parsed = parserOf(Endpoint)(body);
+  if (!parsed.ok || !URL.canParse(parsed.value.data.URL)) throw unreachable("ws.endpoint", "answer without an address");
+  await reach(parsed.value.data.URL, { timeoutMs, signal: AbortSignal.any(signals) });
+}
+
+/** Every answer carries the time, also the refusal of a call without a token. */
+async function serverTimeMs({ baseUrl, timeoutMs, closing }: Parts, signal?: AbortSignal): Promise<number> {
+  const signals = [closing, AbortSignal.timeout(timeoutMs), ...(signal === undefined ? [] : [signal])];
+  try {
+    const response = await fetch(`${baseUrl}/open-apis/bot/v3/info`, { signal: AbortSignal.any(signals) });
+    await response.body?.cancel();
+    const time = Date.parse(response.headers.get("date") ?? "");
+    if (!Number.isNaN(time)) return time;
+  } catch {
+    throw unreachable("time", "no answer");
+  }
+  throw unreachable("time", "answer without a date");
+}
+
+/** Throws on a malformed domain. Whoever makes one closes it. */
+export function createAppInspector(options: AppInspectorOptions): AppInspector {
+  const { appId, appSecret, timeoutMs = 4_000 } = options;
+  const baseUrl = baseUrlOf(options.domain);
+  const transport = createHttpTransport({ timeoutMs });
+  const closing = new AbortController();
+  const client = new Client({
+    appId,
+    appSecret,
+    domain: baseUrl,
+    httpInstance: transport.instance,
+    disableTokenCache: true,
+    ...sdkLogger(noLogger),
+  });
+  const tokens = createTokenProvider({ client, appId, appSecret, baseUrl, tokenCache: createMemoryTokenCache() });
+  const retry = { attempts: 1, minDelayMs: 0, maxDelayMs: 0 };
+  const caller = createApiCaller({ client, tokens, retry, closing: closing.signal });
+  const parts: Parts = { options, baseUrl, transport, timeoutMs, closing: closing.signal };
+  const application = `/open-apis/application/v6/applications/${encodeURIComponent(appId)}`;
+  return {
+    bot: async (signal) => {
+      const { bot } = await read(caller, { api: "bot.info", url: "/open-apis/bot/v3/info", schema: Bot }, signal);
+      const status = botStatuses[bot.activate_status ?? -1] ?? "unknown";
+      return { openId: bot.open_id, name: bot.app_name ?? "", status };
+    },
+    grantedScopes: async (signal) => {
+      const url = "/open-apis/application/v6/scopes";
+      const { data } = await read(caller, { api: "application.scope.list", url, schema: Scopes }, signal);
+      return new Set(data.scopes.filter(({ grant_status: status }) => status === granted).map((one) => one.scope_name));
+    },
+    subscriptions: async (signal) => {
+      const url = `${application}?lang=zh_cn`;
+      const { data } = await read(caller, { api: "application.get", url, schema: Application }, signal);
+      const { online_version_id: version = "", callback_info: callbacks } = data.app;
+      if (version === "") return { events: undefined, callbacks: callbacks?.subscribed_callbacks };
+      const versionUrl = `${application}/app_versions/${encodeURIComponent(version)}?lang=zh_cn`;
+      const found = await read(caller, { api: "application.version.get", url: versionUrl, schema: Version }, signal);
+      const events = (found.data.app_version.event_infos ?? []).map(({ event_type: type }) => type);
+      return { events, callbacks: callbacks?.subscribed_callbacks };
+    },
+    longConnection: (signal) => askForLongConnection(parts, signal),
+    serverTimeMs: (signal) => serverTimeMs(parts, signal),
+    close: () => {
+      closing.abort();
+      transport.close();
+    },
+  };
+}

@@ -1,0 +1,170 @@
+/** A text of the setup in both languages. */
+export interface ManifestText {
+  zh: string;
+  en: string;
+}
+
+/**
+ * `required`: the bot does not work without it; `recommended`: something visible is missing without
+ * it; `optional`: only some deployments want it, so nobody is asked for it by default.
+ */
+export type ScopeLevel = "required" | "recommended" | "optional";
+
+/** A permission of the app ("scope"), as the developer console names it. */
+export interface AppScope {
+  name: string;
+  level: ScopeLevel;
+  /** Wider scopes that allow the same. */
+  coveredBy: readonly string[];
+  purpose: ManifestText;
+}
+
+/** An event or callback that the app subscribes to. */
+export interface AppSubscription {
+  name: string;
+  level: "required" | "recommended";
+  purpose: ManifestText;
+}
+
+export interface AppManifest {
+  scopes: readonly AppScope[];
+  events: readonly AppSubscription[];
+  callbacks: readonly AppSubscription[];
+}
+
+/**
+ * All that an app needs in the developer console, with what each entry is for. The names and what
+ * covers what are from the pages of the operations and events ("Receive message", "Send message",
+ * "Get chat information", "Create card entity" and so on).
+ */
+export const appManifest: AppManifest = {
+  scopes: [
+    {
+      name: "im:message.p2p_msg:readonly",
+      level: "required",
+      coveredBy: ["im:message.p2p_msg"],
+      purpose: { zh: "接收用户发给机器人的单聊消息", en: "Receive what people write to the bot directly" },
+    },
+    {
+      name: "im:message.group_at_msg:readonly",
+      level: "required",
+      coveredBy: ["im:message.group_at_msg", "im:message.group_at_msg.include_bot:readonly"],
+      purpose: { zh: "接收群聊中 @ 机器人的消息", en: "Receive group messages that mention the bot" },
+    },
+    {
+      name: "im:message:send_as_bot",
+      level: "required",
+      coveredBy: ["im:message", "im:message:send"],
+      purpose: { zh: "以机器人身份回复", en: "Answer as the bot" },
+    },
+    {
+      name: "im:message:readonly",
+      level: "required",
+      coveredBy: ["im:message"],
+      purpose: {
+        zh: "读取被引用、被合并转发的消息，确认回复是否已送达，接收消息撤回事件",
+        en: "Read quoted and forwarded messages, see whether an answer arrived, learn of recalled messages",
+      },
+    },
+    {
+      name: "cardkit:card:write",
+      level: "required",
+      coveredBy: [],
+      purpose: { zh: "用逐字更新的卡片显示回答", en: "Show answers on cards that type" },
+    },
+    {
+      name: "im:resource",
+      level: "required",
+      coveredBy: [],
+      purpose: {
+        zh: "下载用户发送的图片和文件，上传回答中的图片",
+        en: "Load images and files, upload images of answers",
+      },
+    },
+    {
+      name: "im:chat:readonly",
+      level: "required",
+      coveredBy: ["im:chat"],
+      purpose: {
+        zh: "识别话题群、读取群名称，接收机器人进群和群信息变更事件",
+        en: "Tell topic groups from others, know the group's name, learn that the bot was added",
+      },
+    },
+    {
+      name: "im:message.reactions:write_only",
+      level: "recommended",
+      coveredBy: ["im:message"],
+      purpose: { zh: "用表情回复表示已收到", en: "Show by a reaction that a message was received" },
+    },
+    {
+      name: "contact:user.basic_profile:readonly",
+      level: "recommended",
+      coveredBy: ["contact:user.base:readonly"],
+      purpose: { zh: "让模型知道群聊中是谁在说话", en: "Tell the model who is speaking in a group" },
+    },
+    {
+      name: "application:application:self_manage",
+      level: "recommended",
+      coveredBy: ["admin:app.info:readonly"],
+      purpose: {
+        zh: "让 npm run doctor 检查事件和回调订阅",
+        en: "Let npm run doctor check the event and callback subscriptions",
+      },
+    },
+    {
+      name: "im:message.group_msg",
+      level: "optional",
+      coveredBy: [],
+      purpose: {
+        zh: "接收群聊中的所有消息（敏感权限，需管理员审核）；仅当 groups 为 all 时需要",
+        en: "Receive all messages of groups (sensitive, an administrator decides); only for groups: all",
+      },
+    },
+  ],
+  events: [
+    {
+      name: "im.message.receive_v1",
+      level: "required",
+      purpose: { zh: "收到消息", en: "A message was received" },
+    },
+    {
+      name: "im.message.recalled_v1",
+      level: "recommended",
+      purpose: { zh: "消息被撤回：停止对它的处理", en: "A message was recalled: work on it is stopped" },
+    },
+    {
+      name: "im.chat.member.bot.added_v1",
+      level: "recommended",
+      purpose: { zh: "机器人进群：发送欢迎语", en: "The bot was added to a group: it says hello" },
+    },
+    {
+      name: "im.chat.access_event.bot_p2p_chat_entered_v1",
+      level: "recommended",
+      purpose: { zh: "用户进入与机器人的会话", en: "Somebody opened the chat with the bot" },
+    },
+    {
+      name: "application.bot.menu_v6",
+      level: "recommended",
+      purpose: { zh: "用户点击机器人菜单", en: "Somebody chose an entry of the bot's menu" },
+    },
+    {
+      name: "im.chat.updated_v1",
+      level: "recommended",
+      purpose: { zh: "群信息变更：重新读取群信息", en: "A group changed: what is known of it is read again" },
+    },
+  ],
+  callbacks: [
+    {
+      name: "card.action.trigger",
+      level: "required",
+      purpose: { zh: "用户点击卡片按钮（停止、确认等）", en: "Somebody pressed a button of a card (stop, approve)" },
+    },
+  ],
+};
+
+/** The scopes of these levels that are neither granted nor covered by a wider one. */
+export function missingScopes(granted: ReadonlySet<string>, levels: readonly ScopeLevel[]): AppScope[] {
+  return appManifest.scopes.filter(
+    ({ name, level, coveredBy }) => levels.includes(level) && ![name, ...coveredBy].some((one) => granted.has(one)),
+  );
+}
