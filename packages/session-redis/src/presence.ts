@@ -13,25 +13,36 @@ export interface Presence {
   leave(id: string): Promise<void>;
   /** Those of `ids` that live. */
   alive(ids: readonly string[]): Promise<Set<string>>;
+  /** All that live. For diagnosis: it may miss one that began a moment ago. */
+  members(): Promise<string[]>;
   /** Takes a periodic duty for `ttlMs`; false when somebody else has it. */
   takeDuty(duty: string, id: string, ttlMs: number): Promise<boolean>;
 }
 
+const forgetMs = 24 * 3_600_000;
+
 export function createRedisPresence({ redis, namespace = defaultNamespace }: RedisPresenceOptions): Presence {
   const keys = createKeyspace(namespace);
   const keyOf = (id: string): string => keys.global(`alive:${id}`);
+  const index = keys.global("workers");
+  const alive = async (ids: readonly string[]): Promise<Set<string>> => {
+    if (ids.length === 0) return new Set();
+    const values = await redis.mget(ids.map(keyOf));
+    return new Set(ids.filter((_, at) => values[at] !== null));
+  };
   return {
     beat: async (id, ttlMs) => {
       await redis.set(keyOf(id), "1", "PX", ttlMs);
+      await redis.zadd(index, String(Date.now()), id);
     },
     leave: async (id) => {
       await redis.del(keyOf(id));
+      await redis.zrem(index, id);
+      // Those that died without a word.
+      await redis.zremrangebyscore(index, "-inf", String(Date.now() - forgetMs));
     },
-    alive: async (ids) => {
-      if (ids.length === 0) return new Set();
-      const values = await redis.mget(ids.map(keyOf));
-      return new Set(ids.filter((_, index) => values[index] !== null));
-    },
+    alive,
+    members: async () => [...(await alive(await redis.zrange(index, "0", "-1")))],
     takeDuty: async (duty, id, ttlMs) => (await redis.set(keys.global(`duty:${duty}`), id, "PX", ttlMs, "NX")) === "OK",
   };
 }

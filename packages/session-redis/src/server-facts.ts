@@ -1,0 +1,68 @@
+import type { RedisConnection } from "./connection.ts";
+
+/** What a Redis server says about itself. */
+export interface RedisServerFacts {
+  product: "redis" | "valkey";
+  /** For example `7.2.4`; of Valkey its own version. */
+  version: string;
+  /** `maxmemory-policy`; empty when the server hides it. */
+  evictionPolicy: string;
+  appendOnly: boolean;
+  /** Absent when the server does not let its settings be read. */
+  appendFsync?: string;
+  /** Median of some round trips. */
+  pingMs: number;
+  /** The server's clock minus ours, give or take half a round trip. */
+  clockOffsetMs: number;
+}
+
+const pings = 5;
+
+function fieldsOf(info: string): ReadonlyMap<string, string> {
+  return new Map(
+    info.split(/\r?\n/).flatMap((line): [string, string][] => {
+      const colon = line.indexOf(":");
+      return colon > 0 ? [[line.slice(0, colon), line.slice(colon + 1)]] : [];
+    }),
+  );
+}
+
+async function medianPingMs(redis: RedisConnection): Promise<number> {
+  const times: number[] = [];
+  for (let round = 0; round < pings; round += 1) {
+    const startedMs = performance.now();
+    await redis.ping();
+    times.push(performance.now() - startedMs);
+  }
+  return times.sort((one, other) => one - other)[Math.floor(pings / 2)] ?? 0;
+}
+
+async function clockOffsetMs(redis: RedisConnection): Promise<number> {
+  const askedMs = Date.now();
+  const [seconds, micros] = await redis.time();
+  const oursMs = (askedMs + Date.now()) / 2;
+  return Number(seconds) * 1_000 + Number(micros) / 1_000 - oursMs;
+}
+
+/** Managed services often refuse CONFIG. */
+async function appendFsync(redis: RedisConnection): Promise<string | undefined> {
+  const answer: unknown = await redis.config("GET", "appendfsync").catch(() => undefined);
+  const value: unknown = Array.isArray(answer) ? answer[1] : undefined;
+  return typeof value === "string" ? value : undefined;
+}
+
+/** Asks the server (of a Cluster: one of them); rejects when it does not answer. */
+export async function readServerFacts(redis: RedisConnection): Promise<RedisServerFacts> {
+  const info = fieldsOf(await redis.info());
+  const valkey = info.get("valkey_version");
+  const fsync = await appendFsync(redis);
+  return {
+    product: valkey === undefined ? "redis" : "valkey",
+    version: valkey ?? info.get("redis_version") ?? "",
+    evictionPolicy: info.get("maxmemory_policy") ?? "",
+    appendOnly: info.get("aof_enabled") === "1",
+    ...(fsync === undefined ? {} : { appendFsync: fsync }),
+    pingMs: await medianPingMs(redis),
+    clockOffsetMs: await clockOffsetMs(redis),
+  };
+}
