@@ -5,3 +5,4 @@ export { createRedisPresence, type Presence, type RedisPresenceOptions } from ".
 export { createRedisRunnerDirectory, type RedisRunnerDirectoryOptions } from "./runner-directory.ts";
 export { createRedisSessionStore, type RedisSessionStoreOptions } from "./session-store.ts";
 export { createRedisTokenCache, type RedisTokenCacheOptions } from "./token-cache.ts";
+export { readServerFacts, type RedisServerFacts } from "./server-facts.ts";
