@@ -1,6 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import type { BlobStoreDemands, BlobStoreHarness } from "@larkline/session/blob-store.suite";
 import type { SessionStoreDemands, SessionStoreHarness } from "@larkline/session/session-store.suite";
+import { createRedisBlobStore } from "./blob-store.ts";
 import { closeRedis, connectRedis } from "./connection.ts";
 import { createRedisEventLog } from "./event-log.ts";
 import { createRedisRunnerDirectory } from "./runner-directory.ts";
@@ -62,4 +64,14 @@ export async function makeDirectory(url: string) {
 export async function makeTokenCache(url: string) {
   const { here, there, rest } = connectTwice(url);
   return { ...rest, cache: createRedisTokenCache(here), elsewhere: createRedisTokenCache(there) };
+}
+
+export async function makeBlobStore(url: string, demands: BlobStoreDemands): Promise<BlobStoreHarness> {
+  const { here, there, rest } = connectTwice(url);
+  return {
+    store: createRedisBlobStore({ ...here, ...demands }),
+    elsewhere: createRedisBlobStore({ ...there, ...demands }),
+    advance: async (ms) => await delay(ms + 1),
+    close: rest.close,
+  };
 }

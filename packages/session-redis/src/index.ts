@@ -1,3 +1,4 @@
+export { createRedisBlobStore, type RedisBlobStoreOptions } from "./blob-store.ts";
 export { closeRedis, connectRedis, redisUrlProblem, type ConnectOptions, type RedisConnection } from "./connection.ts";
 export { createRedisEventLog, type RedisEventLogOptions } from "./event-log.ts";
 export { defaultNamespace } from "./keys.ts";

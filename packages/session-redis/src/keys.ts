@@ -51,6 +51,8 @@ export interface SessionKeys extends CellKeys {
 export interface Keyspace {
   cells(): CellKeys[];
   session(session: SessionKey): SessionKeys;
+  /** HASH facts, bytes of one blob, in a slot of its own: large values spread over the nodes. */
+  blob(blobId: string): string;
   /** A key outside the cells, in a slot of its own tag. */
   global(name: string): string;
 }
@@ -81,6 +83,7 @@ export function createKeyspace(namespace: string): Keyspace {
         seen: `${base}:seen:`,
       };
     },
+    blob: (blobId) => `{${namespace}:blob:${blobId}}`,
     global: (name) => `{${namespace}}:${name}`,
   };
 }

@@ -27,6 +27,18 @@ export {
   type ReplyMode,
 } from "./card-ledger.ts";
 export type { RateBucket, RateGovernor, RateGrant, RateLane } from "./rate-governor.ts";
+export {
+  blobFactsFrom,
+  blobIdOf,
+  blobTooLarge,
+  defaultBlobTtlMs,
+  defaultMaxBlobBytes,
+  isBlobId,
+  type BlobFacts,
+  type BlobStore,
+  type StoredBlob,
+} from "./blob-store.ts";
+export { createMemoryBlobStore, type MemoryBlobStoreOptions } from "./memory-blob-store.ts";
 export type { LookupCache } from "./lookup-cache.ts";
 export type { AvailableTool, RunnerDirectory, RunnerInstance } from "./runner-directory.ts";
 export type { TokenCache } from "./token-cache.ts";

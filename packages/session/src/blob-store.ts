@@ -1,0 +1,65 @@
+import { createHash } from "node:crypto";
+import { jsonParserOf, newEngineError, type EngineError } from "@larkline/protocol";
+import { Type, type Static } from "typebox";
+
+/**
+ * What is known of a blob besides its bytes. `name` is what a person called the file: for display
+ * only, never part of a path or key.
+ */
+const BlobFacts = Type.Object({ mediaType: Type.String(), name: Type.Optional(Type.String()) });
+
+export type BlobFacts = Static<typeof BlobFacts>;
+
+export interface StoredBlob {
+  bytes: Uint8Array;
+  facts: BlobFacts;
+}
+
+/** Content too large for history: files, images, long texts. */
+export interface BlobStore {
+  /**
+   * Stores bytes under an id made from their SHA-256: the same bytes get the same id, their expiry
+   * starts anew and the newest facts replace the older ones. Rejects above the store's cap with an
+   * EngineError `api_bad_request`.
+   */
+  put(bytes: Uint8Array, facts: BlobFacts): Promise<string>;
+  /** The blob, or undefined when the id is unknown, expired or no blob id at all. */
+  get(blobId: string): Promise<StoredBlob | undefined>;
+}
+
+/** How long a blob is kept after it was last put when nothing else is configured: 7 days. */
+export const defaultBlobTtlMs = 7 * 86_400_000;
+
+/** The largest blob that a store takes when nothing else is configured: 32 MiB, in bytes. */
+export const defaultMaxBlobBytes = 32 * 1024 * 1024;
+
+const parseFacts = jsonParserOf(BlobFacts);
+
+const blobIdPattern = /^blob_[\w-]{43}$/;
+
+/** The id of these bytes: `blob_` and their SHA-256 as 43 characters of base64url. */
+export function blobIdOf(bytes: Uint8Array): string {
+  return `blob_${createHash("sha256").update(bytes).digest("base64url")}`;
+}
+
+/** Whether a text has the form of a blob id, and so is safe in a key or a file name. */
+export function isBlobId(text: string): boolean {
+  return blobIdPattern.test(text);
+}
+
+/** The error with which every store refuses bytes above its cap. */
+export function blobTooLarge(bytes: number, maxBytes: number): EngineError {
+  return newEngineError(
+    "api_bad_request",
+    `the content has ${bytes} bytes, more than the ${maxBytes} that can be kept`,
+    {
+      suggestion: "Send a smaller file.",
+    },
+  );
+}
+
+/** Facts that a store wrote as JSON; undefined when they are not readable. */
+export function blobFactsFrom(json: string): BlobFacts | undefined {
+  const parsed = parseFacts(json);
+  return parsed.ok ? parsed.value : undefined;
+}
