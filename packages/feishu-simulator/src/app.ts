@@ -18,6 +18,10 @@ export interface AppOptions {
   transport?: Transport;
   /** Default `all`. */
   groupScope?: GroupScope;
+  /** Granted scopes, subscribed events and callbacks; default: all that the simulated console knows. */
+  scopes?: readonly string[];
+  events?: readonly string[];
+  callbacks?: readonly string[];
 }
 
 /** The running state of an app. */
@@ -40,18 +44,23 @@ export function createApps(options: readonly AppOptions[]): Map<string, SimApp> 
   for (const app of options) {
     if (!isAppId(app.appId)) throw new Error(`App id ${app.appId} is not of the form cli_ and 16 hex digits`);
     if (apps.has(app.appId)) throw new Error(`App ${app.appId} is configured twice`);
-    apps.set(app.appId, {
-      appId: app.appId,
-      appSecret: app.appSecret,
-      encryptKey: app.encryptKey || undefined,
-      verificationToken: app.verificationToken ?? "",
-      name: app.name ?? "Larkline",
-      openId: newId("ou_"),
-      tenantKey,
-      groupScope: app.groupScope ?? "all",
-      webhookUrl: app.webhookUrl,
-      transport: app.transport ?? "auto",
-    });
+    apps.set(app.appId, simulatedApp(app, tenantKey));
   }
   return apps;
+}
+
+/** The state that an app begins with. */
+export function simulatedApp(app: AppOptions, tenantKey: string): SimApp {
+  return {
+    appId: app.appId,
+    appSecret: app.appSecret,
+    encryptKey: app.encryptKey || undefined,
+    verificationToken: app.verificationToken ?? "",
+    name: app.name ?? "Larkline",
+    openId: newId("ou_"),
+    tenantKey,
+    groupScope: app.groupScope ?? "all",
+    webhookUrl: app.webhookUrl,
+    transport: app.transport ?? "auto",
+  };
 }

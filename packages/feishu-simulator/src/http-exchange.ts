@@ -14,7 +14,7 @@ export interface Answer {
   headers: Record<string, string>;
 }
 
-/** Reads a JSON body; nothing or something else than an object counts as `{}`. Over 1 MB: refused with 413. */
+/** Reads a JSON or form body; nothing or something else than an object counts as `{}`. Over 1 MB: refused with 413. */
 export async function readBody(request: IncomingMessage): Promise<JsonObject> {
   const chunks: Buffer[] = [];
   let size = 0;
@@ -24,7 +24,9 @@ export async function readBody(request: IncomingMessage): Promise<JsonObject> {
     if (size > bodyLimitBytes) throw new PlatformError(99992402, "request body is too large", { status: 413 });
     chunks.push(chunk);
   }
-  return parseJsonObject(Buffer.concat(chunks).toString("utf8")) ?? {};
+  const text = Buffer.concat(chunks).toString("utf8");
+  const isForm = request.headers["content-type"]?.startsWith("application/x-www-form-urlencoded") === true;
+  return isForm ? Object.fromEntries(new URLSearchParams(text)) : (parseJsonObject(text) ?? {});
 }
 
 /** The platform's log id, as in `X-Tt-Logid`. */

@@ -9,6 +9,8 @@ export type {
 } from "./simulator.ts";
 export type { ApiCall } from "./api-call.ts";
 export type { AppOptions, GroupScope, Transport } from "./app.ts";
+export type { ConsoleOptions } from "./app-console.ts";
+export type { RegistrationDesk, RegistrationOptions } from "./app-registration.ts";
 export type {
   CardClick,
   CardClickResult,

@@ -1,4 +1,6 @@
 import type { SimApp } from "./app.ts";
+import type { AppConsole } from "./app-console.ts";
+import type { Registrations } from "./app-registration.ts";
 import type { Directory, SimChat } from "./directory.ts";
 import type { MessageStore, SimMessage } from "./message-store.ts";
 import type { MentionLookup } from "./message-content.ts";
@@ -10,6 +12,8 @@ import type { UuidTable } from "./uuid-table.ts";
 /** The state that the API families work on. */
 export interface Platform {
   readonly apps: ReadonlyMap<string, SimApp>;
+  readonly console: AppConsole;
+  readonly registrations: Registrations;
   readonly directory: Directory;
   readonly messages: MessageStore;
   readonly tokens: TokenStore;

@@ -2,6 +2,8 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { ApiCall } from "./api-call.ts";
 import type { CardClick, CardClickResult, DuplicateCardUuid, SimCard } from "./card-view.ts";
 import type { AppOptions, GroupScope, Transport } from "./app.ts";
+import type { ConsoleOptions } from "./app-console.ts";
+import type { RegistrationDesk, RegistrationOptions } from "./app-registration.ts";
 import type { DeliveryRecord, DeliveryReport } from "./delivery.ts";
 import type { NewChat, NewUser, SimChat, SimUser } from "./directory.ts";
 import type { FaultTable } from "./fault-table.ts";
@@ -24,6 +26,7 @@ export interface SimulatorOptions {
   /** Whether rate limits refuse calls. Default `enforced`. */
   limits?: "enforced" | "off";
   connection?: ConnectionOptions;
+  registration?: RegistrationOptions;
   /** Default: 2 s to connect, 3 s in total. */
   webhookTimeouts?: Partial<WebhookTimeouts>;
   /** How a repeated `uuid` is answered. Default `original`. */
@@ -117,6 +120,10 @@ export interface FeishuSimulator {
   /** Returns a function that stops listening. */
   on<Name extends keyof SimulatorEvents>(name: Name, listener: (event: SimulatorEvents[Name]) => void): () => void;
 
+  /** Where a person confirms an app that a setup registers. */
+  readonly registrations: RegistrationDesk;
+  /** Replaces what the developer console holds about an app: scopes, events, callbacks. */
+  setConsole(appId: string, options: ConsoleOptions): void;
   readonly faults: FaultTable;
   /** Makes every access token (of one app) invalid. */
   expireTokens(appId?: string): void;

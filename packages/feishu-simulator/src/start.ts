@@ -1,7 +1,10 @@
 import { createServer, type RequestListener, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { ApiCall } from "./api-call.ts";
-import { createApps, type SimApp } from "./app.ts";
+import { createApps, simulatedApp, type SimApp } from "./app.ts";
+import { createAppConsole } from "./app-console.ts";
+import { createRegistrations } from "./app-registration.ts";
+import { applicationRoutes } from "./application-api.ts";
 import { authRoutes } from "./auth-api.ts";
 import { botRoutes } from "./bot-api.ts";
 import { chatRoutes } from "./chat-api.ts";
@@ -63,6 +66,8 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
     card: () => undefined,
     click: () => Promise.resolve({ code: 200340, cardChanged: false }),
     on: parts.notifier.on,
+    registrations: platform.registrations,
+    setConsole: platform.console.set,
     faults: parts.faults,
     get apiCalls() {
       return parts.calls.entries;
@@ -125,8 +130,19 @@ function createPlatform(
 ): Platform {
   const now = options.now ?? Date.now;
   const apps = createApps(options.apps);
+  const console = createAppConsole(options.apps);
+  const registrations = createRegistrations({
+    options: options.registration ?? {},
+    now,
+    addApp: (app) => {
+      apps.set(app.appId, simulatedApp(app, [...apps.values()][0]?.tenantKey ?? "tenant"));
+      console.set(app.appId, app);
+    },
+  });
   return {
     apps,
+    console,
+    registrations,
     directory: createDirectory([...apps.keys()], {
       onUser: (user) => notifier.emit("user", user),
       onChat: (chat) => notifier.emit("chat", chat),
@@ -154,10 +170,10 @@ function requestListener({ options, platform, connections, faults, onCall }: Lis
     path: "/callback/ws/endpoint",
     handle: ({ body, host }) => connections.endpoint(body, host),
   };
-  const findRoute = createRouteTable(apiRoutes(platform), [...authRoutes(platform), connect]);
+  const findRoute = createRouteTable(apiRoutes(platform), [...authRoutes(platform), ...platform.registrations.routes, connect]);
   const api = createHttpApi({ platform, faults, findRoute, errorStatus: options.errorStatus ?? 400, onCall });
   return (request, response) => {
-    const platformPath = /^\/(open-apis|callback)\//.test(request.url ?? "");
+    const platformPath = /^\/(open-apis|callback|oauth)\//.test(request.url ?? "");
     if (!platformPath && options.serve !== undefined) return options.serve(request, response);
     void api(request, response);
   };
@@ -167,6 +183,7 @@ function requestListener({ options, platform, connections, faults, onCall }: Lis
 function apiRoutes(platform: Platform): ApiRoute[] {
   return [
     ...botRoutes(),
+    ...applicationRoutes(platform),
     ...sendRoutes(platform),
     ...messageRoutes(platform),
     ...reactionRoutes(platform),
