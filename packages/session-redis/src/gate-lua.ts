@@ -1,7 +1,9 @@
 // The gate: one hash per session holds its state (st: idle | queued | running | suspended), the
 // last generation handed out (gen), the generation being run (rg), the fencing epoch (ep), counters
 // (seq, es), the head message's number and crashes (hs, try), its owner (own), the checkpoint
-// (turn), the history's version (hv) and the outbox lease (olt, ole, ort).
+// (turn), the session's settings (set), the outbox lease (olt, ole, ort), and the context: what
+// stands for the compacted part (sm), where in history the rest begins (cs), and a version that
+// changes whenever these two do (hv).
 
 const time = `
 local function now() local t = redis.call('TIME'); return t[1] * 1000 + math.floor(t[2] / 1000) end
@@ -16,6 +18,14 @@ end
 local function fenced(s, ep) return redis.call('HGET', s, 'ep') ~= ep end
 local function head(inbox) return redis.call('LINDEX', inbox, 0) or '' end
 local function seqOf(entry) return string.match(entry, '^(%d+):') end
+`;
+
+const rising = `
+-- max(previous + 1, server time): monotonic even if the hash was lost or a failover dropped writes
+local function above(previous)
+  local t = redis.call('TIME')
+  return string.format('%.0f', math.max(tonumber(previous or 0) + 1, t[1] * 1000000 + t[2]))
+end
 `;
 
 // One stream entry and one publication per batch; the entry's id is the seq of its last event.
@@ -35,6 +45,37 @@ local function appendHistory(h, from, n)
 end
 `;
 
+// History stays whole; only what a claim hands out changes.
+const setContext = `${rising}
+local function setContext(s, h, keep, summary)
+  if keep == '' then return end
+  local start = math.max(0, redis.call('LLEN', h) - tonumber(keep))
+  redis.call('HSET', s, 'cs', start, 'hv', above(redis.call('HGET', s, 'hv')))
+  if summary == '' then redis.call('HDEL', s, 'sm') else redis.call('HSET', s, 'sm', summary) end
+end
+`;
+
+// -> {result, seq, wakeGen, eventSeq, ahead, head or ''}
+const enqueue = `
+local function enqueue(s, inbox, dirty, seen, sid, message, seenTtlMs, maxWaiting)
+  local ahead, first = redis.call('LLEN', inbox), head(inbox)
+  if ahead >= tonumber(maxWaiting) then return {'full', 0, 0, '', 0, first} end
+  local v = redis.call('HMGET', s, 'st', 'es')
+  local seq = redis.call('HINCRBY', s, 'seq', 1)
+  redis.call('SET', seen, seq, 'PX', seenTtlMs)
+  redis.call('RPUSH', inbox, seq .. ':' .. message)
+  local gen = (v[1] or 'idle') == 'idle' and wake(s, dirty, sid) or 0
+  return {'accepted', seq, gen, v[2] or 0, ahead, first}
+end
+`;
+
+// The id stands first in what JSON.stringify makes of a record; anything else is read in full.
+const recordId = `
+local function recordId(record)
+  return string.match(record, '^{"v":1,"id":"([^"\\\\]*)"') or cjson.decode(record).id
+end
+`;
+
 const outbox = `
 local function lease(s, ob, due, sid, token, ms)
   local v = redis.call('HMGET', s, 'ole', 'ort')
@@ -48,19 +89,25 @@ local function lease(s, ob, due, sid, token, ms)
 end
 `;
 
-/** -> {result, seq, wakeGen, eventSeq} */
-export const appendLua = `${time}${gate}
+/** -> {result, seq, wakeGen, eventSeq or '', ahead, head or ''} */
+export const appendLua = `${time}${gate}${enqueue}
 -- KEYS session inbox dirty seen | ARGV sid message seenTtlMs maxWaiting
-local v = redis.call('HMGET', KEYS[1], 'st', 'gen', 'es')
-local st = v[1] or 'idle'
 local known = redis.call('GET', KEYS[4])
-if known then return {'duplicate', known, st == 'queued' and v[2] or 0} end
-if redis.call('LLEN', KEYS[2]) >= tonumber(ARGV[4]) then return {'full', 0, 0} end
-local seq = redis.call('HINCRBY', KEYS[1], 'seq', 1)
-redis.call('SET', KEYS[4], seq, 'PX', ARGV[3])
-redis.call('RPUSH', KEYS[2], seq .. ':' .. ARGV[2])
-local gen = st == 'idle' and wake(KEYS[1], KEYS[3], ARGV[1]) or 0
-return {'accepted', seq, gen, v[3] or 0}`;
+if not known then return enqueue(KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4]) end
+local v = redis.call('HMGET', KEYS[1], 'st', 'gen')
+return {'duplicate', known, v[1] == 'queued' and v[2] or 0, '', 0, ''}`;
+
+/** -> nil not parked | as append. What a full session cannot take stays parked. */
+export const releaseLua = `${time}${gate}${enqueue}
+-- KEYS session inbox dirty seen parked | ARGV sid action seenTtlMs maxWaiting
+local message = redis.call('GET', KEYS[5])
+if not message then return false end
+local released = {'accepted', 0, 0, '', 0, ''}
+if ARGV[2] == 'append' then
+  released = enqueue(KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], message, ARGV[3], ARGV[4])
+end
+if released[1] == 'accepted' then redis.call('DEL', KEYS[5]) end
+return released`;
 
 /** -> {accepted, wakeGen}. The first answer to a call wins. */
 export const deliverLua = `${time}${gate}
@@ -95,10 +142,10 @@ for _, entry in ipairs(redis.call('LRANGE', KEYS[2], 1, -1)) do
 end
 return {0, 0}`;
 
-/** -> nil | {epoch, turn, head, tries, historyVersion, historyLength, history tail, control} */
-export const claimLua = `${time}${gate}
+/** -> nil | {epoch, turn, head, tries, contextVersion, from, context from there on, control, settings} */
+export const claimLua = `${time}${gate}${rising}
 -- KEYS session inbox control history dirty | ARGV sid gen owner knownVersion knownLength
-local v = redis.call('HMGET', KEYS[1], 'st', 'rg', 'turn', 'hs', 'try', 'hv', 'ep')
+local v = redis.call('HMGET', KEYS[1], 'st', 'rg', 'turn', 'hs', 'try', 'hv', 'ep', 'cs', 'sm', 'set')
 local st = v[1] or 'idle'
 if st == 'idle' then return false end
 if st ~= 'queued' and v[2] ~= ARGV[2] then return false end
@@ -106,26 +153,35 @@ local first = head(KEYS[2])
 local seq = seqOf(first) or '0'
 local tries = tonumber(v[5] or 0)
 if v[4] ~= seq then tries = 0 elseif st == 'running' then tries = tries + 1 end
--- max(previous + 1, server time): monotonic even if the hash was lost or a failover dropped writes
-local t = redis.call('TIME')
-local ep = string.format('%.0f', math.max(tonumber(v[7] or 0) + 1, t[1] * 1000000 + t[2]))
+local ep = above(v[7])
 redis.call('HSET', KEYS[1], 'st', 'running', 'rg', ARGV[2], 'own', ARGV[3], 'hs', seq, 'try', tries, 'ep', ep)
-redis.call('ZADD', KEYS[5], t[1] * 1000 + math.floor(t[2] / 1000), ARGV[1])
-local version = v[6] or '0'
-local from = version == ARGV[4] and ARGV[5] or 0
-return {ep, v[3] or '', first, tries, version, from, redis.call('LRANGE', KEYS[4], from, -1), redis.call('LRANGE', KEYS[3], 0, -1)}`;
+redis.call('ZADD', KEYS[5], now(), ARGV[1])
+-- The context counts as one list: the summary, if there is one, then history from cs on.
+local version, start, summary = v[6] or '0', tonumber(v[8] or 0), v[9]
+local from = version == ARGV[4] and tonumber(ARGV[5]) or 0
+local skipped = (summary and from > 0) and from - 1 or from
+local tail = redis.call('LRANGE', KEYS[4], start + skipped, -1)
+if summary and from == 0 then table.insert(tail, 1, summary) end
+return {ep, v[3] or '', first, tries, version, from, tail, redis.call('LRANGE', KEYS[3], 0, -1), v[10] or ''}`;
 
 /** -> -1 fenced | 0 suspended or handed off | unread control entries */
-export const saveLua = `${time}${gate}${emit}${appendHistory}
--- KEYS session control calls deadlines dirty history events
--- ARGV epoch sid turn consumed then channel batch nEvents nHistory nOpen message... (callId deadlineMs)...
+export const saveLua = `${time}${gate}${emit}${appendHistory}${setContext}
+-- KEYS session control calls deadlines dirty history events inbox
+-- ARGV epoch sid turn consumed then channel batch nEvents keep|'' summary|'' nHistory nOpen
+--      message... (callId deadlineMs)... absorbed...
 if fenced(KEYS[1], ARGV[1]) then return -1 end
-local nHistory, nOpen = tonumber(ARGV[9]), tonumber(ARGV[10])
+local nHistory, nOpen = tonumber(ARGV[11]), tonumber(ARGV[12])
+local absorbed, isAbsorbed = 13 + nHistory + 2 * nOpen, {}
 redis.call('HSET', KEYS[1], 'turn', ARGV[3])
 if ARGV[4] ~= '0' then redis.call('LTRIM', KEYS[2], ARGV[4], -1) end
-appendHistory(KEYS[6], 11, nHistory)
+appendHistory(KEYS[6], 13, nHistory)
+setContext(KEYS[1], KEYS[6], ARGV[9], ARGV[10])
 emit(KEYS[1], KEYS[7], ARGV[6], ARGV[2], ARGV[7], tonumber(ARGV[8]))
-for i = 11 + nHistory, 10 + nHistory + 2 * nOpen, 2 do
+for i = absorbed, #ARGV do isAbsorbed[ARGV[i]] = true end
+for _, entry in ipairs(#ARGV < absorbed and {} or redis.call('LRANGE', KEYS[8], 1, -1)) do
+  if isAbsorbed[seqOf(entry)] then redis.call('LREM', KEYS[8], 1, entry) end
+end
+for i = 13 + nHistory, absorbed - 1, 2 do
   if redis.call('HSETNX', KEYS[3], ARGV[i], 'open') == 1 then
     redis.call('ZADD', KEYS[4], ARGV[i + 1], ARGV[2] .. '|' .. ARGV[i])
   end
@@ -145,14 +201,17 @@ redis.call('ZADD', KEYS[5], now(), ARGV[2])
 return unread`;
 
 /** -> {-1} fenced | {0, lease} idle | {1, lease, head} next | {2, lease, gen} requeue */
-export const commitLua = `${time}${gate}${emit}${appendHistory}${outbox}
+export const commitLua = `${time}${gate}${emit}${appendHistory}${setContext}${outbox}
 -- KEYS session inbox control calls deadlines dirty history events outbox due
--- ARGV epoch sid seq more channel batch nEvents outboxRecord leaseToken leaseMs nHistory message...
+-- ARGV epoch sid seq more channel batch nEvents outboxRecord leaseToken leaseMs keep|'' summary|'' settings|''
+--      message...
 if fenced(KEYS[1], ARGV[1]) then return {-1} end
 -- A turn that was committed before is not committed again, even under the same epoch.
 if (seqOf(head(KEYS[2])) or '0') ~= ARGV[3] then return {-1} end
 redis.call('LPOP', KEYS[2])
-appendHistory(KEYS[7], 12, tonumber(ARGV[11]))
+appendHistory(KEYS[7], 14, #ARGV - 13)
+setContext(KEYS[1], KEYS[7], ARGV[11], ARGV[12])
+if ARGV[13] ~= '' then redis.call('HSET', KEYS[1], 'set', ARGV[13]) end
 emit(KEYS[1], KEYS[8], ARGV[5], ARGV[2], ARGV[6], tonumber(ARGV[7]))
 local calls = redis.call('HGETALL', KEYS[4])
 for i = 1, #calls, 2 do
@@ -216,10 +275,18 @@ end
 redis.call('ZREM', KEYS[4], ARGV[1])
 return 0`;
 
+/** -> {state, gen, waiting, messages, head or '', turn or '', settings or ''} */
+export const summaryLua = `${gate}
+-- KEYS session inbox history
+local v = redis.call('HMGET', KEYS[1], 'st', 'gen', 'turn', 'set')
+local waiting, messages = redis.call('LLEN', KEYS[2]), redis.call('LLEN', KEYS[3])
+return {v[1] or 'idle', v[2] or 0, waiting, messages, head(KEYS[2]), v[3] or '', v[4] or ''}`;
+
 /** -> record or ''. */
 export const pushOutboxLua = `${time}${outbox}
--- KEYS session outbox due seen | ARGV sid record seenTtlMs leaseToken leaseMs
+-- KEYS session outbox due seen parked | ARGV sid record seenTtlMs leaseToken leaseMs parked|''
 if not redis.call('SET', KEYS[4], '0', 'NX', 'PX', ARGV[3]) then return '' end
+if ARGV[6] ~= '' then redis.call('SET', KEYS[5], ARGV[6], 'PX', ARGV[3]) end
 redis.call('RPUSH', KEYS[2], ARGV[2])
 redis.call('ZADD', KEYS[3], 'NX', now(), ARGV[1])
 return lease(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[4], tonumber(ARGV[5]))`;
@@ -231,10 +298,15 @@ if redis.call('LLEN', KEYS[2]) == 0 then redis.call('ZREM', KEYS[3], ARGV[1]); r
 return lease(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], tonumber(ARGV[3]))`;
 
 /** -> next record or ''. A token that is not the current one changes nothing. */
-export const ackOutboxLua = `${time}${outbox}
--- KEYS session outbox due | ARGV sid leaseToken leaseMs
+export const ackOutboxLua = `${time}${outbox}${recordId}
+-- KEYS session outbox due cards openCards | ARGV sid leaseToken leaseMs
 if redis.call('HGET', KEYS[1], 'olt') ~= ARGV[2] then return '' end
-redis.call('LPOP', KEYS[2])
+local sent = redis.call('LPOP', KEYS[2])
+if sent and redis.call('EXISTS', KEYS[4]) == 1 then
+  local reply = recordId(sent)
+  redis.call('HDEL', KEYS[4], reply)
+  redis.call('ZREM', KEYS[5], ARGV[1] .. '|' .. reply)
+end
 redis.call('HDEL', KEYS[1], 'olt', 'ole', 'ort')
 if redis.call('LLEN', KEYS[2]) == 0 then redis.call('ZREM', KEYS[3], ARGV[1]); return '' end
 return lease(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], tonumber(ARGV[3]))`;
@@ -246,4 +318,22 @@ redis.call('LSET', KEYS[2], 0, ARGV[3])
 redis.call('HDEL', KEYS[1], 'olt', 'ole')
 redis.call('HSET', KEYS[1], 'ort', ARGV[4])
 redis.call('ZADD', KEYS[3], ARGV[4], ARGV[1])
+return 1`;
+
+/**
+ * -> 1 | 0 fenced. An epoch may write its own turn's cards until the commit: later they belong to
+ * whoever sends the outbox, and what was sent is not written down again.
+ */
+export const saveCardsLua = `${time}${gate}${recordId}
+-- KEYS session inbox outbox cards openCards | ARGV sid replyId reply fence epoch|outboxToken
+if ARGV[4] == 'epoch' then
+  if fenced(KEYS[1], ARGV[5]) then return 0 end
+  if ARGV[1] .. '-' .. (seqOf(head(KEYS[2])) or '') ~= ARGV[2] then return 0 end
+else
+  if redis.call('HGET', KEYS[1], 'olt') ~= ARGV[5] then return 0 end
+  local record = redis.call('LINDEX', KEYS[3], 0)
+  if not record or recordId(record) ~= ARGV[2] then return 0 end
+end
+redis.call('HSET', KEYS[4], ARGV[2], ARGV[3])
+redis.call('ZADD', KEYS[5], now(), ARGV[1] .. '|' .. ARGV[2])
 return 1`;

@@ -11,14 +11,17 @@ import {
   healLua,
   leaseOutboxLua,
   pushOutboxLua,
+  releaseLua,
   reportLua,
   retryOutboxLua,
   saveLua,
+  summaryLua,
 } from "./gate-lua.ts";
 import { defineScript } from "./script.ts";
 
 const sources = {
   append: appendLua,
+  release: releaseLua,
   deliver: deliverLua,
   cancel: cancelLua,
   claim: claimLua,
@@ -28,6 +31,7 @@ const sources = {
   report: reportLua,
   begin: beginLua,
   heal: healLua,
+  summary: summaryLua,
   pushOutbox: pushOutboxLua,
   leaseOutbox: leaseOutboxLua,
   ackOutbox: ackOutboxLua,

@@ -24,6 +24,8 @@ export interface CellKeys {
   deadlines: string;
   /** ZSET session -> ms when its outbox should be tried; sessions with unsent replies. */
   due: string;
+  /** ZSET `session|replyId` -> ms of the last write; replies whose cards are in the ledger. */
+  openCards: string;
 }
 
 export interface SessionKeys extends CellKeys {
@@ -35,7 +37,7 @@ export interface SessionKeys extends CellKeys {
   control: string;
   /** HASH callId -> open | started | done: the effect ledger of the running turn. */
   calls: string;
-  /** LIST of messages, append-only. */
+  /** LIST of all messages, append-only; compacted ones too. */
   history: string;
   /** STREAM of event batches; an entry's id is the seq of its last event. */
   events: string;
@@ -43,8 +45,12 @@ export interface SessionKeys extends CellKeys {
   channel: string;
   /** LIST of unsent replies, oldest first. */
   outbox: string;
-  /** Prefix of the dedup keys. */
-  seen: string;
+  /** HASH replyId -> what is known of its cards. */
+  cards: string;
+  /** Key under which a message id of an app is remembered. */
+  seenOf(app: string, messageId: string): string;
+  /** Key of a message that waits for a decision of its sender. */
+  parkedOf(messageId: string): string;
 }
 
 /** Names all keys of one namespace. */
@@ -53,6 +59,8 @@ export interface Keyspace {
   session(session: SessionKey): SessionKeys;
   /** HASH facts, bytes of one blob, in a slot of its own: large values spread over the nodes. */
   blob(blobId: string): string;
+  /** STRING of one looked-up fact; without a tag, so that they spread over the nodes. */
+  lookup(name: string): string;
   /** A key outside the cells, in a slot of its own tag. */
   global(name: string): string;
 }
@@ -60,18 +68,25 @@ export interface Keyspace {
 export function createKeyspace(namespace: string): Keyspace {
   const cells = Array.from({ length: cellCount }, (_, cell) => {
     const base = `{${namespace}:${cell}}`;
-    return { base, dirty: `${base}:dirty`, deadlines: `${base}:deadlines`, due: `${base}:due` };
+    return {
+      base,
+      dirty: `${base}:dirty`,
+      deadlines: `${base}:deadlines`,
+      due: `${base}:due`,
+      openCards: `${base}:open-cards`,
+    };
   });
   return {
     cells: () => cells,
     session: (session) => {
       const cell = cells[cellOf(session)];
       if (cell === undefined) throw new RangeError("cell out of range");
-      const { base, dirty, deadlines, due } = cell;
+      const { base, dirty, deadlines, due, openCards } = cell;
       return {
         dirty,
         deadlines,
         due,
+        openCards,
         session: `${base}:s:${session}`,
         inbox: `${base}:in:${session}`,
         control: `${base}:ctl:${session}`,
@@ -80,10 +95,13 @@ export function createKeyspace(namespace: string): Keyspace {
         events: `${base}:ev:${session}`,
         channel: `${base}:ch:${session}`,
         outbox: `${base}:ob:${session}`,
-        seen: `${base}:seen:`,
+        cards: `${base}:cards:${session}`,
+        seenOf: (app, messageId) => `${base}:seen:${session}:${app}:${messageId}`,
+        parkedOf: (messageId) => `${base}:parked:${session}:${messageId}`,
       };
     },
     blob: (blobId) => `{${namespace}:blob:${blobId}}`,
+    lookup: (name) => `${namespace}:look:${name}`,
     global: (name) => `{${namespace}}:${name}`,
   };
 }

@@ -1,5 +1,12 @@
 import { randomUUID } from "node:crypto";
-import { turnIdOf, type ControlEntry, type SessionKey, type ToolOutcome } from "@larkline/protocol";
+import {
+  turnIdOf,
+  type ControlEntry,
+  type InboundMessage,
+  type QueuedMessage,
+  type SessionKey,
+  type ToolOutcome,
+} from "@larkline/protocol";
 import type {
   AppendResult,
   BeginResult,
@@ -7,8 +14,8 @@ import type {
   CommitRequest,
   CommitResult,
   DeliverResult,
+  FencedWrite,
   OutboxLease,
-  OutboxRecord,
   SaveRequest,
   SaveResult,
   SessionStore,
@@ -19,13 +26,23 @@ import type { RedisConnection } from "./connection.ts";
 import { gateScripts, type GateScripts } from "./gate-scripts.ts";
 import { HistoryCache } from "./history-cache.ts";
 import { createKeyspace, defaultNamespace, type CellKeys, type Keyspace } from "./keys.ts";
-import { batchOf, controlFrom, messageFrom, outboxFrom, queuedFrom, turnFrom } from "./stored.ts";
+import { RedisOutbox } from "./outbox.ts";
+import {
+  appendResultFrom,
+  batchOf,
+  controlFrom,
+  messageFrom,
+  outboxFrom,
+  queuedFrom,
+  settingsFrom,
+  turnFrom,
+} from "./stored.ts";
 
 export interface RedisSessionStoreOptions {
   redis: RedisConnection;
   /** First part of every key; all processes of a deployment share it. */
   namespace?: string;
-  /** How long message ids are remembered. Feishu redelivers for up to 7.1 h. Default 24 h. */
+  /** How long message ids are remembered and parked messages are kept. Feishu redelivers for up to 7.1 h. Default 24 h. */
   dedupTtlMs?: number;
   /** Waiting messages a session may hold. Default 1,000. */
   maxWaiting?: number;
@@ -46,6 +63,12 @@ function withWake<T extends object>(result: T, gen: number): T & { wakeGen?: num
   return gen > 0 ? { ...result, wakeGen: gen } : result;
 }
 
+/** How the scripts take what a write says about the context. */
+function contextArgs({ context }: FencedWrite): [string, string] {
+  if (context === undefined) return ["", ""];
+  return [String(context.keep), context.summary === undefined ? "" : JSON.stringify(context.summary)];
+}
+
 /** The session store on Redis. All state changes are Lua scripts, one round trip each. */
 export function createRedisSessionStore(options: RedisSessionStoreOptions): SessionStore {
   return new RedisSessionStore(options);
@@ -55,6 +78,7 @@ class RedisSessionStore implements SessionStore {
   readonly #redis: RedisConnection;
   readonly #scripts: GateScripts;
   readonly #keys: Keyspace;
+  readonly #outbox: RedisOutbox;
   readonly #cache: HistoryCache;
   readonly #dedupTtlMs: number;
   readonly #maxWaiting: number;
@@ -68,18 +92,37 @@ class RedisSessionStore implements SessionStore {
     this.#dedupTtlMs = options.dedupTtlMs ?? dayMs;
     this.#maxWaiting = options.maxWaiting ?? 1_000;
     this.#outboxLeaseMs = options.outboxLeaseMs ?? 10_000;
+    this.#outbox = new RedisOutbox({
+      redis: options.redis,
+      scripts: this.#scripts,
+      keys: this.#keys,
+      leaseMs: this.#outboxLeaseMs,
+      rememberMs: this.#dedupTtlMs,
+      maxWaiting: this.#maxWaiting,
+    });
   }
 
-  async append(message: Parameters<SessionStore["append"]>[0]): Promise<AppendResult> {
+  async append(message: InboundMessage, options: { maxWaiting?: number } = {}): Promise<AppendResult> {
     const sid = message.session;
     const keys = this.#keys.session(sid);
+    const maxWaiting = Math.min(options.maxWaiting ?? this.#maxWaiting, this.#maxWaiting);
     const reply = await this.#scripts.append(
-      [keys.session, keys.inbox, keys.dirty, `${keys.seen}${sid}:${message.app}:${message.id}`],
-      [sid, JSON.stringify(message), this.#dedupTtlMs, this.#maxWaiting],
+      [keys.session, keys.inbox, keys.dirty, keys.seenOf(message.app, message.id)],
+      [sid, JSON.stringify(message), this.#dedupTtlMs, maxWaiting],
     );
-    const [result, seq, gen, eventSeq] = reply as [AppendResult["result"], ...(number | string)[]];
-    const known = eventSeq === undefined ? {} : { eventSeq: Number(eventSeq) };
-    return withWake({ result, seq: Number(seq), ...known }, Number(gen));
+    return appendResultFrom(reply);
+  }
+
+  async seqOf(session: SessionKey, app: string, messageId: string): Promise<number | undefined> {
+    const seq = await this.#redis.get(this.#keys.session(session).seenOf(app, messageId));
+    // 0 stands for a message that was answered outside a turn.
+    return Number(seq ?? 0) || undefined;
+  }
+
+  async waiting(session: SessionKey, limit: number): Promise<QueuedMessage[]> {
+    if (limit < 1) return [];
+    const entries = await this.#redis.lrange(this.#keys.session(session).inbox, 1, limit);
+    return entries.map(queuedFrom);
   }
 
   async deliver(session: SessionKey, callId: string, outcome: ToolOutcome): Promise<DeliverResult> {
@@ -124,7 +167,7 @@ class RedisSessionStore implements SessionStore {
       [session, gen, owner, known.version, known.messages.length],
     );
     if (reply === null) return undefined;
-    const [epoch, turn, head, tries, version, from, tail, control] = reply as [
+    const [epoch, turn, head, tries, version, from, tail, control, settings] = reply as [
       string,
       string,
       string,
@@ -133,6 +176,7 @@ class RedisSessionStore implements SessionStore {
       number | string,
       string[],
       string[],
+      string,
     ];
     const history = this.#cache.extend(session, known, {
       version,
@@ -149,13 +193,14 @@ class RedisSessionStore implements SessionStore {
       tries,
       control: control.map(controlFrom),
       history,
+      settings: settingsFrom(settings),
     };
   }
 
   async save(request: SaveRequest): Promise<SaveResult> {
     const keys = this.#keys.session(request.session);
     const reply = await this.#scripts.save(
-      [keys.session, keys.control, keys.calls, keys.deadlines, keys.dirty, keys.history, keys.events],
+      [keys.session, keys.control, keys.calls, keys.deadlines, keys.dirty, keys.history, keys.events, keys.inbox],
       [
         request.epoch,
         request.session,
@@ -165,10 +210,12 @@ class RedisSessionStore implements SessionStore {
         keys.channel,
         batchOf(request.events),
         request.events.length,
+        ...contextArgs(request),
         request.history.length,
         request.open.length,
         ...request.history.map((message) => JSON.stringify(message)),
         ...request.open.flatMap(({ callId, deadlineMs }) => [callId, deadlineMs]),
+        ...(request.absorbed ?? []),
       ],
     );
     if (reply === -1) return { state: "fenced" };
@@ -203,7 +250,8 @@ class RedisSessionStore implements SessionStore {
         request.outbox === undefined ? "" : JSON.stringify(request.outbox),
         token,
         this.#outboxLeaseMs,
-        request.history.length,
+        ...contextArgs(request),
+        request.settings === undefined ? "" : JSON.stringify(request.settings),
         ...request.history.map((message) => JSON.stringify(message)),
       ],
     );
@@ -242,12 +290,20 @@ class RedisSessionStore implements SessionStore {
 
   async summary(session: SessionKey): Promise<SessionSummary> {
     const keys = this.#keys.session(session);
-    const [[state, gen], waiting, messages] = await Promise.all([
-      this.#redis.hmget(keys.session, "st", "gen"),
-      this.#redis.llen(keys.inbox),
-      this.#redis.llen(keys.history),
-    ]);
-    return { state: (state ?? "idle") as SessionSummary["state"], gen: Number(gen ?? 0), waiting, messages };
+    const reply = await this.#scripts.summary([keys.session, keys.inbox, keys.history], []);
+    const [state, gen, waiting, messages, head, turn, settings] = reply as [
+      SessionSummary["state"],
+      ...[string | number, number, number, string, string, string], // shape fixed by the script
+    ];
+    return {
+      state,
+      gen: Number(gen),
+      waiting,
+      messages,
+      ...(head === "" ? {} : { head: queuedFrom(head) }),
+      ...(turn === "" ? {} : { turn: turnFrom(turn) }),
+      settings: settingsFrom(settings),
+    };
   }
 
   async dueDeadlines(nowMs: number, limit: number): Promise<{ session: SessionKey; callId: string }[]> {
@@ -304,39 +360,27 @@ class RedisSessionStore implements SessionStore {
     return gen > 0 ? gen : undefined;
   }
 
-  async pushOutbox(record: OutboxRecord, messageId: string): Promise<OutboxLease | undefined> {
-    const keys = this.#keys.session(record.session);
-    return await this.#lease(async (token) => {
-      const seen = `${keys.seen}${record.session}:${record.target.app}:${messageId}`;
-      const args = [record.session, JSON.stringify(record), this.#dedupTtlMs, token, this.#outboxLeaseMs];
-      return await this.#scripts.pushOutbox([keys.session, keys.outbox, keys.due, seen], args);
-    });
+  async pushOutbox(...given: Parameters<SessionStore["pushOutbox"]>): Promise<OutboxLease | undefined> {
+    return await this.#outbox.push(...given);
+  }
+
+  async parked(session: SessionKey, messageId: string): Promise<InboundMessage | undefined> {
+    return await this.#outbox.parked(session, messageId);
+  }
+
+  async release(...given: Parameters<SessionStore["release"]>): Promise<AppendResult | undefined> {
+    return await this.#outbox.release(...given);
   }
 
   async leaseOutbox(session: SessionKey): Promise<OutboxLease | undefined> {
-    const keys = this.#keys.session(session);
-    return await this.#lease(
-      async (token) =>
-        await this.#scripts.leaseOutbox([keys.session, keys.outbox, keys.due], [session, token, this.#outboxLeaseMs]),
-    );
+    return await this.#outbox.lease(session);
   }
 
   async ackOutbox(session: SessionKey, token: string): Promise<OutboxLease | undefined> {
-    const keys = this.#keys.session(session);
-    const args = [session, token, this.#outboxLeaseMs];
-    const record = String(await this.#scripts.ackOutbox([keys.session, keys.outbox, keys.due], args));
-    return record === "" ? undefined : { token, record: outboxFrom(record) };
+    return await this.#outbox.ack(session, token);
   }
 
-  async retryOutbox({ token, record }: OutboxLease, retryAtMs: number): Promise<void> {
-    const keys = this.#keys.session(record.session);
-    const args = [record.session, token, JSON.stringify(record), retryAtMs];
-    await this.#scripts.retryOutbox([keys.session, keys.outbox, keys.due], args);
-  }
-
-  async #lease(take: (token: string) => Promise<unknown>): Promise<OutboxLease | undefined> {
-    const token = randomUUID();
-    const record = String(await take(token));
-    return record === "" ? undefined : { token, record: outboxFrom(record) };
+  async retryOutbox(lease: OutboxLease, retryAtMs: number): Promise<void> {
+    await this.#outbox.retry(lease, retryAtMs);
   }
 }

@@ -9,7 +9,7 @@ import {
   type ParseResult,
   type QueuedMessage,
 } from "@larkline/protocol";
-import type { OutboxRecord } from "@larkline/session";
+import type { AppendResult, CardReply, OutboxRecord, SessionSettings } from "@larkline/session";
 
 const parseControl = jsonParserOf(ControlEntry);
 const parseTurn = jsonParserOf(TurnState);
@@ -33,7 +33,32 @@ export function turnFrom(text: string): TurnState {
 /** Reads a `seq:message` entry of an inbox. */
 export function queuedFrom(entry: string): QueuedMessage {
   const colon = entry.indexOf(":");
-  return { seq: Number(entry.slice(0, colon)), message: required("message", parseInbound(entry.slice(colon + 1))) };
+  return { seq: Number(entry.slice(0, colon)), message: inboundFrom(entry.slice(colon + 1)) };
+}
+
+export function inboundFrom(text: string): InboundMessage {
+  return required("message", parseInbound(text));
+}
+
+/** Reads the settings of a session; empty text stands for none. */
+export function settingsFrom(text: string): SessionSettings {
+  return text === "" ? {} : (JSON.parse(text) as SessionSettings); // written by commit from the same type
+}
+
+/** Reads what the scripts answer that append. */
+export function appendResultFrom(reply: unknown): AppendResult {
+  const [result, seq, gen, eventSeq, ahead, head] = reply as [
+    AppendResult["result"],
+    ...[string | number, string | number, string | number, number, string], // shape fixed by the script
+  ];
+  return {
+    result,
+    seq: Number(seq),
+    ahead,
+    ...(eventSeq === "" ? {} : { eventSeq: Number(eventSeq) }),
+    ...(head === "" ? {} : { head: queuedFrom(head) }),
+    ...(Number(gen) > 0 ? { wakeGen: Number(gen) } : {}),
+  };
 }
 
 /** History is written by the session's owner only and can be long: read without a schema check. */
@@ -43,6 +68,10 @@ export function messageFrom(text: string): Message {
 
 export function outboxFrom(text: string): OutboxRecord {
   return JSON.parse(text) as OutboxRecord; // written by commit, pushOutbox and retryOutbox from the same type
+}
+
+export function cardsFrom(text: string): CardReply {
+  return JSON.parse(text) as CardReply; // written by the card ledger from the same type
 }
 
 export function batchOf(events: readonly { runId: string; event: EngineEvent }[]): string {

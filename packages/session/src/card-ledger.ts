@@ -41,7 +41,10 @@ export interface CardReply {
   createdAtMs: number;
 }
 
-/** The right to write: of the running turn, or of whoever holds the session's outbox. */
+/**
+ * The right to write: of the worker whose turn the reply is, until the commit, or of whoever holds
+ * the session's outbox while the reply is at its head.
+ */
 export type CardFence = { epoch: string } | { outboxToken: string };
 
 /** The durable record of the cards of replies that are not delivered yet. */

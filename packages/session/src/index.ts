@@ -39,9 +39,10 @@ export {
   type StoredBlob,
 } from "./blob-store.ts";
 export { createMemoryBlobStore, type MemoryBlobStoreOptions } from "./memory-blob-store.ts";
-export type { LookupCache } from "./lookup-cache.ts";
+export { maxLookupBytes, type LookupCache } from "./lookup-cache.ts";
 export type { AvailableTool, RunnerDirectory, RunnerInstance } from "./runner-directory.ts";
 export type { TokenCache } from "./token-cache.ts";
+export { createMemoryLookupCache } from "./memory-lookup-cache.ts";
 export { createMemorySessionStore, type MemorySessionStoreOptions } from "./memory-session-store.ts";
 export { createMemoryRunnerDirectory } from "./memory-runner-directory.ts";
 export { createMemoryTokenCache } from "./memory-token-cache.ts";

@@ -45,15 +45,22 @@ export class MemoryOutboxes {
     return { token, record };
   }
 
-  ack(session: SessionKey, token: string): OutboxLease | undefined {
+  /** `sent` is the record that was removed, if the token was the right one. */
+  ack(session: SessionKey, token: string): { sent?: OutboxRecord; next?: OutboxLease } {
     const outbox = this.#heldBy(session, token);
-    if (!outbox) return undefined;
-    outbox.waiting.shift();
+    const sent = outbox?.waiting.shift();
+    if (!outbox || !sent) return {};
     outbox.lease = undefined;
     outbox.dueAtMs = 0;
-    if (outbox.waiting.length > 0) return this.#grant(outbox);
+    const next = this.#grant(outbox);
+    if (next) return { sent, next };
     this.#outboxes.delete(session);
-    return undefined;
+    return { sent };
+  }
+
+  /** Whether the token's holder is the one who sends this record now. */
+  isSending(session: SessionKey, recordId: string, token: string): boolean {
+    return this.#heldBy(session, token)?.waiting[0]?.id === recordId;
   }
 
   retry({ token, record }: OutboxLease, retryAtMs: number): void {

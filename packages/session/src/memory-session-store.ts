@@ -3,10 +3,13 @@ import {
   type EngineEvent,
   type InboundMessage,
   type Message,
+  type QueuedMessage,
   type SessionKey,
   type ToolEffect,
   type ToolOutcome,
 } from "@larkline/protocol";
+import type { CardLedger } from "./card-ledger.ts";
+import { MemoryCardLedger } from "./memory-card-ledger.ts";
 import { MemoryEventLog } from "./memory-event-log.ts";
 import { MemoryOutboxes } from "./memory-outbox.ts";
 import { MemorySession } from "./memory-session.ts";
@@ -36,7 +39,7 @@ export interface MemorySessionStoreOptions {
   now?: () => number;
   /** `maxWaiting`: messages of one session that may wait, the running one included; 1,000 if absent. */
   limits?: { maxWaiting?: number };
-  /** How long message ids and outbox dedup ids are remembered; 24 hours if absent. */
+  /** How long message ids, outbox dedup ids and parked messages are remembered; 24 hours if absent. */
   dedupTtlMs?: number;
 }
 
@@ -48,21 +51,23 @@ export interface MemorySessionStoreOptions {
 export function createMemorySessionStore(options: MemorySessionStoreOptions = {}): {
   store: SessionStore;
   events: EventLog;
+  cards: CardLedger;
 } {
   const events = new MemoryEventLog();
-  return { store: new MemorySessionStore(events, options), events };
+  const store = new MemorySessionStore(events, options);
+  return { store, events, cards: store.cards };
 }
 
-/** Remembers a number per id for a limited time. */
-class Remembered {
-  readonly #entries = new Map<string, { value: number; untilMs: number }>();
+/** Remembers a value per id for a limited time. */
+class Remembered<T> {
+  readonly #entries = new Map<string, { value: T; untilMs: number }>();
   readonly #ttlMs: number;
 
   constructor(ttlMs: number) {
     this.#ttlMs = ttlMs;
   }
 
-  get(id: string, nowMs: number): number | undefined {
+  get(id: string, nowMs: number): T | undefined {
     // Entries are in order of expiry: all live equally long.
     for (const [old, { untilMs }] of this.#entries) {
       if (untilMs > nowMs) break;
@@ -71,18 +76,25 @@ class Remembered {
     return this.#entries.get(id)?.value;
   }
 
-  set(id: string, value: number, nowMs: number): void {
+  set(id: string, value: T, nowMs: number): void {
+    this.#entries.delete(id);
     this.#entries.set(id, { value, untilMs: nowMs + this.#ttlMs });
+  }
+
+  delete(id: string): void {
+    this.#entries.delete(id);
   }
 }
 
 class MemorySessionStore implements SessionStore {
+  readonly cards: MemoryCardLedger;
   readonly #sessions = new Map<SessionKey, MemorySession>();
   readonly #events: MemoryEventLog;
   readonly #outboxes: MemoryOutboxes;
   readonly #now: () => number;
   readonly #maxWaiting: number;
-  readonly #messageIds: Remembered;
+  readonly #messageIds: Remembered<number>;
+  readonly #parked: Remembered<InboundMessage>;
 
   constructor(events: MemoryEventLog, { now = Date.now, limits, dedupTtlMs = dayMs }: MemorySessionStoreOptions) {
     this.#events = events;
@@ -90,19 +102,49 @@ class MemorySessionStore implements SessionStore {
     this.#outboxes = new MemoryOutboxes(now);
     this.#maxWaiting = limits?.maxWaiting ?? 1_000;
     this.#messageIds = new Remembered(dedupTtlMs);
+    this.#parked = new Remembered(dedupTtlMs);
+    this.cards = new MemoryCardLedger(now, (session, replyId, fence) =>
+      "epoch" in fence
+        ? this.#answers({ session, epoch: fence.epoch }, replyId)
+        : this.#outboxes.isSending(session, replyId, fence.outboxToken),
+    );
   }
 
-  async append(message: InboundMessage): Promise<AppendResult> {
+  #answers(held: Pick<FencedWrite, "session" | "epoch">, turnId: string): boolean {
+    const head = this.#held(held)?.inbox[0];
+    return head !== undefined && turnIdOf(held.session, head.seq) === turnId;
+  }
+
+  async append(message: InboundMessage, options: { maxWaiting?: number } = {}): Promise<AppendResult> {
     const session = this.#open(message.session);
-    const id = JSON.stringify([message.session, message.app, message.id]);
+    const known = this.#messageIds.get(messageKey(message.session, message.app, message.id), this.#now());
+    if (known !== undefined) {
+      return withWake({ result: "duplicate", seq: known, ahead: 0 } as const, session.lostWake());
+    }
+    const maxWaiting = Math.min(options.maxWaiting ?? this.#maxWaiting, this.#maxWaiting);
+    return this.#enqueue(session, message, maxWaiting);
+  }
+
+  #enqueue(session: MemorySession, message: InboundMessage, maxWaiting: number): AppendResult {
+    const ahead = session.inbox.length;
+    const head = structuredClone(session.inbox[0]);
+    const before = head === undefined ? {} : { head };
+    if (ahead >= maxWaiting) return { result: "full", seq: 0, ahead: 0, ...before };
     const nowMs = this.#now();
-    const known = this.#messageIds.get(id, nowMs);
-    if (known !== undefined) return withWake({ result: "duplicate", seq: known } as const, session.lostWake());
-    if (session.inbox.length >= this.#maxWaiting) return { result: "full", seq: 0 };
     const seq = session.enqueue(structuredClone(message));
-    this.#messageIds.set(id, seq, nowMs);
+    this.#messageIds.set(messageKey(session.key, message.app, message.id), seq, nowMs);
+    const eventSeq = this.#events.lastSeq(session.key);
     const wakeGen = session.state === "idle" ? session.wake(nowMs) : undefined;
-    return withWake({ result: "accepted", seq, eventSeq: this.#events.lastSeq(message.session) } as const, wakeGen);
+    return withWake({ result: "accepted", seq, eventSeq, ahead, ...before } as const, wakeGen);
+  }
+
+  async seqOf(session: SessionKey, app: string, messageId: string): Promise<number | undefined> {
+    // 0 stands for a message that was answered outside a turn.
+    return this.#messageIds.get(messageKey(session, app, messageId), this.#now()) || undefined;
+  }
+
+  async waiting(key: SessionKey, limit: number): Promise<QueuedMessage[]> {
+    return structuredClone(this.#sessions.get(key)?.inbox.slice(1, 1 + limit) ?? []);
   }
 
   async deliver(key: SessionKey, callId: string, outcome: ToolOutcome): Promise<DeliverResult> {
@@ -168,6 +210,7 @@ class MemorySessionStore implements SessionStore {
     if (!session || session.inbox[0]?.seq !== request.seq) return { state: "fenced" };
     this.#write(session, request);
     session.finishHead();
+    if (request.settings) session.settings = structuredClone(request.settings);
     const deliver = request.outbox && this.#send(request.outbox);
     return structuredClone({ ...this.#afterCommit(session, request.more), ...(deliver && { deliver }) });
   }
@@ -210,9 +253,18 @@ class MemorySessionStore implements SessionStore {
 
   async summary(key: SessionKey): Promise<SessionSummary> {
     const session = this.#sessions.get(key);
-    if (!session) return { state: "idle", gen: 0, waiting: 0, messages: 0 };
-    const { state, gen, inbox, history } = session;
-    return { state, gen, waiting: inbox.length, messages: history.length };
+    if (!session) return { state: "idle", gen: 0, waiting: 0, messages: 0, settings: {} };
+    const { state, gen, inbox, history, turn, settings } = session;
+    const head = inbox[0];
+    return structuredClone({
+      state,
+      gen,
+      waiting: inbox.length,
+      messages: history.length,
+      ...(head && { head }),
+      ...(turn && { turn }),
+      settings,
+    });
   }
 
   async dueDeadlines(nowMs: number, limit: number): Promise<{ session: SessionKey; callId: string }[]> {
@@ -248,12 +300,28 @@ class MemorySessionStore implements SessionStore {
     return this.#sessions.get(key)?.heal(deadGen, this.#now());
   }
 
-  async pushOutbox(record: OutboxRecord, messageId: string): Promise<OutboxLease | undefined> {
-    const id = JSON.stringify([record.session, record.target.app, messageId]);
+  async pushOutbox(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<OutboxLease | undefined> {
+    const id = messageKey(record.session, record.target.app, messageId);
     const nowMs = this.#now();
     if (this.#messageIds.get(id, nowMs) !== undefined) return undefined;
     this.#messageIds.set(id, 0, nowMs);
+    if (parked) this.#parked.set(parkedKey(record.session, messageId), structuredClone(parked), nowMs);
     return structuredClone(this.#send(record));
+  }
+
+  async parked(session: SessionKey, messageId: string): Promise<InboundMessage | undefined> {
+    return structuredClone(this.#parked.get(parkedKey(session, messageId), this.#now()));
+  }
+
+  async release(key: SessionKey, messageId: string, action: "append" | "drop"): Promise<AppendResult | undefined> {
+    const parked = this.#parked.get(parkedKey(key, messageId), this.#now());
+    if (!parked) return undefined;
+    const released: AppendResult =
+      action === "drop"
+        ? { result: "accepted", seq: 0, ahead: 0 }
+        : this.#enqueue(this.#open(key), parked, this.#maxWaiting);
+    if (released.result === "accepted") this.#parked.delete(parkedKey(key, messageId));
+    return released;
   }
 
   #send(record: OutboxRecord): OutboxLease | undefined {
@@ -266,7 +334,9 @@ class MemorySessionStore implements SessionStore {
   }
 
   async ackOutbox(session: SessionKey, token: string): Promise<OutboxLease | undefined> {
-    return structuredClone(this.#outboxes.ack(session, token));
+    const { sent, next } = this.#outboxes.ack(session, token);
+    if (sent) this.cards.remove(session, sent.id);
+    return structuredClone(next);
   }
 
   async retryOutbox(lease: OutboxLease, retryAtMs: number): Promise<void> {
@@ -290,12 +360,21 @@ class MemorySessionStore implements SessionStore {
   }
 
   /** What all fenced writes have in common. */
-  #write(session: MemorySession, { history, events, consumed }: FencedWrite): void {
+  #write(session: MemorySession, { history, events, consumed, context }: FencedWrite): void {
     session.control.splice(0, consumed);
     session.history.push(...structuredClone(history));
+    if (context) session.setContext(structuredClone(context));
     session.touchedAtMs = this.#now();
     this.#events.add(session.key, events);
   }
+}
+
+function messageKey(session: SessionKey, app: string, messageId: string): string {
+  return JSON.stringify([session, app, messageId]);
+}
+
+function parkedKey(session: SessionKey, messageId: string): string {
+  return JSON.stringify([session, messageId]);
 }
 
 function withWake<T extends object>(result: T, wakeGen: number | undefined): T & { wakeGen?: number } {

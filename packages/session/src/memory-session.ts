@@ -1,5 +1,13 @@
 import type { ControlEntry, InboundMessage, Message, QueuedMessage, SessionKey, TurnState } from "@larkline/protocol";
-import type { Claim, OpenCall, SaveRequest, SaveResult, SessionSummary } from "./session-store.ts";
+import type {
+  Claim,
+  FencedWrite,
+  OpenCall,
+  SaveRequest,
+  SaveResult,
+  SessionSettings,
+  SessionSummary,
+} from "./session-store.ts";
 
 interface LedgerEntry {
   state: "open" | "started" | "done";
@@ -25,6 +33,10 @@ export class MemorySession {
   control: ControlEntry[] = [];
   readonly ledger = new Map<string, LedgerEntry>();
   readonly history: Message[] = [];
+  settings: SessionSettings = {};
+  /** Where in `history` the context begins, and what stands for everything before. */
+  #contextStart = 0;
+  #contextSummary: Message | undefined;
 
   constructor(key: SessionKey) {
     this.key = key;
@@ -73,8 +85,20 @@ export class MemorySession {
       ...(head && { head }),
       tries: this.tries,
       control: this.control,
-      history: this.history,
+      history: this.#context(),
+      settings: this.settings,
     };
+  }
+
+  #context(): Message[] {
+    const since = this.history.slice(this.#contextStart);
+    return this.#contextSummary ? [this.#contextSummary, ...since] : since;
+  }
+
+  /** Counts what `history` holds by now: add the write's own messages first. */
+  setContext({ keep, summary }: NonNullable<FencedWrite["context"]>): void {
+    this.#contextStart = Math.max(0, this.history.length - keep);
+    this.#contextSummary = summary;
   }
 
   #countTry(seq: number): void {
@@ -87,8 +111,9 @@ export class MemorySession {
     this.tries = 0;
   }
 
-  save(request: Pick<SaveRequest, "turn" | "open" | "mode">): SaveResult {
+  save(request: Pick<SaveRequest, "turn" | "open" | "absorbed" | "mode">): SaveResult {
     this.turn = request.turn;
+    this.inbox = this.inbox.filter(({ seq }, place) => place === 0 || !request.absorbed?.includes(seq));
     for (const call of request.open) this.#openCall(call);
     if (request.mode === "handoff") {
       this.state = "queued";

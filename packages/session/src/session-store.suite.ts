@@ -63,7 +63,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
           seq: 1,
           wakeGen: 1,
         });
-        expect(await store.summary(session)).toEqual({ state: "queued", gen: 1, waiting: 1, messages: 0 });
+        expect(await store.summary(session)).toMatchObject({ state: "queued", gen: 1, waiting: 1, messages: 0 });
       });
 
       it("does not wake a session that is queued, running or suspended", async () => {
@@ -482,7 +482,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         const claim = await started();
         await saveAs(store, claim, { mode: "continue", history: [userText("om_1")] });
         expect(await commitOf(store, claim, { history: [assistantText("hi")] })).toEqual({ state: "idle" });
-        expect(await store.summary(session)).toEqual({ state: "idle", gen: 1, waiting: 0, messages: 2 });
+        expect(await store.summary(session)).toEqual({ state: "idle", gen: 1, waiting: 0, messages: 2, settings: {} });
         expect(await store.append(messageOf(session, "om_2"))).toMatchObject({ seq: 2, wakeGen: 2 });
         const next = await mustClaim(store, session, 2);
         expect(next).toMatchObject({ head: { seq: 2 }, history: [userText("om_1"), assistantText("hi")] });

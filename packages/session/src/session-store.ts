@@ -237,7 +237,10 @@ export interface SessionStore {
   pushOutbox(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<OutboxLease | undefined>;
   /** A parked message, while it is one. */
   parked(session: SessionKey, messageId: string): Promise<InboundMessage | undefined>;
-  /** Ends the parking of a message, once: appends it as if it had just come, or drops it. Undefined when it is not parked (any more). */
+  /**
+   * Ends the parking of a message, once: appends it as if it had just come, or drops it (`accepted`
+   * with number 0). Undefined when it is not parked (any more). In a full session it stays parked.
+   */
   release(session: SessionKey, messageId: string, action: "append" | "drop"): Promise<AppendResult | undefined>;
   /** Takes the session's outbox if nobody holds it. */
   leaseOutbox(session: SessionKey): Promise<OutboxLease | undefined>;

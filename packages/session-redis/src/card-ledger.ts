@@ -1,0 +1,50 @@
+import type { SessionKey } from "@larkline/protocol";
+import type { CardFence, CardLedger, CardReply } from "@larkline/session";
+import type { RedisConnection } from "./connection.ts";
+import { saveCardsLua } from "./gate-lua.ts";
+import { createKeyspace, defaultNamespace } from "./keys.ts";
+import { defineScript } from "./script.ts";
+import { cardsFrom } from "./stored.ts";
+
+export interface RedisCardLedgerOptions {
+  redis: RedisConnection;
+  /** That of the session store, whose epochs and outboxes are the fences. */
+  namespace?: string;
+}
+
+/** The card ledger on Redis, beside the sessions that it belongs to. */
+export function createRedisCardLedger(options: RedisCardLedgerOptions): CardLedger {
+  const { redis } = options;
+  const keyspace = createKeyspace(options.namespace ?? defaultNamespace);
+  const saveCards = defineScript(redis, "cards_save", saveCardsLua);
+
+  async function oldestOf(index: string, beforeMs: number, limit: number): Promise<[member: string, ms: number][]> {
+    const found = await redis.zrangebyscore(index, "-inf", beforeMs, "WITHSCORES", "LIMIT", 0, limit);
+    return found.flatMap((member, i) => (i % 2 === 0 ? [[member, Number(found[i + 1])]] : []));
+  }
+
+  return {
+    load: async (session: SessionKey, replyId: string) => {
+      const text = await redis.hget(keyspace.session(session).cards, replyId);
+      return text === null ? undefined : cardsFrom(text);
+    },
+    save: async (reply: CardReply, fence: CardFence) => {
+      const { session, replyId } = reply;
+      const keys = keyspace.session(session);
+      const proof = "epoch" in fence ? ["epoch", fence.epoch] : ["outbox", fence.outboxToken];
+      const saved = await saveCards(
+        [keys.session, keys.inbox, keys.outbox, keys.cards, keys.openCards],
+        [session, replyId, JSON.stringify(reply), ...proof],
+      );
+      return saved === 1;
+    },
+    untouched: async (beforeMs: number, limit: number) => {
+      const lists = keyspace.cells().map(({ openCards }) => oldestOf(openCards, beforeMs, limit));
+      const oldest = (await Promise.all(lists)).flat().sort(([, a], [, b]) => a - b);
+      return oldest.slice(0, limit).map(([member]) => {
+        const bar = member.indexOf("|");
+        return { session: member.slice(0, bar), replyId: member.slice(bar + 1) };
+      });
+    },
+  };
+}

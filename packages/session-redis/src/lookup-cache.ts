@@ -1,0 +1,35 @@
+import { createHash } from "node:crypto";
+import { maxLookupBytes, type LookupCache } from "@larkline/session";
+import type { RedisConnection } from "./connection.ts";
+import { createKeyspace, defaultNamespace } from "./keys.ts";
+
+export interface RedisLookupCacheOptions {
+  redis: RedisConnection;
+  namespace?: string;
+}
+
+const longestPlainKey = 64;
+
+/** The lookup cache on Redis; expiry is Redis's. */
+export function createRedisLookupCache(options: RedisLookupCacheOptions): LookupCache {
+  const { redis } = options;
+  const keyspace = createKeyspace(options.namespace ?? defaultNamespace);
+
+  function keyOf(key: string): string {
+    const isShort = key.length <= longestPlainKey;
+    // The colon keeps hashed keys apart from plain ones, which are shorter than a hash with it.
+    return keyspace.lookup(isShort ? key : `:${createHash("sha256").update(key).digest("hex")}`);
+  }
+
+  return {
+    get: async (key) => (await redis.get(keyOf(key))) ?? undefined,
+    set: async (key, value, ttlMs) => {
+      if (Buffer.byteLength(value) > maxLookupBytes) await redis.del(keyOf(key));
+      else await redis.set(keyOf(key), value, "PX", Math.max(1, Math.floor(ttlMs)));
+    },
+    take: async (key) => (await redis.getdel(keyOf(key))) ?? undefined,
+    delete: async (key) => {
+      await redis.del(keyOf(key));
+    },
+  };
+}

@@ -1,0 +1,49 @@
+import type { SessionKey } from "@larkline/protocol";
+import type { CardFence, CardLedger, CardReply } from "./card-ledger.ts";
+
+/** Whether a fence is the current one of the session, for that reply. */
+type MayWrite = (session: SessionKey, replyId: string, fence: CardFence) => boolean;
+
+interface Entry {
+  reply: CardReply;
+  writtenAtMs: number;
+}
+
+function keyOf(session: SessionKey, replyId: string): string {
+  return JSON.stringify([session, replyId]);
+}
+
+/** The cards of the replies of a memory store. */
+export class MemoryCardLedger implements CardLedger {
+  readonly #entries = new Map<string, Entry>();
+  readonly #now: () => number;
+  readonly #mayWrite: MayWrite;
+
+  constructor(now: () => number, mayWrite: MayWrite) {
+    this.#now = now;
+    this.#mayWrite = mayWrite;
+  }
+
+  async load(session: SessionKey, replyId: string): Promise<CardReply | undefined> {
+    return structuredClone(this.#entries.get(keyOf(session, replyId))?.reply);
+  }
+
+  async save(reply: CardReply, fence: CardFence): Promise<boolean> {
+    const { session, replyId } = reply;
+    if (!this.#mayWrite(session, replyId, fence)) return false;
+    this.#entries.set(keyOf(session, replyId), { reply: structuredClone(reply), writtenAtMs: this.#now() });
+    return true;
+  }
+
+  remove(session: SessionKey, replyId: string): void {
+    this.#entries.delete(keyOf(session, replyId));
+  }
+
+  async untouched(beforeMs: number, limit: number): Promise<{ session: SessionKey; replyId: string }[]> {
+    return [...this.#entries.values()]
+      .filter(({ writtenAtMs }) => writtenAtMs <= beforeMs)
+      .sort((a, b) => a.writtenAtMs - b.writtenAtMs)
+      .slice(0, limit)
+      .map(({ reply: { session, replyId } }) => ({ session, replyId }));
+  }
+}
