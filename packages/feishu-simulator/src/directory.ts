@@ -5,6 +5,8 @@ export interface SimUser {
   unionId: string;
   userId: string;
   name: string;
+  /** The person's own tenant; absent for people of the app's tenant. */
+  tenantKey?: string;
 }
 
 export type ChatType = "p2p" | "group";
@@ -15,20 +17,36 @@ export interface SimChat {
   type: ChatType;
   /** A topic group: every message outside a thread opens one. */
   topic: boolean;
+  /** `thread`: an ordinary group in topic form, where top-level messages open threads too. */
+  groupMessageType: "chat" | "thread";
   name: string;
   members: Set<string>;
   bots: Set<string>;
+  external: boolean;
+  status: ChatStatus;
+  /** Restricted mode: files cannot be downloaded. */
+  restricted: boolean;
+  eventLinks: EventLinks;
 }
+
+export type ChatStatus = "normal" | "dissolved" | "dissolved_save";
+
+/** What the events of replies tell of their place; `root_only` leaves `parent_id` and `thread_id` out. */
+export type EventLinks = "full" | "root_only";
+
+/** Facts of a chat that can change. */
+export type ChatChange = Partial<Pick<SimChat, "name" | "groupMessageType" | "external" | "restricted" | "eventLinks">>;
 
 export interface NewUser {
   openId?: string;
   name: string;
+  /** For people of another tenant. */
+  tenantKey?: string;
 }
 
-export interface NewChat {
+export interface NewChat extends ChatChange {
   chatId?: string;
   type: ChatType;
-  name?: string;
   topic?: boolean;
   /** Open ids of people and app ids of bots. Without an app id every configured app joins (p2p: the first). */
   members: readonly string[];
@@ -56,11 +74,11 @@ export function createDirectory(appIds: readonly string[], listener: DirectoryLi
   const directory: Directory = {
     users,
     chats,
-    addUser({ openId = newId("ou_"), name }) {
-      const user = { openId, unionId: newId("on_"), userId: newId("").slice(0, 8), name };
-      users.set(openId, user);
-      listener.onUser(user);
-      return user;
+    addUser({ openId = newId("ou_"), ...user }) {
+      const added = { openId, unionId: newId("on_"), userId: newId("").slice(0, 8), ...user };
+      users.set(openId, added);
+      listener.onUser(added);
+      return added;
     },
     addChat(chat) {
       const added = newChat(chat, appIds);
@@ -88,8 +106,18 @@ function newChat(chat: NewChat, appIds: readonly string[]): SimChat {
     chatId: chat.chatId ?? newId("oc_"),
     type: chat.type,
     topic: chat.topic ?? false,
+    groupMessageType: chat.groupMessageType ?? "chat",
     name: chat.name ?? "",
     members: new Set(chat.members.filter((member) => !member.startsWith("cli_"))),
     bots: new Set(named.length > 0 ? named : all),
+    external: chat.external ?? false,
+    status: "normal",
+    restricted: chat.restricted ?? false,
+    eventLinks: chat.eventLinks ?? "full",
   };
+}
+
+/** Whether each top-level message opens a thread: topic groups, and groups in topic form. */
+export function opensThreads(chat: SimChat): boolean {
+  return chat.topic || chat.groupMessageType === "thread";
 }

@@ -24,7 +24,7 @@ export function createEventDesk(platform: Platform, deliveries: DeliveryService)
   };
   const sendNow = (message: PersonMessage): SentMessage => {
     const written = writeMessage(platform, message);
-    const event = messageEvent(written);
+    const event = messageEvent({ ...written, users: platform.directory.users, ...eventFacts(message) });
     const { messageId } = written.message;
     keep(messageId, event);
     platform.announce(written.message);
@@ -83,4 +83,8 @@ function recall(platform: Platform, deliveries: DeliveryService, messageId: stri
     const recalled = envelope(app, { eventType: "im.message.recalled_v1", event, messageId, createdAt: recallTime });
     void deliveries.deliver(recalled);
   }
+}
+
+function eventFacts({ eventLinks, userAgent }: PersonMessage): Pick<PersonMessage, "eventLinks" | "userAgent"> {
+  return { ...(eventLinks === undefined ? {} : { eventLinks }), ...(userAgent === undefined ? {} : { userAgent }) };
 }

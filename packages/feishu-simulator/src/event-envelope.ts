@@ -1,6 +1,6 @@
 import type { SimApp } from "./app.ts";
 import type { OutgoingEvent } from "./delivery.ts";
-import type { SimChat, SimUser } from "./directory.ts";
+import type { EventLinks, SimChat, SimUser } from "./directory.ts";
 import { newId } from "./id.ts";
 import type { JsonObject } from "./json-fields.ts";
 import type { SimMention, SimMessage } from "./message-store.ts";
@@ -33,47 +33,86 @@ export function envelope(app: SimApp, body: EventBody): OutgoingEvent {
   };
 }
 
+/** Wraps an event in the 1.0 envelope, which has no header (event overview). */
+export function legacyEnvelope(app: SimApp, { eventType, event, createdAt }: EventBody): OutgoingEvent {
+  const eventId = newId("");
+  const body = { type: eventType, app_id: app.appId, tenant_key: app.tenantKey, ...event };
+  const ts = `${(createdAt / 1000).toFixed(3)}0000`;
+  const payload = JSON.stringify({
+    ts,
+    uuid: eventId,
+    token: app.verificationToken,
+    type: "event_callback",
+    event: body,
+  });
+  return { app, eventId, eventType, payload };
+}
+
 export interface ReceivedMessage {
   app: SimApp;
   chat: SimChat;
-  sender: SimUser;
+  /** A person, or the bot that mentions this one. */
+  sender: SimUser | SimApp;
   message: SimMessage;
+  users: ReadonlyMap<string, SimUser>;
+  /** Default: as the chat says. */
+  eventLinks?: EventLinks;
+  userAgent?: string;
 }
 
 /** `im.message.receive_v1` (message receive page). */
-export function messageEvent({ app, chat, sender, message }: ReceivedMessage): OutgoingEvent {
+export function messageEvent(received: ReceivedMessage): OutgoingEvent {
+  const { app, chat, message, users, userAgent } = received;
   const event = {
-    sender: { sender_id: userIds(sender), sender_type: "user", tenant_key: app.tenantKey },
+    sender: senderOf(received),
     message: {
       message_id: message.messageId,
-      ...(message.rootId === undefined ? {} : { root_id: message.rootId }),
-      ...(message.parentId === undefined ? {} : { parent_id: message.parentId }),
+      ...linksOf(received),
       create_time: String(message.createdAt),
       update_time: String(message.updatedAt),
       chat_id: message.chatId,
-      ...(message.threadId === undefined ? {} : { thread_id: message.threadId }),
       chat_type: chat.type,
       message_type: message.messageType,
       content: message.content,
       ...(message.mentions.length === 0
         ? {}
-        : { mentions: message.mentions.map((mention) => mentionOf(mention, app)) }),
+        : { mentions: message.mentions.map((mention) => mentionOf(mention, app, users)) }),
+      ...(userAgent === undefined ? {} : { user_agent: userAgent }),
     },
   };
   const { messageId, createdAt } = message;
   return envelope(app, { eventType: "im.message.receive_v1", event, messageId, createdAt });
 }
 
-function userIds(user: SimUser): JsonObject {
+/** Events say `bot` where the API says `app`. */
+function senderOf({ sender, app }: ReceivedMessage): JsonObject {
+  if ("unionId" in sender) {
+    const tenantKey = sender.tenantKey ?? app.tenantKey;
+    return { sender_id: userIds(sender), sender_type: "user", tenant_key: tenantKey };
+  }
+  return { sender_id: { open_id: sender.openId }, sender_type: "bot", tenant_key: sender.tenantKey };
+}
+
+/** Topic groups may leave everything but `root_id` out of the events of replies. */
+function linksOf({ chat, message, eventLinks }: ReceivedMessage): JsonObject {
+  const { rootId, parentId, threadId } = message;
+  if (rootId !== undefined && (eventLinks ?? chat.eventLinks) === "root_only") return { root_id: rootId };
+  return {
+    ...(rootId === undefined ? {} : { root_id: rootId }),
+    ...(parentId === undefined ? {} : { parent_id: parentId }),
+    ...(threadId === undefined ? {} : { thread_id: threadId }),
+  };
+}
+
+/** The three ids of a person, as events carry them. */
+export function userIds(user: SimUser): JsonObject {
   return { union_id: user.unionId, user_id: user.userId, open_id: user.openId };
 }
 
-function mentionOf(mention: SimMention, app: SimApp): JsonObject {
-  return {
-    key: mention.key,
-    id: { union_id: "", user_id: "", open_id: mention.openId },
-    mentioned_type: mention.bot ? "bot" : "user",
-    name: mention.name,
-    tenant_key: app.tenantKey,
-  };
+function mentionOf(mention: SimMention, app: SimApp, users: ReadonlyMap<string, SimUser>): JsonObject {
+  const { key, openId, name, bot } = mention;
+  const user = users.get(openId);
+  const id = user === undefined ? { union_id: "", user_id: "", open_id: openId } : userIds(user);
+  const type = key === "@_all" ? {} : { mentioned_type: bot ? "bot" : "user" };
+  return { key, id, ...type, name, tenant_key: user?.tenantKey ?? app.tenantKey };
 }

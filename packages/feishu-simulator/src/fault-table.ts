@@ -9,7 +9,13 @@ export type FaultAction =
   /** Applies the call, then cuts the connection instead of answering. */
   | { kind: "lose_response" }
   /** Cuts the connection; the call is not applied. */
-  | { kind: "drop" };
+  | { kind: "drop" }
+  /** Applies the call, then sends the answer's body in small pieces with a wait after each. */
+  | { kind: "trickle"; chunkBytes: number; everyMs: number }
+  /** Applies the call, announces the whole length, and cuts the connection after that much of the body (at least 1). */
+  | { kind: "truncate"; afterBytes: number }
+  /** Answers 200 with a body of zeros and without a length; the call is not applied. Without a size it never ends. */
+  | { kind: "flood"; sizeBytes?: number };
 
 export interface Fault {
   match?: {

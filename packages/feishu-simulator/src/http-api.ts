@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { sendBody } from "./answer-body.ts";
 import type { ApiCall } from "./api-call.ts";
 import type { FaultAction, FaultSource } from "./fault-table.ts";
 import { errorAnswer, newLogId, okAnswer, readBody, sendAnswer, type Answer } from "./http-exchange.ts";
@@ -46,9 +47,7 @@ export function createHttpApi(
         ...(exchange.appId === undefined ? {} : { appId: exchange.appId }),
       });
     const fault = parts.faults.take(exchange.method, exchange.url.pathname);
-    if (fault !== undefined && fault.kind !== "delay" && fault.kind !== "lose_response") {
-      return refuse({ request, response, fault, exchange, record });
-    }
+    if (fault !== undefined && isRefusal(fault)) return refuse({ request, response, fault, exchange, record });
     const answer = await answerCall(parts, exchange, { request, delayMs: fault?.kind === "delay" ? fault.delayMs : 0 });
     if (fault?.kind === "lose_response") {
       record(0, answer.code);
@@ -56,14 +55,21 @@ export function createHttpApi(
       return;
     }
     record(answer.status, answer.code);
-    sendAnswer(response, answer, exchange.logId);
+    const bodyFault = fault?.kind === "trickle" || fault?.kind === "truncate" ? fault : undefined;
+    sendAnswer(response, answer, { logId: exchange.logId, fault: bodyFault });
   };
+}
+
+type RefusalFault = Extract<FaultAction, { kind: "respond" | "hang" | "drop" | "flood" }>;
+
+function isRefusal(fault: FaultAction): fault is RefusalFault {
+  return ["respond", "hang", "drop", "flood"].includes(fault.kind);
 }
 
 interface Refusal {
   request: IncomingMessage;
   response: ServerResponse;
-  fault: Extract<FaultAction, { kind: "respond" | "hang" | "drop" }>;
+  fault: RefusalFault;
   exchange: Exchange;
   record: (status: number, code: number) => void;
 }
@@ -75,7 +81,13 @@ function refuse({ request, response, fault, exchange, record }: Refusal): void {
     const code = typeof body === "object" && "code" in body && typeof body.code === "number" ? body.code : fault.status;
     record(fault.status, code);
     const text = typeof body === "string" ? body : JSON.stringify(body);
-    sendAnswer(response, { status: fault.status, code, body: text, headers: fault.headers ?? {} }, exchange.logId);
+    sendAnswer(response, { status: fault.status, code, body: text, headers: fault.headers ?? {} }, exchange);
+    return;
+  }
+  if (fault.kind === "flood") {
+    record(200, 0);
+    response.writeHead(200, { "content-type": "application/octet-stream", "x-tt-logid": exchange.logId });
+    void sendBody(response, { sizeBytes: fault.sizeBytes ?? Number.MAX_SAFE_INTEGER });
     return;
   }
   record(0, -1);
@@ -88,15 +100,18 @@ async function answerCall(
   { request, delayMs }: { request: IncomingMessage; delayMs: number },
 ): Promise<Answer> {
   try {
-    const body = await readBody(request);
+    const { body, form } = await readBody(request);
     if (delayMs > 0) await new Promise((resolve) => setTimeout(resolve, delayMs));
     const match = parts.findRoute(exchange.method, exchange.url.pathname);
     if (match.kind === "open") return okAnswer(match.route.handle({ body, host: request.headers.host ?? "" }));
     const app = authenticatedApp(parts.platform, request);
     exchange.appId = app.appId;
     const { route, params } = match;
+    parts.platform.quota.check(route.path);
     parts.platform.limiter.checkApi({ appId: app.appId, api: `${route.method} ${route.path}` }, route.limits);
-    return okAnswer(route.handle({ app, params, query: exchange.url.searchParams, body }));
+    return okAnswer(
+      route.handle({ app, params, query: exchange.url.searchParams, body, ...(form === undefined ? {} : { form }) }),
+    );
   } catch (error) {
     if (error instanceof PlatformError) return errorAnswer(error, exchange.logId, parts.errorStatus);
     const reason = error instanceof Error ? error.message : String(error);

@@ -1,32 +1,61 @@
 import { randomBytes } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { bodySize, FileAnswer, sendBody, type AnswerBody, type BodyFault } from "./answer-body.ts";
 import type { JsonObject } from "./json-fields.ts";
 import { parseJsonObject } from "./json-fields.ts";
 import { PlatformError } from "./platform-error.ts";
 
 const bodyLimitBytes = 1024 * 1024;
+/** Room for a file beyond the largest allowed, so that the upload itself refuses it. */
+const formLimitBytes = 64 * 1024 * 1024;
 
 /** An answer of the platform, ready to send. */
 export interface Answer {
   status: number;
   code: number;
-  body: string;
+  body: AnswerBody;
   headers: Record<string, string>;
 }
 
-/** Reads a JSON or form body; nothing or something else than an object counts as `{}`. Over 1 MB: refused with 413. */
-export async function readBody(request: IncomingMessage): Promise<JsonObject> {
+/** What a call brought: JSON or plain form fields in `body`, or a form with files. */
+export interface RequestBody {
+  body: JsonObject;
+  form?: FormData;
+}
+
+/**
+ * Reads a JSON or form body; nothing or something else than an object counts as `{}`. Over 1 MB, or 64 MB for forms
+ * with files: refused with 413.
+ */
+export async function readBody(request: IncomingMessage): Promise<RequestBody> {
+  const mediaType = request.headers["content-type"] ?? "";
+  const withFiles = mediaType.startsWith("multipart/form-data");
+  const bytes = await readBytes(request, withFiles ? formLimitBytes : bodyLimitBytes);
+  if (withFiles) return { body: {}, form: await formOf(bytes, mediaType) };
+  const text = bytes.toString("utf8");
+  const isForm = mediaType.startsWith("application/x-www-form-urlencoded");
+  return { body: isForm ? Object.fromEntries(new URLSearchParams(text)) : (parseJsonObject(text) ?? {}) };
+}
+
+async function readBytes(request: IncomingMessage, limitBytes: number): Promise<Buffer<ArrayBuffer>> {
   const chunks: Buffer[] = [];
   let size = 0;
   for await (const chunk of request) {
     if (!Buffer.isBuffer(chunk)) continue;
     size += chunk.length;
-    if (size > bodyLimitBytes) throw new PlatformError(99992402, "request body is too large", { status: 413 });
+    if (size > limitBytes) throw new PlatformError(99992402, "request body is too large", { status: 413 });
     chunks.push(chunk);
   }
-  const text = Buffer.concat(chunks).toString("utf8");
-  const isForm = request.headers["content-type"]?.startsWith("application/x-www-form-urlencoded") === true;
-  return isForm ? Object.fromEntries(new URLSearchParams(text)) : (parseJsonObject(text) ?? {});
+  return Buffer.concat(chunks);
+}
+
+/** Parsed by the runtime's own multipart parser. */
+async function formOf(bytes: Buffer<ArrayBuffer>, mediaType: string): Promise<FormData> {
+  try {
+    return await new Response(bytes, { headers: { "content-type": mediaType } }).formData();
+  } catch {
+    throw new PlatformError(234001, "Invalid request param: the form cannot be read.");
+  }
 }
 
 /** The platform's log id, as in `X-Tt-Logid`. */
@@ -34,7 +63,8 @@ export function newLogId(): string {
   return randomBytes(16).toString("hex").toUpperCase();
 }
 
-export function okAnswer(body: JsonObject): Answer {
+export function okAnswer(body: JsonObject | FileAnswer): Answer {
+  if (body instanceof FileAnswer) return { status: 200, code: 0, body: body.body, headers: body.headers };
   return { status: 200, code: typeof body.code === "number" ? body.code : 0, body: JSON.stringify(body), headers: {} };
 }
 
@@ -49,13 +79,17 @@ export function errorAnswer(error: PlatformError, logId: string, defaultStatus: 
   };
 }
 
-export function sendAnswer(response: ServerResponse, answer: Answer, logId: string): void {
+export function sendAnswer(
+  response: ServerResponse,
+  answer: Answer,
+  { logId, fault }: { logId: string; fault?: BodyFault | undefined },
+): void {
   if (response.destroyed) return;
   response.writeHead(answer.status, {
     "content-type": "application/json; charset=utf-8",
-    "content-length": Buffer.byteLength(answer.body),
+    "content-length": bodySize(answer.body),
     "x-tt-logid": logId,
     ...answer.headers,
   });
-  response.end(answer.body);
+  void sendBody(response, answer.body, fault);
 }

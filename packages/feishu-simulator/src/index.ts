@@ -23,12 +23,14 @@ export type {
   SimCardOperation,
   SimCardView,
 } from "./card-view.ts";
+export type { ChatDesk, EventPush, NameScope, PersonReaction } from "./chat-desk.ts";
 export type { DeliveryAttempt, DeliveryOutcome, DeliveryRecord, DeliveryReport } from "./delivery.ts";
-export type { ChatType, NewChat, NewUser, SimChat, SimUser } from "./directory.ts";
+export type { ChatChange, ChatStatus, ChatType, EventLinks, NewChat, NewUser, SimChat, SimUser } from "./directory.ts";
 export type { Fault, FaultAction, FaultTable } from "./fault-table.ts";
 export type { ConnectionOptions } from "./long-connection.ts";
+export type { SimFile } from "./media-store.ts";
 export type { SimMention, SimMessage, SimReaction } from "./message-store.ts";
-export type { PersonMessage } from "./person-message.ts";
+export type { PersonMessage, PersonPost, PersonPostElement } from "./person-message.ts";
 export type { LimitRefusal } from "./rate-limiter.ts";
 export type { DuplicateUuid } from "./uuid-table.ts";
 export type { WebhookVerification } from "./webhook-sender.ts";

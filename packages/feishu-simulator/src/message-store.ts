@@ -27,6 +27,8 @@ export interface SimMessage {
   rootId?: string;
   parentId?: string;
   threadId?: string;
+  /** The merged-forward message that holds this one. Such messages stand in no chat. */
+  upperMessageId?: string;
   uuid?: string;
   createdAt: number;
   updatedAt: number;
@@ -58,12 +60,15 @@ export interface MessageStore {
   change(messageId: string, change: MessageChange): SimMessage | undefined;
   inChat(chatId: string): readonly SimMessage[];
   repliesTo(messageId: string): readonly SimMessage[];
+  /** The messages that a merged-forward message holds directly. */
+  forwardedIn(messageId: string): readonly SimMessage[];
 }
 
 export function createMessageStore(): MessageStore {
   const byId = new Map<string, SimMessage>();
   const byChat = new Map<string, string[]>();
   const byParent = new Map<string, string[]>();
+  const byUpper = new Map<string, string[]>();
   const found = (ids: readonly string[] | undefined): SimMessage[] => (ids ?? []).flatMap((id) => byId.get(id) ?? []);
   return {
     add(message) {
@@ -76,6 +81,10 @@ export function createMessageStore(): MessageStore {
         reactions: [],
       };
       byId.set(added.messageId, added);
+      if (added.upperMessageId !== undefined) {
+        append(byUpper, added.upperMessageId, added.messageId);
+        return added;
+      }
       append(byChat, added.chatId, added.messageId);
       if (added.parentId !== undefined) append(byParent, added.parentId, added.messageId);
       return added;
@@ -90,6 +99,7 @@ export function createMessageStore(): MessageStore {
     },
     inChat: (chatId) => found(byChat.get(chatId)),
     repliesTo: (messageId) => found(byParent.get(messageId)),
+    forwardedIn: (messageId) => found(byUpper.get(messageId)),
   };
 }
 

@@ -1,10 +1,15 @@
+import type { FileAnswer } from "./answer-body.ts";
 import type { SimApp } from "./app.ts";
 import type { AppConsole } from "./app-console.ts";
 import type { Registrations } from "./app-registration.ts";
+import type { NameScope } from "./chat-desk.ts";
+import type { DeliveryReport, OutgoingEvent } from "./delivery.ts";
 import type { Directory, SimChat } from "./directory.ts";
+import type { MediaStore } from "./media-store.ts";
 import type { MessageStore, SimMessage } from "./message-store.ts";
 import type { MentionLookup } from "./message-content.ts";
 import type { JsonObject } from "./json-fields.ts";
+import type { MonthlyQuota } from "./monthly-quota.ts";
 import type { RateLimiter, ApiLimits } from "./rate-limiter.ts";
 import type { TokenStore } from "./token-store.ts";
 import type { UuidTable } from "./uuid-table.ts";
@@ -16,12 +21,20 @@ export interface Platform {
   readonly registrations: Registrations;
   readonly directory: Directory;
   readonly messages: MessageStore;
+  readonly media: MediaStore;
   readonly tokens: TokenStore;
   readonly limiter: RateLimiter;
   readonly uuids: UuidTable;
+  readonly quota: MonthlyQuota;
+  /** Codes that answer sends, by chat id, open id or message id. */
+  readonly sendRefusals: Map<string, number>;
+  /** By app id; `granted` where nothing stands. */
+  readonly nameScopes: Map<string, NameScope>;
   readonly now: () => number;
   /** Tells listeners that a message became visible or changed. */
   readonly announce: (message: SimMessage) => void;
+  /** Delivers an event with the retry schedule. */
+  readonly publish: (event: OutgoingEvent) => Promise<DeliveryReport>;
 }
 
 /** An authenticated call of the open API. */
@@ -30,6 +43,8 @@ export interface ApiCallContext {
   params: Readonly<Record<string, string>>;
   query: URLSearchParams;
   body: JsonObject;
+  /** The fields of a form with files. */
+  form?: FormData;
 }
 
 /** One operation of the open API. A family of operations is one module that lists its routes. */
@@ -40,7 +55,7 @@ export interface ApiRoute {
   /** Default: 50 a second and 1,000 a minute. */
   limits?: ApiLimits;
   /** The answer's body; refusals are thrown as PlatformError. */
-  handle(call: ApiCallContext): JsonObject;
+  handle(call: ApiCallContext): JsonObject | FileAnswer;
 }
 
 /** An operation that takes no token and answers with its own body. */

@@ -4,6 +4,7 @@ import type { CardClick, CardClickResult, DuplicateCardUuid, SimCard } from "./c
 import type { AppOptions, GroupScope, Transport } from "./app.ts";
 import type { ConsoleOptions } from "./app-console.ts";
 import type { RegistrationDesk, RegistrationOptions } from "./app-registration.ts";
+import type { ChatDesk } from "./chat-desk.ts";
 import type { DeliveryRecord, DeliveryReport } from "./delivery.ts";
 import type { NewChat, NewUser, SimChat, SimUser } from "./directory.ts";
 import type { FaultTable } from "./fault-table.ts";
@@ -35,6 +36,11 @@ export interface SimulatorOptions {
   duplicateCardUuid?: DuplicateCardUuid;
   /** The first send of each card entity is refused with "cardid is invalid", as right after its creation. */
   cardInvalidOnce?: boolean;
+  /**
+   * Calls a month before 99991403, for the whole tenant; auth, event and contact calls are exempt. The free edition
+   * has 10,000 (notice on API call volume). Default: no end.
+   */
+  monthlyQuota?: number;
   /** HTTP status of refusals: the documents say 400; much of the platform answers 200 in practice. Default 400. */
   errorStatus?: 400 | 200;
   /** Entries kept of each log. Default 2,000. */
@@ -81,7 +87,7 @@ export interface AppConnection {
 }
 
 /** A Feishu open platform with its people and chats, on one HTTP port. */
-export interface FeishuSimulator {
+export interface FeishuSimulator extends ChatDesk {
   /** Base URL without a trailing slash: the value for `FEISHU_DOMAIN`. */
   readonly url: string;
   /** Cuts connections, abandons retries and stops listening. Idempotent. */

@@ -14,11 +14,14 @@ import { reactionRoutes } from "./reaction-api.ts";
 import { createBoundedLog } from "./bounded-log.ts";
 import { createDeliveryService, type DeliveryRecord } from "./delivery.ts";
 import { createDirectory } from "./directory.ts";
+import { createChatDesk } from "./chat-desk.ts";
 import { createEventDesk } from "./event-desk.ts";
 import { createFaultTable, type FaultSource } from "./fault-table.ts";
 import { createHttpApi } from "./http-api.ts";
 import { createLongConnections, type LongConnections } from "./long-connection.ts";
+import { createMediaStore } from "./media-store.ts";
 import { createMessageStore } from "./message-store.ts";
+import { createMonthlyQuota } from "./monthly-quota.ts";
 import { createNotifier, type Notifier } from "./notifier.ts";
 import type { ApiRoute, OpenRoute, Platform } from "./platform.ts";
 import { createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
@@ -49,6 +52,7 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
   };
   return {
     ...createEventDesk(platform, deliveries),
+    ...createChatDesk(platform),
     ...controls(parts),
     url: `http://${baseHost(address)}:${address.port}`,
     close: () => (closing ??= close()),
@@ -85,7 +89,10 @@ function assemble(options: SimulatorOptions) {
   const notifier = createNotifier<SimulatorEvents>();
   const capacity = options.logCapacity ?? 2000;
   const refusals = createBoundedLog<LimitRefusal>(capacity);
-  const platform = createPlatform(options, notifier, refusals.add);
+  const platform = createPlatform(options, notifier, {
+    onRefusal: refusals.add,
+    publish: (event) => deliveries.deliver(event),
+  });
   const calls = createBoundedLog<ApiCall>(capacity);
   const records = createBoundedLog<DeliveryRecord>(capacity);
   const faults = createFaultTable();
@@ -126,7 +133,7 @@ function assemble(options: SimulatorOptions) {
 function createPlatform(
   options: SimulatorOptions,
   notifier: Notifier<SimulatorEvents>,
-  onRefusal: (refusal: LimitRefusal) => void,
+  { onRefusal, publish }: { onRefusal: (refusal: LimitRefusal) => void; publish: Platform["publish"] },
 ): Platform {
   const now = options.now ?? Date.now;
   const apps = createApps(options.apps);
@@ -148,11 +155,16 @@ function createPlatform(
       onChat: (chat) => notifier.emit("chat", chat),
     }),
     messages: createMessageStore(),
+    media: createMediaStore(),
     tokens: createTokenStore(now),
     limiter: createRateLimiter({ now, enforced: options.limits !== "off", onRefusal }),
     uuids: createUuidTable(now, options.duplicateUuid ?? "original"),
+    quota: createMonthlyQuota(now, options.monthlyQuota ?? Number.POSITIVE_INFINITY),
+    sendRefusals: new Map(),
+    nameScopes: new Map(),
     now,
     announce: (message) => notifier.emit("message", message),
+    publish,
   };
 }
 
@@ -170,7 +182,11 @@ function requestListener({ options, platform, connections, faults, onCall }: Lis
     path: "/callback/ws/endpoint",
     handle: ({ body, host }) => connections.endpoint(body, host),
   };
-  const findRoute = createRouteTable(apiRoutes(platform), [...authRoutes(platform), ...platform.registrations.routes, connect]);
+  const findRoute = createRouteTable(apiRoutes(platform), [
+    ...authRoutes(platform),
+    ...platform.registrations.routes,
+    connect,
+  ]);
   const api = createHttpApi({ platform, faults, findRoute, errorStatus: options.errorStatus ?? 400, onCall });
   return (request, response) => {
     const platformPath = /^\/(open-apis|callback|oauth)\//.test(request.url ?? "");
