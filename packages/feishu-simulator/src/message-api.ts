@@ -1,5 +1,6 @@
+import { patchedCard } from "./card-message.ts";
 import { stringField, type JsonObject } from "./json-fields.ts";
-import { renderContent, sharedCard } from "./message-content.ts";
+import { renderContent } from "./message-content.ts";
 import { liveMessage, memberChat, pathMessage } from "./message-lookup.ts";
 import type { MessageChange, SimMessage } from "./message-store.ts";
 import { messageView } from "./message-view.ts";
@@ -44,18 +45,15 @@ function edit(platform: Platform, call: ApiCallContext): JsonObject {
 
 /** Cards of the caller: shared before and after, up to 14 days old, 5 a second each (card patch page). */
 function patchCard(platform: Platform, call: ApiCallContext): JsonObject {
-  const { message, chat } = liveMessage(platform, call);
+  const { message } = liveMessage(platform, call);
   if (message.messageType !== "interactive") throw new PlatformError(230001, "This message is NOT a card.");
   if (message.senderId !== call.app.appId) throw new PlatformError(230027, "Lack of necessary permissions.");
   if (platform.now() - message.createdAt > patchLifetimeMs)
     throw new PlatformError(230031, "The message is too old to update.");
   platform.limiter.checkBusiness(`patch ${message.messageId}`, patchesPerSecond);
-  const content = stringField(call.body, "content");
-  const rendered = renderContent("interactive", content, mentionLookup(platform, chat));
-  if (!sharedCard(message.content) || !sharedCard(content)) {
-    throw new PlatformError(230001, "Only a card with update_multi true can be updated.");
-  }
-  changed(platform, call, { message, change: rendered });
+  const { entity, json, content } = patchedCard(platform, message, stringField(call.body, "content"));
+  platform.messages.change(message.messageId, { content });
+  platform.cards.change(entity, json, { enable: true });
   return success({});
 }
 

@@ -33,7 +33,6 @@ export function renderContent(messageType: string, content: string, lookup: Ment
   if (messageType === "text") return renderText(parsed, lookup);
   if (messageType === "post")
     return { content, text: postText(checkedPost(parsed)), mentions: postMentions(parsed, lookup) };
-  if (messageType === "interactive") return { content, text: cardText(parsed), mentions: [] };
   const field = keyFields[messageType];
   if (field === undefined)
     throw new PlatformError(230001, `Your request contains an invalid request parameter: msg_type ${messageType}`);
@@ -129,18 +128,10 @@ function postMentions(parsed: JsonObject, lookup: MentionLookup): SimMention[] {
   });
 }
 
-/** A card is kept as sent; a reference must name an entity of the card API, and none exists here. */
-function cardText(parsed: JsonObject): string {
-  if (parsed.type === "card") {
-    throw new PlatformError(230099, "Failed to create card content, ext=ErrCode: 11310; ErrMsg: cardid is invalid; ");
-  }
-  const header = isJsonObject(parsed.header) ? parsed.header : {};
-  const title = isJsonObject(header.title) ? header.title.content : undefined;
-  return typeof title === "string" ? title : "[card]";
-}
-
-/** Whether everybody sees the same card, which PATCH asks for: JSON 2.0, or 1.0 with `update_multi`. */
-export function sharedCard(content: string): boolean {
-  const card = parseJsonObject(content) ?? {};
-  return card.schema === "2.0" || (isJsonObject(card.config) && card.config.update_multi === true);
+/** The JSON of card content of at most 30 KB; what it says is the card modules' matter. */
+export function cardContent(content: string): JsonObject {
+  checkSize("interactive", content);
+  const parsed = parseJsonObject(content);
+  if (parsed === undefined) throw badContent("content is not a string in json format");
+  return parsed;
 }

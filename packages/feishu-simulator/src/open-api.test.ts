@@ -98,7 +98,7 @@ test("refusals come with HTTP 200 when asked", async () => {
 
 test("unknown paths and methods are refused as the gateway does", async () => {
   const { client } = await scene();
-  expect(await client.call("POST", "/open-apis/cardkit/v1/cards", {})).toMatchObject({ status: 404, code: 99991201 });
+  expect(await client.call("POST", "/open-apis/cardkit/v1/decks", {})).toMatchObject({ status: 404, code: 99991201 });
   expect(await client.call("PUT", "/open-apis/bot/v3/info", {})).toMatchObject({ status: 405, code: 99991301 });
 });
 

@@ -2,6 +2,7 @@ import type { FileAnswer } from "./answer-body.ts";
 import type { SimApp } from "./app.ts";
 import type { AppConsole } from "./app-console.ts";
 import type { Registrations } from "./app-registration.ts";
+import type { CardStore } from "./card-store.ts";
 import type { NameScope } from "./chat-desk.ts";
 import type { DeliveryReport, OutgoingEvent } from "./delivery.ts";
 import type { Directory, SimChat } from "./directory.ts";
@@ -21,6 +22,7 @@ export interface Platform {
   readonly registrations: Registrations;
   readonly directory: Directory;
   readonly messages: MessageStore;
+  readonly cards: CardStore;
   readonly media: MediaStore;
   readonly tokens: TokenStore;
   readonly limiter: RateLimiter;

@@ -1,3 +1,4 @@
+import { attachCard, sendableCard } from "./card-message.ts";
 import type { SimChat } from "./directory.ts";
 import { newId } from "./id.ts";
 import { booleanField, optionalStringField, stringField, type JsonObject } from "./json-fields.ts";
@@ -49,11 +50,13 @@ function addMessage(
 ): SimMessage {
   const { chat, links, uuid } = target;
   const messageType = stringField(call.body, "msg_type");
-  const rendered = renderContent(messageType, stringField(call.body, "content"), mentionLookup(platform, chat));
+  const content = stringField(call.body, "content");
+  const card = messageType === "interactive" ? sendableCard(platform, call.app, content) : undefined;
+  const rendered = card?.fields ?? renderContent(messageType, content, mentionLookup(platform, chat));
   const [person] = chat.members;
   const limited = chat.type === "p2p" ? `user ${person ?? ""}` : `chat ${chat.chatId}`;
   platform.limiter.checkBusiness(limited, perTargetPerSecond);
-  return platform.messages.add({
+  const message = platform.messages.add({
     chatId: chat.chatId,
     senderType: "app",
     senderId: call.app.appId,
@@ -63,6 +66,8 @@ function addMessage(
     ...(uuid === undefined ? {} : { uuid }),
     createdAt: platform.now(),
   });
+  if (card !== undefined) attachCard(platform, card, message.messageId);
+  return message;
 }
 
 function sendTarget(platform: Platform, call: ApiCallContext): Target {

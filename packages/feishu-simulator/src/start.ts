@@ -11,6 +11,8 @@ import { chatRoutes } from "./chat-api.ts";
 import { contactRoutes } from "./contact-api.ts";
 import { messageRoutes } from "./message-api.ts";
 import { reactionRoutes } from "./reaction-api.ts";
+import { cardKitRoutes } from "./cardkit-api.ts";
+import { createCardStore, type CardRules } from "./card-store.ts";
 import { createBoundedLog } from "./bounded-log.ts";
 import { createDeliveryService, type DeliveryRecord } from "./delivery.ts";
 import { createDirectory } from "./directory.ts";
@@ -67,7 +69,7 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
     waitForReply: replies.waitForReply,
     waitForCard: replies.waitForCard,
     waitUntil: replies.waitUntil,
-    card: () => undefined,
+    card: platform.cards.describe,
     click: () => Promise.resolve({ code: 200340, cardChanged: false }),
     on: parts.notifier.on,
     registrations: platform.registrations,
@@ -146,16 +148,21 @@ function createPlatform(
       console.set(app.appId, app);
     },
   });
+  const directory = createDirectory([...apps.keys()], {
+    onUser: (user) => notifier.emit("user", user),
+    onChat: (chat) => notifier.emit("chat", chat),
+  });
+  const messages = createMessageStore();
+  const media = createMediaStore();
+  const announce: Platform["announce"] = (message) => notifier.emit("message", message);
   return {
     apps,
     console,
     registrations,
-    directory: createDirectory([...apps.keys()], {
-      onUser: (user) => notifier.emit("user", user),
-      onChat: (chat) => notifier.emit("chat", chat),
-    }),
-    messages: createMessageStore(),
-    media: createMediaStore(),
+    directory,
+    messages,
+    cards: createCardStore({ rules: cardRules(options, { apps, directory, media }), now, messages, announce }),
+    media,
     tokens: createTokenStore(now),
     limiter: createRateLimiter({ now, enforced: options.limits !== "off", onRefusal }),
     uuids: createUuidTable(now, options.duplicateUuid ?? "original"),
@@ -163,8 +170,22 @@ function createPlatform(
     sendRefusals: new Map(),
     nameScopes: new Map(),
     now,
-    announce: (message) => notifier.emit("message", message),
+    announce,
     publish,
+  };
+}
+
+function cardRules(
+  options: SimulatorOptions,
+  { apps, directory, media }: Pick<Platform, "apps" | "directory" | "media">,
+): CardRules {
+  return {
+    duplicateUuid: options.duplicateCardUuid ?? "success",
+    invalidOnce: options.cardInvalidOnce ?? false,
+    facts: {
+      isPerson: (openId) => directory.users.has(openId) || [...apps.values()].some((app) => app.openId === openId),
+      isImage: (imageKey) => media.get(imageKey)?.kind === "image",
+    },
   };
 }
 
@@ -205,6 +226,7 @@ function apiRoutes(platform: Platform): ApiRoute[] {
     ...reactionRoutes(platform),
     ...chatRoutes(platform),
     ...contactRoutes(platform),
+    ...cardKitRoutes(platform),
   ];
 }
 
