@@ -90,6 +90,8 @@ describe("inboundFromEvent", () => {
       senderType: "user",
       messageType: "text",
       text: "hi",
+      attachments: [],
+      forwarded: false,
       mentions: [],
       mentionsBot: false,
       mentionsAll: false,

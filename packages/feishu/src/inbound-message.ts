@@ -1,7 +1,7 @@
-import { parserOf, type ParseResult } from "@larkline/protocol";
+import { parserOf, type Attachment, type ParseResult } from "@larkline/protocol";
 import { Type, type Static } from "typebox";
 import { epochMsOf, type Envelope } from "./envelope.ts";
-import { messageTextOf } from "./message-text.ts";
+import { readContent } from "./message-text.ts";
 
 /** Event type of a message to the bot. */
 export const messageEventType = "im.message.receive_v1";
@@ -22,8 +22,11 @@ export interface FeishuMessage {
   senderType: "user" | "bot";
   /** `text`, `post`, `image`, ... as the platform names it. */
   messageType: string;
-  /** What the person said, names in place of mentions; a placeholder such as `[image]` for other kinds. */
+  /** What the person said, names in place of mentions; for other kinds a few words such as `[image]`. */
   text: string;
+  attachments: Attachment[];
+  /** A bundle of other messages. */
+  forwarded: boolean;
   mentions: { openId: string; name: string; isBot: boolean }[];
   /** The bot itself is mentioned. Mentioning everybody does not count. */
   mentionsBot: boolean;
@@ -107,7 +110,8 @@ function messageOf(event: Static<typeof MessageEvent>, botOpenId: string): Feish
     senderOpenId: sender.sender_id?.open_id ?? "",
     senderType: senderTypeOf(event),
     messageType: message.message_type,
-    text: messageTextOf({
+    ...readContent({
+      messageId: message.message_id,
       messageType: message.message_type,
       content: message.content,
       mentions: mentions.map(({ key, name }) => ({ key, name: name ?? "" })),

@@ -1,8 +1,10 @@
 import { userTextOf, type Mention } from "@larkline/agent";
 import { objectOf, parsedObject, textField, type JsonObject } from "./json-object.ts";
+import { postAttachments, readKind, type ReadContent } from "./message-kinds.ts";
 
 /** What a message says, as the event carries it. */
 export interface MessageBody {
+  messageId: string;
   messageType: string;
   /** JSON text. */
   content: string;
@@ -69,12 +71,19 @@ function postText(post: JsonObject, body: MessageBody): string {
 }
 
 /**
- * The text a person meant: mentions as names, the bot's own leading mention removed, posts as
- * Markdown, and for other kinds of message a neutral placeholder.
+ * What a message says and carries: mentions as names, the bot's own leading mention removed, posts as
+ * Markdown, other kinds in a few words. A kind that nobody listed is named, so that it can be told
+ * to be unsupported.
  */
-export function messageTextOf(body: MessageBody): string {
+export function readContent(body: MessageBody): ReadContent {
   const content = parsedObject(body.content);
-  if (content !== undefined && body.messageType === "text") return plainText(textField(content, "text"), body);
-  if (content !== undefined && body.messageType === "post") return postText(content, body);
-  return userTextOf(body);
+  const plain = (text: string, attachments: ReadContent["attachments"] = []): ReadContent => ({
+    text,
+    attachments,
+    forwarded: false,
+  });
+  if (content === undefined) return plain(userTextOf(body));
+  if (body.messageType === "text") return plain(plainText(textField(content, "text"), body));
+  if (body.messageType === "post") return plain(postText(content, body), postAttachments(content, body.messageId));
+  return readKind(body.messageType, content, body.messageId) ?? plain(`[unsupported ${userTextOf(body).slice(1)}`);
 }

@@ -18,7 +18,7 @@ const uuidProtectionMs = 50 * 60_000;
 const clockSkewMs = 120_000;
 
 /** Shown when content review refuses an answer, so that the person is not left without any. */
-const blockedText =
+export const blockedText =
   "这条回复未能发送：内容被平台的安全策略拦截。\nThe reply could not be sent: the platform's content policy blocked it.";
 
 function isKind(error: unknown, ...kinds: FeishuError["kind"][]): error is FeishuError {
