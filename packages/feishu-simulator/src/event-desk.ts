@@ -55,7 +55,7 @@ function withFreshId(event: OutgoingEvent): OutgoingEvent {
 
 /** Group messages reach an app that asked for all of them, or that is mentioned. */
 function isSubscribed({ app, chat, message }: WrittenMessage): boolean {
-  if (!chat.bots.has(app.appId)) return false;
+  if (!chat.bots.has(app.appId) || chat.status !== "normal") return false;
   if (chat.type === "p2p" || app.groupScope === "all") return true;
   return message.mentions.some((mention) => mention.openId === app.openId);
 }

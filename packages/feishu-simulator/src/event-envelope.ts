@@ -4,6 +4,7 @@ import type { EventLinks, SimChat, SimUser } from "./directory.ts";
 import { newId } from "./id.ts";
 import type { JsonObject } from "./json-fields.ts";
 import type { SimMention, SimMessage } from "./message-store.ts";
+import { shownParent } from "./message-view.ts";
 
 /** An event to wrap in the 2.0 envelope. */
 export interface EventBody {
@@ -95,7 +96,8 @@ function senderOf({ sender, app }: ReceivedMessage): JsonObject {
 
 /** Topic groups may leave everything but `root_id` out of the events of replies. */
 function linksOf({ chat, message, eventLinks }: ReceivedMessage): JsonObject {
-  const { rootId, parentId, threadId } = message;
+  const { rootId, threadId } = message;
+  const parentId = shownParent(message);
   if (rootId !== undefined && (eventLinks ?? chat.eventLinks) === "root_only") return { root_id: rootId };
   return {
     ...(rootId === undefined ? {} : { root_id: rootId }),

@@ -1,4 +1,6 @@
 import { patchedCard } from "./card-message.ts";
+import type { SimChat } from "./directory.ts";
+import { forwardedMessages } from "./forward-message.ts";
 import { stringField, type JsonObject } from "./json-fields.ts";
 import { renderContent } from "./message-content.ts";
 import { liveMessage, memberChat, pathMessage } from "./message-lookup.ts";
@@ -26,7 +28,8 @@ export function messageRoutes(platform: Platform): ApiRoute[] {
 
 function read(platform: Platform, call: ApiCallContext): JsonObject {
   const { message } = pathMessage(platform, call);
-  return success({ items: [messageView(message, call.app)] });
+  const held = message.recalled ? [] : forwardedMessages(platform, message.messageId);
+  return success({ items: [message, ...held].map((item) => messageView(item, call.app)) });
 }
 
 /** Text and posts of the caller, at most 20 times each (message update page). */
@@ -89,12 +92,20 @@ function list(platform: Platform, call: ApiCallContext): JsonObject {
 function containerMessages(platform: Platform, call: ApiCallContext): readonly SimMessage[] {
   const id = call.query.get("container_id") ?? "";
   const type = call.query.get("container_id_type");
-  if (type === "chat") return platform.messages.inChat(memberChat(platform, call.app, id).chatId);
+  if (type === "chat") {
+    const chat = memberChat(platform, call.app, id);
+    return platform.messages.inChat(chat.chatId).filter((message) => !insideThread(chat, message));
+  }
   if (type !== "thread") throw fieldError("container_id_type", "must be chat or thread");
   return [...platform.directory.chats.values()]
     .filter((chat) => chat.bots.has(call.app.appId))
     .flatMap((chat) => platform.messages.inChat(chat.chatId))
     .filter((message) => message.threadId === id);
+}
+
+/** The history of an ordinary group holds of each thread only its first message (message list page). */
+function insideThread(chat: SimChat, { rootId, threadId }: SimMessage): boolean {
+  return !chat.topic && rootId !== undefined && threadId !== undefined;
 }
 
 function secondsOf(call: ApiCallContext, name: string, missing: number): number {

@@ -1,11 +1,12 @@
 import type { SimApp } from "./app.ts";
-import type { EventLinks, SimChat, SimUser } from "./directory.ts";
+import { opensThreads, type EventLinks, type SimChat, type SimUser } from "./directory.ts";
+import { copyForwarded } from "./forward-message.ts";
 import { newId } from "./id.ts";
 import type { JsonObject } from "./json-fields.ts";
 import type { SimFile } from "./media-store.ts";
-import { renderContent, type RenderedContent } from "./message-content.ts";
 import type { NewMessage, SimMessage } from "./message-store.ts";
-import { mentionLookup, type Platform } from "./platform.ts";
+import { writtenContent } from "./person-content.ts";
+import type { Platform } from "./platform.ts";
 
 /**
  * A message that a person writes. Its kind follows from the one field of content that is given: `text`, `post`,
@@ -79,49 +80,31 @@ export function writeMessage(platform: Platform, written: PersonMessage): Writte
   if (sender === undefined || !chat.members.has(sender.openId)) {
     throw new Error(`${written.from} is not a member of ${written.chatId}`);
   }
-  const messageType = written.content === undefined ? "text" : (written.messageType ?? "text");
-  const rendered =
-    written.content === undefined
-      ? renderText(platform, written, { app, chat })
-      : rawContent(typeof written.content === "string" ? written.content : JSON.stringify(written.content));
+  const rendered = writtenContent({ platform, app, chat, sender }, written);
   const message = platform.messages.add({
     chatId: chat.chatId,
     senderType: "user",
     senderId: sender.openId,
-    messageType,
     ...rendered,
     ...links(platform, chat, written),
     createdAt: written.createdAtMs ?? platform.now(),
   });
+  copyForwarded(platform, message.messageId, written.forward ?? []);
   return { app, chat, sender, message };
 }
 
-function renderText(
-  platform: Platform,
-  { text = "", mention = false }: PersonMessage,
-  { app, chat }: { app: SimApp; chat: SimChat },
-): RenderedContent {
-  const tag = `<at user_id="${app.openId}"></at>`;
-  const full = mention && !text.includes(tag) ? `${tag} ${text}` : text;
-  return renderContent("text", JSON.stringify({ text: full }), mentionLookup(platform, chat));
-}
-
-function rawContent(content: string): RenderedContent {
-  const parsed: unknown = JSON.parse(content);
-  const text = typeof parsed === "object" && parsed !== null && "text" in parsed ? parsed.text : undefined;
-  return { content, text: typeof text === "string" ? text : content, mentions: [] };
-}
-
+/** A person's place in the chat; topic groups and groups in topic form put each top-level message in a new thread. */
 function links(
   platform: Platform,
   chat: SimChat,
-  written: PersonMessage,
+  { parentId, rootId, threadId: wanted }: PersonMessage,
 ): Pick<NewMessage, "rootId" | "parentId" | "threadId"> {
-  const parent = written.rootId === undefined ? undefined : platform.messages.get(written.rootId);
-  if (written.rootId !== undefined && parent === undefined) throw new Error(`No message ${written.rootId}`);
-  const threadId = written.threadId ?? parent?.threadId ?? (chat.topic ? newId("omt_") : undefined);
-  return {
-    ...(parent === undefined ? {} : { rootId: parent.rootId ?? parent.messageId, parentId: parent.messageId }),
-    ...(threadId === undefined ? {} : { threadId }),
-  };
+  const answered = parentId ?? rootId;
+  const parent = answered === undefined ? undefined : platform.messages.get(answered);
+  if (answered !== undefined && parent === undefined) throw new Error(`No message ${answered}`);
+  const opened = wanted === "new" || opensThreads(chat) ? newId("omt_") : undefined;
+  const threadId = parent?.threadId ?? (wanted === "new" ? opened : (wanted ?? opened));
+  if (parent === undefined) return threadId === undefined ? {} : { threadId };
+  const answer = { rootId: parent.rootId ?? parent.messageId, parentId: parent.messageId };
+  return threadId === undefined ? answer : { ...answer, threadId };
 }
