@@ -3,8 +3,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { BlobStoreDemands, BlobStoreHarness } from "@larkline/session/blob-store.suite";
 import type { SessionStoreDemands, SessionStoreHarness } from "@larkline/session/session-store.suite";
 import { createRedisBlobStore } from "./blob-store.ts";
+import { createRedisCardLedger } from "./card-ledger.ts";
 import { closeRedis, connectRedis } from "./connection.ts";
 import { createRedisEventLog } from "./event-log.ts";
+import { createRedisLookupCache } from "./lookup-cache.ts";
 import { createRedisRunnerDirectory } from "./runner-directory.ts";
 import { createRedisSessionStore } from "./session-store.ts";
 import { createRedisTokenCache } from "./token-cache.ts";
@@ -23,6 +25,7 @@ export async function makeStore(
   return {
     store: createRedisSessionStore({ redis, namespace, outboxLeaseMs, dedupTtlMs, ...limits }),
     events,
+    cards: createRedisCardLedger({ redis, namespace }),
     leaseMs: outboxLeaseMs,
     dedupTtlMs,
     now: Date.now,
@@ -59,6 +62,11 @@ function connectTwice(url: string) {
 export async function makeDirectory(url: string) {
   const { here, there, rest } = connectTwice(url);
   return { ...rest, directory: createRedisRunnerDirectory(here), elsewhere: createRedisRunnerDirectory(there) };
+}
+
+export async function makeLookupCache(url: string) {
+  const { here, there, rest } = connectTwice(url);
+  return { ...rest, cache: createRedisLookupCache(here), elsewhere: createRedisLookupCache(there) };
 }
 
 export async function makeTokenCache(url: string) {

@@ -1,12 +1,15 @@
+import type { CardLedger } from "./card-ledger.ts";
 import type { EventLog, SessionStore } from "./session-store.ts";
 
 /** An adapter under test with storage of its own, as the contract suites see it. */
 export interface SessionStoreHarness {
   store: SessionStore;
   events: EventLog;
+  /** The ledger that obeys the store's fences. */
+  cards: CardLedger;
   /** How long the right to send from an outbox lasts. */
   leaseMs: number;
-  /** How long message ids are remembered. */
+  /** How long message ids are remembered and parked messages are kept. */
   dedupTtlMs: number;
   /** The store's clock, epoch ms. */
   now(): number;

@@ -1,7 +1,11 @@
 import { turnIdOf, type ToolOutcome } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describeCardLedger } from "./card-ledger.suite.ts";
+import { describeCompaction } from "./compaction.suite.ts";
 import { describeEventLog } from "./event-log.suite.ts";
+import { describeInbox } from "./inbox.suite.ts";
 import { describeOutbox } from "./outbox.suite.ts";
+import { describeParking } from "./parking.suite.ts";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
 import type { Claim, EventLog, SessionStore } from "./session-store.ts";
 import { describeCrashPoints } from "./session-crash.suite.ts";
@@ -29,7 +33,7 @@ const other = "cli_app.oc_other.main";
 const succeeded: ToolOutcome = { ok: true, result: { celsius: 21 } };
 
 /**
- * What every SessionStore with its EventLog promises. Call it at the top level of a test file.
+ * What every SessionStore with its EventLog and its CardLedger promises. Call it at the top level of a test file.
  * `modelRuns`: how many random histories to try.
  */
 export function describeSessionStore(name: string, makeHarness: MakeSessionStore, modelRuns = 60): void {
@@ -727,7 +731,11 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
       });
     });
   });
+  describeInbox(name, makeHarness);
+  describeCompaction(name, makeHarness);
   describeOutbox(name, makeHarness);
+  describeParking(name, makeHarness);
+  describeCardLedger(name, makeHarness);
   describeEventLog(name, makeHarness);
   describeRaces(name, makeHarness);
   describeCrashPoints(name, makeHarness);

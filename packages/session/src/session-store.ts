@@ -54,7 +54,10 @@ export interface Claim {
   tries: number;
   /** Unread control entries; acknowledge them with `consumed` of the next write. */
   control: ControlEntry[];
-  /** What a model gets to see: the summary of what was compacted, if any, then the messages since. */
+  /**
+   * What a model gets to see: the summary of what was compacted, if any, then the messages since.
+   * The list is the caller's own, its messages may be shared with later claims: never change one.
+   */
   history: Message[];
   settings: SessionSettings;
 }

@@ -1,0 +1,223 @@
+import { turnIdOf } from "@larkline/protocol";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import type { Claim, EventLog, SessionStore } from "./session-store.ts";
+import { commitOf, messageOf, mustClaim, outboxRecord, saveAs, suspendOn, turnOf, userText } from "./suite-samples.ts";
+
+const session = "cli_app.oc_chat.main";
+const other = "cli_app.oc_other.main";
+
+/** What people are told of a session: places, waiting messages, what runs; and messages that join a turn. */
+export function describeInbox(name: string, makeHarness: MakeSessionStore): void {
+  describe(`${name}: inbox`, () => {
+    const opened: SessionStoreHarness[] = [];
+    let store: SessionStore;
+    let events: EventLog;
+    let harness: SessionStoreHarness;
+
+    async function open(demands: SessionStoreDemands): Promise<void> {
+      harness = await makeHarness(demands);
+      opened.push(harness);
+      ({ store, events } = harness);
+    }
+
+    beforeEach(() => open({}));
+    afterEach(async () => {
+      for (const each of opened.splice(0)) await each.close();
+    });
+
+    /** Appends `om_1`, `om_2`, ... and claims the first. */
+    async function startedWith(count: number): Promise<Claim> {
+      for (let i = 1; i <= count; i += 1) await store.append(messageOf(session, `om_${i}`));
+      return await mustClaim(store, session, 1);
+    }
+
+    describe("places", () => {
+      it("a message to an idle session has nothing ahead", async () => {
+        const first = await store.append(messageOf(session, "om_1"));
+        expect(first).toMatchObject({ result: "accepted", ahead: 0 });
+        expect(first).not.toHaveProperty("head");
+      });
+
+      it("a message learns how many come first, and which one is being answered", async () => {
+        await startedWith(2);
+        const third = await store.append(messageOf(session, "om_3"));
+        expect(third).toMatchObject({ ahead: 2, head: { seq: 1, message: messageOf(session, "om_1") } });
+      });
+
+      it("a redelivered message has no place", async () => {
+        await startedWith(2);
+        const again = await store.append(messageOf(session, "om_2"));
+        expect(again).toEqual({ result: "duplicate", seq: 2, ahead: 0 });
+      });
+
+      it("a message to a full session learns what is being answered", async () => {
+        await open({ maxWaiting: 2 });
+        await startedWith(2);
+        expect(await store.append(messageOf(session, "om_3"))).toEqual({
+          result: "full",
+          seq: 0,
+          ahead: 0,
+          head: { seq: 1, message: messageOf(session, "om_1") },
+        });
+      });
+
+      it("a caller may allow fewer messages than the store, not more", async () => {
+        await open({ maxWaiting: 2 });
+        expect(await store.append(messageOf(session, "om_1"), { maxWaiting: 1 })).toMatchObject({ result: "accepted" });
+        expect(await store.append(messageOf(session, "om_2"), { maxWaiting: 1 })).toMatchObject({ result: "full" });
+        expect(await store.append(messageOf(session, "om_2"), { maxWaiting: 9 })).toMatchObject({ result: "accepted" });
+        expect(await store.append(messageOf(session, "om_3"), { maxWaiting: 9 })).toMatchObject({ result: "full" });
+        expect(await store.append(messageOf(session, "om_1"), { maxWaiting: 1 })).toMatchObject({
+          result: "duplicate",
+        });
+      });
+
+      it("a message can be found by its id, also after its turn, until it is forgotten", async () => {
+        await open({ shortLived: true });
+        const claim = await startedWith(2);
+        await commitOf(store, claim);
+        expect(await store.seqOf(session, "cli_app", "om_1")).toBe(1);
+        expect(await store.seqOf(session, "cli_app", "om_2")).toBe(2);
+        await harness.advance(harness.dedupTtlMs + 1);
+        expect(await store.seqOf(session, "cli_app", "om_2")).toBeUndefined();
+      });
+
+      it("a message that was never appended has no number", async () => {
+        await startedWith(1);
+        await store.pushOutbox(outboxRecord(session, "r1"), "om_refused");
+        expect(await store.seqOf(session, "cli_app", "om_refused")).toBeUndefined();
+        expect(await store.seqOf(session, "cli_app", "om_9")).toBeUndefined();
+        expect(await store.seqOf(session, "cli_other", "om_1")).toBeUndefined();
+        expect(await store.seqOf(other, "cli_app", "om_1")).toBeUndefined();
+      });
+
+      it("the waiting messages are those after the one being answered, oldest first", async () => {
+        expect(await store.waiting(session, 10)).toEqual([]);
+        await startedWith(4);
+        const expected = [2, 3, 4].map((seq) => ({ seq, message: messageOf(session, `om_${seq}`) }));
+        expect(await store.waiting(session, 10)).toEqual(expected);
+        expect(await store.waiting(session, 2)).toEqual(expected.slice(0, 2));
+        expect(await store.waiting(session, 0)).toEqual([]);
+      });
+    });
+
+    describe("summary", () => {
+      it("tells what is being answered and how far it has come", async () => {
+        const claim = await startedWith(2);
+        const head = { seq: 1, message: messageOf(session, "om_1") };
+        expect(await store.summary(session)).toEqual({
+          state: "running",
+          gen: 1,
+          waiting: 2,
+          messages: 0,
+          head,
+          settings: {},
+        });
+        const turn = turnOf(claim, { steps: 3 });
+        await saveAs(store, claim, { mode: "continue", turn, history: [userText("om_1")] });
+        expect(await store.summary(session)).toMatchObject({ waiting: 2, messages: 1, head, turn });
+        await commitOf(store, claim, { more: true });
+        const next = await store.summary(session);
+        expect(next).toMatchObject({ waiting: 1, head: { seq: 2 } });
+        expect(next).not.toHaveProperty("turn");
+      });
+
+      it("of an unknown session is idle and empty", async () => {
+        expect(await store.summary(session)).toEqual({ state: "idle", gen: 0, waiting: 0, messages: 0, settings: {} });
+      });
+    });
+
+    describe("settings", () => {
+      it("that a commit writes are read by claims and summaries, and outlive turns", async () => {
+        const claim = await startedWith(1);
+        expect(claim.settings).toEqual({});
+        await commitOf(store, claim, { settings: { model: "openai/gpt-小" } });
+        expect(await store.summary(session)).toMatchObject({ settings: { model: "openai/gpt-小" } });
+        await store.append(messageOf(session, "om_2"));
+        const second = await mustClaim(store, session, 2);
+        expect(second.settings).toEqual({ model: "openai/gpt-小" });
+        await commitOf(store, second);
+        expect(await store.summary(session)).toMatchObject({ settings: { model: "openai/gpt-小" } });
+        expect(await store.summary(other)).toMatchObject({ settings: {} });
+      });
+
+      it("are replaced as a whole", async () => {
+        await commitOf(store, await startedWith(1), { settings: { model: "openai/a" } });
+        await store.append(messageOf(session, "om_2"));
+        await commitOf(store, await mustClaim(store, session, 2), { settings: {} });
+        expect(await store.summary(session)).toMatchObject({ settings: {} });
+        expect((await store.summary(session)).settings).not.toHaveProperty("model");
+      });
+
+      it("of a fenced commit are not kept", async () => {
+        const old = await startedWith(1);
+        await mustClaim(store, session, 1);
+        expect(await commitOf(store, old, { settings: { model: "zombie/z" } })).toEqual({ state: "fenced" });
+        expect(await store.summary(session)).toMatchObject({ settings: {} });
+      });
+    });
+
+    describe("messages that join the running turn", () => {
+      it("leave the inbox with the write that took them in; the others keep their order", async () => {
+        const claim = await startedWith(5);
+        const done = { type: "done", totalInputTokens: 0, totalOutputTokens: 0, totalCostUsd: 0 } as const;
+        const joined = { ...done, turnCount: 0, reason: "steered", final: "" } as const;
+        const saved = await saveAs(store, claim, {
+          mode: "continue",
+          absorbed: [4, 2],
+          history: [userText("om_2"), userText("om_4")],
+          events: [2, 4].map((seq) => ({ runId: turnIdOf(session, seq), event: joined })),
+        });
+        expect(saved).toEqual({ state: "running", control: [] });
+        expect((await store.waiting(session, 10)).map(({ seq }) => seq)).toEqual([3, 5]);
+        expect((await events.read(session, 0, 10)).map(({ runId }) => runId)).toEqual([
+          turnIdOf(session, 2),
+          turnIdOf(session, 4),
+        ]);
+        expect(await commitOf(store, claim, { more: true })).toMatchObject({ state: "next", head: { seq: 3 } });
+      });
+
+      it("are still recognised when they are redelivered", async () => {
+        const claim = await startedWith(2);
+        await saveAs(store, claim, { mode: "continue", absorbed: [2] });
+        expect(await store.append(messageOf(session, "om_2"))).toMatchObject({ result: "duplicate", seq: 2 });
+        expect(await commitOf(store, claim)).toEqual({ state: "idle" });
+      });
+
+      it("the message being answered never joins itself, and unknown numbers change nothing", async () => {
+        const claim = await startedWith(2);
+        await saveAs(store, claim, { mode: "continue", absorbed: [1, 7] });
+        await saveAs(store, claim, { mode: "continue", absorbed: [] });
+        expect(await store.summary(session)).toMatchObject({ waiting: 2, head: { seq: 1 } });
+      });
+
+      it("a fenced write takes no message in", async () => {
+        const old = await startedWith(2);
+        await mustClaim(store, session, 1);
+        expect(await saveAs(store, old, { mode: "continue", absorbed: [2] })).toEqual({ state: "fenced" });
+        expect(await store.summary(session)).toMatchObject({ waiting: 2 });
+      });
+
+      it("a message joins with calls, history and a new context in one write", async () => {
+        const claim = await startedWith(3);
+        const open1 = [
+          { callId: "c1", deadlineMs: 1_000 },
+          { callId: "c2", deadlineMs: 2_000 },
+        ];
+        const history = [userText("om_1"), userText("om_2")];
+        const context = { keep: 1, summary: userText("so far") };
+        await saveAs(store, claim, { mode: "suspend", open: open1, history, context, absorbed: [2] });
+        expect(await store.dueDeadlines(5_000, 10)).toEqual([
+          { session, callId: "c1" },
+          { session, callId: "c2" },
+        ]);
+        expect((await store.waiting(session, 10)).map(({ seq }) => seq)).toEqual([3]);
+        const again = await mustClaim(store, session, 1);
+        expect(again.history).toEqual([userText("so far"), userText("om_2")]);
+        await suspendOn(store, again, "c1");
+        expect(await store.history(session)).toEqual(history);
+      });
+    });
+  });
+}
