@@ -63,7 +63,7 @@ function inlineCard(platform: Platform, parsed: JsonObject): JsonObject {
 }
 
 /** Whether everybody sees the same card, which PATCH asks for: JSON 2.0, or 1.0 with `update_multi`. */
-function isShared(card: JsonObject): boolean {
+export function isShared(card: JsonObject): boolean {
   return card.schema === "2.0" || (isJsonObject(card.config) && card.config.update_multi === true);
 }
 

@@ -76,6 +76,8 @@ export interface CardClick {
   formValue?: JsonObject;
   inputValue?: string;
   option?: string;
+  /** The callback comes without the operator's `open_id`, as has been met in the field. */
+  withoutOpenId?: boolean;
 }
 
 export interface CardToast {

@@ -3,6 +3,7 @@ import type { SimApp } from "./app.ts";
 import type { AppConsole } from "./app-console.ts";
 import type { Registrations } from "./app-registration.ts";
 import type { CardStore } from "./card-store.ts";
+import type { CardTokens } from "./card-token.ts";
 import type { NameScope } from "./chat-desk.ts";
 import type { DeliveryReport, OutgoingEvent } from "./delivery.ts";
 import type { Directory, SimChat } from "./directory.ts";
@@ -23,6 +24,7 @@ export interface Platform {
   readonly directory: Directory;
   readonly messages: MessageStore;
   readonly cards: CardStore;
+  readonly cardTokens: CardTokens;
   readonly media: MediaStore;
   readonly tokens: TokenStore;
   readonly limiter: RateLimiter;
@@ -57,7 +59,7 @@ export interface ApiRoute {
   /** Default: 50 a second and 1,000 a minute. */
   limits?: ApiLimits;
   /** The answer's body; refusals are thrown as PlatformError. */
-  handle(call: ApiCallContext): JsonObject | FileAnswer;
+  handle(call: ApiCallContext): JsonObject | FileAnswer | Promise<JsonObject>;
 }
 
 /** An operation that takes no token and answers with its own body. */

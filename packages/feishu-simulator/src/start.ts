@@ -12,7 +12,10 @@ import { contactRoutes } from "./contact-api.ts";
 import { messageRoutes } from "./message-api.ts";
 import { reactionRoutes } from "./reaction-api.ts";
 import { cardKitRoutes } from "./cardkit-api.ts";
+import { createCardDesk } from "./card-desk.ts";
 import { createCardStore, type CardRules } from "./card-store.ts";
+import { createCardTokens } from "./card-token.ts";
+import { cardUpdateRoutes } from "./card-update-api.ts";
 import { createBoundedLog } from "./bounded-log.ts";
 import { createDeliveryService, type DeliveryRecord } from "./delivery.ts";
 import { createDirectory } from "./directory.ts";
@@ -55,6 +58,7 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
   return {
     ...createEventDesk(platform, deliveries),
     ...createChatDesk(platform),
+    ...createCardDesk(platform, deliveries),
     ...controls(parts),
     url: `http://${baseHost(address)}:${address.port}`,
     close: () => (closing ??= close()),
@@ -70,7 +74,6 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
     waitForCard: replies.waitForCard,
     waitUntil: replies.waitUntil,
     card: platform.cards.describe,
-    click: () => Promise.resolve({ code: 200340, cardChanged: false }),
     on: parts.notifier.on,
     registrations: platform.registrations,
     setConsole: platform.console.set,
@@ -162,6 +165,7 @@ function createPlatform(
     directory,
     messages,
     cards: createCardStore({ rules: cardRules(options, { apps, directory, media }), now, messages, announce }),
+    cardTokens: createCardTokens(now),
     media,
     tokens: createTokenStore(now),
     limiter: createRateLimiter({ now, enforced: options.limits !== "off", onRefusal }),
@@ -227,6 +231,7 @@ function apiRoutes(platform: Platform): ApiRoute[] {
     ...chatRoutes(platform),
     ...contactRoutes(platform),
     ...cardKitRoutes(platform),
+    ...cardUpdateRoutes(platform),
   ];
 }
 

@@ -1,0 +1,83 @@
+import { cardAction } from "./card-action.ts";
+import { applyAnswer, failure, failureCode } from "./card-answer.ts";
+import type { CardEntity } from "./card-store.ts";
+import type { CardClick, CardClickResult } from "./card-view.ts";
+import type { SimApp } from "./app.ts";
+import type { DeliveryService } from "./delivery.ts";
+import type { SimUser } from "./directory.ts";
+import { envelope } from "./event-envelope.ts";
+import type { JsonObject } from "./json-fields.ts";
+import type { Platform } from "./platform.ts";
+
+const callback = "card.action.trigger";
+
+/** Lets people use cards. */
+export interface CardDesk {
+  click(click: CardClick): Promise<CardClickResult>;
+}
+
+export function createCardDesk(platform: Platform, deliveries: DeliveryService): CardDesk {
+  return {
+    async click(click) {
+      const { entity, app, user, chatId } = placeOf(platform, click);
+      const action = cardAction(entity.json, click);
+      if (!platform.console.entry(app.appId).callbacks.includes(callback)) return failure(200340);
+      const { value: tokenValue, token } = platform.cardTokens.issue(click.messageId);
+      const outgoing = envelope(app, {
+        eventType: callback,
+        messageId: click.messageId,
+        // Microseconds, other than the milliseconds of message events (card callback page).
+        createdAt: platform.now() * 1000,
+        event: {
+          operator: operatorOf(app, user, click),
+          token: tokenValue,
+          action,
+          host: "im_message",
+          context: { open_message_id: click.messageId, open_chat_id: chatId },
+        },
+      });
+      entity.openClicks += 1;
+      try {
+        const [attempt] = (await deliveries.deliverOnce(outgoing)).attempts;
+        if (attempt === undefined) return failure(200342);
+        const code = failureCode(attempt);
+        if (code !== 0) return failure(code);
+        token.answered = true;
+        return applyAnswer(platform, entity, attempt.response);
+      } finally {
+        entity.openClicks -= 1;
+      }
+    },
+  };
+}
+
+interface Place {
+  entity: CardEntity;
+  app: SimApp;
+  user: SimUser;
+  chatId: string;
+}
+
+function placeOf(platform: Platform, { messageId, openId }: CardClick): Place {
+  const message = platform.messages.get(messageId);
+  const entity = platform.cards.ofMessage(messageId);
+  if (message === undefined || entity === undefined) throw new Error(`No card ${messageId}`);
+  if (message.recalled) throw new Error(`The card ${messageId} was recalled`);
+  const user = platform.directory.users.get(openId);
+  const chat = platform.directory.chats.get(message.chatId);
+  if (user === undefined || chat?.members.has(openId) !== true) {
+    throw new Error(`${openId} is not a member of ${message.chatId}`);
+  }
+  const app = platform.apps.get(entity.appId);
+  if (app === undefined) throw new Error(`No app ${entity.appId}`);
+  return { entity, app, user, chatId: chat.chatId };
+}
+
+function operatorOf(app: SimApp, user: SimUser, { withoutOpenId = false }: CardClick): JsonObject {
+  return {
+    tenant_key: user.tenantKey ?? app.tenantKey,
+    user_id: user.userId,
+    union_id: user.unionId,
+    ...(withoutOpenId ? {} : { open_id: user.openId }),
+  };
+}
