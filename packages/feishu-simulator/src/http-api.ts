@@ -107,11 +107,10 @@ async function answerCall(
     const app = authenticatedApp(parts.platform, request);
     exchange.appId = app.appId;
     const { route, params } = match;
-    parts.platform.quota.check(route.path);
     parts.platform.limiter.checkApi({ appId: app.appId, api: `${route.method} ${route.path}` }, route.limits);
-    return okAnswer(
-      route.handle({ app, params, query: exchange.url.searchParams, body, ...(form === undefined ? {} : { form }) }),
-    );
+    parts.platform.quota.check(route.path);
+    const files = form === undefined ? {} : { form };
+    return okAnswer(await route.handle({ app, params, query: exchange.url.searchParams, body, ...files }));
   } catch (error) {
     if (error instanceof PlatformError) return errorAnswer(error, exchange.logId, parts.errorStatus);
     const reason = error instanceof Error ? error.message : String(error);

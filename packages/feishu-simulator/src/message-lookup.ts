@@ -4,10 +4,13 @@ import type { SimMessage } from "./message-store.ts";
 import type { ApiCallContext, Platform } from "./platform.ts";
 import { PlatformError } from "./platform-error.ts";
 
-/** The chat of this id, when the bot is a member; else 230034 or 230002. */
+/** The chat of this id, when the bot is a member; else 230034, 232009 (dissolved) or 230002. */
 export function memberChat(platform: Platform, app: SimApp, chatId: string): SimChat {
   const chat = platform.directory.chats.get(chatId);
   if (chat === undefined) throw new PlatformError(230034, `The receive_id is invalid: ${chatId}`);
+  if (chat.status !== "normal") {
+    throw new PlatformError(232009, "Your request specifies a chat which has already been dissolved.");
+  }
   if (!chat.bots.has(app.appId)) throw new PlatformError(230002, "Bot/User can NOT be out of the chat.");
   return chat;
 }

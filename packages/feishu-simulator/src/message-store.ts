@@ -49,7 +49,16 @@ export type NewMessage = Omit<SimMessage, "messageId" | "updatedAt" | "edits" | 
 export type MessageChange = Partial<
   Pick<
     SimMessage,
-    "content" | "text" | "card" | "mentions" | "messageType" | "updatedAt" | "edits" | "recalled" | "reactions"
+    | "content"
+    | "text"
+    | "card"
+    | "mentions"
+    | "messageType"
+    | "updatedAt"
+    | "edits"
+    | "recalled"
+    | "reactions"
+    | "threadId"
   >
 >;
 

@@ -7,6 +7,7 @@ import type { SimFile } from "./media-store.ts";
 import type { NewMessage, SimMessage } from "./message-store.ts";
 import { writtenContent } from "./person-content.ts";
 import type { Platform } from "./platform.ts";
+import { openThread } from "./thread.ts";
 
 /**
  * A message that a person writes. Its kind follows from the one field of content that is given: `text`, `post`,
@@ -89,6 +90,7 @@ export function writeMessage(platform: Platform, written: PersonMessage): Writte
     ...links(platform, chat, written),
     createdAt: written.createdAtMs ?? platform.now(),
   });
+  openThread(platform, message);
   copyForwarded(platform, message.messageId, written.forward ?? []);
   return { app, chat, sender, message };
 }

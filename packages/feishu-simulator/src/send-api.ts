@@ -1,5 +1,5 @@
 import { attachCard, sendableCard } from "./card-message.ts";
-import type { SimChat } from "./directory.ts";
+import { opensThreads, type SimChat } from "./directory.ts";
 import { newId } from "./id.ts";
 import { booleanField, optionalStringField, stringField, type JsonObject } from "./json-fields.ts";
 import { renderContent } from "./message-content.ts";
@@ -7,6 +7,8 @@ import { liveMessage, memberChat } from "./message-lookup.ts";
 import type { NewMessage, SimMessage } from "./message-store.ts";
 import { messageView } from "./message-view.ts";
 import { mentionLookup, success, type ApiCallContext, type ApiRoute, type Platform } from "./platform.ts";
+import { checkMediaKeys, checkRefusals } from "./send-checks.ts";
+import { openThread } from "./thread.ts";
 import { fieldError, PlatformError } from "./platform-error.ts";
 
 const perTargetPerSecond = 5;
@@ -49,10 +51,12 @@ function addMessage(
   target: Target & { uuid: string | undefined },
 ): SimMessage {
   const { chat, links, uuid } = target;
+  checkRefusals(platform, chat, links.parentId);
   const messageType = stringField(call.body, "msg_type");
   const content = stringField(call.body, "content");
   const card = messageType === "interactive" ? sendableCard(platform, call.app, content) : undefined;
   const rendered = card?.fields ?? renderContent(messageType, content, mentionLookup(platform, chat));
+  if (card === undefined) checkMediaKeys(platform, call.app, { messageType, content });
   const [person] = chat.members;
   const limited = chat.type === "p2p" ? `user ${person ?? ""}` : `chat ${chat.chatId}`;
   platform.limiter.checkBusiness(limited, perTargetPerSecond);
@@ -66,13 +70,14 @@ function addMessage(
     ...(uuid === undefined ? {} : { uuid }),
     createdAt: platform.now(),
   });
+  openThread(platform, message);
   if (card !== undefined) attachCard(platform, card, message.messageId);
   return message;
 }
 
 function sendTarget(platform: Platform, call: ApiCallContext): Target {
   const chat = receivingChat(platform, call);
-  return { chat, links: chat.topic ? { threadId: newId("omt_") } : {} };
+  return { chat, links: opensThreads(chat) ? { threadId: newId("omt_") } : {} };
 }
 
 const receiveIdTypes = ["open_id", "union_id", "user_id", "email", "chat_id"];
@@ -106,7 +111,7 @@ function replyTarget(platform: Platform, call: ApiCallContext): Target {
   const { message, chat } = liveMessage(platform, call);
   const inThread = booleanField(call.body, "reply_in_thread");
   if (inThread && chat.type === "p2p") throw new PlatformError(230071, "The chat does not support reply in thread.");
-  const threadId = message.threadId ?? (inThread ? newId("omt_") : undefined);
+  const threadId = message.threadId ?? (inThread || opensThreads(chat) ? newId("omt_") : undefined);
   const rootId = message.rootId ?? message.messageId;
   if (threadId === undefined) return { chat, links: { rootId, parentId: message.messageId } };
   return { chat, links: { rootId, parentId: message.messageId, threadId } };

@@ -22,7 +22,9 @@ import { createDirectory } from "./directory.ts";
 import { createChatDesk } from "./chat-desk.ts";
 import { createEventDesk } from "./event-desk.ts";
 import { createFaultTable, type FaultSource } from "./fault-table.ts";
+import { fileRoutes } from "./file-api.ts";
 import { createHttpApi } from "./http-api.ts";
+import { imageRoutes } from "./image-api.ts";
 import { createLongConnections, type LongConnections } from "./long-connection.ts";
 import { createMediaStore } from "./media-store.ts";
 import { createMessageStore } from "./message-store.ts";
@@ -31,6 +33,7 @@ import { createNotifier, type Notifier } from "./notifier.ts";
 import type { ApiRoute, OpenRoute, Platform } from "./platform.ts";
 import { createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
 import { createReplyWatch } from "./reply-watch.ts";
+import { resourceRoutes } from "./resource-api.ts";
 import { createRouteTable } from "./route-table.ts";
 import { sendRoutes } from "./send-api.ts";
 import type { AppConnection, FeishuSimulator, SimulatorEvents, SimulatorOptions } from "./simulator.ts";
@@ -230,6 +233,9 @@ function apiRoutes(platform: Platform): ApiRoute[] {
     ...reactionRoutes(platform),
     ...chatRoutes(platform),
     ...contactRoutes(platform),
+    ...imageRoutes(platform),
+    ...fileRoutes(platform),
+    ...resourceRoutes(platform),
     ...cardKitRoutes(platform),
     ...cardUpdateRoutes(platform),
   ];
