@@ -1,8 +1,10 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Parser } from "@larkline/protocol";
+import type { RateLane } from "@larkline/session";
 import type { Client } from "@larksuiteoapi/node-sdk";
 import { FeishuError, feishuErrorOf } from "./error.ts";
-import { TransportFailure, withCallContext } from "./http-transport.ts";
+import { TransportFailure, withCallContext, type CallContext } from "./http-transport.ts";
+import { openGate, type CallLimits, type GatePass, type RateGate } from "./rate-gate.ts";
 import { authorization, type TokenProvider } from "./token-provider.ts";
 
 /** How often and how patiently a call is repeated. Times in ms. */
@@ -18,24 +20,44 @@ export const defaultRetryPolicy: RetryPolicy = { attempts: 3, minDelayMs: 200, m
 /** Options that every typed method of the SDK takes as its last argument. */
 export type SdkCallOptions = ReturnType<typeof withCallContext>;
 
+/** How a caller wants a call to be made. */
+export interface CallOptions {
+  signal?: AbortSignal | undefined;
+  /** Default `final`. A `frame` is tried once: the next one replaces it. */
+  lane?: RateLane | undefined;
+  /**
+   * Longest wait for the limits that the platform sets, in ms: 5 s for `final`, 0 for `frame`. After
+   * that the call rejects with a `rate_limit` that is `heldBack`, and never leaves.
+   */
+  maxWaitMs?: number | undefined;
+}
+
 /** One call of the platform. Only requests that are safe to repeat: reads, and sends with a `uuid`. */
 export interface ApiRequest<T> {
   /** Name for errors and classification, for example `im.message.reply`. */
   api: string;
   run: (client: Client, options: SdkCallOptions) => Promise<unknown>;
   parse: Parser<T>;
+  /** What it counts against, beside the limits of its API. */
+  limits?: CallLimits;
+  /** A repeat would do harm: tried once. */
+  once?: boolean;
+  /** What the transport has to do differently. */
+  context?: Omit<CallContext, "signals">;
 }
 
 /** Runs calls with a token, retries and classified errors. */
 export interface ApiCaller {
   /** Rejects with a FeishuError. */
-  call<T>(request: ApiRequest<T>, signal?: AbortSignal): Promise<T>;
+  call<T>(request: ApiRequest<T>, options?: CallOptions): Promise<T>;
 }
 
 export interface ApiCallerOptions {
   client: Client;
   tokens: TokenProvider;
   retry: RetryPolicy;
+  /** Without it every call leaves at once. */
+  gate?: RateGate;
   /** Aborts every call when the API is closed. */
   closing: AbortSignal;
 }
@@ -58,56 +80,69 @@ function waitOf(error: FeishuError, attempt: number, retry: RetryPolicy): number
   return error.retryAfterMs + backOff * (0.5 + Math.random() / 2);
 }
 
-/** A later attempt that fails for certain does not undo the doubt that an earlier one left. */
-function withDoubt(error: FeishuError, doubt: boolean): FeishuError {
-  return doubt && !error.uncertain
-    ? new FeishuError({ ...error, uncertain: true, reason: "after an uncertain attempt" })
-    : error;
+/** A later attempt that fails for certain, or never leaves, does not undo the doubt that an earlier one left. */
+function afterAll(error: FeishuError, doubt: boolean, left: boolean): FeishuError {
+  const uncertain = doubt && !error.uncertain;
+  if (!uncertain && !(left && error.heldBack)) return error;
+  const reason = uncertain ? "after an uncertain attempt" : "after a refused attempt";
+  return new FeishuError({ ...error, uncertain: doubt, heldBack: error.heldBack && !left, reason });
 }
 
-export function createApiCaller({ client, tokens, retry, closing }: ApiCallerOptions): ApiCaller {
-  async function attempt<T>(request: ApiRequest<T>, signals: readonly AbortSignal[], token: string): Promise<T> {
+const finalWaitMs = 5_000;
+
+function passOf(options: CallOptions, closing: AbortSignal): GatePass {
+  const { lane = "final", signal } = options;
+  const maxWaitMs = options.maxWaitMs ?? (lane === "final" ? finalWaitMs : 0);
+  return { lane, maxWaitMs, signals: signal === undefined ? [closing] : [closing, signal] };
+}
+
+export function createApiCaller({ client, tokens, retry, gate = openGate, closing }: ApiCallerOptions): ApiCaller {
+  async function attempt<T>(request: ApiRequest<T>, pass: GatePass, token: string): Promise<T> {
+    await gate.enter(request, pass);
     try {
-      const options = withCallContext(authorization(token), { signals });
+      const options = withCallContext(authorization(token), { ...request.context, signals: pass.signals });
       return parsed(request, await request.run(client, options));
-    } catch (error) {
-      throw feishuErrorOf(request.api, error);
+    } catch (thrown) {
+      const error = feishuErrorOf(request.api, thrown);
+      gate.refused(request, error);
+      throw error;
     }
   }
 
   /** A refused token is fetched again once, whatever the retry policy says. */
-  async function withToken<T>(request: ApiRequest<T>, signals: readonly AbortSignal[]): Promise<T> {
-    if (signals.some(({ aborted }) => aborted)) throw new TransportFailure("aborted", false, "aborted");
+  async function withToken<T>(request: ApiRequest<T>, pass: GatePass): Promise<T> {
+    if (pass.signals.some(({ aborted }) => aborted)) throw new TransportFailure("aborted", false, "aborted");
     const token = await tokens.get();
     try {
-      return await attempt(request, signals, token);
+      return await attempt(request, pass, token);
     } catch (error) {
       if (!(error instanceof FeishuError) || error.kind !== "token") throw error;
-      return await attempt(request, signals, await tokens.get(token));
+      return await attempt(request, pass, await tokens.get(token));
     }
   }
 
-  async function mayRepeat(error: FeishuError, tries: number, signals: AbortSignal[]): Promise<boolean> {
+  async function mayRepeat(error: FeishuError, tries: number, { lane, signals }: GatePass): Promise<boolean> {
+    if (lane === "frame" || error.heldBack) return false;
     if (!error.retryable || error.kind === "token" || tries >= retry.attempts) return false;
     if (error.retryAfterMs > retry.maxDelayMs) return false;
     try {
-      return await delay(waitOf(error, tries, retry), true, { signal: AbortSignal.any(signals) });
+      return await delay(waitOf(error, tries, retry), true, { signal: AbortSignal.any([...signals]) });
     } catch {
       return false;
     }
   }
 
   return {
-    call: async (request, callerSignal) => {
-      const signals = callerSignal === undefined ? [closing] : [closing, callerSignal];
+    call: async (request, options = {}) => {
+      const pass = passOf(options, closing);
       let doubt = false;
       for (let tries = 1; ; tries += 1) {
         try {
-          return await withToken(request, signals);
+          return await withToken(request, pass);
         } catch (thrown) {
           const error = feishuErrorOf(request.api, thrown);
           doubt ||= error.uncertain;
-          if (!(await mayRepeat(error, tries, signals))) throw withDoubt(error, doubt);
+          if (request.once === true || !(await mayRepeat(error, tries, pass))) throw afterAll(error, doubt, tries > 1);
         }
       }
     },

@@ -107,7 +107,7 @@ async function read<Schema extends TSchema>(
   const parse = parserOf(schema);
   return await caller.call(
     { api, run: (client, options) => client.request({ method: "GET", url }, options), parse },
-    signal,
+    { signal },
   );
 }
 

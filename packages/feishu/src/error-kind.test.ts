@@ -23,10 +23,10 @@ describe("errorKindOf", () => {
     ["auth.tenantAccessToken", 10014, "app_setup"],
     ["bot.info", 99991663, "token"],
     ["im.message.create", 1, "bad_request"],
-  ])("%s answered with %d is %s", (api, code, kind) => expect(errorKindOf(api, code, 400)).toBe(kind));
+  ])("%s answered with %d is %s", (api, code, kind) => expect(errorKindOf(api, { code, httpStatus: 400 })).toBe(kind));
 
   it("does not carry the codes of messages over to other families", () => {
-    expect(errorKindOf("cardkit.card.create", 230002, 400)).toBe("bad_request");
+    expect(errorKindOf("cardkit.card.create", { code: 230002, httpStatus: 400 })).toBe("bad_request");
   });
 
   it.each([
@@ -37,7 +37,7 @@ describe("errorKindOf", () => {
     [404, "bad_request"],
     [200, "unknown"],
   ])("goes by the status %d when nobody listed the code", (status, kind) =>
-    expect(errorKindOf("im.message.create", 0, status)).toBe(kind),
+    expect(errorKindOf("im.message.create", { code: 0, httpStatus: status })).toBe(kind),
   );
 
   it("repeats only what may succeed unchanged", () => {

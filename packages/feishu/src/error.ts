@@ -1,4 +1,4 @@
-import { errorKindOf, isRetryableKind, type FeishuErrorKind } from "./error-kind.ts";
+import { cardCodeOf, errorKindOf, isRetryableKind, type FeishuErrorKind } from "./error-kind.ts";
 import { HttpRejection, TransportFailure } from "./http-transport.ts";
 
 interface FeishuErrorFields {
@@ -11,6 +11,7 @@ interface FeishuErrorFields {
   logId?: string;
   uncertain?: boolean;
   retryAfterMs?: number;
+  heldBack?: boolean;
   reason?: string;
 }
 
@@ -30,6 +31,8 @@ export class FeishuError extends Error {
   readonly uncertain: boolean;
   /** How long the platform asks to wait; 0 when it says nothing. */
   readonly retryAfterMs: number;
+  /** Our own governor did not let it go: it never left, and the platform knows nothing of it. */
+  readonly heldBack: boolean;
 
   constructor(fields: FeishuErrorFields) {
     const facts = [
@@ -47,6 +50,7 @@ export class FeishuError extends Error {
     this.retryable = isRetryableKind(fields.kind);
     this.uncertain = fields.uncertain ?? false;
     this.retryAfterMs = fields.retryAfterMs ?? 0;
+    this.heldBack = fields.heldBack ?? false;
   }
 }
 
@@ -60,15 +64,20 @@ function reasonOf(rejection: HttpRejection): string {
   if (rejection.code >= 99_991_000 && rejection.code <= 99_991_999) {
     return rejection.platformMessage.replaceAll(/[\s\p{Cc}]+/gu, " ").slice(0, maxReasonLength);
   }
-  const cardCode = /ErrCode:\s*(\d+)/.exec(rejection.platformMessage)?.[1];
+  const cardCode = cardCodeOf(rejection.platformMessage);
   return cardCode === undefined ? "" : `ErrCode ${cardCode}`;
+}
+
+function kindOfFailure(failure: TransportFailure): FeishuErrorKind {
+  if (failure.reason === "aborted") return "cancelled";
+  return failure.reason === "too_large" ? "too_large" : "unavailable";
 }
 
 /** Whatever a call threw, as a FeishuError. */
 export function feishuErrorOf(api: string, thrown: unknown): FeishuError {
   if (thrown instanceof FeishuError) return thrown;
   if (thrown instanceof HttpRejection) {
-    const kind = errorKindOf(api, thrown.code, thrown.httpStatus);
+    const kind = errorKindOf(api, { ...thrown, text: thrown.platformMessage });
     return new FeishuError({
       api,
       kind,
@@ -81,7 +90,7 @@ export function feishuErrorOf(api: string, thrown: unknown): FeishuError {
     });
   }
   if (thrown instanceof TransportFailure) {
-    const kind = thrown.reason === "aborted" ? "cancelled" : "unavailable";
+    const kind = kindOfFailure(thrown);
     return new FeishuError({ api, kind, code: 0, httpStatus: 0, uncertain: thrown.sent, reason: thrown.message });
   }
   return new FeishuError({

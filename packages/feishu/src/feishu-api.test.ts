@@ -86,7 +86,7 @@ function apiOf(domain: string, options: Partial<FeishuApiOptions> = {}): FeishuA
 }
 
 function reply(api: FeishuApi, text = "hi", signal?: AbortSignal): Promise<{ messageId: string }> {
-  return api.reply({ messageId: "om_1", text, uuid: "u-1", inThread: false }, signal);
+  return api.reply({ messageId: "om_1", text, uuid: "u-1", inThread: false }, { signal });
 }
 
 async function failureOf(promise: Promise<unknown>): Promise<FeishuError> {

@@ -1,12 +1,25 @@
 import { parserOf } from "@larkline/protocol";
-import type { TokenCache } from "@larkline/session";
+import type { RateGovernor, TokenCache } from "@larkline/session";
 import { Client } from "@larksuiteoapi/node-sdk";
 import { Type } from "typebox";
-import { createApiCaller, defaultRetryPolicy, type ApiCaller, type RetryPolicy } from "./api-caller.ts";
+import {
+  createApiCaller,
+  defaultRetryPolicy,
+  type ApiCaller,
+  type CallOptions,
+  type RetryPolicy,
+} from "./api-caller.ts";
+import { createCardApi, type CardApi } from "./cardkit-api.ts";
+import { fetchChat, fetchUserNames, type ChatFacts } from "./chat-lookup.ts";
 import { baseUrlOf, type FeishuDomain } from "./domain.ts";
 import { createHttpTransport } from "./http-transport.ts";
 import { noLogger, sdkLogger, type FeishuLogger } from "./logger.ts";
+import { createMediaApi, type MediaApi } from "./media-api.ts";
+import { fetchMessage, type FetchedMessage } from "./message-lookup.ts";
 import { createMessageSender, type ReplyRequest, type SendRequest, type SentMessage } from "./message-sender.ts";
+import { createQuota, type MonthlyQuota } from "./quota.ts";
+import { createRateGate } from "./rate-gate.ts";
+import { addReaction, removeReaction } from "./reaction-api.ts";
 import { findReply, type FindReplyRequest } from "./reply-search.ts";
 import { createTokenProvider } from "./token-provider.ts";
 
@@ -20,10 +33,14 @@ export interface FeishuApiOptions {
   /** Deadline of one HTTP request in ms, 10 s by default. */
   timeoutMs?: number;
   retry?: Partial<RetryPolicy>;
+  /** Keeps all processes together within the platform's limits; without it every call leaves at once. */
+  governor?: RateGovernor;
+  /** Calls a month that the tenant's plan includes; null (default) when nobody counts them. */
+  monthlyCalls?: number | null;
 }
 
 /** One app's calls to the platform. Every method rejects with a FeishuError only. */
-export interface FeishuApi {
+export interface FeishuApi extends MediaApi {
   readonly appId: string;
   /** Who the bot is; its open_id is what mentions carry. */
   botInfo(signal?: AbortSignal): Promise<{ openId: string; name: string }>;
@@ -31,14 +48,25 @@ export interface FeishuApi {
    * Answers a message. `uuid` makes the platform drop repeats for one hour. A text over the
    * platform's limits is sent as several messages in order; the first one's id is returned.
    */
-  reply(request: ReplyRequest, signal?: AbortSignal): Promise<SentMessage>;
+  reply(request: ReplyRequest, options?: CallOptions): Promise<SentMessage>;
   /** Sends to a chat or person, otherwise like `reply`. */
-  send(request: SendRequest, signal?: AbortSignal): Promise<SentMessage>;
+  send(request: SendRequest, options?: CallOptions): Promise<SentMessage>;
   /**
    * The app's own answer to a message, if the chat's history since `sinceMs` shows one. Needs the
    * right to read the chat's history.
    */
-  findReply?(request: FindReplyRequest, signal?: AbortSignal): Promise<string | undefined>;
+  findReply?(request: FindReplyRequest, options?: CallOptions): Promise<string | undefined>;
+  readonly cards: CardApi;
+  /** The message, and of a forwarded bundle the messages in it. */
+  message(messageId: string, options?: CallOptions): Promise<FetchedMessage[]>;
+  chat(chatId: string, options?: CallOptions): Promise<ChatFacts>;
+  /** Names by open_id; people whose name the app may not see are missing. */
+  userNames(openIds: readonly string[], options?: CallOptions): Promise<ReadonlyMap<string, string>>;
+  /** Resolves to the id of the reaction. `emoji` is a type such as `Typing` or `DONE`. */
+  addReaction(messageId: string, emoji: string, options?: CallOptions): Promise<string>;
+  removeReaction(messageId: string, reactionId: string, options?: CallOptions): Promise<void>;
+  /** Calls of this month, a few seconds old at most; 0 without a governor. */
+  quota(): Promise<MonthlyQuota>;
   /** Aborts what is running and ends all connections. */
   close(): void;
 }
@@ -57,7 +85,7 @@ async function botInfo(caller: ApiCaller, signal?: AbortSignal): Promise<{ openI
       run: (client, options) => client.request({ method: "GET", url: "/open-apis/bot/v3/info" }, options),
       parse: parseBot,
     },
-    signal,
+    { signal },
   );
   return { openId: bot.open_id, name: bot.app_name ?? "" };
 }
@@ -79,14 +107,23 @@ export function createFeishuApi(options: FeishuApiOptions): FeishuApi {
   });
   const tokens = createTokenProvider({ client, appId, appSecret, baseUrl, tokenCache });
   const retry = { ...defaultRetryPolicy, ...options.retry };
-  const caller = createApiCaller({ client, tokens, retry, closing: closing.signal });
+  const gate = createRateGate(options.governor, appId);
+  const caller = createApiCaller({ client, tokens, retry, gate, closing: closing.signal });
   const sender = createMessageSender(caller);
   return {
     appId,
     botInfo: (signal) => botInfo(caller, signal),
     reply: sender.reply,
     send: sender.send,
-    findReply: (request, signal) => findReply({ caller, appId }, request, signal),
+    findReply: (request, call) => findReply({ caller, appId }, request, call),
+    cards: createCardApi(caller, sender),
+    ...createMediaApi(caller),
+    message: (messageId, call) => fetchMessage(caller, messageId, call),
+    chat: (chatId, call) => fetchChat(caller, chatId, call),
+    userNames: (openIds, call) => fetchUserNames(caller, openIds, call),
+    addReaction: (messageId, emoji, call) => addReaction(caller, { messageId, emoji }, call),
+    removeReaction: (messageId, reactionId, call) => removeReaction(caller, { messageId, reactionId }, call),
+    quota: createQuota(gate, options.monthlyCalls ?? null),
     close: () => {
       closing.abort();
       transport.close();

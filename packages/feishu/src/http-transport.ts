@@ -30,7 +30,8 @@ export class HttpRejection extends Error {
 /** No usable answer. `sent` tells whether the request may have reached the platform. */
 export class TransportFailure extends Error {
   override readonly name = "TransportFailure";
-  readonly reason: "timeout" | "aborted" | "connection" | "oversized";
+  /** `too_large`: a download over its own limit; `oversized`: an answer that no API gives. */
+  readonly reason: "timeout" | "aborted" | "connection" | "oversized" | "too_large";
   readonly sent: boolean;
 
   constructor(reason: TransportFailure["reason"], sent: boolean, detail: string) {
@@ -45,6 +46,16 @@ export interface CallContext {
   /** Any of them ends the call. A list, because an `AbortSignal.any` per call was measurable. */
   signals?: readonly AbortSignal[];
   timeoutMs?: number;
+  /** Sent as it is, in place of the SDK's data. */
+  body?: { bytes: Buffer; mediaType: string };
+  /** The answer is a file of at most so many bytes: resolves to a {@link FileAnswer}. */
+  maxFileBytes?: number;
+}
+
+/** A file as the platform answers it. */
+export interface FileAnswer {
+  bytes: Buffer;
+  headers: IncomingMessage["headers"];
 }
 
 const contextKey = Symbol("larkline.call-context");
@@ -104,14 +115,14 @@ function isEmptyObject(data: unknown): boolean {
 
 function exchangeOf(options: HttpRequestOptions<unknown>, timeoutMs: number): Exchange {
   const method = (options.method ?? "GET").toUpperCase();
+  const context = contextOf(options.headers);
   const hasBody = options.data !== undefined && !(method === "GET" && isEmptyObject(options.data));
-  const body = hasBody ? Buffer.from(JSON.stringify(options.data)) : undefined;
+  const body = context.body?.bytes ?? (hasBody ? Buffer.from(JSON.stringify(options.data)) : undefined);
   const headers: Record<string, string> = { ...options.headers };
   if (body !== undefined) {
-    headers["Content-Type"] = "application/json; charset=utf-8";
+    headers["Content-Type"] = context.body?.mediaType ?? "application/json; charset=utf-8";
     headers["Content-Length"] = String(body.length);
   }
-  const context = contextOf(options.headers);
   return {
     url: urlOf(options),
     method,
@@ -131,13 +142,47 @@ function bodyOf(answer: Answer): Record<string, unknown> {
   return body;
 }
 
-async function collect(response: IncomingMessage, maxBytes: number): Promise<Buffer> {
+/** A refusal in place of a file: not a good status, or JSON that is no attachment and carries a code. */
+function fileOf(answer: Answer): FileAnswer {
+  const { httpStatus, headers, body } = answer;
+  const mayRefuse = /^application\/json/i.test(headers["content-type"] ?? "") && !headers["content-disposition"];
+  const refusal = mayRefuse ? parsedObject(body.toString("utf8")) : undefined;
+  if (httpStatus !== 200 || (typeof refusal?.["code"] === "number" && refusal["code"] !== 0)) bodyOf(answer);
+  return { bytes: body, headers };
+}
+
+function resultOf({ context }: Exchange, answer: Answer): FileAnswer | Record<string, unknown> {
+  return context.maxFileBytes === undefined ? bodyOf(answer) : fileOf(answer);
+}
+
+/** Most bytes of an answer that is read, and how more than that is called. */
+interface Cap {
+  maxBytes: number;
+  reason: "oversized" | "too_large";
+}
+
+/** A refusal is read whole, however small the file may be. */
+const minAnswerBytes = 64 * 1024;
+
+function capOf(context: CallContext, httpStatus: number, maxBytes: number): Cap {
+  if (context.maxFileBytes === undefined) return { maxBytes, reason: "oversized" };
+  if (httpStatus !== 200) return { maxBytes: minAnswerBytes, reason: "oversized" };
+  return { maxBytes: context.maxFileBytes, reason: "too_large" };
+}
+
+async function collect(response: IncomingMessage, { maxBytes, reason }: Cap): Promise<Buffer> {
+  const tooLarge = (): TransportFailure => new TransportFailure(reason, true, `more than ${maxBytes} bytes`);
+  if (Number(response.headers["content-length"] ?? 0) > maxBytes) {
+    response.once("error", () => undefined);
+    response.destroy();
+    throw tooLarge();
+  }
   const chunks: Buffer[] = [];
   let bytes = 0;
   return await new Promise((resolve, reject) => {
     response.on("data", (chunk: Buffer) => {
       bytes += chunk.length;
-      if (bytes > maxBytes) response.destroy(new TransportFailure("oversized", true, "answer too large"));
+      if (bytes > maxBytes) response.destroy(tooLarge());
       else chunks.push(chunk);
     });
     response.once("end", () =>
@@ -173,11 +218,8 @@ export function createHttpTransport(options: HttpTransportOptions): HttpTranspor
     if (signals.some(({ aborted }) => aborted)) throw new TransportFailure("aborted", false, "aborted");
     const secure = call.url.protocol === "https:";
     return await new Promise((resolve, reject) => {
-      const requestOptions: RequestOptions = {
-        method: call.method,
-        headers: call.headers,
-        agent: secure ? httpsAgent : httpAgent,
-      };
+      const agent = secure ? httpsAgent : httpAgent;
+      const requestOptions: RequestOptions = { method: call.method, headers: call.headers, agent };
       const request = (secure ? httpsRequest : httpRequest)(call.url, requestOptions);
       let sent = false;
       const stop = (cause: "timeout" | "aborted"): void => {
@@ -200,7 +242,7 @@ export function createHttpTransport(options: HttpTransportOptions): HttpTranspor
       request.on("error", (error) => settle(() => reject(failureOf(error, sent))));
       request.once("response", (response) => {
         const httpStatus = response.statusCode ?? 0;
-        collect(response, maxBytes).then(
+        collect(response, capOf(call.context, httpStatus, maxBytes)).then(
           (body) => settle(() => resolve({ httpStatus, headers: response.headers, body })),
           (error: unknown) => settle(() => reject(failureOf(error, true))),
         );
@@ -209,8 +251,10 @@ export function createHttpTransport(options: HttpTransportOptions): HttpTranspor
     });
   };
 
-  const send = async <R>(request: HttpRequestOptions<unknown>): Promise<R> =>
-    bodyOf(await exchange(exchangeOf(request, options.timeoutMs))) as R; // the SDK's claim; callers check it
+  const send = async <R>(request: HttpRequestOptions<unknown>): Promise<R> => {
+    const call = exchangeOf(request, options.timeoutMs);
+    return resultOf(call, await exchange(call)) as R; // the SDK's claim; callers check it
+  };
 
   return {
     instance: instanceOf(send),

@@ -1,7 +1,18 @@
 export { createFeishuApi, type FeishuApi, type FeishuApiOptions } from "./feishu-api.ts";
-export type { ReplyRequest, SendRequest, SentMessage } from "./message-sender.ts";
+export type { MessageBody, ReplyRequest, SendRequest, SentMessage } from "./message-sender.ts";
+export type {
+  CardApi,
+  CardBatchRequest,
+  CardContentRequest,
+  CardSettingsRequest,
+  CardUpdateRequest,
+} from "./cardkit-api.ts";
+export type { DownloadedFile, DownloadRequest, MediaApi, UploadFileRequest, UploadFileType } from "./media-api.ts";
+export type { FetchedMessage } from "./message-lookup.ts";
+export type { ChatFacts } from "./chat-lookup.ts";
+export type { MonthlyQuota } from "./quota.ts";
 export type { FindReplyRequest } from "./reply-search.ts";
-export type { RetryPolicy } from "./api-caller.ts";
+export type { CallOptions, RetryPolicy } from "./api-caller.ts";
 export type { TextFormat } from "./outgoing-text.ts";
 export type { FeishuDomain } from "./domain.ts";
 export type { FeishuLogger } from "./logger.ts";

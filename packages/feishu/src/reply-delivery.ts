@@ -34,7 +34,7 @@ async function wasSent({ api, logger, nowMs }: Delivery, record: OutboxRecord, s
   if (nowMs - record.createdAtMs < uuidProtectionMs || api.findReply === undefined || messageId === "") return false;
   try {
     const sinceMs = record.createdAtMs - clockSkewMs;
-    return (await api.findReply({ chatId, messageId, sinceMs, text: record.text }, signal)) !== undefined;
+    return (await api.findReply({ chatId, messageId, sinceMs, text: record.text }, { signal })) !== undefined;
   } catch (error) {
     // Without the right to read the chat nobody can know; a repeated answer is better than none.
     if (!isKind(error, "forbidden", "target_gone", "bad_request", "app_setup")) throw error;
@@ -45,14 +45,14 @@ async function wasSent({ api, logger, nowMs }: Delivery, record: OutboxRecord, s
 
 async function sendToChat({ api }: Delivery, record: OutboxRecord, signal: AbortSignal): Promise<void> {
   const uuid = derivedUuid(record.uuid, "c");
-  await api.send({ receiveIdType: "chat_id", receiveId: record.target.chatId, text: record.text, uuid }, signal);
+  await api.send({ receiveIdType: "chat_id", receiveId: record.target.chatId, text: record.text, uuid }, { signal });
 }
 
 async function answer(delivery: Delivery, record: OutboxRecord, signal: AbortSignal): Promise<void> {
-  const { messageId, inThread } = record.target;
+  const { chatId, messageId, inThread } = record.target;
   if (messageId === "") return await sendToChat(delivery, record, signal);
   try {
-    await delivery.api.reply({ messageId, text: record.text, uuid: record.uuid, inThread }, signal);
+    await delivery.api.reply({ messageId, chatId, text: record.text, uuid: record.uuid, inThread }, { signal });
   } catch (error) {
     if (!isKind(error, "target_gone")) throw error;
     await sendToChat(delivery, record, signal);
@@ -69,10 +69,10 @@ export async function deliverRecord(delivery: Delivery, record: OutboxRecord, si
   try {
     await answer(delivery, record, signal);
   } catch (error) {
-    const { messageId, inThread } = record.target;
-    if (messageId === "" || !isKind(error, "content_blocked", "bad_request", "too_long")) throw error;
+    const { chatId, messageId, inThread } = record.target;
+    if (messageId === "" || !isKind(error, "content_blocked", "bad_request", "card_invalid", "too_long")) throw error;
     const text = error.kind === "content_blocked" ? blockedText : record.text;
     const uuid = derivedUuid(record.uuid, error.kind === "content_blocked" ? "b" : "t");
-    await delivery.api.reply({ messageId, text, uuid, inThread, format: "text" }, signal);
+    await delivery.api.reply({ messageId, chatId, text, uuid, inThread, format: "text" }, { signal });
   }
 }

@@ -1,6 +1,6 @@
 import { parserOf } from "@larkline/protocol";
 import { Type, type Static } from "typebox";
-import type { ApiCaller } from "./api-caller.ts";
+import type { ApiCaller, CallOptions } from "./api-caller.ts";
 import { FeishuError } from "./error.ts";
 import { contentsOf } from "./outgoing-text.ts";
 import { pathId } from "./platform-id.ts";
@@ -53,7 +53,7 @@ interface Container {
 async function* messagesOf(
   caller: ApiCaller,
   container: Container,
-  signal?: AbortSignal,
+  callOptions?: CallOptions,
 ): AsyncIterable<ListedMessage> {
   let pageToken = "";
   for (let page = 0; page < maxPages; page += 1) {
@@ -77,7 +77,7 @@ async function* messagesOf(
           ),
         parse: parseItems,
       },
-      signal,
+      callOptions,
     );
     yield* data.items ?? [];
     pageToken = data.page_token ?? "";
@@ -86,13 +86,13 @@ async function* messagesOf(
 }
 
 /** The thread a message belongs to: answers inside a thread are missing from the chat's own list. */
-async function threadOf(caller: ApiCaller, messageId: string, signal?: AbortSignal): Promise<string | undefined> {
+async function threadOf(caller: ApiCaller, messageId: string, callOptions?: CallOptions): Promise<string | undefined> {
   const api = "im.message.get";
   const path = { message_id: pathId(api, messageId) };
   try {
     const { data } = await caller.call(
       { api, run: (client, options) => client.im.v1.message.get({ path }, options), parse: parseItems },
-      signal,
+      callOptions,
     );
     return data.items?.[0]?.thread_id;
   } catch (error) {
@@ -110,16 +110,16 @@ function isOurs(message: ListedMessage, appId: string): boolean {
 export async function findReply(
   { caller, appId }: Searcher,
   request: FindReplyRequest,
-  signal?: AbortSignal,
+  callOptions?: CallOptions,
 ): Promise<string | undefined> {
   const { messageId, sinceMs } = request;
   let missing = request.text === undefined ? 1 : contentsOf(request.text).length;
-  const threadId = await threadOf(caller, messageId, signal);
+  const threadId = await threadOf(caller, messageId, callOptions);
   const container: Container =
     threadId === undefined || threadId === ""
       ? { type: "chat", id: request.chatId, sinceMs }
       : { type: "thread", id: threadId, sinceMs };
-  for await (const message of messagesOf(caller, container, signal)) {
+  for await (const message of messagesOf(caller, container, callOptions)) {
     if (Number(message.create_time ?? sinceMs) < sinceMs) return undefined;
     if (message.parent_id === messageId && isOurs(message, appId)) missing -= 1;
     if (missing === 0) return message.message_id;

@@ -1,6 +1,6 @@
 /** Something that may be done so often in any second and any minute, by all processes together. */
 export interface RateBucket {
-  /** For example `chat:oc_1`. */
+  /** Begins with the app: `cli_1:chat:oc_1`. */
   key: string;
   perSecond?: number;
   perMinute?: number;
@@ -16,7 +16,7 @@ export type RateGrant =
 
 /** Shares the platform's limits among all processes. */
 export interface RateGovernor {
-  /** Takes one from every bucket, or from none. */
+  /** Takes one from every bucket, or from none. The buckets are of one app, each named once. */
   take(buckets: readonly RateBucket[], lane: RateLane): Promise<RateGrant>;
   /** The platform refused all the same: grants nothing from this bucket for that long. */
   pause(key: string, pauseMs: number): Promise<void>;
