@@ -89,11 +89,12 @@ describe("docs/architecture.md", () => {
   it("names every key and channel of the stores", () => {
     const keys = rowsUnder(text, "key").flatMap(([key = ""]) => quotedIn(key));
     const store = sourcesBelow("packages/session-redis/src").join("\n");
-    const cells = [...store.matchAll(/\$\{base\}:([a-z]+)/g)].map(([, name = ""]) => `{<ns>:<c>}:${name}`);
+    const cells = [...store.matchAll(/\$\{base\}:([a-z-]+)/g)].map(([, name = ""]) => `{<ns>:<c>}:${name}`);
     const globals = [...store.matchAll(/\bglobal\(["`]([a-z-]+)/g)].map(([, name = ""]) => `{<ns>}:${name}`);
+    const untagged = [...store.matchAll(/`\$\{namespace\}:([a-z-]+)/g)].map(([, name = ""]) => `<ns>:${name}`);
     expect(cells.length).toBeGreaterThan(0);
     expect(globals.length).toBeGreaterThan(0);
-    for (const name of [...cells, ...globals]) {
+    for (const name of [...cells, ...globals, ...untagged]) {
       expect(
         keys.some((key) => key === name || key.startsWith(`${name}:`)),
         name,
