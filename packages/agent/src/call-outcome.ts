@@ -1,16 +1,11 @@
 import { outcomeText, type CallState, type EventOf, type ToolOutcome } from "@larkline/protocol";
+import { textHead } from "./text-cut.ts";
 
 const unknownAdvice =
   "It is not known whether this call took effect. Do not repeat it; tell the user that its effect must be checked.";
 
-/** Cuts between characters, so that no emoji or rare Chinese character is split. */
-function head(text: string, maxChars: number): string {
-  const splits = /[\uD800-\uDBFF]/.test(text.charAt(maxChars - 1));
-  return text.slice(0, splits ? maxChars - 1 : maxChars);
-}
-
 function capped(text: string, maxChars: number): string {
-  return `${head(text, maxChars)}\n[Result cut off: only the first ${maxChars} of ${text.length} characters are shown.]`;
+  return `${textHead(text, maxChars)}\n[Result cut off: only the first ${maxChars} of ${text.length} characters are shown.]`;
 }
 
 /** What is kept of an outcome: a value JSON can hold, cut to size. */
@@ -32,7 +27,7 @@ export function answered(
   call: CallState,
   given: ToolOutcome,
   maxChars: number,
-): { call: CallState; event: EventOf<"tool_result"> } {
+): { call: CallState; outcome: ToolOutcome; event: EventOf<"tool_result"> } {
   const { outcome, truncated } = bounded(given, maxChars);
   const event: EventOf<"tool_result"> = {
     type: "tool_result",
@@ -44,5 +39,5 @@ export function answered(
     storedPath: "",
   };
   if (outcome.ok && !truncated) event.result = outcome.result;
-  return { call: { ...call, state: "done", outcome }, event };
+  return { call: { ...call, state: "done", outcome }, outcome, event };
 }

@@ -1,11 +1,34 @@
+export { absorb } from "./absorb.ts";
 export { accumulateStream, createAccumulator, type Accumulator, type StepResult } from "./accumulate.ts";
+export { attachmentText } from "./attachment-text.ts";
 export { callIdsOf } from "./call-id.ts";
+export {
+  commandNames,
+  helpText,
+  parseCommand,
+  type CommandName,
+  type CustomCommands,
+  type ParsedCommand,
+} from "./command.ts";
+export { modelText, statusText, whoamiText, type ModelFacts, type StatusFacts } from "./command-text.ts";
+export { commandDone, commandTurn, type CommandFacts, type CompactionReport } from "./command-turn.ts";
+export { compactionPlan, type CompactionNeed, type CompactionPlan } from "./compaction-plan.ts";
+export { compactionRequest, type CompactionRequest } from "./compaction-request.ts";
+export { compactedTransition, type Compacted } from "./compaction-summary.ts";
 export { answerRestarted, deltaEventOf } from "./delta-event.ts";
 export { modelMessagesOf } from "./model-messages.ts";
-export { exhaustedText, noticeText, type Language, type NoticeName } from "./notice.ts";
+export {
+  exhaustedText,
+  languageOf,
+  languageOfMessage,
+  noticeText,
+  type NoticeName,
+  type NoticeValues,
+} from "./notice.ts";
+export { finalView, runningView, type ViewOptions } from "./reply-view.ts";
 export { sessionIdOf, sessionKeyOf, type MessagePlace } from "./session-id.ts";
 export type { OfferedTool } from "./prepared-call.ts";
 export { abandonTurn, afterControl, afterStep, resumeTurn, startTurn } from "./turn.ts";
-export type { NextAction, Transition, TurnEnvironment, TurnModel } from "./turn-environment.ts";
+export type { LiveStep, NextAction, Transition, TurnEnvironment, TurnModel } from "./turn-environment.ts";
 export { turnLimits, type TurnLimits } from "./turn-limits.ts";
 export { userTextOf, type Mention, type MessageContent } from "./user-text.ts";

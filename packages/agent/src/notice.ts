@@ -1,8 +1,11 @@
-/** Language of the texts a person reads. */
-export type Language = "zh" | "en";
+import { textOf, type InboundMessage, type ReplyLanguage } from "@larkline/protocol";
+import { textHead } from "./text-cut.ts";
 
-/** What a person is told when the model's own words are missing or not the whole story. */
+/** What a person is told by the system itself: around an answer, or in place of one. */
 export type NoticeName = keyof typeof notices;
+
+/** What a notice fills in at `{name}`; each becomes one line. */
+export type NoticeValues = Readonly<Record<string, string | number>>;
 
 const notices = {
   empty: {
@@ -25,7 +28,13 @@ const notices = {
     zh: "模型的回答没有正常结束，其中的工具调用没有执行。",
     en: "The answer did not end properly, so the tool calls in it were not run.",
   },
-  cancelled: { zh: "已停止。", en: "Stopped." },
+  stopped: { zh: "已停止。", en: "Stopped." },
+  recalled: { zh: "消息已被撤回，处理已停止。", en: "The message was recalled, so I stopped working on it." },
+  superseded: {
+    zh: "收到了新的消息，这一条已停止，接着处理新的消息。",
+    en: "A newer message arrived, so I stopped here and go on with that one.",
+  },
+  cancelled: { zh: "已取消。", en: "Cancelled." },
   failed: {
     zh: "抱歉，模型服务出错，这条消息没有得到回答。",
     en: "Sorry, the model service failed and this message was not answered.",
@@ -42,16 +51,73 @@ const notices = {
     zh: "抱歉，处理这条消息时多次出错，已放弃。已执行的操作不会撤销。",
     en: "Sorry, handling this message failed several times and was given up. Actions already taken are not undone.",
   },
-} as const satisfies Record<string, Record<Language, string>>;
+  queued: {
+    zh: "已收到，前面还有 {ahead} 条消息，轮到后会回答。",
+    en: "Received. Messages before this one: {ahead}. I will answer in turn.",
+  },
+  busy: {
+    zh: "我正在处理上一条消息，这条没有被处理。请等我回答完，或发送 /停止 后再试。",
+    en: "I am still working on an earlier message, so this one was not taken. Please wait for my answer, or send /stop first.",
+  },
+  nothingToStop: { zh: "现在没有正在进行的任务。", en: "Nothing is running right now." },
+  stopping: { zh: "正在停止。", en: "Stopping." },
+  notAllowedToStop: {
+    zh: "这个任务只能由 {who} 停止。",
+    en: "Only {who} can stop this one.",
+  },
+  late: {
+    zh: "这条消息 {minutes} 分钟前发出，现在才送达，还没有处理。现在还需要处理吗？",
+    en: "This message reached me {minutes} minutes after it was written and was not acted on. Shall I still do it?",
+  },
+  modelUnknown: {
+    zh: "没有名为“{model}”的模型可选。",
+    en: "There is no model “{model}” to choose here.",
+  },
+  modelChosen: { zh: "这个对话现在使用模型 {model}。", en: "This conversation now uses the model {model}." },
+  modelReset: {
+    zh: "这个对话恢复使用默认模型 {model}。",
+    en: "This conversation is back to the default model {model}.",
+  },
+  compacted: {
+    zh: "已压缩对话：约 {before} 个 token 减到约 {after} 个。之前的内容保留为摘要。",
+    en: "The conversation was compacted from about {before} to about {after} tokens. What came before is kept as a summary.",
+  },
+  shortened: {
+    zh: "无法生成摘要，因此直接移除了较早的内容：约 {before} 个 token 减到约 {after} 个。",
+    en: "No summary could be made, so the older part was left out: from about {before} to about {after} tokens.",
+  },
+  nothingToCompact: { zh: "对话还很短，不需要压缩。", en: "The conversation is short; there is nothing to compact." },
+  newConversation: {
+    zh: "已开始新的对话，之前的内容不再影响回答。",
+    en: "A new conversation has begun. What was said before no longer affects the answers.",
+  },
+} as const satisfies Record<string, Record<ReplyLanguage, string>>;
 
-/** The notice in one language. */
-export function noticeText(name: NoticeName, language: Language): string {
-  return notices[name][language];
+/** Longest value that a notice repeats, in characters. */
+const maxValueChars = 200;
+
+/** The notice in one language. Values are cut to size and to one line; a missing one stays visible. */
+export function noticeText(name: NoticeName, language: ReplyLanguage, values: NoticeValues = {}): string {
+  return notices[name][language].replaceAll(/\{(\w+)\}/g, (whole, key: string) => {
+    const value = Object.hasOwn(values, key) ? values[key] : undefined;
+    return value === undefined ? whole : oneLine(String(value), maxValueChars);
+  });
+}
+
+/** The text without line breaks and other control characters, cut to size between characters. */
+export function oneLine(text: string, maxChars: number): string {
+  const line = text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]+/gu, " ").trim();
+  return line.length > maxChars ? `${textHead(line, maxChars - 1)}…` : line;
 }
 
 /** The language a text is written in: Chinese when it holds a Chinese character. */
-export function languageOf(text: string): Language {
+export function languageOf(text: string): ReplyLanguage {
   return /\p{Script=Han}/u.test(text) ? "zh" : "en";
+}
+
+/** The language of the texts around the answer to a message: the configured one, else that of its words. */
+export function languageOfMessage({ parts }: Pick<InboundMessage, "parts">, configured?: ReplyLanguage): ReplyLanguage {
+  return configured ?? languageOf(textOf({ role: "user", content: parts }));
 }
 
 /** Sent and stored when the step limit is reached; the same in every language, by contract. */

@@ -51,7 +51,13 @@ function prepare(source: ToolCall, position: number, rules: CallRules): Prepared
   const tool = rules.tools.get(source.name);
   const parsed = parseArguments(source.arguments);
   const use = toolUse(source, parsed.ok ? parsed.value : {});
-  const call: CallState = { id: use.id, name: use.name, arguments: use.arguments, state: "running" };
+  const call: CallState = {
+    id: use.id,
+    name: use.name,
+    arguments: use.arguments,
+    state: "running",
+    startedAtMs: rules.nowMs,
+  };
   const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error } });
   if (tool === undefined) return refuse(notFound(source.name));
   const refusal = refusalOf(tool, position, rules);

@@ -2,6 +2,7 @@ import type { EngineEvent, Message, ModelFailure, OpenStep, TurnState } from "@l
 import type { StepResult } from "./accumulate.ts";
 import type { NoticeName } from "./notice.ts";
 import { isSendable, withoutTrailingThinking } from "./sendable-part.ts";
+import { withText } from "./shown-so-far.ts";
 import { blockEvents, stepEnd, warningEvent } from "./step-report.ts";
 import { endDone, endError, noticeFor, spoken } from "./turn-ending.ts";
 import type { Transition, TurnEnvironment } from "./turn-environment.ts";
@@ -58,12 +59,12 @@ function failureNotice({ code, retryable }: ModelFailure): NoticeName {
 /** The model failed for good: the person gets a notice, which also answers the message in history. */
 export function stepFailure(
   turn: TurnState,
-  { failure, warnings }: StepResult & { failure: ModelFailure },
+  { failure, warnings, text }: StepResult & { failure: ModelFailure },
   env: TurnEnvironment,
 ): Transition {
   const { code, message, suggestion, retryable } = failure;
   const reply = noticeFor(turn, failureNotice(failure), env.texts);
-  return endError(turn, {
+  return endError(withText(turn, text), {
     history: [spoken(reply)],
     events: warnings.map(warningEvent),
     reply,

@@ -3,6 +3,7 @@ import {
   type CallState,
   type EngineEvent,
   type Message,
+  type ShownTool,
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
@@ -12,16 +13,20 @@ import { answered, resultText } from "./call-outcome.ts";
 import { exhaustedText } from "./notice.ts";
 import { prepareCalls, toolUseEvent } from "./prepared-call.ts";
 import { isSendable } from "./sendable-part.ts";
+import { endedTool, shownOf, withoutText, withTools } from "./shown-so-far.ts";
 import { blockEvents, stepEnd, stepStart } from "./step-report.ts";
 import { endDone, spoken } from "./turn-ending.ts";
 import { after, type Records, type Transition, type TurnEnvironment } from "./turn-environment.ts";
-import { resultShare, type TurnLimits } from "./turn-limits.ts";
+import { resultShare } from "./turn-limits.ts";
 
 /** An outcome on its way to a call. */
 export interface Answer {
   callId: string;
   outcome: ToolOutcome;
 }
+
+/** What answering depends on. `stopped`: the calls are broken off. */
+export type RoundFacts = Pick<TurnEnvironment, "limits" | "nowMs"> & { stopped?: boolean };
 
 /** Whether the call still waits for its outcome. */
 export function isOpen({ state }: CallState): boolean {
@@ -43,7 +48,7 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const refusals = prepared.flatMap(({ call, refusal }) =>
     refusal === undefined ? [] : [{ callId: call.id, outcome: refusal }],
   );
-  const round = answerCalls(open, refusals, env.limits);
+  const round = answerCalls(open, refusals, env);
   const records: Records = {
     history: [{ role: "assistant", content: [...step.parts.filter(isSendable), ...prepared.map(({ use }) => use)] }],
     events: [...blockEvents(step), ...prepared.map(toolUseEvent), ...round.events],
@@ -61,10 +66,11 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
 export function answerCalls(
   turn: TurnState,
   answers: readonly Answer[],
-  limits: TurnLimits,
+  { limits, nowMs, stopped = false }: RoundFacts,
 ): { turn: TurnState; events: EngineEvent[] } {
   const maxChars = resultShare(limits, turn.calls.length);
   const calls = [...turn.calls];
+  const ended: ShownTool[] = [];
   const events: EngineEvent[] = [];
   for (const { callId, outcome } of answers) {
     const index = calls.findIndex((call) => call.id === callId && isOpen(call));
@@ -73,8 +79,9 @@ export function answerCalls(
     const done = answered(call, outcome, maxChars);
     calls[index] = done.call;
     events.push(done.event);
+    ended.push(endedTool(call, done.outcome, { nowMs, stopped }));
   }
-  return { turn: { ...turn, calls }, events };
+  return { turn: { ...turn, calls, shown: withTools(shownOf(turn), ended) }, events };
 }
 
 /** The one message that answers a round, in call order. */
@@ -103,18 +110,22 @@ export function settleRound(turn: TurnState, env: TurnEnvironment): Transition {
 }
 
 /** The turn ends in the middle of a round: answers what is open with an error and stores the results. */
-export function closeRound(turn: TurnState, error: string, limits: TurnLimits): Records {
-  if (turn.calls.length === 0) return { history: [], events: [] };
+export function closeRound(
+  turn: TurnState,
+  error: string,
+  { limits, nowMs }: RoundFacts,
+): Pick<Transition, "turn" | "history" | "events"> {
+  if (turn.calls.length === 0) return { turn, history: [], events: [] };
   const errors = turn.calls.map(({ id }): Answer => ({ callId: id, outcome: { ok: false, error } }));
-  const round = answerCalls(turn, errors, limits);
+  const round = answerCalls(turn, errors, { limits, nowMs, stopped: true });
   const { history, events } = roundRecords(round.turn);
-  return { history, events: [...round.events, ...events] };
+  return { turn: round.turn, history, events: [...round.events, ...events] };
 }
 
 /** The last words of the model may be a preamble ("let me look..."), so the notice always follows them. */
 function exhausted(turn: TurnState): Transition {
   const final = turn.openStep?.text ?? "";
-  return endDone(turn, {
+  return endDone(withoutText(turn, final), {
     history: [spoken(exhaustedText)],
     events: [],
     reply: final.trim() === "" ? exhaustedText : `${final}\n\n${exhaustedText}`,

@@ -1,13 +1,13 @@
 import {
   errorCodes,
-  textOf,
   type EngineEvent,
   type ErrorCode,
   type EventOf,
   type Message,
+  type ReplyLanguage,
   type TurnState,
 } from "@larkline/protocol";
-import { languageOf, noticeText, type Language, type NoticeName } from "./notice.ts";
+import { languageOfMessage, noticeText, type NoticeName } from "./notice.ts";
 import type { Transition } from "./turn-environment.ts";
 
 /*
@@ -22,15 +22,17 @@ import type { Transition } from "./turn-environment.ts";
  *   ... inside a call text and notice        text and notice        done, max_tokens
  *   calls dropped     text and notice        text and notice        done, reason ""
  *   step limit        fixed text             last text, fixed text  done, max_turns_reached
- *   cancel            notice                 notice                 done, cancelled
+ *   cancel            live text and notice   notice                 done, cancelled
  *   model failure     notice                 notice                 error, the failure's code
  *   given up          notice                 notice                 error, internal_error
+ *
+ * `shown.text` of the turn that ended is what a person saw before the reply: the last step's text
+ * is in it only where the reply does not repeat it.
  */
 
 /** A notice in the language of the turn. */
-export function noticeFor(turn: TurnState, name: NoticeName, texts: Language | undefined): string {
-  const asked = textOf({ role: "user", content: turn.message.parts });
-  return noticeText(name, texts ?? languageOf(asked));
+export function noticeFor(turn: TurnState, name: NoticeName, texts: ReplyLanguage | undefined): string {
+  return noticeText(name, languageOfMessage(turn.message, texts));
 }
 
 /** An assistant message of text alone. */
@@ -38,6 +40,7 @@ export function spoken(text: string): Message {
   return { role: "assistant", content: [{ type: "text", text }] };
 }
 
+/** Calls that ended are in `shown` by then. */
 function withoutCalls({ openStep: _openStep, ...turn }: TurnState): TurnState {
   return { ...turn, calls: [] };
 }

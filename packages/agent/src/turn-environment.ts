@@ -1,8 +1,13 @@
-import type { CallState, EngineEvent, Message, TurnState, Usage } from "@larkline/protocol";
+import type { CallState, EngineEvent, Message, ReplyLanguage, TurnState, Usage } from "@larkline/protocol";
 import type { ModelInfo } from "@larkline/model";
-import type { Language } from "./notice.ts";
 import type { OfferedTool } from "./prepared-call.ts";
 import type { TurnLimits } from "./turn-limits.ts";
+
+/** The step that is streaming right now. */
+export interface LiveStep {
+  text: string;
+  thinking: string;
+}
 
 /** The model of a turn: facts, and the price of what it used. */
 export interface TurnModel {
@@ -18,9 +23,11 @@ export interface TurnEnvironment {
   tools: ReadonlyMap<string, OfferedTool>;
   model: TurnModel;
   /** Language of notices; without it that of the user's message. */
-  texts?: Language;
+  texts?: ReplyLanguage;
   /** The conversation so far. With it no call gets an id that an earlier turn used. */
   history?: readonly Message[];
+  /** What a model step had said when it was broken off: a cancel keeps it. */
+  live?: LiveStep;
 }
 
 /** What the worker has to do after saving a transition. */
@@ -31,6 +38,8 @@ export type NextAction =
   | { do: "tools"; calls: CallState[]; wait: true }
   /** Nothing to start: wait for entries. */
   | { do: "wait" }
+  /** Compact the conversation because a person asked for it, then call `commandDone`. */
+  | { do: "compact" }
   /** The turn is over. `reply` is the text for the person; `reason` as in the `done` event, or the error's code. */
   | { do: "finish"; reply: string | undefined; reason: string };
 
@@ -41,6 +50,15 @@ export interface Transition {
   history: Message[];
   events: EngineEvent[];
   next: NextAction;
+  /** Waiting messages that have become part of this turn, and the runs that end with that. */
+  absorbed?: { seq: number; runId: string }[];
+  /**
+   * What models get to see from now on: `summary`, if given, and the last `keep` messages, those of
+   * this write included. Save it before anything else is added to the history.
+   */
+  context?: { keep: number; summary?: Message };
+  /** The choices of the session from now on. */
+  settings?: { model?: string };
 }
 
 /** What a decision adds to the session. */

@@ -14,6 +14,8 @@ export interface TurnLimits {
   maxResultChars: number;
   /** Longest results of one step together, shared equally by its calls. */
   maxStepResultChars: number;
+  /** Later messages that may join one turn: a busy chat must not keep it running for good. */
+  maxAbsorbed: number;
 }
 
 const defaults: TurnLimits = {
@@ -23,6 +25,7 @@ const defaults: TurnLimits = {
   toolWaitMs: 30_000,
   maxResultChars: 50_000,
   maxStepResultChars: 200_000,
+  maxAbsorbed: 10,
 };
 
 /** Fills in defaults. Throws when a limit is not a whole number above 0, naming it and its value. */

@@ -561,7 +561,7 @@ describe("endings that are not an answer", () => {
   it("EE-2: a cancel while the model generates ends the run with reason cancelled", () => {
     const run = heard(startRun(), cancel);
     expect(types(run)).toEqual(["turn_start", "done"]);
-    expect(run.next).toEqual({ do: "finish", reply: noticeText("cancelled", "en"), reason: "cancelled" });
+    expect(run.next).toEqual({ do: "finish", reply: noticeText("stopped", "en"), reason: "cancelled" });
     expect(roles(run)).toEqual(["user", "assistant"]);
   });
 

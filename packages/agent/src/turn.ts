@@ -1,20 +1,16 @@
-import {
-  turnIdOf,
-  type ControlEntry,
-  type EventOf,
-  type Message,
-  type QueuedMessage,
-  type TurnState,
-} from "@larkline/protocol";
+import { type ControlEntry, type EventOf, type QueuedMessage, type TurnState } from "@larkline/protocol";
 import type { StepResult } from "./accumulate.ts";
 import { answerRestarted } from "./delta-event.ts";
-import { isSendable } from "./sendable-part.ts";
+import { withText, withThinking } from "./shown-so-far.ts";
 import { slashCommandIn } from "./slash-command.ts";
 import { finalAnswer, stepFailure } from "./step-ending.ts";
 import { counted, measured, stepStart } from "./step-report.ts";
 import { answerCalls, closeRound, isOpen, openRound, runningCalls, settleRound } from "./tool-round.ts";
-import { endDone, endError, errorOf, noticeFor, spoken } from "./turn-ending.ts";
+import { cancelTurn } from "./cancel-turn.ts";
+import { endError, errorOf, noticeFor, spoken } from "./turn-ending.ts";
+import { newTurn } from "./new-turn.ts";
 import { after, type NextAction, type Transition, type TurnEnvironment, type TurnModel } from "./turn-environment.ts";
+import { userMessageOf } from "./user-message.ts";
 
 /*
  * A turn answers one user message:
@@ -41,7 +37,7 @@ export function startTurn({
   const command = slashCommandIn(head.message);
   return {
     turn: newTurn(head, nowMs),
-    history: [userMessage(head)],
+    history: [userMessageOf(head.message)],
     events: [stepStart(0, model), ...(command === undefined ? [] : [command])],
     next: { do: "model" },
   };
@@ -54,9 +50,9 @@ export function startTurn({
 export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
   if (step.failure !== undefined) return stepFailure(turn, { ...step, failure: step.failure }, env);
   const numbers = measured(step, env);
-  const next = counted(turn, numbers);
+  const next = withThinking(counted(turn, numbers), step);
   return step.stopReason === "tool_use" && step.toolCalls.length > 0
-    ? openRound({ ...next, openStep: numbers }, step, env)
+    ? openRound({ ...withText(next, step.text), openStep: numbers }, step, env)
     : finalAnswer(next, step, { env, numbers });
 }
 
@@ -69,9 +65,11 @@ export function afterControl(turn: TurnState, entries: readonly ControlEntry[], 
   const cancelAt = entries.findIndex((entry) => cancels(entry, turn));
   const heard = cancelAt === -1 ? entries : entries.slice(0, cancelAt);
   const outcomes = heard.filter((entry) => entry.type === "outcome");
-  const round = answerCalls(turn, outcomes, env.limits);
+  const round = answerCalls(turn, outcomes, env);
   const records = { history: [], events: round.events };
-  return after(records, cancelAt === -1 ? goOn(round.turn, { do: "wait" }, env) : cancelTurn(round.turn, env));
+  const cancel = entries[cancelAt];
+  const ended = cancel?.type === "cancel" ? cancelTurn(round.turn, cancel.reason, env) : undefined;
+  return after(records, ended ?? goOn(round.turn, { do: "wait" }, env));
 }
 
 /**
@@ -91,50 +89,18 @@ export function resumeTurn(turn: TurnState, env: TurnEnvironment): Transition {
 export function abandonTurn(subject: TurnState | QueuedMessage, env: TurnEnvironment, reason: string): Transition {
   const started = "turnId" in subject;
   const turn = started ? subject : newTurn(subject, env.nowMs);
-  const closed = closeRound(turn, "The turn was given up; it is not known whether this call took effect.", env.limits);
+  const closed = closeRound(turn, "The turn was given up; it is not known whether this call took effect.", env);
   const reply = noticeFor(turn, "abandoned", env.texts);
-  return endError(turn, {
-    history: [...(started ? closed.history : [userMessage(subject)]), spoken(reply)],
+  return endError(closed.turn, {
+    history: [...(started ? closed.history : [userMessageOf(subject.message)]), spoken(reply)],
     events: closed.events,
     reply,
     error: errorOf("internal_error", reason),
   });
 }
 
-function newTurn(head: QueuedMessage, nowMs: number): TurnState {
-  return {
-    v: 1,
-    turnId: turnIdOf(head.message.session, head.seq),
-    message: head.message,
-    steps: 0,
-    calls: [],
-    callIds: [],
-    totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
-    startedAtMs: nowMs,
-  };
-}
-
-/** The user message as stored. Vendors refuse blank text and messages without parts. */
-function userMessage({ message }: QueuedMessage): Message {
-  const content = message.parts.filter(isSendable);
-  return { role: "user", content: content.length > 0 ? content : [{ type: "text", text: "[empty message]" }] };
-}
-
 function cancels(entry: ControlEntry, { turnId }: TurnState): boolean {
   return entry.type === "cancel" && (entry.turnId === undefined || entry.turnId === turnId);
-}
-
-function cancelTurn(turn: TurnState, env: TurnEnvironment): Transition {
-  const error = "cancelled: the user stopped this turn. If the call had started, it may have taken effect.";
-  const closed = closeRound(turn, error, env.limits);
-  const reply = noticeFor(turn, "cancelled", env.texts);
-  return endDone(turn, {
-    history: [...closed.history, spoken(reply)],
-    events: closed.events,
-    reply,
-    reason: "cancelled",
-    final: turn.openStep?.text ?? "",
-  });
 }
 
 /** A turn in the middle: a model step when no calls are left, `whileOpen` when some wait, else the end of the round. */

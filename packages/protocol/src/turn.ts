@@ -69,6 +69,8 @@ export const TurnState = Type.Object({
   callIds: Type.Optional(Type.Array(Type.String())),
   totals: TurnTotals,
   shown: Type.Optional(ShownSoFar),
+  /** How many later messages have joined this turn. */
+  absorbed: Type.Optional(Type.Integer({ minimum: 0 })),
   startedAtMs: Type.Integer(),
 });
 export type TurnState = Static<typeof TurnState>;

@@ -1,0 +1,39 @@
+import { turnIdOf, type InboundMessage, type QueuedMessage, type TurnState } from "@larkline/protocol";
+import { slashCommandIn } from "./slash-command.ts";
+import type { Transition, TurnEnvironment } from "./turn-environment.ts";
+import { userMessageOf } from "./user-message.ts";
+
+/** Whether the message may join the turn: tools act for the person who began it, and the answer goes to one place. */
+function joins({ agent, command, reply, sender, session }: InboundMessage, { message }: TurnState): boolean {
+  return (
+    command === undefined &&
+    agent === message.agent &&
+    session === message.session &&
+    sender.id === message.sender.id &&
+    reply.channel === message.reply.channel
+  );
+}
+
+/**
+ * Messages that arrived meanwhile join the turn before its next model step: call it with the oldest
+ * waiting ones whenever `next` is `model`. It takes them in order up to the first that must wait for
+ * a turn of its own: a command, another agent's or another person's message, or one over the limit
+ * of a turn. While a call is open it takes none, so that results follow their calls.
+ */
+export function absorb(turn: TurnState, waiting: readonly QueuedMessage[], { limits }: TurnEnvironment): Transition {
+  if (turn.calls.length > 0) return { turn, history: [], events: [], next: { do: "wait" } };
+  const before = turn.absorbed ?? 0;
+  const stop = waiting.findIndex(({ message }) => !joins(message, turn));
+  const taken = waiting.slice(
+    0,
+    Math.min(stop === -1 ? waiting.length : stop, Math.max(0, limits.maxAbsorbed - before)),
+  );
+  if (taken.length === 0) return { turn, history: [], events: [], next: { do: "model" } };
+  return {
+    turn: { ...turn, absorbed: before + taken.length },
+    history: taken.map(({ message }) => userMessageOf(message)),
+    events: taken.flatMap(({ message }) => slashCommandIn(message) ?? []),
+    next: { do: "model" },
+    absorbed: taken.map(({ seq, message }) => ({ seq, runId: turnIdOf(message.session, seq) })),
+  };
+}

@@ -1,0 +1,41 @@
+import { cancelReasons, type CancelReason, type TurnState } from "@larkline/protocol";
+import { cancelReport } from "./cancel-report.ts";
+import { withText, withThinking } from "./shown-so-far.ts";
+import { joinedTexts } from "./text-cut.ts";
+import { closeRound } from "./tool-round.ts";
+import { endDone, spoken } from "./turn-ending.ts";
+import type { Transition, TurnEnvironment } from "./turn-environment.ts";
+import { languageOfMessage } from "./notice.ts";
+
+/** What the model reads as the result of a call that was broken off. */
+const reasonsForModel: Readonly<Record<CancelReason, string>> = {
+  stopped: "the user stopped this turn",
+  recalled: "the user took the message back",
+  superseded: "the user wrote a newer message",
+  cancelled: "this turn was cancelled",
+};
+
+function knownReason(reason: string): CancelReason {
+  return cancelReasons.find((known) => known === reason) ?? "stopped";
+}
+
+/**
+ * Ends the turn because it was cancelled. What the broken-off step had said stays, for the person
+ * and in history; the reply says what was stopped and what had been done by then.
+ */
+export function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment): Transition {
+  const reason = knownReason(wanted);
+  const error = `cancelled: ${reasonsForModel[reason]}. If the call had started, it may have taken effect.`;
+  const closed = closeRound(turn, error, env);
+  const reply = cancelReport(turn, reason, languageOfMessage(turn.message, env.texts));
+  const live = turn.calls.length === 0 ? env.live : undefined;
+  const said = live?.text ?? "";
+  const parts = live === undefined ? [] : [{ type: "thinking" as const, text: live.thinking }];
+  return endDone(withText(withThinking(closed.turn, { parts }), said), {
+    history: [...closed.history, spoken(joinedTexts(said, reply))],
+    events: closed.events,
+    reply,
+    reason: "cancelled",
+    final: live === undefined ? (turn.openStep?.text ?? "") : said,
+  });
+}

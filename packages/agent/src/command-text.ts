@@ -1,0 +1,98 @@
+import type { InboundMessage, ReplyLanguage, TurnState } from "@larkline/protocol";
+import { noticeText, oneLine } from "./notice.ts";
+
+/** What `/status` tells. */
+export interface StatusFacts {
+  nowMs: number;
+  /** The model that answers here. */
+  model: string;
+  /** Messages that wait, the one being answered not included. */
+  waiting: number;
+  /** Messages of the conversation so far. */
+  messages: number;
+  /** Checkpoint of the running turn, when there is one. */
+  turn?: TurnState | undefined;
+}
+
+/** What `/model` tells. */
+export interface ModelFacts {
+  /** The model that answers here now. */
+  model: string;
+  /** The model without a choice. */
+  defaultModel: string;
+  /** Models that may be chosen, each `<provider>/<id>`. */
+  models: readonly string[];
+}
+
+function code(text: string): string {
+  return `\`${oneLine(text.replaceAll("`", "'"), 200)}\``;
+}
+
+function lines(
+  language: ReplyLanguage,
+  rows: readonly (readonly [zh: string, en: string, value: string] | undefined)[],
+): string {
+  return rows
+    .flatMap((row) => {
+      if (row === undefined) return [];
+      const [zh, en, value] = row;
+      return language === "zh" ? `- ${zh}：${value}` : `- ${en}: ${value}`;
+    })
+    .join("\n");
+}
+
+function runningText(turn: TurnState, nowMs: number, language: ReplyLanguage): string {
+  const seconds = Math.max(0, Math.round((nowMs - turn.startedAtMs) / 1_000));
+  const names = turn.calls.filter(({ state }) => state !== "done").map(({ name }) => code(name));
+  if (language === "zh") {
+    const tools = names.length > 0 ? `，正在等待 ${names.join("、")}` : "";
+    return `正在回答，已进行 ${seconds} 秒，第 ${turn.steps + 1} 步${tools}`;
+  }
+  const tools = names.length > 0 ? `, waiting for ${names.join(", ")}` : "";
+  return `answering for ${seconds} s, step ${turn.steps + 1}${tools}`;
+}
+
+/** What `/status` answers. */
+export function statusText(language: ReplyLanguage, { nowMs, model, waiting, messages, turn }: StatusFacts): string {
+  const idle = language === "zh" ? "空闲" : "idle";
+  return lines(language, [
+    ["状态", "State", turn === undefined ? idle : runningText(turn, nowMs, language)],
+    ["等待中的消息", "Waiting messages", String(waiting)],
+    ["对话中的消息", "Messages in this conversation", String(messages)],
+    ["模型", "Model", code(model)],
+  ]);
+}
+
+/** What `/whoami` answers: the sender as the bot sees them, and where they are. */
+export function whoamiText(
+  language: ReplyLanguage,
+  message: Pick<InboundMessage, "sender" | "chatType" | "session" | "app" | "agent">,
+): string {
+  const { sender, session, app, agent } = message;
+  return lines(language, [
+    sender.name === undefined ? undefined : ["名字", "Name", oneLine(sender.name, 64)],
+    ["用户 ID", "User id", code(sender.id)],
+    ["应用", "App", code(app)],
+    ["对话", "Conversation", code(session)],
+    agent === undefined ? undefined : ["智能体", "Agent", code(agent)],
+  ]);
+}
+
+/** What `/model` answers without an argument. */
+export function modelText(language: ReplyLanguage, { model, defaultModel, models }: ModelFacts): string {
+  const choices = [...new Set([defaultModel, ...models])].map((name) => {
+    const marks = name === defaultModel ? (language === "zh" ? "（默认）" : " (default)") : "";
+    return `- ${code(name)}${marks}`;
+  });
+  const now = language === "zh" ? `当前模型：${code(model)}` : `Current model: ${code(model)}`;
+  const how =
+    language === "zh"
+      ? "用 `/模型 名称` 选择，用 `/模型 默认` 恢复："
+      : "Choose with `/model name`, go back with `/model default`:";
+  return choices.length > 1 ? [now, "", how, ...choices].join("\n") : now;
+}
+
+/** What `/model` answers to a name that is not among the choices. */
+export function modelUnknownText(language: ReplyLanguage, wanted: string, facts: ModelFacts): string {
+  return `${noticeText("modelUnknown", language, { model: wanted })}\n\n${modelText(language, facts)}`;
+}

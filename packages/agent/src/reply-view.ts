@@ -1,0 +1,92 @@
+import type { ReplyFooter, ReplyLanguage, ReplyView, TurnState } from "@larkline/protocol";
+import { shownOf, shownThinking, toolsNow } from "./shown-so-far.ts";
+import { joinedTexts } from "./text-cut.ts";
+import type { LiveStep } from "./turn-environment.ts";
+
+/** What a view shows besides the answer, and in which words. */
+export interface ViewOptions {
+  show: {
+    thinking: boolean;
+    tools: boolean;
+    model: boolean;
+    tokens: boolean;
+    cost: boolean;
+    seconds: boolean;
+    trace: boolean;
+  };
+  language: ReplyLanguage;
+  nowMs: number;
+  /** Name of the model, as the footer shows it. */
+  model: string;
+  /** Whether a running reply has a stop button. */
+  stoppable: boolean;
+}
+
+/** Reasons of endings in which the model had its say. */
+const answeredReasons: ReadonlySet<string> = new Set(["", "max_tokens", "refusal", "max_turns_reached"]);
+
+function stateOf(reason: string): ReplyView["state"] {
+  if (reason === "cancelled") return "stopped";
+  return answeredReasons.has(reason) ? "answered" : "failed";
+}
+
+type Seen = Omit<ReplyView, "v" | "language" | "state" | "answer" | "footer">;
+
+function seen(turn: TurnState, thinking: string, { show, nowMs }: ViewOptions): Seen {
+  return {
+    thinking: show.thinking ? thinking : "",
+    tools: show.tools ? toolsNow(turn, nowMs) : [],
+    earlierTools: show.tools ? shownOf(turn).earlierTools : 0,
+  };
+}
+
+function runningFooter({ turnId }: TurnState, { show, model }: ViewOptions): ReplyFooter {
+  return { ...(show.model ? { model } : {}), ...(show.trace ? { traceId: turnId } : {}) };
+}
+
+/** Costs of models without a known price are 0: such a footer has none. */
+function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
+  const { totals, startedAtMs } = turn;
+  const { show, nowMs } = options;
+  const { inputTokens, outputTokens } = totals;
+  return {
+    ...runningFooter(turn, options),
+    ...(show.tokens && inputTokens + outputTokens > 0 ? { inputTokens, outputTokens } : {}),
+    ...(show.cost && totals.costUsd > 0 ? { costUsd: totals.costUsd } : {}),
+    ...(show.seconds ? { seconds: Math.max(0, nowMs - startedAtMs) / 1_000 } : {}),
+  };
+}
+
+/**
+ * What the person sees while the turn runs: the finished steps, and the one that is streaming. The
+ * answer only grows, over steps and crashes, except that a step that begins anew takes its own text back.
+ */
+export function runningView(turn: TurnState, live: LiveStep | undefined, options: ViewOptions): ReplyView {
+  const { text, thinking } = shownOf(turn);
+  return {
+    v: 1,
+    language: options.language,
+    state: "running",
+    ...seen(turn, shownThinking(thinking, live?.thinking ?? ""), options),
+    answer: joinedTexts(text, live?.text ?? ""),
+    footer: runningFooter(turn, options),
+    ...(options.stoppable ? { stop: { session: turn.message.session, turnId: turn.turnId } } : {}),
+  };
+}
+
+/**
+ * What stays of the reply. `turn` is that of the transition that finished it, `end` its `next`. The
+ * answer ends with the reply, and begins with what the running views showed whenever the last step
+ * ended by itself or was cancelled with its live text.
+ */
+export function finalView(turn: TurnState, end: { reply: string; reason: string }, options: ViewOptions): ReplyView {
+  const { text, thinking } = shownOf(turn);
+  return {
+    v: 1,
+    language: options.language,
+    state: stateOf(end.reason),
+    ...seen(turn, thinking, options),
+    answer: joinedTexts(text, end.reply),
+    footer: finalFooter(turn, options),
+  };
+}
