@@ -1,0 +1,195 @@
+import { LineReader, maxTables, maxTablesPerCard, startOfAnswer, type Context, type Line } from "./lines.ts";
+
+/** What the answer may take of one card. */
+export interface CardLimits {
+  /** Bytes of JSON of the answer element's content. Default 21,000: the rest of the card needs the room. */
+  answerBytes?: number;
+  /** Markdown tables. Default 3. */
+  tables?: number;
+}
+
+export const defaultAnswerBytes = 21_000;
+
+/*
+ * A cut is always made at the first place of its kind behind a share of the room: the better places
+ * have the smaller shares. So a cut depends on the text before it alone, whatever pieces it came in,
+ * and it never lies before something that a person has seen on the card.
+ */
+const shares = {
+  /** Before a table or a code block, so that it has at least a third of a card. */
+  block: 0.65,
+  paragraph: 0.75,
+  line: 0.88,
+  /** Between the rows of a table. */
+  row: 0.94,
+  word: 0.94,
+  grapheme: 0.97,
+} as const;
+
+/** Bytes that a block costs which is closed on one card and opened again on the next. */
+const reopenBytes = 160;
+/** A key is longer than most names of images. */
+const imageKeyBytes = 140;
+
+const extraBytes: Record<string, number> = { '"': 1, "\\": 1, "<": 3, ";": 3, "&": 3, "]": 3, "\t": 1, "[": 0, "!": 3 };
+
+/** At most what one UTF-16 unit takes in the JSON of the card, with all that may be inserted behind it. */
+function unitCost(text: string, at: number): number {
+  const code = text.charCodeAt(at);
+  if (code === 91 && text.charCodeAt(at - 1) === 33) return 1 + imageKeyBytes;
+  if (code < 0x80) return 1 + (extraBytes[text[at] ?? ""] ?? 0);
+  return code < 0x800 ? 2 : 3;
+}
+
+/** Line break, and two bytes for every blank of the indent. */
+function lineOverhead({ text, kind }: Line): number {
+  const indent = Math.min(80, text.length - text.trimStart().length);
+  return (kind === "quote" ? 6 : 4) + indent * 4 + (kind === "fence-open" || kind === "table-head" ? 24 : 0);
+}
+
+function openingCost({ table }: Context): number {
+  let bytes = reopenBytes;
+  for (const line of [table?.head ?? "", table?.delimiter ?? ""]) {
+    for (let at = 0; at < line.length; at += 1) bytes += unitCost(line, at);
+  }
+  return bytes;
+}
+
+const segmenter = new Intl.Segmenter(undefined, { granularity: "grapheme" });
+
+function isWithinCharacter(text: string, at: number): boolean {
+  const before = text.charCodeAt(at - 1);
+  const after = text.charCodeAt(at);
+  return before >= 0xd800 && before <= 0xdbff && after >= 0xdc00 && after <= 0xdfff;
+}
+
+/** Whether a person sees one character across the place. */
+function isWithinGrapheme(text: string, at: number): boolean {
+  const from = Math.max(0, at - 32);
+  const window = text.slice(isWithinCharacter(text, from) ? from + 1 : from, at + 2);
+  const found = segmenter.segment(window).containing(window.length - text.slice(at, at + 2).length);
+  return found !== undefined && found.index !== window.length - text.slice(at, at + 2).length;
+}
+
+const breakAfter = /[\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\u3000-\u303F\uFF00-\uFFEF]/u;
+
+/** Whether the line may be cut before the character at `at`, having cost that share of the room. */
+function mayCutWithin(text: string, at: number, share: number): boolean {
+  if (isWithinCharacter(text, at)) return false;
+  if (share >= 1) return true;
+  if (isWithinGrapheme(text, at)) return false;
+  if (share >= shares.grapheme) return true;
+  return breakAfter.test(text[at - 1] ?? "") && !/\s/.test(text[at] ?? "");
+}
+
+interface Page {
+  limits: Required<CardLimits>;
+  cost: number;
+  tables: number;
+}
+
+/** Whether the card ends before the line. */
+function endsBefore(
+  line: Line,
+  { after, page, tablesSoFar }: { after: Line | undefined; page: Page; tablesSoFar: number },
+): boolean {
+  const share = page.cost / page.limits.answerBytes;
+  switch (line.kind) {
+    case "table-head":
+      return share >= shares.block || (page.tables >= page.limits.tables && tablesSoFar < maxTables);
+    case "fence-open":
+      return share >= shares.block;
+    case "table-row":
+      return share >= shares.row;
+    case "table-delimiter":
+    case "fence-close":
+      return false;
+    case "code":
+      return share >= shares.line && after?.kind !== "fence-open";
+    case "heading":
+      return share >= shares.paragraph;
+    default:
+      return share >= (after?.kind === "blank" ? shares.paragraph : shares.line);
+  }
+}
+
+/** Where within the line the card ends; undefined: it has room for the line. Adds the cost of the line. */
+function cutWithin(line: Line, page: Page): number | undefined {
+  const room = page.limits.answerBytes;
+  const threshold = line.kind === "table-row" ? shares.grapheme : shares.word;
+  page.cost += lineOverhead(line);
+  for (let at = 0; at < line.text.length; at += 1) {
+    const share = page.cost / room;
+    if (share >= threshold && at > 0 && at + 1 < line.text.length && mayCutWithin(line.text, at, share)) {
+      return line.start + at;
+    }
+    page.cost += unitCost(line.text, at);
+  }
+  return undefined;
+}
+
+interface Cut {
+  /** In characters of the slice. */
+  at: number;
+  context: Context;
+}
+
+/** The first cut of the slice. */
+function firstCut(slice: string, context: Context, limits: Required<CardLimits>): Cut | undefined {
+  const reader = new LineReader(slice, context, { end: "growing", tablesPerCard: limits.tables });
+  const page: Page = { limits, cost: openingCost(context), tables: reader.tablesHere };
+  let after: Line | undefined;
+  let before = context;
+  for (let line = reader.next(); line !== undefined; line = reader.next()) {
+    if (line.kind === "pending") return undefined;
+    if (line.kind !== "blank") {
+      const ends = after !== undefined && endsBefore(line, { after, page, tablesSoFar: before.tables });
+      if (ends) return { at: line.start, context: before };
+    }
+    const within = cutWithin(line, page);
+    if (within !== undefined) return { at: within, context: reader.context(true) };
+    page.tables = reader.tablesHere;
+    before = reader.context();
+    after = line;
+  }
+  return undefined;
+}
+
+/** What is open at a cut, read from the slice before it. */
+export function contextAt(answer: string, cuts: readonly number[], page: number): Context {
+  let context = startOfAnswer;
+  for (let number = 0; number < page; number += 1) {
+    const from = cuts[number - 1] ?? 0;
+    const to = cuts[number] ?? answer.length;
+    context = contextAfter(answer.slice(from, to), context);
+  }
+  return context;
+}
+
+function contextAfter(slice: string, context: Context): Context {
+  const withinLine = !slice.endsWith("\n");
+  const reader = new LineReader(slice, context, { end: withinLine ? "within-line" : "line" });
+  while (reader.next() !== undefined);
+  return reader.context(withinLine);
+}
+
+/**
+ * Where earlier cards of the reply end, in characters of the answer. Never changes a known cut; adds
+ * cuts once the open card would be too full. A cut depends on the text before it (and the one
+ * character after it), not on the pieces in which the answer came; a frame that is rendered after
+ * every piece never shows more of a card than the cut leaves on it.
+ */
+export function extendCuts(answer: string, cuts: readonly number[], options: CardLimits = {}): number[] {
+  const limits = { answerBytes: options.answerBytes ?? defaultAnswerBytes, tables: options.tables ?? maxTablesPerCard };
+  const extended = [...cuts];
+  const from = cuts.at(-1) ?? 0;
+  if ((answer.length - from) * 4 < limits.answerBytes * shares.block && !answer.includes("|", from)) return extended;
+  let context = contextAt(answer, cuts, cuts.length);
+  for (;;) {
+    const start = extended.at(-1) ?? 0;
+    const cut = firstCut(answer.slice(start), context, limits);
+    if (cut === undefined) return extended;
+    extended.push(start + cut.at);
+    context = cut.context;
+  }
+}

@@ -1,0 +1,75 @@
+/*
+ * How text that a model, a tool or a person wrote becomes harmless in a card's markdown.
+ *
+ * Feishu documents no escape for its own tags (`<at>`, `<person>`, `<font>`, `<text_tag>`, `<link>`, ...;
+ * "Rich text (Markdown)"). So an invisible character breaks them, and the reader sees the same text:
+ *
+ * - in text, after every `<` and after every entity of `<`, so that nothing can begin a tag;
+ * - in code, only where a tag that notifies or names somebody begins, because code is there to be copied.
+ *
+ * Everything here only ever inserts characters behind what decided it, so that the text of a growing
+ * answer stays a prefix of the next one as long as an undecided end is held back.
+ */
+
+/** Zero-width space: what breaks a tag, and what marks a line that goes on from another card. */
+export const invisible = "\u200B";
+
+const lessThan = String.raw`(?:&(?:amp;|#0*38;|#x0*26;)*(?:lt(?![a-z])|#0*60(?!\d)|#x0*3c(?![\da-f]));?)`;
+const textOpeners = new RegExp(`<|${lessThan}`, "giu");
+const tagNames = "at|person|at_all|all";
+const codeOpeners = new RegExp(String.raw`(?:<|${lessThan})(?=[\s\p{Cc}\p{Cf}/\\]*(?:${tagNames})(?![\w-]))`, "giu");
+/** An end that the next characters may turn into an opener, or that they may still belong to. */
+const openTextEnd = /&[#a-z0-9;]{0,40}$/iu;
+const openCodeEnd = /(?:<|&[#a-z0-9;]{0,40})[\s\p{Cc}\p{Cf}/\\]*[\w-]{0,7}$/iu;
+
+/** Text in which no tag can begin. */
+export function neutralText(text: string): string {
+  return text.replaceAll(textOpeners, `$&${invisible}`);
+}
+
+/** Code in which nobody can be mentioned or named. */
+export function neutralCode(code: string): string {
+  return code.replaceAll(codeOpeners, `$&${invisible}`);
+}
+
+/** Length of the beginning that is decided, whatever follows the text. */
+export function decidedText(text: string): number {
+  const at = text.slice(-48).search(openTextEnd);
+  return at === -1 ? text.length : Math.max(0, text.length - 48) + at;
+}
+
+/** Length of the beginning that is decided, whatever follows the code. */
+export function decidedCode(code: string): number {
+  const at = code.slice(-64).search(openCodeEnd);
+  return at === -1 ? code.length : Math.max(0, code.length - 64) + at;
+}
+
+const unprintable = /(?![\t\n])\p{Cc}/gu;
+
+/** Without control characters and halves of characters, which no JSON parser of the platform needs to see. */
+export function printable(text: string): string {
+  return text.toWellFormed().replaceAll(unprintable, "");
+}
+
+/** A fence that nothing within the text can close. */
+export function fenceFor(text: string): string {
+  let longest = 2;
+  for (const [run] of text.matchAll(/`{3,}/g)) longest = Math.max(longest, run.length);
+  return "`".repeat(longest + 1);
+}
+
+/** Foreign text as a code block that it cannot leave. */
+export function fenced(text: string): string {
+  const code = neutralCode(printable(text));
+  const fence = fenceFor(code);
+  return `${fence}\n${code}\n${fence}`;
+}
+
+/** Foreign words within a line of markdown: neither markup nor line breaks come through. */
+export function inlineText(text: string): string {
+  return neutralText(
+    printable(text)
+      .replaceAll(/\s+/g, " ")
+      .replaceAll(/[`*_~[\]|\\]/g, `$&${invisible}`),
+  );
+}

@@ -1,0 +1,15 @@
+export { extendCuts, type CardLimits } from "./cuts.ts";
+export { imageRefsIn } from "./inline.ts";
+export { maxCardBytes } from "./element.ts";
+export {
+  lateCard,
+  lateDecidedCard,
+  noticeCard,
+  welcomeCard,
+  type LateDecision,
+  type LateMessage,
+  type ShownCommand,
+} from "./notice-cards.ts";
+export { operationsBetween, shownOf, type CardOperation, type ShownCard } from "./operations.ts";
+export { renderCard, type CardPage, type RenderedCard, type RenderOptions } from "./reply-card.ts";
+export { plainTextOf, summaryOf } from "./reply-text.ts";

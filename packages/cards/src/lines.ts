@@ -1,0 +1,267 @@
+/** A code fence that is open. */
+export interface Fence {
+  /** The opening run, such as three backticks. */
+  marker: string;
+  indent: number;
+  /** Language, made harmless. */
+  language: string;
+}
+
+/** A table that is open. */
+export interface OpenTable {
+  head: string;
+  delimiter: string;
+  /** Whether it is shown as a code block. */
+  asCode: boolean;
+}
+
+/** What is open at a place of the answer: all that the text after it needs to know of the text before. */
+export interface Context {
+  fence?: Fence;
+  table?: OpenTable;
+  /** The place is within a line. */
+  withinLine: boolean;
+  /** Tables begun so far in the whole answer. */
+  tables: number;
+}
+
+export const startOfAnswer: Context = { withinLine: false, tables: 0 };
+
+/** Tables of one card: the fourth fails ("Error codes", 230099/11310; measured). */
+export const maxTablesPerCard = 3;
+/** Tables of a reply; later ones are code blocks, as each three of them would need a card. */
+export const maxTables = 15;
+
+const maxHeadLength = 4_000;
+const maxDelimiterLength = 2_000;
+const maxFenceLineLength = 200;
+
+/**
+ * - `pending`: the last line, and what it is depends on text that is not there yet
+ * - `blank`: nothing, or an empty line of a quote
+ */
+export type LineKind =
+  | "pending"
+  | "blank"
+  | "fence-open"
+  | "code"
+  | "fence-close"
+  | "table-head"
+  | "table-delimiter"
+  | "table-row"
+  | "heading"
+  | "rule"
+  | "item"
+  | "quote"
+  | "text";
+
+export interface Line {
+  kind: LineKind;
+  /** Without the line break. */
+  text: string;
+  /** In characters of the slice. */
+  start: number;
+  end: number;
+  /** Nothing is going to be added to it. */
+  complete: boolean;
+  /** The fence that it opens, belongs to or closes. */
+  fence?: Fence;
+  table?: OpenTable;
+}
+
+/** How a slice of the answer ends. */
+export type SliceEnd =
+  /** More text may follow. */
+  | "growing"
+  /** A card or the answer ends here, with the line. */
+  | "line"
+  /** The card ends here, but the line goes on. */
+  | "within-line";
+
+const fenceOpen = /^(\s*)((?:[-*+]|\d{1,9}[.)])\s+)?(`{3,}|~{3,})([^\n]*)$/;
+const delimiterRow = /^\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
+const rule = /^\s{0,3}([-*_])(?:\s*\1){2,}\s*$/;
+const item = /^\s*(?:[-*+]|\d{1,9}[.)])\s+\S/;
+const heading = /^\s{0,3}#{1,6}\s+\S/;
+const quote = /^\s{0,3}>/;
+const emptyQuote = /^\s{0,3}(?:>\s*)+$/;
+/** Beginnings of lines that may become any of the above. */
+const undecided =
+  /^\s*(?:#{0,6}\s*|(?:[-*+]|\d{1,9}[.)])?\s*(?:`{1,2}|~{1,2}|[`~]{3}.*)?|\d{1,9}|(?:>\s*)+|([-*_])(?:\s*\1)*\s*)$/;
+
+function languageOf(info: string): string {
+  return /^\s*([\w+#.-]{1,30})(?=[\s{,:]|$)/.exec(info)?.[1] ?? "";
+}
+
+function openedFence(line: string): Fence | undefined {
+  if (line.length > maxFenceLineLength) return undefined;
+  const [, indent = "", lead = "", marker = "", info = ""] = fenceOpen.exec(line) ?? [];
+  if (marker === "" || (marker.startsWith("`") && info.includes("`"))) return undefined;
+  return { marker, indent: indent.length + lead.length, language: languageOf(info) };
+}
+
+function closes(line: string, fence: Fence): boolean {
+  const trimmed = line.trimStart();
+  if (!trimmed.startsWith(fence.marker) || line.length - trimmed.length > fence.indent + 3) return false;
+  return [...trimmed.trimEnd()].every((character) => character === fence.marker[0]);
+}
+
+/** Whether the beginning of a line within a fence may still become its end. */
+function mayClose(line: string, fence: Fence): boolean {
+  const trimmed = line.trim();
+  return trimmed === "" || [...trimmed].every((character) => character === fence.marker[0]);
+}
+
+function isDelimiter(line: string): boolean {
+  return line.length <= maxDelimiterLength && line.includes("|") && line.includes("-") && delimiterRow.test(line);
+}
+
+/** What the line after a possible head says about it; undefined: not known yet. */
+function headFollowedBy(next: { text: string; complete: boolean } | undefined): boolean | undefined {
+  if (next === undefined) return undefined;
+  if (next.complete) return isDelimiter(next.text);
+  return next.text.length <= maxDelimiterLength && /^[\s:|-]*$/.test(next.text) ? undefined : false;
+}
+
+/**
+ * Reads the lines of a slice of the answer, block by block. What it says about a line never changes
+ * when text is added; a line that it cannot judge yet is `pending` and the last one.
+ */
+export class LineReader {
+  readonly #slice: string;
+  readonly #end: SliceEnd;
+  #position = 0;
+  #withinLine: boolean;
+  #fence: Fence | undefined;
+  #table: OpenTable | undefined;
+  #delimiterNext = false;
+  #tables: number;
+  #tablesHere: number;
+  readonly #tablesPerCard: number;
+
+  constructor(slice: string, context: Context, { end, tablesPerCard = maxTablesPerCard }: ReaderOptions) {
+    this.#slice = slice;
+    this.#end = end;
+    this.#withinLine = context.withinLine;
+    this.#fence = context.fence;
+    this.#table = context.withinLine ? undefined : context.table;
+    this.#tables = context.tables;
+    this.#tablesHere = this.#table !== undefined && !this.#table.asCode ? 1 : 0;
+    this.#tablesPerCard = tablesPerCard;
+  }
+
+  /** Tables shown as tables so far. */
+  get tablesHere(): number {
+    return this.#tablesHere;
+  }
+
+  /** What is open after the line that was read last. */
+  context(withinLine = false): Context {
+    return {
+      ...(this.#fence === undefined ? {} : { fence: this.#fence }),
+      ...(this.#table === undefined || withinLine ? {} : { table: this.#table }),
+      withinLine,
+      tables: this.#tables,
+    };
+  }
+
+  /** The next line, or undefined at the end. */
+  next(): Line | undefined {
+    const raw = this.#rawAt(this.#position);
+    if (raw === undefined) return undefined;
+    const first = this.#withinLine;
+    this.#withinLine = false;
+    const line = { ...raw, ...this.#judge(raw, first) };
+    this.#position = raw.end;
+    return line;
+  }
+
+  #rawAt(start: number): RawLine | undefined {
+    if (start >= this.#slice.length) return undefined;
+    const at = this.#slice.indexOf("\n", start);
+    const end = at === -1 ? this.#slice.length : at + 1;
+    const complete = at !== -1 || this.#end === "line";
+    const text = this.#slice.slice(start, at === -1 ? end : at);
+    return { text: text.endsWith("\r") && complete ? text.slice(0, -1) : text, start, end, complete };
+  }
+
+  #judge(raw: RawLine, goesOn: boolean): Judgement {
+    if (this.#fence !== undefined) return this.#judgeCode(raw, this.#fence, goesOn);
+    if (goesOn) return { kind: "text" };
+    if (this.#table !== undefined) {
+      const within = this.#judgeRow(raw, this.#table);
+      if (within !== undefined) return within;
+      this.#table = undefined;
+    }
+    return this.#judgeBlock(raw);
+  }
+
+  #judgeCode(raw: RawLine, fence: Fence, goesOn: boolean): Judgement {
+    if (goesOn) return { kind: "code", fence };
+    if (raw.complete && closes(raw.text, fence)) {
+      this.#fence = undefined;
+      return { kind: "fence-close", fence };
+    }
+    const open = !raw.complete && this.#end === "growing" && mayClose(raw.text, fence);
+    return { kind: open ? "pending" : "code", fence };
+  }
+
+  #judgeRow(raw: RawLine, table: OpenTable): Judgement | undefined {
+    if (this.#delimiterNext) {
+      this.#delimiterNext = false;
+      return { kind: "table-delimiter", table };
+    }
+    const begins = raw.text.trimStart();
+    if (begins === "" && !raw.complete && this.#end === "growing") return { kind: "pending" };
+    return begins.startsWith("|") ? { kind: "table-row", table } : undefined;
+  }
+
+  #judgeBlock(raw: RawLine): Judgement {
+    const { text, complete } = raw;
+    if (!complete && this.#end === "growing" && text.length <= maxFenceLineLength && undecided.test(text)) {
+      return { kind: "pending" };
+    }
+    if (text.trim() === "" || emptyQuote.test(text)) return { kind: "blank" };
+    const fence = complete ? openedFence(text) : undefined;
+    if (fence !== undefined) {
+      this.#fence = fence;
+      return { kind: "fence-open", fence };
+    }
+    if (text.trimStart().startsWith("|")) return this.#judgeHead(raw);
+    if (quote.test(text)) return { kind: "quote" };
+    if (heading.test(text)) return { kind: "heading" };
+    if (complete && rule.test(text)) return { kind: "rule" };
+    return { kind: item.test(text) ? "item" : "text" };
+  }
+
+  #judgeHead(raw: RawLine): Judgement {
+    if (raw.text.length > maxHeadLength) return { kind: "text" };
+    const growing = this.#end === "growing";
+    if (!raw.complete) return { kind: growing ? "pending" : "text" };
+    const next = this.#rawAt(raw.end);
+    const isHead = headFollowedBy(next);
+    if (isHead === undefined && growing) return { kind: "pending" };
+    if (isHead !== true) return { kind: "text" };
+    const asCode = this.#tables >= maxTables || this.#tablesHere >= this.#tablesPerCard;
+    this.#table = { head: raw.text, delimiter: next?.text ?? "", asCode };
+    this.#tables += 1;
+    if (!asCode) this.#tablesHere += 1;
+    this.#delimiterNext = true;
+    return { kind: "table-head", table: this.#table };
+  }
+}
+
+interface RawLine {
+  text: string;
+  start: number;
+  end: number;
+  complete: boolean;
+}
+
+type Judgement = Pick<Line, "kind" | "fence" | "table">;
+
+interface ReaderOptions {
+  end: SliceEnd;
+  /** Default: what the platform takes. */
+  tablesPerCard?: number;
+}

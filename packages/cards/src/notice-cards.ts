@@ -1,0 +1,92 @@
+import type { ReplyLanguage } from "@larkline/protocol";
+import { showAnswer } from "./answer.ts";
+import { button, headWithin, markdown, plainText, type CardElement } from "./element.ts";
+import { fenced, inlineText, printable } from "./escape.ts";
+import { startOfAnswer } from "./lines.ts";
+import { cardTexts } from "./texts.ts";
+
+/** A message that came so late that a person has to decide about it. */
+export interface LateMessage {
+  language: ReplyLanguage;
+  session: string;
+  /** Id of the message. */
+  message: string;
+  /** How long ago it was written. */
+  ageMs: number;
+  /** What it says. */
+  text: string;
+}
+
+export type LateDecision = "run" | "ignore";
+
+function titled(title: string, elements: CardElement[], template = "blue"): CardElement {
+  return {
+    schema: "2.0",
+    config: { update_multi: true, summary: { content: headWithin(title, { characters: 80, bytes: 300 }) } },
+    header: { title: plainText(headWithin(printable(title), { characters: 200, bytes: 800 })), template },
+    body: { direction: "vertical", elements },
+  };
+}
+
+function quoted(text: string): CardElement {
+  const head = headWithin(text, { characters: 1_000, bytes: 4_000 });
+  return markdown(fenced(head.length < text.length ? `${head}…` : head));
+}
+
+/** Asks whether a late message is run or ignored. */
+export function lateCard(late: LateMessage): CardElement {
+  const { late: texts, age } = cardTexts[late.language];
+  const buttonFor = (action: LateDecision, type: string) =>
+    button(texts[action], {
+      type,
+      elementId: action,
+      value: { larkline: "late", action, session: late.session, message: late.message },
+    });
+  return titled(
+    texts.title,
+    [
+      markdown(texts.body(age(late.ageMs))),
+      quoted(late.text),
+      buttonFor("run", "primary"),
+      buttonFor("ignore", "default"),
+    ],
+    "orange",
+  );
+}
+
+/** The same after somebody decided: no buttons, and what was decided. */
+export function lateDecidedCard(late: LateMessage, decision: LateDecision): CardElement {
+  const { late: texts } = cardTexts[late.language];
+  const outcome = decision === "run" ? texts.ran : texts.ignored;
+  return titled(texts.title, [quoted(late.text), markdown(outcome)], "grey");
+}
+
+export interface ShownCommand {
+  /** With the slash. */
+  name: string;
+  description: string;
+}
+
+/** Greets somebody, or a group that the bot came to, and lists the commands. */
+export function welcomeCard(welcome: {
+  language: ReplyLanguage;
+  botName?: string;
+  commands: readonly ShownCommand[];
+}): CardElement {
+  const { welcome: texts } = cardTexts[welcome.language];
+  const title = welcome.botName === undefined ? texts.title : `${texts.title} · ${welcome.botName}`;
+  const lines = welcome.commands.slice(0, 50).map(({ name, description }) => {
+    const shown = headWithin(description, { characters: 200, bytes: 400 });
+    return `- **${inlineText(headWithin(name, { characters: 64, bytes: 128 }))}** ${inlineText(shown)}`;
+  });
+  const commands = lines.length === 0 ? [] : [markdown([texts.commands, "", ...lines].join("\n"))];
+  return titled(title, [markdown(texts.body), ...commands]);
+}
+
+/** A titled text, such as the answer to a command. The text is markdown, made safe like an answer. */
+export function noticeCard(notice: { title: string; text: string; tone?: "info" | "warning" | "error" }): CardElement {
+  const templates = { info: "blue", warning: "orange", error: "red" };
+  const text = headWithin(notice.text, { characters: 8_000, bytes: 12_000 });
+  const shown = showAnswer(text, startOfAnswer, { end: "line", streaming: false, images: undefined });
+  return titled(notice.title, [markdown(shown.text === "" ? "…" : shown.text)], templates[notice.tone ?? "info"]);
+}

@@ -1,0 +1,123 @@
+import type { ReplyView, ShownTool } from "@larkline/protocol";
+import { showAnswer } from "./answer.ts";
+import { fenced, inlineText, printable } from "./escape.ts";
+import { button, foldedPanel, headWithin, jsonBytes, markdown, tailWithin, type CardElement } from "./element.ts";
+import { startOfAnswer } from "./lines.ts";
+import { cardTexts, type CardTexts } from "./texts.ts";
+
+const maxThinkingCharacters = 2_000;
+const maxOutputCharacters = 500;
+const maxTools = 20;
+
+const stateIcons: Record<ShownTool["state"], string> = { running: "⏳", done: "✅", failed: "❌", stopped: "⏹️" };
+
+/** Seconds as a person reads them: one decimal below ten. */
+export function shownSeconds(seconds: number): string {
+  return seconds < 10 ? (Math.round(seconds * 10) / 10).toString() : Math.round(seconds).toString();
+}
+
+/** The thinking, folded: the end of it when it is long. */
+export function thinkingPanel(view: ReplyView, bytes: number): CardElement | undefined {
+  const thinking = printable(view.thinking).trim();
+  if (thinking === "") return undefined;
+  const texts = cardTexts[view.language];
+  const running = view.state === "running" && view.answer === "";
+  const tail = tailWithin(thinking, { characters: maxThinkingCharacters, bytes: Math.floor(bytes * 0.75) });
+  const { text } = showAnswer(tail, startOfAnswer, {
+    end: "line",
+    streaming: false,
+    images: undefined,
+    tablesPerCard: 0,
+  });
+  const room = { characters: maxThinkingCharacters * 2, bytes };
+  const shown = jsonBytes(text) <= bytes ? text : fenced(headWithin(tail, { ...room, bytes: bytes / 2 }));
+  const content = `${tail.length < thinking.length ? "…" : ""}${shown === "" ? "…" : shown}`;
+  return foldedPanel(
+    running ? texts.thinking : texts.thought,
+    [markdown(content, { element_id: "thinking_text", text_size: "notation" })],
+    "thinking",
+  );
+}
+
+function toolTitle(tool: ShownTool, texts: CardTexts): string {
+  const name = headWithin(printable(tool.name).replaceAll(/\s+/g, " "), { characters: 64, bytes: 200 });
+  const elapsed = tool.elapsedMs === undefined ? [] : [texts.seconds(shownSeconds(tool.elapsedMs / 1000))];
+  return [`${stateIcons[tool.state]} ${name}`, ...elapsed].join(" · ");
+}
+
+function toolElement(tool: ShownTool, { texts, bytes }: { texts: CardTexts; bytes: number }): CardElement {
+  const title = toolTitle(tool, texts);
+  const output = printable(tool.output ?? "").trimEnd();
+  const head = headWithin(output, { characters: maxOutputCharacters, bytes });
+  if (head.trim() === "") return markdown(inlineText(title), { text_size: "notation" });
+  return foldedPanel(title, [
+    markdown(fenced(head.length < output.length ? `${head}…` : head), { text_size: "notation" }),
+  ]);
+}
+
+/** All calls in one folded panel, the latest twenty of them; outputs share what room there is. */
+export function toolsPanel(view: ReplyView, bytes: number): CardElement | undefined {
+  const count = view.tools.length + view.earlierTools;
+  if (count === 0) return undefined;
+  const texts = cardTexts[view.language];
+  const tools = view.tools.slice(-maxTools);
+  const earlier = count - tools.length;
+  const panelOf = (outputBytes: number) =>
+    foldedPanel(
+      texts.tools(count),
+      [
+        ...(earlier === 0 ? [] : [markdown(texts.earlier(earlier), { text_size: "notation" })]),
+        ...tools.map((tool) => toolElement(tool, { texts, bytes: outputBytes })),
+      ],
+      "tools",
+    );
+  for (let room = bytes; room > 40; room = Math.floor(room / 2)) {
+    const panel = panelOf(room);
+    if (jsonBytes(panel) <= bytes) return panel;
+  }
+  return panelOf(0);
+}
+
+export function stopButton(view: ReplyView): CardElement | undefined {
+  if (view.stop === undefined) return undefined;
+  const { session, turnId } = view.stop;
+  const value = { larkline: "stop", session, turn: turnId };
+  return button(cardTexts[view.language].stop, { value, elementId: "stop" });
+}
+
+function footerFacts({ footer, language }: ReplyView): string[] {
+  const texts = cardTexts[language];
+  const { model, inputTokens, outputTokens, costUsd, seconds, traceId } = footer;
+  const counted = inputTokens !== undefined || outputTokens !== undefined;
+  return [
+    ...(model === undefined ? [] : [headWithin(model, { characters: 80, bytes: 200 })]),
+    ...(counted ? [texts.tokens(shownCount(inputTokens), shownCount(outputTokens))] : []),
+    ...(costUsd === undefined ? [] : [shownCost(costUsd)]),
+    ...(seconds === undefined ? [] : [texts.seconds(shownSeconds(seconds))]),
+    ...(traceId === undefined ? [] : [headWithin(traceId, { characters: 80, bytes: 200 })]),
+  ];
+}
+
+function shownCount(count: number | undefined): string {
+  return count === undefined ? "–" : count.toLocaleString("en-US");
+}
+
+function shownCost(costUsd: number): string {
+  if (costUsd > 0 && costUsd < 0.0001) return "<$0.0001";
+  return `$${costUsd.toFixed(costUsd < 1 ? 4 : 2)}`;
+}
+
+/** How the reply ended when it did not end well, and what it took; nothing when there is nothing to say. */
+export function footerLine(view: ReplyView): CardElement | undefined {
+  const ended =
+    view.state === "running" || view.state === "answered" ? [] : [cardTexts[view.language].states[view.state]];
+  const facts = [...ended, ...footerFacts(view)];
+  if (facts.length === 0) return undefined;
+  return {
+    tag: "div",
+    element_id: "footer",
+    text: { ...plainTextSmall, content: facts.map(printable).join(" · ") },
+  };
+}
+
+const plainTextSmall = { tag: "plain_text", content: "", text_size: "notation", text_color: "grey" };

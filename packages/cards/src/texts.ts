@@ -1,0 +1,88 @@
+import type { ReplyLanguage, ReplyView } from "@larkline/protocol";
+
+/** Every text around an answer and on the other cards. */
+export interface CardTexts {
+  thinking: string;
+  thought: string;
+  tools(count: number): string;
+  earlier(count: number): string;
+  seconds(seconds: string): string;
+  /** Input and output tokens. */
+  tokens(input: string, output: string): string;
+  stop: string;
+  noAnswer: string;
+  states: Record<ReplyView["state"], string>;
+  more: string;
+  late: { title: string; body(age: string): string; run: string; ignore: string; ran: string; ignored: string };
+  age(ms: number): string;
+  welcome: { title: string; body: string; commands: string };
+}
+
+function ageIn(units: { minutes: string; hours: string; days: string }): (ms: number) => string {
+  return (ms) => {
+    const minutes = Math.max(1, Math.round(ms / 60_000));
+    if (minutes < 60) return `${minutes}${units.minutes}`;
+    if (minutes < 48 * 60) return `${Math.round(minutes / 60)}${units.hours}`;
+    return `${Math.round(minutes / 1440)}${units.days}`;
+  };
+}
+
+const zh: CardTexts = {
+  thinking: "思考中…",
+  thought: "思考过程",
+  tools: (count) => `工具 ${count}`,
+  earlier: (count) => `…更早的 ${count} 次调用`,
+  seconds: (seconds) => `${seconds} 秒`,
+  tokens: (input, output) => `输入 ${input} · 输出 ${output} token`,
+  stop: "停止",
+  noAnswer: "（没有回答）",
+  states: {
+    running: "回答中…",
+    answered: "已回答",
+    stopped: "⏹️ 已停止",
+    failed: "⚠️ 回答失败",
+    interrupted: "⚠️ 回答中断：处理它的程序已停止，没有继续",
+  },
+  more: "（接下一张卡片）",
+  late: {
+    title: "这条消息来晚了",
+    body: (age) => `下面的消息是 ${age}前发出的，现在才收到。要处理它，还是忽略？`,
+    run: "处理",
+    ignore: "忽略",
+    ran: "已选择处理。",
+    ignored: "已忽略。",
+  },
+  age: ageIn({ minutes: " 分钟", hours: " 小时", days: " 天" }),
+  welcome: { title: "你好", body: "直接发消息给我就可以开始；在群里请 @我。", commands: "可用的命令：" },
+};
+
+const en: CardTexts = {
+  thinking: "Thinking…",
+  thought: "Thoughts",
+  tools: (count) => `Tools ${count}`,
+  earlier: (count) => `… ${count} earlier ${count === 1 ? "call" : "calls"}`,
+  seconds: (seconds) => `${seconds} s`,
+  tokens: (input, output) => `${input} in · ${output} out tokens`,
+  stop: "Stop",
+  noAnswer: "(no answer)",
+  states: {
+    running: "Answering…",
+    answered: "Answered",
+    stopped: "⏹️ Stopped",
+    failed: "⚠️ Failed",
+    interrupted: "⚠️ Interrupted: the program that worked on it ended, and nothing went on",
+  },
+  more: "(continued on the next card)",
+  late: {
+    title: "This message came late",
+    body: (age) => `The message below was sent ${age} ago and arrived only now. Run it or ignore it?`,
+    run: "Run",
+    ignore: "Ignore",
+    ran: "It is being run.",
+    ignored: "It is ignored.",
+  },
+  age: ageIn({ minutes: " min", hours: " h", days: " days" }),
+  welcome: { title: "Hello", body: "Write to me to begin; in groups, mention me.", commands: "Commands:" },
+};
+
+export const cardTexts: Record<ReplyLanguage, CardTexts> = { zh, en };
