@@ -30,11 +30,18 @@ const catalogue: ConsoleEntry = {
   events: [
     "application.bot.menu_v6",
     "im.chat.access_event.bot_p2p_chat_entered_v1",
+    "im.chat.disbanded_v1",
     "im.chat.member.bot.added_v1",
+    "im.chat.member.bot.deleted_v1",
+    "im.chat.member.user.added_v1",
+    "im.chat.member.user.deleted_v1",
     "im.chat.updated_v1",
+    "im.message.message_read_v1",
     "im.message.reaction.created_v1",
+    "im.message.reaction.deleted_v1",
     "im.message.recalled_v1",
     "im.message.receive_v1",
+    "p2p_chat_create",
   ],
   callbacks: ["card.action.trigger", "url.preview.get"],
 };

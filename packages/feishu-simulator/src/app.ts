@@ -1,8 +1,11 @@
 import { isAppId, newId } from "./id.ts";
 
 export type Transport = "webhook" | "websocket" | "auto";
-/** Which group messages an app is subscribed to: all of them, or those that mention it. */
-export type GroupScope = "all" | "mentioned";
+/**
+ * Which group messages an app is subscribed to: all of people, those of people that mention it, or also those of
+ * other bots that mention it.
+ */
+export type GroupScope = "all" | "mentioned" | "mentioned_with_bots";
 
 /** A bot application as its developer console describes it. */
 export interface AppOptions {

@@ -11,7 +11,7 @@ export function contactRoutes(platform: Platform): ApiRoute[] {
     {
       method: "GET",
       path: "/open-apis/contact/v3/users/:user_id",
-      handle: (call) => success({ user: userView(findUser(platform, call, call.params.user_id ?? "")) }),
+      handle: (call) => readUser(platform, call),
     },
     {
       method: "POST",
@@ -20,6 +20,20 @@ export function contactRoutes(platform: Platform): ApiRoute[] {
       handle: (call) => basicBatch(platform, call),
     },
   ];
+}
+
+/** The name needs a scope, and the person within the app's contact range; without the range it is left out. */
+function readUser(platform: Platform, call: ApiCallContext): JsonObject {
+  checkScope(platform, call, "contact:user.base:readonly");
+  const user = findUser(platform, call, call.params.user_id ?? "");
+  const { name, ...ids } = userView(user);
+  return success({ user: platform.nameScopes.get(call.app.appId) === "hidden" ? ids : { ...ids, name } });
+}
+
+function checkScope(platform: Platform, { app }: ApiCallContext, scope: string): void {
+  const granted = platform.console.entry(app.appId).scopes.has(scope);
+  if (granted && platform.nameScopes.get(app.appId) !== "refused") return;
+  throw new PlatformError(99991672, `Access denied. One of the following scopes is required: [${scope}].`);
 }
 
 function findUser(platform: Platform, call: ApiCallContext, id: string): SimUser {
@@ -40,8 +54,9 @@ function userView(user: SimUser): JsonObject {
   return { open_id: user.openId, union_id: user.unionId, user_id: user.userId, name: user.name };
 }
 
-/** Names of up to 10 people; unknown ids are left out. */
+/** Names of up to 10 people, whatever the contact range; unknown ids are left out. */
 function basicBatch(platform: Platform, call: ApiCallContext): JsonObject {
+  checkScope(platform, call, "contact:user.basic_profile:readonly");
   const ids = call.body.user_ids;
   if (!Array.isArray(ids) || ids.length < 1 || ids.length > maximumBatch) {
     throw fieldError("user_ids", `must hold 1 to ${maximumBatch} ids`);

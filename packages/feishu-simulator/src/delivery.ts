@@ -37,7 +37,7 @@ export interface DeliveryRecord extends DeliveryAttempt {
 
 /**
  * How a delivery ended: acknowledged; given up after the last retry; abandoned because the simulator closed; or not
- * sent because the app is not subscribed to the message.
+ * sent because the app is not subscribed to it.
  */
 export type DeliveryOutcome = "acknowledged" | "exhausted" | "abandoned" | "not_subscribed";
 
@@ -105,6 +105,11 @@ export function createDeliveryService(parts: DeliveryParts): DeliveryService {
     deliverOnce: (event) => deliver(event, []),
     close: () => closing.abort(),
   };
+}
+
+/** The report of an event that the app is not subscribed to. */
+export function unsubscribed(event: OutgoingEvent): DeliveryReport {
+  return report(event, "not_subscribed", []);
 }
 
 function report(event: OutgoingEvent, outcome: DeliveryOutcome, attempts: readonly DeliveryAttempt[]): DeliveryReport {

@@ -1,4 +1,5 @@
-import type { DeliveryService, DeliveryReport, OutgoingEvent } from "./delivery.ts";
+import { unsubscribed, type DeliveryService, type DeliveryReport, type OutgoingEvent } from "./delivery.ts";
+import { tellBots } from "./chat-events.ts";
 import { envelope, messageEvent } from "./event-envelope.ts";
 import { newId } from "./id.ts";
 import { writeMessage, type PersonMessage, type WrittenMessage } from "./person-message.ts";
@@ -7,11 +8,14 @@ import type { CustomEvent, SentMessage } from "./simulator.ts";
 
 const keptEvents = 20_000;
 
+/** Who recalled a message: its writer, or somebody who may recall others' (message recalled page). */
+export type RecallType = "message_owner" | "group_owner" | "group_manager" | "enterprise_manager";
+
 /** Turns what people do into events for the bots. */
 export interface EventDesk {
   sendMessage(message: PersonMessage): Promise<SentMessage>;
   redeliver(messageId: string, options?: { freshEventId?: boolean }): Promise<DeliveryReport>;
-  recall(messageId: string): Promise<void>;
+  recall(messageId: string, options?: { by?: RecallType }): Promise<void>;
   sendEvent(event: CustomEvent): Promise<DeliveryReport>;
 }
 
@@ -28,7 +32,7 @@ export function createEventDesk(platform: Platform, deliveries: DeliveryService)
     const { messageId } = written.message;
     keep(messageId, event);
     platform.announce(written.message);
-    const delivery = isSubscribed(written) ? deliveries.deliver(event) : Promise.resolve(unsubscribed(event));
+    const delivery = isSubscribed(written) ? platform.publish(event) : Promise.resolve(unsubscribed(event));
     return { messageId, eventId: event.eventId, delivery };
   };
   return {
@@ -38,7 +42,7 @@ export function createEventDesk(platform: Platform, deliveries: DeliveryService)
       if (event === undefined) throw new Error(`No event of message ${messageId}`);
       return deliveries.deliverOnce(freshEventId ? withFreshId(event) : event);
     },
-    recall: async (messageId) => recall(platform, deliveries, messageId),
+    recall: async (messageId, { by = "message_owner" } = {}) => recall(platform, messageId, by),
     async sendEvent({ appId, eventType, event, callback = false }) {
       const app = platform.apps.get(appId);
       if (app === undefined) throw new Error(`No app ${appId}`);
@@ -60,29 +64,19 @@ function isSubscribed({ app, chat, message }: WrittenMessage): boolean {
   return message.mentions.some((mention) => mention.openId === app.openId);
 }
 
-function unsubscribed(event: OutgoingEvent): DeliveryReport {
-  const message = event.messageId === undefined ? {} : { messageId: event.messageId };
-  return { eventId: event.eventId, ...message, outcome: "not_subscribed", attempts: [] };
-}
-
-function recall(platform: Platform, deliveries: DeliveryService, messageId: string): void {
+function recall(platform: Platform, messageId: string, recallType: RecallType): void {
   const recallTime = platform.now();
   const message = platform.messages.change(messageId, { recalled: true, updatedAt: recallTime });
   const chat = message === undefined ? undefined : platform.directory.chats.get(message.chatId);
   if (message === undefined || chat === undefined) throw new Error(`No message ${messageId}`);
   platform.announce(message);
-  for (const appId of chat.bots) {
-    const app = platform.apps.get(appId);
-    if (app === undefined) continue;
-    const event = {
-      message_id: messageId,
-      chat_id: chat.chatId,
-      recall_time: String(recallTime),
-      recall_type: "message_owner",
-    };
-    const recalled = envelope(app, { eventType: "im.message.recalled_v1", event, messageId, createdAt: recallTime });
-    void deliveries.deliver(recalled);
-  }
+  const event = {
+    message_id: messageId,
+    chat_id: chat.chatId,
+    recall_time: String(recallTime),
+    recall_type: recallType,
+  };
+  tellBots(platform, chat, { eventType: "im.message.recalled_v1", event, messageId });
 }
 
 function eventFacts({ eventLinks, userAgent }: PersonMessage): Pick<PersonMessage, "eventLinks" | "userAgent"> {

@@ -28,6 +28,7 @@ export type { DeliveryAttempt, DeliveryOutcome, DeliveryRecord, DeliveryReport }
 export type { ChatChange, ChatStatus, ChatType, EventLinks, NewChat, NewUser, SimChat, SimUser } from "./directory.ts";
 export type { Fault, FaultAction, FaultTable } from "./fault-table.ts";
 export type { ConnectionOptions } from "./long-connection.ts";
+export type { RecallType } from "./event-desk.ts";
 export type { SimFile } from "./media-store.ts";
 export type { SimMention, SimMessage, SimReaction } from "./message-store.ts";
 export type { PersonMessage, PersonPost, PersonPostElement } from "./person-message.ts";

@@ -37,7 +37,7 @@ export interface Platform {
   readonly now: () => number;
   /** Tells listeners that a message became visible or changed. */
   readonly announce: (message: SimMessage) => void;
-  /** Delivers an event with the retry schedule. */
+  /** Delivers an event with the retry schedule, when the app is subscribed to its type. */
   readonly publish: (event: OutgoingEvent) => Promise<DeliveryReport>;
 }
 

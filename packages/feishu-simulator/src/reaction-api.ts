@@ -3,6 +3,7 @@ import { isJsonObject, type JsonObject } from "./json-fields.ts";
 import { pathMessage } from "./message-lookup.ts";
 import type { SimMessage, SimReaction } from "./message-store.ts";
 import { pageOf } from "./page.ts";
+import { reactionEvent } from "./reaction-event.ts";
 import { success, type ApiCallContext, type ApiRoute, type Platform } from "./platform.ts";
 import { PlatformError } from "./platform-error.ts";
 
@@ -38,6 +39,7 @@ function add(platform: Platform, call: ApiCallContext): JsonObject {
     at: platform.now(),
   };
   setReactions(platform, message, [...message.reactions, reaction]);
+  reactionEvent(platform, message, { reaction, created: true });
   return success(reactionView(reaction));
 }
 
@@ -51,6 +53,7 @@ function remove(platform: Platform, call: ApiCallContext): JsonObject {
     message,
     message.reactions.filter((entry) => entry !== reaction),
   );
+  reactionEvent(platform, message, { reaction, created: false });
   return success(reactionView(reaction));
 }
 
@@ -64,6 +67,9 @@ function list(platform: Platform, call: ApiCallContext): JsonObject {
 
 function reactable(platform: Platform, call: ApiCallContext): SimMessage {
   const { message } = pathMessage(platform, call, 231003);
+  if (message.messageType === "system") {
+    throw new PlatformError(231017, "This operation is not supported for this message type.");
+  }
   if (message.recalled) throw new PlatformError(231003, "The message was recalled.");
   return message;
 }

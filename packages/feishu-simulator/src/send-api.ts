@@ -1,3 +1,4 @@
+import { tellMentionedBots } from "./bot-mention.ts";
 import { attachCard, sendableCard } from "./card-message.ts";
 import { opensThreads, type SimChat } from "./directory.ts";
 import { newId } from "./id.ts";
@@ -39,9 +40,11 @@ function sendOnce(platform: Platform, call: ApiCallContext, findTarget: () => Ta
   const earlier = uuid === undefined ? undefined : platform.uuids.find(call.app.appId, uuid);
   const original = earlier === undefined ? undefined : platform.messages.get(earlier);
   if (original !== undefined) return success(messageView(original, call.app));
-  const message = addMessage(platform, call, { ...findTarget(), uuid });
+  const target = findTarget();
+  const message = addMessage(platform, call, { ...target, uuid });
   if (uuid !== undefined) platform.uuids.remember(call.app.appId, uuid, message.messageId);
   platform.announce(message);
+  tellMentionedBots(platform, target.chat, { sender: call.app, message });
   return success(messageView(message, call.app));
 }
 

@@ -7,6 +7,7 @@ import type { RegistrationDesk, RegistrationOptions } from "./app-registration.t
 import type { ChatDesk } from "./chat-desk.ts";
 import type { DeliveryRecord, DeliveryReport } from "./delivery.ts";
 import type { NewChat, NewUser, SimChat, SimUser } from "./directory.ts";
+import type { RecallType } from "./event-desk.ts";
 import type { FaultTable } from "./fault-table.ts";
 import type { JsonObject } from "./json-fields.ts";
 import type { ConnectionOptions } from "./long-connection.ts";
@@ -103,8 +104,8 @@ export interface FeishuSimulator extends ChatDesk {
   sendMessage(message: PersonMessage): Promise<SentMessage>;
   /** Sends the event of a message once more, in a single attempt: with the same ids, or with a new `event_id`. */
   redeliver(messageId: string, options?: { freshEventId?: boolean }): Promise<DeliveryReport>;
-  /** A person recalls a message; the bots of the chat get `im.message.recalled_v1`. */
-  recall(messageId: string): Promise<void>;
+  /** A person recalls a message (default: their own); the bots of the chat get `im.message.recalled_v1`. */
+  recall(messageId: string, options?: { by?: RecallType }): Promise<void>;
   sendEvent(event: CustomEvent): Promise<DeliveryReport>;
 
   /** Everything visible in the chat, oldest first. */

@@ -17,7 +17,7 @@ import { createCardStore, type CardRules } from "./card-store.ts";
 import { createCardTokens } from "./card-token.ts";
 import { cardUpdateRoutes } from "./card-update-api.ts";
 import { createBoundedLog } from "./bounded-log.ts";
-import { createDeliveryService, type DeliveryRecord } from "./delivery.ts";
+import { createDeliveryService, unsubscribed, type DeliveryRecord } from "./delivery.ts";
 import { createDirectory } from "./directory.ts";
 import { createChatDesk } from "./chat-desk.ts";
 import { createEventDesk } from "./event-desk.ts";
@@ -26,6 +26,7 @@ import { fileRoutes } from "./file-api.ts";
 import { createHttpApi } from "./http-api.ts";
 import { imageRoutes } from "./image-api.ts";
 import { createLongConnections, type LongConnections } from "./long-connection.ts";
+import { memberRoutes } from "./member-api.ts";
 import { createMediaStore } from "./media-store.ts";
 import { createMessageStore } from "./message-store.ts";
 import { createMonthlyQuota } from "./monthly-quota.ts";
@@ -99,7 +100,10 @@ function assemble(options: SimulatorOptions) {
   const refusals = createBoundedLog<LimitRefusal>(capacity);
   const platform = createPlatform(options, notifier, {
     onRefusal: refusals.add,
-    publish: (event) => deliveries.deliver(event),
+    publish: (event) =>
+      platform.console.entry(event.app.appId).events.includes(event.eventType)
+        ? deliveries.deliver(event)
+        : Promise.resolve(unsubscribed(event)),
   });
   const calls = createBoundedLog<ApiCall>(capacity);
   const records = createBoundedLog<DeliveryRecord>(capacity);
@@ -232,6 +236,7 @@ function apiRoutes(platform: Platform): ApiRoute[] {
     ...messageRoutes(platform),
     ...reactionRoutes(platform),
     ...chatRoutes(platform),
+    ...memberRoutes(platform),
     ...contactRoutes(platform),
     ...imageRoutes(platform),
     ...fileRoutes(platform),
