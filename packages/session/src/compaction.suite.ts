@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createMemorySessionStore } from "./memory-session-store.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
 import type { FencedWrite, SessionStore } from "./session-store.ts";
-import { assistantText, commitOf, messageOf, mustClaim, saveAs, userText } from "./suite-samples.ts";
+import { assistantText, commitOf, contextAfter, messageOf, mustClaim, saveAs, userText } from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";
 
@@ -26,13 +26,6 @@ const writtenTurn: fc.Arbitrary<WrittenTurn> = fc.record({
   context: fc.option(fc.record({ keep: fc.nat({ max: 12 }), summarised: fc.boolean() }), { nil: undefined }),
   lostClaims: fc.nat({ max: 1 }),
 });
-
-/** What a claim hands out after a write: the rule of the port, in one line each. */
-function contextAfter(all: readonly Message[], before: Message[], write: Pick<FencedWrite, "history" | "context">) {
-  if (write.context === undefined) return [...before, ...write.history];
-  const { keep, summary } = write.context;
-  return [...(summary === undefined ? [] : [summary]), ...all.slice(Math.max(0, all.length - keep))];
-}
 
 /** Runs a turn on several stores at once; returns how its writes change history and context. */
 async function runTurn(

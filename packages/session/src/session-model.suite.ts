@@ -13,7 +13,17 @@ function named(name: string, run: Step): Step & { toString(): string } {
 
 const pick = fc.nat({ max: 7 });
 const place = fc.nat({ max: 1 });
-const ways: Work[] = ["continue", "call one", "call two", "call and die", "finish", "finish and go on", "handoff"];
+const ways: Work[] = [
+  "continue",
+  "call one",
+  "call two",
+  "call and die",
+  "take in",
+  "compact",
+  "finish",
+  "finish and go on",
+  "handoff",
+];
 
 function sessionAt(world: SessionWorld, index: number): string {
   return world.sessions[index] ?? "";
@@ -45,6 +55,20 @@ const step: fc.Arbitrary<Step> = fc.oneof(
       .tuple(pick, fc.boolean())
       .map(([p, crashes]) => named(`runTool ${p} ${crashes}`, (world) => world.runTool(p, crashes))),
   },
+  {
+    weight: 1,
+    arbitrary: fc
+      .tuple(place, fc.nat({ max: 9 }))
+      .map(([s, n]) => named(`park ${s} ${n}`, (world) => world.park(sessionAt(world, s), n))),
+  },
+  {
+    weight: 1,
+    arbitrary: fc
+      .tuple(place, fc.nat({ max: 9 }), fc.constantFrom("append" as const, "drop" as const))
+      .map(([s, n, action]) =>
+        named(`release ${s} ${n} ${action}`, (world) => world.release(sessionAt(world, s), n, action)),
+      ),
+  },
   { weight: 1, arbitrary: pick.map((p) => named(`loseJob ${p}`, (world) => world.loseJob(p))) },
   { weight: 1, arbitrary: pick.map((p) => named(`emit ${p}`, (world) => world.emit(p))) },
   { weight: 1, arbitrary: fc.constant(named("expireCalls", (world) => world.expireCalls())) },
@@ -75,8 +99,8 @@ export function describeSessionModel(name: string, makeHarness: MakeSessionStore
         const records = await harness.events.read(session, 0, 1_000);
         expect(records.map(({ seq }) => seq)).toEqual(records.map((_, i) => i + 1));
         const ends = records.filter(({ event }) => isTerminal(event)).map(({ runId }) => runId);
-        const { answered, cancelled } = world.factsOf(session);
-        const runIds = [...answered, ...cancelled].map((_, i) => turnIdOf(session, i + 1));
+        const { answered, turnless } = world.factsOf(session);
+        const runIds = [...answered, ...turnless].map((_, i) => turnIdOf(session, i + 1));
         expect(ends.toSorted()).toEqual(runIds.toSorted());
       }
     }

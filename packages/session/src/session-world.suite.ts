@@ -2,43 +2,46 @@ import {
   textOf,
   turnIdOf,
   turnJobId,
-  type CallState,
-  type ControlEntry,
   type EngineEvent,
+  type InboundMessage,
   type Message,
   type QueuedMessage,
   type SessionKey,
   type ToolEffect,
-  type TurnState,
 } from "@larkline/protocol";
 import { expect } from "vitest";
-import type { Claim, CommitResult, DeliverResult, FencedWrite, SessionStore } from "./session-store.ts";
-import { assistantText, commitOf, farFutureMs, messageOf, saveAs, turnOf, userText } from "./suite-samples.ts";
-
-interface WakeJob {
-  session: SessionKey;
-  gen: number;
-}
+import { callsAfter, turnAfter, writeOf, type WakeJob, type Worker } from "./model-worker.ts";
+import type { CommitResult, DeliverResult, FencedWrite, SessionStore } from "./session-store.ts";
+import {
+  assistantText,
+  commitOf,
+  contextAfter,
+  farFutureMs,
+  messageOf,
+  outboxRecord,
+  saveAs,
+  userText,
+} from "./suite-samples.ts";
 
 interface ToolRun {
   session: SessionKey;
   callId: string;
 }
 
-interface Worker {
-  claim: Claim;
-  /** The wake-up it runs; none once the queue has given the job to somebody else or lost it. */
-  job: WakeJob | undefined;
-  head: QueuedMessage;
-  turn: TurnState | undefined;
-  control: ControlEntry[];
-}
-
 interface SessionFacts {
   waiting: QueuedMessage[];
   /** Ids of messages whose turn was committed, in order. */
   answered: string[];
-  cancelled: string[];
+  /** Ids of messages that left the inbox without a turn of their own: cancelled, or joined another one. */
+  turnless: string[];
+  /** Those that joined a turn, and whose. */
+  joined: { messageId: string; id: string }[];
+  /** Messages whose senders were asked, and ids of those that were dropped then. */
+  parked: Map<string, InboundMessage>;
+  dropped: string[];
+  history: Message[];
+  /** What a claim must show of it. */
+  context: Message[];
   told: Set<number>;
   epoch: string;
   stalls: number;
@@ -46,7 +49,16 @@ interface SessionFacts {
   calls: Map<string, { messageId: string; result: string | undefined; runs: number }>;
 }
 
-export type Work = "continue" | "call one" | "call two" | "call and die" | "finish" | "finish and go on" | "handoff";
+export type Work =
+  | "continue"
+  | "call one"
+  | "call two"
+  | "call and die"
+  | "take in"
+  | "compact"
+  | "finish"
+  | "finish and go on"
+  | "handoff";
 
 const endOfRun: EngineEvent = {
   type: "done",
@@ -57,6 +69,22 @@ const endOfRun: EngineEvent = {
   reason: "",
   final: "",
 };
+
+interface Save {
+  mode: "continue" | "suspend" | "handoff";
+  /** New calls. */
+  count: number;
+  /** The worker dies before it hands out the calls. */
+  dies?: boolean;
+  /** How many waiting messages join the turn, if there are so many. */
+  takesIn?: number;
+  context?: NonNullable<FencedWrite["context"]>;
+}
+
+/** Contexts of all kinds: few or many messages kept, with a summary or without. */
+function contextOf(pick: number): NonNullable<FencedWrite["context"]> {
+  return { keep: pick, ...(pick % 3 === 0 ? {} : { summary: userText(`summary ${pick}`) }) };
+}
 
 function effectOf(callId: string): ToolEffect {
   return callId.endsWith("0") ? "once" : "idempotent";
@@ -81,7 +109,12 @@ export class SessionWorld {
       this.#facts.set(session, {
         waiting: [],
         answered: [],
-        cancelled: [],
+        turnless: [],
+        joined: [],
+        parked: new Map(),
+        dropped: [],
+        history: [],
+        context: [],
         told: new Set(),
         epoch: "",
         stalls: 0,
@@ -98,13 +131,43 @@ export class SessionWorld {
 
   async append(session: SessionKey, number: number): Promise<void> {
     const message = messageOf(session, `${session}-om_${number}`);
-    const { waiting, answered, cancelled } = this.factsOf(session);
-    const known =
-      waiting.some((each) => each.message.id === message.id) || [...answered, ...cancelled].includes(message.id);
+    const known = this.#isKnown(session, message.id);
     const { result, seq, wakeGen } = await this.store.append(message);
     expect(result).toBe(known ? "duplicate" : "accepted");
-    if (!known) waiting.push({ seq, message });
+    if (!known) this.factsOf(session).waiting.push({ seq, message });
     this.#tell(session, wakeGen);
+  }
+
+  #isKnown(session: SessionKey, id: string): boolean {
+    const { waiting, answered, turnless, parked, dropped } = this.factsOf(session);
+    return (
+      waiting.some(({ message }) => message.id === id) ||
+      parked.has(id) ||
+      [...answered, ...turnless, ...dropped].includes(id)
+    );
+  }
+
+  /** A late message is answered with a question. */
+  async park(session: SessionKey, number: number): Promise<void> {
+    const message = messageOf(session, `${session}-om_${number}`);
+    const { parked } = this.factsOf(session);
+    if (!this.#isKnown(session, message.id)) parked.set(message.id, message);
+    await this.store.pushOutbox(outboxRecord(session, `question ${number}`), message.id, message);
+    expect(await this.store.parked(session, message.id)).toEqual(parked.get(message.id));
+  }
+
+  /** The sender of a late message decides, perhaps for the second time. */
+  async release(session: SessionKey, number: number, action: "append" | "drop"): Promise<void> {
+    const { parked, waiting, dropped } = this.factsOf(session);
+    const id = `${session}-om_${number}`;
+    const message = parked.get(id);
+    const released = await this.store.release(session, id, action);
+    expect(released !== undefined).toBe(message !== undefined);
+    if (!released || !message) return;
+    parked.delete(id);
+    if (action === "drop") dropped.push(id);
+    else waiting.push({ seq: released.seq, message });
+    this.#tell(session, released.wakeGen);
   }
 
   /** Somebody learns a generation and adds its job, unless the queue holds it already. */
@@ -137,6 +200,7 @@ export class SessionWorld {
     facts.epoch = claim.epoch;
     expect(claim.head).toEqual(facts.waiting[0]);
     expect(claim.tries).toBeLessThanOrEqual(facts.stalls);
+    expect(claim.history).toEqual(facts.context);
     if (!claim.head) return;
     this.#workers.push({ claim, job, head: claim.head, turn: claim.turn, control: claim.control });
   }
@@ -160,21 +224,30 @@ export class SessionWorld {
     if (!worker) return;
     const isOpen = callsAfter(worker).some(({ state }) => state !== "done");
     if (how === "handoff" || how === "continue") await this.#save(worker, { mode: how, count: 0 });
+    else if (how === "take in") await this.#save(worker, { mode: "continue", count: 0, takesIn: 1 + (pick % 2) });
+    else if (how === "compact") await this.#save(worker, { mode: "continue", count: 0, context: contextOf(pick) });
     else if (isOpen) await this.#save(worker, { mode: "suspend", count: 0 });
     else if (how === "finish" || how === "finish and go on") await this.#finish(worker, how === "finish and go on");
     else await this.#save(worker, { mode: "suspend", count: how === "call two" ? 2 : 1, dies: how === "call and die" });
   }
 
-  async #save(
-    worker: Worker,
-    { mode, count, dies = false }: { mode: "continue" | "suspend" | "handoff"; count: number; dies?: boolean },
-  ): Promise<void> {
+  async #save(worker: Worker, { mode, count, dies = false, takesIn = 0, context }: Save): Promise<void> {
     const { session } = worker.claim;
     const turn = turnAfter(worker, count);
     const open = turn.calls.filter(({ state }) => state !== "done").map(({ id }) => ({ callId: id, deadlineMs: 1 }));
-    const saved = await saveAs(this.store, worker.claim, { mode, turn, open, ...writeOf(worker) });
+    const joining = this.factsOf(session).waiting.slice(1, 1 + takesIn);
+    const { history, consumed } = writeOf(worker);
+    const write = {
+      history: [...history, ...joining.map(({ message }) => userText(`joined ${message.id}`))],
+      ...(context && { context }),
+    };
+    const events = joining.map(({ seq }) => ({ runId: turnIdOf(session, seq), event: endOfRun }));
+    const absorbed = joining.map(({ seq }) => seq);
+    const saved = await saveAs(this.store, worker.claim, { mode, turn, open, consumed, events, absorbed, ...write });
     this.#expectFence(worker, saved.state === "fenced");
     if (saved.state === "fenced") return this.#leave(worker);
+    this.#noteWrite(session, write);
+    this.#noteJoined(worker, joining);
     const { calls } = this.factsOf(session);
     for (const { callId } of open) {
       if (!calls.has(callId)) calls.set(callId, { messageId: worker.head.message.id, result: undefined, runs: 0 });
@@ -190,18 +263,35 @@ export class SessionWorld {
     }
   }
 
+  #noteWrite(session: SessionKey, write: Pick<FencedWrite, "history" | "context">): void {
+    const facts = this.factsOf(session);
+    facts.history.push(...write.history);
+    facts.context = contextAfter(facts.history, facts.context, write);
+  }
+
+  #noteJoined({ claim, head }: Worker, joined: readonly QueuedMessage[]): void {
+    const facts = this.factsOf(claim.session);
+    facts.waiting = facts.waiting.filter((each) => !joined.includes(each));
+    for (const { message } of joined) {
+      facts.turnless.push(message.id);
+      facts.joined.push({ messageId: head.message.id, id: message.id });
+    }
+  }
+
   async #finish(worker: Worker, more: boolean): Promise<void> {
     const { claim, head } = worker;
-    const write = writeOf(worker);
+    const { history, consumed } = writeOf(worker);
+    const write = { history: [...history, assistantText(`answer ${head.message.id}`)] };
     const committed = await commitOf(this.store, claim, {
       ...write,
+      consumed,
       seq: head.seq,
       more,
-      history: [...write.history, assistantText(`answer ${head.message.id}`)],
       events: [{ runId: turnIdOf(claim.session, head.seq), event: endOfRun }],
     });
     this.#expectFence(worker, committed.state === "fenced");
     if (committed.state === "fenced") return this.#leave(worker);
+    this.#noteWrite(claim.session, write);
     this.#advance(worker, committed);
   }
 
@@ -272,7 +362,7 @@ export class SessionWorld {
     expect(cancelled.accepted).toBe(target !== undefined);
     if (target && target !== facts.waiting[0]) {
       facts.waiting = facts.waiting.filter((each) => each !== target);
-      facts.cancelled.push(target.message.id);
+      facts.turnless.push(target.message.id);
     }
     this.#tell(session, cancelled.wakeGen);
   }
@@ -326,11 +416,13 @@ export class SessionWorld {
   async expectAllDone(): Promise<void> {
     for (const session of this.sessions) {
       expect(await this.store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
-      const { answered, calls } = this.factsOf(session);
-      const texts = (await this.store.history(session)).map(textOf);
+      const { answered, calls, joined, history } = this.factsOf(session);
+      expect(await this.store.history(session)).toEqual(history);
+      const texts = history.map(textOf);
       const expected = answered.map((id) => [
         `user ${id}`,
         ...[...calls.values()].filter(({ messageId }) => messageId === id).map(({ result }) => result),
+        ...joined.filter(({ messageId }) => messageId === id).map((each) => `joined ${each.id}`),
         `answer ${id}`,
       ]);
       expect(texts.filter((text) => !isResult(text))).toEqual(expected.flat().filter((text) => !isResult(text)));
@@ -345,10 +437,10 @@ function picked<T>(from: readonly T[], pick: number): T | undefined {
 }
 
 function isResult(text: string | undefined): boolean {
-  return text === undefined || /^(result|unknown|timeout) /.test(text);
+  return text === undefined || /^(result|unknown|timeout|joined) /.test(text);
 }
 
-/** Texts cut after each answer, sorted within a turn: results come in any order. */
+/** Texts cut after each answer, sorted within a turn: results and joining messages come in any order. */
 function turnsIn(texts: readonly string[]): string[][] {
   const turns: string[][] = [];
   let turn: string[] = [];
@@ -359,29 +451,4 @@ function turnsIn(texts: readonly string[]): string[][] {
     turn = [];
   }
   return turn.length > 0 ? [...turns, turn] : turns;
-}
-
-/** The calls of the turn with the unread outcomes filled in. */
-function callsAfter({ turn, control }: Worker): CallState[] {
-  const outcomes = new Set(control.map((entry) => (entry.type === "outcome" ? entry.callId : "")));
-  return (turn?.calls ?? []).map((call) => (outcomes.has(call.id) ? { ...call, state: "done" } : call));
-}
-
-function turnAfter(worker: Worker, newCalls: number): TurnState {
-  const base = worker.turn ?? turnOf({ session: worker.claim.session, head: worker.head }, { steps: 0 });
-  const steps = base.steps + (newCalls > 0 ? 1 : 0);
-  const calls = callsAfter(worker);
-  for (let i = 0; i < newCalls; i += 1) {
-    calls.push({ id: `${base.turnId}-${steps}-${i}`, name: "tool", arguments: {}, state: "running" });
-  }
-  return { ...base, steps, calls };
-}
-
-/** History for what the worker dealt with: the user's message first, then each unread outcome. */
-function writeOf({ turn, head, control }: Worker): Pick<FencedWrite, "history" | "consumed"> {
-  const history: Message[] = turn ? [] : [userText(`user ${head.message.id}`)];
-  for (const entry of control) {
-    if (entry.type === "outcome" && entry.outcome.ok) history.push(userText(String(entry.outcome.result)));
-  }
-  return { history, consumed: control.length };
 }

@@ -10,6 +10,7 @@ import type {
   Claim,
   CommitRequest,
   CommitResult,
+  FencedWrite,
   OpenCall,
   OutboxRecord,
   SaveRequest,
@@ -128,4 +129,15 @@ export async function commitOf(
 /** Opens calls and suspends: what a worker does when a model asks for tools. */
 export async function suspendOn(store: SessionStore, claim: Claim, ...callIds: string[]): Promise<SaveResult> {
   return await saveAs(store, claim, { mode: "suspend", open: openCalls(...callIds) });
+}
+
+/** What a claim shows after a write that makes a session's history `all`; `before` is what one showed until then. */
+export function contextAfter(
+  all: readonly Message[],
+  before: readonly Message[],
+  write: Pick<FencedWrite, "history" | "context">,
+): Message[] {
+  if (write.context === undefined) return [...before, ...write.history];
+  const { keep, summary } = write.context;
+  return [...(summary === undefined ? [] : [summary]), ...all.slice(Math.max(0, all.length - keep))];
 }
