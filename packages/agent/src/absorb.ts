@@ -22,18 +22,19 @@ function joins({ agent, command, reply, sender, session }: InboundMessage, { mes
  */
 export function absorb(turn: TurnState, waiting: readonly QueuedMessage[], { limits }: TurnEnvironment): Transition {
   if (turn.calls.length > 0) return { turn, history: [], events: [], next: { do: "wait" } };
-  const before = turn.absorbed ?? 0;
+  const before = turn.absorbed ?? [];
   const stop = waiting.findIndex(({ message }) => !joins(message, turn));
   const taken = waiting.slice(
     0,
-    Math.min(stop === -1 ? waiting.length : stop, Math.max(0, limits.maxAbsorbed - before)),
+    Math.min(stop === -1 ? waiting.length : stop, Math.max(0, limits.maxAbsorbed - before.length)),
   );
   if (taken.length === 0) return { turn, history: [], events: [], next: { do: "model" } };
+  const absorbed = taken.map(({ seq, message }) => ({ seq, runId: turnIdOf(message.session, seq) }));
   return {
-    turn: { ...turn, absorbed: before + taken.length },
+    turn: { ...turn, absorbed: [...before, ...absorbed.map(({ runId }) => runId)] },
     history: taken.map(({ message }) => userMessageOf(message)),
     events: taken.flatMap(({ message }) => slashCommandIn(message) ?? []),
     next: { do: "model" },
-    absorbed: taken.map(({ seq, message }) => ({ seq, runId: turnIdOf(message.session, seq) })),
+    absorbed,
   };
 }

@@ -3,7 +3,7 @@ import { cancelReport } from "./cancel-report.ts";
 import { withText, withThinking } from "./shown-so-far.ts";
 import { joinedTexts } from "./text-cut.ts";
 import { closeRound } from "./tool-round.ts";
-import { endDone, spoken } from "./turn-ending.ts";
+import { answering, endDone, spoken } from "./turn-ending.ts";
 import type { Transition, TurnEnvironment } from "./turn-environment.ts";
 import { languageOfMessage } from "./notice.ts";
 
@@ -32,7 +32,7 @@ export function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment
   const said = live?.text ?? "";
   const parts = live === undefined ? [] : [{ type: "thinking" as const, text: live.thinking }];
   return endDone(withText(withThinking(closed.turn, { parts }), said), {
-    history: [...closed.history, spoken(joinedTexts(said, reply))],
+    history: answering(turn, [...closed.history, spoken(joinedTexts(said, reply))]),
     events: closed.events,
     reply,
     reason: "cancelled",

@@ -10,7 +10,7 @@ export interface CompactionPlan {
   keep: number;
   /** Estimate for the whole history. */
   tokensBefore: number;
-  /** Estimate for the messages that stay. */
+  /** Estimate for what stays. */
   tokensKept: number;
 }
 
@@ -68,7 +68,8 @@ export function compactionPlan(history: readonly Message[], need: CompactionNeed
   const start = keptFrom(history, sizes, budget);
   const older = history.slice(0, start);
   if (older.every(isSummary)) return undefined;
-  return { older, keep: history.length - start, tokensBefore, tokensKept: sum(sizes.slice(start)) };
+  const kept = Math.max(sum(sizes.slice(start)), tokensBefore - sum(sizes.slice(0, start)));
+  return { older, keep: history.length - start, tokensBefore, tokensKept: Math.min(tokensBefore, kept) };
 }
 
 /** The first message that stays: the latest turn, and before it as much as the budget allows. */

@@ -86,7 +86,10 @@ const notices = {
     zh: "无法生成摘要，因此直接移除了较早的内容：约 {before} 个 token 减到约 {after} 个。",
     en: "No summary could be made, so the older part was left out: from about {before} to about {after} tokens.",
   },
-  nothingToCompact: { zh: "对话还很短，不需要压缩。", en: "The conversation is short; there is nothing to compact." },
+  nothingToCompact: {
+    zh: "没有更早的内容可以压缩。",
+    en: "There is nothing older to compact.",
+  },
   newConversation: {
     zh: "已开始新的对话，之前的内容不再影响回答。",
     en: "A new conversation has begun. What was said before no longer affects the answers.",

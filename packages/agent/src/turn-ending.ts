@@ -40,6 +40,11 @@ export function spoken(text: string): Message {
   return { role: "assistant", content: [{ type: "text", text }] };
 }
 
+/** What an ending stores: nothing for a command, which no model ever sees. */
+export function answering({ message }: TurnState, history: Message[]): Message[] {
+  return message.command === undefined ? history : [];
+}
+
 /** Calls that ended are in `shown` by then. */
 function withoutCalls({ openStep: _openStep, ...turn }: TurnState): TurnState {
   return { ...turn, calls: [] };

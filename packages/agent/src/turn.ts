@@ -7,7 +7,7 @@ import { finalAnswer, stepFailure } from "./step-ending.ts";
 import { counted, measured, stepStart } from "./step-report.ts";
 import { answerCalls, closeRound, isOpen, openRound, runningCalls, settleRound } from "./tool-round.ts";
 import { cancelTurn } from "./cancel-turn.ts";
-import { endError, errorOf, noticeFor, spoken } from "./turn-ending.ts";
+import { answering, endError, errorOf, noticeFor, spoken } from "./turn-ending.ts";
 import { newTurn } from "./new-turn.ts";
 import { after, type NextAction, type Transition, type TurnEnvironment, type TurnModel } from "./turn-environment.ts";
 import { userMessageOf } from "./user-message.ts";
@@ -79,7 +79,9 @@ export function afterControl(turn: TurnState, entries: readonly ControlEntry[], 
 export function resumeTurn(turn: TurnState, env: TurnEnvironment): Transition {
   const calls = runningCalls(turn);
   const resumed = goOn(turn, calls.length > 0 ? { do: "tools", calls, wait: true } : { do: "wait" }, env);
-  return turn.calls.length === 0 ? after({ history: [], events: [restartWarning(env)] }, resumed) : resumed;
+  return resumed.next.do === "model" && turn.calls.length === 0
+    ? after({ history: [], events: [restartWarning(env)] }, resumed)
+    : resumed;
 }
 
 /**
@@ -92,21 +94,24 @@ export function abandonTurn(subject: TurnState | QueuedMessage, env: TurnEnviron
   const closed = closeRound(turn, "The turn was given up; it is not known whether this call took effect.", env);
   const reply = noticeFor(turn, "abandoned", env.texts);
   return endError(closed.turn, {
-    history: [...(started ? closed.history : [userMessageOf(subject.message)]), spoken(reply)],
+    history: answering(turn, [...(started ? closed.history : [userMessageOf(subject.message)]), spoken(reply)]),
     events: closed.events,
     reply,
     error: errorOf("internal_error", reason),
   });
 }
 
-function cancels(entry: ControlEntry, { turnId }: TurnState): boolean {
-  return entry.type === "cancel" && (entry.turnId === undefined || entry.turnId === turnId);
+/** A cancel of a message that has joined the turn ends the turn: its words cannot be taken out of it. */
+function cancels(entry: ControlEntry, { turnId, absorbed = [] }: TurnState): boolean {
+  if (entry.type !== "cancel") return false;
+  return entry.turnId === undefined || entry.turnId === turnId || absorbed.includes(entry.turnId);
 }
 
-/** A turn in the middle: a model step when no calls are left, `whileOpen` when some wait, else the end of the round. */
+/** A turn in the middle: its own work when no calls are left, `whileOpen` when some wait, else the end of the round. */
 function goOn(turn: TurnState, whileOpen: NextAction, env: TurnEnvironment): Transition {
   if (turn.calls.length > 0 && !turn.calls.some(isOpen)) return settleRound(turn, env);
-  return { turn, history: [], events: [], next: turn.calls.length === 0 ? { do: "model" } : whileOpen };
+  const idle: NextAction = { do: turn.message.command === undefined ? "model" : "compact" };
+  return { turn, history: [], events: [], next: turn.calls.length === 0 ? idle : whileOpen };
 }
 
 function restartWarning({ model }: TurnEnvironment): EventOf<"warning"> {

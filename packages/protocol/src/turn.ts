@@ -69,8 +69,8 @@ export const TurnState = Type.Object({
   callIds: Type.Optional(Type.Array(Type.String())),
   totals: TurnTotals,
   shown: Type.Optional(ShownSoFar),
-  /** How many later messages have joined this turn. */
-  absorbed: Type.Optional(Type.Integer({ minimum: 0 })),
+  /** Runs of later messages that have joined this turn. */
+  absorbed: Type.Optional(Type.Array(Type.String())),
   startedAtMs: Type.Integer(),
 });
 export type TurnState = Static<typeof TurnState>;
