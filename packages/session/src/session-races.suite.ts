@@ -1,4 +1,4 @@
-import type { ToolOutcome } from "@larkline/protocol";
+import { turnIdOf, type ToolOutcome } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
@@ -72,6 +72,37 @@ export function describeRaces(name: string, makeHarness: MakeSessionStore): void
       for (const claim of await times(10, () => mustClaim(store, session, 1))) {
         expect(claim.history).toEqual([userText("1"), userText("2"), userText("3")]);
       }
+    });
+
+    it("of messages at once no more are taken than the caller allows", async () => {
+      await store.append(messageOf(session, "om_1"));
+      const results = await times(10, (i) => store.append(messageOf(session, `om_next_${i}`), { maxWaiting: 3 }));
+      const accepted = results.filter(({ result }) => result === "accepted");
+      expect(accepted.map(({ ahead }) => ahead).sort()).toEqual([1, 2]);
+      expect(results.filter(({ result, head }) => result === "full" && head?.seq === 1)).toHaveLength(8);
+    });
+
+    it("messages that come while a turn takes others in wait after it, and none is lost", async () => {
+      for (let i = 1; i <= 5; i += 1) await store.append(messageOf(session, `om_${i}`));
+      const claim = await mustClaim(store, session, 1);
+      const [saved] = await Promise.all([
+        saveAs(store, claim, { mode: "continue", absorbed: [2, 4] }),
+        ...[6, 7, 8].map((i) => store.append(messageOf(session, `om_${i}`))),
+      ]);
+      expect(saved).toMatchObject({ state: "running" });
+      expect((await store.waiting(session, 10)).map(({ seq }) => seq)).toEqual([3, 5, 6, 7, 8]);
+    });
+
+    it("a waiting message that is taken back while a turn takes it in leaves the inbox once", async () => {
+      for (let i = 1; i <= 3; i += 1) await store.append(messageOf(session, `om_${i}`));
+      const claim = await mustClaim(store, session, 1);
+      const turnId = turnIdOf(session, 2);
+      await Promise.all([
+        store.cancel(session, { turnId, reason: "recalled" }),
+        saveAs(store, claim, { mode: "continue", absorbed: [2] }),
+      ]);
+      expect((await store.waiting(session, 10)).map(({ seq }) => seq)).toEqual([3]);
+      expect(await store.cancel(session, { turnId, reason: "recalled" })).toEqual({ accepted: false });
     });
 
     it("AL-47: of commits of one turn one counts", async () => {
