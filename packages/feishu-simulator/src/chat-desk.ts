@@ -44,6 +44,8 @@ export interface ChatDesk {
    * chat, an open id what is sent to the person's p2p chat, a message id the replies to the message.
    */
   refuseSends(target: string, code: number | undefined): void;
+  /** Whether the bots may not see a message, as one older than their joining: 230050, 231018 or 234040. */
+  hideMessage(messageId: string, hidden?: boolean): void;
   /** Which names the contact API tells the app. */
   setNameScope(appId: string, scope: NameScope): void;
 }
@@ -78,6 +80,9 @@ export function createChatDesk(platform: Platform): ChatDesk {
     refuseSends(target, code) {
       if (code === undefined) platform.sendRefusals.delete(target);
       else platform.sendRefusals.set(target, code);
+    },
+    hideMessage(messageId, hidden = true) {
+      if (platform.messages.change(messageId, { hidden }) === undefined) throw new Error(`No message ${messageId}`);
     },
     setNameScope(appId, scope) {
       if (!platform.apps.has(appId)) throw new Error(`No app ${appId}`);

@@ -29,7 +29,7 @@ export function messageRoutes(platform: Platform): ApiRoute[] {
 function read(platform: Platform, call: ApiCallContext): JsonObject {
   const { message } = pathMessage(platform, call);
   const held = message.recalled ? [] : forwardedMessages(platform, message.messageId);
-  return success({ items: [message, ...held].map((item) => messageView(item, call.app)) });
+  return success({ items: [message, ...held].map((item) => messageView(item, call.app, { cards: cardForm(call) })) });
 }
 
 /** Text and posts of the caller, at most 20 times each (message update page). */
@@ -86,7 +86,8 @@ function list(platform: Platform, call: ApiCallContext): JsonObject {
     .toSorted((left, right) => left.createdAt - right.createdAt);
   if (call.query.get("sort_type") === "ByCreateTimeDesc") ordered.reverse();
   const { items, ...page } = pageOf(ordered, call.query, 50);
-  return success({ ...page, items: items.map((message) => messageView(message, call.app)) });
+  const options = { cards: cardForm(call), recalledText: "This message was recalled" };
+  return success({ ...page, items: items.map((message) => messageView(message, call.app, options)) });
 }
 
 function containerMessages(platform: Platform, call: ApiCallContext): readonly SimMessage[] {
@@ -94,13 +95,19 @@ function containerMessages(platform: Platform, call: ApiCallContext): readonly S
   const type = call.query.get("container_id_type");
   if (type === "chat") {
     const chat = memberChat(platform, call.app, id);
-    return platform.messages.inChat(chat.chatId).filter((message) => !insideThread(chat, message));
+    return platform.messages
+      .inChat(chat.chatId)
+      .filter((message) => !insideThread(chat, message) && message.hidden !== true);
   }
   if (type !== "thread") throw fieldError("container_id_type", "must be chat or thread");
   return [...platform.directory.chats.values()]
     .filter((chat) => chat.bots.has(call.app.appId))
     .flatMap((chat) => platform.messages.inChat(chat.chatId))
-    .filter((message) => message.threadId === id);
+    .filter((message) => message.threadId === id && message.hidden !== true);
+}
+
+function cardForm(call: ApiCallContext): "received" | "sent" {
+  return call.query.get("card_msg_content_type") === "user_card_content" ? "sent" : "received";
 }
 
 /** The history of an ordinary group holds of each thread only its first message (message list page). */

@@ -15,7 +15,13 @@ export function memberChat(platform: Platform, app: SimApp, chatId: string): Sim
   return chat;
 }
 
-/** The message that `:message_id` names, in a chat of the bot; else 99992354, the given code, or 230002. */
+/** What each API family calls a hidden message, by its code for a missing one. */
+const invisibleCodes: Readonly<Record<number, number>> = { 230110: 230050, 231003: 231018 };
+
+/**
+ * The message that `:message_id` names, in a chat of the bot; else 99992354, the given code, 230002, or the family's
+ * code for a hidden message.
+ */
 export function pathMessage(
   platform: Platform,
   call: ApiCallContext,
@@ -26,7 +32,11 @@ export function pathMessage(
     throw new PlatformError(99992354, "The request you send is not a valid {message_id}.");
   const message = platform.messages.get(messageId);
   if (message === undefined) throw new PlatformError(missing, "The message does not exist or is deleted.");
-  return { message, chat: memberChat(platform, call.app, message.chatId) };
+  const chat = memberChat(platform, call.app, message.chatId);
+  if (message.hidden === true) {
+    throw new PlatformError(invisibleCodes[missing] ?? 230050, "The message is invisible to the operator.");
+  }
+  return { message, chat };
 }
 
 /** The same, refusing recalled messages with 230011. */

@@ -35,6 +35,10 @@ export interface SimMessage {
   edits: number;
   recalled: boolean;
   reactions: readonly SimReaction[];
+  /** Suggested replies below a bot's message. */
+  followUps?: readonly string[];
+  /** Older than the bots' joining where newcomers see no history: the bots may not see it. */
+  hidden?: boolean;
 }
 
 export interface SimReaction {
@@ -59,6 +63,8 @@ export type MessageChange = Partial<
     | "recalled"
     | "reactions"
     | "threadId"
+    | "followUps"
+    | "hidden"
   >
 >;
 

@@ -1,9 +1,18 @@
 import type { SimApp } from "./app.ts";
 import type { JsonObject } from "./json-fields.ts";
 import type { SimMessage } from "./message-store.ts";
+import { receivedCard } from "./received-card.ts";
 
-/** A message as the open API returns it from send, reply, edit, get and list. */
-export function messageView(message: SimMessage, app: SimApp): JsonObject {
+/** How reading differs from the answer to a send (message get and list pages). */
+export interface ReadOptions {
+  /** Cards in the received form, or as they were sent (`user_card_content`). */
+  cards: "received" | "sent";
+  /** The list shows a fixed text in the place of recalled content; get leaves it out. */
+  recalledText?: string;
+}
+
+/** A message as the open API returns it: from send, reply and edit, or with options from get and list. */
+export function messageView(message: SimMessage, app: SimApp, options?: ReadOptions): JsonObject {
   const fromApp = message.senderType === "app";
   const parentId = shownParent(message);
   return {
@@ -23,10 +32,20 @@ export function messageView(message: SimMessage, app: SimApp): JsonObject {
       sender_type: message.senderType,
       tenant_key: app.tenantKey,
     },
-    ...(message.recalled ? {} : { body: { content: message.content } }),
+    ...bodyView(message, options),
     ...(message.mentions.length === 0 ? {} : { mentions: mentionViews(message, app) }),
     ...(message.upperMessageId === undefined ? {} : { upper_message_id: message.upperMessageId }),
   };
+}
+
+function bodyView(message: SimMessage, options: ReadOptions | undefined): JsonObject {
+  if (message.recalled) {
+    const text = options?.recalledText;
+    return text === undefined ? {} : { body: { content: JSON.stringify({ text }) } };
+  }
+  const card = message.card?.json;
+  if (options === undefined || card === undefined) return { body: { content: message.content } };
+  return { body: { content: JSON.stringify(options.cards === "sent" ? card : receivedCard(card)) } };
 }
 
 /** Inside a thread the parent is told as the thread's first message (message reply and list pages). */

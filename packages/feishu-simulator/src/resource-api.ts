@@ -36,6 +36,7 @@ function download(platform: Platform, call: ApiCallContext): FileAnswer {
 function resourceMessage(platform: Platform, call: ApiCallContext): SimMessage {
   const held = platform.messages.get(call.params.message_id ?? "");
   if (held?.upperMessageId !== undefined) throw unsupported();
+  if (held?.hidden === true) throw new PlatformError(234040, "The message is invisible to the operator.");
   const { message, chat } = pathMessage(platform, call);
   if (message.recalled) throw new PlatformError(230110, "The message does not exist or is deleted.");
   if (closedTypes.has(message.messageType)) throw unsupported();

@@ -23,6 +23,7 @@ import { createChatDesk } from "./chat-desk.ts";
 import { createEventDesk } from "./event-desk.ts";
 import { createFaultTable, type FaultSource } from "./fault-table.ts";
 import { fileRoutes } from "./file-api.ts";
+import { followUpRoutes } from "./follow-up-api.ts";
 import { createHttpApi } from "./http-api.ts";
 import { imageRoutes } from "./image-api.ts";
 import { createLongConnections, type LongConnections } from "./long-connection.ts";
@@ -237,6 +238,7 @@ function apiRoutes(platform: Platform): ApiRoute[] {
     ...reactionRoutes(platform),
     ...chatRoutes(platform),
     ...memberRoutes(platform),
+    ...followUpRoutes(platform),
     ...contactRoutes(platform),
     ...imageRoutes(platform),
     ...fileRoutes(platform),
