@@ -1,11 +1,19 @@
 import { describeBlobStore } from "@larkline/session/blob-store.suite";
 import { describeLookupCache } from "@larkline/session/lookup-cache.suite";
+import { describeRateGovernor } from "@larkline/session/rate-governor.suite";
 import { describeRunnerDirectory } from "@larkline/session/runner-directory.suite";
 import { describeSessionStore } from "@larkline/session/session-store.suite";
 import { describeTokenCache } from "@larkline/session/token-cache.suite";
 import { startRedisCluster, type TestRedisCluster } from "@larkline/testkit";
 import { afterAll, beforeAll } from "vitest";
-import { makeBlobStore, makeDirectory, makeLookupCache, makeStore, makeTokenCache } from "./harness.fixture.ts";
+import {
+  makeBlobStore,
+  makeDirectory,
+  makeLookupCache,
+  makeRateGovernor,
+  makeStore,
+  makeTokenCache,
+} from "./harness.fixture.ts";
 
 // The same facts on three masters: a script that touched two slots would fail here.
 let cluster: TestRedisCluster | undefined;
@@ -18,6 +26,7 @@ afterAll(async () => await cluster?.stop());
 
 describeSessionStore("Cluster", async (demands) => await makeStore(url(), demands), 30);
 describeRunnerDirectory("Cluster", async () => await makeDirectory(url()));
+describeRateGovernor("Cluster", async () => await makeRateGovernor(url()));
 describeLookupCache("Cluster", async () => await makeLookupCache(url()));
 describeTokenCache("Cluster", async () => await makeTokenCache(url()));
 describeBlobStore("Cluster", async (demands) => await makeBlobStore(url(), demands));

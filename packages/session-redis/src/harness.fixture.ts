@@ -1,12 +1,14 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import type { BlobStoreDemands, BlobStoreHarness } from "@larkline/session/blob-store.suite";
+import type { RateGovernorHarness } from "@larkline/session/rate-governor.suite";
 import type { SessionStoreDemands, SessionStoreHarness } from "@larkline/session/session-store.suite";
 import { createRedisBlobStore } from "./blob-store.ts";
 import { createRedisCardLedger } from "./card-ledger.ts";
 import { closeRedis, connectRedis } from "./connection.ts";
 import { createRedisEventLog } from "./event-log.ts";
 import { createRedisLookupCache } from "./lookup-cache.ts";
+import { createRedisRateGovernor } from "./rate-governor.ts";
 import { createRedisRunnerDirectory } from "./runner-directory.ts";
 import { createRedisSessionStore } from "./session-store.ts";
 import { createRedisTokenCache } from "./token-cache.ts";
@@ -67,6 +69,17 @@ export async function makeDirectory(url: string) {
 export async function makeLookupCache(url: string) {
   const { here, there, rest } = connectTwice(url);
   return { ...rest, cache: createRedisLookupCache(here), elsewhere: createRedisLookupCache(there) };
+}
+
+export async function makeRateGovernor(url: string): Promise<RateGovernorHarness> {
+  const { here, there, rest } = connectTwice(url);
+  return {
+    governor: createRedisRateGovernor(here),
+    elsewhere: createRedisRateGovernor(there),
+    now: () => performance.now(),
+    advance: async (ms) => await delay(ms),
+    close: rest.close,
+  };
 }
 
 export async function makeTokenCache(url: string) {

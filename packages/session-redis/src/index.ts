@@ -5,6 +5,7 @@ export { createRedisEventLog, type RedisEventLogOptions } from "./event-log.ts";
 export { defaultNamespace } from "./keys.ts";
 export { createRedisLookupCache, type RedisLookupCacheOptions } from "./lookup-cache.ts";
 export { createRedisPresence, type Presence, type RedisPresenceOptions } from "./presence.ts";
+export { createRedisRateGovernor, type RedisRateGovernorOptions } from "./rate-governor.ts";
 export { createRedisRunnerDirectory, type RedisRunnerDirectoryOptions } from "./runner-directory.ts";
 export { createRedisSessionStore, type RedisSessionStoreOptions } from "./session-store.ts";
 export { createRedisTokenCache, type RedisTokenCacheOptions } from "./token-cache.ts";

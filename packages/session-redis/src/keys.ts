@@ -61,6 +61,8 @@ export interface Keyspace {
   blob(blobId: string): string;
   /** STRING of one looked-up fact; without a tag, so that they spread over the nodes. */
   lookup(name: string): string;
+  /** A key of an app's limits, all of them in one slot: a script takes from several at once. */
+  rates(app: string, name: string): string;
   /** A key outside the cells, in a slot of its own tag. */
   global(name: string): string;
 }
@@ -102,6 +104,7 @@ export function createKeyspace(namespace: string): Keyspace {
     },
     blob: (blobId) => `{${namespace}:blob:${blobId}}`,
     lookup: (name) => `${namespace}:look:${name}`,
+    rates: (app, name) => `{${namespace}:rate:${app}}:${name}`,
     global: (name) => `{${namespace}}:${name}`,
   };
 }

@@ -1,15 +1,24 @@
 import { describeBlobStore } from "@larkline/session/blob-store.suite";
 import { describeLookupCache } from "@larkline/session/lookup-cache.suite";
+import { describeRateGovernor } from "@larkline/session/rate-governor.suite";
 import { describeRunnerDirectory } from "@larkline/session/runner-directory.suite";
 import { describeSessionStore } from "@larkline/session/session-store.suite";
 import { describeTokenCache } from "@larkline/session/token-cache.suite";
 import { inject } from "vitest";
-import { makeBlobStore, makeDirectory, makeLookupCache, makeStore, makeTokenCache } from "./harness.fixture.ts";
+import {
+  makeBlobStore,
+  makeDirectory,
+  makeLookupCache,
+  makeRateGovernor,
+  makeStore,
+  makeTokenCache,
+} from "./harness.fixture.ts";
 
 const url = (): string => inject("redisUrl");
 
 describeSessionStore("Redis", async (demands) => await makeStore(url(), demands));
 describeRunnerDirectory("Redis", async () => await makeDirectory(url()));
+describeRateGovernor("Redis", async () => await makeRateGovernor(url()));
 describeLookupCache("Redis", async () => await makeLookupCache(url()));
 describeTokenCache("Redis", async () => await makeTokenCache(url()));
 describeBlobStore("Redis", async (demands) => await makeBlobStore(url(), demands));

@@ -27,7 +27,7 @@ export {
   type ReplyMode,
 } from "./card-ledger.ts";
 export type { RateBucket, RateGovernor, RateGrant, RateLane } from "./rate-governor.ts";
-export { appOfBucket, ratePacesOf, type RatePace } from "./rate-pace.ts";
+export { appOfBuckets, ratePacesOf } from "./rate-pace.ts";
 export { createMemoryRateGovernor } from "./memory-rate-governor.ts";
 export {
   blobFactsFrom,

@@ -1,5 +1,5 @@
 import type { RateBucket, RateGovernor, RateLane } from "./rate-governor.ts";
-import { appOfBucket, ratePacesOf, type RatePace } from "./rate-pace.ts";
+import { appOfBuckets, ratePacesOf, type RatePace } from "./rate-pace.ts";
 
 /** Theoretical arrival times of a bucket's two windows, and until when it is paused. Clock ms. */
 interface BucketState {
@@ -36,7 +36,6 @@ export function createMemoryRateGovernor({ now = Date.now }: { now?: () => numbe
   }
 
   function stateOf(key: string): BucketState {
-    appOfBucket(key);
     return states.get(key) ?? { second: 0, minute: 0, pausedUntil: 0 };
   }
 
@@ -47,6 +46,7 @@ export function createMemoryRateGovernor({ now = Date.now }: { now?: () => numbe
 
   return {
     take: async (buckets, lane) => {
+      if (buckets.length > 0) appOfBuckets(buckets);
       const nowMs = now();
       if (states.size > sweepSize) sweep(nowMs);
       const asked = buckets.map((bucket) => askedOf(bucket, lane));
@@ -66,6 +66,7 @@ export function createMemoryRateGovernor({ now = Date.now }: { now?: () => numbe
       return { granted: true };
     },
     pause: async (key, pauseMs) => {
+      appOfBuckets([{ key }]);
       const state = stateOf(key);
       states.set(key, { ...state, pausedUntil: Math.max(state.pausedUntil, now() + pauseMs) });
     },

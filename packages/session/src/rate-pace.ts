@@ -45,10 +45,13 @@ function reserveOf(burst: number): number {
   return burst === 1 ? 0 : Math.max(1, Math.floor(burst / 4));
 }
 
+/** Clock times in ms take most of a double: sums of intervals come back a fraction of a microsecond off. */
+const roundingMs = 0.01;
+
 function paceOf({ burst, perWindow, windowMs }: Shape, lane: RateLane): RatePace {
   const intervalMs = windowMs / perWindow;
   const usable = lane === "frame" ? burst - reserveOf(burst) : burst;
-  return { intervalMs, toleranceMs: (usable - 1) * intervalMs };
+  return { intervalMs, toleranceMs: (usable - 1) * intervalMs + roundingMs };
 }
 
 /** The windows that a grant of this bucket has to fit into. Throws a RangeError on a limit below 1. */
@@ -63,9 +66,10 @@ export function ratePacesOf(bucket: RateBucket, lane: RateLane): { second?: Rate
   };
 }
 
-/** The app whose bucket this is: the key up to its first colon. Throws a RangeError when there is none. */
-export function appOfBucket(key: string): string {
-  const at = key.indexOf(":");
-  if (at > 0) return key.slice(0, at);
-  throw new RangeError(`the bucket key ${key} does not begin with an app`);
+/** The app of these buckets: their keys up to the first colon. Throws a RangeError when it is not one app. */
+export function appOfBuckets(buckets: readonly { key: string }[]): string {
+  const apps = new Set(buckets.map(({ key }) => key.slice(0, Math.max(0, key.indexOf(":")))));
+  const [app = ""] = apps;
+  if (app !== "" && apps.size === 1) return app;
+  throw new RangeError(`the buckets ${buckets.map(({ key }) => key).join(", ")} do not begin with one app`);
 }
