@@ -1,6 +1,6 @@
 import { decidedCode, invisible, neutralCode, printable } from "./escape.ts";
 import { shownInline, type ImageKeys } from "./inline.ts";
-import { LineReader, type Context, type Line, type LineKind, type SliceEnd } from "./lines.ts";
+import { LineReader, type Context, type Line, type LineKind, type OpenTable, type SliceEnd } from "./lines.ts";
 
 /** A slice of the answer as the markdown of one card. */
 export interface ShownAnswer {
@@ -48,15 +48,10 @@ class AnswerWriter {
   }
 
   /** The block that the card before had to close goes on. */
-  #reopen({ fence, table, withinLine }: Context): void {
+  #reopen({ fence }: Context): void {
     if (fence !== undefined) {
       this.text = `${fence.marker}${fence.language}`;
       this.#previous = "fence-open";
-    } else if (table !== undefined && !withinLine) {
-      this.#codeTable = table.asCode;
-      const head = printable(table.head.trim());
-      this.text = table.asCode ? codeTableFence : `${this.#inline(head, true).text}\n${table.delimiter.trim()}`;
-      this.#previous = table.asCode ? "fence-open" : "table-delimiter";
     }
   }
 
@@ -102,6 +97,11 @@ class AnswerWriter {
     }
   }
 
+  /** Without the first half of a character whose second half may follow. */
+  #known(text: string, complete: boolean): string {
+    return complete || !this.#options.streaming ? text : text.replace(/[\uD800-\uDBFF]$/, "");
+  }
+
   #openFence({ text, fence }: Line): boolean {
     const lead = /^\s*((?:[-*+]|\d{1,9}[.)])\s)/.exec(text)?.[1];
     if (lead !== undefined) this.#put("item", lead.trim());
@@ -111,15 +111,23 @@ class AnswerWriter {
   }
 
   #writeCode({ text, fence, complete }: Line, goesOn: boolean): boolean {
-    const decided = complete || !this.#options.streaming ? text.length : decidedCode(text);
+    const known = this.#known(text, complete);
+    const decided = complete || !this.#options.streaming ? known.length : decidedCode(known);
     const indent = Math.min(fence?.indent ?? 0, text.length - text.trimStart().length);
     const code = neutralCode(printable(text.slice(goesOn ? 0 : indent, decided)));
     this.#put("code", goesOn ? `${invisible}${code}` : code);
     return decided === text.length;
   }
 
+  /** A table that goes on from the card before gets its head again. */
+  #reopenTable({ head, delimiter, asCode }: OpenTable): void {
+    this.text = asCode ? codeTableFence : `${this.#inline(printable(head.trim()), true).text}\n${delimiter.trim()}`;
+    this.#previous = asCode ? "fence-open" : "table-delimiter";
+  }
+
   #writeRow({ kind, text, table, complete }: Line): boolean {
     if (this.#options.streaming && !complete) return false;
+    if (this.#previous === undefined && kind === "table-row" && table !== undefined) this.#reopenTable(table);
     const row = printable(text.trim());
     if (table?.asCode === true) {
       if (kind === "table-head") this.#put("fence-open", codeTableFence);
@@ -141,7 +149,7 @@ class AnswerWriter {
   }
 
   #writeText({ kind, text, complete }: Line, goesOn: boolean): boolean {
-    const clean = printable(complete || !this.#options.streaming ? text : text.replace(/[\uD800-\uDBFF\r]$/, ""));
+    const clean = printable(this.#known(text, complete));
     const bare = goesOn ? clean : clean.trimStart();
     const spaces = goesOn ? "" : clean.slice(0, clean.length - bare.length);
     if (kind === "item") this.#inList = true;

@@ -2,13 +2,11 @@ import { LineReader, maxTables, maxTablesPerCard, startOfAnswer, type Context, t
 
 /** What the answer may take of one card. */
 export interface CardLimits {
-  /** Bytes of JSON of the answer element's content. Default 21,000: the rest of the card needs the room. */
+  /** Bytes of JSON of the answer element's content. Default 20,000: the rest of the card needs the room. */
   answerBytes?: number;
-  /** Markdown tables. Default 3. */
-  tables?: number;
 }
 
-export const defaultAnswerBytes = 21_000;
+export const defaultAnswerBytes = 20_000;
 
 /*
  * A cut is always made at the first place of its kind behind a share of the room: the better places
@@ -66,12 +64,17 @@ function isWithinCharacter(text: string, at: number): boolean {
 /** Whether a person sees one character across the place. */
 function isWithinGrapheme(text: string, at: number): boolean {
   const from = Math.max(0, at - 32);
-  const window = text.slice(isWithinCharacter(text, from) ? from + 1 : from, at + 2);
-  const found = segmenter.segment(window).containing(window.length - text.slice(at, at + 2).length);
-  return found !== undefined && found.index !== window.length - text.slice(at, at + 2).length;
+  const before = text.slice(isWithinCharacter(text, from) ? from + 1 : from, at);
+  const next = String.fromCodePoint(text.codePointAt(at) ?? 0);
+  return segmenter.segment(before + next).containing(before.length)?.index !== before.length;
 }
 
 const breakAfter = /[\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\u3000-\u303F\uFF00-\uFFEF]/u;
+
+/** Whether the character is there with both its halves: only then can it be on a card. */
+function isThere({ text, complete }: Line, at: number): boolean {
+  return complete || at + 1 < text.length || !/[\uD800-\uDBFF]/.test(text[at] ?? "");
+}
 
 /** Whether the line may be cut before the character at `at`, having cost that share of the room. */
 function mayCutWithin(text: string, at: number, share: number): boolean {
@@ -96,7 +99,7 @@ function endsBefore(
   const share = page.cost / page.limits.answerBytes;
   switch (line.kind) {
     case "table-head":
-      return share >= shares.block || (page.tables >= page.limits.tables && tablesSoFar < maxTables);
+      return share >= shares.block || (page.tables >= maxTablesPerCard && tablesSoFar < maxTables);
     case "fence-open":
       return share >= shares.block;
     case "table-row":
@@ -105,7 +108,7 @@ function endsBefore(
     case "fence-close":
       return false;
     case "code":
-      return share >= shares.line && after?.kind !== "fence-open";
+      return share >= (line.text.trim() === "" ? shares.grapheme : shares.line) && after?.kind !== "fence-open";
     case "heading":
       return share >= shares.paragraph;
     default:
@@ -117,10 +120,11 @@ function endsBefore(
 function cutWithin(line: Line, page: Page): number | undefined {
   const room = page.limits.answerBytes;
   const threshold = line.kind === "table-row" ? shares.grapheme : shares.word;
+  const whole = line.kind === "table-head" || line.kind === "table-delimiter" || line.kind.startsWith("fence");
   page.cost += lineOverhead(line);
   for (let at = 0; at < line.text.length; at += 1) {
     const share = page.cost / room;
-    if (share >= threshold && at > 0 && at + 1 < line.text.length && mayCutWithin(line.text, at, share)) {
+    if (share >= threshold && at > 0 && !whole && isThere(line, at) && mayCutWithin(line.text, at, share)) {
       return line.start + at;
     }
     page.cost += unitCost(line.text, at);
@@ -136,7 +140,7 @@ interface Cut {
 
 /** The first cut of the slice. */
 function firstCut(slice: string, context: Context, limits: Required<CardLimits>): Cut | undefined {
-  const reader = new LineReader(slice, context, { end: "growing", tablesPerCard: limits.tables });
+  const reader = new LineReader(slice, context, { end: "growing" });
   const page: Page = { limits, cost: openingCost(context), tables: reader.tablesHere };
   let after: Line | undefined;
   let before = context;
@@ -145,9 +149,9 @@ function firstCut(slice: string, context: Context, limits: Required<CardLimits>)
     if (line.kind !== "blank") {
       const ends = after !== undefined && endsBefore(line, { after, page, tablesSoFar: before.tables });
       if (ends) return { at: line.start, context: before };
+      const within = cutWithin(line, page);
+      if (within !== undefined) return { at: within, context: reader.context(true) };
     }
-    const within = cutWithin(line, page);
-    if (within !== undefined) return { at: within, context: reader.context(true) };
     page.tables = reader.tablesHere;
     before = reader.context();
     after = line;
@@ -180,10 +184,8 @@ function contextAfter(slice: string, context: Context): Context {
  * every piece never shows more of a card than the cut leaves on it.
  */
 export function extendCuts(answer: string, cuts: readonly number[], options: CardLimits = {}): number[] {
-  const limits = { answerBytes: options.answerBytes ?? defaultAnswerBytes, tables: options.tables ?? maxTablesPerCard };
+  const limits = { answerBytes: options.answerBytes ?? defaultAnswerBytes };
   const extended = [...cuts];
-  const from = cuts.at(-1) ?? 0;
-  if ((answer.length - from) * 4 < limits.answerBytes * shares.block && !answer.includes("|", from)) return extended;
   let context = contextAt(answer, cuts, cuts.length);
   for (;;) {
     const start = extended.at(-1) ?? 0;

@@ -14,13 +14,15 @@
 /** Zero-width space: what breaks a tag, and what marks a line that goes on from another card. */
 export const invisible = "\u200B";
 
-const lessThan = String.raw`(?:&(?:amp;|#0*38;|#x0*26;)*(?:lt(?![a-z])|#0*60(?!\d)|#x0*3c(?![\da-f]));?)`;
+const lessThan = String.raw`(?:&(?:amp;|#0*38;|#x0*26;)*(?:lt|#0{0,20}60(?!\d)|#x0{0,20}3c(?![\da-f]));?)`;
 const textOpeners = new RegExp(`<|${lessThan}`, "giu");
 const tagNames = "at|person|at_all|all";
-const codeOpeners = new RegExp(String.raw`(?:<|${lessThan})(?=[\s\p{Cc}\p{Cf}/\\]*(?:${tagNames})(?![\w-]))`, "giu");
+const codeOpeners = new RegExp(
+  String.raw`(?:<|${lessThan})(?=[\s\p{Cc}\p{Cf}/\\]{0,30}(?:${tagNames})(?![\w-]))`,
+  "giu",
+);
 /** An end that the next characters may turn into an opener, or that they may still belong to. */
-const openTextEnd = /&[#a-z0-9;]{0,40}$/iu;
-const openCodeEnd = /(?:<|&[#a-z0-9;]{0,40})[\s\p{Cc}\p{Cf}/\\]*[\w-]{0,7}$/iu;
+const openCodeEnd = /(?:<|&[#a-z0-9;]{0,40})[\s\p{Cc}\p{Cf}/\\]{0,30}[\w-]{0,7}$/iu;
 
 /** Text in which no tag can begin. */
 export function neutralText(text: string): string {
@@ -32,16 +34,10 @@ export function neutralCode(code: string): string {
   return code.replaceAll(codeOpeners, `$&${invisible}`);
 }
 
-/** Length of the beginning that is decided, whatever follows the text. */
-export function decidedText(text: string): number {
-  const at = text.slice(-48).search(openTextEnd);
-  return at === -1 ? text.length : Math.max(0, text.length - 48) + at;
-}
-
 /** Length of the beginning that is decided, whatever follows the code. */
 export function decidedCode(code: string): number {
-  const at = code.slice(-64).search(openCodeEnd);
-  return at === -1 ? code.length : Math.max(0, code.length - 64) + at;
+  const at = code.slice(-96).search(openCodeEnd);
+  return at === -1 ? code.length : Math.max(0, code.length - 96) + at;
 }
 
 const unprintable = /(?![\t\n])\p{Cc}/gu;

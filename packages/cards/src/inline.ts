@@ -1,4 +1,4 @@
-import { decidedText, invisible, neutralText } from "./escape.ts";
+import { invisible, neutralText } from "./escape.ts";
 
 /** Image key by what the answer calls the image; null: there is none. Without a map there are no images. */
 export type ImageKeys = ReadonlyMap<string, string | null>;
@@ -26,6 +26,10 @@ interface Piece {
 type Found = Piece | "wait";
 
 const imageMark = /!\[([^\]\n]{0,1000})\]\(([^)\n]{1,2000})\)/y;
+/** Longer than any mark that the pattern above takes. */
+const maxImageLength = 3_010;
+/** Entities are shorter; whatever looks like a longer one is broken. */
+const maxEntityLength = 40;
 const allowedLinks = ["http://", "https://", "mailto:"];
 const special = /[<&`\]!\\]/g;
 
@@ -57,7 +61,7 @@ function imageAt(line: string, at: number, options: InlineOptions): Found {
   imageMark.lastIndex = at;
   const [mark, alt = "", destination = ""] = imageMark.exec(line) ?? [];
   if (mark === undefined) {
-    if (!options.lineComplete && line.length - at < 3_000) return "wait";
+    if (!options.lineComplete && line.length - at < maxImageLength) return "wait";
     return { length: 1, text: line[at + 1] === "[" ? `!${invisible}` : "!" };
   }
   const ref = imageRef(destination);
@@ -108,9 +112,9 @@ function backslash(line: string, at: number, { lineComplete }: InlineOptions): F
 
 function openerAt(line: string, at: number, { lineComplete }: InlineOptions): Found {
   if (line[at] === "<") return { length: 1, text: `<${invisible}` };
-  const rest = line.slice(at, at + 64);
-  if (!lineComplete && decidedText(rest) === 0) return "wait";
-  const word = /^&[#a-z0-9;]*/i.exec(rest)?.[0] ?? "&";
+  const word = /^&[#a-z0-9;]*/i.exec(line.slice(at, at + maxEntityLength))?.[0] ?? "&";
+  if (word.length === maxEntityLength) return { length: 1, text: `&${invisible}` };
+  if (!lineComplete && at + word.length === line.length) return "wait";
   return { length: word.length, text: neutralText(word) };
 }
 

@@ -32,7 +32,7 @@ export const maxTablesPerCard = 3;
 /** Tables of a reply; later ones are code blocks, as each three of them would need a card. */
 export const maxTables = 15;
 
-const maxHeadLength = 4_000;
+const maxHeadLength = 1_000;
 const maxDelimiterLength = 2_000;
 const maxFenceLineLength = 200;
 
@@ -136,7 +136,9 @@ export class LineReader {
   #table: OpenTable | undefined;
   #delimiterNext = false;
   #tables: number;
-  #tablesHere: number;
+  #tablesHere = 0;
+  /** The table began on a card before; whether it goes on here is not known yet. */
+  #carried: boolean;
   readonly #tablesPerCard: number;
 
   constructor(slice: string, context: Context, { end, tablesPerCard = maxTablesPerCard }: ReaderOptions) {
@@ -145,8 +147,8 @@ export class LineReader {
     this.#withinLine = context.withinLine;
     this.#fence = context.fence;
     this.#table = context.withinLine ? undefined : context.table;
+    this.#carried = this.#table !== undefined;
     this.#tables = context.tables;
-    this.#tablesHere = this.#table !== undefined && !this.#table.asCode ? 1 : 0;
     this.#tablesPerCard = tablesPerCard;
   }
 
@@ -182,7 +184,7 @@ export class LineReader {
     const end = at === -1 ? this.#slice.length : at + 1;
     const complete = at !== -1 || this.#end === "line";
     const text = this.#slice.slice(start, at === -1 ? end : at);
-    return { text: text.endsWith("\r") && complete ? text.slice(0, -1) : text, start, end, complete };
+    return { text: text.endsWith("\r") ? text.slice(0, -1) : text, start, end, complete };
   }
 
   #judge(raw: RawLine, goesOn: boolean): Judgement {
@@ -192,6 +194,7 @@ export class LineReader {
       const within = this.#judgeRow(raw, this.#table);
       if (within !== undefined) return within;
       this.#table = undefined;
+      this.#carried = false;
     }
     return this.#judgeBlock(raw);
   }
@@ -213,7 +216,10 @@ export class LineReader {
     }
     const begins = raw.text.trimStart();
     if (begins === "" && !raw.complete && this.#end === "growing") return { kind: "pending" };
-    return begins.startsWith("|") ? { kind: "table-row", table } : undefined;
+    if (!begins.startsWith("|")) return undefined;
+    if (this.#carried && !table.asCode) this.#tablesHere += 1;
+    this.#carried = false;
+    return { kind: "table-row", table };
   }
 
   #judgeBlock(raw: RawLine): Judgement {

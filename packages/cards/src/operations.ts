@@ -2,11 +2,17 @@ import { createHash } from "node:crypto";
 import type { CardElement } from "./element.ts";
 import type { RenderedCard } from "./reply-card.ts";
 
+/** One change of a batch update, as the platform takes it. */
+interface CardAction {
+  action: string;
+  params: Record<string, unknown>;
+}
+
 /** A step that turns what a card shows into what it should show. */
 export type CardOperation =
   | { kind: "content"; elementId: string; content: string }
   /** Actions of one batch update: they count as one operation. */
-  | { kind: "batch"; actions: Record<string, unknown>[] };
+  | { kind: "batch"; actions: CardAction[] };
 
 /** What a card shows: small enough for the ledger, enough to find what changed. */
 export interface ShownCard {
@@ -43,7 +49,7 @@ export function shownOf(rendered: RenderedCard): ShownCard {
   return { answer: rendered.answer, parts: hashesOf(rendered.parts) };
 }
 
-function addition(id: string, element: CardElement, present: ReadonlySet<string>): Record<string, unknown> {
+function addition(id: string, element: CardElement, present: ReadonlySet<string>): CardAction {
   const at = order.indexOf(id);
   const above = at < order.indexOf("answer");
   const neighbours = above ? order.slice(at + 1) : order.slice(0, at).toReversed();
@@ -52,13 +58,13 @@ function addition(id: string, element: CardElement, present: ReadonlySet<string>
   return { action: "add_elements", params: { type, target_element_id: target, elements: [element] } };
 }
 
-function change(id: string, element: CardElement): Record<string, unknown> {
+function change(id: string, element: CardElement): CardAction {
   return { action: "update_element", params: { element_id: id, element } };
 }
 
-function changesOf(shown: ShownCard["parts"], wanted: RenderedCard["parts"]): Record<string, unknown>[] {
+function changesOf(shown: ShownCard["parts"], wanted: RenderedCard["parts"]): CardAction[] {
   const hashes = hashesOf(wanted);
-  const changes: Record<string, unknown>[] = [];
+  const changes: CardAction[] = [];
   for (const [id, element] of Object.entries(wanted)) {
     if (shown[id] === undefined) continue;
     if (shown[id] !== hashes[id]) changes.push(change(id, element));
@@ -79,7 +85,7 @@ export function operationsBetween(shown: ShownCard, wanted: RenderedCard): CardO
   const ids = Object.keys(shown.parts).filter((id) => order.includes(id));
   const gone = ids.filter((id) => wanted.parts[id] === undefined);
   const present = new Set(ids.filter((id) => wanted.parts[id] !== undefined));
-  const actions: Record<string, unknown>[] = [];
+  const actions: CardAction[] = [];
   if (gone.length > 0) actions.push({ action: "delete_elements", params: { element_ids: gone } });
   actions.push(...changesOf(shown.parts, wanted.parts));
   for (const [id, element] of Object.entries(wanted.parts)) {

@@ -1,7 +1,16 @@
 import type { ReplyView, ShownTool } from "@larkline/protocol";
 import { showAnswer } from "./answer.ts";
-import { fenced, inlineText, printable } from "./escape.ts";
-import { button, foldedPanel, headWithin, jsonBytes, markdown, tailWithin, type CardElement } from "./element.ts";
+import { fenced, printable } from "./escape.ts";
+import {
+  button,
+  foldedPanel,
+  headWithin,
+  jsonBytes,
+  markdown,
+  plainText,
+  tailWithin,
+  type CardElement,
+} from "./element.ts";
 import { startOfAnswer } from "./lines.ts";
 import { cardTexts, type CardTexts } from "./texts.ts";
 
@@ -14,6 +23,11 @@ const stateIcons: Record<ShownTool["state"], string> = { running: "⏳", done: "
 /** Seconds as a person reads them: one decimal below ten. */
 export function shownSeconds(seconds: number): string {
   return seconds < 10 ? (Math.round(seconds * 10) / 10).toString() : Math.round(seconds).toString();
+}
+
+/** Small text in which nothing is markup. */
+function smallText(content: string, color = "default"): CardElement {
+  return { tag: "div", text: { ...plainText(content), text_size: "notation", text_color: color } };
 }
 
 /** The thinking, folded: the end of it when it is long. */
@@ -49,7 +63,7 @@ function toolElement(tool: ShownTool, { texts, bytes }: { texts: CardTexts; byte
   const title = toolTitle(tool, texts);
   const output = printable(tool.output ?? "").trimEnd();
   const head = headWithin(output, { characters: maxOutputCharacters, bytes });
-  if (head.trim() === "") return markdown(inlineText(title), { text_size: "notation" });
+  if (head.trim() === "") return smallText(title);
   return foldedPanel(title, [
     markdown(fenced(head.length < output.length ? `${head}…` : head), { text_size: "notation" }),
   ]);
@@ -60,22 +74,25 @@ export function toolsPanel(view: ReplyView, bytes: number): CardElement | undefi
   const count = view.tools.length + view.earlierTools;
   if (count === 0) return undefined;
   const texts = cardTexts[view.language];
-  const tools = view.tools.slice(-maxTools);
-  const earlier = count - tools.length;
-  const panelOf = (outputBytes: number) =>
-    foldedPanel(
+  const panelOf = (shown: number, outputBytes: number) => {
+    const tools = view.tools.slice(-shown);
+    const earlier = count - tools.length;
+    const elements = tools.map((tool) => toolElement(tool, { texts, bytes: outputBytes }));
+    return foldedPanel(
       texts.tools(count),
-      [
-        ...(earlier === 0 ? [] : [markdown(texts.earlier(earlier), { text_size: "notation" })]),
-        ...tools.map((tool) => toolElement(tool, { texts, bytes: outputBytes })),
-      ],
+      [...(earlier === 0 ? [] : [smallText(texts.earlier(earlier))]), ...elements],
       "tools",
     );
+  };
   for (let room = bytes; room > 40; room = Math.floor(room / 2)) {
-    const panel = panelOf(room);
+    const panel = panelOf(maxTools, room);
     if (jsonBytes(panel) <= bytes) return panel;
   }
-  return panelOf(0);
+  for (let shown = maxTools; shown > 1; shown -= 1) {
+    const panel = panelOf(shown, 0);
+    if (jsonBytes(panel) <= bytes) return panel;
+  }
+  return panelOf(1, 0);
 }
 
 export function stopButton(view: ReplyView): CardElement | undefined {
@@ -113,11 +130,5 @@ export function footerLine(view: ReplyView): CardElement | undefined {
     view.state === "running" || view.state === "answered" ? [] : [cardTexts[view.language].states[view.state]];
   const facts = [...ended, ...footerFacts(view)];
   if (facts.length === 0) return undefined;
-  return {
-    tag: "div",
-    element_id: "footer",
-    text: { ...plainTextSmall, content: facts.map(printable).join(" · ") },
-  };
+  return { ...smallText(facts.map(printable).join(" · "), "grey"), element_id: "footer" };
 }
-
-const plainTextSmall = { tag: "plain_text", content: "", text_size: "notation", text_color: "grey" };

@@ -54,7 +54,7 @@ const streamingConfig = {
 };
 
 /** Bytes for thinking and tools while the answer leaves them room, and when it does not. */
-const widePanels = { upToAnswerBytes: 11_000, thinking: 5_500, tools: 7_000 };
+const widePanels = { upToAnswerBytes: 11_000, thinking: 5_000, tools: 6_500 };
 const narrowPanels = { thinking: 1_000, tools: 1_900 };
 
 function sliceEnd(answer: string, to: number, isLast: boolean): SliceEnd {

@@ -1,4 +1,5 @@
 import type { ReplyView } from "@larkline/protocol";
+import { headWithin } from "./element.ts";
 import { printable } from "./escape.ts";
 import { cardTexts } from "./texts.ts";
 
@@ -30,7 +31,8 @@ export function summaryOf(view: ReplyView): string {
   const state = cardTexts[view.language].states[view.state];
   const text = withoutMarks(view.answer.slice(0, 1_000));
   if (view.state === "running" || text === "") return state;
-  return shortened(view.state === "answered" ? text : `${state} · ${text}`);
+  const summary = shortened(view.state === "answered" ? text : `${state} · ${text}`);
+  return headWithin(summary, { characters: 400, bytes: 500 });
 }
 
 /** The reply as plain text, for when no card can be sent: the answer as it was written, and how it ended. */
