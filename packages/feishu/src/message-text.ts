@@ -70,6 +70,10 @@ function postText(post: JsonObject, body: MessageBody): string {
   return userTextOf({ ...body, content: JSON.stringify({ title, content }) });
 }
 
+function wordsOnly(text: string, attachments: ReadContent["attachments"] = []): ReadContent {
+  return { text, attachments, forwarded: false };
+}
+
 /**
  * What a message says and carries: mentions as names, the bot's own leading mention removed, posts as
  * Markdown, other kinds in a few words. A kind that nobody listed is named, so that it can be told
@@ -77,13 +81,8 @@ function postText(post: JsonObject, body: MessageBody): string {
  */
 export function readContent(body: MessageBody): ReadContent {
   const content = parsedObject(body.content);
-  const plain = (text: string, attachments: ReadContent["attachments"] = []): ReadContent => ({
-    text,
-    attachments,
-    forwarded: false,
-  });
-  if (content === undefined) return plain(userTextOf(body));
-  if (body.messageType === "text") return plain(plainText(textField(content, "text"), body));
-  if (body.messageType === "post") return plain(postText(content, body), postAttachments(content, body.messageId));
-  return readKind(body.messageType, content, body.messageId) ?? plain(`[unsupported ${userTextOf(body).slice(1)}`);
+  if (content === undefined) return wordsOnly(userTextOf(body));
+  if (body.messageType === "text") return wordsOnly(plainText(textField(content, "text"), body));
+  if (body.messageType === "post") return wordsOnly(postText(content, body), postAttachments(content, body.messageId));
+  return readKind(body.messageType, content, body.messageId) ?? wordsOnly(`[unsupported ${userTextOf(body).slice(1)}`);
 }

@@ -28,13 +28,13 @@ async function world(options: Partial<OutboxSenderOptions> = {}) {
     retry: { attempts: 2, minDelayMs: 1, maxDelayMs: 10 },
   });
   onTestFinished(() => api.close());
-  const { store } = createMemorySessionStore({ now });
+  const { store, cards: ledger } = createMemorySessionStore({ now });
   const lines: { level: string; fields: Record<string, unknown>; text: string }[] = [];
   const write = (level: string) => (fields: Record<string, unknown>, text: string) =>
     void lines.push({ level, fields, text });
   const logger = { debug: write("debug"), info: write("info"), warn: write("warn"), error: write("error") };
   const apis = new Map<string, FeishuApi>([[appId, api]]);
-  const sender = createOutboxSender({ store, apis, logger, now, retryDelaysMs: [100, 200], ...options });
+  const sender = createOutboxSender({ store, ledger, apis, logger, now, retryDelaysMs: [100, 200], ...options });
   onTestFinished(() => sender.close());
   const user = simulator.addUser({ name: "Ann" });
   const { chatId } = simulator.addChat({ type: "group", members: [user.openId] });
@@ -48,6 +48,7 @@ async function world(options: Partial<OutboxSenderOptions> = {}) {
   return {
     simulator,
     store,
+    ledger,
     sender,
     chatId,
     say,
@@ -252,12 +253,12 @@ describe("createOutboxSender", () => {
   });
 
   it("never throws, also when the store fails", async () => {
-    const { store, say, record, lines, logger, now } = await world();
+    const { store, ledger, say, record, lines, logger, now } = await world();
     const failing = {
       ackOutbox: () => Promise.reject(new Error("redis")),
       retryOutbox: () => Promise.reject(new Error("redis")),
     };
-    const broken = createOutboxSender({ store: failing, apis: new Map(), logger, now });
+    const broken = createOutboxSender({ store: failing, ledger, apis: new Map(), logger, now });
     await expect(broken.deliver(await pushed(store, record(await say("hi"), "one")))).resolves.toBeUndefined();
     expect(lines.at(-1)).toMatchObject({ level: "error", text: "outbox could not be updated" });
   });

@@ -1,11 +1,16 @@
-import type { OutboxLease, OutboxRecord, SessionStore } from "@larkline/session";
+import type { CardLedger, OutboxLease, OutboxRecord, SessionStore } from "@larkline/session";
 import { FeishuError, feishuErrorOf } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import { noLogger, type FeishuLogger } from "./logger.ts";
-import { deliverRecord } from "./reply-delivery.ts";
+import { FencedOut } from "./reply-cards.ts";
+import { finishReply, type ImageResolver } from "./reply-finisher.ts";
 
 export interface OutboxSenderOptions {
   store: Pick<SessionStore, "ackOutbox" | "retryOutbox">;
+  /** The cards of replies that are not finished. */
+  ledger: Pick<CardLedger, "load" | "save">;
+  /** Uploads the images that answers name; without it they show none. */
+  imageOf?: ImageResolver;
   /** By app id. */
   apis: ReadonlyMap<string, FeishuApi>;
   logger?: FeishuLogger;
@@ -105,8 +110,10 @@ class Sender implements OutboxSender {
     await this.#options.store.retryOutbox(lease, this.#now());
   }
 
-  async #deliverHead({ token, record }: OutboxLease): Promise<OutboxLease | undefined> {
-    const error = await this.#send(record);
+  async #deliverHead(lease: OutboxLease): Promise<OutboxLease | undefined> {
+    const { token, record } = lease;
+    const error = await this.#send(lease);
+    if (error === "taken over") return undefined;
     if (error === undefined || this.#isHopeless(record, error)) {
       return await this.#options.store.ackOutbox(record.session, token);
     }
@@ -123,7 +130,9 @@ class Sender implements OutboxSender {
     return undefined;
   }
 
-  async #send(record: OutboxRecord): Promise<FeishuError | undefined> {
+  async #send(lease: OutboxLease): Promise<FeishuError | "taken over" | undefined> {
+    const { record } = lease;
+    const { ledger, imageOf } = this.#options;
     const api = this.#options.apis.get(record.target.app);
     if (api === undefined) {
       const kind = "app_setup";
@@ -133,9 +142,11 @@ class Sender implements OutboxSender {
     const timer = setTimeout(() => sending.abort(), this.#options.deadlineMs ?? 8_000);
     this.#sending.add(sending);
     try {
-      await deliverRecord({ api, logger: this.#logger, nowMs: this.#now() }, record, sending.signal);
+      const finisher = { ledger, logger: this.#logger, now: this.#now, ...(imageOf === undefined ? {} : { imageOf }) };
+      await finishReply(finisher, { api, lease, signal: sending.signal });
       return undefined;
     } catch (error) {
+      if (error instanceof FencedOut) return "taken over";
       return feishuErrorOf("outbox", error);
     } finally {
       clearTimeout(timer);

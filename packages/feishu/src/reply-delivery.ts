@@ -2,6 +2,7 @@ import type { OutboxRecord } from "@larkline/session";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import type { FeishuLogger } from "./logger.ts";
+import type { MessageBody } from "./message-sender.ts";
 import { derivedUuid } from "./platform-id.ts";
 
 /** What a delivery works with. */
@@ -43,16 +44,25 @@ async function wasSent({ api, logger, nowMs }: Delivery, record: OutboxRecord, s
   }
 }
 
+/** A target without a message is a chat, or a person whose chat is not known. */
+export function receiverOf(id: string): { receiveIdType: "chat_id" | "open_id"; receiveId: string } {
+  return { receiveIdType: id.startsWith("ou_") ? "open_id" : "chat_id", receiveId: id };
+}
+
+function bodyOf({ card, text }: OutboxRecord): MessageBody {
+  return card === undefined ? { text } : { messageType: "interactive", content: JSON.stringify(card) };
+}
+
 async function sendToChat({ api }: Delivery, record: OutboxRecord, signal: AbortSignal): Promise<void> {
   const uuid = derivedUuid(record.uuid, "c");
-  await api.send({ receiveIdType: "chat_id", receiveId: record.target.chatId, text: record.text, uuid }, { signal });
+  await api.send({ ...receiverOf(record.target.chatId), ...bodyOf(record), uuid }, { signal });
 }
 
 async function answer(delivery: Delivery, record: OutboxRecord, signal: AbortSignal): Promise<void> {
   const { chatId, messageId, inThread } = record.target;
   if (messageId === "") return await sendToChat(delivery, record, signal);
   try {
-    await delivery.api.reply({ messageId, chatId, text: record.text, uuid: record.uuid, inThread }, { signal });
+    await delivery.api.reply({ messageId, chatId, ...bodyOf(record), uuid: record.uuid, inThread }, { signal });
   } catch (error) {
     if (!isKind(error, "target_gone")) throw error;
     await sendToChat(delivery, record, signal);
