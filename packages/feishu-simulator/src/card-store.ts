@@ -27,7 +27,7 @@ export interface CardEntity {
   messageId?: string;
   /** Milliseconds since the epoch when streaming was last enabled; undefined while it is off. */
   streamingSince: number | undefined;
-  /** Requests that were applied, by `uuid`. */
+  /** Hashes of the requests that were applied, by `uuid`. */
   readonly uuids: Map<string, string>;
   readonly frames: CardFrames;
   readonly operations: SimCardOperation[];

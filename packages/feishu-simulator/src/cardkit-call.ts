@@ -1,3 +1,4 @@
+import { hash } from "node:crypto";
 import { CardProblem, refusedByCardKit, refusing } from "./card-problem.ts";
 import type { CardEntity } from "./card-store.ts";
 import type { CardOperationName } from "./card-view.ts";
@@ -46,7 +47,7 @@ function applyOnce(platform: Platform, call: ApiCallContext, { entity, apply }: 
   platform.limiter.checkBusiness(`card ${entity.cardId}`, operationsPerSecond);
   const sequence = checkedSequence(call.body.sequence);
   const uuid = checkedUuid(call.body.uuid);
-  const request = JSON.stringify([call.params, call.body]);
+  const request = uuid === undefined ? "" : hash("sha1", JSON.stringify([call.params, call.body]));
   const earlier = uuid === undefined ? undefined : entity.uuids.get(uuid);
   if (earlier !== undefined && isReplay(platform, request === earlier)) return;
   if (sequence <= entity.sequence) {
