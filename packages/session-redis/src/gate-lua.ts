@@ -1,7 +1,7 @@
 // The gate: one hash per session holds its state (st: idle | queued | running | suspended), the
 // last generation handed out (gen), the generation being run (rg), the fencing epoch (ep), counters
 // (seq, es), the head message's number and crashes (hs, try), its owner (own), the checkpoint
-// (turn), the session's settings (set), the outbox lease (olt, ole, ort), and the context: what
+// (turn), the numbers of messages that joined its turn (abs), the session's settings (set), the outbox lease (olt, ole, ort), and the context: what
 // stands for the compacted part (sm), where in history the rest begins (cs), and a version that
 // changes whenever these two do (hv).
 
@@ -128,7 +128,8 @@ export const cancelLua = `${time}${gate}${emit}
 local v = redis.call('HMGET', KEYS[1], 'st', 'gen')
 local st = v[1] or 'idle'
 if st == 'idle' then return {0, 0} end
-if ARGV[2] == '' or seqOf(head(KEYS[2])) == ARGV[2] then
+local joined = redis.call('HGET', KEYS[1], 'abs') or ''
+if ARGV[2] == '' or seqOf(head(KEYS[2])) == ARGV[2] or string.find(joined, ',' .. ARGV[2] .. ',', 1, true) then
   redis.call('RPUSH', KEYS[3], ARGV[3])
   if st == 'suspended' then return {1, wake(KEYS[1], KEYS[4], ARGV[1])} end
   return {1, 0}
@@ -178,8 +179,15 @@ appendHistory(KEYS[6], 13, nHistory)
 setContext(KEYS[1], KEYS[6], ARGV[9], ARGV[10])
 emit(KEYS[1], KEYS[7], ARGV[6], ARGV[2], ARGV[7], tonumber(ARGV[8]))
 for i = absorbed, #ARGV do isAbsorbed[ARGV[i]] = true end
-for _, entry in ipairs(#ARGV < absorbed and {} or redis.call('LRANGE', KEYS[8], 1, -1)) do
-  if isAbsorbed[seqOf(entry)] then redis.call('LREM', KEYS[8], 1, entry) end
+if next(isAbsorbed) then
+  local joined = redis.call('HGET', KEYS[1], 'abs') or ','
+  for _, entry in ipairs(redis.call('LRANGE', KEYS[8], 1, -1)) do
+    if isAbsorbed[seqOf(entry)] then
+      redis.call('LREM', KEYS[8], 1, entry)
+      joined = joined .. seqOf(entry) .. ','
+    end
+  end
+  redis.call('HSET', KEYS[1], 'abs', joined)
 end
 for i = 13 + nHistory, absorbed - 1, 2 do
   if redis.call('HSETNX', KEYS[3], ARGV[i], 'open') == 1 then
@@ -217,7 +225,7 @@ local calls = redis.call('HGETALL', KEYS[4])
 for i = 1, #calls, 2 do
   if calls[i + 1] ~= 'done' then redis.call('ZREM', KEYS[5], ARGV[2] .. '|' .. calls[i]) end
 end
-redis.call('HDEL', KEYS[1], 'turn')
+redis.call('HDEL', KEYS[1], 'turn', 'abs')
 redis.call('DEL', KEYS[3], KEYS[4])
 local record = ''
 if ARGV[8] ~= '' then

@@ -120,7 +120,6 @@ class RedisSessionStore implements SessionStore {
   }
 
   async waiting(session: SessionKey, limit: number): Promise<QueuedMessage[]> {
-    if (limit < 1) return [];
     const entries = await this.#redis.lrange(this.#keys.session(session).inbox, 1, limit);
     return entries.map(queuedFrom);
   }

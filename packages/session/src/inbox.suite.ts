@@ -192,6 +192,29 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
         expect(await store.summary(session)).toMatchObject({ waiting: 2, head: { seq: 1 } });
       });
 
+      it("a cancel of one of them reaches the turn that it joined, until that is over", async () => {
+        const claim = await startedWith(14);
+        await saveAs(store, claim, { mode: "continue", absorbed: [2] });
+        await saveAs(store, claim, { mode: "suspend", absorbed: [13, 3, 99] });
+        const turnId = turnIdOf(session, 13);
+        expect(await store.cancel(session, { turnId, reason: "recalled" })).toEqual({ accepted: true, wakeGen: 2 });
+        expect(await store.cancel(session, { turnId: turnIdOf(session, 2), reason: "recalled" })).toEqual({
+          accepted: true,
+        });
+        for (const seq of [99, 23, 0]) {
+          const refused = await store.cancel(session, { turnId: turnIdOf(session, seq), reason: "recalled" });
+          expect(refused).toEqual({ accepted: false });
+        }
+        const successor = await mustClaim(store, session, 2);
+        expect(successor.control).toEqual([
+          { type: "cancel", turnId, reason: "recalled" },
+          { type: "cancel", turnId: turnIdOf(session, 2), reason: "recalled" },
+        ]);
+        expect(await commitOf(store, successor, { more: true })).toMatchObject({ state: "next", head: { seq: 4 } });
+        expect(await store.cancel(session, { turnId, reason: "recalled" })).toEqual({ accepted: false });
+        expect(await events.read(session, 0, 10)).toEqual([]);
+      });
+
       it("a fenced write takes no message in", async () => {
         const old = await startedWith(2);
         await mustClaim(store, session, 1);

@@ -162,9 +162,11 @@ class MemorySessionStore implements SessionStore {
 
   async cancel(key: SessionKey, { turnId, reason }: { turnId?: string; reason: string }): Promise<DeliverResult> {
     const session = this.#sessions.get(key);
-    const head = session?.inbox[0];
-    if (!session || !head || session.state === "idle") return { accepted: false };
-    if (turnId !== undefined && turnId !== turnIdOf(key, head.seq)) return this.#cancelWaiting(session, turnId);
+    if (!session || session.inbox.length === 0 || session.state === "idle") return { accepted: false };
+    const seq = Number(turnId?.slice(turnId.lastIndexOf("-") + 1));
+    if (turnId !== undefined && (turnId !== turnIdOf(key, seq) || !session.isAnswering(seq))) {
+      return this.#cancelWaiting(session, turnId);
+    }
     session.control.push({ type: "cancel", ...(turnId !== undefined && { turnId }), reason });
     return withWake({ accepted: true }, this.#wakeIfResting(session));
   }

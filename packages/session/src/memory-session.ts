@@ -33,6 +33,8 @@ export class MemorySession {
   control: ControlEntry[] = [];
   readonly ledger = new Map<string, LedgerEntry>();
   readonly history: Message[] = [];
+  /** Numbers of messages that have become part of the running turn. */
+  readonly #joined = new Set<number>();
   settings: SessionSettings = {};
   /** Where in `history` the context begins, and what stands for everything before. */
   #contextStart = 0;
@@ -113,7 +115,7 @@ export class MemorySession {
 
   save(request: Pick<SaveRequest, "turn" | "open" | "absorbed" | "mode">): SaveResult {
     this.turn = request.turn;
-    this.inbox = this.inbox.filter(({ seq }, place) => place === 0 || !request.absorbed?.includes(seq));
+    for (const seq of request.absorbed ?? []) this.#takeIn(seq);
     for (const call of request.open) this.#openCall(call);
     if (request.mode === "handoff") {
       this.state = "queued";
@@ -126,6 +128,18 @@ export class MemorySession {
     return { state: "running", control: this.control };
   }
 
+  #takeIn(joining: number): void {
+    const place = this.inbox.findIndex(({ seq }) => seq === joining);
+    if (place < 1) return;
+    this.inbox.splice(place, 1);
+    this.#joined.add(joining);
+  }
+
+  /** Whether a cancel of that message is for the running turn. */
+  isAnswering(seq: number): boolean {
+    return this.inbox[0]?.seq === seq || this.#joined.has(seq);
+  }
+
   #openCall({ callId, deadlineMs }: OpenCall): void {
     if (!this.ledger.has(callId)) this.ledger.set(callId, { state: "open", deadlineMs });
   }
@@ -134,6 +148,7 @@ export class MemorySession {
   finishHead(): void {
     this.inbox.shift();
     this.turn = undefined;
+    this.#joined.clear();
     this.control = [];
     this.ledger.clear();
   }

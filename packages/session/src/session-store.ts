@@ -204,7 +204,10 @@ export interface SessionStore {
   waiting(session: SessionKey, limit: number): Promise<QueuedMessage[]>;
   /** Answers an open call. The first answer wins. */
   deliver(session: SessionKey, callId: string, outcome: ToolOutcome): Promise<DeliverResult>;
-  /** Asks the running or waiting turn to stop; without `turnId` whichever runs. Waiting messages with that turn id are dropped when their turn starts. */
+  /**
+   * Asks the running turn to stop: without `turnId`, with its id, or with that of a message that has
+   * become part of it. A message that still waits, named by its turn id, is dropped at once.
+   */
   cancel(session: SessionKey, cancel: { turnId?: string; reason: string }): Promise<DeliverResult>;
 
   /** Takes the session for the wake-up `gen`; undefined when there is nothing for it to do. */
