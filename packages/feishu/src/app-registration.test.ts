@@ -73,6 +73,16 @@ describe("registerApp", () => {
     expect(simulator.registrations.polls).toBe(3);
   });
 
+  it("asks again at once where people of Lark register", async () => {
+    const simulator = await start({ intervalSeconds: 60 });
+    const created = await register(
+      simulator,
+      ({ url }) => void simulator.registrations.confirm(url, { brand: "lark" }),
+    );
+    expect(created).toMatchObject({ kind: "created", domain: simulator.url });
+    expect(simulator.registrations.polls).toBe(2);
+  });
+
   it("says that the person refused", async () => {
     const simulator = await start();
     expect(await register(simulator, ({ url }) => simulator.registrations.refuse(url))).toEqual({ kind: "denied" });

@@ -111,13 +111,13 @@ function stepOf(answer: JsonObject | undefined, place: { onLark: boolean; domain
   // Whoever does not answer now may answer the next poll.
   if (answer === undefined) return "wait";
   const isLark = textField(objectOf(answer["user_info"]), "tenant_brand") === "lark";
-  if (isLark && !place.onLark) return "go_to_lark";
   const [appId, appSecret] = [textField(answer, "client_id"), textField(answer, "client_secret")];
   if (appId !== "" && appSecret !== "") {
     const cloud = isLark || place.onLark ? "lark" : "feishu";
     const domain = place.domain === "feishu" || place.domain === "lark" ? cloud : place.domain;
     return { kind: "created", appId, appSecret, domain };
   }
+  if (isLark && !place.onLark) return "go_to_lark";
   const error = textField(answer, "error");
   if (error === "slow_down") return "slow_down";
   if (error === "access_denied") return { kind: "denied" };

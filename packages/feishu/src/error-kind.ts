@@ -10,7 +10,7 @@
  *
  * Of cards: `streaming_closed`: has to be enabled again first; `sequence_behind`: somebody used this
  * operation number or a higher one; `applied_before`: this `uuid` was used; `card_gone`: no longer
- * there, or not ours; `card_locked`: between a click and its answer; `card_full`: over a limit of size,
+ * there, not ours, or sent before; `card_locked`: between a click and its answer; `card_full`: over a limit of size,
  * elements or tables; `card_invalid`: the content is refused; `card_too_old`: this way of updating
  * has run out (14 days after the send, or the token of a click).
  */
@@ -74,6 +74,7 @@ const familyCodes: Record<string, CodeTable> = {
     ],
   },
   cardkit: {
+    rate_limit: [230020],
     retry: [300120],
     streaming_closed: [300309, 200850, 200510],
     sequence_behind: [300317],
@@ -88,11 +89,12 @@ const familyCodes: Record<string, CodeTable> = {
   },
   // "Delayed update of a card", by the token of a click.
   interactive: {
+    rate_limit: [230020],
     target_gone: [200000],
     card_gone: [200310, 200320],
     card_too_old: [300020, 300030, 300040],
     card_full: [100000],
-    card_invalid: [10002, 11311, 100030, 230099],
+    card_invalid: [10002, 11311, 100030, 200830, 230099],
     bad_request: [300090],
   },
 };
@@ -143,6 +145,7 @@ function ofCardRefusal(text: string): FeishuErrorKind {
   if (cardCode !== 11310) return "card_invalid";
   // Right after its creation a card is not known everywhere yet.
   if (/card_?id is invalid/i.test(text)) return "retry";
+  if (/\bsent\b/i.test(text)) return "card_gone";
   return /over|exceed|limit|too (?:many|large|long)|table|element/i.test(text) ? "card_full" : "card_invalid";
 }
 

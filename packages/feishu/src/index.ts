@@ -51,7 +51,8 @@ export {
 } from "./app-inspector.ts";
 export { registerApp, type RegisterAppOptions, type Registration, type RegistrationLink } from "./app-registration.ts";
 export { createWebhookChallenge, type WebhookChallenge } from "./webhook-challenge.ts";
-export { startLiveReply, type LiveReply, type LiveReplyOptions } from "./live-reply.ts";
+export { createLiveReplies, type LiveReplies, type LiveRepliesOptions } from "./live-replies.ts";
+export type { LiveReply, ReplyStart } from "./live-reply.ts";
 export type { ImageResolver } from "./reply-finisher.ts";
 export { createReactionDesk, type ReactionDesk, type ReactionPurpose } from "./reaction-desk.ts";
 export { readContent, type MessageBody as ReceivedBody } from "./message-text.ts";

@@ -3,39 +3,45 @@ import type { ReplyView } from "@larkline/protocol";
 import type { CardLedger, CardReply, OutboxTarget, ReplyMode } from "@larkline/session";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
-import { noLogger, type FeishuLogger } from "./logger.ts";
+import type { FeishuLogger } from "./logger.ts";
 import { FencedOut, ReplyCards } from "./reply-cards.ts";
 
-export interface LiveReplyOptions {
-  api: FeishuApi;
-  ledger: Pick<CardLedger, "load" | "save">;
-  /** Fencing token of the session's claim. */
-  epoch: string;
+/** One run of a turn, as its reply has to know it. */
+export interface ReplyStart {
   session: string;
   /** Id of the turn. */
   replyId: string;
+  /** Fencing token of the session's claim. */
+  epoch: string;
   target: OutboxTarget;
+  /** The reply's idempotency key, at most 50 characters. */
+  uuid: string;
   /** The state to show, asked for when a frame is due. */
   view: () => ReplyView;
-  /** The reply's idempotency key. */
-  uuid: string;
   /** Called when another worker has taken the session over. */
   onLost: () => void;
-  logger?: FeishuLogger;
-  now?: () => number;
-  /** Told when a frame reached the person, with the time since the reply began. */
-  onFrame?: (sinceStartMs: number, first: boolean) => void;
 }
 
 /** A reply that types while a turn runs. Nothing here can fail the turn or make it wait. */
 export interface LiveReply {
   /** There is something new to show. */
   changed(): void;
+  /** The turn is suspended: what is new is still shown, once, in the background. */
+  pause(): void;
   /**
-   * Stops writing and leaves the cards as they are, for whoever goes on. Resolves when nothing is on
-   * its way any more, after 2 s at most.
+   * The turn is over or handed on: leaves the cards as they are, for whoever goes on. Resolves when
+   * nothing is on its way any more, after 2 s at most.
    */
   release(): Promise<void>;
+}
+
+export interface LiveReplyDeps {
+  api: FeishuApi;
+  ledger: Pick<CardLedger, "load" | "save">;
+  logger: FeishuLogger;
+  now: () => number;
+  /** Told when a frame has reached the platform, with the time since the reply began. */
+  onFrame: (sinceStartMs: number, isFirst: boolean) => void;
 }
 
 /**
@@ -65,37 +71,58 @@ export async function modeFor(api: FeishuApi): Promise<ReplyMode> {
   }
 }
 
-function pauseOf(error: FeishuError, failures: number): number {
-  const backOff = failureDelaysMs[Math.min(failures, failureDelaysMs.length) - 1] ?? 0;
-  return Math.max(error.retryAfterMs, error.heldBack ? 0 : backOff);
+export function newReply(
+  start: Pick<ReplyStart, "session" | "replyId" | "target">,
+  mode: ReplyMode,
+  nowMs: number,
+): CardReply {
+  const { session, replyId, target } = start;
+  return { v: 1, replyId, session, app: target.app, chatId: target.chatId, mode, cards: [], createdAtMs: nowMs };
 }
 
-class Live implements LiveReply {
-  readonly #options: LiveReplyOptions;
-  readonly #logger: FeishuLogger;
-  readonly #now: () => number;
+/** The writer behind one {@link LiveReply}; it outlives suspensions of the turn in the same process. */
+export class ReplyTyper implements LiveReply {
+  readonly #deps: LiveReplyDeps;
+  readonly #fence: { epoch: string };
   readonly #closing = new AbortController();
   readonly #startedMs: number;
+  #start: ReplyStart;
   #cards: ReplyCards | undefined;
   #reply: CardReply | undefined;
+  /** Somebody else may have written since. */
+  #doubtful = false;
   #dirty = false;
+  #paused = false;
+  #stopped = false;
   #pumping: Promise<void> | undefined;
   #refusals = 0;
   #failures = 0;
   #frames = 0;
   #framesInRow = 0;
-  #stopped = false;
 
-  constructor(options: LiveReplyOptions) {
-    this.#options = options;
-    this.#logger = options.logger ?? noLogger;
-    this.#now = options.now ?? Date.now;
-    this.#startedMs = this.#now();
+  constructor(start: ReplyStart, deps: LiveReplyDeps) {
+    this.#start = start;
+    this.#deps = deps;
+    this.#fence = { epoch: start.epoch };
+    this.#startedMs = deps.now();
+  }
+
+  /** The turn goes on under a new claim. */
+  resume(start: ReplyStart): void {
+    this.#start = start;
+    this.#fence.epoch = start.epoch;
+    this.#doubtful = true;
+    this.#paused = false;
+    this.#stopped = false;
   }
 
   changed(): void {
     this.#dirty = true;
     if (!this.#stopped) this.#pumping ??= this.#pump();
+  }
+
+  pause(): void {
+    this.#paused = true;
   }
 
   async release(): Promise<void> {
@@ -110,6 +137,7 @@ class Live implements LiveReply {
     while (this.#dirty && !this.#stopped) {
       const pauseMs = await this.#frame();
       if (pauseMs === undefined) this.#stopped = true;
+      else if (this.#paused && this.#failures > 0) break;
       else await delay(pauseMs, undefined, { signal: this.#closing.signal }).catch(() => undefined);
     }
     this.#pumping = undefined;
@@ -118,10 +146,10 @@ class Live implements LiveReply {
   /** Writes one frame; returns the pause before the next one, undefined when there is to be none. */
   async #frame(): Promise<number | undefined> {
     try {
-      const cards = (this.#cards ??= await this.#open());
+      const cards = await this.#opened();
       if (this.#reply?.mode === "final" || this.#reply?.mode === "text") return undefined;
       this.#dirty = false;
-      await cards.show(this.#options.view());
+      await cards.show(this.#start.view());
       this.#shown();
       return this.#reply?.mode === "slow" ? slowFrameMs : frameMs;
     } catch (error) {
@@ -129,61 +157,63 @@ class Live implements LiveReply {
     }
   }
 
-  async #open(): Promise<ReplyCards> {
-    const { api, ledger, epoch, session, replyId, target, uuid } = this.#options;
-    const reply = (await ledger.load(session, replyId)) ?? {
-      v: 1,
-      replyId,
-      session,
-      app: target.app,
-      chatId: target.chatId,
-      mode: await modeFor(api),
-      cards: [],
-      createdAtMs: this.#now(),
-    };
+  async #opened(): Promise<ReplyCards> {
+    if (this.#cards !== undefined && !this.#doubtful) return this.#cards;
+    const { api, ledger, now } = this.#deps;
+    const { session, replyId, target, uuid } = this.#start;
+    const stored = await ledger.load(session, replyId);
+    this.#doubtful = false;
+    if (this.#cards !== undefined && JSON.stringify(stored) === JSON.stringify(this.#reply)) return this.#cards;
+    const reply = stored ?? newReply(this.#start, await modeFor(api), now());
     this.#reply = reply;
     const { signal } = this.#closing;
-    return new ReplyCards({ api, ledger, fence: { epoch }, reply, target, uuid, now: this.#now, signal });
+    this.#cards = new ReplyCards({ api, ledger, fence: this.#fence, reply, target, uuid, now, signal });
+    return this.#cards;
   }
 
   #shown(): void {
-    this.#options.onFrame?.(this.#now() - this.#startedMs, this.#frames === 0);
+    this.#deps.onFrame(this.#deps.now() - this.#startedMs, this.#frames === 0);
     this.#frames += 1;
     this.#framesInRow += 1;
     this.#refusals = 0;
     this.#failures = 0;
-    if (this.#reply !== undefined && this.#reply.mode === "slow" && this.#framesInRow >= framesToRecover) {
-      this.#reply.mode = "typewriter";
-    }
+    if (this.#reply?.mode === "slow" && this.#framesInRow >= framesToRecover) this.#reply.mode = "typewriter";
   }
 
   #failed(error: unknown): number | undefined {
+    const { logger } = this.#deps;
+    const { session, onLost } = this.#start;
     this.#dirty = true;
+    this.#framesInRow = 0;
     if (error instanceof FencedOut) {
-      this.#options.onLost();
+      onLost();
       return undefined;
     }
     if (!(error instanceof FeishuError)) {
-      this.#logger.warn({ err: error, session: this.#options.session }, "card not written");
+      this.#failures += 1;
+      logger.warn({ err: error, session }, "card not written");
       return slowFrameMs;
     }
     if (error.kind === "cancelled") return undefined;
-    this.#framesInRow = 0;
-    if (error.heldBack) {
-      this.#refusals += 1;
-      if (this.#refusals >= refusalsToSlow && this.#reply?.mode === "typewriter") this.#reply.mode = "slow";
-    } else {
+    if (error.heldBack) this.#heldBack();
+    else {
       this.#failures += 1;
       const { api, kind, code, logId } = error;
-      this.#logger.warn({ session: this.#options.session, api, kind, code, logId }, "card not written");
+      logger.warn({ session, api, kind, code, logId }, "card not written");
       // What cannot be mended by trying again is left to the delivery of the finished answer.
       if (!error.retryable) return undefined;
     }
-    return Math.max(pauseOf(error, this.#failures), this.#reply?.mode === "slow" ? slowFrameMs : frameMs);
+    return this.#pauseAfter(error);
   }
-}
 
-/** Starts nothing until the first `changed`. */
-export function startLiveReply(options: LiveReplyOptions): LiveReply {
-  return new Live(options);
+  #heldBack(): void {
+    this.#refusals += 1;
+    if (this.#refusals >= refusalsToSlow && this.#reply?.mode === "typewriter") this.#reply.mode = "slow";
+  }
+
+  #pauseAfter(error: FeishuError): number {
+    const backOff = failureDelaysMs[Math.min(this.#failures, failureDelaysMs.length) - 1] ?? 0;
+    const leastMs = this.#reply?.mode === "slow" ? slowFrameMs : frameMs;
+    return Math.max(error.retryAfterMs, error.heldBack ? 0 : backOff, leastMs);
+  }
 }

@@ -1,10 +1,10 @@
 import { imageRefsIn } from "@larkline/cards";
 import type { ReplyView } from "@larkline/protocol";
-import type { CardLedger, CardReply, OutboxLease, OutboxRecord } from "@larkline/session";
+import type { CardLedger, CardReply, OutboxLease } from "@larkline/session";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import type { FeishuLogger } from "./logger.ts";
-import { modeFor } from "./live-reply.ts";
+import { modeFor, newReply } from "./live-reply.ts";
 import { FencedOut, ReplyCards } from "./reply-cards.ts";
 import { blockedText, deliverRecord } from "./reply-delivery.ts";
 
@@ -23,11 +23,6 @@ export interface FinishContext {
   api: FeishuApi;
   lease: OutboxLease;
   signal: AbortSignal;
-}
-
-function newReply(record: OutboxRecord, mode: CardReply["mode"], nowMs: number): CardReply {
-  const { app, chatId } = record.target;
-  return { v: 1, replyId: record.id, session: record.session, app, chatId, mode, cards: [], createdAtMs: nowMs };
 }
 
 function isVisible({ cards }: CardReply): boolean {
@@ -77,7 +72,7 @@ export async function finishReply(options: ReplyFinisherOptions, context: Finish
   const { record, token } = lease;
   if (record.view === undefined) return await deliverPlain(options, context);
   const known = await ledger.load(record.session, record.id);
-  const reply = known ?? newReply(record, await modeFor(api), now());
+  const reply = known ?? newReply({ ...record, replyId: record.id }, await modeFor(api), now());
   if (reply.mode === "text") return await deliverPlain(options, context);
   const images = await imagesOf(options, context, record.view);
   const { target, uuid } = record;
