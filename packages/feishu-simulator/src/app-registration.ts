@@ -27,6 +27,7 @@ export interface RegistrationDesk {
 interface Registration {
   userCode: string;
   expiresAt: number;
+  toldBrand?: true;
   state: "waiting" | "refused" | "handed_out" | { created: AppOptions; brand: "feishu" | "lark" };
 }
 
@@ -99,10 +100,17 @@ function poll(state: State, body: JsonObject): JsonObject {
     return { error: "slow_down", error_description: "polling too often" };
   }
   const { state: now } = registration;
-  if (typeof now === "object") return handOut(registration, now.created, now.brand);
+  if (typeof now === "object") return toldBrand(registration, now) ?? handOut(registration, now.created, now.brand);
   if (now === "refused") return { error: "access_denied", error_description: "the user refused" };
   if (now === "handed_out" || registration.expiresAt <= state.parts.now()) return { error: "expired_token" };
   return { error: "authorization_pending" };
+}
+
+/** A client that began at Feishu is first told that the person belongs to Lark, and has to ask there. */
+function toldBrand(registration: Registration, created: { brand: "feishu" | "lark" }): JsonObject | undefined {
+  if (created.brand === "feishu" || registration.toldBrand === true) return undefined;
+  registration.toldBrand = true;
+  return { error: "authorization_pending", user_info: { tenant_brand: created.brand } };
 }
 
 /** The secret is told once. */

@@ -1,0 +1,206 @@
+import { parseArgs } from "node:util";
+import { checkNamespace, createEnvReader, redisProtocols, type Env, type EnvReader } from "@larkline/config";
+import type { ParseResult } from "@larkline/protocol";
+import { languageOf, languages, type Language } from "./language.ts";
+
+export const usage = `npm run setup -- [--manual] [--yes] [--overwrite] [options]
+  Creates a Feishu app by a link that you confirm, and writes its credentials to .env.
+  --manual       for an app that exists: prints what to tick in the developer console, asks for its credentials
+  --yes          asks nothing: values come from the options and from the environment
+  --overwrite    with --yes: values that .env has already are replaced
+  --app-id, --domain feishu|lark|<url>, --transport websocket|webhook|both, --model <provider>/<id>
+                 the answers to questions; secrets only from the environment: FEISHU_APP_SECRET,
+                 FEISHU_ENCRYPT_KEY, FEISHU_VERIFICATION_TOKEN, ANTHROPIC_API_KEY, OPENAI_API_KEY
+
+npm run doctor -- [--json] [--webhook-url <url>]
+  Checks the configuration and everything it names. Exit code 1 when there is a problem.
+  --json         for machines
+  --webhook-url  public address of the ingress, for apps that get their events by webhook
+
+Both: --env-file <path> (default .env), --lang zh|en (default: the terminal's).`;
+
+interface CommonOptions {
+  language: Language;
+  envFile: string;
+}
+
+export interface DoctorOptions extends CommonOptions {
+  command: "doctor";
+  json: boolean;
+  webhookUrl?: string;
+}
+
+export interface SetupOptions extends CommonOptions {
+  command: "setup";
+  manual: boolean;
+  yes: boolean;
+  overwrite: boolean;
+  /** Answers given as options, by variable. */
+  answers: Readonly<Record<string, string>>;
+}
+
+const optionTypes = {
+  lang: { type: "string" },
+  "env-file": { type: "string", default: ".env" },
+  json: { type: "boolean", default: false },
+  "webhook-url": { type: "string" },
+  manual: { type: "boolean", default: false },
+  yes: { type: "boolean", default: false },
+  overwrite: { type: "boolean", default: false },
+  "app-id": { type: "string" },
+  domain: { type: "string" },
+  transport: { type: "string" },
+  model: { type: "string" },
+} as const;
+
+const answeredBy = {
+  FEISHU_APP_ID: "app-id",
+  FEISHU_DOMAIN: "domain",
+  FEISHU_TRANSPORT: "transport",
+  MODEL: "model",
+} as const;
+
+function parsed(args: readonly string[]) {
+  return parseArgs({ args: [...args], options: optionTypes, allowPositionals: true });
+}
+
+type Values = ReturnType<typeof parsed>["values"];
+
+function answersOf(values: Values): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(answeredBy).flatMap(([name, option]) => {
+      const value = values[option];
+      return value === undefined ? [] : [[name, value]];
+    }),
+  );
+}
+
+/** Reads the command line. */
+export function readCommand(args: readonly string[], env: Env): ParseResult<DoctorOptions | SetupOptions> {
+  let command: ReturnType<typeof parsed>;
+  try {
+    command = parsed(args);
+  } catch (error) {
+    return { ok: false, error: error instanceof Error ? error.message : String(error) };
+  }
+  const { values, positionals } = command;
+  const language = languages.find((one) => one === (values.lang ?? languageOf(env)));
+  if (language === undefined) return { ok: false, error: `--lang must be one of ${languages.join(", ")}.` };
+  const common = { language, envFile: values["env-file"] };
+  if (positionals.length === 1 && positionals[0] === "setup") {
+    const { manual, yes, overwrite } = values;
+    return { ok: true, value: { command: "setup", ...common, manual, yes, overwrite, answers: answersOf(values) } };
+  }
+  if (positionals.length !== 1 || positionals[0] !== "doctor") {
+    return { ok: false, error: "The first word must be setup or doctor." };
+  }
+  const webhookUrl = values["webhook-url"];
+  if (webhookUrl !== undefined && !/^https?:/.test(webhookUrl)) {
+    return { ok: false, error: "--webhook-url must be an http or https address." };
+  }
+  const given = webhookUrl === undefined ? {} : { webhookUrl };
+  return { ok: true, value: { command: "doctor", ...common, json: values.json, ...given } };
+}
+
+export interface VendorAccess {
+  apiKey: string;
+  baseUrl?: string;
+}
+
+export const transports = ["websocket", "webhook", "both"] as const;
+export type Transport = (typeof transports)[number];
+
+export interface FeishuAccess {
+  appId: string;
+  appSecret: string;
+  /** `feishu`, `lark` or a base URL. */
+  domain: string;
+  transport: Transport;
+  encryptKey?: string;
+  verificationToken?: string;
+}
+
+/** The environment as the processes of a deployment read it; what is wrong is absent, and a problem. */
+export interface Deployment {
+  redisUrl?: string;
+  namespace: string;
+  feishu?: FeishuAccess;
+  vendors: { anthropic?: VendorAccess; openai?: VendorAccess };
+  /** `MODEL`. */
+  models?: string;
+  configFile?: string;
+  /** Where `npm start` listens. */
+  host: string;
+  ports: { ingress: number; worker: number; runner: number };
+  problems: readonly string[];
+}
+
+function present<Key extends string, Value>(key: Key, value: Value | undefined): Partial<Record<Key, Value>> {
+  // A computed key has the type string; it is Key.
+  return value === undefined || value === "" ? {} : ({ [key]: value } as Record<Key, Value>);
+}
+
+/** A domain that no process would start with. */
+export function domainProblem(domain: string): string | undefined {
+  const fits = domain === "feishu" || domain === "lark" || (/^https?:\/\//.test(domain) && URL.canParse(domain));
+  return fits ? undefined : "FEISHU_DOMAIN must be feishu, lark or a URL that starts with http:// or https://.";
+}
+
+function readFeishu(reader: EnvReader): FeishuAccess | undefined {
+  const appId = reader.text("FEISHU_APP_ID");
+  const appSecret = reader.secret("FEISHU_APP_SECRET");
+  const domain = reader.text("FEISHU_DOMAIN", { default: "feishu" });
+  const transport = reader.choice("FEISHU_TRANSPORT", transports, { default: "websocket" });
+  const encryptKey = reader.secret("FEISHU_ENCRYPT_KEY");
+  const verificationToken = reader.secret("FEISHU_VERIFICATION_TOKEN");
+  if (appId === undefined && appSecret === undefined) return undefined;
+  if (appId === undefined) reader.problem("FEISHU_APP_ID is not set, but FEISHU_APP_SECRET is.");
+  if (appSecret === undefined) reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
+  const wrongDomain = domainProblem(domain);
+  if (wrongDomain !== undefined) reader.problem(wrongDomain);
+  if (transport !== "websocket" && encryptKey === undefined && verificationToken === undefined) {
+    reader.problem(`FEISHU_TRANSPORT=${transport} needs FEISHU_ENCRYPT_KEY, FEISHU_VERIFICATION_TOKEN or both.`);
+  }
+  if (appId !== undefined && transport !== "webhook" && !/^cli_[0-9a-fA-F]{16}$/.test(appId)) {
+    reader.problem("FEISHU_APP_ID must be cli_ and 16 hexadecimal digits.");
+  }
+  if (appId === undefined || appSecret === undefined || wrongDomain !== undefined) return undefined;
+  return {
+    appId,
+    appSecret,
+    domain,
+    transport,
+    ...present("encryptKey", encryptKey),
+    ...present("verificationToken", verificationToken),
+  };
+}
+
+function readVendor(reader: EnvReader, vendor: "ANTHROPIC" | "OPENAI"): VendorAccess | undefined {
+  const apiKey = reader.secret(`${vendor}_API_KEY`);
+  const baseUrl = reader.url(`${vendor}_BASE_URL`);
+  return apiKey === undefined ? undefined : { apiKey, ...present("baseUrl", baseUrl) };
+}
+
+/** Reads the environment; problems are collected, and everything that is right is still there. */
+export function readDeployment(env: Env): Deployment {
+  const reader = createEnvReader(env);
+  const read = {
+    ...present("redisUrl", reader.url("REDIS_URL", { protocols: redisProtocols })),
+    namespace: checkNamespace(reader, reader.text("REDIS_NAMESPACE", { default: "larkline" })),
+    ...present("feishu", readFeishu(reader)),
+    vendors: {
+      ...present("anthropic", readVendor(reader, "ANTHROPIC")),
+      ...present("openai", readVendor(reader, "OPENAI")),
+    },
+    ...present("models", reader.text("MODEL")),
+    ...present("configFile", reader.text("LARKLINE_CONFIG")),
+    host: reader.text("HOST", { default: "127.0.0.1" }),
+    ports: {
+      ingress: reader.port("INGRESS_PORT", { default: 8_000 }),
+      worker: reader.port("AGENT_WORKER_PORT", { default: 8_001 }),
+      runner: reader.port("TOOL_RUNNER_PORT", { default: 8_002 }),
+    },
+  };
+  const finished = reader.finish(read);
+  return { ...read, problems: finished.ok ? [] : finished.error.split("\n") };
+}

@@ -1,0 +1,245 @@
+import type { LarklineConfig } from "@larkline/config";
+import { createAppInspector, type AppInspector } from "@larkline/feishu";
+import {
+  closeRedis,
+  connectRedis,
+  createRedisPresence,
+  createRedisRunnerDirectory,
+  readServerFacts,
+  redisUrlProblem,
+  type RedisConnection,
+} from "@larkline/session-redis";
+import { clockFindings } from "./clock-check.ts";
+import type { Deployment, FeishuAccess } from "./config.ts";
+import { within } from "./deadline.ts";
+import type { EnvFile } from "./env-file.ts";
+import {
+  botFinding,
+  checkLongConnection,
+  checkSubscriptions,
+  credentialFinding,
+  scopeFindings,
+} from "./feishu-check.ts";
+import { problem, skipped, type Finding } from "./finding.ts";
+import { checkConfigFile, checkEnvironment, checkModelChoice, checkNode, type Vendor } from "./local-checks.ts";
+import { checkModelKey } from "./model-check.ts";
+import { redisFindings, unreachableRedis } from "./redis-check.ts";
+import { readyOf, runningFindings, type AnnouncedRunner, type Running } from "./running-check.ts";
+import { checkWebhook } from "./webhook-check.ts";
+
+const checkMs = 5_000;
+const readyMs = 2_000;
+
+export interface DoctorInput {
+  file: EnvFile;
+  deployment: Deployment;
+  nodeVersion: string;
+  /** Public address of the ingress. */
+  webhookUrl?: string;
+}
+
+interface RedisResult {
+  findings: Finding[];
+  offsetMs?: number;
+  workers?: number;
+  runners?: AnnouncedRunner[];
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+async function announced(redis: RedisConnection, namespace: string): Promise<AnnouncedRunner[]> {
+  const byName = new Map<string, AnnouncedRunner>();
+  for (const { runner, tools } of await createRedisRunnerDirectory({ redis, namespace }).runners()) {
+    const names = tools.map(({ spec }) => spec.name);
+    const before = byName.get(runner);
+    const all = [...new Set([...(before?.tools ?? []), ...names])];
+    byName.set(runner, { runner, instances: (before?.instances ?? 0) + 1, tools: all });
+  }
+  return [...byName.values()];
+}
+
+async function inspectRedis(url: string, namespace: string): Promise<RedisResult> {
+  let lastError = "";
+  const redis = connectRedis(url, { onError: (error) => (lastError = error.message) });
+  try {
+    return await within(checkMs, async () => {
+      const facts = await readServerFacts(redis);
+      const [workers, runners] = await Promise.all([
+        createRedisPresence({ redis, namespace }).members(),
+        announced(redis, namespace),
+      ]);
+      return {
+        findings: redisFindings(facts),
+        offsetMs: facts.clockOffsetMs,
+        workers: workers.length,
+        runners,
+      };
+    });
+  } catch (error) {
+    return { findings: [unreachableRedis(url, lastError || messageOf(error))] };
+  } finally {
+    await closeRedis(redis);
+  }
+}
+
+async function checkRedis({ redisUrl, namespace }: Deployment): Promise<RedisResult> {
+  if (redisUrl === undefined) {
+    const text = {
+      zh: "没有设置 REDIS_URL：npm start 自己运行设置正确的 Redis",
+      en: "REDIS_URL is not set: npm start runs a Redis of its own, with the right settings",
+    };
+    return { findings: [skipped("redis", text)] };
+  }
+  if (redisUrlProblem(redisUrl) !== undefined) return { findings: [] };
+  return await inspectRedis(redisUrl, namespace);
+}
+
+interface FeishuResult {
+  findings: Finding[];
+  offsetMs?: number;
+}
+
+/** The header has whole seconds: on average half a second has passed since. */
+const halfSecondMs = 500;
+
+async function clockOffset(inspector: AppInspector): Promise<{ offsetMs?: number }> {
+  const askedMs = Date.now();
+  const time = await inspector.serverTimeMs().catch(() => undefined);
+  return time === undefined ? {} : { offsetMs: time + halfSecondMs - (askedMs + Date.now()) / 2 };
+}
+
+function readsAllMessages(config: LarklineConfig | undefined): boolean {
+  return Object.values(config?.agents ?? {}).some(({ groups }) => groups === "all");
+}
+
+async function scopes(inspector: AppInspector, feishu: FeishuAccess, config: LarklineConfig | undefined) {
+  try {
+    return scopeFindings(await inspector.grantedScopes(), feishu, readsAllMessages(config));
+  } catch (error) {
+    return [credentialFinding(error, feishu)];
+  }
+}
+
+async function inspectFeishu(inspector: AppInspector, feishu: FeishuAccess, config: LarklineConfig | undefined) {
+  const offset = clockOffset(inspector);
+  let bot: Finding;
+  try {
+    bot = botFinding(await inspector.bot(), feishu);
+  } catch (error) {
+    return { findings: [credentialFinding(error, feishu)], ...(await offset) };
+  }
+  const rest = await Promise.all([
+    scopes(inspector, feishu, config),
+    checkSubscriptions(inspector, feishu),
+    feishu.transport === "webhook" ? [] : checkLongConnection(inspector).then((finding) => [finding]),
+  ]);
+  return { findings: [bot, ...rest.flat()], ...(await offset) };
+}
+
+async function checkFeishu(
+  feishu: FeishuAccess | undefined,
+  config: LarklineConfig | undefined,
+): Promise<FeishuResult> {
+  if (feishu === undefined) {
+    const text = {
+      zh: "没有设置 FEISHU_APP_ID：npm start 使用模拟器。运行 npm run setup 连接真实飞书",
+      en: "FEISHU_APP_ID is not set: npm start uses the simulator. Connect the real Feishu with npm run setup",
+    };
+    return { findings: [skipped("feishu", text)] };
+  }
+  const inspector = createAppInspector({ ...feishu, timeoutMs: checkMs - 1_000 });
+  try {
+    return await inspectFeishu(inspector, feishu, config);
+  } finally {
+    inspector.close();
+  }
+}
+
+async function checkWebhooks({ deployment, webhookUrl }: DoctorInput): Promise<Finding[]> {
+  const { feishu, ports } = deployment;
+  if (feishu === undefined || feishu.transport === "websocket") return [];
+  const guessed = webhookUrl === undefined;
+  const base = webhookUrl ?? `http://127.0.0.1:${ports.ingress}`;
+  return await checkWebhook({ base, guessed, feishu }, AbortSignal.timeout(checkMs));
+}
+
+async function checkModels({ vendors }: Deployment): Promise<Finding[]> {
+  const names: readonly Vendor[] = ["anthropic", "openai"];
+  const checks = names.flatMap((vendor) => {
+    const access = vendors[vendor];
+    return access === undefined ? [] : [checkModelKey(vendor, access, AbortSignal.timeout(checkMs))];
+  });
+  return await Promise.all(checks);
+}
+
+/** The Redis that `npm start` runs is its own secret; then its processes say whether they are there. */
+async function runningParts({ deployment }: DoctorInput, redis: RedisResult): Promise<Running> {
+  const { host: bound, ports, redisUrl } = deployment;
+  const host = ["0.0.0.0", "::"].includes(bound) ? "127.0.0.1" : bound;
+  const ask = async (port: number) => await readyOf(`http://${host}:${port}/ready`, AbortSignal.timeout(readyMs));
+  const [ingress, worker, runner] = await Promise.all([
+    ask(ports.ingress),
+    redisUrl === undefined ? ask(ports.worker) : undefined,
+    redisUrl === undefined ? ask(ports.runner) : undefined,
+  ]);
+  const parts: Running = ingress === undefined ? {} : { ingress };
+  if (worker !== undefined) parts.workers = worker ? 1 : 0;
+  if (redis.workers !== undefined) parts.workers = redis.workers;
+  if (redis.runners !== undefined) parts.runners = redis.runners;
+  else if (runner === true) parts.runners = [{ runner: "local", instances: 1, tools: [] }];
+  return parts;
+}
+
+async function guarded(check: string, work: Promise<Finding[]>): Promise<Finding[]> {
+  try {
+    return await work;
+  } catch (error) {
+    const reason = messageOf(error);
+    return [
+      problem(
+        check,
+        { zh: `检查失败：${reason}`, en: `The check itself failed: ${reason}` },
+        { zh: "请报告此问题。", en: "Please report this." },
+      ),
+    ];
+  }
+}
+
+/** Runs every check. Never rejects; takes about ten seconds when nothing answers. */
+export async function examine(input: DoctorInput): Promise<Finding[]> {
+  const { file, deployment } = input;
+  const configured = await checkConfigFile(deployment.configFile);
+  const local = [
+    checkNode(input.nodeVersion),
+    ...checkEnvironment(file, deployment),
+    ...configured.findings,
+    ...checkModelChoice(deployment, configured.config),
+  ];
+  const redis = checkRedis(deployment);
+  const feishu = checkFeishu(deployment.feishu, configured.config);
+  const clocks = async (): Promise<Finding[]> => {
+    const [redisMs, feishuMs] = [(await redis).offsetMs, (await feishu).offsetMs];
+    return clockFindings({
+      ...(redisMs === undefined ? {} : { redisMs }),
+      ...(feishuMs === undefined ? {} : { feishuMs }),
+    });
+  };
+  const running = async () => runningFindings(await runningParts(input, await redis), configured.config);
+  const remote = await Promise.all([
+    guarded(
+      "redis",
+      redis.then(({ findings }) => findings),
+    ),
+    guarded("clock", clocks()),
+    guarded(
+      "feishu",
+      feishu.then(({ findings }) => findings),
+    ),
+    guarded("feishu.webhook", checkWebhooks(input)),
+    guarded("model", checkModels(deployment)),
+    guarded("running", running()),
+  ]);
+  return [...local, ...remote.flat()];
+}

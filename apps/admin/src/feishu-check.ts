@@ -1,0 +1,202 @@
+import {
+  appManifest,
+  FeishuError,
+  missingScopes,
+  type AppInspector,
+  type AppSubscription,
+  type InspectedBot,
+} from "@larkline/feishu";
+import type { FeishuAccess } from "./config.ts";
+import { consoleLink, permissionLink } from "./console-link.ts";
+import { ok, problem, skipped, warning, type Finding } from "./finding.ts";
+import type { Bilingual } from "./language.ts";
+
+type Access = Pick<FeishuAccess, "appId" | "domain">;
+
+/** Codes of the token operation for an app that does not exist or a secret that is not its. */
+const wrongCredentials: ReadonlySet<number> = new Set([10003, 10014, 10015]);
+
+function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** What a failed look at the app's credentials means. */
+export function credentialFinding(error: unknown, access: Access): Finding {
+  if (error instanceof FeishuError && wrongCredentials.has(error.code)) {
+    return problem(
+      "feishu.credentials",
+      {
+        zh: `飞书拒绝了 FEISHU_APP_ID 和 FEISHU_APP_SECRET（${error.code}）`,
+        en: `Feishu refuses FEISHU_APP_ID and FEISHU_APP_SECRET (${error.code})`,
+      },
+      {
+        zh: `从应用的“凭证与基础信息”页面重新复制两者：${consoleLink(access)}/baseinfo；Lark 应用需要 FEISHU_DOMAIN=lark。`,
+        en: `Copy both from the app's page "Credentials & Basic Info": ${consoleLink(access)}/baseinfo; an app of Lark needs FEISHU_DOMAIN=lark.`,
+      },
+    );
+  }
+  return problem(
+    "feishu.reach",
+    { zh: `无法从飞书读取应用：${reasonOf(error)}`, en: `The app cannot be read from Feishu: ${reasonOf(error)}` },
+    {
+      zh: "检查网络、代理、FEISHU_DOMAIN 和应用的 IP 白名单，稍后再试。",
+      en: "Check the network, the proxy, FEISHU_DOMAIN and the app's IP allow list, and try again.",
+    },
+  );
+}
+
+const botAdvice: Readonly<Partial<Record<InspectedBot["status"], Bilingual>>> = {
+  not_enabled: {
+    zh: "在“添加应用能力”中启用机器人，然后创建并发布版本。",
+    en: 'Add the bot under "Add Features", then create and publish a version.',
+  },
+  disabled: { zh: "请企业管理员启用该应用。", en: "Ask an administrator of the company to enable the app." },
+  pending: { zh: "请企业管理员在管理后台审核通过。", en: "Ask an administrator of the company to approve it." },
+  expired: { zh: "请企业管理员续期。", en: "Ask an administrator of the company to renew it." },
+};
+
+/** Whether people can talk to the bot. */
+export function botFinding({ name, status }: InspectedBot, access: Access): Finding {
+  if (status === "enabled")
+    return ok("feishu.bot", { zh: `机器人“${name}”已启用`, en: `The bot "${name}" is enabled` });
+  const advice = botAdvice[status] ?? { zh: "在开发者后台查看。", en: "Look into the developer console." };
+  const text = { zh: `机器人“${name}”未启用（${status}）`, en: `The bot "${name}" is not enabled (${status})` };
+  const at = consoleLink(access);
+  return problem("feishu.bot", text, { zh: `${advice.zh} ${at}`, en: `${advice.en} ${at}` });
+}
+
+function namesOf(entries: readonly { name: string }[]): string {
+  return entries.map(({ name }) => name).join(", ");
+}
+
+/** The scopes that the app lacks. `allMessages`: an agent answers everything in groups. */
+export function scopeFindings(granted: ReadonlySet<string>, access: Access, allMessages: boolean): Finding[] {
+  const required = missingScopes(granted, ["required"]);
+  if (allMessages) required.push(...missingScopes(granted, ["optional"]));
+  const recommended = missingScopes(granted, ["recommended"]);
+  const advice = (missing: typeof required): Bilingual => {
+    const link = permissionLink(
+      access,
+      missing.map(({ name }) => name),
+    );
+    const purposes = (language: "zh" | "en") => missing.map(({ name, purpose }) => `${name} (${purpose[language]})`);
+    return {
+      zh: `打开 ${link} 开通，然后发布新版本。用途：${purposes("zh").join("；")}`,
+      en: `Grant them at ${link}, then publish a version. They are for: ${purposes("en").join("; ")}`,
+    };
+  };
+  const findings: Finding[] = [];
+  if (required.length > 0) {
+    const text = { zh: `缺少权限：${namesOf(required)}`, en: `Scopes are missing: ${namesOf(required)}` };
+    findings.push(problem("feishu.scopes", text, advice(required)));
+  }
+  if (recommended.length > 0) {
+    const text = {
+      zh: `建议开通权限：${namesOf(recommended)}`,
+      en: `Recommended scopes are missing: ${namesOf(recommended)}`,
+    };
+    findings.push(warning("feishu.scopes", text, advice(recommended)));
+  }
+  return findings.length > 0 ? findings : [ok("feishu.scopes", { zh: "权限齐全", en: "All scopes are granted" })];
+}
+
+interface SubscriptionCheck {
+  check: "feishu.events" | "feishu.callbacks";
+  wanted: readonly AppSubscription[];
+  found: readonly string[] | undefined;
+  noun: Bilingual;
+}
+
+function subscriptionFindings({ check, wanted, found, noun }: SubscriptionCheck, access: Access): Finding[] {
+  if (found === undefined) {
+    return [
+      skipped(check, { zh: `飞书没有告知订阅的${noun.zh}`, en: `Feishu does not tell the subscribed ${noun.en}` }),
+    ];
+  }
+  const missing = wanted.filter(({ name }) => !found.includes(name));
+  if (missing.length === 0) {
+    return [ok(check, { zh: `${noun.zh}订阅齐全`, en: `All ${noun.en} are subscribed` })];
+  }
+  const at = `${consoleLink(access)}/event`;
+  const text = { zh: `未订阅${noun.zh}：${namesOf(missing)}`, en: `Not subscribed ${noun.en}: ${namesOf(missing)}` };
+  const advice = {
+    zh: `在“事件与回调”页面添加，然后发布新版本：${at}`,
+    en: `Add them on the page "Events & Callbacks", then publish a version: ${at}`,
+  };
+  const severe = missing.some(({ level }) => level === "required");
+  return [severe ? problem(check, text, advice) : warning(check, text, advice)];
+}
+
+/** Events and callbacks of the published version, as far as the app may see them. */
+export async function checkSubscriptions(inspector: AppInspector, access: Access): Promise<Finding[]> {
+  try {
+    const { events, callbacks } = await inspector.subscriptions();
+    const nouns = { events: { zh: "事件", en: "events" }, callbacks: { zh: "回调", en: "callbacks" } };
+    if (events === undefined) return [unpublished(access)];
+    return [
+      ...subscriptionFindings(
+        { check: "feishu.events", wanted: appManifest.events, found: events, noun: nouns.events },
+        access,
+      ),
+      ...subscriptionFindings(
+        { check: "feishu.callbacks", wanted: appManifest.callbacks, found: callbacks, noun: nouns.callbacks },
+        access,
+      ),
+    ];
+  } catch (error) {
+    if (!(error instanceof FeishuError) || error.kind !== "app_setup") return [credentialFinding(error, access)];
+    const link = permissionLink(access, ["application:application:self_manage"]);
+    const wanted = namesOf([...appManifest.events, ...appManifest.callbacks]);
+    return [
+      warning(
+        "feishu.events",
+        { zh: "无权查看事件和回调订阅", en: "The event and callback subscriptions cannot be seen" },
+        {
+          zh: `开通 application:application:self_manage 后可自动检查：${link}；或在 ${consoleLink(access)}/event 核对：${wanted}`,
+          en: `Grant application:application:self_manage to have them checked: ${link}; or compare at ${consoleLink(access)}/event: ${wanted}`,
+        },
+      ),
+    ];
+  }
+}
+
+function unpublished(access: Access): Finding {
+  return problem(
+    "feishu.published",
+    { zh: "应用还没有发布过版本", en: "The app was never published" },
+    {
+      zh: `在“版本管理与发布”中创建并发布版本：${consoleLink(access)}/version`,
+      en: `Create and publish a version under "Version Management & Release": ${consoleLink(access)}/version`,
+    },
+  );
+}
+
+const connectionLimit = 1000040350;
+
+/** Whether Feishu would give a long connection. */
+export async function checkLongConnection(inspector: AppInspector): Promise<Finding> {
+  try {
+    await inspector.longConnection();
+    return ok("feishu.connection", { zh: "可以建立长连接", en: "A long connection can be opened" });
+  } catch (error) {
+    if (error instanceof FeishuError && error.code === connectionLimit) {
+      return problem(
+        "feishu.connection",
+        { zh: "该应用的 50 个长连接已全部占用", en: "All 50 long connections of the app are in use" },
+        {
+          zh: "停止多余的 ingress 进程；测试环境请使用另一个应用，否则会抢走事件。",
+          en: "Stop ingress processes that are too many; give a test environment its own app, or it takes events away.",
+        },
+      );
+    }
+    const reason = reasonOf(error);
+    return problem(
+      "feishu.connection",
+      { zh: `无法建立长连接：${reason}`, en: `No long connection can be opened: ${reason}` },
+      {
+        zh: "允许到 FEISHU_DOMAIN 的 HTTPS 和 WebSocket 出站连接，并在“事件与回调”中选择“使用长连接接收”。",
+        en: 'Allow outgoing HTTPS and WebSocket to FEISHU_DOMAIN, and choose "long connection" under "Events & Callbacks".',
+      },
+    );
+  }
+}

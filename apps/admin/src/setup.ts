@@ -1,0 +1,222 @@
+import { createAppInspector, missingScopes, registerApp } from "@larkline/feishu";
+import type { Env } from "@larkline/config";
+import { domainProblem, type SetupOptions } from "./config.ts";
+import { permissionLink } from "./console-link.ts";
+import { within } from "./deadline.ts";
+import { readEnvFile, writeEnvFile } from "./env-file.ts";
+import { botFinding, credentialFinding } from "./feishu-check.ts";
+import { linesOf, type Finding } from "./finding.ts";
+import type { Bilingual } from "./language.ts";
+import type { Vendor } from "./local-checks.ts";
+import { checkModelKey } from "./model-check.ts";
+import { permissionList } from "./permission-list.ts";
+import type { Prompt } from "./prompt.ts";
+import { scanCodeOf } from "./scan-code.ts";
+import {
+  askAll,
+  feishuQuestions,
+  mayReplace,
+  modelQuestions,
+  replaced,
+  type Answers,
+  type Interview,
+  type NoAnswer,
+} from "./setup-answers.ts";
+
+const checkMs = 5_000;
+const failedCode = 1;
+const interruptedCode = 130;
+
+export interface SetupInput {
+  options: SetupOptions;
+  /** Of the process; the file is read here. */
+  env: Env;
+  prompt: Prompt;
+  signal: AbortSignal;
+  /** Width of the terminal; 0 without one. */
+  columns: number;
+}
+
+interface Setup extends SetupInput {
+  interview: Interview;
+  say: (text: Bilingual) => void;
+  report: (finding: Finding) => void;
+}
+
+function leave({ say }: Setup): number {
+  say({ zh: "已取消，没有写入任何内容。", en: "Cancelled; nothing was written." });
+  return interruptedCode;
+}
+
+function refuse({ say }: Setup, text: Bilingual): number {
+  say({ zh: `${text.zh}没有写入任何内容。`, en: `${text.en} Nothing was written.`.trim() });
+  return failedCode;
+}
+
+function unanswered(setup: Setup, why: NoAnswer): number {
+  return why.kind === "left" ? leave(setup) : refuse(setup, why.text);
+}
+
+/** Whether the platform takes the credentials and the bot can be talked to. */
+async function verifyApp(setup: Setup, app: { appId: string; appSecret: string; domain: string }): Promise<boolean> {
+  const inspector = createAppInspector({ ...app, timeoutMs: checkMs - 1_000 });
+  setup.signal.addEventListener("abort", inspector.close, { once: true });
+  try {
+    const bot = await inspector.bot(setup.signal);
+    setup.report(botFinding(bot, app));
+    const granted = await inspector.grantedScopes(setup.signal);
+    const missing = missingScopes(granted, ["required", "recommended"]).map(({ name }) => name);
+    if (missing.length > 0) {
+      const link = permissionLink(app, missing);
+      setup.say({
+        zh: `还没有开通的权限：${missing.join(", ")}\n开通：${link}`,
+        en: `Scopes that are not granted yet: ${missing.join(", ")}\nGrant them: ${link}`,
+      });
+    }
+    return true;
+  } catch (error) {
+    if (!setup.signal.aborted) setup.report(credentialFinding(error, app));
+    return false;
+  } finally {
+    setup.signal.removeEventListener("abort", inspector.close);
+    inspector.close();
+  }
+}
+
+/** Whether no vendor refuses its key. */
+async function verifyModels({ answers, setup }: { answers: Answers; setup: Setup }): Promise<boolean> {
+  const vendors: readonly Vendor[] = ["anthropic", "openai"];
+  const findings = await Promise.all(
+    vendors.flatMap((vendor) => {
+      const prefix = vendor.toUpperCase();
+      const apiKey = answers[`${prefix}_API_KEY`];
+      if (apiKey === undefined) return [];
+      const baseUrl = setup.env[`${prefix}_BASE_URL`] || setup.interview.file.values[`${prefix}_BASE_URL`];
+      const access = baseUrl === undefined || baseUrl === "" ? { apiKey } : { apiKey, baseUrl };
+      return [within(checkMs, async (signal) => await checkModelKey(vendor, access, signal))];
+    }),
+  );
+  for (const finding of findings) setup.report(finding);
+  return findings.every(({ status }) => status !== "problem");
+}
+
+async function write(setup: Setup, answers: Answers): Promise<void> {
+  const { path } = setup.interview.file;
+  await writeEnvFile(path, answers);
+  const names = Object.keys(answers).join(", ");
+  setup.say({ zh: `已写入 ${path}：${names}`, en: `Written to ${path}: ${names}` });
+}
+
+function finish({ say }: Setup): number {
+  say({
+    zh: "接下来：npm run doctor 检查全部设置，npm start 启动。",
+    en: "Next: npm run doctor checks everything, npm start starts it.",
+  });
+  return 0;
+}
+
+async function setUpManually(setup: Setup): Promise<number> {
+  const { interview, options, prompt, signal } = setup;
+  prompt.write(`${permissionList(options.language)}\n`);
+  const answered = await askAll([...feishuQuestions, ...modelQuestions], interview);
+  if (!answered.ok) return unanswered(setup, answered.why);
+  const { answers } = answered;
+  const allowed = await mayReplace(replaced(answers, interview.file), interview);
+  if (allowed === null) return leave(setup);
+  if (!allowed) return keepOld(setup, replaced(answers, interview.file));
+  const { FEISHU_APP_ID: appId = "", FEISHU_APP_SECRET: appSecret = "", FEISHU_DOMAIN: domain = "feishu" } = answers;
+  const accepted = await verifyApp(setup, { appId, appSecret, domain });
+  const modelsAccepted = accepted && (await verifyModels({ answers, setup }));
+  if (signal.aborted) return leave(setup);
+  if (!accepted || !modelsAccepted) return refuse(setup, { zh: "", en: "" });
+  await write(setup, answers);
+  return finish(setup);
+}
+
+function keepOld(setup: Setup, names: readonly string[]): number {
+  const list = names.join(", ");
+  return refuse(setup, {
+    zh: `${list} 保持原值（非交互方式请加 --overwrite）。`,
+    en: `${list} stay as they are (without questions: --overwrite).`,
+  });
+}
+
+function showLink({ prompt, columns, say }: Setup, link: { url: string; expiresInMs: number }): void {
+  const code = scanCodeOf(link.url, columns);
+  if (code !== undefined) prompt.write(`${code}\n`);
+  const minutes = Math.max(1, Math.round(link.expiresInMs / 60_000));
+  say({
+    zh: `用飞书扫码，或在浏览器中打开链接，确认创建应用（${minutes} 分钟内有效）：\n${link.url}`,
+    en: `Scan with Feishu, or open the link in a browser, and confirm the new app (within ${minutes} min):\n${link.url}`,
+  });
+}
+
+/** What a new app sets. */
+const appVariables = ["FEISHU_APP_ID", "FEISHU_APP_SECRET", "FEISHU_DOMAIN", "FEISHU_TRANSPORT"];
+const newTransport = "websocket";
+
+async function register(setup: Setup, domain: string) {
+  return await registerApp({
+    domain,
+    name: "Larkline",
+    signal: setup.signal,
+    onLink: (link) => showLink(setup, link),
+  });
+}
+
+type NotCreated = Exclude<Awaited<ReturnType<typeof register>>, { kind: "created" }>;
+
+function notCreated(setup: Setup, outcome: NotCreated): number {
+  if (outcome.kind === "cancelled") return leave(setup);
+  const texts: Readonly<Record<"denied" | "expired" | "failed", Bilingual>> = {
+    denied: { zh: "创建被拒绝。", en: "The app was refused." },
+    expired: { zh: "链接已过期，请重新运行 npm run setup。", en: "The link has expired: run npm run setup again." },
+    failed: {
+      zh: `无法创建应用（${"reason" in outcome ? outcome.reason : ""}）：请用 npm run setup -- --manual。`,
+      en: `The app cannot be created (${"reason" in outcome ? outcome.reason : ""}): use npm run setup -- --manual.`,
+    },
+  };
+  return refuse(setup, texts[outcome.kind]);
+}
+
+/** What is asked comes before the app exists; its secret is written before anything else is done with it. */
+async function setUpByLink(setup: Setup): Promise<number> {
+  const { interview, options, env } = setup;
+  const { values } = interview.file;
+  const domain =
+    options.answers["FEISHU_DOMAIN"] || env["FEISHU_DOMAIN"]?.trim() || values["FEISHU_DOMAIN"] || "feishu";
+  if (domainProblem(domain) !== undefined) {
+    return refuse(setup, { zh: "FEISHU_DOMAIN 无效。", en: `${domainProblem(domain)}` });
+  }
+  const held = appVariables.filter((name) => !["", domain, newTransport].includes(values[name] ?? ""));
+  const allowed = await mayReplace(held, interview);
+  if (allowed === null) return leave(setup);
+  if (!allowed) return keepOld(setup, held);
+  const models = await askAll(modelQuestions, interview);
+  if (!models.ok) return unanswered(setup, models.why);
+  const changed = replaced(models.answers, interview.file);
+  const mayChange = await mayReplace(changed, interview);
+  if (mayChange === null) return leave(setup);
+  if (!mayChange) return keepOld(setup, changed);
+  if (!(await verifyModels({ answers: models.answers, setup }))) return refuse(setup, { zh: "", en: "" });
+  const created = await register(setup, domain);
+  if (created.kind !== "created") return notCreated(setup, created);
+  const app = { FEISHU_APP_ID: created.appId, FEISHU_APP_SECRET: created.appSecret, FEISHU_DOMAIN: created.domain };
+  await write(setup, { ...app, FEISHU_TRANSPORT: newTransport, ...models.answers });
+  await verifyApp(setup, created);
+  return finish(setup);
+}
+
+/** Connects an app; the exit code of the command. Rejects when the file cannot be read or written. */
+export async function setUp(input: SetupInput): Promise<number> {
+  const { options, env, prompt } = input;
+  const { language } = options;
+  const interview: Interview = { options, env, prompt, file: await readEnvFile(options.envFile) };
+  const setup: Setup = {
+    ...input,
+    interview,
+    say: (text) => prompt.write(`${text[language]}\n`),
+    report: (finding) => prompt.write(`${linesOf(finding, language).join("\n")}\n`),
+  };
+  return options.manual ? await setUpManually(setup) : await setUpByLink(setup);
+}
