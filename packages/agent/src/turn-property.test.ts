@@ -6,12 +6,27 @@ import {
   type ControlEntry,
   type EngineEvent,
   type Message,
+  type QueuedMessage,
   type ToolCall,
   type ToolOutcome,
 } from "@larkline/protocol";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { abandonTurn, afterControl, afterStep, modelMessagesOf, resumeTurn, startTurn } from "./index.ts";
+import {
+  abandonTurn,
+  absorb,
+  afterControl,
+  afterStep,
+  compactedTransition,
+  compactionPlan,
+  finalView,
+  modelMessagesOf,
+  resumeTurn,
+  runningView,
+  startTurn,
+  type LiveStep,
+  type ViewOptions,
+} from "./index.ts";
 import type { StepResult } from "./accumulate.ts";
 import { environment, queued, step, testModel } from "./turn.fixture.ts";
 import type { NextAction, Transition, TurnEnvironment } from "./turn-environment.ts";
@@ -36,7 +51,11 @@ type Move =
   /** Outcomes of the calls at these positions, counted round the open batch; 99 is a stranger. */
   | { do: "deliver"; outcomes: { at: number; outcome: ToolOutcome }[] }
   | { do: "crash" }
-  | { do: "cancel" }
+  /** With what the running step had said by then. */
+  | { do: "cancel"; live: LiveStep }
+  /** So many messages arrived meanwhile. */
+  | { do: "absorb"; messages: number }
+  | { do: "compact"; summary: string | undefined }
   | { do: "abandon" };
 
 const wantedCall: fc.Arbitrary<ToolCall> = fc.record({
@@ -92,23 +111,66 @@ const move: fc.Arbitrary<Move> = fc.oneof(
       .map((outcomes): Move => ({ do: "deliver", outcomes })),
   },
   { weight: 6, arbitrary: fc.constant<Move>({ do: "crash" }) },
-  { weight: 1, arbitrary: fc.constantFrom<Move[]>({ do: "cancel" }, { do: "abandon" }) },
+  {
+    weight: 1,
+    arbitrary: fc.constantFrom<Move[]>(
+      { do: "cancel", live: { text: "", thinking: "hm" } },
+      { do: "cancel", live: { text: "let me lo", thinking: "" } },
+      { do: "abandon" },
+    ),
+  },
+  { weight: 2, arbitrary: fc.integer({ min: 1, max: 3 }).map((messages): Move => ({ do: "absorb", messages })) },
+  {
+    weight: 2,
+    arbitrary: fc.constantFrom("They talked.", undefined).map((summary): Move => ({ do: "compact", summary })),
+  },
 );
 
 interface World {
   env: TurnEnvironment;
   turn: TurnState;
+  /** Everything that was ever stored. */
   history: Message[];
+  /** What models get to see. */
+  context: Message[];
   events: EngineEvent[];
   next: NextAction;
   modelSteps: number;
+  /** Number of the next message. */
+  seq: number;
+  /** What the person saw last. */
+  answer: string;
 }
+
+const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
+const viewOptions: ViewOptions = { show, language: "en", nowMs: 1_000_000, model: "m", stoppable: true };
 
 function entriesOf({ turn }: World, outcomes: Extract<Move, { do: "deliver" }>["outcomes"]): ControlEntry[] {
   return outcomes.map(({ at, outcome }) => {
     const known = turn.calls.length > 0 && at !== 99 ? turn.calls[at % turn.calls.length] : undefined;
     return { type: "outcome", callId: known?.id ?? "stranger", outcome };
   });
+}
+
+function arrived({ seq }: World, count: number): QueuedMessage[] {
+  return Array.from({ length: count }, (_, index) => frozen(queued("and this", seq + index)));
+}
+
+/** A frame of the card: it extends the one before. */
+function see(world: World, live?: LiveStep): void {
+  const { answer } = runningView(world.turn, live, viewOptions);
+  expect(answer.startsWith(world.answer)).toBe(true);
+  world.answer = answer;
+}
+
+function seeFinal({ turn, next, answer }: World): void {
+  if (next.do !== "finish") return;
+  const { reply = "", reason } = next;
+  const last = finalView(turn, { reply, reason }, viewOptions);
+  expect(last.answer.startsWith(answer)).toBe(true);
+  expect(last.answer.endsWith(reply)).toBe(true);
+  expect(last.tools.map(({ state }) => state)).not.toContain("running");
+  expect(last.tools.length + last.earlierTools).toBe((turn.callIds ?? []).length);
 }
 
 /** What a worker would do with the move in this situation; undefined when it makes no sense there. */
@@ -119,13 +181,23 @@ function decide(world: World, wanted: Move): Transition | undefined {
     case "step":
       if (world.next.do !== "model") return undefined;
       world.modelSteps += 1;
+      see(world, { text: wanted.step.text.slice(0, 6), thinking: "" });
+      see(world, { text: wanted.step.text, thinking: "" });
       return afterStep(turn, frozen(wanted.step), now);
     case "deliver":
       return afterControl(turn, frozen(entriesOf(world, wanted.outcomes)), now);
     case "crash":
       return resumeTurn(turn, now);
     case "cancel":
-      return afterControl(turn, [{ type: "cancel", reason: "stop" }], now);
+      if (world.next.do === "model") see(world, wanted.live);
+      return afterControl(turn, [{ type: "cancel", reason: "stopped" }], { ...now, live: wanted.live });
+    case "absorb":
+      return absorb(turn, arrived(world, wanted.messages), now);
+    case "compact": {
+      const plan = compactionPlan(world.context, { contextWindow: 1_000, maxOutputTokens: 100, force: true });
+      if (world.next.do !== "model" || plan === undefined) return undefined;
+      return compactedTransition(turn, plan, wanted.summary);
+    }
     case "abandon":
       return abandonTurn(turn, now, "crashed");
   }
@@ -138,13 +210,33 @@ function save(world: World, transition: Transition): void {
   if (!parsed.ok) throw new Error(parsed.error);
   world.turn = frozen(parsed.value);
   world.history.push(...frozen(transition.history));
+  world.context.push(...transition.history);
+  cut(world, transition);
   world.events.push(...transition.events);
   world.next = transition.next;
+  world.seq += transition.absorbed?.length ?? 0;
   checkDispatch(world);
   if (world.next.do === "model" || world.next.do === "finish") {
-    checkHistory(world.history);
-    expect(modelMessagesOf(world.history)).toBe(world.history);
+    for (const messages of [world.history, world.context]) {
+      checkHistory(messages);
+      expect(modelMessagesOf(messages)).toBe(messages);
+    }
   }
+  if (world.next.do === "finish") seeFinal(world);
+  else see(world);
+}
+
+/** Every message of the running turn survives a cut. */
+function cut(world: World, { context }: Transition): void {
+  if (context === undefined) return;
+  const question = world.context.findLastIndex(({ content }) => isQuestion(content));
+  expect(context.keep).toBeGreaterThanOrEqual(world.context.length - question);
+  const { summary } = context;
+  world.context = [...(summary === undefined ? [] : [summary]), ...world.context.slice(-context.keep)];
+}
+
+function isQuestion(content: Message["content"]): boolean {
+  return content.some((part) => part.type === "text" && part.text === "hello");
 }
 
 /** Only calls that may run and have no outcome are ever handed out. */
@@ -209,12 +301,28 @@ function drain(world: World): void {
   expect(world.next.do).toBe("finish");
 }
 
-function playTurn(seq: number, history: Message[], moves: readonly Move[]): void {
+/** A session between two turns. */
+interface Session {
+  seq: number;
+  history: Message[];
+  context: Message[];
+}
+
+function newSession(): Session {
+  return { seq: 1, history: [], context: [] };
+}
+
+function playTurn(session: Session, moves: readonly Move[]): void {
   const env = frozen(
-    environment({ maxIterations, bounds: { maxCallsPerStep: 4, maxResultChars: 50, maxStepResultChars: 120 } }),
+    environment({
+      maxIterations,
+      bounds: { maxCallsPerStep: 4, maxResultChars: 50, maxStepResultChars: 120, maxAbsorbed: 4 },
+    }),
   );
-  const start = startTurn({ head: frozen(queued("hello", seq)), nowMs: env.nowMs, model: testModel });
-  const world: World = { env, history, events: [], turn: start.turn, next: start.next, modelSteps: 0 };
+  const start = startTurn({ head: frozen(queued("hello", session.seq)), nowMs: env.nowMs, model: testModel });
+  const { turn, next } = start;
+  const world: World = { ...session, env, events: [], turn, next, modelSteps: 0, answer: "" };
+  world.seq += 1;
   save(world, start);
   for (const wanted of moves) {
     if (world.next.do === "finish") break;
@@ -223,14 +331,15 @@ function playTurn(seq: number, history: Message[], moves: readonly Move[]): void
   }
   drain(world);
   checkRun(world);
+  Object.assign(session, { seq: world.seq, history: world.history, context: world.context });
 }
 
-describe("a session under random steps, outcomes, duplicates, cancels and crashes", () => {
-  it("AL-47, EE-2, EE-6, EE-9, EE-10, EE-11, SA-19: history stays valid, every call has one result, every run one terminal event and its limit of model steps", () => {
+describe("a session under random steps, outcomes, duplicates, cancels, crashes, joining messages and compaction", () => {
+  it("AL-44, AL-47, EE-2, EE-6, EE-9, EE-10, EE-11, SA-19: history stays valid, every call has one result, every run one terminal event and its limit of model steps, every answer only grows", () => {
     fc.assert(
       fc.property(fc.array(fc.array(move, { maxLength: 20 }), { minLength: 1, maxLength: 3 }), (turns) => {
-        const history: Message[] = [];
-        for (const [index, moves] of turns.entries()) playTurn(index + 1, history, moves);
+        const session = newSession();
+        for (const moves of turns) playTurn(session, moves);
       }),
       { numRuns: 1_000 },
     );
@@ -241,9 +350,9 @@ describe("a session under random steps, outcomes, duplicates, cancels and crashe
       fc.property(fc.array(move, { maxLength: 20 }), (moves) => {
         const calm = moves.filter((wanted) => wanted.do !== "crash");
         const stormy = calm.flatMap((wanted): Move[] => [{ do: "crash" }, wanted, { do: "crash" }, { do: "crash" }]);
-        const [quiet, loud]: [Message[], Message[]] = [[], []];
-        playTurn(1, quiet, calm);
-        playTurn(1, loud, stormy);
+        const [quiet, loud] = [newSession(), newSession()];
+        playTurn(quiet, calm);
+        playTurn(loud, stormy);
         expect(loud).toEqual(quiet);
       }),
       { numRuns: 500 },
