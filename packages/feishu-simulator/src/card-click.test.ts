@@ -231,6 +231,19 @@ test("what a person cannot do is refused", async () => {
   await expect(click({ elementId: "yes" })).rejects.toThrow("recalled");
 });
 
+test("a card can be used for 14 days, one of JSON 1.0 for 30", async () => {
+  let now = 1_000_000_000;
+  const told = await scene(() => ({}), { now: () => now });
+  const action = { tag: "action", actions: [{ tag: "button", text: { content: "yes" }, value: { pressed: "old" } }] };
+  const old = { messageId: await told.post({ elements: [action] }), openId: told.person, elementId: "yes" };
+  const young = { ...old, messageId: await told.post(stillCard(button("yes"))) };
+  now += 14 * 86_400_000 + 1;
+  await expect(told.simulator.click(young)).rejects.toThrow("too old");
+  expect((await told.simulator.click(old)).code).toBe(0);
+  now += 16 * 86_400_000;
+  await expect(told.simulator.click(old)).rejects.toThrow("too old");
+});
+
 test("over a long connection the answer comes in the ack, encoded", async () => {
   const told = await startCardScene();
   closing.push(told.simulator.close);

@@ -10,6 +10,9 @@ import type { JsonObject } from "./json-fields.ts";
 import type { Platform } from "./platform.ts";
 
 const callback = "card.action.trigger";
+/** How long cards can be used, in milliseconds: 14 days, 30 for JSON 1.0 (card callback guide). */
+const usableCardMs = 14 * 86_400_000;
+const usableOldMs = 30 * 86_400_000;
 
 /** Lets people use cards. */
 export interface CardDesk {
@@ -63,6 +66,8 @@ function placeOf(platform: Platform, { messageId, openId }: CardClick): Place {
   const entity = platform.cards.ofMessage(messageId);
   if (message === undefined || entity === undefined) throw new Error(`No card ${messageId}`);
   if (message.recalled) throw new Error(`The card ${messageId} was recalled`);
+  const lifetimeMs = entity.json.schema === "2.0" ? usableCardMs : usableOldMs;
+  if (platform.now() - message.createdAt > lifetimeMs) throw new Error(`The card ${messageId} is too old to be used`);
   const user = platform.directory.users.get(openId);
   const chat = platform.directory.chats.get(message.chatId);
   if (user === undefined || chat?.members.has(openId) !== true) {

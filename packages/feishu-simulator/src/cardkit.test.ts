@@ -492,6 +492,8 @@ test("the eleventh operation on a card within any second is refused with 230020"
   let now = 1_000_000_500;
   const told = await scene({ limits: "enforced", now: () => now });
   const cardId = await told.create(twoTexts);
+  const heard: string[] = [];
+  told.simulator.on("refusal", ({ api }) => heard.push(api));
   const codes: number[] = [];
   for (let index = 1; index <= 11; index += 1) codes.push((await told.type(cardId, "md", "x".repeat(index))).code);
   expect(codes).toEqual([...Array.from({ length: 10 }, () => 0), 230020]);
@@ -501,6 +503,7 @@ test("the eleventh operation on a card within any second is refused with 230020"
     { api: "card", key: cardId, code: 230020, at: now - 999 },
     { api: "card", key: cardId, code: 230020, at: now },
   ]);
+  expect(heard).toEqual(["card", "card"]);
   now += 1;
   expect((await told.type(cardId, "md", "late")).code).toBe(0);
 });
@@ -524,6 +527,15 @@ test("a burst over the boundary of two seconds is refused like one within", asyn
   expect((await send()).code).toBe(230020);
   now += 800;
   expect((await send()).code).toBe(0);
+});
+
+test("an entity ends with its message", async () => {
+  const told = await scene();
+  const cardId = await told.create(twoTexts);
+  const messageId = String((await told.reply(await told.ask(), reference(cardId))).data.message_id);
+  expect((await told.type(cardId, "md", "a")).code).toBe(0);
+  await told.client.call("DELETE", `/open-apis/im/v1/messages/${messageId}`);
+  expect((await told.type(cardId, "md", "ab")).code).toBe(200740);
 });
 
 test("the card of a message can be converted into an entity and then streamed", async () => {

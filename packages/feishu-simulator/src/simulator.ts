@@ -56,6 +56,8 @@ export interface SimulatorEvents {
   /** A message became visible or changed. */
   message: SimMessage;
   apiCall: ApiCall;
+  /** A rate limit refused a call. */
+  refusal: LimitRefusal;
   delivery: DeliveryRecord;
   connection: { appId: string; connections: number };
   user: SimUser;

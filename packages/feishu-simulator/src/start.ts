@@ -100,7 +100,10 @@ function assemble(options: SimulatorOptions) {
   const capacity = options.logCapacity ?? 2000;
   const refusals = createBoundedLog<LimitRefusal>(capacity);
   const platform = createPlatform(options, notifier, {
-    onRefusal: refusals.add,
+    onRefusal: (refusal) => {
+      refusals.add(refusal);
+      notifier.emit("refusal", refusal);
+    },
     publish: (event) =>
       platform.console.entry(event.app.appId).events.includes(event.eventType)
         ? deliveries.deliver(event)
