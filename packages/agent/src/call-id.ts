@@ -1,4 +1,5 @@
-import type { Message, ToolCall } from "@larkline/protocol";
+import type { Message, ToolCall, TurnState } from "@larkline/protocol";
+import { isSummary } from "./compaction-summary.ts";
 
 /** What every vendor accepts as the id of a call. */
 const acceptedId = /^[A-Za-z0-9_-]{1,40}$/;
@@ -16,6 +17,15 @@ export function callIdsOf(history: readonly Message[]): Set<string> {
 /** A number that no other turn of the session has: the tail of `<session>-<seq>`. */
 function turnNumberOf(turnId: string): string {
   return turnId.slice(turnId.lastIndexOf("-") + 1);
+}
+
+/**
+ * Whether a history holds every message up to the turn. After a cut of the context it does not, and
+ * an id that looks new may be that of a call of an earlier turn, whose late outcome it would catch.
+ */
+export function isWhole(history: readonly Message[], { turnId, absorbed = [] }: TurnState): boolean {
+  const asked = history.filter((message) => message.role === "user" && !isSummary(message));
+  return asked.length - absorbed.length >= Number(turnNumberOf(turnId));
 }
 
 /**

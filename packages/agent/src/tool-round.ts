@@ -8,7 +8,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { StepResult } from "./accumulate.ts";
-import { callIdsOf, uniqueCallIds } from "./call-id.ts";
+import { callIdsOf, isWhole, uniqueCallIds } from "./call-id.ts";
 import { answered, resultText } from "./call-outcome.ts";
 import { exhaustedText } from "./notice.ts";
 import { prepareCalls, toolUseEvent } from "./prepared-call.ts";
@@ -42,7 +42,9 @@ export function runningCalls({ calls }: TurnState): CallState[] {
 export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
   const known = turn.callIds ?? [];
   const taken = new Set([...known, ...callIdsOf(env.history ?? [])]);
-  const ids = uniqueCallIds(step.toolCalls, { turnId: turn.turnId, step: turn.steps }, taken);
+  const trusted = env.history === undefined || isWhole(env.history, turn);
+  const wanted = trusted ? step.toolCalls : step.toolCalls.map((call) => ({ ...call, id: "" }));
+  const ids = uniqueCallIds(wanted, { turnId: turn.turnId, step: turn.steps }, taken);
   const prepared = prepareCalls(step.toolCalls, ids, env);
   const open = { ...turn, calls: prepared.map(({ call }) => call), callIds: [...known, ...ids] };
   const refusals = prepared.flatMap(({ call, refusal }) =>

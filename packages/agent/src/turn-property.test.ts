@@ -176,7 +176,7 @@ function seeFinal({ turn, next, answer }: World): void {
 /** What a worker would do with the move in this situation; undefined when it makes no sense there. */
 function decide(world: World, wanted: Move): Transition | undefined {
   const { turn, env } = world;
-  const now = { ...env, history: frozen([...world.history]) };
+  const now = { ...env, history: frozen([...world.context]) };
   switch (wanted.do) {
     case "step":
       if (world.next.do !== "model") return undefined;
