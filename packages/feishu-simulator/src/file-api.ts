@@ -28,7 +28,7 @@ export function fileRoutes(platform: Platform): ApiRoute[] {
   ];
 }
 
-async function upload(platform: Platform, call: ApiCallContext): Promise<JsonObject> {
+function upload(platform: Platform, call: ApiCallContext): JsonObject {
   const fileType = formText(call, "file_type") ?? "";
   const mediaType = mediaTypes.get(fileType);
   if (mediaType === undefined) throw new PlatformError(234001, "Invalid request param: file_type");
@@ -37,7 +37,7 @@ async function upload(platform: Platform, call: ApiCallContext): Promise<JsonObj
   if (!/^\d*$/.test(formText(call, "duration") ?? "")) {
     throw new PlatformError(234001, "Invalid request param: duration");
   }
-  const { bytes } = await uploadedFile(call, "file", limitBytes);
+  const { bytes } = uploadedFile(call, "file", limitBytes);
   const file = { bytes, name, mediaType };
   const { key } = platform.media.add({ kind: "file", file, ownerAppId: call.app.appId, fileType });
   return success({ file_key: key });

@@ -110,7 +110,7 @@ async function answerCall(
     parts.platform.limiter.checkApi({ appId: app.appId, api: `${route.method} ${route.path}` }, route.limits);
     parts.platform.quota.check(route.path);
     const files = form === undefined ? {} : { form };
-    return okAnswer(await route.handle({ app, params, query: exchange.url.searchParams, body, ...files }));
+    return okAnswer(route.handle({ app, params, query: exchange.url.searchParams, body, ...files }));
   } catch (error) {
     if (error instanceof PlatformError) return errorAnswer(error, exchange.logId, parts.errorStatus);
     const reason = error instanceof Error ? error.message : String(error);

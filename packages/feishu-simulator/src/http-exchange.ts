@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { bodySize, FileAnswer, sendBody, type AnswerBody, type BodyFault } from "./answer-body.ts";
 import type { JsonObject } from "./json-fields.ts";
 import { parseJsonObject } from "./json-fields.ts";
+import { parseMultipart, type FormParts } from "./media-multipart.ts";
 import { PlatformError } from "./platform-error.ts";
 
 const bodyLimitBytes = 1024 * 1024;
@@ -20,7 +21,7 @@ export interface Answer {
 /** What a call brought: JSON or plain form fields in `body`, or a form with files. */
 export interface RequestBody {
   body: JsonObject;
-  form?: FormData;
+  form?: FormParts;
 }
 
 /**
@@ -31,13 +32,13 @@ export async function readBody(request: IncomingMessage): Promise<RequestBody> {
   const mediaType = request.headers["content-type"] ?? "";
   const withFiles = mediaType.startsWith("multipart/form-data");
   const bytes = await readBytes(request, withFiles ? formLimitBytes : bodyLimitBytes);
-  if (withFiles) return { body: {}, form: await formOf(bytes, mediaType) };
+  if (withFiles) return { body: {}, form: formOf(bytes, mediaType) };
   const text = bytes.toString("utf8");
   const isForm = mediaType.startsWith("application/x-www-form-urlencoded");
   return { body: isForm ? Object.fromEntries(new URLSearchParams(text)) : (parseJsonObject(text) ?? {}) };
 }
 
-async function readBytes(request: IncomingMessage, limitBytes: number): Promise<Buffer<ArrayBuffer>> {
+async function readBytes(request: IncomingMessage, limitBytes: number): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let size = 0;
   for await (const chunk of request) {
@@ -49,13 +50,10 @@ async function readBytes(request: IncomingMessage, limitBytes: number): Promise<
   return Buffer.concat(chunks);
 }
 
-/** Parsed by the runtime's own multipart parser. */
-async function formOf(bytes: Buffer<ArrayBuffer>, mediaType: string): Promise<FormData> {
-  try {
-    return await new Response(bytes, { headers: { "content-type": mediaType } }).formData();
-  } catch {
-    throw new PlatformError(234001, "Invalid request param: the form cannot be read.");
-  }
+function formOf(bytes: Buffer, mediaType: string): FormParts {
+  const form = parseMultipart(bytes, mediaType);
+  if (form === undefined) throw new PlatformError(234001, "Invalid request param: the form cannot be read.");
+  return form;
 }
 
 /** The platform's log id, as in `X-Tt-Logid`. */

@@ -22,10 +22,10 @@ export function imageRoutes(platform: Platform): ApiRoute[] {
   ];
 }
 
-async function upload(platform: Platform, call: ApiCallContext): Promise<JsonObject> {
+function upload(platform: Platform, call: ApiCallContext): JsonObject {
   const use = formText(call, "image_type");
   if (use !== "message" && use !== "avatar") throw new PlatformError(234001, "Invalid request param: image_type");
-  const file = await uploadedFile(call, "image", limitBytes);
+  const file = uploadedFile(call, "image", limitBytes);
   checkImage(file.bytes, use);
   const { key } = platform.media.add({ kind: "image", file, ownerAppId: call.app.appId });
   return success({ image_key: key });

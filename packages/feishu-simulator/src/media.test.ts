@@ -217,7 +217,7 @@ test("an uploaded file keeps its name and bytes", async () => {
 
 test.each<[string, "images" | "files", Record<string, string | Uint8Array>, number]>([
   ["an image without a type", "images", { image: png }, 234001],
-  ["an image that is text", "images", { image_type: "message", image: "text" }, 234001],
+  ["an image that is text", "images", { image_type: "message", image: "text" }, 234011],
   ["an empty image", "images", { image_type: "message", image: new Uint8Array(0) }, 234010],
   ["an image over 10 MB", "images", { image_type: "message", image: sized(10 * 1024 * 1024 + 1) }, 234006],
   ["an image of no known format", "images", { image_type: "message", image: sized(10) }, 234011],

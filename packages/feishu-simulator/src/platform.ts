@@ -7,6 +7,7 @@ import type { CardTokens } from "./card-token.ts";
 import type { NameScope } from "./chat-desk.ts";
 import type { DeliveryReport, OutgoingEvent } from "./delivery.ts";
 import type { Directory, SimChat } from "./directory.ts";
+import type { FormParts } from "./media-multipart.ts";
 import type { MediaStore } from "./media-store.ts";
 import type { MessageStore, SimMessage } from "./message-store.ts";
 import type { MentionLookup } from "./message-content.ts";
@@ -48,7 +49,7 @@ export interface ApiCallContext {
   query: URLSearchParams;
   body: JsonObject;
   /** The fields of a form with files. */
-  form?: FormData;
+  form?: FormParts;
 }
 
 /** One operation of the open API. A family of operations is one module that lists its routes. */
@@ -59,7 +60,7 @@ export interface ApiRoute {
   /** Default: 50 a second and 1,000 a minute. */
   limits?: ApiLimits;
   /** The answer's body; refusals are thrown as PlatformError. */
-  handle(call: ApiCallContext): JsonObject | FileAnswer | Promise<JsonObject>;
+  handle(call: ApiCallContext): JsonObject | FileAnswer;
 }
 
 /** An operation that takes no token and answers with its own body. */
