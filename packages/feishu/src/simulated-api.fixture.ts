@@ -1,0 +1,55 @@
+import { startFeishuSimulator } from "@larkline/feishu-simulator";
+import { createMemoryTokenCache } from "@larkline/session";
+import { onTestFinished } from "vitest";
+import { FeishuError } from "./error.ts";
+import { createFeishuApi, type FeishuApi, type FeishuApiOptions } from "./feishu-api.ts";
+
+// For tests: one app, a person and a group on the simulated platform, over HTTP.
+
+const appId = "cli_0123456789abcdef";
+const appSecret = "s3cret-of-the-app";
+
+type SimulatorOptions = Parameters<typeof startFeishuSimulator>[0];
+
+export interface SimulatedApiOptions {
+  simulator?: Omit<SimulatorOptions, "apps">;
+  api?: Partial<FeishuApiOptions>;
+}
+
+export async function simulatedApi(options: SimulatedApiOptions = {}) {
+  const simulator = await startFeishuSimulator({
+    apps: [{ appId, appSecret, name: "Larkline" }],
+    limits: "off",
+    ...options.simulator,
+  });
+  onTestFinished(() => simulator.close());
+  const person = simulator.addUser({ name: "Ann" });
+  const { chatId } = simulator.addChat({ type: "group", name: "Team", members: [person.openId] });
+  const connect = (more: Partial<FeishuApiOptions> = {}): FeishuApi => {
+    const api = createFeishuApi({
+      appId,
+      appSecret,
+      domain: simulator.url,
+      tokenCache: createMemoryTokenCache(),
+      timeoutMs: 2_000,
+      retry: { minDelayMs: 5, maxDelayMs: 1_500 },
+      ...options.api,
+      ...more,
+    });
+    onTestFinished(() => api.close());
+    return api;
+  };
+  const say = async (text: string): Promise<string> =>
+    (await simulator.sendMessage({ appId, chatId, from: person.openId, text })).messageId;
+  return { simulator, appId, person, chatId, connect, api: connect(), say };
+}
+
+/** The FeishuError that a call rejects with. */
+export async function failureOf(promise: Promise<unknown>): Promise<FeishuError> {
+  const error: unknown = await promise.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  if (!(error instanceof FeishuError)) throw new Error("expected a FeishuError", { cause: error });
+  return error;
+}
