@@ -11,7 +11,8 @@ import { freePort } from "@larkline/testkit";
 const program = fileURLToPath(new URL("main.ts", import.meta.url));
 
 export interface AdminRun {
-  process: ChildProcess;
+  /** Ctrl-C, or another signal. */
+  interrupt(signal?: NodeJS.Signals): void;
   /** Everything it has printed so far. */
   output(): string;
   /** Types a line. */
@@ -57,7 +58,7 @@ export async function openWorkplace(): Promise<Workplace> {
       child.stdin.on("error", () => undefined); // it may have left before reading
       const ended = once(child, "close");
       return {
-        process: child,
+        interrupt: (signal = "SIGINT") => void child.kill(signal),
         output: () => output,
         type: (line) => void child.stdin.write(`${line}\n`),
         endInput: () => void child.stdin.end(),

@@ -17,7 +17,7 @@ npm run doctor -- [--json] [--webhook-url <url>]
   --json         for machines
   --webhook-url  public address of the ingress, for apps that get their events by webhook
 
-Both: --env-file <path> (default .env), --lang zh|en (default: the terminal's).`;
+Both: --file <path> (default .env), --lang zh|en (default: the terminal's).`;
 
 interface CommonOptions {
   language: Language;
@@ -41,7 +41,7 @@ export interface SetupOptions extends CommonOptions {
 
 const optionTypes = {
   lang: { type: "string" },
-  "env-file": { type: "string", default: ".env" },
+  file: { type: "string", default: ".env" },
   json: { type: "boolean", default: false },
   "webhook-url": { type: "string" },
   manual: { type: "boolean", default: false },
@@ -86,7 +86,7 @@ export function readCommand(args: readonly string[], env: Env): ParseResult<Doct
   const { values, positionals } = command;
   const language = languages.find((one) => one === (values.lang ?? languageOf(env)));
   if (language === undefined) return { ok: false, error: `--lang must be one of ${languages.join(", ")}.` };
-  const common = { language, envFile: values["env-file"] };
+  const common = { language, envFile: values.file };
   if (positionals.length === 1 && positionals[0] === "setup") {
     const { manual, yes, overwrite } = values;
     return { ok: true, value: { command: "setup", ...common, manual, yes, overwrite, answers: answersOf(values) } };

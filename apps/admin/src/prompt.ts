@@ -21,8 +21,9 @@ function mutable(output: Writable): { stream: Writable; mute(muted: boolean): vo
   let muted = false;
   const stream = new Writable({
     write(chunk: Buffer, _encoding, done) {
-      if (muted) done();
-      else output.write(chunk, () => done());
+      // Not a moment later: by then the muting would be that of the next text.
+      if (!muted) output.write(chunk);
+      done();
     },
   });
   return { stream, mute: (next) => (muted = next) };

@@ -1,11 +1,15 @@
 import { readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { PassThrough } from "node:stream";
 import { appManifest } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/feishu-simulator";
 import { startModelServer, type ModelServer } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { openWorkplace, type AdminRun, type Workplace } from "./admin.fixture.ts";
+import { readCommand } from "./config.ts";
+import { createPrompt } from "./prompt.ts";
 import { scanCodeOf } from "./scan-code.ts";
+import { setUp } from "./setup.ts";
 
 const app = { appId: "cli_0123456789abcdef", appSecret: "app-secret" };
 const modelKey = "model-key-that-is-right";
@@ -56,6 +60,29 @@ function values(text: string): Record<string, string> {
   ); // two parts each
 }
 
+/** As the program does, but in this process: starting one takes longer than the set-up. */
+function setUpHere(args: readonly string[], env: Record<string, string> = {}): AdminRun {
+  const command = readCommand(["setup", "--file", file, ...args], env);
+  if (!command.ok || command.value.command !== "setup") throw new Error("these are no options of setup");
+  const [input, output, interrupt] = [new PassThrough(), new PassThrough(), new AbortController()];
+  const prompt = createPrompt({ input, output, interrupt });
+  let printed = "";
+  output.setEncoding("utf8").on("data", (data: string) => (printed += data));
+  const code = setUp({ options: command.value, env, prompt, signal: interrupt.signal, columns: 0 });
+  return {
+    interrupt: () => interrupt.abort(),
+    output: () => printed,
+    type: (line) => void input.write(`${line}\n`),
+    endInput: () => void input.end(),
+    exitCode: async () => {
+      const ended = await code;
+      // The last text is on its way.
+      await new Promise((resolve) => setImmediate(resolve));
+      return ended;
+    },
+  };
+}
+
 describe("npm run setup", () => {
   it("creates an app by a link and writes its credentials for the owner only", async () => {
     await startPlatform();
@@ -85,13 +112,13 @@ describe("npm run setup", () => {
 
   it("says that the person refused, or that the link expired, and writes nothing", async () => {
     await startPlatform();
-    const refused = workplace.run(["setup", "--yes"], { FEISHU_DOMAIN: platform.url });
+    const refused = setUpHere(["--yes"], { FEISHU_DOMAIN: platform.url });
     platform.registrations.refuse(await linkOf(refused));
     expect(await refused.exitCode()).toBe(1);
     expect(refused.output()).toContain("The app was refused. Nothing was written.");
     await platform.close();
     await startPlatform({ expiresInSeconds: 0.2 });
-    const expired = workplace.run(["setup", "--yes", "--lang", "zh"], { FEISHU_DOMAIN: platform.url });
+    const expired = setUpHere(["--yes", "--lang", "zh"], { FEISHU_DOMAIN: platform.url });
     expect(await expired.exitCode()).toBe(1);
     expect(expired.output()).toContain("链接已过期，请重新运行 npm run setup。没有写入任何内容。");
     expect(await readdir(workplace.folder)).toEqual([]);
@@ -101,10 +128,10 @@ describe("npm run setup", () => {
     await startPlatform();
     await writeFile(file, "FEISHU_APP_ID=cli_old\nFEISHU_APP_SECRET=old\n");
     const env = { FEISHU_DOMAIN: platform.url };
-    const without = workplace.run(["setup", "--yes"], env);
+    const without = setUpHere(["--yes"], env);
     expect(await without.exitCode()).toBe(1);
     expect(without.output()).toContain("--overwrite");
-    const asked = workplace.run(["setup"], env);
+    const asked = setUpHere([], env);
     await until(asked, "sets FEISHU_APP_ID, FEISHU_APP_SECRET already. Replace? [y/N] ");
     asked.type("");
     expect(await asked.exitCode()).toBe(1);
@@ -157,10 +184,10 @@ describe("npm run setup", () => {
   it("writes nothing when Feishu refuses the secret, or the vendor the key", async () => {
     await startPlatform();
     const env = { FEISHU_APP_ID: app.appId, FEISHU_APP_SECRET: "wrong", FEISHU_DOMAIN: platform.url };
-    const wrong = workplace.run(["setup", "--manual", "--yes"], env);
+    const wrong = setUpHere(["--manual", "--yes"], env);
     expect(await wrong.exitCode()).toBe(1);
     expect(wrong.output()).toContain("[problem] Feishu refuses FEISHU_APP_ID and FEISHU_APP_SECRET (10015)");
-    const key = workplace.run(["setup", "--manual", "--yes"], {
+    const key = setUpHere(["--manual", "--yes"], {
       ...env,
       FEISHU_APP_SECRET: app.appSecret,
       ANTHROPIC_API_KEY: "wrong",
@@ -168,7 +195,7 @@ describe("npm run setup", () => {
     });
     expect(await key.exitCode()).toBe(1);
     expect(key.output()).toContain("refuses ANTHROPIC_API_KEY (401)");
-    const missing = workplace.run(["setup", "--manual", "--yes", "--app-id", app.appId]);
+    const missing = setUpHere(["--manual", "--yes", "--app-id", app.appId]);
     expect(await missing.exitCode()).toBe(1);
     expect(missing.output()).toContain("FEISHU_APP_SECRET is not set. Nothing was written.");
     expect(await readdir(workplace.folder)).toEqual([]);
@@ -178,11 +205,11 @@ describe("npm run setup", () => {
     await startPlatform();
     await writeFile(file, `FEISHU_APP_ID=${app.appId}\nFEISHU_APP_SECRET=old\nX=1\n`);
     const env = { FEISHU_APP_SECRET: app.appSecret, FEISHU_DOMAIN: platform.url };
-    const kept = workplace.run(["setup", "--manual", "--yes"], env);
+    const kept = setUpHere(["--manual", "--yes"], env);
     expect(await kept.exitCode()).toBe(1);
     expect(kept.output()).toContain("FEISHU_APP_SECRET stay as they are");
     expect(await readFile(file, "utf8")).toContain("FEISHU_APP_SECRET=old");
-    const replaced = workplace.run(["setup", "--manual", "--yes", "--overwrite", "--model", "openai/m"], env);
+    const replaced = setUpHere(["--manual", "--yes", "--overwrite", "--model", "openai/m"], env);
     expect(await replaced.exitCode()).toBe(0);
     expect(values(await readFile(file, "utf8"))).toEqual({
       FEISHU_APP_ID: app.appId,
@@ -198,7 +225,7 @@ describe("npm run setup", () => {
     await startPlatform();
     platform.setConsole(app.appId, { scopes: ["im:message"] });
     const env = { FEISHU_APP_ID: app.appId, FEISHU_APP_SECRET: app.appSecret, FEISHU_DOMAIN: platform.url };
-    const run = workplace.run(["setup", "--manual", "--yes"], env);
+    const run = setUpHere(["--manual", "--yes"], env);
     expect(await run.exitCode()).toBe(0);
     expect(run.output()).toMatch(/Grant them: \S+\/auth\?q=im:message\.p2p_msg:readonly,\S*cardkit:card:write/);
   });
@@ -209,7 +236,7 @@ describe("npm run setup", () => {
     await writeFile(file, old);
     const waiting = workplace.run(["setup", "--yes", "--overwrite"], { FEISHU_DOMAIN: platform.url });
     await linkOf(waiting);
-    waiting.process.kill("SIGINT");
+    waiting.interrupt("SIGINT");
     expect(await waiting.exitCode()).toBe(130);
     expect(waiting.output()).toContain("Cancelled; nothing was written.");
     platform.faults.add({ match: { path: "/open-apis" }, action: { kind: "hang" } });
@@ -221,11 +248,11 @@ describe("npm run setup", () => {
     const env = { FEISHU_APP_ID: app.appId, FEISHU_APP_SECRET: app.appSecret, FEISHU_DOMAIN: platform.url };
     const verifying = workplace.run(["setup", "--manual", "--yes", "--overwrite"], env);
     await called;
-    verifying.process.kill("SIGTERM");
+    verifying.interrupt("SIGTERM");
     expect(await verifying.exitCode()).toBe(130);
     const asking = workplace.run(["setup", "--manual"]);
     await until(asking, "App ID");
-    asking.process.kill("SIGINT");
+    asking.interrupt("SIGINT");
     expect(await asking.exitCode()).toBe(130);
     expect(await readFile(file, "utf8")).toBe(old);
     expect(await readdir(workplace.folder)).toEqual([".env"]);
@@ -233,7 +260,7 @@ describe("npm run setup", () => {
 
   it("ends when its input does", async () => {
     await startPlatform();
-    const run = workplace.run(["setup", "--manual", "--lang", "zh"]);
+    const run = setUpHere(["--manual", "--lang", "zh"]);
     run.type(app.appId);
     run.endInput();
     expect(await run.exitCode()).toBe(130);

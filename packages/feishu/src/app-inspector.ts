@@ -60,7 +60,14 @@ const Bot = Type.Object({
 });
 const Scopes = Type.Object({
   data: Type.Object({
-    scopes: Type.Array(Type.Object({ scope_name: Type.String(), grant_status: Type.Integer() })),
+    scopes: Type.Array(
+      Type.Object({
+        scope_name: Type.String(),
+        /** `tenant` or `user`: a scope of people's own tokens is of no use to the app. */
+        scope_type: Type.Optional(Type.String()),
+        grant_status: Type.Integer(),
+      }),
+    ),
   }),
 });
 const Application = Type.Object({
@@ -202,7 +209,8 @@ export function createAppInspector(options: AppInspectorOptions): AppInspector {
     grantedScopes: async (signal) => {
       const url = "/open-apis/application/v6/scopes";
       const { data } = await read(caller, { api: "application.scope.list", url, schema: Scopes }, signal);
-      return new Set(data.scopes.filter(({ grant_status: status }) => status === granted).map((one) => one.scope_name));
+      const own = data.scopes.filter((one) => one.grant_status === granted && one.scope_type !== "user");
+      return new Set(own.map(({ scope_name: name }) => name));
     },
     subscriptions: async (signal) => {
       const url = `${application}?lang=zh_cn`;
