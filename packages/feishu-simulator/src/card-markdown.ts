@@ -1,8 +1,18 @@
-/** Tables in card markdown: a row followed by a row of dashes, outside of code. */
+/** Tables in card markdown: a row followed by a row of dashes, outside of code. A table lasts to the next empty line. */
 export function tableCount(markdown: string): number {
   if (!markdown.includes("|")) return 0;
-  const lines = linesOutsideFences(markdown);
-  return lines.filter((line, index) => isDelimiterRow(line) && (lines[index - 1] ?? "").includes("|")).length;
+  let tables = 0;
+  let inTable = false;
+  let previous = "";
+  for (const line of linesOutsideFences(markdown)) {
+    if (line.trim() === "") inTable = false;
+    else if (!inTable && previous.includes("|") && isDelimiterRow(line)) {
+      inTable = true;
+      tables += 1;
+    }
+    previous = line;
+  }
+  return tables;
 }
 
 function isDelimiterRow(line: string): boolean {
@@ -25,18 +35,23 @@ export function imageKeys(markdown: string): string[] {
 function outsideCode(markdown: string): string {
   return linesOutsideFences(markdown)
     .join("\n")
-    .replaceAll(/`[^`\n]*`/g, "");
+    .replaceAll(/(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)/g, "");
 }
 
-/** The lines outside of code fences; a fence that is still open reaches to the end. Code counts as an empty line. */
+/**
+ * The lines outside of code fences; code counts as empty lines. As in CommonMark, a fence that is still open reaches
+ * to the end, nothing follows the marks that close one, and no backtick follows the backticks that open one.
+ */
 function linesOutsideFences(markdown: string): string[] {
   let fence: string | undefined;
   return markdown.split("\n").map((line) => {
-    const mark = /^\s*(`{3,}|~{3,})/.exec(line)?.[1];
-    const closes = mark !== undefined && fence !== undefined && mark.startsWith(fence);
-    const inside = fence !== undefined;
-    if (closes) fence = undefined;
-    else if (mark !== undefined && fence === undefined) fence = mark;
-    return inside || mark !== undefined ? "" : line;
+    const [, marks = "", rest = ""] = /^\s*(`{3,}|~{3,})(.*)$/.exec(line) ?? [];
+    if (fence !== undefined) {
+      if (marks.startsWith(fence) && rest.trim() === "") fence = undefined;
+      return "";
+    }
+    if (marks === "" || (marks.startsWith("`") && rest.includes("`"))) return line;
+    fence = marks;
+    return "";
   });
 }

@@ -193,6 +193,12 @@ test.each<[string, object]>([
   ["three markdown tables", stillCard(markdown("a", textTable.repeat(3)))],
   ["tables in code", stillCard(markdown("a", `${textTable.repeat(3)}\`\`\`\n${textTable}\`\`\``))],
   ["a table in code that is still open", stillCard(markdown("a", `${textTable.repeat(3)}\`\`\`\n${textTable}`))],
+  ["a row of dashes within a table", stillCard(markdown("a", `${textTable.repeat(2)}| a |\n|---|\n| b |\n|---|`))],
+  [
+    "a fence that is not closed by marks with a word behind them",
+    stillCard(markdown("a", `${textTable.repeat(3)}\`\`\`\n\`\`\`js\n${textTable}`)),
+  ],
+  ["an image in code of several backticks", stillCard(markdown("a", "``![x](img_none)``"))],
   ["a mention in code", stillCard(markdown("a", "`<at id=ou_nobody></at>`"))],
   ["five tables", stillCard(...Array.from({ length: 5 }, () => dataTable))],
   ["an empty card", {}],
