@@ -306,3 +306,31 @@ test("follow-ups stand once below the newest message of the bot in a p2p chat, w
   now += 600_001;
   expect(await push(third)).toBe(230002);
 });
+
+test("a lost acknowledgement is followed by the next retry, and a good one may be followed by a duplicate", async () => {
+  const world = await personWorld({ retryDelaysMs: [1, 1] });
+  world.simulator.setDeliveryNoise({ lostAcks: 1, duplicates: true });
+  const sent = await world.simulator.sendMessage({
+    appId: app.appId,
+    chatId: world.direct,
+    from: world.ann,
+    text: "x",
+  });
+  const { outcome, attempts } = await sent.delivery;
+  expect(outcome).toBe("acknowledged");
+  expect(attempts.map(({ acknowledged }) => acknowledged)).toEqual([false, true, true]);
+  const ids = world.received.map(({ body }) => objectOf(body.header).event_id);
+  expect(ids).toEqual([sent.eventId, sent.eventId, sent.eventId]);
+});
+
+test("shuffled events all arrive, in another order than they were written", async () => {
+  const world = await personWorld();
+  world.simulator.setDeliveryNoise({ shuffleMs: 60 });
+  const written = { appId: app.appId, chatId: world.direct, from: world.ann, text: "x" };
+  const sent = await Promise.all(Array.from({ length: 30 }, () => world.simulator.sendMessage(written)));
+  await Promise.all(sent.map(({ delivery }) => delivery));
+  const ids = sent.map(({ eventId }) => eventId);
+  const arrived = world.received.map(({ body }) => objectOf(body.header).event_id);
+  expect(arrived).not.toEqual(ids);
+  expect(arrived.toSorted()).toEqual(ids.toSorted());
+});

@@ -61,11 +61,23 @@ export interface DeliveryParts {
   onAttempt: (record: DeliveryRecord) => void;
 }
 
+/** What may happen to events between the platform and an app (event overview: at least once, in no order). */
+export interface DeliveryNoise {
+  /** So many acknowledgements get lost on their way: the app has the event, and it is retried. */
+  lostAcks?: number;
+  /** Each acknowledged event is delivered once more, with the same ids. */
+  duplicates?: boolean;
+  /** Events wait up to this long, at random, so that their order changes. */
+  shuffleMs?: number;
+}
+
 /** Delivers with the platform's retry schedule (event overview: 15 s, 5 min, 1 h, 6 h). */
 export interface DeliveryService {
   deliver(event: OutgoingEvent): Promise<DeliveryReport>;
   /** A single attempt: callbacks are never retried; a redelivery on demand is one more attempt. */
   deliverOnce(event: OutgoingEvent): Promise<DeliveryReport>;
+  /** From now on; callbacks and redeliveries on demand are spared. */
+  setNoise(noise: DeliveryNoise): void;
   close(): void;
 }
 
@@ -73,10 +85,14 @@ export function createDeliveryService(parts: DeliveryParts): DeliveryService {
   const closing = new AbortController();
   const attemptCounts = new WeakMap<OutgoingEvent, number>();
 
-  const push = async (event: OutgoingEvent): Promise<DeliveryAttempt> => {
+  let noise: DeliveryNoise = {};
+
+  const push = async (event: OutgoingEvent, noisy: boolean): Promise<DeliveryAttempt> => {
     const attempt = (attemptCounts.get(event) ?? 0) + 1;
     attemptCounts.set(event, attempt);
-    const result = await pushOver(parts, event);
+    const pushed = await pushOver(parts, event);
+    const result = noisy && pushed.acknowledged && (noise.lostAcks ?? 0) > 0 ? lostAck(pushed) : pushed;
+    if (result !== pushed) noise = { ...noise, lostAcks: (noise.lostAcks ?? 0) - 1 };
     parts.onAttempt({
       ...result,
       appId: event.app.appId,
@@ -88,23 +104,39 @@ export function createDeliveryService(parts: DeliveryParts): DeliveryService {
     return result;
   };
 
-  const deliver = async (event: OutgoingEvent, delaysMs: readonly number[]): Promise<DeliveryReport> => {
+  const deliver = async (event: OutgoingEvent): Promise<DeliveryReport> => {
     const made: DeliveryAttempt[] = [];
-    for (const delayMs of [0, ...delaysMs]) {
+    const delaysMs = [Math.random() * (noise.shuffleMs ?? 0), ...parts.retryDelaysMs];
+    for (const delayMs of delaysMs) {
       if (delayMs > 0) await wait(delayMs, undefined, { signal: closing.signal }).catch(() => undefined);
       if (closing.signal.aborted) return report(event, "abandoned", made);
-      const result = await push(event);
+      const result = await push(event, true);
       made.push(result);
-      if (result.acknowledged) return report(event, "acknowledged", made);
+      if (!result.acknowledged) continue;
+      if (noise.duplicates === true) made.push(await push(event, false));
+      return report(event, "acknowledged", made);
     }
     return report(event, "exhausted", made);
   };
 
+  const deliverOnce = async (event: OutgoingEvent): Promise<DeliveryReport> => {
+    if (closing.signal.aborted) return report(event, "abandoned", []);
+    const result = await push(event, false);
+    return report(event, result.acknowledged ? "acknowledged" : "exhausted", [result]);
+  };
+
   return {
-    deliver: (event) => deliver(event, parts.retryDelaysMs),
-    deliverOnce: (event) => deliver(event, []),
+    deliver,
+    deliverOnce,
+    setNoise(next) {
+      noise = next;
+    },
     close: () => closing.abort(),
   };
+}
+
+function lostAck(attempt: DeliveryAttempt): DeliveryAttempt {
+  return { ...attempt, acknowledged: false, error: "the acknowledgement was lost" };
 }
 
 /** The report of an event that the app is not subscribed to. */

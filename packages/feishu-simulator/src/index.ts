@@ -24,7 +24,7 @@ export type {
   SimCardView,
 } from "./card-view.ts";
 export type { ChatDesk, EventPush, NameScope, PersonReaction } from "./chat-desk.ts";
-export type { DeliveryAttempt, DeliveryOutcome, DeliveryRecord, DeliveryReport } from "./delivery.ts";
+export type { DeliveryAttempt, DeliveryNoise, DeliveryOutcome, DeliveryRecord, DeliveryReport } from "./delivery.ts";
 export type { ChatChange, ChatStatus, ChatType, EventLinks, NewChat, NewUser, SimChat, SimUser } from "./directory.ts";
 export type { Fault, FaultAction, FaultTable } from "./fault-table.ts";
 export type { ConnectionOptions } from "./long-connection.ts";

@@ -5,7 +5,7 @@ import type { AppOptions, GroupScope, Transport } from "./app.ts";
 import type { ConsoleOptions } from "./app-console.ts";
 import type { RegistrationDesk, RegistrationOptions } from "./app-registration.ts";
 import type { ChatDesk } from "./chat-desk.ts";
-import type { DeliveryRecord, DeliveryReport } from "./delivery.ts";
+import type { DeliveryNoise, DeliveryRecord, DeliveryReport } from "./delivery.ts";
 import type { NewChat, NewUser, SimChat, SimUser } from "./directory.ts";
 import type { RecallType } from "./event-desk.ts";
 import type { FaultTable } from "./fault-table.ts";
@@ -143,6 +143,8 @@ export interface FeishuSimulator extends ChatDesk {
   setTransport(appId: string, transport: Transport): void;
   setWebhookUrl(appId: string, url: string | undefined): void;
   setGroupScope(appId: string, scope: GroupScope): void;
+  /** What happens to events on their way, from now on: lost acknowledgements, duplicates, another order. */
+  setDeliveryNoise(noise: DeliveryNoise): void;
   /** Sends `url_verification` to the app's request address. */
   verifyWebhook(appId: string): Promise<WebhookVerification>;
 

@@ -63,6 +63,7 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
   return {
     ...createEventDesk(platform, deliveries),
     ...createChatDesk(platform),
+    setDeliveryNoise: deliveries.setNoise,
     ...createCardDesk(platform, deliveries),
     ...controls(parts),
     url: `http://${baseHost(address)}:${address.port}`,
