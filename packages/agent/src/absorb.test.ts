@@ -51,6 +51,7 @@ describe("messages that arrive while a turn runs", () => {
   it.each([
     ["a command", { command: { name: "new" as const, argument: "" } }],
     ["for another agent", { agent: "other" }],
+    ["not complete", { references: { quotedId: "om_1" } }],
     ["of another person", { sender: { id: "ou_2" } }],
     [
       "answered elsewhere",

@@ -1,7 +1,15 @@
-import type { QueuedMessage, SessionCommand } from "@larkline/protocol";
+import type { ModelFailure, QueuedMessage, SessionCommand } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { abandonTurn, afterControl, commandDone, commandTurn, resumeTurn, type Transition } from "./index.ts";
-import { cancel, environment, queued } from "./turn.fixture.ts";
+import {
+  abandonTurn,
+  afterControl,
+  afterStep,
+  commandDone,
+  commandTurn,
+  resumeTurn,
+  type Transition,
+} from "./index.ts";
+import { cancel, environment, queued, step } from "./turn.fixture.ts";
 
 const facts = { nowMs: 5, model: "a/x", defaultModel: "a/x", models: ["b/y", "c/y", "b/z"] };
 
@@ -72,10 +80,21 @@ describe("an order to the session", () => {
     expect(replyOf(commandDone(asked.turn, undefined, { texts: "zh" }))).toBe("没有更早的内容可以压缩。");
   });
 
-  it("leaves nothing in history when it is cancelled or given up", () => {
+  it("leaves nothing in history when it is cancelled, fails or is given up", () => {
     const { turn } = taken("compact");
     const cancelled = afterControl(turn, [cancel], environment());
     expect(cancelled).toMatchObject({ history: [], next: { do: "finish", reason: "cancelled" } });
+    const failure: ModelFailure = {
+      type: "error",
+      code: "api_overloaded",
+      message: "m",
+      suggestion: "s",
+      retryable: true,
+      partial: true,
+    };
+    const failed = afterStep(turn, step("They tal", { failure }), environment());
+    expect(failed).toMatchObject({ history: [], next: { do: "finish", reason: "api_overloaded" } });
+    expect(JSON.stringify(failed.turn.shown ?? "")).not.toContain("They tal");
     expect(abandonTurn(ordered("compact"), environment(), "crashed")).toMatchObject({
       history: [],
       next: { do: "finish", reason: "internal_error" },

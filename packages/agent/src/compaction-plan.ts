@@ -18,7 +18,7 @@ export interface CompactionPlan {
 export interface CompactionNeed {
   contextWindow: number;
   maxOutputTokens: number;
-  /** Input tokens of the last model step on this history; forget it when the context changes. */
+  /** `requestTokens` of the last model step on this history; forget it when the context changes. */
   usedTokens?: number | undefined;
   /** Because a person asked for it: even when there is room. */
   force: boolean;

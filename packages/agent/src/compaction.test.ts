@@ -8,7 +8,7 @@ import {
   type CompactionPlan,
 } from "./index.ts";
 import { startRun } from "./turn.fixture.ts";
-import { messageTokens, textTokens } from "./token-estimate.ts";
+import { messageTokens, requestTokens, textTokens } from "./token-estimate.ts";
 
 const { turn } = startRun();
 
@@ -224,6 +224,12 @@ describe("the estimate of tokens", () => {
     ["привет", 6],
   ])("of %j is %i", (text, tokens) => {
     expect(textTokens(text)).toBe(tokens);
+  });
+
+  it("of a request counts what the vendor had cached", () => {
+    const usage = { inputTokens: 10, outputTokens: 99, cacheReadTokens: 2_000, cacheCreationTokens: 300 };
+    expect(requestTokens(usage)).toBe(2_310);
+    expect(requestTokens(null)).toBeUndefined();
   });
 
   it("counts pictures, files and calls", () => {

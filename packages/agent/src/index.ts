@@ -30,5 +30,6 @@ export { sessionIdOf, sessionKeyOf, type MessagePlace } from "./session-id.ts";
 export type { OfferedTool } from "./prepared-call.ts";
 export { abandonTurn, afterControl, afterStep, resumeTurn, startTurn } from "./turn.ts";
 export type { LiveStep, NextAction, Transition, TurnEnvironment, TurnModel } from "./turn-environment.ts";
+export { requestTokens } from "./token-estimate.ts";
 export { turnLimits, type TurnLimits } from "./turn-limits.ts";
 export { userTextOf, type Mention, type MessageContent } from "./user-text.ts";

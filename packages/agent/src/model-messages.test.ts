@@ -1,8 +1,10 @@
-import { toolResultPart, type Message, type ToolUsePart } from "@larkline/protocol";
+import { attachmentStates, toolResultPart, type Message, type ToolUsePart } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { modelMessagesOf } from "./index.ts";
 
 const hello: Message = { role: "user", content: [{ type: "text", text: "hello" }] };
+
+const spoken: Message[] = [{ role: "assistant", content: [{ type: "text", text: "yes" }] }];
 
 function use(id: string): ToolUsePart {
   return { type: "tool_use", id, name: "weather", arguments: {} };
@@ -35,6 +37,13 @@ describe("the history as sent to a vendor", () => {
       hello,
     ];
     expect(modelMessagesOf(history)).toBe(history);
+  });
+
+  it("keeps files of a user message in every state, for whoever puts their text in", () => {
+    const file = { type: "file" as const, name: "a.pdf", mediaType: "application/pdf", bytes: 0 };
+    const content = attachmentStates.map((state) => ({ ...file, state }));
+    const history: Message[] = [{ role: "user", content: [...content, { type: "text", text: " " }] }, ...spoken];
+    expect(modelMessagesOf(history)).toEqual([{ role: "user", content }, ...spoken]);
   });
 
   it("a call without a result gets one that says so, also at the end", () => {

@@ -4,7 +4,7 @@ import type { NoticeName } from "./notice.ts";
 import { isSendable, withoutTrailingThinking } from "./sendable-part.ts";
 import { withText } from "./shown-so-far.ts";
 import { blockEvents, stepEnd, warningEvent } from "./step-report.ts";
-import { endDone, endError, noticeFor, spoken } from "./turn-ending.ts";
+import { answering, endDone, endError, noticeFor, spoken } from "./turn-ending.ts";
 import type { Transition, TurnEnvironment } from "./turn-environment.ts";
 
 /** What a person must be told about an answer beside its text. */
@@ -64,8 +64,9 @@ export function stepFailure(
 ): Transition {
   const { code, message, suggestion, retryable } = failure;
   const reply = noticeFor(turn, failureNotice(failure), env.texts);
-  return endError(withText(turn, text), {
-    history: [spoken(reply)],
+  const isCommand = turn.message.command !== undefined; // its step wrote a summary, not an answer
+  return endError(isCommand ? turn : withText(turn, text), {
+    history: answering(turn, [spoken(reply)]),
     events: warnings.map(warningEvent),
     reply,
     error: { code, message, suggestion, retryable },

@@ -1,4 +1,4 @@
-import type { Message } from "@larkline/protocol";
+import type { Message, Usage } from "@larkline/protocol";
 
 /** What vendors take for a large picture at most, roughly. */
 const imageTokens = 1_600;
@@ -47,4 +47,10 @@ function partsTokens(parts: readonly Part[]): number {
 /** Tokens of one message, by {@link textTokens}; pictures and files count as they would be sent. */
 export function messageTokens({ content }: Message): number {
   return frameTokens + partsTokens(content);
+}
+
+/** How large the request of a step was, as the vendor counted it: `inputTokens` leaves out what was cached. */
+export function requestTokens(usage: Usage | null): number | undefined {
+  if (usage === null) return undefined;
+  return usage.inputTokens + usage.cacheReadTokens + usage.cacheCreationTokens;
 }
