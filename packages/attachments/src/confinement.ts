@@ -1,0 +1,50 @@
+import type { ForkOptions } from "node:child_process";
+import { Socket as DatagramSocket } from "node:dgram";
+import { Socket } from "node:net";
+import { fileURLToPath } from "node:url";
+
+/** Where the program and its libraries lie: all that the process may read. */
+function readableFolders(): string[] {
+  const library = fileURLToPath(import.meta.resolve("pdfjs-dist/package.json"));
+  const modules = library.slice(0, library.indexOf("/node_modules/") + "/node_modules/".length);
+  return [fileURLToPath(new URL("../", import.meta.url)), modules];
+}
+
+/** How to start a process that reads hostile files: no environment, no output, few rights, little memory. */
+export function confinedFork({ memoryMb }: { memoryMb: number }): ForkOptions {
+  return {
+    env: {},
+    cwd: "/",
+    execArgv: [
+      // What files expand to lies outside the heap and needs room too.
+      `--max-old-space-size=${Math.ceil(memoryMb * 0.6)}`,
+      "--permission",
+      "--allow-worker", // for the watchdog alone; see confine
+      ...readableFolders().map((folder) => `--allow-fs-read=${folder}`),
+      "--disallow-code-generation-from-strings",
+      "--disable-proto=delete",
+    ],
+    serialization: "advanced",
+    stdio: ["ignore", "ignore", "ignore", "ipc"],
+  };
+}
+
+function refuse(): never {
+  throw new Error("no network here");
+}
+
+/**
+ * Gives up what the start of the process needed and its work does not. The permission model covers
+ * neither threads, which run outside it, nor sockets.
+ */
+export function confine(): void {
+  const { permission } = process;
+  // Not in every version of Node, nor in its types.
+  if ("drop" in permission && typeof permission.drop === "function") permission.drop("worker");
+  for (const [prototype, names] of [
+    [Socket.prototype, ["connect"]],
+    [DatagramSocket.prototype, ["bind", "connect", "send"]],
+  ] as const) {
+    for (const name of names) Object.defineProperty(prototype, name, { value: refuse });
+  }
+}

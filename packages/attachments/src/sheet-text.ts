@@ -1,0 +1,165 @@
+import { relationshipsOf, type Relationship } from "./office-package.ts";
+import { dateOfSerial, isDateFormat } from "./sheet-number.ts";
+import type { Draft } from "./draft.ts";
+import { attributeOf, walkXml, type XmlAttributes, type XmlListener } from "./xml-walk.ts";
+import type { ZipArchive } from "./zip-archive.ts";
+
+/** What all sheets of a workbook share. */
+interface Workbook {
+  sheets: { name: string; path: string }[];
+  dateSystem: 1900 | 1904;
+  strings: string[];
+  /** For each cell style whether it shows dates. */
+  dateStyles: boolean[];
+}
+
+// A cell far to the right of its neighbour would otherwise cost 16,383 tabs.
+const maxGap = 32;
+
+function pathOf(relationships: Relationship[], wanted: string): string {
+  return relationships.find(({ type }) => type === wanted)?.path ?? "";
+}
+
+async function sharedStrings(archive: ZipArchive, path: string, draft: Draft): Promise<string[]> {
+  const strings: string[] = [];
+  let pieces: string[] = [];
+  let inText = false;
+  let phonetic = 0;
+  await walkXml(archive.read(path), {
+    open(name) {
+      if (name === "si") pieces = [];
+      else if (name === "t") inText = true;
+      else if (name === "rPh") phonetic += 1;
+    },
+    text(text) {
+      if (inText && phonetic === 0) pieces.push(text);
+    },
+    close(name) {
+      if (name === "t") inText = false;
+      else if (name === "rPh") phonetic -= 1;
+      else if (name === "si") {
+        draft.checkTime();
+        strings.push(pieces.join(""));
+      }
+    },
+  });
+  return strings;
+}
+
+async function dateStyles(archive: ZipArchive, path: string): Promise<boolean[]> {
+  const codes = new Map<number, string>();
+  const dates: boolean[] = [];
+  let inCells = false;
+  await walkXml(archive.read(path), {
+    open(name, attributes) {
+      const id = Number(attributeOf(attributes, "numFmtId") ?? 0);
+      if (name === "numFmt") codes.set(id, attributeOf(attributes, "formatCode") ?? "");
+      else if (name === "cellXfs") inCells = true;
+      else if (name === "xf" && inCells) dates.push(isDateFormat(id, codes.get(id)));
+    },
+    close(name) {
+      if (name === "cellXfs") inCells = false;
+    },
+  });
+  return dates;
+}
+
+async function openWorkbook(archive: ZipArchive, path: string, draft: Draft): Promise<Workbook> {
+  const relationships = await relationshipsOf(archive, path);
+  const paths = new Map(relationships.map((relationship) => [relationship.id, relationship]));
+  const sheets: Workbook["sheets"] = [];
+  let dateSystem: Workbook["dateSystem"] = 1900;
+  await walkXml(archive.read(path), {
+    open(name, attributes) {
+      if (name === "workbookPr" && /^(?:1|true)$/.test(attributeOf(attributes, "date1904") ?? "")) dateSystem = 1904;
+      const sheet = name === "sheet" ? paths.get(attributeOf(attributes, "id") ?? "") : undefined;
+      if (sheet?.type === "worksheet") sheets.push({ name: attributeOf(attributes, "name") ?? "", path: sheet.path });
+    },
+  });
+  return {
+    sheets,
+    dateSystem,
+    strings: await sharedStrings(archive, pathOf(relationships, "sharedStrings"), draft),
+    dateStyles: await dateStyles(archive, pathOf(relationships, "styles")),
+  };
+}
+
+function columnOf(reference: string): number {
+  let column = 0;
+  for (const letter of /^[A-Z]{1,3}/.exec(reference)?.[0] ?? "") column = column * 26 + letter.charCodeAt(0) - 64;
+  return column;
+}
+
+class SheetReader implements XmlListener {
+  readonly #draft: Draft;
+  readonly #workbook: Workbook;
+  #column = 1;
+  #type = "";
+  #style = 0;
+  #inValue = false;
+  #phonetic = 0;
+  #value: string[] = [];
+
+  constructor(draft: Draft, workbook: Workbook) {
+    this.#draft = draft;
+    this.#workbook = workbook;
+  }
+
+  open(name: string, attributes: XmlAttributes): void {
+    if (name === "row") {
+      this.#column = 1;
+    } else if (name === "c") {
+      this.#openCell(attributes);
+    } else if (name === "v" || name === "t") {
+      this.#inValue = this.#phonetic === 0;
+    } else if (name === "rPh") {
+      this.#phonetic += 1;
+    }
+  }
+
+  #openCell(attributes: XmlAttributes): void {
+    this.#type = attributeOf(attributes, "t") ?? "n";
+    this.#style = Number(attributeOf(attributes, "s") ?? 0);
+    this.#value = [];
+    const column = columnOf(attributeOf(attributes, "r") ?? "");
+    if (column <= this.#column) return;
+    this.#draft.add("\t".repeat(Math.min(column - this.#column, maxGap)));
+    this.#column = column;
+  }
+
+  text(text: string): void {
+    if (this.#inValue) this.#value.push(text);
+  }
+
+  close(name: string): void {
+    if (name === "v" || name === "t") this.#inValue = false;
+    else if (name === "rPh") this.#phonetic -= 1;
+    else if (name === "c") this.#closeCell();
+    else if (name === "row") this.#draft.add("\n");
+  }
+
+  #closeCell(): void {
+    const text = this.#shown(this.#value.join("")).replaceAll(/\s+/g, " ").trim();
+    this.#draft.add(text);
+    this.#draft.add("\t");
+    this.#column += 1;
+  }
+
+  #shown(value: string): string {
+    if (value === "") return "";
+    if (this.#type === "s") return this.#workbook.strings[Number(value)] ?? "";
+    if (this.#type === "b") return value === "1" ? "TRUE" : "FALSE";
+    if (this.#type !== "n" || this.#workbook.dateStyles[this.#style] !== true) return value;
+    return dateOfSerial(Number(value), this.#workbook.dateSystem) ?? value;
+  }
+}
+
+/** Cells of a workbook, sheet by sheet, one row a line, columns by tabs. */
+export async function readWorkbook(archive: ZipArchive, path: string, draft: Draft): Promise<void> {
+  const workbook = await openWorkbook(archive, path, draft);
+  draft.pages = workbook.sheets.length;
+  for (const { name, path: sheet } of workbook.sheets) {
+    draft.add(`\n[Sheet: ${name}]\n`);
+    await walkXml(archive.read(sheet), new SheetReader(draft, workbook));
+  }
+}

@@ -1,0 +1,150 @@
+import { newEngineError } from "@larkline/protocol";
+import type { AttachedFile, Extraction } from "./extraction.ts";
+import { fileKindOf, unreadableKind } from "./file-kind.ts";
+import { ReaderProcess, type ReaderLimits, type ReadingEnd } from "./reader-process.ts";
+import type { ReadingJob } from "./reading.ts";
+import { createSlots } from "./slots.ts";
+
+export interface TextExtractorOptions {
+  /** Largest file, bytes. Default 30 MiB. */
+  maxBytes?: number;
+  /** Longest text, characters; the rest is cut off. Default 200,000. */
+  maxChars?: number;
+  /** Longest time for one file, ms, from the moment that a process takes it. Default 20 s. */
+  deadlineMs?: number;
+  /** Memory of one process at most, MB. Default 512. */
+  memoryMb?: number;
+  /** Files read at the same time; others wait. Default 1. */
+  processes?: number;
+}
+
+/** Turns files into text for a model, in processes of their own. */
+export interface TextExtractor {
+  /**
+   * Never rejects for what is in the file: a bad file is a value. Rejects with the signal's reason
+   * on abort, and with an EngineError when the extractor is or gets closed.
+   */
+  extract(file: AttachedFile, signal?: AbortSignal): Promise<Extraction>;
+  /** Ends the processes at once; files that are being read or wait are abandoned. */
+  close(): Promise<void>;
+}
+
+// A process keeps the memory of the largest file it has read.
+const idleMs = 300_000;
+// Part of the deadline after which a reader ends with what it has.
+const patience = 0.8;
+
+export function createTextExtractor(options: TextExtractorOptions = {}): TextExtractor {
+  return new ProcessTextExtractor(options);
+}
+
+class ProcessTextExtractor implements TextExtractor {
+  readonly #maxBytes: number;
+  readonly #maxChars: number;
+  readonly #limits: ReaderLimits;
+  readonly #slots: ReturnType<typeof createSlots>;
+  readonly #closing = new AbortController();
+  readonly #readers = new Set<ReaderProcess>();
+  readonly #idle = new Map<ReaderProcess, NodeJS.Timeout>();
+
+  constructor(options: TextExtractorOptions) {
+    this.#maxBytes = options.maxBytes ?? 30 * 1024 * 1024;
+    this.#maxChars = options.maxChars ?? 200_000;
+    this.#limits = { memoryMb: options.memoryMb ?? 512, deadlineMs: options.deadlineMs ?? 20_000 };
+    this.#slots = createSlots(options.processes ?? 1);
+  }
+
+  async extract(file: AttachedFile, signal?: AbortSignal): Promise<Extraction> {
+    const stop = signal ? AbortSignal.any([signal, this.#closing.signal]) : this.#closing.signal;
+    stop.throwIfAborted();
+    const refused = this.#refusalOf(file);
+    if (refused !== undefined) return refused;
+    const release = await this.#slots.take(stop);
+    try {
+      return await this.#read(file, stop);
+    } finally {
+      release();
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort(newEngineError("internal_error", "the text extractor is closed", { retryable: true }));
+    for (const timer of this.#idle.values()) clearTimeout(timer);
+    this.#idle.clear();
+    await Promise.all([...this.#readers].map(async (reader) => await reader.end()));
+  }
+
+  /** What the size and the first bytes decide, without a process. */
+  #refusalOf({ bytes }: AttachedFile): Extraction | undefined {
+    const kind = fileKindOf(bytes);
+    const { mediaType } = kind;
+    const detail = unreadableKind(kind);
+    if (detail !== undefined) return { state: "unsupported", mediaType, detail };
+    if (bytes.byteLength === 0) return { state: "failed", mediaType, detail: "The file is empty." };
+    if (bytes.byteLength <= this.#maxBytes) return undefined;
+    const limitMb = Math.max(0.1, Math.round((this.#maxBytes / 1024 / 1024) * 10) / 10);
+    return { state: "too_large", mediaType, detail: `The file is larger than ${limitMb} MB.` };
+  }
+
+  async #read(file: AttachedFile, stop: AbortSignal): Promise<Extraction> {
+    const failed = (detail: string): Extraction => ({
+      state: "failed",
+      mediaType: fileKindOf(file.bytes).mediaType,
+      detail,
+    });
+    const deadline = AbortSignal.timeout(this.#limits.deadlineMs);
+    try {
+      let end = await this.#readOnce(file, AbortSignal.any([stop, deadline]));
+      // Ended by somebody else, perhaps before it had begun; a file that kills gets no third process.
+      if (end.kind === "died" && end.reason === "unknown") {
+        end = await this.#readOnce(file, AbortSignal.any([stop, deadline]));
+      }
+      if (end.kind === "answer") return end.extraction;
+      return failed(end.reason === "memory" ? "Reading the file needed too much memory." : "The file cannot be read.");
+    } catch (error) {
+      if (stop.aborted || !deadline.aborted) throw error;
+      return failed("Reading the file took too long.");
+    }
+  }
+
+  async #readOnce(file: AttachedFile, signal: AbortSignal): Promise<ReadingEnd> {
+    const reader = this.#takeIdle() ?? this.#start();
+    const job: ReadingJob = {
+      bytes: file.bytes,
+      name: file.name,
+      ...(file.mediaType === undefined ? {} : { mediaType: file.mediaType }),
+      maxChars: this.#maxChars,
+      patienceMs: this.#limits.deadlineMs * patience,
+    };
+    const end = await reader.read(job, signal);
+    if (end.kind === "answer" && !end.retire && !this.#closing.signal.aborted) this.#keep(reader);
+    else reader.kill();
+    return end;
+  }
+
+  #start(): ReaderProcess {
+    const reader = new ReaderProcess(this.#limits);
+    this.#readers.add(reader);
+    void reader.ended.then(() => this.#readers.delete(reader));
+    return reader;
+  }
+
+  #takeIdle(): ReaderProcess | undefined {
+    for (const [reader, timer] of this.#idle) {
+      clearTimeout(timer);
+      this.#idle.delete(reader);
+      if (reader.alive) return reader;
+      reader.kill();
+    }
+    return undefined;
+  }
+
+  #keep(reader: ReaderProcess): void {
+    const timer = setTimeout(() => {
+      this.#idle.delete(reader);
+      reader.kill();
+    }, idleMs);
+    timer.unref();
+    this.#idle.set(reader, timer);
+  }
+}
