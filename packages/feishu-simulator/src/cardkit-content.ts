@@ -33,7 +33,8 @@ export function applyContent(platform: Platform, entity: CardEntity, call: ApiCa
 function checkStreaming(platform: Platform, entity: CardEntity): void {
   if (entity.streamingSince === undefined) throw new PlatformError(300309, "streaming mode is closed");
   if (platform.cards.isStreaming(entity)) return;
-  entity.streamingSince = undefined;
+  const json = withValueAt(entity.json, ["config", "streaming_mode"], false);
+  platform.cards.change(entity, json, { enable: true });
   throw new PlatformError(200850, "card streaming timeout");
 }
 

@@ -271,6 +271,7 @@ test("streaming ends 10 minutes after it was last enabled: 200850 once, then 300
   now += 1;
   expect(told.simulator.card(cardId)?.streaming).toBe(false);
   expect((await told.type(cardId, "md", "abc")).code).toBe(200850);
+  expect(told.simulator.card(cardId)?.json).toMatchObject({ config: { streaming_mode: false } });
   expect((await told.type(cardId, "md", "abc")).code).toBe(300309);
   expect((await told.operate(cardId, patchElement("md", { content: "abc" }))).code).toBe(0);
   await told.operate(cardId, settings({ streaming_mode: true }));
