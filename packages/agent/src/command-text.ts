@@ -1,4 +1,4 @@
-import type { InboundMessage, ReplyLanguage, TurnState } from "@larkline/protocol";
+import type { InboundMessage, ReplyLanguage } from "@larkline/protocol";
 import { noticeText, oneLine } from "./notice.ts";
 
 /** What `/status` tells. */
@@ -10,8 +10,8 @@ export interface StatusFacts {
   waiting: number;
   /** Messages of the conversation so far. */
   messages: number;
-  /** Checkpoint of the running turn, when there is one. */
-  turn?: TurnState | undefined;
+  /** What is being answered, if anything: since when, which model step, and the tools it waits for. */
+  running?: { startedAtMs: number; step: number; tools: readonly string[] };
 }
 
 /** What `/model` tells. */
@@ -41,22 +41,24 @@ function lines(
     .join("\n");
 }
 
-function runningText(turn: TurnState, nowMs: number, language: ReplyLanguage): string {
-  const seconds = Math.max(0, Math.round((nowMs - turn.startedAtMs) / 1_000));
-  const names = turn.calls.filter(({ state }) => state !== "done").map(({ name }) => code(name));
+type Running = NonNullable<StatusFacts["running"]>;
+
+function runningText({ startedAtMs, step, tools }: Running, nowMs: number, language: ReplyLanguage): string {
+  const seconds = Math.max(0, Math.round((nowMs - startedAtMs) / 1_000));
+  const names = tools.map(code);
   if (language === "zh") {
-    const tools = names.length > 0 ? `，正在等待 ${names.join("、")}` : "";
-    return `正在回答，已进行 ${seconds} 秒，第 ${turn.steps + 1} 步${tools}`;
+    const waiting = names.length > 0 ? `，正在等待 ${names.join("、")}` : "";
+    return `正在回答，已进行 ${seconds} 秒，第 ${step} 步${waiting}`;
   }
-  const tools = names.length > 0 ? `, waiting for ${names.join(", ")}` : "";
-  return `answering for ${seconds} s, step ${turn.steps + 1}${tools}`;
+  const waiting = names.length > 0 ? `, waiting for ${names.join(", ")}` : "";
+  return `answering for ${seconds} s, step ${step}${waiting}`;
 }
 
 /** What `/status` answers. */
-export function statusText(language: ReplyLanguage, { nowMs, model, waiting, messages, turn }: StatusFacts): string {
+export function statusText(language: ReplyLanguage, { nowMs, model, waiting, messages, running }: StatusFacts): string {
   const idle = language === "zh" ? "空闲" : "idle";
   return lines(language, [
-    ["状态", "State", turn === undefined ? idle : runningText(turn, nowMs, language)],
+    ["状态", "State", running === undefined ? idle : runningText(running, nowMs, language)],
     ["等待中的消息", "Waiting messages", String(waiting)],
     ["对话中的消息", "Messages in this conversation", String(messages)],
     ["模型", "Model", code(model)],

@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { commandNames, helpText, modelText, parseCommand, statusText, whoamiText } from "./index.ts";
-import { call, environment, queued, startRun, step } from "./turn.fixture.ts";
-import { afterStep } from "./index.ts";
+import { queued } from "./turn.fixture.ts";
 
 const custom = {
   weekly: { description: "write the weekly report", prompt: "Write the weekly report." },
@@ -90,11 +89,9 @@ describe("what commands answer", () => {
     expect(statusText("en", facts)).toBe(
       "- State: idle\n- Waiting messages: 2\n- Messages in this conversation: 9\n- Model: `openai/gpt-5`",
     );
-    const { turn } = startRun().apply((open) =>
-      afterStep(open, step("", { calls: [call("c1", "weather"), call("c2", "nope")] }), environment()),
-    );
-    expect(statusText("en", { ...facts, turn })).toContain("answering for 5 s, step 2, waiting for `weather`\n");
-    expect(statusText("zh", { ...facts, turn })).toContain("正在回答，已进行 5 秒，第 2 步，正在等待 `weather`\n");
+    const running = { startedAtMs: 1_000_000, step: 2, tools: ["weather"] };
+    expect(statusText("en", { ...facts, running })).toContain("answering for 5 s, step 2, waiting for `weather`\n");
+    expect(statusText("zh", { ...facts, running })).toContain("正在回答，已进行 5 秒，第 2 步，正在等待 `weather`\n");
   });
 
   it("whoami tells who the sender is to the bot", () => {
