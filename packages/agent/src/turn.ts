@@ -1,14 +1,14 @@
 import { type ControlEntry, type EventOf, type QueuedMessage, type TurnState } from "@larkline/protocol";
 import type { StepResult } from "./accumulate.ts";
+import { cancelTurn } from "./cancel-turn.ts";
 import { answerRestarted } from "./delta-event.ts";
+import { newTurn } from "./new-turn.ts";
 import { withText, withThinking } from "./shown-so-far.ts";
 import { slashCommandIn } from "./slash-command.ts";
 import { finalAnswer, stepFailure } from "./step-ending.ts";
 import { counted, measured, stepStart } from "./step-report.ts";
 import { answerCalls, closeRound, isOpen, openRound, runningCalls, settleRound } from "./tool-round.ts";
-import { cancelTurn } from "./cancel-turn.ts";
 import { answering, endError, errorOf, noticeFor, spoken } from "./turn-ending.ts";
-import { newTurn } from "./new-turn.ts";
 import { after, type NextAction, type Transition, type TurnEnvironment, type TurnModel } from "./turn-environment.ts";
 import { userMessageOf } from "./user-message.ts";
 
@@ -19,6 +19,9 @@ import { userMessageOf } from "./user-message.ts";
  *                  ^          |
  *                  |          v
  *                  +--- afterControl (outcomes, cancel) -> finish
+ *
+ * Before a model step, `absorb` adds messages that arrived meanwhile and `compactedTransition` cuts
+ * a context that has grown too long. Orders to the session take `commandTurn` in place of all this.
  *
  * Each function looks at a checkpoint and at what happened, and returns the next checkpoint, what
  * to write with it, and what to do after the write. Nothing here does anything.
