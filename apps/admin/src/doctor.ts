@@ -188,7 +188,7 @@ async function runningParts({ deployment }: DoctorInput, redis: RedisResult): Pr
   if (worker !== undefined) parts.workers = worker ? 1 : 0;
   if (redis.workers !== undefined) parts.workers = redis.workers;
   if (redis.runners !== undefined) parts.runners = redis.runners;
-  else if (runner === true) parts.runners = [{ runner: "local", instances: 1, tools: [] }];
+  else if (runner === true) parts.runners = [{ runner: "local", instances: 1 }];
   return parts;
 }
 

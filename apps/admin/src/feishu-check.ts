@@ -130,9 +130,9 @@ function subscriptionFindings({ check, wanted, found, noun }: SubscriptionCheck,
 /** Events and callbacks of the published version, as far as the app may see them. */
 export async function checkSubscriptions(inspector: AppInspector, access: Access): Promise<Finding[]> {
   try {
-    const { events, callbacks } = await inspector.subscriptions();
+    const { published, events, callbacks } = await inspector.subscriptions();
     const nouns = { events: { zh: "事件", en: "events" }, callbacks: { zh: "回调", en: "callbacks" } };
-    if (events === undefined) return [unpublished(access)];
+    if (!published) return [unpublished(access)];
     return [
       ...subscriptionFindings(
         { check: "feishu.events", wanted: appManifest.events, found: events, noun: nouns.events },

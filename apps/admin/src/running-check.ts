@@ -5,7 +5,8 @@ import { ok, problem, skipped, warning, type Finding } from "./finding.ts";
 export interface AnnouncedRunner {
   runner: string;
   instances: number;
-  tools: readonly string[];
+  /** Absent: only known to be ready. */
+  tools?: readonly string[];
 }
 
 /** What runs. Absent: it could not be found out. */
@@ -75,18 +76,20 @@ function runnerFindings(runners: readonly AnnouncedRunner[] | undefined): Findin
       ),
     ];
   }
-  return runners.map(({ runner, instances, tools }) =>
-    ok("running.runners", {
-      zh: `tool-runner ${runner}（${instances} 个进程）：${tools.join("、")}`,
-      en: `tool-runner ${runner} (${instances} process(es)): ${tools.join(", ")}`,
-    }),
-  );
+  return runners.map(({ runner, instances, tools }) => {
+    const list =
+      tools === undefined ? { zh: "", en: "" } : { zh: `：${tools.join("、")}`, en: `: ${tools.join(", ")}` };
+    return ok("running.runners", {
+      zh: `tool-runner ${runner}（${instances} 个进程）${list.zh}`,
+      en: `tool-runner ${runner} (${instances} process(es))${list.en}`,
+    });
+  });
 }
 
 /** Tools that agents name and nobody offers. */
 function toolFindings(runners: readonly AnnouncedRunner[] | undefined, config: LarklineConfig | undefined): Finding[] {
-  if (runners === undefined || config === undefined) return [];
-  const offered = new Set(runners.flatMap(({ tools }) => tools));
+  if (config === undefined || runners?.every(({ tools }) => tools !== undefined) !== true) return [];
+  const offered = new Set(runners.flatMap(({ tools }) => tools ?? []));
   const wanted = new Set(Object.values(config.agents).flatMap(({ tools }) => tools ?? []));
   const missing = [...wanted].filter((tool) => !offered.has(tool));
   if (missing.length === 0) return [];

@@ -1,4 +1,4 @@
-import { readdir, readFile, stat, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
 import { appManifest } from "@larkline/feishu";
@@ -256,6 +256,16 @@ describe("npm run setup", () => {
     expect(await asking.exitCode()).toBe(130);
     expect(await readFile(file, "utf8")).toBe(old);
     expect(await readdir(workplace.folder)).toEqual([".env"]);
+  });
+
+  it("says where the credentials are when the file cannot be written in the end, and shows no secret", async () => {
+    await startPlatform();
+    const run = setUpHere(["--yes"], { FEISHU_DOMAIN: platform.url });
+    const link = await linkOf(run);
+    await mkdir(file);
+    const { appId } = platform.registrations.confirm(link);
+    expect(await run.exitCode()).toBe(1);
+    expect(run.output()).toContain(`copy its credentials from ${platform.url}/app/${appId}/baseinfo`);
   });
 
   it("ends when its input does", async () => {

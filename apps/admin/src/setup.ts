@@ -1,8 +1,10 @@
+import { constants } from "node:fs";
+import { access } from "node:fs/promises";
+import { dirname } from "node:path";
 import { createAppInspector, missingScopes, registerApp } from "@larkline/feishu";
 import type { Env } from "@larkline/config";
 import { domainProblem, type SetupOptions } from "./config.ts";
-import { permissionLink } from "./console-link.ts";
-import { within } from "./deadline.ts";
+import { consoleLink, permissionLink } from "./console-link.ts";
 import { readEnvFile, writeEnvFile } from "./env-file.ts";
 import { botFinding, credentialFinding } from "./feishu-check.ts";
 import { linesOf, type Finding } from "./finding.ts";
@@ -92,10 +94,12 @@ async function verifyModels({ answers, setup }: { answers: Answers; setup: Setup
       const apiKey = answers[`${prefix}_API_KEY`];
       if (apiKey === undefined) return [];
       const baseUrl = setup.env[`${prefix}_BASE_URL`] || setup.interview.file.values[`${prefix}_BASE_URL`];
-      const access = baseUrl === undefined || baseUrl === "" ? { apiKey } : { apiKey, baseUrl };
-      return [within(checkMs, async (signal) => await checkModelKey(vendor, access, signal))];
+      const vendorAccess = baseUrl === undefined || baseUrl === "" ? { apiKey } : { apiKey, baseUrl };
+      const signal = AbortSignal.any([setup.signal, AbortSignal.timeout(checkMs)]);
+      return [checkModelKey(vendor, vendorAccess, signal)];
     }),
   );
+  if (setup.signal.aborted) return false;
   for (const finding of findings) setup.report(finding);
   return findings.every(({ status }) => status !== "problem");
 }
@@ -179,6 +183,16 @@ function notCreated(setup: Setup, outcome: NotCreated): number {
   return refuse(setup, texts[outcome.kind]);
 }
 
+/** The secret is not shown here; the developer console shows it to the app's owner. */
+function notWritten({ say, interview }: Setup, { error, link }: { error: unknown; link: string }): number {
+  const reason = error instanceof Error ? error.message : String(error);
+  say({
+    zh: `应用已创建，但无法写入 ${interview.file.path}（${reason}）：请从 ${link} 复制凭证，再运行 npm run setup -- --manual。`,
+    en: `The app exists, but ${interview.file.path} cannot be written (${reason}): copy its credentials from ${link} and run npm run setup -- --manual.`,
+  });
+  return failedCode;
+}
+
 /** What is asked comes before the app exists; its secret is written before anything else is done with it. */
 async function setUpByLink(setup: Setup): Promise<number> {
   const { interview, options, env } = setup;
@@ -198,11 +212,18 @@ async function setUpByLink(setup: Setup): Promise<number> {
   const mayChange = await mayReplace(changed, interview);
   if (mayChange === null) return leave(setup);
   if (!mayChange) return keepOld(setup, changed);
-  if (!(await verifyModels({ answers: models.answers, setup }))) return refuse(setup, { zh: "", en: "" });
+  const accepted = await verifyModels({ answers: models.answers, setup });
+  if (setup.signal.aborted) return leave(setup);
+  if (!accepted) return refuse(setup, { zh: "", en: "" });
+  await access(dirname(interview.file.path), constants.W_OK);
   const created = await register(setup, domain);
   if (created.kind !== "created") return notCreated(setup, created);
   const app = { FEISHU_APP_ID: created.appId, FEISHU_APP_SECRET: created.appSecret, FEISHU_DOMAIN: created.domain };
-  await write(setup, { ...app, FEISHU_TRANSPORT: newTransport, ...models.answers });
+  try {
+    await write(setup, { ...app, FEISHU_TRANSPORT: newTransport, ...models.answers });
+  } catch (error) {
+    return notWritten(setup, { error, link: `${consoleLink(created)}/baseinfo` });
+  }
   await verifyApp(setup, created);
   return finish(setup);
 }

@@ -28,9 +28,10 @@ export interface InspectedBot {
 
 /** What the app's published version is subscribed to. */
 export interface InspectedSubscriptions {
-  /** Absent: the app was never published. */
-  events: readonly string[] | undefined;
+  /** A version of the app is in use. */
+  published: boolean;
   /** Absent: the platform does not say. */
+  events: readonly string[] | undefined;
   callbacks: readonly string[] | undefined;
 }
 
@@ -216,11 +217,12 @@ export function createAppInspector(options: AppInspectorOptions): AppInspector {
       const url = `${application}?lang=zh_cn`;
       const { data } = await read(caller, { api: "application.get", url, schema: Application }, signal);
       const { online_version_id: version = "", callback_info: callbacks } = data.app;
-      if (version === "") return { events: undefined, callbacks: callbacks?.subscribed_callbacks };
+      const told = { callbacks: callbacks?.subscribed_callbacks };
+      if (version === "") return { published: false, events: undefined, ...told };
       const versionUrl = `${application}/app_versions/${encodeURIComponent(version)}?lang=zh_cn`;
       const found = await read(caller, { api: "application.version.get", url: versionUrl, schema: Version }, signal);
-      const events = (found.data.app_version.event_infos ?? []).map(({ event_type: type }) => type);
-      return { events, callbacks: callbacks?.subscribed_callbacks };
+      const events = found.data.app_version.event_infos?.map(({ event_type: type }) => type);
+      return { published: true, events, ...told };
     },
     longConnection: (signal) => askForLongConnection(parts, signal),
     serverTimeMs: (signal) => serverTimeMs(parts, signal),
