@@ -265,6 +265,32 @@ test("names are told, left out beyond the contact range, or refused without the 
   expect([(await one()).code, (await batch()).code]).toEqual([99991672, 0]);
 });
 
+test("calls without any of their scopes are refused with their names; each scope that allows a call will do", async () => {
+  const world = await personWorld();
+  const messageId = await write(world);
+  const codes = async (): Promise<number[]> => {
+    const calls = [
+      world.client.call("POST", `/open-apis/im/v1/messages/${messageId}/reply`, text),
+      world.client.call("GET", `/open-apis/im/v1/messages/${messageId}`),
+      world.client.call("GET", `/open-apis/im/v1/chats/${world.direct}`),
+      world.client.call("POST", "/open-apis/im/v1/images", {}),
+      world.client.call("POST", "/open-apis/cardkit/v1/cards", {}),
+    ];
+    return (await Promise.all(calls)).map(({ code }) => code);
+  };
+  world.simulator.setConsole(app.appId, { scopes: ["im:message:send_as_bot", "im:chat:readonly"] });
+  expect(await codes()).toEqual([0, 99991672, 0, 99991672, 99991672]);
+  world.simulator.setConsole(app.appId, { scopes: ["im:message:readonly"] });
+  const refused = await world.client.call("POST", toChat, { receive_id: world.direct, ...text });
+  expect(refused).toMatchObject({ code: 99991672, body: { msg: expect.stringContaining("im:message:send_as_bot") } });
+});
+
+test("a thread's history takes no time filter", async () => {
+  const { client } = await personWorld();
+  const path = "/open-apis/im/v1/messages?container_id_type=thread&container_id=omt_1&start_time=1";
+  expect((await client.call("GET", path)).code).toBe(230001);
+});
+
 test("events that the app is not subscribed to do not come", async () => {
   const world = await personWorld();
   world.simulator.setConsole(app.appId, { events: ["im.message.receive_v1"] });

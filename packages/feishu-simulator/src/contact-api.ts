@@ -1,3 +1,4 @@
+import { missingScopes } from "./api-scopes.ts";
 import type { SimUser } from "./directory.ts";
 import type { JsonObject } from "./json-fields.ts";
 import { success, type ApiCallContext, type ApiRoute, type Platform } from "./platform.ts";
@@ -24,16 +25,14 @@ export function contactRoutes(platform: Platform): ApiRoute[] {
 
 /** The name needs a scope, and the person within the app's contact range; without the range it is left out. */
 function readUser(platform: Platform, call: ApiCallContext): JsonObject {
-  checkScope(platform, call, "contact:user.base:readonly");
+  checkNames(platform, call, "contact:user.base:readonly");
   const user = findUser(platform, call, call.params.user_id ?? "");
   const { name, ...ids } = userView(user);
   return success({ user: platform.nameScopes.get(call.app.appId) === "hidden" ? ids : { ...ids, name } });
 }
 
-function checkScope(platform: Platform, { app }: ApiCallContext, scope: string): void {
-  const granted = platform.console.entry(app.appId).scopes.has(scope);
-  if (granted && platform.nameScopes.get(app.appId) !== "refused") return;
-  throw new PlatformError(99991672, `Access denied. One of the following scopes is required: [${scope}].`);
+function checkNames(platform: Platform, { app }: ApiCallContext, scope: string): void {
+  if (platform.nameScopes.get(app.appId) === "refused") throw missingScopes([scope]);
 }
 
 function findUser(platform: Platform, call: ApiCallContext, id: string): SimUser {
@@ -56,7 +55,7 @@ function userView(user: SimUser): JsonObject {
 
 /** Names of up to 10 people, whatever the contact range; unknown ids are left out. */
 function basicBatch(platform: Platform, call: ApiCallContext): JsonObject {
-  checkScope(platform, call, "contact:user.basic_profile:readonly");
+  checkNames(platform, call, "contact:user.basic_profile:readonly");
   const ids = call.body.user_ids;
   if (!Array.isArray(ids) || ids.length < 1 || ids.length > maximumBatch) {
     throw fieldError("user_ids", `must hold 1 to ${maximumBatch} ids`);

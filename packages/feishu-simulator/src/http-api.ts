@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { sendBody } from "./answer-body.ts";
 import type { ApiCall } from "./api-call.ts";
+import { checkScopes } from "./api-scopes.ts";
 import type { FaultAction, FaultSource } from "./fault-table.ts";
 import { errorAnswer, newLogId, okAnswer, readBody, sendAnswer, type Answer } from "./http-exchange.ts";
 import type { Platform } from "./platform.ts";
@@ -109,6 +110,7 @@ async function answerCall(
     const { route, params } = match;
     parts.platform.limiter.checkApi({ appId: app.appId, api: `${route.method} ${route.path}` }, route.limits);
     parts.platform.quota.check(route.path);
+    checkScopes(route, parts.platform.console.entry(app.appId).scopes);
     const files = form === undefined ? {} : { form };
     return okAnswer(route.handle({ app, params, query: exchange.url.searchParams, body, ...files }));
   } catch (error) {

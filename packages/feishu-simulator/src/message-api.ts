@@ -100,6 +100,12 @@ function containerMessages(platform: Platform, call: ApiCallContext): readonly S
       .filter((message) => !insideThread(chat, message) && message.hidden !== true);
   }
   if (type !== "thread") throw fieldError("container_id_type", "must be chat or thread");
+  if (call.query.has("start_time") || call.query.has("end_time")) {
+    throw new PlatformError(
+      230001,
+      "Your request contains an invalid request parameter, ext=thread has no time filter.",
+    );
+  }
   return [...platform.directory.chats.values()]
     .filter((chat) => chat.bots.has(call.app.appId))
     .flatMap((chat) => platform.messages.inChat(chat.chatId))
