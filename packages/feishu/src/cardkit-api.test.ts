@@ -1,6 +1,6 @@
-import { createServer } from "node:http";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { json as readJson } from "node:stream/consumers";
+import { text as readText } from "node:stream/consumers";
 import { describe, expect, it, onTestFinished } from "vitest";
 import type { FeishuApi } from "./feishu-api.ts";
 import { failureOf, simulatedApi, type SimulatedApiOptions } from "./simulated-api.fixture.ts";
@@ -259,12 +259,11 @@ describe("a refusal of a card call", () => {
 /** A bot that answers every click with nothing; tells the tokens of the clicks. */
 async function clickTokens(): Promise<{ url: string; tokens: string[] }> {
   const tokens: string[] = [];
-  const server = createServer((request, response) => {
-    void readJson(request).then((body: unknown) => {
-      tokens.push(/"token":"(c-[^"]+)"/.exec(JSON.stringify(body))?.[1] ?? "");
-      response.end("{}");
-    });
-  });
+  const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    tokens.push(/"token":"(c-[^"]+)"/.exec(await readText(request))?.[1] ?? "");
+    response.end("{}");
+  };
+  const server = createServer((request, response) => void answer(request, response));
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   onTestFinished(() => {
     server.close();
