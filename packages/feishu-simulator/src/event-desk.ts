@@ -1,9 +1,10 @@
 import { unsubscribed, type DeliveryService, type DeliveryReport, type OutgoingEvent } from "./delivery.ts";
-import { tellBots } from "./chat-events.ts";
+import { knownChat, tellBots } from "./chat-events.ts";
 import { envelope, messageEvent } from "./event-envelope.ts";
 import { newId } from "./id.ts";
+import { renderContent } from "./message-content.ts";
 import { writeMessage, type PersonMessage, type WrittenMessage } from "./person-message.ts";
-import type { Platform } from "./platform.ts";
+import { mentionLookup, type Platform } from "./platform.ts";
 import type { CustomEvent, SentMessage } from "./simulator.ts";
 
 const keptEvents = 20_000;
@@ -16,6 +17,7 @@ export interface EventDesk {
   sendMessage(message: PersonMessage): Promise<SentMessage>;
   redeliver(messageId: string, options?: { freshEventId?: boolean }): Promise<DeliveryReport>;
   recall(messageId: string, options?: { by?: RecallType }): Promise<void>;
+  editMessage(messageId: string, text: string): void;
   sendEvent(event: CustomEvent): Promise<DeliveryReport>;
 }
 
@@ -42,6 +44,7 @@ export function createEventDesk(platform: Platform, deliveries: DeliveryService)
       if (event === undefined) throw new Error(`No event of message ${messageId}`);
       return deliveries.deliverOnce(freshEventId ? withFreshId(event) : event);
     },
+    editMessage: (messageId, text) => editText(platform, messageId, text),
     recall: async (messageId, { by = "message_owner" } = {}) => recall(platform, messageId, by),
     async sendEvent({ appId, eventType, event, callback = false }) {
       const app = platform.apps.get(appId);
@@ -62,6 +65,18 @@ function isSubscribed({ app, chat, message }: WrittenMessage): boolean {
   if (!chat.bots.has(app.appId) || chat.status !== "normal") return false;
   if (chat.type === "p2p" || app.groupScope === "all") return true;
   return message.mentions.some((mention) => mention.openId === app.openId);
+}
+
+/** No event tells of it; reading the message shows the new text and time (message receive page). */
+function editText(platform: Platform, messageId: string, text: string): void {
+  const message = platform.messages.get(messageId);
+  if (message?.senderType !== "user" || message.messageType !== "text")
+    throw new Error(`No text ${messageId} of a person`);
+  const lookup = mentionLookup(platform, knownChat(platform, message.chatId));
+  const rendered = renderContent("text", JSON.stringify({ text }), lookup);
+  const change = { ...rendered, edits: message.edits + 1, updatedAt: platform.now() };
+  const changed = platform.messages.change(messageId, change);
+  if (changed !== undefined) platform.announce(changed);
 }
 
 function recall(platform: Platform, messageId: string, recallType: RecallType): void {

@@ -293,3 +293,22 @@ test("a recalled message has no content when read, and a fixed text in lists", a
   const [listed] = (await world.client.call("GET", path)).data.items as [Record<string, unknown>];
   expect(listed).toMatchObject({ deleted: true, body: { content: '{"text":"This message was recalled"}' } });
 });
+
+test("an edited message is read with its new text and time, and no event tells of it", async () => {
+  let now = 1_700_000_000_000;
+  const world = await personWorld({ now: () => now });
+  const { id } = await write(world, { text: "before" });
+  now += 5000;
+  world.simulator.editMessage(id, "after");
+  const items = (await read(world, id)).data.items;
+  expect(items).toMatchObject([
+    {
+      updated: true,
+      create_time: "1700000000000",
+      update_time: "1700000005000",
+      body: { content: '{"text":"after"}' },
+    },
+  ]);
+  await write(world, { text: "next" });
+  expect(world.received).toHaveLength(2);
+});
