@@ -26,6 +26,7 @@ const catalogue: ConsoleEntry = {
     "im:message.p2p_msg:readonly",
     "im:message.reactions:write_only",
     "im:resource",
+    "im:resource:upload",
   ]),
   events: [
     "application.bot.menu_v6",

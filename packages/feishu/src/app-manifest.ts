@@ -62,8 +62,8 @@ export const appManifest: AppManifest = {
       level: "required",
       coveredBy: ["im:message"],
       purpose: {
-        zh: "读取被引用、被合并转发的消息，确认回复是否已送达，接收消息撤回事件",
-        en: "Read quoted and forwarded messages, see whether an answer arrived, learn of recalled messages",
+        zh: "下载用户发送的图片和文件，读取被引用、被合并转发的消息，接收消息撤回事件",
+        en: "Load people's images and files, read quoted and forwarded messages, learn of recalled messages",
       },
     },
     {
@@ -74,12 +74,9 @@ export const appManifest: AppManifest = {
     },
     {
       name: "im:resource",
-      level: "required",
-      coveredBy: [],
-      purpose: {
-        zh: "下载用户发送的图片和文件，上传回答中的图片",
-        en: "Load images and files, upload images of answers",
-      },
+      level: "recommended",
+      coveredBy: ["im:resource:upload"],
+      purpose: { zh: "上传回答中的图片和文件", en: "Upload images and files of answers" },
     },
     {
       name: "im:chat:readonly",
@@ -116,8 +113,8 @@ export const appManifest: AppManifest = {
       level: "optional",
       coveredBy: [],
       purpose: {
-        zh: "接收群聊中的所有消息（敏感权限，需管理员审核）；仅当 groups 为 all 时需要",
-        en: "Receive all messages of groups (sensitive, an administrator decides); only for groups: all",
+        zh: "接收群聊中的所有消息（groups 为 all 时必需），故障后确认群内回复是否已送达；敏感权限，需管理员审核",
+        en: "Receive all messages of groups (needed for groups: all), and see after a failure whether an answer arrived there; sensitive, an administrator decides",
       },
     },
   ],
