@@ -46,7 +46,9 @@ export class Draft {
       .join("")
       .replaceAll(/\r\n?/g, "\n")
       .replaceAll(controls, "")
-      .replaceAll(/[^\S\n]+\n/g, "\n")
+      .split("\n")
+      .map((line) => line.trimEnd())
+      .join("\n")
       .replaceAll(/\n{3,}/g, "\n\n")
       .replace(/[\uD800-\uDBFF]$/, "") // cut in the middle of a character
       .toWellFormed()

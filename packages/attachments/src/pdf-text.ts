@@ -1,5 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { getDocument, PasswordException, VerbosityLevel } from "pdfjs-dist/legacy/build/pdf.mjs";
+import { withoutRadicals } from "./han-radical.ts";
 import { passwordNeeded, Refusal } from "./reading.ts";
 import { DraftFull, type Draft } from "./draft.ts";
 
@@ -46,7 +47,7 @@ async function readPage(page: PdfPage, heading: string, draft: Draft): Promise<b
         draft.add(heading);
         found = true;
       }
-      draft.add(item.hasEOL ? `${item.str}\n` : item.str);
+      draft.add(withoutRadicals(item.hasEOL ? `${item.str}\n` : item.str));
     }
   }
   return found;

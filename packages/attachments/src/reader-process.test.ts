@@ -75,8 +75,8 @@ describe("reader processes", () => {
   });
 
   it("a file that takes too long is given up, its process killed and replaced", async () => {
-    const extractor = open({ deadlineMs: 1_500 });
-    const answer = extractor.extract(slow);
+    const extractor = open({ deadlineMs: 4_000, memoryMb: 2_000 });
+    const answer = extractor.extract({ bytes: expandingPdf(200), name: "slower.pdf" });
     const first = await waitForReader();
     expect(await answer).toEqual({
       state: "failed",

@@ -3,10 +3,14 @@ function isBuiltInDate(id: number): boolean {
   return (id >= 14 && id <= 22) || (id >= 27 && id <= 36) || (id >= 45 && id <= 47) || (id >= 50 && id <= 58);
 }
 
+// Excel takes 255.
+const maxFormatCharacters = 255;
+
 /** Whether a number format shows a date or a time: letters of dates outside quotes and brackets. */
 export function isDateFormat(id: number, code: string | undefined): boolean {
   if (code === undefined) return isBuiltInDate(id);
-  return /[ymdhs]/i.test(code.replaceAll(/"[^"]*"|\[[^\]]*\]|\\.|_./g, "").replaceAll(/general/gi, ""));
+  const start = code.slice(0, maxFormatCharacters);
+  return /[ymdhs]/i.test(start.replaceAll(/"[^"]*"|\[[^\]]*\]|\\.|_./g, "").replaceAll(/general/gi, ""));
 }
 
 const dayMs = 86_400_000;

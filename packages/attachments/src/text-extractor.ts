@@ -22,7 +22,8 @@ export interface TextExtractorOptions {
 export interface TextExtractor {
   /**
    * Never rejects for what is in the file: a bad file is a value. Rejects with the signal's reason
-   * on abort, and with an EngineError when the extractor is or gets closed.
+   * on abort, and with an EngineError when the extractor is or gets closed. The deadline begins when
+   * a process takes the file; whoever will not wait for a free one passes a signal.
    */
   extract(file: AttachedFile, signal?: AbortSignal): Promise<Extraction>;
   /** Ends the processes at once; files that are being read or wait are abandoned. */
