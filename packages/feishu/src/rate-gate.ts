@@ -59,6 +59,9 @@ const perCardSecond = 10;
 /** What the platform asks to wait when it names no time: the windows of these limits are a second long. */
 const pauseMs = 1_000;
 
+/** When a frame may try again while others wait in line. */
+const crowdedMs = 200;
+
 /** A governor that does not answer must not hold a call for ever. */
 const governorTimeoutMs = 2_000;
 
@@ -106,6 +109,20 @@ async function sleep(waitMs: number, signals: readonly AbortSignal[]): Promise<v
   }
 }
 
+/** The governor's answer, awaited for a limited time; without `AbortSignal.any`, which costs more than a grant. */
+async function answerOf<T>(answer: Promise<T>, signals: readonly AbortSignal[]): Promise<T> {
+  const end = Promise.withResolvers<never>();
+  const onAbort = (): void => end.reject(new TransportFailure("aborted", false, "aborted"));
+  const timer = setTimeout(() => end.reject(new Error("no answer")), governorTimeoutMs);
+  for (const signal of signals) signal.addEventListener("abort", onAbort, { once: true });
+  try {
+    return await Promise.race([answer, end.promise]);
+  } finally {
+    clearTimeout(timer);
+    for (const signal of signals) signal.removeEventListener("abort", onAbort);
+  }
+}
+
 type Refused = Extract<RateGrant, { granted: false }>;
 
 interface Attempt {
@@ -134,7 +151,7 @@ class GovernedGate implements RateGate {
     const attempt: Attempt = { api, buckets, pass, deadline: performance.now() + pass.maxWaitMs };
     const crowded = buckets.find(({ key }) => this.#lines.isCrowded(key));
     // Whoever has waited longer goes first, and frames last.
-    if (crowded !== undefined && pass.lane === "frame") throw heldBack(api, pauseMs);
+    if (crowded !== undefined && pass.lane === "frame") throw heldBack(api, crowdedMs);
     let refused: Refused | undefined =
       crowded === undefined ? await this.#take(attempt) : { granted: false, key: crowded.key, waitMs: 0 };
     while (refused !== undefined) refused = await this.#inLine(attempt, refused);
@@ -177,19 +194,12 @@ class GovernedGate implements RateGate {
   }
 
   async #take({ api, buckets, pass }: Attempt): Promise<Refused | undefined> {
-    const giveUp = new AbortController();
-    const late = delay(governorTimeoutMs, undefined, { signal: AbortSignal.any([giveUp.signal, ...pass.signals]) });
     try {
-      const grant = await Promise.race([this.#governor.take(buckets, pass.lane), late]);
-      if (grant === undefined) throw unreachable(api);
+      const grant = await answerOf(this.#governor.take(buckets, pass.lane), pass.signals);
       return grant.granted ? undefined : grant;
     } catch (error) {
-      if (error instanceof FeishuError) throw error;
-      if (pass.signals.some(({ aborted }) => aborted)) throw new TransportFailure("aborted", false, "aborted");
+      if (error instanceof TransportFailure) throw error;
       throw unreachable(api);
-    } finally {
-      giveUp.abort();
-      late.catch(() => undefined);
     }
   }
 }
