@@ -1,6 +1,7 @@
 import { encode, renderUnicodeCompact } from "uqr";
 
-const border = 2;
+// As narrow as scanners take: the link of a registration then fits into 80 columns.
+const border = 1;
 
 /** The link as a code for a terminal of this width; undefined when it does not fit. */
 export function scanCodeOf(link: string, columns: number): string | undefined {

@@ -280,12 +280,17 @@ describe("npm run setup", () => {
 });
 
 describe("the code to scan", () => {
-  it("is drawn where it fits, with a quiet zone", async () => {
+  it("is drawn where it fits: the link of a registration does in 80 columns", async () => {
     await startPlatform();
-    const code = scanCodeOf("https://example.com/?user_code=1234", 80) ?? "";
-    const lines = code.split("\n");
-    expect(new Set(lines.map((line) => line.length)).size).toBe(1);
-    expect(scanCodeOf("https://example.com/?user_code=1234", 20)).toBeUndefined();
+    const run = setUpHere(["--yes"], { FEISHU_DOMAIN: platform.url });
+    const link = await linkOf(run);
+    platform.registrations.refuse(link);
+    expect(await run.exitCode()).toBe(1);
+    const lines = (scanCodeOf(link, 80) ?? "").split("\n");
+    const widths = new Set(lines.map((line) => line.length));
+    expect(widths.size).toBe(1);
+    expect(Math.max(...widths)).toBeGreaterThan(21);
+    expect(scanCodeOf(link, 40)).toBeUndefined();
     expect(scanCodeOf("https://example.com", 0)).toBeUndefined();
   });
 });
