@@ -1,4 +1,11 @@
-import { createFeishuApi, createOutboxSender, type FeishuApi } from "@larkline/feishu";
+import { createTextExtractor, type TextExtractor } from "@larkline/attachments";
+import {
+  createFeishuApi,
+  createLiveReplies,
+  createOutboxSender,
+  type FeishuApi,
+  type LiveReplies,
+} from "@larkline/feishu";
 import {
   createCancelBus,
   createToolQueues,
@@ -8,18 +15,24 @@ import {
   type ToolQueues,
   type TurnQueue,
 } from "@larkline/queue";
-import type { RunnerDirectory, SessionStore } from "@larkline/session";
+import type { BlobStore, CardLedger, LookupCache, RunnerDirectory, SessionStore } from "@larkline/session";
 import {
   closeRedis,
   connectRedis,
+  createRedisBlobStore,
+  createRedisCardLedger,
+  createRedisLookupCache,
   createRedisPresence,
+  createRedisRateGovernor,
   createRedisRunnerDirectory,
   createRedisSessionStore,
   createRedisTokenCache,
   type Presence,
 } from "@larkline/session-redis";
 import type { Logger } from "@larkline/telemetry";
+import type { LarklineConfig } from "@larkline/config";
 import type { WorkerConfig } from "./config.ts";
+import { createImageResolver } from "./image-resolver.ts";
 
 /** Sends replies that were committed. */
 export type ReplySender = ReturnType<typeof createOutboxSender>;
@@ -33,12 +46,27 @@ export interface Connections {
   tools: ToolQueues;
   bus: CancelBus;
   sender: ReplySender;
+  replies: LiveReplies;
+  /** The bots, by app id. */
+  apis: ReadonlyMap<string, FeishuApi>;
+  ledger: CardLedger;
+  blobs: BlobStore;
+  lookups: LookupCache;
+  extractor: TextExtractor;
   queue: QueueOptions;
   redisAnswers(): Promise<boolean>;
   close(): Promise<void>;
 }
 
-export function openConnections(config: WorkerConfig, logger: Logger): Connections {
+export interface ConnectionOptions {
+  config: WorkerConfig;
+  settings: LarklineConfig;
+  logger: Logger;
+  /** Told when a frame of a card has reached the platform. */
+  onFrame: (sinceStartMs: number, isFirst: boolean) => void;
+}
+
+export function openConnections({ config, settings, logger, onFrame }: ConnectionOptions): Connections {
   const { namespace } = config;
   const onError = (error: unknown): void => logger.warn({ error }, "Redis connection");
   const redis = connectRedis(config.redisUrl, { onError });
@@ -50,10 +78,23 @@ export function openConnections(config: WorkerConfig, logger: Logger): Connectio
   const apis = new Map<string, FeishuApi>();
   if (config.feishu !== undefined) {
     const tokenCache = createRedisTokenCache({ redis, namespace });
-    apis.set(config.feishu.appId, createFeishuApi({ ...config.feishu, tokenCache, logger }));
+    const governor = createRedisRateGovernor({ redis, namespace });
+    const { monthlyCalls } = settings.feishu;
+    apis.set(config.feishu.appId, createFeishuApi({ ...config.feishu, tokenCache, governor, monthlyCalls, logger }));
   }
-  const sender = createOutboxSender({ store, apis, logger });
+  const ledger = createRedisCardLedger({ redis, namespace });
+  const blobs = createRedisBlobStore({ redis, namespace });
+  const lookups = createRedisLookupCache({ redis, namespace });
+  const extractor = createTextExtractor({ maxBytes: settings.limits.attachmentBytes });
+  const imageOf = createImageResolver({ blobs, lookups });
+  const sender = createOutboxSender({ store, ledger, apis, imageOf, logger });
   return {
+    apis,
+    ledger,
+    blobs,
+    lookups,
+    extractor,
+    replies: createLiveReplies({ apis, ledger, logger, onFrame }),
     store,
     presence: createRedisPresence({ redis, namespace }),
     directory: createRedisRunnerDirectory({ redis, namespace }),
@@ -65,6 +106,7 @@ export function openConnections(config: WorkerConfig, logger: Logger): Connectio
     redisAnswers: async () => (await redis.ping()) === "PONG",
     close: async () => {
       await sender.close();
+      await extractor.close();
       await Promise.all([...apis.values()].map(async (api) => await api.close()));
       await Promise.all([turns.close(), tools.close()]);
       await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);

@@ -1,7 +1,7 @@
 import { loadConfigFile } from "@larkline/config";
 import { createLogger, createMetrics, runUntilSignal, startOpsServer } from "@larkline/telemetry";
 import { loadConfig } from "./config.ts";
-import { createChain } from "./models.ts";
+import { createModelChoices } from "./models.ts";
 import { createWorkerMetrics } from "./worker-metrics.ts";
 import { startWorker } from "./worker.ts";
 
@@ -19,15 +19,15 @@ if (!loaded.ok) refuse(loaded.error);
 const config = loaded.value;
 const settings = await loadConfigFile(config.configFile);
 if (!settings.ok) refuse(settings.error);
-const chain = createChain(config, settings.value);
-if (!chain.ok) refuse(chain.error);
+const models = createModelChoices(config, settings.value);
+if (!models.ok) refuse(models.error);
 
 const logger = createLogger({ service: "agent-worker", level: config.logLevel });
 const metrics = createMetrics({ service: "agent-worker" });
 const worker = await startWorker({
   config,
   settings: settings.value,
-  chain: chain.value,
+  models: models.value,
   metrics: createWorkerMetrics(metrics),
   logger,
 }).catch((error: unknown) => refuse(`Redis (REDIS_URL) does not answer: ${messageOf(error)}`));
@@ -36,7 +36,7 @@ const ops = await startOpsServer({ host, port, metrics, logger, ready: worker.re
   await worker.close();
   return refuse(`Cannot listen on ${host}:${port} (HOST, PORT): ${messageOf(error)}`);
 });
-logger.info({ port: ops.port, model: chain.value.primary.id, concurrency: config.concurrency }, "agent-worker ready");
+logger.info({ port: ops.port, model: models.value.defaultName, concurrency: config.concurrency }, "agent-worker ready");
 
 runUntilSignal({
   logger,

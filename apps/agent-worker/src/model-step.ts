@@ -1,11 +1,22 @@
-import { createAccumulator, deltaEventOf, modelMessagesOf, type StepResult } from "@larkline/agent";
+import {
+  compactionRequest,
+  createAccumulator,
+  deltaEventOf,
+  modelMessagesOf,
+  type CompactionPlan,
+  type StepResult,
+} from "@larkline/agent";
 import type { ModelChain } from "@larkline/model";
-import type { EngineEvent, Message, ToolSpec } from "@larkline/protocol";
+import type { EngineEvent, Message, ReplyLanguage, ToolSpec } from "@larkline/protocol";
+
+/** Puts stored content in place of references to it; what is gone is said to be gone. */
+export type HistoryReader = (history: readonly Message[]) => Promise<readonly Message[]>;
 
 export interface ModelStep {
   chain: ModelChain;
   system: string;
   history: readonly Message[];
+  read: HistoryReader;
   tools: readonly ToolSpec[];
   signal: AbortSignal;
   /** Told what the model says while it says it. */
@@ -16,7 +27,7 @@ export interface ModelStep {
 export async function runModelStep(step: ModelStep): Promise<StepResult | undefined> {
   const accumulator = createAccumulator();
   const request = {
-    messages: modelMessagesOf(step.history),
+    messages: await step.read(modelMessagesOf(step.history)),
     tools: step.tools,
     system: step.system,
   };
@@ -26,4 +37,28 @@ export async function runModelStep(step: ModelStep): Promise<StepResult | undefi
     if (event !== undefined) step.onEvent(event);
   }
   return step.signal.aborted ? undefined : accumulator.result();
+}
+
+/** For histories without references. */
+const asItIs: HistoryReader = async (history) => history;
+
+export interface Summary {
+  chain: ModelChain;
+  plan: CompactionPlan;
+  language: ReplyLanguage;
+  signal: AbortSignal;
+}
+
+/** Asks a model for what is to stand for the older part of a conversation. */
+export async function summarise({ chain, plan, language, signal }: Summary): Promise<StepResult | undefined> {
+  const { system, messages } = compactionRequest(plan.older, language);
+  return await runModelStep({
+    chain,
+    system,
+    history: messages,
+    read: asItIs,
+    tools: [],
+    signal,
+    onEvent: () => undefined,
+  });
 }

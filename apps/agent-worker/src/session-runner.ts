@@ -1,22 +1,23 @@
 import { setImmediate } from "node:timers/promises";
-import type { TurnEnvironment } from "@larkline/agent";
-import type { ModelChain } from "@larkline/model";
-import { turnIdOf, type TurnJob } from "@larkline/protocol";
+import { turnIdOf, type InboundMessage, type TurnJob } from "@larkline/protocol";
 import type { JobResult, TurnQueue } from "@larkline/queue";
-import type { Claim, OutboxLease, SessionStore } from "@larkline/session";
+import type { Claim, OutboxLease, SessionSettings, SessionStore } from "@larkline/session";
+import type { AgentSide } from "./agent-side.ts";
 import type { AbortReason, RunningTurns } from "./running-turns.ts";
-import { TurnRun, type Dispatch, type TurnEnd, type TurnStart } from "./turn-run.ts";
+import type { Dispatch, TurnEnd, TurnStart } from "./turn-options.ts";
+import { TurnRun } from "./turn-run.ts";
 
 export interface SessionRunnerOptions {
   store: SessionStore;
   turns: Pick<TurnQueue, "wake">;
-  chain: ModelChain;
-  instructions: string;
-  environment: () => TurnEnvironment;
+  /** The agent under the choices of a session. */
+  agent: (choices: SessionSettings) => AgentSide;
   dispatch: Dispatch;
   running: RunningTurns;
-  /** Starts sending a reply; must not throw. */
-  deliver: (lease: OutboxLease) => void;
+  /** Starts sending a reply once `ready` has settled; must not throw. */
+  deliver: (lease: OutboxLease, ready: Promise<void>) => void;
+  /** Told when the work on a message begins (again) and when it is over; must not throw. */
+  onMessage: (message: InboundMessage, what: "begins" | "ends") => void;
   /** Name of this worker, for its heartbeat. */
   owner: string;
   maxTries: number;
@@ -48,9 +49,9 @@ async function runClaim(options: SessionRunnerOptions, claim: Claim, shutdown: A
   return "done";
 }
 
-function firstStart({ session, epoch, head, turn, control, history, tries }: Claim): TurnStart | undefined {
+function firstStart({ session, epoch, head, turn, control, history, settings, tries }: Claim): TurnStart | undefined {
   if (head === undefined) return undefined;
-  return { session, epoch, head, control, history, tries, ...(turn === undefined ? {} : { turn }) };
+  return { session, epoch, head, control, history, settings, tries, ...(turn === undefined ? {} : { turn }) };
 }
 
 /** A wake-up without a message (its message was cancelled): gives the session back. */
@@ -63,16 +64,16 @@ async function settleEmpty({ store, turns }: SessionRunnerOptions, { session, ep
 async function afterCommit(
   options: SessionRunnerOptions,
   { session, epoch }: Claim,
-  { result, history }: Extract<TurnEnd, { end: "committed" }>,
+  { result, history, settings, released }: Extract<TurnEnd, { end: "committed" }>,
 ): Promise<TurnStart | undefined> {
   if (result.state === "fenced") return undefined;
   if (result.deliver !== undefined) {
-    options.deliver(result.deliver);
+    options.deliver(result.deliver, released);
     await setImmediate(); // the person first: the reply leaves before the job is put away
   }
   if (result.state === "requeue") await options.turns.wake(session, result.wakeGen);
   if (result.state !== "next") return undefined;
-  return { session, epoch, head: result.head, control: result.control, history, tries: 0 };
+  return { session, epoch, head: result.head, control: result.control, history, settings, tries: 0 };
 }
 
 async function runTurn(
@@ -80,16 +81,19 @@ async function runTurn(
   start: TurnStart,
   { shutdown, more }: { shutdown: AbortSignal; more: () => boolean },
 ): Promise<TurnEnd> {
-  const { store, chain, instructions, environment, dispatch, maxTries, running } = options;
+  const { store, dispatch, maxTries, running, onMessage } = options;
   const turnId = turnIdOf(start.session, start.head.seq);
   const controller = running.add(start.session, turnId);
   const stop = (): void => controller.abort("shutdown" satisfies AbortReason);
   shutdown.addEventListener("abort", stop, { once: true });
   if (shutdown.aborted) stop();
   const startedMs = performance.now();
+  const { message } = start.head;
+  onMessage(message, "begins");
   try {
-    const run = new TurnRun(start, { store, chain, instructions, environment, dispatch, controller, maxTries, more });
-    const end = await run.run();
+    const agent = options.agent(start.settings);
+    const end = await new TurnRun(start, { ...agent, store, dispatch, controller, maxTries, more }).run();
+    if (end.end === "committed") onMessage(message, "ends");
     const outcome = end.end === "committed" ? end.reason || "answered" : end.end;
     options.onTurn({ turnId, outcome, seconds: (performance.now() - startedMs) / 1_000 });
     return end;

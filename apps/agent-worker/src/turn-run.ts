@@ -1,144 +1,152 @@
 import {
   abandonTurn,
+  absorb,
   afterControl,
   afterStep,
   answerRestarted,
+  commandDone,
+  commandTurn,
+  compactedTransition,
+  compactionPlan,
+  finalView,
+  languageOfMessage,
+  requestTokens,
   resumeTurn,
+  runningView,
   startTurn,
+  type CompactionPlan,
+  type LiveStep,
   type StepResult,
   type Transition,
   type TurnEnvironment,
 } from "@larkline/agent";
-import type { ModelChain } from "@larkline/model";
-import type { CallState, ControlEntry, EngineEvent, Message, QueuedMessage, TurnState } from "@larkline/protocol";
-import type { CommitResult, OpenCall, SaveResult, SessionStore } from "@larkline/session";
-import { EventWriter } from "./event-writer.ts";
-import { runModelStep } from "./model-step.ts";
+import type { LiveReply } from "@larkline/feishu";
+import type { CallState, ControlEntry, EngineEvent, QueuedMessage, ReplyView } from "@larkline/protocol";
+import { runModelStep, summarise } from "./model-step.ts";
 import { replyOf } from "./reply.ts";
 import type { AbortReason } from "./running-turns.ts";
+import type { TurnEnd, TurnRunOptions, TurnStart } from "./turn-options.ts";
+import { TurnProgress, type Decision } from "./turn-progress.ts";
 
-/** How running a turn ended, seen from the session. */
-export type TurnEnd =
-  | { end: "fenced" }
-  | { end: "suspended" }
-  | { end: "handoff" }
-  /** `history` is the conversation with this turn, for the turn that follows at once. */
-  | { end: "committed"; result: CommitResult; reason: string; history: Message[] };
-
-/** Where a turn starts from: a message, with the checkpoint of an earlier run if there was one. */
-export interface TurnStart {
-  session: string;
-  epoch: string;
-  head: QueuedMessage;
-  turn?: TurnState;
-  control: ControlEntry[];
-  history: Message[];
-  tries: number;
-}
-
-/** Hands calls to their runners. `again`: they may have been handed out before. */
-export type Dispatch = (turn: TurnState, calls: readonly CallState[], again: boolean) => Promise<void>;
-
-export interface TurnRunOptions {
-  store: Pick<SessionStore, "save" | "commit" | "emit">;
-  chain: ModelChain;
-  instructions: string;
-  /** The facts a decision depends on, fresh for each. */
-  environment: () => TurnEnvironment;
-  dispatch: Dispatch;
-  /** Aborts with an {@link AbortReason}. */
-  controller: AbortController;
-  /** Crashes of one message after which it is given up. */
-  maxTries: number;
-  /** Whether the next waiting message may follow at once. */
-  more: () => boolean;
-}
+/** Waiting messages that are looked at for joining the turn. */
+const absorbedAtOnce = 20;
 
 /**
- * Runs one turn under one claim: decide (pure), save, then act. Model deltas are published in
- * between; everything that matters after a crash goes through `save` and `commit`.
+ * Runs one turn under one claim: decide (pure), save, then act. Model deltas are published and
+ * typed on a card in between; everything that matters after a crash goes through `save` and `commit`.
  */
 export class TurnRun {
   readonly #options: TurnRunOptions;
   readonly #start: TurnStart;
-  readonly #events: EventWriter;
-  readonly #history: Message[];
-  #turn: TurnState;
-  /** Control entries decided on but not yet acknowledged. */
-  #consumed = 0;
-  /** History decided on but not yet stored. */
-  #unsaved: Message[] = [];
+  readonly #progress: TurnProgress;
+  #head: QueuedMessage;
+  #live: LiveStep | undefined;
+  #reply: LiveReply | undefined;
+  /** Input tokens of the last step, while the context is the one it saw. */
+  #usedTokens: number | undefined;
+  /** The window overflowed once; what can be shortened has been. */
+  #overflowed = false;
 
   constructor(start: TurnStart, options: TurnRunOptions) {
     this.#options = options;
     this.#start = start;
-    this.#history = [...start.history];
-    const first = startTurn({
-      head: start.head,
-      nowMs: options.environment().nowMs,
-      model: options.environment().model,
-    });
-    this.#turn = start.turn ?? first.turn;
-    this.#events = new EventWriter({
-      store: options.store,
-      session: start.session,
-      epoch: start.epoch,
-      runId: this.#turn.turnId,
-      onLost: () => options.controller.abort("fenced" satisfies AbortReason),
-    });
+    this.#head = start.head;
+    const { store } = options;
+    const { session, epoch, history } = start;
+    const turn = start.turn ?? this.#first().turn;
+    this.#progress = new TurnProgress({ store, session, epoch, turn, history, onLost: () => this.#lost() });
   }
 
   async run(): Promise<TurnEnd> {
-    let transition = this.#begin();
+    this.#openReply();
+    try {
+      const end = await this.#run();
+      if (end.end !== "suspended") return end;
+      this.#reply?.pause();
+      this.#reply = undefined;
+      return end;
+    } finally {
+      void this.#reply?.release();
+    }
+  }
+
+  #lost(): void {
+    this.#options.controller.abort("fenced" satisfies AbortReason);
+  }
+
+  async #run(): Promise<TurnEnd> {
+    let transition = await this.#begin();
     let again = true;
     for (;;) {
       this.#take(transition);
       const { next } = transition;
-      if (next.do === "finish") return await this.#finish(next.reply, next.reason);
-      if (next.do === "model") {
-        const step = await this.#step();
-        again = false;
-        if (step !== undefined) transition = this.#decide((environment) => afterStep(this.#turn, step, environment));
-        else if (this.#aborted() === "cancel") transition = await this.#afterCancel();
-        else return await this.#leave();
-      } else {
-        const saved = await this.#save("suspend", this.#open());
-        if (saved.state === "fenced") return { end: "fenced" };
-        if (next.do === "tools")
-          await this.#dispatch(next.calls, saved.state === "running" ? saved.control : [], again);
-        if (saved.state === "suspended") return { end: "suspended" };
-        transition = this.#hear(saved.control);
-        again = true;
+      switch (next.do) {
+        case "finish":
+          return await this.#finish(next.reply, next.reason);
+        case "model":
+        case "compact": {
+          const decided = next.do === "model" ? await this.#model() : await this.#compactOnDemand();
+          again = false;
+          if ("end" in decided) return decided;
+          transition = decided;
+          break;
+        }
+        default: {
+          const saved = await this.#progress.save("suspend");
+          if (saved.state === "fenced") return { end: "fenced" };
+          if (next.do === "tools")
+            await this.#dispatch(next.calls, saved.state === "running" ? saved.control : [], again);
+          if (saved.state === "suspended") return { end: "suspended" };
+          transition = this.#hear(saved.control);
+          again = true;
+        }
       }
     }
   }
 
-  #begin(): Transition {
-    const { head, turn, control, tries } = this.#start;
-    const environment = this.#environment();
+  #first(): Transition {
+    const environment = this.#options.environment();
+    const head = this.#head;
+    return (
+      commandTurn(head, this.#options.commandFacts()) ??
+      startTurn({ head, nowMs: environment.nowMs, model: environment.model })
+    );
+  }
+
+  async #begin(): Promise<Transition> {
+    const { turn, control, tries } = this.#start;
     if (tries >= this.#options.maxTries) {
       const reason = `given up after ${tries} crashes while it was running`;
-      return abandonTurn(turn ?? head, environment, reason);
+      return abandonTurn(turn ?? this.#head, this.#environment(), reason);
     }
-    if (turn !== undefined) return control.length > 0 ? this.#hearAgain(control) : resumeTurn(turn, environment);
-    const first = startTurn({ head, nowMs: environment.nowMs, model: environment.model });
-    if (tries > 0) first.events.push(restarted(environment));
+    if (turn !== undefined) {
+      return control.length > 0 ? this.#hearAgain(control) : resumeTurn(turn, this.#environment());
+    }
+    const { signal } = this.#options.controller;
+    this.#head = { ...this.#head, message: await this.#options.prepare(this.#head.message, signal) };
+    const first = this.#first();
+    if (tries > 0) first.events.push(restarted(this.#environment()));
     if (control.length === 0) return first;
+    if (first.next.do === "finish") {
+      this.#progress.heard(control); // a command that is done at once cannot be cancelled any more
+      return first;
+    }
     this.#take(first);
     return this.#hear(control);
   }
 
   #environment(): TurnEnvironment {
-    return { ...this.#options.environment(), history: this.#history };
+    const live = this.#live === undefined ? {} : { live: this.#live };
+    return { ...this.#options.environment(), history: this.#progress.history, ...live };
   }
 
-  #decide(decision: (environment: TurnEnvironment) => Transition): Transition {
+  #decide(decision: Decision): Transition {
     return decision(this.#environment());
   }
 
   #hear(control: readonly ControlEntry[]): Transition {
-    this.#consumed += control.length;
-    return this.#decide((environment) => afterControl(this.#turn, control, environment));
+    this.#progress.heard(control);
+    return this.#decide((environment) => afterControl(this.#progress.turn, control, environment));
   }
 
   /**
@@ -151,32 +159,130 @@ export class TurnRun {
     return { ...heard, next: resumeTurn(heard.turn, this.#environment()).next };
   }
 
-  /** Makes a decision ours: it is stored with the next write. */
-  #take({ turn, history, events }: Transition): void {
-    this.#turn = turn;
-    this.#history.push(...history);
-    this.#unsaved.push(...history);
-    for (const event of events) this.#events.push(event);
+  #take(transition: Transition): void {
+    this.#progress.take(transition);
+    if (transition.context !== undefined) this.#usedTokens = undefined;
+    this.#reply?.changed();
+  }
+
+  /** A model step, with what has to come before it: waiting messages that join in, a shorter context. */
+  async #model(): Promise<Transition | TurnEnd> {
+    const heard = await this.#makeReady();
+    if (heard !== undefined) return heard;
+    this.#live = { text: "", thinking: "" };
+    const step = await this.#step();
+    if (step === undefined) return await this.#brokenOff();
+    if (step.failure?.code === "context_overflow" && (await this.#shortenAfterOverflow())) {
+      return { ...this.#unchanged(), next: { do: "model" } };
+    }
+    this.#usedTokens = requestTokens(step.usage);
+    const decided = this.#decide((environment) => afterStep(this.#progress.turn, step, environment));
+    this.#live = undefined;
+    return decided;
+  }
+
+  #unchanged(): Transition {
+    return { turn: this.#progress.turn, history: [], events: [], next: { do: "model" } };
+  }
+
+  async #brokenOff(): Promise<Transition | TurnEnd> {
+    return this.#aborted() === "cancel" ? await this.#afterCancel() : await this.#leave();
+  }
+
+  /** Undefined when the model can start; otherwise what came up instead. */
+  async #makeReady(): Promise<Transition | TurnEnd | undefined> {
+    const joined = await this.#absorbWaiting();
+    const plan = this.#planCompaction(false);
+    const summary = plan === undefined ? undefined : await this.#summarise(plan);
+    if (plan !== undefined && summary !== undefined && summary.failure === undefined) {
+      this.#take(compactedTransition(this.#progress.turn, plan, summary.text));
+    } else if (!joined) return undefined;
+    const saved = await this.#progress.save("continue");
+    if (saved.state === "fenced") return { end: "fenced" };
+    return saved.state === "running" && saved.control.length > 0 ? this.#hear(saved.control) : undefined;
+  }
+
+  async #absorbWaiting(): Promise<boolean> {
+    const { store, steered } = this.#options;
+    if (!steered || this.#progress.turn.steps === 0) return false;
+    const waiting = await store.waiting(this.#start.session, absorbedAtOnce);
+    const transition = this.#decide((environment) => absorb(this.#progress.turn, waiting, environment));
+    if ((transition.absorbed ?? []).length === 0) return false;
+    this.#take(transition);
+    return true;
+  }
+
+  #planCompaction(force: boolean): CompactionPlan | undefined {
+    const { contextWindow, maxOutputTokens } = this.#options.chain.primary;
+    return compactionPlan(this.#progress.history, {
+      contextWindow,
+      maxOutputTokens,
+      usedTokens: this.#usedTokens,
+      force,
+    });
+  }
+
+  async #summarise(plan: CompactionPlan): Promise<StepResult | undefined> {
+    const { chain, controller } = this.#options;
+    const language = languageOfMessage(this.#progress.turn.message, this.#options.environment().texts);
+    return await summarise({ chain, plan, language, signal: controller.signal });
+  }
+
+  /** The vendor counts more than we did: shortens what can be shortened, once. */
+  async #shortenAfterOverflow(): Promise<boolean> {
+    const plan = this.#overflowed ? undefined : this.#planCompaction(true);
+    this.#overflowed = true;
+    if (plan === undefined) return false;
+    const summary = await this.#summarise(plan);
+    if (summary === undefined) return false;
+    const text = summary.failure === undefined ? summary.text : undefined;
+    this.#take(compactedTransition(this.#progress.turn, plan, text));
+    return true;
+  }
+
+  async #compactOnDemand(): Promise<Transition | TurnEnd> {
+    const facts = this.#options.commandFacts();
+    const plan = this.#planCompaction(true);
+    if (plan === undefined) return commandDone(this.#progress.turn, undefined, facts);
+    const summary = await this.#summarise(plan);
+    if (summary === undefined) return await this.#brokenOff();
+    if (summary.failure !== undefined)
+      return this.#decide((environment) => afterStep(this.#progress.turn, summary, environment));
+    const compacted = compactedTransition(this.#progress.turn, plan, summary.text);
+    const done = commandDone(this.#progress.turn, compacted.report, facts);
+    return { ...done, events: [...compacted.events, ...done.events], context: compacted.context };
   }
 
   async #step(): Promise<StepResult | undefined> {
-    const { chain, instructions, controller } = this.#options;
+    const { chain, instructions, controller, read } = this.#options;
     const { tools } = this.#options.environment();
     return await runModelStep({
       chain,
       system: instructions,
-      history: this.#history,
+      history: this.#progress.history,
+      read,
       tools: [...tools.values()].map(({ announcement }) => announcement.spec),
       signal: controller.signal,
-      onEvent: (event) => this.#events.push(event),
+      onEvent: (event) => this.#streamed(event),
     });
+  }
+
+  #streamed(event: EngineEvent): void {
+    this.#progress.publish(event);
+    const live = this.#live;
+    if (live === undefined) return;
+    if (event.type === "text_delta") live.text += event.text;
+    else if (event.type === "thinking_delta") live.thinking += event.text;
+    else if (isRestart(event)) this.#live = { text: "", thinking: "" };
+    else return;
+    this.#reply?.changed();
   }
 
   /** What was answered while the state was saved is not handed out again: it would run twice. */
   async #dispatch(calls: readonly CallState[], heard: readonly ControlEntry[], again: boolean): Promise<void> {
     const answered = new Set(heard.map((entry) => (entry.type === "outcome" ? entry.callId : undefined)));
     await this.#options.dispatch(
-      this.#turn,
+      this.#progress.turn,
       calls.filter(({ id }) => !answered.has(id)),
       again,
     );
@@ -189,60 +295,54 @@ export class TurnRun {
 
   /** The cancel itself is a control entry: the broadcast only made us look early. */
   async #afterCancel(): Promise<Transition> {
-    const saved = await this.#save("continue", []);
+    const saved = await this.#progress.save("continue");
     const control = saved.state === "running" ? saved.control : [];
-    const cancel: ControlEntry = { type: "cancel", turnId: this.#turn.turnId, reason: "cancelled" };
-    this.#consumed += control.length;
-    return this.#decide((environment) => afterControl(this.#turn, [...control, cancel], environment));
+    const cancel: ControlEntry = { type: "cancel", turnId: this.#progress.turn.turnId, reason: "cancelled" };
+    this.#progress.heard(control);
+    return this.#decide((environment) => afterControl(this.#progress.turn, [...control, cancel], environment));
   }
 
   async #leave(): Promise<TurnEnd> {
     if (this.#aborted() === "fenced") return { end: "fenced" };
-    const saved = await this.#save("handoff", []);
+    const saved = await this.#progress.save("handoff");
     return { end: saved.state === "fenced" ? "fenced" : "handoff" };
   }
 
-  #open(): OpenCall[] {
-    return this.#turn.calls.flatMap(({ id, state, deadlineMs }) =>
-      state === "done" ? [] : [{ callId: id, deadlineMs: deadlineMs ?? Number.MAX_SAFE_INTEGER }],
-    );
-  }
-
-  async #save(mode: "continue" | "suspend" | "handoff", open: OpenCall[]): Promise<SaveResult> {
-    const { session, epoch } = this.#start;
-    const events = await this.#events.take();
-    const history = this.#unsaved;
-    const consumed = this.#consumed;
-    const result = await this.#options.store.save({
-      session,
-      epoch,
-      history,
-      events,
-      consumed,
-      turn: this.#turn,
-      open,
-      mode,
-    });
-    this.#unsaved = [];
-    this.#consumed = 0;
-    return result;
-  }
-
   async #finish(reply: string | undefined, reason: string): Promise<TurnEnd> {
-    const { session, epoch, head } = this.#start;
-    const outbox = replyOf(this.#turn, reply, this.#options.environment().nowMs);
-    const result = await this.#options.store.commit({
-      session,
-      epoch,
-      seq: head.seq,
-      history: this.#unsaved,
-      events: await this.#events.take(),
-      consumed: this.#consumed,
-      more: this.#options.more(),
-      ...(outbox === undefined ? {} : { outbox }),
-    });
-    return result.state === "fenced" ? { end: "fenced" } : { end: "committed", result, reason, history: this.#history };
+    const { turn } = this.#progress;
+    const { nowMs } = this.#options.environment();
+    const outbox = replyOf(turn, { text: reply, view: this.#finalView(reply, reason), nowMs });
+    const ending = { seq: this.#start.head.seq, more: this.#options.more() };
+    const result = await this.#progress.commit(outbox === undefined ? ending : { ...ending, outbox });
+    if (result.state === "fenced") return { end: "fenced" };
+    const settings = this.#progress.settings ?? this.#start.settings;
+    // What is on its way to the card must not arrive after what the delivery of the answer sends.
+    const released = this.#reply?.release() ?? Promise.resolve();
+    return { end: "committed", result, reason, history: this.#progress.history, settings, released };
   }
+
+  #openReply(): void {
+    const options = this.#options.viewOf(this.#progress.turn.message);
+    if (options === undefined) return;
+    this.#reply = this.#options.openReply({
+      turn: this.#progress.turn,
+      epoch: this.#start.epoch,
+      view: () =>
+        runningView(this.#progress.turn, this.#live, { ...options, nowMs: this.#options.environment().nowMs }),
+      onLost: () => this.#lost(),
+    });
+    this.#reply?.changed();
+  }
+
+  #finalView(reply: string | undefined, reason: string): ReplyView | undefined {
+    const options = this.#options.viewOf(this.#progress.turn.message);
+    if (options === undefined || reply === undefined || reply.trim() === "") return undefined;
+    return finalView(this.#progress.turn, { reply, reason }, { ...options, nowMs: this.#options.environment().nowMs });
+  }
+}
+
+function isRestart(event: EngineEvent): boolean {
+  return event.type === "warning" && event.code === answerRestarted;
 }
 
 /** Followers may hold deltas of a run that died before it saved anything. */

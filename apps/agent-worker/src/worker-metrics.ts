@@ -5,6 +5,8 @@ export interface WorkerMetrics {
   /** `outcome`: answered, suspended, handoff, fenced, cancelled or an error code. */
   turn(outcome: string, seconds: number): void;
   healed(what: string, count: number): void;
+  /** A frame of a card has reached the platform. */
+  frame(sinceStartMs: number, isFirst: boolean): void;
 }
 
 export function createWorkerMetrics(metrics: Metrics): WorkerMetrics {
@@ -23,7 +25,19 @@ export function createWorkerMetrics(metrics: Metrics): WorkerMetrics {
     help: "What the sweeper found left lying and took up.",
     labels: ["what"],
   });
+  const frames = metrics.counter({
+    name: "larkline_card_frames_total",
+    help: "Frames of cards that reached the platform while their turns ran.",
+  });
+  const firstFrame = metrics.histogram({
+    name: "larkline_card_first_frame_seconds",
+    help: "Time from the beginning of a turn until its card was visible.",
+  });
   return {
+    frame: (sinceStartMs, isFirst) => {
+      frames.add({});
+      if (isFirst) firstFrame.observe({}, sinceStartMs / 1_000);
+    },
     turn: (outcome, elapsed) => {
       turns.add({ outcome });
       seconds.observe({ outcome }, elapsed);

@@ -1,14 +1,15 @@
 import { randomUUID } from "node:crypto";
-import { turnLimits, type TurnEnvironment } from "@larkline/agent";
+import { createReactionDesk, type ReactionDesk } from "@larkline/feishu";
 import type { LarklineConfig } from "@larkline/config";
-import type { ModelChain } from "@larkline/model";
+import type { InboundMessage } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
-import type { AvailableTool } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import type { WorkerConfig } from "./config.ts";
 import { openConnections, type Connections } from "./connections.ts";
 import { startHeartbeat } from "./heartbeat.ts";
-import { turnModelOf } from "./models.ts";
+import { createAgentSide } from "./agent-side.ts";
+import { createMessagePreparer } from "./message-preparer.ts";
+import type { ModelChoices } from "./models.ts";
 import { RunningTurns } from "./running-turns.ts";
 import { createSessionRunner } from "./session-runner.ts";
 import { startSweeper, wakeAfter } from "./sweeper.ts";
@@ -19,7 +20,7 @@ import type { WorkerMetrics } from "./worker-metrics.ts";
 export interface WorkerSetup {
   config: WorkerConfig;
   settings: LarklineConfig;
-  chain: ModelChain;
+  models: ModelChoices;
   metrics: WorkerMetrics;
   logger: Logger;
 }
@@ -53,7 +54,8 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   const owner = `worker-${randomUUID()}`;
   const onError = (error: unknown): void => logger.warn({ error }, "background error");
   const stopping = new AbortController();
-  const connections = openConnections(config, logger);
+  const { settings, metrics } = setup;
+  const connections = openConnections({ config, settings, logger, onFrame: metrics.frame });
   const { directory, presence, bus } = connections;
   const catalog = await createToolCatalog({ directory, signal: stopping.signal, onError });
   const running = new RunningTurns();
@@ -76,10 +78,12 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   };
 }
 
-function startTurns({ config, settings, chain, metrics, logger, ...parts }: WorkerParts): JobWorker {
+function startTurns({ config, settings, models, metrics, logger, ...parts }: WorkerParts): JobWorker {
   const { owner, catalog, running } = parts;
-  const { store, turns, tools, sender, queue } = parts.connections;
+  const { store, turns, tools, sender, queue, replies, ...stored } = parts.connections;
+  const { blobs } = stored;
   const wake = wakeAfter.bind(undefined, turns);
+  const prepare = createMessagePreparer({ ...stored, limits: settings.limits, logger });
   return createTurnWorker({
     ...queue,
     concurrency: config.concurrency,
@@ -88,13 +92,12 @@ function startTurns({ config, settings, chain, metrics, logger, ...parts }: Work
     handle: createSessionRunner({
       store,
       turns,
-      chain,
-      instructions: settings.agents.default.instructions,
-      environment: environmentOf(settings, chain, catalog),
+      agent: createAgentSide({ settings, models, catalog, replies, blobs, prepare }),
       dispatch: async (turn, calls, again) =>
         await dispatchCalls({ queues: tools, store, wake }, turn, { calls, again, tools: catalog.tools() }),
       running,
-      deliver: (lease) => void sender.deliver(lease),
+      deliver: (lease, ready) => void ready.then(async () => await sender.deliver(lease)),
+      onMessage: signsOfLife(settings, { ...stored, logger }),
       owner,
       maxTries,
       maxInRow,
@@ -109,6 +112,20 @@ function startTurns({ config, settings, chain, metrics, logger, ...parts }: Work
       if (healed !== undefined) await turns.ensure(session, healed);
     },
   });
+}
+
+/** Takes back the reactions that ingress has put on a message, when they stop being true. */
+function signsOfLife(
+  { feishu }: LarklineConfig,
+  { apis, lookups, logger }: Pick<Connections, "apis" | "lookups"> & { logger: Logger },
+): (message: InboundMessage, what: "begins" | "ends") => void {
+  const desks = new Map<string, ReactionDesk>();
+  for (const [app, api] of apis) desks.set(app, createReactionDesk({ api, lookups, logger }));
+  return ({ app, reply }, what) => {
+    if (reply.channel !== "feishu" || reply.messageId === "") return;
+    if (what === "begins" && feishu.queueNotice === "reaction") void desks.get(app)?.remove(reply.messageId, "queued");
+    if (what === "ends" && feishu.typing) void desks.get(app)?.remove(reply.messageId, "typing");
+  };
 }
 
 function startSweeping({ owner, connections, metrics, logger }: WorkerParts): { close(): Promise<void> } {
@@ -128,24 +145,4 @@ function startSweeping({ owner, connections, metrics, logger }: WorkerParts): { 
     },
     onError: (error) => logger.warn({ error }, "sweep"),
   });
-}
-
-/** What decisions depend on; the tools are filtered once per change of the catalog. */
-function environmentOf(settings: LarklineConfig, chain: ModelChain, catalog: ToolCatalog): () => TurnEnvironment {
-  const { default: agent } = settings.agents;
-  const { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars } = settings.limits;
-  const { maxIterations } = agent;
-  const limits = turnLimits({ maxIterations, maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars });
-  const model = turnModelOf(chain);
-  let source: ReadonlyMap<string, AvailableTool> | undefined;
-  let allowed: ReadonlyMap<string, AvailableTool> = new Map();
-  return () => {
-    const all = catalog.tools();
-    if (all !== source) {
-      source = all;
-      const { tools } = agent;
-      allowed = tools === null ? all : new Map([...all].filter(([name]) => tools.includes(name)));
-    }
-    return { nowMs: Date.now(), limits, tools: allowed, model };
-  };
 }

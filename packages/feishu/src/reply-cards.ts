@@ -217,8 +217,9 @@ export class ReplyCards {
             });
       return await this.#replace(number, { state: "sent", messageId: sent.messageId });
     } catch (error) {
-      if (!isKind(error, "card_gone")) throw error;
-      // Sent before by somebody who died, or really gone: the next operation on the card tells.
+      if (!isKind(error, "card_gone", "card_invalid", "card_full")) throw error;
+      // Its content was accepted when it was created. So it was sent before, by somebody who died
+      // before noting it, or it is really gone: the next operation on the card tells.
       this.#shown.delete(number);
       return await this.#replace(number, { state: "sent" });
     }

@@ -1,0 +1,217 @@
+import type { TextExtractor } from "@larkline/attachments";
+import { readContent, type FeishuApi, type FetchedMessage } from "@larkline/feishu";
+import type { Attachment, AttachmentState, FilePart, InboundMessage, TextPart, UserPart } from "@larkline/protocol";
+import type { BlobStore, LookupCache } from "@larkline/session";
+import type { Logger } from "@larkline/telemetry";
+
+export interface MessagePreparerDeps {
+  /** By app id. */
+  apis: ReadonlyMap<string, FeishuApi>;
+  blobs: BlobStore;
+  lookups: LookupCache;
+  extractor: TextExtractor;
+  limits: { attachmentBytes: number; attachmentTimeoutMs: number };
+  logger: Logger;
+}
+
+/** Makes a message understandable: names, quotes, forwarded messages, files. Never rejects. */
+export type MessagePreparer = (message: InboundMessage, signal: AbortSignal) => Promise<InboundMessage>;
+
+const nameKeptMs = 24 * 3_600_000;
+/** Images over this are refused by the vendors. */
+const maxImageBytes = 5_000_000;
+const maxForwarded = 50;
+const maxQuotedCharacters = 8_000;
+const maxAttachments = 20;
+
+/** Image types that the vendors take; a type is believed only when the bytes begin like it. */
+const imageSignatures: readonly { mediaType: string; starts: (bytes: Uint8Array) => boolean }[] = [
+  { mediaType: "image/png", starts: (bytes) => hex(bytes, 0, 4) === "89504e47" },
+  { mediaType: "image/jpeg", starts: (bytes) => hex(bytes, 0, 3) === "ffd8ff" },
+  { mediaType: "image/gif", starts: (bytes) => hex(bytes, 0, 4) === "47494638" },
+  { mediaType: "image/webp", starts: (bytes) => hex(bytes, 0, 4) === "52494646" && hex(bytes, 8, 12) === "57454250" },
+];
+
+function hex(bytes: Uint8Array, from: number, to: number): string {
+  return Buffer.from(bytes.subarray(from, to)).toString("hex");
+}
+
+interface Fetching {
+  api: FeishuApi;
+  signal: AbortSignal;
+}
+
+function textPart(text: string): TextPart {
+  return { type: "text", text };
+}
+
+function filePart(attachment: Attachment, state: AttachmentState, facts: Partial<FilePart> = {}): FilePart {
+  return { type: "file", name: attachment.name ?? attachment.kind, mediaType: "", bytes: 0, state, ...facts };
+}
+
+class Preparer {
+  readonly #deps: MessagePreparerDeps;
+
+  constructor(deps: MessagePreparerDeps) {
+    this.#deps = deps;
+  }
+
+  async prepare(message: InboundMessage, signal: AbortSignal): Promise<InboundMessage> {
+    const { references, ...rest } = message;
+    const api = this.#deps.apis.get(message.app);
+    if (api === undefined || message.reply.channel === "none") return message;
+    const patience = AbortSignal.timeout(this.#deps.limits.attachmentTimeoutMs);
+    const fetching = { api, signal: AbortSignal.any([signal, patience]) };
+    const [name, parts] = await Promise.all([this.#nameFor(message, fetching), this.#parts(message, fetching)]);
+    return {
+      ...rest,
+      parts: references === undefined ? message.parts : parts,
+      sender: name === undefined ? message.sender : { ...message.sender, name },
+    };
+  }
+
+  /** Only groups show names: elsewhere everybody knows who writes. */
+  async #nameFor({ app, chatType, sender }: InboundMessage, fetching: Fetching): Promise<string | undefined> {
+    if (chatType !== "group" || sender.name !== undefined || sender.id === "") return undefined;
+    return (await this.#names(app, [sender.id], fetching)).get(sender.id);
+  }
+
+  async #names(app: string, ids: readonly string[], { api, signal }: Fetching): Promise<ReadonlyMap<string, string>> {
+    const { lookups, logger } = this.#deps;
+    const keyOf = (id: string): string => `name:${app}:${id}`;
+    try {
+      const cached = await Promise.all(ids.map(async (id) => [id, await lookups.get(keyOf(id))] as const));
+      const unknown = cached.flatMap(([id, name]) => (name === undefined ? [id] : []));
+      const asked = unknown.length === 0 ? new Map<string, string>() : await api.userNames(unknown, { signal });
+      // An empty name is remembered too: asking again would not help.
+      await Promise.all(unknown.map(async (id) => await lookups.set(keyOf(id), asked.get(id) ?? "", nameKeptMs)));
+      const names = cached.map(([id, name]) => [id, name ?? asked.get(id) ?? ""] as const);
+      return new Map(names.filter(([, name]) => name !== ""));
+    } catch (error) {
+      logger.warn({ error }, "names of senders unknown");
+      return new Map();
+    }
+  }
+
+  async #parts(message: InboundMessage, fetching: Fetching): Promise<UserPart[]> {
+    const { attachments = [], quotedId, threadRootId, forwardedId } = message.references ?? {};
+    const [quoted, root, forwarded, files] = await Promise.all([
+      this.#quote("quoted message", quotedId, fetching),
+      this.#quote("first message of this thread", threadRootId === quotedId ? undefined : threadRootId, fetching),
+      this.#forwarded(message.app, forwardedId, fetching),
+      Promise.all(attachments.slice(0, maxAttachments).map(async (file) => await this.#file(file, fetching))),
+    ]);
+    return [...root, ...quoted, ...message.parts, ...forwarded, ...files];
+  }
+
+  /** What another message says, as a part of its own, with its files. */
+  async #quote(what: string, messageId: string | undefined, fetching: Fetching): Promise<UserPart[]> {
+    if (messageId === undefined) return [];
+    const fetched = await this.#fetch(messageId, fetching);
+    if (typeof fetched === "string") return [textPart(`[The ${what} cannot be read: ${fetched}]`)];
+    const [first] = fetched;
+    if (first === undefined || first.deleted) return [textPart(`[The ${what} was deleted]`)];
+    const { text, attachments } = contentOf(first);
+    const files = await Promise.all(attachments.slice(0, 5).map(async (file) => await this.#file(file, fetching)));
+    return [textPart(`[The ${what} says:\n${cut(text)}\n]\n`), ...files];
+  }
+
+  async #forwarded(app: string, messageId: string | undefined, fetching: Fetching): Promise<UserPart[]> {
+    if (messageId === undefined) return [];
+    const fetched = await this.#fetch(messageId, fetching);
+    if (typeof fetched === "string") return [textPart(`\n[The forwarded messages cannot be read: ${fetched}]`)];
+    const children = fetched.filter(({ upperMessageId }) => upperMessageId === messageId).slice(0, maxForwarded);
+    const people = children.flatMap(({ senderType, senderId }) => (senderType === "user" ? [senderId] : []));
+    const names = await this.#names(app, [...new Set(people)], fetching);
+    const lines = children.map((child) => {
+      const name = names.get(child.senderId) ?? (child.senderType === "app" ? "bot" : "somebody");
+      return `${name}: ${contentOf(child).text.replaceAll("\n", "\n  ")}`;
+    });
+    // Their files cannot be downloaded ("Get message resources", 234043).
+    return [textPart(cut(`\n[Forwarded messages, without their files:\n${lines.join("\n")}\n]`))];
+  }
+
+  /** The messages, or in words why there are none. */
+  async #fetch(messageId: string, { api, signal }: Fetching): Promise<FetchedMessage[] | string> {
+    try {
+      return await api.message(messageId, { signal });
+    } catch (error) {
+      this.#deps.logger.warn({ error, messageId }, "a message that was referred to was not fetched");
+      return "the platform does not show it";
+    }
+  }
+
+  async #file(attachment: Attachment, fetching: Fetching): Promise<UserPart> {
+    if (attachment.kind === "audio" || attachment.kind === "video") {
+      return filePart(attachment, "unsupported", { detail: `${attachment.kind} cannot be played or transcribed here` });
+    }
+    const isImage = attachment.kind === "image";
+    const maxBytes = isImage ? maxImageBytes : this.#deps.limits.attachmentBytes;
+    try {
+      const { messageId, key } = attachment;
+      const type = isImage ? "image" : "file";
+      const file = await fetching.api.download({ messageId, key, type, maxBytes }, { signal: fetching.signal });
+      return isImage ? await this.#image(attachment, file.bytes) : await this.#document(attachment, file, fetching);
+    } catch (error) {
+      return this.#failed(attachment, maxBytes, error);
+    }
+  }
+
+  #failed(attachment: Attachment, maxBytes: number, error: unknown): FilePart {
+    const kind = error instanceof Error && "kind" in error ? error.kind : undefined;
+    this.#deps.logger.warn({ error, messageId: attachment.messageId }, "attachment not fetched");
+    if (kind !== "too_large") return filePart(attachment, "failed", { detail: "it could not be downloaded" });
+    const megabytes = Math.floor(maxBytes / 1_000_000);
+    return filePart(attachment, "too_large", { detail: `it has more than ${megabytes} MB` });
+  }
+
+  async #image(attachment: Attachment, bytes: Buffer): Promise<UserPart> {
+    const mediaType = imageSignatures.find(({ starts }) => starts(bytes))?.mediaType;
+    if (mediaType === undefined) {
+      const detail = "only PNG, JPEG, GIF and WebP images can be seen";
+      return filePart(attachment, "unsupported", { bytes: bytes.length, detail });
+    }
+    const blobId = await this.#deps.blobs.put(bytes, { mediaType });
+    return { type: "image", source: { sourceType: "blob", blobId, mediaType } };
+  }
+
+  async #document(
+    attachment: Attachment,
+    { bytes, mediaType, fileName }: { bytes: Buffer; mediaType: string; fileName?: string },
+    { signal }: Fetching,
+  ): Promise<UserPart> {
+    const name = attachment.name ?? fileName ?? "file";
+    const read = await this.#deps.extractor.extract({ bytes, name, mediaType }, signal);
+    const facts = { name, mediaType: read.mediaType, bytes: bytes.length };
+    if (read.state !== "ready") return filePart(attachment, read.state, { ...facts, detail: read.detail });
+    const text = Buffer.from(read.text, "utf8");
+    const blobId = await this.#deps.blobs.put(text, { mediaType: "text/plain; charset=utf-8", name });
+    const detail = detailOf(read);
+    return filePart(attachment, "ready", { ...facts, blobId, ...(detail === "" ? {} : { detail }) });
+  }
+}
+
+function detailOf({ pages, truncated }: { pages?: number; truncated: boolean }): string {
+  const parts = [pages === undefined ? "" : `${pages} pages`, truncated ? "only the beginning was read" : ""];
+  return parts.filter((part) => part !== "").join(", ");
+}
+
+function contentOf({ messageId, messageType, content, mentions }: FetchedMessage) {
+  return readContent({ messageId, messageType, content, mentions, botKey: undefined });
+}
+
+function cut(text: string): string {
+  return text.length > maxQuotedCharacters ? `${text.slice(0, maxQuotedCharacters)}… (cut off)` : text;
+}
+
+export function createMessagePreparer(deps: MessagePreparerDeps): MessagePreparer {
+  const preparer = new Preparer(deps);
+  return async (message, signal) => {
+    try {
+      return await preparer.prepare(message, signal);
+    } catch (error) {
+      deps.logger.error({ error, session: message.session }, "message not prepared");
+      return message;
+    }
+  };
+}

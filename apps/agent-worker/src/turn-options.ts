@@ -1,0 +1,80 @@
+import type { CommandFacts, TurnEnvironment, ViewOptions } from "@larkline/agent";
+import type { LiveReply } from "@larkline/feishu";
+import type { ModelChain } from "@larkline/model";
+import type {
+  CallState,
+  ControlEntry,
+  InboundMessage,
+  Message,
+  QueuedMessage,
+  ReplyView,
+  TurnState,
+} from "@larkline/protocol";
+import type { CommitResult, SessionSettings, SessionStore } from "@larkline/session";
+import type { HistoryReader } from "./model-step.ts";
+
+/** How running a turn ended, seen from the session. */
+export type TurnEnd =
+  | { end: "fenced" }
+  | { end: "suspended" }
+  | { end: "handoff" }
+  /** `history` is the conversation with this turn, for the turn that follows at once. */
+  | {
+      end: "committed";
+      result: CommitResult;
+      reason: string;
+      history: Message[];
+      settings: SessionSettings;
+      /** Settles when nothing is written to the turn's card any more. */
+      released: Promise<void>;
+    };
+
+/** Where a turn starts from: a message, with the checkpoint of an earlier run if there was one. */
+export interface TurnStart {
+  session: string;
+  epoch: string;
+  head: QueuedMessage;
+  turn?: TurnState;
+  control: ControlEntry[];
+  history: Message[];
+  settings: SessionSettings;
+  tries: number;
+}
+
+/** Hands calls to their runners. `again`: they may have been handed out before. */
+export type Dispatch = (turn: TurnState, calls: readonly CallState[], again: boolean) => Promise<void>;
+
+/** What a reply that types is opened with. */
+export interface ReplyOpening {
+  turn: TurnState;
+  epoch: string;
+  view: () => ReplyView;
+  onLost: () => void;
+}
+
+export interface TurnRunOptions {
+  store: Pick<SessionStore, "save" | "commit" | "emit" | "waiting">;
+  chain: ModelChain;
+  instructions: string;
+  /** Whether messages that arrive meanwhile join the turn. */
+  steered: boolean;
+  /** The facts a decision depends on, fresh for each. */
+  environment: () => TurnEnvironment;
+  /** What a command depends on. */
+  commandFacts: () => CommandFacts;
+  dispatch: Dispatch;
+  /** Fetches what the message refers to, before the model sees it. Never rejects. */
+  prepare: (message: InboundMessage, signal: AbortSignal) => Promise<InboundMessage>;
+  /** Puts stored content in place of references to it. */
+  read: HistoryReader;
+  /** Opens the card that types; undefined where the answer is sent whole, or to nobody. */
+  openReply: (opening: ReplyOpening) => LiveReply | undefined;
+  /** What the person gets to see beside the answer; undefined: nothing but its text. */
+  viewOf: (message: InboundMessage) => ViewOptions | undefined;
+  /** Aborts with an {@link AbortReason}. */
+  controller: AbortController;
+  /** Crashes of one message after which it is given up. */
+  maxTries: number;
+  /** Whether the next waiting message may follow at once. */
+  more: () => boolean;
+}

@@ -1,0 +1,14 @@
+import { spawn } from "node:child_process";
+import { startFeishuSimulator } from "@larkline/feishu-simulator";
+import { startRedis } from "../../testkit/src/index.ts";
+const redis = await startRedis();
+const sim = await startFeishuSimulator({ apps: [{ appId: "cli_0123456789abcdef", appSecret: "secret", name: "L" }], logCapacity: 100000 });
+const user = sim.addUser({ name: "A" });
+const all = Array.from({ length: 90 }, () => sim.addChat({ type: "group", members: [user.openId] }).chatId);
+await Promise.all([0, 1, 2].map((i) => new Promise((r) => spawn(process.execPath, [new URL("./gov-child.tmp.ts", import.meta.url).pathname, sim.url, redis.url, String(i), JSON.stringify(all.filter((_, n) => n % 3 === i))], { stdio: "inherit" }).on("exit", r))));
+const per: Record<string, number[]> = {};
+for (const c of sim.apiCalls) (per[c.path.replace(/\/cards\/[^/]+/, "/cards/:id")] ??= []).push(c.at);
+const fullest = (ts: number[], w: number) => { ts.sort((a, b) => a - b); let f = 0, m = 0; ts.forEach((t, i) => { while (t - ts[f]! >= w) f += 1; m = Math.max(m, i - f + 1); }); return m; };
+for (const [k, v] of Object.entries(per)) console.log(k, v.length, "max/s", fullest(v, 1000), "max/min", fullest(v, 60000));
+console.log("refusals", sim.refusals.length, JSON.stringify(sim.refusals.slice(0, 5)));
+await sim.close(); await redis.stop();
