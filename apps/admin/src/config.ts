@@ -3,22 +3,6 @@ import { checkNamespace, createEnvReader, redisProtocols, type Env, type EnvRead
 import type { ParseResult } from "@larkline/protocol";
 import { languageOf, languages, type Language } from "./language.ts";
 
-export const usage = `npm run setup -- [--manual] [--yes] [--overwrite] [options]
-  Creates a Feishu app by a link that you confirm, and writes its credentials to .env.
-  --manual       for an app that exists: prints what to tick in the developer console, asks for its credentials
-  --yes          asks nothing: values come from the options and from the environment
-  --overwrite    with --yes: values that .env has already are replaced
-  --app-id, --domain feishu|lark|<url>, --transport websocket|webhook|both, --model <provider>/<id>
-                 the answers to questions; secrets only from the environment: FEISHU_APP_SECRET,
-                 FEISHU_ENCRYPT_KEY, FEISHU_VERIFICATION_TOKEN, ANTHROPIC_API_KEY, OPENAI_API_KEY
-
-npm run doctor -- [--json] [--webhook-url <url>]
-  Checks the configuration and everything it names. Exit code 1 when there is a problem.
-  --json         for machines
-  --webhook-url  public address of the ingress, for apps that get their events by webhook
-
-Both: --file <path> (default .env), --lang zh|en (default: the terminal's).`;
-
 interface CommonOptions {
   language: Language;
   envFile: string;

@@ -240,6 +240,16 @@ describe("npm run doctor", () => {
     ]);
   });
 
+  it("says where to compare when the platform does not tell the scopes", async () => {
+    platform.faults.add({
+      match: { path: "/open-apis/application/v6/scopes" },
+      action: { kind: "respond", status: 404, body: { code: 99991201, msg: "404 page not found" } },
+    });
+    expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([
+      { status: "warning", advice: expect.stringContaining("cardkit:card:write") },
+    ]);
+  });
+
   it("asks for the sensitive scope only when an agent answers everything in groups", async () => {
     platform.setConsole(app.appId, { scopes: ["im:message.group_msg"].concat(allScopesBut("im:message.group_msg")) });
     expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([{ status: "ok" }]);
@@ -402,9 +412,9 @@ describe("npm run doctor", () => {
   });
 
   it("explains its options when one is wrong", async () => {
-    const run = workplace.run(["doctor", "--jason"]);
+    const run = workplace.run(["doctor", "--jason"], { LANG: "zh_CN.UTF-8" });
     expect(await run.exitCode()).toBe(2);
-    expect(run.output()).toContain("npm run doctor -- [--json]");
+    expect(run.output()).toContain("npm run doctor -- [--json] [--webhook-url <地址>]");
   });
 });
 

@@ -18,6 +18,7 @@ import {
   checkLongConnection,
   checkSubscriptions,
   credentialFinding,
+  hiddenScopes,
   scopeFindings,
 } from "./feishu-check.ts";
 import { problem, skipped, type Finding } from "./finding.ts";
@@ -118,7 +119,7 @@ async function scopes(inspector: AppInspector, feishu: FeishuAccess, config: Lar
   try {
     return scopeFindings(await inspector.grantedScopes(), feishu, readsAllMessages(config));
   } catch (error) {
-    return [credentialFinding(error, feishu)];
+    return [hiddenScopes(error, feishu)];
   }
 }
 

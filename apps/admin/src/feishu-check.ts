@@ -100,6 +100,18 @@ export function scopeFindings(granted: ReadonlySet<string>, access: Access, allM
   return findings.length > 0 ? findings : [ok("feishu.scopes", { zh: "权限齐全", en: "All scopes are granted" })];
 }
 
+/** The credentials are right, but the list of scopes cannot be had. */
+export function hiddenScopes(error: unknown, access: Access): Finding {
+  const reason = reasonOf(error);
+  const wanted = namesOf(appManifest.scopes.filter(({ level }) => level !== "optional"));
+  const at = `${consoleLink(access)}/auth`;
+  return warning(
+    "feishu.scopes",
+    { zh: `无法读取已开通的权限：${reason}`, en: `The granted scopes cannot be read: ${reason}` },
+    { zh: `在 ${at} 核对：${wanted}`, en: `Compare at ${at}: ${wanted}` },
+  );
+}
+
 interface SubscriptionCheck {
   check: "feishu.events" | "feishu.callbacks";
   wanted: readonly AppSubscription[];

@@ -1,9 +1,11 @@
-import { readCommand, readDeployment, usage, type DoctorOptions, type SetupOptions } from "./config.ts";
+import { readCommand, readDeployment, type DoctorOptions, type SetupOptions } from "./config.ts";
 import { examine } from "./doctor.ts";
 import { readEnvFile } from "./env-file.ts";
 import { linesOf, reportOf } from "./finding.ts";
+import { languageOf } from "./language.ts";
 import { createPrompt } from "./prompt.ts";
 import { setUp } from "./setup.ts";
+import { usage } from "./usage.ts";
 
 const interruptedCode = 130;
 
@@ -32,7 +34,7 @@ async function runSetup(options: SetupOptions): Promise<number> {
 async function run(): Promise<number> {
   const command = readCommand(process.argv.slice(2), process.env);
   if (!command.ok) {
-    console.error(`${command.error}\n\n${usage}`);
+    console.error(`${command.error}\n\n${usage[languageOf(process.env)]}`);
     return 2;
   }
   try {

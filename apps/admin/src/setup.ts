@@ -59,6 +59,16 @@ function unanswered(setup: Setup, why: NoAnswer): number {
   return why.kind === "left" ? leave(setup) : refuse(setup, why.text);
 }
 
+function tellMissing({ say }: Setup, granted: ReadonlySet<string>, app: { appId: string; domain: string }): void {
+  const missing = missingScopes(granted, ["required", "recommended"]).map(({ name }) => name);
+  if (missing.length === 0) return;
+  const link = permissionLink(app, missing);
+  say({
+    zh: `还没有开通的权限：${missing.join(", ")}\n开通：${link}`,
+    en: `Scopes that are not granted yet: ${missing.join(", ")}\nGrant them: ${link}`,
+  });
+}
+
 /** Whether the platform takes the credentials and the bot can be talked to. */
 async function verifyApp(setup: Setup, app: { appId: string; appSecret: string; domain: string }): Promise<boolean> {
   const inspector = createAppInspector({ ...app, timeoutMs: checkMs - 1_000 });
@@ -66,16 +76,10 @@ async function verifyApp(setup: Setup, app: { appId: string; appSecret: string; 
   try {
     const bot = await inspector.bot(setup.signal);
     setup.report(botFinding(bot, app));
-    const granted = await inspector.grantedScopes(setup.signal);
-    const missing = missingScopes(granted, ["required", "recommended"]).map(({ name }) => name);
-    if (missing.length > 0) {
-      const link = permissionLink(app, missing);
-      setup.say({
-        zh: `还没有开通的权限：${missing.join(", ")}\n开通：${link}`,
-        en: `Scopes that are not granted yet: ${missing.join(", ")}\nGrant them: ${link}`,
-      });
-    }
-    return true;
+    // Good to know now, but no reason to stop: the doctor looks at them as well.
+    const granted = await inspector.grantedScopes(setup.signal).catch(() => undefined);
+    if (granted !== undefined) tellMissing(setup, granted, app);
+    return !setup.signal.aborted;
   } catch (error) {
     if (!setup.signal.aborted) setup.report(credentialFinding(error, app));
     return false;

@@ -1,0 +1,35 @@
+import type { Bilingual } from "./language.ts";
+
+/** The options, for somebody who wrote a wrong one. */
+export const usage: Bilingual = {
+  en: `npm run setup -- [--manual] [--yes] [--overwrite] [options]
+  Creates a Feishu app by a link that you confirm, and writes its credentials to .env.
+  --manual       for an app that exists: prints what to tick in the developer console, asks for its credentials
+  --yes          asks nothing: values come from the options and from the environment
+  --overwrite    with --yes: values that .env has already are replaced
+  --app-id, --domain feishu|lark|<url>, --transport websocket|webhook|both, --model <provider>/<id>
+                 the answers to questions; secrets only from the environment: FEISHU_APP_SECRET,
+                 FEISHU_ENCRYPT_KEY, FEISHU_VERIFICATION_TOKEN, ANTHROPIC_API_KEY, OPENAI_API_KEY
+
+npm run doctor -- [--json] [--webhook-url <url>]
+  Checks the configuration and everything it names. Exit code 1 when there is a problem.
+  --json         for machines
+  --webhook-url  public address of the ingress, for apps that get their events by webhook
+
+Both: --file <path> (default .env), --lang zh|en (default: the terminal's).`,
+  zh: `npm run setup -- [--manual] [--yes] [--overwrite] [选项]
+  通过你确认的链接创建飞书应用，并把凭证写入 .env。
+  --manual       用于已有的应用：列出开发者后台要勾选的内容，并询问凭证
+  --yes          不提问：取值来自选项和环境变量
+  --overwrite    与 --yes 同用：替换 .env 中已有的值
+  --app-id、--domain feishu|lark|<地址>、--transport websocket|webhook|both、--model <供应商>/<id>
+                 问题的答案；机密只从环境变量读取：FEISHU_APP_SECRET、
+                 FEISHU_ENCRYPT_KEY、FEISHU_VERIFICATION_TOKEN、ANTHROPIC_API_KEY、OPENAI_API_KEY
+
+npm run doctor -- [--json] [--webhook-url <地址>]
+  检查配置及其涉及的一切。有问题时退出码为 1。
+  --json         供程序读取
+  --webhook-url  ingress 的公网地址，用于以 webhook 接收事件的应用
+
+两者都有：--file <路径>（默认 .env）、--lang zh|en（默认取终端的语言）。`,
+};
