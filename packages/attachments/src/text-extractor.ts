@@ -12,7 +12,7 @@ export interface TextExtractorOptions {
   maxChars?: number;
   /** Longest time for one file, ms, from the moment that a process takes it. Default 20 s. */
   deadlineMs?: number;
-  /** Memory of one process at most, MB. Default 512. */
+  /** Memory of one process at most, MB; about 110 of it are the process itself. Default 512. */
   memoryMb?: number;
   /** Files read at the same time; others wait. Default 1. */
   processes?: number;
