@@ -367,6 +367,19 @@ describe("against the simulated platform", () => {
     expect(await api.findReply?.({ chatId, messageId: other, sinceMs })).toBe(inThread.messageId);
   });
 
+  it("finds its answer to a later message of a thread by what it says", async () => {
+    const { simulator, chatId, say, api } = await simulated();
+    const rootId = await say("root");
+    await api.reply({ messageId: rootId, text: "first answer", uuid: "u-1", inThread: true });
+    const from = [...simulator.users.keys()][0] ?? "";
+    const { messageId } = await simulator.sendMessage({ appId, chatId, from, text: "more", rootId });
+    const search = { chatId, messageId, sinceMs: Date.now() - 60_000, text: "# Second\n\n- **answer** with `code`" };
+    expect(await api.findReply?.(search)).toBeUndefined();
+    const { messageId: sentId } = await api.reply({ messageId, text: search.text, uuid: "u-2", inThread: true });
+    expect(await api.findReply?.(search)).toBe(sentId);
+    expect(await api.findReply?.({ ...search, text: "another answer" })).toBeUndefined();
+  });
+
   it("has not found a split answer before all its messages are there", async () => {
     const { simulator, chatId, say, api } = await simulated();
     const messageId = await say("hi");

@@ -2,6 +2,7 @@ import { parserOf } from "@larkline/protocol";
 import { Type, type Static } from "typebox";
 import type { ApiCaller, CallOptions } from "./api-caller.ts";
 import { FeishuError } from "./error.ts";
+import { objectOf, parsedObject } from "./json-object.ts";
 import { contentsOf } from "./outgoing-text.ts";
 import { pathId } from "./platform-id.ts";
 
@@ -28,6 +29,7 @@ const ListedMessage = Type.Object({
   create_time: Type.Optional(Type.String()),
   deleted: Type.Optional(Type.Boolean()),
   sender: Type.Optional(Type.Object({ id: Type.Optional(Type.String()), sender_type: Type.Optional(Type.String()) })),
+  body: Type.Optional(Type.Object({ content: Type.Optional(Type.String()) })),
 });
 type ListedMessage = Static<typeof ListedMessage>;
 
@@ -106,6 +108,39 @@ function isOurs(message: ListedMessage, appId: string): boolean {
   return message.sender?.sender_type === "app" && message.sender.id === appId && message.deleted !== true;
 }
 
+/** So many letters and digits tell two answers apart. */
+const markLength = 60;
+
+/** Texts in a content, whatever kind of message it is of. */
+function textsIn(value: unknown): string[] {
+  if (Array.isArray(value)) return value.flatMap(textsIn);
+  return Object.entries(objectOf(value) ?? {}).flatMap(([name, inner]) => {
+    if (typeof inner !== "string") return textsIn(inner);
+    return name === "text" || name === "title" ? [inner] : [];
+  });
+}
+
+/** The beginning of what a content says, without its marks: the platform shows Markdown in a form of its own. */
+function markOf(content: string): string {
+  const letters = textsIn(parsedObject(content))
+    .join("")
+    .replaceAll(/[^\p{L}\p{N}]/gu, "");
+  return letters.slice(0, markLength);
+}
+
+/**
+ * Whether a message answers the one in question. In a thread the platform names the first message as the parent of
+ * all others ("Reply message"), so there an answer is known by what it says.
+ */
+function createRecogniser(request: FindReplyRequest, threadId: string): (message: ListedMessage) => boolean {
+  const marks = new Set(contentsOf(request.text ?? "").map(({ content }) => markOf(content)));
+  marks.delete("");
+  return ({ parent_id: parentId, body }) => {
+    if (parentId === request.messageId) return true;
+    return threadId !== "" && marks.has(markOf(body?.content ?? ""));
+  };
+}
+
 /** Looks for the app's answer to a message; newest first, at most 500 messages back. */
 export async function findReply(
   { caller, appId }: Searcher,
@@ -114,14 +149,13 @@ export async function findReply(
 ): Promise<string | undefined> {
   const { messageId, sinceMs } = request;
   let missing = request.text === undefined ? 1 : contentsOf(request.text).length;
-  const threadId = await threadOf(caller, messageId, callOptions);
+  const threadId = (await threadOf(caller, messageId, callOptions)) ?? "";
+  const answers = createRecogniser(request, threadId);
   const container: Container =
-    threadId === undefined || threadId === ""
-      ? { type: "chat", id: request.chatId, sinceMs }
-      : { type: "thread", id: threadId, sinceMs };
+    threadId === "" ? { type: "chat", id: request.chatId, sinceMs } : { type: "thread", id: threadId, sinceMs };
   for await (const message of messagesOf(caller, container, callOptions)) {
     if (Number(message.create_time ?? sinceMs) < sinceMs) return undefined;
-    if (message.parent_id === messageId && isOurs(message, appId)) missing -= 1;
+    if (isOurs(message, appId) && answers(message)) missing -= 1;
     if (missing === 0) return message.message_id;
   }
   return undefined;
