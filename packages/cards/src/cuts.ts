@@ -159,14 +159,28 @@ function firstCut(slice: string, context: Context, limits: Required<CardLimits>)
   return undefined;
 }
 
-/** What is open at a cut, read from the slice before it. */
-export function contextAt(answer: string, cuts: readonly number[], page: number): Context {
-  let context = startOfAnswer;
-  for (let number = 0; number < page; number += 1) {
-    const from = cuts[number - 1] ?? 0;
-    const to = cuts[number] ?? answer.length;
-    context = contextAfter(answer.slice(from, to), context);
+const maxRemembered = 64;
+/** What was open at the cuts of the latest answers: to read a long one again for every frame would cost more than the frame. */
+const remembered = new Map<string, { before: string; context: Context }>();
+
+function remember(key: string, entry: { before: string; context: Context }): void {
+  remembered.delete(key);
+  remembered.set(key, entry);
+  for (const oldest of remembered.keys()) {
+    if (remembered.size <= maxRemembered) return;
+    remembered.delete(oldest);
   }
+}
+
+/** What is open where a page begins, read from the text before it. */
+export function contextAt(answer: string, cuts: readonly number[], page: number): Context {
+  const from = cuts[page - 1];
+  if (from === undefined) return startOfAnswer;
+  const key = cuts.slice(0, page).join();
+  const known = remembered.get(key);
+  if (known !== undefined && answer.startsWith(known.before)) return known.context;
+  const context = contextAfter(answer.slice(cuts[page - 2] ?? 0, from), contextAt(answer, cuts, page - 1));
+  remember(key, { before: answer.slice(0, from), context });
   return context;
 }
 

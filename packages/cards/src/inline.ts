@@ -25,11 +25,13 @@ interface Piece {
 
 type Found = Piece | "wait";
 
-const imageMark = /!\[([^\]\n]{0,1000})\]\(([^)\n]{1,2000})\)/y;
+/** Nothing within it can begin another mark, so that no part of it can become one. */
+const imageMark = /!\[([^[\]\n]{0,1000})\]\(([^()[\]\n]{1,2000})\)/y;
 /** Longer than any mark that the pattern above takes. */
 const maxImageLength = 3_010;
 /** Entities are shorter; whatever looks like a longer one is broken. */
 const maxEntityLength = 40;
+const foreignLink = /\]\((?!https?:\/\/|mailto:)/gi;
 const allowedLinks = ["http://", "https://", "mailto:"];
 const special = /[<&`\]!\\]/g;
 
@@ -89,7 +91,10 @@ function bracket(line: string, at: number, { lineComplete }: InlineOptions): Fou
   return { length: 1, text: `]${invisible}` };
 }
 
-/** A code span is copied whole, so that nothing in it is taken for an image or a link. */
+/**
+ * A code span is copied whole. Images and foreign links in it are broken like everywhere: in a table
+ * the platform may see cells where this sees a span, and an image without a key fails the whole card.
+ */
 function codeSpan(line: string, at: number, { lineComplete }: InlineOptions): Found {
   const run = /`+/y;
   run.lastIndex = at;
@@ -100,13 +105,14 @@ function codeSpan(line: string, at: number, { lineComplete }: InlineOptions): Fo
   const closed = end !== null && (lineComplete || close.lastIndex < line.length);
   if (!closed) return lineComplete ? { length: marker.length, text: marker } : "wait";
   const text = line.slice(at, close.lastIndex);
-  return { length: text.length, text: neutralText(text) };
+  const broken = text.replaceAll("![", `!${invisible}[`).replaceAll(foreignLink, `]${invisible}(`);
+  return { length: text.length, text: neutralText(broken) };
 }
 
 function backslash(line: string, at: number, { lineComplete }: InlineOptions): Found {
   const next = line[at + 1];
   if (next === undefined && !lineComplete) return "wait";
-  if (next !== undefined && "`![]\\".includes(next)) return { length: 2, text: `\\${next}` };
+  if (next !== undefined && "`\\".includes(next)) return { length: 2, text: `\\${next}` };
   return { length: 1, text: "\\" };
 }
 

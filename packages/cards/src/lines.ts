@@ -85,6 +85,8 @@ const item = /^\s*(?:[-*+]|\d{1,9}[.)])\s+\S/;
 const heading = /^\s{0,3}#{1,6}\s+\S/;
 const quote = /^\s{0,3}>/;
 const emptyQuote = /^\s{0,3}(?:>\s*)+$/;
+/** A line that can only be text, by its first character: most lines are. */
+const ordinary = /^ {0,40}[^\s#\-*+_>|`~\d]/;
 /** Beginnings of lines that may become any of the above. */
 const undecided =
   /^\s*(?:#{0,6}\s*|(?:[-*+]|\d{1,9}[.)])?\s*(?:`{1,2}|~{1,2}|[`~]{3}.*)?|\d{1,9}|(?:>\s*)+|([-*_])(?:\s*\1)*\s*)$/;
@@ -121,6 +123,15 @@ function headFollowedBy(next: { text: string; complete: boolean } | undefined): 
   if (next === undefined) return undefined;
   if (next.complete) return isDelimiter(next.text);
   return next.text.length <= maxDelimiterLength && /^[\s:|-]*$/.test(next.text) ? undefined : false;
+}
+
+/** What a line is by its own marks. */
+function lineKind({ text, complete }: RawLine): LineKind {
+  if (text.trim() === "" || emptyQuote.test(text)) return "blank";
+  if (quote.test(text)) return "quote";
+  if (heading.test(text)) return "heading";
+  if (complete && rule.test(text)) return "rule";
+  return item.test(text) ? "item" : "text";
 }
 
 /**
@@ -224,20 +235,16 @@ export class LineReader {
 
   #judgeBlock(raw: RawLine): Judgement {
     const { text, complete } = raw;
+    if (ordinary.test(text)) return { kind: "text" };
     if (!complete && this.#end === "growing" && text.length <= maxFenceLineLength && undecided.test(text)) {
       return { kind: "pending" };
     }
-    if (text.trim() === "" || emptyQuote.test(text)) return { kind: "blank" };
     const fence = complete ? openedFence(text) : undefined;
     if (fence !== undefined) {
       this.#fence = fence;
       return { kind: "fence-open", fence };
     }
-    if (text.trimStart().startsWith("|")) return this.#judgeHead(raw);
-    if (quote.test(text)) return { kind: "quote" };
-    if (heading.test(text)) return { kind: "heading" };
-    if (complete && rule.test(text)) return { kind: "rule" };
-    return { kind: item.test(text) ? "item" : "text" };
+    return text.trimStart().startsWith("|") ? this.#judgeHead(raw) : { kind: lineKind(raw) };
   }
 
   #judgeHead(raw: RawLine): Judgement {

@@ -14,7 +14,7 @@ export interface RenderedCard {
   card: CardElement;
   /**
    * Content of the element `answer`: what the content API gets. Never empty: "…" as long as nothing
-   * can be shown while the card streams (the first text replaces it), a word about it afterwards.
+   * can be shown while the card streams (the first text replaces it), how it ended afterwards.
    */
   answer: string;
   /** The other top-level elements by id, in the order of the body. */
@@ -85,7 +85,9 @@ function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<s
 }
 
 function whenEmpty(view: ReplyView, { streaming }: RenderOptions): string {
-  return streaming || view.state === "running" ? placeholder : cardTexts[view.language].noAnswer;
+  if (streaming || view.state === "running") return placeholder;
+  const texts = cardTexts[view.language];
+  return view.state === "answered" ? texts.noAnswer : texts.states[view.state];
 }
 
 /** The card of one page of the reply. */

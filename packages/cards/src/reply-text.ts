@@ -1,9 +1,10 @@
 import type { ReplyView } from "@larkline/protocol";
-import { headWithin } from "./element.ts";
 import { printable } from "./escape.ts";
 import { cardTexts } from "./texts.ts";
 
 const maxSummaryCharacters = 80;
+/** What a person sees as one character may be many. */
+const maxSummaryUnits = 170;
 const segmenter = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 
 /** Words without the marks of markdown. */
@@ -19,9 +20,12 @@ function withoutMarks(text: string): string {
 
 function shortened(text: string): string {
   let characters = 0;
-  for (const { index } of segmenter.segment(text)) {
-    if (characters === maxSummaryCharacters) return `${text.slice(0, index).trimEnd()}…`;
+  let end = 0;
+  for (const { index, segment } of segmenter.segment(text)) {
+    const tooLong = characters === maxSummaryCharacters || index + segment.length > maxSummaryUnits;
+    if (tooLong) return `${text.slice(0, end).trimEnd()}…`;
     characters += 1;
+    end = index + segment.length;
   }
   return text;
 }
@@ -31,8 +35,7 @@ export function summaryOf(view: ReplyView): string {
   const state = cardTexts[view.language].states[view.state];
   const text = withoutMarks(view.answer.slice(0, 1_000));
   if (view.state === "running" || text === "") return state;
-  const summary = shortened(view.state === "answered" ? text : `${state} · ${text}`);
-  return headWithin(summary, { characters: 400, bytes: 500 });
+  return shortened(view.state === "answered" ? text : `${state} · ${text}`);
 }
 
 /** The reply as plain text, for when no card can be sent: the answer as it was written, and how it ended. */

@@ -12,7 +12,6 @@ export interface CardTexts {
   stop: string;
   noAnswer: string;
   states: Record<ReplyView["state"], string>;
-  more: string;
   late: { title: string; body(age: string): string; run: string; ignore: string; ran: string; ignored: string };
   age(ms: number): string;
   welcome: { title: string; body: string; commands: string };
@@ -41,9 +40,8 @@ const zh: CardTexts = {
     answered: "已回答",
     stopped: "⏹️ 已停止",
     failed: "⚠️ 回答失败",
-    interrupted: "⚠️ 回答中断：处理它的程序已停止，没有继续",
+    interrupted: "⚠️ 回答中断，没有完成",
   },
-  more: "（接下一张卡片）",
   late: {
     title: "这条消息来晚了",
     body: (age) => `下面的消息是 ${age}前发出的，现在才收到。要处理它，还是忽略？`,
@@ -70,9 +68,8 @@ const en: CardTexts = {
     answered: "Answered",
     stopped: "⏹️ Stopped",
     failed: "⚠️ Failed",
-    interrupted: "⚠️ Interrupted: the program that worked on it ended, and nothing went on",
+    interrupted: "⚠️ Interrupted before it was finished",
   },
-  more: "(continued on the next card)",
   late: {
     title: "This message came late",
     body: (age) => `The message below was sent ${age} ago and arrived only now. Run it or ignore it?`,

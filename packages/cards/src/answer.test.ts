@@ -1,0 +1,121 @@
+import { describe, expect, it } from "vitest";
+import { extendCuts, imageRefsIn, renderCard } from "./index.ts";
+import { viewOf } from "./streams.fixture.ts";
+
+const z = "\u200B";
+
+function shown(answer: string, images?: ReadonlyMap<string, string | null>): string {
+  const options = { streaming: false, ...(images === undefined ? {} : { images }) };
+  return renderCard(viewOf(answer), { cuts: [], number: 0 }, options).answer;
+}
+
+function streamed(answer: string, images?: ReadonlyMap<string, string | null>): string {
+  const options = { streaming: true, ...(images === undefined ? {} : { images }) };
+  return renderCard(viewOf(answer), { cuts: [], number: 0 }, options).answer;
+}
+
+function finalPages(answer: string): string[] {
+  const cuts = extendCuts(answer, []);
+  return [...cuts, 0].map((_, number) => renderCard(viewOf(answer), { cuts, number }, { streaming: false }).answer);
+}
+
+describe("an answer on a card", () => {
+  it("keeps line breaks that the platform would swallow", () => {
+    expect(shown("one\ntwo\n  three")).toBe("one\n\ntwo\n\nthree");
+    expect(shown("> one\n> two")).toBe("> one\n>\n> two");
+    expect(shown("text\n- a\n  - b\n- c\nend")).toBe("text\n\n- a\n  - b\n- c\n\nend");
+    expect(shown("title\n---\ntext")).toBe("title\n\n---\n\ntext");
+  });
+
+  it("leaves tables and code in one piece", () => {
+    expect(shown("see\n| a | b |\n|---|---|\n| 1 | 2 |\nend")).toBe("see\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nend");
+    expect(shown("see\n  ```ts\n  let a;\n\n    b();\n  ```\nend")).toBe("see\n\n```ts\nlet a;\n\n  b();\n```\nend");
+  });
+
+  it("closes code that was left open once the card is finished", () => {
+    expect(streamed("```js\nlet a;\n")).toBe("```js\nlet a;");
+    expect(shown("```js\nlet a;\n")).toBe("```js\nlet a;\n```");
+  });
+
+  it("breaks tags and entities of tags, and leaves code copyable", () => {
+    expect(shown("hi <at id=all></at>")).toBe(`hi <${z}at id=all><${z}/at>`);
+    expect(shown("&lt;at id=all&gt; &#60;at &#x3C;at")).toBe(`&lt;${z}at id=all&gt; &#60;${z}at &#x3C;${z}at`);
+    expect(shown("```\nvector<int> <at id=all> <atomic> <div>\n```")).toBe(
+      `\`\`\`\nvector<int> <${z}at id=all> <atomic> <div>\n\`\`\``,
+    );
+  });
+
+  it("links to the web and to mail only", () => {
+    expect(shown("[a](https://x.example) [b](mailto:a@x.example)")).toBe(
+      "[a](https://x.example) [b](mailto:a@x.example)",
+    );
+    expect(shown("[c](javascript:x) [d](lark://x) [e](./f)")).toBe(
+      `[c]${z}(javascript:x) [d]${z}(lark://x) [e]${z}(./f)`,
+    );
+  });
+
+  it("shows images by their key, and those without one as text or as a link", () => {
+    const images = new Map([
+      ["a.png", "img_v3_1"],
+      ["b.png", null],
+    ]);
+    expect(imageRefsIn("![x](a.png) ![y](b.png 'title') ![x](a.png)")).toEqual(["a.png", "b.png"]);
+    expect(shown("![x](a.png) ![y](b.png) ![](https://x.example/c.png)", images)).toBe(
+      "![x](img_v3_1) y [c.png](https://x.example/c.png)",
+    );
+    expect(shown("![x](img_v2_made_up)")).toBe("x");
+    expect(shown("![a ![b](c)](d)")).not.toContain("![");
+  });
+
+  it("waits with the text from an image on that is on its way", () => {
+    expect(streamed("see ![x](a.png) there", new Map())).toBe("see ");
+    expect(streamed("see ![x](a.png) there", new Map([["a.png", "img_1"]]))).toBe("see ![x](img_1) there");
+    expect(streamed("see ![x](a.png) there")).toBe("see x there");
+  });
+
+  it("waits with marks that are not complete", () => {
+    expect(streamed("see [a](htt")).toBe("see [a");
+    expect(streamed("see `co")).toBe("see ");
+    expect(streamed("see\n| a | b |\n")).toBe("see");
+    expect(streamed("see\n| a | b |\n|--")).toBe("see");
+    expect(streamed("see\n``")).toBe("see");
+    expect(streamed("a &l")).toBe("a ");
+    expect(streamed("a \uD83D")).toBe("a ");
+  });
+
+  it("goes on with code on the next card, in the same language", () => {
+    const answer = `\`\`\`python\n${"print('line of code')\n".repeat(1_800)}\`\`\`\n\nend`;
+    const pages = finalPages(answer);
+    expect(pages.length).toBeGreaterThan(1);
+    for (const page of pages.slice(0, -1)) expect(page).toMatch(/^```python\n[^`]*\n```$/);
+    expect(pages.at(-1)).toMatch(/^```python\n[^`]*\n```\n\nend$/);
+  });
+
+  it("begins a table on the next card when this one is rather full, and repeats the head of one that outgrows a card", () => {
+    const table = `| name | value |\n|---|---|\n${"| some name | some value |\n".repeat(120)}`;
+    const text = "A paragraph of text.\n\n".repeat(560);
+    const [first, second] = finalPages(`${text}${table}`);
+    expect(first).not.toContain("|");
+    expect(second?.startsWith("| name | value |\n|---|---|\n| some")).toBe(true);
+    const large = finalPages(`${"| a | b |\n|---|---|\n"}${"| some name | some value |\n".repeat(2_000)}`);
+    expect(large.length).toBeGreaterThan(1);
+    for (const page of large) expect(page.startsWith("| a | b |\n|---|---|\n| some")).toBe(true);
+  });
+
+  it("takes a new card for a fourth table, and shows those after the fifteenth as code", () => {
+    const tables = Array.from({ length: 20 }, (_, index) => `| t${index} |\n|---|\n| x |\n`);
+    const pages = finalPages(tables.join("\n"));
+    expect(pages).toHaveLength(5);
+    expect(pages.map((page) => page.match(/^\| t\d+ \|\n\|---\|/gm)?.length)).toEqual([3, 3, 3, 3, 8]);
+    expect(pages[4]?.match(/^```\n\| t\d+ \|/gm)).toHaveLength(5);
+  });
+
+  it("is cut between paragraphs, else lines, else words, and never within a character", () => {
+    const endings = ["Some words here.\n\n", "Some words here.\n", "words ", "👩‍👩‍👧‍👦"].map((text) => {
+      const answer = text.repeat(4_000);
+      const [cut = 0] = extendCuts(answer, []);
+      return { cut: cut % text.length, cuts: extendCuts(answer, []).length > 0 };
+    });
+    expect(endings).toEqual(endings.map(() => ({ cut: 0, cuts: true })));
+  });
+});
