@@ -52,6 +52,30 @@ describe("calls through a governor", () => {
     expect(await refusals({})).toBeGreaterThan(0);
   });
 
+  it("on one message, one card and one person keep the limit of each", async () => {
+    const { api, simulator, chatId, person } = await limited();
+    const shared = { schema: "2.0", config: { update_multi: true } };
+    const card = { ...shared, body: { elements: [{ tag: "markdown", content: "x" }] } };
+    const target = { receiveIdType: "chat_id", receiveId: chatId } as const;
+    const content = JSON.stringify(card);
+    const { messageId } = await api.send({ ...target, messageType: "interactive", content, uuid: "p" }, patient);
+    const cardId = await api.cards.create(card);
+    await api.cards.sendTo({ cardId, ...target, uuid: "c" }, patient);
+    const patches = async (): Promise<void> => {
+      for (let count = 0; count < 7; count += 1) await api.cards.patchMessage({ messageId, card }, patient);
+    };
+    const updates = async (): Promise<void> => {
+      for (let sequence = 1; sequence <= 14; sequence += 1) {
+        await api.cards.update({ cardId, card, sequence, uuid: `s-${sequence}` }, patient);
+      }
+    };
+    const direct = { receiveIdType: "open_id", receiveId: person.openId, text: "x" } as const;
+    const sends = times(7, (index) => api.send({ ...direct, uuid: `d-${index}` }, patient));
+    await Promise.all([patches(), updates(), sends]);
+    expect(simulator.refusals).toEqual([]);
+    expect(simulator.card(cardId)?.sequence).toBe(14);
+  });
+
   it("of several processes keep the limits together", async () => {
     const world = await limited();
     const { simulator, chatId, connect, governor } = world;

@@ -59,7 +59,7 @@ const perCardSecond = 10;
 /** What the platform asks to wait when it names no time: the windows of these limits are a second long. */
 const pauseMs = 1_000;
 
-/** When a frame may try again while others wait in line. */
+/** When it makes sense to ask again while others wait in line. */
 const crowdedMs = 200;
 
 /** A governor that does not answer must not hold a call for ever. */
@@ -190,7 +190,7 @@ class GovernedGate implements RateGate {
   }
 
   #checkDeadline({ api, deadline }: Attempt, waitMs: number): void {
-    if (performance.now() + waitMs > deadline) throw heldBack(api, waitMs);
+    if (performance.now() + waitMs > deadline) throw heldBack(api, waitMs || crowdedMs);
   }
 
   async #take({ api, buckets, pass }: Attempt): Promise<Refused | undefined> {
