@@ -19,6 +19,8 @@ export interface SweeperOptions {
   intervalMs: number;
   /** How long a session may show no sign of life before it is looked at. */
   staleMs: number;
+  /** Looks after cards that nobody writes any more. */
+  sweepCards: () => Promise<void>;
   onHealed: (what: "wake" | "crash" | "deadline" | "outbox" | "runner", count: number) => void;
   onError: (error: unknown) => void;
 }
@@ -45,6 +47,7 @@ export function startSweeper(options: SweeperOptions): { close(): Promise<void> 
       if (await options.presence.takeDuty("sweep", options.owner, options.intervalMs - 50)) {
         await Promise.all([sweepSessions(options), sweepDeadlines(options), sweepOutboxes(options)]);
         await sweepRunners(options, seenRunners);
+        await options.sweepCards();
       }
     } catch (error) {
       options.onError(error);

@@ -8,6 +8,7 @@ import type { WorkerConfig } from "./config.ts";
 import { openConnections, type Connections } from "./connections.ts";
 import { startHeartbeat } from "./heartbeat.ts";
 import { createAgentSide } from "./agent-side.ts";
+import { sweepCards } from "./card-sweep.ts";
 import { createMessagePreparer } from "./message-preparer.ts";
 import type { ModelChoices } from "./models.ts";
 import { RunningTurns } from "./running-turns.ts";
@@ -40,6 +41,9 @@ const lockDurationMs = 5_000;
 const stalledIntervalMs = 1_500;
 /** Messages of one session taken in a row before others get their turn. */
 const maxInRow = 8;
+
+/** Longer than any writer pauses while its turn runs; suspended turns are looked at and left alone. */
+const untouchedCardMs = 15 * 60_000;
 
 interface WorkerParts extends WorkerSetup {
   owner: string;
@@ -130,19 +134,21 @@ function signsOfLife(
 
 function startSweeping({ owner, connections, metrics, logger }: WorkerParts): { close(): Promise<void> } {
   const { store, sender } = connections;
+  const onHealed = (what: string, count: number): void => {
+    metrics.healed(what, count);
+    logger.info({ what, count }, "healed");
+  };
   return startSweeper({
     ...connections,
     owner,
+    sweepCards: async () => await sweepCards({ ...connections, untouchedMs: untouchedCardMs, onHealed }),
     intervalMs: 1_000,
     staleMs: 3_000,
     deliverOutbox: async (session) => {
       const lease = await store.leaseOutbox(session);
       if (lease !== undefined) void sender.deliver(lease);
     },
-    onHealed: (what, count) => {
-      metrics.healed(what, count);
-      logger.info({ what, count }, "healed");
-    },
+    onHealed,
     onError: (error) => logger.warn({ error }, "sweep"),
   });
 }

@@ -54,5 +54,6 @@ export { createWebhookChallenge, type WebhookChallenge } from "./webhook-challen
 export { createLiveReplies, type LiveReplies, type LiveRepliesOptions } from "./live-replies.ts";
 export type { LiveReply, ReplyStart } from "./live-reply.ts";
 export type { ImageResolver } from "./reply-finisher.ts";
+export { endOrphan } from "./orphan-cards.ts";
 export { createReactionDesk, type ReactionDesk, type ReactionPurpose } from "./reaction-desk.ts";
 export { readContent, type MessageBody as ReceivedBody } from "./message-text.ts";

@@ -46,5 +46,13 @@ export function createRedisCardLedger(options: RedisCardLedgerOptions): CardLedg
         return { session: member.slice(0, bar), replyId: member.slice(bar + 1) };
       });
     },
+    touch: async (session: SessionKey, replyId: string) => {
+      const { openCards } = keyspace.session(session);
+      await redis.zadd(openCards, "XX", Date.now(), `${session}|${replyId}`);
+    },
+    forget: async (session: SessionKey, replyId: string) => {
+      const { cards, openCards } = keyspace.session(session);
+      await redis.multi().hdel(cards, replyId).zrem(openCards, `${session}|${replyId}`).exec();
+    },
   };
 }

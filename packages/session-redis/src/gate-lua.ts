@@ -285,10 +285,10 @@ return 0`;
 
 /** -> {state, gen, waiting, messages, head or '', turn or '', settings or ''} */
 export const summaryLua = `${gate}
--- KEYS session inbox history
+-- KEYS session inbox history outbox
 local v = redis.call('HMGET', KEYS[1], 'st', 'gen', 'turn', 'set')
 local waiting, messages = redis.call('LLEN', KEYS[2]), redis.call('LLEN', KEYS[3])
-return {v[1] or 'idle', v[2] or 0, waiting, messages, head(KEYS[2]), v[3] or '', v[4] or ''}`;
+return {v[1] or 'idle', v[2] or 0, waiting, messages, redis.call('LLEN', KEYS[4]), head(KEYS[2]), v[3] or '', v[4] or ''}`;
 
 /** -> record or ''. */
 export const pushOutboxLua = `${time}${outbox}

@@ -289,16 +289,17 @@ class RedisSessionStore implements SessionStore {
 
   async summary(session: SessionKey): Promise<SessionSummary> {
     const keys = this.#keys.session(session);
-    const reply = await this.#scripts.summary([keys.session, keys.inbox, keys.history], []);
-    const [state, gen, waiting, messages, head, turn, settings] = reply as [
+    const reply = await this.#scripts.summary([keys.session, keys.inbox, keys.history, keys.outbox], []);
+    const [state, gen, waiting, messages, unsent, head, turn, settings] = reply as [
       SessionSummary["state"],
-      ...[string | number, number, number, string, string, string], // shape fixed by the script
+      ...[string | number, number, number, number, string, string, string], // shape fixed by the script
     ];
     return {
       state,
       gen: Number(gen),
       waiting,
       messages,
+      unsent,
       ...(head === "" ? {} : { head: queuedFrom(head) }),
       ...(turn === "" ? {} : { turn: turnFrom(turn) }),
       settings: settingsFrom(settings),

@@ -208,6 +208,21 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       expect((await cards.untouched(farFutureMs, 10)).at(-1)).toEqual(ids[0]);
     });
 
+    it("a reply that was looked at counts as written, a forgotten one is gone", async () => {
+      const claim = await started();
+      await cards.save(replyOf(session, 1), claim);
+      await harness.advance(20);
+      const beforeMs = harness.now() - 5;
+      const { replyId } = replyOf(session, 1);
+      await cards.touch(session, "another");
+      expect(await cards.untouched(beforeMs, 10)).toEqual([{ session, replyId }]);
+      await cards.touch(session, replyId);
+      expect(await cards.untouched(beforeMs, 10)).toEqual([]);
+      await cards.forget(session, replyId);
+      expect(await cards.load(session, replyId)).toBeUndefined();
+      expect(await cards.untouched(farFutureMs, 10)).toEqual([]);
+    });
+
     it("a refused write does not make a reply look alive", async () => {
       const old = await started();
       await cards.save(replyOf(session, 1), old);

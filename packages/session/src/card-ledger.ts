@@ -54,4 +54,8 @@ export interface CardLedger {
   save(reply: CardReply, fence: CardFence): Promise<boolean>;
   /** Replies nobody has written since `beforeMs`, oldest first: suspended, waiting in an outbox, or orphans. */
   untouched(beforeMs: number, limit: number): Promise<{ session: SessionKey; replyId: string }[]>;
+  /** Somebody has looked at it and left it: it counts as written now. */
+  touch(session: SessionKey, replyId: string): Promise<void>;
+  /** Drops the record of cards that nobody writes to any more. */
+  forget(session: SessionKey, replyId: string): Promise<void>;
 }

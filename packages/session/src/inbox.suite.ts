@@ -111,6 +111,7 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
           gen: 1,
           waiting: 2,
           messages: 0,
+          unsent: 0,
           head,
           settings: {},
         });
@@ -124,7 +125,14 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
       });
 
       it("of an unknown session is idle and empty", async () => {
-        expect(await store.summary(session)).toEqual({ state: "idle", gen: 0, waiting: 0, messages: 0, settings: {} });
+        expect(await store.summary(session)).toEqual({
+          state: "idle",
+          gen: 0,
+          waiting: 0,
+          messages: 0,
+          unsent: 0,
+          settings: {},
+        });
       });
     });
 

@@ -39,6 +39,15 @@ export class MemoryCardLedger implements CardLedger {
     this.#entries.delete(keyOf(session, replyId));
   }
 
+  async touch(session: SessionKey, replyId: string): Promise<void> {
+    const entry = this.#entries.get(keyOf(session, replyId));
+    if (entry !== undefined) entry.writtenAtMs = this.#now();
+  }
+
+  async forget(session: SessionKey, replyId: string): Promise<void> {
+    this.remove(session, replyId);
+  }
+
   async untouched(beforeMs: number, limit: number): Promise<{ session: SessionKey; replyId: string }[]> {
     return [...this.#entries.values()]
       .filter(({ writtenAtMs }) => writtenAtMs <= beforeMs)

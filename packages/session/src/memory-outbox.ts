@@ -26,6 +26,10 @@ export class MemoryOutboxes {
     this.#outboxes.set(record.session, outbox);
   }
 
+  count(session: SessionKey): number {
+    return this.#outboxes.get(session)?.waiting.length ?? 0;
+  }
+
   lease(session: SessionKey): OutboxLease | undefined {
     const outbox = this.#outboxes.get(session);
     if (!outbox || !this.#isFree(outbox, this.#now())) return undefined;

@@ -255,7 +255,8 @@ class MemorySessionStore implements SessionStore {
 
   async summary(key: SessionKey): Promise<SessionSummary> {
     const session = this.#sessions.get(key);
-    if (!session) return { state: "idle", gen: 0, waiting: 0, messages: 0, settings: {} };
+    const unsent = this.#outboxes.count(key);
+    if (!session) return { state: "idle", gen: 0, waiting: 0, messages: 0, unsent, settings: {} };
     const { state, gen, inbox, history, turn, settings } = session;
     const head = inbox[0];
     return structuredClone({
@@ -263,6 +264,7 @@ class MemorySessionStore implements SessionStore {
       gen,
       waiting: inbox.length,
       messages: history.length,
+      unsent,
       ...(head && { head }),
       ...(turn && { turn }),
       settings,

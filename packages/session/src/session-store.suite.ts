@@ -486,7 +486,14 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         const claim = await started();
         await saveAs(store, claim, { mode: "continue", history: [userText("om_1")] });
         expect(await commitOf(store, claim, { history: [assistantText("hi")] })).toEqual({ state: "idle" });
-        expect(await store.summary(session)).toEqual({ state: "idle", gen: 1, waiting: 0, messages: 2, settings: {} });
+        expect(await store.summary(session)).toEqual({
+          state: "idle",
+          gen: 1,
+          waiting: 0,
+          messages: 2,
+          unsent: 0,
+          settings: {},
+        });
         expect(await store.append(messageOf(session, "om_2"))).toMatchObject({ seq: 2, wakeGen: 2 });
         const next = await mustClaim(store, session, 2);
         expect(next).toMatchObject({ head: { seq: 2 }, history: [userText("om_1"), assistantText("hi")] });

@@ -175,6 +175,8 @@ export interface SessionSummary {
   head?: QueuedMessage;
   /** Checkpoint of the running turn, when it has saved one. */
   turn?: TurnState;
+  /** Messages to the person that are not delivered yet. */
+  unsent: number;
   settings: SessionSettings;
 }
 

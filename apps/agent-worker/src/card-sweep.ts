@@ -1,0 +1,38 @@
+import { endOrphan, type FeishuApi } from "@larkline/feishu";
+import { turnIdOf } from "@larkline/protocol";
+import type { CardLedger, CardReply, SessionStore } from "@larkline/session";
+
+export interface CardSweepDeps {
+  ledger: CardLedger;
+  store: Pick<SessionStore, "summary">;
+  /** By app id. */
+  apis: ReadonlyMap<string, FeishuApi>;
+  /** How long nobody may have written before somebody looks. */
+  untouchedMs: number;
+  onHealed: (what: "card", count: number) => void;
+}
+
+const batch = 50;
+
+/** A card is somebody's as long as its turn is the one being answered, or messages of its session are unsent. */
+async function isOrphan(store: CardSweepDeps["store"], { session, replyId }: CardReply): Promise<boolean> {
+  const { state, head, unsent } = await store.summary(session);
+  const isRunning = state !== "idle" && head !== undefined && turnIdOf(session, head.seq) === replyId;
+  return !isRunning && unsent === 0;
+}
+
+/**
+ * Ends cards whose turn is gone without a trace (a failover lost its last writes): they would claim
+ * to be generating for ever. Everything else that is found is left for another while.
+ */
+export async function sweepCards({ ledger, store, apis, untouchedMs, onHealed }: CardSweepDeps): Promise<void> {
+  for (const { session, replyId } of await ledger.untouched(Date.now() - untouchedMs, batch)) {
+    await ledger.touch(session, replyId);
+    const reply = await ledger.load(session, replyId);
+    const api = reply === undefined ? undefined : apis.get(reply.app);
+    if (reply === undefined || api === undefined || !(await isOrphan(store, reply))) continue;
+    await endOrphan(api, reply);
+    await ledger.forget(session, replyId);
+    onHealed("card", 1);
+  }
+}
