@@ -1,0 +1,169 @@
+import { createFeishuApi, createLiveReplies, type FeishuApi } from "@larkline/feishu";
+import { startFeishuSimulator, type FeishuSimulator } from "@larkline/feishu-simulator";
+import { turnIdOf, type InboundMessage, type ReplyView } from "@larkline/protocol";
+import { createMemorySessionStore, createMemoryTokenCache, type Claim } from "@larkline/session";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { sweepCards } from "./card-sweep.ts";
+
+const appId = "cli_0123456789abcdef";
+const untouchedMs = 15 * 60_000;
+let simulator: FeishuSimulator;
+let api: FeishuApi;
+let memory: ReturnType<typeof createMemorySessionStore>;
+let aheadMs = 0;
+const healed: number[] = [];
+
+beforeEach(async () => {
+  aheadMs = 0;
+  healed.length = 0;
+  simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off" });
+  api = createFeishuApi({
+    appId,
+    appSecret: "secret",
+    domain: simulator.url,
+    tokenCache: createMemoryTokenCache(),
+  });
+  // What is stored now looks old to a sweeper whose clock is ahead.
+  memory = createMemorySessionStore({ now: () => Date.now() - untouchedMs - 1_000 + aheadMs });
+});
+
+afterEach(async () => {
+  api.close();
+  await simulator.close();
+});
+
+async function sweep(): Promise<void> {
+  const { cards: ledger, store } = memory;
+  await sweepCards({
+    ledger,
+    store,
+    apis: new Map([[appId, api]]),
+    untouchedMs,
+    onHealed: (_what, count) => void healed.push(count),
+  });
+}
+
+interface Typing {
+  claim: Claim;
+  messageId: string;
+  replyId: string;
+  session: string;
+}
+
+/** A turn whose card is on the person's screen and still types. */
+async function typing(): Promise<Typing> {
+  const { openId } = simulator.addUser({ name: "Ann" });
+  const { chatId } = simulator.addChat({ type: "p2p", members: [openId] });
+  const { messageId } = await simulator.sendMessage({ appId, chatId, from: openId, text: "hi" });
+  const session = `${appId}.${chatId}`;
+  const target = { app: appId, chatId, messageId, inThread: false };
+  const message: InboundMessage = {
+    v: 1,
+    session,
+    id: messageId,
+    app: appId,
+    sender: { id: openId },
+    chatType: "p2p",
+    parts: [{ type: "text", text: "hi" }],
+    createdAtMs: Date.now(),
+    reply: { channel: "feishu", ...target },
+  };
+  const { wakeGen = 0 } = await memory.store.append(message);
+  const claim = await memory.store.claim(session, wakeGen, "worker-1");
+  if (claim === undefined) throw new Error("not claimed");
+  const replyId = turnIdOf(session, 1);
+  const view: ReplyView = {
+    v: 1,
+    language: "en",
+    state: "running",
+    thinking: "",
+    tools: [],
+    earlierTools: 0,
+    answer: "The beginning of",
+    footer: {},
+    stop: { session, turnId: replyId },
+  };
+  const replies = createLiveReplies({ apis: new Map([[appId, api]]), ledger: memory.cards });
+  const start = { session, replyId, epoch: claim.epoch, target, uuid: `u-${messageId}`, view: () => view };
+  const live = replies.open({ ...start, onLost: () => undefined });
+  live?.changed();
+  await simulator.waitUntil(messageId, ({ card }) => JSON.stringify(card?.json).includes("The beginning of"), {
+    timeoutMs: 5_000,
+  });
+  await live?.release();
+  return { claim, messageId, replyId, session };
+}
+
+async function commit({ claim: { session, epoch } }: Typing): Promise<void> {
+  await memory.store.commit({ session, epoch, seq: 1, history: [], events: [], consumed: 0, more: false });
+}
+
+describe("sweeping cards", () => {
+  it("a card whose turn is gone stops claiming to be generated, with an honest line and without its button", async () => {
+    const lost = await typing();
+    await commit(lost);
+    await sweep();
+    const { card, text } = await simulator.waitForCard(lost.messageId, { timeoutMs: 5_000 });
+    expect(card?.streaming).toBe(false);
+    expect(text).toContain("The beginning of");
+    expect(text).toContain("This reply was interrupted");
+    expect(JSON.stringify(card?.json)).not.toContain('"button"');
+    expect(healed).toEqual([1]);
+    expect(await memory.cards.load(lost.session, lost.replyId)).toBeUndefined();
+  });
+
+  it("ending it a second time, after a crash in between, adds nothing", async () => {
+    const lost = await typing();
+    await commit(lost);
+    const { cards: ledger } = memory;
+    const forget = ledger.forget.bind(ledger);
+    ledger.forget = async () => await Promise.reject(new Error("died"));
+    await expect(sweep()).rejects.toThrow("died");
+    ledger.forget = forget;
+    aheadMs = -60_000;
+    await ledger.touch(lost.session, lost.replyId);
+    await sweep();
+    const { text } = await simulator.waitForCard(lost.messageId, { timeoutMs: 5_000 });
+    expect(text.match(/was interrupted/g)).toHaveLength(1);
+    expect(await ledger.load(lost.session, lost.replyId)).toBeUndefined();
+  });
+
+  it("the card of a running turn is left alone, and looked at again only after another while", async () => {
+    const running = await typing();
+    const callsBefore = simulator.apiCalls.length;
+    aheadMs = untouchedMs;
+    await sweep();
+    expect(simulator.apiCalls).toHaveLength(callsBefore);
+    expect(healed).toEqual([]);
+    expect(await memory.cards.untouched(Date.now() - untouchedMs, 10)).toEqual([]);
+    expect(await memory.cards.load(running.session, running.replyId)).toBeDefined();
+  });
+
+  it("the card of an answer that is still to be delivered is left alone", async () => {
+    const answered = await typing();
+    const { session, replyId, messageId } = answered;
+    await memory.store.commit({
+      session,
+      epoch: answered.claim.epoch,
+      seq: 1,
+      history: [],
+      events: [],
+      consumed: 0,
+      more: false,
+      outbox: {
+        v: 1,
+        id: replyId,
+        uuid: "u",
+        session,
+        target: { app: appId, chatId: "oc_1", messageId, inThread: false },
+        text: "answer",
+        createdAtMs: Date.now(),
+        attempts: 0,
+        uncertainSinceMs: 0,
+      },
+    });
+    await sweep();
+    expect(healed).toEqual([]);
+    expect(await memory.cards.load(session, replyId)).toBeDefined();
+  });
+});
