@@ -9,6 +9,8 @@ const direct: ArrivedMessage = {
   senderType: "user",
   chatType: "p2p",
   text: "hello",
+  attachments: [],
+  forwarded: false,
   mentions: [],
   mentionsBot: false,
   createdAtMs: nowMs,
@@ -75,5 +77,11 @@ describe("admission", () => {
 
   it("notices a message without words", () => {
     expect(admit({ ...inGroup, text: " " }, rules)).toEqual({ verdict: "empty" });
+    expect(admit({ ...inGroup, text: " ", createdAtMs: 1 }, rules)).toEqual({ verdict: "empty" });
+  });
+
+  it("takes files and forwarded messages without words", () => {
+    expect(admit({ ...direct, text: "", attachments: [{}] }, rules)).toEqual({ verdict: "accept" });
+    expect(admit({ ...direct, text: "", forwarded: true }, rules)).toEqual({ verdict: "accept" });
   });
 });

@@ -6,6 +6,9 @@ export interface ArrivedMessage {
   senderType: "user" | "bot";
   chatType: "p2p" | "group";
   text: string;
+  /** Files, and messages that it bundles: something to work on, even without words. */
+  attachments: readonly unknown[];
+  forwarded: boolean;
   mentions: readonly unknown[];
   mentionsBot: boolean;
   /** Epoch ms; 0 when unknown. */
@@ -26,7 +29,7 @@ export type IgnoreReason = "own_message" | "bot_message" | "not_mentioned" | "gr
 
 /**
  * `unsure`: it may be for the bot, but the bot does not know its own id yet. `late`, `too_long` and
- * `empty` are answered with a line of ours instead of a run.
+ * `empty` are answered with a line or a question of ours instead of a run.
  */
 export type Admission =
   | { verdict: "accept" }
@@ -47,10 +50,10 @@ function admitGroup(message: ArrivedMessage, { botOpenId, groups }: AdmissionRul
 }
 
 function admitContent(message: ArrivedMessage, { nowMs, maxAgeMs, maxChars }: AdmissionRules): Admission {
-  const ageMs = message.createdAtMs === 0 ? 0 : nowMs - message.createdAtMs;
-  if (ageMs > maxAgeMs) return { verdict: "late", ageMs };
   if (message.text.length > maxChars) return { verdict: "too_long" };
-  return message.text.trim() === "" ? { verdict: "empty" } : { verdict: "accept" };
+  if (message.text.trim() === "" && message.attachments.length === 0 && !message.forwarded) return { verdict: "empty" };
+  const ageMs = message.createdAtMs === 0 ? 0 : nowMs - message.createdAtMs;
+  return ageMs > maxAgeMs ? { verdict: "late", ageMs } : { verdict: "accept" };
 }
 
 /**

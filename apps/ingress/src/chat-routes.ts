@@ -1,11 +1,12 @@
 import { randomBytes } from "node:crypto";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { streamErrors, turnIdOf, type InboundMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
-import { sessionKeyOf } from "@larkline/agent";
+import { sessionKeyOf, type CustomCommands } from "@larkline/agent";
 import type { AppendResult } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import { accessOf, type AccessRules } from "./access.ts";
 import { eventSeqOf, parseAsk, type Ask } from "./chat-request.ts";
+import { readCommand } from "./command-desk.ts";
 import type { Inbox } from "./inbox.ts";
 import { findRun, type RunFinderDeps, type RunQuery } from "./run-finder.ts";
 import { lostRunFrame } from "./run-frames.ts";
@@ -20,6 +21,8 @@ export interface ChatRoutesDeps {
   runs: RunFinderDeps;
   rules: AccessRules;
   onDisconnect: "cancel" | "detach";
+  /** Commands of the agent's own. */
+  commands: CustomCommands;
   /** Whether messages can be stored at this moment. */
   isReady: () => boolean;
   /** Called once for each message, with what became of it. */
@@ -49,7 +52,15 @@ function messageOf(ask: Ask, session: SessionKey, sessionId: string): InboundMes
   };
 }
 
-function createChatHandlers({ inbox, streams, runs, onDisconnect, isReady, count, logger }: ChatRoutesDeps) {
+/** Orders to the session and an agent's own commands; the others answer people in a chat, here the model does. */
+function withCommand(message: InboundMessage, text: string, commands: CustomCommands): InboundMessage {
+  const command = readCommand(message, text, commands);
+  return command.for === "session" ? command.message : message;
+}
+
+function createChatHandlers(deps: ChatRoutesDeps) {
+  const { inbox, streams, runs, commands, onDisconnect, isReady, count, logger } = deps;
+
   const store = async (message: InboundMessage): Promise<AppendResult | undefined> => {
     if (!isReady()) return undefined;
     try {
@@ -72,7 +83,7 @@ function createChatHandlers({ inbox, streams, runs, onDisconnect, isReady, count
   const start = async (reply: FastifyReply, ask: Ask) => {
     const sessionId = ask.sessionId ?? randomBytes(16).toString("base64url");
     const session = sessionKeyOf(apiApp, sessionId);
-    const appended = await store(messageOf(ask, session, sessionId));
+    const appended = await store(withCommand(messageOf(ask, session, sessionId), ask.text, commands));
     count(appended?.result ?? "failed");
     if (appended === undefined) return streams.single(reply, { type: "error", message: streamErrors.notReady });
     if (appended.result === "full") return streams.single(reply, full);

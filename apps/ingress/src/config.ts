@@ -33,6 +33,8 @@ export interface IngressConfig {
   /** Absent without credentials: then only the HTTP API is served. */
   feishu: FeishuConfig | undefined;
   api: ApiConfig;
+  /** Models of the deployment, shown by `/status`; the workers check them. */
+  model: string | undefined;
   /** Path of larkline.config.ts. */
   configFile: string | undefined;
 }
@@ -112,6 +114,7 @@ export function loadConfig(env: Env): ParseResult<IngressConfig> {
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
     feishu: readFeishu(reader),
     api: readApi(reader),
+    model: reader.text("MODEL"),
     configFile: reader.text("LARKLINE_CONFIG"),
   });
 }

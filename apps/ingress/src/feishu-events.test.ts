@@ -105,14 +105,14 @@ describe("a message by webhook", () => {
 
   it("a type nobody handles is acknowledged and counted", async () => {
     const here = await world();
-    const eventType = "im.message.message_read_v1";
+    const eventType = "im.chat.member.user.added_v1";
     expect(await here.platform.sendEvent({ appId, eventType, event: {} })).toMatchObject({ outcome: "acknowledged" });
     const click = { appId, eventType: "card.action.trigger", event: { token: "c-1" }, callback: true };
     expect(await here.platform.sendEvent(click)).toMatchObject({
       outcome: "acknowledged",
       attempts: [{ response: {} }],
     });
-    expect(await here.ingress.metrics.text()).toMatch(/larkline_ingress_events_total\{[^}]*type="unknown"[^}]*\} 2/);
+    expect(await here.ingress.metrics.text()).toMatch(/larkline_ingress_events_total\{[^}]*type="unknown"[^}]*\} 1/);
   });
 });
 
@@ -226,8 +226,8 @@ describe("a message in a group", () => {
 describe("a message that starts no run", () => {
   const lateMs = 11 * 60_000;
 
-  it("late: gets a polite reply in its own language, once", async () => {
-    const here = await world();
+  it("late: gets a polite reply in its own language, once, where late messages are not asked about", async () => {
+    const here = await world({ settings: { feishu: { lateMessages: "line" } } });
     const createdAtMs = Date.now() - lateMs;
     for (const [text, answer] of [
       ["请帮我查一下 weather", /11 分钟前发出/],

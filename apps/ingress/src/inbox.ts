@@ -23,7 +23,7 @@ export interface InboxDeps {
 /** The one way into a session: append, then wake; the caller acknowledges after that. */
 export interface Inbox {
   /** Rejects when the message could not be stored, or not in time. */
-  append(message: InboundMessage): Promise<AppendResult>;
+  append(message: InboundMessage, options?: { maxWaiting?: number }): Promise<AppendResult>;
   /** Adds the wake-up that an append or a cancel asked for; rejects when it could not be added. */
   wake(session: SessionKey, wakeGen: number | undefined): Promise<void>;
   /** Stops a run wherever it is. */
@@ -35,7 +35,7 @@ export function createInbox({ store, turns, cancels, deadlineMs }: InboxDeps): I
     if (wakeGen !== undefined) await withDeadline(turns.wake(session, wakeGen), deadlineMs);
   };
   return {
-    append: async (message) => await withDeadline(store.append(message), deadlineMs),
+    append: async (message, options) => await withDeadline(store.append(message, options), deadlineMs),
     wake,
     async cancel(session, turnId, reason) {
       const { wakeGen } = await withDeadline(store.cancel(session, { turnId, reason }), deadlineMs);

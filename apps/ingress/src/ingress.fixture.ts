@@ -1,15 +1,19 @@
-import { resolveConfig } from "@larkline/config";
+import { resolveConfig, type ConfigInput } from "@larkline/config";
 import type { FeishuApi } from "@larkline/feishu";
 import { turnIdOf, type EngineEvent, type QueuedMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
 import {
+  createMemoryLookupCache,
   createMemorySessionStore,
+  type CardLedger,
   type EventLog,
+  type LookupCache,
   type MemorySessionStoreOptions,
   type SessionStore,
 } from "@larkline/session";
 import { createMetrics, silentLogger, type Metrics } from "@larkline/telemetry";
+import type { Backend } from "./backend.ts";
 import { loadConfig } from "./config.ts";
-import { startIngress, type Backend } from "./ingress.ts";
+import { startIngress } from "./ingress.ts";
 
 // For tests: the whole process over HTTP, with sessions in memory and a worker of a few lines.
 
@@ -24,17 +28,32 @@ export interface TestOptions {
   store?: MemorySessionStoreOptions;
   script?: Script;
   api?: FeishuApi;
+  /** `larkline.config.ts`. */
+  settings?: ConfigInput;
+  /** What another replica keeps its state in. */
+  shared?: TestMemory;
 }
 
-export interface TestIngress {
-  url: string;
+/** What stands in for Redis. */
+export interface TestMemory {
   store: SessionStore;
   log: EventLog;
+  cards: CardLedger;
+  lookups: LookupCache;
+}
+
+export function createTestMemory(options?: MemorySessionStoreOptions): TestMemory {
+  const { store, events: log, cards } = createMemorySessionStore(options);
+  return { store, log, cards, lookups: createMemoryLookupCache() };
+}
+
+export interface TestIngress extends TestMemory {
+  url: string;
   metrics: Metrics;
   wakes: { session: SessionKey; gen: number }[];
   cancels: { session: SessionKey; turnId?: string }[];
   /** What is broken at this moment. */
-  trouble: { notReady: boolean; append: boolean; hang: boolean; wake: boolean };
+  trouble: { notReady: boolean; append: boolean; hang: boolean; wake: boolean; cancel: boolean };
   close(): Promise<void>;
 }
 
@@ -95,24 +114,33 @@ function failWhen(broken: boolean): void {
 
 /** Starts an ingress on a free port of loopback. */
 export async function startTestIngress(options: TestOptions = {}): Promise<TestIngress> {
-  const { store, events: log } = createMemorySessionStore(options.store);
+  const shared = options.shared ?? createTestMemory(options.store);
+  const { store, log, cards, lookups } = shared;
   const worker = options.script === undefined ? undefined : createTestWorker(store, options.script);
   const wakes: TestIngress["wakes"] = [];
   const cancels: TestIngress["cancels"] = [];
-  const trouble = { notReady: false, append: false, hang: false, wake: false };
+  const trouble = { notReady: false, append: false, hang: false, wake: false, cancel: false };
   const backend: Backend = {
     store: {
-      append: async (message) => {
+      append: async (message, how) => {
         failWhen(trouble.append);
         if (trouble.hang) await new Promise(() => {});
-        return await store.append(message);
+        return await store.append(message, how);
       },
-      cancel: async (session, cancel) => await store.cancel(session, cancel),
+      cancel: async (session, cancel) => {
+        failWhen(trouble.cancel);
+        return await store.cancel(session, cancel);
+      },
       summary: async (session) => await store.summary(session),
-      pushOutbox: async (record, dedupId) => await store.pushOutbox(record, dedupId),
+      seqOf: async (session, app, messageId) => await store.seqOf(session, app, messageId),
+      pushOutbox: async (record, dedupId, parked) => await store.pushOutbox(record, dedupId, parked),
+      parked: async (session, messageId) => await store.parked(session, messageId),
+      release: async (session, messageId, action) => await store.release(session, messageId, action),
       ackOutbox: async (session, token) => await store.ackOutbox(session, token),
       retryOutbox: async (lease, retryAtMs) => await store.retryOutbox(lease, retryAtMs),
     },
+    lookups,
+    ledger: cards,
     log,
     turns: {
       wake: async (session, gen) => {
@@ -131,14 +159,14 @@ export async function startTestIngress(options: TestOptions = {}): Promise<TestI
     ping: async () => !trouble.notReady,
   };
   const config = loadConfig({ HOST: "127.0.0.1", PORT: "0", ...options.env });
-  const settings = resolveConfig({});
+  const settings = resolveConfig(options.settings ?? {});
   if (!config.ok) throw new Error(config.error);
   if (!settings.ok) throw new Error(settings.error);
   const metrics = createMetrics({ service: "ingress" });
   const parts = { config: config.value, settings: settings.value, backend, api: options.api, metrics };
   const ingress = await startIngress({ ...parts, logger: silentLogger });
   const url = `http://127.0.0.1:${ingress.port}`;
-  return { url, store, log, metrics, wakes, cancels, trouble, close: ingress.close };
+  return { url, ...shared, metrics, wakes, cancels, trouble, close: ingress.close };
 }
 
 /** An open event stream as a test sees it. */

@@ -19,8 +19,12 @@ if (!settings.ok) refuse(settings.error);
 const logger = createLogger({ service: "ingress", level: config.logLevel });
 const metrics = createMetrics({ service: "ingress" });
 const backend = connectBackend({ ...config, logger });
-const { tokenCache } = backend;
-const api = config.feishu === undefined ? undefined : createFeishuApi({ ...config.feishu, tokenCache, logger });
+const { tokenCache, governor } = backend;
+const { monthlyCalls } = settings.value.feishu;
+const api =
+  config.feishu === undefined
+    ? undefined
+    : createFeishuApi({ ...config.feishu, tokenCache, governor, monthlyCalls, logger });
 
 const parts = { config, settings: settings.value, backend, api, metrics, logger };
 const ingress = await startIngress(parts).catch((error: unknown) =>

@@ -1,10 +1,11 @@
 import { createHash } from "node:crypto";
-import type { OutboxRecord } from "@larkline/session";
+import type { ReplyLanguage } from "@larkline/protocol";
+import type { OutboxRecord, OutboxTarget } from "@larkline/session";
 
 /** What a person is told when a message starts no run. */
-export type NoticeName = "late" | "full" | "too_long" | "empty";
+export type RefusalName = "late" | "full" | "too_long" | "empty";
 
-const notices = {
+const refusals = {
   late: {
     zh: "这条消息 {minutes} 分钟前发出，现在才送达，所以我没有处理。如果仍然需要，请再发一次。",
     en: "This message reached me {minutes} minutes after it was written, so I did not act on it. Please send it again if you still need it.",
@@ -21,40 +22,48 @@ const notices = {
     zh: "我在。请写下你的问题。",
     en: "I am here. What can I do for you?",
   },
-} as const satisfies Record<NoticeName, Record<"zh" | "en", string>>;
+} as const satisfies Record<RefusalName, Record<ReplyLanguage, string>>;
 
-export interface NoticeRequest {
-  name: NoticeName;
-  session: string;
-  target: OutboxRecord["target"];
-  /** The person's own words: they decide the language. */
-  writtenText: string;
-  ageMs: number;
-  nowMs: number;
+/** Whole minutes of an age, at least one. */
+function minutesOf(ageMs: number): number {
+  return Math.max(1, Math.round(ageMs / 60_000));
+}
+
+/** The line that stands in for an answer. */
+export function refusalText(name: RefusalName, language: ReplyLanguage, ageMs = 0): string {
+  return refusals[name][language].replace("{minutes}", String(minutesOf(ageMs)));
 }
 
 /** English needs a Latin letter and no Chinese one: a picture or an empty message says nothing about its writer. */
-function noticeLanguage(text: string): "zh" | "en" {
+export function writtenLanguage(text: string): ReplyLanguage {
   const words = text.replaceAll(/@\S+|^\[\w+\]$/g, "");
   return /\p{Script=Latin}/u.test(words) && !/\p{Script=Han}/u.test(words) ? "en" : "zh";
 }
 
-/** Names the one notice a message may get: as dedup id of the outbox. */
-function noticeIdOf({ app, messageId }: OutboxRecord["target"]): string {
-  return `${app}:${messageId}`;
+/** Something to be said outside a turn. */
+export interface Statement {
+  /** With `key` it names the statement: said once, however often it is asked for. */
+  purpose: "notice" | "queued" | "welcome";
+  /** What it is about, such as a message id. */
+  key: string;
+  session: string;
+  target: OutboxTarget;
+  /** What is sent when the card cannot be. */
+  text: string;
+  card?: Record<string, unknown>;
+  nowMs: number;
 }
 
-/** The reply that stands in for a run. Its `uuid` depends on the message alone, so it is shown once. */
-export function noticeOf({ name, session, target, writtenText, ageMs, nowMs }: NoticeRequest): OutboxRecord {
-  const minutes = String(Math.max(1, Math.round(ageMs / 60_000)));
-  const id = noticeIdOf(target);
+/** The record of a statement; its `uuid` depends on purpose, app and key alone, so it is shown once. */
+export function recordOf({ purpose, key, session, target, text, card, nowMs }: Statement): OutboxRecord {
   return {
     v: 1,
-    id: `notice-${target.messageId}`,
-    uuid: createHash("sha256").update(`notice ${id}`).digest("base64url").slice(0, 40),
+    id: `${purpose}-${key}`,
+    uuid: createHash("sha256").update(`${purpose} ${target.app}:${key}`).digest("base64url").slice(0, 40),
     session,
     target,
-    text: notices[name][noticeLanguage(writtenText)].replace("{minutes}", minutes),
+    text,
+    ...(card === undefined ? {} : { card }),
     createdAtMs: nowMs,
     attempts: 0,
     uncertainSinceMs: 0,

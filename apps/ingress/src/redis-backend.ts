@@ -1,17 +1,21 @@
 import { createCancelBus, createTurnQueue } from "@larkline/queue";
-import type { TokenCache } from "@larkline/session";
+import type { RateGovernor, TokenCache } from "@larkline/session";
 import {
   closeRedis,
   connectRedis,
+  createRedisCardLedger,
   createRedisEventLog,
+  createRedisLookupCache,
+  createRedisRateGovernor,
   createRedisSessionStore,
   createRedisTokenCache,
 } from "@larkline/session-redis";
 import type { Logger } from "@larkline/telemetry";
-import type { Backend } from "./ingress.ts";
+import type { Backend } from "./backend.ts";
 
 export interface RedisBackend extends Backend {
   tokenCache: TokenCache;
+  governor: RateGovernor;
   close(): Promise<void>;
 }
 
@@ -36,6 +40,9 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
     log,
     turns,
     cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
+    lookups: createRedisLookupCache({ redis, namespace }),
+    ledger: createRedisCardLedger({ redis, namespace }),
+    governor: createRedisRateGovernor({ redis, namespace }),
     tokenCache: createRedisTokenCache({ redis, namespace }),
     isReady: () => redis.status === "ready",
     ping: async () => (await redis.ping()) === "PONG",

@@ -79,6 +79,28 @@ export function parseCommand(text: string, custom: CustomCommands = {}): ParsedC
   return { kind: "custom", name, argument, prompt: argument === "" ? prompt : `${prompt}\n\n${argument}` };
 }
 
+/** A command as people read it. */
+export interface DescribedCommand {
+  /** With the slash. */
+  name: string;
+  description: string;
+}
+
+/** The commands that a configuration adds. */
+function ownCommands(custom: CustomCommands): DescribedCommand[] {
+  return Object.entries(custom)
+    .filter(([name]) => !byName.has(name.toLowerCase()))
+    .map(([name, { description }]) => ({ name: `/${name}`, description }));
+}
+
+/** All commands, in the order of `/help`. */
+export function describedCommands(language: ReplyLanguage, custom: CustomCommands = {}): DescribedCommand[] {
+  const builtin = table.map(({ name, zhName, zh, en }) =>
+    language === "zh" ? { name: `/${zhName}`, description: zh } : { name: `/${name}`, description: en },
+  );
+  return [...builtin, ...ownCommands(custom)];
+}
+
 /** What `/help` answers. */
 export function helpText(language: ReplyLanguage, custom: CustomCommands = {}): string {
   const title = language === "zh" ? "可以直接提问，也可以使用这些命令：" : "Just ask, or use one of these commands:";
@@ -86,8 +108,6 @@ export function helpText(language: ReplyLanguage, custom: CustomCommands = {}): 
     language === "zh" ? `- \`/${row.zhName}\` 或 \`/${row.name}\`：${row.zh}` : `- \`/${row.name}\`: ${row.en}`,
   );
   const separator = language === "zh" ? "：" : ": ";
-  const own = Object.entries(custom)
-    .filter(([name]) => !byName.has(name.toLowerCase()))
-    .map(([name, { description }]) => `- \`/${name}\`${separator}${description}`);
+  const own = ownCommands(custom).map(({ name, description }) => `- \`${name}\`${separator}${description}`);
   return [title, ...rows, ...own].join("\n");
 }

@@ -4,6 +4,7 @@ export { attachmentText } from "./attachment-text.ts";
 export { callIdsOf } from "./call-id.ts";
 export {
   commandNames,
+  describedCommands,
   helpText,
   parseCommand,
   type CommandName,

@@ -1,0 +1,20 @@
+import type { CardLedger, EventLog, LookupCache, SessionStore } from "@larkline/session";
+import type { CancelPublisher, TurnWaker } from "./inbox.ts";
+
+/** Where messages go to and events come from. */
+export interface Backend {
+  store: Pick<
+    SessionStore,
+    "append" | "cancel" | "summary" | "seqOf" | "pushOutbox" | "parked" | "release" | "ackOutbox" | "retryOutbox"
+  >;
+  log: EventLog;
+  turns: TurnWaker;
+  cancels: CancelPublisher;
+  lookups: LookupCache;
+  /** The cards of replies that an outbox delivery started here may have to finish. */
+  ledger: CardLedger;
+  /** Whether the backend can be reached, as far as is known without asking. */
+  isReady(): boolean;
+  /** Asks it. */
+  ping(): Promise<boolean>;
+}

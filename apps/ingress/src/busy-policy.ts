@@ -1,0 +1,86 @@
+import { noticeText } from "@larkline/agent";
+import type { BusyPolicy, FeishuSettings } from "@larkline/config";
+import type { ReactionDesk, ReactionPurpose } from "@larkline/feishu";
+import { turnIdOf, type InboundMessage, type ReplyLanguage } from "@larkline/protocol";
+import type { AppendResult, OutboxTarget, SessionStore } from "@larkline/session";
+import type { Background } from "./background.ts";
+import type { Inbox } from "./inbox.ts";
+import type { Speaker } from "./speaker.ts";
+import { mayStop } from "./turn-stopper.ts";
+
+/** A message on its way into its session. */
+export interface Queuing {
+  message: InboundMessage;
+  target: OutboxTarget;
+  language: ReplyLanguage;
+}
+
+/** What became of it. `busy`: refused because the session is at work. */
+export type QueuedAs = "accepted" | "duplicate" | "full" | "busy";
+
+/** Puts messages into their sessions as the agent's busy policy says. */
+export type MessageQueue = (queuing: Queuing) => Promise<QueuedAs>;
+
+export interface MessageQueueDeps {
+  policy: BusyPolicy;
+  settings: Pick<FeishuSettings, "typing" | "queueNotice">;
+  store: Pick<SessionStore, "summary">;
+  inbox: Inbox;
+  speak: Speaker;
+  reactions: ReactionDesk;
+  background: Background;
+}
+
+/** How many messages come before this one now. */
+type Position = number;
+
+export function createMessageQueue(deps: MessageQueueDeps): MessageQueue {
+  const { policy, settings, store, inbox, speak, reactions, background } = deps;
+
+  /** Whoever goes on writing replaces what they asked for, never what another person did. */
+  const supersede = async ({ session, sender }: InboundMessage, appended: AppendResult): Promise<boolean> => {
+    // The first delivery may have died before its cancel.
+    const head = appended.result === "duplicate" ? (await store.summary(session)).head : appended.head;
+    if (head === undefined || head.seq >= appended.seq || !mayStop(head.message, sender.id)) return false;
+    await inbox.cancel(session, turnIdOf(session, head.seq), "superseded");
+    return true;
+  };
+
+  /** The turn may have begun, or ended, before the platform took the reaction. */
+  const react = async ({ session, id }: InboundMessage, seq: number, purpose: ReactionPurpose): Promise<void> => {
+    await reactions.add(id, purpose);
+    const { head } = await store.summary(session);
+    const next = head?.seq ?? Infinity;
+    if (purpose === "queued" ? next >= seq : next > seq) await reactions.remove(id, purpose);
+  };
+
+  const tellPosition = async ({ message, target, language }: Queuing, ahead: Position, seq: number) => {
+    const { queueNotice } = settings;
+    if (queueNotice === "off") return;
+    // A message that joins the running turn does not wait for a turn of its own: no number says when.
+    if (queueNotice === "reaction" || policy === "steer") return await react(message, seq, "queued");
+    const { session, id } = message;
+    await speak({ purpose: "queued", key: id, session, target, text: noticeText("queued", language, { ahead }) });
+  };
+
+  const showSigns = (queuing: Queuing, ahead: Position, seq: number): void => {
+    // A press on the bot's menu left no message to put a reaction on.
+    if (queuing.target.messageId === "") return;
+    if (ahead > 0) background.run("position in the queue", async () => await tellPosition(queuing, ahead, seq));
+    if (settings.typing) background.run("typing reaction", async () => await react(queuing.message, seq, "typing"));
+  };
+
+  return async (queuing) => {
+    const { message } = queuing;
+    // Orders such as `/new` are how a person gets out of what keeps the session busy.
+    const refuses = policy === "reject" && message.command === undefined;
+    const appended = await inbox.append(message, refuses ? { maxWaiting: 1 } : undefined);
+    const { result, seq, ahead } = appended;
+    if (result === "full") return refuses ? "busy" : "full";
+    const superseded = policy === "interrupt" && seq > 0 && (await supersede(message, appended));
+    // Also for a duplicate: its first delivery may have died between append and wake.
+    await inbox.wake(message.session, appended.wakeGen);
+    if (result === "accepted") showSigns(queuing, superseded ? ahead - 1 : ahead, seq);
+    return result;
+  };
+}

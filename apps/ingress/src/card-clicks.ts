@@ -1,0 +1,160 @@
+import { noticeText } from "@larkline/agent";
+import { lateDecidedCard } from "@larkline/cards";
+import type { AgentConfig } from "@larkline/config";
+import type { Envelope } from "@larkline/feishu";
+import { parserOf, SessionKey, textOf, type InboundMessage, type ReplyLanguage } from "@larkline/protocol";
+import type { SessionStore } from "@larkline/session";
+import type { Logger } from "@larkline/telemetry";
+import { Type, type Static } from "typebox";
+import { notAllowedText } from "./command-desk.ts";
+import type { EventAnswer, EventHandler } from "./event-router.ts";
+import type { Inbox } from "./inbox.ts";
+import { refusalText, writtenLanguage } from "./notice.ts";
+import type { TurnStopper } from "./turn-stopper.ts";
+
+/** Event type of a click on a card. */
+export const cardActionType = "card.action.trigger";
+
+const OpenId = Type.String({ minLength: 1, maxLength: 128 });
+
+const parseClick = parserOf(
+  Type.Object({
+    operator: Type.Object({ open_id: Type.Optional(OpenId) }),
+    action: Type.Object({ value: Type.Object({ larkline: Type.String() }) }),
+  }),
+);
+
+// The values of our own buttons: the callback names neither session nor message ("Card callback").
+const StopValue = Type.Object({ session: SessionKey, turn: Type.String({ maxLength: 300 }) });
+const LateValue = Type.Object({
+  action: Type.Enum(["run", "ignore"]),
+  session: SessionKey,
+  message: Type.String({ minLength: 1, maxLength: 200 }),
+});
+type LateValue = Static<typeof LateValue>;
+
+const parseStop = parserOf(StopValue);
+const parseLate = parserOf(LateValue);
+
+export interface CardClicksDeps {
+  app: string;
+  agent: Pick<AgentConfig, "language">;
+  store: Pick<SessionStore, "parked" | "release">;
+  inbox: Pick<Inbox, "wake">;
+  stop: TurnStopper;
+  logger: Logger;
+}
+
+/** Answers a click with a value of one kind; undefined when the value is not what our buttons carry. */
+type ClickHandler = (value: unknown, by: string) => Promise<EventAnswer | undefined>;
+
+function toast(type: "info" | "success" | "warning" | "error", content: string): EventAnswer {
+  return { toast: { type, content } };
+}
+
+const texts = {
+  run: { zh: "好的，现在处理。", en: "All right, I am on it." },
+  ignored: { zh: "好的，不处理。", en: "All right, I leave it." },
+  decided: { zh: "这条消息已经处理过了。", en: "This message has been dealt with already." },
+  notYours: { zh: "只有发送这条消息的人可以决定。", en: "Only the person who wrote this message can decide." },
+} as const satisfies Record<string, Record<ReplyLanguage, string>>;
+
+function wordsOf({ parts }: InboundMessage): string {
+  return textOf({ role: "user", content: parts });
+}
+
+type Languages = (message: InboundMessage | undefined) => ReplyLanguage;
+
+function stopClicks({ app, stop }: CardClicksDeps, languageFor: Languages): ClickHandler {
+  return async (value, by) => {
+    const parsed = parseStop(value);
+    if (!parsed.ok || !isOfApp(app, parsed.value.session)) return undefined;
+    const { session, turn } = parsed.value;
+    const stopped = await stop({ session, by, turnId: turn, reason: "stopped" });
+    switch (stopped.result) {
+      case "stopping":
+        return toast("success", noticeText("stopping", languageFor(stopped.message)));
+      case "nothing":
+        return toast("info", noticeText("nothingToStop", languageFor(undefined)));
+      case "not_allowed":
+        return toast("warning", notAllowedText(stopped.message, languageFor(stopped.message)));
+    }
+  };
+}
+
+function lateClicks({ app, store, inbox, logger }: CardClicksDeps, languageFor: Languages): ClickHandler {
+  const decided = (value: LateValue, parked: InboundMessage): EventAnswer => {
+    const language = languageFor(parked);
+    const { session, message, action } = value;
+    const late = { language, session, message, ageMs: Date.now() - parked.createdAtMs, text: wordsOf(parked) };
+    return { card: { type: "raw", data: lateDecidedCard(late, action) } };
+  };
+
+  const release = async (value: LateValue, parked: InboundMessage): Promise<EventAnswer> => {
+    const language = languageFor(parked);
+    const { session, message, action } = value;
+    const released = await store.release(session, message, action === "run" ? "append" : "drop");
+    // Somebody else's click, on another card or here a moment ago, was first.
+    if (released === undefined) return toast("info", texts.decided[language]);
+    if (released.result === "full") return toast("warning", refusalText("full", language));
+    if (action === "ignore") return { ...toast("info", texts.ignored[language]), ...decided(value, parked) };
+    try {
+      await inbox.wake(session, released.wakeGen);
+    } catch (error) {
+      // The platform does not repeat clicks; the message is stored, and the workers' sweeper finds it.
+      logger.warn({ error, session }, "session could not be woken at once");
+    }
+    return { ...toast("success", texts.run[language]), ...decided(value, parked) };
+  };
+
+  return async (value, by) => {
+    const parsed = parseLate(value);
+    if (!parsed.ok || !isOfApp(app, parsed.value.session)) return undefined;
+    const parked = await store.parked(parsed.value.session, parsed.value.message);
+    if (parked === undefined) return toast("info", texts.decided[languageFor(undefined)]);
+    if (parked.sender.id !== by) return toast("warning", texts.notYours[languageFor(parked)]);
+    return await release(parsed.value, parked);
+  };
+}
+
+/** A card of this app names sessions of this app only. */
+function isOfApp(app: string, session: SessionKey): boolean {
+  return session.startsWith(`${app}.`);
+}
+
+/**
+ * Answers clicks on our own cards within the time that the platform gives. `others` get the clicks on
+ * buttons that are not ours, in order, until one answers; what nobody knows gets an empty answer.
+ */
+export function createCardClicks(deps: CardClicksDeps, others: readonly EventHandler[] = []): EventHandler {
+  const languageFor: Languages = (message) => {
+    if (deps.agent.language !== "auto") return deps.agent.language;
+    return message === undefined ? "zh" : writtenLanguage(wordsOf(message));
+  };
+  const handlers: ReadonlyMap<string, ClickHandler> = new Map([
+    ["stop", stopClicks(deps, languageFor)],
+    ["late", lateClicks(deps, languageFor)],
+  ]);
+
+  const own = async ({ event, eventId }: Envelope): Promise<EventAnswer | undefined> => {
+    const click = parseClick(event);
+    if (!click.ok) return undefined;
+    const { operator, action } = click.value;
+    const handler = handlers.get(action.value.larkline);
+    // Nobody decides without being known.
+    if (handler === undefined || operator.open_id === undefined) return undefined;
+    const answer = await handler(action.value, operator.open_id);
+    if (answer === undefined) deps.logger.warn({ eventId }, "a click with a value that none of our buttons carries");
+    return answer;
+  };
+
+  return async (envelope) => {
+    const answer = await own(envelope);
+    if (answer !== undefined) return answer;
+    for (const other of others) {
+      const theirs = await other(envelope);
+      if (theirs !== undefined) return theirs;
+    }
+    return undefined;
+  };
+}

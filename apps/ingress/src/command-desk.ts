@@ -1,0 +1,113 @@
+import {
+  helpText,
+  noticeText,
+  parseCommand,
+  statusText,
+  whoamiText,
+  type CommandName,
+  type CustomCommands,
+} from "@larkline/agent";
+import type { AgentConfig } from "@larkline/config";
+import type { InboundMessage, ReplyLanguage, SessionCommand } from "@larkline/protocol";
+import type { SessionStore } from "@larkline/session";
+import type { TurnStopper } from "./turn-stopper.ts";
+
+/** Commands that are obeyed at once, whatever the session is doing. */
+export type ImmediateCommand = Exclude<CommandName, SessionCommand["name"]>;
+
+/** What a message turns out to be. */
+export type ReadCommand =
+  /** For the session: a message, possibly with other words than the person wrote, or an order to wait in turn. */
+  { for: "session"; message: InboundMessage } | { for: "desk"; name: ImmediateCommand };
+
+const maxArgumentLength = 1_000;
+
+function isForSession(name: CommandName): name is SessionCommand["name"] {
+  return name === "new" || name === "compact" || name === "model";
+}
+
+/**
+ * Reads a message as a command. Those that change the conversation wait for their turn in it like
+ * any message; a command of the configuration becomes its prompt.
+ */
+export function readCommand(message: InboundMessage, text: string, custom: CustomCommands): ReadCommand {
+  const parsed = parseCommand(text, custom);
+  if (parsed === undefined) return { for: "session", message };
+  if (parsed.kind === "custom") {
+    return { for: "session", message: { ...message, parts: [{ type: "text", text: parsed.prompt }] } };
+  }
+  const { name, argument } = parsed;
+  if (!isForSession(name)) return { for: "desk", name };
+  return { for: "session", message: { ...message, command: { name, argument: argument.slice(0, maxArgumentLength) } } };
+}
+
+export interface CommandDeskDeps {
+  agent: Pick<AgentConfig, "commands" | "model">;
+  /** Model of the deployment, for `/status`; undefined when this process does not know it. */
+  model: string | undefined;
+  store: Pick<SessionStore, "summary">;
+  stop: TurnStopper;
+}
+
+/** Obeys a command; resolves to its answer, or undefined when that appears elsewhere. */
+export type CommandDesk = (
+  name: ImmediateCommand,
+  message: InboundMessage,
+  language: ReplyLanguage,
+) => Promise<string | undefined>;
+
+/** Names of people are looked up by the workers; without one the other person stays nameless. */
+const somebody = { zh: "发起人", en: "the person who asked" } as const satisfies Record<ReplyLanguage, string>;
+
+/** What somebody is told who may not stop a run. */
+export function notAllowedText({ sender }: InboundMessage, language: ReplyLanguage): string {
+  return noticeText("notAllowedToStop", language, { who: sender.name ?? somebody[language] });
+}
+
+export function createCommandDesk({ agent, model, store, stop }: CommandDeskDeps): CommandDesk {
+  const status = async ({ session }: InboundMessage, language: ReplyLanguage): Promise<string> => {
+    const { state, head, turn, waiting, messages, settings } = await store.summary(session);
+    const busy = state !== "idle" && head !== undefined;
+    const tools = (turn?.calls ?? []).flatMap((call) => (call.state === "done" ? [] : [call.name]));
+    return statusText(language, {
+      nowMs: Date.now(),
+      model: settings.model ?? agent.model ?? model ?? "default",
+      waiting: Math.max(0, waiting - (busy ? 1 : 0)),
+      messages,
+      ...(busy
+        ? {
+            running: {
+              startedAtMs: turn?.startedAtMs ?? head.message.createdAtMs,
+              step: (turn?.steps ?? 0) + 1,
+              tools,
+            },
+          }
+        : {}),
+    });
+  };
+
+  const stopRunning = async ({ id, session, sender }: InboundMessage, language: ReplyLanguage) => {
+    const stopped = await stop({ session, by: sender.id, orderId: id, reason: "stopped" });
+    switch (stopped.result) {
+      case "stopping":
+        return undefined;
+      case "nothing":
+        return noticeText("nothingToStop", language);
+      case "not_allowed":
+        return notAllowedText(stopped.message, language);
+    }
+  };
+
+  return async (name, message, language) => {
+    switch (name) {
+      case "help":
+        return helpText(language, agent.commands);
+      case "status":
+        return await status(message, language);
+      case "whoami":
+        return whoamiText(language, message);
+      case "stop":
+        return await stopRunning(message, language);
+    }
+  };
+}

@@ -1,0 +1,136 @@
+import { noticeText } from "@larkline/agent";
+import { lateCard } from "@larkline/cards";
+import type { AgentConfig, FeishuSettings } from "@larkline/config";
+import type { FeishuMessage } from "@larkline/feishu";
+import type { InboundMessage, ReplyLanguage } from "@larkline/protocol";
+import type { LookupCache, SessionStore } from "@larkline/session";
+import type { Admission } from "./admission.ts";
+import type { MessageQueue, QueuedAs } from "./busy-policy.ts";
+import { readCommand, type CommandDesk, type ImmediateCommand, type ReadCommand } from "./command-desk.ts";
+import { referencesOf, type Place } from "./conversation-place.ts";
+import { refusalText, writtenLanguage } from "./notice.ts";
+import type { Speaker } from "./speaker.ts";
+
+/** A message that is for the bot, and where it belongs. */
+export interface Arrival {
+  message: FeishuMessage;
+  place: Place;
+}
+
+/** Verdicts on messages that are for the bot. */
+export type Admitted = Exclude<Admission, { verdict: "ignore" | "unsure" }>;
+
+export type ArrivalOutcome = QueuedAs | "command" | "late" | "too_long" | "empty" | "recalled";
+
+/** Deals with a message that is for the bot; resolves when it is safe, or answered. */
+export type MessageDesk = (arrival: Arrival, admitted: Admitted) => Promise<ArrivalOutcome>;
+
+export interface MessageDeskDeps {
+  app: string;
+  agent: Pick<AgentConfig, "commands" | "language">;
+  settings: Pick<FeishuSettings, "lateMessages">;
+  store: Pick<SessionStore, "seqOf">;
+  lookups: Pick<LookupCache, "get">;
+  queue: MessageQueue;
+  commands: CommandDesk;
+  speak: Speaker;
+}
+
+/** A message that was taken back before it could be stored. */
+export function recalledKey(app: string, messageId: string): string {
+  return `recalled:${app}:${messageId}`;
+}
+
+/** Younger messages are on their first delivery: nobody was quick enough to take them back. */
+const quickRecallMs = 2_000;
+
+function inboundOf(app: string, { message, place }: Arrival): InboundMessage {
+  const references = referencesOf(message, place);
+  return {
+    v: 1,
+    session: place.session,
+    id: message.messageId,
+    app,
+    sender: { id: message.senderOpenId },
+    chatType: message.chatType,
+    parts: [{ type: "text", text: message.text }],
+    createdAtMs: message.createdAtMs === 0 ? Date.now() : message.createdAtMs,
+    reply: { channel: "feishu", ...place.target },
+    ...(references === undefined ? {} : { references }),
+  };
+}
+
+/** What a message turns out to be; only bare words can be a command. */
+function readArrival({ app, agent }: MessageDeskDeps, arrival: Arrival): ReadCommand {
+  const { text, attachments, forwarded } = arrival.message;
+  const message = inboundOf(app, arrival);
+  const bare = attachments.length === 0 && !forwarded;
+  return bare ? readCommand(message, text, agent.commands) : { for: "session", message };
+}
+
+/** What is said in place of a run. */
+function createAnswers({ agent, settings, speak }: MessageDeskDeps) {
+  const languageFor = ({ message }: Arrival): ReplyLanguage =>
+    agent.language === "auto" ? writtenLanguage(message.text) : agent.language;
+
+  const answer = async ({ message, place }: Arrival, text: string): Promise<void> => {
+    const { session, target } = place;
+    const { messageId } = message;
+    await speak({ purpose: "notice", key: messageId, session, target, text }, { messageId });
+  };
+
+  /** Asks whether it is still wanted; orders that only make sense at once are not asked about. */
+  const late = async (arrival: Arrival, read: ReadCommand, ageMs: number): Promise<void> => {
+    const language = languageFor(arrival);
+    const line = refusalText("late", language, ageMs);
+    if (settings.lateMessages === "line" || read.for === "desk") return await answer(arrival, line);
+    const { session, target } = arrival.place;
+    const { messageId, text } = arrival.message;
+    const card = lateCard({ language, session, message: messageId, ageMs, text });
+    const question = { purpose: "notice", key: messageId, session, target, text: line, card } as const;
+    await speak(question, { messageId, parked: read.message });
+  };
+
+  return { languageFor, answer, late };
+}
+
+export function createMessageDesk(deps: MessageDeskDeps): MessageDesk {
+  const { app, store, lookups, queue, commands } = deps;
+  const { languageFor, answer, late } = createAnswers(deps);
+
+  const enqueue = async (arrival: Arrival, message: InboundMessage): Promise<QueuedAs> => {
+    const language = languageFor(arrival);
+    const result = await queue({ message, target: arrival.place.target, language });
+    if (result === "full") await answer(arrival, refusalText("full", language));
+    if (result === "busy") await answer(arrival, noticeText("busy", language));
+    return result;
+  };
+
+  const obey = async (arrival: Arrival, name: ImmediateCommand): Promise<ArrivalOutcome> => {
+    const message = inboundOf(app, arrival);
+    if ((await store.seqOf(message.session, app, message.id)) !== undefined) return "duplicate";
+    const text = await commands(name, message, languageFor(arrival));
+    if (text !== undefined) await answer(arrival, text);
+    return "command";
+  };
+
+  const wasRecalled = async ({ message }: Arrival): Promise<boolean> =>
+    Date.now() - message.createdAtMs > quickRecallMs &&
+    (await lookups.get(recalledKey(app, message.messageId))) !== undefined;
+
+  return async (arrival, admitted) => {
+    const { message, place } = arrival;
+    if (await wasRecalled(arrival)) return "recalled";
+    if (admitted.verdict === "too_long" || admitted.verdict === "empty") {
+      await answer(arrival, refusalText(admitted.verdict, languageFor(arrival)));
+      return admitted.verdict;
+    }
+    const read = readArrival(deps, arrival);
+    // One that is known already is not late, only this delivery is, and it may have a wake-up to repair.
+    if (admitted.verdict === "late" && (await store.seqOf(place.session, app, message.messageId)) === undefined) {
+      await late(arrival, read, admitted.ageMs);
+      return "late";
+    }
+    return read.for === "desk" ? await obey(arrival, read.name) : await enqueue(arrival, read.message);
+  };
+}
