@@ -122,7 +122,8 @@ function cutWithin(line: Line, page: Page): number | undefined {
   const threshold = line.kind === "table-row" ? shares.grapheme : shares.word;
   const whole = line.kind === "table-head" || line.kind === "table-delimiter" || line.kind.startsWith("fence");
   page.cost += lineOverhead(line);
-  for (let at = 0; at < line.text.length; at += 1) {
+  const start = line.kind === "code" ? 0 : line.text.length - line.text.trimStart().length;
+  for (let at = start; at < line.text.length; at += 1) {
     const share = page.cost / room;
     if (share >= threshold && at > 0 && !whole && isThere(line, at) && mayCutWithin(line.text, at, share)) {
       return line.start + at;

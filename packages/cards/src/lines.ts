@@ -89,7 +89,7 @@ const emptyQuote = /^\s{0,3}(?:>\s*)+$/;
 const ordinary = /^ {0,40}[^\s#\-*+_>|`~\d]/;
 /** Beginnings of lines that may become any of the above. */
 const undecided =
-  /^\s*(?:#{0,6}\s*|(?:[-*+]|\d{1,9}[.)])?\s*(?:`{1,2}|~{1,2}|[`~]{3}.*)?|\d{1,9}|(?:>\s*)+|([-*_])(?:\s*\1)*\s*)$/;
+  /^\s*(?:#{0,6}\s*|(?:[-*+]|\d{1,9}[.)])?\s*(?:`{1,2}|~{1,2}|[`~]{3}[^\n]*)?|\d{1,9}|(?:>\s*)+|([-*_])(?:\s*\1)*\s*)$/;
 
 function languageOf(info: string): string {
   return /^\s*([\w+#.-]{1,30})(?=[\s{,:]|$)/.exec(info)?.[1] ?? "";
@@ -103,6 +103,7 @@ function openedFence(line: string): Fence | undefined {
 }
 
 function closes(line: string, fence: Fence): boolean {
+  if (line.length > maxFenceLineLength) return false;
   const trimmed = line.trimStart();
   if (!trimmed.startsWith(fence.marker) || line.length - trimmed.length > fence.indent + 3) return false;
   return [...trimmed.trimEnd()].every((character) => character === fence.marker[0]);
@@ -110,6 +111,7 @@ function closes(line: string, fence: Fence): boolean {
 
 /** Whether the beginning of a line within a fence may still become its end. */
 function mayClose(line: string, fence: Fence): boolean {
+  if (line.length > maxFenceLineLength) return false;
   const trimmed = line.trim();
   return trimmed === "" || [...trimmed].every((character) => character === fence.marker[0]);
 }

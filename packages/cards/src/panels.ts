@@ -32,7 +32,7 @@ function smallText(content: string, color = "default"): CardElement {
 
 /** The thinking, folded: the end of it when it is long. */
 export function thinkingPanel(view: ReplyView, bytes: number): CardElement | undefined {
-  const thinking = printable(view.thinking).trim();
+  const thinking = printable(view.thinking.slice(-2 * maxThinkingCharacters)).trim();
   if (thinking === "") return undefined;
   const texts = cardTexts[view.language];
   const running = view.state === "running" && view.answer === "";
@@ -45,7 +45,7 @@ export function thinkingPanel(view: ReplyView, bytes: number): CardElement | und
   });
   const room = { characters: maxThinkingCharacters * 2, bytes };
   const shown = jsonBytes(text) <= bytes ? text : fenced(headWithin(tail, { ...room, bytes: bytes / 2 }));
-  const content = `${tail.length < thinking.length ? "…" : ""}${shown === "" ? "…" : shown}`;
+  const content = `${tail.length < view.thinking.trim().length ? "…" : ""}${shown === "" ? "…" : shown}`;
   return foldedPanel(
     running ? texts.thinking : texts.thought,
     [markdown(content, { element_id: "thinking_text", text_size: "notation" })],
@@ -61,7 +61,7 @@ function toolTitle(tool: ShownTool, texts: CardTexts): string {
 
 function toolElement(tool: ShownTool, { texts, bytes }: { texts: CardTexts; bytes: number }): CardElement {
   const title = toolTitle(tool, texts);
-  const output = printable(tool.output ?? "").trimEnd();
+  const output = printable((tool.output ?? "").slice(0, 2 * maxOutputCharacters)).trimEnd();
   const head = headWithin(output, { characters: maxOutputCharacters, bytes });
   if (head.trim() === "") return smallText(title);
   return foldedPanel(title, [
@@ -84,7 +84,7 @@ export function toolsPanel(view: ReplyView, bytes: number): CardElement | undefi
       "tools",
     );
   };
-  for (let room = bytes; room > 40; room = Math.floor(room / 2)) {
+  for (let room = Math.min(bytes, 3 * maxOutputCharacters); room > 40; room = Math.floor(room / 2)) {
     const panel = panelOf(maxTools, room);
     if (jsonBytes(panel) <= bytes) return panel;
   }

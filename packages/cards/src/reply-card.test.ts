@@ -34,6 +34,18 @@ function outline({ card }: RenderedCard): string {
   return typeof body === "object" && body !== null && "elements" in body ? outlineOf(body.elements) : "";
 }
 
+function expectWithinLimits(answer: string, more: Partial<ReplyView>): void {
+  const images = new Map([["a", `img_v3_${"k".repeat(90)}`]]);
+  const cuts = extendCuts(answer, []);
+  for (let number = 0; number <= cuts.length; number += 1) {
+    const card = renderCard(viewOf(answer, more), { cuts, number }, { streaming: false, images });
+    expect(card.bytes).toBeLessThan(maxCardBytes);
+    expect(card.elements).toBeLessThan(200);
+    expect(card.tables).toBeLessThanOrEqual(3);
+    expect(JSON.stringify(card.card)).not.toMatch(/<[\s/]*at/i);
+  }
+}
+
 describe("the card of a reply", () => {
   it("is JSON 2.0 that types, with the stop button from the first moment", () => {
     expect(rendered({ stop, language: "zh" }, true).card).toMatchInlineSnapshot(`
@@ -166,12 +178,31 @@ describe("the card of a reply", () => {
       footer: { ...footer, model: "模".repeat(5_000), traceId: "t".repeat(5_000) },
       stop: { session: "s".repeat(240), turnId: "t".repeat(250) },
     };
-    for (const length of [0, 3_500, 3_700, 6_500]) {
-      const answer = "答".repeat(length);
-      const card = renderCard(viewOf(answer, view), { cuts: extendCuts(answer, []), number: 0 }, { streaming: false });
-      expect(card.bytes).toBeLessThan(maxCardBytes);
-      expect(card.elements).toBeLessThan(200);
-      expect(JSON.stringify(card.card)).not.toMatch(/<[\s/]*at/i);
+    const units = [
+      "答",
+      "<",
+      "&lt;",
+      "]:",
+      "](",
+      '"',
+      "\\",
+      "\t",
+      "![](a)",
+      "![",
+      "`",
+      "a\n",
+      "> a\n",
+      "- a\n",
+      "| a\n",
+      "\uD83D",
+      "\u0000",
+    ];
+    const wholes = ["```\n", "| a |\n|---|\n", "<at id=all>\n\n", "          a\n", "# \n"];
+    for (const unit of [...units, ...wholes]) {
+      for (const count of [3_700, 30_000]) {
+        const start = wholes.includes(unit) ? "" : "```\n";
+        for (const answer of [unit.repeat(count), start + unit.repeat(count)]) expectWithinLimits(answer, view);
+      }
     }
   });
 

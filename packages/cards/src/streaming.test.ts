@@ -59,6 +59,32 @@ function ownText(answer: string, cuts: readonly number[], number: number): strin
   return repeated ? shown.split("\n").slice(2).join("\n") : shown;
 }
 
+/** Streams the answer piece by piece, as the writer of cards does, and looks at every frame. */
+function expectGrowingFrames(answer: string, { sizes, answerBytes }: { sizes: number[]; answerBytes?: number }): void {
+  const images = new Map(imageRefsIn(answer).map((ref, index) => [ref, index % 2 === 0 ? `img_${index}` : null]));
+  const limits = answerBytes === undefined ? {} : { answerBytes };
+  let cuts: number[] = [];
+  let shown = "";
+  const show = (prefix: string, number: number, streaming: boolean) => {
+    const card = renderCard(viewOf(prefix), { cuts, number }, { streaming, images });
+    expectWithinLimits(card);
+    if (card.answer === "…") return;
+    expect(card.answer.startsWith(shown)).toBe(true);
+    shown = card.answer;
+  };
+  for (const prefix of prefixesOf(answer, sizes)) {
+    const known = cuts.length;
+    cuts = extendCuts(prefix, cuts, limits);
+    for (let number = known; number < cuts.length; number += 1) {
+      show(prefix, number, false);
+      shown = "";
+    }
+    show(prefix, cuts.length, true);
+  }
+  show(answer, cuts.length, false);
+  expect(cuts).toEqual(extendCuts(answer, [], limits));
+}
+
 describe("a growing answer", () => {
   it("is cut at the same places whatever pieces it came in, and a cut stays", () => {
     fc.assert(
@@ -79,31 +105,16 @@ describe("a growing answer", () => {
 
   it("shows frames of which each begins with the one before, the last of a card too", () => {
     fc.assert(
-      fc.property(answers, pieceSizes, (answer, sizes) => {
-        const images = new Map(imageRefsIn(answer).map((ref, index) => [ref, index % 2 === 0 ? `img_${index}` : null]));
-        let cuts: number[] = [];
-        let shown = "";
-        const continueCard = (prefix: string, streaming: boolean) => {
-          const number = cuts.length;
-          const card = renderCard(viewOf(prefix), { cuts, number }, { streaming, images });
-          expectWithinLimits(card);
-          if (card.answer === "…") return;
-          expect(card.answer.startsWith(shown)).toBe(true);
-          shown = card.answer;
-        };
-        for (const prefix of prefixesOf(answer, sizes)) {
-          const extended = extendCuts(prefix, cuts);
-          for (let number = cuts.length; number < extended.length; number += 1) {
-            const final = renderCard(viewOf(prefix), { cuts: extended, number }, { streaming: false, images });
-            expectWithinLimits(final);
-            expect(final.answer.startsWith(shown)).toBe(true);
-            shown = "";
-          }
-          cuts = extended;
-          continueCard(prefix, true);
-        }
-        continueCard(answer, false);
-      }),
+      fc.property(answers, pieceSizes, (answer, sizes) => expectGrowingFrames(answer, { sizes })),
+      runs,
+    );
+  });
+
+  it("grows so on small cards too, whose cuts are everywhere, and character by character", () => {
+    fc.assert(
+      fc.property(answers, fc.integer({ min: 500, max: 2_000 }), (answer, answerBytes) =>
+        expectGrowingFrames(answer.slice(0, 1_000), { sizes: [1], answerBytes }),
+      ),
       runs,
     );
   });

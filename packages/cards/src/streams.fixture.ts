@@ -131,12 +131,15 @@ export const answers = fc
       .slice(0, 100_000),
   );
 
-/** The answer as it grew: every prefix that was there after a piece. */
+const maxPieces = 1_000;
+
+/** The answer as it grew: every prefix that was there after a piece; long answers come in longer pieces. */
 export function prefixesOf(answer: string, sizes: readonly number[]): string[] {
   const prefixes: string[] = [];
+  const least = Math.ceil(answer.length / maxPieces);
   let at = 0;
   for (let index = 0; at < answer.length; index += 1) {
-    at = Math.min(answer.length, at + Math.max(1, sizes[index % sizes.length] ?? 1));
+    at = Math.min(answer.length, at + Math.max(least, sizes[index % sizes.length] ?? 1));
     prefixes.push(answer.slice(0, at));
   }
   return prefixes;
