@@ -80,12 +80,12 @@ export function createAgentSide(deps: AgentSideDeps): (choices: SessionSettings)
         const { displayName } = chain.primary;
         return { show: agent.card, language, nowMs: Date.now(), model: displayName, stoppable: true };
       },
-      openReply: ({ turn, epoch, view, onLost }) => {
+      openReply: ({ turn, epoch, view }) => {
         const { session, reply, id } = turn.message;
         if (reply.channel !== "feishu") return undefined;
         const { channel: _channel, ...target } = reply;
         const uuid = answerUuid(reply.app, id);
-        return replies.open({ session, replyId: turn.turnId, epoch, target, uuid, view, onLost });
+        return replies.open({ session, replyId: turn.turnId, epoch, target, uuid, view });
       },
     };
   };

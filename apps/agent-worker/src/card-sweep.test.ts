@@ -85,7 +85,7 @@ async function typing(): Promise<Typing> {
   };
   const replies = createLiveReplies({ apis: new Map([[appId, api]]), ledger: memory.cards });
   const start = { session, replyId, epoch: claim.epoch, target, uuid: `u-${messageId}`, view: () => view };
-  const live = replies.open({ ...start, onLost: () => undefined });
+  const live = replies.open(start);
   live?.changed();
   await simulator.waitUntil(messageId, ({ card }) => JSON.stringify(card?.json).includes("The beginning of"), {
     timeoutMs: 5_000,

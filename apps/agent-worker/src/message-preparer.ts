@@ -18,11 +18,16 @@ export interface MessagePreparerDeps {
 export type MessagePreparer = (message: InboundMessage, signal: AbortSignal) => Promise<InboundMessage>;
 
 const nameKeptMs = 24 * 3_600_000;
-/** Images over this are refused by the vendors. */
-const maxImageBytes = 5_000_000;
+/** A name is a courtesy: an answer does not wait longer for it. */
+const namePatienceMs = 3_000;
+/** Anthropic takes 5 MiB ("Vision"), counted on the base64 text, which is a third longer than the image. */
+const maxImageBytes = 3_900_000;
+/** Files of one message that are fetched at the same time: each is held in memory. */
+const filesAtOnce = 3;
 const maxForwarded = 50;
 const maxQuotedCharacters = 8_000;
 const maxAttachments = 20;
+const maxQuotedFiles = 5;
 
 /** Image types that the vendors take; a type is believed only when the bytes begin like it. */
 const imageSignatures: readonly { mediaType: string; starts: (bytes: Uint8Array) => boolean }[] = [
@@ -82,7 +87,9 @@ class Preparer {
     try {
       const cached = await Promise.all(ids.map(async (id) => [id, await lookups.get(keyOf(id))] as const));
       const unknown = cached.flatMap(([id, name]) => (name === undefined ? [id] : []));
-      const asked = unknown.length === 0 ? new Map<string, string>() : await api.userNames(unknown, { signal });
+      const patience = AbortSignal.any([signal, AbortSignal.timeout(namePatienceMs)]);
+      const asked =
+        unknown.length === 0 ? new Map<string, string>() : await api.userNames(unknown, { signal: patience });
       // An empty name is remembered too: asking again would not help.
       await Promise.all(unknown.map(async (id) => await lookups.set(keyOf(id), asked.get(id) ?? "", nameKeptMs)));
       const names = cached.map(([id, name]) => [id, name ?? asked.get(id) ?? ""] as const);
@@ -98,8 +105,8 @@ class Preparer {
     const [quoted, root, forwarded, files] = await Promise.all([
       this.#quote("quoted message", quotedId, fetching),
       this.#quote("first message of this thread", threadRootId === quotedId ? undefined : threadRootId, fetching),
-      this.#forwarded(message.app, forwardedId, fetching),
-      Promise.all(attachments.slice(0, maxAttachments).map(async (file) => await this.#file(file, fetching))),
+      this.#forwarded(forwardedId, fetching),
+      this.#files(attachments.slice(0, maxAttachments), fetching),
     ]);
     return [...root, ...quoted, ...message.parts, ...forwarded, ...files];
   }
@@ -111,24 +118,31 @@ class Preparer {
     if (typeof fetched === "string") return [textPart(`[The ${what} cannot be read: ${fetched}]`)];
     const [first] = fetched;
     if (first === undefined || first.deleted) return [textPart(`[The ${what} was deleted]`)];
-    const { text, attachments } = contentOf(first);
-    const files = await Promise.all(attachments.slice(0, 5).map(async (file) => await this.#file(file, fetching)));
-    return [textPart(`[The ${what} says:\n${cut(text)}\n]\n`), ...files];
+    const { text, attachments, forwarded } = contentOf(first);
+    const bundle = forwarded ? await this.#bundled(fetched, messageId, fetching) : undefined;
+    const files = await this.#files(attachments.slice(0, maxQuotedFiles), fetching);
+    return [textPart(`[The ${what} says:\n${cut(bundle ?? text)}\n]\n`), ...files];
   }
 
-  async #forwarded(app: string, messageId: string | undefined, fetching: Fetching): Promise<UserPart[]> {
+  async #forwarded(messageId: string | undefined, fetching: Fetching): Promise<UserPart[]> {
     if (messageId === undefined) return [];
     const fetched = await this.#fetch(messageId, fetching);
     if (typeof fetched === "string") return [textPart(`\n[The forwarded messages cannot be read: ${fetched}]`)];
+    const lines = await this.#bundled(fetched, messageId, fetching);
+    // Their files cannot be downloaded ("Get message resources", 234043).
+    return [textPart(`\n[Forwarded messages, without their files:\n${cut(lines)}\n]`)];
+  }
+
+  /** The messages of a forwarded bundle, one after the other, with the names of who wrote them. */
+  async #bundled(fetched: readonly FetchedMessage[], messageId: string, fetching: Fetching): Promise<string> {
     const children = fetched.filter(({ upperMessageId }) => upperMessageId === messageId).slice(0, maxForwarded);
     const people = children.flatMap(({ senderType, senderId }) => (senderType === "user" ? [senderId] : []));
-    const names = await this.#names(app, [...new Set(people)], fetching);
+    const names = await this.#names(fetching.api.appId, [...new Set(people)], fetching);
     const lines = children.map((child) => {
       const name = names.get(child.senderId) ?? (child.senderType === "app" ? "bot" : "somebody");
       return `${name}: ${contentOf(child).text.replaceAll("\n", "\n  ")}`;
     });
-    // Their files cannot be downloaded ("Get message resources", 234043).
-    return [textPart(cut(`\n[Forwarded messages, without their files:\n${lines.join("\n")}\n]`))];
+    return lines.length === 0 ? "[nothing that the platform shows]" : lines.join("\n");
   }
 
   /** The messages, or in words why there are none. */
@@ -139,6 +153,15 @@ class Preparer {
       this.#deps.logger.warn({ error, messageId }, "a message that was referred to was not fetched");
       return "the platform does not show it";
     }
+  }
+
+  async #files(attachments: readonly Attachment[], fetching: Fetching): Promise<UserPart[]> {
+    const parts: UserPart[] = [];
+    for (let at = 0; at < attachments.length; at += filesAtOnce) {
+      const some = attachments.slice(at, at + filesAtOnce);
+      parts.push(...(await Promise.all(some.map(async (file) => await this.#file(file, fetching)))));
+    }
+    return parts;
   }
 
   async #file(attachment: Attachment, fetching: Fetching): Promise<UserPart> {
@@ -161,7 +184,7 @@ class Preparer {
     const kind = error instanceof Error && "kind" in error ? error.kind : undefined;
     this.#deps.logger.warn({ error, messageId: attachment.messageId }, "attachment not fetched");
     if (kind !== "too_large") return filePart(attachment, "failed", { detail: "it could not be downloaded" });
-    const megabytes = Math.floor(maxBytes / 1_000_000);
+    const megabytes = Math.floor(maxBytes / 100_000) / 10;
     return filePart(attachment, "too_large", { detail: `it has more than ${megabytes} MB` });
   }
 
@@ -201,7 +224,10 @@ function contentOf({ messageId, messageType, content, mentions }: FetchedMessage
 }
 
 function cut(text: string): string {
-  return text.length > maxQuotedCharacters ? `${text.slice(0, maxQuotedCharacters)}… (cut off)` : text;
+  if (text.length <= maxQuotedCharacters) return text;
+  // Half of a character would make the whole request unreadable for some vendors.
+  const whole = text.slice(0, maxQuotedCharacters).replace(/[\uD800-\uDBFF]$/, "");
+  return `${whole}… (cut off)`;
 }
 
 export function createMessagePreparer(deps: MessagePreparerDeps): MessagePreparer {

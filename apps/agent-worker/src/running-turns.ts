@@ -4,18 +4,42 @@ import type { SessionKey } from "@larkline/protocol";
 export type AbortReason = "cancel" | "shutdown" | "fenced";
 
 interface Running {
-  turnId: string;
+  /** Of the turn, and of messages that have joined it. */
+  turnIds: string[];
   controller: AbortController;
 }
+
+/** How long a cancel may overtake the start of its turn. */
+const earlyMs = 10_000;
+const maxEarly = 10_000;
 
 /** The turns this process runs right now, so that a cancel reaches the model call at once. */
 export class RunningTurns {
   readonly #bySession = new Map<SessionKey, Running>();
+  /** Cancels of turns that do not run here, or not yet, by turn, with the time when they came. */
+  readonly #early = new Map<string, number>();
 
   add(session: SessionKey, turnId: string): AbortController {
     const controller = new AbortController();
-    this.#bySession.set(session, { turnId, controller });
+    const running = { turnIds: [], controller };
+    this.#bySession.set(session, running);
+    this.#name(running, turnId);
     return controller;
+  }
+
+  /** A message has become part of a turn: its cancel is one of the turn. */
+  join(session: SessionKey, controller: AbortController, turnId: string): void {
+    const running = this.#bySession.get(session);
+    if (running?.controller === controller) this.#name(running, turnId);
+  }
+
+  #name({ turnIds, controller }: Running, turnId: string): void {
+    turnIds.push(turnId);
+    const cancelledAtMs = this.#early.get(turnId);
+    this.#early.delete(turnId);
+    if (cancelledAtMs !== undefined && Date.now() - cancelledAtMs < earlyMs) {
+      controller.abort("cancel" satisfies AbortReason);
+    }
   }
 
   remove(session: SessionKey, controller: AbortController): void {
@@ -24,8 +48,18 @@ export class RunningTurns {
 
   cancel(session: SessionKey, turnId: string | undefined): void {
     const running = this.#bySession.get(session);
-    if (running === undefined || (turnId !== undefined && turnId !== running.turnId)) return;
-    running.controller.abort("cancel" satisfies AbortReason);
+    if (running !== undefined && (turnId === undefined || running.turnIds.includes(turnId))) {
+      running.controller.abort("cancel" satisfies AbortReason);
+    } else if (turnId !== undefined) this.#remember(turnId);
+  }
+
+  #remember(turnId: string): void {
+    const nowMs = Date.now();
+    for (const [oldest, atMs] of this.#early) {
+      if (nowMs - atMs < earlyMs && this.#early.size < maxEarly) break;
+      this.#early.delete(oldest);
+    }
+    this.#early.set(turnId, nowMs);
   }
 
   get size(): number {

@@ -84,6 +84,7 @@ async function runTurn(
   const { store, dispatch, maxTries, running, onMessage } = options;
   const turnId = turnIdOf(start.session, start.head.seq);
   const controller = running.add(start.session, turnId);
+  for (const joined of start.turn?.absorbed ?? []) running.join(start.session, controller, joined);
   const stop = (): void => controller.abort("shutdown" satisfies AbortReason);
   shutdown.addEventListener("abort", stop, { once: true });
   if (shutdown.aborted) stop();
@@ -92,7 +93,20 @@ async function runTurn(
   onMessage(message, "begins");
   try {
     const agent = options.agent(start.settings);
-    const end = await new TurnRun(start, { ...agent, store, dispatch, controller, maxTries, more }).run();
+    const end = await new TurnRun(start, {
+      ...agent,
+      store,
+      dispatch,
+      controller,
+      maxTries,
+      more,
+      // It gets no answer of its own: what was shown on it has to go now.
+      onJoined: ({ seq, message: joined }) => {
+        running.join(start.session, controller, turnIdOf(start.session, seq));
+        onMessage(joined, "begins");
+        onMessage(joined, "ends");
+      },
+    }).run();
     if (end.end === "committed") onMessage(message, "ends");
     const outcome = end.end === "committed" ? end.reason || "answered" : end.end;
     options.onTurn({ turnId, outcome, seconds: (performance.now() - startedMs) / 1_000 });

@@ -49,7 +49,6 @@ export interface ReplyOpening {
   turn: TurnState;
   epoch: string;
   view: () => ReplyView;
-  onLost: () => void;
 }
 
 export interface TurnRunOptions {
@@ -65,6 +64,8 @@ export interface TurnRunOptions {
   dispatch: Dispatch;
   /** Fetches what the message refers to, before the model sees it. Never rejects. */
   prepare: (message: InboundMessage, signal: AbortSignal) => Promise<InboundMessage>;
+  /** Told of a message that has become part of the turn; must not throw. */
+  onJoined: (joined: QueuedMessage) => void;
   /** Puts stored content in place of references to it. */
   read: HistoryReader;
   /** Opens the card that types; undefined where the answer is sent whole, or to nobody. */

@@ -77,6 +77,9 @@ export class TurnProgress {
     this.#history.push(...history);
     this.#unsaved.history.push(...history);
     this.#unsaved.absorbed.push(...absorbed);
+    const cut = this.#unsaved.context;
+    // A cut counts the messages up to its write, which come in the same write as these.
+    if (cut !== undefined) this.#unsaved.context = { ...cut, keep: cut.keep + history.length };
     if (context !== undefined) {
       const kept = context.keep === 0 ? [] : this.#history.slice(-context.keep);
       this.#history = context.summary === undefined ? kept : [context.summary, ...kept];

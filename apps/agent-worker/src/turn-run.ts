@@ -21,7 +21,14 @@ import {
   type TurnEnvironment,
 } from "@larkline/agent";
 import type { LiveReply } from "@larkline/feishu";
-import type { CallState, ControlEntry, EngineEvent, QueuedMessage, ReplyView } from "@larkline/protocol";
+import type {
+  CallState,
+  ControlEntry,
+  EngineEvent,
+  InboundMessage,
+  QueuedMessage,
+  ReplyView,
+} from "@larkline/protocol";
 import { runModelStep, summarise } from "./model-step.ts";
 import { replyOf } from "./reply.ts";
 import type { AbortReason } from "./running-turns.ts";
@@ -46,6 +53,8 @@ export class TurnRun {
   #usedTokens: number | undefined;
   /** The window overflowed once; what can be shortened has been. */
   #overflowed = false;
+  /** A summary failed: only an overflow is a reason to ask for another one in this run. */
+  #summaryFailed = false;
 
   constructor(start: TurnStart, options: TurnRunOptions) {
     this.#options = options;
@@ -75,7 +84,9 @@ export class TurnRun {
   }
 
   async #run(): Promise<TurnEnd> {
-    let transition = await this.#begin();
+    const begun = await this.#begin();
+    if ("end" in begun) return begun;
+    let transition = begun;
     let again = true;
     for (;;) {
       this.#take(transition);
@@ -113,7 +124,7 @@ export class TurnRun {
     );
   }
 
-  async #begin(): Promise<Transition> {
+  async #begin(): Promise<Transition | TurnEnd> {
     const { turn, control, tries } = this.#start;
     if (tries >= this.#options.maxTries) {
       const reason = `given up after ${tries} crashes while it was running`;
@@ -122,8 +133,10 @@ export class TurnRun {
     if (turn !== undefined) {
       return control.length > 0 ? this.#hearAgain(control) : resumeTurn(turn, this.#environment());
     }
-    const { signal } = this.#options.controller;
-    this.#head = { ...this.#head, message: await this.#options.prepare(this.#head.message, signal) };
+    await this.#prepare();
+    const reason = this.#aborted();
+    // What could not be fetched only because this process stops must not be stored as lost: nothing is saved.
+    if (reason === "shutdown" || reason === "fenced") return { end: reason === "fenced" ? "fenced" : "handoff" };
     const first = this.#first();
     if (tries > 0) first.events.push(restarted(this.#environment()));
     if (control.length === 0) return first;
@@ -133,6 +146,15 @@ export class TurnRun {
     }
     this.#take(first);
     return this.#hear(control);
+  }
+
+  async #prepare(): Promise<void> {
+    const { message } = this.#head;
+    if (message.command !== undefined) return; // no model sees it
+    const { controller, prepare } = this.#options;
+    const isFirst = this.#start.history.length === 0;
+    const wanted = isFirst ? message : withoutThreadRoot(message);
+    this.#head = { ...this.#head, message: await prepare(wanted, controller.signal) };
   }
 
   #environment(): TurnEnvironment {
@@ -172,8 +194,9 @@ export class TurnRun {
     this.#live = { text: "", thinking: "" };
     const step = await this.#step();
     if (step === undefined) return await this.#brokenOff();
-    if (step.failure?.code === "context_overflow" && (await this.#shortenAfterOverflow())) {
-      return { ...this.#unchanged(), next: { do: "model" } };
+    if (step.failure?.code === "context_overflow") {
+      if (await this.#shortenAfterOverflow()) return this.#unchanged();
+      if (this.#aborted() !== undefined) return await this.#brokenOff();
     }
     this.#usedTokens = requestTokens(step.usage);
     const decided = this.#decide((environment) => afterStep(this.#progress.turn, step, environment));
@@ -192,8 +215,9 @@ export class TurnRun {
   /** Undefined when the model can start; otherwise what came up instead. */
   async #makeReady(): Promise<Transition | TurnEnd | undefined> {
     const joined = await this.#absorbWaiting();
-    const plan = this.#planCompaction(false);
+    const plan = this.#summaryFailed ? undefined : this.#planCompaction(false);
     const summary = plan === undefined ? undefined : await this.#summarise(plan);
+    this.#summaryFailed ||= summary?.failure !== undefined;
     if (plan !== undefined && summary !== undefined && summary.failure === undefined) {
       this.#take(compactedTransition(this.#progress.turn, plan, summary.text));
     } else if (!joined) return undefined;
@@ -203,12 +227,16 @@ export class TurnRun {
   }
 
   async #absorbWaiting(): Promise<boolean> {
-    const { store, steered } = this.#options;
-    if (!steered || this.#progress.turn.steps === 0) return false;
-    const waiting = await store.waiting(this.#start.session, absorbedAtOnce);
-    const transition = this.#decide((environment) => absorb(this.#progress.turn, waiting, environment));
-    if ((transition.absorbed ?? []).length === 0) return false;
+    const { store, steered, onJoined } = this.#options;
+    const { turn } = this.#progress;
+    if (!steered || turn.steps === 0) return false;
+    const queued = await store.waiting(this.#start.session, absorbedAtOnce);
+    const waiting = queued.map(({ seq, message }) => ({ seq, message: readyToJoin(message, turn.message.sender) }));
+    const transition = this.#decide((environment) => absorb(turn, waiting, environment));
+    const joined = transition.absorbed?.length ?? 0;
+    if (joined === 0) return false;
     this.#take(transition);
+    for (const message of waiting.slice(0, joined)) onJoined(message);
     return true;
   }
 
@@ -329,7 +357,6 @@ export class TurnRun {
       epoch: this.#start.epoch,
       view: () =>
         runningView(this.#progress.turn, this.#live, { ...options, nowMs: this.#options.environment().nowMs }),
-      onLost: () => this.#lost(),
     });
     this.#reply?.changed();
   }
@@ -339,6 +366,20 @@ export class TurnRun {
     if (options === undefined || reply === undefined || reply.trim() === "") return undefined;
     return finalView(this.#progress.turn, { reply, reason }, { ...options, nowMs: this.#options.environment().nowMs });
   }
+}
+
+/** The model has seen the beginning of the thread already. */
+function withoutThreadRoot(message: InboundMessage): InboundMessage {
+  if (message.references?.threadRootId === undefined) return message;
+  const { references, ...rest } = message;
+  const { threadRootId: _threadRootId, ...others } = references;
+  return Object.keys(others).length === 0 ? rest : { ...rest, references: others };
+}
+
+/** A message as it joins a turn of that person, whose name is known and whose thread the model has seen. */
+function readyToJoin(message: InboundMessage, { id, name }: InboundMessage["sender"]): InboundMessage {
+  const known = message.sender.id === id && name !== undefined ? { ...message, sender: { id, name } } : message;
+  return withoutThreadRoot(known);
 }
 
 function isRestart(event: EngineEvent): boolean {

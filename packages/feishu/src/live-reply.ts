@@ -18,8 +18,6 @@ export interface ReplyStart {
   uuid: string;
   /** The state to show, asked for when a frame is due. */
   view: () => ReplyView;
-  /** Called when another worker has taken the session over. */
-  onLost: () => void;
 }
 
 /** A reply that types while a turn runs. Nothing here can fail the turn or make it wait. */
@@ -145,6 +143,7 @@ export class ReplyTyper implements LiveReply {
 
   /** Writes one frame; returns the pause before the next one, undefined when there is to be none. */
   async #frame(): Promise<number | undefined> {
+    const { epoch } = this.#fence;
     try {
       const cards = await this.#opened();
       if (this.#reply?.mode === "final" || this.#reply?.mode === "text") return undefined;
@@ -153,8 +152,20 @@ export class ReplyTyper implements LiveReply {
       this.#shown();
       return this.#reply?.mode === "slow" ? slowFrameMs : frameMs;
     } catch (error) {
-      return this.#failed(error);
+      this.#dirty = true;
+      this.#framesInRow = 0;
+      return error instanceof FencedOut ? this.#fencedOut(epoch) : this.#failed(error);
     }
+  }
+
+  /**
+   * Somebody holds the session under a newer epoch. When that is this process, under the claim that
+   * resumed the turn meanwhile, the next frame looks at the ledger anew; otherwise the cards are theirs.
+   * Whether the turn itself is lost is for its own writes to find out.
+   */
+  #fencedOut(epoch: string): number | undefined {
+    this.#doubtful = true;
+    return this.#fence.epoch === epoch ? undefined : 0;
   }
 
   async #opened(): Promise<ReplyCards> {
@@ -182,13 +193,7 @@ export class ReplyTyper implements LiveReply {
 
   #failed(error: unknown): number | undefined {
     const { logger } = this.#deps;
-    const { session, onLost } = this.#start;
-    this.#dirty = true;
-    this.#framesInRow = 0;
-    if (error instanceof FencedOut) {
-      onLost();
-      return undefined;
-    }
+    const { session } = this.#start;
     if (!(error instanceof FeishuError)) {
       this.#failures += 1;
       logger.warn({ err: error, session }, "card not written");
