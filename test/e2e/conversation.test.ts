@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { waitForAnswer } from "../system/answer.ts";
+import { answersIn } from "../system/answers.ts";
 import { startSystem, type System } from "../system/system.ts";
 
 describe.each(["websocket", "webhook"] as const)("a conversation over %s", (transport) => {
@@ -40,10 +42,9 @@ describe.each(["websocket", "webhook"] as const)("a conversation over %s", (tran
     const { feishu, appId } = system;
     const { openId, chatId } = system.person("Eve");
     const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text: "once" });
-    await feishu.waitForReply(messageId, { timeoutMs: 10_000 });
+    await waitForAnswer(feishu, messageId, { timeoutMs: 10_000 });
     await feishu.redeliver(messageId);
     await system.ask({ openId, chatId }, "after");
-    const replies = feishu.messages(chatId).filter(({ senderType }) => senderType === "app");
-    expect(replies.map(({ text }) => text)).toEqual(["[once]", "[after]"]);
+    expect(answersIn(system, chatId)).toEqual(["[once]", "[after]"]);
   });
 });

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
+import { waitForAnswer } from "../system/answer.ts";
 import { answersIn, metricOf, repeats, untilAnswered, write } from "../system/answers.ts";
 import { startSystem, type System } from "../system/system.ts";
 
@@ -56,7 +57,7 @@ it("a chat waits for its own slow answer, and no other chat does", async () => {
   expect(answersIn(system, slow.chatId)).toEqual([]);
   // The slow call ends when somebody makes the same one.
   await system.ask(system.person("other"), 'other\ncall meet {"key":"slow","of":2}');
-  await system.feishu.waitForReply(second.messageId, { timeoutMs: 10_000 });
+  await waitForAnswer(system.feishu, second.messageId, { timeoutMs: 10_000 });
   expect(answersIn(system, slow.chatId)).toEqual(["[first] ok:met", "[second]"]);
 });
 

@@ -1,5 +1,6 @@
 import type { FaultAction } from "@larkline/feishu-simulator";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { waitForAnswer } from "../system/answer.ts";
 import { answersIn, answersTo, untilAnswered, type Written } from "../system/answers.ts";
 import { chat } from "../system/chat-stream.ts";
 import { obedientModel } from "../system/model-script.ts";
@@ -45,7 +46,7 @@ describe("while the Feishu API is broken", () => {
         system.feishu.apiCalls.filter(({ method, path }) => method === "POST" && path.includes(written.messageId))
           .length;
       await vi.waitUntil(() => attempts() > times, { timeout: 25_000, interval: 50 });
-      await system.feishu.waitForReply(written.messageId, { timeoutMs: 5_000 });
+      await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 5_000 });
       expect(answersIn(system, written.chatId)).toEqual([`[${written.text}]`]);
       expect(asked(written.text)).toBe(1);
     },

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
 import type { AppProcess } from "../system/app-process.ts";
+import { waitForAnswer } from "../system/answer.ts";
 import { answersTo, metricOf, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
 import { obedientModel } from "../system/model-script.ts";
 import { startSystem, type AppKind, type System } from "../system/system.ts";
@@ -89,7 +90,7 @@ it("a turn in the middle of its model call is handed over at once, and its messa
   const successor = await system.start("agent-worker");
   system.workers.splice(0, system.workers.length, successor);
   expect(await only?.stop()).toBe(0);
-  const answer = await system.feishu.waitForReply(written.messageId, { timeoutMs: 10_000 });
+  const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 10_000 });
   expect(answer.text).toBe(`[${text}]`);
   expect(asked()).toBe(2);
   expect(system.model.aborted).toBe(before + 1);
@@ -108,7 +109,7 @@ it("a reply that is being sent while its worker stops is sent by another worker,
   await vi.waitUntil(() => requests() === 1 && system.feishu.faults.size === 0, { timeout: 5_000, interval: 10 });
   const successor = await system.start("agent-worker");
   expect(await sender?.stop()).toBe(0);
-  await system.feishu.waitForReply(written.messageId, { timeoutMs: 15_000 });
+  await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 15_000 });
   expect(answersTo(system, written).map(({ text }) => text)).toEqual(["[sending pause 300]"]);
   expect(requests()).toBe(1);
   expect(await metricOf(successor, "larkline_healed_total", 'what="outbox"')).toBeGreaterThan(0);

@@ -3,6 +3,7 @@ import { freePort } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { runApp, type AppProcess } from "../system/app-process.ts";
+import { waitForAnswer } from "../system/answer.ts";
 import { metricOf, write } from "../system/answers.ts";
 import { startSystem, type System } from "../system/system.ts";
 
@@ -69,7 +70,7 @@ describe("a second runner", () => {
     await untilTools((names) => !names.includes("hold_once"));
     await system.release("running");
     expect(await stopped).toBe(0);
-    const answer = await system.feishu.waitForReply(written.messageId, { timeoutMs: 10_000 });
+    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 10_000 });
     expect(answer.text).toBe("[stopped] ok:released failed:the runner 'second' was stopped; the call was not run");
     expect(await system.recorded()).not.toContain("once waiting");
   });
@@ -83,7 +84,7 @@ describe("a second runner", () => {
     await untilRecorded("pure right");
     await system.release("left");
     await system.release("right");
-    const answer = await system.feishu.waitForReply(written.messageId, { timeoutMs: 10_000 });
+    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 10_000 });
     expect(answer.text).toBe("[shared] ok:released ok:released");
     const counts = await Promise.all(pair.map(async (runner) => await metricOf(runner, "larkline_tool_calls_total")));
     for (const runner of pair) expect(await runner.stop()).toBe(0);
@@ -115,7 +116,7 @@ describe("a runner that is killed", () => {
     const successor = await system.start("tool-runner", { ...holding, RUNNER_CONCURRENCY: "4" });
     await untilRecorded("pure look", 2);
     await system.release("look");
-    const answer = await system.feishu.waitForReply(written.messageId, { timeoutMs: 15_000 });
+    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 15_000 });
     expect(answer.text).toMatch(/^\[killed\] failed:outcome unknown: [^]* ok:released$/);
     expect((await system.recorded()).filter((line) => line === "once charge")).toHaveLength(1);
     expect(await metricOf(successor, "larkline_tool_calls_total", 'result="unknown"')).toBe(1);
@@ -137,7 +138,7 @@ describe("a runner that stands still for longer than its locks live", () => {
     // The queue has given it the job once more.
     await vi.waitFor(async () => expect(await locks()).toBe(1), { timeout: 10_000, interval: 50 });
     await system.release("frozen");
-    const answer = await system.feishu.waitForReply(written.messageId, { timeoutMs: 10_000 });
+    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 10_000 });
     expect(answer.text).toBe("[frozen] ok:released");
     expect((await system.recorded()).filter((line) => line === "once frozen")).toHaveLength(1);
     redis.disconnect();

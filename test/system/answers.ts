@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type { SimMessage } from "@larkline/feishu-simulator";
+import { visibleAnswers, type Answer } from "./answer.ts";
 import type { System } from "./system.ts";
 
 /** A message that the platform has handed over. */
@@ -31,14 +31,17 @@ export async function write(
   return { chatId, messageId, text };
 }
 
-/** The bot's answers to one message. */
-export function answersTo({ feishu }: System, { chatId, messageId }: Written): SimMessage[] {
-  return feishu.messages(chatId).filter(({ senderType, parentId }) => senderType === "app" && parentId === messageId);
+/** The bot's finished answers to one message. */
+export function answersTo({ feishu }: System, written: Written): Answer[] {
+  return visibleAnswers(feishu, written).filter(({ finished }) => finished);
 }
 
-/** All that the bot wrote in a chat, oldest first. */
+/** All that the bot has answered in a chat, in the order in which the answers appeared; what still types is left out. */
 export function answersIn({ feishu }: System, chatId: string): string[] {
-  return feishu.messages(chatId).flatMap(({ senderType, text }) => (senderType === "app" ? [text] : []));
+  const messages = feishu.messages(chatId).filter(({ senderType }) => senderType === "app");
+  const questions = new Set(messages.flatMap(({ parentId }) => (parentId === undefined ? [] : [parentId])));
+  const answers = [...questions].flatMap((messageId) => visibleAnswers(feishu, { chatId, messageId }));
+  return answers.flatMap(({ finished, text }) => (finished ? [text] : []));
 }
 
 /** Waits until every message has an answer, or the time is over: what is missing is counted, not thrown. */
@@ -47,18 +50,23 @@ export async function untilAnswered(system: System, written: readonly Written[],
   while (Date.now() < until && written.some((message) => answersTo(system, message).length === 0)) await delay(50);
 }
 
-function misorderedIn(system: System, chat: readonly Written[]): number {
-  const order = system.feishu.messages(chat[0]?.chatId ?? "").map(({ messageId }) => messageId);
-  const positions = chat.map((message) => order.indexOf(answersTo(system, message)[0]?.messageId ?? ""));
-  return positions.filter((at, index) => at >= 0 && index > 0 && at < (positions[index - 1] ?? 0)).length;
+/** How many answers appeared before the answer to an earlier message of the chat. */
+function misorderedIn({ feishu }: System, chat: readonly Written[]): number {
+  const order = feishu.messages(chat[0]?.chatId ?? "").map(({ messageId }) => messageId);
+  const firstOf = (message: Written): string => visibleAnswers(feishu, message)[0]?.messages[0]?.messageId ?? "";
+  const positions = chat.map((message) => order.indexOf(firstOf(message))).filter((at) => at >= 0);
+  return positions.filter((at, index) => index > 0 && at < (positions[index - 1] ?? 0)).length;
 }
 
-/** Counts what went wrong with the messages of each chat, given in the order of their acceptance. */
+/**
+ * Counts what went wrong with the messages of each chat, given in the order of their acceptance. A
+ * card that was never closed is a lost answer; the cards of one reply are one answer.
+ */
 export function tally(system: System, chats: readonly (readonly Written[])[]): Tally {
-  const counts = chats.flat().map((message) => answersTo(system, message).length);
+  const all = chats.flat().map((message) => visibleAnswers(system.feishu, message));
   return {
-    lost: counts.filter((count) => count === 0).length,
-    duplicated: counts.filter((count) => count > 1).length,
+    lost: all.filter((answers) => !answers.some(({ finished }) => finished)).length,
+    duplicated: all.filter((answers) => answers.length > 1).length,
     misordered: chats.reduce((sum, chat) => sum + misorderedIn(system, chat), 0),
   };
 }

@@ -12,6 +12,7 @@ import {
   type ModelServer,
   type TestRedis,
 } from "@larkline/testkit";
+import { waitForAnswer } from "./answer.ts";
 import { startApp, type AppProcess, type Program } from "./app-process.ts";
 import { obedientModel } from "./model-script.ts";
 
@@ -25,6 +26,8 @@ export interface SystemOptions {
   script?: ModelScript;
   simulator?: Partial<SimulatorOptions>;
   workerConcurrency?: number;
+  /** What `larkline.config.ts` exports; nothing but JSON. */
+  config?: object;
   /** Added to every process. */
   env?: Record<string, string>;
   /** Other programs in place of the apps, to compare with. */
@@ -45,7 +48,7 @@ export interface System {
   start(kind: AppKind, env?: Record<string, string>): Promise<AppProcess>;
   /** A person with a chat of their own. */
   person(name: string): { openId: string; chatId: string };
-  /** Writes and waits for the answer's text. */
+  /** Writes and waits for the text of the finished answer. */
   ask(person: { openId: string; chatId: string }, text: string, timeoutMs?: number): Promise<string>;
   /** What the recording tools noted: one `effect key` line per run. */
   recorded(): Promise<string[]>;
@@ -67,6 +70,8 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
   const recordingFile = join(folder, "recorded");
   const redisDirectory = join(folder, "redis");
   await mkdir(redisDirectory);
+  const configFile = join(folder, "larkline.config.ts");
+  if (options.config !== undefined) await writeFile(configFile, `export default ${JSON.stringify(options.config)};\n`);
   let redis = await startRedis({ directory: redisDirectory });
   const model = await startModelServer({ script: options.script ?? obedientModel });
   const feishu = await startFeishuSimulator({
@@ -91,6 +96,7 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
     RUNNER_NAME: "recording",
     RUNNER_TOOLS: tools,
     RECORDING_FILE: recordingFile,
+    ...(options.config === undefined ? {} : { LARKLINE_CONFIG: configFile }),
     ...options.env,
   };
   const running = new Set<AppProcess>();
@@ -127,7 +133,7 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
     },
     ask: async ({ openId, chatId }, text, timeoutMs = 10_000) => {
       const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text });
-      return (await feishu.waitForReply(messageId, { timeoutMs })).text;
+      return (await waitForAnswer(feishu, messageId, { timeoutMs })).text;
     },
     recorded: async () => {
       const text = await readFile(recordingFile, "utf8").catch(() => "");

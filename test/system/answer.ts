@@ -1,0 +1,120 @@
+import type { FeishuSimulator, SimMessage } from "@larkline/feishu-simulator";
+
+/** What the bot answers to one message: a text, or all cards of one reply. */
+export interface Answer {
+  /** As a person reads it; of cards their answers in order, without what is inserted to part tags. */
+  text: string;
+  /** Nothing more comes: a text, or cards that are all closed. */
+  finished: boolean;
+  /** Oldest first. */
+  messages: readonly SimMessage[];
+}
+
+/** A message that somebody wrote. */
+export interface Question {
+  chatId: string;
+  messageId: string;
+}
+
+type Simulator = Pick<FeishuSimulator, "messages" | "waitUntil">;
+type Json = Record<string, unknown>;
+
+/** The zero-width space of packages/cards: it parts tags, and marks a line that goes on from the card before. */
+const invisible = "\u200B";
+/** The summary of a card that waits for more. */
+const runningSummaries = ["Answering…", "回答中…"];
+
+function objectOf(value: unknown): Json {
+  return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Json) : {}; // checked here
+}
+
+function elementsOf({ card }: SimMessage): Json[] {
+  const { elements } = objectOf(objectOf(card?.json)["body"]);
+  return Array.isArray(elements) ? elements.map(objectOf) : [];
+}
+
+/** An element at the top of the card. */
+export function elementOf(message: SimMessage, elementId: string): Json | undefined {
+  return elementsOf(message).find((element) => element["element_id"] === elementId);
+}
+
+/** The markdown of a card's answer, as the platform has it; undefined for a card that is none of an answer. */
+export function shownAnswer(message: SimMessage): string | undefined {
+  const content = elementOf(message, "answer")?.["content"];
+  return typeof content === "string" ? content : undefined;
+}
+
+/** Whether the bot has said that nothing more comes on this card. */
+export function isClosed({ card }: SimMessage): boolean {
+  if (card === undefined) return true;
+  const summary = objectOf(objectOf(objectOf(card.json)["config"])["summary"])["content"];
+  return !card.streaming && typeof summary === "string" && !runningSummaries.includes(summary);
+}
+
+/** What the cards of a reply show one after the other: a line that was cut is whole again. */
+export function joinedCards(shown: readonly string[]): string {
+  const [first = "", ...others] = shown;
+  const joined = others.reduce((text, next) => `${text}${next.startsWith(invisible) ? "" : "\n"}${next}`, first);
+  return joined.replaceAll(invisible, "");
+}
+
+function answerOf(messages: readonly SimMessage[], finished: boolean): Answer {
+  const [first] = messages;
+  const text =
+    first?.card === undefined
+      ? (first?.text ?? "")
+      : joinedCards(messages.map((message) => shownAnswer(message) ?? ""));
+  return { text, finished, messages };
+}
+
+/**
+ * The answers among a bot's messages to one question. Only the last card of a reply has a footer, so a
+ * card behind it belongs to another one; cards without an answer (notices) count as none.
+ */
+function answersAmong(messages: readonly SimMessage[]): Answer[] {
+  const answers: Answer[] = [];
+  const finished = messages.every(isClosed);
+  let cards: SimMessage[] = [];
+  const endReply = (): void => {
+    if (cards.length > 0) answers.push(answerOf(cards, finished));
+    cards = [];
+  };
+  for (const message of messages) {
+    if (message.card === undefined) {
+      endReply();
+      answers.push(answerOf([message], true));
+    } else if (shownAnswer(message) !== undefined) {
+      cards.push(message);
+      if (elementOf(message, "footer") !== undefined) endReply();
+    }
+  }
+  endReply();
+  return answers;
+}
+
+/** Everything that people see as an answer to the question, finished or not, oldest first. */
+export function visibleAnswers(feishu: Simulator, { chatId, messageId }: Question): Answer[] {
+  const replies = feishu
+    .messages(chatId)
+    .filter(({ senderType, parentId, recalled }) => senderType === "app" && parentId === messageId && !recalled);
+  return answersAmong(replies);
+}
+
+/** The first finished answer to the question; rejects when none comes in time. */
+export async function waitForAnswer(
+  feishu: Simulator,
+  messageId: string,
+  wait: { timeoutMs: number },
+): Promise<Answer> {
+  let answer: Answer | undefined;
+  await feishu.waitUntil(
+    messageId,
+    ({ chatId }) => {
+      answer = visibleAnswers(feishu, { chatId, messageId }).find(({ finished }) => finished);
+      return answer !== undefined;
+    },
+    wait,
+  );
+  if (answer === undefined) throw new Error("unreachable: the wait ends with an answer");
+  return answer;
+}
