@@ -83,6 +83,14 @@ describe("an answer on a card", () => {
     expect(streamed("a \uD83D")).toBe("a ");
   });
 
+  it("lets nothing but the lines that are read as such open or close code", () => {
+    expect(shown("> ```\n> a")).toBe(`> \`\`${z}\`\n>\n> a`);
+    expect(shown(`${"`".repeat(300)}\na`)).toBe(`\`\`${z}${"`".repeat(298)}\n\na`);
+    expect(shown(`\`\`\`\n${"`".repeat(300)}\na`)).toBe(`\`\`\`\n${z}${"`".repeat(300)}\na\n\`\`\``);
+    expect(shown("```\na\n```\u0000\n# b")).toBe("```\na\n```\n# b");
+    expect(shown("```\n        ```\na")).toBe(`\`\`\`\n${z}        \`\`\`\na\n\`\`\``);
+  });
+
   it("goes on with code on the next card, in the same language", () => {
     const answer = `\`\`\`python\n${"print('line of code')\n".repeat(1_800)}\`\`\`\n\nend`;
     const pages = finalPages(answer);

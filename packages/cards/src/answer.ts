@@ -1,6 +1,14 @@
 import { decidedCode, invisible, neutralCode, printable } from "./escape.ts";
 import { shownInline, type ImageKeys } from "./inline.ts";
-import { LineReader, type Context, type Line, type LineKind, type OpenTable, type SliceEnd } from "./lines.ts";
+import {
+  LineReader,
+  looksLikeEnd,
+  type Context,
+  type Line,
+  type LineKind,
+  type OpenTable,
+  type SliceEnd,
+} from "./lines.ts";
 
 /** A slice of the answer as the markdown of one card. */
 export interface ShownAnswer {
@@ -31,6 +39,11 @@ function separator(previous: LineKind, next: LineKind, blank: boolean): string {
   if (previous === "item" && next === "item") return "\n";
   if (previous === "heading" || previous === "fence-close") return "\n";
   return "\n\n";
+}
+
+/** A line of text that opens no code block: what does has been recognised before. */
+function withoutFence(line: string): string {
+  return line.replace(/^((?:(?:>|[-*+]|\d{1,9}[.)])\s*)*)(``(?=`)|~~(?=~))/, `$1$2${invisible}`);
 }
 
 /** Turns the lines of one card's slice into markdown; asks for no line again, so that text only grows. */
@@ -115,7 +128,8 @@ class AnswerWriter {
     const decided = complete || !this.#options.streaming ? known.length : decidedCode(known);
     const indent = Math.min(fence?.indent ?? 0, text.length - text.trimStart().length);
     const code = neutralCode(printable(text.slice(goesOn ? 0 : indent, decided)));
-    this.#put("code", goesOn ? `${invisible}${code}` : code);
+    const broken = goesOn || (fence !== undefined && looksLikeEnd(printable(text), fence));
+    this.#put("code", broken ? `${invisible}${code}` : code);
     return decided === text.length;
   }
 
@@ -155,7 +169,7 @@ class AnswerWriter {
     if (kind === "item") this.#inList = true;
     else if (spaces === "" || kind === "heading" || kind === "rule") this.#inList = false;
     const indent = this.#indentOf(kind, spaces);
-    const { text: shown, held } = this.#inline(kind === "rule" ? "---" : bare, complete);
+    const { text: shown, held } = this.#inline(kind === "rule" ? "---" : withoutFence(bare), complete);
     if (shown !== "") this.#put(kind, `${goesOn ? invisible : indent}${shown}`);
     return !held && complete;
   }

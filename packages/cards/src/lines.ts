@@ -1,3 +1,5 @@
+import { printable } from "./escape.ts";
+
 /** A code fence that is open. */
 export interface Fence {
   /** The opening run, such as three backticks. */
@@ -109,6 +111,12 @@ function closes(line: string, fence: Fence): boolean {
   return [...trimmed.trimEnd()].every((character) => character === fence.marker[0]);
 }
 
+/** Whether a parser could take a line of code for the end of its fence, by the part that decides it. */
+export function looksLikeEnd(code: string, fence: Fence): boolean {
+  const start = code.slice(0, maxFenceLineLength + 1).trim();
+  return start.length >= 3 && [...start].every((character) => character === fence.marker[0]);
+}
+
 /** Whether the beginning of a line within a fence may still become its end. */
 function mayClose(line: string, fence: Fence): boolean {
   if (line.length > maxFenceLineLength) return false;
@@ -186,7 +194,7 @@ export class LineReader {
     if (raw === undefined) return undefined;
     const first = this.#withinLine;
     this.#withinLine = false;
-    const line = { ...raw, ...this.#judge(raw, first) };
+    const line = { ...raw, ...this.#judge({ ...raw, text: printable(raw.text) }, first) };
     this.#position = raw.end;
     return line;
   }
@@ -253,7 +261,8 @@ export class LineReader {
     if (raw.text.length > maxHeadLength) return { kind: "text" };
     const growing = this.#end === "growing";
     if (!raw.complete) return { kind: growing ? "pending" : "text" };
-    const next = this.#rawAt(raw.end);
+    const following = this.#rawAt(raw.end);
+    const next = following === undefined ? undefined : { ...following, text: printable(following.text) };
     const isHead = headFollowedBy(next);
     if (isHead === undefined && growing) return { kind: "pending" };
     if (isHead !== true) return { kind: "text" };
@@ -266,6 +275,7 @@ export class LineReader {
   }
 }
 
+/** A line; when it is judged, as a parser sees it: without what is never shown. */
 interface RawLine {
   text: string;
   start: number;

@@ -45,7 +45,7 @@ export function thinkingPanel(view: ReplyView, bytes: number): CardElement | und
   });
   const room = { characters: maxThinkingCharacters * 2, bytes };
   const shown = jsonBytes(text) <= bytes ? text : fenced(headWithin(tail, { ...room, bytes: bytes / 2 }));
-  const content = `${tail.length < view.thinking.trim().length ? "…" : ""}${shown === "" ? "…" : shown}`;
+  const content = `${tail.length < view.thinking.trim().length ? "…\n\n" : ""}${shown === "" ? "…" : shown}`;
   return foldedPanel(
     running ? texts.thinking : texts.thought,
     [markdown(content, { element_id: "thinking_text", text_size: "notation" })],
