@@ -94,7 +94,7 @@ export function openConnections({ config, settings, logger, onFrame }: Connectio
     blobs,
     lookups,
     extractor,
-    replies: createLiveReplies({ apis, ledger, logger, onFrame }),
+    replies: createLiveReplies({ apis, ledger, mayAppear: (session) => ledger.mayAppear(session), logger, onFrame }),
     store,
     presence: createRedisPresence({ redis, namespace }),
     directory: createRedisRunnerDirectory({ redis, namespace }),

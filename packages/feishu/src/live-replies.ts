@@ -7,6 +7,11 @@ export interface LiveRepliesOptions {
   /** By app id. */
   apis: ReadonlyMap<string, FeishuApi>;
   ledger: Pick<CardLedger, "load" | "save">;
+  /**
+   * Whether the session's earlier replies are delivered. A card that appears before them would turn
+   * the order of answers around, so it waits. Default: they always are.
+   */
+  mayAppear?: (session: string) => Promise<boolean>;
   logger?: FeishuLogger;
   /** Epoch ms. */
   now?: () => number;
@@ -25,6 +30,7 @@ const maxRemembered = 500;
 
 export function createLiveReplies(options: LiveRepliesOptions): LiveReplies {
   const { apis, ledger, logger = noLogger, now = Date.now, onFrame = () => undefined } = options;
+  const { mayAppear = async () => true } = options;
   const suspended = new Map<string, ReplyTyper>();
 
   const remember = (replyId: string, typer: ReplyTyper): void => {
@@ -41,7 +47,7 @@ export function createLiveReplies(options: LiveRepliesOptions): LiveReplies {
       const known = suspended.get(replyId);
       suspended.delete(replyId);
       known?.resume(start);
-      const typer = known ?? new ReplyTyper(start, { api, ledger, logger, now, onFrame });
+      const typer = known ?? new ReplyTyper(start, { api, ledger, mayAppear, logger, now, onFrame });
       return {
         changed: () => typer.changed(),
         pause: () => {

@@ -36,6 +36,8 @@ export interface LiveReply {
 export interface LiveReplyDeps {
   api: FeishuApi;
   ledger: Pick<CardLedger, "load" | "save">;
+  /** Whether the session's earlier replies are delivered. */
+  mayAppear: (session: string) => Promise<boolean>;
   logger: FeishuLogger;
   now: () => number;
   /** Told when a frame has reached the platform, with the time since the reply began. */
@@ -147,6 +149,7 @@ export class ReplyTyper implements LiveReply {
     try {
       const cards = await this.#opened();
       if (this.#reply?.mode === "final" || this.#reply?.mode === "text") return undefined;
+      if (this.#reply?.cards.length === 0 && !(await this.#deps.mayAppear(this.#start.session))) return frameMs;
       this.#dirty = false;
       await cards.show(this.#start.view());
       this.#shown();

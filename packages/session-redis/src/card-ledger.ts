@@ -38,6 +38,7 @@ export function createRedisCardLedger(options: RedisCardLedgerOptions): CardLedg
       );
       return saved === 1;
     },
+    mayAppear: async (session: SessionKey) => (await redis.llen(keyspace.session(session).outbox)) === 0,
     untouched: async (beforeMs: number, limit: number) => {
       const lists = keyspace.cells().map(({ openCards }) => oldestOf(openCards, beforeMs, limit));
       const oldest = (await Promise.all(lists)).flat().sort(([, a], [, b]) => a - b);

@@ -243,6 +243,19 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
       expect((await cards.load(session, turnIdOf(session, 1)))?.chatId).toBe(`oc_${saved.indexOf(true)}`);
     });
 
+    it("lets the cards of a turn appear once the reply before it is delivered", async () => {
+      const claim = await started();
+      expect(await cards.mayAppear(session)).toBe(true);
+      await store.append(messageOf(session, "om_2"));
+      const record = outboxRecord(session, turnIdOf(session, 1));
+      const committed = await commitOf(store, claim, { outbox: record, more: true });
+      expect(await cards.mayAppear(session)).toBe(false);
+      expect(await cards.mayAppear(other)).toBe(true);
+      const { token = "" } = ("deliver" in committed ? committed.deliver : undefined) ?? {};
+      await store.ackOutbox(session, token);
+      expect(await cards.mayAppear(session)).toBe(true);
+    });
+
     it("holds copies", async () => {
       const claim = await started();
       const reply = replyOf(session, 1);

@@ -52,6 +52,11 @@ export interface CardLedger {
   load(session: SessionKey, replyId: string): Promise<CardReply | undefined>;
   /** Stores the whole record. False when the fence is not the session's current one: stop writing. */
   save(reply: CardReply, fence: CardFence): Promise<boolean>;
+  /**
+   * Whether every earlier reply of the session is delivered or given up. Until then a new card would
+   * stand above an answer that people expect before it.
+   */
+  mayAppear(session: SessionKey): Promise<boolean>;
   /** Replies nobody has written since `beforeMs`, oldest first: suspended, waiting in an outbox, or orphans. */
   untouched(beforeMs: number, limit: number): Promise<{ session: SessionKey; replyId: string }[]>;
   /** Somebody has looked at it and left it: it counts as written now. */

@@ -18,10 +18,13 @@ export class MemoryCardLedger implements CardLedger {
   readonly #entries = new Map<string, Entry>();
   readonly #now: () => number;
   readonly #mayWrite: MayWrite;
+  readonly #unsent: (session: SessionKey) => number;
 
-  constructor(now: () => number, mayWrite: MayWrite) {
+  /** `unsent`: how many replies wait in a session's outbox. */
+  constructor(now: () => number, mayWrite: MayWrite, unsent: (session: SessionKey) => number) {
     this.#now = now;
     this.#mayWrite = mayWrite;
+    this.#unsent = unsent;
   }
 
   async load(session: SessionKey, replyId: string): Promise<CardReply | undefined> {
@@ -37,6 +40,10 @@ export class MemoryCardLedger implements CardLedger {
 
   remove(session: SessionKey, replyId: string): void {
     this.#entries.delete(keyOf(session, replyId));
+  }
+
+  async mayAppear(session: SessionKey): Promise<boolean> {
+    return this.#unsent(session) === 0;
   }
 
   async touch(session: SessionKey, replyId: string): Promise<void> {

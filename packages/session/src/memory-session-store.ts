@@ -103,10 +103,13 @@ class MemorySessionStore implements SessionStore {
     this.#maxWaiting = limits?.maxWaiting ?? 1_000;
     this.#messageIds = new Remembered(dedupTtlMs);
     this.#parked = new Remembered(dedupTtlMs);
-    this.cards = new MemoryCardLedger(now, (session, replyId, fence) =>
-      "epoch" in fence
-        ? this.#answers({ session, epoch: fence.epoch }, replyId)
-        : this.#outboxes.isSending(session, replyId, fence.outboxToken),
+    this.cards = new MemoryCardLedger(
+      now,
+      (session, replyId, fence) =>
+        "epoch" in fence
+          ? this.#answers({ session, epoch: fence.epoch }, replyId)
+          : this.#outboxes.isSending(session, replyId, fence.outboxToken),
+      (session) => this.#outboxes.count(session),
     );
   }
 
