@@ -86,3 +86,12 @@ export {
   streamFramesOf,
   streamFramesOfRecord,
 } from "./stream-frame.ts";
+export {
+  imageBlobIdOf,
+  imageMarkOf,
+  imageNameOf,
+  imageTypeOf,
+  maxImageBytes,
+  splitAtOpenMark,
+  withoutImageMarks,
+} from "./stored-image.ts";
