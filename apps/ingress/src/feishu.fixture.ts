@@ -1,8 +1,14 @@
 import { createFeishuApi } from "@larkline/feishu";
-import { startFeishuSimulator, type FeishuSimulator } from "@larkline/feishu-simulator";
-import type { InboundMessage } from "@larkline/protocol";
-import { createMemoryTokenCache } from "@larkline/session";
-import { startTestIngress, type TestIngress, type TestOptions } from "./ingress.fixture.ts";
+import {
+  startFeishuSimulator,
+  type FeishuSimulator,
+  type PersonMessage,
+  type SimMessage,
+} from "@larkline/feishu-simulator";
+import type { ControlEntry, InboundMessage } from "@larkline/protocol";
+import { createMemoryTokenCache, type Claim } from "@larkline/session";
+import { expect, vi } from "vitest";
+import { createTestMemory, startTestIngress, type TestIngress, type TestOptions } from "./ingress.fixture.ts";
 
 // For tests: a simulated platform with people and chats, and an ingress that it delivers to.
 
@@ -17,13 +23,31 @@ export interface FeishuWorld {
   platform: FeishuSimulator;
   ingress: TestIngress;
   ann: string;
+  bob: string;
   /** Ann's chat with the bot. */
   direct: string;
+  /** Of Ann, Bob and the bot. */
   group: string;
   /** A group in topic form. */
   topics: string;
   /** What waits first in a session. */
   head(session: string): Promise<InboundMessage | undefined>;
+  /** Somebody (Ann by default) writes in a chat (hers by default); resolves when that is acknowledged. */
+  say(text: string, written?: Partial<PersonMessage>): Promise<string>;
+  /** Takes a session as a worker does: from now on its first message is being answered. */
+  begin(session: string): Promise<Claim>;
+  /** Ends the turn of a session's first message; the next one is being answered. */
+  finish(claim: Claim): Promise<void>;
+  /** What a worker would be told about the turn under way. */
+  told(session: string): Promise<ControlEntry[]>;
+  waiting(session: string): Promise<number>;
+  /** What the bot wrote in a chat. */
+  said(chatId: string): SimMessage[];
+  /** Waits for as many messages of the bot as that. */
+  untilSaid(chatId: string, count?: number): Promise<SimMessage>;
+  reactions(messageId: string): string[];
+  /** Another process of the same deployment; from now on the platform's webhooks go there. */
+  replica(): Promise<TestIngress>;
   close(): Promise<void>;
 }
 
@@ -47,6 +71,57 @@ function environment(platform: FeishuSimulator, { transport = "webhook", env }: 
   };
 }
 
+type Conversations = Pick<
+  FeishuWorld,
+  "head" | "say" | "begin" | "finish" | "told" | "waiting" | "said" | "untilSaid" | "reactions"
+>;
+
+function conversations(
+  { store }: Pick<TestIngress, "store">,
+  platform: FeishuSimulator,
+  ann: { openId: string; chatId: string },
+): Conversations {
+  const claim = async (session: string): Promise<Claim | undefined> =>
+    await store.claim(session, (await store.summary(session)).gen, "test");
+  const said = (chatId: string) => platform.messages(chatId).filter(({ senderType }) => senderType === "app");
+  return {
+    head: async (session) => (await claim(session))?.head?.message,
+    async say(text, written = {}) {
+      const { appId } = testApp;
+      const message = { appId, chatId: ann.chatId, from: ann.openId, ...written };
+      const sent = await platform.sendMessage(text === "" ? message : { ...message, text });
+      expect(await sent.delivery).toMatchObject({ outcome: "acknowledged" });
+      return sent.messageId;
+    },
+    async begin(session) {
+      const taken = await claim(session);
+      if (taken === undefined) throw new Error(`nothing to do in ${session}`);
+      return taken;
+    },
+    async finish({ session, epoch, head }) {
+      const write = { session, epoch, history: [], events: [], consumed: 0, seq: head?.seq ?? 0, more: true };
+      expect(await store.commit(write)).not.toMatchObject({ state: "fenced" });
+    },
+    told: async (session) => (await claim(session))?.control ?? [],
+    waiting: async (session) => (await store.summary(session)).waiting,
+    said,
+    untilSaid: async (chatId, count = 1) =>
+      await vi.waitFor(
+        () => {
+          const message = said(chatId)[count - 1];
+          if (message === undefined) throw new Error(`${said(chatId).length} messages of the bot instead of ${count}`);
+          return message;
+        },
+        { timeout: 5_000, interval: 10 },
+      ),
+    reactions: (messageId) => {
+      const messages = [...platform.chats.keys()].flatMap((chatId) => platform.messages(chatId));
+      const message = messages.find((one) => one.messageId === messageId);
+      return (message?.reactions ?? []).map(({ emojiType }) => emojiType);
+    },
+  };
+}
+
 /** Starts both and connects them. */
 export async function startWorld(options: WorldOptions = {}): Promise<FeishuWorld> {
   const platform = await startFeishuSimulator({
@@ -57,26 +132,35 @@ export async function startWorld(options: WorldOptions = {}): Promise<FeishuWorl
   });
   options.prepare?.(platform);
   const api = createFeishuApi({ ...testApp, domain: platform.url, tokenCache: createMemoryTokenCache() });
-  const ingress = await startTestIngress({ ...options, env: environment(platform, options), api });
+  const shared = createTestMemory(options.store);
+  const start = async () => await startTestIngress({ ...options, shared, env: environment(platform, options), api });
+  const ingress = await start();
+  const others: TestIngress[] = [];
   platform.setWebhookUrl(testApp.appId, `${ingress.url}${options.path ?? "/feishu/events"}`);
   if (options.transport !== undefined && options.transport !== "both") {
     platform.setTransport(testApp.appId, options.transport);
   }
   const { openId: ann } = platform.addUser({ name: "Ann" });
+  const { openId: bob } = platform.addUser({ name: "Bob" });
   const members = [ann, testApp.appId];
+  const direct = platform.addChat({ type: "p2p", members }).chatId;
   return {
     platform,
     ingress,
     ann,
-    direct: platform.addChat({ type: "p2p", members }).chatId,
-    group: platform.addChat({ type: "group", members }).chatId,
-    topics: platform.addChat({ type: "group", topic: true, members }).chatId,
-    head: async (session) => {
-      const gen = (await ingress.store.summary(session)).gen;
-      return (await ingress.store.claim(session, gen, "test"))?.head?.message;
+    bob,
+    direct,
+    group: platform.addChat({ type: "group", members: [...members, bob] }).chatId,
+    topics: platform.addChat({ type: "group", topic: true, members: [...members, bob] }).chatId,
+    ...conversations(ingress, platform, { openId: ann, chatId: direct }),
+    replica: async () => {
+      const other = await start();
+      others.push(other);
+      platform.setWebhookUrl(testApp.appId, `${other.url}${options.path ?? "/feishu/events"}`);
+      return other;
     },
     close: async () => {
-      await ingress.close();
+      await Promise.all([ingress, ...others].map(async (one) => await one.close()));
       api.close();
       await platform.close();
     },

@@ -73,17 +73,21 @@ function createAnswers({ agent, settings, speak }: MessageDeskDeps) {
   const languageFor = ({ message }: Arrival): ReplyLanguage =>
     agent.language === "auto" ? writtenLanguage(message.text) : agent.language;
 
-  const answer = async ({ message, place }: Arrival, text: string): Promise<void> => {
+  /** False when it was answered before. */
+  const answer = async ({ message, place }: Arrival, text: string): Promise<boolean> => {
     const { session, target } = place;
     const { messageId } = message;
-    await speak({ purpose: "notice", key: messageId, session, target, text }, { messageId });
+    return await speak({ purpose: "notice", key: messageId, session, target, text }, { messageId });
   };
 
   /** Asks whether it is still wanted; orders that only make sense at once are not asked about. */
   const late = async (arrival: Arrival, read: ReadCommand, ageMs: number): Promise<void> => {
     const language = languageFor(arrival);
     const line = refusalText("late", language, ageMs);
-    if (settings.lateMessages === "line" || read.for === "desk") return await answer(arrival, line);
+    if (settings.lateMessages === "line" || read.for === "desk") {
+      await answer(arrival, line);
+      return;
+    }
     const { session, target } = arrival.place;
     const { messageId, text } = arrival.message;
     const card = lateCard({ language, session, message: messageId, ageMs, text });
@@ -107,11 +111,8 @@ export function createMessageDesk(deps: MessageDeskDeps): MessageDesk {
   };
 
   const obey = async (arrival: Arrival, name: ImmediateCommand): Promise<ArrivalOutcome> => {
-    const message = inboundOf(app, arrival);
-    if ((await store.seqOf(message.session, app, message.id)) !== undefined) return "duplicate";
-    const text = await commands(name, message, languageFor(arrival));
-    if (text !== undefined) await answer(arrival, text);
-    return "command";
+    const text = await commands(name, inboundOf(app, arrival), languageFor(arrival));
+    return text === undefined || (await answer(arrival, text)) ? "command" : "duplicate";
   };
 
   const wasRecalled = async ({ message }: Arrival): Promise<boolean> =>

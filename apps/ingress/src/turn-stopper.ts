@@ -41,23 +41,36 @@ export function mayStop({ chatType, sender }: InboundMessage, by: string): boole
   return chatType === "p2p" || sender.id === by;
 }
 
-export function createTurnStopper({ app, store, inbox, lookups, deadlineMs }: TurnStopperDeps): TurnStopper {
-  const aimedBefore = async (orderId: string | undefined): Promise<string | undefined> =>
-    orderId === undefined ? undefined : await withDeadline(lookups.get(`stop:${app}:${orderId}`), deadlineMs);
+/** Stands for the run of an order that found none to stop. */
+const noRun = "none";
 
-  return async ({ session, by, turnId, orderId, reason }) => {
-    const before = await aimedBefore(orderId);
+export function createTurnStopper({ app, store, inbox, lookups, deadlineMs }: TurnStopperDeps): TurnStopper {
+  const keyOf = (orderId: string): string => `stop:${app}:${orderId}`;
+
+  /** Before anything is done: whoever gets the same order again aims at the same run. */
+  const aim = async ({ orderId }: StopRequest, at: string): Promise<void> => {
+    if (orderId !== undefined) await withDeadline(lookups.set(keyOf(orderId), at, rememberedMs), deadlineMs);
+  };
+
+  const decide = async (request: StopRequest, wanted: string | undefined): Promise<StopResult> => {
+    const { session, by, reason } = request;
     const { state, head } = await withDeadline(store.summary(session), deadlineMs);
-    const running = state === "idle" || head === undefined ? undefined : turnIdOf(session, head.seq);
-    if (before !== undefined && before !== running) return { result: "stopping" };
-    if (running === undefined || head === undefined) return { result: "nothing" };
-    if (turnId !== undefined && turnId !== running) return { result: "nothing" };
-    const { message } = head;
-    if (!mayStop(message, by)) return { result: "not_allowed", message };
-    if (orderId !== undefined && before === undefined) {
-      await withDeadline(lookups.set(`stop:${app}:${orderId}`, running, rememberedMs), deadlineMs);
-    }
+    const running = state === "idle" || head === undefined ? noRun : turnIdOf(session, head.seq);
+    const isAllowed = head !== undefined && mayStop(head.message, by);
+    if (wanted === undefined) await aim(request, isAllowed ? running : noRun);
+    if (head === undefined || running === noRun) return { result: "nothing" };
+    if (wanted !== undefined && wanted !== running) return { result: "nothing" };
+    if (!isAllowed) return { result: "not_allowed", message: head.message };
     await inbox.cancel(session, running, reason);
-    return { result: "stopping", message };
+    return { result: "stopping", message: head.message };
+  };
+
+  return async (request) => {
+    const { orderId, turnId } = request;
+    const before = orderId === undefined ? undefined : await withDeadline(lookups.get(keyOf(orderId)), deadlineMs);
+    const result = await decide(request, before ?? turnId);
+    // The run that this order stopped has ended since.
+    const wasObeyed = result.result === "nothing" && before !== undefined && before !== noRun;
+    return wasObeyed ? { result: "stopping" } : result;
   };
 }

@@ -1,0 +1,191 @@
+import { afterEach, describe, expect, it } from "vitest";
+import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
+import { postChat } from "./ingress.fixture.ts";
+
+const { appId } = testApp;
+const worlds: FeishuWorld[] = [];
+
+afterEach(async () => {
+  await Promise.all(worlds.splice(0).map(async (started) => await started.close()));
+});
+
+async function world(options: WorldOptions = {}): Promise<FeishuWorld> {
+  const started = await startWorld(options);
+  worlds.push(started);
+  return started;
+}
+
+/** What the bot answers to a command in Ann's chat. */
+async function answerTo(here: FeishuWorld, text: string): Promise<string> {
+  const messageId = await here.say(text);
+  return (await here.platform.waitForReply(messageId, { timeoutMs: 5_000 })).text;
+}
+
+const commands = { standup: { description: "sums up the day", prompt: "Write a stand-up report." } };
+
+describe("commands that only look are answered at once, without a run", () => {
+  it.each([
+    ["/help", "show what you can type", "sums up the day"],
+    ["/帮助", "显示可用的命令", "sums up the day"],
+    ["／help", "show what you can type", "/new"],
+    ["/status", "State: idle", "anthropic/claude-x"],
+    ["/状态", "状态：空闲", "anthropic/claude-x"],
+    ["/whoami", "User id", "ou_"],
+    ["/我是谁", "用户 ID", "ou_"],
+    ["/stop", "Nothing is running right now.", ""],
+    ["/停止", "现在没有正在进行的任务。", ""],
+  ])("%s", async (text, one, other) => {
+    const here = await world({
+      env: { MODEL: "anthropic/claude-x" },
+      settings: { agents: { default: { commands } } },
+    });
+    const answer = await answerTo(here, text);
+    expect(answer).toContain(one);
+    expect(answer).toContain(other);
+    expect(here.ingress.wakes).toEqual([]);
+  });
+
+  it("delivered again, they are answered once", async () => {
+    const here = await world();
+    const messageId = await here.say("/help");
+    await here.untilSaid(here.direct);
+    await here.platform.redeliver(messageId);
+    await here.ingress.close();
+    expect(here.said(here.direct)).toHaveLength(1);
+  });
+
+  it("/status tells of the turn under way and the model chosen for the conversation", async () => {
+    const here = await world({ settings: { agents: { default: { model: "openai/agent-model" } } } });
+    const session = `${appId}.${here.direct}`;
+    await here.say("one");
+    await here.begin(session);
+    await here.say("two");
+    const answer = await answerTo(here, "/status");
+    expect(answer).toMatch(/State: answering for \d+ s, step 1/);
+    expect(answer).toContain("Waiting messages: 1");
+    expect(answer).toContain("openai/agent-model");
+  });
+
+  it("in a group they need a mention like everything else, and answer whoever asks", async () => {
+    const here = await world();
+    await here.say("/help", { chatId: here.group, from: here.bob });
+    const asked = await here.say("/whoami", { chatId: here.group, from: here.bob, mention: true });
+    const { text } = await here.platform.waitForReply(asked, { timeoutMs: 5_000 });
+    expect(text).toContain(here.bob);
+    expect(here.said(here.group)).toHaveLength(1);
+  });
+
+  it("speak the language that the agent is set to", async () => {
+    const here = await world({ settings: { agents: { default: { language: "zh" } } } });
+    expect(await answerTo(here, "/help")).toContain("显示可用的命令");
+  });
+});
+
+describe("commands that change the conversation wait for their turn in it", () => {
+  it.each([
+    ["/new", { name: "new", argument: "" }],
+    ["/新对话", { name: "new", argument: "" }],
+    ["/compact", { name: "compact", argument: "" }],
+    ["/压缩", { name: "compact", argument: "" }],
+    ["/model openai/x", { name: "model", argument: "openai/x" }],
+    ["/模型 默认", { name: "model", argument: "默认" }],
+  ])("%s", async (text, command) => {
+    const here = await world();
+    await here.say(text);
+    expect(await here.head(`${appId}.${here.direct}`)).toMatchObject({ command, parts: [{ type: "text", text }] });
+  });
+
+  it("a command of the agent's own becomes its prompt", async () => {
+    const here = await world({ settings: { agents: { default: { commands } } } });
+    await here.say("/Standup for today");
+    const head = await here.head(`${appId}.${here.direct}`);
+    expect(head?.parts).toEqual([{ type: "text", text: "Write a stand-up report.\n\nfor today" }]);
+    expect(head).not.toHaveProperty("command");
+  });
+
+  it("a word after a slash that nobody knows is for the model, and so is a path", async () => {
+    const here = await world();
+    await here.say("/etc/hosts");
+    expect(await here.head(`${appId}.${here.direct}`)).toMatchObject({ parts: [{ text: "/etc/hosts" }] });
+  });
+
+  it("also over HTTP", async () => {
+    const here = await world({ settings: { agents: { default: { commands } } } });
+    for (const [sessionId, message, expected] of [
+      ["a", "/new", { command: { name: "new", argument: "" } }],
+      ["b", "/standup", { parts: [{ type: "text", text: "Write a stand-up report." }] }],
+      ["c", "/help", { parts: [{ type: "text", text: "/help" }] }],
+    ] as const) {
+      const stream = await postChat(here.ingress, { message, session_id: sessionId, on_disconnect: "detach" });
+      await stream.until(/user_message/);
+      stream.leave();
+      expect(await here.head(`api.${sessionId}`)).toMatchObject(expected);
+    }
+  });
+});
+
+describe("/stop", () => {
+  it.each(["/stop", "/停止"])("%s cancels the turn under way; its own reply tells", async (text) => {
+    const here = await world();
+    const session = `${appId}.${here.direct}`;
+    await here.say("one");
+    await here.begin(session);
+    await here.say(text);
+    expect(await here.told(session)).toEqual([{ type: "cancel", turnId: `${session}-1`, reason: "stopped" }]);
+    expect(here.ingress.cancels).toEqual([{ session, turnId: `${session}-1` }]);
+    expect(await here.waiting(session)).toBe(1);
+    await here.ingress.close();
+    expect(here.said(here.direct)).toEqual([]);
+  });
+
+  it("delivered again later, it does not stop the turn that came after", async () => {
+    const here = await world();
+    const session = `${appId}.${here.direct}`;
+    await here.say("one");
+    const claim = await here.begin(session);
+    const stop = await here.say("/stop");
+    await here.say("two");
+    await here.finish(claim);
+    await here.platform.redeliver(stop);
+    expect(await here.told(session)).toEqual([]);
+    await here.ingress.close();
+    expect(here.said(here.direct)).toEqual([]);
+  });
+
+  it("that found nothing to stop does not stop what came after either", async () => {
+    const here = await world();
+    const session = `${appId}.${here.direct}`;
+    const stop = await here.say("/stop");
+    await here.untilSaid(here.direct);
+    await here.say("one");
+    await here.begin(session);
+    await here.platform.redeliver(stop);
+    expect(await here.told(session)).toEqual([]);
+  });
+
+  it("delivered again after its cancel failed, it cancels that turn", async () => {
+    const here = await world({ retryDelaysMs: [] });
+    const session = `${appId}.${here.direct}`;
+    await here.say("one");
+    await here.begin(session);
+    here.ingress.trouble.cancel = true;
+    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "/stop" });
+    expect(await sent.delivery).toMatchObject({ outcome: "exhausted" });
+    here.ingress.trouble.cancel = false;
+    await here.platform.redeliver(sent.messageId);
+    expect(await here.told(session)).toMatchObject([{ type: "cancel", turnId: `${session}-1` }]);
+  });
+
+  it("in a group stops the writer's own turn, and says so when it is another person's", async () => {
+    const here = await world();
+    const session = `${appId}.${here.group}`;
+    await here.say("one", { chatId: here.group, mention: true });
+    await here.begin(session);
+    const foreign = await here.say("/stop", { chatId: here.group, from: here.bob, mention: true });
+    const { text } = await here.platform.waitForReply(foreign, { timeoutMs: 5_000 });
+    expect(text).toContain("Only the person who asked can stop this one.");
+    expect(await here.told(session)).toEqual([]);
+    await here.say("/stop", { chatId: here.group, mention: true });
+    expect(await here.told(session)).toMatchObject([{ type: "cancel", reason: "stopped" }]);
+  });
+});
