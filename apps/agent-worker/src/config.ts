@@ -26,6 +26,8 @@ export interface WorkerConfig {
   feishu?: { appId: string; appSecret: string; domain: string };
   /** Path of larkline.config.ts. */
   configFile?: string;
+  /** Folder for files and images, shared by all workers and runners; absent: Redis keeps them. */
+  blobDirectory?: string;
 }
 
 function readVendor(reader: EnvReader, vendor: "ANTHROPIC" | "OPENAI"): VendorAccess | undefined {
@@ -79,6 +81,7 @@ export function loadConfig(env: Env): ParseResult<WorkerConfig> {
   const openai = readVendor(reader, "OPENAI");
   const feishu = readFeishu(reader);
   const configFile = reader.text("LARKLINE_CONFIG");
+  const blobDirectory = reader.text("BLOB_DIR");
   return reader.finish({
     redisUrl: reader.url("REDIS_URL", { default: "redis://127.0.0.1:6379", protocols: redisProtocols }),
     namespace: checkNamespace(reader, reader.text("REDIS_NAMESPACE", { default: "larkline" })),
@@ -91,5 +94,6 @@ export function loadConfig(env: Env): ParseResult<WorkerConfig> {
     ...(openai === undefined ? {} : { openai }),
     ...(feishu === undefined ? {} : { feishu }),
     ...(configFile === undefined ? {} : { configFile }),
+    ...(blobDirectory === undefined ? {} : { blobDirectory }),
   });
 }

@@ -1,3 +1,4 @@
+import { createFileBlobStore } from "@larkline/blob-files";
 import { createTextExtractor, type TextExtractor } from "@larkline/attachments";
 import {
   createFeishuApi,
@@ -83,7 +84,10 @@ export function openConnections({ config, settings, logger, onFrame }: Connectio
     apis.set(config.feishu.appId, createFeishuApi({ ...config.feishu, tokenCache, governor, monthlyCalls, logger }));
   }
   const ledger = createRedisCardLedger({ redis, namespace });
-  const blobs = createRedisBlobStore({ redis, namespace });
+  const blobs =
+    config.blobDirectory === undefined
+      ? createRedisBlobStore({ redis, namespace })
+      : createFileBlobStore({ directory: config.blobDirectory });
   const lookups = createRedisLookupCache({ redis, namespace });
   const extractor = createTextExtractor({ maxBytes: settings.limits.attachmentBytes });
   const imageOf = createImageResolver({ blobs, lookups });
