@@ -1,0 +1,100 @@
+import { textOf, type ImagePart, type Message, type UserPart } from "@larkline/protocol";
+import { createMemoryBlobStore } from "@larkline/session";
+import { describe, expect, it } from "vitest";
+import { createHistoryReader } from "./history-reader.ts";
+
+const blobs = createMemoryBlobStore();
+
+async function storedImage(bytes: Uint8Array): Promise<ImagePart> {
+  const blobId = await blobs.put(bytes, { mediaType: "image/png" });
+  return { type: "image", source: { sourceType: "blob", blobId, mediaType: "image/png" } };
+}
+
+async function images(count: number, bytes = 8): Promise<Message[]> {
+  const parts = await Promise.all(
+    Array.from({ length: count }, async (_, index) => await storedImage(new Uint8Array(bytes).fill(index + 1))),
+  );
+  return parts.map((part) => ({ role: "user", content: [{ type: "text", text: "look" }, part] }));
+}
+
+function reader({ vision = true, maxChars = 1_000 } = {}) {
+  return createHistoryReader({ blobs, vision, maxChars });
+}
+
+/** First byte of each image that is shown, `-` for one that is not. */
+function shownIn(history: readonly Message[]): string {
+  return history
+    .map(({ content }) => {
+      const image = content.find((part) => part.type === "image");
+      if (image?.source.sourceType !== "base64") return "-";
+      return String(Buffer.from(image.source.data, "base64")[0]);
+    })
+    .join(" ");
+}
+
+function user(...content: UserPart[]): Message {
+  return { role: "user", content };
+}
+
+describe("reading a history for one request", () => {
+  it("gives a history without references back as it is", async () => {
+    const history: Message[] = [user({ type: "text", text: "a" })];
+    expect(await reader()(history)).toBe(history);
+  });
+
+  it("puts an image in place of its reference, with the type that was recognised", async () => {
+    const [message] = await reader()(await images(1));
+    expect(message?.content[1]).toEqual({
+      type: "image",
+      source: { sourceType: "base64", mediaType: "image/png", data: Buffer.alloc(8, 1).toString("base64") },
+    });
+  });
+
+  it("shows the latest ten images only, and says of the others that they are not shown", async () => {
+    const shown = await reader()(await images(12));
+    expect(shownIn(shown)).toBe("- - 3 4 5 6 7 8 9 10 11 12");
+    expect(textOf(shown[0] ?? user())).toContain("An image that is not shown");
+  });
+
+  it("shows the latest images of several in one message", async () => {
+    const parts = (await images(12)).flatMap(({ content }) => content.filter((part) => part.type === "image"));
+    const [message] = await reader()([user(...parts)]);
+    const kinds = message?.content.map(({ type }) => type).join(" ");
+    expect(kinds).toBe(`text text${" image".repeat(10)}`);
+  });
+
+  it("keeps a request within the vendors' size, the latest image first", async () => {
+    expect(shownIn(await reader()(await images(5, 3_900_000)))).toBe("- - 3 4 5");
+  });
+
+  it("tells a model without vision that it cannot see, and shows it nothing", async () => {
+    const shown = await reader({ vision: false })(await images(2));
+    expect(shownIn(shown)).toBe("- -");
+    expect(textOf(shown[1] ?? user())).toContain("cannot see");
+  });
+
+  it("tells that an image is gone when nothing is stored any more", async () => {
+    const source = { sourceType: "blob", blobId: `blob_${"x".repeat(43)}`, mediaType: "image/png" } as const;
+    const shown = await reader()([user({ type: "image", source })]);
+    expect(textOf(shown[0] ?? user())).toContain("no longer stored");
+  });
+
+  it("leaves an image of the web to the vendor", async () => {
+    const part: UserPart = { type: "image", source: { sourceType: "url", url: "https://example.com/a.png" } };
+    const history = [user(part), ...(await images(1))];
+    expect((await reader()(history))[0]?.content).toEqual([part]);
+  });
+
+  it("puts a file's text into its fence, cut to size, and tells when it is gone", async () => {
+    const blobId = await blobs.put(Buffer.from("十二个字的一份文件内容。".repeat(200)), { mediaType: "text/plain" });
+    const file = { type: "file", name: "a.txt", mediaType: "text/plain", bytes: 10, state: "ready" } as const;
+    const [kept, gone] = await reader({ maxChars: 12 })([
+      user({ ...file, blobId }),
+      user({ ...file, blobId: `blob_${"y".repeat(43)}` }),
+    ]);
+    expect(textOf(kept ?? user())).toMatch(
+      /^<attachment name="a.txt"[^]*\n十二个字的一份文件内容。\n[^]*Cut off[^]*<\/attachment>$/,
+    );
+    expect(textOf(gone ?? user())).toContain("no longer stored");
+  });
+});

@@ -1,0 +1,284 @@
+import { createTextExtractor } from "@larkline/attachments";
+import { createFeishuApi } from "@larkline/feishu";
+import { startFeishuSimulator, type FeishuSimulator, type PersonMessage } from "@larkline/feishu-simulator";
+import { textOf, type InboundMessage, type MessageReferences, type UserPart } from "@larkline/protocol";
+import { createMemoryBlobStore, createMemoryLookupCache, createMemoryTokenCache } from "@larkline/session";
+import { silentLogger } from "@larkline/telemetry";
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { createMessagePreparer, type MessagePreparer } from "./message-preparer.ts";
+
+const appId = "cli_0123456789abcdef";
+const png = Buffer.from("89504e470d0a1a0a0000000d49484452", "hex");
+const jpeg = Buffer.from("ffd8ffe000104a46494600010100", "hex");
+
+const extractor = createTextExtractor({ maxBytes: 1_000_000 });
+let simulator: FeishuSimulator;
+let ann: string;
+let chatId: string;
+beforeAll(async () => {
+  simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "s", name: "Larkline" }], limits: "off" });
+  ann = simulator.addUser({ name: "Ann" }).openId;
+  chatId = simulator.addChat({ type: "group", members: [ann] }).chatId;
+});
+afterAll(async () => {
+  await extractor.close();
+  await simulator.close();
+});
+
+const blobs = createMemoryBlobStore();
+let prepare: MessagePreparer;
+beforeEach(() => {
+  simulator.faults.clear();
+  prepare = preparer();
+});
+
+function preparer(attachmentTimeoutMs = 10_000): MessagePreparer {
+  const api = createFeishuApi({
+    appId,
+    appSecret: "s",
+    domain: simulator.url,
+    tokenCache: createMemoryTokenCache(),
+    retry: { minDelayMs: 5, maxDelayMs: 20 },
+  });
+  return createMessagePreparer({
+    apis: new Map([[appId, api]]),
+    blobs,
+    lookups: createMemoryLookupCache(),
+    extractor,
+    limits: { attachmentBytes: 1_000_000, attachmentTimeoutMs },
+    logger: silentLogger,
+  });
+}
+
+async function said(message: Omit<PersonMessage, "appId" | "chatId" | "from">): Promise<string> {
+  return (await simulator.sendMessage({ appId, chatId, from: ann, ...message })).messageId;
+}
+
+/** Key of the file that a message holds. */
+function keyOf(messageId: string): string {
+  const content = simulator.messages(chatId).find((message) => message.messageId === messageId)?.content ?? "";
+  return /"(?:image|file)_key":"([^"]+)"/.exec(content)?.[1] ?? "";
+}
+
+async function attached(
+  kind: "image" | "file",
+  bytes: Uint8Array | { sizeBytes: number },
+  name = "a.bin",
+): Promise<MessageReferences> {
+  const messageId = await said({ [kind]: { bytes, name } });
+  return { attachments: [{ kind, messageId, key: keyOf(messageId), ...(kind === "file" ? { name } : {}) }] };
+}
+
+function inbound(references: MessageReferences | undefined, fields: Partial<InboundMessage> = {}): InboundMessage {
+  return {
+    v: 1,
+    session: `${appId}.${chatId}`,
+    id: "om_1",
+    app: appId,
+    sender: { id: ann },
+    chatType: "p2p",
+    parts: [{ type: "text", text: "look" }],
+    createdAtMs: 1,
+    reply: { channel: "feishu", app: appId, chatId, messageId: "om_1", inThread: false },
+    ...(references === undefined ? {} : { references }),
+    ...fields,
+  };
+}
+
+async function prepared(
+  references: MessageReferences | undefined,
+  fields: Partial<InboundMessage> = {},
+): Promise<InboundMessage> {
+  return await prepare(inbound(references, fields), AbortSignal.timeout(20_000));
+}
+
+function lastPart({ parts }: InboundMessage): UserPart | undefined {
+  return parts.at(-1);
+}
+
+function wordsOf({ parts }: InboundMessage): string {
+  return textOf({ role: "user", content: parts });
+}
+
+const downloads = { path: /\/resources\// };
+
+describe("attachments", () => {
+  it("images are stored with the type that their bytes show, whatever they are called", async () => {
+    for (const [bytes, mediaType] of [
+      [png, "image/png"],
+      [jpeg, "image/jpeg"],
+    ] as const) {
+      const message = await prepared(await attached("image", bytes));
+      const part = lastPart(message);
+      if (part?.type !== "image" || part.source.sourceType !== "blob") throw new Error("no image");
+      expect(part.source.mediaType).toBe(mediaType);
+      expect(Buffer.from((await blobs.get(part.source.blobId))?.bytes ?? [])).toEqual(bytes);
+      expect(message.references).toBeUndefined();
+    }
+  });
+
+  it("bytes that are no image are not shown to a model as one", async () => {
+    const message = await prepared(await attached("image", Buffer.from("<svg/>")));
+    expect(lastPart(message)).toMatchObject({ type: "file", state: "unsupported" });
+  });
+
+  it("an image stays below what vendors take, base64 included", async () => {
+    const message = await prepared(await attached("image", { sizeBytes: 4_000_000 }));
+    expect(lastPart(message)).toMatchObject({ state: "too_large", detail: "it has more than 3.9 MB" });
+    const largest = await prepared(await attached("image", Buffer.concat([png, Buffer.alloc(3_900_000 - png.length)])));
+    expect(lastPart(largest)).toMatchObject({ type: "image" });
+    expect((3_900_000 * 4) / 3).toBeLessThan(5 * 1024 * 1024);
+  });
+
+  it("the text of a file is stored, and its facts are in the message", async () => {
+    const message = await prepared(await attached("file", Buffer.from("你好，世界", "utf8"), "报告.txt"));
+    const part = lastPart(message);
+    expect(part).toMatchObject({ type: "file", name: "报告.txt", state: "ready", bytes: 15 });
+    const blobId = part?.type === "file" ? (part.blobId ?? "") : "";
+    expect(Buffer.from((await blobs.get(blobId))?.bytes ?? []).toString()).toBe("你好，世界");
+  });
+
+  it.each([
+    ["over our limit", { sizeBytes: 1_000_001 }, "too_large"],
+    ["over the platform's limit", { sizeBytes: 101 * 1024 * 1024 }, "too_large"],
+    ["an archive", Buffer.from("526172211a0701003392b5e50a010506", "hex"), "unsupported"],
+    ["a program", Buffer.from("4d5a90000300000004000000ffff0000", "hex"), "unsupported"],
+    ["empty", Buffer.alloc(0), "failed"],
+  ])("a file that is %s is told as such", async (_, bytes, state) => {
+    expect(lastPart(await prepared(await attached("file", bytes)))).toMatchObject({ type: "file", state });
+  });
+
+  it("audio and video are told in words and not fetched", async () => {
+    const before = simulator.apiCalls.length;
+    const kinds = ["audio", "video"] as const;
+    const attachments = kinds.map((kind) => ({ kind, messageId: "om_1", key: "k" }));
+    const message = await prepared({ attachments });
+    expect(message.parts.slice(1).map((part) => (part.type === "file" ? part.state : ""))).toEqual([
+      "unsupported",
+      "unsupported",
+    ]);
+    expect(simulator.apiCalls.slice(before).filter(({ path }) => path.includes("resources"))).toEqual([]);
+  });
+
+  it.each([
+    ["is refused", { kind: "respond", status: 400, body: { code: 234003, msg: "File not in msg." } }],
+    ["is cut off", { kind: "truncate", afterBytes: 3 }],
+    ["does not end", { kind: "flood" }],
+  ] as const)("a download that %s is told, without the platform's words", async (_, action) => {
+    const references = await attached("file", Buffer.from("content"));
+    simulator.faults.add({ match: downloads, action });
+    const part = lastPart(await prepared(references));
+    expect(part).toMatchObject({ type: "file" });
+    expect(part?.type === "file" ? part.state : "").toMatch(/failed|too_large/);
+    expect(JSON.stringify(part)).not.toMatch(/234003|not in msg/);
+  });
+
+  it("a download that hangs is given up in time, and what else came is there", async () => {
+    prepare = preparer(400);
+    const references = await attached("file", Buffer.from("content"));
+    const good = await attached("file", Buffer.from("good"), "good.txt");
+    simulator.faults.add({ match: downloads, times: 1, action: { kind: "hang" } });
+    const attachments = [...(references.attachments ?? []), ...(good.attachments ?? [])];
+    const message = await prepared({ attachments });
+    const states = message.parts.map((part) => (part.type === "file" ? part.state : "text"));
+    expect(states.toSorted()).toEqual(["failed", "ready", "text"]);
+  });
+
+  it("a message with many files keeps them in order, and no more than three are fetched at once", async () => {
+    const all = await Promise.all(
+      Array.from(
+        { length: 7 },
+        async (_, index) => await attached("file", Buffer.from(`text ${index}`), `${index}.txt`),
+      ),
+    );
+    simulator.faults.add({ match: downloads, action: { kind: "delay", delayMs: 60 } });
+    const before = simulator.apiCalls.length;
+    const message = await prepared({ attachments: all.flatMap((one) => one.attachments ?? []) });
+    const fetched = simulator.apiCalls.slice(before).filter(({ path }) => path.includes("/resources/"));
+    expect(fetched).toHaveLength(7);
+    // Those that began within less than the time that each takes ran together.
+    const together = fetched.map(({ at }) => fetched.filter((other) => other.at >= at && other.at < at + 30).length);
+    expect(Math.max(...together)).toBeLessThanOrEqual(3);
+    const names = message.parts.flatMap((part) => (part.type === "file" ? [part.name] : []));
+    expect(names).toEqual(["0.txt", "1.txt", "2.txt", "3.txt", "4.txt", "5.txt", "6.txt"]);
+  });
+});
+
+describe("messages that are referred to", () => {
+  it("a quoted text stands before the message, a quoted image is shown", async () => {
+    const text = await prepared({ quotedId: await said({ text: "the budget is 7" }) });
+    expect(text.parts.map((part) => (part.type === "text" ? part.text : ""))).toEqual([
+      "[The quoted message says:\nthe budget is 7\n]\n",
+      "look",
+    ]);
+    const image = await prepared({ quotedId: await said({ image: { bytes: png } }) });
+    expect(image.parts.map(({ type }) => type)).toEqual(["text", "image", "text"]);
+  });
+
+  it("a recalled quote and one that is not shown are told", async () => {
+    const recalled = await said({ text: "secret" });
+    await simulator.recall(recalled);
+    expect(wordsOf(await prepared({ quotedId: recalled }))).toMatch(/quoted message (was deleted|cannot be read)/);
+    const hidden = await said({ text: "secret" });
+    simulator.hideMessage(hidden);
+    const words = wordsOf(await prepared({ quotedId: hidden }));
+    expect(words).toContain("The quoted message cannot be read");
+    expect(words).not.toContain("secret");
+  });
+
+  it("a long quote is cut between characters", async () => {
+    const words = wordsOf(await prepared({ quotedId: await said({ text: `a${"😀".repeat(5_000)}` }) }));
+    expect(words.isWellFormed()).toBe(true);
+    expect(words).toContain("(cut off)");
+  });
+
+  it("a thread's first message is given once when it is also what is quoted", async () => {
+    const root = await said({ text: "topic" });
+    expect(wordsOf(await prepared({ quotedId: root, threadRootId: root })).match(/topic/g)).toHaveLength(1);
+  });
+
+  it("forwarded messages come with the names of their writers, also inside a quote", async () => {
+    const messages = [await said({ text: "one\ntwo" }), await said({ image: { bytes: png } })];
+    const bundle = await said({ forward: messages });
+    const lines = "Ann: one\n  two\nAnn: [image]";
+    expect(wordsOf(await prepared({ forwardedId: bundle }))).toContain(`without their files:\n${lines}\n]`);
+    expect(wordsOf(await prepared({ quotedId: bundle }))).toContain(`says:\n${lines}\n]`);
+  });
+});
+
+describe("names", () => {
+  const group = { chatType: "group" } as const;
+
+  it("are asked for once in groups, and not at all where two talk", async () => {
+    const calls = (): number => simulator.apiCalls.filter(({ path }) => path.includes("/contact/")).length;
+    const before = calls();
+    expect((await prepared(undefined)).sender.name).toBeUndefined();
+    expect(calls()).toBe(before);
+    expect((await prepared(undefined, group)).sender.name).toBe("Ann");
+    expect((await prepared(undefined, group)).sender.name).toBe("Ann");
+    expect(calls()).toBe(before + 1);
+  });
+
+  it("that the app may not see are not asked for again", async () => {
+    simulator.setNameScope(appId, "refused");
+    expect((await prepared(undefined, group)).sender).toEqual({ id: ann });
+    const before = simulator.apiCalls.length;
+    expect((await prepared(undefined, group)).sender).toEqual({ id: ann });
+    expect(simulator.apiCalls.length).toBe(before);
+    simulator.setNameScope(appId, "granted");
+  });
+
+  it("that do not come are not waited for, and asked for again with the next message", async () => {
+    simulator.faults.add({ match: { path: "/open-apis/contact" }, action: { kind: "hang" } });
+    const startedMs = performance.now();
+    expect((await prepared(undefined, group)).sender.name).toBeUndefined();
+    expect(performance.now() - startedMs).toBeLessThan(8_000);
+    simulator.faults.clear();
+    expect((await prepared(undefined, group)).sender.name).toBe("Ann");
+  });
+});
+
+it("a message of the HTTP API is left as it is", async () => {
+  const message = inbound(undefined, { reply: { channel: "none" }, chatType: "api" });
+  expect(await prepare(message, AbortSignal.timeout(1_000))).toBe(message);
+});
