@@ -1,4 +1,4 @@
-import { createFeishuApi } from "@larkline/feishu";
+import { createFeishuApi, type FeishuApi } from "@larkline/feishu";
 import {
   startFeishuSimulator,
   type FeishuSimulator,
@@ -21,6 +21,8 @@ export const testApp = {
 
 export interface FeishuWorld {
   platform: FeishuSimulator;
+  /** Speaks as the bot. */
+  api: FeishuApi;
   ingress: TestIngress;
   ann: string;
   bob: string;
@@ -146,6 +148,7 @@ export async function startWorld(options: WorldOptions = {}): Promise<FeishuWorl
   const direct = platform.addChat({ type: "p2p", members }).chatId;
   return {
     platform,
+    api,
     ingress,
     ann,
     bob,

@@ -1,0 +1,267 @@
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { silentLogger } from "@larkline/telemetry";
+import { createCardClicks } from "./card-clicks.ts";
+import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
+import { createTestMemory } from "./ingress.fixture.ts";
+
+const { appId } = testApp;
+const lateMs = 3 * 3_600_000;
+const worlds: FeishuWorld[] = [];
+
+afterEach(async () => {
+  await Promise.all(worlds.splice(0).map(async (started) => await started.close()));
+});
+
+async function world(options: WorldOptions = {}): Promise<FeishuWorld> {
+  const started = await startWorld(options);
+  worlds.push(started);
+  return started;
+}
+
+interface Late {
+  here: FeishuWorld;
+  session: string;
+  /** The person's message. */
+  messageId: string;
+  /** The message with the question. */
+  cardId: string;
+}
+
+/** A message in the group that came three hours late, and the question about it. */
+async function late(text = "please sum this up", options: WorldOptions = {}): Promise<Late> {
+  const here = await world(options);
+  const createdAtMs = Date.now() - lateMs;
+  const messageId = await here.say(text, { chatId: here.group, mention: true, createdAtMs });
+  const { messageId: cardId } = await here.platform.waitForReply(messageId, { timeoutMs: 5_000 });
+  return { here, session: `${appId}.${here.group}`, messageId, cardId };
+}
+
+function cardText({ here, cardId }: Late): string {
+  return here.said(here.group).find(({ messageId }) => messageId === cardId)?.text ?? "";
+}
+
+describe("a message that came late", () => {
+  it("is not run but asked about, once, in the language of its writer", async () => {
+    const asked = await late();
+    const { here, session, messageId } = asked;
+    expect(cardText(asked)).toMatch(/came late[^]*3 h ago[^]*please sum this up/);
+    await here.platform.redeliver(messageId);
+    expect(await here.waiting(session)).toBe(0);
+    expect(here.ingress.wakes).toEqual([]);
+    const chinese = await here.say("请总结", { createdAtMs: Date.now() - lateMs });
+    expect((await here.platform.waitForReply(chinese, { timeoutMs: 5_000 })).text).toContain("来晚了");
+    await here.ingress.close();
+    expect(here.said(here.group)).toHaveLength(1);
+  });
+
+  it("AL-61: is run when its writer says so: as it was written, and the card tells", async () => {
+    const asked = await late();
+    const { here, session, messageId, cardId } = asked;
+    const click = { messageId: cardId, openId: here.ann, elementId: "run" };
+    expect(await here.platform.click(click)).toEqual({
+      code: 0,
+      toast: { type: "success", content: "All right, I am on it." },
+      cardChanged: true,
+    });
+    expect(cardText(asked)).toMatch(/please sum this up[^]*is being run/);
+    expect(here.ingress.wakes).toEqual([{ session, gen: 1 }]);
+    expect(await here.head(session)).toMatchObject({
+      id: messageId,
+      sender: { id: here.ann },
+      parts: [{ type: "text", text: "please sum this up" }],
+      reply: { messageId },
+    });
+    await here.platform.redeliver(messageId);
+    expect(await here.waiting(session)).toBe(1);
+  });
+
+  it("is left alone when its writer says so, and cannot be run afterwards", async () => {
+    const asked = await late();
+    const { here, session, cardId, messageId } = asked;
+    const value = { larkline: "late", action: "run", session, message: messageId };
+    const ignored = await here.platform.click({ messageId: cardId, openId: here.ann, elementId: "ignore" });
+    expect(ignored).toMatchObject({ code: 0, toast: { type: "info" }, cardChanged: true });
+    const again = await here.platform.click({ messageId: cardId, openId: here.ann, value });
+    expect(again).toMatchObject({ code: 0, toast: { type: "info" }, cardChanged: false });
+    expect(await here.waiting(session)).toBe(0);
+  });
+
+  it("is decided by its writer alone", async () => {
+    const { here, session, cardId } = await late();
+    for (const elementId of ["run", "ignore"]) {
+      expect(await here.platform.click({ messageId: cardId, openId: here.bob, elementId })).toEqual({
+        code: 0,
+        toast: { type: "warning", content: "Only the person who wrote this message can decide." },
+        cardChanged: false,
+      });
+    }
+    const unnamed = { messageId: cardId, openId: here.ann, elementId: "run", withoutOpenId: true };
+    expect(await here.platform.click(unnamed)).toEqual({ code: 0, cardChanged: false });
+    expect(await here.waiting(session)).toBe(0);
+    await here.platform.click({ messageId: cardId, openId: here.ann, elementId: "run" });
+    expect(await here.waiting(session)).toBe(1);
+  });
+
+  it("clicked twice at once on two replicas, is run once", async () => {
+    const { here, session, cardId } = await late();
+    const click = async () => await here.platform.click({ messageId: cardId, openId: here.ann, elementId: "run" });
+    const first = click();
+    const other = await here.replica();
+    const results = [await click(), await first];
+    expect(results.map(({ toast }) => toast?.type).toSorted()).toEqual(["info", "success"]);
+    expect(await here.waiting(session)).toBe(1);
+    expect([...here.ingress.wakes, ...other.wakes]).toEqual([{ session, gen: 1 }]);
+  });
+
+  it("is left to the sweeper when the click could not wake the session", async () => {
+    const { here, session, cardId } = await late();
+    here.ingress.trouble.wake = true;
+    const clicked = await here.platform.click({ messageId: cardId, openId: here.ann, elementId: "run" });
+    expect(clicked).toMatchObject({ toast: { type: "success" } });
+    expect((await here.ingress.store.stale(Date.now() + 1, 10)).map((stale) => stale.session)).toEqual([session]);
+  });
+
+  it("keeps its order to the session", async () => {
+    const { here, session, cardId } = await late("/new");
+    await here.platform.click({ messageId: cardId, openId: here.ann, elementId: "run" });
+    expect(await here.head(session)).toMatchObject({ command: { name: "new" } });
+  });
+
+  it("is not asked about when it only made sense at once", async () => {
+    const here = await world();
+    const session = `${appId}.${here.direct}`;
+    await here.say("one");
+    await here.begin(session);
+    const stop = await here.say("/stop", { createdAtMs: Date.now() - lateMs });
+    const { text, messageType } = await here.platform.waitForReply(stop, { timeoutMs: 5_000 });
+    expect([messageType, text]).toEqual(["text", expect.stringContaining("180 minutes after")]);
+    expect(await here.told(session)).toEqual([]);
+  });
+
+  it("that was stored before it got late is only woken again", async () => {
+    const here = await world({ retryDelaysMs: [], settings: { limits: { messageAgeMs: 1_500 } } });
+    here.ingress.trouble.wake = true;
+    const createdAtMs = Date.now() - 1_000;
+    const message = { appId, chatId: here.direct, from: here.ann, text: "hi", createdAtMs };
+    const sent = await here.platform.sendMessage(message);
+    expect(await sent.delivery).toMatchObject({ outcome: "exhausted" });
+    here.ingress.trouble.wake = false;
+    await vi.waitFor(() => expect(Date.now() - createdAtMs).toBeGreaterThan(1_500), 2_000);
+    await here.platform.redeliver(sent.messageId);
+    expect(here.ingress.wakes).toEqual([{ session: `${appId}.${here.direct}`, gen: 1 }]);
+    expect(here.said(here.direct)).toEqual([]);
+  });
+});
+
+/** A card with a stop button in the group, for the turn that answers Ann. */
+async function running(options: WorldOptions = {}) {
+  const here = await world(options);
+  const session = `${appId}.${here.group}`;
+  const question = await here.say("one", { chatId: here.group, mention: true });
+  await here.begin(session);
+  const { messageId } = await stopCard(here, question, { session, turn: `${session}-1` });
+  const click = async (openId: string) => await here.platform.click({ messageId, openId, elementId: "stop" });
+  return { here, session, messageId, click };
+}
+
+async function stopCard(here: FeishuWorld, question: string, value: Record<string, string>) {
+  const button = {
+    tag: "button",
+    element_id: "stop",
+    text: { tag: "plain_text", content: "Stop" },
+    behaviors: [{ type: "callback", value: { larkline: "stop", ...value } }],
+  };
+  const content = JSON.stringify({ schema: "2.0", config: { update_multi: true }, body: { elements: [button] } });
+  return await here.api.reply({
+    messageId: question,
+    messageType: "interactive",
+    content,
+    uuid: "stop-card",
+    inThread: false,
+  });
+}
+
+describe("the stop button", () => {
+  it("cancels the turn of the card for the person whose message it answers", async () => {
+    const { here, session, click } = await running();
+    expect(await click(here.ann)).toMatchObject({ code: 0, toast: { type: "success", content: "Stopping." } });
+    expect(await here.told(session)).toEqual([{ type: "cancel", turnId: `${session}-1`, reason: "stopped" }]);
+    expect(here.ingress.cancels).toEqual([{ session, turnId: `${session}-1` }]);
+  });
+
+  it("does nothing for anybody else in a group", async () => {
+    const { here, session, click } = await running();
+    expect(await click(here.bob)).toEqual({
+      code: 0,
+      toast: { type: "warning", content: "Only the person who asked can stop this one." },
+      cardChanged: false,
+    });
+    expect(await here.told(session)).toEqual([]);
+  });
+
+  it("of an answered turn does not stop the next one", async () => {
+    const { here, session, click } = await running();
+    await here.say("two", { chatId: here.group, mention: true });
+    await here.finish(await here.begin(session));
+    expect(await click(here.ann)).toMatchObject({ toast: { type: "info" } });
+    expect(await here.told(session)).toEqual([]);
+  });
+
+  it("pressed twice, on two replicas, stops the same turn", async () => {
+    const { here, session, click } = await running();
+    await Promise.all([click(here.ann), here.replica().then(async () => await click(here.ann))]);
+    const told = await here.told(session);
+    expect(new Set(told.map((entry) => entry.type === "cancel" && entry.turnId))).toEqual(new Set([`${session}-1`]));
+  });
+
+  it("reports a failure when the store cannot be reached, as nobody repeats clicks", async () => {
+    const { here, click } = await running();
+    here.ingress.trouble.cancel = true;
+    expect(await click(here.ann)).toMatchObject({ code: 200_671 });
+  });
+});
+
+describe("a click that is not ours", () => {
+  it.each([
+    ["without a value of ours", { other: "thing" }],
+    ["of a kind nobody knows", { larkline: "approve", id: "1" }],
+    ["with a session of another app", { larkline: "stop", session: "cli_other.oc_1", turn: "cli_other.oc_1-1" }],
+    ["with a broken value", { larkline: "late", action: "delete", session: "x" }],
+    ["with a text in its place", "stop"],
+  ])("AL-62: %s gets an empty answer and changes nothing", async (_, value) => {
+    const { here, session, messageId } = await running();
+    const clicked = await here.platform.click({ messageId, openId: here.ann, value });
+    expect(clicked).toEqual({ code: 0, cardChanged: false });
+    expect(await here.told(session)).toEqual([]);
+  });
+
+  it("AL-62: is offered to other handlers, ours is not", async () => {
+    const { store } = createTestMemory();
+    const offered: unknown[] = [];
+    const clicks = createCardClicks(
+      {
+        app: appId,
+        agent: { language: "en" },
+        store,
+        inbox: { wake: async () => undefined },
+        stop: async () => ({ result: "nothing" }),
+        logger: silentLogger,
+      },
+      [
+        async () => undefined,
+        async ({ event }) => {
+          offered.push(event["action"]);
+          return { toast: { type: "info", content: "approved" } };
+        },
+      ],
+    );
+    const click = async (value: unknown) => {
+      const envelope = { eventId: "e", type: "card.action.trigger", appId, tenantKey: "", token: "", createdAtMs: 0 };
+      return await clicks({ ...envelope, event: { operator: { open_id: "ou_1" }, action: { value } } });
+    };
+    expect(await click({ approval: "1" })).toMatchObject({ toast: { content: "approved" } });
+    const stop = { larkline: "stop", session: `${appId}.oc_1`, turn: `${appId}.oc_1-1` };
+    expect(await click(stop)).toMatchObject({ toast: { content: "Nothing is running right now." } });
+    expect(offered).toEqual([{ value: { approval: "1" } }]);
+  });
+});
