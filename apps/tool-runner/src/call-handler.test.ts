@@ -29,6 +29,7 @@ beforeEach(() => {
     deliver: async ({ session, callId }, outcome) => {
       await bed.store.deliver(session, callId, outcome);
     },
+    storeFile: bed.blobs.put.bind(bed.blobs),
     calls,
     metrics: createRunnerMetrics(createMetrics({ service: "test" }), calls.count),
     logger: silentLogger,

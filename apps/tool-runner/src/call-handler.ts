@@ -2,7 +2,14 @@ import { toolEffects, toolJobId, type ToolEffect, type ToolJob, type ToolOutcome
 import type { JobResult } from "@larkline/queue";
 import type { BeginResult, SessionStore } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
-import { runTool, ToolNotFoundError, type Tool, type ToolContext, type ToolRegistry } from "@larkline/tool-kit";
+import {
+  runTool,
+  ToolNotFoundError,
+  type CallContext,
+  type StoreFile,
+  type Tool,
+  type ToolRegistry,
+} from "@larkline/tool-kit";
 import type { DeliverOutcome } from "./outcome-delivery.ts";
 import { createProgressReport } from "./progress-report.ts";
 import type { RunnerMetrics } from "./runner-metrics.ts";
@@ -12,6 +19,8 @@ export interface CallHandlerDeps {
   registry: ToolRegistry;
   store: Pick<SessionStore, "begin" | "report">;
   deliver: DeliverOutcome;
+  /** Keeps what tools save. */
+  storeFile: StoreFile;
   calls: RunningCalls;
   metrics: RunnerMetrics;
   logger: Logger;
@@ -52,7 +61,7 @@ function find(registry: ToolRegistry, name: string): Tool | ToolNotFoundError {
   }
 }
 
-function contextOf(job: ToolJob, call: RunningCall, logger: Logger): Omit<ToolContext, "progress"> {
+function contextOf(job: ToolJob, call: RunningCall, logger: Logger): Omit<CallContext, "progress"> {
   return {
     callId: job.callId,
     turnId: job.turnId,
@@ -136,7 +145,7 @@ class ToolCallHandler implements CallHandler {
   }
 
   async #run(job: ToolJob, tool: Tool, call: RunningCall): Promise<ToolOutcome> {
-    const { logger, metrics, maxOutputBytes, store } = this.#deps;
+    const { logger, metrics, maxOutputBytes, store, storeFile } = this.#deps;
     const lines = logger.child({ session: job.session, turnId: job.turnId, callId: job.callId, tool: job.name });
     const startMs = performance.now();
     const progress = createProgressReport({
@@ -147,6 +156,7 @@ class ToolCallHandler implements CallHandler {
     const outcome = await runTool(tool, {
       argumentsText: job.arguments,
       context: { ...contextOf(job, call, lines), progress: progress.report },
+      storeFile,
       timeoutMs: Math.min(tool.timeoutMs, job.deadlineMs - Date.now()),
       ...(maxOutputBytes === undefined ? {} : { maxOutputBytes }),
     });

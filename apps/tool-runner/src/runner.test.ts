@@ -1,3 +1,4 @@
+import { blobIdOf } from "@larkline/session";
 import { createLogger, createMetrics, silentLogger } from "@larkline/telemetry";
 import { createToolRegistry, defineTool, type Tool, type ToolContext } from "@larkline/tool-kit";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
@@ -22,8 +23,8 @@ function toolOf(
   more: Partial<Tool> = {},
 ): Tool {
   const input: Record<string, unknown> = { type: "object", properties: { n: { type: "number" } } };
-  const { effect = "pure", timeoutMs = 30_000 } = more;
-  return defineTool({ name, description: "d", input, effect, timeoutMs, run });
+  const { effect = "pure", timeoutMs = 30_000, savesFiles = false } = more;
+  return defineTool({ name, description: "d", input, effect, timeoutMs, savesFiles, run });
 }
 
 async function start(
@@ -96,6 +97,16 @@ describe("a runner answers calls", () => {
     const job = await bed.send("r", { name: "who", effect: "pure" });
     const { actor, callId, turnId } = job;
     expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: { actor, callId, turnId } });
+  });
+
+  it("keeps what a tool saves where workers find it, and puts its Markdown into the outcome", async () => {
+    const png = Buffer.from("\x89PNG\r\n\x1a\nrest", "latin1");
+    const facts = { mediaType: "image/png", name: "bars" };
+    await start([toolOf("draw", (_input, context) => context.saveFile(png, facts), { savesFiles: true })]);
+    const outcome = await bed.outcomeOf(await bed.send("r", { name: "draw", effect: "pure" }));
+    const id = blobIdOf(png);
+    expect(outcome).toEqual({ ok: true, result: `![bars](blob:${id})` });
+    expect(await bed.blobs.get(id)).toEqual({ bytes: png, facts });
   });
 
   it("runs the calls of a batch in parallel", async () => {

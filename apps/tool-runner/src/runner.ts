@@ -3,6 +3,7 @@ import { createCancelBus, createToolQueues, createToolWorker, createTurnQueue, t
 import {
   closeRedis,
   connectRedis,
+  createRedisBlobStore,
   createRedisRunnerDirectory,
   createRedisSessionStore,
   type RedisConnection,
@@ -12,6 +13,7 @@ import { announcementOf, type ToolRegistry } from "@larkline/tool-kit";
 import { AnnouncementRefusedError, startAnnouncement, type Announcement } from "./announcement.ts";
 import { createCallHandler } from "./call-handler.ts";
 import type { RunnerConfig } from "./config.ts";
+import { createFileStore } from "./file-store.ts";
 import { createOutcomeDelivery, type DeliverOutcome } from "./outcome-delivery.ts";
 import { createRunnerMetrics } from "./runner-metrics.ts";
 import { createRunningCalls } from "./running-calls.ts";
@@ -105,7 +107,8 @@ async function work(setup: RunnerSetup, connections: Connections, announcement: 
   const metrics = createRunnerMetrics(setup.metrics, calls.count);
   const bus = createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` });
   await bus.subscribe(({ session, turnId }) => calls.cancel(session, turnId), closing);
-  const handler = createCallHandler({ registry, store, deliver, calls, metrics, logger });
+  const storeFile = createFileStore({ blobs: createRedisBlobStore({ redis, namespace }), onError });
+  const handler = createCallHandler({ registry, store, storeFile, deliver, calls, metrics, logger });
   const worker = createToolWorker({
     ...queueOptions,
     runner,

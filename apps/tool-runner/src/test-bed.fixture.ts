@@ -9,7 +9,13 @@ import { fileURLToPath } from "node:url";
 import type { InboundMessage, ToolJob, ToolOutcome, TurnState } from "@larkline/protocol";
 import { createCancelBus, createToolQueues, createTurnWorker } from "@larkline/queue";
 import type { SessionStore } from "@larkline/session";
-import { closeRedis, connectRedis, createRedisRunnerDirectory, createRedisSessionStore } from "@larkline/session-redis";
+import {
+  closeRedis,
+  connectRedis,
+  createRedisBlobStore,
+  createRedisRunnerDirectory,
+  createRedisSessionStore,
+} from "@larkline/session-redis";
 
 /** Asks until the answer is there; fails loudly instead of waiting forever. */
 export async function until<T>(
@@ -113,6 +119,7 @@ export function createTestBed(redisUrl: string) {
   return {
     namespace,
     store,
+    blobs: createRedisBlobStore({ redis, namespace }),
     queues,
     directory: createRedisRunnerDirectory({ redis, namespace }),
     bus: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),

@@ -97,6 +97,7 @@ describe("calculator", () => {
       signal: new AbortController().signal,
       actor: { app: "a", userId: "u", chatId: "c" },
       progress: () => {},
+      saveFile: () => Promise.reject(new Error("no files here")),
       log: () => {},
     };
     await expect(registry.dispatch("calculator", { expression: "1", scope: {} }, context)).rejects.toThrow(/scope/);

@@ -16,4 +16,5 @@ export {
   type ToolRegistration,
   type ToolRegistry,
 } from "./tool-registry.ts";
-export { runTool, type RunToolRequest } from "./run-tool.ts";
+export { runTool, type CallContext, type RunToolRequest } from "./run-tool.ts";
+export type { FileFacts, StoreFile } from "./saved-files.ts";

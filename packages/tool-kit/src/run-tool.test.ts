@@ -1,8 +1,8 @@
 import { outcomeText, type ToolEffect } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { defineTool, runTool, type Tool, type ToolContext } from "./index.ts";
+import { defineTool, runTool, type CallContext, type Tool, type ToolContext } from "./index.ts";
 
-function contextWith(changes: Partial<ToolContext> = {}): ToolContext {
+function contextWith(changes: Partial<CallContext> = {}): CallContext {
   return {
     callId: "c1",
     turnId: "t1",

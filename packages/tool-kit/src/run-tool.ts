@@ -1,14 +1,20 @@
 import type { ParseResult, ToolOutcome } from "@larkline/protocol";
 import { validated } from "./tool-registry.ts";
+import { fileSaver, type Run, type StoreFile } from "./saved-files.ts";
 import { errorText, outcomeOfResult } from "./tool-output.ts";
 import type { Tool, ToolContext } from "./tool.ts";
+
+/** The context of a call, without what {@link runTool} itself adds to it. */
+export type CallContext = Omit<ToolContext, "saveFile">;
 
 /** One call as it reaches a tool. */
 export interface RunToolRequest {
   /** JSON text as the model wrote it; empty text means no arguments. At most 1 MiB. */
   argumentsText: string;
   /** `signal` cancels the call: it is answered at once with the message of the signal's reason. */
-  context: ToolContext;
+  context: CallContext;
+  /** Keeps what the tool saves; without it `saveFile` rejects. */
+  storeFile?: StoreFile;
   /** Deadline from now in ms. Default: the tool's own. */
   timeoutMs?: number;
   /** Longest output in bytes. Default 262,144. */
@@ -33,15 +39,16 @@ function parseArguments(text: string): ParseResult<unknown> {
 }
 
 /** The author's context: bound to the run's own signal, silent after the answer. */
-function contextOf(context: ToolContext, signal: AbortSignal, answered: () => boolean): ToolContext {
+function contextOf(tool: Tool, { context, storeFile }: RunToolRequest, run: Run): ToolContext {
   return {
     ...context,
-    signal,
+    signal: run.signal,
     progress: (fraction, detail) => {
-      if (answered() || typeof fraction !== "number" || Number.isNaN(fraction)) return;
+      if (run.answered() || typeof fraction !== "number" || Number.isNaN(fraction)) return;
       context.progress(Math.min(1, Math.max(0, fraction)), detail);
     },
     log: (message, fields) => context.log(message, fields),
+    saveFile: fileSaver(tool, storeFile, run),
   };
 }
 
@@ -78,10 +85,7 @@ async function runHandler(tool: Tool, input: Record<string, unknown>, request: R
   let answered = false;
   const work = async (): Promise<ToolOutcome> => {
     try {
-      const result = await tool.run(
-        input,
-        contextOf(request.context, signal, () => answered),
-      );
+      const result = await tool.run(input, contextOf(tool, request, { signal, answered: () => answered }));
       return outcomeOfResult(result, request.maxOutputBytes ?? defaultMaxOutputBytes);
     } catch (error) {
       // A handler that gives up because it was told to is interrupted, not failed.

@@ -8,6 +8,7 @@ const context = {
   signal: new AbortController().signal,
   actor: { app: "a", userId: "u", chatId: "c" },
   progress: () => {},
+  saveFile: () => Promise.reject(new Error("no files here")),
   log: () => {},
 };
 const city = { description: "weather of a city", inputSchema: Type.Object({ city: Type.String() }) };

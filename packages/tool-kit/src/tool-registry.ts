@@ -37,6 +37,7 @@ export interface ToolRegistration<S extends TSchema> {
   effect?: ToolEffect;
   requiresApproval?: boolean;
   timeoutMs?: number;
+  savesFiles?: boolean;
 }
 
 /** A set of tools with unique names, in the order of registration. */

@@ -7,6 +7,7 @@ import {
   type ToolEffect,
 } from "@larkline/protocol";
 import type { Static, TSchema } from "typebox";
+import type { FileFacts } from "./saved-files.ts";
 
 /**
  * How far a tool is kept away from its runner, fixed when it is defined. `inline`: trusted code
@@ -27,6 +28,14 @@ export interface ToolContext {
   progress(fraction: number, detail?: string): void;
   /** Writes a line to the runner's log. Keep content and secrets out of it. */
   log(message: string, fields?: Record<string, unknown>): void;
+  /**
+   * Keeps an image for some days, so that the answer can show it: for tools with `savesFiles`.
+   * Resolves to the Markdown that names it, `![name](blob:...)`, to be put into the result: the model
+   * is told by the tool's description to write it where the person is to see the image. Rejects when
+   * the bytes are no PNG, JPEG, GIF or WebP image of at most 10 MiB or not what `mediaType` says,
+   * after 8 files of one call, when it cannot be stored, and when the call is over.
+   */
+  saveFile(bytes: Uint8Array, facts: FileFacts): Promise<string>;
 }
 
 /** Input type of a schema: inferred from TypeBox and from literal JSON Schema, otherwise an object of unknown values. */
@@ -48,6 +57,8 @@ export interface ToolDefinition<S extends TSchema> {
   timeoutMs?: number;
   /** Default `inline`. */
   isolation?: Isolation;
+  /** The tool calls `saveFile`: its description is completed by how models show what it saves. Default false. */
+  savesFiles?: boolean;
   /**
    * Does the work. The result is a JSON value (`undefined` counts as null); a thrown error's
    * message is told to the model, so it must hold no secret.
@@ -67,6 +78,7 @@ export interface Tool {
   readonly requiresApproval: boolean;
   readonly timeoutMs: number;
   readonly isolation: Isolation;
+  readonly savesFiles: boolean;
   /** Checks parsed arguments against the whole input schema. */
   readonly check: (input: unknown) => ParseResult<unknown>;
   /** Runs the handler; only input that passed `check` may be given. */
@@ -76,6 +88,10 @@ export interface Tool {
 const defaultTimeoutMs = 60_000;
 const maxTimeoutMs = 3_600_000;
 const maxSchemaCharacters = 65_536;
+/** Completes the description of a tool that saves files. */
+const showingHint =
+  "Images in the result are Markdown such as ![name](blob:...): the person does not see them there. " +
+  "To show one, write its Markdown in the answer exactly as it stands in the result.";
 const parseAnnouncement = parserOf(ToolAnnouncement);
 
 function invalid(name: unknown, problem: string): TypeError {
@@ -106,7 +122,8 @@ function compiled(name: string, schema: Record<string, unknown>): Tool["check"] 
  * or does not compile, an unknown effect or isolation level, a timeout out of range.
  */
 export function defineTool<const S extends TSchema>(definition: ToolDefinition<S>): Tool {
-  const { name, description, effect, requiresApproval = false, timeoutMs = defaultTimeoutMs } = definition;
+  const { name, effect, requiresApproval = false, timeoutMs = defaultTimeoutMs, savesFiles = false } = definition;
+  const description = savesFiles ? `${definition.description} ${showingHint}` : definition.description;
   const isolation = definition.isolation ?? "inline";
   if (typeof definition.run !== "function") throw invalid(name, "run must be a function");
   if (isolation !== "inline") throw invalid(name, `isolation level ${JSON.stringify(isolation)} does not exist`);
@@ -125,6 +142,7 @@ export function defineTool<const S extends TSchema>(definition: ToolDefinition<S
     requiresApproval,
     timeoutMs,
     isolation,
+    savesFiles,
     check: compiled(name, inputSchema),
     // The schema is the proof of the type: callers run `check` first.
     run: (input, context) => run(input as InputOf<S>, context),
