@@ -1,5 +1,6 @@
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { connect } from "node:net";
+import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { encryptEvent, signEvent } from "@larkline/feishu-simulator";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
@@ -35,7 +36,7 @@ function plainEvent({ token = testApp.verificationToken, appId = testApp.appId }
 }
 
 interface Letter {
-  body: string;
+  body: string | Buffer;
   encryptKey?: string;
   ageSeconds?: number;
   headers?: Record<string, string>;
@@ -43,10 +44,10 @@ interface Letter {
 
 async function post({ body, encryptKey = testApp.encryptKey, ageSeconds = 0, headers = {} }: Letter): Promise<number> {
   const timestamp = String(Math.floor(Date.now() / 1_000) - ageSeconds);
-  const signature = signEvent({ timestamp, nonce: "n", encryptKey, body });
+  const signature = signEvent({ timestamp, nonce: "n", encryptKey, body: body.toString() });
   const response = await fetch(`${here.ingress.url}/feishu/events`, {
     method: "POST",
-    body,
+    body: typeof body === "string" ? body : new Uint8Array(body),
     headers: {
       "content-type": "application/json",
       "x-lark-request-timestamp": timestamp,
@@ -57,6 +58,13 @@ async function post({ body, encryptKey = testApp.encryptKey, ageSeconds = 0, hea
   });
   await response.arrayBuffer();
   return response.status;
+}
+
+/** The same signature that the platform would make, whatever the bytes are. */
+function signedBytes(body: Buffer): Record<string, string> {
+  const timestamp = String(Math.floor(Date.now() / 1_000));
+  const hash = createHash("sha256").update(`${timestamp}n${testApp.encryptKey}`).update(body);
+  return { "x-lark-request-timestamp": timestamp, "x-lark-signature": hash.digest("hex") };
 }
 
 function sealed(plain: string, encryptKey = testApp.encryptKey): string {
@@ -105,6 +113,28 @@ describe("forged webhook requests are refused and leave no trace in the store", 
     await storedNothing();
   });
 
+  it("a forged click on a card and a forged recall", async () => {
+    for (const eventType of ["card.action.trigger", "im.message.recalled_v1"]) {
+      const plain = plainEvent().replace("im.message.receive_v1", eventType);
+      expect(await post({ body: sealed(plain), encryptKey: "guess" })).toBe(401);
+      expect(await post({ body: plain, headers: { "x-lark-signature": "" } })).toBe(401);
+    }
+    await storedNothing();
+  });
+
+  it("compressed, or not in UTF-8: what was not signed is not read, what was is no text", async () => {
+    const body = sealed(plainEvent());
+    const zipped = gzipSync(body);
+    expect(await post({ body: zipped, headers: { "content-encoding": "gzip" } })).toBe(401);
+    expect(await post({ body: zipped, headers: { "content-encoding": "gzip", ...signedBytes(zipped) } })).toBe(400);
+    const broken = Buffer.concat([Buffer.from(body.slice(0, -1)), Buffer.from(',"x":"\xff"}', "latin1")]);
+    expect(await post({ body: broken })).toBe(401);
+    expect(await post({ body: broken, headers: signedBytes(broken) })).toBe(400);
+    const wide = Buffer.from(body, "utf16le");
+    expect(await post({ body: wide, headers: signedBytes(wide) })).toBe(400);
+    await storedNothing();
+  });
+
   it("too large", async () => {
     expect(await post({ body: sealed(plainEvent() + " ".repeat(1_100_000)) })).toBe(413);
     await storedNothing();
@@ -133,9 +163,14 @@ describe("forged webhook requests are refused and leave no trace in the store", 
     await storedNothing();
   });
 
-  it("a genuine request passes, so the refusals above are not for another reason", async () => {
-    expect(await post({ body: sealed(plainEvent()) })).toBe(200);
-    expect(here.ingress.wakes).toHaveLength(1);
+  it("a genuine request passes, so the refusals above are not for another reason; replayed at once, it is known", async () => {
+    const body = sealed(plainEvent());
+    expect(await post({ body })).toBe(200);
+    expect(await post({ body })).toBe(200);
+    // The signature covers the bytes, so their type does not matter.
+    expect(await post({ body, headers: { "content-type": "text/plain" } })).toBe(200);
+    expect(new Set(here.ingress.wakes.map(({ gen }) => gen))).toEqual(new Set([1]));
+    expect((await here.ingress.store.summary(`${testApp.appId}.oc_target`)).waiting).toBe(1);
     const text = await here.ingress.metrics.text();
     expect(text).toMatch(/larkline_ingress_webhook_refused_total\{[^}]*status="401"[^}]*\} \d+/);
     expect(text).toMatch(/larkline_ingress_webhook_refused_total\{[^}]*status="403"[^}]*\} \d+/);

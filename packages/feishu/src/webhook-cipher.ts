@@ -5,13 +5,15 @@ export function cipherKeyOf(encryptKey: string): Buffer {
   return createHash("sha256").update(encryptKey, "utf8").digest();
 }
 
-/** Decrypts `base64(IV ‖ AES-256-CBC)`. Undefined when the text was not made with this key. */
+const utf8 = new TextDecoder("utf-8", { fatal: true });
+
+/** Decrypts `base64(IV ‖ AES-256-CBC)`. Undefined when the text was not made with this key, or is none. */
 export function decryptEvent(key: Buffer, wire: string): string | undefined {
   const bytes = Buffer.from(wire, "base64");
   if (bytes.length < 32 || bytes.length % 16 !== 0) return undefined;
   try {
     const decipher = createDecipheriv("aes-256-cbc", key, bytes.subarray(0, 16));
-    return Buffer.concat([decipher.update(bytes.subarray(16)), decipher.final()]).toString("utf8");
+    return utf8.decode(Buffer.concat([decipher.update(bytes.subarray(16)), decipher.final()]));
   } catch {
     return undefined;
   }

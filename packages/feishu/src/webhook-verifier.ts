@@ -37,6 +37,17 @@ function refused(status: 400 | 401 | 403, reason: string): Refusal {
 const notConfigured =
   "webhook not configured: set FEISHU_ENCRYPT_KEY, FEISHU_VERIFICATION_TOKEN or both, as shown in the developer console";
 
+const utf8 = new TextDecoder("utf-8", { fatal: true });
+
+/** Empty for bytes that are no text: replaced characters would make other content of it. */
+function textIn(bytes: Buffer): string {
+  try {
+    return utf8.decode(bytes);
+  } catch {
+    return "";
+  }
+}
+
 /** The token of either envelope or of a url_verification. */
 function tokenOf(data: JsonObject): string {
   return textField(objectOf(data["header"]) ?? data, "token");
@@ -98,7 +109,7 @@ function verifyEncrypted(
   request: { rawBody: Buffer; header: HeaderReader },
 ): WebhookVerdict {
   const signed = hasSignature(checks, request.rawBody, request.header);
-  const wire = textField(parsedObject(request.rawBody.toString("utf8")), "encrypt");
+  const wire = textField(parsedObject(textIn(request.rawBody)), "encrypt");
   const data = parsedObject(decryptEvent(cipherKey, wire) ?? "");
   const tokenMatches = checks.token === undefined || sameSecret(checks.token, data === undefined ? "" : tokenOf(data));
   if (data?.["type"] === "url_verification" && tokenMatches) return challengeOf(data, true);
@@ -108,7 +119,7 @@ function verifyEncrypted(
 }
 
 function verifyPlain(checks: Checks, rawBody: Buffer): WebhookVerdict {
-  const data = parsedObject(rawBody.toString("utf8"));
+  const data = parsedObject(textIn(rawBody));
   const tokenMatches = sameSecret(checks.token ?? "", data === undefined ? "" : tokenOf(data));
   if (data === undefined) return refused(400, "not a JSON object");
   if (data["encrypt"] !== undefined) return refused(401, "encrypted, but FEISHU_ENCRYPT_KEY is not set");
