@@ -53,8 +53,6 @@ export class TurnRun {
   #usedTokens: number | undefined;
   /** The window overflowed once; what can be shortened has been. */
   #overflowed = false;
-  /** A summary failed: only an overflow is a reason to ask for another one in this run. */
-  #summaryFailed = false;
 
   constructor(start: TurnStart, options: TurnRunOptions) {
     this.#options = options;
@@ -215,15 +213,22 @@ export class TurnRun {
   /** Undefined when the model can start; otherwise what came up instead. */
   async #makeReady(): Promise<Transition | TurnEnd | undefined> {
     const joined = await this.#absorbWaiting();
-    const plan = this.#summaryFailed ? undefined : this.#planCompaction(false);
-    const summary = plan === undefined ? undefined : await this.#summarise(plan);
-    this.#summaryFailed ||= summary?.failure !== undefined;
-    if (plan !== undefined && summary !== undefined && summary.failure === undefined) {
-      this.#take(compactedTransition(this.#progress.turn, plan, summary.text));
-    } else if (!joined) return undefined;
+    const compacted = await this.#compactWhenFull();
+    if (!joined && !compacted) return undefined;
     const saved = await this.#progress.save("continue");
     if (saved.state === "fenced") return { end: "fenced" };
     return saved.state === "running" && saved.control.length > 0 ? this.#hear(saved.control) : undefined;
+  }
+
+  async #compactWhenFull(): Promise<boolean> {
+    const { turn } = this.#progress;
+    const plan = turn.summaryFailed === true ? undefined : this.#planCompaction(false);
+    const summary = plan === undefined ? undefined : await this.#summarise(plan);
+    if (plan === undefined || summary === undefined) return false;
+    const text = summaryIn(summary);
+    if (text === undefined) this.#take({ ...this.#unchanged(), turn: { ...turn, summaryFailed: true } });
+    else this.#take(compactedTransition(turn, plan, text));
+    return text !== undefined;
   }
 
   async #absorbWaiting(): Promise<boolean> {
@@ -263,8 +268,7 @@ export class TurnRun {
     if (plan === undefined) return false;
     const summary = await this.#summarise(plan);
     if (summary === undefined) return false;
-    const text = summary.failure === undefined ? summary.text : undefined;
-    this.#take(compactedTransition(this.#progress.turn, plan, text));
+    this.#take(compactedTransition(this.#progress.turn, plan, summaryIn(summary)));
     return true;
   }
 
@@ -276,7 +280,7 @@ export class TurnRun {
     if (summary === undefined) return await this.#brokenOff();
     if (summary.failure !== undefined)
       return this.#decide((environment) => afterStep(this.#progress.turn, summary, environment));
-    const compacted = compactedTransition(this.#progress.turn, plan, summary.text);
+    const compacted = compactedTransition(this.#progress.turn, plan, summaryIn(summary));
     const done = commandDone(this.#progress.turn, compacted.report, facts);
     return { ...done, events: [...compacted.events, ...done.events], context: compacted.context };
   }
@@ -380,6 +384,11 @@ function withoutThreadRoot(message: InboundMessage): InboundMessage {
 function readyToJoin(message: InboundMessage, { id, name }: InboundMessage["sender"]): InboundMessage {
   const known = message.sender.id === id && name !== undefined ? { ...message, sender: { id, name } } : message;
   return withoutThreadRoot(known);
+}
+
+/** What stands for the older messages; undefined when the model gave no summary. */
+function summaryIn({ failure, stopReason, text }: StepResult): string | undefined {
+  return failure !== undefined || stopReason === "refusal" || text.trim() === "" ? undefined : text;
 }
 
 function isRestart(event: EngineEvent): boolean {

@@ -71,6 +71,8 @@ export const TurnState = Type.Object({
   shown: Type.Optional(ShownSoFar),
   /** Runs of later messages that have joined this turn. */
   absorbed: Type.Optional(Type.Array(Type.String())),
+  /** No summary of the conversation could be made: only an overflow is a reason to ask for one again. */
+  summaryFailed: Type.Optional(Type.Boolean()),
   startedAtMs: Type.Integer(),
 });
 export type TurnState = Static<typeof TurnState>;

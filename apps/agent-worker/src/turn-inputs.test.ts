@@ -1,0 +1,241 @@
+import type { ModelRequest } from "@larkline/model";
+import {
+  messageStop,
+  textOf,
+  toolCallDelta,
+  type InboundMessage,
+  type ModelChunk,
+  type ModelFailure,
+} from "@larkline/protocol";
+import { describe, expect, it } from "vitest";
+import {
+  checkPairs,
+  inbound,
+  newWorld,
+  runnerOf,
+  session,
+  settle,
+  type Differences,
+  type World,
+} from "./turn-world.fixture.ts";
+
+async function append(world: World, message: InboundMessage): Promise<void> {
+  const { wakeGen } = await world.store.append(message);
+  if (wakeGen !== undefined) world.wakes.push(wakeGen);
+}
+
+async function ask(world: World, differences: Differences, message: InboundMessage): Promise<void> {
+  await append(world, message);
+  await settle(world, differences);
+}
+
+function said({ messages }: ModelRequest): string[] {
+  return messages.filter(({ role }) => role === "user").map(textOf);
+}
+
+function isSummary({ system }: ModelRequest): boolean {
+  return system?.includes("compact conversation records") === true;
+}
+
+async function* answer(text: string): AsyncIterable<ModelChunk> {
+  yield { type: "text_delta", text };
+  yield messageStop("end_turn");
+}
+
+function failure(code: string): ModelFailure {
+  return { type: "error", code, message: code, suggestion: "", retryable: false, partial: false };
+}
+
+/** A model that notes what it is asked, and answers as it is told. */
+function model(stream: (request: ModelRequest, signal?: AbortSignal) => AsyncIterable<ModelChunk>) {
+  const requests: ModelRequest[] = [];
+  const backend = {
+    stream: (request: ModelRequest, signal?: AbortSignal) => {
+      checkPairs(request.messages);
+      requests.push(structuredClone(request));
+      return stream(request, signal);
+    },
+  };
+  return { backend, requests };
+}
+
+const withFile = {
+  references: { attachments: [{ kind: "file" as const, messageId: "om_1", key: "k", name: "a.txt" }] },
+};
+
+describe("a turn that is handed on while its message is prepared", () => {
+  it("stores nothing of what was broken off: the next worker fetches again", async () => {
+    const world = newWorld();
+    const shutdown = new AbortController();
+    await append(world, inbound("om_1", "read", withFile));
+    const prepare = async (message: InboundMessage, signal: AbortSignal): Promise<InboundMessage> => {
+      shutdown.abort();
+      expect(signal.aborted).toBe(true);
+      return { ...message, parts: [{ type: "text", text: "failed" }] };
+    };
+    const gen = world.wakes.shift() ?? 0;
+    const run = runnerOf(world, world.store, { prepare });
+    expect(await run({ v: 1, session, gen }, shutdown.signal)).toBe("requeue");
+    expect(await world.store.history(session)).toEqual([]);
+    world.wakes.push(gen);
+    await settle(world, { prepare: async (message) => ({ ...message, parts: [{ type: "text", text: "fetched" }] }) });
+    expect((await world.store.history(session)).map(textOf)).toEqual(["fetched", "answer to fetched"]);
+  });
+
+  it("ends as stopped when it is stopped meanwhile, without asking a model", async () => {
+    const world = newWorld();
+    const { backend, requests } = model(() => answer("never"));
+    await ask(
+      world,
+      {
+        backend,
+        prepare: async (message) => {
+          await world.store.cancel(session, { turnId: `${session}-1`, reason: "stopped" });
+          world.running.cancel(session, `${session}-1`);
+          return message;
+        },
+      },
+      inbound("om_1", "read", withFile),
+    );
+    expect(requests).toEqual([]);
+    expect((await world.store.history(session)).map(textOf)).toEqual(["read", "Stopped."]);
+  });
+});
+
+describe("what a message refers to", () => {
+  it("the first message of a thread is fetched for the first message that a model sees, not again", async () => {
+    const world = newWorld();
+    const asked: unknown[] = [];
+    const prepare = async (message: InboundMessage): Promise<InboundMessage> => {
+      asked.push(message.references);
+      return message;
+    };
+    const references = { threadRootId: "om_root" };
+    await ask(world, { prepare }, inbound("om_1", "one", { references }));
+    await ask(world, { prepare }, inbound("om_2", "two", { references: { ...references, quotedId: "om_1" } }));
+    await ask(world, { prepare }, inbound("om_3", "three", { references }));
+    await ask(world, { prepare }, inbound("om_4", "/new", { command: { name: "new", argument: "" } }));
+    await ask(world, { prepare }, inbound("om_5", "five", { references }));
+    expect(asked).toEqual([references, { quotedId: "om_1" }, undefined, references]);
+  });
+
+  it("a message joins with the name of its writer, also inside a thread, and is told of once", async () => {
+    const world = newWorld();
+    const group = { chatType: "group", references: { threadRootId: "om_root" } } as const;
+    const { backend, requests } = model(async function* (request) {
+      if (request.messages.at(-1)?.role === "tool" || said(request).length > 1) return yield* answer("done");
+      await append(world, inbound("om_2", "second", group));
+      yield toolCallDelta(0, { id: "c", name: "echo", arguments: "{}" });
+      yield messageStop("tool_use");
+    });
+    const prepare = async (message: InboundMessage): Promise<InboundMessage> => ({
+      ...message,
+      sender: { ...message.sender, name: "Ann" },
+    });
+    await ask(world, { backend, prepare, steered: true }, inbound("om_1", "first", group));
+    expect(said(requests.at(-1) ?? { model: "", messages: [] })).toEqual(["Ann: first", "Ann: second"]);
+    expect(world.told.filter(([id]) => id === "om_2")).toEqual([
+      ["om_2", "begins"],
+      ["om_2", "ends"],
+    ]);
+  });
+});
+
+const small = { contextWindow: 2_000, maxOutputTokens: 500 };
+const long = "long words ".repeat(80);
+
+describe("a context that gets too long", () => {
+  it("keeps working while no summary can be made, and asks for one only once in a turn", async () => {
+    const world = newWorld();
+    const { backend, requests } = model(async function* (request) {
+      if (isSummary(request)) return yield failure("api_bad_request");
+      if (request.messages.at(-1)?.role === "tool" || !said(request).at(-1)?.startsWith("tools")) {
+        return yield* answer("fine");
+      }
+      yield toolCallDelta(0, { id: `c${requests.length}`, name: "echo", arguments: "{}" });
+      yield messageStop("tool_use");
+    });
+    for (const number of [1, 2, 3, 4]) await ask(world, { backend, info: small }, inbound(`om_${number}`, long));
+    requests.length = 0;
+    await ask(world, { backend, info: small }, inbound("om_5", `tools ${long}`));
+    expect(requests.filter(isSummary)).toHaveLength(1);
+    expect(requests.map(({ messages }) => messages.length).slice(1)).toEqual([9, 11]);
+    expect((await world.store.history(session)).map(textOf).at(-1)).toBe("fine");
+  });
+
+  it("is shortened when the vendor says so, even without a summary, and the full history stays", async () => {
+    const world = newWorld();
+    const { backend, requests } = model(async function* (request) {
+      if (isSummary(request)) return yield failure("api_bad_request");
+      if (request.messages.length > 5) return yield failure("context_overflow");
+      yield* answer("fine");
+    });
+    for (const number of [1, 2, 3, 4]) await ask(world, { backend }, inbound(`om_${number}`, `${number} ${long}`));
+    const last = requests.at(-1);
+    expect(textOf(last?.messages[0] ?? { role: "user", content: [] })).toContain("Older messages were removed");
+    expect(said(last ?? { model: "", messages: [] }).at(-1)).toMatch(/^4 /);
+    expect(await world.store.history(session)).toHaveLength(8);
+  });
+
+  it("ends the turn with a notice when even the latest message does not fit", async () => {
+    const world = newWorld();
+    const { backend, requests } = model(() =>
+      (async function* () {
+        yield failure("context_overflow");
+      })(),
+    );
+    await ask(world, { backend }, inbound("om_1", long));
+    expect(requests).toHaveLength(1);
+    expect(textOf((await world.store.history(session)).at(-1) ?? { role: "user", content: [] })).toContain("too long");
+  });
+
+  it("a shutdown while it is shortened hands the turn on, it does not fail", async () => {
+    const world = newWorld();
+    const shutdown = new AbortController();
+    const { backend } = model(async function* (request) {
+      if (isSummary(request)) {
+        shutdown.abort();
+        return;
+      }
+      if (request.messages.length > 3 && !shutdown.signal.aborted) return yield failure("context_overflow");
+      yield* answer("fine");
+    });
+    for (const number of [1, 2]) await ask(world, { backend }, inbound(`om_${number}`, long));
+    await append(world, inbound("om_3", long));
+    const gen = world.wakes.shift() ?? 0;
+    expect(await runnerOf(world, world.store, { backend })({ v: 1, session, gen }, shutdown.signal)).toBe("requeue");
+    world.wakes.push(gen);
+    await settle(world, { backend });
+    expect((await world.store.history(session)).map(textOf).at(-1)).toBe("fine");
+  });
+
+  it("a message that joins right after a cut is kept with what was cut", async () => {
+    const world = newWorld();
+    let overflowed = false;
+    const { backend, requests } = model(async function* (request) {
+      if (isSummary(request)) return yield* answer("SUMMARY");
+      const last = request.messages.at(-1);
+      if (last?.role === "user" && said(request).at(-1)?.startsWith("tools")) {
+        yield toolCallDelta(0, { id: "c1", name: "echo", arguments: "{}" });
+        return yield messageStop("tool_use");
+      }
+      if (last?.role === "tool" && !overflowed) {
+        overflowed = true;
+        await append(world, inbound("om_4", "joining"));
+        return yield failure("context_overflow");
+      }
+      yield* answer("fine");
+    });
+    const steered = { backend, steered: true };
+    await ask(world, steered, inbound("om_1", `1 ${long}`));
+    await ask(world, steered, inbound("om_2", `2 ${long}`));
+    await ask(world, steered, inbound("om_3", `tools ${long}`));
+    const seen = requests.at(-1)?.messages ?? [];
+    expect(seen.map(textOf).at(-1)).toBe("joining");
+    const { wakeGen } = await world.store.append(inbound("om_probe", "probe"));
+    const claim = await world.store.claim(session, wakeGen ?? 0, "worker-2");
+    // What the next turn begins with is what this one saw, and its answer.
+    expect(claim?.history.map(textOf)).toEqual([...seen.map(textOf), "fine"]);
+    checkPairs(claim?.history ?? []);
+  });
+});
