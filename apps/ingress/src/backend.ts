@@ -5,7 +5,17 @@ import type { CancelPublisher, TurnWaker } from "./inbox.ts";
 export interface Backend {
   store: Pick<
     SessionStore,
-    "append" | "cancel" | "summary" | "seqOf" | "pushOutbox" | "parked" | "release" | "ackOutbox" | "retryOutbox"
+    | "append"
+    | "cancel"
+    | "summary"
+    | "seqOf"
+    | "waiting"
+    | "pushOutbox"
+    | "parked"
+    | "release"
+    | "leaseOutbox"
+    | "ackOutbox"
+    | "retryOutbox"
   >;
   log: EventLog;
   turns: TurnWaker;

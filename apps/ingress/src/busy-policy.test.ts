@@ -112,7 +112,7 @@ describe("a typing reaction", () => {
 
 describe("steer", () => {
   it("a message waits to join the running turn, which nobody cancels", async () => {
-    const here = await world("steer", { queueNotice: "line" });
+    const here = await world("steer");
     const session = `${appId}.${here.direct}`;
     await here.say("one");
     await here.begin(session);
@@ -120,6 +120,16 @@ describe("steer", () => {
     await vi.waitFor(() => expect(here.reactions(second)).toEqual(["OneSecond"]));
     expect((await here.ingress.store.waiting(session, 10)).map(({ message }) => message.id)).toEqual([second]);
     expect(await here.told(session)).toEqual([]);
+  });
+
+  it.each([
+    ["two", "in the answer that is under way"],
+    ["二", "正在进行的回答"],
+  ])("a line for %s tells no position", async (text, line) => {
+    const here = await world("steer", { queueNotice: "line" });
+    await here.say("one");
+    await here.say(text);
+    expect((await here.untilSaid(here.direct)).text).toContain(line);
   });
 });
 

@@ -5,6 +5,7 @@ import { turnIdOf, type InboundMessage, type ReplyLanguage } from "@larkline/pro
 import type { AppendResult, OutboxTarget, SessionStore } from "@larkline/session";
 import type { Background } from "./background.ts";
 import type { Inbox } from "./inbox.ts";
+import { joiningText } from "./notice.ts";
 import type { Speaker } from "./speaker.ts";
 import { mayStop } from "./turn-stopper.ts";
 
@@ -24,15 +25,18 @@ export type MessageQueue = (queuing: Queuing) => Promise<QueuedAs>;
 export interface MessageQueueDeps {
   policy: BusyPolicy;
   settings: Pick<FeishuSettings, "typing" | "queueNotice">;
-  store: Pick<SessionStore, "summary">;
+  store: Pick<SessionStore, "summary" | "waiting">;
   inbox: Inbox;
   speak: Speaker;
   reactions: ReactionDesk;
   background: Background;
 }
 
-/** How many messages come before this one now. */
-type Position = number;
+/** Where a message waits: its number, and how many come before it. */
+interface Spot {
+  seq: number;
+  ahead: number;
+}
 
 export function createMessageQueue(deps: MessageQueueDeps): MessageQueue {
   const { policy, settings, store, inbox, speak, reactions, background } = deps;
@@ -47,27 +51,30 @@ export function createMessageQueue(deps: MessageQueueDeps): MessageQueue {
   };
 
   /** The turn may have begun, or ended, before the platform took the reaction. */
-  const react = async ({ session, id }: InboundMessage, seq: number, purpose: ReactionPurpose): Promise<void> => {
+  const react = async ({ session, id }: InboundMessage, { seq, ahead }: Spot, purpose: ReactionPurpose) => {
     await reactions.add(id, purpose);
     const { head } = await store.summary(session);
-    const next = head?.seq ?? Infinity;
-    if (purpose === "queued" ? next >= seq : next > seq) await reactions.remove(id, purpose);
+    const waiting = await store.waiting(session, ahead + 1);
+    const waits = waiting.some((one) => one.seq === seq);
+    const isAnswered = head?.seq !== seq && !waits;
+    if (purpose === "queued" ? !waits : isAnswered) await reactions.remove(id, purpose);
   };
 
-  const tellPosition = async ({ message, target, language }: Queuing, ahead: Position, seq: number) => {
+  const tellPosition = async ({ message, target, language }: Queuing, spot: Spot): Promise<void> => {
     const { queueNotice } = settings;
     if (queueNotice === "off") return;
-    // A message that joins the running turn does not wait for a turn of its own: no number says when.
-    if (queueNotice === "reaction" || policy === "steer") return await react(message, seq, "queued");
+    if (queueNotice === "reaction") return await react(message, spot, "queued");
     const { session, id } = message;
-    await speak({ purpose: "queued", key: id, session, target, text: noticeText("queued", language, { ahead }) });
+    // A message that joins the running turn does not wait for a turn of its own: no number says when.
+    const text = policy === "steer" ? joiningText(language) : noticeText("queued", language, { ahead: spot.ahead });
+    await speak({ purpose: "queued", key: id, session, target, text });
   };
 
-  const showSigns = (queuing: Queuing, ahead: Position, seq: number): void => {
+  const showSigns = (queuing: Queuing, spot: Spot): void => {
     // A press on the bot's menu left no message to put a reaction on.
     if (queuing.target.messageId === "") return;
-    if (ahead > 0) background.run("position in the queue", async () => await tellPosition(queuing, ahead, seq));
-    if (settings.typing) background.run("typing reaction", async () => await react(queuing.message, seq, "typing"));
+    if (spot.ahead > 0) background.run("position in the queue", async () => await tellPosition(queuing, spot));
+    if (settings.typing) background.run("typing reaction", async () => await react(queuing.message, spot, "typing"));
   };
 
   return async (queuing) => {
@@ -80,7 +87,7 @@ export function createMessageQueue(deps: MessageQueueDeps): MessageQueue {
     const superseded = policy === "interrupt" && seq > 0 && (await supersede(message, appended));
     // Also for a duplicate: its first delivery may have died between append and wake.
     await inbox.wake(message.session, appended.wakeGen);
-    if (result === "accepted") showSigns(queuing, superseded ? ahead - 1 : ahead, seq);
+    if (result === "accepted") showSigns(queuing, { seq, ahead: superseded ? ahead - 1 : ahead });
     return result;
   };
 }

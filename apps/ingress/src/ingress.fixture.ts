@@ -132,10 +132,12 @@ export async function startTestIngress(options: TestOptions = {}): Promise<TestI
         return await store.cancel(session, cancel);
       },
       summary: async (session) => await store.summary(session),
+      waiting: async (session, limit) => await store.waiting(session, limit),
       seqOf: async (session, app, messageId) => await store.seqOf(session, app, messageId),
       pushOutbox: async (record, dedupId, parked) => await store.pushOutbox(record, dedupId, parked),
       parked: async (session, messageId) => await store.parked(session, messageId),
       release: async (session, messageId, action) => await store.release(session, messageId, action),
+      leaseOutbox: async (session) => await store.leaseOutbox(session),
       ackOutbox: async (session, token) => await store.ackOutbox(session, token),
       retryOutbox: async (lease, retryAtMs) => await store.retryOutbox(lease, retryAtMs),
     },

@@ -34,6 +34,16 @@ export function refusalText(name: RefusalName, language: ReplyLanguage, ageMs = 
   return refusals[name][language].replace("{minutes}", String(minutesOf(ageMs)));
 }
 
+const joining = {
+  zh: "已收到，会在正在进行的回答中一并考虑。",
+  en: "Received. I will take it into account in the answer that is under way.",
+} as const satisfies Record<ReplyLanguage, string>;
+
+/** What a person is told whose message joins the running turn. */
+export function joiningText(language: ReplyLanguage): string {
+  return joining[language];
+}
+
 /** English needs a Latin letter and no Chinese one: a picture or an empty message says nothing about its writer. */
 export function writtenLanguage(text: string): ReplyLanguage {
   const words = text.replaceAll(/@\S+|^\[\w+\]$/g, "");
