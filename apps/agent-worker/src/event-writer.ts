@@ -1,4 +1,4 @@
-import type { EngineEvent, SessionKey } from "@larkline/protocol";
+import { splitAtOpenMark, withoutImageMarks, type EngineEvent, type SessionKey } from "@larkline/protocol";
 import type { SessionStore } from "@larkline/session";
 
 export interface EventWriterOptions {
@@ -21,7 +21,8 @@ const otherDelayMs = 150;
 
 /**
  * Publishes the events of a run while it generates, a few times a second at most. What is still
- * collected when the turn saves goes along with that write.
+ * collected when the turn saves goes along with that write. Followers get text without images, so
+ * the names of stored ones stand in for them; the results of tools are published as they are.
  */
 export class EventWriter {
   readonly #options: EventWriterOptions;
@@ -30,12 +31,31 @@ export class EventWriter {
   #timerDelayMs = 0;
   #writing: Promise<void> = Promise.resolve();
   #written = false;
+  /** End of the text so far that may become the mark of an image. */
+  #openText = "";
 
   constructor(options: EventWriterOptions) {
     this.#options = options;
   }
 
   push(event: EngineEvent): void {
+    if (event.type !== "text_delta") {
+      // The text that the held end belongs to is over; one that begins anew voids it.
+      this.#endText();
+      return this.#push(withoutImages(event));
+    }
+    const { shown, open } = splitAtOpenMark(this.#openText + event.text);
+    this.#openText = open;
+    if (shown !== "") this.#push({ type: "text_delta", text: shown });
+  }
+
+  #endText(): void {
+    const text = withoutImageMarks(this.#openText);
+    this.#openText = "";
+    if (text !== "") this.#push({ type: "text_delta", text });
+  }
+
+  #push(event: EngineEvent): void {
     const last = this.#pending.at(-1)?.event;
     if (last !== undefined && isDelta(last) && last.type === event.type && isDelta(event)) last.text += event.text;
     else this.#pending.push({ runId: this.#options.runId, event: isDelta(event) ? { ...event } : event });
@@ -51,6 +71,7 @@ export class EventWriter {
 
   /** Everything not yet published, for the caller to write; waits for a write that is under way. */
   async take(): Promise<RunEvent[]> {
+    this.#endText();
     clearTimeout(this.#timer);
     this.#timer = undefined;
     await this.#writing;
@@ -76,6 +97,11 @@ export class EventWriter {
       this.#pending = [...events, ...this.#pending]; // they go with the next write
     }
   }
+}
+
+function withoutImages(event: EngineEvent): EngineEvent {
+  if (event.type === "text") return { ...event, text: withoutImageMarks(event.text) };
+  return event.type === "done" ? { ...event, final: withoutImageMarks(event.final) } : event;
 }
 
 function delayOf(event: EngineEvent, written: boolean): number {

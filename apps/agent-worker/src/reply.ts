@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { ReplyView, TurnState } from "@larkline/protocol";
+import { withoutImageMarks, type ReplyView, type TurnState } from "@larkline/protocol";
 import type { OutboxRecord } from "@larkline/session";
 
 /**
@@ -29,7 +29,7 @@ export function replyOf(turn: TurnState, { text, view, nowMs }: Answer): OutboxR
     uuid: answerUuid(reply.app, id),
     session,
     target: { app: reply.app, chatId: reply.chatId, messageId: reply.messageId, inThread: reply.inThread },
-    text,
+    text: withoutImageMarks(text),
     ...(view === undefined ? {} : { view }),
     createdAtMs: nowMs,
     attempts: 0,

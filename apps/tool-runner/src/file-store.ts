@@ -13,7 +13,9 @@ export function createFileStore({ blobs, onError }: FileStoreOptions): StoreFile
       return await blobs.put(bytes, facts);
     } catch (error) {
       onError(error);
-      throw new Error("the file could not be stored; call the tool again later, or answer without it", { cause: error });
+      throw new Error("the file could not be stored; call the tool again later, or answer without it", {
+        cause: error,
+      });
     }
   };
 }

@@ -1,4 +1,11 @@
-import { type CallState, type ShownSoFar, type ShownTool, type ToolOutcome, type TurnState } from "@larkline/protocol";
+import {
+  withoutImageMarks,
+  type CallState,
+  type ShownSoFar,
+  type ShownTool,
+  type ToolOutcome,
+  type TurnState,
+} from "@larkline/protocol";
 import type { StepResult } from "./accumulate.ts";
 import { resultText } from "./call-outcome.ts";
 import { joinedTexts, textHead, textTail } from "./text-cut.ts";
@@ -57,7 +64,7 @@ export function endedTool(
     state: stopped ? "stopped" : ended,
     startedAtMs,
     elapsedMs: Math.max(0, nowMs - startedAtMs),
-    output: textHead(resultText(outcome), maxOutputChars),
+    output: textHead(withoutImageMarks(resultText(outcome)), maxOutputChars),
   };
 }
 
