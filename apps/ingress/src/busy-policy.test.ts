@@ -131,6 +131,13 @@ describe("steer", () => {
     await here.say(text);
     expect((await here.untilSaid(here.direct)).text).toContain(line);
   });
+
+  it("in a group another person's message waits for a turn of its own, and is told so", async () => {
+    const here = await world("steer", { queueNotice: "line" });
+    await here.say("one", inGroup(here, here.ann));
+    await here.say("two", inGroup(here, here.bob));
+    expect((await here.untilSaid(here.group)).text).toContain("Messages before this one: 1");
+  });
 });
 
 describe("interrupt", () => {

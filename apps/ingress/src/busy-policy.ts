@@ -32,10 +32,11 @@ export interface MessageQueueDeps {
   background: Background;
 }
 
-/** Where a message waits: its number, and how many come before it. */
+/** Where a message waits: its number, how many come before it, and whether it will join the running turn. */
 interface Spot {
   seq: number;
   ahead: number;
+  joins: boolean;
 }
 
 export function createMessageQueue(deps: MessageQueueDeps): MessageQueue {
@@ -66,7 +67,7 @@ export function createMessageQueue(deps: MessageQueueDeps): MessageQueue {
     if (queueNotice === "reaction") return await react(message, spot, "queued");
     const { session, id } = message;
     // A message that joins the running turn does not wait for a turn of its own: no number says when.
-    const text = policy === "steer" ? joiningText(language) : noticeText("queued", language, { ahead: spot.ahead });
+    const text = spot.joins ? joiningText(language) : noticeText("queued", language, { ahead: spot.ahead });
     await speak({ purpose: "queued", key: id, session, target, text });
   };
 
@@ -87,7 +88,10 @@ export function createMessageQueue(deps: MessageQueueDeps): MessageQueue {
     const superseded = policy === "interrupt" && seq > 0 && (await supersede(message, appended));
     // Also for a duplicate: its first delivery may have died between append and wake.
     await inbox.wake(message.session, appended.wakeGen);
-    if (result === "accepted") showSigns(queuing, { seq, ahead: superseded ? ahead - 1 : ahead });
+    if (result !== "accepted") return result;
+    const isOwn = appended.head?.message.sender.id === message.sender.id;
+    const joins = policy === "steer" && isOwn && message.references === undefined;
+    showSigns(queuing, { seq, ahead: superseded ? ahead - 1 : ahead, joins });
     return result;
   };
 }
