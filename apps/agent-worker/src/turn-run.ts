@@ -49,6 +49,8 @@ export class TurnRun {
   #head: QueuedMessage;
   #live: LiveStep | undefined;
   #reply: LiveReply | undefined;
+  /** What a card of the reply shows now. */
+  #view: (() => ReplyView) | undefined;
   /** Input tokens of the last step, while the context is the one it saw. */
   #usedTokens: number | undefined;
   /** The window overflowed once; what can be shortened has been. */
@@ -180,6 +182,10 @@ export class TurnRun {
   }
 
   #take(transition: Transition): void {
+    const seen = transition.next.do === "finish" ? this.#view?.() : undefined;
+    // How the turn ended is for the delivery to show: until then the card stays as it is.
+    if (seen !== undefined) this.#view = () => seen;
+    this.#live = undefined;
     this.#progress.take(transition);
     if (transition.context !== undefined) this.#usedTokens = undefined;
     this.#reply?.changed();
@@ -197,9 +203,7 @@ export class TurnRun {
       if (this.#aborted() !== undefined) return await this.#brokenOff();
     }
     this.#usedTokens = requestTokens(step.usage);
-    const decided = this.#decide((environment) => afterStep(this.#progress.turn, step, environment));
-    this.#live = undefined;
-    return decided;
+    return this.#decide((environment) => afterStep(this.#progress.turn, step, environment));
   }
 
   #unchanged(): Transition {
@@ -356,11 +360,13 @@ export class TurnRun {
   #openReply(): void {
     const options = this.#options.viewOf(this.#progress.turn.message);
     if (options === undefined) return;
+    const running = (): ReplyView =>
+      runningView(this.#progress.turn, this.#live, { ...options, nowMs: this.#options.environment().nowMs });
+    this.#view = running;
     this.#reply = this.#options.openReply({
       turn: this.#progress.turn,
       epoch: this.#start.epoch,
-      view: () =>
-        runningView(this.#progress.turn, this.#live, { ...options, nowMs: this.#options.environment().nowMs }),
+      view: () => (this.#view ?? running)(),
     });
     this.#reply?.changed();
   }
