@@ -55,7 +55,8 @@ export async function startBot({ appId, appSecret, domain, answer }: BotOptions)
   };
 }
 
-function memoryTokens(): Parameters<typeof createFeishuApi>[0]["tokenCache"] {
+/** Tokens of one process. */
+export function memoryTokens(): Parameters<typeof createFeishuApi>[0]["tokenCache"] {
   const values = new Map<string, string>();
   return {
     async get(key, fetchToken, rejected) {

@@ -1,5 +1,6 @@
 import type { ServerResponse } from "node:http";
 import type { FeishuSimulator } from "@larkline/feishu-simulator";
+import { createMonthCounter } from "./month-counter.ts";
 import { chatView, stateOf } from "./scene.ts";
 import type { PlaygroundEvent } from "./view.ts";
 
@@ -17,6 +18,7 @@ export interface EventStream {
 
 export function createEventStream(simulator: FeishuSimulator): EventStream {
   const pages = new Set<ServerResponse>();
+  const month = createMonthCounter();
   const send = (event: PlaygroundEvent): void => {
     if (pages.size === 0) return;
     const text = frame(event);
@@ -24,7 +26,11 @@ export function createEventStream(simulator: FeishuSimulator): EventStream {
   };
   const listeners = [
     simulator.on("message", (message) => send({ type: "message", message })),
-    simulator.on("apiCall", (call) => send({ type: "call", call, faults: simulator.faults.size })),
+    simulator.on("apiCall", (call) => {
+      month.count(call);
+      send({ type: "call", call, faults: simulator.faults.size, monthCalls: month.calls });
+    }),
+    simulator.on("refusal", (refusal) => send({ type: "refusal", refusal })),
     simulator.on("delivery", (delivery) => send({ type: "delivery", delivery })),
     simulator.on("connection", () => send({ type: "apps", apps: simulator.apps })),
     simulator.on("chat", (chat) => send({ type: "chat", chat: chatView(chat) })),
@@ -37,7 +43,7 @@ export function createEventStream(simulator: FeishuSimulator): EventStream {
     open(response) {
       if (pages.size >= maximumPages) return false;
       response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store" });
-      response.write(frame({ type: "state", state: stateOf(simulator) }));
+      response.write(frame({ type: "state", state: stateOf(simulator, month.calls) }));
       pages.add(response);
       response.on("close", () => pages.delete(response));
       return true;

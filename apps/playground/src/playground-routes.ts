@@ -1,8 +1,11 @@
 import type { FeishuSimulator, Fault } from "@larkline/feishu-simulator";
 import { parserOf, type Parser } from "@larkline/protocol";
-import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import type { FastifyInstance } from "fastify";
 import { Type } from "typebox";
+import { answer } from "./answer.ts";
+import { registerCardRoutes } from "./card-routes.ts";
 import type { EventStream } from "./event-stream.ts";
+import { registerPersonRoutes } from "./person-routes.ts";
 
 const Id = Type.String({ pattern: "^[A-Za-z0-9_-]{1,80}$" });
 const Name = Type.String({ minLength: 1, maxLength: 60, pattern: "\\S" });
@@ -11,17 +14,9 @@ const parsePerson = parserOf(Type.Object({ name: Name }));
 const parseChat = parserOf(
   Type.Object({
     type: Type.Union([Type.Literal("p2p"), Type.Literal("group")]),
+    topic: Type.Optional(Type.Boolean()),
     name: Type.String({ maxLength: 60 }),
     members: Type.Array(Id, { minItems: 1, maxItems: 50, uniqueItems: true }),
-  }),
-);
-const parseMessage = parserOf(
-  Type.Object({
-    chatId: Id,
-    from: Id,
-    text: Type.String({ minLength: 1, maxLength: 20_000 }),
-    mention: Type.Boolean(),
-    rootId: Type.Optional(Id),
   }),
 );
 const parseMessageId = parserOf(Type.Object({ messageId: Id }));
@@ -41,7 +36,7 @@ interface RouteParts {
   appId: string;
 }
 
-type Answer = Record<string, unknown>;
+type Answer = object;
 
 /** The JSON API of the page. Wrong input is 400 with the reason; ids that name nothing are 404. */
 export function registerPlaygroundRoutes(fastify: FastifyInstance, { simulator, stream, appId }: RouteParts): void {
@@ -53,10 +48,11 @@ export function registerPlaygroundRoutes(fastify: FastifyInstance, { simulator, 
     return reply.hijack();
   });
   post("/api/people", parsePerson, ({ name }) => ({ openId: simulator.addUser({ name: name.trim() }).openId }));
-  post("/api/chats", parseChat, (chat) => ({ chatId: simulator.addChat(chat).chatId }));
-  post("/api/messages", parseMessage, async (message) => {
-    const { messageId } = await simulator.sendMessage({ ...message, appId });
-    return { messageId };
+  post("/api/chats", parseChat, (chat) => {
+    const { chatId } = simulator.addChat(chat);
+    // The bots are in it from the start; they hear of a group as when somebody adds them.
+    if (chat.type === "group") simulator.addBot(chatId, appId);
+    return { chatId };
   });
   post("/api/redeliver", parseMessageId, async ({ messageId }) => ({ report: await simulator.redeliver(messageId) }));
   post("/api/recall", parseMessageId, async ({ messageId }) => {
@@ -77,6 +73,8 @@ export function registerPlaygroundRoutes(fastify: FastifyInstance, { simulator, 
     return {};
   });
   registerFaults(fastify, simulator, stream);
+  registerPersonRoutes(fastify, { simulator, appId });
+  registerCardRoutes(fastify, simulator);
 }
 
 function registerFaults(fastify: FastifyInstance, simulator: FeishuSimulator, stream: EventStream): void {
@@ -111,19 +109,3 @@ const faultActions: Readonly<Record<"error" | "limit" | "slow" | "lost", Fault["
   slow: { kind: "delay", delayMs: 2000 },
   lost: { kind: "lose_response" },
 };
-
-interface Work<Body> {
-  request: FastifyRequest;
-  parse: Parser<Body>;
-  run: (body: Body) => Answer | Promise<Answer>;
-}
-
-async function answer<Body>(reply: FastifyReply, { request, parse, run }: Work<Body>): Promise<FastifyReply> {
-  const parsed = parse(request.body ?? {});
-  if (!parsed.ok) return reply.code(400).send({ error: parsed.error });
-  try {
-    return reply.send(await run(parsed.value));
-  } catch (error) {
-    return reply.code(404).send({ error: error instanceof Error ? error.message : String(error) });
-  }
-}

@@ -81,7 +81,16 @@ async function startWithBot(): Promise<{ playground: Playground; page: Page; bot
 
 const panel = (page: Page, name: string) => page.getByRole("region", { name });
 
+async function openChat(page: Page, name: string): Promise<void> {
+  await page.getByRole("navigation", { name: "会话" }).getByRole("button", { name }).click();
+}
+
+async function openTab(page: Page, name: string): Promise<void> {
+  await page.getByRole("tab", { name }).click();
+}
+
 async function say(page: Page, chat: string, text: string): Promise<void> {
+  await openChat(page, chat);
   const input = panel(page, chat).getByRole("textbox");
   await input.fill(text);
   await input.press("Enter");
@@ -104,6 +113,7 @@ test("a person writes, the bot's reply appears quoted and formatted, and the pla
 test("in a group the bot is mentioned and the chosen person speaks", async () => {
   const { playground, page } = await startWithBot();
   const group = panel(page, "项目组 Project");
+  await openChat(page, "项目组 Project");
   await group.getByRole("combobox").selectOption({ label: "Alice" });
   await say(page, "项目组 Project", "大家好");
   await group.locator(".from-bot").waitFor();
@@ -116,7 +126,9 @@ test("the redeliver switch sends the last message once more, and no second reply
   const { page, bot } = await startWithBot();
   await say(page, "Alice", "一次");
   await panel(page, "Alice").locator(".from-bot").waitFor();
+  await openTab(page, "故障开关");
   await page.getByRole("button", { name: "重新投递最后一条消息" }).click();
+  await openTab(page, "活动");
   await page.locator(".log .good", { hasText: "第 2 次" }).waitFor();
   expect(bot.received).toHaveLength(2);
   expect(new Set(bot.received).size).toBe(1);
@@ -125,19 +137,23 @@ test("the redeliver switch sends the last message once more, and no second reply
 
 test("faults are armed and used up, the connection is dropped and comes back, the token expires", async () => {
   const { playground, page } = await startWithBot();
+  await openTab(page, "故障开关");
   await page.getByLabel("接下来的调用次数").fill("1");
   await page.getByRole("button", { name: "API 返回 500" }).click();
   await page.getByText("待触发的故障：1").waitFor();
+  await openTab(page, "活动");
   await say(page, "Alice", "故障");
   await page.locator(".log .bad", { hasText: "HTTP 500" }).waitFor();
   await panel(page, "Alice").locator(".from-bot").waitFor();
   expect(playground.simulator.faults.size).toBe(0);
   const changes: number[] = [];
   playground.simulator.on("connection", ({ connections }) => changes.push(connections));
+  await openTab(page, "故障开关");
   await page.getByRole("button", { name: "断开长连接" }).click();
   await expect.poll(() => changes, { timeout: 10_000 }).toEqual([0, 1]);
   await page.getByText("机器人已通过长连接接入").waitFor();
   await page.getByRole("button", { name: "令牌失效" }).click();
+  await openTab(page, "活动");
   await say(page, "Alice", "令牌");
   await page.locator(".log .bad", { hasText: "code 99991663" }).waitFor();
   await panel(page, "Alice").locator(".from-bot").nth(1).waitFor();

@@ -13,12 +13,12 @@ export function createScene(simulator: FeishuSimulator): void {
 }
 
 export function chatView(chat: SimChat): ChatView {
-  const { chatId, type, name } = chat;
-  return { chatId, type, name, members: [...chat.members], bots: [...chat.bots] };
+  const { chatId, type, topic, name } = chat;
+  return { chatId, type, topic, name, members: [...chat.members], bots: [...chat.bots] };
 }
 
 /** The latest of everything, bounded. */
-export function stateOf(simulator: FeishuSimulator): PlaygroundState {
+export function stateOf(simulator: FeishuSimulator, monthCalls: number): PlaygroundState {
   const chats = [...simulator.chats.values()];
   return {
     apps: simulator.apps,
@@ -27,6 +27,8 @@ export function stateOf(simulator: FeishuSimulator): PlaygroundState {
     messages: chats.flatMap((chat) => simulator.messages(chat.chatId).slice(-shownMessages)),
     calls: simulator.apiCalls.slice(-shownEntries),
     deliveries: simulator.deliveries.slice(-shownEntries),
+    refusals: simulator.refusals.slice(-shownEntries),
+    monthCalls,
     faults: simulator.faults.size,
   };
 }

@@ -11,6 +11,7 @@ import type { RecallType } from "./event-desk.ts";
 import type { FaultTable } from "./fault-table.ts";
 import type { JsonObject } from "./json-fields.ts";
 import type { ConnectionOptions } from "./long-connection.ts";
+import type { StoredMedia } from "./media-store.ts";
 import type { SimMessage } from "./message-store.ts";
 import type { PersonMessage } from "./person-message.ts";
 import type { LimitRefusal } from "./rate-limiter.ts";
@@ -126,6 +127,8 @@ export interface FeishuSimulator extends ChatDesk {
   ): Promise<SimMessage>;
   /** A card entity with everything that was done to it. */
   card(cardId: string): SimCard | undefined;
+  /** An image or file of a message or an upload. */
+  media(key: string): StoredMedia | undefined;
   /** A person uses a component of a card; the app gets `card.action.trigger` in a single attempt. */
   click(click: CardClick): Promise<CardClickResult>;
   /** Returns a function that stops listening. */

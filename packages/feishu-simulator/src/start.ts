@@ -80,6 +80,7 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
     waitForCard: replies.waitForCard,
     waitUntil: replies.waitUntil,
     card: platform.cards.describe,
+    media: platform.media.get,
     on: parts.notifier.on,
     registrations: platform.registrations,
     setConsole: platform.console.set,

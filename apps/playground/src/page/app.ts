@@ -1,18 +1,33 @@
-import type { PlaygroundEvent } from "../view.ts";
+import type { CardClickResult, PlaygroundEvent, SimMessage } from "../view.ts";
+import { chatList, type ChatList } from "./chat-list.ts";
 import { chatPanel, type ChatPanel } from "./chat-panel.ts";
+import type { CardUse } from "./card-view.ts";
+import { clientError } from "./client-error.ts";
+import { chatDialog, dialogOf, personDialog } from "./dialogs.ts";
 import { button, element } from "./element.ts";
 import { inspector, type Inspector } from "./inspector.ts";
+import { createPlayer, type Player } from "./player.ts";
+import { createRecorder, downloadRecording } from "./recorder.ts";
+import { parseRecording } from "./recording.ts";
 import { post } from "./request.ts";
-import { connectStore } from "./store.ts";
+import { chatTitle, connectStore } from "./store.ts";
+import { createToasts } from "./toast.ts";
+import { createUsage } from "./usage.ts";
 import { words as allWords, type Language, type Words } from "./words.ts";
 
 const store = connectStore("/api/events");
+const recorder = createRecorder(store);
+const usage = createUsage();
+const toasts = createToasts();
 let language = startLanguage();
+let chosenChat: string | undefined;
+let player: Player | undefined;
 let view: View | undefined;
 
 interface View {
   panels: Map<string, ChatPanel>;
   chats: HTMLElement;
+  list: ChatList;
   inspector: Inspector;
   badge: HTMLElement;
 }
@@ -23,16 +38,25 @@ function startLanguage(): Language {
   return navigator.language.startsWith("zh") ? "zh" : "en";
 }
 
-const toast = element("div", { class: "toast", role: "alert" });
-
 async function act(path: string, body: object = {}): Promise<boolean> {
   try {
     await post(path, body);
-    toast.textContent = "";
     return true;
   } catch (error) {
-    toast.textContent = error instanceof Error ? error.message : String(error);
+    toasts.show("error", error instanceof Error ? error.message : String(error));
     return false;
+  }
+}
+
+/** A person uses a component; what they would see of the answer is shown. */
+async function click(message: SimMessage, openId: string, use: CardUse): Promise<void> {
+  try {
+    const answer = await post("click", { messageId: message.messageId, openId, ...use });
+    const { code, toast } = answer as CardClickResult; // Our own server writes it.
+    if (code !== 0) toasts.show("error", clientError(code, language));
+    if (toast !== undefined) toasts.show(toast.type, toast.content);
+  } catch (error) {
+    toasts.show("error", error instanceof Error ? error.message : String(error));
   }
 }
 
@@ -41,30 +65,56 @@ function render(): void {
   const words = allWords[language];
   document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
   document.title = `Larkline ${words.title}`;
-  const panels = new Map<string, ChatPanel>();
+  view?.inspector.stop();
+  for (const panel of view?.panels.values() ?? []) panel.stop();
   const chats = element("main", { class: "chats", "aria-label": words.chats });
   const badge = element("span", { class: "badge", role: "status" });
-  view = { panels, chats, badge, inspector: inspector({ store, words, act }) };
-  for (const chat of store.state.chats) addPanel(view, chat.chatId, words);
-  document.body.replaceChildren(
-    topBar(badge, words),
-    element("div", { class: "columns" }, [chats, view.inspector.root]),
-    toast,
-  );
-  for (const list of document.querySelectorAll(".messages")) list.scrollTop = list.scrollHeight;
+  const list = chatList({ store, words, chosen: () => chosenChat, onChoose: choose });
+  view = { panels: new Map(), chats, list, badge, inspector: inspector({ store, words, usage, act }) };
+  for (const { chatId } of store.state.chats) addPanel(view, chatId, words);
+  const content = player?.root ?? element("div", { class: "columns" }, [list.root, chats, view.inspector.root]);
+  document.body.replaceChildren(topBar(badge, words), content, toasts.root);
+  choose(chosenChat ?? store.state.chats[0]?.chatId);
   showConnection(view, words);
+}
+
+/** Opens a chat: the others are there, but not to be seen. */
+function choose(chatId: string | undefined): void {
+  chosenChat = chatId;
+  for (const [id, panel] of view?.panels ?? []) panel.root.hidden = id !== chatId;
+  if (chatId !== undefined) view?.panels.get(chatId)?.toEnd();
+  view?.list.update();
 }
 
 function addPanel({ panels, chats }: View, chatId: string, words: Words): void {
   const chat = store.state.chats.find((candidate) => candidate.chatId === chatId);
   if (chat === undefined || panels.has(chatId)) return;
-  const panel = chatPanel({ chat, store, words, act });
+  const panel = chatPanel({
+    chat,
+    store,
+    words,
+    act,
+    click,
+    toast: toasts.show,
+    imageUrl: (key) => (/^[\w-]+$/.test(key) ? `/api/images/${key}` : undefined),
+    speed: () => 1,
+    onDownload: () => void download(chatId, chatTitle(chat, store), words),
+  });
+  panel.root.hidden = chatId !== chosenChat;
   panels.set(chatId, panel);
   chats.append(panel.root);
 }
 
+async function download(chatId: string, title: string, words: Words): Promise<void> {
+  const recording = await recorder.recordingOf(chatId).catch(() => undefined);
+  if (recording === undefined) toasts.show("info", words.nothingRecorded);
+  else downloadRecording(recording, title);
+}
+
 function topBar(badge: HTMLElement, words: Words): HTMLElement {
-  const dialogs = [personDialog(words), chatDialog(words)] as const;
+  const person = personDialog({ words, act, store });
+  const chat = chatDialog({ words, act, store });
+  const replay = replayDialog(words);
   return element("header", { class: "top" }, [
     element("img", { src: "/page/icon.svg", alt: "", width: "32", height: "32" }),
     element("div", { class: "name" }, [
@@ -73,12 +123,52 @@ function topBar(badge: HTMLElement, words: Words): HTMLElement {
     ]),
     badge,
     element("span", { class: "grow" }),
-    button(words.addPerson, {}, () => dialogs[0].showModal()),
-    button(words.addChat, {}, () => fillMembers(dialogs[1])),
-    button("◐", { "aria-label": words.theme, title: words.theme }, switchTheme),
+    button(words.replay, {}, () => replay.showModal()),
+    button(words.addPerson, {}, () => person.showModal()),
+    button(words.addChat, {}, chat.open),
+    button("", { class: "icon icon-theme", "aria-label": words.theme, title: words.theme }, switchTheme),
     button(words.language, { lang: language === "zh" ? "en" : "zh-CN" }, switchLanguage),
-    ...dialogs,
+    person,
+    chat.dialog,
+    replay,
   ]);
+}
+
+/** Asks for a recording: the example, or a file. */
+function replayDialog(words: Words): HTMLDialogElement {
+  const file = element("input", { type: "file", accept: ".json,application/json", "aria-label": words.recordingFile });
+  const play = async (read: Promise<string>): Promise<boolean> => {
+    const recording = parseRecording(await read.catch(() => ""));
+    if (recording === undefined) toasts.show("error", words.noRecording);
+    else openPlayer(recording);
+    return recording !== undefined;
+  };
+  const example = button(words.replayExample, {}, () => {
+    const fetched = fetch("/page/example.json", { signal: AbortSignal.timeout(10_000) });
+    void play(fetched.then(async (response) => await response.text())).then((opened) => opened && dialog.close());
+  });
+  const fields = [
+    element("p", { class: "faint" }, [words.replayHint]),
+    example,
+    element("label", {}, [words.recordingFile, file]),
+  ];
+  const onDone = async (): Promise<boolean> => {
+    const [chosen] = file.files ?? [];
+    return chosen !== undefined && (await play(chosen.text()));
+  };
+  const dialog = dialogOf({ title: words.replay, done: words.play, words, fields, onDone });
+  return dialog;
+}
+
+function openPlayer(recording: Parameters<typeof createPlayer>[0]["recording"]): void {
+  const close = (): void => {
+    player?.stop();
+    player = undefined;
+    render();
+  };
+  player?.stop();
+  player = createPlayer({ recording, words: allWords[language], toast: toasts.show, onClose: close });
+  render();
 }
 
 function switchLanguage(): void {
@@ -93,63 +183,6 @@ function switchTheme(): void {
   const theme = current === "dark" ? "light" : "dark";
   document.documentElement.dataset.theme = theme;
   localStorage.setItem("theme", theme);
-}
-
-interface DialogParts {
-  title: string;
-  words: Words;
-  fields: readonly HTMLElement[];
-  onCreate: () => Promise<boolean>;
-}
-
-function dialogOf({ title, words, fields, onCreate }: DialogParts): HTMLDialogElement {
-  const onsubmit = (event: Event): void => {
-    event.preventDefault();
-    void onCreate().then((created) => created && dialog.close());
-  };
-  const form = element("form", { onsubmit }, [
-    element("h2", {}, [title]),
-    ...fields,
-    element("div", { class: "row" }, [
-      element("span", { class: "grow" }),
-      button(words.cancel, {}, () => dialog.close()),
-      element("button", { type: "submit", class: "primary" }, [words.create]),
-    ]),
-  ]);
-  const dialog = element("dialog", { "aria-label": title }, [form]);
-  return dialog;
-}
-
-function personDialog(words: Words): HTMLDialogElement {
-  const name = element("input", { required: true, maxlength: "60", autocomplete: "off" });
-  const fields = [element("label", {}, [words.personName, name])];
-  return dialogOf({ title: words.addPerson, words, fields, onCreate: () => act("people", { name: name.value }) });
-}
-
-function chatDialog(words: Words): HTMLDialogElement {
-  const name = element("input", { maxlength: "60", autocomplete: "off" });
-  const kind = element("select", {}, [
-    element("option", { value: "p2p" }, [words.p2p]),
-    element("option", { value: "group" }, [words.group]),
-  ]);
-  const members = element("fieldset", { class: "members" }, [element("legend", {}, [words.members])]);
-  const fields = [element("label", {}, [words.chatKind, kind]), element("label", {}, [words.chatName, name]), members];
-  const onCreate = (): Promise<boolean> => {
-    const checked = [...members.querySelectorAll<HTMLInputElement>("input:checked")].map((input) => input.value);
-    const chosen = kind.value === "p2p" ? checked.slice(0, 1) : checked;
-    return act("chats", { type: kind.value, name: name.value, members: chosen });
-  };
-  return dialogOf({ title: words.addChat, words, fields, onCreate });
-}
-
-function fillMembers(dialog: HTMLDialogElement): void {
-  const list = dialog.querySelector(".members");
-  const legend = list?.querySelector("legend");
-  const boxes = store.state.people.map(({ openId, name }) =>
-    element("label", { class: "check" }, [element("input", { type: "checkbox", value: openId }), name]),
-  );
-  if (legend) list?.replaceChildren(legend, ...boxes);
-  dialog.showModal();
 }
 
 function showConnection({ badge }: View, words: Words): void {
@@ -167,8 +200,16 @@ function showConnection({ badge }: View, words: Words): void {
 
 function update(current: View, event: PlaygroundEvent | undefined): void {
   const words = allWords[language];
-  if (event?.type === "chat") addPanel(current, event.chat.chatId, words);
-  if (event?.type === "message") current.panels.get(event.message.chatId)?.show(event.message);
+  if (event?.type === "chat") {
+    addPanel(current, event.chat.chatId, words);
+    choose(event.chat.chatId);
+  }
+  if (event?.type === "message") {
+    current.panels.get(event.message.chatId)?.show(event.message);
+    current.list.update();
+  }
+  if (event?.type === "refusal")
+    toasts.show("warning", `${words.limitHit}: ${event.refusal.api} (${event.refusal.code})`);
   current.inspector.update(event);
   showConnection(current, words);
 }
@@ -177,6 +218,9 @@ const theme = localStorage.getItem("theme");
 if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
 render();
 store.onChange((event) => {
+  if (event?.type === "message") recorder.note(event.message);
+  if (event?.type === "call") usage.count(event.call);
+  if (event?.type === "state") for (const call of event.state.calls) usage.count(call);
   if (view === undefined || event?.type === "state") render();
   else update(view, event);
 });

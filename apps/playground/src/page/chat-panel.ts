@@ -1,15 +1,32 @@
 import type { ChatView, SimMessage } from "../view.ts";
-import { button, element } from "./element.ts";
-import { messageBubble } from "./message-bubble.ts";
+import type { CardUse } from "./card-view.ts";
+import { createComposer } from "./composer.ts";
+import { button, element, type Child } from "./element.ts";
+import { messageView, type MessageActions, type MessageView } from "./message-view.ts";
 import { byTime, chatTitle, type Store } from "./store.ts";
+import type { ToastKind } from "./toast.ts";
 import type { Words } from "./words.ts";
 
-export interface ChatPanelParts {
-  chat: ChatView;
+/** What a panel needs of the page. */
+export interface PanelDesk {
   store: Store;
   words: Words;
   /** Posts to the playground's API and shows a refusal. */
   act: (path: string, body?: object) => Promise<boolean>;
+  toast: (kind: ToastKind, text: string) => void;
+  imageUrl: (key: string) => string | undefined;
+  /** How many times faster than usual cards type. */
+  speed: () => number;
+  /** A person uses a component of a card. */
+  click: (message: SimMessage, openId: string, use: CardUse) => Promise<void>;
+}
+
+export interface ChatPanelParts extends PanelDesk {
+  chat: ChatView;
+  /** A recording is only looked at. */
+  readOnly?: boolean;
+  /** Offers what was recorded of this chat. */
+  onDownload?: () => void;
 }
 
 /** One chat: its messages and a composer. */
@@ -17,102 +34,81 @@ export interface ChatPanel {
   readonly root: HTMLElement;
   /** Shows a new or changed message. */
   show(message: SimMessage): void;
+  /** Goes to the end, as when a chat is opened. */
+  toEnd(): void;
+  stop(): void;
 }
 
 export function chatPanel(parts: ChatPanelParts): ChatPanel {
   const { chat, store, words } = parts;
-  const title = chatTitle(chat, store);
   const titleId = `title-${chat.chatId}`;
   const list = element("ol", { class: "messages", tabindex: "0", role: "log", "aria-labelledby": titleId });
   const empty = element("p", { class: "empty" }, [words.empty]);
-  const composer = composerOf(parts, title);
-  const bubbleOf = (message: SimMessage): HTMLElement =>
-    messageBubble({
-      message,
-      store,
-      words,
-      onReply: composer.replyTo,
-      onRedeliver: ({ messageId }) => void parts.act("redeliver", { messageId }),
-      onRecall: ({ messageId }) => void parts.act("recall", { messageId }),
-    });
+  const composer = parts.readOnly === true ? undefined : createComposer(parts, chatTitle(chat, store));
+  const actions = composer === undefined ? undefined : actionsOf(parts, composer.replyTo);
+  const views = new Map<string, MessageView>();
+  const useCard = async (message: SimMessage, use: CardUse): Promise<void> =>
+    await parts.click(message, composer?.person() ?? "", use);
+  const toEnd = (): void => {
+    list.scrollTop = list.scrollHeight;
+  };
+  // Whoever reads at the end stays there while cards grow; whoever has scrolled up is left alone.
+  let following = true;
+  list.addEventListener("scroll", () => {
+    following = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
+  });
+  const grown = new MutationObserver(() => following && toEnd());
+  grown.observe(list, { childList: true, subtree: true, characterData: true });
   const show = (message: SimMessage): void => {
     empty.remove();
-    const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
-    const existing = list.querySelector(`[data-message-id="${message.messageId}"]`);
-    if (existing === null) list.append(bubbleOf(message));
-    else existing.replaceWith(bubbleOf(message));
-    if (atEnd) list.scrollTop = list.scrollHeight;
+    const known = views.get(message.messageId);
+    if (known !== undefined) return known.show(message);
+    const view = messageView({ ...parts, actions, useCard }, message);
+    views.set(message.messageId, view);
+    list.append(view.root);
   };
   const root = element("section", { class: "chat", "aria-labelledby": titleId, "data-chat-id": chat.chatId }, [
-    element("header", { class: "chat-head" }, [
-      element("h2", { id: titleId }, [title]),
-      element("span", { class: "tag" }, [chat.type === "p2p" ? words.p2p : `${words.group} · ${chat.members.length}`]),
-    ]),
+    headOf(parts, titleId),
     element("div", { class: "scroll" }, [empty, list]),
-    composer.root,
+    composer?.root,
   ]);
   for (const message of store.state.messages.filter((one) => one.chatId === chat.chatId).toSorted(byTime))
     show(message);
-  return { root, show };
+  const stop = (): void => {
+    grown.disconnect();
+    for (const view of views.values()) view.stop();
+  };
+  return { root, show, toEnd, stop };
 }
 
-interface Composer {
-  root: HTMLElement;
-  replyTo: (message: SimMessage) => void;
-}
-
-function composerOf({ chat, store, words, act }: ChatPanelParts, title: string): Composer {
-  let root: SimMessage | undefined;
-  const inputId = `input-${chat.chatId}`;
-  const label = `${words.message} · ${title}`;
-  const input = element("textarea", {
-    id: inputId,
-    rows: "2",
-    maxlength: "20000",
-    placeholder: words.composeHint,
-    "aria-label": label,
-  });
-  const people = chat.members.map((openId) => element("option", { value: openId }, [store.nameOf(openId)]));
-  const from = element("select", { "aria-label": `${words.writeAs} · ${title}` }, people);
-  const mention = element("input", { type: "checkbox", checked: true });
-  const replying = element("div", { class: "replying", hidden: true });
-  const setReply = (message: SimMessage | undefined): void => {
-    root = message;
-    replying.hidden = message === undefined;
-    if (message === undefined) return;
-    const stop = button("×", { "aria-label": words.stopReply }, () => setReply(undefined));
-    replying.replaceChildren(`${words.replyTo} ${store.nameOf(message.senderId)}: ${message.text.slice(0, 60)}`, stop);
-    input.focus();
-  };
-  const send = async (): Promise<void> => {
-    const text = input.value.trim();
-    if (text === "") return;
-    const reply = root === undefined ? {} : { rootId: root.messageId };
-    const asked = chat.type === "group" && mention.checked;
-    const sent = await act("messages", { chatId: chat.chatId, from: from.value, text, mention: asked, ...reply });
-    if (!sent) return;
-    input.value = "";
-    setReply(undefined);
-  };
-  input.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-    event.preventDefault();
-    void send();
-  });
-  const group = chat.type === "group";
-  const onsubmit = (event: Event): void => {
-    event.preventDefault();
-    void send();
-  };
-  const form = element("form", { class: "composer", onsubmit }, [
-    replying,
-    input,
-    element("div", { class: "row" }, [
-      group ? from : undefined,
-      group ? element("label", { class: "check" }, [mention, words.mention]) : undefined,
-      element("span", { class: "grow" }),
-      element("button", { type: "submit", class: "primary" }, [words.send]),
-    ]),
+function headOf({ chat, store, words, onDownload }: ChatPanelParts, titleId: string): HTMLElement {
+  const count = `${words.group} · ${chat.members.length}`;
+  const kind = chat.type === "p2p" ? words.p2p : chat.topic ? `${words.topicGroup} · ${chat.members.length}` : count;
+  const download: Child =
+    onDownload === undefined
+      ? undefined
+      : button(words.download, { class: "quiet", title: words.downloadHint }, onDownload);
+  return element("header", { class: "chat-head" }, [
+    element("h2", { id: titleId }, [chatTitle(chat, store)]),
+    element("span", { class: "tag" }, [kind]),
+    element("span", { class: "grow" }),
+    download,
   ]);
-  return { root: form, replyTo: setReply };
+}
+
+function actionsOf(
+  { chat, act, store }: ChatPanelParts,
+  reply: (message: SimMessage, inThread: boolean) => void,
+): MessageActions {
+  const [first = ""] = chat.members;
+  return {
+    reply,
+    redeliver: ({ messageId }) => void act("redeliver", { messageId }),
+    recall: ({ messageId }) => void act("recall", { messageId }),
+    react: ({ messageId, reactions }, emojiType) => {
+      const given = reactions.some((one) => one.emojiType === emojiType && !store.isBot(one.operatorId));
+      if (!given) void act("react", { messageId, from: first, emojiType });
+    },
+    say: (text) => void act("messages", { chatId: chat.chatId, from: first, text, mention: chat.type === "group" }),
+  };
 }

@@ -3,7 +3,12 @@ export type Inline =
   | { kind: "text"; text: string }
   | { kind: "code"; text: string }
   | { kind: "strong" | "emphasis" | "strike"; children: Inline[] }
-  | { kind: "link"; href: string; children: Inline[] };
+  | { kind: "link"; href: string; children: Inline[] }
+  | { kind: "font"; color: string; children: Inline[] }
+  | { kind: "label"; color: string; text: string }
+  | { kind: "at"; id: string; name: string }
+  | { kind: "image"; key: string; alt: string }
+  | { kind: "break" };
 
 /** An item; deeper ones follow the item that they belong to. */
 export interface ListItem {
@@ -107,7 +112,7 @@ function readTable(lines: readonly string[], at: number): ReadBlock {
 
 function cells(line: string): Inline[][] {
   const trimmed = line.trim().replace(/^\|/, "").replace(/\|$/, "");
-  return trimmed.split("|").map((cell) => parseInline(cell.trim()));
+  return trimmed.split(/(?<!\\)\|/).map((cell) => parseInline(cell.trim()));
 }
 
 function readParagraph(lines: readonly string[], at: number): ReadBlock {
@@ -122,39 +127,87 @@ function startsBlock(lines: readonly string[], at: number): boolean {
   return [headingPattern, fencePattern, rulePattern, itemPattern].some((pattern) => pattern.test(line));
 }
 
-const inlinePattern =
-  /`([^`\n]+)`|\[([^\]\n]{1,300})\]\(([^()\s]{1,2000})\)|\*\*(?![\s*])([^\n]+?)\*\*(?!\*)|~~([^~\n]+)~~|\*([^*\s](?:[^*\n]*[^*\s])?)\*|(https?:\/\/[^\s<>"'，。）)]+)/;
+/** The inline marks of Markdown, and those of Feishu's cards ("Rich text (Markdown)"). */
+const inlinePattern = new RegExp(
+  [
+    /`(?<code>[^`\n]+)`/,
+    /!\[(?<alt>[^\]\n]{0,300})\]\((?<image>[^()\s]{1,2000})\)/,
+    /\[(?<label>[^\]\n]{1,300})\]\((?<target>[^()\s]{1,2000})\)/,
+    /\*\*(?![\s*])(?<strong>[^\n]+?)\*\*(?!\*)/,
+    /~~(?<strike>[^~\n]+)~~/,
+    /\*(?<emphasis>[^*\s](?:[^*\n]*[^*\s])?)\*/,
+    /<font\s+color\s*=\s*["']?(?<ink>[\w-]{1,40})["']?\s*>(?<inked>[^<]{0,5000})<\/font>/,
+    /<text_tag\s+color\s*=\s*["']?(?<tint>[\w-]{1,40})["']?\s*>(?<tinted>[^<\n]{1,200})<\/text_tag>/,
+    /<(?:at|person)\s+(?:user_)?ids?\s*=\s*["']?(?<at>[\w,-]{1,400})["']?[^<>\n]{0,200}>(?<name>[^<\n]{0,100})<\/(?:at|person)>/,
+    /<a\s+href\s*=\s*["']?(?<anchor>[^"'<>\s]{1,2000})["']?\s*>(?<anchored>[^<\n]{1,300})<\/a>/,
+    /(?<break><br\s*\/?>)/,
+    /\\(?<escaped>[\\`*_~[\]()#|<>!-])/,
+    /(?<bare>https?:\/\/[^\s<>"'，。）)]+)/,
+  ]
+    .map((pattern) => pattern.source)
+    .join("|"),
+);
 
-/** Parses running text: code, links, strong, emphasis, strike, bare addresses. */
+/** Parses running text: code, links, strong, emphasis, strike, bare addresses, and the tags of cards. */
 export function parseInline(source: string, depth = 0): Inline[] {
   const parts: Inline[] = [];
   let rest = source;
   while (rest !== "") {
     const match = depth > maximumDepth ? null : inlinePattern.exec(rest);
     if (match === null) break;
-    if (match.index > 0) parts.push({ kind: "text", text: rest.slice(0, match.index) });
+    if (match.index > 0) parts.push(plain(rest.slice(0, match.index)));
     parts.push(inlineOf(match, depth + 1));
     rest = rest.slice(match.index + match[0].length);
   }
-  if (rest !== "") parts.push({ kind: "text", text: rest });
+  if (rest !== "") parts.push(plain(rest));
   return parts;
 }
 
+type Read = (groups: Readonly<Record<string, string | undefined>>, text: string, depth: number) => Inline | undefined;
+
+/** By the group that stands for the mark; the first one that matched decides. */
+const readers: Readonly<Record<string, Read>> = {
+  code: (_, text) => ({ kind: "code", text }),
+  image: ({ alt = "" }, key) => ({ kind: "image", key, alt }),
+  target: ({ label = "" }, target, depth) => linkOf(target, label, depth),
+  strong: (_, text, depth) => ({ kind: "strong", children: parseInline(text, depth) }),
+  strike: (_, text, depth) => ({ kind: "strike", children: parseInline(text, depth) }),
+  emphasis: (_, text, depth) => ({ kind: "emphasis", children: parseInline(text, depth) }),
+  ink: ({ inked = "" }, color, depth) => ({ kind: "font", color, children: parseInline(inked, depth) }),
+  tint: ({ tinted = "" }, color) => ({ kind: "label", color, text: decoded(tinted) }),
+  at: ({ name = "" }, id) => ({ kind: "at", id, name: decoded(name) }),
+  anchor: ({ anchored = "" }, target, depth) => linkOf(target, anchored, depth),
+  break: () => ({ kind: "break" }),
+  escaped: (_, text) => ({ kind: "text", text }),
+  bare: (_, href) => ({ kind: "link", href, children: [{ kind: "text", text: href }] }),
+};
+
 function inlineOf(match: RegExpExecArray, depth: number): Inline {
-  const [whole, code, label, target, strong, strike, emphasis, bare] = match;
-  if (code !== undefined) return { kind: "code", text: code };
-  if (label !== undefined && target !== undefined) {
-    const href = safeLink(target);
-    return href === undefined
-      ? { kind: "text", text: whole }
-      : { kind: "link", href, children: parseInline(label, depth) };
+  const groups: Readonly<Record<string, string | undefined>> = match.groups ?? {};
+  for (const [name, read] of Object.entries(readers)) {
+    const text = groups[name];
+    const inline = text === undefined ? undefined : read(groups, text, depth);
+    if (inline !== undefined) return inline;
   }
-  if (strong !== undefined) return { kind: "strong", children: parseInline(strong, depth) };
-  if (strike !== undefined) return { kind: "strike", children: parseInline(strike, depth) };
-  if (emphasis !== undefined) return { kind: "emphasis", children: parseInline(emphasis, depth) };
-  return { kind: "link", href: bare ?? whole, children: [{ kind: "text", text: bare ?? whole }] };
+  return plain(match[0]);
 }
 
-function safeLink(target: string): string | undefined {
-  return /^(https?:\/\/|mailto:)/i.test(target) ? target : undefined;
+function linkOf(target: string, label: string, depth: number): Inline | undefined {
+  const safe = /^(https?:\/\/|mailto:)/i.test(target);
+  return safe ? { kind: "link", href: target, children: parseInline(label, depth) } : undefined;
+}
+
+const entities: Readonly<Record<string, string>> = { lt: "<", gt: ">", amp: "&", quot: '"', nbsp: "\u00A0" };
+
+/** Entities of HTML as the characters that they stand for; they only ever become text. */
+function decoded(text: string): string {
+  return text.replaceAll(/&(?:#(\d{1,7})|([a-z]{2,4}));/g, (whole, code: string | undefined, name: string) => {
+    if (code === undefined) return entities[name] ?? whole;
+    const point = Number(code);
+    return point > 0 && point <= 0x10ffff ? String.fromCodePoint(point) : whole;
+  });
+}
+
+function plain(text: string): Inline {
+  return { kind: "text", text: decoded(text) };
 }

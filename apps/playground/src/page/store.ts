@@ -21,34 +21,39 @@ const nothing: PlaygroundState = {
   messages: [],
   calls: [],
   deliveries: [],
+  refusals: [],
+  monthCalls: 0,
   faults: 0,
 };
 
+/** The playground's own store, fed by its event stream. */
 export function connectStore(path: string): Store {
-  const listeners: ((event: PlaygroundEvent | undefined) => void)[] = [];
-  const messages = new Map<string, SimMessage>();
-  let state = nothing;
-  let online = false;
-  const tell = (event: PlaygroundEvent | undefined): void => {
-    for (const listener of listeners) listener(event);
-  };
-  const setOnline = (value: boolean): void => {
-    if (online === value) return;
-    online = value;
-    tell(undefined);
-  };
+  const { store, apply, setOnline } = createStore(nothing);
   const source = new EventSource(path);
   source.addEventListener("open", () => setOnline(true));
   source.addEventListener("error", () => setOnline(false));
   source.addEventListener("message", ({ data }: MessageEvent<string>) => {
-    const event = JSON.parse(data) as PlaygroundEvent; // Our own server writes it.
-    if (event.type === "state") messages.clear();
-    state = reduce(state, event);
-    const changed = event.type === "state" ? event.state.messages : event.type === "message" ? [event.message] : [];
-    for (const message of changed) messages.set(message.messageId, message);
-    tell(event);
+    apply(JSON.parse(data) as PlaygroundEvent); // Our own server writes it.
   });
-  return {
+  return store;
+}
+
+/** A store that holds still until something is applied to it. */
+export interface FedStore {
+  store: Store;
+  apply(event: PlaygroundEvent): void;
+  setOnline(online: boolean): void;
+}
+
+export function createStore(first: PlaygroundState): FedStore {
+  const listeners: ((event: PlaygroundEvent | undefined) => void)[] = [];
+  const messages = new Map(first.messages.map((message) => [message.messageId, message]));
+  let state = first;
+  let online = false;
+  const tell = (event: PlaygroundEvent | undefined): void => {
+    for (const listener of listeners) listener(event);
+  };
+  const store: Store = {
     get state() {
       return state;
     },
@@ -58,10 +63,25 @@ export function connectStore(path: string): Store {
     message: (messageId) => messages.get(messageId),
     nameOf: (id) =>
       state.people.find((person) => person.openId === id)?.name ??
-      state.apps.find((app) => app.appId === id)?.name ??
+      state.apps.find((app) => app.appId === id || app.openId === id)?.name ??
       id,
     isBot: (id) => state.apps.some((app) => app.appId === id),
     onChange: (listener) => void listeners.push(listener),
+  };
+  return {
+    store,
+    apply(event) {
+      if (event.type === "state") messages.clear();
+      state = reduce(state, event);
+      const changed = event.type === "state" ? event.state.messages : event.type === "message" ? [event.message] : [];
+      for (const message of changed) messages.set(message.messageId, message);
+      tell(event);
+    },
+    setOnline(value) {
+      if (online === value) return;
+      online = value;
+      tell(undefined);
+    },
   };
 }
 
@@ -72,7 +92,14 @@ function reduce(state: PlaygroundState, event: PlaygroundEvent): PlaygroundState
     case "message":
       return { ...state, messages: [...withoutMessage(state, event.message.messageId), event.message] };
     case "call":
-      return { ...state, calls: [...state.calls, event.call].slice(-keptEntries), faults: event.faults };
+      return {
+        ...state,
+        calls: [...state.calls, event.call].slice(-keptEntries),
+        faults: event.faults,
+        monthCalls: event.monthCalls,
+      };
+    case "refusal":
+      return { ...state, refusals: [...state.refusals, event.refusal].slice(-keptEntries) };
     case "delivery":
       return { ...state, deliveries: [...state.deliveries, event.delivery].slice(-keptEntries) };
     case "apps":

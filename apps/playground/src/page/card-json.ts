@@ -1,0 +1,54 @@
+/** A part of a card, as it came. */
+export type CardPart = Readonly<Record<string, unknown>>;
+
+export function isPart(value: unknown): value is CardPart {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** An object, or an empty one where there is none. */
+export function partOf(value: unknown): CardPart {
+  return isPart(value) ? value : {};
+}
+
+/** The objects of a list. */
+export function partsOf(value: unknown): CardPart[] {
+  return Array.isArray(value) ? value.filter(isPart) : [];
+}
+
+export function textOf(value: unknown): string {
+  return typeof value === "string" ? value : "";
+}
+
+/** The words of a text element. */
+export function contentOf(value: unknown): string {
+  return textOf(partOf(value).content);
+}
+
+/** The elements of a card, of JSON 2.0 or 1.0. */
+export function bodyOf(card: CardPart): CardPart[] {
+  return partsOf(partOf(card.body).elements ?? card.elements);
+}
+
+/** The value that a component sends when it is used. */
+export function callbackValue(part: CardPart): unknown {
+  const behavior = partsOf(part.behaviors).find(({ type }) => type === "callback");
+  return behavior === undefined ? part.value : behavior.value;
+}
+
+/** Authors fill these freely: what looks like a component there is none. */
+const opaque = new Set(["value", "chart_spec", "rows", "style", "i18n_content"]);
+
+/** Calls back for every tagged object, outer ones first. */
+export function eachTagged(value: unknown, visit: (part: CardPart) => void): void {
+  if (Array.isArray(value)) return value.forEach((item: unknown) => eachTagged(item, visit));
+  if (!isPart(value)) return;
+  if (typeof value.tag === "string") visit(value);
+  for (const [name, item] of Object.entries(value)) if (!opaque.has(name)) eachTagged(item, visit);
+}
+
+/** Bytes of the JSON in UTF-8, and tagged objects, as the platform counts them. */
+export function cardSize(card: CardPart): { bytes: number; elements: number } {
+  let elements = 0;
+  eachTagged(card, () => (elements += 1));
+  return { bytes: new TextEncoder().encode(JSON.stringify(card)).byteLength, elements };
+}

@@ -1,0 +1,139 @@
+import type { SimMessage } from "../view.ts";
+import type { ChatPanelParts } from "./chat-panel.ts";
+import { button, element, type Child } from "./element.ts";
+import { briefOf } from "./message-view.ts";
+import { base64Of } from "./request.ts";
+import { sendMenu } from "./send-menu.ts";
+import type { Words } from "./words.ts";
+
+/** Where a person writes. */
+export interface Composer {
+  readonly root: HTMLElement;
+  replyTo(message: SimMessage, inThread: boolean): void;
+  /** Open id of the person who writes. */
+  person(): string;
+}
+
+/** How late a message can be made to arrive. */
+const lateMinutes = 180;
+const largestFileBytes = 20 * 1024 * 1024;
+
+/** What the next message brings besides its content. */
+interface Draft {
+  parent: SimMessage | undefined;
+  inThread: boolean;
+  late: boolean;
+}
+
+export function createComposer(parts: ChatPanelParts, title: string): Composer {
+  const { chat, store, words, act, toast } = parts;
+  const group = chat.type === "group";
+  const draft: Draft = { parent: undefined, inThread: false, late: false };
+  const input = element("textarea", {
+    id: `input-${chat.chatId}`,
+    rows: "2",
+    maxlength: "20000",
+    placeholder: words.composeHint,
+    "aria-label": `${words.message} · ${title}`,
+  });
+  const people = chat.members.map((openId) => element("option", { value: openId }, [store.nameOf(openId)]));
+  const from = element("select", { "aria-label": `${words.writeAs} · ${title}` }, people);
+  const mention = element("input", { type: "checkbox", checked: true });
+  const chips = element("div", { class: "chips", hidden: true });
+  const change = (next: Partial<Draft>): void => {
+    Object.assign(draft, next);
+    chips.replaceChildren(...draftChips(parts, draft, change));
+    chips.hidden = chips.childElementCount === 0;
+  };
+  const send = async (content: object): Promise<boolean> => {
+    const sent = await act("messages", {
+      chatId: chat.chatId,
+      from: from.value,
+      ...content,
+      ...(draft.parent === undefined ? {} : { parentId: draft.parent.messageId }),
+      ...(draft.inThread ? { inThread: true } : {}),
+      ...(draft.late ? { lateMinutes } : {}),
+    });
+    if (sent) change({ parent: undefined, inThread: false, late: false });
+    return sent;
+  };
+  const sendText = async (): Promise<void> => {
+    const text = input.value.trim();
+    if (text === "") return;
+    if (await send({ text, mention: group && mention.checked })) input.value = "";
+  };
+  const sendFile = async (file: File): Promise<void> => {
+    if (file.size > largestFileBytes) return toast("warning", words.fileTooLarge);
+    const kind = file.type.startsWith("image/") && file.type !== "image/svg+xml" ? "image" : "file";
+    await send({ [kind]: { name: file.name, base64: await base64Of(file) } });
+  };
+  const menu = sendMenu({ ...parts, person: () => from.value, send, sendFile, onLate: () => change({ late: true }) });
+  listen(input, { sendText, sendFile });
+  const asked = group ? element("label", { class: "check" }, [mention, words.mention]) : undefined;
+  const tools = [menu.root, group ? from : undefined, asked];
+  return {
+    root: element("div", { class: "composer" }, [formOf([chips, input], tools, { words, sendText }), ...menu.dialogs]),
+    replyTo(message, inThread) {
+      change({ parent: message, inThread });
+      input.focus();
+    },
+    person: () => from.value,
+  };
+}
+
+function formOf(
+  fields: readonly HTMLElement[],
+  tools: readonly Child[],
+  { words, sendText }: { words: Words; sendText: () => Promise<void> },
+): HTMLElement {
+  const onsubmit = (event: Event): void => {
+    event.preventDefault();
+    void sendText();
+  };
+  const send = element("button", { type: "submit", class: "primary" }, [words.send]);
+  const row = element("div", { class: "row" }, [...tools, element("span", { class: "grow" }), send]);
+  return element("form", { onsubmit }, [...fields, row]);
+}
+
+function draftChip(text: string, label: string, onclick: () => void): HTMLElement {
+  return element("span", { class: "draft-chip" }, [
+    element("span", {}, [text]),
+    button("×", { "aria-label": label, class: "quiet" }, onclick),
+  ]);
+}
+
+function draftChips(
+  { store, words }: ChatPanelParts,
+  { parent, inThread, late }: Draft,
+  change: (next: Partial<Draft>) => void,
+): HTMLElement[] {
+  const how = inThread ? words.replyInThread : words.replyTo;
+  const about =
+    parent === undefined ? "" : `${how} ${store.nameOf(parent.senderId)}: ${briefOf(parent, words).slice(0, 60)}`;
+  return [
+    ...(parent === undefined
+      ? []
+      : [draftChip(about, words.stopReply, () => change({ parent: undefined, inThread: false }))]),
+    ...(late ? [draftChip(words.late, words.notLate, () => change({ late: false }))] : []),
+  ];
+}
+
+interface Sends {
+  sendText: () => Promise<void>;
+  sendFile: (file: File) => Promise<void>;
+}
+
+function listen(input: HTMLTextAreaElement, { sendText, sendFile }: Sends): void {
+  input.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    void sendText();
+  });
+  const take = (event: Event, files: FileList | undefined): void => {
+    if (files === undefined || files.length === 0) return;
+    event.preventDefault();
+    for (const file of files) void sendFile(file);
+  };
+  input.addEventListener("paste", (event) => take(event, event.clipboardData?.files));
+  input.addEventListener("drop", (event) => take(event, event.dataTransfer?.files));
+}

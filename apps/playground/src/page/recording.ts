@@ -1,0 +1,74 @@
+import type { ChatView, PersonView, SimMessage } from "../view.ts";
+import { isPart, partsOf } from "./card-json.ts";
+import { withChanges, type Change } from "./delta.ts";
+
+/** A conversation with its timing: what each message was, and how it changed. */
+export interface Recording {
+  version: 1;
+  chat: ChatView;
+  people: PersonView[];
+  bots: { appId: string; name: string }[];
+  /** Pictures as data addresses, by image key. */
+  images: Record<string, string>;
+  steps: RecordingStep[];
+}
+
+/** A message appeared, or changed. */
+export interface RecordingStep {
+  /** Since the start of the recording, never less than that of the step before. */
+  atMs: number;
+  messageId: string;
+  changes: Change[];
+}
+
+/** Reads a recording; undefined when the text is none. What messages say is shown as text, whatever it is. */
+export function parseRecording(text: string): Recording | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return isRecording(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function isRecording(value: unknown): value is Recording {
+  if (!isPart(value) || value.version !== 1 || !isPart(value.images) || !isPart(value.chat)) return false;
+  const { chat, people, bots, images, steps } = value;
+  return (
+    isPart(chat) &&
+    typeof chat.chatId === "string" &&
+    typeof chat.name === "string" &&
+    Array.isArray(chat.members) &&
+    areAll(people, (person) => typeof person.openId === "string" && typeof person.name === "string") &&
+    areAll(bots, (bot) => typeof bot.appId === "string" && typeof bot.name === "string") &&
+    Object.values(images).every((image) => typeof image === "string" && /^data:image\/[\w+.-]+;base64,/.test(image)) &&
+    areAll(steps, isStep)
+  );
+}
+
+function areAll(list: unknown, fits: (item: Readonly<Record<string, unknown>>) => boolean): boolean {
+  return Array.isArray(list) && partsOf(list).length === list.length && partsOf(list).every(fits);
+}
+
+function isStep({ atMs, messageId, changes }: Readonly<Record<string, unknown>>): boolean {
+  const timed = typeof atMs === "number" && atMs >= 0 && typeof messageId === "string";
+  return timed && areAll(changes, ({ at }) => Array.isArray(at));
+}
+
+/** The message after a step; undefined when the step makes no message. */
+export function messageAfter(before: SimMessage | undefined, { changes }: RecordingStep): SimMessage | undefined {
+  const next = withChanges(before, changes);
+  return isMessage(next) ? next : undefined;
+}
+
+function isMessage(value: unknown): value is SimMessage {
+  if (!isPart(value) || !Array.isArray(value.reactions) || !Array.isArray(value.mentions)) return false;
+  const texts = ["messageId", "chatId", "senderId", "messageType", "content", "text"];
+  const card = value.card;
+  return (
+    texts.every((name) => typeof value[name] === "string") &&
+    typeof value.createdAt === "number" &&
+    Number.isFinite(new Date(value.createdAt).getTime()) &&
+    (card === undefined || (isPart(card) && isPart(card.json)))
+  );
+}
