@@ -134,7 +134,7 @@ export async function startWorld(options: WorldOptions = {}): Promise<FeishuWorl
   });
   options.prepare?.(platform);
   const api = createFeishuApi({ ...testApp, domain: platform.url, tokenCache: createMemoryTokenCache() });
-  const shared = createTestMemory(options.store);
+  const shared = options.shared ?? createTestMemory(options.store);
   const start = async () => await startTestIngress({ ...options, shared, env: environment(platform, options), api });
   const ingress = await start();
   const others: TestIngress[] = [];
