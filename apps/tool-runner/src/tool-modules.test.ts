@@ -15,6 +15,7 @@ describe("loadTools", () => {
       currentTime.name,
       calculator.name,
       "fetch_page",
+      "bar_chart",
       "hold_once",
       "hold_pure",
       "slow",

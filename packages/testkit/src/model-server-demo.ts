@@ -5,15 +5,21 @@ type Tool = NormalisedRequest["tools"][number];
 interface Wish {
   tool: string;
   /** The values found in a text, one call each; null = a call without arguments. */
-  find(text: string): (string | null)[];
+  find(text: string): (string | number[] | null)[];
 }
 
 const urlPattern = /https?:\/\/[^\s"'<>，。、）)]+/g;
 const sumPattern = /[\d(][\d\s.()]*(?:[-+*/^×÷][\d\s.()]*)+[\d)]/g;
+const chartPattern = /(?:\bchart\b|图表)[^\d\n-]{0,20}((?:-?\d+(?:\.\d+)?[\s,，、]*){1,40})/gi;
 const isDate = /^\d{4}-\d{1,2}-\d{1,2}$/;
 
+/** The numbers behind a wish for a chart: "chart 3 5 2". */
+function chartsOf(text: string): number[][] {
+  return [...text.matchAll(chartPattern)].map(([, list = ""]) => (list.match(/-?\d+(?:\.\d+)?/g) ?? []).map(Number));
+}
+
 function sumsOf(text: string): string[] {
-  const sums = text.replaceAll(urlPattern, " ").match(sumPattern) ?? [];
+  const sums = text.replaceAll(urlPattern, " ").replaceAll(chartPattern, " ").match(sumPattern) ?? [];
   return sums
     .map((sum) => sum.trim().replaceAll("×", "*").replaceAll("÷", "/"))
     .filter((sum) => /\d/.test(sum) && !isDate.test(sum));
@@ -23,6 +29,7 @@ const wishes: readonly Wish[] = [
   { tool: "current_time", find: (text) => (/\btime\b|几点|时间|现在/i.test(text) ? [null] : []) },
   { tool: "calculator", find: sumsOf },
   { tool: "fetch_page", find: (text) => text.match(urlPattern) ?? [] },
+  { tool: "bar_chart", find: chartsOf },
 ];
 
 /** The name a tool gives to its main argument: its first required property, else its first one. */
@@ -63,8 +70,8 @@ function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[]
 
 function echo(text: string, zh: boolean): string {
   return zh
-    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7），或者发一个网址让我读。`
-    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, or send a URL for me to read.`;
+    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，或者发一个网址让我读。`
+    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a chart 3 5 2, or send a URL for me to read.`;
 }
 
 function tale(zh: boolean): string {
@@ -76,7 +83,7 @@ function tale(zh: boolean): string {
 
 /**
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
- * `current_time`, `calculator` and `fetch_page` when they are offered and asked for, several at
+ * `current_time`, `calculator`, `fetch_page` and `bar_chart` when they are offered and asked for, several at
  * once, and then reports their results. "slow" or "慢" makes it stream slowly.
  */
 export function demoScript(request: NormalisedRequest): ScriptedReply {

@@ -189,6 +189,15 @@ describe("demoScript", () => {
     expect(demoScript(asked("read https://example.com/a-1 please")).calls).toEqual([
       { name: "fetch_page", arguments: { url: "https://example.com/a-1" } },
     ]);
+    const drawing = [{ name: "bar_chart", description: "", inputSchema: { required: ["values"] } }];
+    for (const text of ["chart 3 5 -2.5", "画一个图表：3，5、-2.5。"]) {
+      expect(demoScript({ ...asked(text), tools: drawing }).calls).toEqual([
+        { name: "bar_chart", arguments: { values: [3, 5, -2.5] } },
+      ]);
+    }
+    expect(demoScript(asked("chart 3 - 5 and 12*7")).calls).toEqual([
+      { name: "calculator", arguments: { expression: "12*7" } },
+    ]);
     expect(demoScript({ ...asked("12*7"), tools: [] }).calls).toBeUndefined();
   });
 
