@@ -1,4 +1,4 @@
-import type { ModelScript, NormalisedMessage, ScriptedCall } from "@larkline/testkit";
+import type { ModelScript, NormalisedMessage, ScriptedCall, ScriptedReply } from "@larkline/testkit";
 
 /** What a message asks the scripted model for: one `call <tool> <json>` per line. */
 function callsIn(text: string): ScriptedCall[] {
@@ -29,3 +29,32 @@ export const obedientModel: ModelScript = ({ messages }) => {
     ...(pause === null ? {} : { firstDelayMs: Number(pause[1]) }),
   };
 };
+
+/** A model that says what a test has put down for a message, and obeys otherwise. */
+export interface PromptedModel {
+  script: ModelScript;
+  /** What is said to the message, request by request; a list that is used up is obeyed as any other message. */
+  prompt(text: string, ...replies: ScriptedReply[]): void;
+  /** Requests so far that the message has led to, tool results included. */
+  asked(text: string): number;
+}
+
+export function createPromptedModel(): PromptedModel {
+  const prompts = new Map<string, ScriptedReply[]>();
+  const asked = new Map<string, number>();
+  return {
+    script: (request) => {
+      const text = lastUser(request.messages);
+      asked.set(text, (asked.get(text) ?? 0) + 1);
+      return prompts.get(text)?.shift() ?? obedientModel(request);
+    },
+    prompt: (text, ...replies) => void prompts.set(text, replies),
+    asked: (text) => asked.get(text) ?? 0,
+  };
+}
+
+/** A stream that stops after so many pieces and keeps the connection open. */
+export function hangingAfter(pieces: readonly string[], count: number): ScriptedReply {
+  // Two frames come before the first piece.
+  return { text: pieces, firstDelayMs: 1, fault: { kind: "hang", afterFrames: 2 + count } };
+}
