@@ -67,6 +67,12 @@ describe("an answer on a card", () => {
     expect(shown("![a ![b](c)](d)")).not.toContain("![");
   });
 
+  it("shows the name of a stored image that cannot be shown, never its id", () => {
+    const blob = `blob:blob_${"x".repeat(43)}`;
+    expect(shown(`![bars](${blob}) ![](${blob}) ![cut](blob:blob_x)`)).toBe("bars 🖼️ cut");
+    expect(shown(`![<at id=all></at>](${blob})`)).not.toContain("<at");
+  });
+
   it("waits with the text from an image on that is on its way", () => {
     expect(streamed("see ![x](a.png) there", new Map())).toBe("see ");
     expect(streamed("see ![x](a.png) there", new Map([["a.png", "img_1"]]))).toBe("see ![x](img_1) there");

@@ -1,3 +1,4 @@
+import { imageNameOf } from "@larkline/protocol";
 import { invisible, neutralText } from "./escape.ts";
 
 /** Image key by what the answer calls the image; null: there is none. Without a map there are no images. */
@@ -55,6 +56,7 @@ function isImageKey(key: string): boolean {
 }
 
 function withoutImage(alt: string, ref: string): string {
+  if (/^blob[:_]/.test(ref)) return neutralText(imageNameOf(alt));
   const name = neutralText(alt.trim() === "" ? (ref.split("/").at(-1) ?? ref) : alt);
   return /^https?:\/\/[^\s<>()&]+$/.test(ref) ? `[${name}](${ref})` : name;
 }

@@ -3,7 +3,6 @@ import { calculator } from "./calculator.ts";
 import { currentTime } from "./current-time.ts";
 import { createFetchPageTool } from "./fetch-page.ts";
 
-export { barChart } from "./bar-chart.ts";
 export { calculator } from "./calculator.ts";
 export { currentTime } from "./current-time.ts";
 export { createFetchPageTool, type FetchPageOptions } from "./fetch-page.ts";
