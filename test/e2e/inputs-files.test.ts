@@ -142,12 +142,12 @@ describe("a file", () => {
   });
 
   it.each([
-    ["an archive", "archive.zip", async () => await fixture("archive.zip"), "unsupported"],
-    ["a compressed file", "a.gz", async () => gzipSync("secret words"), "unsupported"],
-    ["a program", "setup.exe", async () => Buffer.from("4d5a90000300000004000000ffff0000", "hex"), "unsupported"],
-    ["over our limit", "large.txt", async () => ({ sizeBytes: 1_500_000 }), "too_large"],
-    ["over the platform's limit", "huge.mov", async () => ({ sizeBytes: 105_000_000 }), "too_large"],
-  ])("that is %s is told as such", async (_, name, bytesOf, state) => {
+    ["archive.zip", async () => await fixture("archive.zip"), "unsupported"],
+    ["a.gz", async () => gzipSync("secret words"), "unsupported"],
+    ["setup.exe", async () => Buffer.from("4d5a90000300000004000000ffff0000", "hex"), "unsupported"],
+    ["over-our-limit.txt", async () => ({ sizeBytes: 1_500_000 }), "too_large"],
+    ["over-the-limit-of-the-platform.mov", async () => ({ sizeBytes: 105_000_000 }), "too_large"],
+  ])("%s is told not to be readable", async (name, bytesOf, state) => {
     const { asked } = await given(system.person("Hal"), { file: { name, bytes: await bytesOf() } });
     expect(asked).toMatch(new RegExp(`<attachment name="${name}"[^>]*state="${state}">[^]*do not guess`));
     expect(asked).not.toMatch(/secret words|hidden in an archive/);
