@@ -129,8 +129,7 @@ describe("a recalled message", () => {
   it("that is delivered only after that is not taken", async () => {
     const here = await world({ retryDelaysMs: [] });
     here.ingress.trouble.append = true;
-    const message = { appId, chatId: here.direct, from: here.ann, text: "hi", createdAtMs: Date.now() - 15_000 };
-    const sent = await here.platform.sendMessage(message);
+    const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
     expect(await sent.delivery).toMatchObject({ outcome: "exhausted" });
     here.ingress.trouble.append = false;
     await twice(here, "im.message.recalled_v1", { message_id: sent.messageId, chat_id: here.direct });

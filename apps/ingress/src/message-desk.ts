@@ -41,9 +41,6 @@ export function recalledKey(app: string, messageId: string): string {
   return `recalled:${app}:${messageId}`;
 }
 
-/** Younger messages are on their first delivery: nobody was quick enough to take them back. */
-const quickRecallMs = 2_000;
-
 function inboundOf(app: string, { message, place }: Arrival): InboundMessage {
   const references = referencesOf(message, place);
   return {
@@ -115,13 +112,9 @@ export function createMessageDesk(deps: MessageDeskDeps): MessageDesk {
     return text === undefined || (await answer(arrival, text)) ? "command" : "duplicate";
   };
 
-  const wasRecalled = async ({ message }: Arrival): Promise<boolean> =>
-    Date.now() - message.createdAtMs > quickRecallMs &&
-    (await lookups.get(recalledKey(app, message.messageId))) !== undefined;
-
   return async (arrival, admitted) => {
     const { message, place } = arrival;
-    if (await wasRecalled(arrival)) return "recalled";
+    if ((await lookups.get(recalledKey(app, message.messageId))) !== undefined) return "recalled";
     if (admitted.verdict === "too_long" || admitted.verdict === "empty") {
       await answer(arrival, refusalText(admitted.verdict, languageFor(arrival)));
       return admitted.verdict;
