@@ -1,10 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { ReplyView } from "@larkline/protocol";
-import type { CardLedger, CardReply, OutboxTarget, ReplyMode } from "@larkline/session";
+import type { CardLedger, OutboxTarget } from "@larkline/session";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import type { FeishuLogger } from "./logger.ts";
-import { FencedOut, ReplyCards } from "./reply-cards.ts";
+import { ReplyCards } from "./reply-cards.ts";
+import { modeFor, newReply } from "./reply-mode.ts";
+import { FencedOut, ReplyRecord } from "./reply-record.ts";
 
 /** One run of a turn, as its reply has to know it. */
 export interface ReplyStart {
@@ -18,6 +20,8 @@ export interface ReplyStart {
   uuid: string;
   /** The state to show, asked for when a frame is due. */
   view: () => ReplyView;
+  /** Keys of the images that the view names; may change while the reply runs. Without it none are shown while it types. */
+  images?: ReadonlyMap<string, string | null>;
 }
 
 /** A reply that types while a turn runs. Nothing here can fail the turn or make it wait. */
@@ -56,41 +60,23 @@ const framesToRecover = 5;
 const releaseMs = 2_000;
 const failureDelaysMs = [500, 1_000, 2_000, 5_000, 10_000];
 
-/** Shares of the monthly calls at which replies become plainer. */
-const finalOnlyFrom = 0.8;
-const textOnlyFrom = 0.95;
-
-/** How a new reply is written, with the month's calls in mind. */
-export async function modeFor(api: FeishuApi): Promise<ReplyMode> {
-  try {
-    const { calls, limit } = await api.quota();
-    if (limit === null || calls < limit * finalOnlyFrom) return "typewriter";
-    return calls < limit * textOnlyFrom ? "final" : "text";
-  } catch {
-    return "typewriter"; // counting is a courtesy, not a condition
-  }
-}
-
-export function newReply(
-  start: Pick<ReplyStart, "session" | "replyId" | "target">,
-  mode: ReplyMode,
-  nowMs: number,
-): CardReply {
-  const { session, replyId, target } = start;
-  return { v: 1, replyId, session, app: target.app, chatId: target.chatId, mode, cards: [], createdAtMs: nowMs };
+/** What one claim of the turn writes with. A later claim gets its own: a fence is never changed. */
+interface Opened {
+  epoch: string;
+  record: ReplyRecord;
+  cards: ReplyCards;
 }
 
 /** The writer behind one {@link LiveReply}; it outlives suspensions of the turn in the same process. */
 export class ReplyTyper implements LiveReply {
   readonly #deps: LiveReplyDeps;
-  readonly #fence: { epoch: string };
+  /** Ends what is on its way. */
   readonly #closing = new AbortController();
+  /** Ends pauses. */
+  readonly #stopping = new AbortController();
   readonly #startedMs: number;
   #start: ReplyStart;
-  #cards: ReplyCards | undefined;
-  #reply: CardReply | undefined;
-  /** Somebody else may have written since. */
-  #doubtful = false;
+  #opened: Opened | undefined;
   #dirty = false;
   #paused = false;
   #stopped = false;
@@ -103,15 +89,12 @@ export class ReplyTyper implements LiveReply {
   constructor(start: ReplyStart, deps: LiveReplyDeps) {
     this.#start = start;
     this.#deps = deps;
-    this.#fence = { epoch: start.epoch };
     this.#startedMs = deps.now();
   }
 
   /** The turn goes on under a new claim. */
   resume(start: ReplyStart): void {
     this.#start = start;
-    this.#fence.epoch = start.epoch;
-    this.#doubtful = true;
     this.#paused = false;
     this.#stopped = false;
   }
@@ -127,6 +110,7 @@ export class ReplyTyper implements LiveReply {
 
   async release(): Promise<void> {
     this.#stopped = true;
+    this.#stopping.abort();
     const timer = setTimeout(() => this.#closing.abort(), releaseMs);
     await this.#pumping;
     clearTimeout(timer);
@@ -135,93 +119,95 @@ export class ReplyTyper implements LiveReply {
 
   async #pump(): Promise<void> {
     while (this.#dirty && !this.#stopped) {
+      const { epoch } = this.#start;
       const pauseMs = await this.#frame();
-      if (pauseMs === undefined) this.#stopped = true;
+      // What happened to a claim that is over says nothing about the one that resumed the turn.
+      if (pauseMs === undefined) this.#stopped ||= epoch === this.#start.epoch;
       else if (this.#paused && this.#failures > 0) break;
-      else await delay(pauseMs, undefined, { signal: this.#closing.signal }).catch(() => undefined);
+      else await delay(pauseMs, undefined, { signal: this.#stopping.signal }).catch(() => undefined);
     }
     this.#pumping = undefined;
   }
 
   /** Writes one frame; returns the pause before the next one, undefined when there is to be none. */
   async #frame(): Promise<number | undefined> {
-    const { epoch } = this.#fence;
+    const start = this.#start;
     try {
-      const cards = await this.#opened();
-      if (this.#reply?.mode === "final" || this.#reply?.mode === "text") return undefined;
-      if (this.#reply?.cards.length === 0 && !(await this.#deps.mayAppear(this.#start.session))) return frameMs;
+      const { cards, record } = await this.#open(start);
+      if (record.mode === "final" || record.mode === "text") return undefined;
+      if (record.cards.length === 0 && !(await this.#deps.mayAppear(start.session))) return frameMs;
       this.#dirty = false;
-      await cards.show(this.#start.view());
-      this.#shown();
-      return this.#reply?.mode === "slow" ? slowFrameMs : frameMs;
+      await cards.show(start.view());
+      this.#wrote(record);
+      return record.mode === "slow" ? slowFrameMs : frameMs;
     } catch (error) {
-      this.#dirty = true;
-      this.#framesInRow = 0;
-      return error instanceof FencedOut ? this.#fencedOut(epoch) : this.#failed(error);
+      return this.#failed(error, start.session);
     }
   }
 
-  /**
-   * Somebody holds the session under a newer epoch. When that is this process, under the claim that
-   * resumed the turn meanwhile, the next frame looks at the ledger anew; otherwise the cards are theirs.
-   * Whether the turn itself is lost is for its own writes to find out.
-   */
-  #fencedOut(epoch: string): number | undefined {
-    this.#doubtful = true;
-    return this.#fence.epoch === epoch ? undefined : 0;
-  }
-
-  async #opened(): Promise<ReplyCards> {
-    if (this.#cards !== undefined && !this.#doubtful) return this.#cards;
+  async #open(start: ReplyStart): Promise<Opened> {
+    const { session, replyId, target, uuid, epoch, images } = start;
+    const known = this.#opened;
+    if (known?.epoch === epoch) return known;
     const { api, ledger, now } = this.#deps;
-    const { session, replyId, target, uuid } = this.#start;
     const stored = await ledger.load(session, replyId);
-    this.#doubtful = false;
-    if (this.#cards !== undefined && JSON.stringify(stored) === JSON.stringify(this.#reply)) return this.#cards;
-    const reply = stored ?? newReply(this.#start, await modeFor(api), now());
-    this.#reply = reply;
+    const reply = stored ?? newReply(start, await modeFor(api), now());
+    const record = new ReplyRecord({ ledger, fence: { epoch }, reply });
     const { signal } = this.#closing;
-    this.#cards = new ReplyCards({ api, ledger, fence: this.#fence, reply, target, uuid, now, signal });
-    return this.#cards;
+    const cards = new ReplyCards({
+      api,
+      record,
+      target,
+      uuid,
+      now,
+      signal,
+      ...(images === undefined ? {} : { images }),
+    });
+    // Nobody else has written since: what is known of the platform is still true.
+    if (known?.record.matches(stored) === true) cards.goOnFrom(known.cards);
+    this.#opened = { epoch, record, cards };
+    return this.#opened;
   }
 
-  #shown(): void {
+  #wrote(record: ReplyRecord): void {
     this.#deps.onFrame(this.#deps.now() - this.#startedMs, this.#frames === 0);
     this.#frames += 1;
     this.#framesInRow += 1;
     this.#refusals = 0;
     this.#failures = 0;
-    if (this.#reply?.mode === "slow" && this.#framesInRow >= framesToRecover) this.#reply.mode = "typewriter";
+    if (record.mode === "slow" && this.#framesInRow >= framesToRecover) record.mode = "typewriter";
   }
 
-  #failed(error: unknown): number | undefined {
+  #failed(error: unknown, session: string): number | undefined {
     const { logger } = this.#deps;
-    const { session } = this.#start;
+    this.#dirty = true;
+    this.#framesInRow = 0;
+    // The cards are somebody else's. Whether the turn itself is lost is for its own writes to find out.
+    if (error instanceof FencedOut) return undefined;
     if (!(error instanceof FeishuError)) {
       this.#failures += 1;
       logger.warn({ err: error, session }, "card not written");
-      return slowFrameMs;
+      return this.#backOffMs(slowFrameMs);
     }
     if (error.kind === "cancelled") return undefined;
-    if (error.heldBack) this.#heldBack();
-    else {
-      this.#failures += 1;
-      const { api, kind, code, logId } = error;
-      logger.warn({ session, api, kind, code, logId }, "card not written");
-      // What cannot be mended by trying again is left to the delivery of the finished answer.
-      if (!error.retryable) return undefined;
+    if (error.heldBack) {
+      this.#refusals += 1;
+      const record = this.#opened?.record;
+      if (this.#refusals >= refusalsToSlow && record?.mode === "typewriter") record.mode = "slow";
+      return Math.max(error.retryAfterMs, this.#frameMs());
     }
-    return this.#pauseAfter(error);
+    this.#failures += 1;
+    const { api, kind, code, logId } = error;
+    logger.warn({ session, api, kind, code, logId }, "card not written");
+    // What cannot be mended by trying again is left to the delivery of the finished answer.
+    return error.retryable ? this.#backOffMs(Math.max(error.retryAfterMs, this.#frameMs())) : undefined;
   }
 
-  #heldBack(): void {
-    this.#refusals += 1;
-    if (this.#refusals >= refusalsToSlow && this.#reply?.mode === "typewriter") this.#reply.mode = "slow";
+  #frameMs(): number {
+    return this.#opened?.record.mode === "slow" ? slowFrameMs : frameMs;
   }
 
-  #pauseAfter(error: FeishuError): number {
-    const backOff = failureDelaysMs[Math.min(this.#failures, failureDelaysMs.length) - 1] ?? 0;
-    const leastMs = this.#reply?.mode === "slow" ? slowFrameMs : frameMs;
-    return Math.max(error.retryAfterMs, error.heldBack ? 0 : backOff, leastMs);
+  #backOffMs(leastMs: number): number {
+    return Math.max(leastMs, failureDelaysMs[Math.min(this.#failures, failureDelaysMs.length) - 1] ?? 0);
   }
 }

@@ -257,6 +257,7 @@ describe("createOutboxSender", () => {
     const failing = {
       ackOutbox: () => Promise.reject(new Error("redis")),
       retryOutbox: () => Promise.reject(new Error("redis")),
+      leaseOutbox: () => Promise.reject(new Error("redis")),
     };
     const broken = createOutboxSender({ store: failing, ledger, apis: new Map(), logger, now });
     await expect(broken.deliver(await pushed(store, record(await say("hi"), "one")))).resolves.toBeUndefined();

@@ -2,11 +2,11 @@ import type { CardLedger, OutboxLease, OutboxRecord, SessionStore } from "@larkl
 import { FeishuError, feishuErrorOf } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import { noLogger, type FeishuLogger } from "./logger.ts";
-import { FencedOut } from "./reply-cards.ts";
 import { finishReply, type ImageResolver } from "./reply-finisher.ts";
+import { FencedOut, LedgerFailure } from "./reply-record.ts";
 
 export interface OutboxSenderOptions {
-  store: Pick<SessionStore, "ackOutbox" | "retryOutbox">;
+  store: Pick<SessionStore, "ackOutbox" | "retryOutbox" | "leaseOutbox">;
   /** The cards of replies that are not finished. */
   ledger: Pick<CardLedger, "load" | "save">;
   /** Uploads the images that answers name; without it they show none. */
@@ -51,6 +51,12 @@ const defaultDelaysMs = [
 
 /** How often a failure nobody understands is repeated. */
 const maxUnknownAttempts = 8;
+const strangeKinds: ReadonlySet<FeishuError["kind"]> = new Set([
+  "unknown",
+  "applied_before",
+  "sequence_behind",
+  "streaming_closed",
+]);
 const closeMs = 5_000;
 
 /** Facts of a record that may be logged. */
@@ -61,6 +67,14 @@ function factsOf(record: OutboxRecord): Record<string, unknown> {
 function errorFacts(error: FeishuError): Record<string, unknown> {
   const { api, kind, code, httpStatus, logId, uncertain } = error;
   return { api, kind, code, httpStatus, logId, uncertain };
+}
+
+/** How one delivery ended. */
+interface Attempt {
+  /** Undefined: the reply is with the person. */
+  error: FeishuError | undefined;
+  /** Cards that are done since. */
+  progress: number;
 }
 
 class Sender implements OutboxSender {
@@ -110,44 +124,55 @@ class Sender implements OutboxSender {
     await this.#options.store.retryOutbox(lease, this.#now());
   }
 
+  /** Resolves to what is to be sent next, if anything is. */
   async #deliverHead(lease: OutboxLease): Promise<OutboxLease | undefined> {
     const { token, record } = lease;
-    const error = await this.#send(lease);
-    if (error === "taken over") return undefined;
-    if (error === undefined || this.#isHopeless(record, error)) {
-      return await this.#options.store.ackOutbox(record.session, token);
-    }
+    const { store } = this.#options;
+    const attempt = await this.#send(lease);
+    if (attempt === "taken over") return undefined;
+    const { error, progress } = attempt;
+    if (error === undefined || this.#isHopeless(record, error)) return await store.ackOutbox(record.session, token);
     const nowMs = this.#now();
-    const attempts = record.attempts + 1;
     const uncertainSinceMs = record.uncertainSinceMs === 0 && error.uncertain ? nowMs : record.uncertainSinceMs;
+    if (progress > 0) {
+      // A long answer takes several deliveries. As each gets somewhere, there is nothing to back off from.
+      const updated = { ...record, attempts: 0, uncertainSinceMs };
+      await store.retryOutbox({ token, record: updated }, nowMs + error.retryAfterMs);
+      return error.retryAfterMs > 0 || this.#closing ? undefined : await store.leaseOutbox(record.session);
+    }
     const waitMs = this.#waitMs(error, record.attempts);
     this.#logger.warn(
       { ...factsOf(record), ...errorFacts(error), retryInMs: waitMs },
       "reply not sent, will be tried again",
     );
-    const updated = { ...record, attempts, uncertainSinceMs };
-    await this.#options.store.retryOutbox({ token, record: updated }, nowMs + waitMs);
+    const updated = { ...record, attempts: record.attempts + 1, uncertainSinceMs };
+    await store.retryOutbox({ token, record: updated }, nowMs + waitMs);
     return undefined;
   }
 
-  async #send(lease: OutboxLease): Promise<FeishuError | "taken over" | undefined> {
+  /** Rejects when the ledger cannot be used: no failure of the reply. */
+  async #send(lease: OutboxLease): Promise<Attempt | "taken over"> {
     const { record } = lease;
     const { ledger, imageOf } = this.#options;
     const api = this.#options.apis.get(record.target.app);
     if (api === undefined) {
-      const kind = "app_setup";
-      return new FeishuError({ api: "outbox", kind, code: 0, httpStatus: 0, reason: "no credentials for this app" });
+      const reason = "no credentials for this app";
+      const error = new FeishuError({ api: "outbox", kind: "app_setup", code: 0, httpStatus: 0, reason });
+      return { error, progress: 0 };
     }
     const sending = new AbortController();
     const timer = setTimeout(() => sending.abort(), this.#options.deadlineMs ?? 8_000);
     this.#sending.add(sending);
+    let progress = 0;
+    const onProgress = (cards: number): void => void (progress = cards);
     try {
       const finisher = { ledger, logger: this.#logger, now: this.#now, ...(imageOf === undefined ? {} : { imageOf }) };
-      await finishReply(finisher, { api, lease, signal: sending.signal });
-      return undefined;
+      await finishReply(finisher, { api, lease, signal: sending.signal, onProgress });
+      return { error: undefined, progress };
     } catch (error) {
       if (error instanceof FencedOut) return "taken over";
-      return feishuErrorOf("outbox", error);
+      if (error instanceof LedgerFailure) throw error;
+      return { error: feishuErrorOf("outbox", error), progress };
     } finally {
       clearTimeout(timer);
       this.#sending.delete(sending);
@@ -159,7 +184,8 @@ class Sender implements OutboxSender {
     const tooOld = this.#now() - record.createdAtMs > (this.#options.maxAgeMs ?? 72 * hourMs);
     // An operator can repair the app; until then its replies wait.
     const mayPass = error.retryable || error.kind === "cancelled" || error.kind === "app_setup";
-    const given = mayPass ? tooOld : error.kind !== "unknown" || record.attempts + 1 >= maxUnknownAttempts;
+    const isStrange = strangeKinds.has(error.kind) && record.attempts + 1 < maxUnknownAttempts;
+    const given = mayPass ? tooOld : !isStrange;
     if (given) this.#logger.error({ ...factsOf(record), ...errorFacts(error), deadLetter: true }, "reply given up");
     return given;
   }

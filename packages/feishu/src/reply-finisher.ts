@@ -1,12 +1,13 @@
 import { imageRefsIn } from "@larkline/cards";
 import type { ReplyView } from "@larkline/protocol";
-import type { CardLedger, CardReply, OutboxLease } from "@larkline/session";
+import type { CardLedger, OutboxLease } from "@larkline/session";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import type { FeishuLogger } from "./logger.ts";
-import { modeFor, newReply } from "./live-reply.ts";
-import { FencedOut, ReplyCards } from "./reply-cards.ts";
+import { ReplyCards } from "./reply-cards.ts";
 import { blockedText, deliverRecord } from "./reply-delivery.ts";
+import { modeFor, newReply } from "./reply-mode.ts";
+import { FencedOut, LedgerFailure, ReplyRecord } from "./reply-record.ts";
 
 /** Gives the platform's key of an image that an answer names; `null` when there is none to show. */
 export type ImageResolver = (api: FeishuApi, reference: string, signal: AbortSignal) => Promise<string | null>;
@@ -23,10 +24,17 @@ export interface FinishContext {
   api: FeishuApi;
   lease: OutboxLease;
   signal: AbortSignal;
+  /** Told how many cards are done that were not: a delivery that was cut short has got somewhere. */
+  onProgress?: (cards: number) => void;
 }
 
-function isVisible({ cards }: CardReply): boolean {
-  return cards.some(({ state }) => state === "sent" || state === "closed");
+/** A reply on its way to its cards. */
+interface Finish {
+  options: ReplyFinisherOptions;
+  context: FinishContext;
+  view: ReplyView;
+  record: ReplyRecord;
+  cards: ReplyCards;
 }
 
 async function imagesOf(
@@ -39,7 +47,7 @@ async function imagesOf(
   for (const reference of imageRefsIn(view.answer)) {
     if (images.has(reference)) continue;
     const key = await imageOf(api, reference, signal).catch((error: unknown) => {
-      if (error instanceof FeishuError && error.retryable) throw error;
+      if (error instanceof FeishuError && (error.retryable || error.kind === "cancelled")) throw error;
       logger.warn({ err: error }, "image not shown");
       return null;
     });
@@ -50,66 +58,88 @@ async function imagesOf(
 
 /** Failures for which a plain message may still get through where a card does not. */
 const textMayHelp: ReadonlySet<FeishuError["kind"]> = new Set([
-  "app_setup",
   "bad_request",
   "card_full",
   "card_gone",
   "card_invalid",
   "card_too_old",
   "content_blocked",
+  "sequence_behind",
   "too_long",
   "unknown",
 ]);
 
+/** The app lacks a right; others than that for messages may be the ones for cards ("Common error codes"). */
+const missingScopeCodes: ReadonlySet<number> = new Set([99991672, 99991679]);
+
+function mayTextHelp(error: unknown): boolean {
+  // Whatever broke in drawing a card is no reason to leave the person without the answer.
+  if (!(error instanceof FeishuError)) return true;
+  return textMayHelp.has(error.kind) || (error.kind === "app_setup" && missingScopeCodes.has(error.code));
+}
+
 /**
- * Gets the last state of a reply to the person: on the cards that already show its beginning, on new
+ * Gives the last state of a reply to the person: on the cards that already show its beginning, on new
  * ones, or as plain text where cards are refused for good. Can be repeated by anybody after any
- * crash; only one holder of the outbox gets through. Rejects with the FeishuError that stopped it.
+ * crash; only one holder of the outbox gets through. Rejects with the FeishuError that stopped it, a
+ * FencedOut or a LedgerFailure.
  */
 export async function finishReply(options: ReplyFinisherOptions, context: FinishContext): Promise<void> {
+  const { view } = context.lease.record;
+  if (view === undefined) return await deliverPlain(options, context);
+  const finish = await opened(options, context, view);
+  const before = finish.record.closed;
+  try {
+    await finishCards(finish);
+  } finally {
+    context.onProgress?.(finish.record.closed - before);
+  }
+}
+
+async function opened(options: ReplyFinisherOptions, context: FinishContext, view: ReplyView): Promise<Finish> {
   const { ledger, now } = options;
   const { api, lease, signal } = context;
-  const { record, token } = lease;
-  if (record.view === undefined) return await deliverPlain(options, context);
-  const known = await ledger.load(record.session, record.id);
-  const reply = known ?? newReply({ ...record, replyId: record.id }, await modeFor(api), now());
-  if (reply.mode === "text") return await deliverPlain(options, context);
-  const images = await imagesOf(options, context, record.view);
-  const { target, uuid } = record;
-  const fence = { outboxToken: token };
-  const cards = new ReplyCards({ api, ledger, fence, reply, target, uuid, images, now, signal });
+  const { id: replyId, session, target, uuid } = lease.record;
+  const known = await ledger.load(session, replyId).catch((cause: unknown) => {
+    throw new LedgerFailure("the card ledger could not be read", { cause });
+  });
+  const reply = known ?? newReply({ session, replyId, target }, await modeFor(api), now());
+  const record = new ReplyRecord({ ledger, fence: { outboxToken: lease.token }, reply });
+  const images = await imagesOf(options, context, view);
+  const cards = new ReplyCards({ api, record, target, uuid, images, now, signal });
+  return { options, context, view, record, cards };
+}
+
+async function finishCards(finish: Finish): Promise<void> {
+  const { options, context, view, record, cards } = finish;
+  if (record.mode === "text") return await asText(finish);
   try {
-    await cards.finish(record.view);
+    await cards.finish(view);
   } catch (error) {
-    if (!(error instanceof FeishuError) || !textMayHelp.has(error.kind)) throw error;
-    options.logger.warn({ session: record.session, kind: error.kind, code: error.code }, "no card, sending text");
-    await stepDown(options, context, { reply, cards, error });
+    if (error instanceof FencedOut || error instanceof LedgerFailure || !mayTextHelp(error)) throw error;
+    const facts = error instanceof FeishuError ? { kind: error.kind, code: error.code } : { err: error };
+    options.logger.warn({ session: context.lease.record.session, ...facts }, "no card, sending text");
+    const blocked = error instanceof FeishuError && error.kind === "content_blocked";
+    if (blocked && record.isVisible) return await showBlocked(finish);
+    // From now on it stays text: a crash in between repeats the text under the same `uuid`, not the card.
+    record.mode = "text";
+    await record.save();
+    await asText(finish);
   }
 }
 
-interface Refused {
-  reply: CardReply;
-  cards: ReplyCards;
-  error: FeishuError;
+/** People see the card already: it says what happened. */
+async function showBlocked({ cards, view }: Finish): Promise<void> {
+  await cards.finish({ ...view, answer: blockedText, thinking: "", tools: [], state: "failed" });
 }
 
-/**
- * Cards are refused. One that people already see says what happened, as far as the platform lets it;
- * the answer itself goes out as text. From then on it stays text: a crash in between repeats the
- * text under the same `uuid`, not the card.
- */
-async function stepDown(
-  options: ReplyFinisherOptions,
-  context: FinishContext,
-  { reply, cards, error }: Refused,
-): Promise<void> {
-  const { view } = context.lease.record;
-  if (error.kind === "content_blocked" && isVisible(reply) && view !== undefined) {
-    return await cards.finish({ ...view, answer: blockedText, thinking: "", tools: [], state: "failed" });
+/** What cards showed of the answer goes, as far as the platform lets it, so that it does not stand there twice. */
+async function asText({ options, context, cards, view }: Finish): Promise<void> {
+  try {
+    await cards.retire(view.language);
+  } catch (error) {
+    if (!(error instanceof FeishuError) || error.retryable || error.kind === "cancelled") throw error;
   }
-  reply.mode = "text";
-  const saved = await options.ledger.save(reply, { outboxToken: context.lease.token });
-  if (!saved) throw new FencedOut("another sender has this reply");
   await deliverPlain(options, context);
 }
 

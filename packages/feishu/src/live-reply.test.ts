@@ -1,0 +1,201 @@
+import { createMemoryRateGovernor } from "@larkline/session";
+import { describe, expect, it } from "vitest";
+import { expectFinished, textOf, twoCards, typing } from "./live-typing.fixture.ts";
+import { answered, lettersOf, longAnswer, opened, replyWorld, until, viewOf } from "./reply-world.fixture.ts";
+
+describe("a live reply", () => {
+  it("is not open for an app that nobody has credentials for", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    const start = world.startOf(turn, () => viewOf(""));
+    const target = { ...start.target, app: "cli_ffffffffffffffff" };
+    expect(world.liveReplies().open({ ...start, target })).toBeUndefined();
+  });
+
+  it("is released at once when nothing is on its way, also between tries", async () => {
+    const { show, simulator, lines, reply } = await typing();
+    simulator.faults.add({ action: { kind: "respond", status: 503 } });
+    show("one");
+    await until(() => lines.length >= 3);
+    const before = performance.now();
+    await reply.release();
+    expect(performance.now() - before).toBeLessThan(400);
+  });
+
+  it("does no harm with a frame that is still on its way when the turn ends", async () => {
+    const { world, turn, show, reads, commit, simulator } = await typing();
+    show("one");
+    await reads("one");
+    simulator.faults.add({ match: { path: /\/content$/ }, times: 1, action: { kind: "delay", delayMs: 150 } });
+    show("one two");
+    await until(() => simulator.faults.size === 0);
+    show(twoCards);
+    const lease = await commit(twoCards);
+    await world.sender().deliver(lease);
+    await expectFinished(world, turn, twoCards);
+    expect(world.cards()).toHaveLength(2);
+  });
+
+  it("writes no more when another worker has taken the session", async () => {
+    const { world, turn, show, reads, simulator } = await typing();
+    show("one");
+    await reads("one");
+    show("one more");
+    await reads("one more");
+    await turn.reclaim();
+    let view = viewOf("two");
+    const second = world.live(turn, () => view);
+    second.changed();
+    await reads("two");
+    show("one zombie");
+    await until(() => world.cards()[0]?.operations.some(({ code }) => code === 300317) === true);
+    view = viewOf("two three");
+    second.changed();
+    await reads("two three");
+    const calls = simulator.apiCalls.length;
+    show("one zombie again");
+    await second.release();
+    expect(simulator.apiCalls.length).toBe(calls);
+    expect(world.cards()).toHaveLength(1);
+  });
+
+  it("waits until the answers before it are delivered, and appears then", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    let earlier = 1;
+    let asked = 0;
+    const mayAppear = async (): Promise<boolean> => {
+      asked += 1;
+      return earlier === 0;
+    };
+    const reply = opened(world.liveReplies({ mayAppear }).open(world.startOf(turn, () => viewOf("one"))));
+    reply.changed();
+    await until(() => asked > 1);
+    expect(world.shown()).toEqual([]);
+    earlier = 0;
+    await until(() => textOf(world) === "one");
+    const before = asked;
+    reply.changed();
+    await until(() => world.lines.length === 0);
+    await reply.release();
+    expect(asked).toBe(before);
+  });
+
+  it("goes on after a suspension with the same card, without drawing it anew", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    const replies = world.liveReplies();
+    let view = viewOf("one");
+    const first = opened(replies.open(world.startOf(turn, () => view)));
+    first.changed();
+    first.pause();
+    await until(() => textOf(world) === "one");
+    await turn.reclaim();
+    const second = opened(replies.open(world.startOf(turn, () => view)));
+    view = viewOf("one two");
+    second.changed();
+    await until(() => textOf(world) === "one two");
+    expect(world.cards()[0]?.operations.map(({ op }) => op)).toEqual(["create", "send", "content"]);
+  });
+
+  it("goes on after a suspension with what another worker has made of its cards meanwhile", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    const replies = world.liveReplies();
+    let view = viewOf("one");
+    const first = opened(replies.open(world.startOf(turn, () => view)));
+    first.changed();
+    first.pause();
+    await until(() => textOf(world) === "one");
+    await turn.reclaim();
+    const elsewhere = world.live(turn, () => viewOf(twoCards));
+    elsewhere.changed();
+    await until(() => world.cards().length === 2);
+    elsewhere.pause();
+    await elsewhere.release();
+    await turn.reclaim();
+    const second = opened(replies.open(world.startOf(turn, () => view)));
+    view = viewOf(`${twoCards} and more`);
+    second.changed();
+    await until(() => textOf(world).endsWith("and more"));
+    await second.release();
+    await world.sender().deliver(await turn.commit(answered(`${twoCards} and more`)));
+    await expectFinished(world, turn, `${twoCards} and more`);
+    expect(world.cards()).toHaveLength(2);
+  });
+
+  it("that hangs through the turn of another worker does not write over what that one noted", async () => {
+    const world = await replyWorld({ api: { timeoutMs: 5_000 } });
+    const turn = await world.turn();
+    const replies = world.liveReplies();
+    let view = viewOf("one");
+    const first = opened(replies.open(world.startOf(turn, () => view)));
+    first.changed();
+    await until(() => textOf(world) === "one");
+    world.simulator.faults.add({ match: { path: /\/content$/ }, times: 1, action: { kind: "delay", delayMs: 700 } });
+    view = viewOf(longAnswer(12_000));
+    first.changed();
+    await until(() => world.simulator.faults.size === 0);
+    view = viewOf(twoCards);
+    first.changed();
+    first.pause();
+    await turn.reclaim();
+    const elsewhere = world.live(turn, () => viewOf(twoCards));
+    elsewhere.changed();
+    await until(() => world.cards().length === 2);
+    await elsewhere.release();
+    await turn.reclaim();
+    const second = opened(replies.open(world.startOf(turn, () => view)));
+    second.changed();
+    await until(() => lettersOf(textOf(world)) === lettersOf(twoCards));
+    await second.release();
+    await world.sender().deliver(await turn.commit(answered(twoCards)));
+    await expectFinished(world, turn, twoCards);
+    expect(world.cards()).toHaveLength(2);
+  });
+
+  it("uses no operation number that the ledger does not know", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    let broken = false;
+    let saves = 0;
+    const ledger = {
+      ...world.ledger,
+      load: world.ledger.load.bind(world.ledger),
+      save: async (...args: Parameters<typeof world.ledger.save>) => {
+        saves += 1;
+        if (broken) throw new Error("redis");
+        return await world.ledger.save(...args);
+      },
+    };
+    let view = viewOf("one");
+    const reply = world.live(turn, () => view, { ledger });
+    reply.changed();
+    await until(() => textOf(world) === "one");
+    broken = true;
+    const before = saves;
+    view = viewOf("one two");
+    reply.changed();
+    await until(() => saves >= before + 2);
+    const reserved = (await world.ledger.load(turn.session, turn.replyId))?.cards[0]?.reservedSequence ?? 0;
+    expect(world.cards()[0]?.sequence).toBeLessThanOrEqual(reserved);
+    broken = false;
+    await until(() => textOf(world) === "one two");
+    await reply.release();
+  });
+
+  it("writes nothing while the month is nearly used up, and leaves the answer to the delivery", async () => {
+    const governor = createMemoryRateGovernor();
+    const world = await replyWorld({ api: { governor, monthlyCalls: 10 } });
+    const turn = await world.turn();
+    const month = new Date(Date.now() + 8 * 3_600_000).toISOString().slice(0, 7);
+    for (let calls = 0; calls < 8; calls += 1) await governor.countCall(world.appId, month);
+    const reply = world.live(turn, () => viewOf("one"));
+    reply.changed();
+    await reply.release();
+    expect(world.shown()).toEqual([]);
+    await world.sender().deliver(await turn.commit(answered("one two")));
+    await expectFinished(world, turn, "one two");
+    expect(world.cards()).toHaveLength(1);
+  });
+});
