@@ -4,7 +4,7 @@ import type { FeishuSimulator, SimMessage } from "@larkline/feishu-simulator";
 export interface Answer {
   /** As a person reads it; of cards their answers in order, without what is inserted to part tags. */
   text: string;
-  /** Nothing more comes: a text, or cards that are all closed. */
+  /** Nothing more comes: a text, or cards that are all closed and of which the last one has a footer. */
   finished: boolean;
   /** Oldest first. */
   messages: readonly SimMessage[];
@@ -75,20 +75,20 @@ function answersAmong(messages: readonly SimMessage[]): Answer[] {
   const answers: Answer[] = [];
   const finished = messages.every(isClosed);
   let cards: SimMessage[] = [];
-  const endReply = (): void => {
-    if (cards.length > 0) answers.push(answerOf(cards, finished));
+  const endReply = (withFooter: boolean): void => {
+    if (cards.length > 0) answers.push(answerOf(cards, finished && withFooter));
     cards = [];
   };
   for (const message of messages) {
     if (message.card === undefined) {
-      endReply();
+      endReply(false);
       answers.push(answerOf([message], true));
     } else if (shownAnswer(message) !== undefined) {
       cards.push(message);
-      if (elementOf(message, "footer") !== undefined) endReply();
+      if (elementOf(message, "footer") !== undefined) endReply(true);
     }
   }
-  endReply();
+  endReply(false);
   return answers;
 }
 
