@@ -1,13 +1,21 @@
 import { get } from "node:http";
-import { createMetrics, silentLogger } from "@larkline/telemetry";
 import { freePort } from "@larkline/testkit";
-import { chromium, type Browser, type Page } from "playwright-core";
+import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { startBot, type TestBot } from "./bot.fixture.ts";
 import type { PlaygroundConfig } from "./config.ts";
-import { startPlayground, type Playground } from "./playground.ts";
+import {
+  app,
+  launchBrowser,
+  openChat,
+  openTab,
+  openTestPage,
+  panel,
+  say,
+  startTestPlayground,
+} from "./page-test.fixture.ts";
+import type { Playground } from "./playground.ts";
 
-const app = { appId: "cli_0123456789abcdef", appSecret: "secret" };
 const answer = (text: string) =>
   `### 收到 ${text}\n\n- **粗体** 和 \`code\`\n- <img src=x onerror="window.hacked=true">\n\n| 工具 | 状态 |\n|---|---|\n| 时间 | 完成 |`;
 
@@ -15,19 +23,7 @@ let browser: Browser;
 const closing: (() => Promise<void>)[] = [];
 
 beforeAll(async () => {
-  browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM_PATH ?? "/usr/bin/chromium",
-    args: [
-      "--headless",
-      "--no-sandbox",
-      "--disable-gpu",
-      "--disable-quic",
-      "--no-first-run",
-      "--disable-background-networking",
-      "--disable-component-update",
-      "--disable-sync",
-    ],
-  });
+  browser = await launchBrowser(process.env.CHROMIUM_PATH ?? "/usr/bin/chromium");
 });
 
 afterAll(async () => {
@@ -39,36 +35,14 @@ afterEach(async () => {
 });
 
 async function start(changes: Partial<PlaygroundConfig> = {}): Promise<Playground> {
-  const config: PlaygroundConfig = {
-    host: "127.0.0.1",
-    port: 0,
-    logLevel: "silent",
-    ...app,
-    encryptKey: undefined,
-    verificationToken: undefined,
-    webhookUrl: undefined,
-    modelPort: undefined,
-    ...changes,
-  };
-  const playground = await startPlayground({
-    config,
-    logger: silentLogger,
-    metrics: createMetrics({ service: "playground" }),
-  });
+  const playground = await startTestPlayground(changes);
   closing.push(playground.close);
   return playground;
 }
 
 async function openPage(playground: Playground): Promise<Page> {
-  const context = await browser.newContext({ locale: "zh-CN", viewport: { width: 1560, height: 900 } });
-  closing.push(() => context.close());
-  const page = await context.newPage();
-  page.setDefaultTimeout(10_000);
-  const errors: string[] = [];
-  page.on("pageerror", (error) => errors.push(error.message));
-  page.on("console", (line) => line.type() === "error" && errors.push(line.text()));
-  closing.push(async () => expect(errors).toEqual([]));
-  await page.goto(playground.url);
+  const { page, errors, close } = await openTestPage(browser, playground.url);
+  closing.push(close, async () => expect(errors).toEqual([]));
   return page;
 }
 
@@ -77,23 +51,6 @@ async function startWithBot(): Promise<{ playground: Playground; page: Page; bot
   const bot = await startBot({ ...app, domain: playground.url, answer });
   closing.push(bot.close);
   return { playground, page: await openPage(playground), bot };
-}
-
-const panel = (page: Page, name: string) => page.getByRole("region", { name });
-
-async function openChat(page: Page, name: string): Promise<void> {
-  await page.getByRole("navigation", { name: "会话" }).getByRole("button", { name }).click();
-}
-
-async function openTab(page: Page, name: string): Promise<void> {
-  await page.getByRole("tab", { name }).click();
-}
-
-async function say(page: Page, chat: string, text: string): Promise<void> {
-  await openChat(page, chat);
-  const input = panel(page, chat).getByRole("textbox");
-  await input.fill(text);
-  await input.press("Enter");
 }
 
 test("a person writes, the bot's reply appears quoted and formatted, and the platform's view shows both ways", async () => {

@@ -143,7 +143,7 @@ function replayDialog(words: Words): HTMLDialogElement {
     else openPlayer(recording);
     return recording !== undefined;
   };
-  const example = button(words.replayExample, {}, () => {
+  const example = button(words.replayExample, { class: "primary" }, () => {
     const fetched = fetch("/page/example.json", { signal: AbortSignal.timeout(10_000) });
     void play(fetched.then(async (response) => await response.text())).then((opened) => opened && dialog.close());
   });
@@ -156,7 +156,7 @@ function replayDialog(words: Words): HTMLDialogElement {
     const [chosen] = file.files ?? [];
     return chosen !== undefined && (await play(chosen.text()));
   };
-  const dialog = dialogOf({ title: words.replay, done: words.play, words, fields, onDone });
+  const dialog = dialogOf({ title: words.replay, done: words.playFile, words, fields, onDone });
   return dialog;
 }
 

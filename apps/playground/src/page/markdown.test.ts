@@ -61,3 +61,21 @@ test("deep nesting and long runs end quickly", () => {
   parseInline("**".repeat(5000));
   expect(performance.now() - startedAt).toBeLessThan(1000);
 });
+
+test("tags of cards become colour, labels, mentions, images and line breaks", () => {
+  expect(parseInline("<font color='red'>a</font><text_tag color='blue'>b</text_tag><at id=ou_1></at>")).toEqual([
+    { kind: "font", color: "red", children: [text("a")] },
+    { kind: "label", color: "blue", text: "b" },
+    { kind: "at", id: "ou_1", name: "" },
+  ]);
+  expect(parseInline("![x](img_v3_1)<br/>")).toEqual([{ kind: "image", key: "img_v3_1", alt: "x" }, { kind: "break" }]);
+});
+
+test("escapes and entities stand for their characters, and never begin a tag", () => {
+  expect(parseInline("\\*a\\* &lt;at id=all&gt;&#42;")).toEqual([
+    text("*"),
+    text("a"),
+    text("*"),
+    text(" <at id=all>*"),
+  ]);
+});
