@@ -25,6 +25,7 @@ import type { Inbox } from "./inbox.ts";
 import type { IngressMetrics } from "./ingress-metrics.ts";
 import { createMessageDesk, type MessageDesk } from "./message-desk.ts";
 import { createMessageHandler } from "./message-handler.ts";
+import { createNoticeOutbox } from "./notice-outbox.ts";
 import { createSpeaker, type Speaker } from "./speaker.ts";
 import { createTurnStopper, type TurnStopper } from "./turn-stopper.ts";
 import type { WebhookRoutesDeps } from "./webhook-routes.ts";
@@ -154,7 +155,9 @@ export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
   const agent = settings.agents.default;
   const { store, lookups, ledger } = backend;
   const identity = createBotIdentity({ botInfo: async (signal) => await api.botInfo(signal), logger });
-  const outbox = createOutboxSender({ store, ledger, apis: new Map([[app, api]]), logger });
+  const outbox = createNoticeOutbox(store, (share) =>
+    createOutboxSender({ store: share, ledger, apis: new Map([[app, api]]), logger }),
+  );
   const background = createBackground({ logger, drainMs });
   const facts = createChatFacts({ app, lookups, chat: async (chatId) => await api.chat(chatId), logger });
   const desks: Desks = {
@@ -165,7 +168,7 @@ export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
     background,
     facts,
     placer: createPlacer({ app, facts, lookups, scope: agent.sessions }),
-    speak: createSpeaker({ store, deliver: (lease) => void outbox.deliver(lease) }),
+    speak: createSpeaker({ store, deliver: (lease) => outbox.deliver(lease) }),
     stop: createTurnStopper({ app, store, inbox, lookups, deadlineMs: storeDeadlineMs }),
   };
   const { events, ackSeconds } = counters;

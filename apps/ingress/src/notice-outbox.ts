@@ -1,0 +1,37 @@
+import type { OutboxSender } from "@larkline/feishu";
+import type { OutboxLease, SessionStore } from "@larkline/session";
+
+type OutboxStore = Pick<SessionStore, "ackOutbox" | "leaseOutbox" | "retryOutbox">;
+
+/** Sends what ingress has put into outboxes itself, in the background. */
+export interface NoticeOutbox {
+  deliver(lease: OutboxLease): void;
+  /** Lets running sends finish, for a while. */
+  close(): Promise<void>;
+}
+
+/**
+ * Replies that are shown on cards are left to the workers, which can upload the images that answers
+ * name: where one comes next, the outbox is given back and due at once, with all that stands behind it.
+ */
+export function createNoticeOutbox(store: OutboxStore, senderOf: (store: OutboxStore) => OutboxSender): NoticeOutbox {
+  const unlessReply = async (lease: OutboxLease | undefined): Promise<OutboxLease | undefined> => {
+    if (lease?.record.view === undefined) return lease;
+    await store.retryOutbox(lease, Date.now());
+    return undefined;
+  };
+  const sender = senderOf({
+    ackOutbox: async (session, token) => await unlessReply(await store.ackOutbox(session, token)),
+    leaseOutbox: async (session) => await unlessReply(await store.leaseOutbox(session)),
+    retryOutbox: async (lease, retryAtMs) => await store.retryOutbox(lease, retryAtMs),
+  });
+  const send = async (lease: OutboxLease): Promise<void> => {
+    const first = await unlessReply(lease);
+    if (first !== undefined) await sender.deliver(first);
+  };
+  return {
+    // What cannot be given back is free when its lease has expired.
+    deliver: (lease) => void send(lease).catch(() => undefined),
+    close: async () => await sender.close(),
+  };
+}
