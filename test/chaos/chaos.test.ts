@@ -13,11 +13,13 @@ it(
       freezes: 1,
       freezeMs: 12_000,
       pauseMs: 900,
+      clickPauseMs: 600,
       patienceMs: 90_000,
     });
     console.log(report);
     expect(report.onceStarted).toBeGreaterThan(0);
-    expect(report).toMatchObject({ lost: 0, duplicated: 0, misordered: 0, onceRepeated: 0 });
+    expect(report.stopClicks).toBeGreaterThan(0);
+    expect(report).toMatchObject({ lost: 0, duplicated: 0, misordered: 0, leftOpen: 0, onceRepeated: 0 });
     expect(report.answered).toBe(report.accepted);
   },
 );

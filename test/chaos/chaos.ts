@@ -1,4 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
+import type { SimMessage } from "@larkline/feishu-simulator";
+import { elementOf, isClosed } from "../system/answer.ts";
 import type { AppProcess } from "../system/app-process.ts";
 import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
 import { startSystem, type System } from "../system/system.ts";
@@ -15,6 +17,8 @@ export interface ChaosOptions {
   freezeMs: number;
   /** Pause between two attacks, at most. */
   pauseMs: number;
+  /** Pause between two clicks on a stop button, at most. */
+  clickPauseMs: number;
   /** How long answers may take after the last message. */
   patienceMs: number;
 }
@@ -26,7 +30,13 @@ export interface ChaosReport {
   lost: number;
   duplicated: number;
   misordered: number;
+  /** Given up after too many crashes. */
   abandoned: number;
+  /** Cards that were never closed. */
+  leftOpen: number;
+  /** Answers that were stopped by a click, and clicks that said so. */
+  stopped: number;
+  stopClicks: number;
   onceStarted: number;
   onceRepeated: number;
   onceUnknown: number;
@@ -38,7 +48,7 @@ export interface ChaosReport {
 function textOf(chat: number, position: number, seed: ReturnType<typeof createRandom>): string {
   const key = `${chat}-${position}`;
   const kind = seed.below(4);
-  const lines = [seed.below(2) === 0 ? `m${key}` : `m${key} pause ${seed.below(300)}`];
+  const lines = [seed.pick([`m${key}`, `m${key} pause ${seed.below(300)}`, `m${key} type ${seed.below(40)}`])];
   if (kind === 1) lines.push(`call note_once {"key":"${key}","ms":${seed.below(500)}}`);
   if (kind === 2) lines.push(`call note_pure {"key":"${key}","ms":${seed.below(500)}}`);
   if (kind === 3)
@@ -98,12 +108,39 @@ async function attack(system: System, options: ChaosOptions): Promise<Attacks> {
   return done;
 }
 
+function botMessages({ feishu }: System): SimMessage[] {
+  return [...feishu.chats.keys()].flatMap((chatId) =>
+    feishu.messages(chatId).filter(({ senderType }) => senderType === "app"),
+  );
+}
+
+/** Somebody clicks on the stop button of some open card now and then; returns how many clicks stopped a turn. */
+async function clickStops(system: System, options: ChaosOptions, over: AbortSignal): Promise<number> {
+  const random = createRandom(options.seed + 1);
+  let clicks = 0;
+  while (!over.aborted) {
+    await delay(100 + random.below(options.clickPauseMs));
+    const open = botMessages(system).filter((message) => elementOf(message, "stop") !== undefined);
+    if (open.length === 0) continue;
+    const { messageId, chatId } = random.pick(open);
+    const [openId = ""] = system.feishu.chats.get(chatId)?.members ?? [];
+    const { toast } = await system.feishu.click({ messageId, openId, elementId: "stop" });
+    if (toast?.type === "success") clicks += 1;
+  }
+  return clicks;
+}
+
 /** Writes messages while processes are killed and stopped, then counts. */
 export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
   const system = await startSystem({ workers: 3, runners: 2, ingresses: 2 });
   try {
     const chats = Array.from({ length: options.chats }, async (_, chat) => await writeChat(system, chat, options));
-    const [attacks, written] = await Promise.all([attack(system, options), Promise.all(chats)]);
+    const over = new AbortController();
+    const clicking = clickStops(system, options, over.signal);
+    const [attacks, written] = await Promise.all([attack(system, options), Promise.all(chats)]).finally(() =>
+      over.abort(),
+    );
+    const stopClicks = await clicking;
     const all = written.flat();
     await untilAnswered(system, all, options.patienceMs);
     const answers = all.map((message) => answersTo(system, message));
@@ -113,7 +150,10 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
       accepted: all.length,
       answered: answers.filter(({ length }) => length > 0).length,
       ...tally(system, written),
-      abandoned: answers.flat().filter(({ text }) => !text.startsWith("[m")).length,
+      abandoned: answers.flat().filter(({ text }) => /gave (?:it )?up|given up/i.test(text)).length,
+      leftOpen: botMessages(system).filter((message) => !isClosed(message)).length,
+      stopped: answers.flat().filter(({ text }) => /^Stopped\.$/m.test(text)).length,
+      stopClicks,
       onceStarted: once.started,
       onceRepeated: once.repeated,
       onceUnknown: answers.flat().filter(({ text }) => /unknown/i.test(text)).length,

@@ -19,9 +19,10 @@ const report = await runChaos({
   freezes: Number(values.freezes),
   freezeMs: 12_000,
   pauseMs: 1_500,
+  clickPauseMs: 1_000,
   patienceMs: 120_000,
 });
 console.log(`seed ${values.seed}`);
 console.log(report);
-const broken = report.lost + report.duplicated + report.misordered + report.onceRepeated;
+const broken = report.lost + report.duplicated + report.misordered + report.leftOpen + report.onceRepeated;
 process.exit(broken === 0 ? 0 : 1);

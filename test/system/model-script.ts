@@ -14,7 +14,8 @@ function lastUser(messages: readonly NormalisedMessage[]): string {
 
 /**
  * A model that does what the message says: lines `call <tool> <json>` become calls, and the answer
- * is the first line in brackets with the results after it.
+ * is the first line in brackets with the results after it. `pause <ms>` comes before the first word,
+ * `type <n>` adds that many words, one at a time.
  */
 export const obedientModel: ModelScript = ({ messages }) => {
   const asked = lastUser(messages);
@@ -24,9 +25,13 @@ export const obedientModel: ModelScript = ({ messages }) => {
   if (results.length === 0 && calls.length > 0) return { calls };
   const shown = results.map(({ content, isError }) => `${isError ? "failed" : "ok"}:${content}`);
   const pause = /\bpause (\d+)\b/.exec(asked);
+  const typed = /\btype (\d+)\b/.exec(asked);
+  const answer = [`[${asked.split("\n")[0] ?? ""}]`, ...shown].join(" ");
+  const words = Array.from({ length: Number(typed?.[1] ?? 0) }, (_, index) => ` word${index}`);
   return {
-    text: [`[${asked.split("\n")[0] ?? ""}]`, ...shown].join(" "),
+    text: words.length === 0 ? answer : [answer, ...words],
     ...(pause === null ? {} : { firstDelayMs: Number(pause[1]) }),
+    ...(words.length === 0 ? {} : { delayMs: 20 }),
   };
 };
 
