@@ -1,7 +1,10 @@
+import type { ReplyView } from "@larkline/protocol";
 import type { CardLedger } from "@larkline/session";
 import type { FeishuApi } from "./feishu-api.ts";
+import { createLiveImages } from "./live-images.ts";
 import { ReplyTyper, type LiveReply, type ReplyStart } from "./live-reply.ts";
 import { noLogger, type FeishuLogger } from "./logger.ts";
+import type { ImageResolver } from "./reply-finisher.ts";
 
 export interface LiveRepliesOptions {
   /** By app id. */
@@ -12,6 +15,8 @@ export interface LiveRepliesOptions {
    * the order of answers around, so it waits. Default: they always are.
    */
   mayAppear?: (session: string) => Promise<boolean>;
+  /** Uploads the images that answers name while they type; without it cards show names until the last frame. */
+  imageOf?: ImageResolver;
   logger?: FeishuLogger;
   /** Epoch ms. */
   now?: () => number;
@@ -30,7 +35,8 @@ const maxRemembered = 500;
 
 export function createLiveReplies(options: LiveRepliesOptions): LiveReplies {
   const { apis, ledger, logger = noLogger, now = Date.now, onFrame = () => undefined } = options;
-  const { mayAppear = async () => true } = options;
+  const { mayAppear = async () => true, imageOf } = options;
+  const liveImages = imageOf === undefined ? undefined : createLiveImages({ imageOf });
   const suspended = new Map<string, ReplyTyper>();
 
   const remember = (replyId: string, typer: ReplyTyper): void => {
@@ -39,15 +45,27 @@ export function createLiveReplies(options: LiveRepliesOptions): LiveReplies {
     if (suspended.size > maxRemembered && oldest !== undefined) suspended.delete(oldest);
   };
 
+  const withImages = (start: ReplyStart, api: FeishuApi, changed: () => void): ReplyStart => {
+    const images = liveImages?.ofReply(api, changed);
+    if (images === undefined) return start;
+    const view = (): ReplyView => {
+      const shown = start.view();
+      images.look(shown.answer);
+      return shown;
+    };
+    return { ...start, view, images: images.keys };
+  };
+
   return {
-    open: (start) => {
-      const { replyId, target } = start;
+    open: (given) => {
+      const { replyId, target } = given;
       const api = apis.get(target.app);
       if (api === undefined) return undefined;
+      const start = withImages(given, api, () => typer.changed());
       const known = suspended.get(replyId);
       suspended.delete(replyId);
       known?.resume(start);
-      const typer = known ?? new ReplyTyper(start, { api, ledger, mayAppear, logger, now, onFrame });
+      const typer: ReplyTyper = known ?? new ReplyTyper(start, { api, ledger, mayAppear, logger, now, onFrame });
       return {
         changed: () => typer.changed(),
         pause: () => {

@@ -37,17 +37,25 @@ interface Finish {
   cards: ReplyCards;
 }
 
+/** Deliveries that wait for images whose upload may succeed later: an answer is worth more than its pictures. */
+const patientAttempts = 2;
+/** What a later delivery still waits for all images together, ms. */
+const impatientMs = 2_000;
+
 async function imagesOf(
   { imageOf, logger }: ReplyFinisherOptions,
-  { api, signal }: FinishContext,
+  { api, lease, signal }: FinishContext,
   view: ReplyView,
 ): Promise<Map<string, string | null>> {
   const images = new Map<string, string | null>();
-  if (imageOf === undefined) return images;
-  for (const reference of imageRefsIn(view.answer)) {
-    if (images.has(reference)) continue;
-    const key = await imageOf(api, reference, signal).catch((error: unknown) => {
-      if (error instanceof FeishuError && (error.retryable || error.kind === "cancelled")) throw error;
+  const references = imageRefsIn(view.answer);
+  if (imageOf === undefined || references.length === 0) return images;
+  const isPatient = lease.record.attempts < patientAttempts;
+  const waiting = isPatient ? signal : AbortSignal.any([signal, AbortSignal.timeout(impatientMs)]);
+  for (const reference of references) {
+    const key = await imageOf(api, reference, waiting).catch((error: unknown) => {
+      const mayPass = error instanceof FeishuError && (error.retryable || error.kind === "cancelled");
+      if (isPatient && mayPass) throw error;
       logger.warn({ err: error }, "image not shown");
       return null;
     });

@@ -1,0 +1,70 @@
+import type { ReplyView } from "@larkline/protocol";
+import { describe, expect, it } from "vitest";
+import { FeishuError } from "./error.ts";
+import type { ImageResolver } from "./reply-finisher.ts";
+import { answered, deliverUntilSent, replyWorld, type ReplyWorld } from "./reply-world.fixture.ts";
+
+const view: ReplyView = answered("Before ![bars](blob:x) after");
+
+/** Delivers an answer that names an image; resolves to what people see and how often the image was asked for. */
+async function delivered(imageOf: (world: ReplyWorld) => ImageResolver) {
+  const world = await replyWorld();
+  let asked = 0;
+  const resolve = imageOf(world);
+  const turn = await world.turn();
+  await turn.commit(view);
+  const sender = world.sender({
+    imageOf: async (api, reference, signal) => {
+      asked += 1;
+      return await resolve(api, reference, signal);
+    },
+  });
+  const deliveries = await deliverUntilSent(world, turn, sender);
+  return { shown: world.shown().map(({ answer }) => answer), asked, deliveries };
+}
+
+function failure(kind: FeishuError["kind"]): FeishuError {
+  return new FeishuError({ api: "im.image.create", kind, code: 1, httpStatus: 400 });
+}
+
+describe("the last frame of an answer that names an image", () => {
+  it("has the image", async () => {
+    const imageOf =
+      ({ api }: ReplyWorld): ImageResolver =>
+      async () =>
+        await api.uploadImage(Buffer.from("\x89PNG\r\n\x1a\n", "latin1"));
+    const { shown, deliveries } = await delivered(imageOf);
+    expect(shown).toEqual([expect.stringMatching(/^Before !\[bars\]\(img_[\w-]+\) after$/)]);
+    expect(deliveries).toBe(1);
+  });
+
+  it.each(["too_large", "bad_request", "forbidden", "app_setup"] as const)(
+    "has its name at once when the upload is refused for good: %s",
+    async (kind) => {
+      const { shown, asked } = await delivered(() => async () => await Promise.reject(failure(kind)));
+      expect(shown).toEqual(["Before bars after"]);
+      expect(asked).toBe(1);
+    },
+  );
+
+  it.each(["unavailable", "rate_limit", "cancelled"] as const)(
+    "waits two deliveries for an upload that may succeed, then has the name: %s",
+    async (kind) => {
+      const { shown, asked, deliveries } = await delivered(() => async () => await Promise.reject(failure(kind)));
+      expect(shown).toEqual(["Before bars after"]);
+      expect([asked, deliveries]).toEqual([3, 3]);
+    },
+  );
+
+  it("has its name when an upload hangs", async () => {
+    let asked = 0;
+    const imageOf: ImageResolver = async (_api, _reference, signal) => {
+      asked += 1;
+      if (asked < 3) throw failure("unavailable");
+      return await new Promise((_resolve, reject) => {
+        signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+      });
+    };
+    expect((await delivered(() => imageOf)).shown).toEqual(["Before bars after"]);
+  });
+});
