@@ -1,0 +1,218 @@
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { visibleAnswers, waitForAnswer } from "../system/answer.ts";
+import type { Written } from "../system/answers.ts";
+import { untilShown } from "../system/card-watch.ts";
+import { writeConfig } from "../system/config-file.ts";
+import { createPromptedModel } from "../system/model-script.ts";
+import { answerTo, groupOf, lastRequest, send, type Writer } from "../system/sending.ts";
+import { startSystem, type System } from "../system/system.ts";
+
+const model = createPromptedModel();
+let system: System;
+
+/** One system with this policy for the tests of a block. */
+function withPolicy(busy: string, feishu: object = {}): void {
+  let file: Awaited<ReturnType<typeof writeConfig>>;
+  beforeAll(async () => {
+    file = await writeConfig({ agents: { default: { busy } }, feishu });
+    const env = {
+      LARKLINE_CONFIG: file.path,
+      RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/holding-tools.ts", import.meta.url)),
+    };
+    system = await startSystem({ script: model.script, env });
+  }, 60_000);
+  afterAll(async () => {
+    await system.close();
+    await file.remove();
+  });
+}
+
+async function untilHeld(key: string): Promise<void> {
+  const held = async () => (await system.recorded()).some((line) => line.endsWith(` ${key}`));
+  await vi.waitUntil(held, { timeout: 10_000, interval: 10 });
+}
+
+/** Somebody asks for something that lasts until `key` is released. */
+async function hold(person: Writer, key: string, mention = false): Promise<Written> {
+  const text = `hold ${key}\ncall hold_pure ${JSON.stringify({ key })}`;
+  const written = await send(system, person, { text, mention });
+  await untilHeld(key);
+  return written;
+}
+
+function twoPeople(): [Writer, Writer] {
+  const [first, second] = groupOf(system, ["Ann", "Bob"]).people;
+  if (first === undefined || second === undefined) throw new Error("nobody");
+  return [first, second];
+}
+
+function reactionsOn({ chatId, messageId }: Written): string[] {
+  const message = system.feishu.messages(chatId).find((one) => one.messageId === messageId);
+  return (message?.reactions ?? []).map(({ emojiType }) => emojiType);
+}
+
+async function untilReactions(written: Written, ...emojis: string[]): Promise<void> {
+  await vi.waitFor(() => expect(reactionsOn(written)).toEqual(emojis), { timeout: 10_000, interval: 10 });
+}
+
+function lines(text: string): string[] {
+  return text.split("\n");
+}
+
+describe("queue", () => {
+  withPolicy("queue");
+
+  it("a message that waits is marked, answered in turn, and the mark goes", async () => {
+    const person = system.person("Ann");
+    const held = await hold(person, "first");
+    const waiting = await send(system, person, { text: "second" });
+    await untilReactions(waiting, "OneSecond");
+    await system.release("first");
+    expect(await answerTo(system, held)).toBe("[hold first] ok:released");
+    expect(await answerTo(system, waiting)).toBe("[second]");
+    await untilReactions(waiting);
+  });
+
+  it("people in a group wait for one another", async () => {
+    const [ann, bob] = twoPeople();
+    const held = await hold(ann, "hers", true);
+    const waiting = await send(system, bob, { text: "his", mention: true });
+    expect(visibleAnswers(system.feishu, waiting)).toEqual([]);
+    await system.release("hers");
+    expect(await answerTo(system, held)).toContain("ok:released");
+    expect(await answerTo(system, waiting)).toBe("[Bob: his]");
+  });
+});
+
+describe("steer", () => {
+  withPolicy("steer");
+
+  it("a message joins the running turn before its next model step, and the one answer is to both", async () => {
+    const person = system.person("Dan");
+    const held = await hold(person, "joined");
+    const joining = await send(system, person, { text: "also this" });
+    await untilReactions(joining, "OneSecond");
+    await system.release("joined");
+    await answerTo(system, held);
+    const { messages } = lastRequest(system);
+    expect(messages.map(({ role }) => role).slice(0, 2)).toEqual(["user", "assistant"]);
+    expect(messages.at(-1)?.text).toContain("also this");
+    expect(messages.flatMap(({ results }) => results.map(({ content }) => content))).toEqual(["released"]);
+    await untilReactions(joining);
+    expect(await system.ask(person, "and then")).toBe("[and then]");
+    expect(visibleAnswers(system.feishu, joining)).toEqual([]);
+  });
+
+  it("the joined message can be recalled as long as the turn runs: that stops it", async () => {
+    const person = system.person("Eve");
+    model.prompt("and this", { text: Array.from({ length: 500 }, (_, index) => `word ${index}, `), delayMs: 30 });
+    const held = await hold(person, "recalled");
+    const joining = await send(system, person, { text: "and this" });
+    await system.release("recalled");
+    await untilShown(system, held, "word 5,");
+    await system.feishu.recall(joining.messageId);
+    expect(await answerTo(system, held)).toMatch(/word 5,[^]*The message was recalled/);
+  });
+
+  it("another person's message waits for a turn of its own", async () => {
+    const [ann, bob] = twoPeople();
+    const held = await hold(ann, "own", true);
+    const waiting = await send(system, bob, { text: "not mine", mention: true });
+    const mine = await send(system, ann, { text: "mine", mention: true });
+    await system.release("own");
+    await answerTo(system, held);
+    expect(await answerTo(system, waiting)).toBe("[Bob: not mine]");
+    expect(await answerTo(system, mine)).toBe("[Ann: mine]");
+  });
+
+  it("an order such as /new waits too, and takes effect after the turn", async () => {
+    const person = system.person("Fay");
+    const held = await hold(person, "order");
+    const order = await send(system, person, { text: "/new" });
+    await system.release("order");
+    await answerTo(system, held);
+    expect(await answerTo(system, order)).toContain("A new conversation");
+    await system.ask(person, "fresh");
+    expect(lastRequest(system).messages).toHaveLength(1);
+  });
+});
+
+describe("interrupt", () => {
+  withPolicy("interrupt", { queueNotice: "line" });
+
+  it("the person's next message stops the answer, and the next answer knows both", async () => {
+    const person = system.person("Gus");
+    model.prompt("long", { text: Array.from({ length: 500 }, (_, index) => `word ${index}, `), delayMs: 30 });
+    const first = await send(system, person, { text: "long" });
+    await untilShown(system, first, "word 5,");
+    const { aborted } = system.model;
+    const second = await send(system, person, { text: "no, this" });
+    expect(await answerTo(system, first)).toMatch(/word 5,[^]*A newer message arrived/);
+    expect(await answerTo(system, second)).toBe("[no, this]");
+    expect(system.model.aborted).toBeGreaterThan(aborted);
+    const { messages } = lastRequest(system);
+    expect(messages.map(({ role }) => role)).toEqual(["user", "assistant", "user"]);
+    expect(messages[0]?.text).toBe("long");
+    expect(messages[2]?.text).toBe("no, this");
+  });
+
+  it("stops running tools too", async () => {
+    const person = system.person("Hal");
+    const first = await hold(person, "broken");
+    const second = await send(system, person, { text: "no, this" });
+    expect(await answerTo(system, second)).toBe("[no, this]");
+    expect(lines(await answerTo(system, first))[0]).toContain("A newer message arrived");
+    await vi.waitFor(async () => expect(await system.recorded()).toContain("stopped broken"), { timeout: 10_000 });
+  });
+
+  it("another person's messages never stop it: each is told its position, in its language, and answered in turn", async () => {
+    const [ann, bob] = twoPeople();
+    const held = await hold(ann, "safe", true);
+    const second = await send(system, bob, { text: "hello", mention: true });
+    const third = await send(system, bob, { text: "第三条", mention: true });
+    const noticeOf = async ({ messageId }: Written) =>
+      (await system.feishu.waitUntil(messageId, ({ senderType }) => senderType === "app", { timeoutMs: 10_000 })).text;
+    expect(await noticeOf(second)).toMatch(/Messages before this one: 1/);
+    expect(await noticeOf(third)).toMatch(/前面还有 2 条消息/);
+    await system.release("safe");
+    expect(await answerTo(system, held)).toContain("ok:released");
+    const answers = async (written: Written, text: string) =>
+      await vi.waitFor(
+        () => expect(visibleAnswers(system.feishu, written).map((answer) => answer.text)).toContain(text),
+        { timeout: 10_000, interval: 10 },
+      );
+    await answers(second, "[Bob: hello]");
+    await answers(third, "[Bob: 第三条]");
+  });
+
+  it("three messages in a row: only the last one is answered in full", async () => {
+    const person = system.person("Ida");
+    const first = await hold(person, "one");
+    const second = await send(system, person, { text: 'two\ncall hold_pure {"key":"two"}' });
+    const third = await send(system, person, { text: "three" });
+    expect(await answerTo(system, third)).toBe("[three]");
+    for (const written of [first, second]) {
+      const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 10_000 });
+      expect(text).toMatch(/newer message/);
+    }
+  });
+});
+
+describe("reject", () => {
+  withPolicy("reject");
+
+  it("refuses politely while it works, takes orders, and takes messages again afterwards", async () => {
+    const person = system.person("Jo");
+    const held = await hold(person, "busy");
+    const refused = await send(system, person, { text: "also this" });
+    expect(await answerTo(system, refused)).toContain("I am still working on an earlier message");
+    expect(await answerTo(system, await send(system, person, { text: "还有这个" }))).toContain("我正在处理上一条消息");
+    const order = await send(system, person, { text: "/new" });
+    await system.release("busy");
+    expect(await answerTo(system, held)).toContain("ok:released");
+    expect(await answerTo(system, order)).toContain("A new conversation");
+    expect(await system.ask(person, "now")).toBe("[now]");
+    expect(system.model.requests.map(({ messages }) => messages.at(-1)?.text)).not.toContain("also this");
+  });
+});
