@@ -199,6 +199,18 @@ describe("the stop button", () => {
     expect(await here.told(session)).toEqual([]);
   });
 
+  it("does nothing for somebody to whom a card of a direct chat was forwarded", async () => {
+    const here = await world();
+    const session = `${appId}.${here.direct}`;
+    await here.say("one");
+    await here.begin(session);
+    const elsewhere = await here.say("two", { chatId: here.group, from: here.bob, mention: true });
+    const { messageId } = await stopCard(here, elsewhere, { session, turn: `${session}-1` });
+    const clicked = await here.platform.click({ messageId, openId: here.bob, elementId: "stop" });
+    expect(clicked).toMatchObject({ toast: { type: "warning" } });
+    expect(await here.told(session)).toEqual([]);
+  });
+
   it("of an answered turn does not stop the next one", async () => {
     const { here, session, click } = await running();
     await here.say("two", { chatId: here.group, mention: true });

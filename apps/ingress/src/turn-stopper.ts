@@ -13,7 +13,7 @@ export type StopResult =
 
 export interface StopRequest {
   session: SessionKey;
-  /** Who asks; in a group only the person whose message is being answered may stop it. */
+  /** Who asks; only the person whose message is being answered may stop it. */
   by: string;
   /** Only this turn; otherwise whichever runs. */
   turnId?: string;
@@ -36,9 +36,9 @@ export interface TurnStopperDeps {
 /** Longer than events are redelivered ("Event subscription overview": 7 hours). */
 const rememberedMs = 24 * 3_600_000;
 
-/** Whether one person may stop the run that answers this message. */
-export function mayStop({ chatType, sender }: InboundMessage, by: string): boolean {
-  return chatType === "p2p" || sender.id === by;
+/** Whether one person may stop the run that answers this message; cards of direct chats can be forwarded, too. */
+export function mayStop({ sender }: InboundMessage, by: string): boolean {
+  return sender.id === by;
 }
 
 /** Stands for the run of an order that found none to stop. */
