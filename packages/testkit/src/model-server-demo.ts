@@ -70,8 +70,8 @@ function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[]
 
 function echo(text: string, zh: boolean): string {
   return zh
-    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，或者发一个网址让我读。`
-    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a chart 3 5 2, or send a URL for me to read.`;
+    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
+    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", send a URL for me to read, or say "show" to see what a card can hold.`;
 }
 
 function tale(zh: boolean): string {
@@ -81,10 +81,68 @@ function tale(zh: boolean): string {
   return line.repeat(8);
 }
 
+const showcase = {
+  zh: [
+    "## 这张卡片能显示什么",
+    "正文是**逐字**更新的：标题、列表、`代码`、[链接](https://open.feishu.cn)和表格都可以。",
+    "1. 思考过程折叠在上面\n2. 工具调用带有状态和耗时\n3. 停止按钮随时可用",
+    "| 进程 | 作用 |\n| --- | --- |\n| ingress | 接收消息 |\n| agent-worker | 调用模型，书写卡片 |\n| tool-runner | 执行工具 |",
+    '```ts\nexport default defineTool({\n  name: "roll_dice",\n  effect: "pure",\n});\n```',
+    "> 即使书写这张卡片的进程被杀掉，另一个进程也会把它写完。",
+  ],
+  en: [
+    "## What this card can show",
+    "The answer is **typed** as it is generated: headings, lists, `code`, [links](https://open.larksuite.com) and tables.",
+    "1. Thinking is folded away above\n2. Tools show their state and time\n3. The stop button works at any moment",
+    "| process | what it does |\n| --- | --- |\n| ingress | takes messages |\n| agent-worker | asks the model, writes the card |\n| tool-runner | runs tools |",
+    '```ts\nexport default defineTool({\n  name: "roll_dice",\n  effect: "pure",\n});\n```',
+    "> Kill the process that writes this card: another one goes on with it.",
+  ],
+} as const;
+
+/** Pieces of a few characters each, as models send them. */
+function pieces(text: string, size: number): string[] {
+  const characters = [...text];
+  const count = Math.ceil(characters.length / size);
+  return Array.from({ length: count }, (_, index) => characters.slice(index * size, (index + 1) * size).join(""));
+}
+
+function showcaseReply(zh: boolean): ScriptedReply {
+  const text = showcase[zh ? "zh" : "en"].join("\n\n");
+  const thinking = zh
+    ? "用户想看看卡片的样子。我用标题、列表、表格和代码各写一点。"
+    : "The user wants to see the card. I write a little of everything: a heading, a list, a table, code.";
+  return { thinking: { text: thinking }, text: pieces(text, 4), firstDelayMs: 300, delayMs: 40 };
+}
+
+/** Names of files whose text came with the message. */
+function filesIn(text: string): string[] {
+  return [...text.matchAll(/<attachment name="([^"]+)"[^>]* state="ready">/g)].map(([, name = ""]) => name);
+}
+
+function holdsImage({ body }: NormalisedRequest): boolean {
+  const { messages } = body;
+  const last: unknown = Array.isArray(messages) ? messages.at(-1) : undefined;
+  return /"type":"(?:image|image_url|input_image)"/.test(JSON.stringify(last ?? ""));
+}
+
+function received(request: NormalisedRequest, text: string, zh: boolean): string | undefined {
+  const files = filesIn(text);
+  if (files.length > 0) {
+    const names = files.join(zh ? "、" : ", ");
+    return zh
+      ? `我读到了 ${names} 的文字，共 ${text.length} 个字符。`
+      : `I got the text of ${names}: ${text.length} characters.`;
+  }
+  if (!holdsImage(request)) return undefined;
+  return zh ? "我收到了一张图片；真正的模型可以看懂它。" : "I got a picture; a real model can see what it shows.";
+}
+
 /**
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
  * `current_time`, `calculator`, `fetch_page` and `bar_chart` when they are offered and asked for, several at
- * once, and then reports their results. "slow" or "慢" makes it stream slowly.
+ * once, and then reports their results. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
+ * what a card can hold.
  */
 export function demoScript(request: NormalisedRequest): ScriptedReply {
   const at = lastUserAt(request.messages);
@@ -93,7 +151,10 @@ export function demoScript(request: NormalisedRequest): ScriptedReply {
   const lines = resultLines(request.messages.slice(at + 1), zh);
   const pace = /\bslow\b|慢/i.test(text) ? { firstDelayMs: 300, delayMs: 150 } : {};
   if (lines.length > 0) return { text: `${zh ? "查到了：" : "Here is what I found:"}\n\n${lines.join("\n")}`, ...pace };
+  const got = received(request, text, zh);
+  if (got !== undefined) return { text: got, ...pace };
   const calls = callsFor(text, request.tools);
   if (calls.length > 0) return { text: zh ? "我来查一下。" : "Let me look that up.", calls, ...pace };
+  if (/\bshow\b|展示/i.test(text)) return showcaseReply(zh);
   return "delayMs" in pace ? { text: tale(zh), ...pace } : { text: echo(text, zh) };
 }

@@ -175,6 +175,15 @@ describe("demoScript", () => {
     headers: {},
   });
 
+  it("shows what a card can hold when asked to, and says what files and pictures arrived", () => {
+    expect([demoScript(asked("请展示一下")).text].flat().join("")).toContain("这张卡片");
+    expect(demoScript(asked("show me")).thinking).toBeDefined();
+    const file = 'see\n<attachment name="a.pdf" type="application/pdf" bytes="3" state="ready">\nabc\n</attachment>';
+    expect(demoScript(asked(file)).text).toContain("a.pdf");
+    const picture = { messages: [{ role: "user", content: [{ type: "image" }] }] };
+    expect(demoScript({ ...asked("look"), body: picture }).text).toContain("picture");
+  });
+
   it("answers in the language of the user", () => {
     expect(demoScript(asked("你好")).text).toContain("收到");
     expect(demoScript(asked("good morning")).text).toContain("You said");
