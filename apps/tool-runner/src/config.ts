@@ -16,6 +16,8 @@ export interface RunnerConfig {
   toolModules: string[];
   /** Calls this process runs at once. */
   concurrency: number;
+  /** Folder for the files that tools save, shared with all workers; absent: Redis keeps them. */
+  blobDirectory?: string;
 }
 
 const parseRunnerName = parserOf(RunnerName);
@@ -32,6 +34,7 @@ export function loadConfig(env: Env): ParseResult<RunnerConfig> {
     reader.problem("RUNNER_NAME must be 1 to 64 letters, digits, '_' or '-'.");
   }
   const modules = reader.list("RUNNER_TOOLS");
+  const blobDirectory = reader.text("BLOB_DIR");
   return reader.finish({
     redisUrl,
     namespace: checkNamespace(reader, reader.text("REDIS_NAMESPACE", { default: "larkline" })),
@@ -41,5 +44,6 @@ export function loadConfig(env: Env): ParseResult<RunnerConfig> {
     runner,
     toolModules: modules.length > 0 ? modules : [defaultTools],
     concurrency: reader.integer("RUNNER_CONCURRENCY", { default: 32, min: 1, max: 1_000 }),
+    ...(blobDirectory === undefined ? {} : { blobDirectory }),
   });
 }

@@ -1,3 +1,7 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createFileBlobStore } from "@larkline/blob-files";
 import { blobIdOf } from "@larkline/session";
 import { createLogger, createMetrics, silentLogger } from "@larkline/telemetry";
 import { createToolRegistry, defineTool, type Tool, type ToolContext } from "@larkline/tool-kit";
@@ -97,6 +101,22 @@ describe("a runner answers calls", () => {
     const job = await bed.send("r", { name: "who", effect: "pure" });
     const { actor, callId, turnId } = job;
     expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: { actor, callId, turnId } });
+  });
+
+  it("keeps what a tool saves in the folder that workers share, where there is one", async () => {
+    const directory = mkdtempSync(join(tmpdir(), "larkline-blobs-"));
+    const png = Buffer.from("\x89PNG\r\n\x1a\nrest", "latin1");
+    const draw = toolOf("draw", (_input, context) => context.saveFile(png, { mediaType: "image/png" }), {
+      savesFiles: true,
+    });
+    const config = { redisUrl: inject("redisUrl"), namespace: bed.namespace, runner: "r", concurrency: 8 };
+    await start([draw], { config: { ...config, blobDirectory: directory } });
+    const outcome = await bed.outcomeOf(await bed.send("r", { name: "draw", effect: "pure" }));
+    const id = blobIdOf(png);
+    expect(outcome).toEqual({ ok: true, result: `![image](blob:${id})` });
+    expect((await createFileBlobStore({ directory }).get(id))?.bytes).toEqual(png);
+    expect(await bed.blobs.get(id)).toBeUndefined();
+    rmSync(directory, { recursive: true });
   });
 
   it("keeps what a tool saves where workers find it, and puts its Markdown into the outcome", async () => {

@@ -1,5 +1,7 @@
 import { randomUUID } from "node:crypto";
+import { createFileBlobStore } from "@larkline/blob-files";
 import { createCancelBus, createToolQueues, createToolWorker, createTurnQueue, type ToolQueues } from "@larkline/queue";
+import type { BlobStore } from "@larkline/session";
 import {
   closeRedis,
   connectRedis,
@@ -19,7 +21,7 @@ import { createRunnerMetrics } from "./runner-metrics.ts";
 import { createRunningCalls } from "./running-calls.ts";
 
 export interface RunnerSetup {
-  config: Pick<RunnerConfig, "redisUrl" | "namespace" | "runner" | "concurrency">;
+  config: Pick<RunnerConfig, "redisUrl" | "namespace" | "runner" | "concurrency" | "blobDirectory">;
   registry: ToolRegistry;
   logger: Logger;
   metrics: Metrics;
@@ -93,6 +95,13 @@ function openConnections(redisUrl: string, onError: (error: unknown) => void): C
   };
 }
 
+/** Where workers look for what tools save. */
+function blobsOf({ blobDirectory, namespace }: RunnerSetup["config"], redis: RedisConnection): BlobStore {
+  return blobDirectory === undefined
+    ? createRedisBlobStore({ redis, namespace })
+    : createFileBlobStore({ directory: blobDirectory });
+}
+
 /** Works the runner's queue. Closing ends all of it, the connections too. */
 async function work(setup: RunnerSetup, connections: Connections, announcement: Announcement): Promise<ToolRunner> {
   const { config, registry, logger, graceMs = 8_000 } = setup;
@@ -107,7 +116,7 @@ async function work(setup: RunnerSetup, connections: Connections, announcement: 
   const metrics = createRunnerMetrics(setup.metrics, calls.count);
   const bus = createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` });
   await bus.subscribe(({ session, turnId }) => calls.cancel(session, turnId), closing);
-  const storeFile = createFileStore({ blobs: createRedisBlobStore({ redis, namespace }), onError });
+  const storeFile = createFileStore({ blobs: blobsOf(config, redis), onError });
   const handler = createCallHandler({ registry, store, storeFile, deliver, calls, metrics, logger });
   const worker = createToolWorker({
     ...queueOptions,
