@@ -168,7 +168,7 @@ export class CardWriter {
       const reason = "no operation numbers left";
       throw new FeishuError({ api: "cardkit", kind: "card_gone", code: 0, httpStatus: 0, reason });
     }
-    if (used === undefined || next > reservedSequence) {
+    if (next > reservedSequence) {
       await record.change(number, { reservedSequence: Math.min(maxSequence, next + sequenceBlock - 1) });
     }
     this.#used.set(cardId, next);

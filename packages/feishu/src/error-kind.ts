@@ -82,6 +82,7 @@ const familyCodes: Record<string, CodeTable> = {
     card_gone: [200740, 200750, 300311],
     card_locked: [200810],
     card_full: [200860, 300305],
+    content_blocked: [230022, 230028],
     card_invalid: [
       10002, 200220, 200621, 300121, 300122, 300301, 300302, 300303, 300307, 300310, 300312, 300313, 300314, 300315,
       230099,
