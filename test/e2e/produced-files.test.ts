@@ -1,0 +1,152 @@
+import { fileURLToPath } from "node:url";
+import type { SimCardFrame } from "@larkline/feishu-simulator";
+import { demoScript, type ScriptedReply } from "@larkline/testkit";
+import { Redis } from "ioredis";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { pictureOf } from "../fixtures/picture-tools.ts";
+import { waitForAnswer, type Answer } from "../system/answer.ts";
+import { chat } from "../system/chat-stream.ts";
+import { obedientModel } from "../system/model-script.ts";
+import { startSystem, type System } from "../system/system.ts";
+
+const tools = fileURLToPath(new URL("../fixtures/picture-tools.ts", import.meta.url));
+const env = { RUNNER_TOOLS: `${tools},@larkline/example-tools` };
+
+/** A model that draws what it is asked for, and then shows it in its answer. */
+function drawing(system: System, answer: (mark: string) => ScriptedReply | Promise<ScriptedReply>): void {
+  system.model.setScript(async (request) => {
+    const [result] = request.messages.at(-1)?.results ?? [];
+    if (result === undefined) return await obedientModel(request);
+    return await answer(/!\[.*?\]\(.*?\)/.exec(result.content)?.[0] ?? `no image in ${result.content}`);
+  });
+}
+
+async function ask(system: System, text: string): Promise<Answer> {
+  const { appId, feishu } = system;
+  const { openId, chatId } = system.person("Ann");
+  const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text });
+  return await waitForAnswer(feishu, messageId, { timeoutMs: 20_000 });
+}
+
+function uploads({ feishu }: System): number {
+  return feishu.apiCalls.filter(({ path }) => path.endsWith("/im/v1/images")).length;
+}
+
+/** What the app has uploaded under the key. */
+function bytesOf({ feishu, appId }: System, key: string): Buffer | undefined {
+  const { ownerAppId, bytes } = feishu.media(key) ?? {};
+  return ownerAppId === appId && bytes instanceof Uint8Array ? Buffer.from(bytes) : undefined;
+}
+
+/** Everything that was typed as the answer of one reply. */
+function framesOf({ feishu }: System, { messages }: Answer): SimCardFrame[] {
+  return messages.flatMap(({ card }) => {
+    const frames = card?.cardId === undefined ? [] : (feishu.card(card.cardId)?.frames ?? []);
+    return frames.filter(({ elementId }) => elementId === "answer");
+  });
+}
+
+async function expireBlobs({ redis }: System): Promise<number> {
+  const client = new Redis(redis.url);
+  const keys = await client.keys("*:blob:*");
+  await client.del(...keys);
+  await client.quit();
+  return keys.length;
+}
+
+describe("an image that a tool has produced", () => {
+  let system: System;
+  beforeAll(async () => {
+    system = await startSystem({ env });
+  }, 60_000);
+  afterAll(async () => await system.close());
+  afterEach(() => system.feishu.faults.clear());
+
+  it("stands in the card where the model names it, and is uploaded once for two answers", async () => {
+    drawing(system, (mark) => ({ text: `Before.\n\n${mark}\n\nAfter.` }));
+    const first = await ask(system, 'call draw {"key":"a"}');
+    const second = await ask(system, 'call draw {"key":"a"}');
+    const [, key = ""] = /^Before\.\s+!\[picture a\]\((img_[\w-]+)\)\s+After\.$/.exec(first.text) ?? [];
+    expect(second.text).toBe(first.text);
+    expect(bytesOf(system, key)).toEqual(pictureOf("a", 2));
+    expect(uploads(system)).toBe(1);
+  });
+
+  it.each(["chart 3 5 2", "画一个图表：3，5，2"])(
+    "is drawn by the example tools when the demo is asked: %s",
+    async (text) => {
+      system.model.setScript(demoScript);
+      const answer = await ask(system, text);
+      const [, key = ""] = /!\[Bar chart of 3, 5, 2\]\((img_[\w-]+)\)$/m.exec(answer.text) ?? [];
+      expect(system.feishu.media(key)).toMatchObject({ mediaType: "image/png" });
+      const panel = JSON.stringify(answer.messages[0]?.card?.json);
+      expect(panel).toContain("Bar chart of 3, 5, 2");
+      expect(panel).not.toContain("blob");
+    },
+  );
+
+  it("appears while the answer types, which goes on behind it, and nobody ever reads its id", async () => {
+    const words = Array.from({ length: 40 }, (_, index) => `word${index} `);
+    drawing(system, (mark) => ({ text: ["Before. ", mark.slice(0, 9), mark.slice(9), " ", ...words], delayMs: 60 }));
+    const answer = await ask(system, 'call draw {"key":"b"}');
+    const frames = framesOf(system, answer);
+    const growing = frames.filter(({ text }) => /!\[picture b\]\(img_[\w-]+\) word0/.test(text));
+    expect(growing.some(({ text }) => !text.includes("word39"))).toBe(true);
+    expect(frames.filter(({ text }) => text.includes("blob"))).toEqual([]);
+    for (const [index, { text }] of frames.entries()) {
+      const before = frames[index - 1]?.text ?? "";
+      expect(before === "…" || text.startsWith(before)).toBe(true);
+    }
+  });
+
+  it("is its name when the content has expired meanwhile, and the answer is complete", async () => {
+    drawing(system, async (mark) => {
+      expect(await expireBlobs(system)).toBeGreaterThan(0);
+      return { text: `Before ${mark} after` };
+    });
+    expect((await ask(system, 'call draw {"key":"d"}')).text).toBe("Before picture d after");
+  });
+
+  it("is its name when the platform refuses it, and the answer is complete", async () => {
+    drawing(system, (mark) => ({ text: `Before ${mark} after` }));
+    expect((await ask(system, 'call draw {"key":"e","height":20000}')).text).toBe("Before picture e after");
+    system.feishu.faults.add({
+      match: { path: /images$/ },
+      action: { kind: "respond", status: 400, body: { code: 234011, msg: "Can't recognize the image format." } },
+    });
+    expect((await ask(system, 'call draw {"key":"f"}')).text).toBe("Before picture f after");
+  });
+
+  it("of the web or of nobody is none: what an answer names makes no process fetch anything", async () => {
+    const before = uploads(system);
+    const url = `${system.model.url}/secret.png`;
+    system.model.setScript(() => ({ text: `![a](${url}) ![b](blob:blob_${"x".repeat(43)}) ![c](file:///etc/passwd)` }));
+    const { text } = await ask(system, "show");
+    expect(text).toBe(`[a](${url}) b c`);
+    expect(uploads(system)).toBe(before);
+  });
+});
+
+describe("where no image can be shown, its name stands in for it", () => {
+  let system: System;
+  beforeAll(async () => {
+    system = await startSystem({ env, config: { agents: { default: { reply: "text" } } } });
+  }, 60_000);
+  afterAll(async () => await system.close());
+
+  it("in messages without a card", async () => {
+    drawing(system, (mark) => ({ text: `Before ${mark} after` }));
+    expect((await ask(system, 'call draw {"key":"a"}')).text).toBe("Before picture a after");
+    expect(uploads(system)).toBe(0);
+  });
+
+  it("in the HTTP API's text, piece by piece and whole; the result of the tool names the image", async () => {
+    drawing(system, (mark) => ({ text: [..."Before ", ...mark, ..." after"], delayMs: 2 }));
+    const frames = await (await chat(system.ingresses[0]?.url ?? "", "s1", 'call draw {"key":"b"}')).end();
+    const said = frames.flatMap((frame) => (frame.type === "assistant" ? [frame.content] : []));
+    expect(said.join("")).toBe("Before picture b after");
+    expect(frames.at(-1)).toMatchObject({ type: "done", final: "Before picture b after" });
+    const [result] = frames.flatMap((frame) => (frame.type === "tool_result" ? [frame.result] : []));
+    expect(result).toEqual({ image: expect.stringMatching(/^!\[picture b\]\(blob:blob_[\w-]{43}\)$/) });
+  });
+});
