@@ -7,12 +7,14 @@ import type { System } from "../system/system.ts";
 import { measureLengths } from "./long-conversation.ts";
 import { larkline, measureTurns, naiveBullmq, rawLoop, residentMb, startSubject, type Subject } from "./measure.ts";
 import { measureRecovery } from "./recovery.ts";
+import { measureStreaming, streamingBound } from "./streaming.ts";
 import {
   addedTable,
   latencyTable,
   lengthTable,
   memoryTable,
   recoveryTable,
+  streamingTable,
   throughputTable,
   type SubjectRounds,
 } from "./report.ts";
@@ -22,6 +24,11 @@ const { values } = parseArgs({
     rounds: { type: "string", default: "3" },
     turns: { type: "string", default: "2000" },
     kills: { type: "string", default: "5" },
+    /** Chats that stream at once, and for how long. */
+    chats: { type: "string", default: "300" },
+    seconds: { type: "string", default: "20" },
+    /** Only the chats that stream at once. */
+    streaming: { type: "boolean", default: false },
     /** Writes the tables into docs/performance.md. */
     write: { type: "boolean", default: false },
   },
@@ -96,21 +103,31 @@ async function measureSubjects(): Promise<SubjectRounds[]> {
   return results;
 }
 
-const results = await measureSubjects();
-const lengths = [10, 100, 1_000];
-const tables = [
-  throughputTable(results),
-  latencyTable(results),
-  addedTable(results),
-  lengthTable(await measureLengths(rawLoop, lengths), await measureLengths(larkline, lengths)),
-  recoveryTable(
-    await measureRecovery("agent-worker", Number(values.kills)),
-    await measureRecovery("tool-runner", Number(values.kills)),
-  ),
-  memoryTable(results),
-];
+async function turnTables(): Promise<string[]> {
+  const results = await measureSubjects();
+  const lengths = [10, 100, 1_000];
+  return [
+    throughputTable(results),
+    latencyTable(results),
+    addedTable(results),
+    lengthTable(await measureLengths(rawLoop, lengths), await measureLengths(larkline, lengths)),
+    recoveryTable(
+      await measureRecovery("agent-worker", Number(values.kills)),
+      await measureRecovery("tool-runner", Number(values.kills)),
+    ),
+    memoryTable(results),
+  ];
+}
+
+async function streamingTables(): Promise<string[]> {
+  const measured = await measureStreaming(Number(values.chats), Number(values.seconds) * 1_000);
+  return [streamingTable(measured, streamingBound(measured))];
+}
+
+const tables = [...(values.streaming ? [] : await turnTables()), ...(await streamingTables())];
 for (const text of tables) show(text);
 
+if (values.write && values.streaming) throw new Error("--write needs all tables: leave --streaming out");
 if (values.write) {
   const page = fileURLToPath(new URL("../../docs/performance.md", import.meta.url));
   const [head = "", , tail = ""] = (await readFile(page, "utf8")).split(/<!-- tables:(?:begin|end) -->/);

@@ -9,7 +9,10 @@ export interface Subject {
   options: SystemOptions;
 }
 
-export const larkline: Subject = { name: "Larkline", options: {} };
+/** Replies of plain text: what the baselines send, too. */
+export const plainText = { agents: { default: { reply: "text" } } };
+
+export const larkline: Subject = { name: "Larkline", options: { config: plainText } };
 
 const baseline = (name: string) => ({ file: `test/bench/baselines/${name}.ts` });
 
@@ -63,7 +66,7 @@ export interface Spread {
   p99: number;
 }
 
-function spread(values: readonly number[]): Spread {
+export function spread(values: readonly number[]): Spread {
   return { p50: percentile(values, 0.5), p99: percentile(values, 0.99) };
 }
 

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { startSystem, type System } from "../system/system.ts";
+import { plainText } from "./measure.ts";
 
 /** A message that keeps its worker (a slow model) or its runner (a slow tool) busy when the kill comes. */
 const busyTexts = {
@@ -39,7 +40,7 @@ async function oneKill(system: System, kind: Victim): Promise<number | undefined
 
 /** Times from kill -9 to the answer, for messages that the killed process was working on. */
 export async function measureRecovery(kind: Victim, samples: number): Promise<number[]> {
-  const system = await startSystem({ workers: 2, runners: 2, env: { LOG_LEVEL: "error" } });
+  const system = await startSystem({ workers: 2, runners: 2, config: plainText, env: { LOG_LEVEL: "error" } });
   try {
     const times: number[] = [];
     for (let attempt = 0; times.length < samples && attempt < samples * 6; attempt += 1) {

@@ -1,5 +1,6 @@
 import type { LengthNumbers } from "./long-conversation.ts";
 import { percentile, type Spread, type TurnNumbers } from "./measure.ts";
+import type { StreamingNumbers } from "./streaming.ts";
 
 /** All rounds of one subject. */
 export interface SubjectRounds {
@@ -127,6 +128,33 @@ export function recoveryTable(workers: readonly number[], runners: readonly numb
     [
       line("agent-worker in the middle of a model step", workers),
       line("tool-runner in the middle of a pure call", runners),
+    ],
+  );
+}
+
+function secondsCell({ p50, p99 }: Spread): string {
+  return `${(p50 / 1_000).toFixed(1)} / ${(p99 / 1_000).toFixed(1)}`;
+}
+
+/** `bound`: what the platform's limits alone allow. */
+export function streamingTable(
+  measured: StreamingNumbers,
+  bound: Omit<StreamingNumbers, "refusals" | "stopMs">,
+): string {
+  const { chats, streamMs, refusals, stopMs } = measured;
+  const spans = [
+    ["message to visible card, s", "card"],
+    ["message to first visible text, s", "firstText"],
+    ["message to last frame, s", "closed"],
+  ] as const;
+  const mean = ({ framesPerCard }: Pick<StreamingNumbers, "framesPerCard">): string => framesPerCard.mean.toFixed(1);
+  return table(
+    [`${chats} chats at once, each streaming for ${streamMs / 1_000} s, p50 / p99`, "Larkline", "limits alone"],
+    [
+      ...spans.map(([name, part]) => [name, secondsCell(measured[part]), secondsCell(bound[part])]),
+      ["texts typed on a card: mean, least", `${mean(measured)}, ${measured.framesPerCard.least}`, mean(bound)],
+      ["calls that the platform refused", refusals, 0],
+      ["click on stop to the closed card, one at a time, ms", `${ms(stopMs.p50)} / ${ms(stopMs.p99)}`, ""],
     ],
   );
 }
