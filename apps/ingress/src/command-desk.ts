@@ -66,14 +66,14 @@ export function notAllowedText({ sender }: InboundMessage, language: ReplyLangua
 
 export function createCommandDesk({ agent, model, store, stop }: CommandDeskDeps): CommandDesk {
   const status = async ({ session }: InboundMessage, language: ReplyLanguage): Promise<string> => {
-    const { state, head, turn, waiting, messages, settings } = await store.summary(session);
+    const { state, head, turn, waiting, inContext, settings } = await store.summary(session);
     const busy = state !== "idle" && head !== undefined;
     const tools = (turn?.calls ?? []).flatMap((call) => (call.state === "done" ? [] : [call.name]));
     return statusText(language, {
       nowMs: Date.now(),
       model: settings.model ?? agent.model ?? model ?? "default",
       waiting: Math.max(0, waiting - (busy ? 1 : 0)),
-      messages,
+      messages: inContext,
       ...(busy
         ? {
             running: {

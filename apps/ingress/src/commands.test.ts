@@ -66,6 +66,21 @@ describe("commands that only look are answered at once, without a run", () => {
     expect(answer).toContain("openai/agent-model");
   });
 
+  it("/status counts the messages since the conversation began anew", async () => {
+    const here = await world();
+    const session = `${appId}.${here.direct}`;
+    const { store } = here.ingress;
+    await here.say("one");
+    const { epoch } = await here.begin(session);
+    const write = { session, epoch, events: [], consumed: 0, seq: 1, more: false };
+    const history = ["one", "two"].map((text) => ({
+      role: "user" as const,
+      content: [{ type: "text" as const, text }],
+    }));
+    await store.commit({ ...write, history, context: { keep: 0 } });
+    expect(await answerTo(here, "/status")).toContain("Messages in this conversation: 0");
+  });
+
   it("in a group they need a mention like everything else, and answer whoever asks", async () => {
     const here = await world();
     await here.say("/help", { chatId: here.group, from: here.bob });

@@ -82,7 +82,7 @@ export function describeCompaction(name: string, makeHarness: MakeSessionStore):
       await turnWith("om_2", { history: four.slice(2), context: { keep: 2, summary } });
       expect(await turnWith("om_3", {})).toEqual([summary, ...four.slice(2)]);
       expect(await store.history(session)).toEqual(four);
-      expect(await store.summary(session)).toMatchObject({ messages: 4 });
+      expect(await store.summary(session)).toMatchObject({ messages: 4, inContext: 2 });
     });
 
     it("a claim goes on from the summary with what is written later", async () => {

@@ -111,13 +111,14 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
           gen: 1,
           waiting: 2,
           messages: 0,
+          inContext: 0,
           unsent: 0,
           head,
           settings: {},
         });
         const turn = turnOf(claim, { steps: 3 });
         await saveAs(store, claim, { mode: "continue", turn, history: [userText("om_1")] });
-        expect(await store.summary(session)).toMatchObject({ waiting: 2, messages: 1, head, turn });
+        expect(await store.summary(session)).toMatchObject({ waiting: 2, messages: 1, inContext: 1, head, turn });
         await commitOf(store, claim, { more: true });
         const next = await store.summary(session);
         expect(next).toMatchObject({ waiting: 1, head: { seq: 2 } });
@@ -130,6 +131,7 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
           gen: 0,
           waiting: 0,
           messages: 0,
+          inContext: 0,
           unsent: 0,
           settings: {},
         });

@@ -259,7 +259,7 @@ class MemorySessionStore implements SessionStore {
   async summary(key: SessionKey): Promise<SessionSummary> {
     const session = this.#sessions.get(key);
     const unsent = this.#outboxes.count(key);
-    if (!session) return { state: "idle", gen: 0, waiting: 0, messages: 0, unsent, settings: {} };
+    if (!session) return { state: "idle", gen: 0, waiting: 0, messages: 0, inContext: 0, unsent, settings: {} };
     const { state, gen, inbox, history, turn, settings } = session;
     const head = inbox[0];
     return structuredClone({
@@ -267,6 +267,7 @@ class MemorySessionStore implements SessionStore {
       gen,
       waiting: inbox.length,
       messages: history.length,
+      inContext: session.inContext,
       unsent,
       ...(head && { head }),
       ...(turn && { turn }),

@@ -97,6 +97,11 @@ export class MemorySession {
     return this.#contextSummary ? [this.#contextSummary, ...since] : since;
   }
 
+  /** How many messages of the history belong to the context. */
+  get inContext(): number {
+    return this.history.length - this.#contextStart;
+  }
+
   /** Counts what `history` holds by now: add the write's own messages first. */
   setContext({ keep, summary }: NonNullable<FencedWrite["context"]>): void {
     this.#contextStart = Math.max(0, this.history.length - keep);

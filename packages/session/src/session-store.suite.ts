@@ -491,6 +491,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
           gen: 1,
           waiting: 0,
           messages: 2,
+          inContext: 2,
           unsent: 0,
           settings: {},
         });

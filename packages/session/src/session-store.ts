@@ -170,7 +170,10 @@ export interface SessionSummary {
   gen: number;
   /** Messages in the inbox, the one being answered included. */
   waiting: number;
+  /** Messages of the whole history. */
   messages: number;
+  /** Those among them that a model still sees as they were. */
+  inContext: number;
   /** The message that is being answered or comes next. */
   head?: QueuedMessage;
   /** Checkpoint of the running turn, when it has saved one. */
