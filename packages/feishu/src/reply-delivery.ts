@@ -34,8 +34,10 @@ async function wasSent({ api, logger, nowMs }: Delivery, record: OutboxRecord, s
   const { chatId, messageId } = record.target;
   if (nowMs - record.createdAtMs < uuidProtectionMs || api.findReply === undefined || messageId === "") return false;
   try {
+    const { card, text } = record;
     const sinceMs = record.createdAtMs - clockSkewMs;
-    return (await api.findReply({ chatId, messageId, sinceMs, text: record.text }, { signal })) !== undefined;
+    const said = card === undefined ? { text } : { card };
+    return (await api.findReply({ chatId, messageId, sinceMs, ...said }, { signal })) !== undefined;
   } catch (error) {
     // Without the right to read the chat nobody can know; a repeated answer is better than none.
     if (!isKind(error, "forbidden", "target_gone", "bad_request", "app_setup")) throw error;

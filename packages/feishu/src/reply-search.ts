@@ -15,6 +15,8 @@ export interface FindReplyRequest {
   sinceMs: number;
   /** The text that was to be sent: when it takes several messages, all of them must be there. */
   text?: string;
+  /** The card that was to be sent instead. */
+  card?: Record<string, unknown>;
 }
 
 interface Searcher {
@@ -24,6 +26,7 @@ interface Searcher {
 
 const ListedMessage = Type.Object({
   message_id: Type.String(),
+  msg_type: Type.Optional(Type.String()),
   parent_id: Type.Optional(Type.String()),
   thread_id: Type.Optional(Type.String()),
   create_time: Type.Optional(Type.String()),
@@ -111,33 +114,51 @@ function isOurs(message: ListedMessage, appId: string): boolean {
 /** So many letters and digits tell two answers apart. */
 const markLength = 60;
 
-/** Texts in a content, whatever kind of message it is of. */
+/** Where texts stand in contents as they are sent and as they are listed, cards included. */
+const textNames = new Set(["text", "title", "content"]);
+
+/** Texts in a content, whatever kind of message it is of; the settings of a card hold none that it shows. */
 function textsIn(value: unknown): string[] {
   if (Array.isArray(value)) return value.flatMap(textsIn);
   return Object.entries(objectOf(value) ?? {}).flatMap(([name, inner]) => {
-    if (typeof inner !== "string") return textsIn(inner);
-    return name === "text" || name === "title" ? [inner] : [];
+    if (typeof inner !== "string") return name === "config" ? [] : textsIn(inner);
+    return textNames.has(name) ? [inner] : [];
   });
 }
 
-/** The beginning of what a content says, without its marks: the platform shows Markdown in a form of its own. */
-function markOf(content: string): string {
-  const letters = textsIn(parsedObject(content))
+/**
+ * The beginning of what a content says, without its marks and the targets of its links: the platform
+ * shows Markdown in a form of its own.
+ */
+function markOf(content: Record<string, unknown> | undefined): string {
+  const said = textsIn(content)
     .join("")
-    .replaceAll(/[^\p{L}\p{N}]/gu, "");
-  return letters.slice(0, markLength);
+    .replaceAll(/\]\([^()\s]*\)/g, "]");
+  const letters = said.replaceAll(/[^\p{L}\p{N}]/gu, "");
+  return (letters === "" ? said.replaceAll(/\s/g, "") : letters).slice(0, markLength);
+}
+
+function marksOf({ text, card }: FindReplyRequest): string[] {
+  if (card !== undefined) return [markOf(card)];
+  return contentsOf(text ?? "").map(({ content }) => markOf(parsedObject(content)));
 }
 
 /**
- * Whether a message answers the one in question. In a thread the platform names the first message as the parent of
- * all others ("Reply message"), so there an answer is known by what it says.
+ * Tells the messages that together are the answer in question, one at a time. Answered to the same
+ * message is not enough: that may be a notice, or a card that made way for a text. And in a thread the
+ * platform names the first message as the parent of all others ("Reply message").
  */
 function createRecogniser(request: FindReplyRequest, threadId: string): (message: ListedMessage) => boolean {
-  const marks = new Set(contentsOf(request.text ?? "").map(({ content }) => markOf(content)));
-  marks.delete("");
-  return ({ parent_id: parentId, body }) => {
-    if (parentId === request.messageId) return true;
-    return threadId !== "" && marks.has(markOf(body?.content ?? ""));
+  const missing = marksOf(request);
+  const isAny = request.text === undefined && request.card === undefined;
+  return ({ parent_id: parentId = "", msg_type: messageType, body }) => {
+    if (isAny) return parentId === request.messageId;
+    if ((messageType === "interactive") !== (request.card !== undefined)) return false;
+    // Without a parent it went to the chat, because the message could not be answered.
+    if (parentId !== request.messageId && parentId !== "" && threadId === "") return false;
+    const at = missing.indexOf(markOf(parsedObject(body?.content ?? "")));
+    if (at >= 0) missing.splice(at, 1);
+    return at >= 0;
   };
 }
 
@@ -148,7 +169,7 @@ export async function findReply(
   callOptions?: CallOptions,
 ): Promise<string | undefined> {
   const { messageId, sinceMs } = request;
-  let missing = request.text === undefined ? 1 : contentsOf(request.text).length;
+  let missing = marksOf(request).length;
   const threadId = (await threadOf(caller, messageId, callOptions)) ?? "";
   const answers = createRecogniser(request, threadId);
   const container: Container =
