@@ -401,7 +401,7 @@ test("the example plays to its end without a bot, at another speed and from anot
   await page.locator(".player .feishu-card.streaming").waitFor();
   await page.getByRole("button", { name: "4×" }).click();
   await page.locator('.player-bar[data-state="ended"]').waitFor();
-  await page.locator(".player").getByText("需要我现在执行吗？").waitFor();
+  await page.locator(".player img.picture").waitFor();
   expect(await page.locator(".player .streaming").count()).toBe(0);
   await page.getByRole("slider", { name: "播放位置" }).fill("0");
   expect(await page.locator(".player .message").count()).toBeLessThan(4);

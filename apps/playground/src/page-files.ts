@@ -10,7 +10,7 @@ const contentTypes: Readonly<Record<string, string>> = {
   html: "text/html; charset=utf-8",
   css: "text/css; charset=utf-8",
   svg: "image/svg+xml",
-  json: "application/json; charset=utf-8",
+  recording: "application/json; charset=utf-8",
   ts: "text/javascript; charset=utf-8",
 };
 
@@ -21,7 +21,7 @@ const names = [
   "card.css",
   "icons.css",
   "icon.svg",
-  "example.json",
+  "example.recording",
   "app.ts",
   "card-controls.ts",
   "card-form.ts",

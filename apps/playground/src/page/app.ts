@@ -144,7 +144,7 @@ function replayDialog(words: Words): HTMLDialogElement {
     return recording !== undefined;
   };
   const example = button(words.replayExample, { class: "primary" }, () => {
-    const fetched = fetch("/page/example.json", { signal: AbortSignal.timeout(10_000) });
+    const fetched = fetch("/page/example.recording", { signal: AbortSignal.timeout(10_000) });
     void play(fetched.then(async (response) => await response.text())).then((opened) => opened && dialog.close());
   });
   const fields = [
@@ -216,8 +216,9 @@ function update(current: View, event: PlaygroundEvent | undefined): void {
 
 const theme = localStorage.getItem("theme");
 if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
-render();
+// The page is built once it is known what stands on it, or that the playground cannot be reached.
 store.onChange((event) => {
+  if (view === undefined && store.online && event === undefined) return;
   if (event?.type === "message") recorder.note(event.message);
   if (event?.type === "call") usage.count(event.call);
   if (event?.type === "state") for (const call of event.state.calls) usage.count(call);

@@ -29,12 +29,6 @@ export function bodyOf(card: CardPart): CardPart[] {
   return partsOf(partOf(card.body).elements ?? card.elements);
 }
 
-/** The value that a component sends when it is used. */
-export function callbackValue(part: CardPart): unknown {
-  const behavior = partsOf(part.behaviors).find(({ type }) => type === "callback");
-  return behavior === undefined ? part.value : behavior.value;
-}
-
 /** Authors fill these freely: what looks like a component there is none. */
 const opaque = new Set(["value", "chart_spec", "rows", "style", "i18n_content"]);
 

@@ -59,6 +59,7 @@ export function chatPanel(parts: ChatPanelParts): ChatPanel {
   });
   const grown = new MutationObserver(() => following && toEnd());
   grown.observe(list, { childList: true, subtree: true, characterData: true });
+  list.addEventListener("load", () => following && toEnd(), true);
   const show = (message: SimMessage): void => {
     empty.remove();
     const known = views.get(message.messageId);

@@ -1,6 +1,6 @@
 import type { SimMessage } from "../view.ts";
 import type { ChatPanelParts } from "./chat-panel.ts";
-import { button, element, type Child } from "./element.ts";
+import { button, element } from "./element.ts";
 import { briefOf } from "./message-view.ts";
 import { base64Of } from "./request.ts";
 import { sendMenu } from "./send-menu.ts";
@@ -31,7 +31,7 @@ export function createComposer(parts: ChatPanelParts, title: string): Composer {
   const draft: Draft = { parent: undefined, inThread: false, late: false };
   const input = element("textarea", {
     id: `input-${chat.chatId}`,
-    rows: "2",
+    rows: "1",
     maxlength: "20000",
     placeholder: words.composeHint,
     "aria-label": `${words.message} · ${title}`,
@@ -69,10 +69,10 @@ export function createComposer(parts: ChatPanelParts, title: string): Composer {
   };
   const menu = sendMenu({ ...parts, person: () => from.value, send, sendFile, onLate: () => change({ late: true }) });
   listen(input, { sendText, sendFile });
-  const asked = group ? element("label", { class: "check" }, [mention, words.mention]) : undefined;
-  const tools = [menu.root, group ? from : undefined, asked];
+  const asked = element("label", { class: "check" }, [mention, words.mention]);
+  const form = { chips, who: group ? [from, asked] : [], menu: menu.root, input };
   return {
-    root: element("div", { class: "composer" }, [formOf([chips, input], tools, { words, sendText }), ...menu.dialogs]),
+    root: element("div", { class: "composer" }, [formOf(form, { words, sendText }), ...menu.dialogs]),
     replyTo(message, inThread) {
       change({ parent: message, inThread });
       input.focus();
@@ -81,9 +81,15 @@ export function createComposer(parts: ChatPanelParts, title: string): Composer {
   };
 }
 
+interface FormParts {
+  chips: HTMLElement;
+  who: readonly HTMLElement[];
+  menu: HTMLElement;
+  input: HTMLElement;
+}
+
 function formOf(
-  fields: readonly HTMLElement[],
-  tools: readonly Child[],
+  { chips, who, menu, input }: FormParts,
   { words, sendText }: { words: Words; sendText: () => Promise<void> },
 ): HTMLElement {
   const onsubmit = (event: Event): void => {
@@ -91,8 +97,8 @@ function formOf(
     void sendText();
   };
   const send = element("button", { type: "submit", class: "primary" }, [words.send]);
-  const row = element("div", { class: "row" }, [...tools, element("span", { class: "grow" }), send]);
-  return element("form", { onsubmit }, [...fields, row]);
+  const speaker = who.length === 0 ? undefined : element("div", { class: "row" }, who);
+  return element("form", { onsubmit }, [chips, speaker, element("div", { class: "write" }, [menu, input, send])]);
 }
 
 function draftChip(text: string, label: string, onclick: () => void): HTMLElement {

@@ -49,7 +49,7 @@ export function createStore(first: PlaygroundState): FedStore {
   const listeners: ((event: PlaygroundEvent | undefined) => void)[] = [];
   const messages = new Map(first.messages.map((message) => [message.messageId, message]));
   let state = first;
-  let online = false;
+  let online: boolean | undefined;
   const tell = (event: PlaygroundEvent | undefined): void => {
     for (const listener of listeners) listener(event);
   };
@@ -58,7 +58,7 @@ export function createStore(first: PlaygroundState): FedStore {
       return state;
     },
     get online() {
-      return online;
+      return online === true;
     },
     message: (messageId) => messages.get(messageId),
     nameOf: (id) =>

@@ -19,15 +19,24 @@ const icons: Readonly<Record<ToastKind, string>> = {
 
 export function createToasts(): Toasts {
   const root = element("div", { class: "toasts", role: "status", "aria-live": "polite" });
+  const shown = new Map<string, () => void>();
   return {
     root,
     show(kind, text) {
+      // The same once more takes the place of the one before.
+      shown.get(text)?.();
       const icon = element("span", { class: `icon icon-${icons[kind]}`, "aria-hidden": "true" });
       const toast = element("div", { class: `toast toast-${kind}` }, [icon, element("span", {}, [text])]);
       if (kind === "error") toast.setAttribute("role", "alert");
       root.append(toast);
       while (root.childElementCount > mostShown) root.firstElementChild?.remove();
-      setTimeout(() => toast.remove(), shownMs);
+      const remove = (): void => {
+        toast.remove();
+        clearTimeout(timer);
+        if (shown.get(text) === remove) shown.delete(text);
+      };
+      const timer = setTimeout(remove, shownMs);
+      shown.set(text, remove);
     },
   };
 }

@@ -1,0 +1,151 @@
+// `node infra/dev/run.mjs --redis infra/dev/screenshots.mjs`: starts everything as `npm start` does, with a model
+// that follows a script, and takes the pictures of the playground for the README.
+import { spawn } from "node:child_process";
+import { copyFile, mkdtemp, rm } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { freePort, startModelServer } from "../../packages/testkit/src/index.ts";
+import { pinnedNode, root } from "./launcher/paths.mjs";
+
+const require = createRequire(join(root, "apps/playground/package.json"));
+const driver = "playwright-core"; // One of the playground's dependencies, not of this folder's.
+const { chromium } = require(driver);
+const readyMs = 60_000;
+const question = "上周每天的请求量是 1280 1410 1395 1520 1870，下周要几个副本？";
+const followUp = "把请求量画成图";
+
+const thinking = "先算工作日的平均值，再按一个副本每小时处理约 40 个会话来估算，高峰要留三成余量。";
+
+const answer = `### 下周建议 3 个副本
+
+工作日平均 **1495** 次，周五最高。先扩容再观察 \`turn_wait_seconds\`：
+
+| 副本 | 高峰等待 | 成本 |
+|---|---|---|
+| 2 | 3.4 s | 基准 |
+| **3** | **1.1 s** | +50% |
+| 4 | 0.9 s | +100% |
+
+\`\`\`sh
+kubectl scale deployment agent-worker --replicas=3
+\`\`\``;
+
+/** Names the picture that the chart tool made. */
+function chartAnswer(results) {
+  const picture = /!\[[^\]]*\]\([^)\s]+\)/.exec(results.map(({ content }) => content).join("\n"))?.[0] ?? "";
+  return `周一到周五，周五比周一多 **46%**：\n\n${picture}`;
+}
+
+function pieces(text) {
+  return text.match(/[\s\S]{1,6}/g) ?? [];
+}
+
+function script({ messages }) {
+  const at = messages.findLastIndex(({ role, text }) => role === "user" && text !== "");
+  const results = messages.slice(at + 1).flatMap((message) => message.results);
+  if (messages[at]?.text.includes(followUp) === true) {
+    if (results.length > 0) return { text: pieces(chartAnswer(results)), delayMs: 30 };
+    return { calls: [{ name: "bar_chart", arguments: { values: [1280, 1410, 1395, 1520, 1870] } }] };
+  }
+  if (results.length > 0) return { text: pieces(answer), delayMs: 60 };
+  return {
+    thinking: { text: thinking, signature: "scripted" },
+    calls: [
+      { name: "calculator", arguments: { expression: "(1280+1410+1395+1520+1870)/5" } },
+      { name: "current_time", arguments: {} },
+    ],
+    delayMs: 20,
+  };
+}
+
+async function startEverything(modelUrl, directory) {
+  const ports = await Promise.all([freePort(), freePort(), freePort(), freePort()]);
+  const [playground, ingress, worker, runner] = ports.map(String);
+  const { FEISHU_APP_ID: _id, FEISHU_APP_SECRET: _secret, OPENAI_API_KEY: _key, ...inherited } = process.env;
+  const env = {
+    ...inherited,
+    LARKLINE_DATA_DIR: directory,
+    PLAYGROUND_PORT: playground,
+    INGRESS_PORT: ingress,
+    AGENT_WORKER_PORT: worker,
+    TOOL_RUNNER_PORT: runner,
+    MODEL: "anthropic/claude-sonnet-5-5",
+    ANTHROPIC_API_KEY: "scripted",
+    ANTHROPIC_BASE_URL: modelUrl,
+  };
+  const child = spawn(pinnedNode, [join(root, "infra/dev/start.mjs")], { env, stdio: "inherit" });
+  const stop = async () => {
+    if (child.exitCode !== null) return;
+    const exited = new Promise((resolve) => child.once("exit", resolve));
+    child.kill("SIGTERM");
+    await exited;
+  };
+  return { url: `http://127.0.0.1:${playground}`, child, stop };
+}
+
+async function untilAnswers(url, child) {
+  const deadline = AbortSignal.timeout(readyMs);
+  while (!deadline.aborted) {
+    if (child.exitCode !== null) throw new Error("The start ended before everything was ready: see its words above.");
+    const ready = await fetch(`${url}/ready`).catch(() => undefined);
+    if (ready?.ok === true) return;
+    await delay(200);
+  }
+  throw new Error(`Nothing answers at ${url} after ${readyMs / 1000} s.`);
+}
+
+function file(name) {
+  return join(root, "docs/images", `${name}.png`);
+}
+
+async function takePictures(page, url) {
+  await page.goto(url);
+  await page.getByText("机器人已通过长连接接入").waitFor({ timeout: readyMs });
+  const chat = page.getByRole("region", { name: "张伟 Wei" });
+  const input = chat.getByRole("textbox", { name: "消息" });
+  const card = chat.locator(".feishu-card");
+  await input.fill(question);
+  await input.press("Enter");
+  const tools = card.getByText(/^工具 \d/).first();
+  await tools.click();
+  await card.getByText("下周建议 3 个副本").waitFor();
+  await input.fill(followUp);
+  await input.press("Enter");
+  await card.getByText("+100%").waitFor();
+  await page.screenshot({ path: file("playground-typing") });
+  await tools.click();
+  await chat.locator("img.picture").waitFor();
+  await chat.getByText("生成中…").waitFor({ state: "detached" });
+  await page.getByRole("tab", { name: "限额" }).click();
+  await page.locator(".card-facts", { hasText: "序号" }).nth(1).waitFor();
+  await chat.getByRole("log").evaluate((list) => list.scrollTo(0, list.scrollHeight));
+  await page.screenshot({ path: file("playground-conversation") });
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    chat.getByRole("button", { name: "下载录制" }).click(),
+  ]);
+  await copyFile(await download.path(), join(root, "apps/playground/src/page/example.recording"));
+}
+
+const directory = await mkdtemp(join(tmpdir(), "larkline-pictures-"));
+const model = await startModelServer({ script });
+const everything = await startEverything(model.url, directory);
+let browser;
+try {
+  await untilAnswers(everything.url, everything.child);
+  browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM_PATH ?? "/usr/bin/chromium",
+    args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+  });
+  const context = await browser.newContext({ locale: "zh-CN", viewport: { width: 1280, height: 800 } });
+  const page = await context.newPage();
+  page.setDefaultTimeout(30_000);
+  await takePictures(page, everything.url);
+} finally {
+  await browser?.close();
+  await everything.stop();
+  await model.close();
+  await rm(directory, { recursive: true, force: true });
+}
