@@ -12,11 +12,13 @@ const emojiOf: Readonly<Record<ReactionPurpose, string>> = { queued: "OneSecond"
 /** Reactions as signs of life. Nothing here is worth failing for: what cannot be done is left out. */
 export interface ReactionDesk {
   add(messageId: string, purpose: ReactionPurpose): Promise<void>;
-  /** Takes back what any process added. */
+  /** Takes back what any process added, or is about to add. */
   remove(messageId: string, purpose: ReactionPurpose): Promise<void>;
 }
 
 const keptMs = 24 * 3_600_000;
+/** How much later than its removal an addition may come that was begun before. */
+const lateMs = 60_000;
 
 export function createReactionDesk(deps: { api: FeishuApi; lookups: LookupCache; logger: FeishuLogger }): ReactionDesk {
   const { api, lookups, logger } = deps;
@@ -32,16 +34,26 @@ export function createReactionDesk(deps: { api: FeishuApi; lookups: LookupCache;
     }
   };
 
+  const takeBack = async (messageId: string, purpose: ReactionPurpose): Promise<void> => {
+    const reactionId = await lookups.take(keyOf(messageId, purpose));
+    if (reactionId !== undefined) await api.removeReaction(messageId, reactionId);
+  };
+  const overKeyOf = (messageId: string, purpose: ReactionPurpose): string => `${keyOf(messageId, purpose)}:over`;
+
+  // Whoever adds notes that and then looks whether it is over; whoever removes does it the other way
+  // round. So one of them sees the other, and one of them takes the note.
   return {
     add: async (messageId, purpose) =>
       await quietly(async () => {
+        if ((await lookups.get(overKeyOf(messageId, purpose))) !== undefined) return;
         const reactionId = await api.addReaction(messageId, emojiOf[purpose], { lane: "frame" });
         await lookups.set(keyOf(messageId, purpose), reactionId, keptMs);
+        if ((await lookups.get(overKeyOf(messageId, purpose))) !== undefined) await takeBack(messageId, purpose);
       }),
     remove: async (messageId, purpose) =>
       await quietly(async () => {
-        const reactionId = await lookups.take(keyOf(messageId, purpose));
-        if (reactionId !== undefined) await api.removeReaction(messageId, reactionId);
+        await lookups.set(overKeyOf(messageId, purpose), "over", lateMs);
+        await takeBack(messageId, purpose);
       }),
   };
 }
