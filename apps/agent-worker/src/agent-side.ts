@@ -2,7 +2,7 @@ import { languageOfMessage, turnLimits, type TurnEnvironment, type TurnLimits } 
 import type { AgentConfig, LarklineConfig } from "@larkline/config";
 import type { LiveReplies } from "@larkline/feishu";
 import type { AvailableTool, BlobStore, SessionSettings } from "@larkline/session";
-import { createHistoryReader } from "./history-reader.ts";
+import { createFileReader, createHistoryReader } from "./history-reader.ts";
 import type { MessagePreparer } from "./message-preparer.ts";
 import { turnModelOf, type ModelChoices } from "./models.ts";
 import { answerUuid } from "./reply.ts";
@@ -12,7 +12,16 @@ import type { TurnRunOptions } from "./turn-options.ts";
 /** What running a turn needs of its agent. */
 export type AgentSide = Pick<
   TurnRunOptions,
-  "chain" | "instructions" | "steered" | "environment" | "commandFacts" | "prepare" | "read" | "openReply" | "viewOf"
+  | "chain"
+  | "instructions"
+  | "followUps"
+  | "environment"
+  | "commandFacts"
+  | "prepare"
+  | "read"
+  | "readBriefly"
+  | "openReply"
+  | "viewOf"
 >;
 
 export interface AgentSideDeps {
@@ -23,6 +32,16 @@ export interface AgentSideDeps {
   blobs: BlobStore;
   prepare: MessagePreparer;
 }
+
+/** Text of one file that a summary is made from: it gets a sentence or two there. */
+const summarisedChars = 2_000;
+
+const followUps = {
+  queue: "wait",
+  reject: "wait",
+  steer: "join",
+  interrupt: "supersede",
+} as const satisfies Record<AgentConfig["busy"], AgentSide["followUps"]>;
 
 function limitsOf({ agents, limits }: LarklineConfig): TurnLimits {
   const { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars } = limits;
@@ -53,6 +72,7 @@ export function createAgentSide(deps: AgentSideDeps): (choices: SessionSettings)
   const limits = limitsOf(settings);
   const tools = toolsOf(agent, catalog);
   const texts = agent.language === "auto" ? {} : { texts: agent.language };
+  const readBriefly = createFileReader({ blobs, maxChars: summarisedChars, maxTotalChars: 10 * summarisedChars });
 
   return (choices) => {
     const { name, chain } = models.choose(choices.model);
@@ -62,7 +82,7 @@ export function createAgentSide(deps: AgentSideDeps): (choices: SessionSettings)
     return {
       chain,
       instructions: agent.instructions,
-      steered: agent.busy === "steer",
+      followUps: followUps[agent.busy],
       environment,
       commandFacts: () => ({
         nowMs: Date.now(),
@@ -72,7 +92,14 @@ export function createAgentSide(deps: AgentSideDeps): (choices: SessionSettings)
         ...texts,
       }),
       prepare,
-      read: createHistoryReader({ blobs, vision: chain.primary.supportsVision, maxChars }),
+      read: createHistoryReader({
+        blobs,
+        vision: chain.primary.supportsVision,
+        maxChars,
+        // A character of Chinese is a token: half of the window at most.
+        maxTotalChars: Math.floor(chain.primary.contextWindow / 2),
+      }),
+      readBriefly,
       viewOf: (message) => {
         const { command, reply } = message;
         if (agent.reply !== "card" || reply.channel !== "feishu" || command !== undefined) return undefined;

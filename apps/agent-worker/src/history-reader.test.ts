@@ -1,7 +1,7 @@
 import { textOf, type ImagePart, type Message, type UserPart } from "@larkline/protocol";
 import { createMemoryBlobStore } from "@larkline/session";
 import { describe, expect, it } from "vitest";
-import { createHistoryReader } from "./history-reader.ts";
+import { createFileReader, createHistoryReader } from "./history-reader.ts";
 
 const blobs = createMemoryBlobStore();
 
@@ -17,8 +17,8 @@ async function images(count: number, bytes = 8): Promise<Message[]> {
   return parts.map((part) => ({ role: "user", content: [{ type: "text", text: "look" }, part] }));
 }
 
-function reader({ vision = true, maxChars = 1_000 } = {}) {
-  return createHistoryReader({ blobs, vision, maxChars });
+function reader({ vision = true, maxChars = 1_000, maxTotalChars = 10_000 } = {}) {
+  return createHistoryReader({ blobs, vision, maxChars, maxTotalChars });
 }
 
 /** First byte of each image that is shown, `-` for one that is not. */
@@ -96,5 +96,28 @@ describe("reading a history for one request", () => {
       /^<attachment name="a.txt"[^]*\n十二个字的一份文件内容。\n[^]*Cut off[^]*<\/attachment>$/,
     );
     expect(textOf(gone ?? user())).toContain("no longer stored");
+  });
+
+  it("gives the latest files their text first when there is not room for all", async () => {
+    const file = { type: "file", mediaType: "text/plain", bytes: 10, state: "ready" } as const;
+    const files = await Promise.all(
+      ["a", "b", "c"].map(async (name) => {
+        const blobId = await blobs.put(Buffer.from(name.repeat(100)), { mediaType: "text/plain" });
+        return user({ ...file, name, blobId });
+      }),
+    );
+    const shown = (await reader({ maxTotalChars: 150 })(files)).map(textOf);
+    expect(shown.map((text) => /(a|b|c)\1{9,}/.exec(text)?.[0].length ?? 0)).toEqual([0, 50, 100]);
+    expect(shown[0]).toContain("only the first 0 of 100 characters are shown");
+  });
+
+  it("for a summary, gives the text of files and leaves images as they are", async () => {
+    const blobId = await blobs.put(Buffer.from("the contract"), { mediaType: "text/plain" });
+    const file = { type: "file", name: "a.txt", mediaType: "text/plain", bytes: 12, state: "ready", blobId } as const;
+    const [image] = await images(1);
+    const read = createFileReader({ blobs, maxChars: 1_000, maxTotalChars: 1_000 });
+    const [first, second] = await read([user(file), image ?? user()]);
+    expect(textOf(first ?? user())).toContain("the contract");
+    expect(second).toBe(image);
   });
 });

@@ -9,6 +9,8 @@ export interface HistoryReaderDeps {
   vision: boolean;
   /** Text of one file that the model gets, in characters. */
   maxChars: number;
+  /** Text of all files together; the latest come first. */
+  maxTotalChars: number;
 }
 
 type Part = Message["content"][number];
@@ -39,57 +41,89 @@ function textPart(text: string): TextPart {
   return { type: "text", text };
 }
 
-/** Whether nothing in it has to be fetched. */
-function isPlain({ role, content }: Message): boolean {
-  return role !== "user" || content.every((part) => part.type !== "file" && storedImage(part) === undefined);
+function filesIn(history: readonly Message[]): FilePart[] {
+  return history.flatMap(({ content }) => content.filter((part) => part.type === "file"));
+}
+
+type Texts = ReadonlyMap<Part, TextPart>;
+
+/** What stands for each file. */
+async function fileTexts(
+  history: readonly Message[],
+  { blobs, maxChars, maxTotalChars }: Omit<HistoryReaderDeps, "vision">,
+): Promise<Texts> {
+  const texts = new Map<Part, TextPart>();
+  let charsLeft = maxTotalChars;
+  for (const part of filesIn(history).toReversed()) {
+    const stored = part.blobId === undefined ? undefined : await blobs.get(part.blobId);
+    const content = stored === undefined ? undefined : Buffer.from(stored.bytes).toString("utf8");
+    const allowed = Math.min(maxChars, charsLeft);
+    charsLeft -= Math.min(allowed, content?.length ?? 0);
+    texts.set(part, textPart(attachmentText(part, content, allowed)));
+  }
+  return texts;
+}
+
+/** What stands for each image that is shown. */
+async function imagesOf(
+  history: readonly Message[],
+  blobs: Pick<BlobStore, "get">,
+): Promise<ReadonlyMap<Part, ImagePart | TextPart>> {
+  const shown = new Map<Part, ImagePart | TextPart>();
+  let bytesLeft = maxImageBytes;
+  for (const { part, blobId, mediaType } of storedImages(history).toReversed().slice(0, maxImages)) {
+    const stored = await blobs.get(blobId);
+    if (stored === undefined) {
+      shown.set(part, textPart("[An image that is no longer stored. Say so, do not guess what it shows.]"));
+      continue;
+    }
+    bytesLeft -= stored.bytes.byteLength;
+    if (bytesLeft < 0) break;
+    const data = Buffer.from(stored.bytes).toString("base64");
+    shown.set(part, { type: "image", source: { sourceType: "base64", mediaType, data } });
+  }
+  return shown;
+}
+
+const hiddenImage =
+  "[An image that is not shown, because a request has room for the latest ones only. Say so, do not guess.]";
+const unseenImage = "[An image that you cannot see: this model takes text only. Say so, do not guess.]";
+
+type UserMessage = Extract<Message, { role: "user" }>;
+
+/** The history with other parts in the messages of people; the same message where none is another. */
+function withParts(
+  history: readonly Message[],
+  replace: (part: UserMessage["content"][number]) => UserMessage["content"][number],
+): Message[] {
+  return history.map((message) => {
+    if (message.role !== "user") return message;
+    const content = message.content.map(replace);
+    return content.every((part, index) => part === message.content[index]) ? message : { ...message, content };
+  });
 }
 
 /**
  * Puts the content of stored images and files in place of their references, for one request: history
  * itself keeps the references. Without any it returns the same array.
  */
-export function createHistoryReader({ blobs, vision, maxChars }: HistoryReaderDeps): HistoryReader {
-  /** What stands for each image; the latest come first when there is not room for all. */
-  const imagesOf = async (history: readonly Message[]): Promise<ReadonlyMap<Part, ImagePart | TextPart>> => {
-    const shown = new Map<Part, ImagePart | TextPart>();
-    let bytesLeft = maxImageBytes;
-    for (const { part, blobId, mediaType } of storedImages(history)
-      .toReversed()
-      .slice(0, vision ? maxImages : 0)) {
-      const stored = await blobs.get(blobId);
-      if (stored === undefined) {
-        shown.set(part, textPart("[An image that is no longer stored. Say so, do not guess what it shows.]"));
-        continue;
-      }
-      bytesLeft -= stored.bytes.byteLength;
-      if (bytesLeft < 0) break;
-      const data = Buffer.from(stored.bytes).toString("base64");
-      shown.set(part, { type: "image", source: { sourceType: "base64", mediaType, data } });
-    }
-    return shown;
-  };
-
-  const hidden = vision
-    ? "[An image that is not shown, because a request has room for the latest ones only. Say so, do not guess.]"
-    : "[An image that you cannot see: this model takes text only. Say so, do not guess.]";
-
-  const file = async (part: FilePart): Promise<TextPart> => {
-    const stored = part.blobId === undefined ? undefined : await blobs.get(part.blobId);
-    const content = stored === undefined ? undefined : Buffer.from(stored.bytes).toString("utf8");
-    return textPart(attachmentText(part, content, maxChars));
-  };
-
+export function createHistoryReader(deps: HistoryReaderDeps): HistoryReader {
   return async (history) => {
-    if (history.every(isPlain)) return history;
-    const images = await imagesOf(history);
-    const readMessage = async (message: Message): Promise<Message> => {
-      if (message.role !== "user" || isPlain(message)) return message;
-      const content = message.content.map(async (part) => {
-        if (part.type === "file") return await file(part);
-        return storedImage(part) === undefined ? part : (images.get(part) ?? textPart(hidden));
-      });
-      return { ...message, content: await Promise.all(content) };
-    };
-    return await Promise.all(history.map(readMessage));
+    const files = await fileTexts(history, deps);
+    const images = deps.vision ? await imagesOf(history, deps.blobs) : new Map<Part, ImagePart>();
+    if (files.size === 0 && storedImages(history).length === 0) return history;
+    const missing = textPart(deps.vision ? hiddenImage : unseenImage);
+    return withParts(history, (part) => {
+      if (part.type === "file") return files.get(part) ?? part;
+      return storedImage(part) === undefined ? part : (images.get(part) ?? missing);
+    });
+  };
+}
+
+/** Puts the text of files in place of their references, and leaves images alone. */
+export function createFileReader(deps: Omit<HistoryReaderDeps, "vision">): HistoryReader {
+  return async (history) => {
+    const files = await fileTexts(history, deps);
+    return files.size === 0 ? history : withParts(history, (part) => files.get(part) ?? part);
   };
 }

@@ -39,24 +39,23 @@ export async function runModelStep(step: ModelStep): Promise<StepResult | undefi
   return step.signal.aborted ? undefined : accumulator.result();
 }
 
-/** For histories without references. */
-const asItIs: HistoryReader = async (history) => history;
-
 export interface Summary {
   chain: ModelChain;
   plan: CompactionPlan;
   language: ReplyLanguage;
+  /** Puts what a summary is made from in place of references. */
+  read: HistoryReader;
   signal: AbortSignal;
 }
 
 /** Asks a model for what is to stand for the older part of a conversation. */
-export async function summarise({ chain, plan, language, signal }: Summary): Promise<StepResult | undefined> {
-  const { system, messages } = compactionRequest(plan.older, language);
+export async function summarise({ chain, plan, language, read, signal }: Summary): Promise<StepResult | undefined> {
+  const { system, messages } = compactionRequest(await read(plan.older), language);
   return await runModelStep({
     chain,
     system,
     history: messages,
-    read: asItIs,
+    read: async (history) => history,
     tools: [],
     signal,
     onEvent: () => undefined,

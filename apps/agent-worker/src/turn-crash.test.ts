@@ -132,7 +132,7 @@ it("a crash anywhere repeats nothing of a turn that another message has joined",
           yield* work(request);
         },
       };
-      return { steered: true, backend };
+      return { followUps: "join", backend };
     },
     messages: [inbound("om_1", "tools first")],
     check: async (world) => {

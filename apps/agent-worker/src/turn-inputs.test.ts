@@ -132,12 +132,37 @@ describe("what a message refers to", () => {
       ...message,
       sender: { ...message.sender, name: "Ann" },
     });
-    await ask(world, { backend, prepare, steered: true }, inbound("om_1", "first", group));
+    await ask(world, { backend, prepare, followUps: "join" }, inbound("om_1", "first", group));
     expect(said(requests.at(-1) ?? { model: "", messages: [] })).toEqual(["Ann: first", "Ann: second"]);
     expect(world.told.filter(([id]) => id === "om_2")).toEqual([
       ["om_2", "begins"],
       ["om_2", "ends"],
     ]);
+  });
+});
+
+describe("messages that come one after the other, each to stop the one before", () => {
+  const group = (id: string): Partial<InboundMessage> => ({ chatType: "group", sender: { id } });
+
+  it("of one person: only the last is answered, and the model knows them all", async () => {
+    const world = newWorld();
+    const { backend, requests } = model(() => answer("fine"));
+    for (const number of [1, 2, 3]) await append(world, inbound(`om_${number}`, `say ${number}`));
+    await settle(world, { backend, followUps: "supersede" });
+    expect(requests.map(said)).toEqual([["say 1", "say 2", "say 3"]]);
+    const history = (await world.store.history(session)).map(textOf);
+    expect(history[1]).toContain("A newer message arrived");
+    expect(history.at(-1)).toBe("fine");
+  });
+
+  it("of several people in a group: each is answered, the last one of each", async () => {
+    const world = newWorld();
+    const { backend, requests } = model(() => answer("fine"));
+    await append(world, inbound("om_1", "one", group("ou_1")));
+    await append(world, inbound("om_2", "two", group("ou_2")));
+    await append(world, inbound("om_3", "three", group("ou_1")));
+    await settle(world, { backend, followUps: "supersede" });
+    expect(requests.map((request) => said(request).at(-1))).toEqual(["ou_2: two", "ou_1: three"]);
   });
 });
 
@@ -226,7 +251,7 @@ describe("a context that gets too long", () => {
       }
       yield* answer("fine");
     });
-    const steered = { backend, steered: true };
+    const steered = { backend, followUps: "join" as const };
     await ask(world, steered, inbound("om_1", `1 ${long}`));
     await ask(world, steered, inbound("om_2", `2 ${long}`));
     await ask(world, steered, inbound("om_3", `tools ${long}`));

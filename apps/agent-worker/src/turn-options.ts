@@ -55,8 +55,8 @@ export interface TurnRunOptions {
   store: Pick<SessionStore, "save" | "commit" | "emit" | "waiting">;
   chain: ModelChain;
   instructions: string;
-  /** Whether messages that arrive meanwhile join the turn. */
-  steered: boolean;
+  /** What the next message of the same person does to a turn that is not over. */
+  followUps: "wait" | "join" | "supersede";
   /** The facts a decision depends on, fresh for each. */
   environment: () => TurnEnvironment;
   /** What a command depends on. */
@@ -68,6 +68,8 @@ export interface TurnRunOptions {
   onJoined: (joined: QueuedMessage) => void;
   /** Puts stored content in place of references to it. */
   read: HistoryReader;
+  /** The same for a summary: the beginnings of files, no images. */
+  readBriefly: HistoryReader;
   /** Opens the card that types; undefined where the answer is sent whole, or to nobody. */
   openReply: (opening: ReplyOpening) => LiveReply | undefined;
   /** What the person gets to see beside the answer; undefined: nothing but its text. */

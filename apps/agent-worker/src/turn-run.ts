@@ -23,6 +23,7 @@ import {
 import type { LiveReply } from "@larkline/feishu";
 import type {
   CallState,
+  CancelReason,
   ControlEntry,
   EngineEvent,
   InboundMessage,
@@ -35,8 +36,8 @@ import type { AbortReason } from "./running-turns.ts";
 import type { TurnEnd, TurnRunOptions, TurnStart } from "./turn-options.ts";
 import { TurnProgress, type Decision } from "./turn-progress.ts";
 
-/** Waiting messages that are looked at for joining the turn. */
-const absorbedAtOnce = 20;
+/** Waiting messages that are looked at. */
+const waitingAtOnce = 20;
 
 /**
  * Runs one turn under one claim: decide (pure), save, then act. Model deltas are published and
@@ -216,6 +217,7 @@ export class TurnRun {
 
   /** Undefined when the model can start; otherwise what came up instead. */
   async #makeReady(): Promise<Transition | TurnEnd | undefined> {
+    if (await this.#isSuperseded()) return await this.#cancelled("superseded");
     const joined = await this.#absorbWaiting();
     const compacted = await this.#compactWhenFull();
     if (!joined && !compacted) return undefined;
@@ -235,11 +237,22 @@ export class TurnRun {
     return text !== undefined;
   }
 
+  /** A turn that waited for its own start was not there to be stopped by the message after it. */
+  async #isSuperseded(): Promise<boolean> {
+    const { store, followUps } = this.#options;
+    if (followUps !== "supersede") return false;
+    const { message } = this.#progress.turn;
+    // Over HTTP each request follows the run of its own message.
+    if (message.reply.channel === "none") return false;
+    const waiting = await store.waiting(this.#start.session, waitingAtOnce);
+    return waiting.some((later) => message.chatType === "p2p" || later.message.sender.id === message.sender.id);
+  }
+
   async #absorbWaiting(): Promise<boolean> {
-    const { store, steered, onJoined } = this.#options;
+    const { store, followUps, onJoined } = this.#options;
     const { turn } = this.#progress;
-    if (!steered || turn.steps === 0) return false;
-    const queued = await store.waiting(this.#start.session, absorbedAtOnce);
+    if (followUps !== "join" || turn.steps === 0) return false;
+    const queued = await store.waiting(this.#start.session, waitingAtOnce);
     const waiting = queued.map(({ seq, message }) => ({ seq, message: readyToJoin(message, turn.message.sender) }));
     const transition = this.#decide((environment) => absorb(turn, waiting, environment));
     const joined = transition.absorbed?.length ?? 0;
@@ -260,9 +273,9 @@ export class TurnRun {
   }
 
   async #summarise(plan: CompactionPlan): Promise<StepResult | undefined> {
-    const { chain, controller } = this.#options;
+    const { chain, controller, readBriefly: read } = this.#options;
     const language = languageOfMessage(this.#progress.turn.message, this.#options.environment().texts);
-    return await summarise({ chain, plan, language, signal: controller.signal });
+    return await summarise({ chain, plan, language, read, signal: controller.signal });
   }
 
   /** The vendor counts more than we did: shortens what can be shortened, once. */
@@ -331,9 +344,14 @@ export class TurnRun {
 
   /** The cancel itself is a control entry: the broadcast only made us look early. */
   async #afterCancel(): Promise<Transition> {
+    return await this.#cancelled("cancelled");
+  }
+
+  /** Ends the turn; an entry of the session that says why it is cancelled counts before `reason`. */
+  async #cancelled(reason: CancelReason): Promise<Transition> {
     const saved = await this.#progress.save("continue");
     const control = saved.state === "running" ? saved.control : [];
-    const cancel: ControlEntry = { type: "cancel", turnId: this.#progress.turn.turnId, reason: "cancelled" };
+    const cancel: ControlEntry = { type: "cancel", turnId: this.#progress.turn.turnId, reason };
     this.#progress.heard(control);
     return this.#decide((environment) => afterControl(this.#progress.turn, [...control, cancel], environment));
   }
