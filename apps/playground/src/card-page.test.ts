@@ -371,6 +371,19 @@ test("entering a chat, pressing the menu and adding the bot to a topic group tel
   }
 });
 
+test("a person edits a text of theirs, and it is marked as edited", async () => {
+  const { page, playground } = await start({ card: () => card([{ tag: "markdown", content: "好" }]) });
+  await say(page, "Alice", "错字");
+  const asked = panel(page, "Alice").locator(".message", { hasText: "错字" }).first();
+  await asked.hover();
+  page.once("dialog", (dialog) => void dialog.accept("改好了"));
+  await asked.getByRole("button", { name: "编辑" }).click();
+  const edited = panel(page, "Alice").locator(".message", { hasText: "已编辑" });
+  await edited.getByText("改好了").waitFor();
+  const chat = [...playground.simulator.chats.values()].find(({ name }) => name === "Alice");
+  expect(playground.simulator.messages(chat?.chatId ?? "")[0]).toMatchObject({ text: "改好了", edits: 1 });
+});
+
 test("reactions of the bot come and go as chips on the message", async () => {
   const gate = Promise.withResolvers<void>();
   const { page, playground, bot } = await start({

@@ -1,5 +1,5 @@
 import type { FeishuSimulator, PersonMessage } from "@larkline/feishu-simulator";
-import { parserOf } from "@larkline/protocol";
+import { parserOf, type ParseResult } from "@larkline/protocol";
 import type { FastifyInstance } from "fastify";
 import { Type, type Static } from "typebox";
 import { answer } from "./answer.ts";
@@ -41,9 +41,19 @@ const Message = Type.Object({
   /** How long ago it was written: the platform delivers it late. */
   lateMinutes: Type.Optional(Type.Integer({ minimum: 0, maximum: 10_080 })),
 });
-const parseMessage = parserOf(Message);
+const parseFields = parserOf(Message);
+const contents = ["text", "image", "file", "sample", "forward"] as const;
+
+/** A message with exactly one kind of content. */
+function parseMessage(input: unknown): ParseResult<Static<typeof Message>> {
+  const parsed = parseFields(input);
+  if (!parsed.ok || contents.filter((name) => parsed.value[name] !== undefined).length === 1) return parsed;
+  return { ok: false, error: `give one of ${contents.join(", ")}` };
+}
+
 const parsePresence = parserOf(Type.Object({ openId: Id }));
 const parseMenu = parserOf(Type.Object({ openId: Id, eventKey: Type.String({ pattern: "^[\\w.:/-]{1,100}$" }) }));
+const parseEdit = parserOf(Type.Object({ messageId: Id, text: Type.String({ minLength: 1, maxLength: 20_000 }) }));
 const parseReaction = parserOf(
   Type.Object({ messageId: Id, from: Id, emojiType: Type.String({ pattern: "^[A-Za-z]{1,30}$" }) }),
 );
@@ -62,6 +72,16 @@ export function registerPersonRoutes(fastify: FastifyInstance, { simulator, appI
       async run(message) {
         const { messageId } = await simulator.sendMessage({ ...personMessage(message), appId });
         return { messageId };
+      },
+    }),
+  );
+  fastify.post("/api/edit", async (request, reply) =>
+    answer(reply, {
+      request,
+      parse: parseEdit,
+      run({ messageId, text }) {
+        simulator.editMessage(messageId, text);
+        return {};
       },
     }),
   );
@@ -113,8 +133,7 @@ function contentOf({ text, image, file, sample, forward }: Static<typeof Message
   if (file !== undefined) return { file: { name: file.name, bytes: bytesOf(file.base64) } };
   if (forward !== undefined) return { forward };
   if (sample !== undefined) return { messageType: sample };
-  if (text === undefined) throw new Error("The message has no content: give text, image, file, sample or forward");
-  return { text };
+  return text === undefined ? {} : { text };
 }
 
 function bytesOf(base64: string): Uint8Array {

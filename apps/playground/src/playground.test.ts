@@ -153,6 +153,11 @@ test("other sites, foreign host names and wrong input are refused", async () => 
       body: JSON.stringify(body),
     });
   expect((await post("messages", { text: 1 })).status).toBe(400);
+  expect((await post("messages", { chatId: "oc_1", from: "ou_1" })).status).toBe(400);
+  expect((await post("click", { messageId: "om_1" })).status).toBe(400);
+  expect((await post("click", { messageId: "om_unknown", openId: "ou_1" })).status).toBe(404);
+  expect((await fetch(`${url}/api/images/img_v3_unknown`)).status).toBe(404);
+  expect((await fetch(`${url}/api/cards/1`)).status).toBe(404);
   expect((await post("redeliver", { messageId: "om_unknown" })).status).toBe(404);
 });
 

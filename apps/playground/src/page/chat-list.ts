@@ -20,7 +20,19 @@ export function chatList(parts: ChatListParts): ChatList {
   const seen = new Map<string, number>();
   const view = (): ViewElement => listView(parts, seen);
   const mounted = mount(view());
-  return { root: mounted.root, update: () => mounted.show(view()) };
+  let waiting = false;
+  return {
+    root: mounted.root,
+    update() {
+      if (waiting) return;
+      waiting = true;
+      // Frames of many cards come faster than anybody reads.
+      setTimeout(() => {
+        waiting = false;
+        mounted.show(view());
+      }, 50);
+    },
+  };
 }
 
 function listView({ store, words, chosen, onChoose }: ChatListParts, seen: Map<string, number>): ViewElement {

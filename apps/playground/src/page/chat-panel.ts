@@ -98,7 +98,7 @@ function headOf({ chat, store, words, onDownload }: ChatPanelParts, titleId: str
 }
 
 function actionsOf(
-  { chat, act, store }: ChatPanelParts,
+  { chat, act, store, words }: ChatPanelParts,
   reply: (message: SimMessage, inThread: boolean) => void,
 ): MessageActions {
   const [first = ""] = chat.members;
@@ -106,6 +106,10 @@ function actionsOf(
     reply,
     redeliver: ({ messageId }) => void act("redeliver", { messageId }),
     recall: ({ messageId }) => void act("recall", { messageId }),
+    edit({ messageId, text }) {
+      const changed = globalThis.prompt(words.edit, text)?.trim() ?? "";
+      if (changed !== "" && changed !== text) void act("edit", { messageId, text: changed });
+    },
     react: ({ messageId, reactions }, emojiType) => {
       const given = reactions.some((one) => one.emojiType === emojiType && !store.isBot(one.operatorId));
       if (!given) void act("react", { messageId, from: first, emojiType });

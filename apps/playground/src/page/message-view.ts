@@ -25,6 +25,7 @@ export interface MessageActions {
   reply(message: SimMessage, inThread: boolean): void;
   redeliver(message: SimMessage): void;
   recall(message: SimMessage): void;
+  edit(message: SimMessage): void;
   react(message: SimMessage, emojiType: string): void;
   say(text: string): void;
 }
@@ -45,7 +46,7 @@ export function messageView(parts: MessageParts, first: SimMessage): MessageView
   const typing = createCardTyping({
     onType: () => draw(),
     speed: parts.speed,
-    instant: () => still.matches || document.hidden,
+    instant: () => still.matches || document.hidden || !mounted.root.checkVisibility(),
   });
   const use = (wanted: CardUse): void => {
     if (busy !== undefined) return;
@@ -69,8 +70,8 @@ export function messageView(parts: MessageParts, first: SimMessage): MessageView
     };
     return messageElement(parts, message, context);
   };
-  if (first.card !== undefined) typing.show(first.card);
   const mounted = mount(view());
+  if (first.card !== undefined) typing.show(first.card);
   const draw = (): void => mounted.show(view());
   return {
     root: mounted.root,
@@ -172,6 +173,7 @@ function actionsView({ store, words, actions }: MessageParts, message: SimMessag
     actionView(words.replyTo, () => actions.reply(message, false)),
     actionView(words.replyInThread, () => actions.reply(message, true)),
     mine ? actionView(words.redeliver, () => actions.redeliver(message)) : undefined,
+    mine && message.messageType === "text" ? actionView(words.edit, () => actions.edit(message)) : undefined,
     mine ? actionView(words.recall, () => actions.recall(message)) : undefined,
   ]);
 }
