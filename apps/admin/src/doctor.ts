@@ -178,7 +178,8 @@ async function checkModels({ vendors }: Deployment): Promise<Finding[]> {
 /** The Redis that `npm start` runs is its own secret; then its processes say whether they are there. */
 async function runningParts({ deployment }: DoctorInput, redis: RedisResult): Promise<Running> {
   const { host: bound, ports, redisUrl } = deployment;
-  const host = ["0.0.0.0", "::"].includes(bound) ? "127.0.0.1" : bound;
+  const name = ["0.0.0.0", "::"].includes(bound) ? "127.0.0.1" : bound;
+  const host = name.includes(":") ? `[${name}]` : name;
   const ask = async (port: number) => await readyOf(`http://${host}:${port}/ready`, AbortSignal.timeout(readyMs));
   const [ingress, worker, runner] = await Promise.all([
     ask(ports.ingress),

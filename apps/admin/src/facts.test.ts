@@ -1,7 +1,7 @@
 import type { RedisServerFacts } from "@larkline/session-redis";
 import { describe, expect, it } from "vitest";
 import { clockFindings } from "./clock-check.ts";
-import { linesOf } from "./finding.ts";
+import { linesOf, ok } from "./finding.ts";
 import { checkNode } from "./local-checks.ts";
 import { redisFindings, shownRedis } from "./redis-check.ts";
 
@@ -47,6 +47,7 @@ describe("the facts of a Redis server", () => {
   it("are told without user and password", () => {
     expect(shownRedis("rediss://user:p@ss@redis.example.com:6380/0")).toBe("redis.example.com:6380/0");
     expect(shownRedis("redis+cluster://one:1,two:2")).toBe("one:1,two:2");
+    expect(shownRedis("redis://redis.example.com:6380?username=user&password=secret")).toBe("redis.example.com:6380");
   });
 });
 
@@ -69,5 +70,13 @@ describe("Node", () => {
     expect(checkNode("24.0.0").status).toBe("ok");
     const old = checkNode("22.12.0");
     expect(linesOf(old, "zh")).toEqual(["[问题] Node 22.12.0", expect.stringContaining("Node 24")]);
+  });
+});
+
+describe("a line of the report", () => {
+  it("holds nothing that a terminal would obey or hide, whatever an app is called", () => {
+    const name = "\u001B]0;owned\u0007\u009B2J\u202Egnp\r";
+    const [line] = linesOf(ok("feishu.bot", { zh: name, en: `The bot "${name}" is enabled` }), "en");
+    expect(line).toBe('[ok] The bot "\uFFFD]0;owned\uFFFD\uFFFD2J\uFFFDgnp\uFFFD" is enabled');
   });
 });

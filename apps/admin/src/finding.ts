@@ -35,10 +35,15 @@ const labels: Readonly<Record<FindingStatus, Bilingual>> = {
   skipped: { zh: "跳过", en: "skipped" },
 };
 
+/** Without what a terminal would obey or hide: names and reasons come from outside. Line breaks stay. */
+export function printable(text: string): string {
+  return text.replaceAll(/(?!\n)[\p{Cc}\p{Bidi_Control}]/gu, "\uFFFD");
+}
+
 /** A line per finding, with the advice below. */
 export function linesOf({ status, text, advice }: Finding, language: Language): string[] {
-  const first = `[${labels[status][language]}] ${text[language]}`;
-  return advice === undefined ? [first] : [first, `    -> ${advice[language]}`];
+  const first = printable(`[${labels[status][language]}] ${text[language]}`);
+  return advice === undefined ? [first] : [first, printable(`    -> ${advice[language]}`)];
 }
 
 /** For machines: `ok` says that nothing is a problem. */

@@ -4,9 +4,12 @@ import { ok, problem, warning, type Finding } from "./finding.ts";
 const oldestVersion = 7;
 const slowPingMs = 10;
 
-/** `host:port` of an address, without user and password. */
+/** `host:port` of an address, without user and password, which may also be parameters. */
 export function shownRedis(url: string): string {
-  return url.replace(/^[^/]*\/\//, "").replace(/^.*@/, "");
+  return url
+    .replace(/^[^/]*\/\//, "")
+    .replace(/^.*@/, "")
+    .replace(/[?#].*$/, "");
 }
 
 export function unreachableRedis(url: string, reason: string): Finding {

@@ -7,7 +7,7 @@ import { domainProblem, type SetupOptions } from "./config.ts";
 import { consoleLink, permissionLink } from "./console-link.ts";
 import { readEnvFile, writeEnvFile } from "./env-file.ts";
 import { botFinding, credentialFinding } from "./feishu-check.ts";
-import { linesOf, type Finding } from "./finding.ts";
+import { linesOf, printable, type Finding } from "./finding.ts";
 import type { Bilingual } from "./language.ts";
 import type { Vendor } from "./local-checks.ts";
 import { checkModelKey } from "./model-check.ts";
@@ -240,7 +240,7 @@ export async function setUp(input: SetupInput): Promise<number> {
   const setup: Setup = {
     ...input,
     interview,
-    say: (text) => prompt.write(`${text[language]}\n`),
+    say: (text) => prompt.write(`${printable(text[language])}\n`),
     report: (finding) => prompt.write(`${linesOf(finding, language).join("\n")}\n`),
   };
   return options.manual ? await setUpManually(setup) : await setUpByLink(setup);

@@ -31,5 +31,5 @@ npm run doctor -- [--json] [--webhook-url <地址>]
   --json         供程序读取
   --webhook-url  ingress 的公网地址，用于以 webhook 接收事件的应用
 
-两者都有：--file <路径>（默认 .env）、--lang zh|en（默认取终端的语言）。`,
+通用：--file <路径>（默认 .env）、--lang zh|en（默认取终端的语言）。`,
 };

@@ -8,7 +8,6 @@ import { passwordNeeded, Refusal, type ReadingJob } from "./reading.ts";
 import { readWorkbook } from "./sheet-text.ts";
 import { readSlides } from "./slide-text.ts";
 import { decodeText } from "./text-decoding.ts";
-
 import { readWord } from "./word-text.ts";
 import { openZip, type ZipArchive } from "./zip-archive.ts";
 

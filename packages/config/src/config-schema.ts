@@ -98,7 +98,7 @@ export type ModelInput = Static<typeof ModelInput>;
 /** Bounds that hold for every agent. */
 export const LimitsInput = Type.Object(
   {
-    /** A message older than this gets a polite line in place of an answer. Default 10 minutes. */
+    /** A message older than this is late: see `lateMessages`. Default 10 minutes. */
     messageAgeMs: Type.Optional(count(86_400_000)),
     /** Largest attachment that is fetched, in bytes. Default 20 MB. */
     attachmentBytes: Type.Optional(count(100_000_000)),
