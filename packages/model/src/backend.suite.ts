@@ -175,6 +175,13 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         expect((await ask({ messages: toolRound() })).at(-1)).toMatchObject({ type: "message_stop" });
       });
 
+      it("sends messages of people that follow one another, also after results, so that the vendor takes them", async () => {
+        harness.say({ text: "all of it" });
+        const messages = [user("first"), user("second"), ...toolRound(), user("third"), user("fourth")];
+        expect((await ask({ messages })).at(-1)).toMatchObject({ type: "message_stop" });
+        expect(JSON.stringify(lastBody())).toMatch(/first[^]*second[^]*third[^]*fourth/);
+      });
+
       it("lets the model see that a tool failed", async () => {
         harness.say({ text: "sorry" });
         await ask({ messages: toolRound(true) });
