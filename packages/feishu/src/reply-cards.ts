@@ -272,6 +272,7 @@ export class ReplyCards {
       try {
         await this.#writer.operate(number, operation);
         this.#shown.set(number, shownAfter(this.#shown.get(number) ?? shown, operation, wanted));
+        this.#options.record.note(number, measuresOf(rendered));
       } catch (error) {
         if (!(error instanceof FeishuError) || error.heldBack) throw error;
         // Whether elements were added is not known: the whole card is drawn again.
@@ -295,6 +296,7 @@ export class ReplyCards {
     this.#shown.delete(number);
     await this.#writer.redraw(number, rendered.card, "frame");
     this.#shown.set(number, shownOf(rendered));
+    this.#options.record.note(number, measuresOf(rendered));
   }
 
   /** The last frame of a card: drawn whole, streaming off, the summary set, all in one operation. */

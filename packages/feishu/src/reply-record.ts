@@ -19,6 +19,7 @@ export class ReplyRecord {
   readonly #fence: CardFence;
   #reply: CardReply;
   #mode: ReplyMode;
+  readonly #noted = new Map<number, Partial<CardEntry>>();
 
   constructor(of: { ledger: Pick<CardLedger, "save">; fence: CardFence; reply: CardReply }) {
     this.#ledger = of.ledger;
@@ -63,7 +64,12 @@ export class ReplyRecord {
   }
 
   async change(number: number, change: Partial<CardEntry>): Promise<CardEntry> {
-    return await this.put(number, { ...this.entry(number), ...change });
+    return await this.put(number, { ...this.entry(number), ...this.#noted.get(number), ...change });
+  }
+
+  /** Something worth knowing that is not worth a write: stored with the card's next change. */
+  note(number: number, change: Partial<CardEntry>): void {
+    this.#noted.set(number, change);
   }
 
   /** Rejects with {@link FencedOut} or {@link LedgerFailure}; then the record is as it was. */
@@ -71,6 +77,7 @@ export class ReplyRecord {
     const cards = [...this.cards];
     cards[number] = entry;
     await this.#save({ ...this.#reply, mode: this.#mode, cards });
+    this.#noted.delete(number);
     return entry;
   }
 
