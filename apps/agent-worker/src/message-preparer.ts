@@ -1,6 +1,14 @@
 import type { TextExtractor } from "@larkline/attachments";
 import { readContent, type FeishuApi, type FetchedMessage } from "@larkline/feishu";
-import type { Attachment, AttachmentState, FilePart, InboundMessage, TextPart, UserPart } from "@larkline/protocol";
+import {
+  imageTypeOf,
+  type Attachment,
+  type AttachmentState,
+  type FilePart,
+  type InboundMessage,
+  type TextPart,
+  type UserPart,
+} from "@larkline/protocol";
 import type { BlobStore, LookupCache } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 
@@ -28,18 +36,6 @@ const maxForwarded = 50;
 const maxQuotedCharacters = 8_000;
 const maxAttachments = 20;
 const maxQuotedFiles = 5;
-
-/** Image types that the vendors take; a type is believed only when the bytes begin like it. */
-const imageSignatures: readonly { mediaType: string; starts: (bytes: Uint8Array) => boolean }[] = [
-  { mediaType: "image/png", starts: (bytes) => hex(bytes, 0, 4) === "89504e47" },
-  { mediaType: "image/jpeg", starts: (bytes) => hex(bytes, 0, 3) === "ffd8ff" },
-  { mediaType: "image/gif", starts: (bytes) => hex(bytes, 0, 4) === "47494638" },
-  { mediaType: "image/webp", starts: (bytes) => hex(bytes, 0, 4) === "52494646" && hex(bytes, 8, 12) === "57454250" },
-];
-
-function hex(bytes: Uint8Array, from: number, to: number): string {
-  return Buffer.from(bytes.subarray(from, to)).toString("hex");
-}
 
 interface Fetching {
   api: FeishuApi;
@@ -189,7 +185,7 @@ class Preparer {
   }
 
   async #image(attachment: Attachment, bytes: Buffer): Promise<UserPart> {
-    const mediaType = imageSignatures.find(({ starts }) => starts(bytes))?.mediaType;
+    const mediaType = imageTypeOf(bytes);
     if (mediaType === undefined) {
       const detail = "only PNG, JPEG, GIF and WebP images can be seen";
       return filePart(attachment, "unsupported", { bytes: bytes.length, detail });
