@@ -1,5 +1,6 @@
 // `node infra/dev/run.mjs --redis infra/dev/screenshots.mjs`: starts everything as `npm start` does, with a model
-// that follows a script, and takes the pictures of the playground for the README.
+// that follows a script, and takes the pictures of the playground for the README. An argument names
+// the Chromium to use.
 import { spawn } from "node:child_process";
 import { copyFile, mkdtemp, rm } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -136,7 +137,7 @@ let browser;
 try {
   await untilAnswers(everything.url, everything.child);
   browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM_PATH ?? "/usr/bin/chromium",
+    executablePath: process.argv[2] ?? "/usr/bin/chromium",
     args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"],
   });
   const context = await browser.newContext({ locale: "zh-CN", viewport: { width: 1280, height: 800 } });
