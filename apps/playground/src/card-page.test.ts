@@ -355,8 +355,8 @@ test("entering a chat, pressing the menu and adding the bot to a topic group tel
   const plus = panel(page, "Alice").getByLabel("发送其他内容").first();
   await plus.click();
   await page.getByRole("menuitem", { name: "进入会话" }).click();
-  await plus.click();
-  await page.getByRole("menuitem", { name: "点击机器人菜单" }).click();
+  await plus.focus();
+  for (const key of ["Enter", "ArrowUp", "Enter"]) await page.keyboard.press(key);
   await page.getByRole("dialog").getByRole("button", { name: "点击" }).click();
   await page.getByRole("button", { name: "新建会话" }).click();
   const dialog = page.getByRole("dialog");

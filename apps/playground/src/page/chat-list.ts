@@ -1,3 +1,4 @@
+import { withSigns } from "./emoji.ts";
 import { briefOf, avatarView } from "./message-view.ts";
 import { byTime, chatTitle, type Store } from "./store.ts";
 import { mount, node, type ViewElement } from "./view-node.ts";
@@ -59,7 +60,7 @@ function listView({ store, words, chosen, onChoose }: ChatListParts, seen: Map<s
         avatarView(title, false),
         node("span", { class: "chat-entry-text" }, [
           node("span", { class: "chat-entry-title" }, [title]),
-          node("span", { class: "chat-entry-brief" }, [brief]),
+          node("span", { class: "chat-entry-brief" }, withSigns(brief)),
         ]),
         unread > 0 ? node("span", { class: "unread", "aria-hidden": "true" }, [String(unread)]) : undefined,
       ],

@@ -2,7 +2,7 @@ import type { SimMessage } from "../view.ts";
 import { textOf, partOf } from "./card-json.ts";
 import { createCardTyping } from "./card-typing.ts";
 import type { CardContext, CardUse } from "./card-view.ts";
-import { offeredReaction, reactionView } from "./emoji.ts";
+import { offeredReaction, reactionView, withSigns } from "./emoji.ts";
 import { contentView } from "./message-content.ts";
 import type { Store } from "./store.ts";
 import { mount, node, type ViewElement } from "./view-node.ts";
@@ -132,7 +132,7 @@ function quoteView({ store, words }: MessageParts, message: SimMessage): ViewEle
   const parent = message.parentId === undefined ? undefined : store.message(message.parentId);
   if (parent === undefined) return undefined;
   const text = parent.recalled ? words.recalled : briefOf(parent, words).slice(0, 120);
-  return node("blockquote", { class: "quote" }, [`${store.nameOf(parent.senderId)}: ${text}`]);
+  return node("blockquote", { class: "quote" }, withSigns(`${store.nameOf(parent.senderId)}: ${text}`));
 }
 
 /** A message in one line, as the list of chats shows it: cards by their summary. */

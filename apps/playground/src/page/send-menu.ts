@@ -48,15 +48,30 @@ export function sendMenu(parts: SendMenuParts): SendMenu {
     chat.type === "p2p" ? item("enter", words.enter, () => void act("enter", { openId: person() })) : undefined,
     chat.type === "p2p" ? item("menu", words.pressMenu, () => menuKey.showModal()) : undefined,
   ]);
-  folded.append(element("summary", { "aria-label": words.plus, title: words.plus }, ["+"]), menu);
+  const summary = element("summary", { "aria-label": words.plus, title: words.plus }, ["+"]);
+  folded.append(summary, menu);
+  keepMenu(folded, summary);
+  return { root: folded, dialogs: [picture, file, forward.dialog, menuKey] };
+}
+
+/** The keys of menus: arrows move, Escape closes. It closes as well when the focus goes elsewhere. */
+function keepMenu(folded: HTMLDetailsElement, summary: HTMLElement): void {
   folded.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") folded.removeAttribute("open");
+    const items = [...folded.querySelectorAll<HTMLElement>('[role="menuitem"]')];
+    const at = items.findIndex((item) => item === document.activeElement);
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") {
+      folded.removeAttribute("open");
+      summary.focus();
+    }
+    if (step === undefined || !folded.open) return;
+    event.preventDefault();
+    items.at((Math.max(at, step > 0 ? -1 : 0) + step) % items.length)?.focus();
   });
   folded.addEventListener("focusout", ({ relatedTarget }) => {
     const inside = relatedTarget instanceof Node && folded.contains(relatedTarget);
     if (!inside && relatedTarget !== null) folded.removeAttribute("open");
   });
-  return { root: folded, dialogs: [picture, file, forward.dialog, menuKey] };
 }
 
 function picker(accept: string, onFile: (file: File) => Promise<void>): HTMLInputElement {
