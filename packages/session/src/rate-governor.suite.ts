@@ -14,8 +14,8 @@ export interface RateGovernorHarness {
   close(): Promise<void>;
 }
 
-/** Refills so slowly that the pauses of a busy machine do not matter: a burst of 3, one more every 2.2 s. */
-const slow: RateBucket = { key: "app:slow", perMinute: 30 };
+/** Refills so slowly that the pauses of a busy machine do not matter: a burst of 3, one more every 9 s. */
+const slow: RateBucket = { key: "app:slow", perMinute: 10 };
 const slowBurst = 3;
 const fast: RateBucket = { key: "app:fast", perSecond: 50 };
 
@@ -93,7 +93,7 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
     });
 
     it("keeps both limits of a bucket", async () => {
-      const both = { key: "app:both", perSecond: 50, perMinute: 30 };
+      const both = { key: "app:both", perSecond: 50, perMinute: 10 };
       expect(await granted([both], "final", 20)).toBe(slowBurst);
       expect(await granted([{ key: "app:both-2", perSecond: 5, perMinute: 1_000 }], "final", 4)).toBe(2);
     });
