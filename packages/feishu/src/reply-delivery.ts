@@ -1,4 +1,5 @@
 import type { OutboxRecord } from "@larkline/session";
+import type { CallOptions } from "./api-caller.ts";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import type { FeishuLogger } from "./logger.ts";
@@ -55,19 +56,26 @@ function bodyOf({ card, text }: OutboxRecord): MessageBody {
   return card === undefined ? { text } : { messageType: "interactive", content: JSON.stringify(card) };
 }
 
-async function sendToChat({ api }: Delivery, record: OutboxRecord, signal: AbortSignal): Promise<void> {
-  const uuid = derivedUuid(record.uuid, "c");
-  await api.send({ ...receiverOf(record.target.chatId), ...bodyOf(record), uuid }, { signal });
+/** One form of the reply, with an idempotency key of its own. */
+interface Form {
+  body: MessageBody;
+  uuid: string;
 }
 
-async function answer(delivery: Delivery, record: OutboxRecord, signal: AbortSignal): Promise<void> {
+async function sendToChat({ api }: Delivery, { target }: OutboxRecord, form: Form & CallOptions): Promise<void> {
+  const { body, uuid, signal } = form;
+  await api.send({ ...receiverOf(target.chatId), ...body, uuid: derivedUuid(uuid, "c") }, { signal });
+}
+
+async function answer(delivery: Delivery, record: OutboxRecord, form: Form & CallOptions): Promise<void> {
   const { chatId, messageId, inThread } = record.target;
-  if (messageId === "") return await sendToChat(delivery, record, signal);
+  const { body, uuid, signal } = form;
+  if (messageId === "") return await sendToChat(delivery, record, form);
   try {
-    await delivery.api.reply({ messageId, chatId, ...bodyOf(record), uuid: record.uuid, inThread }, { signal });
+    await delivery.api.reply({ messageId, chatId, ...body, uuid, inThread }, { signal });
   } catch (error) {
     if (!isKind(error, "target_gone")) throw error;
-    await sendToChat(delivery, record, signal);
+    await sendToChat(delivery, record, form);
   }
 }
 
@@ -78,13 +86,15 @@ async function answer(delivery: Delivery, record: OutboxRecord, signal: AbortSig
  */
 export async function deliverRecord(delivery: Delivery, record: OutboxRecord, signal: AbortSignal): Promise<void> {
   if (await wasSent(delivery, record, signal)) return;
+  const { text, uuid } = record;
   try {
-    await answer(delivery, record, signal);
+    await answer(delivery, record, { body: bodyOf(record), uuid, signal });
   } catch (error) {
-    const { chatId, messageId, inThread } = record.target;
-    if (messageId === "" || !isKind(error, "content_blocked", "bad_request", "card_invalid", "too_long")) throw error;
-    const text = error.kind === "content_blocked" ? blockedText : record.text;
-    const uuid = derivedUuid(record.uuid, error.kind === "content_blocked" ? "b" : "t");
-    await delivery.api.reply({ messageId, chatId, text, uuid, inThread, format: "text" }, { signal });
+    if (!isKind(error, "content_blocked", "bad_request", "card_invalid", "card_full", "too_long")) throw error;
+    const plain: Form =
+      error.kind === "content_blocked"
+        ? { body: { text: blockedText, format: "text" }, uuid: derivedUuid(uuid, "b") }
+        : { body: { text, format: "text" }, uuid: derivedUuid(uuid, "t") };
+    await answer(delivery, record, { ...plain, signal });
   }
 }
