@@ -145,7 +145,7 @@ return {0, 0}`;
 
 /** -> nil | {epoch, turn, head, tries, contextVersion, from, context from there on, control, settings} */
 export const claimLua = `${time}${gate}${rising}
--- KEYS session inbox control history dirty | ARGV sid gen owner knownVersion knownLength
+-- KEYS session inbox control history dirty | ARGV sid gen owner knownVersion knownLength knownLastSha1
 local v = redis.call('HMGET', KEYS[1], 'st', 'rg', 'turn', 'hs', 'try', 'hv', 'ep', 'cs', 'sm', 'set')
 local st = v[1] or 'idle'
 if st == 'idle' then return false end
@@ -161,6 +161,11 @@ redis.call('ZADD', KEYS[5], now(), ARGV[1])
 local version, start, summary = v[6] or '0', tonumber(v[8] or 0), v[9]
 local from = version == ARGV[4] and tonumber(ARGV[5]) or 0
 local skipped = (summary and from > 0) and from - 1 or from
+-- A failover may have lost the end of what the caller knows, and others may have written since.
+if skipped > 0 then
+  local last = redis.call('LINDEX', KEYS[4], start + skipped - 1)
+  if not last or redis.sha1hex(last) ~= ARGV[6] then from, skipped = 0, 0 end
+end
 local tail = redis.call('LRANGE', KEYS[4], start + skipped, -1)
 if summary and from == 0 then table.insert(tail, 1, summary) end
 return {ep, v[3] or '', first, tries, version, from, tail, redis.call('LRANGE', KEYS[3], 0, -1), v[10] or ''}`;

@@ -46,10 +46,13 @@ describe("history cache", () => {
     return history;
   }
 
-  /** Makes what is stored differ from what was read, so that a test sees what is read again. */
+  /**
+   * Makes what is stored differ from what was read, so that a test sees what is read again. Not the
+   * last message: by that one a claim tells whether what was read still stands.
+   */
   async function markStored(): Promise<void> {
     const { history } = createKeyspace(namespace).session(session);
-    for (let i = 0; i < (await redis.llen(history)); i += 1) {
+    for (let i = 0; i < (await redis.llen(history)) - 1; i += 1) {
       await redis.lset(history, i, JSON.stringify(said(`read again ${i}`)));
     }
   }
@@ -63,11 +66,11 @@ describe("history cache", () => {
   });
 
   it("a claim reads only what is new after a summary, too", async () => {
-    await turn({ history: [said("0"), said("1")], context: { keep: 1, summary: said("summary") } });
-    expect(await turn({})).toEqual([said("summary"), said("1")]);
-    await markStored();
-    await turn({ history: [said("2")] });
+    await turn({ history: [said("0"), said("1"), said("2")], context: { keep: 2, summary: said("summary") } });
     expect(await turn({})).toEqual([said("summary"), said("1"), said("2")]);
+    await markStored();
+    await turn({ history: [said("3")] });
+    expect(await turn({})).toEqual([said("summary"), said("1"), said("2"), said("3")]);
   });
 
   it("a process that has not read the session since reads the whole context, and no more", async () => {
@@ -76,7 +79,31 @@ describe("history cache", () => {
     await turn({}, other);
     await turn({ history: [said("2")], context: { keep: 2, summary: said("summary") } });
     await markStored();
-    expect(await turn({}, other)).toEqual([said("summary"), said("read again 1"), said("read again 2")]);
+    expect(await turn({}, other)).toEqual([said("summary"), said("read again 1"), said("2")]);
+  });
+
+  it("a history whose end a failed-over server has lost is read anew, also when others have written since", async () => {
+    const { history } = createKeyspace(namespace).session(session);
+    await turn({ history: [said("0"), said("1")] });
+    await turn({ history: [said("lost"), said("lost too")] });
+    expect(await turn({})).toHaveLength(4);
+    await redis.ltrim(history, 0, 1);
+    expect(await turn({})).toEqual([said("0"), said("1")]);
+    await turn({ history: [said("lost again")] });
+    expect(await turn({})).toHaveLength(3);
+    await redis.ltrim(history, 0, 1);
+    await turn({ history: [said("2"), said("3")] }, createRedisSessionStore({ redis, namespace }));
+    expect(await turn({})).toEqual([said("0"), said("1"), said("2"), said("3")]);
+  });
+
+  it("what follows a summary is read anew when its end was lost, too", async () => {
+    const { history } = createKeyspace(namespace).session(session);
+    await turn({ history: [said("0"), said("1")], context: { keep: 1, summary: said("summary") } });
+    await turn({ history: [said("lost")] });
+    expect(await turn({})).toEqual([said("summary"), said("1"), said("lost")]);
+    await redis.ltrim(history, 0, 1);
+    await turn({ history: [said("2")] }, createRedisSessionStore({ redis, namespace }));
+    expect(await turn({})).toEqual([said("summary"), said("1"), said("2")]);
   });
 
   it("a context that was lost and written anew by a failed-over server is not taken for the one that was read", async () => {

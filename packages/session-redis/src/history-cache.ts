@@ -1,18 +1,37 @@
+import { createHash } from "node:crypto";
 import type { Message, SessionKey } from "@larkline/protocol";
+import { messageFrom } from "./stored.ts";
 
-/** A history as it was read: what is in it stays true for its version. Never changed after it was made. */
+/**
+ * A history as it was read: what is in it stays true for its version, as long as its last message is
+ * still where it was. Never changed after it was made.
+ */
 export interface KnownHistory {
   readonly version: string;
   readonly messages: readonly Message[];
+  /** SHA-1 of the last message's JSON, as Lua can make it; empty without messages. */
+  readonly last: string;
   readonly characters: number;
 }
 
-const nothing: KnownHistory = { version: "", messages: [], characters: 0 };
+/** What a claim read of a history; `from`: how many messages that were known come before it. */
+export interface ReadHistory {
+  version: string;
+  from: number;
+  texts: readonly string[];
+}
+
+const nothing: KnownHistory = { version: "", messages: [], last: "", characters: 0 };
+
+function lastOf(texts: readonly string[]): string | undefined {
+  const text = texts.at(-1);
+  return text === undefined ? undefined : createHash("sha1").update(text).digest("hex");
+}
 
 /**
  * Histories this process has read, so that a turn reads only what is new. History is append-only:
- * what was read under a version stays true for that version. Bounded by characters of JSON; the
- * longest unused goes first.
+ * what was read under a version stays true for that version, unless a failover lost its end. Bounded
+ * by characters of JSON; the longest unused goes first.
  */
 export class HistoryCache {
   readonly #entries = new Map<SessionKey, KnownHistory>();
@@ -31,15 +50,18 @@ export class HistoryCache {
    * Remembers what a read found after `base`; returns the whole history. `base` is what `known` gave
    * before the read: others may have read the session meanwhile.
    */
-  extend(session: SessionKey, base: KnownHistory, tail: KnownHistory & { from: number }): Message[] {
-    const usable = tail.from > 0;
-    const messages = usable ? [...base.messages, ...tail.messages] : tail.messages;
-    const characters = (usable ? base.characters : 0) + tail.characters;
+  extend(session: SessionKey, base: KnownHistory, { version, from, texts }: ReadHistory): Message[] {
+    const kept = from > 0 ? base : nothing;
+    const entry: KnownHistory = {
+      version,
+      messages: [...kept.messages, ...texts.map(messageFrom)],
+      last: lastOf(texts) ?? kept.last,
+      characters: texts.reduce((sum, text) => sum + text.length, kept.characters),
+    };
     const known = this.known(session);
-    if (known.version !== tail.version || known.messages.length <= messages.length) {
-      this.#put(session, { version: tail.version, messages, characters });
-    }
-    return [...messages];
+    const isLatest = known === base || known.version !== version || known.messages.length <= entry.messages.length;
+    if (isLatest) this.#put(session, entry);
+    return [...entry.messages];
   }
 
   #put(session: SessionKey, entry: KnownHistory): void {

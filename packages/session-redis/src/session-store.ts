@@ -163,7 +163,7 @@ class RedisSessionStore implements SessionStore {
     const known = this.#cache.known(session);
     const reply = await this.#scripts.claim(
       [keys.session, keys.inbox, keys.control, keys.history, keys.dirty],
-      [session, gen, owner, known.version, known.messages.length],
+      [session, gen, owner, known.version, known.messages.length, known.last],
     );
     if (reply === null) return undefined;
     const [epoch, turn, head, tries, version, from, tail, control, settings] = reply as [
@@ -177,12 +177,7 @@ class RedisSessionStore implements SessionStore {
       string[],
       string,
     ];
-    const history = this.#cache.extend(session, known, {
-      version,
-      from: Number(from),
-      messages: tail.map(messageFrom),
-      characters: tail.reduce((sum, text) => sum + text.length, 0),
-    });
+    const history = this.#cache.extend(session, known, { version, from: Number(from), texts: tail });
     return {
       session,
       gen,
