@@ -1,12 +1,12 @@
 import type { CallState, CancelReason, ReplyLanguage, ShownTool, TurnState } from "@larkline/protocol";
-import { noticeText, oneLine } from "./notice.ts";
+import { inlineCode, noticeText } from "./notice.ts";
 import { shownOf } from "./shown-so-far.ts";
 import { isOpen } from "./tool-round.ts";
 
 const words = {
   zh: {
     done: "已完成：",
-    failed: "已结束但失败：",
+    failed: "执行失败：",
     maybe: "被中断，可能已经生效，请检查：",
     harmless: "被中断，没有影响：",
     notRun: "没有执行：",
@@ -24,10 +24,14 @@ const words = {
   },
 } as const;
 
+const maxNameChars = 64;
+
 /** Names with how often each occurs, in order of appearance. */
 function counted(names: readonly string[]): string[] {
   const counts = Map.groupBy(names, (name) => name);
-  return [...counts].map(([name, all]) => `\`${oneLine(name, 64)}\`${all.length > 1 ? ` ×${all.length}` : ""}`);
+  return [...counts].map(
+    ([name, all]) => `${inlineCode(name, maxNameChars)}${all.length > 1 ? ` ×${all.length}` : ""}`,
+  );
 }
 
 function namesOf(items: readonly (CallState | ShownTool)[]): string[] {

@@ -1,5 +1,5 @@
 import type { InboundMessage, ReplyLanguage } from "@larkline/protocol";
-import { noticeText, oneLine } from "./notice.ts";
+import { inlineCode, noticeText, oneLine } from "./notice.ts";
 
 /** What `/status` tells. */
 export interface StatusFacts {
@@ -24,10 +24,6 @@ export interface ModelFacts {
   models: readonly string[];
 }
 
-function code(text: string): string {
-  return `\`${oneLine(text.replaceAll("`", "'"), 200)}\``;
-}
-
 function lines(
   language: ReplyLanguage,
   rows: readonly (readonly [zh: string, en: string, value: string] | undefined)[],
@@ -45,7 +41,7 @@ type Running = NonNullable<StatusFacts["running"]>;
 
 function runningText({ startedAtMs, step, tools }: Running, nowMs: number, language: ReplyLanguage): string {
   const seconds = Math.max(0, Math.round((nowMs - startedAtMs) / 1_000));
-  const names = tools.map(code);
+  const names = tools.map((name) => inlineCode(name));
   if (language === "zh") {
     const waiting = names.length > 0 ? `，正在等待 ${names.join("、")}` : "";
     return `正在回答，已进行 ${seconds} 秒，第 ${step} 步${waiting}`;
@@ -61,7 +57,7 @@ export function statusText(language: ReplyLanguage, { nowMs, model, waiting, mes
     ["状态", "State", running === undefined ? idle : runningText(running, nowMs, language)],
     ["等待中的消息", "Waiting messages", String(waiting)],
     ["对话中的消息", "Messages in this conversation", String(messages)],
-    ["模型", "Model", code(model)],
+    ["模型", "Model", inlineCode(model)],
   ]);
 }
 
@@ -73,10 +69,10 @@ export function whoamiText(
   const { sender, session, app, agent } = message;
   return lines(language, [
     sender.name === undefined ? undefined : ["名字", "Name", oneLine(sender.name, 64)],
-    ["用户 ID", "User id", code(sender.id)],
-    ["应用", "App", code(app)],
-    ["对话", "Conversation", code(session)],
-    agent === undefined ? undefined : ["智能体", "Agent", code(agent)],
+    ["用户 ID", "User id", inlineCode(sender.id)],
+    ["应用", "App", inlineCode(app)],
+    ["对话", "Conversation", inlineCode(session)],
+    agent === undefined ? undefined : ["智能体", "Agent", inlineCode(agent)],
   ]);
 }
 
@@ -84,9 +80,9 @@ export function whoamiText(
 export function modelText(language: ReplyLanguage, { model, defaultModel, models }: ModelFacts): string {
   const choices = [...new Set([defaultModel, ...models])].map((name) => {
     const marks = name === defaultModel ? (language === "zh" ? "（默认）" : " (default)") : "";
-    return `- ${code(name)}${marks}`;
+    return `- ${inlineCode(name)}${marks}`;
   });
-  const now = language === "zh" ? `当前模型：${code(model)}` : `Current model: ${code(model)}`;
+  const now = language === "zh" ? `当前模型：${inlineCode(model)}` : `Current model: ${inlineCode(model)}`;
   const how =
     language === "zh"
       ? "用 `/模型 名称` 选择，用 `/模型 默认` 恢复："

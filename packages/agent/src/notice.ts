@@ -113,6 +113,11 @@ export function oneLine(text: string, maxChars: number): string {
   return line.length > maxChars ? `${textHead(line, maxChars - 1)}…` : line;
 }
 
+/** Foreign words as code within a line of Markdown, which they cannot leave. */
+export function inlineCode(text: string, maxChars = maxValueChars): string {
+  return `\`${oneLine(text.replaceAll("`", "'"), maxChars)}\``;
+}
+
 /** The language a text is written in: Chinese when it holds a Chinese character. */
 export function languageOf(text: string): ReplyLanguage {
   return /\p{Script=Han}/u.test(text) ? "zh" : "en";
