@@ -22,6 +22,24 @@ describe("a live reply", () => {
     expect(performance.now() - before).toBeLessThan(400);
   });
 
+  it("types on after a failure that nobody knows, and stops when it stays", async () => {
+    const { show, reads, simulator, lines, reply } = await typing();
+    show("one");
+    await reads("one");
+    const action = { kind: "respond", status: 200, body: { code: 4242 } } as const;
+    simulator.faults.add({ match: { path: /\/content$/ }, times: 1, action });
+    show("one two");
+    await reads("one two");
+    const before = lines.length;
+    simulator.faults.add({ match: { path: /\/content$/ }, times: 3, action });
+    show("one two three");
+    await until(() => lines.length === before + 3);
+    const calls = simulator.apiCalls.length;
+    show("one two three four");
+    await reply.release();
+    expect(simulator.apiCalls.length).toBe(calls);
+  });
+
   it("does no harm with a frame that is still on its way when the turn ends", async () => {
     const { world, turn, show, reads, commit, simulator } = await typing();
     show("one");

@@ -58,6 +58,8 @@ const slowFrameMs = 1_000;
 const refusalsToSlow = 3;
 const framesToRecover = 5;
 const releaseMs = 2_000;
+/** Failures in a row that nobody understands. */
+const maxUnknownFailures = 3;
 const failureDelaysMs = [500, 1_000, 2_000, 5_000, 10_000];
 
 /** What one claim of the turn writes with. A later claim gets its own: a fence is never changed. */
@@ -200,7 +202,8 @@ export class ReplyTyper implements LiveReply {
     const { api, kind, code, logId } = error;
     logger.warn({ session, api, kind, code, logId }, "card not written");
     // What cannot be mended by trying again is left to the delivery of the finished answer.
-    return error.retryable ? this.#backOffMs(Math.max(error.retryAfterMs, this.#frameMs())) : undefined;
+    const mayPass = error.retryable || (error.kind === "unknown" && this.#failures < maxUnknownFailures);
+    return mayPass ? this.#backOffMs(Math.max(error.retryAfterMs, this.#frameMs())) : undefined;
   }
 
   #frameMs(): number {
