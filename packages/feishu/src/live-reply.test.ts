@@ -22,6 +22,23 @@ describe("a live reply", () => {
     expect(performance.now() - before).toBeLessThan(400);
   });
 
+  it("is released although the ledger hangs", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    const asked = Promise.withResolvers<void>();
+    const save = async (): Promise<boolean> => {
+      asked.resolve();
+      return await new Promise(() => undefined);
+    };
+    const ledger = { load: world.ledger.load.bind(world.ledger), save };
+    const reply = world.live(turn, () => viewOf("one"), { ledger });
+    reply.changed();
+    await asked.promise;
+    await reply.release();
+    await world.sender().deliver(await turn.commit(answered("one two")));
+    await expectFinished(world, turn, "one two");
+  });
+
   it("types on after a failure that nobody knows, and stops when it stays", async () => {
     const { show, reads, simulator, lines, reply } = await typing();
     show("one");

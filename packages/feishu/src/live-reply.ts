@@ -113,8 +113,10 @@ export class ReplyTyper implements LiveReply {
   async release(): Promise<void> {
     this.#stopped = true;
     this.#stopping.abort();
-    const timer = setTimeout(() => this.#closing.abort(), releaseMs);
-    await this.#pumping;
+    const late = Promise.withResolvers<void>();
+    const timer = setTimeout(late.resolve, releaseMs);
+    // A ledger that hangs is waited for no longer either: what it may still write is fenced.
+    await Promise.race([this.#pumping, late.promise]);
     clearTimeout(timer);
     this.#closing.abort();
   }

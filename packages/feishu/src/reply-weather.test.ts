@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import { expectFinished } from "./live-typing.fixture.ts";
 import { answered, deliverUntilSent, longAnswer, replyWorld, viewOf } from "./reply-world.fixture.ts";
 
-const runs = { numRuns: Number(process.env["RUNS"] ?? 12) };
+const runs = { numRuns: Number(process.env["RUNS"] ?? 8) };
 
 function refusal(status: number, code: number, msg = "refused"): FaultAction {
   return { kind: "respond", status, body: { code, msg } };
