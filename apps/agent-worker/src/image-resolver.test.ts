@@ -77,6 +77,18 @@ describe("an image that an answer names", () => {
     expect(await resolve(api, id, never)).toBe(key);
   });
 
+  it("is uploaded anew when its key was forgotten", async () => {
+    const { api, blobs, resolve, uploads } = await world();
+    const id = await blobs.put(picture(), { mediaType: "image/png" });
+    const key = await resolve(api, id, never);
+    await resolve.forget?.(api, `blob:${id}`);
+    await resolve.forget?.(api, "https://example.com/a.png");
+    const newKey = await resolve(api, id, never);
+    expect(newKey).toMatch(/^img_/);
+    expect(newKey).not.toBe(key);
+    expect(uploads()).toBe(2);
+  });
+
   it("is none when it has expired, and nothing is uploaded", async () => {
     const { api, blobs, resolve, advance, uploads } = await world();
     const id = await blobs.put(picture(), { mediaType: "image/png" });

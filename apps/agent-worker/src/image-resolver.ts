@@ -12,8 +12,12 @@ const keptMs = 7 * 24 * 3_600_000;
 /** For one upload with its repeats. Longer than a delivery has: its next attempt finds the key. */
 const uploadMs = 90_000;
 
+function keyName({ appId }: FeishuApi, blobId: string): string {
+  return `image:${appId}:${blobId}`;
+}
+
 async function uploaded(api: FeishuApi, blobId: string, { blobs, lookups }: ImageResolverDeps): Promise<string | null> {
-  const key = `image:${api.appId}:${blobId}`;
+  const key = keyName(api, blobId);
   const known = await lookups.get(key);
   if (known !== undefined) return known;
   const stored = await blobs.get(blobId);
@@ -46,10 +50,10 @@ async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<
  */
 export function createImageResolver(deps: ImageResolverDeps): ImageResolver {
   const underWay = new Map<string, Promise<string | null>>();
-  return async (api, reference, signal) => {
+  const resolve: ImageResolver = async (api, reference, signal) => {
     const blobId = imageBlobIdOf(reference);
     if (blobId === undefined) return null;
-    const key = `${api.appId}:${blobId}`;
+    const key = keyName(api, blobId);
     let work = underWay.get(key);
     if (work === undefined) {
       work = uploaded(api, blobId, deps).finally(() => underWay.delete(key));
@@ -58,4 +62,10 @@ export function createImageResolver(deps: ImageResolverDeps): ImageResolver {
     }
     return await unlessAborted(work, signal);
   };
+  return Object.assign(resolve, {
+    forget: async (api: FeishuApi, reference: string): Promise<void> => {
+      const blobId = imageBlobIdOf(reference);
+      if (blobId !== undefined) await deps.lookups.delete(keyName(api, blobId));
+    },
+  });
 }

@@ -1,13 +1,14 @@
 import { createHash } from "node:crypto";
 import { noticeCard, renderCard, shownOf, type CardPage, type RenderedCard, type RenderOptions } from "@larkline/cards";
-import type { ReplyLanguage, ReplyView } from "@larkline/protocol";
+import { withoutImageMarks, type ReplyLanguage, type ReplyView } from "@larkline/protocol";
 import type { CardEntry } from "@larkline/session";
 
 /**
- * How much of the form of a reply is kept: `formatted`; `plain`: the answer without its markdown,
+ * How much of the form of a reply is kept: `formatted`; `imageless`: names in place of images,
+ * because the platform does not know their keys; `plain`: the answer without its markdown,
  * because the platform refuses that; `bare`: that, and nothing around it.
  */
-export type CardStyle = "formatted" | "plain" | "bare";
+export type CardStyle = "formatted" | "imageless" | "plain" | "bare";
 
 export function hashOf(value: unknown): string {
   return createHash("sha256").update(JSON.stringify(value)).digest("base64url").slice(0, 16);
@@ -21,10 +22,12 @@ export function sliceOf(answer: string, { cuts, number }: CardPage): string {
 export function drawnCard(
   view: ReplyView,
   page: CardPage,
-  { style, ...options }: RenderOptions & { style: CardStyle },
+  { style, images, ...options }: RenderOptions & { style: CardStyle },
 ): RenderedCard {
-  const rendered = renderCard(view, page, options);
-  return style === "formatted" ? rendered : withPlainAnswer(rendered, sliceOf(view.answer, page), style);
+  const withImages = images !== undefined && style === "formatted";
+  const rendered = renderCard(view, page, { ...options, ...(withImages ? { images } : {}) });
+  if (style === "formatted" || style === "imageless") return rendered;
+  return withPlainAnswer(rendered, withoutImageMarks(sliceOf(view.answer, page)), style);
 }
 
 /** The same card with its answer as plain text, which the platform takes whatever it holds. */

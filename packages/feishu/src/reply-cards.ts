@@ -101,6 +101,11 @@ export class ReplyCards {
     await this.#bring(view, true);
   }
 
+  /** Whether the cards were taken only without their images: the platform does not know the keys. */
+  get imagesRefused(): boolean {
+    return this.#style === "imageless";
+  }
+
   /** Empties every card, because the answer goes out as text. Rejects like `show`. */
   async retire(language: ReplyLanguage): Promise<void> {
     for (const number of this.#options.record.cards.keys()) await this.#retire(number, textFollowsCard(language));
@@ -138,8 +143,9 @@ export class ReplyCards {
       return true;
     }
     if (isKind(error, "card_full", "card_invalid")) {
-      if (this.#style === "bare") return false;
-      this.#style = this.#style === "formatted" ? "plain" : "bare";
+      const style = this.#plainerStyle(error);
+      if (style === undefined) return false;
+      this.#style = style;
       this.#shown.clear();
       return true;
     }
@@ -148,6 +154,22 @@ export class ReplyCards {
     deaths.set(number, died);
     if (record.cards[number] !== undefined) await record.change(number, { state: "dead" });
     return true;
+  }
+
+  /** Undefined when nothing is left to leave out. */
+  #plainerStyle(error: FeishuError): CardStyle | undefined {
+    switch (this.#style) {
+      case "formatted": {
+        const keys = [...(this.#options.images?.values() ?? [])];
+        return isKind(error, "card_invalid") && keys.some((key) => typeof key === "string") ? "imageless" : "plain";
+      }
+      case "imageless":
+        return "plain";
+      case "plain":
+        return "bare";
+      default:
+        return undefined;
+    }
   }
 
   /**
@@ -266,7 +288,9 @@ export class ReplyCards {
     await this.#reopen(number);
     await this.#writer.keepStreaming(number);
     const shown = this.#shown.get(number);
-    if (shown === undefined || this.#style !== "formatted") return await this.#redraw(number, rendered);
+    if (shown === undefined || this.#style === "plain" || this.#style === "bare") {
+      return await this.#redraw(number, rendered);
+    }
     const wanted = shownOf(rendered);
     for (const operation of operationsBetween(shown, rendered)) {
       try {

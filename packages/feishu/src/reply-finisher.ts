@@ -9,8 +9,13 @@ import { blockedText, deliverRecord } from "./reply-delivery.ts";
 import { modeFor, newReply } from "./reply-mode.ts";
 import { FencedOut, LedgerFailure, ReplyRecord } from "./reply-record.ts";
 
-/** Gives the platform's key of an image that an answer names; `null` when there is none to show. */
-export type ImageResolver = (api: FeishuApi, reference: string, signal: AbortSignal) => Promise<string | null>;
+/** Knows the images that answers name. */
+export interface ImageResolver {
+  /** The platform's key of the image; `null` when there is none to show. */
+  (api: FeishuApi, reference: string, signal: AbortSignal): Promise<string | null>;
+  /** The platform does not know the key: the image has to be uploaded anew. */
+  forget?: (api: FeishuApi, reference: string) => Promise<void>;
+}
 
 export interface ReplyFinisherOptions {
   ledger: Pick<CardLedger, "load" | "save">;
@@ -99,9 +104,20 @@ export async function finishReply(options: ReplyFinisherOptions, context: Finish
   const before = finish.record.closed;
   try {
     await finishCards(finish);
+    if (finish.cards.imagesRefused) await finishWithNewImages(finish);
   } finally {
     context.onProgress?.(finish.record.closed - before);
   }
+}
+
+/**
+ * Keys that were good once are refused when another platform answers under the same app id. The answer
+ * is there, without its images; they are uploaded anew, once.
+ */
+async function finishWithNewImages({ options, context, view }: Finish): Promise<void> {
+  const { imageOf } = options;
+  for (const reference of imageRefsIn(view.answer)) await imageOf?.forget?.(context.api, reference);
+  await finishCards(await opened(options, context, view));
 }
 
 async function opened(options: ReplyFinisherOptions, context: FinishContext, view: ReplyView): Promise<Finish> {
@@ -113,7 +129,7 @@ async function opened(options: ReplyFinisherOptions, context: FinishContext, vie
   });
   const reply = known ?? newReply({ session, replyId, target }, await modeFor(api), now());
   const record = new ReplyRecord({ ledger, fence: { outboxToken: lease.token }, reply });
-  const images = await imagesOf(options, context, view);
+  const images = record.mode === "text" ? new Map<string, null>() : await imagesOf(options, context, view);
   const cards = new ReplyCards({ api, record, target, uuid, images, now, signal });
   return { options, context, view, record, cards };
 }

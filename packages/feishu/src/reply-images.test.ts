@@ -4,7 +4,8 @@ import { FeishuError } from "./error.ts";
 import type { ImageResolver } from "./reply-finisher.ts";
 import { answered, deliverUntilSent, replyWorld, type ReplyWorld } from "./reply-world.fixture.ts";
 
-const view: ReplyView = answered("Before ![bars](blob:x) after");
+const png = Buffer.from("\x89PNG\r\n\x1a\n", "latin1");
+const view: ReplyView = answered("**Before** ![bars](blob:x) after");
 
 /** Delivers an answer that names an image; resolves to what people see and how often the image was asked for. */
 async function delivered(imageOf: (world: ReplyWorld) => ImageResolver) {
@@ -13,12 +14,12 @@ async function delivered(imageOf: (world: ReplyWorld) => ImageResolver) {
   const resolve = imageOf(world);
   const turn = await world.turn();
   await turn.commit(view);
-  const sender = world.sender({
-    imageOf: async (api, reference, signal) => {
-      asked += 1;
-      return await resolve(api, reference, signal);
-    },
-  });
+  const counted: ImageResolver = async (api, reference, signal) => {
+    asked += 1;
+    return await resolve(api, reference, signal);
+  };
+  const { forget } = resolve;
+  const sender = world.sender({ imageOf: forget === undefined ? counted : Object.assign(counted, { forget }) });
   const deliveries = await deliverUntilSent(world, turn, sender);
   return { shown: world.shown().map(({ answer }) => answer), asked, deliveries };
 }
@@ -32,9 +33,9 @@ describe("the last frame of an answer that names an image", () => {
     const imageOf =
       ({ api }: ReplyWorld): ImageResolver =>
       async () =>
-        await api.uploadImage(Buffer.from("\x89PNG\r\n\x1a\n", "latin1"));
+        await api.uploadImage(png);
     const { shown, deliveries } = await delivered(imageOf);
-    expect(shown).toEqual([expect.stringMatching(/^Before !\[bars\]\(img_[\w-]+\) after$/)]);
+    expect(shown).toEqual([expect.stringMatching(/^\*\*Before\*\* !\[bars\]\(img_[\w-]+\) after$/)]);
     expect(deliveries).toBe(1);
   });
 
@@ -42,7 +43,7 @@ describe("the last frame of an answer that names an image", () => {
     "has its name at once when the upload is refused for good: %s",
     async (kind) => {
       const { shown, asked } = await delivered(() => async () => await Promise.reject(failure(kind)));
-      expect(shown).toEqual(["Before bars after"]);
+      expect(shown).toEqual(["**Before** bars after"]);
       expect(asked).toBe(1);
     },
   );
@@ -51,10 +52,40 @@ describe("the last frame of an answer that names an image", () => {
     "waits two deliveries for an upload that may succeed, then has the name: %s",
     async (kind) => {
       const { shown, asked, deliveries } = await delivered(() => async () => await Promise.reject(failure(kind)));
-      expect(shown).toEqual(["Before bars after"]);
+      expect(shown).toEqual(["**Before** bars after"]);
       expect([asked, deliveries]).toEqual([3, 3]);
     },
   );
+
+  it("has the image, uploaded anew, when the platform does not know its key any more", async () => {
+    const imageOf = ({ api }: ReplyWorld): ImageResolver => {
+      let isStale = true;
+      const resolve: ImageResolver = async () => (isStale ? "img_v3_stale" : await api.uploadImage(png));
+      return Object.assign(resolve, {
+        forget: async () => {
+          isStale = false;
+        },
+      });
+    };
+    const { shown, deliveries } = await delivered(imageOf);
+    expect(shown).toEqual([expect.stringMatching(/^\*\*Before\*\* !\[bars\]\(img_v3_(?!stale)[\w-]+\) after$/)]);
+    expect(deliveries).toBe(1);
+  });
+
+  it("has its name, and keeps its form, when the platform never knows the key", async () => {
+    const { shown, asked, deliveries } = await delivered(() => async () => "img_v3_stale");
+    expect(shown).toEqual(["**Before** bars after"]);
+    expect([asked, deliveries]).toEqual([2, 1]);
+  });
+
+  it("has names also where the platform takes nothing but plain text", async () => {
+    const refuse = ({ simulator, api }: ReplyWorld): ImageResolver => {
+      const action = { kind: "respond", status: 400, body: { code: 200220, msg: "card generation failed" } } as const;
+      simulator.faults.add({ match: { path: /\/cards$/ }, action, times: 2 });
+      return async () => await api.uploadImage(png);
+    };
+    expect((await delivered(refuse)).shown).toEqual(["**Before** bars after"]);
+  });
 
   it("has its name when an upload hangs", async () => {
     let asked = 0;
@@ -65,6 +96,6 @@ describe("the last frame of an answer that names an image", () => {
         signal.addEventListener("abort", () => reject(signal.reason), { once: true });
       });
     };
-    expect((await delivered(() => imageOf)).shown).toEqual(["Before bars after"]);
+    expect((await delivered(() => imageOf)).shown).toEqual(["**Before** bars after"]);
   });
 });
