@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type { SimMessage } from "@larkline/feishu-simulator";
+import type { FaultAction, SimMessage } from "@larkline/feishu-simulator";
 import { elementOf, isClosed } from "../system/answer.ts";
 import type { AppProcess } from "../system/app-process.ts";
 import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
@@ -43,6 +43,8 @@ export interface ChaosReport {
   pureRepeated: number;
   kills: Record<string, number>;
   freezes: number;
+  /** Calls to Feishu that failed in some way. */
+  apiFaults: number;
 }
 
 function textOf(chat: number, position: number, seed: ReturnType<typeof createRandom>): string {
@@ -77,6 +79,22 @@ function groupOf(system: System, kind: Kind): AppProcess[] {
 interface Attacks {
   kills: Record<string, number>;
   freezes: number;
+  apiFaults: number;
+}
+
+const apiFaults: FaultAction[] = [
+  { kind: "respond", status: 503 },
+  { kind: "drop" },
+  { kind: "lose_response" },
+  { kind: "delay", delayMs: 700 },
+];
+const faultsAtOnce = 5;
+
+/** The next calls to some part of the Feishu API fail, applied or not. */
+function breakApi({ feishu }: System, random: ReturnType<typeof createRandom>): number {
+  const path = random.pick([/\/messages/, /\/cardkit\/v1\/cards$/, /\/content$/, /\/cards\/[^/]+$/, /\/cardkit\//]);
+  feishu.faults.add({ match: { path }, times: faultsAtOnce, action: random.pick(apiFaults) });
+  return faultsAtOnce;
 }
 
 async function killOne(system: System, kind: Kind, index: number): Promise<void> {
@@ -90,7 +108,7 @@ async function killOne(system: System, kind: Kind, index: number): Promise<void>
 async function attack(system: System, options: ChaosOptions): Promise<Attacks> {
   const random = createRandom(options.seed);
   const kinds: Kind[] = ["agent-worker", "tool-runner", "ingress"];
-  const done: Attacks = { kills: {}, freezes: 0 };
+  const done: Attacks = { kills: {}, freezes: 0, apiFaults: 0 };
   const thaws: Promise<void>[] = [];
   for (let round = 0; round < options.kills; round += 1) {
     await delay(200 + random.below(options.pauseMs));
@@ -100,11 +118,13 @@ async function attack(system: System, options: ChaosOptions): Promise<Attacks> {
       done.freezes += 1;
       thaws.push(delay(options.freezeMs).then(() => frozen.signal("SIGCONT")));
     }
+    done.apiFaults += breakApi(system, random);
     const kind = kinds[round % kinds.length] ?? "agent-worker";
     await killOne(system, kind, random.below(groupOf(system, kind).length));
     done.kills[kind] = (done.kills[kind] ?? 0) + 1;
   }
   await Promise.all(thaws);
+  system.feishu.faults.clear();
   return done;
 }
 
@@ -158,8 +178,7 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
       onceRepeated: once.repeated,
       onceUnknown: answers.flat().filter(({ text }) => /unknown/i.test(text)).length,
       pureRepeated: repeats(recorded, "pure").repeated,
-      kills: attacks.kills,
-      freezes: attacks.freezes,
+      ...attacks,
     };
   } finally {
     await system.close();
