@@ -1,8 +1,9 @@
 import { fork } from "node:child_process";
 import { createSocket } from "node:dgram";
+import { lookup, Resolver } from "node:dns";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { connect } from "node:net";
-import { env } from "node:process";
+import { connect, createServer } from "node:net";
+import process, { env } from "node:process";
 import { Worker } from "node:worker_threads";
 import { confine } from "./confinement.ts";
 
@@ -21,6 +22,11 @@ const attempts: Record<string, () => unknown> = {
   "start a thread": () => new Worker("1", { eval: true }),
   "run code from text": () => Function("return 1")(),
   "open a connection": () => connect(port, "127.0.0.1"),
+  "write a file as a database": async () => new (await import("node:sqlite")).DatabaseSync("/tmp/attachments-probe"),
+  "signal another process": () => process.kill(process.ppid, 0),
+  "wait for connections": () => createServer().listen(0),
+  "look up a name": () => lookup("localhost", () => undefined),
+  "look up a name elsewhere": () => new Resolver(),
   "send a datagram": () => createSocket("udp4").send("x", port, "127.0.0.1"),
 };
 

@@ -1,6 +1,8 @@
 import type { ForkOptions } from "node:child_process";
 import { Socket as DatagramSocket } from "node:dgram";
-import { Socket } from "node:net";
+import dns from "node:dns";
+import { syncBuiltinESMExports } from "node:module";
+import { Server, Socket } from "node:net";
 import { fileURLToPath } from "node:url";
 
 /** Where the program and its libraries lie: all that the process may read. */
@@ -21,6 +23,7 @@ export function confinedFork({ memoryMb }: { memoryMb: number }): ForkOptions {
       "--permission",
       "--allow-worker", // for the watchdog alone; see confine
       ...readableFolders().map((folder) => `--allow-fs-read=${folder}`),
+      "--no-experimental-sqlite", // it opens and makes files past the permission model
       "--disallow-code-generation-from-strings",
       "--disable-proto=delete",
     ],
@@ -30,21 +33,31 @@ export function confinedFork({ memoryMb }: { memoryMb: number }): ForkOptions {
 }
 
 function refuse(): never {
-  throw new Error("no network here");
+  throw new Error("not allowed here");
+}
+
+function functionsOf(target: object): string[] {
+  return Object.getOwnPropertyNames(target).filter((name) => typeof Reflect.get(target, name) === "function");
 }
 
 /**
  * Gives up what the start of the process needed and its work does not. The permission model covers
- * neither threads, which run outside it, nor sockets.
+ * neither threads, which run outside it, nor sockets, names and signals.
  */
 export function confine(): void {
   const { permission } = process;
   // Not in every version of Node, nor in its types.
   if ("drop" in permission && typeof permission.drop === "function") permission.drop("worker");
-  for (const [prototype, names] of [
+  const doors: [object, string[]][] = [
     [Socket.prototype, ["connect"]],
+    [Server.prototype, ["listen"]],
     [DatagramSocket.prototype, ["bind", "connect", "send"]],
-  ] as const) {
-    for (const name of names) Object.defineProperty(prototype, name, { value: refuse });
+    [dns.promises, functionsOf(dns.promises)],
+    [dns, functionsOf(dns)],
+    [process, ["kill", "_kill", "_debugProcess"]],
+  ];
+  for (const [target, names] of doors) {
+    for (const name of names) Object.defineProperty(target, name, { value: refuse });
   }
+  syncBuiltinESMExports();
 }
