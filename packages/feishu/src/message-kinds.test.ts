@@ -90,6 +90,8 @@ describe("reading the kinds of messages", () => {
   it("fields of a wrong type are left out", () => {
     expect(read("file", { file_key: 7, file_name: ["a"] })).toMatchObject({ text: "[file]", attachments: [] });
     expect(read("todo", { summary: "text" }).text).toBe("[task]");
+    expect(read("todo", { due_time: "9".repeat(17) }).text).toBe("[task]");
+    expect(read("todo", { due_time: "1770641577000" }).text).toBe("[task: due 2026-02-09T12:52]");
     expect(read("image", { image_key: "x".repeat(300) }).attachments).toEqual([]);
   });
 });

@@ -42,9 +42,10 @@ function secondsOf(content: JsonObject): string {
   return durationMs > 0 ? `${Math.round(durationMs / 1_000)} s` : "";
 }
 
+/** Empty for what is no time: it must not make the whole message unreadable. */
 function dateOf(content: JsonObject, name: string): string {
-  const epochMs = Number(content[name]);
-  return Number.isFinite(epochMs) && epochMs > 0 ? new Date(epochMs).toISOString().slice(0, 16) : "";
+  const date = new Date(Number(content[name]));
+  return date.getTime() > 0 ? date.toISOString().slice(0, 16) : "";
 }
 
 function namesOf(value: unknown): string {
