@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest
 import { visibleAnswers } from "../system/answer.ts";
 import type { AppProcess } from "../system/app-process.ts";
 import { writeConfig } from "../system/config-file.ts";
+import { obedientModel } from "../system/model-script.ts";
 import { answerTo, lastRequest, send, type Writer, type Writing } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 
@@ -180,6 +181,17 @@ it.each([
   ["a folder", { folder: { name: "plans" } }, /folder, cannot be opened: plans/],
 ] as const)("%s is told in words", async (_, writing, words) => {
   expect((await given(system.person("Kim"), writing)).asked).toMatch(words);
+});
+
+it("a picture alone is answered for in Chinese, and a Chinese quote does not change the language of a question", async () => {
+  const person = system.person("Mia");
+  const fault = { kind: "status", status: 400, type: "invalid_request_error", message: "no" } as const;
+  const { messageId: parentId } = await send(system, person, { text: "你好" });
+  system.model.setScript(() => ({ fault }));
+  const notice = async (writing: Writing) => await answerTo(system, await send(system, person, writing));
+  expect(await notice({ image: { bytes: png } })).toContain("抱歉，模型服务出错");
+  expect(await notice({ text: "what does it say?", parentId })).toContain("Sorry, the model service failed");
+  system.model.setScript(obedientModel);
 });
 
 it.each(["kill", "stop"] as const)(

@@ -12,10 +12,10 @@ const model = createPromptedModel();
 let system: System;
 
 /** One system with this policy for the tests of a block. */
-function withPolicy(busy: string, feishu: object = {}): void {
+function withPolicy(busy: string, { feishu = {}, ...agent }: { feishu?: object; sessions?: string } = {}): void {
   let file: Awaited<ReturnType<typeof writeConfig>>;
   beforeAll(async () => {
-    file = await writeConfig({ agents: { default: { busy } }, feishu });
+    file = await writeConfig({ agents: { default: { busy, ...agent } }, feishu });
     const env = {
       LARKLINE_CONFIG: file.path,
       RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/holding-tools.ts", import.meta.url)),
@@ -126,6 +126,17 @@ describe("steer", () => {
     expect(await answerTo(system, mine)).toBe("[Ann: mine]");
   });
 
+  it("a message with a file waits for a turn of its own, in which the file is read", async () => {
+    const person = system.person("Pat");
+    const held = await hold(person, "file");
+    const bytes = Buffer.from("the words of the file");
+    const waiting = await send(system, person, { file: { name: "a.txt", bytes } });
+    await system.release("file");
+    await answerTo(system, held);
+    await answerTo(system, waiting);
+    expect(lastRequest(system).asked).toContain("the words of the file");
+  });
+
   it("an order such as /new waits too, and takes effect after the turn", async () => {
     const person = system.person("Fay");
     const held = await hold(person, "order");
@@ -139,7 +150,7 @@ describe("steer", () => {
 });
 
 describe("interrupt", () => {
-  withPolicy("interrupt", { queueNotice: "line" });
+  withPolicy("interrupt", { feishu: { queueNotice: "line" } });
 
   it("the person's next message stops the answer, and the next answer knows both", async () => {
     const person = system.person("Gus");
@@ -201,7 +212,16 @@ describe("interrupt", () => {
 });
 
 describe("reject", () => {
-  withPolicy("reject");
+  withPolicy("reject", { sessions: "sender" });
+
+  it("is for the person who is being answered: with a conversation each, others are answered at once", async () => {
+    const [ann, bob] = twoPeople();
+    const held = await hold(ann, "apart", true);
+    expect(await answerTo(system, await send(system, bob, { text: "and me", mention: true }))).toBe("[Bob: and me]");
+    expect(lastRequest(system).messages).toHaveLength(1);
+    await system.release("apart");
+    expect(await answerTo(system, held)).toContain("ok:released");
+  });
 
   it("refuses politely while it works, takes orders, and takes messages again afterwards", async () => {
     const person = system.person("Jo");

@@ -12,6 +12,7 @@ import {
   checkPairs,
   inbound,
   newWorld,
+  outboxOf,
   runnerOf,
   session,
   settle,
@@ -232,6 +233,33 @@ describe("a context that gets too long", () => {
     world.wakes.push(gen);
     await settle(world, { backend });
     expect((await world.store.history(session)).map(textOf).at(-1)).toBe("fine");
+  });
+
+  it("an order to shorten it can be stopped, and is carried out by the next worker after a shutdown", async () => {
+    for (const reason of ["stopped", "shutdown"]) {
+      const world = newWorld();
+      const shutdown = new AbortController();
+      let summaries = 0;
+      const { backend } = model(async function* (request, signal) {
+        if (!isSummary(request)) return yield* answer("fine");
+        summaries += 1;
+        if (summaries > 1) return yield* answer("SUMMARY");
+        if (reason === "shutdown") return shutdown.abort();
+        await world.store.cancel(session, { turnId: `${session}-3`, reason });
+        world.running.cancel(session, `${session}-3`);
+        expect(signal?.aborted).toBe(true);
+      });
+      for (const number of [1, 2]) await ask(world, { backend }, inbound(`om_${number}`, `${number} ${long}`));
+      const command = { name: "compact" as const, argument: "" };
+      await append(world, inbound("om_3", "/compact", { command }));
+      const gen = world.wakes.shift() ?? 0;
+      await runnerOf(world, world.store, { backend })({ v: 1, session, gen }, shutdown.signal);
+      if (reason === "shutdown") world.wakes.push(gen);
+      await settle(world, { backend });
+      const text = [...(await outboxOf(world))].at(-1)?.text ?? world.sent.at(-1)?.text;
+      expect(text).toMatch(reason === "shutdown" ? /^The conversation was compacted/ : /^Stopped\.$/);
+      expect(await world.store.history(session)).toHaveLength(4);
+    }
   });
 
   it("a message that joins right after a cut is kept with what was cut", async () => {

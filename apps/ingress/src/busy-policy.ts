@@ -91,7 +91,9 @@ export function createMessageQueue(deps: MessageQueueDeps): MessageQueue {
     if (result !== "accepted") return result;
     const isOwn = appended.head?.message.sender.id === message.sender.id;
     const joins = policy === "steer" && isOwn && message.references === undefined;
-    showSigns(queuing, { seq, ahead: superseded ? ahead - 1 : ahead, joins });
+    // What one person has said gives way to what they say now; others' messages stay before it.
+    const left = message.chatType === "p2p" ? 0 : ahead - 1;
+    showSigns(queuing, { seq, ahead: superseded ? left : ahead, joins });
     return result;
   };
 }

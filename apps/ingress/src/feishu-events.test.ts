@@ -40,6 +40,7 @@ describe("a message by webhook", () => {
       sender: { id: here.ann },
       chatType: "p2p",
       parts: [{ type: "text", text: "你好" }],
+      language: "zh",
       createdAtMs: expect.any(Number),
       reply: { channel: "feishu", app: appId, chatId: here.direct, messageId: sent.messageId, inThread: false },
     });

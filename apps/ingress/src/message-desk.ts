@@ -51,6 +51,7 @@ function inboundOf(app: string, { message, place }: Arrival): InboundMessage {
     sender: { id: message.senderOpenId },
     chatType: message.chatType,
     parts: [{ type: "text", text: message.text }],
+    language: writtenLanguage(message.text),
     createdAtMs: message.createdAtMs === 0 ? Date.now() : message.createdAtMs,
     reply: { channel: "feishu", ...place.target },
     ...(references === undefined ? {} : { references }),

@@ -123,9 +123,15 @@ export function languageOf(text: string): ReplyLanguage {
   return /\p{Script=Han}/u.test(text) ? "zh" : "en";
 }
 
-/** The language of the texts around the answer to a message: the configured one, else that of its words. */
-export function languageOfMessage({ parts }: Pick<InboundMessage, "parts">, configured?: ReplyLanguage): ReplyLanguage {
-  return configured ?? languageOf(textOf({ role: "user", content: parts }));
+/**
+ * The language of the texts around the answer to a message: the configured one, else that of the person's
+ * own words. By the time that a turn begins, the parts hold what others have said as well.
+ */
+export function languageOfMessage(
+  { parts, language }: Pick<InboundMessage, "parts" | "language">,
+  configured?: ReplyLanguage,
+): ReplyLanguage {
+  return configured ?? language ?? languageOf(textOf({ role: "user", content: parts }));
 }
 
 /** Sent and stored when the step limit is reached; the same in every language, by contract. */

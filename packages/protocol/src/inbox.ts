@@ -73,6 +73,8 @@ export const InboundMessage = Type.Object({
   /** Not fetched yet; the worker does it before the first model step. */
   references: Type.Optional(MessageReferences),
   command: Type.Optional(SessionCommand),
+  /** Language of the person's own words; absent: whoever needs it looks at the parts. */
+  language: Type.Optional(Type.Enum(["zh", "en"])),
   /** Which agent answers; absent means the default agent. */
   agent: Type.Optional(Type.String()),
 });
