@@ -184,6 +184,34 @@ describe("a reply whose card is refused", () => {
     expect(card?.card).toMatchObject({ streaming: false });
   });
 
+  it("is made anew when its send is refused, so that it is not believed to be there", async () => {
+    const { world, turn, deliver, refuse } = await waiting();
+    refuse(sends, 230099, { times: 1, msg: "ext=ErrCode: 200621; ErrMsg: parse card json err;" });
+    await deliver("**one** two");
+    await expectFinished(world, turn, "**one** two");
+    expect(world.shown()).toHaveLength(1);
+    expect(world.cards()).toHaveLength(1);
+  });
+
+  it("is not given up when the platform does not know it right after its creation", async () => {
+    const { world, turn, deliver } = await waiting({
+      simulator: { cardInvalidOnce: true },
+      api: { retry: { attempts: 1 } },
+    });
+    await deliver("one");
+    await deliverUntilSent(world, turn);
+    expect(textOf(world)).toBe("one");
+    expect(world.shown()).toHaveLength(1);
+  });
+
+  it("comes as text when no card can be sent", async () => {
+    const { world, turn, deliver, refuse } = await waiting();
+    refuse(sends, 230099, { times: 6, msg: "ext=ErrCode: 11310; ErrMsg: cardid is invalid;" });
+    await deliver("one");
+    await expectText(world, turn, "one");
+    expect(world.shown()).toHaveLength(1);
+  });
+
   it("comes as text where the app may not use cards", async () => {
     const { world, turn, deliver, refuse } = await waiting();
     refuse(cardkit, 99991672);
