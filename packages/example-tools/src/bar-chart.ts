@@ -25,7 +25,8 @@ export function drawBars(values: readonly number[]): Buffer {
   const lowest = Math.min(0, ...values);
   const span = highest - lowest || 1;
   const top = margin + figureRoom;
-  const room = height - 2 * top;
+  const bottom = lowest < 0 ? top : margin;
+  const room = height - top - bottom;
   const zeroY = top + (highest / span) * room;
   const step = (width - 2 * margin) / values.length;
   for (const [index, value] of values.entries()) {
