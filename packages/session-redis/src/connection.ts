@@ -12,6 +12,11 @@ export interface ConnectOptions {
    * without limit, as queue workers must (they would lose their loop otherwise).
    */
   role?: "request" | "worker";
+  /**
+   * How long a command may go without any answer before the connection counts as dead and is opened
+   * anew; default 10 s, of a worker's 30 s: longer than its blocking commands wait.
+   */
+  silenceMs?: number;
   /** Called with connection errors; without it they are ignored, because ioredis retries by itself. */
   onError?: (error: Error) => void;
 }
@@ -21,7 +26,9 @@ function retryDelayMs(attempt: number): number {
   return Math.min(attempt * 100, 1_000);
 }
 
-function optionsFor(role: "request" | "worker"): RedisOptions {
+const silencesMs = { request: 10_000, worker: 30_000 };
+
+function optionsFor({ role = "request", silenceMs = silencesMs[role] }: ConnectOptions): RedisOptions {
   return {
     retryStrategy: retryDelayMs,
     // A command that was on the wire when the connection broke may have run. Sending it again could
@@ -30,6 +37,9 @@ function optionsFor(role: "request" | "worker"): RedisOptions {
     maxRetriesPerRequest: role === "worker" ? null : 3,
     enableReadyCheck: true,
     connectTimeout: 5_000,
+    // A machine that loses its power ends no connection. The kernel alone would wait for it for a
+    // quarter of an hour, and nobody would find the server that has taken over.
+    socketTimeout: silenceMs,
   };
 }
 
@@ -91,11 +101,35 @@ export function redisUrlProblem(url: string): string | undefined {
   }
 }
 
+/**
+ * What was on the wire when the connection broke is neither sent again nor answered: ioredis forgets
+ * it, and whoever waits for it would wait for ever.
+ */
+function failUnanswered(redis: Redis): void {
+  redis.on("close", () => {
+    const error = new Error("the connection to Redis broke before it answered; the command may have run");
+    for (let item = redis.commandQueue.shift(); item !== undefined; item = redis.commandQueue.shift()) {
+      item.command.reject(error);
+    }
+  });
+}
+
+/**
+ * A connection for subscriptions, with the settings of another one. To subscribe twice is harmless,
+ * so what was on the wire when it broke is sent again.
+ */
+export function subscriberOf(connection: RedisConnection): RedisConnection {
+  return connection instanceof Cluster
+    ? connection.duplicate()
+    : connection.duplicate({ autoResendUnfulfilledCommands: true });
+}
+
 /** Opens a connection. Whoever opens it closes it with {@link closeRedis}. */
 export function connectRedis(url: string, settings: ConnectOptions = {}): RedisConnection {
   const target = parseRedisUrl(url);
-  const options: RedisOptions = { ...optionsFor(settings.role ?? "request"), ...target.options };
+  const options: RedisOptions = { ...optionsFor(settings), ...target.options };
   const connection = open(target, options);
+  if (connection instanceof Redis && options.autoResendUnfulfilledCommands === false) failUnanswered(connection);
   connection.on("error", (error: Error) => settings.onError?.(error));
   return connection;
 }

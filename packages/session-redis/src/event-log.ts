@@ -1,7 +1,6 @@
 import type { EngineEvent, EventRecord, SessionKey } from "@larkline/protocol";
 import type { EventLog } from "@larkline/session";
-import type { Redis } from "ioredis";
-import type { RedisConnection } from "./connection.ts";
+import { subscriberOf, type RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
 
 export interface RedisEventLogOptions {
@@ -134,7 +133,7 @@ class RedisEventLog implements EventLog {
 
   #connect(): RedisConnection {
     if (this.#subscriber !== undefined) return this.#subscriber;
-    const subscriber = (this.#redis as Redis).duplicate();
+    const subscriber = subscriberOf(this.#redis);
     subscriber.on("error", () => undefined); // ioredis reconnects and subscribes again by itself
     subscriber.on("message", (channel: string, message: string) => this.#publish(channel, message));
     subscriber.on("ready", () => {
