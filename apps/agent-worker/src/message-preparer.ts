@@ -35,6 +35,7 @@ const filesAtOnce = 3;
 const maxForwarded = 50;
 const maxQuotedCharacters = 8_000;
 const maxAttachments = 20;
+const lineBreak = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/g;
 const maxQuotedFiles = 5;
 
 interface Fetching {
@@ -117,7 +118,7 @@ class Preparer {
     const { text, attachments, forwarded } = contentOf(first);
     const bundle = forwarded ? await this.#bundled(fetched, messageId, fetching) : undefined;
     const files = await this.#files(attachments.slice(0, maxQuotedFiles), fetching);
-    return [textPart(`[The ${what} says:\n${cut(bundle ?? text)}\n]\n`), ...files];
+    return [textPart(`[The ${what} says:\n${quotedText(bundle ?? text)}\n]\n`), ...files];
   }
 
   async #forwarded(messageId: string | undefined, fetching: Fetching): Promise<UserPart[]> {
@@ -126,7 +127,7 @@ class Preparer {
     if (typeof fetched === "string") return [textPart(`\n[The forwarded messages cannot be read: ${fetched}]`)];
     const lines = await this.#bundled(fetched, messageId, fetching);
     // Their files cannot be downloaded ("Get message resources", 234043).
-    return [textPart(`\n[Forwarded messages, without their files:\n${cut(lines)}\n]`)];
+    return [textPart(`\n[Forwarded messages, without their files:\n${quotedText(lines)}\n]`)];
   }
 
   /** The messages of a forwarded bundle, one after the other, with the names of who wrote them. */
@@ -135,8 +136,8 @@ class Preparer {
     const people = children.flatMap(({ senderType, senderId }) => (senderType === "user" ? [senderId] : []));
     const names = await this.#names(fetching.api.appId, [...new Set(people)], fetching);
     const lines = children.map((child) => {
-      const name = names.get(child.senderId) ?? (child.senderType === "app" ? "bot" : "somebody");
-      return `${name}: ${contentOf(child).text.replaceAll("\n", "\n  ")}`;
+      const name = nameIn(names.get(child.senderId) ?? "") || (child.senderType === "app" ? "bot" : "somebody");
+      return `${name}: ${contentOf(child).text.replaceAll(lineBreak, "\n  ")}`;
     });
     return lines.length === 0 ? "[nothing that the platform shows]" : lines.join("\n");
   }
@@ -217,6 +218,16 @@ function detailOf({ pages, truncated }: { pages?: number; truncated: boolean }):
 
 function contentOf({ messageId, messageType, content, mentions }: FetchedMessage) {
   return readContent({ messageId, messageType, content, mentions, botKey: undefined });
+}
+
+/** Without what would end the name: it is what a person calls themselves. */
+function nameIn(text: string): string {
+  return text.replaceAll(/[\s\p{Cc}:：]+/gu, " ").trim();
+}
+
+/** Cut to size; no line of it looks like the end of the quote. */
+function quotedText(text: string): string {
+  return cut(text.replaceAll(lineBreak, "\n").replaceAll(/^\]/gm, " ]"));
 }
 
 function cut(text: string): string {
