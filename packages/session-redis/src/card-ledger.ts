@@ -3,6 +3,7 @@ import type { CardFence, CardLedger, CardReply } from "@larkline/session";
 import type { RedisConnection } from "./connection.ts";
 import { saveCardsLua } from "./gate-lua.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
+import { oldestMembers } from "./oldest-members.ts";
 import { defineScript } from "./script.ts";
 import { cardsFrom } from "./stored.ts";
 
@@ -17,11 +18,6 @@ export function createRedisCardLedger(options: RedisCardLedgerOptions): CardLedg
   const { redis } = options;
   const keyspace = createKeyspace(options.namespace ?? defaultNamespace);
   const saveCards = defineScript(redis, "cards_save", saveCardsLua);
-
-  async function oldestOf(index: string, beforeMs: number, limit: number): Promise<[member: string, ms: number][]> {
-    const found = await redis.zrangebyscore(index, "-inf", beforeMs, "WITHSCORES", "LIMIT", 0, limit);
-    return found.flatMap((member, i) => (i % 2 === 0 ? [[member, Number(found[i + 1])]] : []));
-  }
 
   return {
     load: async (session: SessionKey, replyId: string) => {
@@ -40,9 +36,9 @@ export function createRedisCardLedger(options: RedisCardLedgerOptions): CardLedg
     },
     mayAppear: async (session: SessionKey) => (await redis.llen(keyspace.session(session).outbox)) === 0,
     untouched: async (beforeMs: number, limit: number) => {
-      const lists = keyspace.cells().map(({ openCards }) => oldestOf(openCards, beforeMs, limit));
-      const oldest = (await Promise.all(lists)).flat().sort(([, a], [, b]) => a - b);
-      return oldest.slice(0, limit).map(([member]) => {
+      const indexes = keyspace.cells().map(({ openCards }) => openCards);
+      const members = await oldestMembers(redis, indexes, { untilMs: beforeMs, limit });
+      return members.map((member) => {
         const bar = member.indexOf("|");
         return { session: member.slice(0, bar), replyId: member.slice(bar + 1) };
       });

@@ -26,6 +26,7 @@ import type { RedisConnection } from "./connection.ts";
 import { gateScripts, type GateScripts } from "./gate-scripts.ts";
 import { HistoryCache } from "./history-cache.ts";
 import { createKeyspace, defaultNamespace, type CellKeys, type Keyspace } from "./keys.ts";
+import { oldestMembers } from "./oldest-members.ts";
 import { RedisOutbox } from "./outbox.ts";
 import {
   appendResultFrom,
@@ -336,12 +337,7 @@ class RedisSessionStore implements SessionStore {
   }
 
   async #due(index: (cell: CellKeys) => string, untilMs: number, limit: number): Promise<string[]> {
-    const lists = await Promise.all(
-      this.#keys
-        .cells()
-        .map(async (cell) => await this.#redis.zrangebyscore(index(cell), "-inf", untilMs, "LIMIT", 0, limit)),
-    );
-    return lists.flat().slice(0, limit);
+    return await oldestMembers(this.#redis, this.#keys.cells().map(index), { untilMs, limit });
   }
 
   async touch(session: SessionKey): Promise<void> {

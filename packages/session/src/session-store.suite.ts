@@ -638,6 +638,17 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         expect(await store.dueDeadlines(2_000, 10)).toEqual([{ session, callId: "c3" }]);
       });
 
+      it("reports the oldest calls of all sessions first, so that no session has to wait for others", async () => {
+        const sessions = Array.from({ length: 20 }, (_, at) => `cli_app.oc_chat${at}`);
+        for (const [at, waiting] of sessions.entries()) {
+          const { wakeGen } = await store.append(messageOf(waiting, "om_1"));
+          const claim = await mustClaim(store, waiting, wakeGen);
+          await saveAs(store, claim, { mode: "suspend", open: [{ callId: "c1", deadlineMs: 1_000 - at }] });
+        }
+        const oldest = sessions.slice(-3).toReversed();
+        expect((await store.dueDeadlines(2_000, 3)).map(({ session: due }) => due)).toEqual(oldest);
+      });
+
       it("a started call still has its deadline", async () => {
         await saveAs(store, await started(), { mode: "suspend", open: [{ callId: "c1", deadlineMs: 1_000 }] });
         await store.begin(session, "c1", "once");
