@@ -4,8 +4,11 @@ import { textHead } from "./text-cut.ts";
 
 const defaultMaxChars = 60_000;
 
-/** Tags of the fence, also of another file, however they are spelled: in content they lose their form. */
-const fenceTag = /<(?=\s*\/?\s*attachment)/gi;
+/**
+ * Tags of the fence, also of another file, however they are spelled: in content they lose their form.
+ * One class of characters: two in a row would take minutes for a file of blanks.
+ */
+const fenceTag = /<(?=[\s/]*attachment)/gi;
 
 function quoted(text: string): string {
   return oneLine(text.replaceAll(/["<>]/g, "'"), 200);

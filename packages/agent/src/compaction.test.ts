@@ -213,6 +213,11 @@ describe("what a model is asked for a summary", () => {
     expect(text.match(/<\s*\/\s*tool/gi)).toHaveLength(1);
     expect(text.match(/<assistant>/g)).toHaveLength(1);
   });
+
+  it("is made at once whatever was written: a bracket and a million blanks", () => {
+    const blanks = `<${" ".repeat(1_000_000)}x`;
+    expect(transcript([user(blanks)])).toContain(blanks);
+  });
 });
 
 describe("the estimate of tokens", () => {

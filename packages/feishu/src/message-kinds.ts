@@ -14,6 +14,7 @@ type Reader = (content: JsonObject, messageId: string) => Partial<ReadContent>;
 
 const maxNameLength = 200;
 const maxElements = 200;
+const maxListLength = 2_000;
 
 function one(kind: Attachment["kind"], content: JsonObject, messageId: string): Attachment[] {
   const key = textField(content, kind === "image" ? "image_key" : "file_key");
@@ -49,7 +50,8 @@ function dateOf(content: JsonObject, name: string): string {
 }
 
 function namesOf(value: unknown): string {
-  return Array.isArray(value) ? value.filter((name): name is string => typeof name === "string").join(", ") : "";
+  const names = Array.isArray(value) ? value.filter((name) => typeof name === "string") : [];
+  return names.join(", ").slice(0, maxListLength);
 }
 
 /** Texts of nested arrays of elements, in reading order. */
@@ -69,7 +71,7 @@ function cardContent(content: JsonObject): Partial<ReadContent> {
 }
 
 function systemContent(content: JsonObject): Partial<ReadContent> {
-  const template = textField(content, "template");
+  const template = textField(content, "template").slice(0, maxListLength); // each place may take a whole list
   return {
     text: label(
       "system message",

@@ -71,6 +71,11 @@ describe("contentsOf", () => {
     });
   });
 
+  it("is judged at once whatever it says: a million brackets", () => {
+    expect(holdsMarkdown("[".repeat(1_000_000))).toBe(false);
+    expect(holdsMarkdown("see [[the page](https://example.com)")).toBe(true);
+  });
+
   it("follows the given format", () => {
     expect(contentsOf("# Title", "text")[0]?.messageType).toBe("text");
     expect(contentsOf("plain", "post")[0]?.messageType).toBe("post");
