@@ -1,5 +1,5 @@
 import { createMemoryRateGovernor, type RateGovernor } from "@larkline/session";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { CallOptions } from "./api-caller.ts";
 import type { FeishuApi, FeishuApiOptions } from "./feishu-api.ts";
 import { failureOf, simulatedApi } from "./simulated-api.fixture.ts";
@@ -196,12 +196,20 @@ describe("frames", () => {
   });
 
   it("stand back while somebody waits for the same limit", async () => {
-    const { api, chatId, send } = await limited();
-    await times(2, () => send(chatId));
+    let isOpen = false;
+    const asked: string[] = [];
+    const governor = granting(async (buckets, lane) => {
+      const chat = buckets.find(({ key }) => key.includes(":chat:"));
+      if (chat !== undefined) asked.push(lane);
+      return chat === undefined || isOpen ? { granted: true } : { granted: false, key: chat.key, waitMs: 20 };
+    });
+    const { api, chatId, send } = await limited(governor);
     const waiting = send(chatId);
-    await api.chat(chatId);
+    await vi.waitFor(() => expect(asked).toContain("final"));
     const frame = { receiveIdType: "chat_id", receiveId: chatId, text: "f", uuid: "f" } as const;
     expect(await failureOf(api.send(frame, { lane: "frame", maxWaitMs: 60_000 }))).toMatchObject({ heldBack: true });
+    expect(asked).not.toContain("frame");
+    isOpen = true;
     await waiting;
   });
 });
