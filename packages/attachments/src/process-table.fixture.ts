@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 
-/** Ids of the living processes that a process has started; the helper that looks is not counted. */
+/** Ids of the living processes that a process has started; the one that looks is not counted. */
 export function childrenOf(parentId: number): number[] {
   const table = execFileSync("ps", ["-A", "-o", "pid=,ppid=,stat=,comm="], { encoding: "utf8" });
   return table

@@ -161,7 +161,7 @@ function firstCut(slice: string, context: Context, limits: Required<CardLimits>)
 }
 
 const maxRemembered = 64;
-/** What was open at the cuts of the latest answers: to read a long one again for every frame would cost more than the frame. */
+/** What was open at the cuts of the latest answers: reading a long one again would cost more than a frame. */
 const remembered = new Map<string, { before: string; context: Context }>();
 
 function remember(key: string, entry: { before: string; context: Context }): void {

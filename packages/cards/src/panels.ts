@@ -124,7 +124,10 @@ function shownCost(costUsd: number): string {
   return `$${costUsd.toFixed(costUsd < 1 ? 4 : 2)}`;
 }
 
-/** How a reply with an answer ended when it did not end well (without one the answer says it), and what it took; nothing when there is nothing to say. */
+/**
+ * How a reply with an answer ended when it did not end well (without one the answer says it), and
+ * what it took; nothing when there is nothing to say.
+ */
 export function footerLine(view: ReplyView): CardElement | undefined {
   const well = view.state === "running" || view.state === "answered" || view.answer.trim() === "";
   const ended = well ? [] : [cardTexts[view.language].states[view.state]];

@@ -1,9 +1,9 @@
 // The gate: one hash per session holds its state (st: idle | queued | running | suspended), the
 // last generation handed out (gen), the generation being run (rg), the fencing epoch (ep), counters
 // (seq, es), the head message's number and crashes (hs, try), its owner (own), the checkpoint
-// (turn), the numbers of messages that joined its turn (abs), the session's settings (set), the outbox lease (olt, ole, ort), and the context: what
-// stands for the compacted part (sm), where in history the rest begins (cs), and a version that
-// changes whenever these two do (hv).
+// (turn), the numbers of messages that joined its turn (abs), the session's settings (set), the
+// outbox lease (olt, ole, ort), and the context: what stands for the compacted part (sm), where in
+// history the rest begins (cs), and a version that changes whenever these two do (hv).
 
 const time = `
 local function now() local t = redis.call('TIME'); return t[1] * 1000 + math.floor(t[2] / 1000) end
