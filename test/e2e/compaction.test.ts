@@ -11,7 +11,7 @@ import { startSystem, type System } from "../system/system.ts";
 
 const config = {
   agents: { default: { model: "anthropic/small" } },
-  models: [{ provider: "anthropic", id: "small", contextWindow: 6_000, maxOutputTokens: 1_000 }],
+  models: [{ provider: "anthropic", id: "small", contextWindow: 3_600, maxOutputTokens: 1_000 }],
 };
 
 const prompted = createPromptedModel();
@@ -79,7 +79,9 @@ async function compactions(person: Writer): Promise<number> {
 it("a conversation that nears the window goes on with a summary and its latest messages; all of it is kept", async () => {
   const person = system.person("Ann");
   const before = system.model.requests.length;
-  expect(await talk(person, 1, 7)).toEqual([1, 2, 3, 4, 5, 6, 7].map((n) => `[part ${n}] ok:{"key":"part ${n}"}`));
+  // The summary and the words after it may reach this vendor as one message.
+  const answers = (await talk(person, 1, 5)).map((text) => text.replace(/^\[.*\] /, ""));
+  expect(answers).toEqual([1, 2, 3, 4, 5].map((number) => `ok:{"key":"part ${number}"}`));
   const requests = system.model.requests.slice(before);
   const summaries = requests.filter(isSummary);
   expect(summaries.length).toBeGreaterThan(0);
@@ -87,18 +89,17 @@ it("a conversation that nears the window goes on with a summary and its latest m
   const { messages } = lastRequest(system);
   expect(messages[0]?.text).toContain("[Summary of the earlier conversation");
   expect(messages[0]?.text).toContain("They spoke of numbers.");
-  // The summary, then people's words: the vendor takes neighbours of one role as one message.
   expect(messages.map(({ text }) => text).join()).not.toContain("part 1\n");
   // The scripted vendor refuses requests with calls that have no result, and results without a call.
   const asked = messages.flatMap(({ calls }) => calls.map(({ id }) => id));
   expect(asked).toEqual(messages.flatMap(({ results }) => results.map(({ id }) => id)));
   expect(asked.length).toBeGreaterThan(0);
-  expect(await saidBy(person)).toEqual([1, 2, 3, 4, 5, 6, 7].map((number) => `part ${number}`));
+  expect(await saidBy(person)).toEqual([1, 2, 3, 4, 5].map((number) => `part ${number}`));
   expect(await compactions(person)).toBe(summaries.length);
 });
 
 const overflow: ScriptedReply = {
-  fault: { kind: "status", status: 400, type: "invalid_request_error", message: "prompt is too long: 9000 > 6000" },
+  fault: { kind: "status", status: 400, type: "invalid_request_error", message: "prompt is too long: 9000 > 3600" },
 };
 
 it("a vendor that finds the request too long gets a shorter one, and the person an answer", async () => {
@@ -131,7 +132,7 @@ it("a summary that fails or is refused does not stop a conversation that still f
       ? { fault: { kind: "status", status: 400, type: "invalid_request_error", message: "no" } }
       : { text: "I cannot do that.", stopReason: "refusal" };
   };
-  expect(await talk(person, 1, 7)).toHaveLength(7);
+  expect(await talk(person, 1, 5)).toHaveLength(5);
   expect(asked).toBeGreaterThan(0);
   expect(lastRequest(system).messages[0]?.text).toContain("part 1\n");
   expect(JSON.stringify(lastRequest(system).messages)).not.toContain("I cannot do that.");
@@ -147,7 +148,7 @@ it("a single message that does not fit is answered with what to do", async () =>
 
 it("a worker that is killed while it waits for a summary is replaced: one answer, nothing lost", async () => {
   const person = system.person("Fay");
-  await talk(person, 1, 3);
+  await talk(person, 1, 2);
   let hanging = false;
   summarise = () => {
     hanging = true;
@@ -161,5 +162,5 @@ it("a worker that is killed while it waits for a summary is replaced: one answer
   await system.start("agent-worker");
   expect(await answerTo(system, written)).toBe("[over to you]");
   expect(visibleAnswers(system.feishu, written)).toHaveLength(1);
-  expect(await saidBy(person)).toEqual(["part 1", "part 2", "part 3", "over to you"]);
+  expect(await saidBy(person)).toEqual(["part 1", "part 2", "over to you"]);
 });
