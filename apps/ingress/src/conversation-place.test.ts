@@ -52,6 +52,21 @@ describe("a conversation", () => {
     expect(await here.waiting(`${appId}.${here.topics}`)).toBe(1);
   });
 
+  it("stays the one in which a message was stored, also when the group is another kind by the time it is delivered again", async () => {
+    const here = await world();
+    here.platform.updateChat(here.group, { eventLinks: "root_only" });
+    const first = await here.say("one", { chatId: here.group, mention: true });
+    const second = await here.say("two", { chatId: here.group, mention: true, rootId: first });
+    await here.platform.updateChat(here.group, { groupMessageType: "thread" }).reports;
+    expect(await here.platform.redeliver(second)).toMatchObject({ outcome: "acknowledged" });
+    expect(await here.waiting(`${appId}.${here.group}.${first}`)).toBe(0);
+    const third = await here.say("three", { chatId: here.group, mention: true, rootId: first });
+    await here.platform.updateChat(here.group, { groupMessageType: "chat" }).reports;
+    expect(await here.platform.redeliver(third)).toMatchObject({ outcome: "acknowledged" });
+    expect(await here.waiting(`${appId}.${here.group}`)).toBe(2);
+    expect(await here.waiting(`${appId}.${here.group}.${first}`)).toBe(1);
+  });
+
   it("can be each person's own in groups, and stays one in a direct chat", async () => {
     const here = await world({ sessions: "sender" });
     await here.say("one", { chatId: here.group, mention: true });

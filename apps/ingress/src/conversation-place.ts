@@ -31,6 +31,11 @@ export interface Placer {
 /** As long as a message can be recalled unasked ("Recall message": a day by default). */
 const rememberedMs = 24 * 3_600_000;
 
+/** Whether the place depends on what the chat is at the moment. */
+function isOpen({ chatType, rootId, threadId }: FeishuMessage): boolean {
+  return threadId === undefined && rootId !== undefined && chatType !== "p2p";
+}
+
 /**
  * Replies name the first message of their thread; that message itself already has the thread's id and
  * belongs to the same conversation. In groups in topic form replies may come without a thread id, and
@@ -38,21 +43,28 @@ const rememberedMs = 24 * 3_600_000;
  * a chain of quotes ("Thread introduction").
  */
 export function createPlacer({ app, facts, lookups, scope }: PlacerDeps): Placer {
-  const rootOf = async (message: FeishuMessage): Promise<string | undefined> => {
-    const { chatId, chatType, messageId, rootId, threadId } = message;
-    if (threadId !== undefined) return rootId ?? messageId;
-    if (rootId === undefined || chatType === "p2p") return undefined;
-    return (await facts.isTopical(chatId)) ? rootId : undefined;
-  };
   const keyOf = (messageId: string): string => `place:${app}:${messageId}`;
+  const sessionIn = ({ chatId, chatType, messageId, senderOpenId }: FeishuMessage, root: string | undefined) => {
+    const personal = scope === "sender" && chatType === "group" ? `:${senderOpenId}` : "";
+    return sessionKeyOf(app, `${sessionIdOf({ chatId, rootId: root, messageId })}${personal}`);
+  };
+  const rootOf = async (message: FeishuMessage): Promise<string | undefined> => {
+    const { chatId, messageId, rootId, threadId } = message;
+    if (!isOpen(message)) return threadId === undefined ? undefined : (rootId ?? messageId);
+    // Delivered again it goes where it went before: any other session would not know it, and answer it once more.
+    const before = await lookups.get(keyOf(messageId));
+    const isInTopic = before === undefined ? await facts.isTopical(chatId) : before === sessionIn(message, rootId);
+    return isInTopic ? rootId : undefined;
+  };
 
   return {
     async of(message) {
-      const { chatId, chatType, messageId, senderOpenId } = message;
+      const { chatId, messageId } = message;
       const root = await rootOf(message);
-      const personal = scope === "sender" && chatType === "group" ? `:${senderOpenId}` : "";
-      const session = sessionKeyOf(app, `${sessionIdOf({ chatId, rootId: root, messageId })}${personal}`);
-      if (session !== chatSession(app, chatId)) await lookups.set(keyOf(messageId), session, rememberedMs);
+      const session = sessionIn(message, root);
+      if (isOpen(message) || session !== chatSession(app, chatId)) {
+        await lookups.set(keyOf(messageId), session, rememberedMs);
+      }
       return {
         session,
         target: { app, chatId, messageId, inThread: root !== undefined },
