@@ -204,6 +204,21 @@ describe("attachments", () => {
   });
 });
 
+it("files of many messages at once all arrive, no more than eight at a time", async () => {
+  const references = await Promise.all(
+    Array.from({ length: 20 }, async (_, index) => await attached("file", Buffer.from(`text ${index}`), "a.txt")),
+  );
+  simulator.faults.add({ match: downloads, action: { kind: "delay", delayMs: 60 } });
+  const before = simulator.apiCalls.length;
+  const messages = await Promise.all(references.map(async (one) => await prepared(one)));
+  expect(messages.map((message) => lastPart(message))).toEqual(
+    messages.map(() => expect.objectContaining({ state: "ready" })),
+  );
+  const fetched = simulator.apiCalls.slice(before).filter(({ path }) => path.includes("/resources/"));
+  const together = fetched.map(({ at }) => fetched.filter((other) => other.at >= at && other.at < at + 30).length);
+  expect(Math.max(...together)).toBeLessThanOrEqual(8);
+});
+
 describe("messages that are referred to", () => {
   it("a quoted text stands before the message, a quoted image is shown", async () => {
     const text = await prepared({ quotedId: await said({ text: "the budget is 7" }) });

@@ -1,4 +1,4 @@
-import type { TextExtractor } from "@larkline/attachments";
+import { createSlots, type TextExtractor } from "@larkline/attachments";
 import { readContent, type FeishuApi, type FetchedMessage } from "@larkline/feishu";
 import {
   imageTypeOf,
@@ -30,8 +30,9 @@ const nameKeptMs = 24 * 3_600_000;
 const namePatienceMs = 3_000;
 /** Anthropic takes 5 MiB ("Vision"), counted on the base64 text, which is a third longer than the image. */
 const maxImageBytes = 3_900_000;
-/** Files of one message that are fetched at the same time: each is held in memory. */
+/** Files of one message, and of all messages, that are fetched and read at a time: each is held in memory. */
 const filesAtOnce = 3;
+const filesInProcess = 8;
 const maxForwarded = 50;
 const maxQuotedCharacters = 8_000;
 const maxAttachments = 20;
@@ -53,6 +54,7 @@ function filePart(attachment: Attachment, state: AttachmentState, facts: Partial
 
 class Preparer {
   readonly #deps: MessagePreparerDeps;
+  readonly #slots = createSlots(filesInProcess);
 
   constructor(deps: MessagePreparerDeps) {
     this.#deps = deps;
@@ -167,11 +169,17 @@ class Preparer {
     }
     const isImage = attachment.kind === "image";
     const maxBytes = isImage ? maxImageBytes : this.#deps.limits.attachmentBytes;
+    const { messageId, key } = attachment;
+    const { api, signal } = fetching;
     try {
-      const { messageId, key } = attachment;
-      const type = isImage ? "image" : "file";
-      const file = await fetching.api.download({ messageId, key, type, maxBytes }, { signal: fetching.signal });
-      return isImage ? await this.#image(attachment, file.bytes) : await this.#document(attachment, file, fetching);
+      const release = await this.#slots.take(signal);
+      try {
+        const type = isImage ? "image" : "file";
+        const file = await api.download({ messageId, key, type, maxBytes }, { signal });
+        return isImage ? await this.#image(attachment, file.bytes) : await this.#document(attachment, file, fetching);
+      } finally {
+        release();
+      }
     } catch (error) {
       return this.#failed(attachment, maxBytes, error);
     }
