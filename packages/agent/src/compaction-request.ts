@@ -1,9 +1,11 @@
 import type { Message, ReplyLanguage } from "@larkline/protocol";
 import { isSummary } from "./compaction-summary.ts";
+import { oneLine } from "./notice.ts";
 import { textHead } from "./text-cut.ts";
 
 const maxResultChars = 1_000;
 const maxArgumentChars = 500;
+const maxNameChars = 200;
 
 /** What the summariser is told; the transcript is data, whatever it says. */
 const instructions: Readonly<Record<ReplyLanguage, string>> = {
@@ -43,7 +45,7 @@ function partText(part: Part): string {
     case "image":
       return "[image]";
     case "file":
-      return `[file ${part.name}, ${part.state}]`;
+      return `[file ${oneLine(part.name, maxNameChars)}, ${part.state}]`;
     case "tool_use":
       return `[calls ${part.name} with ${shortened(JSON.stringify(part.arguments), maxArgumentChars)}]`;
     case "tool_result": {
