@@ -9,8 +9,8 @@ export interface Subject {
   options: SystemOptions;
 }
 
-/** Replies of plain text: what the baselines send, too. */
-export const plainText = { agents: { default: { reply: "text" } } };
+/** Replies of plain text, as fast as they come: what the baselines send, too. */
+export const plainText = { agents: { default: { reply: "text" } }, feishu: { rateLimits: false } };
 
 export const larkline: Subject = { name: "Larkline", options: { config: plainText } };
 

@@ -79,9 +79,9 @@ export function openConnections({ config, settings, logger, onFrame }: Connectio
   const apis = new Map<string, FeishuApi>();
   if (config.feishu !== undefined) {
     const tokenCache = createRedisTokenCache({ redis, namespace });
-    const governor = createRedisRateGovernor({ redis, namespace });
-    const { monthlyCalls } = settings.feishu;
-    apis.set(config.feishu.appId, createFeishuApi({ ...config.feishu, tokenCache, governor, monthlyCalls, logger }));
+    const { monthlyCalls, rateLimits } = settings.feishu;
+    const limiter = rateLimits ? { governor: createRedisRateGovernor({ redis, namespace }) } : {};
+    apis.set(config.feishu.appId, createFeishuApi({ ...config.feishu, ...limiter, tokenCache, monthlyCalls, logger }));
   }
   const ledger = createRedisCardLedger({ redis, namespace });
   const blobs =

@@ -20,11 +20,12 @@ const logger = createLogger({ service: "ingress", level: config.logLevel });
 const metrics = createMetrics({ service: "ingress" });
 const backend = connectBackend({ ...config, logger });
 const { tokenCache, governor } = backend;
-const { monthlyCalls } = settings.value.feishu;
+const { monthlyCalls, rateLimits } = settings.value.feishu;
+const limiter = rateLimits ? { governor } : {};
 const api =
   config.feishu === undefined
     ? undefined
-    : createFeishuApi({ ...config.feishu, tokenCache, governor, monthlyCalls, logger });
+    : createFeishuApi({ ...config.feishu, ...limiter, tokenCache, monthlyCalls, logger });
 
 const parts = { config, settings: settings.value, backend, api, metrics, logger };
 const ingress = await startIngress(parts).catch((error: unknown) =>

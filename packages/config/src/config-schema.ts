@@ -138,6 +138,8 @@ export const FeishuInput = Type.Object(
     ),
     /** API calls a month that the app's edition allows (10,000 in the free one). Default: not limited. */
     monthlyCalls: Type.Optional(count(1_000_000_000)),
+    /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
+    rateLimits: Type.Optional(Type.Boolean()),
   },
   { additionalProperties: false },
 );

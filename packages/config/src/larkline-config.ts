@@ -69,6 +69,7 @@ const defaultFeishu: FeishuSettings = {
   welcome: true,
   menu: {},
   monthlyCalls: null,
+  rateLimits: true,
 };
 
 const defaultInstructions =
