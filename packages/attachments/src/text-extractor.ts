@@ -35,6 +35,7 @@ const idleMs = 300_000;
 // Part of the deadline after which a reader ends with what it has.
 const patience = 0.8;
 
+/** Starts no process before the first file comes. Whoever makes one closes it. */
 export function createTextExtractor(options: TextExtractorOptions = {}): TextExtractor {
   return new ProcessTextExtractor(options);
 }

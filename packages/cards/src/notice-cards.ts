@@ -17,6 +17,7 @@ export interface LateMessage {
   text: string;
 }
 
+/** What a person decides about a late message. */
 export type LateDecision = "run" | "ignore";
 
 function titled(title: string, elements: CardElement[], template = "blue"): CardElement {
@@ -61,6 +62,7 @@ export function lateDecidedCard(late: LateMessage, decision: LateDecision): Card
   return titled(texts.title, [quoted(late.text), markdown(outcome)], "grey");
 }
 
+/** A command as the welcome lists it. */
 export interface ShownCommand {
   /** With the slash. */
   name: string;

@@ -10,6 +10,7 @@ const BlobFacts = Type.Object({ mediaType: Type.String(), name: Type.Optional(Ty
 
 export type BlobFacts = Static<typeof BlobFacts>;
 
+/** A blob as it was put. */
 export interface StoredBlob {
   bytes: Uint8Array;
   facts: BlobFacts;
