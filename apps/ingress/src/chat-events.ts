@@ -7,6 +7,7 @@ import type { Logger } from "@larkline/telemetry";
 import { Type } from "typebox";
 import type { ChatFacts } from "./chat-facts.ts";
 import { chatSession, type Placer } from "./conversation-place.ts";
+import type { DirectChats } from "./direct-chats.ts";
 import type { EventHandler } from "./event-router.ts";
 import type { Inbox } from "./inbox.ts";
 import { recalledKey } from "./message-desk.ts";
@@ -50,28 +51,17 @@ export interface ChatEventsDeps {
   speak: Speaker;
   inbox: Pick<Inbox, "cancel">;
   lookups: LookupCache;
+  directChats: DirectChats;
   placer: Placer;
   facts: ChatFacts;
   speakFor: (said: SaidFor) => Promise<void>;
   logger: Logger;
 }
 
-/** How long a chat is remembered to have been greeted, and a person's chat to be theirs. */
+/** How long a chat is remembered to have been greeted. */
 const rememberedMs = 30 * 24 * 3_600_000;
 /** As long as the platform goes on delivering a message that was not acknowledged, and more. */
 const recalledMs = 24 * 3_600_000;
-
-function directChatKey(app: string, openId: string): string {
-  return `direct:${app}:${openId}`;
-}
-
-/** Remembers a person's own chat with the bot: a press on the menu does not name it. */
-export async function rememberDirectChat(
-  { lookups, app }: { lookups: Pick<LookupCache, "set">; app: string },
-  { openId, chatId }: { openId: string; chatId: string },
-): Promise<void> {
-  await lookups.set(directChatKey(app, openId), chatId, rememberedMs);
-}
 
 const ignore: EventHandler = async () => undefined;
 
@@ -121,7 +111,7 @@ function chatEntered(deps: ChatEventsDeps): EventHandler {
     const parsed = parseEntered(event);
     if (!parsed.ok) return undefined;
     const { chat_id: chatId, operator_id: operator, last_message_id: lastMessageId } = parsed.value;
-    if (operator?.open_id !== undefined) await rememberDirectChat(deps, { openId: operator.open_id, chatId });
+    if (operator?.open_id !== undefined) await deps.directChats.remember(operator.open_id, chatId);
     // Where something was said before, nobody needs an introduction.
     if (!lastMessageId) await greet(deps, chatId);
     return undefined;
@@ -134,7 +124,7 @@ function chatCreated(deps: ChatEventsDeps): EventHandler {
     const parsed = parseCreated(event);
     if (!parsed.ok) return undefined;
     const { chat_id: chatId, user } = parsed.value;
-    if (user?.open_id !== undefined) await rememberDirectChat(deps, { openId: user.open_id, chatId });
+    if (user?.open_id !== undefined) await deps.directChats.remember(user.open_id, chatId);
     await greet(deps, chatId);
     return undefined;
   };
@@ -159,7 +149,7 @@ function messageRecalled({ app, store, inbox, placer, lookups, logger }: ChatEve
 }
 
 /** The event names no chat: it counts as said in the person's own chat with the bot, as far as that is known. */
-function menuPressed({ app, settings, lookups, speakFor, logger }: ChatEventsDeps): EventHandler {
+function menuPressed({ directChats, settings, speakFor, logger }: ChatEventsDeps): EventHandler {
   return async ({ event, eventId, createdAtMs }) => {
     const parsed = parseMenu(event);
     const openId = parsed.ok ? parsed.value.operator.operator_id?.open_id : undefined;
@@ -171,7 +161,7 @@ function menuPressed({ app, settings, lookups, speakFor, logger }: ChatEventsDep
       logger.warn({ eventKey: key }, "a press on the menu without a meaning: name it in feishu.menu");
       return undefined;
     }
-    const chatId = (await lookups.get(directChatKey(app, openId))) ?? openId;
+    const chatId = (await directChats.of(openId)) ?? openId;
     await speakFor({ openId, chatId, text: said, eventId, createdAtMs });
     return undefined;
   };

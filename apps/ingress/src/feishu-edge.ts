@@ -15,11 +15,12 @@ import { createBackground, type Background } from "./background.ts";
 import { createBotIdentity, type BotIdentity } from "./bot-identity.ts";
 import { createMessageQueue } from "./busy-policy.ts";
 import { cardActionType, createCardClicks } from "./card-clicks.ts";
-import { createChatEvents, rememberDirectChat, type SaidFor } from "./chat-events.ts";
+import { createChatEvents, type SaidFor } from "./chat-events.ts";
 import { createChatFacts, type ChatFacts } from "./chat-facts.ts";
 import { createCommandDesk } from "./command-desk.ts";
 import type { FeishuConfig } from "./config.ts";
 import { createPlacer, type Placer } from "./conversation-place.ts";
+import { createDirectChats } from "./direct-chats.ts";
 import { createEventRouter, type EventHandler, type EventRouter } from "./event-router.ts";
 import type { Inbox } from "./inbox.ts";
 import type { IngressMetrics } from "./ingress-metrics.ts";
@@ -111,6 +112,7 @@ function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
   const { app, agent, backend, settings, identity, placer, background, counters, logger } = desks;
   const { store, lookups } = backend;
   const desk = messageDeskOf(desks);
+  const directChats = createDirectChats({ app, lookups });
   const { messageAgeMs: maxAgeMs, messageChars: maxChars } = settings.limits;
   const message = createMessageHandler({
     desk,
@@ -118,7 +120,7 @@ function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
     identity,
     rules: { maxAgeMs, maxChars, groups: agent.groups },
     onDirect: ({ senderOpenId: openId, chatId }) =>
-      background.run("direct chat", async () => await rememberDirectChat({ lookups, app }, { openId, chatId })),
+      background.run("direct chat", async () => await directChats.remember(openId, chatId)),
     count: (outcome) => counters.messages.add({ channel: "feishu", outcome }),
     logger,
   });
@@ -126,6 +128,7 @@ function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
     ...desks,
     store,
     lookups,
+    directChats,
     settings: settings.feishu,
     speakFor: speakerFor(desks, desk),
   });

@@ -1,0 +1,42 @@
+import { createMemoryLookupCache } from "@larkline/session";
+import { describe, expect, it } from "vitest";
+import { createDirectChats } from "./direct-chats.ts";
+
+const dayMs = 24 * 3_600_000;
+
+function world() {
+  let nowMs = 1_800_000_000_000;
+  const cache = createMemoryLookupCache();
+  const written: string[] = [];
+  const lookups = {
+    get: cache.get,
+    set: async (key: string, value: string, ttlMs: number) => {
+      written.push(value);
+      await cache.set(key, value, ttlMs);
+    },
+  };
+  const chats = createDirectChats({ app: "cli_app", lookups, now: () => nowMs });
+  return { chats, written, forward: (ms: number) => void (nowMs += ms) };
+}
+
+describe("direct chats", () => {
+  it("are remembered by person", async () => {
+    const { chats } = world();
+    await chats.remember("ou_ann", "oc_1");
+    await chats.remember("ou_bob", "oc_2");
+    expect(await chats.of("ou_ann")).toBe("oc_1");
+    expect(await chats.of("ou_bob")).toBe("oc_2");
+    expect(await chats.of("ou_eve")).toBeUndefined();
+  });
+
+  it("are stored once a day, however many messages name them, and at once when they change", async () => {
+    const { chats, written, forward } = world();
+    for (let message = 0; message < 3; message += 1) await chats.remember("ou_ann", "oc_1");
+    expect(written).toEqual(["oc_1"]);
+    await chats.remember("ou_ann", "oc_9");
+    expect(written).toEqual(["oc_1", "oc_9"]);
+    forward(dayMs);
+    await chats.remember("ou_ann", "oc_9");
+    expect(written).toEqual(["oc_1", "oc_9", "oc_9"]);
+  });
+});
