@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { writeConfig } from "../system/config-file.ts";
-import { answerTo, groupOf, lastRequest, send, type Writer, type Writing } from "../system/sending.ts";
+import { answerTo, groupOf, lastRequest, send, takeBack, type Writer, type Writing } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 
 const png = Buffer.from(
@@ -66,7 +66,7 @@ describe("a quoted message", () => {
     const [ann, bob] = people;
     if (ann === undefined || bob === undefined) throw new Error("nobody");
     const recalled = await mutter(bob, { text: "secret" });
-    await system.feishu.recall(recalled);
+    await takeBack(system, { messageId: recalled });
     const gone = await given(ann, { text: "what?", mention: true, parentId: recalled });
     expect(gone.asked).toMatch(/The quoted message (was deleted|cannot be read)/);
     const hidden = await mutter(bob, { text: "secret" });

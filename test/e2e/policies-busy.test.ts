@@ -5,7 +5,7 @@ import type { Written } from "../system/answers.ts";
 import { untilShown } from "../system/card-watch.ts";
 import { writeConfig } from "../system/config-file.ts";
 import { createPromptedModel } from "../system/model-script.ts";
-import { answerTo, groupOf, lastRequest, send, type Writer } from "../system/sending.ts";
+import { answerTo, groupOf, lastRequest, send, takeBack, type Writer } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 
 const model = createPromptedModel();
@@ -111,7 +111,7 @@ describe("steer", () => {
     const joining = await send(system, person, { text: "and this" });
     await system.release("recalled");
     await untilShown(system, held, "word 5,");
-    await system.feishu.recall(joining.messageId);
+    await takeBack(system, joining);
     expect(await answerTo(system, held)).toMatch(/word 5,[^]*The message was recalled/);
   });
 

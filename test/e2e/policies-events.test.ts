@@ -6,7 +6,7 @@ import { metricOf, type Written } from "../system/answers.ts";
 import { untilShown } from "../system/card-watch.ts";
 import { writeConfig } from "../system/config-file.ts";
 import { createPromptedModel } from "../system/model-script.ts";
-import { answerTo, groupOf, lastRequest, send, type Writer } from "../system/sending.ts";
+import { answerTo, groupOf, lastRequest, send, takeBack, type Writer } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 
 const model = createPromptedModel();
@@ -124,7 +124,7 @@ describe("a message that is taken back", () => {
     const person = system.person("Fay");
     const held = await hold(person, "before");
     const waiting = await send(system, person, { text: "never mind" });
-    await system.feishu.recall(waiting.messageId);
+    await takeBack(system, waiting);
     await system.release("before");
     expect(await answerTo(system, held)).toContain("ok:released");
     expect(await system.ask(person, "after")).toBe("[after]");
@@ -138,7 +138,7 @@ describe("a message that is taken back", () => {
     const written = await send(system, person, { text: "oops" });
     await untilShown(system, written, "word 5,");
     const { aborted } = system.model;
-    await system.feishu.recall(written.messageId);
+    await takeBack(system, written);
     await vi.waitUntil(() => system.model.aborted > aborted, { timeout: 5_000, interval: 5 });
     await vi.waitFor(
       () => {
@@ -153,7 +153,7 @@ describe("a message that is taken back", () => {
   it("stops running tools", async () => {
     const person = system.person("Hal");
     const written = await hold(person, "recalled");
-    await system.feishu.recall(written.messageId);
+    await takeBack(system, written);
     await vi.waitFor(async () => expect(await system.recorded()).toContain("stopped recalled"), { timeout: 10_000 });
     expect(await system.ask(person, "next")).toBe("[next]");
   });
@@ -162,7 +162,7 @@ describe("a message that is taken back", () => {
     const person = system.person("Ida");
     const written = await late(person, "transfer money");
     const card = await answerCard(written);
-    await system.feishu.recall(written.messageId);
+    await takeBack(system, written);
     const { value } = buttonOf(card, "run");
     const { toast } = await system.feishu.click({ messageId: card.messageId, openId: person.openId, value });
     expect(toast?.type).toBe("info");

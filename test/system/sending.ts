@@ -22,6 +22,17 @@ export async function send({ feishu, appId }: System, writer: Writer, writing: W
   return { chatId, messageId, text: writing.text ?? "" };
 }
 
+/** Takes a message back; resolves when the bot has got to know it. */
+export async function takeBack({ feishu }: System, { messageId }: Pick<Written, "messageId">): Promise<void> {
+  const told = Promise.withResolvers<void>();
+  const stop = feishu.on("delivery", (delivery) => {
+    if (delivery.eventType !== "im.message.recalled_v1" || delivery.messageId !== messageId) return;
+    if (delivery.acknowledged) told.resolve();
+  });
+  await feishu.recall(messageId);
+  await told.promise.finally(stop);
+}
+
 /** The text of the first finished answer. */
 export async function answerTo({ feishu }: System, { messageId }: Written, timeoutMs = 15_000): Promise<string> {
   return (await waitForAnswer(feishu, messageId, { timeoutMs })).text;
