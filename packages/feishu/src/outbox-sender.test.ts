@@ -1,9 +1,11 @@
 import { startFeishuSimulator, type Fault } from "@larkline/feishu-simulator";
 import {
+  createMemoryRateGovernor,
   createMemorySessionStore,
   createMemoryTokenCache,
   type OutboxLease,
   type OutboxRecord,
+  type RateGovernor,
   type SessionStore,
 } from "@larkline/session";
 import { describe, expect, it, onTestFinished } from "vitest";
@@ -14,7 +16,7 @@ const appId = "cli_0123456789abcdef";
 const hourMs = 3_600_000;
 
 /** A store, a platform and a clock that a test can move. */
-async function world(options: Partial<OutboxSenderOptions> = {}) {
+async function world({ governor, ...options }: Partial<OutboxSenderOptions> & { governor?: RateGovernor } = {}) {
   let aheadMs = 0;
   const now = (): number => Date.now() + aheadMs;
   const simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off", now });
@@ -26,6 +28,7 @@ async function world(options: Partial<OutboxSenderOptions> = {}) {
     tokenCache: createMemoryTokenCache({ now }),
     timeoutMs: 500,
     retry: { attempts: 2, minDelayMs: 1, maxDelayMs: 10 },
+    ...(governor === undefined ? {} : { governor }),
   });
   onTestFinished(() => api.close());
   const { store, cards: ledger } = createMemorySessionStore({ now });
@@ -122,6 +125,26 @@ describe("createOutboxSender", () => {
     expect(replies()).toEqual([]);
     heal();
     forward(hourMs);
+    await deliverDue(store, sender, now());
+    expect(replies()).toEqual(["one"]);
+  });
+
+  it("is as patient as at first with a reply that only our own limits hold back, however often", async () => {
+    let clockMs = 0;
+    const governor = createMemoryRateGovernor({ now: () => clockMs });
+    const { store, sender, say, record, replies, now, forward } = await world({
+      governor,
+      retryDelaysMs: [100, hourMs],
+    });
+    await governor.pause(`${appId}:api:im.message.reply`, 30_000);
+    await sender.deliver(await pushed(store, record(await say("hi"), "one")));
+    for (let rounds = 0; rounds < 3; rounds += 1) {
+      forward(31_000);
+      expect((await deliverDue(store, sender, now())).record.attempts).toBe(0);
+    }
+    expect(replies()).toEqual([]);
+    clockMs = 30_001;
+    forward(31_000);
     await deliverDue(store, sender, now());
     expect(replies()).toEqual(["one"]);
   });

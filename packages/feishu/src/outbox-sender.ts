@@ -140,12 +140,13 @@ class Sender implements OutboxSender {
       await store.retryOutbox({ token, record: updated }, nowMs + error.retryAfterMs);
       return error.retryAfterMs > 0 || this.#closing ? undefined : await store.leaseOutbox(record.session);
     }
-    const waitMs = this.#waitMs(error, record.attempts);
+    // Held back by our own limits it never left: whoever waits in a crowd is not to wait longer each time.
+    const waitMs = this.#waitMs(error, error.heldBack ? 0 : record.attempts);
     this.#logger.warn(
       { ...factsOf(record), ...errorFacts(error), retryInMs: waitMs },
       "reply not sent, will be tried again",
     );
-    const updated = { ...record, attempts: record.attempts + 1, uncertainSinceMs };
+    const updated = { ...record, attempts: record.attempts + (error.heldBack ? 0 : 1), uncertainSinceMs };
     await store.retryOutbox({ token, record: updated }, nowMs + waitMs);
     return undefined;
   }
