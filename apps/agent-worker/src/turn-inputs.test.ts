@@ -156,6 +156,15 @@ describe("messages that come one after the other, each to stop the one before", 
     expect(history.at(-1)).toBe("fine");
   });
 
+  it("but a late message, which was written before, stops nothing", async () => {
+    const world = newWorld();
+    const { backend, requests } = model(() => answer("fine"));
+    await append(world, inbound("om_1", "now", { createdAtMs: 2_000 }));
+    await append(world, inbound("om_2", "late", { createdAtMs: 1_000 }));
+    await settle(world, { backend, followUps: "supersede" });
+    expect(requests.map((request) => said(request).at(-1))).toEqual(["now", "late"]);
+  });
+
   it("of several people in a group: each is answered, the last one of each", async () => {
     const world = newWorld();
     const { backend, requests } = model(() => answer("fine"));

@@ -245,7 +245,7 @@ export class TurnRun {
     // Over HTTP each request follows the run of its own message.
     if (message.reply.channel === "none") return false;
     const waiting = await store.waiting(this.#start.session, waitingAtOnce);
-    return waiting.some((later) => message.chatType === "p2p" || later.message.sender.id === message.sender.id);
+    return waiting.some((later) => supersedes(later.message, message));
   }
 
   async #absorbWaiting(): Promise<boolean> {
@@ -408,6 +408,11 @@ function withoutThreadRoot(message: InboundMessage): InboundMessage {
 function readyToJoin(message: InboundMessage, { id, name }: InboundMessage["sender"]): InboundMessage {
   const known = message.sender.id === id && name !== undefined ? { ...message, sender: { id, name } } : message;
   return withoutThreadRoot(known);
+}
+
+/** A message that came late and waits now was written before: it takes nothing back. */
+function supersedes(later: InboundMessage, { chatType, sender, createdAtMs }: InboundMessage): boolean {
+  return later.createdAtMs >= createdAtMs && (chatType === "p2p" || later.sender.id === sender.id);
 }
 
 /** What stands for the older messages; undefined when the model gave no summary. */
