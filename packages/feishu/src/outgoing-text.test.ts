@@ -39,6 +39,12 @@ describe("withoutMentions", () => {
     );
   });
 
+  it("breaks a mention whose name holds characters that nobody sees", () => {
+    for (const name of ["a\0t", "a\u0001\u200Dt", "\u2060A\u00ADT"]) {
+      expect(withoutMentions(`<${name} user_id="all">`)).toBe(`<\u200B${name} user_id="all">`);
+    }
+  });
+
   it("changes nothing a reader sees", () => {
     assert(
       property(

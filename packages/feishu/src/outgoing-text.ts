@@ -40,7 +40,7 @@ export function holdsMarkdown(text: string): boolean {
  * the reader sees the same text, and nobody is notified.
  */
 export function withoutMentions(text: string): string {
-  return text.replaceAll(/(?:<|&lt;?|&#0*60;?|&#x0*3c;?)(?=[\s\p{Cc}\p{Cf}/]*at)/giu, "$&\u200B");
+  return text.replaceAll(/(?:<|&lt;?|&#0*60;?|&#x0*3c;?)(?=[\s\p{Cc}\p{Cf}/]*a[\p{Cc}\p{Cf}]*t)/giu, "$&\u200B");
 }
 
 function textContent(text: string): OutgoingContent {
