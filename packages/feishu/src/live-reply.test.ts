@@ -1,3 +1,4 @@
+import type { ReplyView } from "@larkline/protocol";
 import { createMemoryRateGovernor } from "@larkline/session";
 import { describe, expect, it } from "vitest";
 import { expectFinished, textOf, twoCards, typing } from "./live-typing.fixture.ts";
@@ -113,6 +114,30 @@ describe("a live reply", () => {
     reply.changed();
     await until(() => world.lines.length === 0);
     await reply.release();
+    expect(asked).toBe(before);
+  });
+
+  it("shows a suspended turn as it was, without asking it once more", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    let asked = 0;
+    let tries = 0;
+    let earlier = 1;
+    const view = (): ReplyView => {
+      asked += 1;
+      return viewOf("one");
+    };
+    const mayAppear = async (): Promise<boolean> => {
+      tries += 1;
+      return earlier === 0;
+    };
+    const reply = opened(world.liveReplies({ mayAppear }).open(world.startOf(turn, view)));
+    reply.changed();
+    await until(() => tries > 0);
+    reply.pause();
+    const before = asked;
+    earlier = 0;
+    await until(() => textOf(world) === "one");
     expect(asked).toBe(before);
   });
 

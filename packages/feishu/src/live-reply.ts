@@ -58,6 +58,8 @@ const slowFrameMs = 1_000;
 const refusalsToSlow = 3;
 const framesToRecover = 5;
 const releaseMs = 2_000;
+/** A card that may not appear yet asks more and more rarely: an outage holds up many of them for hours. */
+const maxTurnedAwayMs = 5_000;
 /** Failures in a row that nobody understands. */
 const maxUnknownFailures = 3;
 const failureDelaysMs = [500, 1_000, 2_000, 5_000, 10_000];
@@ -83,6 +85,7 @@ export class ReplyTyper implements LiveReply {
   #paused = false;
   #stopped = false;
   #pumping: Promise<void> | undefined;
+  #turnedAway = 0;
   #refusals = 0;
   #failures = 0;
   #frames = 0;
@@ -99,6 +102,7 @@ export class ReplyTyper implements LiveReply {
     this.#start = start;
     this.#paused = false;
     this.#stopped = false;
+    this.#turnedAway = 0;
   }
 
   changed(): void {
@@ -108,6 +112,9 @@ export class ReplyTyper implements LiveReply {
 
   pause(): void {
     this.#paused = true;
+    // Nothing of the turn is kept for as long as it is suspended, which may be days.
+    const last = this.#start.view();
+    this.#start = { ...this.#start, view: () => last };
   }
 
   async release(): Promise<void> {
@@ -139,7 +146,7 @@ export class ReplyTyper implements LiveReply {
     try {
       const { cards, record } = await this.#open(start);
       if (record.mode === "final" || record.mode === "text") return undefined;
-      if (record.cards.length === 0 && !(await this.#deps.mayAppear(start.session))) return frameMs;
+      if (record.cards.length === 0 && !(await this.#deps.mayAppear(start.session))) return this.#turnAway();
       this.#dirty = false;
       await cards.show(start.view());
       this.#wrote(record);
@@ -147,6 +154,11 @@ export class ReplyTyper implements LiveReply {
     } catch (error) {
       return this.#failed(error, start.session);
     }
+  }
+
+  #turnAway(): number {
+    this.#turnedAway += 1;
+    return Math.min(maxTurnedAwayMs, frameMs * 2 ** (this.#turnedAway - 1));
   }
 
   async #open(start: ReplyStart): Promise<Opened> {
