@@ -136,9 +136,9 @@ function messageRecalled({ app, store, inbox, placer, lookups, logger }: ChatEve
     const parsed = parseRecalled(event);
     if (!parsed.ok) return undefined;
     const { chat_id: chatId, message_id: messageId } = parsed.value;
-    const session = await placer.sessionOf(chatId, messageId);
-    // First: whoever stores the message after this line sees it.
+    // First: whoever stores the message after this line sees it, and whoever did before has said where.
     await lookups.set(recalledKey(app, messageId), "yes", recalledMs);
+    const session = await placer.sessionOf(chatId, messageId);
     await store.release(session, messageId, "drop");
     const seq = await store.seqOf(session, app, messageId);
     if (seq === undefined || seq === 0) return undefined;
