@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { visibleAnswers } from "../system/answer.ts";
 import { write } from "../system/answers.ts";
 import { untilShown } from "../system/card-watch.ts";
+import { chat } from "../system/chat-stream.ts";
 import { writeConfig } from "../system/config-file.ts";
 import { createPromptedModel } from "../system/model-script.ts";
 import { answerTo, groupOf, lastRequest, send, type Writer } from "../system/sending.ts";
@@ -211,6 +212,29 @@ describe("stopping", () => {
     expect(await answerTo(system, order)).toMatch(/^Only .* can stop this one\.$/);
     await system.release("mine");
     expect(await answerTo(system, written)).toContain("ok:released");
+  });
+});
+
+describe("over HTTP", () => {
+  const say = async (session: string, message: string) =>
+    (await (await chat(system.ingresses[1]?.url ?? "", session, message)).end()).at(-1);
+
+  it("orders to the conversation are obeyed there too, and their answers end the stream", async () => {
+    const session = "orders";
+    await say(session, "remember this");
+    expect(await say(session, "/model openai/gpt-5")).toMatchObject({
+      type: "done",
+      final: expect.stringContaining("openai/gpt-5"),
+    });
+    await say(session, "still there");
+    expect(lastRequest(system).model).toBe("gpt-5");
+    expect(lastRequest(system).messages).toHaveLength(3);
+    expect(await say(session, "/new")).toMatchObject({
+      type: "done",
+      final: expect.stringContaining("new conversation"),
+    });
+    expect(await say(session, "fresh")).toMatchObject({ type: "done", final: "[fresh]" });
+    expect(lastRequest(system).messages).toHaveLength(1);
   });
 });
 

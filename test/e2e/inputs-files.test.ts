@@ -194,6 +194,19 @@ it("a picture alone is answered for in Chinese, and a Chinese quote does not cha
   system.model.setScript(obedientModel);
 });
 
+it("a fetch can be stopped: no model is asked, and nobody waits for the file", async () => {
+  const remove = system.feishu.faults.add({ match: resources, times: 1, action: { kind: "hang" } });
+  const person = system.person("Ned");
+  const before = system.model.requests.length;
+  const written = await send(system, person, { file: { name: "a.txt", bytes: Buffer.from("the words") } });
+  await vi.waitUntil(() => system.feishu.faults.size === 0, { timeout: 5_000, interval: 5 });
+  remove();
+  await send(system, person, { text: "/stop" });
+  expect(await answerTo(system, written)).toBe("Stopped.");
+  expect(system.model.requests.length).toBe(before);
+  expect((await given(person, { text: "go on" })).messages).toHaveLength(3);
+});
+
 it.each(["kill", "stop"] as const)(
   "a worker that ends by %s while it fetches is replaced: one answer, with the file",
   async (end) => {
