@@ -164,7 +164,7 @@ describe("the card of a reply", () => {
     expect(ids).toEqual([["thinking", "tools"], [], ["stop", "footer"]]);
   });
 
-  it("stays within the limits however much a model thinks and its tools say", () => {
+  describe("stays within the limits however much a model thinks and its tools say", () => {
     const tools = Array.from({ length: 300 }, (_, index) => ({
       ...sum,
       id: `${index}`,
@@ -198,12 +198,12 @@ describe("the card of a reply", () => {
       "\u0000",
     ];
     const wholes = ["```\n", "| a |\n|---|\n", "<at id=all>\n\n", "          a\n", "# \n"];
-    for (const unit of [...units, ...wholes]) {
+    it.each([...units, ...wholes])("with an answer of %j only", (unit) => {
       for (const count of [3_700, 30_000]) {
         const start = wholes.includes(unit) ? "" : "```\n";
         for (const answer of [unit.repeat(count), start + unit.repeat(count)]) expectWithinLimits(answer, view);
       }
-    }
+    });
   });
 
   it("lets no tool output out of its code block", () => {
