@@ -142,6 +142,29 @@ describe("what a message refers to", () => {
   });
 });
 
+it("the footer names the model that answered, also when it was a fallback", async () => {
+  const world = newWorld();
+  const failing = model(async function* () {
+    yield failure("api_auth_error");
+  });
+  await ask(
+    world,
+    {
+      backend: failing.backend,
+      fallback: model(() => answer("fine")).backend,
+      viewOf: () => ({
+        show: { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true },
+        language: "en",
+        nowMs: 1,
+        model: "First",
+        stoppable: true,
+      }),
+    },
+    inbound("om_1", "hello"),
+  );
+  expect(world.sent[0]?.view?.footer.model).toBe("Other");
+});
+
 describe("messages that come one after the other, each to stop the one before", () => {
   const group = (id: string): Partial<InboundMessage> => ({ chatType: "group", sender: { id } });
 

@@ -54,6 +54,8 @@ export class TurnRun {
   #view: (() => ReplyView) | undefined;
   /** Input tokens of the last step, while the context is the one it saw. */
   #usedTokens: number | undefined;
+  /** Id of the model that gave the last step: a fallback may have. */
+  #answeredBy: string | undefined;
   /** The window overflowed once; what can be shortened has been. */
   #overflowed = false;
 
@@ -204,6 +206,7 @@ export class TurnRun {
       if (this.#aborted() !== undefined) return await this.#brokenOff();
     }
     this.#usedTokens = requestTokens(step.usage);
+    this.#answeredBy = step.model;
     return this.#decide((environment) => afterStep(this.#progress.turn, step, environment));
   }
 
@@ -392,7 +395,10 @@ export class TurnRun {
   #finalView(reply: string | undefined, reason: string): ReplyView | undefined {
     const options = this.#options.viewOf(this.#progress.turn.message);
     if (options === undefined || reply === undefined || reply.trim() === "") return undefined;
-    return finalView(this.#progress.turn, { reply, reason }, { ...options, nowMs: this.#options.environment().nowMs });
+    const { nowMs } = this.#options.environment();
+    const answered = this.#options.chain.models.find(({ id }) => id === this.#answeredBy);
+    const model = answered?.displayName ?? options.model;
+    return finalView(this.#progress.turn, { reply, reason }, { ...options, nowMs, model });
   }
 }
 

@@ -124,11 +124,16 @@ function environment(): TurnEnvironment {
 /** What an agent differs in from the plain one of these tests. */
 export type Differences = Partial<Omit<AgentSide, "chain">> & {
   backend?: LlmBackend;
+  fallback?: LlmBackend;
   /** Facts of the model. */
   info?: Partial<ModelInfo>;
 };
 
-export function runnerOf(world: World, store: SessionStore, { backend = echoing, info, ...rest }: Differences = {}) {
+export function runnerOf(
+  world: World,
+  store: SessionStore,
+  { backend = echoing, fallback, info, ...rest }: Differences = {},
+) {
   const turns = { wake: async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen) };
   const queues = {
     dispatch: async (_runner: string, jobs: readonly { callId: string }[]): Promise<void> => {
@@ -140,7 +145,14 @@ export function runnerOf(world: World, store: SessionStore, { backend = echoing,
     store,
     turns,
     agent: () => ({
-      chain: createModelChain({ models: [{ info: model, backend }] }),
+      chain: createModelChain({
+        models: [
+          { info: model, backend },
+          ...(fallback === undefined
+            ? []
+            : [{ info: { ...model, id: "other", displayName: "Other" }, backend: fallback }]),
+        ],
+      }),
       instructions: "test",
       followUps: "wait",
       environment,
