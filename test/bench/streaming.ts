@@ -90,7 +90,9 @@ export async function measureStreaming(chats: number, streamMs: number): Promise
       model.prompt(`question ${chat}`, { text: answer, firstDelayMs: 1, delayMs: pieceMs });
     }
     const text = (chat: number): string => `question ${chat}`;
+    const startedAt = Date.now();
     const { seen, refusals } = await streamAtOnce(system, { chats, text, patienceMs: streamMs + 120_000 });
+    for (const { api, key, at } of refusals) console.log(`refused: ${api} ${key} after ${at - startedAt} ms`);
     const wrong = seen.filter(({ answers }) => answers.length !== 1 || answers[0]?.text !== answer.join(""));
     if (wrong.length > 0) throw new Error(`${wrong.length} of ${chats} answers are wrong or missing`);
     const part = (of: (one: Seen) => number): Spread => spread(seen.map(of));
