@@ -12,8 +12,9 @@ import { startSystem, type System } from "../system/system.ts";
 const config = {
   agents: { default: { models: ["openai/gpt-5", "openai-responses/gpt-5", "openai/blind"] } },
   models: [{ provider: "openai", id: "blind", contextWindow: 100_000, maxOutputTokens: 4_000 }],
-  limits: { attachmentTimeoutMs: 2_000, attachmentBytes: 1_000_000 },
+  limits: { attachmentBytes: 1_000_000 },
 };
+const hastyConfig = { ...config, limits: { ...config.limits, attachmentTimeoutMs: 500 } };
 
 let system: System;
 let worker: AppProcess;
@@ -29,8 +30,12 @@ afterAll(async () => {
 });
 afterEach(() => system.feishu.faults.clear());
 
-async function startWorker(): Promise<AppProcess> {
-  return await system.start("agent-worker", { OPENAI_API_KEY: "scripted", OPENAI_BASE_URL: `${system.model.url}/v1` });
+async function startWorker(env: Record<string, string> = {}): Promise<AppProcess> {
+  return await system.start("agent-worker", {
+    OPENAI_API_KEY: "scripted",
+    OPENAI_BASE_URL: `${system.model.url}/v1`,
+    ...env,
+  });
 }
 
 /** Sends it and waits for the answer; resolves to the request of the model. */
@@ -155,7 +160,6 @@ describe("a file", () => {
   });
 
   it.each([
-    ["hangs", { kind: "hang" }],
     ["is refused", { kind: "respond", status: 400, body: { code: 234003, msg: "File not in msg." } }],
     ["breaks off", { kind: "truncate", afterBytes: 2 }],
   ] as const)("whose download %s is told as failed, and the turn goes on", async (_, action) => {
@@ -192,6 +196,18 @@ it("a picture alone is answered for in Chinese, and a Chinese quote does not cha
   expect(await notice({ image: { bytes: png } })).toContain("抱歉，模型服务出错");
   expect(await notice({ text: "what does it say?", parentId })).toContain("Sorry, the model service failed");
   system.model.setScript(obedientModel);
+});
+
+it("a download that hangs is given up at the deadline, and the turn goes on", async () => {
+  const hasty = await writeConfig(hastyConfig);
+  await worker.stop();
+  worker = await startWorker({ LARKLINE_CONFIG: hasty.path });
+  system.feishu.faults.add({ match: resources, action: { kind: "hang" } });
+  const { asked } = await given(system.person("Ole"), { file: { name: "a.txt", bytes: Buffer.from("content") } });
+  expect(asked).toMatch(/state="failed">[^]*do not guess/);
+  await worker.stop();
+  worker = await startWorker();
+  await hasty.remove();
 });
 
 it("a fetch can be stopped: no model is asked, and nobody waits for the file", async () => {

@@ -174,14 +174,18 @@ describe("attachments", () => {
   });
 
   it("a download that hangs is given up in time, and what else came is there", async () => {
-    prepare = preparer(400);
-    const references = await attached("file", Buffer.from("content"));
-    const good = await attached("file", Buffer.from("good"), "good.txt");
-    simulator.faults.add({ match: downloads, times: 1, action: { kind: "hang" } });
-    const attachments = [...(references.attachments ?? []), ...(good.attachments ?? [])];
+    prepare = preparer(1_000);
+    const hanging = await attached("file", Buffer.from("content"));
+    const good = await attached("image", png);
+    const path = `/open-apis/im/v1/messages/${hanging.attachments?.[0]?.messageId}/resources`;
+    simulator.faults.add({ match: { path }, action: { kind: "hang" } });
+    const attachments = [...(hanging.attachments ?? []), ...(good.attachments ?? [])];
     const message = await prepared({ attachments });
-    const states = message.parts.map((part) => (part.type === "file" ? part.state : "text"));
-    expect(states.toSorted()).toEqual(["failed", "ready", "text"]);
+    expect(message.parts.map((part) => (part.type === "file" ? part.state : part.type))).toEqual([
+      "text",
+      "failed",
+      "image",
+    ]);
   });
 
   it("a message with many files keeps them in order, and no more than three are fetched at once", async () => {
@@ -239,6 +243,14 @@ describe("messages that are referred to", () => {
     const words = wordsOf(await prepared({ quotedId: hidden }));
     expect(words).toContain("The quoted message cannot be read");
     expect(words).not.toContain("secret");
+  });
+
+  it("a quote that does not come is given up in time", async () => {
+    prepare = preparer(400);
+    const quotedId = await said({ text: "secret" });
+    const path = `/open-apis/im/v1/messages/${quotedId}`;
+    simulator.faults.add({ match: { method: "GET", path }, action: { kind: "hang" } });
+    expect(wordsOf(await prepared({ quotedId }))).toContain("The quoted message cannot be read");
   });
 
   it("a long quote is cut between characters", async () => {
