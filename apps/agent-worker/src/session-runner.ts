@@ -21,6 +21,8 @@ export interface SessionRunnerOptions {
   /** Name of this worker, for its heartbeat. */
   owner: string;
   maxTries: number;
+  /** Pause between looks for a cancel whose broadcast was missed, ms; 2 s if absent. */
+  cancelPollMs?: number;
   /** Messages of one session taken in a row before others get their turn. */
   maxInRow: number;
   onTurn: (end: { turnId: string; outcome: string; seconds: number }) => void;
@@ -91,6 +93,7 @@ async function runTurn(
   const startedMs = performance.now();
   const { message } = start.head;
   onMessage(message, "begins");
+  const watch = watchForCancel(options, start.session, controller);
   try {
     const agent = options.agent(start.settings);
     const end = await new TurnRun(start, {
@@ -112,7 +115,21 @@ async function runTurn(
     options.onTurn({ turnId, outcome, seconds: (performance.now() - startedMs) / 1_000 });
     return end;
   } finally {
+    clearInterval(watch);
     shutdown.removeEventListener("abort", stop);
     running.remove(start.session, controller);
   }
+}
+
+/** A broadcast reaches only who listens at that moment; what was asked for is looked up now and then, too. */
+function watchForCancel(
+  { store, cancelPollMs = 2_000 }: SessionRunnerOptions,
+  session: string,
+  controller: AbortController,
+): NodeJS.Timeout {
+  const look = async (): Promise<void> => {
+    if (!controller.signal.aborted && (await store.cancelled(session)))
+      controller.abort("cancel" satisfies AbortReason);
+  };
+  return setInterval(() => void look().catch(() => undefined), cancelPollMs); // asked again the next time
 }

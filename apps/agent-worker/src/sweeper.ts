@@ -41,13 +41,21 @@ export function startSweeper(options: SweeperOptions): { close(): Promise<void> 
   let closed = false;
   let timer: NodeJS.Timeout | undefined;
   let pass: Promise<void> = Promise.resolve();
+  // Beside the passes: it talks to Feishu, and nothing else may wait for that.
+  let cards: Promise<void> | undefined;
+  const sweepCards = (): void => {
+    cards ??= options
+      .sweepCards()
+      .catch(options.onError)
+      .finally(() => (cards = undefined));
+  };
 
   const sweep = async (): Promise<void> => {
     try {
       if (await options.presence.takeDuty("sweep", options.owner, options.intervalMs - 50)) {
         await Promise.all([sweepSessions(options), sweepDeadlines(options), sweepOutboxes(options)]);
         await sweepRunners(options, seenRunners);
-        await options.sweepCards();
+        sweepCards();
       }
     } catch (error) {
       options.onError(error);
@@ -63,6 +71,7 @@ export function startSweeper(options: SweeperOptions): { close(): Promise<void> 
       closed = true;
       clearTimeout(timer);
       await pass;
+      await cards;
     },
   };
 }

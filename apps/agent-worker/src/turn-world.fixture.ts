@@ -171,6 +171,7 @@ export function runnerOf(
     onMessage: ({ id }, what) => void world.told.push([id, what]),
     owner: "worker-1",
     maxTries: 50,
+    cancelPollMs: 20,
     maxInRow: 8,
     onTurn: () => {},
   });

@@ -159,6 +159,11 @@ class RedisSessionStore implements SessionStore {
     );
   }
 
+  async cancelled(session: SessionKey): Promise<boolean> {
+    const entries = await this.#redis.lrange(this.#keys.session(session).control, 0, -1);
+    return entries.some((entry) => controlFrom(entry).type === "cancel");
+  }
+
   async claim(session: SessionKey, gen: number, owner: string): Promise<Claim | undefined> {
     const keys = this.#keys.session(session);
     const known = this.#cache.known(session);

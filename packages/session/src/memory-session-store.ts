@@ -175,6 +175,10 @@ class MemorySessionStore implements SessionStore {
   }
 
   /** The message leaves the inbox at once; its run ends before it began, so that followers do not wait. */
+  async cancelled(key: SessionKey): Promise<boolean> {
+    return this.#sessions.get(key)?.control.some(({ type }) => type === "cancel") ?? false;
+  }
+
   #cancelWaiting(session: MemorySession, turnId: string): DeliverResult {
     const index = session.inbox.findIndex(({ seq }) => turnIdOf(session.key, seq) === turnId);
     if (index < 0) return { accepted: false };

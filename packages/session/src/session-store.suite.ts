@@ -427,6 +427,18 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         });
       });
 
+      it("can be asked for by whoever missed the news, until it is dealt with", async () => {
+        const claim = await started();
+        await saveAs(store, claim, { mode: "continue", open: [{ callId: "c1", deadlineMs: farFutureMs }] });
+        await store.deliver(session, "c1", { ok: true, result: 1 });
+        expect(await store.cancelled(session)).toBe(false);
+        await store.cancel(session, { reason: "user" });
+        expect(await store.cancelled(session)).toBe(true);
+        await saveAs(store, claim, { mode: "continue", consumed: 2 });
+        expect(await store.cancelled(session)).toBe(false);
+        expect(await store.cancelled("cli_app.unknown")).toBe(false);
+      });
+
       it("wakes a suspended turn", async () => {
         await suspendOn(store, await started(), "c1");
         const turnId = turnIdOf(session, 1);

@@ -215,6 +215,9 @@ export interface SessionStore {
    */
   cancel(session: SessionKey, cancel: { turnId?: string; reason: string }): Promise<DeliverResult>;
 
+  /** Whether the running turn has a cancel that it has not dealt with: for those who missed the broadcast. */
+  cancelled(session: SessionKey): Promise<boolean>;
+
   /** Takes the session for the wake-up `gen`; undefined when there is nothing for it to do. */
   claim(session: SessionKey, gen: number, owner: string): Promise<Claim | undefined>;
   save(request: SaveRequest): Promise<SaveResult>;
