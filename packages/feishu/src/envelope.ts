@@ -50,7 +50,7 @@ const parseV1 = parserOf(EnvelopeV1);
  * digits (ms) and 16 digits (µs) for the same field.
  */
 export function epochMsOf(time: string | null | undefined): number {
-  if (time === undefined || time === null || !/^\d+(?:\.\d+)?$/.test(time)) return 0;
+  if (time === undefined || time === null || !/^\d{1,17}(?:\.\d{1,9})?$/.test(time)) return 0;
   const digits = time.split(".", 1)[0]?.length ?? 0;
   if (digits >= 16) return Math.floor(Number(time) / 1000);
   return digits >= 12 ? Math.floor(Number(time)) : Math.floor(Number(time) * 1000);

@@ -78,6 +78,10 @@ describe("parseEnvelope", () => {
 });
 
 describe("inboundFromEvent", () => {
+  it("takes no time from a number that can be none", () => {
+    expect(inbound({ create_time: "9".repeat(310) }).createdAtMs).toBe(1608725989000);
+  });
+
   it("keeps the ids of a reply in a thread", () => {
     expect(inbound({ root_id: "om_r", parent_id: "om_p", thread_id: "omt_1", chat_type: "p2p" })).toEqual({
       messageId: "om_1",
