@@ -152,7 +152,8 @@ async function clickStops(system: System, options: ChaosOptions, over: AbortSign
 
 /** Writes messages while processes are killed and stopped, then counts. */
 export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
-  const system = await startSystem({ workers: 3, runners: 2, ingresses: 2 });
+  const system = await startSystem({ workers: 3, runners: 2, ingresses: 2, simulator: { limits: "enforced" } });
+  system.feishu.setDeliveryNoise({ duplicates: true, lostAcks: 2 * options.chats });
   try {
     const chats = Array.from({ length: options.chats }, async (_, chat) => await writeChat(system, chat, options));
     const over = new AbortController();
