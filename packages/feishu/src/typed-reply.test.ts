@@ -31,6 +31,24 @@ describe("a reply that is typed", () => {
     expect(shown()[0]?.message.parentId).toBe(turn.messageId);
   });
 
+  it("AL-48: each frame carries the whole text so far, the sequence rises, and a failed reply is closed as well", async () => {
+    const { show, reads, finish, cards } = await typing();
+    for (const answer of ["One", "One, two", "One, two, three"]) {
+      show(answer);
+      await reads(answer);
+    }
+    await finish("One, two, three\n\nSorry, the model service failed.", { state: "failed" });
+    const [card] = cards();
+    const frames = (card?.frames ?? []).map(({ text }) => text);
+    expect(frames.at(-1)).toBe("One, two, three");
+    for (const [index, text] of frames.slice(1).entries()) expect(text).toContain(frames[index]);
+    const sequences = (card?.operations ?? []).flatMap(({ sequence }) => (sequence === undefined ? [] : [sequence]));
+    expect(sequences.length).toBeGreaterThan(2);
+    expect(sequences).toEqual([...new Set(sequences)].toSorted((left, right) => left - right));
+    expect(card?.streaming).toBe(false);
+    expect(JSON.stringify(card?.json)).toContain("Sorry, the model service failed.");
+  });
+
   it("shows thinking and tools as they come, without drawing the card anew", async () => {
     const { world, turn, show, finish, cards } = await typing();
     show("", { thinking: "hm" });
