@@ -32,6 +32,10 @@ async function runSetup(options: SetupOptions): Promise<number> {
 }
 
 async function run(): Promise<number> {
+  if (process.argv.some((word) => word === "--help" || word === "-h")) {
+    console.log(usage[languageOf(process.env)]);
+    return 0;
+  }
   const command = readCommand(process.argv.slice(2), process.env);
   if (!command.ok) {
     console.error(`${command.error}\n\n${usage[languageOf(process.env)]}`);
