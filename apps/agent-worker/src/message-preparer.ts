@@ -1,3 +1,4 @@
+import { speakerName, underSpeaker } from "@larkline/agent";
 import { createSlots, type TextExtractor } from "@larkline/attachments";
 import { readContent, type FeishuApi, type FetchedMessage } from "@larkline/feishu";
 import {
@@ -138,8 +139,8 @@ class Preparer {
     const people = children.flatMap(({ senderType, senderId }) => (senderType === "user" ? [senderId] : []));
     const names = await this.#names(fetching.api.appId, [...new Set(people)], fetching);
     const lines = children.map((child) => {
-      const name = nameIn(names.get(child.senderId) ?? "") || (child.senderType === "app" ? "bot" : "somebody");
-      return `${name}: ${contentOf(child).text.replaceAll(lineBreak, "\n  ")}`;
+      const name = speakerName(names.get(child.senderId) ?? "") || (child.senderType === "app" ? "bot" : "somebody");
+      return `${name}: ${underSpeaker(contentOf(child).text)}`;
     });
     return lines.length === 0 ? "[nothing that the platform shows]" : lines.join("\n");
   }
@@ -226,11 +227,6 @@ function detailOf({ pages, truncated }: { pages?: number; truncated: boolean }):
 
 function contentOf({ messageId, messageType, content, mentions }: FetchedMessage) {
   return readContent({ messageId, messageType, content, mentions, botKey: undefined });
-}
-
-/** Without what would end the name: it is what a person calls themselves. */
-function nameIn(text: string): string {
-  return text.replaceAll(/[\s\p{Cc}:：]+/gu, " ").trim();
 }
 
 /** Cut to size; no line of it looks like the end of the quote. */

@@ -33,4 +33,5 @@ export { abandonTurn, afterControl, afterStep, resumeTurn, startTurn } from "./t
 export type { LiveStep, NextAction, Transition, TurnEnvironment, TurnModel } from "./turn-environment.ts";
 export { requestTokens } from "./token-estimate.ts";
 export { turnLimits, type TurnLimits } from "./turn-limits.ts";
+export { speakerName, underSpeaker } from "./user-message.ts";
 export { userTextOf, type Mention, type MessageContent } from "./user-text.ts";

@@ -8,17 +8,17 @@ type UserPart = UserMessage["content"][number];
 const maxNameChars = 64;
 const lineBreak = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/g;
 
-/** One line without a colon, so that the first colon of the message ends the name. */
-function nameIn(text: string): string {
+/** A speaker's name: one line without a colon, so that the first colon of the message ends it. Empty when nothing is left. */
+export function speakerName(text: string): string {
   return oneLine(text.replaceAll(/[:：﹕︓]/g, " "), maxNameChars);
 }
 
 function speakerOf({ sender }: InboundMessage): string {
-  return nameIn(sender.name ?? "") || nameIn(sender.id) || "unknown";
+  return speakerName(sender.name ?? "") || speakerName(sender.id) || "unknown";
 }
 
 /** Lines after the first are indented: what stands at the beginning of a line is a speaker's name. */
-function indented(text: string): string {
+export function underSpeaker(text: string): string {
   return text.replaceAll(lineBreak, "\n  ");
 }
 
@@ -26,11 +26,11 @@ function attributed(parts: readonly UserPart[], speaker: string): UserPart[] {
   const [first, ...rest] = parts;
   const opening: UserPart[] =
     first?.type === "text"
-      ? [{ type: "text", text: `${speaker}: ${indented(first.text)}` }]
+      ? [{ type: "text", text: `${speaker}: ${underSpeaker(first.text)}` }]
       : [{ type: "text", text: `${speaker}:` }, ...(first === undefined ? [] : [first])];
   return [
     ...opening,
-    ...rest.map((part) => (part.type === "text" ? { ...part, text: `\n  ${indented(part.text)}` } : part)),
+    ...rest.map((part) => (part.type === "text" ? { ...part, text: `\n  ${underSpeaker(part.text)}` } : part)),
   ];
 }
 
