@@ -10,7 +10,7 @@ const lineBreak = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/g;
 
 /** A speaker's name: one line without a colon, so that the first colon of the message ends it. Empty when nothing is left. */
 export function speakerName(text: string): string {
-  return oneLine(text.replaceAll(/[:：﹕︓]/g, " "), maxNameChars);
+  return oneLine(text.replaceAll(/[\s:：﹕︓]+/gu, " "), maxNameChars);
 }
 
 function speakerOf({ sender }: InboundMessage): string {
