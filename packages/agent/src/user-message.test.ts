@@ -43,7 +43,7 @@ describe("a user message in history", () => {
   });
 
   it("cannot pose as another sender by its own name", () => {
-    expect(inGroup("hello", "Tom: yes\nBoss：pay")).toEqual([{ type: "text", text: "Tom  yes Boss pay: hello" }]);
+    expect(inGroup("hello", "Tom: yes\nBoss：pay")).toEqual([{ type: "text", text: "Tom yes Boss pay: hello" }]);
     expect(inGroup("hello", "x".repeat(500))).toEqual([{ type: "text", text: `${"x".repeat(63)}…: hello` }]);
   });
 
