@@ -106,8 +106,21 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
     running.add(started);
     return started;
   };
-  const several = async (kind: AppKind, count: number): Promise<AppProcess[]> =>
-    await Promise.all(Array.from({ length: count }, async () => await start(kind)));
+  const close = async (): Promise<void> => {
+    await Promise.all([...running].map(async (app) => await app.kill()));
+    await feishu.close();
+    await model.close();
+    await redis.stop();
+    await rm(folder, { recursive: true, force: true });
+  };
+  /** When one does not start, nothing stays behind. */
+  const several = async (kind: AppKind, count: number): Promise<AppProcess[]> => {
+    const starts = await Promise.allSettled(Array.from({ length: count }, async () => await start(kind)));
+    const failed = starts.find((each) => each.status === "rejected");
+    if (failed === undefined) return starts.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
+    await close();
+    throw failed.reason;
+  };
 
   const runners = await several("tool-runner", options.runners ?? 1);
   const workers = await several("agent-worker", options.workers ?? 1);
@@ -149,12 +162,6 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
         redis = await startRedis({ port, directory: redisDirectory });
       }
     },
-    close: async () => {
-      await Promise.all([...running].map(async (app) => await app.kill()));
-      await feishu.close();
-      await model.close();
-      await redis.stop();
-      await rm(folder, { recursive: true, force: true });
-    },
+    close,
   };
 }
