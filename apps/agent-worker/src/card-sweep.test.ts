@@ -2,7 +2,7 @@ import { createFeishuApi, createLiveReplies, type FeishuApi } from "@larkline/fe
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/feishu-simulator";
 import { turnIdOf, type InboundMessage, type ReplyView } from "@larkline/protocol";
 import { createMemorySessionStore, createMemoryTokenCache, type Claim } from "@larkline/session";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { sweepCards } from "./card-sweep.ts";
 
 const appId = "cli_0123456789abcdef";
@@ -32,13 +32,14 @@ afterEach(async () => {
   await simulator.close();
 });
 
-async function sweep(): Promise<void> {
+async function sweep(signal = new AbortController().signal): Promise<void> {
   const { cards: ledger, store } = memory;
   await sweepCards({
     ledger,
     store,
     apis: new Map([[appId, api]]),
     untouchedMs,
+    signal,
     onHealed: (_what, count) => void healed.push(count),
   });
 }
@@ -126,6 +127,19 @@ describe("sweeping cards", () => {
     const { text } = await simulator.waitForCard(lost.messageId, { timeoutMs: 5_000 });
     expect(text.match(/was interrupted/g)).toHaveLength(1);
     expect(await ledger.load(lost.session, lost.replyId)).toBeUndefined();
+  });
+
+  it("a stop in the middle neither waits for the platform nor forgets the card", async () => {
+    const lost = await typing();
+    await commit(lost);
+    simulator.faults.add({ match: { path: /batch_update$/ }, action: { kind: "hang" } });
+    const stopping = new AbortController();
+    const sweeping = sweep(stopping.signal);
+    await vi.waitFor(() => expect(simulator.apiCalls.some(({ path }) => path.endsWith("batch_update"))).toBe(true));
+    stopping.abort();
+    await sweeping.catch(() => undefined);
+    expect(await memory.cards.load(lost.session, lost.replyId)).toBeDefined();
+    expect(healed).toEqual([]);
   });
 
   it("the card of a running turn is left alone, and looked at again only after another while", async () => {

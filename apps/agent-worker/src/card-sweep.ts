@@ -9,6 +9,8 @@ export interface CardSweepDeps {
   apis: ReadonlyMap<string, FeishuApi>;
   /** How long nobody may have written before somebody looks. */
   untouchedMs: number;
+  /** Breaks the sweep off; what it did not end is found again. */
+  signal: AbortSignal;
   onHealed: (what: "card", count: number) => void;
 }
 
@@ -25,13 +27,14 @@ async function isOrphan(store: CardSweepDeps["store"], { session, replyId }: Car
  * Ends cards whose turn is gone without a trace (a failover lost its last writes): they would claim
  * to be generating for ever. Everything else that is found is left for another while.
  */
-export async function sweepCards({ ledger, store, apis, untouchedMs, onHealed }: CardSweepDeps): Promise<void> {
+export async function sweepCards({ ledger, store, apis, untouchedMs, signal, onHealed }: CardSweepDeps): Promise<void> {
   for (const { session, replyId } of await ledger.untouched(Date.now() - untouchedMs, batch)) {
+    if (signal.aborted) return;
     await ledger.touch(session, replyId);
     const reply = await ledger.load(session, replyId);
     const api = reply === undefined ? undefined : apis.get(reply.app);
     if (reply === undefined || api === undefined || !(await isOrphan(store, reply))) continue;
-    await endOrphan(api, reply);
+    await endOrphan(api, reply, signal);
     await ledger.forget(session, replyId);
     onHealed("card", 1);
   }

@@ -20,7 +20,7 @@ export interface SweeperOptions {
   /** How long a session may show no sign of life before it is looked at. */
   staleMs: number;
   /** Looks after cards that nobody writes any more. */
-  sweepCards: () => Promise<void>;
+  sweepCards: (signal: AbortSignal) => Promise<void>;
   onHealed: (what: "wake" | "crash" | "deadline" | "outbox" | "runner", count: number) => void;
   onError: (error: unknown) => void;
 }
@@ -43,9 +43,10 @@ export function startSweeper(options: SweeperOptions): { close(): Promise<void> 
   let pass: Promise<void> = Promise.resolve();
   // Beside the passes: it talks to Feishu, and nothing else may wait for that.
   let cards: Promise<void> | undefined;
+  const closing = new AbortController();
   const sweepCards = (): void => {
     cards ??= options
-      .sweepCards()
+      .sweepCards(closing.signal)
       .catch(options.onError)
       .finally(() => (cards = undefined));
   };
@@ -69,6 +70,7 @@ export function startSweeper(options: SweeperOptions): { close(): Promise<void> 
   return {
     close: async () => {
       closed = true;
+      closing.abort();
       clearTimeout(timer);
       await pass;
       await cards;

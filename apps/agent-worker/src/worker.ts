@@ -141,7 +141,7 @@ function startSweeping({ owner, connections, metrics, logger }: WorkerParts): { 
   return startSweeper({
     ...connections,
     owner,
-    sweepCards: async () => await sweepCards({ ...connections, untouchedMs: untouchedCardMs, onHealed }),
+    sweepCards: async (signal) => await sweepCards({ ...connections, untouchedMs: untouchedCardMs, signal, onHealed }),
     intervalMs: 1_000,
     staleMs: 3_000,
     deliverOutbox: async (session) => {

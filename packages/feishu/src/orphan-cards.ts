@@ -21,26 +21,30 @@ function ending(): { action: string; params: Record<string, unknown> }[] {
   ];
 }
 
-async function endCard(api: FeishuApi, { cardId, reservedSequence, parts }: CardEntry): Promise<void> {
+async function endCard(
+  api: FeishuApi,
+  { cardId, reservedSequence, parts }: CardEntry,
+  signal: AbortSignal,
+): Promise<void> {
   const sequence = Math.min(reservedSequence + sequenceGap, 2_147_483_000);
-  await api.cards.batch({ cardId, actions: ending(), sequence, uuid: `${cardId}-end` });
+  await api.cards.batch({ cardId, actions: ending(), sequence, uuid: `${cardId}-end` }, { signal });
   if (parts["stop"] === undefined) return;
   const actions = [{ action: "delete_elements", params: { element_ids: ["stop"] } }];
-  await api.cards.batch({ cardId, actions, sequence: sequence + 1, uuid: `${cardId}-end-stop` });
+  await api.cards.batch({ cardId, actions, sequence: sequence + 1, uuid: `${cardId}-end-stop` }, { signal });
 }
 
 /**
  * Ends the cards of a reply that nobody will go on with: streaming off, no stop button, and an honest
- * line. Can be repeated. Rejects with a FeishuError that is worth trying again; whatever cannot be
- * mended is left as it is.
+ * line. Can be repeated. Rejects with a FeishuError that is worth trying again, or when `signal` broke
+ * it off; whatever cannot be mended is left as it is.
  */
-export async function endOrphan(api: FeishuApi, reply: CardReply): Promise<void> {
+export async function endOrphan(api: FeishuApi, reply: CardReply, signal: AbortSignal): Promise<void> {
   for (const entry of reply.cards) {
     if (entry.state !== "sent") continue;
     try {
-      await endCard(api, entry);
+      await endCard(api, entry, signal);
     } catch (error) {
-      if (!(error instanceof FeishuError) || error.retryable) throw error;
+      if (!(error instanceof FeishuError) || error.retryable || error.kind === "cancelled") throw error;
     }
   }
 }
