@@ -1,23 +1,15 @@
 import { checkNamespace, createEnvReader, type Env } from "@larkline/config";
 import { parserOf, RunnerName, type ParseResult } from "@larkline/protocol";
+import type { RunnerSettings } from "@larkline/runner";
 import { redisUrlProblem } from "@larkline/session-redis";
 import { logLevels, type LogLevel } from "@larkline/telemetry";
 
-export interface RunnerConfig {
-  redisUrl: string;
-  /** First part of all keys and of the queues' prefix. */
-  namespace: string;
+export interface RunnerConfig extends RunnerSettings {
   host: string;
   port: number;
   logLevel: LogLevel;
-  /** Instances of the same name share one queue and must offer the same tools. */
-  runner: string;
   /** Module paths or package names. */
   toolModules: string[];
-  /** Calls this process runs at once. */
-  concurrency: number;
-  /** Folder for the files that tools save, shared with all workers; absent: Redis keeps them. */
-  blobDirectory?: string;
 }
 
 const parseRunnerName = parserOf(RunnerName);

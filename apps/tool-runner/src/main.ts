@@ -1,8 +1,7 @@
+import { lendPackages } from "@larkline/config";
+import { AnnouncementRefusedError, loadTools, startRunner } from "@larkline/runner";
 import { createLogger, createMetrics, runUntilSignal, startOpsServer } from "@larkline/telemetry";
-import { AnnouncementRefusedError } from "./announcement.ts";
 import { loadConfig } from "./config.ts";
-import { startRunner } from "./runner.ts";
-import { loadTools } from "./tool-modules.ts";
 
 function refuse(problem: string): never {
   console.error(problem);
@@ -16,6 +15,8 @@ function messageOf(error: unknown): string {
 const loaded = loadConfig(process.env);
 if (!loaded.ok) refuse(loaded.error);
 const config = loaded.value;
+// A tool may be a single file anywhere.
+lendPackages(["@larkline/tool-kit", "typebox"], import.meta.url);
 const tools = await loadTools(config.toolModules, process.cwd());
 if (!tools.ok) refuse(tools.error);
 

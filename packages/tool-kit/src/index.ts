@@ -1,20 +1,12 @@
 export {
-  announcementOf,
+  createToolRegistry,
   defineTool,
   isTool,
+  runTool,
+  type FileFacts,
   type InputOf,
-  type Isolation,
+  type StoreFile,
   type Tool,
   type ToolContext,
   type ToolDefinition,
-} from "./tool.ts";
-export {
-  createToolRegistry,
-  ToolNotFoundError,
-  ToolValidationError,
-  type ToolHandler,
-  type ToolRegistration,
-  type ToolRegistry,
-} from "./tool-registry.ts";
-export { runTool, type CallContext, type RunToolRequest } from "./run-tool.ts";
-export type { FileFacts, StoreFile } from "./saved-files.ts";
+} from "@larkline/tool";

@@ -9,7 +9,7 @@ import {
   type StoreFile,
   type Tool,
   type ToolRegistry,
-} from "@larkline/tool-kit";
+} from "@larkline/tool";
 import type { DeliverOutcome } from "./outcome-delivery.ts";
 import { createProgressReport } from "./progress-report.ts";
 import type { RunnerMetrics } from "./runner-metrics.ts";

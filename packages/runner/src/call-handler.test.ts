@@ -1,5 +1,5 @@
 import { createMetrics, silentLogger } from "@larkline/telemetry";
-import { createToolRegistry, defineTool } from "@larkline/tool-kit";
+import { createToolRegistry, defineTool } from "@larkline/tool";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { createCallHandler, type CallHandler } from "./call-handler.ts";
 import { createRunnerMetrics } from "./runner-metrics.ts";

@@ -2,9 +2,8 @@ import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { lendPackages } from "@larkline/config";
 import type { ParseResult } from "@larkline/protocol";
-import { createToolRegistry, isTool, type Tool, type ToolRegistry } from "@larkline/tool-kit";
+import { createToolRegistry, isTool, type Tool, type ToolRegistry } from "@larkline/tool";
 
 function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
@@ -41,8 +40,6 @@ async function addModule(registry: ToolRegistry, specifier: string, directory: s
  * problems are reported at once, one per line.
  */
 export async function loadTools(specifiers: readonly string[], directory: string): Promise<ParseResult<ToolRegistry>> {
-  // A tool may be a single file anywhere.
-  lendPackages(["@larkline/tool-kit", "typebox"], import.meta.url);
   const registry = createToolRegistry();
   const problems: string[] = [];
   for (const specifier of specifiers) {

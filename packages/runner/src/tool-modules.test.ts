@@ -1,8 +1,7 @@
-import { mkdtempSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
-import { calculator, currentTime } from "@larkline/example-tools";
 import { describe, expect, it } from "vitest";
 import { loadTools } from "./tool-modules.ts";
 
@@ -10,12 +9,17 @@ const here = fileURLToPath(new URL(".", import.meta.url));
 
 describe("loadTools", () => {
   it("loads a package and a path relative to the working directory, in order", async () => {
-    const loaded = await loadTools(["@larkline/example-tools", "probe-tools.fixture.ts"], here);
+    const directory = mkdtempSync(join(tmpdir(), "larkline-tools-"));
+    const installed = join(directory, "node_modules", "greetings");
+    mkdirSync(installed, { recursive: true });
+    writeFileSync(join(installed, "package.json"), '{"name":"greetings","type":"module","exports":"./index.js"}');
+    writeFileSync(
+      join(installed, "index.js"),
+      `export { default } from ${JSON.stringify(join(here, "greet-tool.fixture.ts"))};`,
+    );
+    const loaded = await loadTools(["greetings", relative(directory, join(here, "probe-tools.fixture.ts"))], directory);
     expect(loaded.ok ? loaded.value.specs().map((spec) => spec.name) : loaded.error).toEqual([
-      currentTime.name,
-      calculator.name,
-      "fetch_page",
-      "bar_chart",
+      "greet",
       "hold_once",
       "hold_pure",
       "slow",

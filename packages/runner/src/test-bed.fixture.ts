@@ -165,7 +165,7 @@ export function createNotes(): { file: string; runs(): NotedRun[] } {
   };
 }
 
-const main = fileURLToPath(new URL("main.ts", import.meta.url));
+const main = fileURLToPath(new URL("../../../apps/tool-runner/src/main.ts", import.meta.url));
 const probes = fileURLToPath(new URL("probe-tools.fixture.ts", import.meta.url));
 
 export interface RunnerProcess {

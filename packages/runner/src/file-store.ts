@@ -1,5 +1,5 @@
 import type { BlobStore } from "@larkline/session";
-import type { StoreFile } from "@larkline/tool-kit";
+import type { StoreFile } from "@larkline/tool";
 
 export interface FileStoreOptions {
   blobs: Pick<BlobStore, "put">;

@@ -11,17 +11,28 @@ import {
   type RedisConnection,
 } from "@larkline/session-redis";
 import type { Logger, Metrics } from "@larkline/telemetry";
-import { announcementOf, type ToolRegistry } from "@larkline/tool-kit";
+import { announcementOf, type ToolRegistry } from "@larkline/tool";
 import { AnnouncementRefusedError, startAnnouncement, type Announcement } from "./announcement.ts";
 import { createCallHandler } from "./call-handler.ts";
-import type { RunnerConfig } from "./config.ts";
 import { createFileStore } from "./file-store.ts";
 import { createOutcomeDelivery, type DeliverOutcome } from "./outcome-delivery.ts";
 import { createRunnerMetrics } from "./runner-metrics.ts";
 import { createRunningCalls } from "./running-calls.ts";
 
+export interface RunnerSettings {
+  redisUrl: string;
+  /** First part of all keys and of the queues' prefix. */
+  namespace: string;
+  /** Instances of the same name share one queue and must offer the same tools. */
+  runner: string;
+  /** Calls this process runs at once. */
+  concurrency: number;
+  /** Folder for the files that tools save, shared with all workers; absent: Redis keeps them. */
+  blobDirectory?: string;
+}
+
 export interface RunnerSetup {
-  config: Pick<RunnerConfig, "redisUrl" | "namespace" | "runner" | "concurrency" | "blobDirectory">;
+  config: RunnerSettings;
   registry: ToolRegistry;
   logger: Logger;
   metrics: Metrics;

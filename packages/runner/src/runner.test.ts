@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { createFileBlobStore } from "@larkline/blob-files";
 import { blobIdOf } from "@larkline/session";
 import { createLogger, createMetrics, silentLogger } from "@larkline/telemetry";
-import { createToolRegistry, defineTool, type Tool, type ToolContext } from "@larkline/tool-kit";
+import { createToolRegistry, defineTool, type Tool, type ToolContext } from "@larkline/tool";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { startRunner, type RunnerSetup, type ToolRunner } from "./runner.ts";
 import { createTestBed, until } from "./test-bed.fixture.ts";

@@ -1,0 +1,10 @@
+import { defineTool } from "@larkline/tool";
+import { Type } from "typebox";
+
+export default defineTool({
+  name: "greet",
+  description: "Greets a person.",
+  input: Type.Object({ name: Type.String() }),
+  effect: "pure",
+  run: ({ name }) => `hello ${name}`,
+});
