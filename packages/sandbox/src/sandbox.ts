@@ -1,0 +1,138 @@
+/**
+ * How far a tool is kept away from its runner.
+ *
+ * - `inline`: trusted, nothing is contained.
+ * - `process`: trusted, its faults are contained: a reused warm child with a clean environment.
+ * - `sandbox`: untrusted; one sandbox, used once, that the kernel keeps from everything.
+ * - `remote`: the same contract on another machine.
+ */
+export const isolationLevels = ["inline", "process", "sandbox", "remote"] as const;
+export type IsolationLevel = (typeof isolationLevels)[number];
+
+/** What a program may reach: nothing, or the named hosts (`api.example.com`, `*.example.org`, `host:8443`) through a proxy. */
+export type NetworkPolicy = "none" | { allow: readonly string[] };
+
+/** Bounds of one run; see `defaultLimits`. */
+export interface SandboxLimits {
+  /** Wall-clock time, ms. */
+  wallMs: number;
+  /** CPU time, seconds. */
+  cpuSeconds: number;
+  memoryMb: number;
+  /** Processes and threads. */
+  processes: number;
+  openFiles: number;
+  /** Working directory and temporary files, MB. */
+  diskMb: number;
+  /** Bytes on stdout and stderr together, after which it is killed. */
+  outputBytes: number;
+  /** Bytes of the result. */
+  resultBytes: number;
+}
+
+/** A file of the working directory; `name` is relative to it. */
+export interface SandboxFile {
+  name: string;
+  bytes: Uint8Array;
+}
+
+/** What runs inside. */
+export type SandboxProgram =
+  /**
+   * Source text. `node` and `python` may leave a JSON value as result (`result = ...` in Python,
+   * `return ...` in JavaScript, both with `input` in scope); the result of `bash` is its exit code.
+   */
+  | { runtime: "node" | "python" | "bash"; code: string; input?: unknown; files?: readonly SandboxFile[] }
+  /**
+   * A module of the deployer, with the directories it needs, readable at their own paths. Its export
+   * `main(input, { progress })` gives the result.
+   */
+  | { runtime: "node"; module: string; readable: readonly string[]; input?: unknown; files?: readonly SandboxFile[] };
+
+/** One run. */
+export interface SandboxRequest {
+  program: SandboxProgram;
+  limits?: Partial<SandboxLimits>;
+  /** Added to the few variables every program gets. Never the runner's own environment. */
+  env?: Readonly<Record<string, string>>;
+  network?: NetworkPolicy;
+  /** Cancels: everything inside is killed at once. */
+  signal: AbortSignal;
+  onProgress?(fraction: number, detail: string): void;
+  /** Output as it comes. */
+  onOutput?(stream: "stdout" | "stderr", text: string): void;
+}
+
+/** How a run ended. All but `crashed` are final: running it again would end the same way. */
+export const sandboxStatuses = [
+  "ok",
+  "error",
+  "timeout",
+  "cancelled",
+  "oom",
+  "crashed",
+  "output_limit",
+  "disk_limit",
+  "protocol",
+  "refused",
+] as const;
+export type SandboxStatus = (typeof sandboxStatuses)[number];
+
+export interface SandboxResult {
+  status: SandboxStatus;
+  /** The program's result, a JSON value; with status `ok` only. */
+  value?: unknown;
+  /** What went wrong, for a model: limit and hint included, no host path, no secret. */
+  error?: string;
+  /** Head and tail, with a mark where something was left out. */
+  stdout: string;
+  stderr: string;
+  /** What was left in the working directory: regular files only. */
+  files: SandboxFile[];
+  /** Files that were left out, and why. */
+  skipped: { name: string; reason: string }[];
+  /** Decisions of the proxy against the program, such as `denied: evil.test:80`. */
+  denied: string[];
+  wallMs: number;
+  cpuMs?: number;
+  peakMemoryBytes?: number;
+}
+
+/** A command that lives on inside and is talked to over its stdin and stdout, such as an MCP server. */
+export interface SandboxCommand {
+  command: string;
+  args: readonly string[];
+  env?: Readonly<Record<string, string>>;
+  network?: NetworkPolicy;
+  /** Directories readable at their own paths. */
+  readable: readonly string[];
+  limits?: Partial<Omit<SandboxLimits, "wallMs" | "resultBytes" | "outputBytes">>;
+}
+
+export interface SandboxSession {
+  readonly stdin: NodeJS.WritableStream;
+  readonly stdout: NodeJS.ReadableStream;
+  readonly stderr: NodeJS.ReadableStream;
+  /** Resolves when everything inside has ended, with a reason for people. */
+  readonly ended: Promise<string>;
+  /** Kills everything inside and wipes its files. Idempotent. */
+  close(): Promise<void>;
+}
+
+/** A place for programs that nobody trusts. */
+export interface Sandbox {
+  /** Which tier holds here, such as `bwrap`; `remote` when it is elsewhere. */
+  readonly tier: string;
+  run(request: SandboxRequest): Promise<SandboxResult>;
+  /** Rejects where the tier cannot hold sessions. */
+  open(command: SandboxCommand): Promise<SandboxSession>;
+  close(): Promise<void>;
+}
+
+/** What the live attack on one tier found. */
+export interface TierFinding {
+  tier: string;
+  holds: boolean;
+  /** Why it does not, in words: the attack that got through, or what is missing. */
+  reason: string;
+}
