@@ -1,13 +1,9 @@
 import { Type, type Static } from "typebox";
 import { UserPart } from "./content.ts";
+import { ApprovalDecision, ApprovalId, SettledState } from "./decision.ts";
+import { Sender } from "./sender.ts";
+import { SessionKey } from "./session-key.ts";
 import { ToolOutcome } from "./tool.ts";
-
-/**
- * Names one conversation in every store and queue: app, chat and thread joined by `.`.
- * Safe in Redis keys, job ids (no `:`) and URLs.
- */
-export const SessionKey = Type.String({ pattern: "^[A-Za-z0-9_.-]{1,240}$" });
-export type SessionKey = string;
 
 /** Where the answer to a message goes. `none`: read from the event stream only (HTTP API). */
 export const ReplyTarget = Type.Union([
@@ -21,12 +17,6 @@ export const ReplyTarget = Type.Union([
   Type.Object({ channel: Type.Literal("none") }),
 ]);
 export type ReplyTarget = Static<typeof ReplyTarget>;
-
-export const Sender = Type.Object({
-  id: Type.String(),
-  name: Type.Optional(Type.String()),
-});
-export type Sender = Static<typeof Sender>;
 
 /** A file of a message, still on the platform. */
 export const Attachment = Type.Object({
@@ -65,6 +55,8 @@ export const InboundMessage = Type.Object({
   /** The platform's message id; with `app` it is the dedup key. */
   id: Type.String({ minLength: 1, maxLength: 200 }),
   app: Type.String({ minLength: 1 }),
+  /** The platform's tenant key, where it is known. */
+  tenant: Type.Optional(Type.String({ maxLength: 128 })),
   sender: Sender,
   chatType: Type.Enum(["p2p", "group", "api"]),
   parts: Type.Array(UserPart, { minItems: 1 }),
@@ -75,6 +67,8 @@ export const InboundMessage = Type.Object({
   command: Type.Optional(SessionCommand),
   /** Language of the person's own words; absent: whoever needs it looks at the parts. */
   language: Type.Optional(Type.Enum(["zh", "en"])),
+  /** Nobody waits for the answer: tool calls of other turns come first. */
+  background: Type.Optional(Type.Boolean()),
   /** Which agent answers; absent means the default agent. */
   agent: Type.Optional(Type.String()),
 });
@@ -87,9 +81,30 @@ export type InboundMessage = Static<typeof InboundMessage>;
 export const cancelReasons = ["stopped", "recalled", "superseded", "cancelled"] as const;
 export type CancelReason = (typeof cancelReasons)[number];
 
+/** How long a call waited for its runner and how long it ran there, ms. */
+export const CallTiming = Type.Object({
+  queuedMs: Type.Integer({ minimum: 0 }),
+  ranMs: Type.Integer({ minimum: 0 }),
+});
+export type CallTiming = Static<typeof CallTiming>;
+
 /** Everything that reaches a session besides user messages. */
 export const ControlEntry = Type.Union([
-  Type.Object({ type: Type.Literal("outcome"), callId: Type.String(), outcome: ToolOutcome }),
+  Type.Object({
+    type: Type.Literal("outcome"),
+    /** Id of the attempt: see `attemptIdOf`. */
+    callId: Type.String(),
+    outcome: ToolOutcome,
+    timing: Type.Optional(CallTiming),
+  }),
+  /** An approval of this session is no longer pending. */
+  Type.Object({
+    type: Type.Literal("decision"),
+    approvalId: ApprovalId,
+    state: SettledState,
+    /** Who decided; empty when time or a failure did. */
+    decisions: Type.Array(ApprovalDecision),
+  }),
   Type.Object({
     type: Type.Literal("cancel"),
     turnId: Type.Optional(Type.String()),

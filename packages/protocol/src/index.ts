@@ -45,30 +45,58 @@ export {
 export {
   Actor,
   outcomeText,
+  RiskLevel,
+  riskLevels,
+  StoredResult,
   ToolAnnouncement,
   ToolEffect,
   toolEffects,
+  ToolLimits,
   ToolOutcome,
   ToolSpec,
   type ToolCall,
 } from "./tool.ts";
 export {
+  ApprovalDecision,
+  ApprovalId,
+  decisionWords,
+  SettledState,
+  settledStates,
+  stateAfter,
+  type ApprovalState,
+  type DecisionWord,
+} from "./decision.ts";
+export { Approval, Deciders, PermissionRule, RuleProposal } from "./approval.ts";
+export { auditKinds, AuditRecord, type AuditKind } from "./audit.ts";
+export { argumentsHashOf, CallAuthority, CallClaims, runnerKeyOf, signCall, verifyCall } from "./call-envelope.ts";
+export { Sender } from "./sender.ts";
+export { SessionKey } from "./session-key.ts";
+export {
   Attachment,
+  CallTiming,
   cancelReasons,
   ControlEntry,
   InboundMessage,
   MessageReferences,
   ReplyTarget,
-  Sender,
   SessionCommand,
-  SessionKey,
   turnIdOf,
   type CancelReason,
   type QueuedMessage,
 } from "./inbox.ts";
 export { ReplyFooter, replyLanguages, ReplyView, ShownTool, type ReplyLanguage } from "./reply-view.ts";
 export { CallState, OpenStep, ShownSoFar, TurnState, TurnTotals } from "./turn.ts";
-export { RunnerName, ToolJob, toolJobId, toolsQueue, TurnJob, turnJobId, turnsQueue } from "./job.ts";
+export {
+  attemptIdOf,
+  backgroundPriority,
+  RunnerName,
+  ToolJob,
+  toolJobId,
+  toolsQueue,
+  TurnJob,
+  turnJobId,
+  turnsQueue,
+} from "./job.ts";
 export {
   engineEventTypes,
   isTerminal,

@@ -1,13 +1,13 @@
 import { Type, type Static } from "typebox";
-import { SessionKey } from "./inbox.ts";
+import { SessionKey } from "./session-key.ts";
 import { Actor, ToolEffect } from "./tool.ts";
 
 /** Queue of wake-ups of sessions. */
 export const turnsQueue = "turns";
 
-/** Name of the queue of one runner. */
-export function toolsQueue(runner: string): string {
-  return `tools-${runner}`;
+/** Name of the queue of one runner, or of one of its tools that has limits of its own. */
+export function toolsQueue(runner: string, limitedTool?: string): string {
+  return limitedTool === undefined ? `tools-${runner}` : `tools-${runner}.${limitedTool}`;
 }
 
 /** Names of runners: part of queue names and Redis keys. */
@@ -31,7 +31,13 @@ export const ToolJob = Type.Object({
   /** JSON text of the arguments, checked by the runner against the tool's schema. */
   arguments: Type.String(),
   effect: ToolEffect,
+  /** From 2 on a person has asked for another try of a call whose outcome was unknown. */
+  attempt: Type.Integer({ minimum: 1 }),
   actor: Actor,
+  /** Claims of the worker about all of this, signed for the runner: see `verifyCall`. */
+  envelope: Type.String({ maxLength: 16_384 }),
+  /** Epoch ms at which it was handed out. */
+  queuedAtMs: Type.Integer(),
   /** Epoch ms; later the call has been answered with a timeout and must not be started. */
   deadlineMs: Type.Integer(),
 });
@@ -42,7 +48,15 @@ export function turnJobId(session: SessionKey, gen: number): string {
   return `${session}-${gen}`;
 }
 
-/** Job id of a call: the same for every retry, so that at most one is queued. */
-export function toolJobId(turnId: string, callId: string): string {
-  return `t-${turnId}-${callId}`.replaceAll(":", "_");
+/** Names one attempt of a call, in the ledger and in control entries: the call's id, from the second on `<id>.<attempt>`. */
+export function attemptIdOf({ callId, attempt }: { callId: string; attempt: number }): string {
+  return attempt === 1 ? callId : `${callId}.${attempt}`;
 }
+
+/** Job id of an attempt: the same for every retry, so that at most one is queued. */
+export function toolJobId(turnId: string, attemptId: string): string {
+  return `t-${turnId}-${attemptId}`.replaceAll(":", "_");
+}
+
+/** Priority of calls for which nobody waits: after all others. BullMQ keeps such jobs in a sorted set. */
+export const backgroundPriority = 10;

@@ -1,16 +1,18 @@
 import { Type, type Static } from "typebox";
-import { SessionKey } from "./inbox.ts";
+import { SessionKey } from "./session-key.ts";
 
 /** A tool call as the person sees it. */
 export const ShownTool = Type.Object({
   id: Type.String(),
   name: Type.String(),
-  /** `stopped`: broken off by a cancel; it may have taken effect. */
-  state: Type.Enum(["running", "done", "failed", "stopped"]),
+  /** `waiting`: for a person; `stopped`: broken off by a cancel, it may have taken effect. */
+  state: Type.Enum(["running", "waiting", "done", "failed", "stopped"]),
   /** Epoch ms. */
   startedAtMs: Type.Integer(),
   /** How long it took, ms; absent while it runs. */
   elapsedMs: Type.Optional(Type.Integer()),
+  /** How much of that it waited for its runner, ms. */
+  queuedMs: Type.Optional(Type.Integer({ minimum: 0 })),
   /** The beginning of what it answered, or of its error. */
   output: Type.Optional(Type.String()),
 });

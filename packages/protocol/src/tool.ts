@@ -16,12 +16,39 @@ export const ToolSpec = Type.Object({
 });
 export type ToolSpec = Static<typeof ToolSpec>;
 
+/** How much harm a call can do; decides how loudly a person is asked. */
+export const riskLevels = ["low", "medium", "high"] as const;
+export const RiskLevel = Type.Enum([...riskLevels]);
+export type RiskLevel = (typeof riskLevels)[number];
+
+/**
+ * Bounds of one tool, held by a queue of its own: see `toolsQueue`. `concurrency` and `rate` count
+ * over all instances of the runner.
+ */
+export const ToolLimits = Type.Object({
+  concurrency: Type.Optional(Type.Integer({ minimum: 1, maximum: 10_000 })),
+  rate: Type.Optional(
+    Type.Object({
+      calls: Type.Integer({ minimum: 1, maximum: 1_000_000 }),
+      perMs: Type.Integer({ minimum: 1, maximum: 86_400_000 }),
+    }),
+  ),
+});
+export type ToolLimits = Static<typeof ToolLimits>;
+
 /** A tool as a runner announces it. `timeoutMs` is the deadline of one run, counted from its start. */
 export const ToolAnnouncement = Type.Object({
   spec: ToolSpec,
   effect: ToolEffect,
   requiresApproval: Type.Boolean(),
   timeoutMs: Type.Integer({ minimum: 1 }),
+  /** Default `medium`. */
+  risk: Type.Optional(RiskLevel),
+  /** Names of arguments, at any depth, whose values no card, log or event outside the session shows. */
+  secrets: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { maxItems: 50 })),
+  /** The argument that says what is done, such as `command`: what patterns of permission rules match. */
+  subject: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
+  limits: Type.Optional(ToolLimits),
 });
 export type ToolAnnouncement = Static<typeof ToolAnnouncement>;
 
@@ -33,12 +60,24 @@ export interface ToolCall {
   providerMetadata?: Record<string, string>;
 }
 
+/** A result too large for a conversation. `handle` is opaque, and good for the session that made it only. */
+export const StoredResult = Type.Object({
+  handle: Type.String({ pattern: "^res_[A-Za-z0-9_-]{16,64}$" }),
+  characters: Type.Integer({ minimum: 0 }),
+});
+export type StoredResult = Static<typeof StoredResult>;
+
 /**
  * How a call ended, as stored. `unknown` is true when the call was started and nobody can say
  * whether it took effect.
  */
 export const ToolOutcome = Type.Union([
-  Type.Object({ ok: Type.Literal(true), result: Type.Unknown() }),
+  Type.Object({
+    ok: Type.Literal(true),
+    result: Type.Unknown(),
+    /** The whole text is kept elsewhere; `result` is its head and tail and names the handle. */
+    stored: Type.Optional(StoredResult),
+  }),
   Type.Object({ ok: Type.Literal(false), error: Type.String(), unknown: Type.Optional(Type.Boolean()) }),
 ]);
 export type ToolOutcome = Static<typeof ToolOutcome>;
@@ -46,6 +85,8 @@ export type ToolOutcome = Static<typeof ToolOutcome>;
 /** Person and place a call acts for. */
 export const Actor = Type.Object({
   app: Type.String(),
+  /** The platform's tenant key, where it is known. */
+  tenant: Type.Optional(Type.String()),
   userId: Type.String(),
   userName: Type.Optional(Type.String()),
   chatId: Type.String(),

@@ -1,4 +1,6 @@
 import { Type, type Static } from "typebox";
+import { CallAuthority } from "./call-envelope.ts";
+import { ApprovalId } from "./decision.ts";
 import { InboundMessage } from "./inbox.ts";
 import { ShownTool } from "./reply-view.ts";
 import { ToolEffect, ToolOutcome } from "./tool.ts";
@@ -12,6 +14,7 @@ export const CallState = Type.Object({
   name: Type.String(),
   /** Parsed arguments; `{}` when the model's text was no JSON object (such calls are done at once). */
   arguments: Type.Record(Type.String(), Type.Unknown()),
+  /** `waiting_approval`: people decide whether it runs; `waiting_outcome`: what becomes of an unknown outcome. */
   state: Type.Enum(["running", "waiting_approval", "waiting_outcome", "done"]),
   outcome: Type.Optional(ToolOutcome),
   /** Epoch ms after which the call is answered with a timeout. */
@@ -21,6 +24,12 @@ export const CallState = Type.Object({
   effect: Type.Optional(ToolEffect),
   /** Epoch ms at which it was handed out. */
   startedAtMs: Type.Optional(Type.Integer()),
+  /** Absent: the first. */
+  attempt: Type.Optional(Type.Integer({ minimum: 2 })),
+  /** The approval it waits for. */
+  approvalId: Type.Optional(ApprovalId),
+  /** Absent: the policy. */
+  authority: Type.Optional(CallAuthority),
 });
 export type CallState = Static<typeof CallState>;
 
@@ -74,5 +83,11 @@ export const TurnState = Type.Object({
   /** No summary of the conversation could be made: only an overflow is a reason to ask for one again. */
   summaryFailed: Type.Optional(Type.Boolean()),
   startedAtMs: Type.Integer(),
+  /** Epoch ms since when people are waited for, while nothing else is going on. */
+  waitingSinceMs: Type.Optional(Type.Integer()),
+  /** How long the turn has waited for people, ms; not part of its duration. */
+  waitedMs: Type.Optional(Type.Integer({ minimum: 0 })),
+  /** Calls that a person has rejected in this turn. */
+  denials: Type.Optional(Type.Integer({ minimum: 0 })),
 });
 export type TurnState = Static<typeof TurnState>;

@@ -1,9 +1,11 @@
 export type {
   AppendResult,
   BeginResult,
+  CallFacts,
   Claim,
   CommitRequest,
   CommitResult,
+  DeliverDetails,
   DeliverResult,
   EventLog,
   FencedWrite,
@@ -18,6 +20,23 @@ export type {
   SessionSummary,
   StaleSession,
 } from "./session-store.ts";
+export type {
+  ApprovalCard,
+  ApprovalLease,
+  ApprovalStatus,
+  ApprovalStore,
+  AuditLog,
+  DecideResult,
+  PermissionRules,
+} from "./approval-store.ts";
+export {
+  keepResult,
+  readResultName,
+  resultPage,
+  shortenedResult,
+  type ResultDesk,
+  type ResultPage,
+} from "./stored-result.ts";
 export {
   replyModes,
   type CardEntry,

@@ -1,4 +1,7 @@
 import type {
+  Approval,
+  AuditRecord,
+  CallTiming,
   ControlEntry,
   EngineEvent,
   EventRecord,
@@ -63,9 +66,25 @@ export interface Claim {
 }
 
 export interface OpenCall {
+  /** Id of the attempt. */
   callId: string;
   /** Epoch ms after which {@link SessionStore.dueDeadlines} reports the call. */
   deadlineMs: number;
+  /** What the audit log says of the call from now on. */
+  facts: CallFacts;
+}
+
+/** Who does what, for the audit log; kept while the call is open. */
+export type CallFacts = Pick<
+  AuditRecord,
+  "app" | "tenant" | "turnId" | "tool" | "userId" | "chatId" | "argumentsHash" | "approvalId" | "ruleId"
+>;
+
+/** How an answer to a call came about. */
+export interface DeliverDetails {
+  timing?: CallTiming;
+  /** Runner that answered; absent when it was none. */
+  runner?: string;
 }
 
 /** What every fenced write carries: new history, events that happened, control entries dealt with. */
@@ -85,7 +104,10 @@ export interface FencedWrite {
 
 export interface SaveRequest extends FencedWrite {
   turn: TurnState;
+  /** Attempts that are handed out after this write; the audit log has them from then on. */
   open: OpenCall[];
+  /** Questions that come into being with this write. One that exists already stays as it is. */
+  approvals?: Approval[];
   /** Numbers of waiting messages that have become part of this turn: they leave the inbox. */
   absorbed?: number[];
   /**
@@ -207,8 +229,8 @@ export interface SessionStore {
   seqOf(session: SessionKey, app: string, messageId: string): Promise<number | undefined>;
   /** The waiting messages after the one being answered, oldest first. */
   waiting(session: SessionKey, limit: number): Promise<QueuedMessage[]>;
-  /** Answers an open call. The first answer wins. */
-  deliver(session: SessionKey, callId: string, outcome: ToolOutcome): Promise<DeliverResult>;
+  /** Answers an open call (an attempt's id). The first answer wins, and is in the audit log with it. */
+  deliver(session: SessionKey, callId: string, outcome: ToolOutcome, details?: DeliverDetails): Promise<DeliverResult>;
   /**
    * Asks the running turn to stop: without `turnId`, with its id, or with that of a message that has
    * become part of it. A message that still waits, named by its turn id, is dropped at once.
@@ -221,14 +243,15 @@ export interface SessionStore {
   /** Takes the session for the wake-up `gen`; undefined when there is nothing for it to do. */
   claim(session: SessionKey, gen: number, owner: string): Promise<Claim | undefined>;
   save(request: SaveRequest): Promise<SaveResult>;
+  /** Ends the turn. Its questions that are still pending become `cancelled`. */
   commit(request: CommitRequest): Promise<CommitResult>;
   /** Publishes events between saves. Returns false when fenced. */
   emit(write: Pick<FencedWrite, "session" | "epoch" | "events">): Promise<boolean>;
 
   /** Publishes what happens to a call while it runs. Returns false when it is answered or not known. */
   report(session: SessionKey, callId: string, happened: { runId: string; event: EngineEvent }): Promise<boolean>;
-  /** Marks the start of a call in the effect ledger, atomically. */
-  begin(session: SessionKey, callId: string, effect: ToolEffect): Promise<BeginResult>;
+  /** Marks the start of a call in the effect ledger, and in the audit log when the answer is `run`, atomically. */
+  begin(session: SessionKey, callId: string, effect: ToolEffect, runner?: string): Promise<BeginResult>;
 
   /** The whole conversation, compacted parts included, oldest first; unknown sessions are empty. */
   history(session: SessionKey): Promise<Message[]>;

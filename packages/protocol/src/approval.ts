@@ -1,0 +1,82 @@
+import { Type, type Static } from "typebox";
+import { ApprovalId } from "./decision.ts";
+import { ReplyTarget } from "./inbox.ts";
+import { replyLanguages } from "./reply-view.ts";
+import { Sender } from "./sender.ts";
+import { SessionKey } from "./session-key.ts";
+import { RiskLevel } from "./tool.ts";
+
+/** Who may decide. Whoever is named in any of the three may; with nobody named nobody may. */
+export const Deciders = Type.Object({
+  /** The person whose message led to the call. They may always reject, whatever stands here. */
+  requester: Type.Boolean(),
+  /** open_ids. */
+  people: Type.Array(Type.String({ minLength: 1, maxLength: 128 }), { maxItems: 100 }),
+  /** Names of roles of the configuration. */
+  roles: Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { maxItems: 20 }),
+  /** The requester's own approval does not count. */
+  fourEyes: Type.Boolean(),
+  /** How many people have to approve; one rejection is always enough. */
+  count: Type.Integer({ minimum: 1, maximum: 10 }),
+});
+export type Deciders = Static<typeof Deciders>;
+
+/** What a remembered decision allows; see `PermissionRule`. */
+export const RuleProposal = Type.Object({
+  tool: Type.String(),
+  /** Pattern of the tool's subject; `*` stands for any arguments. */
+  pattern: Type.String({ maxLength: 1_000 }),
+  /** Only calls of this person; absent: of anybody in the chat. */
+  person: Type.Optional(Type.String()),
+});
+export type RuleProposal = Static<typeof RuleProposal>;
+
+/** A question to a person that a session waits for, or (`rule`) that stands for itself. Never changes once stored. */
+export const Approval = Type.Object({
+  v: Type.Literal(1),
+  id: ApprovalId,
+  /** `call`: may it run? `outcome`: it may have taken effect, what now? `rule`: may such calls always run? */
+  kind: Type.Enum(["call", "outcome", "rule"]),
+  session: SessionKey,
+  turnId: Type.String(),
+  callId: Type.String(),
+  app: Type.String(),
+  tenant: Type.Optional(Type.String()),
+  chatId: Type.String(),
+  requester: Sender,
+  tool: Type.String(),
+  arguments: Type.Record(Type.String(), Type.Unknown()),
+  /** `argumentsHashOf` the stored arguments: what was approved is what runs. */
+  argumentsHash: Type.String(),
+  /** Names of arguments whose values are not shown. */
+  secrets: Type.Array(Type.String()),
+  deciders: Deciders,
+  /** Why a person is asked, in their language; may be empty. */
+  reason: Type.String({ maxLength: 2_000 }),
+  risk: RiskLevel,
+  /** Offered as "always allow"; absent where policy does not permit it. */
+  remember: Type.Optional(RuleProposal),
+  language: Type.Enum([...replyLanguages]),
+  /** Where the card goes. `none`: nobody gets one; it is decided over HTTP. */
+  target: ReplyTarget,
+  createdAtMs: Type.Integer(),
+  expiresAtMs: Type.Integer(),
+});
+export type Approval = Static<typeof Approval>;
+
+/** A decision that holds from now on: calls of `tool` whose subject fits `pattern` need no approval in this chat. */
+export const PermissionRule = Type.Object({
+  v: Type.Literal(1),
+  /** Id of the approval that it comes from. */
+  id: ApprovalId,
+  app: Type.String(),
+  chatId: Type.String(),
+  tool: Type.String(),
+  pattern: Type.String(),
+  person: Type.Optional(Type.String()),
+  author: Sender,
+  createdAtMs: Type.Integer(),
+  expiresAtMs: Type.Integer(),
+  revoked: Type.Optional(Type.Object({ by: Sender, atMs: Type.Integer() })),
+});
+export type PermissionRule = Static<typeof PermissionRule>;

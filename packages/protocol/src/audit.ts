@@ -1,0 +1,40 @@
+import { Type, type Static } from "typebox";
+
+/**
+ * What happened, for the record. Calls: `call_opened` before it can run (always), `call_started`
+ * before it acts (unless `pure`), `call_ended`. Approvals: requested, decided (each person's word),
+ * settled. Rules: added, revoked. Never holds arguments, results or secrets.
+ */
+export const auditKinds = [
+  "call_opened",
+  "call_started",
+  "call_ended",
+  "approval_requested",
+  "approval_decided",
+  "approval_settled",
+  "rule_added",
+  "rule_revoked",
+] as const;
+export type AuditKind = (typeof auditKinds)[number];
+
+export const AuditRecord = Type.Object({
+  kind: Type.Enum([...auditKinds]),
+  /** Epoch ms, of the store's clock. */
+  atMs: Type.Integer(),
+  app: Type.Optional(Type.String()),
+  tenant: Type.Optional(Type.String()),
+  session: Type.Optional(Type.String()),
+  turnId: Type.Optional(Type.String()),
+  callId: Type.Optional(Type.String()),
+  tool: Type.Optional(Type.String()),
+  /** Whom it is done for, or who decided. */
+  userId: Type.Optional(Type.String()),
+  chatId: Type.Optional(Type.String()),
+  argumentsHash: Type.Optional(Type.String()),
+  approvalId: Type.Optional(Type.String()),
+  ruleId: Type.Optional(Type.String()),
+  runner: Type.Optional(Type.String()),
+  /** `ok`, `error` or `unknown` of a call; the decision or state of an approval. */
+  result: Type.Optional(Type.String()),
+});
+export type AuditRecord = Static<typeof AuditRecord>;

@@ -1,0 +1,48 @@
+import { Type, type Static } from "typebox";
+import { Sender } from "./sender.ts";
+
+/** 32 lowercase hex digits, made from turn and call: creating an approval again finds the first one. */
+export const ApprovalId = Type.String({ pattern: "^[0-9a-f]{32}$" });
+
+/** What people may decide about a call or a rule, and about a call whose outcome is unknown. */
+export const decisionWords = ["approve", "reject", "retry", "done", "abort"] as const;
+export type DecisionWord = (typeof decisionWords)[number];
+
+/** One person's decision, as recorded. */
+export const ApprovalDecision = Type.Object({
+  decision: Type.Enum([...decisionWords]),
+  by: Sender,
+  /** Epoch ms, of the store's clock. */
+  atMs: Type.Integer(),
+  /** Why, in the person's own words. */
+  note: Type.Optional(Type.String({ maxLength: 1_000 })),
+  /** Approve such calls from now on: the approval's `remember` becomes a rule. */
+  remember: Type.Optional(Type.Boolean()),
+});
+export type ApprovalDecision = Static<typeof ApprovalDecision>;
+
+/**
+ * How an approval ended. `undeliverable`: nobody could be asked; `cancelled`: its turn ended.
+ */
+export const settledStates = [
+  "approved",
+  "rejected",
+  "retried",
+  "done",
+  "aborted",
+  "expired",
+  "cancelled",
+  "undeliverable",
+] as const;
+export const SettledState = Type.Enum([...settledStates]);
+export type SettledState = (typeof settledStates)[number];
+export type ApprovalState = "pending" | SettledState;
+
+/** The state that a decision leads to once enough people have made it. */
+export const stateAfter: Readonly<Record<DecisionWord, SettledState>> = {
+  approve: "approved",
+  reject: "rejected",
+  retry: "retried",
+  done: "done",
+  abort: "aborted",
+};

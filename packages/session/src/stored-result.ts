@@ -1,0 +1,71 @@
+import { createHash, randomBytes } from "node:crypto";
+import type { SessionKey, StoredResult } from "@larkline/protocol";
+import { defaultBlobTtlMs, type BlobStore } from "./blob-store.ts";
+import type { LookupCache } from "./lookup-cache.ts";
+
+/** Where results are kept that are too large for a conversation. */
+export interface ResultDesk {
+  blobs: Pick<BlobStore, "put" | "get">;
+  lookups: Pick<LookupCache, "get" | "set">;
+}
+
+/** A part of a stored result, in characters. */
+export interface ResultPage {
+  text: string;
+  /** Of the whole result. */
+  characters: number;
+  /** Where the next page begins; absent at the end. */
+  nextOffset?: number;
+}
+
+/** A handle is good for the session that made it: a model that is talked into using another one finds nothing. */
+function lookupKeyOf(session: SessionKey, handle: string): string {
+  return `result:${createHash("sha256").update(`${session}\n${handle}`).digest("base64url")}`;
+}
+
+/** Keeps the whole text for as long as blobs are kept. Rejects when the store refuses or fails. */
+export async function keepResult(
+  { blobs, lookups }: ResultDesk,
+  session: SessionKey,
+  text: string,
+): Promise<StoredResult> {
+  const blobId = await blobs.put(Buffer.from(text, "utf8"), { mediaType: "text/plain" });
+  const handle = `res_${randomBytes(18).toString("base64url")}`;
+  await lookups.set(lookupKeyOf(session, handle), blobId, defaultBlobTtlMs);
+  return { handle, characters: text.length };
+}
+
+/** One page of a stored result; undefined when the handle is not known in this session, or no longer. */
+export async function resultPage(
+  { blobs, lookups }: ResultDesk,
+  session: SessionKey,
+  { handle, offset, characters }: { handle: string; offset: number; characters: number },
+): Promise<ResultPage | undefined> {
+  const blobId = await lookups.get(lookupKeyOf(session, handle));
+  const blob = blobId === undefined ? undefined : await blobs.get(blobId);
+  if (blob === undefined) return undefined;
+  const whole = Buffer.from(blob.bytes).toString("utf8");
+  const from = wholeCharacter(whole, offset);
+  const to = wholeCharacter(whole, from + characters);
+  const page = { text: whole.slice(from, to), characters: whole.length };
+  return to < whole.length ? { ...page, nextOffset: to } : page;
+}
+
+/** The next position that does not split a surrogate pair. */
+function wholeCharacter(text: string, position: number): number {
+  const code = text.charCodeAt(position);
+  return code >= 0xdc00 && code <= 0xdfff ? position + 1 : position;
+}
+
+/** Name of the built-in tool that reads stored results. */
+export const readResultName = "read_result";
+
+/** What a model gets in place of a stored text: three quarters head, one quarter tail, and how to read the rest. */
+export function shortenedResult(text: string, { handle }: StoredResult, maxCharacters: number): string {
+  const head = wholeCharacter(text, Math.floor((maxCharacters * 3) / 4));
+  const tail = wholeCharacter(text, text.length - Math.floor(maxCharacters / 4));
+  const left = tail - head;
+  if (left <= 0) return text;
+  const hint = `[${left} of ${text.length} characters are left out here, from ${head} on. Read them with ${readResultName}, handle "${handle}".]`;
+  return `${text.slice(0, head)}\n${hint}\n${text.slice(tail)}`;
+}
