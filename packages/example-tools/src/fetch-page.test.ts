@@ -5,7 +5,7 @@ import { runTool } from "@larkline/tool-kit";
 import type { ToolOutcome } from "@larkline/protocol";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { createFetchPageTool, type FetchPageOptions } from "./fetch-page.ts";
-import { isPublicAddress } from "./public-address.ts";
+import { isPublicAddress } from "@larkline/sandbox";
 
 type Answer = (request: IncomingMessage, response: ServerResponse) => void;
 const answers = new Map<string, Answer>();

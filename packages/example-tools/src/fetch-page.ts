@@ -2,7 +2,7 @@ import { defineTool, type Tool } from "@larkline/tool-kit";
 import { Type } from "typebox";
 import { getPage } from "./http-page.ts";
 import { pageText } from "./page-text.ts";
-import { isPublicAddress, resolveBySystem, type ResolveHost } from "./public-address.ts";
+import { isPublicAddress, resolveBySystem, type ResolveHost } from "@larkline/sandbox";
 
 export interface FetchPageOptions {
   /** For tests only: also fetch from addresses that this accepts. */

@@ -1,9 +1,8 @@
 import { request as requestHttp, type IncomingMessage, type RequestOptions } from "node:http";
 import { request as requestHttps } from "node:https";
-import { isIPv6, type LookupFunction } from "node:net";
 import { createBrotliDecompress, createInflate, createGunzip } from "node:zlib";
 import { pipeline, type Duplex, type Readable } from "node:stream";
-import { pinnedAddress, type AddressPolicy } from "./public-address.ts";
+import { lookupOf, pinnedAddresses, type AddressPolicy } from "@larkline/sandbox";
 
 /** A response after all redirects. */
 export interface HttpPage {
@@ -40,21 +39,12 @@ function checkedUrl(text: string, base?: URL): URL {
   return url;
 }
 
-/** Answers every question of the socket with the address that was checked. */
-function lookupOf(address: string): LookupFunction {
-  const family = isIPv6(address) ? 6 : 4;
-  return (_hostname, options, callback) => {
-    if (options.all === true) callback(null, [{ address, family }]);
-    else callback(null, address, family);
-  };
-}
-
 async function send(url: URL, request: HttpPageRequest): Promise<IncomingMessage> {
-  const address = await pinnedAddress(url.hostname, request.policy);
+  const addresses = await pinnedAddresses(url.hostname, request.policy);
   const options: RequestOptions = {
     // No shared connections: a kept-alive socket would have skipped the address check.
     agent: false,
-    lookup: lookupOf(address),
+    lookup: lookupOf(addresses),
     signal: request.signal,
     maxHeaderSize: 16_384,
     headers: {

@@ -1,4 +1,5 @@
 import { lookup } from "node:dns/promises";
+import { isIPv6, type LookupFunction } from "node:net";
 import ipaddr from "ipaddr.js";
 
 /** Public by number, but answered by the machine's own host: Azure's WireServer. */
@@ -30,18 +31,32 @@ export interface AddressPolicy {
   resolve: ResolveHost;
 }
 
+/** The address that a URL's host name spells out, or undefined for a name. */
+export function literalAddress(hostname: string): string | undefined {
+  const literal = hostname.replace(/^\[(.*)\]$/, "$1");
+  return ipaddr.isValid(literal) ? literal : undefined;
+}
+
 /**
- * The address to connect to. All addresses of a name must be allowed: a name that mixes public and
+ * The addresses to connect to. All addresses of a name must be allowed: a name that mixes public and
  * private answers is an attack. The caller connects to what is returned and never resolves again,
  * so a name that changes its answer gains nothing.
  */
-export async function pinnedAddress(hostname: string, policy: AddressPolicy): Promise<string> {
-  const literal = hostname.replace(/^\[(.*)\]$/, "$1");
-  const addresses = ipaddr.isValid(literal) ? [literal] : await policy.resolve(hostname);
-  const [first] = addresses;
+export async function pinnedAddresses(hostname: string, policy: AddressPolicy): Promise<[string, ...string[]]> {
+  const literal = literalAddress(hostname);
+  const [first, ...others] = literal === undefined ? await policy.resolve(hostname) : [literal];
   if (first === undefined) throw new Error(`the host ${hostname} has no address`);
-  if (!addresses.every((address) => policy.allows(address))) {
+  if (![first, ...others].every((address) => policy.allows(address))) {
     throw new Error(`the host ${hostname} is not on the public internet: refused`);
   }
-  return first;
+  return [first, ...others];
+}
+
+/** Answers every question of a socket with addresses that were checked. */
+export function lookupOf(addresses: readonly [string, ...string[]]): LookupFunction {
+  const entries = addresses.map((address) => ({ address, family: isIPv6(address) ? 6 : 4 }));
+  return (_hostname, options, callback) => {
+    if (options.all === true) callback(null, entries);
+    else callback(null, addresses[0], isIPv6(addresses[0]) ? 6 : 4);
+  };
 }

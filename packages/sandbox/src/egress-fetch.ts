@@ -1,0 +1,78 @@
+import type { LookupFunction } from "node:net";
+import { Agent, buildConnector } from "undici";
+import {
+  isPublicAddress,
+  literalAddress,
+  lookupOf,
+  pinnedAddresses,
+  resolveBySystem,
+  type AddressPolicy,
+  type ResolveHost,
+} from "./egress-address.ts";
+import { allowListOf, type AllowList } from "./egress-allow-list.ts";
+
+export interface GuardedFetchOptions {
+  /** The hosts that may be reached, as in a `NetworkPolicy`. Default: every public one. */
+  allow?: readonly string[];
+  /** How names become addresses. Default: the system's resolver. */
+  resolve?: ResolveHost;
+  /** Also connect to addresses that this accepts, such as the service next door that an operator named. */
+  allowPrivate?: (address: string) => boolean;
+}
+
+/** The class behind Node's own `fetch`, whose types are those of another release of the same library. */
+type Dispatcher = NonNullable<RequestInit["dispatcher"]>;
+
+const connectMs = 10_000;
+
+/** A look-up for sockets that finds only addresses which the policy lets through. */
+function checkedLookup(policy: AddressPolicy): LookupFunction {
+  const answer = async (...[hostname, options, callback]: Parameters<LookupFunction>): Promise<void> => {
+    let addresses;
+    try {
+      addresses = await pinnedAddresses(hostname, policy);
+    } catch (error) {
+      return callback(error instanceof Error ? error : new Error(String(error)), "");
+    }
+    lookupOf(addresses)(hostname, options, callback);
+  };
+  return (...question) => void answer(...question);
+}
+
+/** Refuses at the moment of connecting, which redirects and names with changing answers cannot go round. */
+function guardedConnector(policy: AddressPolicy, allows: AllowList | undefined): buildConnector.connector {
+  const connect = buildConnector({ timeout: connectMs, lookup: checkedLookup(policy) });
+  return (options, callback) => {
+    const host = options.hostname.toLowerCase().replace(/\.$/, "");
+    const port = Number(options.port) || (options.protocol === "https:" ? 443 : 80);
+    const literal = literalAddress(host);
+    if (allows !== undefined && !allows({ host, port })) {
+      callback(new Error(`the host ${host}:${port} is not on the allow-list: refused`), null);
+    } else if (literal !== undefined && !policy.allows(literal)) {
+      callback(new Error(`the host ${host} is not on the public internet: refused`), null);
+    } else connect(options, callback);
+  };
+}
+
+/**
+ * A `fetch` for code of the runner itself that follows addresses from outside: connects to public
+ * addresses only, and to allowed hosts only where there is an allow-list. The check is made at every
+ * connection, on the address that is dialled. A refusal rejects with a TypeError that says why.
+ * Throws at an allow-list that names no hosts.
+ */
+export function createGuardedFetch(options: GuardedFetchOptions = {}): typeof fetch {
+  const { resolve = resolveBySystem, allowPrivate = () => false } = options;
+  const policy = { resolve, allows: (address: string) => isPublicAddress(address) || allowPrivate(address) };
+  const allows = options.allow === undefined ? undefined : allowListOf(options.allow);
+  const agent: unknown = new Agent({ connect: guardedConnector(policy, allows) });
+  const dispatcher = agent as Dispatcher; // see there
+  return async (input, init) => {
+    try {
+      return await fetch(input, { ...init, dispatcher });
+    } catch (error) {
+      // Node says "fetch failed" and hides the reason one level down.
+      if (!(error instanceof TypeError) || !(error.cause instanceof Error)) throw error;
+      throw new TypeError(error.cause.message, { cause: error });
+    }
+  };
+}
