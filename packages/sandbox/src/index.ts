@@ -1,3 +1,7 @@
+export { createProcessPool, type ProcessPool, type ProcessPoolOptions } from "./process-pool.ts";
+export { ProcessCallError, type ProcessCallOptions, type ProcessFailure } from "./process-call.ts";
+export { openSandbox, probeTiers, type OpenSandboxOptions, type SandboxOpening } from "./open-sandbox.ts";
+export { defaultLimits } from "./limits.ts";
 export {
   isolationLevels,
   sandboxStatuses,
@@ -14,6 +18,7 @@ export {
   type SandboxStatus,
   type TierFinding,
 } from "./sandbox.ts";
+export { sandboxTiers, type SandboxEvent, type SandboxTier } from "./tier.ts";
 export {
   isPublicAddress,
   lookupOf,

@@ -12,21 +12,23 @@ export type IsolationLevel = (typeof isolationLevels)[number];
 /** What a program may reach: nothing, or the named hosts (`api.example.com`, `*.example.org`, `host:8443`) through a proxy. */
 export type NetworkPolicy = "none" | { allow: readonly string[] };
 
-/** Bounds of one run; see `defaultLimits`. */
+/** Bounds of one run, whole numbers above 0; see `defaultLimits`. */
 export interface SandboxLimits {
-  /** Wall-clock time, ms. */
+  /** Wall-clock time of the program, ms. Waiting for a place and booting have deadlines of their own. */
   wallMs: number;
-  /** CPU time, seconds. */
+  /** CPU time of each process, seconds: a backstop of `wallMs`. */
   cpuSeconds: number;
+  /** Memory of everything inside; of each process where no control group can be used. */
   memoryMb: number;
   /** Processes and threads. */
   processes: number;
+  /** Per process. */
   openFiles: number;
-  /** Working directory and temporary files, MB. */
+  /** Working directory, and again temporary files, MB. */
   diskMb: number;
   /** Bytes on stdout and stderr together, after which it is killed. */
   outputBytes: number;
-  /** Bytes of the result. */
+  /** Bytes of the result as JSON. */
   resultBytes: number;
 }
 
@@ -39,13 +41,14 @@ export interface SandboxFile {
 /** What runs inside. */
 export type SandboxProgram =
   /**
-   * Source text. `node` and `python` may leave a JSON value as result (`result = ...` in Python,
-   * `return ...` in JavaScript, both with `input` in scope); the result of `bash` is its exit code.
+   * Source text. `node` and `python` may leave a JSON value as result (`return ...` in JavaScript,
+   * `result = ...` in Python), with `input` and `progress(fraction, detail)` in scope. The result of
+   * `bash` is its exit code, whatever that is; it finds `input` as JSON in `$INPUT`.
    */
   | { runtime: "node" | "python" | "bash"; code: string; input?: unknown; files?: readonly SandboxFile[] }
   /**
-   * A module of the deployer, with the directories it needs, readable at their own paths. Its export
-   * `main(input, { progress })` gives the result.
+   * A module of the deployer, with the directories it needs, readable at their own paths (sockets in
+   * them can be connected to). Its export `main(input, { progress })` gives the result.
    */
   | { runtime: "node"; module: string; readable: readonly string[]; input?: unknown; files?: readonly SandboxFile[] };
 
