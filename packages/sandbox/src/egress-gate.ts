@@ -94,6 +94,11 @@ export class EgressGate {
     return false;
   }
 
+  /** Remembers that a connection was turned away at the door. */
+  crowded(): void {
+    this.#note(`denied: more than ${this.limits.connections} connections at once`);
+  }
+
   /** Says whether the target may be reached, and at which addresses: looked up here, once, and checked. */
   async ask(target: EgressTarget): Promise<EgressPassage> {
     const passage = await this.#passage(target);

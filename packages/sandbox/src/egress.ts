@@ -145,6 +145,7 @@ export async function createEgressProxy(options: EgressProxyOptions): Promise<Eg
     socket.on("error", () => {}).on("close", () => sockets.delete(socket));
     socket.setTimeout(gate.limits.idleMs, () => socket.destroy());
   });
+  server.on("drop", () => gate.crowded());
   server.on("request", (incoming, response) => {
     incoming.on("error", () => {});
     void forward(gate, incoming, response).catch(() => response.destroy());
