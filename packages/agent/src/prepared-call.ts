@@ -63,9 +63,10 @@ function prepare(source: ToolCall, position: number, rules: CallRules): Prepared
   const refusal = refusalOf(tool, position, rules);
   if (refusal !== undefined) return refuse(refusal);
   if (!parsed.ok) return refuse(parsed.problem);
-  const { effect, timeoutMs } = tool.announcement;
+  const { effect, timeoutMs, limits } = tool.announcement;
   const deadlineMs = rules.nowMs + Math.min(timeoutMs, rules.limits.toolTimeoutMs) + rules.limits.toolWaitMs;
-  return { call: { ...call, deadlineMs, runner: tool.runner, effect }, use };
+  const limited = limits === undefined ? {} : { limited: true };
+  return { call: { ...call, deadlineMs, runner: tool.runner, effect, ...limited }, use };
 }
 
 /**

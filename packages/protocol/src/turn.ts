@@ -22,6 +22,8 @@ export const CallState = Type.Object({
   /** Whose call it is: handed out again, it goes to the same runner, even if another offers the tool by then. */
   runner: Type.Optional(Type.String()),
   effect: Type.Optional(ToolEffect),
+  /** Its tool has limits, so its jobs go to a queue of their own: to the same one, also when its runner is gone by then. */
+  limited: Type.Optional(Type.Boolean()),
   /** Epoch ms at which it was handed out. */
   startedAtMs: Type.Optional(Type.Integer()),
   /** Absent: the first. */
