@@ -1,6 +1,7 @@
 // `npm start`: sets up, starts everything on this machine, and stops it all again on Ctrl-C.
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { callSigningKey } from "./launcher/call-keys.mjs";
 import { requireCredentials } from "./launcher/credentials.mjs";
 import { readEnvFile } from "./launcher/env-file.mjs";
 import { Failure, Stopped } from "./launcher/failure.mjs";
@@ -102,7 +103,7 @@ async function prepare(life) {
   rmSync(logDirectory, { recursive: true, force: true });
   dataFolder("logs");
   await requireCredentials({ plan, env, life });
-  return { env, plan };
+  return { env, plan, signingKey: callSigningKey(env) };
 }
 
 // A service that dies is started again, as a supervisor would do it; one that cannot live ends the run.
@@ -135,10 +136,10 @@ async function untilEnd(running, { context, life }) {
 }
 
 async function runEverything(life, running) {
-  const { env, plan } = await prepare(life);
+  const { env, plan, signingKey } = await prepare(life);
   life.say(text("starting"));
   const redis = await openRedis({ plan, running, signal: life.signal });
-  const context = { env, plan, redisUrl: redis.url, modelPort: await freePort() };
+  const context = { env, plan, redisUrl: redis.url, modelPort: await freePort(), signingKey };
   const [first, rest] = [
     plan.ports.filter(({ service }) => service === "playground"),
     plan.ports.filter(({ service }) => service !== "playground"),

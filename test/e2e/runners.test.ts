@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { runApp, type AppProcess } from "../system/app-process.ts";
 import { waitForAnswer } from "../system/answer.ts";
 import { metricOf, write } from "../system/answers.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { keysFor, startSystem, type System } from "../system/system.ts";
 
 const holding = {
   RUNNER_NAME: "second",
@@ -95,7 +95,8 @@ describe("a second runner", () => {
 it.each(["third", "recording"])(
   "a runner '%s' that offers a known tool in another way is refused in one line",
   async (name) => {
-    const env = { ...system.env, PORT: String(await freePort()), RUNNER_NAME: name, RUNNER_TOOLS: clashing };
+    const own = { ...keysFor("tool-runner", name), RUNNER_NAME: name, RUNNER_TOOLS: clashing };
+    const env = { ...system.env, PORT: String(await freePort()), ...own };
     const { code, output } = await runApp({ file: "apps/tool-runner/src/main.ts" }, env);
     expect(code).toBe(1);
     expect(output.trim().split("\n")).toEqual([

@@ -11,6 +11,7 @@ const script = fileURLToPath(new URL("../../infra/dev/start.mjs", import.meta.ur
 /** A run of `npm start` in a data folder and on ports of its own. */
 export interface LauncherRun {
   ports: Record<"playground" | "ingress" | "worker" | "runner", number>;
+  dataDirectory: string;
   /** Everything it has printed so far. */
   output(): string;
   kill(signal: NodeJS.Signals): void;
@@ -65,6 +66,7 @@ export async function startLauncher(env: Record<string, string> = {}): Promise<L
   const processes = () => processesWith(`LARKLINE_DATA_DIR=${dataDirectory}`);
   return {
     ports: { playground, ingress, worker, runner },
+    dataDirectory,
     output: () => output,
     kill: (signal) => void child.kill(signal),
     exitCode: async () => (await ended)[0] as unknown,

@@ -1,7 +1,9 @@
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { runnerKeyOf } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { startLauncher, type LauncherRun } from "./launcher-process.ts";
 
@@ -55,6 +57,7 @@ describe("npm start that cannot work", () => {
     [{ REDIS_URL: "localhost:6379" }, "REDIS_URL must look like redis://"],
     [{ FEISHU_APP_ID: "cli_1" }, "FEISHU_APP_ID is set, but FEISHU_APP_SECRET is not"],
     [{ MODEL: "openai/x" }, "MODEL is openai/x, but OPENAI_API_KEY is not set"],
+    [{ CALL_SIGNING_KEY: "short" }, "CALL_SIGNING_KEY must have at least 32 characters"],
     [{ PLAYGROUND_PORT: "eighty" }, 'PLAYGROUND_PORT must be a port from 1 to 65535, but is "eighty"'],
   ])("with %j it ends in one line that says what to do", async (env, line) => {
     const run = await launch(env);
@@ -69,6 +72,13 @@ describe("npm start that cannot work", () => {
     expect(run.output()).not.toContain("s3cret");
   });
 });
+
+/** The variables of a service that hold keys of calls. */
+function keysOf(run: LauncherRun, name: string): Record<string, string> {
+  const lines = readFileSync(`/proc/${serviceOf(run, name)}/environ`, "utf8").split("\0");
+  const pairs = lines.map((line): [string, string] => [line.split("=", 1)[0] ?? "", line.slice(line.indexOf("=") + 1)]);
+  return Object.fromEntries(pairs.filter(([variable]) => variable === "CALL_SIGNING_KEY" || variable === "RUNNER_KEY"));
+}
 
 function serviceOf(run: LauncherRun, name: string): number {
   const found = run.processes().find((pid) => readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(`apps/${name}/`));
@@ -86,6 +96,12 @@ describe.runIf(process.platform === "linux")("npm start", () => {
       body: JSON.stringify({ message: "what is 12*7?" }),
     });
     expect(await answer.text()).toMatch(/"tool_result".*84[^]*"type":"done"/);
+    const keyFile = join(run.dataDirectory, "signing-key");
+    const signingKey = readFileSync(keyFile, "utf8").trim();
+    expect(statSync(keyFile).mode & 0o777).toBe(0o600);
+    expect(keysOf(run, "agent-worker")).toEqual({ CALL_SIGNING_KEY: signingKey });
+    expect(keysOf(run, "tool-runner")).toEqual({ RUNNER_KEY: runnerKeyOf(signingKey, "local") });
+    expect([keysOf(run, "ingress"), keysOf(run, "playground")]).toEqual([{}, {}]);
     const startedMs = Date.now();
     run.kill("SIGINT");
     run.kill("SIGINT");

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/feishu-simulator";
+import { runnerKeyOf } from "@larkline/protocol";
 import {
   freePort,
   startModelServer,
@@ -43,7 +44,7 @@ export interface System {
   readonly ingresses: AppProcess[];
   readonly workers: AppProcess[];
   readonly runners: AppProcess[];
-  /** The environment of every process. */
+  /** The environment of every process; {@link keysFor} adds what only some get. */
   readonly env: Readonly<Record<string, string>>;
   start(kind: AppKind, env?: Record<string, string>): Promise<AppProcess>;
   /** A person with a chat of their own. */
@@ -60,6 +61,14 @@ export interface System {
 }
 
 const tools = fileURLToPath(new URL("../fixtures/recording-tools.ts", import.meta.url));
+
+const signingKey = randomBytes(32).toString("hex");
+
+/** As in a deployment: a worker signs calls, and a runner can check those that are for it. */
+export function keysFor(app: AppKind, runner: string): Record<string, string> {
+  if (app === "agent-worker") return { CALL_SIGNING_KEY: signingKey };
+  return app === "tool-runner" ? { RUNNER_KEY: runnerKeyOf(signingKey, runner) } : {};
+}
 
 export async function startSystem(options: SystemOptions = {}): Promise<System> {
   const appId = `cli_${randomBytes(8).toString("hex")}`;
@@ -102,7 +111,9 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
   const running = new Set<AppProcess>();
   const start: System["start"] = async (app, extra = {}) => {
     const program = options.programs?.[app] ?? { file: `apps/${app}/src/main.ts` };
-    const started = await startApp({ program, port: await freePort(), env: { ...env, ...extra } });
+    const all = { ...env, ...extra };
+    const keys = keysFor(app, all.RUNNER_NAME);
+    const started = await startApp({ program, port: await freePort(), env: { ...keys, ...all } });
     running.add(started);
     return started;
   };

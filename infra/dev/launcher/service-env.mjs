@@ -1,3 +1,5 @@
+import { runnerKeyOf } from "./call-keys.mjs";
+
 const secrets = [
   "FEISHU_APP_SECRET",
   "FEISHU_ENCRYPT_KEY",
@@ -6,14 +8,16 @@ const secrets = [
   "OPENAI_API_KEY",
   "API_TOKEN",
   "CONSOLE_PASSWORD",
+  "CALL_SIGNING_KEY",
+  "RUNNER_KEY",
 ];
 
 /** Secrets that a process has no use for stay out of its environment; tools run in `tool-runner`. */
 const withheld = {
   // With the real Feishu it only serves the scripted model, so the real app is none of its business.
   playground: [...secrets, "FEISHU_APP_ID"],
-  ingress: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "CONSOLE_PASSWORD"],
-  "agent-worker": ["FEISHU_ENCRYPT_KEY", "FEISHU_VERIFICATION_TOKEN", "API_TOKEN", "CONSOLE_PASSWORD"],
+  ingress: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "CONSOLE_PASSWORD", "CALL_SIGNING_KEY", "RUNNER_KEY"],
+  "agent-worker": ["FEISHU_ENCRYPT_KEY", "FEISHU_VERIFICATION_TOKEN", "API_TOKEN", "CONSOLE_PASSWORD", "RUNNER_KEY"],
   "tool-runner": secrets,
 };
 
@@ -52,13 +56,21 @@ function addressesOf({ plan, redisUrl, modelPort }) {
   };
 }
 
+/** What a service gets although others do not: a runner can check the calls for it, and no others. */
+function ownOf(service, { plan, signingKey, runner }) {
+  if (service === "playground" && plan.feishu.kind === "simulator") return simulatedApp(plan);
+  if (service === "agent-worker") return { CALL_SIGNING_KEY: signingKey };
+  return service === "tool-runner" ? { RUNNER_KEY: runnerKeyOf(signingKey, runner) } : {};
+}
+
 /** The environment of one service: that of the launcher, what this start decided, and its port. */
-export function serviceEnv(service, { env, plan, redisUrl, modelPort }) {
+export function serviceEnv(service, { env, plan, redisUrl, modelPort, signingKey }) {
   const addresses = addressesOf({ plan, redisUrl, modelPort });
   const given = Object.fromEntries(
     ["RUNNER_NAME", "RUNNER_TOOLS"].flatMap((name) => (env[name] ? [[name, env[name]]] : [])),
   );
+  const all = { ...env, ...addresses, ...given };
   const { port } = plan.ports.find((entry) => entry.service === service);
-  const own = service === "playground" && plan.feishu.kind === "simulator" ? simulatedApp(plan) : {};
-  return { ...without({ ...env, ...addresses, ...given }, withheld[service]), ...own, PORT: String(port) };
+  const own = ownOf(service, { plan, signingKey, runner: all.RUNNER_NAME });
+  return { ...without(all, withheld[service]), ...own, PORT: String(port) };
 }

@@ -71,6 +71,10 @@ const texts = {
     en: (name) => `${name} is not an address like https://example.com.`,
     zh: (name) => `${name} 不是形如 https://example.com 的地址。`,
   },
+  signingKeyShort: {
+    en: (length) => `CALL_SIGNING_KEY must have at least ${length} characters; unset it to let the launcher make one.`,
+    zh: (length) => `CALL_SIGNING_KEY 至少需要 ${length} 个字符；取消设置则由启动器自己生成。`,
+  },
   redisUrlWrong: {
     en: "REDIS_URL must look like redis://[user:password@]host:port[/db]; unset it to let the launcher run its own Redis.",
     zh: "REDIS_URL 应形如 redis://[user:password@]host:port[/db]；取消设置则由启动器自己运行 Redis。",
