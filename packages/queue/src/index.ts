@@ -1,5 +1,5 @@
 export { createCancelBus, type Cancellation, type CancelBus, type PubSubConnection } from "./cancel-bus.ts";
 export { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
-export { createToolQueues, type ToolQueues } from "./tool-queues.ts";
+export { createToolQueues, type DispatchOptions, type ToolQueues } from "./tool-queues.ts";
 export { createTurnQueue, type TurnQueue } from "./turn-queue.ts";
 export { createToolWorker, createTurnWorker, type JobResult, type JobWorker, type JobWorkerOptions } from "./worker.ts";

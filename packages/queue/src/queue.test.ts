@@ -37,7 +37,7 @@ function turnWorker(handle: (job: TurnJob, signal: AbortSignal) => Promise<JobRe
   return worker;
 }
 
-function toolJob(callId: string): ToolJob {
+function toolJob(callId: string, changes: Partial<ToolJob> = {}): ToolJob {
   return {
     v: 1,
     session: "app.oc_1",
@@ -46,8 +46,12 @@ function toolJob(callId: string): ToolJob {
     name: "echo",
     arguments: "{}",
     effect: "pure",
+    attempt: 1,
     actor: { app: "app", userId: "ou_1", chatId: "oc_1" },
+    envelope: "",
+    queuedAtMs: Date.now(),
     deadlineMs: Date.now() + 10_000,
+    ...changes,
   };
 }
 
@@ -157,34 +161,136 @@ describe("closing a worker", () => {
   });
 });
 
+interface ToolWorkerChanges {
+  runner?: string;
+  limitedTool?: string;
+  concurrency?: number;
+  handle?: (job: ToolJob) => Promise<JobResult>;
+}
+
+/** A worker of runner `alpha` that notes the calls it is given. */
+function toolWorker(seen: string[], changes: ToolWorkerChanges = {}): JobWorker {
+  const worker = createToolWorker({
+    ...options,
+    runner: "alpha",
+    concurrency: 4,
+    handle: async ({ callId, attempt }) => {
+      seen.push(attempt === 1 ? callId : `${callId} ${attempt}`);
+      return "done";
+    },
+    onFailed: async () => {},
+    ...changes,
+  });
+  workers.push(worker);
+  return worker;
+}
+
 describe("tool calls", () => {
   it("reach the worker of their runner, several at once, and are queued once each", async () => {
     const seen: string[] = [];
     await tools.dispatch("alpha", [toolJob("c1"), toolJob("c2")]);
     await tools.dispatch("alpha", [toolJob("c1"), toolJob("c2")]);
     await tools.dispatch("beta", [toolJob("c3")]);
-    workers.push(
-      createToolWorker({
-        ...options,
-        runner: "alpha",
-        concurrency: 2,
-        handle: async ({ callId }) => {
-          seen.push(callId);
-          return "done";
-        },
-        onFailed: async () => {},
-      }),
-    );
+    toolWorker(seen);
     await vi.waitFor(() => expect(seen.toSorted()).toEqual(["c1", "c2"]), patience);
   });
 
-  it("waiting for a runner that will not come back are handed out for an answer, once", async () => {
-    await tools.dispatch("gone", [toolJob("c1"), toolJob("c2")]);
-    const answered: string[] = [];
-    const answer = async ({ callId }: ToolJob): Promise<void> => void answered.push(callId);
-    expect(await tools.drain("gone", answer)).toBe(2);
-    expect(await tools.drain("gone", answer)).toBe(0);
-    expect(answered.toSorted()).toEqual(["c1", "c2"]);
+  it("are queued again as another attempt while the first is there", async () => {
+    const seen: string[] = [];
+    await tools.dispatch("alpha", [toolJob("c1")]);
+    await tools.dispatch("alpha", [toolJob("c1", { attempt: 2 })]);
+    toolWorker(seen);
+    await vi.waitFor(() => expect(seen.toSorted()).toEqual(["c1", "c1 2"]), patience);
+  });
+
+  it("wait for a runner that is away", async () => {
+    const seen: string[] = [];
+    const first = toolWorker(seen);
+    await first.close();
+    await tools.dispatch("alpha", [toolJob("c1")]);
+    toolWorker(seen);
+    await vi.waitFor(() => expect(seen).toEqual(["c1"]), patience);
+  });
+
+  it("for which nobody waits come after all others", async () => {
+    const seen: string[] = [];
+    await tools.dispatch("alpha", [toolJob("b1"), toolJob("b2")], { background: true });
+    await tools.dispatch("alpha", [toolJob("c1"), toolJob("c2")]);
+    toolWorker(seen, { concurrency: 1 });
+    await vi.waitFor(() => expect(seen).toHaveLength(4), patience);
+    expect(seen).toEqual(["c1", "c2", "b1", "b2"]);
+  });
+
+  it("with as many arguments as workers send, all of them quotes, fit into a job", async () => {
+    const seen: string[] = [];
+    await tools.dispatch("alpha", [toolJob("c1", { arguments: '"'.repeat(200_000), envelope: "x".repeat(16_384) })]);
+    toolWorker(seen);
+    await vi.waitFor(() => expect(seen).toEqual(["c1"]), patience);
+    await expect(tools.dispatch("alpha", [toolJob("c2", { arguments: '"'.repeat(300_000) })])).rejects.toThrow(/size/);
+  });
+});
+
+describe("a tool with limits", () => {
+  const limitedTools = new Set(["echo"]);
+
+  it("has a queue of its own, which does not hold up the others of its runner", async () => {
+    const seen: string[] = [];
+    await tools.dispatch("alpha", [toolJob("c1"), toolJob("c2", { name: "other" })], { limitedTools });
+    toolWorker(seen);
+    await vi.waitFor(() => expect(seen).toEqual(["c2"]), patience);
+    toolWorker(seen, { limitedTool: "echo" });
+    await vi.waitFor(() => expect(seen).toEqual(["c2", "c1"]), patience);
+  });
+
+  it("runs no more calls at once than it may, over all instances, and loses none when one instance leaves", async () => {
+    await tools.limit("alpha", "echo", { concurrency: 2 });
+    const calls = Array.from({ length: 12 }, (_, index) => toolJob(`c${index}`));
+    await tools.dispatch("alpha", calls, { limitedTools });
+    let running = 0;
+    let most = 0;
+    const gates: (() => void)[] = [];
+    const handle = async (): Promise<JobResult> => {
+      running += 1;
+      most = Math.max(most, running);
+      await new Promise<void>((resolve) => gates.push(resolve));
+      running -= 1;
+      return "done";
+    };
+    const instances = [1, 2, 3].map(() => toolWorker([], { limitedTool: "echo", handle }));
+    for (let ended = 0; ended < calls.length; ended += 1) {
+      await vi.waitFor(() => expect(gates.length).toBeGreaterThan(ended), patience);
+      if (ended === 4) void instances[0]?.close();
+      gates[ended]?.();
+    }
+    await vi.waitFor(() => expect(running).toBe(0), patience);
+    expect(most).toBe(2);
+  });
+
+  it("starts no more calls in a span of time than it may, over all instances", async () => {
+    await tools.limit("alpha", "echo", { rate: { calls: 3, perMs: 400 } });
+    const startedMs: number[] = [];
+    const handle = async (): Promise<JobResult> => {
+      startedMs.push(performance.now());
+      return "done";
+    };
+    for (const _ of [1, 2]) toolWorker([], { limitedTool: "echo", handle });
+    await tools.dispatch(
+      "alpha",
+      Array.from({ length: 9 }, (_, index) => toolJob(`c${index}`)),
+      { limitedTools },
+    );
+    await vi.waitFor(() => expect(startedMs).toHaveLength(9), patience);
+    // The seventh is the first of the third span; nine at once would be a matter of milliseconds.
+    expect((startedMs[6] ?? 0) - (startedMs[0] ?? 0)).toBeGreaterThan(600);
+  });
+
+  it("is bounded by what was said last", async () => {
+    await tools.limit("alpha", "echo", { concurrency: 1, rate: { calls: 1, perMs: 60_000 } });
+    await tools.limit("alpha", "echo", { concurrency: 8 });
+    const seen: string[] = [];
+    toolWorker(seen, { limitedTool: "echo" });
+    await tools.dispatch("alpha", [toolJob("c1"), toolJob("c2"), toolJob("c3")], { limitedTools });
+    await vi.waitFor(() => expect(seen).toHaveLength(3), patience);
   });
 });
 

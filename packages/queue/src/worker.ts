@@ -36,9 +36,12 @@ export function createTurnWorker(options: JobWorkerOptions<TurnJob>): JobWorker 
   return createWorker({ ...options, queue: turnsQueue, parse: parserOf(TurnJob) });
 }
 
-/** Processes the calls of one runner. */
-export function createToolWorker(options: JobWorkerOptions<ToolJob> & { runner: string }): JobWorker {
-  return createWorker({ ...options, queue: toolsQueue(options.runner), parse: parserOf(ToolJob) });
+/** Processes the calls of one runner; those of one of its tools if that has limits and so a queue of its own. */
+export function createToolWorker(
+  options: JobWorkerOptions<ToolJob> & { runner: string; limitedTool?: string },
+): JobWorker {
+  const { runner, limitedTool } = options;
+  return createWorker({ ...options, queue: toolsQueue(runner, limitedTool), parse: parserOf(ToolJob) });
 }
 
 interface WorkerSetup<T> extends JobWorkerOptions<T> {
