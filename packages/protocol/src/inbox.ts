@@ -101,6 +101,8 @@ export const ControlEntry = Type.Union([
   Type.Object({
     type: Type.Literal("decision"),
     approvalId: ApprovalId,
+    /** Of the approval: a call with other arguments is not run. */
+    argumentsHash: Type.String(),
     state: SettledState,
     /** Who decided; empty when time or a failure did. */
     decisions: Type.Array(ApprovalDecision),

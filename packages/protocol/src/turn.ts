@@ -22,6 +22,10 @@ export const CallState = Type.Object({
   /** Whose call it is: handed out again, it goes to the same runner, even if another offers the tool by then. */
   runner: Type.Optional(Type.String()),
   effect: Type.Optional(ToolEffect),
+  /** How long one run may take, ms: its deadline is counted anew whenever people let it run. */
+  timeoutMs: Type.Optional(Type.Integer({ minimum: 1 })),
+  /** Names of arguments whose values no card shows, even when the tool is gone by then. */
+  secrets: Type.Optional(Type.Array(Type.String())),
   /** Its tool has limits, so its jobs go to a queue of their own: to the same one, also when its runner is gone by then. */
   limited: Type.Optional(Type.Boolean()),
   /** Epoch ms at which it was handed out. */
