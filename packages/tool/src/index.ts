@@ -18,3 +18,4 @@ export {
 } from "./tool-registry.ts";
 export { runTool, type CallContext, type RunToolRequest } from "./run-tool.ts";
 export type { FileFacts, StoreFile } from "./saved-files.ts";
+export { OutcomeUnknownError } from "./outcome-unknown.ts";

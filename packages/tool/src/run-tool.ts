@@ -1,4 +1,5 @@
 import type { ParseResult, ToolOutcome } from "@larkline/protocol";
+import { OutcomeUnknownError } from "./outcome-unknown.ts";
 import { validated } from "./tool-registry.ts";
 import { fileSaver, type Run, type StoreFile } from "./saved-files.ts";
 import { errorText, outcomeOfResult } from "./tool-output.ts";
@@ -89,7 +90,8 @@ async function runHandler(tool: Tool, input: Record<string, unknown>, request: R
       return outcomeOfResult(result, request.maxOutputBytes ?? defaultMaxOutputBytes);
     } catch (error) {
       // A handler that gives up because it was told to is interrupted, not failed.
-      return signal.aborted ? interrupted(tool, signal.reason) : { ok: false, error: errorText(error) };
+      if (signal.aborted) return interrupted(tool, signal.reason);
+      return error instanceof OutcomeUnknownError ? interrupted(tool, error) : { ok: false, error: errorText(error) };
     }
   };
   try {

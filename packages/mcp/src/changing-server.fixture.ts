@@ -1,0 +1,46 @@
+import { createInterface } from "node:readline";
+
+/*
+ * A server by the wire format alone, for what the reference servers do not do: it changes its list
+ * of tools, dies in the middle of a call, never answers, and prints garbage to stdout.
+ */
+
+interface Request {
+  id?: number | string;
+  method: string;
+  params?: { name?: string; protocolVersion?: string };
+}
+
+const tools = [tool("grow"), tool("die"), tool("hang"), tool("odd name!", { type: "object", notAKeyword: 1 })];
+
+function tool(name: string, inputSchema: object = { type: "object" }): object {
+  return { name, description: name, inputSchema };
+}
+
+function send(message: object): void {
+  process.stdout.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
+}
+
+function call(id: Request["id"], name: string | undefined): void {
+  if (name === "die") process.exit(1);
+  if (name === "hang") return;
+  if (name === "grow") {
+    tools.push(tool(`grown_${tools.length}`));
+    send({ method: "notifications/tools/list_changed" });
+  }
+  send({ id, result: { content: [{ type: "text", text: `did ${name}` }] } });
+}
+
+process.stdout.write("a banner that does not belong here\n");
+createInterface({ input: process.stdin }).on("line", (line) => {
+  const { id, method, params = {} } = JSON.parse(line) as Request; // the client under test wrote it
+  if (method === "initialize") {
+    const capabilities = { tools: { listChanged: true } };
+    send({
+      id,
+      result: { protocolVersion: params.protocolVersion, capabilities, serverInfo: { name: "x", version: "1" } },
+    });
+  } else if (method === "tools/list") send({ id, result: { tools } });
+  else if (method === "tools/call") call(id, params.name);
+  else if (id !== undefined) send({ id, error: { code: -32_601, message: "Method not found" } });
+});
