@@ -105,6 +105,55 @@ describe("POST /chat", () => {
     expect(stream.frames()[5]).toMatchObject({ final: "晴天" });
   });
 
+  it.each([
+    [{ background: true }, { background: true }],
+    [{ background: false }, {}],
+    [{}, {}],
+  ])("with %j marks the message as %j", async (asked, stored) => {
+    const ingress = await start();
+    const stream = await postChat(ingress, { message: "later", session_id: "s", ...asked });
+    const { head } = await ingress.store.summary("api.s");
+    const { background } = head?.message ?? {};
+    expect(background === undefined ? {} : { background }).toEqual(stored);
+    stream.leave();
+  });
+
+  it("SA-40: while a call waits for an approval heartbeats keep the stream alive, and it goes on after the decision", async () => {
+    const decided = Promise.withResolvers<void>();
+    const call = { id: "c1", toolName: "deploy", input: { to: "prod" } };
+    const asking: Script = async (_text, { emit }) => {
+      await emit({ type: "tool_use", ...call });
+      await emit({ type: "permission_request", ...call, message: "may I?" });
+      await decided.promise;
+      const output = "User rejected this action.";
+      await emit({ type: "tool_result", ...call, output, isError: true, truncated: false, storedPath: "" });
+      await emit({ type: "text_delta", text: "all right" });
+    };
+    const ingress = await start({ script: asking, env: { API_HEARTBEAT_MS: "20" } });
+    const stream = await postChat(ingress, { message: "deploy" });
+    await stream.until(/"tool_call"[^]*(: ping\n\n){3}/);
+    expect(stream.frames().map(({ type }) => type)).toEqual(["user_message", "tool_call"]);
+    decided.resolve();
+    await stream.end();
+    expect(stream.frames().slice(2)).toMatchObject([
+      { type: "tool_error", name: "deploy", error: "User rejected this action.", id: "c1" },
+      { type: "assistant", content: "all right" },
+      { type: "done" },
+    ]);
+  });
+
+  it("EE-41: no frame says where a large result is stored", async () => {
+    const call = { id: "c1", toolName: "read", isError: false, truncated: true, storedPath: "res_0123456789abcdef" };
+    const large: Script = async (_text, { emit }) => {
+      await emit({ type: "tool_use", id: "c1", toolName: "read", input: {} });
+      await emit({ type: "tool_result", ...call, output: "head and tail" });
+    };
+    const stream = await postChat(await start({ script: large }), { message: "read it" });
+    await stream.end();
+    expect(stream.frames()).toContainEqual(expect.objectContaining({ type: "tool_result", result: "head and tail" }));
+    expect(stream.text()).not.toMatch(/storedPath|res_0123456789abcdef/);
+  });
+
   it("SA-22, SA-23: the bytes of a stream are exactly these", async () => {
     const ingress = await start({ script: hello });
     const stream = await postChat(ingress, { message: "a\nb", session_id: "s1" });

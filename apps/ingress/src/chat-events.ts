@@ -40,6 +40,7 @@ export interface SaidFor {
   chatId: string;
   text: string;
   eventId: string;
+  tenant: string;
   createdAtMs: number;
 }
 
@@ -150,7 +151,7 @@ function messageRecalled({ app, store, inbox, placer, lookups, logger }: ChatEve
 
 /** The event names no chat: it counts as said in the person's own chat with the bot, as far as that is known. */
 function menuPressed({ directChats, settings, speakFor, logger }: ChatEventsDeps): EventHandler {
-  return async ({ event, eventId, createdAtMs }) => {
+  return async ({ event, eventId, tenantKey: tenant, createdAtMs }) => {
     const parsed = parseMenu(event);
     const openId = parsed.ok ? parsed.value.operator.operator_id?.open_id : undefined;
     if (!parsed.ok || openId === undefined) return undefined;
@@ -162,7 +163,7 @@ function menuPressed({ directChats, settings, speakFor, logger }: ChatEventsDeps
       return undefined;
     }
     const chatId = (await directChats.of(openId)) ?? openId;
-    await speakFor({ openId, chatId, text: said, eventId, createdAtMs });
+    await speakFor({ openId, chatId, text: said, eventId, tenant, createdAtMs });
     return undefined;
   };
 }

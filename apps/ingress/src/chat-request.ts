@@ -7,6 +7,8 @@ export interface Ask {
   /** Dedup id of the message within its session. */
   key: string | undefined;
   onDisconnect: "cancel" | "detach" | undefined;
+  /** Tool calls of the run come after those of others. */
+  background: boolean;
   /** Given by a client that comes back: nothing is appended unless `key` is there, too. */
   lastEventId: number | undefined;
 }
@@ -58,8 +60,6 @@ export function parseAsk(body: Uint8Array, headers: Headers): ParsedAsk {
   if (sessionId === undefined && (key !== undefined || lastEventId !== undefined)) {
     return { ok: false, error: "message_id, Idempotency-Key and Last-Event-ID need a session_id" };
   }
-  return {
-    ok: true,
-    ask: { text: parsed.value.message ?? "", sessionId, key, onDisconnect: parsed.value.on_disconnect, lastEventId },
-  };
+  const { message, on_disconnect: onDisconnect, background = false } = parsed.value;
+  return { ok: true, ask: { text: message ?? "", sessionId, key, onDisconnect, background, lastEventId } };
 }

@@ -49,6 +49,7 @@ function messageOf(ask: Ask, session: SessionKey, sessionId: string): InboundMes
     parts: [{ type: "text", text: ask.text }],
     createdAtMs: Date.now(),
     reply: { channel: "none" },
+    ...(ask.background ? { background: true } : {}),
   };
 }
 

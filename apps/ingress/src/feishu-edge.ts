@@ -81,7 +81,7 @@ function messageDeskOf(desks: Desks): MessageDesk {
 
 /** A press on the menu goes the way of a message; the platform's answer to it has no message to hang on. */
 function speakerFor({ app, placer, settings, counters, logger }: Desks, desk: MessageDesk) {
-  return async ({ openId, chatId, text, eventId, createdAtMs }: SaidFor): Promise<void> => {
+  return async ({ openId, chatId, text, eventId, tenant, createdAtMs }: SaidFor): Promise<void> => {
     if (createdAtMs > 0 && Date.now() - createdAtMs > settings.limits.messageAgeMs) {
       logger.info({ eventId }, "a press on the menu came too late");
       return;
@@ -103,7 +103,7 @@ function speakerFor({ app, placer, settings, counters, logger }: Desks, desk: Me
     };
     const { session } = await placer.of(message);
     const place = { session, target: { app, chatId, messageId: "", inThread: false } };
-    const outcome = await desk({ message, place }, { verdict: "accept" });
+    const outcome = await desk({ message, place, tenant }, { verdict: "accept" });
     counters.messages.add({ channel: "feishu", outcome });
   };
 }

@@ -37,6 +37,7 @@ describe("a message by webhook", () => {
       session,
       id: sent.messageId,
       app: appId,
+      tenant: expect.stringMatching(/^\w{16}$/),
       sender: { id: here.ann },
       chatType: "p2p",
       parts: [{ type: "text", text: "你好" }],

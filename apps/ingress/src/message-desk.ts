@@ -15,6 +15,8 @@ import type { Speaker } from "./speaker.ts";
 export interface Arrival {
   message: FeishuMessage;
   place: Place;
+  /** The platform's tenant key; empty when it says none. */
+  tenant: string;
 }
 
 /** Verdicts on messages that are for the bot. */
@@ -41,13 +43,16 @@ export function recalledKey(app: string, messageId: string): string {
   return `recalled:${app}:${messageId}`;
 }
 
-function inboundOf(app: string, { message, place }: Arrival): InboundMessage {
+const maxTenantLength = 128;
+
+function inboundOf(app: string, { message, place, tenant }: Arrival): InboundMessage {
   const references = referencesOf(message, place);
   return {
     v: 1,
     session: place.session,
     id: message.messageId,
     app,
+    ...(tenant === "" ? {} : { tenant: tenant.slice(0, maxTenantLength) }),
     sender: { id: message.senderOpenId },
     chatType: message.chatType,
     parts: [{ type: "text", text: message.text }],

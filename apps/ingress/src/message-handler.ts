@@ -48,7 +48,7 @@ export function createMessageHandler(deps: MessageHandlerDeps): EventHandler {
     const place = await placeOf(message, envelope.eventId);
     if (place === undefined) return "unreadable";
     if (message.chatType === "p2p") deps.onDirect(message);
-    return await desk({ message, place }, admission);
+    return await desk({ message, place, tenant: envelope.tenantKey }, admission);
   };
 
   const handle = async (envelope: Envelope, botOpenId: string): Promise<MessageOutcome> => {

@@ -31,6 +31,8 @@ export const ChatRequest = Type.Object({
   message_id: Type.Optional(Type.Union([Type.String({ pattern: "^[\\x21-\\x7e]{1,100}$" }), Type.Null()])),
   /** What the end of the connection does to the run; absent: as the server is configured. */
   on_disconnect: Type.Optional(Type.Enum(["cancel", "detach"])),
+  /** Nobody waits for the answer: the run's tool calls come after those of others. */
+  background: Type.Optional(Type.Boolean()),
 });
 export type ChatRequest = Static<typeof ChatRequest>;
 
