@@ -28,3 +28,5 @@ export {
   type ResolveHost,
 } from "./egress-address.ts";
 export { createGuardedFetch, type GuardedFetchOptions } from "./egress-fetch.ts";
+export { serveSandbox, type SandboxHost, type SandboxHostEvent, type SandboxHostOptions } from "./remote-host.ts";
+export { createRemoteSandbox, type RemoteSandboxOptions } from "./remote-sandbox.ts";
