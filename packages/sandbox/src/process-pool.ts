@@ -1,4 +1,9 @@
-import type { ProcessCallOptions } from "./process-call.ts";
+import { setTimeout as delay } from "node:timers/promises";
+import { encodeFrame } from "./frame.ts";
+import { PoolChild, type ChildEnd } from "./pool-child.ts";
+import { ProcessCallError, type ProcessCallOptions } from "./process-call.ts";
+import type { FrameToPool } from "./process-frame.ts";
+import { runningCall, type RunningCall } from "./running-call.ts";
 
 export interface ProcessPoolOptions {
   /** A module that calls `serveCalls` of `@larkline/sandbox/child`; run in each child. */
@@ -11,8 +16,9 @@ export interface ProcessPoolOptions {
   maxCalls?: number;
   /** Environment of the children besides PATH, LANG and TZ. Nothing of this process's own. */
   env?: Readonly<Record<string, string>>;
-  /** A line that a child wrote, cut at 8 KB. */
+  /** A line that a child wrote, cut at 8,192 characters. Must not throw. */
   onLog?(line: string, stream: "stdout" | "stderr"): void;
+  /** Default: the Node.js that runs this process. */
   nodePath?: string;
 }
 
@@ -24,6 +30,222 @@ export interface ProcessPool {
   close(): Promise<void>;
 }
 
-export function createProcessPool(_options: ProcessPoolOptions): ProcessPool {
-  throw new Error("comes within the hour");
+const bootMs = 15_000;
+const lookMs = 250;
+const graceMs = 2_000;
+/** Boots that fail in a row until calls are told so instead of waiting for the next one. */
+const failuresInARow = 3;
+const longestPauseMs = 30_000;
+
+/** A child and what it is doing. */
+interface Member {
+  child: PoolChild;
+  state: "booting" | "idle" | "busy" | "leaving";
+  running: RunningCall | undefined;
+}
+
+interface Waiter {
+  take(member: Member): void;
+  reject(error: ProcessCallError): void;
+}
+
+class Pool implements ProcessPool {
+  readonly #options: ProcessPoolOptions;
+  readonly #members = new Set<Member>();
+  readonly #waiting = new Set<Waiter>();
+  readonly #closing = new AbortController();
+  readonly #look: NodeJS.Timeout;
+  #failures = 0;
+  #lastFailure = "";
+  #callCount = 0;
+
+  constructor(options: ProcessPoolOptions) {
+    this.#options = options;
+    this.#look = setInterval(() => void this.#checkMemory(), lookMs).unref();
+    for (let i = 0; i < options.size; i += 1) this.#add();
+  }
+
+  async call(body: unknown, options: ProcessCallOptions): Promise<unknown> {
+    this.#callCount += 1;
+    const id = this.#callCount;
+    const frame = encodeFrame({ kind: "call", id, body });
+    if (options.signal.aborted) throw cancelledError();
+    return await this.#run(await this.#takeMember(options.signal), { id, frame, options });
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    clearInterval(this.#look);
+    for (const waiter of this.#waiting) waiter.reject(closedError());
+    for (const { child, running } of this.#members) {
+      running?.fail(closedError());
+      child.kill();
+    }
+    await Promise.all([...this.#members].map(async ({ child }) => await child.ended));
+  }
+
+  async #run(
+    member: Member,
+    { id, frame, options }: { id: number; frame: Buffer; options: ProcessCallOptions },
+  ): Promise<unknown> {
+    const { child } = member;
+    child.calls += 1;
+    child.write(frame);
+    const running = runningCall(child, { id, graceMs, ...options });
+    member.running = running;
+    // The child may be taken again when it has answered, which after a cancellation is later than the caller is told.
+    void running.answered.then(() => this.#release(member));
+    return await running.result;
+  }
+
+  #release(member: Member): void {
+    member.running = undefined;
+    if (!member.child.alive) return;
+    if (member.child.calls >= (this.#options.maxCalls ?? 500)) return this.#replace(member);
+    this.#offer(member);
+  }
+
+  /** Lets a child go and starts its successor at once. */
+  #replace(member: Member): void {
+    member.state = "leaving";
+    member.child.kill();
+    this.#add();
+  }
+
+  #offer(member: Member): void {
+    const [first] = this.#waiting;
+    member.state = first === undefined ? "idle" : "busy";
+    first?.take(member);
+  }
+
+  async #takeMember(signal: AbortSignal): Promise<Member> {
+    for (;;) {
+      const member = this.#idle() ?? (await this.#nextIdle(signal));
+      if (member.child.alive) return member; // it may have ended since it was offered
+    }
+  }
+
+  #idle(): Member | undefined {
+    if (this.#closing.signal.aborted) return undefined;
+    for (const member of this.#members) {
+      if (member.state === "idle" && member.child.alive) {
+        member.state = "busy";
+        return member;
+      }
+    }
+    return undefined;
+  }
+
+  async #nextIdle(signal: AbortSignal): Promise<Member> {
+    if (this.#closing.signal.aborted) throw closedError();
+    if (this.#failures >= failuresInARow) throw this.#notStarting();
+    const { promise, resolve, reject } = Promise.withResolvers<Member>();
+    const leave = (): void => reject(cancelledError());
+    const waiter: Waiter = {
+      take: (member) => {
+        this.#waiting.delete(waiter);
+        resolve(member);
+      },
+      reject,
+    };
+    this.#waiting.add(waiter);
+    signal.addEventListener("abort", leave, { once: true });
+    return await promise.finally(() => {
+      this.#waiting.delete(waiter);
+      signal.removeEventListener("abort", leave);
+    });
+  }
+
+  #notStarting(): ProcessCallError {
+    return new ProcessCallError("crashed", `The process for the call does not start: ${this.#lastFailure}.`, {
+      childFault: true,
+    });
+  }
+
+  #add(): void {
+    if (this.#closing.signal.aborted) return;
+    const { entry, env = {}, memoryMb = 256, nodePath = process.execPath, onLog = () => {} } = this.#options;
+    try {
+      const child = new PoolChild({ entry, nodePath, memoryMb, onLog, env: { ...baseEnv, ...env } });
+      void this.#follow({ child, state: "booting", running: undefined });
+    } catch (error) {
+      void this.#pause(error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** From its boot to its end, and on to its successor. */
+  async #follow(member: Member): Promise<void> {
+    const { child } = member;
+    this.#members.add(member);
+    const boot = setTimeout(() => child.kill(), bootMs);
+    child.onFrame = (frame) => this.#onFrame(member, frame);
+    child.onGarbage = (reason) => member.running?.fail(protocolError(reason));
+    const end = await child.ended;
+    clearTimeout(boot);
+    this.#members.delete(member);
+    member.running?.fail(this.#closing.signal.aborted ? closedError() : crashError(end));
+    if (member.state === "booting") await this.#pause(described(end));
+    else if (member.state !== "leaving") this.#add();
+  }
+
+  #onFrame(member: Member, frame: FrameToPool): void {
+    if (frame.kind !== "ready") return member.running?.take(frame);
+    if (member.state !== "booting") return;
+    this.#failures = 0;
+    this.#offer(member);
+  }
+
+  /** A child that does not boot is tried again after a pause that grows. */
+  async #pause(reason: string): Promise<void> {
+    this.#failures += 1;
+    this.#lastFailure = reason;
+    if (this.#failures >= failuresInARow) for (const waiter of this.#waiting) waiter.reject(this.#notStarting());
+    const pauseMs = Math.min(longestPauseMs, 50 * 2 ** Math.min(this.#failures, 10));
+    await delay(pauseMs, undefined, { ref: false, signal: this.#closing.signal }).catch(() => {});
+    this.#add();
+  }
+
+  async #checkMemory(): Promise<void> {
+    for (const member of this.#members) {
+      if (!(await member.child.isTooLarge())) continue;
+      if (member.state === "idle") this.#replace(member);
+      else member.child.killForMemory();
+    }
+  }
+}
+
+const baseEnv = { PATH: "/usr/local/bin:/usr/bin:/bin", LANG: "C.UTF-8", TZ: "UTC" };
+
+function closedError(): ProcessCallError {
+  return new ProcessCallError("closed", "The processes for calls are being shut down.", { childFault: false });
+}
+
+function cancelledError(): ProcessCallError {
+  return new ProcessCallError("cancelled", "The call was cancelled.", { childFault: false });
+}
+
+function protocolError(reason: string): ProcessCallError {
+  return new ProcessCallError("protocol", `The process of the call wrote ${reason}.`, { childFault: true });
+}
+
+function described({ exitCode, signal }: ChildEnd): string {
+  return signal === undefined ? `exit code ${exitCode ?? "unknown"}` : `ended by ${signal}`;
+}
+
+function crashError(end: ChildEnd): ProcessCallError {
+  const { exitCode, signal, outOfMemory } = end;
+  if (outOfMemory) {
+    const message = "The call ran out of memory.";
+    return new ProcessCallError("oom", message, { childFault: true, exitCode, signal });
+  }
+  // Nobody but the system or an operator sends these; all others are what a fault of the code looks like.
+  const childFault = signal === undefined ? exitCode !== undefined : !["SIGKILL", "SIGTERM", "SIGINT"].includes(signal);
+  const message = `The process of the call ended before it had answered (${described(end)}).`;
+  return new ProcessCallError("crashed", message, { childFault, exitCode, signal });
+}
+
+/** Starts the children at once; they boot in the background. Throws a RangeError for a size below 1. */
+export function createProcessPool(options: ProcessPoolOptions): ProcessPool {
+  if (!Number.isInteger(options.size) || options.size < 1) throw new RangeError("size must be a whole number above 0");
+  return new Pool(options);
 }
