@@ -34,7 +34,10 @@ export const AuditRecord = Type.Object({
   approvalId: Type.Optional(Type.String()),
   ruleId: Type.Optional(Type.String()),
   runner: Type.Optional(Type.String()),
-  /** `ok`, `error` or `unknown` of a call; the decision or state of an approval. */
+  /**
+   * `ok`, `error` or `unknown` of a call, `cancelled` when its turn ended before it was started; the
+   * decision or state of an approval.
+   */
   result: Type.Optional(Type.String()),
 });
 export type AuditRecord = Static<typeof AuditRecord>;
