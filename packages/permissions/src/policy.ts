@@ -25,7 +25,10 @@ export interface Person {
 export interface PolicyMatch {
   /** Names of tools; `*` stands for any characters. */
   readonly tools: readonly string[];
-  /** Pattern of the tool's subject, as in permission rules. */
+  /**
+   * Pattern of the tool's subject. `allow`: all of it has to fit, as in permission rules. `ask` and
+   * `refuse`: one command in it is enough.
+   */
   readonly subject?: string;
   readonly people?: readonly string[];
   readonly roles?: readonly string[];
@@ -56,6 +59,8 @@ export interface PermissionPolicy {
   readonly risky: "suggest" | "ask";
   /** What becomes of an unknown outcome of a `once` call: people are asked, or the model is told. HTTP API: always told, unless `ask`. */
   readonly unknownOutcome: "ask" | "ask_feishu" | "tell";
+  /** Whether rules count, and are offered, where no entry says it. */
+  readonly remember: boolean;
   /** Approvals of one kind after which a rule is proposed; 0: never. */
   readonly learnAfter: number;
   /** Rejections in one turn after which nobody is asked any more. */
@@ -85,14 +90,16 @@ export interface RiskFinding {
 /** What is asked when a call needs an approval. */
 export interface Question {
   readonly deciders: Deciders;
+  /** Of the entry that asks; empty where none does. */
   readonly reason: string;
   readonly risk: RiskLevel;
   readonly remember?: RuleProposal;
   readonly expiresAtMs: number;
 }
 
-/** Whether a call runs. `finding` is there whenever a risk pattern fits. */
-export type Verdict =
-  | { do: "run"; authority: CallAuthority; finding?: RiskFinding }
-  | { do: "ask"; question: Question; finding?: RiskFinding }
-  | { do: "refuse"; reason: string; finding?: RiskFinding };
+/** Whether a call runs. `findings`: one per risk pattern that fits. */
+export type Verdict = { readonly findings: readonly RiskFinding[] } & (
+  | { readonly do: "run"; readonly authority: CallAuthority }
+  | { readonly do: "ask"; readonly question: Question }
+  | { readonly do: "refuse"; readonly reason: string }
+);

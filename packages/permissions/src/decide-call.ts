@@ -1,0 +1,131 @@
+import type { Deciders, ToolAnnouncement } from "@larkline/protocol";
+import { hasRole, requesterApproves } from "./person.ts";
+import type {
+  JudgedCall,
+  PermissionPolicy,
+  PolicyEntry,
+  PolicyMatch,
+  Question,
+  RiskFinding,
+  Verdict,
+} from "./policy.ts";
+import { riskOf } from "./risk-finding.ts";
+import { proposalFor, ruleFor, subjectOf } from "./rule-proposal.ts";
+import { matchesSubject, touchesSubject } from "./subject-pattern.ts";
+import { matchesName } from "./tool-name.ts";
+
+/** An entry that lets calls run has to fit surely; one that holds them back, possibly. */
+function fitsSubject(entry: PolicyEntry, pattern: string, { tool, arguments: input }: JudgedCall): boolean {
+  if (tool.subject === undefined) return false;
+  const subject = subjectOf(tool, input);
+  if (entry.do === "allow") return subject !== undefined && matchesSubject(pattern, subject);
+  return subject === undefined || touchesSubject(pattern, subject);
+}
+
+function isAmong(value: string, values: readonly string[] | undefined): boolean {
+  return values === undefined || values.includes(value);
+}
+
+function fitsPerson({ people, roles }: PolicyMatch, call: JudgedCall, policy: PermissionPolicy): boolean {
+  if (people === undefined && roles === undefined) return true;
+  return people?.includes(call.person.id) === true || hasRole(call.person, roles ?? [], policy.roles);
+}
+
+function fits(entry: PolicyEntry, call: JudgedCall, policy: PermissionPolicy): boolean {
+  return (
+    entry.tools.some((pattern) => matchesName(pattern, call.tool.spec.name)) &&
+    isAmong(call.chatId, entry.chats) &&
+    isAmong(call.chatType, entry.chatTypes) &&
+    fitsPerson(entry, call, policy) &&
+    (entry.subject === undefined || fitsSubject(entry, entry.subject, call))
+  );
+}
+
+/** How a person is asked: by an entry of the policy, or by its defaults. */
+interface Asking {
+  deciders: Deciders;
+  reason: string;
+  remember: boolean;
+  expiresMs: number;
+  /** Rules count for the person alone: the entry is about certain people. */
+  personal: boolean;
+}
+
+function askingOf(entry: PolicyEntry | undefined, policy: PermissionPolicy): Asking {
+  if (entry === undefined) {
+    const { approvers: deciders, remember, expiresMs } = policy;
+    return { deciders, reason: "", remember, expiresMs, personal: false };
+  }
+  const { approvers: deciders, reason, remember, expiresMs, people, roles } = entry;
+  return { deciders, reason, remember, expiresMs, personal: people !== undefined || roles !== undefined };
+}
+
+function questionOf(asking: Asking, call: JudgedCall, risky: boolean): Question {
+  const { deciders, reason, expiresMs } = asking;
+  const risk = risky ? "high" : (call.tool.risk ?? "medium");
+  // Whoever may decide alone may not decide for others: their calls may need somebody else's word.
+  const personal = asking.personal || requesterApproves(deciders);
+  const facts = { risk, risky, person: call.person.id, personal };
+  const remember = asking.remember ? proposalFor(call.tool, call.arguments, facts) : undefined;
+  const question = { deciders, reason, risk, expiresAtMs: call.nowMs + expiresMs } as const;
+  return remember === undefined ? question : { ...question, remember };
+}
+
+/** Asks, unless a remembered decision answers. Nobody who left a rule has seen the input of a risky call. */
+function ask(entry: PolicyEntry | undefined, call: JudgedCall, { policy, findings }: Judgement): Verdict {
+  const asking = askingOf(entry, policy);
+  const risky = findings.length > 0;
+  const ruled = asking.remember && !(risky && policy.risky === "ask");
+  const rule = ruled ? ruleFor(call.rules, { ...call, person: call.person.id }) : undefined;
+  return rule === undefined
+    ? { do: "ask", question: questionOf(asking, call, risky), findings }
+    : { do: "run", authority: { by: "rule", id: rule.id }, findings };
+}
+
+interface Judgement {
+  policy: PermissionPolicy;
+  findings: RiskFinding[];
+}
+
+function needsApproval(tool: ToolAnnouncement, { policy, findings }: Judgement): boolean {
+  return tool.requiresApproval || (findings.length > 0 && policy.risky === "ask");
+}
+
+/**
+ * Whether a call runs. The first entry that fits decides; without one, what the tool asks for, and
+ * the risk patterns if they are to. A rule that a person left stands in for an approval, never for
+ * a refusal, and only where the policy has it.
+ */
+export function decideCall(policy: PermissionPolicy, call: JudgedCall): Verdict {
+  const findings = riskOf(call.arguments);
+  const judgement = { policy, findings };
+  const entry = policy.entries.find((one) => fits(one, call, policy));
+  if (entry?.do === "refuse") return { do: "refuse", reason: entry.reason, findings };
+  const asked = entry === undefined ? needsApproval(call.tool, judgement) : entry.do === "ask";
+  return asked ? ask(entry, call, judgement) : { do: "run", authority: { by: "policy" }, findings };
+}
+
+/**
+ * What is asked about a call of a tool with effect `once` that may have taken effect: undefined when
+ * the model is told instead. The tool may be gone by then, so only its name counts.
+ */
+export function unknownOutcomeOf(
+  policy: PermissionPolicy,
+  call: Omit<JudgedCall, "tool" | "rules"> & { readonly toolName: string },
+): Question | undefined {
+  const { unknownOutcome } = policy;
+  if (unknownOutcome === "tell" || (unknownOutcome === "ask_feishu" && call.chatType === "api")) return undefined;
+  const tool = { spec: { name: call.toolName, description: "", inputSchema: {} }, effect: "once" } as const;
+  const judged = { ...call, tool: { ...tool, requiresApproval: false, timeoutMs: 1 }, rules: [] };
+  const entry = policy.entries.find(
+    (one) => one.do === "ask" && one.subject === undefined && fits(one, judged, policy),
+  );
+  const { deciders, expiresMs } = askingOf(entry, policy);
+  // The call was allowed before: who asked for it can look what came of it, so their word is enough.
+  return {
+    deciders: { ...deciders, requester: true, fourEyes: false, count: 1 },
+    reason: "",
+    risk: "high",
+    expiresAtMs: call.nowMs + expiresMs,
+  };
+}

@@ -1,0 +1,48 @@
+import { createHash } from "node:crypto";
+import type { Approval, ApprovalDecision, PermissionRule, RuleProposal } from "@larkline/protocol";
+
+/** A rule as people read it: `shell(git status *)`. */
+export function ruleText({ tool, pattern }: RuleProposal): string {
+  return `${tool}(${pattern})`;
+}
+
+/** Names an approval by what it is about, so that creating it again finds the first one. 32 hex digits. */
+export function approvalIdOf(kind: Approval["kind"], turnId: string, attemptId: string): string {
+  return createHash("sha256").update(`${kind} ${turnId} ${attemptId}`).digest("hex").slice(0, 32);
+}
+
+/** What approvals of one kind have in common: chat, tool, pattern and person. Undefined where no rule is offered. */
+export function approvalKindOf({ chatId, remember }: Pick<Approval, "chatId" | "remember">): string | undefined {
+  if (remember === undefined) return undefined;
+  const { tool, pattern, person = "" } = remember;
+  const facts = JSON.stringify([chatId, tool, pattern, person]);
+  return createHash("sha256").update(facts).digest("hex").slice(0, 32);
+}
+
+/**
+ * The rule that a decision leaves behind: that of a `rule` approval, or of a call that was approved
+ * with `remember`. Whoever computes it gets the same one, so it may be added twice.
+ */
+export function rememberedRule(
+  approval: Approval,
+  decisions: readonly ApprovalDecision[],
+  rulesExpireMs: number,
+): PermissionRule | undefined {
+  const { id, app, chatId, kind, remember } = approval;
+  const last = decisions.findLast(
+    ({ decision, remember: wanted }) => decision === "approve" && (kind === "rule" || wanted === true),
+  );
+  if (remember === undefined || last === undefined || kind === "outcome") return undefined;
+  const { by, atMs } = last;
+  return { v: 1, id, app, chatId, ...remember, author: by, createdAtMs: atMs, expiresAtMs: atMs + rulesExpireMs };
+}
+
+/** The question whether calls like this approved one may always run, after `permission_learn` proposed it. */
+export function ruleApprovalOf(
+  approval: Approval,
+  { nowMs, expiresMs }: { nowMs: number; expiresMs: number },
+): Approval | undefined {
+  if (approval.remember === undefined || approval.kind !== "call") return undefined;
+  const id = approvalIdOf("rule", approval.turnId, approval.callId);
+  return { ...approval, id, kind: "rule", reason: "", createdAtMs: nowMs, expiresAtMs: nowMs + expiresMs };
+}
