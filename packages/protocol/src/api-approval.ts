@@ -1,7 +1,5 @@
 import { Type, type Static } from "typebox";
-import type { Approval } from "./approval.ts";
-import { decisionWords, settledStates, type ApprovalState, type DecisionWord } from "./decision.ts";
-import { maskedArguments } from "./masked-arguments.ts";
+import { decisionWords, settledStates } from "./decision.ts";
 import { RiskLevel } from "./tool.ts";
 
 // Approvals as the HTTP API shows them: names are wire format and appear nowhere in the core.
@@ -40,28 +38,3 @@ export const ApiDecision = Type.Object({
   remember: Type.Optional(Type.Boolean()),
 });
 export type ApiDecision = Static<typeof ApiDecision>;
-
-const wordsOf: Readonly<Record<Approval["kind"], readonly DecisionWord[]>> = {
-  call: ["approve", "reject"],
-  rule: ["approve", "reject"],
-  outcome: ["retry", "done", "abort"],
-};
-
-/** The view of an approval in one state. */
-export function apiApprovalOf(approval: Approval, state: ApprovalState): ApiApproval {
-  return {
-    id: approval.id,
-    kind: approval.kind,
-    run_id: approval.turnId,
-    call_id: approval.callId,
-    tool: approval.tool,
-    arguments: maskedArguments(approval.arguments, approval.secrets),
-    reason: approval.reason,
-    risk: approval.risk,
-    decisions: [...wordsOf[approval.kind]],
-    may_remember: approval.remember !== undefined,
-    created_at: approval.createdAtMs,
-    expires_at: approval.expiresAtMs,
-    state,
-  };
-}
