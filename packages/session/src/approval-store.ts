@@ -18,7 +18,10 @@ export interface ApprovalStatus {
   settledAtMs?: number;
 }
 
-/** What a decision did. Whether the person may decide at all is checked by the caller, before. */
+/**
+ * What a decision did; `status` is how things stand afterwards. Whether the person may decide at all
+ * is checked by the caller, before.
+ */
 export type DecideResult =
   /** It settled the approval; the session knows, and needs the wake-up `wakeGen`. */
   | { result: "settled"; status: ApprovalStatus; wakeGen?: number }
@@ -26,9 +29,12 @@ export type DecideResult =
   | { result: "counted"; status: ApprovalStatus }
   /** This person has approved before. */
   | { result: "repeated"; status: ApprovalStatus }
-  /** Settled before, or past its expiry: nothing changed. */
-  | { result: "closed"; status: ApprovalStatus }
-  /** No approval of that id (any more). */
+  /**
+   * It had been settled, or its time was over: that much is settled now. Of `settle` also: too early.
+   * `wakeGen` is there while the session waits for a wake-up, which may be lost.
+   */
+  | { result: "closed"; status: ApprovalStatus; wakeGen?: number }
+  /** No approval of that id (any more), or none that this word decides. */
   | { result: "unknown" };
 
 /** One card of an approval: the one in the chat, or a copy sent to one person. */
@@ -50,7 +56,7 @@ export interface ApprovalLease {
   token: string;
   status: ApprovalStatus;
   cards: ApprovalCard[];
-  /** How often they have been tried since the state last changed. */
+  /** How many leases there were before this one since the cards were last to change. */
   attempts: number;
 }
 
@@ -66,10 +72,11 @@ export interface ApprovalStore {
   find(app: string, approvalId: string): Promise<ApprovalStatus | undefined>;
   /**
    * Takes one person's decision, atomically: time, state and repetition are checked by the store's
-   * own clock. A rejection settles at once; approvals do when `deciders.count` different people agree.
+   * own clock. `reject` and `abort` settle at once, any other word when `deciders.count` different
+   * people have said it. Nothing reaches a session whose turn is over.
    */
   decide(session: SessionKey, approvalId: string, decision: Omit<ApprovalDecision, "atMs">): Promise<DecideResult>;
-  /** Settles without a person: past its expiry, or because nobody could be asked. */
+  /** Settles without a person: past its expiry by the store's clock, or because nobody could be asked. */
   settle(session: SessionKey, approvalId: string, state: "expired" | "undeliverable"): Promise<DecideResult>;
   /** Pending approvals of a session, oldest first. */
   pending(session: SessionKey): Promise<ApprovalStatus[]>;
@@ -81,8 +88,9 @@ export interface ApprovalStore {
   /** Takes the cards of one approval if nobody holds them and there is something to do. */
   leaseCards(session: SessionKey, approvalId: string): Promise<ApprovalLease | undefined>;
   /**
-   * Writes down what the cards show. `retryAtMs`: they are due again then; without it they are done,
-   * unless the state has changed since the lease. False when the lease is not held any more.
+   * Writes down what the cards show, and ends the lease. `retryAtMs`: they are due again then; without
+   * it they are done. If the state has changed since the lease they are due at once. False when the
+   * lease is somebody else's by now.
    */
   saveCards(lease: ApprovalLease, retryAtMs?: number): Promise<boolean>;
 }

@@ -1,7 +1,7 @@
 import type { Message } from "@larkline/protocol";
 import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { createMemorySessionStore } from "./memory-session-store.ts";
+import { createMemorySessionStore } from "./memory-stores.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
 import type { FencedWrite, SessionStore } from "./session-store.ts";
 import { assistantText, commitOf, contextAfter, messageOf, mustClaim, saveAs, userText } from "./suite-samples.ts";

@@ -2,7 +2,17 @@ import { turnIdOf } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
 import type { Claim, EventLog, SessionStore } from "./session-store.ts";
-import { commitOf, messageOf, mustClaim, outboxRecord, saveAs, suspendOn, turnOf, userText } from "./suite-samples.ts";
+import {
+  commitOf,
+  messageOf,
+  mustClaim,
+  outboxRecord,
+  saveAs,
+  suspendOn,
+  turnOf,
+  userText,
+  openCall,
+} from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";
 const other = "cli_app.oc_other.main";
@@ -238,10 +248,7 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
 
       it("a message joins with calls, history and a new context in one write", async () => {
         const claim = await startedWith(3);
-        const open1 = [
-          { callId: "c1", deadlineMs: 1_000 },
-          { callId: "c2", deadlineMs: 2_000 },
-        ];
+        const open1 = [openCall("c1", 1_000), openCall("c2", 2_000)];
         const history = [userText("om_1"), userText("om_2")];
         const context = { keep: 1, summary: userText("so far") };
         await saveAs(store, claim, { mode: "suspend", open: open1, history, context, absorbed: [2] });

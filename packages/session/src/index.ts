@@ -29,6 +29,8 @@ export type {
   DecideResult,
   PermissionRules,
 } from "./approval-store.ts";
+export { approvalFactsOf, auditResultOf, ruleFactsOf } from "./audit-facts.ts";
+export { answersKind, settlesAlone } from "./decision-words.ts";
 export {
   keepResult,
   readResultName,
@@ -64,6 +66,7 @@ export { maxLookupBytes, type LookupCache } from "./lookup-cache.ts";
 export type { AvailableTool, RunnerDirectory, RunnerInstance } from "./runner-directory.ts";
 export type { TokenCache } from "./token-cache.ts";
 export { createMemoryLookupCache } from "./memory-lookup-cache.ts";
-export { createMemorySessionStore, type MemorySessionStoreOptions } from "./memory-session-store.ts";
+export type { MemorySessionStoreOptions } from "./memory-session-store.ts";
+export { createMemorySessionStore } from "./memory-stores.ts";
 export { createMemoryRunnerDirectory } from "./memory-runner-directory.ts";
 export { createMemoryTokenCache } from "./memory-token-cache.ts";

@@ -1,4 +1,4 @@
-import { createMemorySessionStore } from "./memory-session-store.ts";
+import { createMemorySessionStore } from "./memory-stores.ts";
 import { describeSessionStore, type SessionStoreDemands, type SessionStoreHarness } from "./session-store.suite.ts";
 
 async function makeHarness({ maxWaiting }: SessionStoreDemands): Promise<SessionStoreHarness> {

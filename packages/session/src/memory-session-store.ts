@@ -1,18 +1,21 @@
 import {
   turnIdOf,
+  type AuditRecord,
+  type ControlEntry,
   type EngineEvent,
   type InboundMessage,
   type Message,
   type QueuedMessage,
   type SessionKey,
-  type ToolEffect,
-  type ToolOutcome,
 } from "@larkline/protocol";
-import type { CardLedger } from "./card-ledger.ts";
+import { auditResultOf } from "./audit-facts.ts";
+import { MemoryApprovals } from "./memory-approvals.ts";
+import type { MemoryAuditLog } from "./memory-audit-log.ts";
 import { MemoryCardLedger } from "./memory-card-ledger.ts";
-import { MemoryEventLog } from "./memory-event-log.ts";
+import type { MemoryEventLog } from "./memory-event-log.ts";
 import { MemoryOutboxes } from "./memory-outbox.ts";
-import { MemorySession } from "./memory-session.ts";
+import { MemorySession, type LedgerEntry } from "./memory-session.ts";
+import { Remembered } from "./remembered.ts";
 import type {
   AppendResult,
   BeginResult,
@@ -20,7 +23,6 @@ import type {
   CommitRequest,
   CommitResult,
   DeliverResult,
-  EventLog,
   FencedWrite,
   OutboxLease,
   OutboxRecord,
@@ -41,64 +43,41 @@ export interface MemorySessionStoreOptions {
   limits?: { maxWaiting?: number };
   /** How long message ids, outbox dedup ids and parked messages are remembered; 24 hours if absent. */
   dedupTtlMs?: number;
+  /** How long a process may take for the cards of one approval; 15 s if absent. */
+  cardsLeaseMs?: number;
+  /** How many approvals of one session are kept; 200 if absent. */
+  maxApprovals?: number;
 }
 
-/**
- * Sessions in the memory of this process: for tests and for trying things out, everything is
- * lost when the process ends. Atomic because no method awaits in the middle; what goes in and
- * comes out is a copy.
- */
-export function createMemorySessionStore(options: MemorySessionStoreOptions = {}): {
-  store: SessionStore;
-  events: EventLog;
-  cards: CardLedger;
-} {
-  const events = new MemoryEventLog();
-  const store = new MemorySessionStore(events, options);
-  return { store, events, cards: store.cards };
-}
-
-/** Remembers a value per id for a limited time. */
-class Remembered<T> {
-  readonly #entries = new Map<string, { value: T; untilMs: number }>();
-  readonly #ttlMs: number;
-
-  constructor(ttlMs: number) {
-    this.#ttlMs = ttlMs;
-  }
-
-  get(id: string, nowMs: number): T | undefined {
-    // Entries are in order of expiry: all live equally long.
-    for (const [old, { untilMs }] of this.#entries) {
-      if (untilMs > nowMs) break;
-      this.#entries.delete(old);
-    }
-    return this.#entries.get(id)?.value;
-  }
-
-  set(id: string, value: T, nowMs: number): void {
-    this.#entries.delete(id);
-    this.#entries.set(id, { value, untilMs: nowMs + this.#ttlMs });
-  }
-
-  delete(id: string): void {
-    this.#entries.delete(id);
-  }
-}
-
-class MemorySessionStore implements SessionStore {
+/** The session store of `createMemorySessionStore`. */
+export class MemorySessionStore implements SessionStore {
   readonly cards: MemoryCardLedger;
+  readonly approvals: MemoryApprovals;
   readonly #sessions = new Map<SessionKey, MemorySession>();
   readonly #events: MemoryEventLog;
+  readonly #audit: MemoryAuditLog;
   readonly #outboxes: MemoryOutboxes;
   readonly #now: () => number;
   readonly #maxWaiting: number;
   readonly #messageIds: Remembered<number>;
   readonly #parked: Remembered<InboundMessage>;
 
-  constructor(events: MemoryEventLog, { now = Date.now, limits, dedupTtlMs = dayMs }: MemorySessionStoreOptions) {
+  constructor(events: MemoryEventLog, audit: MemoryAuditLog, options: MemorySessionStoreOptions) {
+    const { now = Date.now, limits, dedupTtlMs = dayMs, cardsLeaseMs = 15_000, maxApprovals = 200 } = options;
     this.#events = events;
+    this.#audit = audit;
     this.#now = now;
+    this.approvals = new MemoryApprovals({
+      now,
+      inbox: {
+        isRunning: (key, turnId) => this.#sessions.get(key)?.isRunningTurn(turnId) ?? false,
+        tell: (key, entry) => this.#tell(key, entry),
+        lostWake: (key) => this.#sessions.get(key)?.lostWake(),
+      },
+      audit,
+      cardsLeaseMs,
+      maxKept: maxApprovals,
+    });
     this.#outboxes = new MemoryOutboxes(now);
     this.#maxWaiting = limits?.maxWaiting ?? 1_000;
     this.#messageIds = new Remembered(dedupTtlMs);
@@ -150,13 +129,28 @@ class MemorySessionStore implements SessionStore {
     return structuredClone(this.#sessions.get(key)?.inbox.slice(1, 1 + limit) ?? []);
   }
 
-  async deliver(key: SessionKey, callId: string, outcome: ToolOutcome): Promise<DeliverResult> {
+  async deliver(...given: Parameters<SessionStore["deliver"]>): Promise<DeliverResult> {
+    const [key, callId, outcome, { timing, runner } = {}] = given;
     const session = this.#sessions.get(key);
     const entry = session?.ledger.get(callId);
     if (!session || !entry || entry.state === "done") return withWake({ accepted: false }, session?.lostWake());
     entry.state = "done";
-    session.control.push({ type: "outcome", callId, outcome: structuredClone(outcome) });
+    const answer: ControlEntry = { type: "outcome", callId, outcome, ...(timing && { timing }) };
+    session.control.push(structuredClone(answer));
+    const result = auditResultOf(outcome);
+    this.#recordCall(session, entry, { kind: "call_ended", result, ...(runner && { runner }) });
     return withWake({ accepted: true }, this.#wakeIfResting(session));
+  }
+
+  #recordCall(session: MemorySession, call: LedgerEntry, what: Omit<AuditRecord, "atMs">): void {
+    this.#audit.write({ session: session.key, callId: call.callId, ...call.facts, ...what });
+  }
+
+  /** What has become of a question of the running turn. */
+  #tell(key: SessionKey, entry: ControlEntry): number | undefined {
+    const session = this.#sessions.get(key);
+    session?.control.push(entry);
+    return session && this.#wakeIfResting(session);
   }
 
   #wakeIfResting(session: MemorySession): number | undefined {
@@ -174,11 +168,11 @@ class MemorySessionStore implements SessionStore {
     return withWake({ accepted: true }, this.#wakeIfResting(session));
   }
 
-  /** The message leaves the inbox at once; its run ends before it began, so that followers do not wait. */
   async cancelled(key: SessionKey): Promise<boolean> {
     return this.#sessions.get(key)?.control.some(({ type }) => type === "cancel") ?? false;
   }
 
+  /** The message leaves the inbox at once; its run ends before it began, so that followers do not wait. */
   #cancelWaiting(session: MemorySession, turnId: string): DeliverResult {
     const index = session.inbox.findIndex(({ seq }) => turnIdOf(session.key, seq) === turnId);
     if (index < 0) return { accepted: false };
@@ -211,6 +205,11 @@ class MemorySessionStore implements SessionStore {
     const session = this.#held(request);
     if (!session) return { state: "fenced" };
     this.#write(session, request);
+    for (const call of request.open) {
+      const opened = session.openCall(structuredClone(call));
+      if (opened) this.#recordCall(session, opened, { kind: "call_opened" });
+    }
+    for (const approval of request.approvals ?? []) this.approvals.create(approval);
     return structuredClone(session.save(structuredClone(request)));
   }
 
@@ -218,6 +217,14 @@ class MemorySessionStore implements SessionStore {
     const session = this.#held(request);
     if (!session || session.inbox[0]?.seq !== request.seq) return { state: "fenced" };
     this.#write(session, request);
+    for (const call of session.ledger.values()) {
+      if (call.state === "done") continue;
+      this.#recordCall(session, call, {
+        kind: "call_ended",
+        result: call.state === "started" ? "unknown" : "cancelled",
+      });
+    }
+    this.approvals.cancelAll(session.key);
     session.finishHead();
     if (request.settings) session.settings = structuredClone(request.settings);
     const deliver = request.outbox && this.#send(request.outbox);
@@ -248,11 +255,13 @@ class MemorySessionStore implements SessionStore {
     return true;
   }
 
-  async begin(key: SessionKey, callId: string, effect: ToolEffect): Promise<BeginResult> {
-    const entry = this.#sessions.get(key)?.ledger.get(callId);
-    if (!entry || entry.state === "done") return "closed";
+  async begin(...[key, callId, effect, runner]: Parameters<SessionStore["begin"]>): Promise<BeginResult> {
+    const session = this.#sessions.get(key);
+    const entry = session?.ledger.get(callId);
+    if (!session || !entry || entry.state === "done") return "closed";
     if (entry.state === "started" && effect === "once") return "started_before";
     entry.state = "started";
+    this.#recordCall(session, entry, { kind: "call_started", ...(runner !== undefined && { runner }) });
     return "run";
   }
 

@@ -1,4 +1,12 @@
-import type { ControlEntry, InboundMessage, Message, QueuedMessage, SessionKey, TurnState } from "@larkline/protocol";
+import {
+  turnIdOf,
+  type ControlEntry,
+  type InboundMessage,
+  type Message,
+  type QueuedMessage,
+  type SessionKey,
+  type TurnState,
+} from "@larkline/protocol";
 import type {
   Claim,
   FencedWrite,
@@ -9,9 +17,9 @@ import type {
   SessionSummary,
 } from "./session-store.ts";
 
-interface LedgerEntry {
+/** One attempt of a call. */
+export interface LedgerEntry extends OpenCall {
   state: "open" | "started" | "done";
-  deadlineMs: number;
 }
 
 /** One conversation as the in-memory adapter holds it: the transitions of the gate, without clock and without copies. */
@@ -66,6 +74,11 @@ export class MemorySession {
     return this.epoch > 0 && String(this.epoch) === epoch;
   }
 
+  isRunningTurn(turnId: string): boolean {
+    const head = this.inbox[0];
+    return this.state !== "idle" && head !== undefined && turnIdOf(this.key, head.seq) === turnId;
+  }
+
   isMoving(): boolean {
     return this.state === "queued" || this.state === "running";
   }
@@ -118,10 +131,9 @@ export class MemorySession {
     this.tries = 0;
   }
 
-  save(request: Pick<SaveRequest, "turn" | "open" | "absorbed" | "mode">): SaveResult {
+  save(request: Pick<SaveRequest, "turn" | "absorbed" | "mode">): SaveResult {
     this.turn = request.turn;
     for (const seq of request.absorbed ?? []) this.#takeIn(seq);
-    for (const call of request.open) this.#openCall(call);
     if (request.mode === "handoff") {
       this.state = "queued";
       return { state: "suspended" };
@@ -145,8 +157,12 @@ export class MemorySession {
     return this.inbox[0]?.seq === seq || this.#joined.has(seq);
   }
 
-  #openCall({ callId, deadlineMs }: OpenCall): void {
-    if (!this.ledger.has(callId)) this.ledger.set(callId, { state: "open", deadlineMs });
+  /** Undefined when it was opened before. */
+  openCall(call: OpenCall): LedgerEntry | undefined {
+    if (this.ledger.has(call.callId)) return undefined;
+    const entry: LedgerEntry = { ...call, state: "open" };
+    this.ledger.set(call.callId, entry);
+    return entry;
   }
 
   /** Removes the finished head and all that belonged to its turn. */

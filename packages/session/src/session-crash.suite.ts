@@ -2,7 +2,16 @@ import { isTerminal, textOf, turnIdOf, type EngineEvent } from "@larkline/protoc
 import { describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
 import type { OutboxLease, SessionStore } from "./session-store.ts";
-import { assistantText, commitOf, farFutureMs, messageOf, outboxRecord, saveAs, userText } from "./suite-samples.ts";
+import {
+  assistantText,
+  commitOf,
+  farFutureMs,
+  messageOf,
+  outboxRecord,
+  saveAs,
+  userText,
+  openCall,
+} from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";
 const maxRounds = 100;
@@ -110,7 +119,7 @@ class Deployment {
     const [outcome] = claim.control;
     if (!outcome) {
       const history = claim.turn ? [] : [userText("question")];
-      const open = [{ callId: "c1", deadlineMs: farFutureMs - 1 }];
+      const open = [openCall("c1", farFutureMs - 1)];
       const saved = await saveAs(this.#store, claim, { mode: "suspend", history, open });
       if (saved.state === "suspended") this.#calls.add("c1");
       if (saved.state === "running") this.#wakeups.add(gen);

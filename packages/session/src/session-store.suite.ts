@@ -24,6 +24,7 @@ import {
   suspendOn,
   turnOf,
   userText,
+  openCall,
 } from "./suite-samples.ts";
 
 export type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
@@ -319,8 +320,8 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
 
       it("opening a call again changes nothing", async () => {
         const claim = await started();
-        await saveAs(store, claim, { mode: "continue", open: [{ callId: "c1", deadlineMs: 1_000 }] });
-        await saveAs(store, claim, { mode: "continue", open: [{ callId: "c1", deadlineMs: 9_000 }] });
+        await saveAs(store, claim, { mode: "continue", open: [openCall("c1", 1_000)] });
+        await saveAs(store, claim, { mode: "continue", open: [openCall("c1", 9_000)] });
         expect(await store.dueDeadlines(1_000, 10)).toEqual([{ session, callId: "c1" }]);
         await store.deliver(session, "c1", succeeded);
         await saveAs(store, claim, { mode: "continue", consumed: 1, open: openCalls("c1") });
@@ -429,7 +430,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
 
       it("can be asked for by whoever missed the news, until it is dealt with", async () => {
         const claim = await started();
-        await saveAs(store, claim, { mode: "continue", open: [{ callId: "c1", deadlineMs: farFutureMs }] });
+        await saveAs(store, claim, { mode: "continue", open: [openCall("c1")] });
         await store.deliver(session, "c1", { ok: true, result: 1 });
         expect(await store.cancelled(session)).toBe(false);
         await store.cancel(session, { reason: "user" });
@@ -633,11 +634,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
 
     describe("sweeping", () => {
       it("reports calls past their deadline, oldest first", async () => {
-        const open1 = [
-          { callId: "c1", deadlineMs: 3_000 },
-          { callId: "c2", deadlineMs: 1_000 },
-          { callId: "c3", deadlineMs: 2_000 },
-        ];
+        const open1 = [openCall("c1", 3_000), openCall("c2", 1_000), openCall("c3", 2_000)];
         await saveAs(store, await started(), { mode: "suspend", open: open1 });
         expect(await store.dueDeadlines(999, 10)).toEqual([]);
         const due = [
@@ -655,14 +652,14 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         for (const [at, waiting] of sessions.entries()) {
           const { wakeGen } = await store.append(messageOf(waiting, "om_1"));
           const claim = await mustClaim(store, waiting, wakeGen);
-          await saveAs(store, claim, { mode: "suspend", open: [{ callId: "c1", deadlineMs: 1_000 - at }] });
+          await saveAs(store, claim, { mode: "suspend", open: [openCall("c1", 1_000 - at)] });
         }
         const oldest = sessions.slice(-3).toReversed();
         expect((await store.dueDeadlines(2_000, 3)).map(({ session: due }) => due)).toEqual(oldest);
       });
 
       it("a started call still has its deadline", async () => {
-        await saveAs(store, await started(), { mode: "suspend", open: [{ callId: "c1", deadlineMs: 1_000 }] });
+        await saveAs(store, await started(), { mode: "suspend", open: [openCall("c1", 1_000)] });
         await store.begin(session, "c1", "once");
         expect(await store.dueDeadlines(1_000, 10)).toEqual([{ session, callId: "c1" }]);
       });

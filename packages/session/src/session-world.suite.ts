@@ -21,6 +21,7 @@ import {
   outboxRecord,
   saveAs,
   userText,
+  openCall,
 } from "./suite-samples.ts";
 
 interface ToolRun {
@@ -234,7 +235,7 @@ export class SessionWorld {
   async #save(worker: Worker, { mode, count, dies = false, takesIn = 0, context }: Save): Promise<void> {
     const { session } = worker.claim;
     const turn = turnAfter(worker, count);
-    const open = turn.calls.filter(({ state }) => state !== "done").map(({ id }) => ({ callId: id, deadlineMs: 1 }));
+    const open = turn.calls.filter(({ state }) => state !== "done").map(({ id }) => openCall(id, 1));
     const joining = this.factsOf(session).waiting.slice(1, 1 + takesIn);
     const { history, consumed } = writeOf(worker);
     const write = {

@@ -7,6 +7,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type {
+  CallFacts,
   Claim,
   CommitRequest,
   CommitResult,
@@ -64,8 +65,22 @@ export function delta(text: string): EngineEvent {
   return { type: "text_delta", text };
 }
 
+/** What the audit log is told of a call. */
+export const callFacts: CallFacts = {
+  app: "cli_app",
+  turnId: "cli_app.oc_chat.main-1",
+  tool: "weather",
+  userId: "ou_user",
+  chatId: "oc_chat",
+  argumentsHash: "c0ffee",
+};
+
+export function openCall(callId: string, deadlineMs = farFutureMs): OpenCall {
+  return { callId, deadlineMs, facts: callFacts };
+}
+
 export function openCalls(...callIds: string[]): OpenCall[] {
-  return callIds.map((callId) => ({ callId, deadlineMs: farFutureMs }));
+  return callIds.map((callId) => openCall(callId));
 }
 
 export function outboxRecord(session: SessionKey, id: string): OutboxRecord {
