@@ -1,6 +1,6 @@
 import { outcomeText, type ToolEffect } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { defineTool, runTool, type CallContext, type Tool, type ToolContext } from "./index.ts";
+import { defineTool, runTool, type CallContext, type HandlerTool, type ToolContext } from "./index.ts";
 
 function contextWith(changes: Partial<CallContext> = {}): CallContext {
   return {
@@ -8,6 +8,7 @@ function contextWith(changes: Partial<CallContext> = {}): CallContext {
     turnId: "t1",
     signal: new AbortController().signal,
     actor: { app: "a", userId: "u", chatId: "c" },
+    authority: { by: "policy" },
     progress: () => {},
     log: () => {},
     ...changes,
@@ -17,7 +18,7 @@ function contextWith(changes: Partial<CallContext> = {}): CallContext {
 function toolOf(
   run: (input: Record<string, unknown>, context: ToolContext) => unknown,
   effect: ToolEffect = "pure",
-): Tool {
+): HandlerTool {
   const input: Record<string, unknown> = { type: "object", properties: { n: { type: "number" } } };
   return defineTool({ name: "t", description: "d", input, effect, run });
 }

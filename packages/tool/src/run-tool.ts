@@ -3,7 +3,7 @@ import { OutcomeUnknownError } from "./outcome-unknown.ts";
 import { validated } from "./tool-registry.ts";
 import { fileSaver, type Run, type StoreFile } from "./saved-files.ts";
 import { errorText, outcomeOfResult } from "./tool-output.ts";
-import type { Tool, ToolContext } from "./tool.ts";
+import type { HandlerTool, Tool, ToolContext } from "./tool.ts";
 
 /** The context of a call, without what {@link runTool} itself adds to it. */
 export type CallContext = Omit<ToolContext, "saveFile">;
@@ -40,7 +40,11 @@ function parseArguments(text: string): ParseResult<unknown> {
 }
 
 /** The author's context: bound to the run's own signal, silent after the answer. */
-function contextOf(tool: Tool, { context, storeFile }: RunToolRequest, run: Run): ToolContext {
+function contextOf(
+  tool: HandlerTool,
+  { context, storeFile }: Pick<RunToolRequest, "context" | "storeFile">,
+  run: Run,
+): ToolContext {
   return {
     ...context,
     signal: run.signal,
@@ -53,7 +57,8 @@ function contextOf(tool: Tool, { context, storeFile }: RunToolRequest, run: Run)
   };
 }
 
-function interrupted(tool: Tool, reason: unknown): ToolOutcome {
+/** The outcome of a call that was ended before the tool had answered; `reason` is told to the model. */
+export function interruptedOutcome(tool: Pick<Tool, "effect">, reason: unknown): ToolOutcome {
   const error = errorText(reason);
   if (tool.effect !== "once") return { ok: false, error };
   return { ok: false, error: `${error}; whether it took effect is unknown: check before repeating`, unknown: true };
@@ -77,28 +82,38 @@ function runSignal(tool: Tool, outer: AbortSignal, timeoutMs: number): { signal:
   };
 }
 
-async function runHandler(tool: Tool, input: Record<string, unknown>, request: RunToolRequest): Promise<ToolOutcome> {
-  const timeoutMs = Math.min(Math.max(0, request.timeoutMs ?? tool.timeoutMs), maxTimerMs);
-  const { signal, release } = runSignal(tool, request.context.signal, timeoutMs);
-  const aborted = new Promise<ToolOutcome>((resolve) => {
-    signal.addEventListener("abort", () => resolve(interrupted(tool, signal.reason)), { once: true });
-  });
-  let answered = false;
-  const work = async (): Promise<ToolOutcome> => {
-    try {
-      const result = await tool.run(input, contextOf(tool, request, { signal, answered: () => answered }));
-      return outcomeOfResult(result, request.maxOutputBytes ?? defaultMaxOutputBytes);
-    } catch (error) {
-      // A handler that gives up because it was told to is interrupted, not failed.
-      if (signal.aborted) return interrupted(tool, signal.reason);
-      return error instanceof OutcomeUnknownError ? interrupted(tool, error) : { ok: false, error: errorText(error) };
-    }
-  };
+interface Handling {
+  signal: AbortSignal;
+  context: ToolContext;
+  maxOutputBytes?: number | undefined;
+}
+
+async function handled(
+  tool: HandlerTool,
+  input: Record<string, unknown>,
+  { signal, context, maxOutputBytes = defaultMaxOutputBytes }: Handling,
+): Promise<ToolOutcome> {
   try {
-    return await Promise.race([work(), aborted]);
-  } finally {
-    answered = true;
-    release();
+    return outcomeOfResult(await tool.run(input, context), maxOutputBytes);
+  } catch (error) {
+    // A handler that gives up because it was told to is interrupted, not failed.
+    if (signal.aborted) return interruptedOutcome(tool, signal.reason);
+    return error instanceof OutcomeUnknownError
+      ? interruptedOutcome(tool, error)
+      : { ok: false, error: errorText(error) };
+  }
+}
+
+/**
+ * Parses and checks the arguments of one call. The error is for the model; the tool must not be run then.
+ */
+export function inputOf(tool: Tool, argumentsText: string): ParseResult<Record<string, unknown>> {
+  const parsed = parseArguments(argumentsText);
+  if (!parsed.ok) return parsed;
+  try {
+    return { ok: true, value: validated(tool, parsed.value) };
+  } catch (error) {
+    return { ok: false, error: errorText(error) };
   }
 }
 
@@ -107,15 +122,39 @@ async function runHandler(tool: Tool, input: Record<string, unknown>, request: R
  * turns the result into JSON and caps it. Never throws, and answers at the deadline or the abort
  * even when the handler goes on; a `once` call interrupted that way is `unknown`.
  */
-export async function runTool(tool: Tool, request: RunToolRequest): Promise<ToolOutcome> {
-  const parsed = parseArguments(request.argumentsText);
-  if (!parsed.ok) return parsed;
-  let input: Record<string, unknown>;
-  try {
-    input = validated(tool, parsed.value);
-  } catch (error) {
-    return { ok: false, error: errorText(error) };
-  }
+export async function runTool(tool: HandlerTool, request: RunToolRequest): Promise<ToolOutcome> {
+  const input = inputOf(tool, request.argumentsText);
+  if (!input.ok) return input;
   if (request.context.signal.aborted) return { ok: false, error: errorText(request.context.signal.reason) };
-  return await runHandler(tool, input, request);
+  const timeoutMs = Math.min(Math.max(0, request.timeoutMs ?? tool.timeoutMs), maxTimerMs);
+  const { signal, release } = runSignal(tool, request.context.signal, timeoutMs);
+  const aborted = new Promise<ToolOutcome>((resolve) => {
+    signal.addEventListener("abort", () => resolve(interruptedOutcome(tool, signal.reason)), { once: true });
+  });
+  let answered = false;
+  const context = contextOf(tool, request, { signal, answered: () => answered });
+  try {
+    const work = handled(tool, input.value, { signal, context, maxOutputBytes: request.maxOutputBytes });
+    return await Promise.race([work, aborted]);
+  } finally {
+    answered = true;
+    release();
+  }
+}
+
+/**
+ * Runs a call whose input was checked before, until the handler itself has ended: for a process that
+ * does nothing else meanwhile and is killed from outside when it takes too long. Never throws.
+ */
+export async function runToEnd(
+  tool: HandlerTool,
+  input: Record<string, unknown>,
+  request: Omit<RunToolRequest, "argumentsText" | "timeoutMs">,
+): Promise<ToolOutcome> {
+  const { signal } = request.context;
+  let answered = false;
+  const context = contextOf(tool, request, { signal, answered: () => answered });
+  const outcome = await handled(tool, input, { signal, context, maxOutputBytes: request.maxOutputBytes });
+  answered = true;
+  return outcome;
 }

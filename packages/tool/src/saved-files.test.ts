@@ -4,7 +4,7 @@ import {
   announcementOf,
   defineTool,
   runTool,
-  type Tool,
+  type HandlerTool,
   type FileFacts,
   type StoreFile,
   type CallContext,
@@ -22,11 +22,12 @@ interface Kept {
 
 function contextWith(signal = new AbortController().signal): CallContext {
   const actor = { app: "a", userId: "u", chatId: "c" };
-  return { callId: "c1", turnId: "t1", signal, actor, progress: () => {}, log: () => {} };
+  const authority = { by: "policy" } as const;
+  return { callId: "c1", turnId: "t1", signal, actor, authority, progress: () => {}, log: () => {} };
 }
 
 /** A tool that does `work`. */
-function toolOf(work: (context: ToolContext) => unknown, savesFiles = true): Tool {
+function toolOf(work: (context: ToolContext) => unknown, savesFiles = true): HandlerTool {
   const input: Record<string, unknown> = { type: "object" };
   return defineTool({
     name: "draw",

@@ -7,6 +7,7 @@ const context = {
   turnId: "t1",
   signal: new AbortController().signal,
   actor: { app: "a", userId: "u", chatId: "c" },
+  authority: { by: "policy" as const },
   progress: () => {},
   saveFile: () => Promise.reject(new Error("no files here")),
   log: () => {},

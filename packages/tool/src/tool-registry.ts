@@ -1,5 +1,6 @@
 import type { ToolEffect, ToolSpec } from "@larkline/protocol";
 import type { TSchema } from "typebox";
+import type { Isolation } from "./isolation.ts";
 import { announcementOf, defineTool, type InputOf, type Tool, type ToolContext } from "./tool.ts";
 
 /** No tool of that name is registered. */
@@ -38,6 +39,7 @@ export interface ToolRegistration<S extends TSchema> {
   requiresApproval?: boolean;
   timeoutMs?: number;
   savesFiles?: boolean;
+  isolation?: Isolation;
 }
 
 /** A set of tools with unique names, in the order of registration. */
@@ -55,7 +57,8 @@ export interface ToolRegistry {
   get(name: string): Tool;
   /**
    * Looks up, validates fully, runs; resolves to the handler's own return value. Rejects with
-   * {@link ToolNotFoundError}, {@link ToolValidationError}, or whatever the handler throws.
+   * {@link ToolNotFoundError}, {@link ToolValidationError}, or whatever the handler throws. The handler
+   * runs right here, whatever its isolation: a runner keeps that. Programs are refused.
    */
   dispatch(name: string, args: unknown, context: ToolContext): Promise<unknown>;
 }
@@ -112,6 +115,7 @@ export function createToolRegistry(): ToolRegistry {
     specs: () => [...byName.values()].map((tool) => announcementOf(tool).spec),
     dispatch: async (name, args, context) => {
       const tool = get(name);
+      if (tool.kind === "program") throw new TypeError(`tool ${JSON.stringify(name)} runs programs: a runner has to`);
       return await tool.run(validated(tool, args), context);
     },
   };

@@ -1,15 +1,32 @@
 import { Type } from "typebox";
 import { describe, expect, expectTypeOf, it } from "vitest";
-import { announcementOf, defineTool, isTool, type ToolDefinition } from "./index.ts";
+import {
+  announcementOf,
+  createToolRegistry,
+  defineProgramTool,
+  defineTool,
+  isTool,
+  type Isolation,
+  type ToolDefinition,
+} from "./index.ts";
 
 const context = {
   callId: "c1",
   turnId: "t1",
   signal: new AbortController().signal,
   actor: { app: "a", userId: "u", chatId: "c" },
+  authority: { by: "policy" as const },
   progress: () => {},
   saveFile: () => Promise.reject(new Error("no files here")),
   log: () => {},
+};
+
+const valid: ToolDefinition<Record<string, unknown>> = {
+  name: "ok",
+  description: "d",
+  input: { type: "object" },
+  effect: "pure",
+  run: () => null,
 };
 
 describe("defineTool", () => {
@@ -61,19 +78,48 @@ describe("defineTool", () => {
       effect: "idempotent",
       requiresApproval: true,
       timeoutMs: 5_000,
+      risk: "medium",
     });
     expect(isTool(tool)).toBe(true);
     expect(isTool({ name: "add" })).toBe(false);
-    expect(tool.isolation).toBe("inline");
   });
 
-  const valid: ToolDefinition<Record<string, unknown>> = {
-    name: "ok",
-    description: "d",
-    input: { type: "object" },
-    effect: "pure",
-    run: () => null,
-  };
+  it("announces risk, secrets, subject and limits to workers", () => {
+    const tool = defineTool({
+      ...valid,
+      input: { type: "object", properties: { sql: { type: "string" }, password: { type: "string" } } },
+      risk: "high",
+      secrets: ["password"],
+      subject: "sql",
+      limits: { concurrency: 2, rate: { calls: 10, perMs: 1_000 } },
+    });
+    expect(announcementOf(tool)).toMatchObject({
+      risk: "high",
+      secrets: ["password"],
+      subject: "sql",
+      limits: { concurrency: 2, rate: { calls: 10, perMs: 1_000 } },
+    });
+  });
+
+  it("isolates a tool that says nothing in a process", () => {
+    expect(defineTool(valid).isolation).toEqual({ level: "process", env: [], network: "none", readable: [] });
+  });
+
+  it("takes for each level what the level can give", () => {
+    const levels: Isolation[] = [
+      "inline",
+      "process",
+      { level: "process", memoryMb: 512, env: ["TZ"] },
+      "sandbox",
+      { level: "sandbox", memoryMb: 64, network: { allow: ["api.example.com"] }, limits: { processes: 4 } },
+      { level: "sandbox", readable: ["/usr/share/dict"] },
+    ];
+    for (const isolation of levels) {
+      const asked = typeof isolation === "string" ? { level: isolation } : isolation;
+      expect(defineTool({ ...valid, isolation }).isolation).toMatchObject(asked);
+    }
+  });
+
   const wrong: [string, Record<string, unknown>, RegExp][] = [
     ["a name with a space", { name: "my tool" }, /"my tool".*name/],
     ["a name of 65 characters", { name: "x".repeat(65) }, /name/],
@@ -86,7 +132,22 @@ describe("defineTool", () => {
       /"ok".*compile/,
     ],
     ["an unknown effect", { effect: "maybe" }, /"ok".*effect/],
-    ["an isolation level that does not exist", { isolation: "sandbox" }, /"ok".*"sandbox" does not exist/],
+    ["an isolation level that does not exist", { isolation: "worker" }, /"ok".*"worker" does not exist/],
+    ["an isolation without level", { isolation: { memoryMb: 64 } }, /"ok".*level undefined does not exist/],
+    ["a setting that a level does not take", { isolation: { level: "inline", env: ["A"] } }, /"ok".*inline.*'env'/],
+    ["network in a process", { isolation: { level: "process", network: "none" } }, /"ok".*process.*'network'/],
+    ["a limit that does not exist", { isolation: { level: "sandbox", limits: { wallMs: 5 } } }, /"ok".*'wallMs'/],
+    [
+      "the address of Redis as a variable",
+      { isolation: { level: "process", env: ["REDIS_URL"] } },
+      /REDIS_URL is never/,
+    ],
+    ["a handler on another machine", { isolation: "remote" }, /"ok".*programs only/],
+    ["files out of a sandbox", { isolation: "sandbox", savesFiles: true }, /"ok".*saveFile/],
+    ["an unknown risk", { risk: "extreme" }, /"ok".*risk/],
+    ["a subject that is no argument", { subject: "command" }, /"ok".*"command" is no property/],
+    ["limits without a limit", { limits: {} }, /"ok".*limits names no limit/],
+    ["a concurrency of 0", { limits: { concurrency: 0 } }, /"ok".*concurrency/],
     ["timeout 0", { timeoutMs: 0 }, /"ok".*timeoutMs/],
     ["a fractional timeout", { timeoutMs: 1.5 }, /"ok".*timeoutMs/],
     ["a timeout over an hour", { timeoutMs: 3_600_001 }, /"ok".*timeoutMs/],
@@ -95,5 +156,36 @@ describe("defineTool", () => {
   it.each(wrong)("refuses %s, naming the tool", (_what, change, message) => {
     const definition: object = { ...valid, ...change };
     expect(() => defineTool(definition as typeof valid)).toThrow(message);
+  });
+});
+
+describe("defineProgramTool", () => {
+  const program = { ...valid, run: undefined, program: () => ({ runtime: "node" as const, code: "" }) };
+
+  it("makes a tool for the sandbox, and completes its description by how images are shown", () => {
+    const tool = defineProgramTool(program);
+    expect(tool).toMatchObject({ kind: "program", isolation: { level: "sandbox" } });
+    expect(tool.description).toContain("![name](blob:...)");
+    expect(defineProgramTool({ ...program, isolation: "remote" }).isolation.level).toBe("remote");
+    expect(isTool(tool)).toBe(true);
+  });
+
+  it.each(["inline", "process"] as const)(
+    "refuses isolation %s: code of a model gets no less than a sandbox",
+    (level) => {
+      expect(() => defineProgramTool({ ...program, isolation: level })).toThrow(/"ok".*"sandbox" or "remote" only/);
+      expect(() => defineProgramTool({ ...program, isolation: { level } })).toThrow(/"ok".*"sandbox" or "remote" only/);
+    },
+  );
+
+  it("refuses a definition without a program, naming the tool", () => {
+    const definition: object = { ...program, program: undefined };
+    expect(() => defineProgramTool(definition as typeof program)).toThrow(/"ok".*program must be a function/);
+  });
+
+  it("is not run by a registry, which has no sandbox", async () => {
+    const registry = createToolRegistry();
+    registry.add(defineProgramTool(program));
+    await expect(registry.dispatch("ok", {}, context)).rejects.toThrow(/"ok" runs programs/);
   });
 });

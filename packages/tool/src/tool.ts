@@ -3,30 +3,33 @@ import {
   parserOf,
   ToolAnnouncement,
   type Actor,
+  type CallAuthority,
   type ParseResult,
+  type RiskLevel,
   type ToolEffect,
+  type ToolLimits,
 } from "@larkline/protocol";
 import type { Static, TSchema } from "typebox";
+import { resolvedIsolation, type Isolation, type ResolvedIsolation } from "./isolation.ts";
 import type { FileFacts } from "./saved-files.ts";
-
-/**
- * How far a tool is kept away from its runner, fixed when it is defined. `inline`: trusted code
- * inside the runner's process, nothing is contained.
- */
-export type Isolation = "inline";
 
 /** What a tool gets besides its input. */
 export interface ToolContext {
-  /** The same for every retry of the call: use it as idempotency key towards other systems. */
+  /**
+   * The same for every retry of the call, also one that a person asks for because nobody knows whether
+   * it took effect: use it as idempotency key towards other systems.
+   */
   callId: string;
   turnId: string;
   /** Aborts at the deadline, on cancellation and on shutdown. The call is answered then, whatever the tool does. */
   signal: AbortSignal;
   /** Person and place the call acts for. */
   actor: Actor;
+  /** What allows the call: the policy, a rule, or the people who approved it. */
+  authority: CallAuthority;
   /** Reports progress; `fraction` is clamped to 0..1. Ignored once the call is answered. */
   progress(fraction: number, detail?: string): void;
-  /** Writes a line to the runner's log. Keep content and secrets out of it. */
+  /** Writes a line to the runner's log and to the session's events. Keep content and secrets out of it. */
   log(message: string, fields?: Record<string, unknown>): void;
   /**
    * Keeps an image for some days, so that the answer can show it: for tools with `savesFiles`.
@@ -41,23 +44,38 @@ export interface ToolContext {
 /** Input type of a schema: inferred from TypeBox and from literal JSON Schema, otherwise an object of unknown values. */
 export type InputOf<S extends TSchema> = unknown extends Static<S> ? Record<string, unknown> : Static<S>;
 
-/** What an author writes. */
-export interface ToolDefinition<S extends TSchema> {
+/** What authors say of every tool. */
+interface ToolFacts<S extends TSchema> {
   /** Letters, digits, `_` and `-`, at most 64: what all model vendors accept. */
   name: string;
   /** Tells the model when and how to use the tool. */
   description: string;
-  /** TypeBox or plain JSON Schema (2020-12) of type object. Input is checked against all of it before `run`. */
+  /** TypeBox or plain JSON Schema (2020-12) of type object. Input is checked against all of it before the tool runs. */
   input: S;
   /** What running a call twice would do. `once` calls are never started a second time. */
   effect: ToolEffect;
   /** Ask a person before running. Default false. */
   requiresApproval?: boolean;
+  /** How much harm a call can do; decides how loudly a person is asked. Default `medium`. */
+  risk?: RiskLevel;
+  /** Names of arguments, at any depth, whose values no card and no log shows. */
+  secrets?: readonly string[];
+  /** The argument that says what is done, such as `command`: permission rules match it. */
+  subject?: string;
+  /** Bounds over all instances of the runner; further calls wait. */
+  limits?: ToolLimits;
   /** Deadline of one run in ms, 1 to 3,600,000. Default 60,000. */
   timeoutMs?: number;
-  /** Default `inline`. */
+}
+
+/** What an author writes. */
+export interface ToolDefinition<S extends TSchema> extends ToolFacts<S> {
+  /** Default `process`. `remote` is for programs only. */
   isolation?: Isolation;
-  /** The tool calls `saveFile`: its description is completed by how models show what it saves. Default false. */
+  /**
+   * The tool calls `saveFile`: its description is completed by how models show what it saves. Not in a
+   * sandbox. Default false.
+   */
   savesFiles?: boolean;
   /**
    * Does the work. The result is a JSON value (`undefined` counts as null); a thrown error's
@@ -66,10 +84,26 @@ export interface ToolDefinition<S extends TSchema> {
   run(input: InputOf<S>, context: ToolContext): unknown;
 }
 
+/** Source text to run, with files for its working directory. What it leaves there goes into the call's result. */
+export interface ToolProgram {
+  runtime: "node" | "python" | "bash";
+  code: string;
+  /** A JSON value: `input` in JavaScript and Python, JSON text in `$INPUT` of a shell. */
+  input?: unknown;
+  files?: readonly { name: string; bytes: Uint8Array }[];
+}
+
+/** What an author writes of a tool whose work is a program that nobody has read: a model's, as a rule. */
+export interface ProgramToolDefinition<S extends TSchema> extends ToolFacts<S> {
+  /** `sandbox` (the default) or `remote`: less is refused. */
+  isolation?: Isolation;
+  /** Makes the program of a call. Runs in the runner, so it must not interpret the input. What it throws is told to the model. */
+  program(input: InputOf<S>): ToolProgram;
+}
+
 const toolMark: unique symbol = Symbol.for("larkline.tool");
 
-/** A tool that passed all checks of its definition. */
-export interface Tool {
+interface AnyTool {
   readonly [toolMark]: true;
   readonly name: string;
   readonly description: string;
@@ -77,13 +111,32 @@ export interface Tool {
   readonly effect: ToolEffect;
   readonly requiresApproval: boolean;
   readonly timeoutMs: number;
-  readonly isolation: Isolation;
+  readonly risk: RiskLevel;
+  readonly secrets: readonly string[];
+  readonly subject: string | undefined;
+  readonly limits: ToolLimits | undefined;
+  readonly isolation: ResolvedIsolation;
   readonly savesFiles: boolean;
   /** Checks parsed arguments against the whole input schema. */
   readonly check: (input: unknown) => ParseResult<unknown>;
+}
+
+/** A function of the deployer as a tool. */
+export interface HandlerTool extends AnyTool {
+  readonly kind: "handler";
   /** Runs the handler; only input that passed `check` may be given. */
   readonly run: (input: Record<string, unknown>, context: ToolContext) => unknown;
 }
+
+/** A tool that runs programs in a sandbox. */
+export interface ProgramTool extends AnyTool {
+  readonly kind: "program";
+  /** Makes the program; only input that passed `check` may be given. */
+  readonly program: (input: Record<string, unknown>) => ToolProgram;
+}
+
+/** A tool that passed all checks of its definition. */
+export type Tool = HandlerTool | ProgramTool;
 
 const defaultTimeoutMs = 60_000;
 const maxTimeoutMs = 3_600_000;
@@ -116,50 +169,107 @@ function compiled(name: string, schema: Record<string, unknown>): Tool["check"] 
   }
 }
 
-/**
- * Makes a tool of a definition. Throws a TypeError that names the tool when the definition is
- * invalid: a name or description that vendors refuse, an input schema that is not of type object
- * or does not compile, an unknown effect or isolation level, a timeout out of range.
- */
-export function defineTool<const S extends TSchema>(definition: ToolDefinition<S>): Tool {
-  const { name, effect, requiresApproval = false, timeoutMs = defaultTimeoutMs, savesFiles = false } = definition;
-  const description = savesFiles ? `${definition.description} ${showingHint}` : definition.description;
-  const isolation = definition.isolation ?? "inline";
-  if (typeof definition.run !== "function") throw invalid(name, "run must be a function");
-  if (isolation !== "inline") throw invalid(name, `isolation level ${JSON.stringify(isolation)} does not exist`);
-  const inputSchema = plainSchema(name, definition.input);
-  const announcement = { spec: { name, description, inputSchema }, effect, requiresApproval, timeoutMs };
-  const parsed = parseAnnouncement(announcement);
-  if (!parsed.ok) throw invalid(name, parsed.error);
-  if (timeoutMs > maxTimeoutMs) throw invalid(name, `timeoutMs must be at most ${maxTimeoutMs}`);
-  const run = definition.run.bind(definition);
+function announced(tool: Omit<AnyTool, typeof toolMark | "check">): ToolAnnouncement {
+  const { name, description, inputSchema, effect, requiresApproval, timeoutMs, risk, secrets, subject, limits } = tool;
   return {
-    [toolMark]: true,
-    name,
-    description,
-    inputSchema,
+    spec: { name, description, inputSchema },
     effect,
     requiresApproval,
     timeoutMs,
-    isolation,
-    savesFiles,
-    check: compiled(name, inputSchema),
-    // The schema is the proof of the type: callers run `check` first.
-    run: (input, context) => run(input as InputOf<S>, context),
+    risk,
+    ...(secrets.length === 0 ? {} : { secrets: [...secrets] }),
+    ...(subject === undefined ? {} : { subject }),
+    ...(limits === undefined ? {} : { limits }),
   };
 }
 
-/** Whether a value (a module's default export) was made by {@link defineTool}. */
+/** What makes no sense although its type is right. */
+function contradictionIn({ timeoutMs, subject, limits, inputSchema }: Omit<AnyTool, typeof toolMark | "check">) {
+  if (timeoutMs > maxTimeoutMs) return `timeoutMs must be at most ${maxTimeoutMs}`;
+  const properties = inputSchema["properties"];
+  if (subject !== undefined && (typeof properties !== "object" || properties === null || !(subject in properties))) {
+    return `the subject ${JSON.stringify(subject)} is no property of its input`;
+  }
+  return limits !== undefined && Object.keys(limits).length === 0 ? "limits names no limit" : undefined;
+}
+
+interface ToolRest {
+  isolation: Isolation;
+  savesFiles: boolean;
+}
+
+function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFiles }: ToolRest): AnyTool {
+  const { name, effect, requiresApproval = false, timeoutMs = defaultTimeoutMs, risk = "medium" } = facts;
+  const { secrets = [], subject, limits } = facts;
+  const resolved = resolvedIsolation(isolation);
+  if (!resolved.ok) throw invalid(name, resolved.error);
+  const tool = {
+    name,
+    description: savesFiles ? `${facts.description} ${showingHint}` : facts.description,
+    inputSchema: plainSchema(name, facts.input),
+    effect,
+    requiresApproval,
+    timeoutMs,
+    risk,
+    secrets,
+    subject,
+    limits,
+    isolation: resolved.value,
+    savesFiles,
+  };
+  const parsed = parseAnnouncement(announced(tool));
+  const problem = parsed.ok ? contradictionIn(tool) : parsed.error;
+  if (problem !== undefined) throw invalid(name, problem);
+  return { [toolMark]: true, ...tool, check: compiled(name, tool.inputSchema) };
+}
+
+/**
+ * Makes a tool of a definition. Throws a TypeError that names the tool when the definition is
+ * invalid: a name or description that vendors refuse, an input schema that is not of type object
+ * or does not compile, an unknown effect, risk or isolation level, settings that the level does not
+ * take, a timeout out of range.
+ */
+export function defineTool<const S extends TSchema>(definition: ToolDefinition<S>): HandlerTool {
+  const { name, isolation = "process", savesFiles = false } = definition;
+  if (typeof definition.run !== "function") throw invalid(name, "run must be a function");
+  const tool = toolFrom(definition, { isolation, savesFiles });
+  const { level } = tool.isolation;
+  if (level === "remote") throw invalid(name, 'isolation "remote" takes programs only: use defineProgramTool');
+  if (level === "sandbox" && savesFiles) {
+    throw invalid(name, 'savesFiles needs isolation "inline" or "process": there is no saveFile in a sandbox');
+  }
+  const run = definition.run.bind(definition);
+  // The schema is the proof of the type: callers run `check` first.
+  return { ...tool, kind: "handler", run: (input, context) => run(input as InputOf<S>, context) };
+}
+
+/**
+ * Makes a tool that runs programs. Throws a TypeError that names the tool like {@link defineTool}, and
+ * when the isolation is less than a sandbox: code that a model wrote runs nowhere else.
+ */
+export function defineProgramTool<const S extends TSchema>(definition: ProgramToolDefinition<S>): ProgramTool {
+  const { name, isolation = "sandbox" } = definition;
+  if (typeof definition.program !== "function") throw invalid(name, "program must be a function");
+  const tool = toolFrom(definition, { isolation, savesFiles: false });
+  const { level } = tool.isolation;
+  if (level !== "sandbox" && level !== "remote") {
+    throw invalid(name, `programs run with isolation "sandbox" or "remote" only, not ${JSON.stringify(level)}`);
+  }
+  const program = definition.program.bind(definition);
+  return {
+    ...tool,
+    description: `${tool.description} ${showingHint}`,
+    kind: "program",
+    program: (input) => program(input as InputOf<S>), // checked before, as above
+  };
+}
+
+/** Whether a value (a module's default export) was made by {@link defineTool} or {@link defineProgramTool}. */
 export function isTool(value: unknown): value is Tool {
   return typeof value === "object" && value !== null && toolMark in value && value[toolMark] === true;
 }
 
 /** What a runner tells the workers about a tool. */
 export function announcementOf(tool: Tool): ToolAnnouncement {
-  return {
-    spec: { name: tool.name, description: tool.description, inputSchema: tool.inputSchema },
-    effect: tool.effect,
-    requiresApproval: tool.requiresApproval,
-    timeoutMs: tool.timeoutMs,
-  };
+  return announced(tool);
 }
