@@ -1,9 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { FaultAction, SimMessage } from "@larkline/feishu-simulator";
 import { elementOf, isClosed } from "../system/answer.ts";
-import type { AppProcess } from "../system/app-process.ts";
 import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
 import { startSystem, type System } from "../system/system.ts";
+import { groupOf, killOne, type Kind } from "./attacks.ts";
 import { createRandom } from "./random.ts";
 
 export interface ChaosOptions {
@@ -69,13 +69,6 @@ async function writeChat(system: System, chat: number, options: ChaosOptions): P
   return written;
 }
 
-type Kind = "ingress" | "agent-worker" | "tool-runner";
-
-function groupOf(system: System, kind: Kind): AppProcess[] {
-  if (kind === "ingress") return system.ingresses;
-  return kind === "agent-worker" ? system.workers : system.runners;
-}
-
 interface Attacks {
   kills: Record<string, number>;
   freezes: number;
@@ -95,14 +88,6 @@ function breakApi({ feishu }: System, random: ReturnType<typeof createRandom>): 
   const path = random.pick([/\/messages/, /\/cardkit\/v1\/cards$/, /\/content$/, /\/cards\/[^/]+$/, /\/cardkit\//]);
   feishu.faults.add({ match: { path }, times: faultsAtOnce, action: random.pick(apiFaults) });
   return faultsAtOnce;
-}
-
-async function killOne(system: System, kind: Kind, index: number): Promise<void> {
-  const group = groupOf(system, kind);
-  const victim = group[index];
-  if (victim === undefined) return;
-  await victim.kill();
-  group[index] = await system.start(kind);
 }
 
 async function attack(system: System, options: ChaosOptions): Promise<Attacks> {

@@ -1,0 +1,400 @@
+"""A runner of Larkline in Python's standard library alone.
+
+It speaks the protocol of docs/tool-protocol.md: jobs come from a BullMQ queue by plain Redis
+commands, calls are begun and answered by the scripts of docs/tool-protocol/scripts.json. Give
+`run` a list of tools; everything else is read from the environment (REDIS_URL, REDIS_NAMESPACE,
+RUNNER_NAME, RUNNER_KEY, RUNNER_CONCURRENCY).
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import signal
+import socket
+import ssl
+import sys
+import threading
+import time
+import traceback
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable
+from urllib.parse import unquote, urlparse
+
+ANNOUNCE_EVERY_S = 2
+ANNOUNCED_FOR_MS = 8_000
+LOCK_MS = 10_000
+FETCH_WAIT_S = 2
+MAX_RESULT_BYTES = 256 * 1024
+EFFECTS = ("pure", "idempotent", "once")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that a model may call. `run` gets the arguments and returns a JSON value."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    run: Callable[[dict[str, Any]], Any]
+    effect: str = "once"
+    requires_approval: bool = False
+    timeout_ms: int = 60_000
+
+    def announcement(self) -> dict[str, Any]:
+        spec = {"name": self.name, "description": self.description, "inputSchema": self.input_schema}
+        return {
+            "spec": spec,
+            "effect": self.effect,
+            "requiresApproval": self.requires_approval,
+            "timeoutMs": self.timeout_ms,
+        }
+
+
+class RedisError(Exception):
+    """An error that Redis answered."""
+
+
+class Redis:
+    """One connection, one command at a time. A broken one is opened anew by the next command."""
+
+    def __init__(self, url: str) -> None:
+        self._url = urlparse(url)
+        self._socket: socket.socket | None = None
+        self._reader: Any = None
+
+    def command(self, *parts: Any, timeout: float = 5.0) -> Any:
+        try:
+            if self._socket is None:
+                self._open()
+            assert self._socket is not None
+            self._socket.settimeout(timeout)
+            self._socket.sendall(encode(parts))
+            return self._reply()
+        except (OSError, EOFError):
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+
+    def _open(self) -> None:
+        host, port = self._url.hostname or "127.0.0.1", self._url.port or 6379
+        connection = socket.create_connection((host, port), timeout=5)
+        if self._url.scheme == "rediss":
+            connection = ssl.create_default_context().wrap_socket(connection, server_hostname=host)
+        self._socket = connection
+        self._reader = connection.makefile("rb")
+        if self._url.password is not None:
+            user = [unquote(self._url.username)] if self._url.username else []
+            self.command("AUTH", *user, unquote(self._url.password))
+        database = self._url.path.lstrip("/")
+        if database not in ("", "0"):
+            self.command("SELECT", database)
+
+    def _reply(self) -> Any:
+        line = self._reader.readline()
+        if not line.endswith(b"\r\n"):
+            raise EOFError("Redis closed the connection")
+        kind, rest = line[:1], line[1:-2]
+        if kind == b"+":
+            return rest.decode()
+        if kind == b"-":
+            raise RedisError(rest.decode())
+        if kind == b":":
+            return int(rest)
+        size = int(rest)
+        if size < 0:
+            return None
+        if kind == b"$":
+            data = self._reader.read(size + 2)
+            if len(data) < size + 2:
+                raise EOFError("Redis closed the connection")
+            return data[:-2].decode()
+        return [self._reply() for _ in range(size)]
+
+
+def encode(parts: tuple[Any, ...]) -> bytes:
+    items = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
+    return b"*%d\r\n" % len(items) + b"".join(b"$%d\r\n%s\r\n" % (len(item), item) for item in items)
+
+
+class Scripts:
+    """The scripts of the protocol, by name; their keys are filled in by name as well."""
+
+    def __init__(self, path: Path) -> None:
+        self._scripts = json.loads(path.read_text("utf-8"))
+
+    def call(self, redis: Redis, name: str, keys: dict[str, str], arguments: dict[str, Any]) -> Any:
+        script = self._scripts[name]
+        given = [keys[key] for key in script["keys"]]
+        values = [arguments[argument] for argument in script["arguments"]]
+        return redis.command("EVAL", script["lua"], len(given), *given, *values)
+
+
+class Names:
+    """The keys of one deployment."""
+
+    def __init__(self, namespace: str, runner: str) -> None:
+        self.namespace = namespace
+        self.queue = f"{{{namespace}}}:tools-{runner}"
+
+    def whole(self, name: str) -> str:
+        return f"{{{self.namespace}}}:{name}"
+
+    def of_session(self, session: str) -> dict[str, str]:
+        cell = f"{{{self.namespace}:{cell_of(session)}}}"
+        return {
+            "session": f"{cell}:s:{session}",
+            "control": f"{cell}:ctl:{session}",
+            "calls": f"{cell}:calls:{session}",
+            "events": f"{cell}:ev:{session}",
+            "facts": f"{cell}:facts:{session}",
+            "dirty": f"{cell}:dirty",
+            "deadlines": f"{cell}:deadlines",
+            "audit": f"{cell}:audit",
+        }
+
+
+def cell_of(session: str) -> int:
+    """FNV-1a over the characters of a session's name, modulo the number of cells."""
+    value = 0x811C9DC5
+    for character in session:
+        value = ((value ^ ord(character)) * 0x01000193) & 0xFFFFFFFF
+    return value % 16
+
+
+def attempt_id(job: dict[str, Any]) -> str:
+    return job["callId"] if job["attempt"] == 1 else f"{job['callId']}.{job['attempt']}"
+
+
+def problem_of_envelope(job: dict[str, Any], runner: str, key: str) -> str | None:
+    """What is wrong with the claims of the worker about this job, if anything."""
+    payload, _, signature = job["envelope"].partition(".")
+    expected = hmac.new(key.encode(), payload.encode(), hashlib.sha256).digest()
+    if not hmac.compare_digest(base64url(expected), signature):
+        return "the signature is wrong"
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    wanted = {
+        "runner": runner,
+        "tool": job["name"],
+        "session": job["session"],
+        "turnId": job["turnId"],
+        "callId": job["callId"],
+        "attempt": job["attempt"],
+        "argumentsHash": hashlib.sha256(job["arguments"].encode()).hexdigest(),
+    }
+    different = [name for name, value in wanted.items() if claims.get(name) != value]
+    if different:
+        return f"it is about another call ({', '.join(different)})"
+    return "it has expired" if claims["expiresAtMs"] < now_ms() else None
+
+
+def base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+class Runner:
+    """Takes jobs in as many threads as it may run calls at once."""
+
+    def __init__(self, tools: list[Tool], environment: dict[str, str]) -> None:
+        self.name = environment.get("RUNNER_NAME", "python")
+        self.key = environment["RUNNER_KEY"]
+        self.url = environment.get("REDIS_URL", "redis://127.0.0.1:6379")
+        self.concurrency = int(environment.get("RUNNER_CONCURRENCY", "4"))
+        self.names = Names(environment.get("REDIS_NAMESPACE", "larkline"), self.name)
+        protocol = environment.get("LARKLINE_PROTOCOL", Path(__file__).parents[2] / "docs" / "tool-protocol")
+        self.scripts = Scripts(Path(protocol) / "scripts.json")
+        self.tools = {tool.name: tool for tool in tools}
+        self.instance = str(uuid.uuid4())
+        self.stopping = threading.Event()
+
+    def serve(self) -> None:
+        redis = Redis(self.url)
+        self.announce(redis)  # fails loudly when the tools are refused or Redis is not there
+        print(f"runner {self.name} offers {', '.join(self.tools)}", flush=True)
+        threads = [threading.Thread(target=self.work, daemon=True) for _ in range(self.concurrency)]
+        for thread in threads:
+            thread.start()
+        while not self.stopping.wait(ANNOUNCE_EVERY_S):
+            self.guarded(self.announce, redis)
+            self.guarded(self.recover, redis)
+        self.guarded(self.withdraw, redis)
+        for thread in threads:
+            thread.join(timeout=8)
+
+    def guarded(self, work: Callable[[Redis], Any], redis: Redis) -> Any:
+        try:
+            return work(redis)
+        except (OSError, EOFError, RedisError) as error:
+            print(f"Redis: {error}", file=sys.stderr, flush=True)
+            time.sleep(0.5)
+            return None
+
+    def announce(self, redis: Redis) -> None:
+        announcements = [tool.announcement() for tool in self.tools.values()]
+        digests = {one["spec"]["name"]: hashlib.sha256(json.dumps(one).encode()).hexdigest() for one in announcements}
+        stored = {
+            "expiresAtMs": 0,
+            "digests": digests,
+            "runner": self.name,
+            "instance": self.instance,
+            "tools": announcements,
+        }
+        conflict = self.scripts.call(
+            redis,
+            "announce",
+            {"instances": self.names.whole("runners")},
+            {
+                "field": f"{self.name}/{self.instance}",
+                "runner": self.name,
+                "json": json.dumps(stored, separators=(",", ":")),
+                "ttlMs": ANNOUNCED_FOR_MS,
+                "channel": self.names.whole("runners-changed"),
+            },
+        )
+        if conflict:
+            raise SystemExit(f"the tools are refused: another runner offers {conflict}")
+
+    def withdraw(self, redis: Redis) -> None:
+        self.scripts.call(
+            redis,
+            "withdraw",
+            {"instances": self.names.whole("runners")},
+            {
+                "field": f"{self.name}/{self.instance}",
+                "runner": self.name,
+                "channel": self.names.whole("runners-changed"),
+            },
+        )
+
+    def recover(self, redis: Redis) -> None:
+        """Gives back the jobs of processes that died: they stand among the active ones without a lock."""
+        queue = self.names.queue
+        for job_id in redis.command("LRANGE", f"{queue}:active", 0, -1):
+            # Who has just taken a job marks it within moments: the mark of this look decides next time.
+            if redis.command("EXISTS", f"{queue}:{job_id}:lock") or redis.command(
+                "SET", f"{queue}:{job_id}:seen", 1, "NX", "EX", 3 * ANNOUNCE_EVERY_S
+            ):
+                continue
+            if redis.command("LREM", f"{queue}:active", 1, job_id):
+                redis.command("RPUSH", f"{queue}:wait", job_id)
+
+    def work(self) -> None:
+        redis = Redis(self.url)
+        while not self.stopping.is_set():
+            job_id = self.guarded(self.take, redis)
+            if job_id is not None:
+                self.guarded(lambda connection: self.finish(connection, job_id), redis)
+
+    def take(self, redis: Redis) -> str | None:
+        queue = self.names.queue
+        job_id = redis.command("LMOVE", f"{queue}:wait", f"{queue}:active", "RIGHT", "LEFT")
+        if job_id is None:
+            # Calls for which nobody waits, after all others.
+            background = redis.command("ZPOPMIN", f"{queue}:prioritized")
+            if background:
+                job_id = background[0]
+                redis.command("LPUSH", f"{queue}:active", job_id)
+        if job_id is None:
+            job_id = redis.command(
+                "BLMOVE", f"{queue}:wait", f"{queue}:active", "RIGHT", "LEFT", FETCH_WAIT_S, timeout=FETCH_WAIT_S + 5
+            )
+        if job_id is not None:
+            redis.command("SET", f"{queue}:{job_id}:lock", self.instance, "PX", LOCK_MS)
+        return job_id
+
+    def finish(self, redis: Redis, job_id: str) -> None:
+        queue = self.names.queue
+        data = redis.command("HGET", f"{queue}:{job_id}", "data")
+        if data is not None:
+            self.answer(redis, job_id, json.loads(data))
+        redis.command("LREM", f"{queue}:active", 1, job_id)
+        redis.command("DEL", f"{queue}:{job_id}", f"{queue}:{job_id}:lock", f"{queue}:{job_id}:seen")
+
+    def answer(self, redis: Redis, job_id: str, job: dict[str, Any]) -> None:
+        tool = self.tools.get(job["name"])
+        problem = problem_of_envelope(job, self.name, self.key)
+        if problem is not None:
+            return self.deliver(redis, job, failure(f"the call is refused: {problem}"))
+        if tool is None:
+            return self.deliver(redis, job, failure(f"unknown tool {job['name']}; it was not run"))
+        if now_ms() >= job["deadlineMs"]:
+            return self.deliver(redis, job, failure("the call was not started before its deadline"))
+        effect = max(tool.effect, job["effect"], key=EFFECTS.index)
+        begun = "run" if effect == "pure" else self.begin(redis, job, effect)
+        if begun == "closed":
+            return None
+        if begun == "started_before":
+            return self.deliver(redis, job, failure("outcome unknown: its runner died during the call", unknown=True))
+        self.deliver(redis, job, self.outcome_of(tool, job, job_id))
+
+    def begin(self, redis: Redis, job: dict[str, Any], effect: str) -> str:
+        arguments = {"callId": attempt_id(job), "effect": effect, "runner": self.name, "sid": job["session"]}
+        return self.scripts.call(redis, "begin", self.names.of_session(job["session"]), arguments)
+
+    def outcome_of(self, tool: Tool, job: dict[str, Any], job_id: str) -> dict[str, Any]:
+        """Runs the call while a thread of its own keeps the job's lock alive."""
+        done = threading.Event()
+        threading.Thread(target=self.keep_lock, args=(job_id, done), daemon=True).start()
+        try:
+            arguments = json.loads(job["arguments"])
+            result = tool.run(arguments)
+            if len(json.dumps(result)) > MAX_RESULT_BYTES:
+                return failure(f"the result exceeds {MAX_RESULT_BYTES} bytes")
+            return {"ok": True, "result": result}
+        except Exception as error:  # whatever a tool throws is its answer
+            traceback.print_exc()
+            return failure(f"{type(error).__name__}: {error}"[:8000])
+        finally:
+            done.set()
+
+    def keep_lock(self, job_id: str, done: threading.Event) -> None:
+        redis = Redis(self.url)
+        key = f"{self.names.queue}:{job_id}:lock"
+        while not done.wait(LOCK_MS / 3000):
+            self.guarded(lambda connection: connection.command("PEXPIRE", key, LOCK_MS), redis)
+        redis.close()
+
+    def deliver(self, redis: Redis, job: dict[str, Any], outcome: dict[str, Any]) -> None:
+        """Answers the call; tries again for as long as Redis is away, since the call must not run twice."""
+        entry = {"type": "outcome", "callId": attempt_id(job), "outcome": outcome}
+        arguments = {
+            "sid": job["session"],
+            "callId": attempt_id(job),
+            "entry": json.dumps(entry),
+            "runner": self.name,
+            "result": "ok" if outcome["ok"] else "unknown" if outcome.get("unknown") else "error",
+        }
+        keys = self.names.of_session(job["session"])
+        while True:
+            answer = self.guarded(lambda connection: self.scripts.call(connection, "deliver", keys, arguments), redis)
+            if answer is not None:
+                break
+        generation = int(answer[1])
+        if generation > 0:
+            redis.command("PUBLISH", self.names.whole("wake"), f"{job['session']} {generation}")
+
+
+def failure(error: str, unknown: bool = False) -> dict[str, Any]:
+    return {"ok": False, "error": error, **({"unknown": True} if unknown else {})}
+
+
+def run(tools: list[Tool]) -> None:
+    """Offers the tools until SIGTERM or SIGINT; running calls get 8 seconds to end."""
+    missing = [name for name in ("RUNNER_KEY",) if name not in os.environ]
+    if missing:
+        raise SystemExit(f"{', '.join(missing)} must be set: see docs/tool-protocol.md")
+    runner = Runner(tools, dict(os.environ))
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda *_: runner.stopping.set())
+    runner.serve()

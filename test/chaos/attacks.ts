@@ -1,0 +1,38 @@
+import { setTimeout as delay } from "node:timers/promises";
+import type { AppProcess } from "../system/app-process.ts";
+import type { System } from "../system/system.ts";
+import type { createRandom } from "./random.ts";
+
+export type Kind = "ingress" | "agent-worker" | "tool-runner";
+
+/** The processes of one kind, as they stand in the system. */
+export function groupOf(system: System, kind: Kind): AppProcess[] {
+  if (kind === "ingress") return system.ingresses;
+  return kind === "agent-worker" ? system.workers : system.runners;
+}
+
+/** Kills one process with SIGKILL and starts another in its place. */
+export async function killOne(system: System, kind: Kind, index: number): Promise<void> {
+  const group = groupOf(system, kind);
+  const victim = group[index];
+  if (victim === undefined) return;
+  await victim.kill();
+  group[index] = await system.start(kind);
+}
+
+/** Kills processes of these kinds, one after the other, until it is over; counts them by kind. */
+export async function killUntil(
+  system: System,
+  { kinds, pauseMs, random }: { kinds: readonly Kind[]; pauseMs: number; random: ReturnType<typeof createRandom> },
+  over: AbortSignal,
+): Promise<Record<string, number>> {
+  const kills: Record<string, number> = {};
+  while (!over.aborted) {
+    await delay(pauseMs / 2 + random.below(pauseMs), undefined, { signal: over }).catch(() => undefined); // it is over
+    if (over.aborted) break;
+    const kind = random.pick(kinds);
+    await killOne(system, kind, random.below(groupOf(system, kind).length));
+    kills[kind] = (kills[kind] ?? 0) + 1;
+  }
+  return kills;
+}
