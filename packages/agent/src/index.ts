@@ -30,7 +30,15 @@ export { finalView, runningView, type ViewOptions } from "./reply-view.ts";
 export { sessionIdOf, sessionKeyOf, type MessagePlace } from "./session-id.ts";
 export type { OfferedTool } from "./prepared-call.ts";
 export { abandonTurn, afterControl, afterStep, resumeTurn, startTurn } from "./turn.ts";
-export type { LiveStep, NextAction, Transition, TurnEnvironment, TurnModel } from "./turn-environment.ts";
+export type {
+  CallJudge,
+  LiveStep,
+  NextAction,
+  Transition,
+  TurnEnvironment,
+  TurnModel,
+  WantedCall,
+} from "./turn-environment.ts";
 export { requestTokens } from "./token-estimate.ts";
 export { turnLimits, type TurnLimits } from "./turn-limits.ts";
 export { speakerName, underSpeaker } from "./user-message.ts";

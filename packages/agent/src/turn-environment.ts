@@ -1,5 +1,6 @@
-import type { CallState, EngineEvent, Message, ReplyLanguage, TurnState, Usage } from "@larkline/protocol";
+import type { Approval, CallState, EngineEvent, Message, ReplyLanguage, TurnState, Usage } from "@larkline/protocol";
 import type { ModelInfo } from "@larkline/model";
+import type { Question, Verdict } from "@larkline/permissions";
 import type { OfferedTool } from "./prepared-call.ts";
 import type { TurnLimits } from "./turn-limits.ts";
 
@@ -16,11 +17,26 @@ export interface TurnModel {
   costUsd(usage: Usage, model?: string): number;
 }
 
+/** A call of a tool, as far as it is judged. */
+export interface WantedCall {
+  readonly name: string;
+  readonly arguments: Readonly<Record<string, unknown>>;
+}
+
+/** The deployment's policy, for the person, the chat and the moment of the turn. Must not throw. */
+export interface CallJudge {
+  /** Whether a call runs, is asked about or is refused. `name` is that of one of the offered tools. */
+  verdict(call: WantedCall): Verdict;
+  /** What is asked about a `once` call that may have taken effect; undefined: nobody, the model is told. */
+  unknownOutcome(call: WantedCall): Question | undefined;
+}
+
 /** What a decision depends on besides the turn itself. */
 export interface TurnEnvironment {
   nowMs: number;
   limits: TurnLimits;
   tools: ReadonlyMap<string, OfferedTool>;
+  judge: CallJudge;
   model: TurnModel;
   /** Language of notices; without it that of the user's message. */
   texts?: ReplyLanguage;
@@ -50,6 +66,8 @@ export interface Transition {
   history: Message[];
   events: EngineEvent[];
   next: NextAction;
+  /** Questions to people, for calls that wait from now on: they come into being with this write. */
+  approvals?: Approval[];
   /** Waiting messages that have become part of this turn, and the runs that end with that. */
   absorbed?: { seq: number; runId: string }[];
   /**

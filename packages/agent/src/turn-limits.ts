@@ -16,6 +16,8 @@ export interface TurnLimits {
   maxStepResultChars: number;
   /** Later messages that may join one turn: a busy chat must not keep it running for good. */
   maxAbsorbed: number;
+  /** Calls that people reject in one turn before nobody is asked any more. */
+  maxDenials: number;
 }
 
 const defaults: TurnLimits = {
@@ -26,6 +28,7 @@ const defaults: TurnLimits = {
   maxResultChars: 50_000,
   maxStepResultChars: 200_000,
   maxAbsorbed: 10,
+  maxDenials: 3,
 };
 
 /** Fills in defaults. Throws when a limit is not a whole number above 0, naming it and its value. */

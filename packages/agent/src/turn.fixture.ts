@@ -12,7 +12,7 @@ import {
 } from "@larkline/protocol";
 import { createAccumulator, type StepResult } from "./accumulate.ts";
 import { startTurn } from "./turn.ts";
-import type { NextAction, Transition, TurnEnvironment, TurnModel } from "./turn-environment.ts";
+import type { CallJudge, NextAction, Transition, TurnEnvironment, TurnModel } from "./turn-environment.ts";
 import { turnLimits, type TurnLimits } from "./turn-limits.ts";
 
 /** USD per token, so that costs in tests are easy to follow. */
@@ -21,6 +21,12 @@ const price = { input: 0.25, output: 0.5 };
 export const testModel: TurnModel = {
   info: { id: "scripted-1", contextWindow: 200_000, maxOutputTokens: 8_192 },
   costUsd: ({ inputTokens, outputTokens }) => inputTokens * price.input + outputTokens * price.output,
+};
+
+/** Everything runs, and nobody is ever asked. */
+export const permissive: CallJudge = {
+  verdict: () => ({ do: "run", authority: { by: "policy" }, findings: [] }),
+  unknownOutcome: () => undefined,
 };
 
 export function announcement(name: string, fields: Partial<ToolAnnouncement> = {}): ToolAnnouncement {
@@ -41,6 +47,7 @@ export function environment(
     nowMs: 1_000_000,
     limits: turnLimits({ ...bounds, ...(maxIterations === undefined ? {} : { maxIterations }) }),
     tools: new Map(tools.map((tool) => [tool.spec.name, { runner: "main", announcement: tool }])),
+    judge: permissive,
     model: testModel,
     texts: "en",
     ...rest,
