@@ -69,3 +69,33 @@ export function inlineText(text: string): string {
       .replaceAll(/[`*_~[\]|\\]/g, `$&${invisible}`),
   );
 }
+
+/**
+ * Characters that nobody sees, that look like others, or that turn the reading direction around; the
+ * selector that makes an emoji colourful is none of them, a line break and a tab neither.
+ */
+const hidden =
+  /(?<!\p{Extended_Pictographic})\uFE0F|(?!\uFE0F)(?![\t\n \u3000])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Zs}\p{Default_Ignorable_Code_Point}\u2800]/gu;
+
+function codeOf(characters: string): string {
+  let code = "";
+  for (let at = 0; at < characters.length; at += 1) {
+    code += String.raw`\u${characters.charCodeAt(at).toString(16).padStart(4, "0")}`;
+  }
+  return code;
+}
+
+/** Text in which whatever would be hidden from the reader is written as `\u200b`. */
+export function visibleText(text: string): string {
+  return text.replaceAll(hidden, codeOf);
+}
+
+/**
+ * JSON text for a code block, still JSON of the same value: what is hidden, what could close the
+ * block, and what could begin a tag that names somebody is written as an escape.
+ */
+export function visibleJson(json: string): string {
+  return visibleText(json)
+    .replaceAll(/`{3,}/g, codeOf)
+    .replaceAll(codeOpeners, (opener) => codeOf(opener.slice(0, 1)) + opener.slice(1));
+}

@@ -1,3 +1,4 @@
+export { approvalCard, approvalMark, type ApprovalCardOptions, type ShownApproval } from "./approval-card.ts";
 export { extendCuts, type CardLimits } from "./cuts.ts";
 export { imageRefsIn } from "./inline.ts";
 export { maxCardBytes } from "./element.ts";

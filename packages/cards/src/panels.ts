@@ -18,7 +18,16 @@ const maxThinkingCharacters = 2_000;
 const maxOutputCharacters = 500;
 const maxTools = 20;
 
-const stateIcons: Record<ShownTool["state"], string> = { running: "⏳", done: "✅", failed: "❌", stopped: "⏹️" };
+const stateIcons: Record<ShownTool["state"], string> = {
+  running: "⏳",
+  waiting: "✋",
+  done: "✅",
+  failed: "❌",
+  stopped: "⏹️",
+};
+
+/** A shorter wait for a runner is nothing that a person notices. */
+const shownQueueMs = 1_000;
 
 /** Seconds as a person reads them: one decimal below ten. */
 export function shownSeconds(seconds: number): string {
@@ -55,8 +64,13 @@ export function thinkingPanel(view: ReplyView, bytes: number): CardElement | und
 
 function toolTitle(tool: ShownTool, texts: CardTexts): string {
   const name = headWithin(printable(tool.name).replaceAll(/\s+/g, " "), { characters: 64, bytes: 200 });
-  const elapsed = tool.elapsedMs === undefined ? [] : [texts.seconds(shownSeconds(tool.elapsedMs / 1000))];
-  return [`${stateIcons[tool.state]} ${name}`, ...elapsed].join(" · ");
+  const { state, elapsedMs, queuedMs = 0 } = tool;
+  return [
+    `${stateIcons[state]} ${name}`,
+    ...(state === "waiting" ? [texts.waiting] : []),
+    ...(elapsedMs === undefined ? [] : [texts.seconds(shownSeconds(elapsedMs / 1000))]),
+    ...(queuedMs > shownQueueMs ? [texts.queued(shownSeconds(queuedMs / 1000))] : []),
+  ].join(" · ");
 }
 
 function toolElement(tool: ShownTool, { texts, bytes }: { texts: CardTexts; bytes: number }): CardElement {

@@ -7,6 +7,10 @@ export interface CardTexts {
   tools(count: number): string;
   earlier(count: number): string;
   seconds(seconds: string): string;
+  /** A call that a person has to decide about. */
+  waiting: string;
+  /** How long a call waited for its runner, in seconds. */
+  queued(seconds: string): string;
   /** Input and output tokens. */
   tokens(input: string, output: string): string;
   stop: string;
@@ -32,6 +36,8 @@ const zh: CardTexts = {
   tools: (count) => `工具 ${count}`,
   earlier: (count) => `…更早的 ${count} 次调用`,
   seconds: (seconds) => `${seconds} 秒`,
+  waiting: "等待批准",
+  queued: (seconds) => `排队 ${seconds} 秒`,
   tokens: (input, output) => `输入 ${input} · 输出 ${output} token`,
   stop: "停止",
   noAnswer: "（没有回答）",
@@ -60,6 +66,8 @@ const en: CardTexts = {
   tools: (count) => `Tools ${count}`,
   earlier: (count) => `… ${count} earlier ${count === 1 ? "call" : "calls"}`,
   seconds: (seconds) => `${seconds} s`,
+  waiting: "waiting for a person",
+  queued: (seconds) => `queued ${seconds} s`,
   tokens: (input, output) => `${input} in · ${output} out tokens`,
   stop: "Stop",
   noAnswer: "(no answer)",

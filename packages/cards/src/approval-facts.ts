@@ -1,0 +1,110 @@
+import { decidersText } from "@larkline/permissions";
+import type { Approval, ApprovalDecision, ReplyLanguage, Sender } from "@larkline/protocol";
+import { approvalTexts } from "./approval-texts.ts";
+import { headWithin, markdown, plainText, type CardElement, type TextRoom } from "./element.ts";
+import { visibleText } from "./escape.ts";
+
+/** Bounds that keep a card below its size whatever people are called and write. */
+const nameRoom: TextRoom = { characters: 64, bytes: 160 };
+const reasonRoom: TextRoom = { characters: 600, bytes: 1_600 };
+const noteRoom: TextRoom = { characters: 500, bytes: 1_100 };
+const maxPeople = 10;
+const maxNotes = 2;
+
+/** Foreign words with all of them visible, cut where they are too long. */
+export function shownWords(text: string, room: TextRoom): string {
+  const visible = visibleText(text).trim();
+  const head = headWithin(visible, room);
+  return head.length < visible.length ? `${head}…` : head;
+}
+
+export function shownName(name: string): string {
+  return shownWords(name.replaceAll(/\s+/g, " "), nameRoom);
+}
+
+/** Text in which nothing is markup. */
+function line(content: string, color = "default"): CardElement {
+  return { tag: "div", text: { ...plainText(content), text_color: color } };
+}
+
+function isOpenId(id: string): boolean {
+  return /^ou_\w{1,64}$/.test(id);
+}
+
+/** The platform draws names and pictures, and leaves out whom it does not know ("Person list"). */
+function personList(openIds: readonly string[]): CardElement[] {
+  if (openIds.length === 0) return [];
+  const persons = openIds.slice(0, maxPeople).map((id) => ({ id }));
+  return [
+    { tag: "person_list", persons, size: "small", show_name: true, show_avatar: true, drop_invalid_user_id: true },
+  ];
+}
+
+/** People by name, and those whose name is not known as the platform calls them. */
+function people(label: string, who: readonly Sender[], language: ReplyLanguage): CardElement[] {
+  const { colon, comma } = approvalTexts[language];
+  const shown = [...new Map(who.map((person) => [person.id, person])).values()].slice(0, maxPeople);
+  const unnamed = shown.filter(({ id, name = "" }) => name === "" && isOpenId(id)).map(({ id }) => id);
+  const named = shown.filter(({ id }) => !unnamed.includes(id)).map(({ id, name }) => shownName(name || id));
+  return [line(`${label}${colon}${named.join(comma)}`.trim()), ...personList(unnamed)];
+}
+
+function deciders({ deciders: who, requester }: Approval, language: ReplyLanguage): CardElement[] {
+  const { colon, deciders: label } = approvalTexts[language];
+  const listed = who.people.filter(isOpenId);
+  const others = { ...who, people: who.people.filter((id) => !isOpenId(id)).map(shownName) };
+  const hasOthers = (who.requester && !who.fourEyes) || others.people.length > 0 || who.roles.length > 0;
+  const name = requester.name === undefined ? {} : { requester: shownName(requester.name) };
+  const text = hasOthers || listed.length === 0 ? decidersText(others, { language, ...name }) : "";
+  return [line(`${label}${colon}${shownWords(text, { characters: 300, bytes: 900 })}`.trim()), ...personList(listed)];
+}
+
+/** A moment, as each reader's own clock shows it ("Rich text (Markdown)"). */
+function moment(label: string, atMs: number, colon: string): CardElement {
+  const at = (format: string) => `<local_datetime millisecond='${atMs}' format_type='${format}'></local_datetime>`;
+  return markdown(`${label}${colon}${at("date_num")} ${at("time")}`, { text_size: "notation" });
+}
+
+/** What people should know before they decide. */
+export function openFacts(approval: Approval, language: ReplyLanguage): CardElement[] {
+  const texts = approvalTexts[language];
+  const reason = shownWords(approval.reason, reasonRoom);
+  return [
+    ...(reason === "" ? [] : [line(`${texts.reason}${texts.colon}${reason}`)]),
+    ...(approval.kind === "call"
+      ? [line(texts.risk[approval.risk], approval.risk === "high" ? "red" : "default")]
+      : []),
+    ...people(texts.requester, [approval.requester], language),
+    ...deciders(approval, language),
+    moment(texts.expires, approval.expiresAtMs, texts.colon),
+  ];
+}
+
+/** How many of the people it takes have approved, and who. */
+export function progress(
+  { deciders: { count } }: Approval,
+  decisions: readonly ApprovalDecision[],
+  language: ReplyLanguage,
+): CardElement[] {
+  if (count === 1 && decisions.length === 0) return [];
+  const texts = approvalTexts[language];
+  const have = line(texts.progress(decisions.length, count));
+  const who = decisions.map(({ by }) => by);
+  return who.length === 0 ? [have] : [have, ...people(texts.decidedBy.approve, who, language)];
+}
+
+/** Who decided, when and why. */
+export function decidedFacts(decisions: readonly ApprovalDecision[], language: ReplyLanguage): CardElement[] {
+  const texts = approvalTexts[language];
+  const words = [...new Set(decisions.map(({ decision }) => decision))];
+  const last = decisions.at(-1);
+  const notes = decisions.flatMap(({ note = "" }) => (note.trim() === "" ? [] : [shownWords(note, noteRoom)]));
+  return [
+    ...words.flatMap((word) => {
+      const who = decisions.filter(({ decision }) => decision === word).map(({ by }) => by);
+      return people(texts.decidedBy[word], who, language);
+    }),
+    ...notes.slice(-maxNotes).map((note) => line(`${texts.reason}${texts.colon}${note}`)),
+    ...(last === undefined ? [] : [moment(texts.decidedAt, last.atMs, texts.colon)]),
+  ];
+}
