@@ -283,6 +283,10 @@ class RedisSessionStore implements SessionStore {
     return reply as BeginResult; // the script answers nothing else
   }
 
+  async started(session: SessionKey, callId: string): Promise<boolean> {
+    return (await this.#redis.hget(this.#keys.session(session).calls, callId)) === "started";
+  }
+
   async history(session: SessionKey): Promise<Claim["history"]> {
     const texts = await this.#redis.lrange(this.#keys.session(session).history, 0, -1);
     return texts.map(messageFrom);

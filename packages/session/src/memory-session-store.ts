@@ -265,6 +265,10 @@ export class MemorySessionStore implements SessionStore {
     return "run";
   }
 
+  async started(key: SessionKey, callId: string): Promise<boolean> {
+    return this.#sessions.get(key)?.ledger.get(callId)?.state === "started";
+  }
+
   async history(key: SessionKey): Promise<Message[]> {
     return structuredClone(this.#sessions.get(key)?.history ?? []);
   }

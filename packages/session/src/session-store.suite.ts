@@ -329,6 +329,17 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         expect(await store.dueDeadlines(farFutureMs, 10)).toEqual([]);
       });
 
+      it("a call counts as started from its start to its answer", async () => {
+        const claim = await started();
+        await saveAs(store, claim, { mode: "continue", open: openCalls("c1") });
+        expect(await store.started(session, "c1")).toBe(false);
+        await store.begin(session, "c1", "once");
+        expect(await store.started(session, "c1")).toBe(true);
+        await store.deliver(session, "c1", succeeded);
+        expect(await store.started(session, "c1")).toBe(false);
+        expect(await store.started(session, "c2")).toBe(false);
+      });
+
       it("a started call that is opened again stays started", async () => {
         const claim = await started();
         await saveAs(store, claim, { mode: "continue", open: openCalls("c1") });

@@ -253,6 +253,9 @@ export interface SessionStore {
   /** Marks the start of a call in the effect ledger, and in the audit log when the answer is `run`, atomically. */
   begin(session: SessionKey, callId: string, effect: ToolEffect, runner?: string): Promise<BeginResult>;
 
+  /** Whether a call has been started and not answered. Calls of `pure` tools need not say that they start. */
+  started(session: SessionKey, callId: string): Promise<boolean>;
+
   /** The whole conversation, compacted parts included, oldest first; unknown sessions are empty. */
   history(session: SessionKey): Promise<Message[]>;
   summary(session: SessionKey): Promise<SessionSummary>;
