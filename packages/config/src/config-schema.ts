@@ -1,4 +1,6 @@
 import { Type, type Static } from "typebox";
+import { McpInput } from "./mcp-schema.ts";
+import { ApprovalsInput, PermissionInput, RoleInput } from "./permission-schema.ts";
 
 const count = (maximum: number) => Type.Integer({ minimum: 1, maximum });
 const price = Type.Number({ minimum: 0 });
@@ -156,6 +158,10 @@ export const ConfigInput = Type.Object(
     models: Type.Optional(Type.Array(ModelInput)),
     limits: Type.Optional(LimitsInput),
     feishu: Type.Optional(FeishuInput),
+    roles: Type.Optional(Type.Record(Type.String({ pattern: "^[\\p{L}\\p{N}_-]{1,64}$" }), RoleInput)),
+    permissions: Type.Optional(Type.Array(PermissionInput, { maxItems: 1_000 })),
+    approvals: Type.Optional(ApprovalsInput),
+    mcp: Type.Optional(McpInput),
   },
   { additionalProperties: false },
 );

@@ -9,4 +9,11 @@ export {
   type FeishuSettings,
   type LarklineConfig,
 } from "./larkline-config.ts";
+export {
+  mcpToolSettings,
+  type McpConfig,
+  type McpServerAccess,
+  type McpServerConfig,
+  type McpToolSettings,
+} from "./mcp-config.ts";
 export { checkNamespace, redisProtocols } from "./redis-settings.ts";

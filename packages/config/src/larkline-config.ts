@@ -1,4 +1,5 @@
 import { completeModelInfo, type ModelInfo } from "@larkline/model";
+import type { PermissionPolicy } from "@larkline/permissions";
 import { parserOf, type ParseResult } from "@larkline/protocol";
 import {
   ConfigInput,
@@ -10,6 +11,8 @@ import {
   type LimitsInput,
   type SessionScope,
 } from "./config-schema.ts";
+import { resolveMcp, type McpConfig } from "./mcp-config.ts";
+import { resolvePermissions } from "./permission-config.ts";
 
 /** An agent with its defaults filled in. `null` in `model` and `tools` means "no own choice". */
 export interface AgentConfig {
@@ -38,6 +41,8 @@ export interface LarklineConfig {
   readonly models: readonly ModelInfo[];
   readonly limits: Readonly<Required<LimitsInput>>;
   readonly feishu: FeishuSettings;
+  readonly permissions: PermissionPolicy;
+  readonly mcp: McpConfig;
 }
 
 const defaultLimits: Required<LimitsInput> = {
@@ -106,6 +111,12 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   const parsed = parseInput(input);
   if (!parsed.ok) return parsed;
   const { agents = {}, models = [], limits = {}, feishu = {} } = parsed.value;
+  const permissions = resolvePermissions(parsed.value);
+  const mcp = resolveMcp(parsed.value.mcp?.servers ?? {});
+  if (!permissions.ok || !mcp.ok) {
+    const problems = [permissions, mcp].flatMap((result) => (result.ok ? [] : [result.error]));
+    return { ok: false, error: problems.join("; ") };
+  }
   const named = Object.fromEntries(Object.entries(agents).map(([name, agent]) => [name, agentOf(agent)]));
   return {
     ok: true,
@@ -114,6 +125,8 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
       models: models.map(completeModelInfo),
       limits: { ...defaultLimits, ...limits },
       feishu: { ...defaultFeishu, ...feishu },
+      permissions: permissions.value,
+      mcp: mcp.value,
     },
   };
 }

@@ -17,3 +17,4 @@ export { approvalIdOf, approvalKindOf, rememberedRule, ruleApprovalOf, ruleText 
 export { riskOf } from "./risk-finding.ts";
 export { proposalFor, subjectOf, type ProposalFacts } from "./rule-proposal.ts";
 export { matchesSubject } from "./subject-pattern.ts";
+export { matchesName } from "./tool-name.ts";
