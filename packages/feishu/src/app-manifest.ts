@@ -117,6 +117,15 @@ export const appManifest: AppManifest = {
         en: "Receive all messages of groups (needed for groups: all), and see after a failure whether an answer arrived there; sensitive, an administrator decides",
       },
     },
+    {
+      name: "contact:group:readonly",
+      level: "optional",
+      coveredBy: [],
+      purpose: {
+        zh: "按用户组判断谁可以批准操作、谁可以使用哪些工具（配置中的角色含用户组时必需）",
+        en: "Tell by user group who may approve actions and use which tools (needed where roles name user groups)",
+      },
+    },
   ],
   events: [
     {

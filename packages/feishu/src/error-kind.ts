@@ -88,6 +88,8 @@ const familyCodes: Record<string, CodeTable> = {
       230099,
     ],
   },
+  // "Query the user groups of a user".
+  contact: { retry: [40003], forbidden: [41050], bad_request: [40001, 40011, 40012, 41071, 41073, 41074] },
   // "Delayed update of a card", by the token of a click.
   interactive: {
     rate_limit: [230020],

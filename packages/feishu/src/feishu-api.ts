@@ -9,9 +9,11 @@ import {
   type CallOptions,
   type RetryPolicy,
 } from "./api-caller.ts";
+import { findCard, type FindCardRequest } from "./approval-search.ts";
 import { createCardApi, type CardApi } from "./cardkit-api.ts";
 import { fetchChat, fetchUserNames, type ChatFacts } from "./chat-lookup.ts";
 import { baseUrlOf, type FeishuDomain } from "./domain.ts";
+import { fetchGroups } from "./group-lookup.ts";
 import { createHttpTransport } from "./http-transport.ts";
 import { noLogger, sdkLogger, type FeishuLogger } from "./logger.ts";
 import { createMediaApi, type MediaApi } from "./media-api.ts";
@@ -56,10 +58,17 @@ export interface FeishuApi extends MediaApi {
    * right to read the chat's history.
    */
   findReply?(request: FindReplyRequest, options?: CallOptions): Promise<string | undefined>;
+  /** The message that shows a card of the app's own; needs the same right. */
+  findCard?(request: FindCardRequest, options?: CallOptions): Promise<string | undefined>;
   readonly cards: CardApi;
   /** The message, and of a forwarded bundle the messages in it. */
   message(messageId: string, options?: CallOptions): Promise<FetchedMessage[]>;
   chat(chatId: string, options?: CallOptions): Promise<ChatFacts>;
+  /**
+   * Ids of all user groups that the person belongs to, as far as the app's contact range reaches. Rejects
+   * when the platform does not say.
+   */
+  groupsOf(openId: string, options?: CallOptions): Promise<string[]>;
   /** Names by open_id; people whose name the app may not see are missing. */
   userNames(openIds: readonly string[], options?: CallOptions): Promise<ReadonlyMap<string, string>>;
   /** Resolves to the id of the reaction. `emoji` is a type such as `Typing` or `DONE`. */
@@ -116,10 +125,12 @@ export function createFeishuApi(options: FeishuApiOptions): FeishuApi {
     reply: sender.reply,
     send: sender.send,
     findReply: (request, call) => findReply({ caller, appId }, request, call),
+    findCard: (request, call) => findCard({ caller, appId }, request, call),
     cards: createCardApi(caller, sender),
     ...createMediaApi(caller),
     message: (messageId, call) => fetchMessage(caller, messageId, call),
     chat: (chatId, call) => fetchChat(caller, chatId, call),
+    groupsOf: (openId, call) => fetchGroups(caller, openId, call),
     userNames: (openIds, call) => fetchUserNames(caller, openIds, call),
     addReaction: (messageId, emoji, call) => addReaction(caller, { messageId, emoji }, call),
     removeReaction: (messageId, reactionId, call) => removeReaction(caller, { messageId, reactionId }, call),

@@ -82,6 +82,14 @@ describe("inboundFromEvent", () => {
     expect(inbound({ create_time: "9".repeat(310) }).createdAtMs).toBe(1608725989000);
   });
 
+  it("tells the sender's own tenant, where the platform does", () => {
+    const sender = { sender_id: { open_id: "ou_a" }, sender_type: "user" };
+    expect(inbound({}, { ...sender, tenant_key: "t-other" }).senderTenant).toBe("t-other");
+    for (const silent of [sender, { ...sender, tenant_key: null }, { ...sender, tenant_key: "" }]) {
+      expect(inbound({}, silent)).not.toHaveProperty("senderTenant");
+    }
+  });
+
   it("keeps the ids of a reply in a thread", () => {
     expect(inbound({ root_id: "om_r", parent_id: "om_p", thread_id: "omt_1", chat_type: "p2p" })).toEqual({
       messageId: "om_1",

@@ -20,6 +20,8 @@ export interface FeishuMessage {
   /** Id of the sender for this app; empty for senders without one. */
   senderOpenId: string;
   senderType: "user" | "bot";
+  /** The sender's own tenant, where it is told; for people from outside it is another than the app's. */
+  senderTenant?: string;
   /** `text`, `post`, `image`, ... as the platform names it. */
   messageType: string;
   /** What the person said, names in place of mentions; for other kinds a few words such as `[image]`. */
@@ -53,6 +55,7 @@ const MessageEvent = Type.Object({
   sender: Type.Object({
     sender_id: Type.Optional(Type.Union([Type.Object({ open_id: OptionalId }), Type.Null()])),
     sender_type: OptionalText,
+    tenant_key: OptionalId,
   }),
   message: Type.Object({
     message_id: Id,
@@ -109,6 +112,7 @@ function messageOf(event: Static<typeof MessageEvent>, botOpenId: string): Feish
     chatType: message.chat_type === "p2p" ? "p2p" : "group",
     senderOpenId: sender.sender_id?.open_id ?? "",
     senderType: senderTypeOf(event),
+    ...(sender.tenant_key ? { senderTenant: sender.tenant_key } : {}),
     messageType: message.message_type,
     ...readContent({
       messageId: message.message_id,

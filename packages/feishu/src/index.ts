@@ -32,6 +32,10 @@ export {
   type LongConnectionOptions,
   type LongConnectionState,
 } from "./long-connection.ts";
+export { createApprovalCards, type ApprovalCards, type ApprovalCardsOptions } from "./approval-cards.ts";
+export type { ApprovalApi } from "./approval-copy.ts";
+export type { FindCardRequest } from "./approval-search.ts";
+export { createGroupLookup, type GroupLookup, type GroupLookupOptions } from "./group-lookup.ts";
 export { createOutboxSender, type OutboxSender, type OutboxSenderOptions } from "./outbox-sender.ts";
 export {
   appManifest,

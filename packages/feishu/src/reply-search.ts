@@ -53,9 +53,12 @@ interface Container {
   type: "chat" | "thread";
   id: string;
   sinceMs: number;
+  /** Cards as the JSON that was sent, not as what a reader sees of them. */
+  cardsAsSent?: boolean;
 }
 
-async function* messagesOf(
+/** Newest first, at most 500. */
+export async function* messagesOf(
   caller: ApiCaller,
   container: Container,
   callOptions?: CallOptions,
@@ -76,6 +79,7 @@ async function* messagesOf(
                 // The platform refuses time filters for threads; seconds.
                 ...(container.type === "chat" ? { start_time: String(Math.floor(container.sinceMs / 1000)) } : {}),
                 ...(pageToken === "" ? {} : { page_token: pageToken }),
+                ...(container.cardsAsSent === true ? { card_msg_content_type: "user_card_content" } : {}),
               },
             },
             options,
@@ -91,7 +95,11 @@ async function* messagesOf(
 }
 
 /** The thread a message belongs to: answers inside a thread are missing from the chat's own list. */
-async function threadOf(caller: ApiCaller, messageId: string, callOptions?: CallOptions): Promise<string | undefined> {
+export async function threadOf(
+  caller: ApiCaller,
+  messageId: string,
+  callOptions?: CallOptions,
+): Promise<string | undefined> {
   const api = "im.message.get";
   const path = { message_id: pathId(api, messageId) };
   try {
