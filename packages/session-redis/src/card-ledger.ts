@@ -3,7 +3,7 @@ import type { CardFence, CardLedger, CardReply } from "@larkline/session";
 import type { RedisConnection } from "./connection.ts";
 import { saveCardsLua } from "./gate-lua.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
-import { oldestMembers } from "./oldest-members.ts";
+import { duePairs } from "./oldest-members.ts";
 import { defineScript } from "./script.ts";
 import { cardsFrom } from "./stored.ts";
 
@@ -37,11 +37,8 @@ export function createRedisCardLedger(options: RedisCardLedgerOptions): CardLedg
     mayAppear: async (session: SessionKey) => (await redis.llen(keyspace.session(session).outbox)) === 0,
     untouched: async (beforeMs: number, limit: number) => {
       const indexes = keyspace.cells().map(({ openCards }) => openCards);
-      const members = await oldestMembers(redis, indexes, { untilMs: beforeMs, limit });
-      return members.map((member) => {
-        const bar = member.indexOf("|");
-        return { session: member.slice(0, bar), replyId: member.slice(bar + 1) };
-      });
+      const pairs = await duePairs(redis, indexes, { untilMs: beforeMs, limit });
+      return pairs.map(([session, replyId]) => ({ session, replyId }));
     },
     touch: async (session: SessionKey, replyId: string) => {
       const { openCards } = keyspace.session(session);

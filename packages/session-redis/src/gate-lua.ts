@@ -5,89 +5,20 @@
 // outbox lease (olt, ole, ort), and the context: what stands for the compacted part (sm), where in
 // history the rest begins (cs), and a version that changes whenever these two do (hv).
 
-const time = `
-local function now() local t = redis.call('TIME'); return t[1] * 1000 + math.floor(t[2] / 1000) end
-`;
-
-const gate = `
-local function wake(s, dirty, sid)
-  redis.call('HSET', s, 'st', 'queued')
-  redis.call('ZADD', dirty, now(), sid)
-  return redis.call('HINCRBY', s, 'gen', 1)
-end
-local function fenced(s, ep) return redis.call('HGET', s, 'ep') ~= ep end
-local function head(inbox) return redis.call('LINDEX', inbox, 0) or '' end
-local function seqOf(entry) return string.match(entry, '^(%d+):') end
-`;
-
-const rising = `
--- max(previous + 1, server time): monotonic even if the hash was lost or a failover dropped writes
-local function above(previous)
-  local t = redis.call('TIME')
-  return string.format('%.0f', math.max(tonumber(previous or 0) + 1, t[1] * 1000000 + t[2]))
-end
-`;
-
-// One stream entry and one publication per batch; the entry's id is the seq of its last event.
-const emit = `
-local function emit(s, ev, channel, sid, batch, n)
-  if n == 0 then return end
-  local last = redis.call('HINCRBY', s, 'es', n)
-  redis.call('XADD', ev, 'MAXLEN', '~', 2000, last .. '-0', 'n', n, 'd', batch)
-  redis.call('PEXPIRE', ev, 86400000)
-  redis.call('PUBLISH', channel, (last - n + 1) .. ':' .. batch)
-end
-`;
-
-const appendHistory = `
-local function appendHistory(h, from, n)
-  if n > 0 then redis.call('RPUSH', h, unpack(ARGV, from, from + n - 1)) end
-end
-`;
-
-// History stays whole; only what a claim hands out changes.
-const setContext = `${rising}
-local function setContext(s, h, keep, summary)
-  if keep == '' then return end
-  local start = math.max(0, redis.call('LLEN', h) - tonumber(keep))
-  redis.call('HSET', s, 'cs', start, 'hv', above(redis.call('HGET', s, 'hv')))
-  if summary == '' then redis.call('HDEL', s, 'sm') else redis.call('HSET', s, 'sm', summary) end
-end
-`;
-
-// -> {result, seq, wakeGen, eventSeq, ahead, head or ''}
-const enqueue = `
-local function enqueue(s, inbox, dirty, seen, sid, message, seenTtlMs, maxWaiting)
-  local ahead, first = redis.call('LLEN', inbox), head(inbox)
-  if ahead >= tonumber(maxWaiting) then return {'full', 0, 0, '', 0, first} end
-  local v = redis.call('HMGET', s, 'st', 'es')
-  local seq = redis.call('HINCRBY', s, 'seq', 1)
-  redis.call('SET', seen, seq, 'PX', seenTtlMs)
-  redis.call('RPUSH', inbox, seq .. ':' .. message)
-  local gen = (v[1] or 'idle') == 'idle' and wake(s, dirty, sid) or 0
-  return {'accepted', seq, gen, v[2] or 0, ahead, first}
-end
-`;
-
-// The id stands first in what JSON.stringify makes of a record; anything else is read in full.
-const recordId = `
-local function recordId(record)
-  return string.match(record, '^{"v":1,"id":"([^"\\\\]*)"') or cjson.decode(record).id
-end
-`;
-
-const outbox = `
-local function lease(s, ob, due, sid, token, ms)
-  local v = redis.call('HMGET', s, 'ole', 'ort')
-  local t = now()
-  if tonumber(v[1] or 0) > t or tonumber(v[2] or 0) > t then return '' end
-  local record = redis.call('LINDEX', ob, 0)
-  if not record then return '' end
-  redis.call('HSET', s, 'olt', token, 'ole', t + ms)
-  redis.call('ZADD', due, t + ms, sid)
-  return record
-end
-`;
+import { approvals } from "./approval-lua.ts";
+import {
+  appendHistory,
+  audit,
+  calls,
+  emit,
+  enqueue,
+  gate,
+  outbox,
+  recordId,
+  rising,
+  setContext,
+  time,
+} from "./lua-fragments.ts";
 
 /** -> {result, seq, wakeGen, eventSeq or '', ahead, head or ''} */
 export const appendLua = `${time}${gate}${enqueue}
@@ -110,15 +41,16 @@ if released[1] == 'accepted' then redis.call('DEL', KEYS[5]) end
 return released`;
 
 /** -> {accepted, wakeGen}. The first answer to a call wins. */
-export const deliverLua = `${time}${gate}
--- KEYS session control dirty calls deadlines | ARGV sid callId entry
+export const deliverLua = `${time}${gate}${audit}${calls}
+-- KEYS session control dirty calls deadlines audit | ARGV sid callId entry result runner auditMax
 redis.call('ZREM', KEYS[5], ARGV[1] .. '|' .. ARGV[2])
 local v = redis.call('HMGET', KEYS[1], 'st', 'gen')
 local st = v[1] or 'idle'
-local call = redis.call('HGET', KEYS[4], ARGV[2])
-if not call or call == 'done' then return {0, st == 'queued' and v[2] or 0} end
+local call, facts = openCall(KEYS[4], ARGV[2])
+if not call then return {0, st == 'queued' and v[2] or 0} end
 redis.call('HSET', KEYS[4], ARGV[2], 'done')
 redis.call('RPUSH', KEYS[2], ARGV[3])
+audit(KEYS[6], 'call_ended', ARGV[1], ARGV[2], facts, {result = ARGV[4], runner = ARGV[5]})
 if st == 'suspended' or st == 'idle' then return {1, wake(KEYS[1], KEYS[3], ARGV[1])} end
 return {1, 0}`;
 
@@ -171,19 +103,21 @@ if summary and from == 0 then table.insert(tail, 1, summary) end
 return {ep, v[3] or '', first, tries, version, from, tail, redis.call('LRANGE', KEYS[3], 0, -1), v[10] or ''}`;
 
 /** -> -1 fenced | 0 suspended or handed off | unread control entries */
-export const saveLua = `${time}${gate}${emit}${appendHistory}${setContext}
--- KEYS session control calls deadlines dirty history events inbox
--- ARGV epoch sid turn consumed then channel batch nEvents keep|'' summary|'' nHistory nOpen
---      message... (callId deadlineMs)... absorbed...
+export const saveLua = `${time}${gate}${emit}${appendHistory}${setContext}${audit}${approvals}
+-- KEYS session control calls deadlines dirty history events inbox audit approvals...
+-- ARGV epoch sid turn consumed then channel batch nEvents keep|'' summary|'' nHistory nOpen nApprovals maxKept
+--      message... (callId deadlineMs facts)... (approval)... absorbed... auditMax
 if fenced(KEYS[1], ARGV[1]) then return -1 end
-local nHistory, nOpen = tonumber(ARGV[11]), tonumber(ARGV[12])
-local absorbed, isAbsorbed = 13 + nHistory + 2 * nOpen, {}
+local nHistory, nOpen, nApprovals = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local opened = 15 + nHistory
+local asked = opened + 3 * nOpen
+local absorbed, isAbsorbed = asked + approvalSize * nApprovals, {}
 redis.call('HSET', KEYS[1], 'turn', ARGV[3])
 if ARGV[4] ~= '0' then redis.call('LTRIM', KEYS[2], ARGV[4], -1) end
-appendHistory(KEYS[6], 13, nHistory)
+appendHistory(KEYS[6], 15, nHistory)
 setContext(KEYS[1], KEYS[6], ARGV[9], ARGV[10])
 emit(KEYS[1], KEYS[7], ARGV[6], ARGV[2], ARGV[7], tonumber(ARGV[8]))
-for i = absorbed, #ARGV do isAbsorbed[ARGV[i]] = true end
+for i = absorbed, #ARGV - 1 do isAbsorbed[ARGV[i]] = true end
 if next(isAbsorbed) then
   local joined = redis.call('HGET', KEYS[1], 'abs') or ','
   for _, entry in ipairs(redis.call('LRANGE', KEYS[8], 1, -1)) do
@@ -194,11 +128,13 @@ if next(isAbsorbed) then
   end
   redis.call('HSET', KEYS[1], 'abs', joined)
 end
-for i = 13 + nHistory, absorbed - 1, 2 do
-  if redis.call('HSETNX', KEYS[3], ARGV[i], 'open') == 1 then
+for i = opened, asked - 1, 3 do
+  if redis.call('HSETNX', KEYS[3], ARGV[i], 'open ' .. ARGV[i + 2]) == 1 then
     redis.call('ZADD', KEYS[4], ARGV[i + 1], ARGV[2] .. '|' .. ARGV[i])
+    audit(KEYS[9], 'call_opened', ARGV[2], ARGV[i], ARGV[i + 2], {})
   end
 end
+for i = asked, absorbed - 1, approvalSize do ask(approvalKeys(9), ARGV[2], i, tonumber(ARGV[14])) end
 if ARGV[5] == 'handoff' then
   redis.call('HSET', KEYS[1], 'st', 'queued')
   redis.call('ZADD', KEYS[5], now(), ARGV[2])
@@ -214,22 +150,27 @@ redis.call('ZADD', KEYS[5], now(), ARGV[2])
 return unread`;
 
 /** -> {-1} fenced | {0, lease} idle | {1, lease, head} next | {2, lease, gen} requeue */
-export const commitLua = `${time}${gate}${emit}${appendHistory}${setContext}${outbox}
--- KEYS session inbox control calls deadlines dirty history events outbox due
+export const commitLua = `${time}${gate}${emit}${appendHistory}${setContext}${outbox}${audit}${approvals}
+-- KEYS session inbox control calls deadlines dirty history events outbox due audit approvals...
 -- ARGV epoch sid seq more channel batch nEvents outboxRecord leaseToken leaseMs keep|'' summary|'' settings|''
---      message...
+--      message... auditMax
 if fenced(KEYS[1], ARGV[1]) then return {-1} end
 -- A turn that was committed before is not committed again, even under the same epoch.
 if (seqOf(head(KEYS[2])) or '0') ~= ARGV[3] then return {-1} end
 redis.call('LPOP', KEYS[2])
-appendHistory(KEYS[7], 14, #ARGV - 13)
+appendHistory(KEYS[7], 14, #ARGV - 14)
 setContext(KEYS[1], KEYS[7], ARGV[11], ARGV[12])
 if ARGV[13] ~= '' then redis.call('HSET', KEYS[1], 'set', ARGV[13]) end
 emit(KEYS[1], KEYS[8], ARGV[5], ARGV[2], ARGV[6], tonumber(ARGV[7]))
 local calls = redis.call('HGETALL', KEYS[4])
 for i = 1, #calls, 2 do
-  if calls[i + 1] ~= 'done' then redis.call('ZREM', KEYS[5], ARGV[2] .. '|' .. calls[i]) end
+  if calls[i + 1] ~= 'done' then
+    redis.call('ZREM', KEYS[5], ARGV[2] .. '|' .. calls[i])
+    local state, facts = string.match(calls[i + 1], '^(%a+) ?(.*)$')
+    audit(KEYS[11], 'call_ended', ARGV[2], calls[i], facts, {result = state == 'started' and 'unknown' or 'cancelled'})
+  end
 end
+cancelApprovals(approvalKeys(11), ARGV[2])
 redis.call('HDEL', KEYS[1], 'turn', 'abs')
 redis.call('DEL', KEYS[3], KEYS[4])
 local record = ''
@@ -264,12 +205,14 @@ emit(KEYS[1], KEYS[3], ARGV[3], ARGV[1], ARGV[4], 1)
 return 1`;
 
 /** -> run | closed | started_before */
-export const beginLua = `
--- KEYS calls | ARGV callId effect
-local call = redis.call('HGET', KEYS[1], ARGV[1])
-if call == 'open' then redis.call('HSET', KEYS[1], ARGV[1], 'started'); return 'run' end
-if call == 'started' then return ARGV[2] == 'once' and 'started_before' or 'run' end
-return 'closed'`;
+export const beginLua = `${audit}${calls}
+-- KEYS calls audit | ARGV sid callId effect runner auditMax
+local call, facts = openCall(KEYS[1], ARGV[2])
+if not call then return 'closed' end
+if call == 'started' and ARGV[3] == 'once' then return 'started_before' end
+if call == 'open' then redis.call('HSET', KEYS[1], ARGV[2], 'started ' .. facts) end
+audit(KEYS[2], 'call_started', ARGV[1], ARGV[2], facts, {runner = ARGV[4]})
+return 'run'`;
 
 /** -> generation to add a job for, or 0. A running session counts a crash of its head message. */
 export const healLua = `${time}${gate}

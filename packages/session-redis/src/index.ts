@@ -1,9 +1,12 @@
+export { createRedisApprovalStore, type RedisApprovalStoreOptions } from "./approval-store.ts";
+export { createRedisAuditLog, type RedisAuditLogOptions } from "./audit-log.ts";
 export { createRedisBlobStore, type RedisBlobStoreOptions } from "./blob-store.ts";
 export { createRedisCardLedger, type RedisCardLedgerOptions } from "./card-ledger.ts";
 export { closeRedis, connectRedis, redisUrlProblem, type ConnectOptions, type RedisConnection } from "./connection.ts";
 export { createRedisEventLog, type RedisEventLogOptions } from "./event-log.ts";
 export { defaultNamespace } from "./keys.ts";
 export { createRedisLookupCache, type RedisLookupCacheOptions } from "./lookup-cache.ts";
+export { createRedisPermissionRules, type RedisPermissionRulesOptions } from "./permission-rules.ts";
 export { createRedisPresence, type Presence, type RedisPresenceOptions } from "./presence.ts";
 export { createRedisRateGovernor, type RedisRateGovernorOptions } from "./rate-governor.ts";
 export { createRedisRunnerDirectory, type RedisRunnerDirectoryOptions } from "./runner-directory.ts";

@@ -26,6 +26,12 @@ export interface CellKeys {
   due: string;
   /** ZSET `session|replyId` -> ms of the last write; replies whose cards are in the ledger. */
   openCards: string;
+  /** ZSET `session|approvalId` -> ms of expiry; pending approvals. */
+  expiries: string;
+  /** ZSET `session|approvalId` -> ms when its cards should be tried; approvals whose cards do not show their state. */
+  approvalCards: string;
+  /** STREAM of audit records of the cell's sessions. */
+  audit: string;
 }
 
 export interface SessionKeys extends CellKeys {
@@ -35,7 +41,7 @@ export interface SessionKeys extends CellKeys {
   inbox: string;
   /** LIST of control entries. */
   control: string;
-  /** HASH callId -> open | started | done: the effect ledger of the running turn. */
+  /** HASH callId -> `open <facts>` | `started <facts>` | `done`: the effect ledger of the running turn. */
   calls: string;
   /** LIST of all messages, append-only; compacted ones too. */
   history: string;
@@ -47,10 +53,32 @@ export interface SessionKeys extends CellKeys {
   outbox: string;
   /** HASH replyId -> what is known of its cards. */
   cards: string;
+  /** What the keys of the session's approvals begin with; nothing has this key itself. */
+  approvals: string;
+  /** HASH: one approval, its state, decisions and cards. */
+  approvalOf(approvalId: string): string;
+  /** ZSET approvalId -> ms of creation; those that are pending. */
+  pending: string;
+  /** ZSET approvalId -> ms when it may be forgotten; all that are kept. */
+  kept: string;
   /** Key under which a message id of an app is remembered. */
   seenOf(app: string, messageId: string): string;
   /** Key of a message that waits for a decision of its sender. */
   parkedOf(messageId: string): string;
+}
+
+/** Permission rules of one app; all in the slot of the audit log outside the cells. */
+export interface RuleKeys {
+  /** HASH ruleId -> rule, revoked ones included. */
+  rules: string;
+  /** ZSET ruleId -> ms of expiry, of all rules. */
+  byExpiry: string;
+  /** ZSET ruleId -> ms of expiry, of the rules of one chat that are not revoked. */
+  ofChat(chatId: string): string;
+  /** SET of approvals of one kind. */
+  approved(kind: string): string;
+  /** STREAM of audit records that belong to no session. */
+  audit: string;
 }
 
 /** Names all keys of one namespace. */
@@ -61,6 +89,9 @@ export interface Keyspace {
   blob(blobId: string): string;
   /** STRING of one looked-up fact; without a tag, so that they spread over the nodes. */
   lookup(name: string): string;
+  /** STRING: session of an approval; without a tag, as lookups. */
+  approval(approvalId: string): string;
+  rules(app: string): RuleKeys;
   /** A key of an app's limits, all of them in one slot: a script takes from several at once. */
   rates(app: string, name: string): string;
   /** A key outside the cells, in a slot of its own tag. */
@@ -76,19 +107,21 @@ export function createKeyspace(namespace: string): Keyspace {
       deadlines: `${base}:deadlines`,
       due: `${base}:due`,
       openCards: `${base}:open-cards`,
+      expiries: `${base}:expiries`,
+      approvalCards: `${base}:approval-cards`,
+      audit: `${base}:audit`,
     };
   });
+  const global = (name: string): string => `{${namespace}}:${name}`;
   return {
     cells: () => cells,
     session: (session) => {
       const cell = cells[cellOf(session)];
       if (cell === undefined) throw new RangeError("cell out of range");
-      const { base, dirty, deadlines, due, openCards } = cell;
+      const { base, ...indexes } = cell;
+      const approvals = `${base}:approval:${session}`;
       return {
-        dirty,
-        deadlines,
-        due,
-        openCards,
+        ...indexes,
         session: `${base}:s:${session}`,
         inbox: `${base}:in:${session}`,
         control: `${base}:ctl:${session}`,
@@ -98,13 +131,25 @@ export function createKeyspace(namespace: string): Keyspace {
         channel: `${base}:ch:${session}`,
         outbox: `${base}:ob:${session}`,
         cards: `${base}:cards:${session}`,
+        approvals,
+        approvalOf: (approvalId) => `${approvals}:${approvalId}`,
+        pending: `${base}:pending:${session}`,
+        kept: `${base}:approvals:${session}`,
         seenOf: (app, messageId) => `${base}:seen:${session}:${app}:${messageId}`,
         parkedOf: (messageId) => `${base}:parked:${session}:${messageId}`,
       };
     },
     blob: (blobId) => `{${namespace}:blob:${blobId}}`,
     lookup: (name) => `${namespace}:look:${name}`,
+    approval: (approvalId) => `${namespace}:approval:${approvalId}`,
+    rules: (app) => ({
+      rules: global(`rules:${app}`),
+      byExpiry: global(`rules-by-expiry:${app}`),
+      ofChat: (chatId) => global(`rules-of-chat:${app}:${chatId}`),
+      approved: (kind) => global(`approved:${app}:${kind}`),
+      audit: global("audit"),
+    }),
     rates: (app, name) => `{${namespace}:rate:${app}}:${name}`,
-    global: (name) => `{${namespace}}:${name}`,
+    global,
   };
 }

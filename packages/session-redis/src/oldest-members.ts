@@ -17,3 +17,12 @@ export async function oldestMembers(
     .slice(0, limit)
     .map(({ member }) => member);
 }
+
+/** The same where members are `session|id`; session keys have no bar. */
+export async function duePairs(...given: Parameters<typeof oldestMembers>): Promise<[session: string, id: string][]> {
+  const members = await oldestMembers(...given);
+  return members.map((member) => {
+    const bar = member.indexOf("|");
+    return [member.slice(0, bar), member.slice(bar + 1)];
+  });
+}

@@ -5,28 +5,30 @@ import {
   type InboundMessage,
   type QueuedMessage,
   type SessionKey,
-  type ToolOutcome,
 } from "@larkline/protocol";
-import type {
-  AppendResult,
-  BeginResult,
-  Claim,
-  CommitRequest,
-  CommitResult,
-  DeliverResult,
-  FencedWrite,
-  OutboxLease,
-  SaveRequest,
-  SaveResult,
-  SessionStore,
-  SessionSummary,
-  StaleSession,
+import {
+  auditResultOf,
+  type AppendResult,
+  type BeginResult,
+  type Claim,
+  type CommitRequest,
+  type CommitResult,
+  type DeliverResult,
+  type OutboxLease,
+  type SaveRequest,
+  type SaveResult,
+  type SessionStore,
+  type SessionSummary,
+  type StaleSession,
 } from "@larkline/session";
+import { indexApprovals } from "./approval-index.ts";
+import { keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";
+import { approvalKeysOf, commitArgs, defaultMaxApprovals, saveArgs } from "./gate-args.ts";
 import { gateScripts, type GateScripts } from "./gate-scripts.ts";
 import { HistoryCache } from "./history-cache.ts";
 import { createKeyspace, defaultNamespace, type CellKeys, type Keyspace } from "./keys.ts";
-import { oldestMembers } from "./oldest-members.ts";
+import { duePairs, oldestMembers } from "./oldest-members.ts";
 import { RedisOutbox } from "./outbox.ts";
 import {
   appendResultFrom,
@@ -51,6 +53,10 @@ export interface RedisSessionStoreOptions {
   outboxLeaseMs?: number;
   /** Characters of history JSON kept in memory. Default 64 million. */
   historyCacheCharacters?: number;
+  /** How many approvals of one session are kept, apart from those that are not finished. Default 200. */
+  maxApprovals?: number;
+  /** About how many audit records each cell keeps, such as 1,000,000. Default: all. */
+  auditMaxRecords?: number;
 }
 
 const dayMs = 24 * 60 * 60 * 1_000;
@@ -62,12 +68,6 @@ function accepted(reply: unknown): DeliverResult {
 
 function withWake<T extends object>(result: T, gen: number): T & { wakeGen?: number } {
   return gen > 0 ? { ...result, wakeGen: gen } : result;
-}
-
-/** How the scripts take what a write says about the context. */
-function contextArgs({ context }: FencedWrite): [string, string] {
-  if (context === undefined) return ["", ""];
-  return [String(context.keep), context.summary === undefined ? "" : JSON.stringify(context.summary)];
 }
 
 /** The session store on Redis. All state changes are Lua scripts, one round trip each. */
@@ -84,6 +84,8 @@ class RedisSessionStore implements SessionStore {
   readonly #dedupTtlMs: number;
   readonly #maxWaiting: number;
   readonly #outboxLeaseMs: number;
+  readonly #maxApprovals: number;
+  readonly #auditMax: number;
 
   constructor(options: RedisSessionStoreOptions) {
     this.#redis = options.redis;
@@ -93,6 +95,8 @@ class RedisSessionStore implements SessionStore {
     this.#dedupTtlMs = options.dedupTtlMs ?? dayMs;
     this.#maxWaiting = options.maxWaiting ?? 1_000;
     this.#outboxLeaseMs = options.outboxLeaseMs ?? 10_000;
+    this.#maxApprovals = options.maxApprovals ?? defaultMaxApprovals;
+    this.#auditMax = options.auditMaxRecords ?? keepAllAudits;
     this.#outbox = new RedisOutbox({
       redis: options.redis,
       scripts: this.#scripts,
@@ -125,13 +129,14 @@ class RedisSessionStore implements SessionStore {
     return entries.map(queuedFrom);
   }
 
-  async deliver(session: SessionKey, callId: string, outcome: ToolOutcome): Promise<DeliverResult> {
+  async deliver(...given: Parameters<SessionStore["deliver"]>): Promise<DeliverResult> {
+    const [session, callId, outcome, { timing, runner = "" } = {}] = given;
     const keys = this.#keys.session(session);
-    const entry: ControlEntry = { type: "outcome", callId, outcome };
+    const entry: ControlEntry = { type: "outcome", callId, outcome, ...(timing && { timing }) };
     return accepted(
       await this.#scripts.deliver(
-        [keys.session, keys.control, keys.dirty, keys.calls, keys.deadlines],
-        [session, callId, JSON.stringify(entry)],
+        [keys.session, keys.control, keys.dirty, keys.calls, keys.deadlines, keys.audit],
+        [session, callId, JSON.stringify(entry), auditResultOf(outcome), runner, this.#auditMax],
       ),
     );
   }
@@ -199,24 +204,20 @@ class RedisSessionStore implements SessionStore {
 
   async save(request: SaveRequest): Promise<SaveResult> {
     const keys = this.#keys.session(request.session);
+    if (request.approvals !== undefined) await indexApprovals(this.#redis, this.#keys, request.approvals);
     const reply = await this.#scripts.save(
-      [keys.session, keys.control, keys.calls, keys.deadlines, keys.dirty, keys.history, keys.events, keys.inbox],
       [
-        request.epoch,
-        request.session,
-        JSON.stringify(request.turn),
-        request.consumed,
-        request.mode,
-        keys.channel,
-        batchOf(request.events),
-        request.events.length,
-        ...contextArgs(request),
-        request.history.length,
-        request.open.length,
-        ...request.history.map((message) => JSON.stringify(message)),
-        ...request.open.flatMap(({ callId, deadlineMs }) => [callId, deadlineMs]),
-        ...(request.absorbed ?? []),
+        keys.session,
+        keys.control,
+        keys.calls,
+        keys.deadlines,
+        keys.dirty,
+        keys.history,
+        keys.events,
+        keys.inbox,
+        ...approvalKeysOf(keys),
       ],
+      [...saveArgs(request, keys.channel, this.#maxApprovals), this.#auditMax],
     );
     if (reply === -1) return { state: "fenced" };
     if (reply === 0) return { state: "suspended" };
@@ -238,22 +239,9 @@ class RedisSessionStore implements SessionStore {
         keys.events,
         keys.outbox,
         keys.due,
+        ...approvalKeysOf(keys),
       ],
-      [
-        request.epoch,
-        request.session,
-        request.seq,
-        request.more ? 1 : 0,
-        keys.channel,
-        batchOf(request.events),
-        request.events.length,
-        request.outbox === undefined ? "" : JSON.stringify(request.outbox),
-        token,
-        this.#outboxLeaseMs,
-        ...contextArgs(request),
-        request.settings === undefined ? "" : JSON.stringify(request.settings),
-        ...request.history.map((message) => JSON.stringify(message)),
-      ],
+      [...commitArgs(request, keys.channel, { token, leaseMs: this.#outboxLeaseMs }), this.#auditMax],
     );
     const [state, record = "", rest = ""] = reply as [number, string?, (string | number)?];
     const deliver = record === "" ? {} : { deliver: { token, record: outboxFrom(record) } };
@@ -278,13 +266,15 @@ class RedisSessionStore implements SessionStore {
     return (await this.#scripts.report([keys.session, keys.calls, keys.events], args)) === 1;
   }
 
-  async begin(session: SessionKey, callId: string, effect: string): Promise<BeginResult> {
-    const reply = await this.#scripts.begin([this.#keys.session(session).calls], [callId, effect]);
+  async begin(...[session, callId, effect, runner = ""]: Parameters<SessionStore["begin"]>): Promise<BeginResult> {
+    const { calls, audit } = this.#keys.session(session);
+    const reply = await this.#scripts.begin([calls, audit], [session, callId, effect, runner, this.#auditMax]);
     return reply as BeginResult; // the script answers nothing else
   }
 
   async started(session: SessionKey, callId: string): Promise<boolean> {
-    return (await this.#redis.hget(this.#keys.session(session).calls, callId)) === "started";
+    const call = await this.#redis.hget(this.#keys.session(session).calls, callId);
+    return call?.startsWith("started") ?? false;
   }
 
   async history(session: SessionKey): Promise<Claim["history"]> {
@@ -313,11 +303,9 @@ class RedisSessionStore implements SessionStore {
   }
 
   async dueDeadlines(nowMs: number, limit: number): Promise<{ session: SessionKey; callId: string }[]> {
-    const members = await this.#due((cell) => cell.deadlines, nowMs, limit);
-    return members.map((member) => {
-      const bar = member.indexOf("|");
-      return { session: member.slice(0, bar), callId: member.slice(bar + 1) };
-    });
+    const indexes = this.#keys.cells().map((cell) => cell.deadlines);
+    const pairs = await duePairs(this.#redis, indexes, { untilMs: nowMs, limit });
+    return pairs.map(([session, callId]) => ({ session, callId }));
   }
 
   async dueOutboxes(nowMs: number, limit: number): Promise<SessionKey[]> {

@@ -1,19 +1,31 @@
 import {
+  Approval,
   ControlEntry,
   InboundMessage,
   jsonParserOf,
   newEngineError,
+  PermissionRule,
   TurnState,
+  type ApprovalDecision,
   type EngineEvent,
   type Message,
   type ParseResult,
   type QueuedMessage,
 } from "@larkline/protocol";
-import type { AppendResult, CardReply, OutboxRecord, SessionSettings } from "@larkline/session";
+import type {
+  AppendResult,
+  ApprovalCard,
+  ApprovalStatus,
+  CardReply,
+  OutboxRecord,
+  SessionSettings,
+} from "@larkline/session";
 
 const parseControl = jsonParserOf(ControlEntry);
 const parseTurn = jsonParserOf(TurnState);
 const parseInbound = jsonParserOf(InboundMessage);
+const parseApproval = jsonParserOf(Approval);
+const parseRule = jsonParserOf(PermissionRule);
 
 function required<T>(what: string, result: ParseResult<T>): T {
   if (result.ok) return result.value;
@@ -76,4 +88,24 @@ export function cardsFrom(text: string): CardReply {
 
 export function batchOf(events: readonly { runId: string; event: EngineEvent }[]): string {
   return events.length === 0 ? "" : JSON.stringify(events);
+}
+
+/** An approval as its hash has it: JSON, state, decisions joined by commas, and when it was settled or an empty text. */
+export type StoredStatus = [approval: string, state: string, decisions: string, settledAtMs: string];
+
+export function approvalStatusFrom([approval, state, decisions, settledAtMs]: StoredStatus): ApprovalStatus {
+  return {
+    approval: required("approval", parseApproval(approval)),
+    state: state as ApprovalStatus["state"], // written by the scripts only
+    decisions: JSON.parse(`[${decisions}]`) as ApprovalDecision[], // written by decide from the same type
+    ...(settledAtMs === "" ? {} : { settledAtMs: Number(settledAtMs) }),
+  };
+}
+
+export function approvalCardsFrom(text: string): ApprovalCard[] {
+  return text === "" ? [] : (JSON.parse(text) as ApprovalCard[]); // written by saveCards from the same type
+}
+
+export function ruleFrom(text: string): PermissionRule {
+  return required("permission rule", parseRule(text));
 }

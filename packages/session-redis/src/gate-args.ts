@@ -1,0 +1,82 @@
+import type { Approval } from "@larkline/protocol";
+import { approvalFactsOf, type CommitRequest, type FencedWrite, type SaveRequest } from "@larkline/session";
+import type { SessionKeys } from "./keys.ts";
+import { batchOf } from "./stored.ts";
+
+type Args = (string | number)[];
+
+/** How many approvals of one session are kept when nothing else is configured. */
+export const defaultMaxApprovals = 200;
+
+/** How the scripts take what a write says about the context. */
+function contextArgs({ context }: FencedWrite): [string, string] {
+  if (context === undefined) return ["", ""];
+  return [String(context.keep), context.summary === undefined ? "" : JSON.stringify(context.summary)];
+}
+
+/** The keys of a session's approvals and of their audit records, as the scripts take them. */
+export function approvalKeysOf(keys: SessionKeys): string[] {
+  return [keys.audit, keys.approvals, keys.pending, keys.kept, keys.expiries, keys.approvalCards];
+}
+
+/** One approval, as the scripts that create it take it. */
+export function approvalArgs(approval: Approval): Args {
+  const { id, kind, turnId, callId, createdAtMs, expiresAtMs, deciders, argumentsHash, target } = approval;
+  return [
+    id,
+    JSON.stringify(approval),
+    kind,
+    turnId,
+    callId,
+    createdAtMs,
+    expiresAtMs,
+    deciders.count,
+    JSON.stringify(argumentsHash),
+    target.channel === "none" ? 0 : 1,
+    JSON.stringify(approvalFactsOf(approval)),
+  ];
+}
+
+/** The arguments of `saveLua`, but for the last. */
+export function saveArgs(request: SaveRequest, channel: string, maxApprovals: number): Args {
+  const { history, open, events, approvals = [], absorbed = [] } = request;
+  return [
+    request.epoch,
+    request.session,
+    JSON.stringify(request.turn),
+    request.consumed,
+    request.mode,
+    channel,
+    batchOf(events),
+    events.length,
+    ...contextArgs(request),
+    history.length,
+    open.length,
+    approvals.length,
+    maxApprovals,
+    ...history.map((message) => JSON.stringify(message)),
+    ...open.flatMap(({ callId, deadlineMs, facts }) => [callId, deadlineMs, JSON.stringify(facts)]),
+    ...approvals.flatMap(approvalArgs),
+    ...absorbed,
+  ];
+}
+
+/** The arguments of `commitLua`, but for the last. */
+export function commitArgs(request: CommitRequest, channel: string, lease: { token: string; leaseMs: number }): Args {
+  const { outbox, settings } = request;
+  return [
+    request.epoch,
+    request.session,
+    request.seq,
+    request.more ? 1 : 0,
+    channel,
+    batchOf(request.events),
+    request.events.length,
+    outbox === undefined ? "" : JSON.stringify(outbox),
+    lease.token,
+    lease.leaseMs,
+    ...contextArgs(request),
+    settings === undefined ? "" : JSON.stringify(settings),
+    ...request.history.map((message) => JSON.stringify(message)),
+  ];
+}
