@@ -40,6 +40,6 @@ export type {
   WantedCall,
 } from "./turn-environment.ts";
 export { requestTokens } from "./token-estimate.ts";
-export { turnLimits, type TurnLimits } from "./turn-limits.ts";
+export { resultShare, turnLimits, type TurnLimits } from "./turn-limits.ts";
 export { speakerName, underSpeaker } from "./user-message.ts";
 export { userTextOf, type Mention, type MessageContent } from "./user-text.ts";
