@@ -1,4 +1,11 @@
-import type { CardLedger, EventLog, LookupCache, SessionStore } from "@larkline/session";
+import type {
+  ApprovalStore,
+  CardLedger,
+  EventLog,
+  LookupCache,
+  PermissionRules,
+  SessionStore,
+} from "@larkline/session";
 import type { CancelPublisher, TurnWaker } from "./inbox.ts";
 
 /** Where messages go to and events come from. */
@@ -17,6 +24,8 @@ export interface Backend {
     | "ackOutbox"
     | "retryOutbox"
   >;
+  approvals: Pick<ApprovalStore, "find" | "decide" | "settle" | "pending">;
+  rules: Pick<PermissionRules, "inForce" | "add" | "revoke">;
   log: EventLog;
   turns: TurnWaker;
   cancels: CancelPublisher;

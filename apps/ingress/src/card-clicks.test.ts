@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { silentLogger } from "@larkline/telemetry";
 import { createCardClicks } from "./card-clicks.ts";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
-import { createTestMemory } from "./ingress.fixture.ts";
+import { createTestMemory } from "./backend.fixture.ts";
 
 const { appId } = testApp;
 const lateMs = 3 * 3_600_000;
@@ -96,7 +96,11 @@ describe("a message that came late", () => {
       });
     }
     const unnamed = { messageId: cardId, openId: here.ann, elementId: "run", withoutOpenId: true };
-    expect(await here.platform.click(unnamed)).toEqual({ code: 0, cardChanged: false });
+    expect(await here.platform.click(unnamed)).toMatchObject({
+      code: 0,
+      toast: { type: "info", content: expect.stringContaining("does not say who you are") },
+      cardChanged: false,
+    });
     expect(await here.waiting(session)).toBe(0);
     await here.platform.click({ messageId: cardId, openId: here.ann, elementId: "run" });
     expect(await here.waiting(session)).toBe(1);
@@ -240,10 +244,10 @@ describe("a click that is not ours", () => {
     ["with a session of another app", { larkline: "stop", session: "cli_other.oc_1", turn: "cli_other.oc_1-1" }],
     ["with a broken value", { larkline: "late", action: "delete", session: "x" }],
     ["with a text in its place", "stop"],
-  ])("AL-62: %s gets an empty answer and changes nothing", async (_, value) => {
+  ])("AL-30, AL-62: %s is no pending approval and changes nothing", async (_, value) => {
     const { here, session, messageId } = await running();
     const clicked = await here.platform.click({ messageId, openId: here.ann, value });
-    expect(clicked).toEqual({ code: 0, cardChanged: false });
+    expect(clicked).toEqual({ code: 0, toast: { type: "info", content: "no pending approval" }, cardChanged: false });
     expect(await here.told(session)).toEqual([]);
   });
 
@@ -257,6 +261,7 @@ describe("a click that is not ours", () => {
         store,
         inbox: { wake: async () => undefined },
         stop: async () => ({ result: "nothing" }),
+        approvals: { app: appId, decide: async () => ({ result: "unknown" }), namesOf: async () => new Map() },
         logger: silentLogger,
       },
       [

@@ -6,6 +6,14 @@ import { parserOf, SessionKey, textOf, type InboundMessage, type ReplyLanguage }
 import type { SessionStore } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import { Type, type Static } from "typebox";
+import {
+  approvalClicks,
+  approvalKey,
+  noPendingApproval,
+  outcomeClicks,
+  type ApprovalClicksDeps,
+} from "./approval-clicks.ts";
+import { clickOf, toast, unknownPerson, withCard, type ClickHandler } from "./click.ts";
 import { notAllowedText } from "./command-desk.ts";
 import type { EventAnswer, EventHandler } from "./event-router.ts";
 import type { Inbox } from "./inbox.ts";
@@ -14,15 +22,6 @@ import type { TurnStopper } from "./turn-stopper.ts";
 
 /** Event type of a click on a card. */
 export const cardActionType = "card.action.trigger";
-
-const OpenId = Type.String({ minLength: 1, maxLength: 128 });
-
-const parseClick = parserOf(
-  Type.Object({
-    operator: Type.Object({ open_id: Type.Optional(OpenId) }),
-    action: Type.Object({ value: Type.Object({ larkline: Type.String() }) }),
-  }),
-);
 
 // The values of our own buttons: the callback names neither session nor message ("Card callback").
 const StopValue = Type.Object({ session: SessionKey, turn: Type.String({ maxLength: 300 }) });
@@ -42,14 +41,8 @@ export interface CardClicksDeps {
   store: Pick<SessionStore, "parked" | "release">;
   inbox: Pick<Inbox, "wake">;
   stop: TurnStopper;
+  approvals: ApprovalClicksDeps;
   logger: Logger;
-}
-
-/** Answers a click with a value of one kind; undefined when the value is not what our buttons carry. */
-type ClickHandler = (value: unknown, by: string) => Promise<EventAnswer | undefined>;
-
-function toast(type: "info" | "success" | "warning" | "error", content: string): EventAnswer {
-  return { toast: { type, content } };
 }
 
 const texts = {
@@ -66,7 +59,7 @@ function wordsOf({ parts }: InboundMessage): string {
 type Languages = (message: InboundMessage | undefined) => ReplyLanguage;
 
 function stopClicks({ app, stop }: CardClicksDeps, languageFor: Languages): ClickHandler {
-  return async (value, by) => {
+  return async ({ value, by }) => {
     const parsed = parseStop(value);
     if (!parsed.ok || !isOfApp(app, parsed.value.session)) return undefined;
     const { session, turn } = parsed.value;
@@ -83,11 +76,11 @@ function stopClicks({ app, stop }: CardClicksDeps, languageFor: Languages): Clic
 }
 
 function lateClicks({ app, store, inbox, logger }: CardClicksDeps, languageFor: Languages): ClickHandler {
-  const decided = (value: LateValue, parked: InboundMessage): EventAnswer => {
+  const decided = (value: LateValue, parked: InboundMessage): Record<string, unknown> => {
     const language = languageFor(parked);
     const { session, message, action } = value;
     const late = { language, session, message, ageMs: Date.now() - parked.createdAtMs, text: wordsOf(parked) };
-    return { card: { type: "raw", data: lateDecidedCard(late, action) } };
+    return lateDecidedCard(late, action);
   };
 
   const release = async (value: LateValue, parked: InboundMessage): Promise<EventAnswer> => {
@@ -97,17 +90,17 @@ function lateClicks({ app, store, inbox, logger }: CardClicksDeps, languageFor: 
     // Somebody else's click, on another card or here a moment ago, was first.
     if (released === undefined) return toast("info", texts.decided[language]);
     if (released.result === "full") return toast("warning", refusalText("full", language));
-    if (action === "ignore") return { ...toast("info", texts.ignored[language]), ...decided(value, parked) };
+    if (action === "ignore") return withCard(toast("info", texts.ignored[language]), decided(value, parked));
     try {
       await inbox.wake(session, released.wakeGen);
     } catch (error) {
       // The platform does not repeat clicks; the message is stored, and the workers' sweeper finds it.
       logger.warn({ error, session }, "session could not be woken at once");
     }
-    return { ...toast("success", texts.run[language]), ...decided(value, parked) };
+    return withCard(toast("success", texts.run[language]), decided(value, parked));
   };
 
-  return async (value, by) => {
+  return async ({ value, by }) => {
     const parsed = parseLate(value);
     if (!parsed.ok || !isOfApp(app, parsed.value.session)) return undefined;
     const parked = await store.parked(parsed.value.session, parsed.value.message);
@@ -124,37 +117,36 @@ function isOfApp(app: string, session: SessionKey): boolean {
 
 /**
  * Answers clicks on our own cards within the time that the platform gives. `others` get the clicks on
- * buttons that are not ours, in order, until one answers; what nobody knows gets an empty answer.
+ * buttons that are not ours, in order, until one answers; what nobody knows is no pending approval.
  */
 export function createCardClicks(deps: CardClicksDeps, others: readonly EventHandler[] = []): EventHandler {
   const languageFor: Languages = (message) => {
     if (deps.agent.language !== "auto") return deps.agent.language;
     return message === undefined ? "zh" : writtenLanguage(wordsOf(message));
   };
-  const handlers: ReadonlyMap<string, ClickHandler> = new Map([
+  const handlers: ReadonlyMap<unknown, ClickHandler> = new Map([
     ["stop", stopClicks(deps, languageFor)],
     ["late", lateClicks(deps, languageFor)],
+    ["outcome", outcomeClicks(deps.approvals)],
   ]);
+  const decide = approvalClicks(deps.approvals);
 
   const own = async ({ event, eventId }: Envelope): Promise<EventAnswer | undefined> => {
-    const click = parseClick(event);
-    if (!click.ok) return undefined;
-    const { operator, action } = click.value;
-    const handler = handlers.get(action.value.larkline);
-    // Nobody decides without being known.
-    if (handler === undefined || operator.open_id === undefined) return undefined;
-    const answer = await handler(action.value, operator.open_id);
+    const click = clickOf(event);
+    if (Object.hasOwn(click.value, approvalKey)) return await decide(click);
+    const handler = handlers.get(click.value["larkline"]);
+    if (handler === undefined) return undefined;
+    if (click.by === undefined) return unknownPerson();
+    const answer = await handler({ ...click, by: click.by });
     if (answer === undefined) deps.logger.warn({ eventId }, "a click with a value that none of our buttons carries");
     return answer;
   };
 
   return async (envelope) => {
-    const answer = await own(envelope);
-    if (answer !== undefined) return answer;
-    for (const other of others) {
-      const theirs = await other(envelope);
-      if (theirs !== undefined) return theirs;
+    for (const handler of [own, ...others]) {
+      const answer = await handler(envelope);
+      if (answer !== undefined) return answer;
     }
-    return undefined;
+    return noPendingApproval();
   };
 }

@@ -1,4 +1,5 @@
 import { ChatRequest, jsonParserOf, parserOf } from "@larkline/protocol";
+import { bodyText } from "./api-request.ts";
 
 /** What a client asks for with `POST /chat`. */
 export interface Ask {
@@ -19,16 +20,6 @@ type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
 const parseBody = jsonParserOf(ChatRequest);
 const parseFields = parserOf(ChatRequest);
-const utf8 = new TextDecoder("utf-8", { fatal: true });
-
-function decode(body: Uint8Array): string | undefined {
-  try {
-    return utf8.decode(body);
-  } catch {
-    return undefined;
-  }
-}
-
 function headerOf(headers: Headers, name: string): string | undefined {
   const value = headers[name];
   return typeof value === "string" && value !== "" ? value : undefined;
@@ -43,8 +34,8 @@ export function eventSeqOf(text: string | undefined): number | undefined {
  * Reads body and headers of `POST /chat`; fields of the body win over `X-Session-Id` and
  * `Idempotency-Key`. The content type is not looked at.
  */
-export function parseAsk(body: Uint8Array, headers: Headers): ParsedAsk {
-  const text = decode(body);
+export function parseAsk(body: unknown, headers: Headers): ParsedAsk {
+  const text = bodyText(body);
   if (text === undefined) return { ok: false, error: "the body is not valid UTF-8" };
   const parsed = parseBody(text);
   if (!parsed.ok) return parsed;

@@ -4,16 +4,15 @@ import { streamErrors, turnIdOf, type InboundMessage, type SessionKey, type Stre
 import { sessionKeyOf, type CustomCommands } from "@larkline/agent";
 import type { AppendResult } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
-import { accessOf, type AccessRules } from "./access.ts";
+import type { AccessRules } from "./access.ts";
+import { guardApi } from "./api-guard.ts";
+import { apiApp, isSessionId } from "./api-request.ts";
 import { eventSeqOf, parseAsk, type Ask } from "./chat-request.ts";
 import { readCommand } from "./command-desk.ts";
 import type { Inbox } from "./inbox.ts";
 import { findRun, type RunFinderDeps, type RunQuery } from "./run-finder.ts";
 import { lostRunFrame } from "./run-frames.ts";
 import type { StreamHub } from "./stream-hub.ts";
-
-/** Name that stands for the HTTP API where a bot's app id would stand. */
-export const apiApp = "api";
 
 export interface ChatRoutesDeps {
   inbox: Inbox;
@@ -31,11 +30,6 @@ export interface ChatRoutesDeps {
 }
 
 const full: StreamFrame = { type: "error", message: "ERROR: too many messages of this session are waiting" };
-
-function accessFrom(request: FastifyRequest, rules: AccessRules) {
-  const { host, origin, authorization } = request.headers;
-  return accessOf({ address: request.socket.remoteAddress ?? "", host, origin, authorization }, rules);
-}
 
 function messageOf(ask: Ask, session: SessionKey, sessionId: string): InboundMessage {
   return {
@@ -127,7 +121,7 @@ function createChatHandlers(deps: ChatRoutesDeps) {
 type Handlers = ReturnType<typeof createChatHandlers>;
 
 async function postChat(handlers: Handlers, { body, headers }: FastifyRequest, reply: FastifyReply) {
-  const parsed = parseAsk(body instanceof Uint8Array ? body : new Uint8Array(), headers);
+  const parsed = parseAsk(body, headers);
   if (!parsed.ok) return await reply.code(400).send({ error: parsed.error });
   const { ask } = parsed;
   if (ask.lastEventId !== undefined && ask.sessionId !== undefined && ask.key === undefined) {
@@ -144,7 +138,7 @@ interface EventsRoute {
 async function getEvents(handlers: Handlers, request: FastifyRequest<EventsRoute>, reply: FastifyReply) {
   const { sessionId } = request.params;
   const { after, run } = request.query;
-  if (!/^[A-Za-z0-9_-]{1,64}$/.test(sessionId)) return await reply.code(400).send({ error: "bad session id" });
+  if (!isSessionId(sessionId)) return await reply.code(400).send({ error: "bad session id" });
   if (run !== undefined && (typeof run !== "string" || !run.startsWith(`${sessionKeyOf(apiApp, sessionId)}-`))) {
     return await reply.code(400).send({ error: "run names no run of this session" });
   }
@@ -166,13 +160,8 @@ async function getEvents(handlers: Handlers, request: FastifyRequest<EventsRoute
  */
 export function registerChatRoutes(scope: FastifyInstance, deps: ChatRoutesDeps): void {
   const handlers = createChatHandlers(deps);
-  scope.addHook("onRequest", async (request, reply) => {
-    const access = accessFrom(request, deps.rules);
-    if (!access.allowed) {
-      deps.logger.warn({ reason: access.reason, address: request.ip }, "API request refused");
-      if (access.status === 401) reply.header("www-authenticate", "Bearer");
-      return await reply.code(access.status).send({ error: access.reason });
-    }
+  guardApi(scope, deps);
+  scope.addHook("onRequest", async (_request, reply) => {
     if (deps.streams.full()) {
       return await reply.code(503).header("retry-after", "5").send({ error: "too many open streams" });
     }

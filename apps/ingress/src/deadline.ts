@@ -8,3 +8,9 @@ export async function withDeadline<T>(work: Promise<T>, ms: number): Promise<T> 
     clearTimeout(timer);
   }
 }
+
+/** {@link withDeadline} for several works, all of which have to end within `ms` from now. */
+export function sharedDeadline(ms: number): <T>(work: Promise<T>) => Promise<T> {
+  const endMs = performance.now() + ms;
+  return async (work) => await withDeadline(work, Math.max(0, Math.ceil(endMs - performance.now())));
+}

@@ -1,5 +1,6 @@
 import type { AgentConfig, LarklineConfig } from "@larkline/config";
 import {
+  createGroupLookup,
   createLongConnection,
   createOutboxSender,
   createReactionDesk,
@@ -10,6 +11,8 @@ import {
   type LongConnection,
 } from "@larkline/feishu";
 import type { Logger } from "@larkline/telemetry";
+import type { ApprovalClicksDeps } from "./approval-clicks.ts";
+import { createApprovalDesk } from "./approval-desk.ts";
 import type { Backend } from "./backend.ts";
 import { createBackground, type Background } from "./background.ts";
 import { createBotIdentity, type BotIdentity } from "./bot-identity.ts";
@@ -19,6 +22,7 @@ import { createChatEvents, type SaidFor } from "./chat-events.ts";
 import { createChatFacts, type ChatFacts } from "./chat-facts.ts";
 import { createCommandDesk } from "./command-desk.ts";
 import type { FeishuConfig } from "./config.ts";
+import { createPeopleNames } from "./people-names.ts";
 import { createPlacer, type Placer } from "./conversation-place.ts";
 import { createDirectChats } from "./direct-chats.ts";
 import { createEventRouter, type EventHandler, type EventRouter } from "./event-router.ts";
@@ -52,6 +56,7 @@ export interface FeishuEdgeDeps {
   /** How long closing waits for what is under way. */
   drainMs: number;
   storeDeadlineMs: number;
+  decisionDeadlineMs: number;
 }
 
 /** The platform waits 3 s for an acknowledgement ("Event subscription overview"). */
@@ -108,6 +113,24 @@ function speakerFor({ app, placer, settings, counters, logger }: Desks, desk: Me
   };
 }
 
+/** After the decision itself, while the answer to the click may still wait. */
+const namePatienceMs = 300;
+
+function approvalsOf({ app, api, backend, settings, inbox, decisionDeadlineMs, logger }: Desks): ApprovalClicksDeps {
+  const { approvals, rules, lookups } = backend;
+  const { groupsOf } = createGroupLookup({ api, lookups, timeoutMs: decisionDeadlineMs });
+  const decide = createApprovalDesk({
+    approvals,
+    rules,
+    inbox,
+    policy: settings.permissions,
+    groupsOf,
+    deadlineMs: decisionDeadlineMs,
+    logger,
+  });
+  return { app, decide, namesOf: createPeopleNames({ app, api, lookups, patienceMs: namePatienceMs, logger }) };
+}
+
 function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
   const { app, agent, backend, settings, identity, placer, background, counters, logger } = desks;
   const { store, lookups } = backend;
@@ -132,7 +155,8 @@ function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
     settings: settings.feishu,
     speakFor: speakerFor(desks, desk),
   });
-  return { ...chatEvents, [messageEventType]: message, [cardActionType]: createCardClicks({ ...desks, store }) };
+  const clicks = createCardClicks({ ...desks, store, approvals: approvalsOf(desks) });
+  return { ...chatEvents, [messageEventType]: message, [cardActionType]: clicks };
 }
 
 function longConnectionOf({ feishu, logger, drainMs }: FeishuEdgeDeps, route: EventRouter): LongConnection {

@@ -8,7 +8,8 @@ import {
 import type { ControlEntry, InboundMessage } from "@larkline/protocol";
 import { createMemoryTokenCache, type Claim } from "@larkline/session";
 import { expect, vi } from "vitest";
-import { createTestMemory, startTestIngress, type TestIngress, type TestOptions } from "./ingress.fixture.ts";
+import { createTestMemory } from "./backend.fixture.ts";
+import { startTestIngress, type TestIngress, type TestOptions } from "./ingress.fixture.ts";
 
 // For tests: a simulated platform with people and chats, and an ingress that it delivers to.
 

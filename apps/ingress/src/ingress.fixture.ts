@@ -1,17 +1,9 @@
 import { resolveConfig, type ConfigInput } from "@larkline/config";
 import type { FeishuApi } from "@larkline/feishu";
 import { turnIdOf, type EngineEvent, type QueuedMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
-import {
-  createMemoryLookupCache,
-  createMemorySessionStore,
-  type CardLedger,
-  type EventLog,
-  type LookupCache,
-  type MemorySessionStoreOptions,
-  type SessionStore,
-} from "@larkline/session";
+import type { MemorySessionStoreOptions, SessionStore } from "@larkline/session";
 import { createMetrics, silentLogger, type Metrics } from "@larkline/telemetry";
-import type { Backend } from "./backend.ts";
+import { createTestBackend, createTestMemory, type TestMemory, type Trouble } from "./backend.fixture.ts";
 import { loadConfig } from "./config.ts";
 import { startIngress } from "./ingress.ts";
 
@@ -34,26 +26,12 @@ export interface TestOptions {
   shared?: TestMemory;
 }
 
-/** What stands in for Redis. */
-export interface TestMemory {
-  store: SessionStore;
-  log: EventLog;
-  cards: CardLedger;
-  lookups: LookupCache;
-}
-
-export function createTestMemory(options?: MemorySessionStoreOptions): TestMemory {
-  const { store, events: log, cards } = createMemorySessionStore(options);
-  return { store, log, cards, lookups: createMemoryLookupCache() };
-}
-
 export interface TestIngress extends TestMemory {
   url: string;
   metrics: Metrics;
   wakes: { session: SessionKey; gen: number }[];
   cancels: { session: SessionKey; turnId?: string }[];
-  /** What is broken at this moment. */
-  trouble: { notReady: boolean; append: boolean; hang: boolean; wake: boolean; cancel: boolean };
+  trouble: Trouble;
   close(): Promise<void>;
 }
 
@@ -108,58 +86,23 @@ function createTestWorker(store: SessionStore, script: Script) {
   };
 }
 
-function failWhen(broken: boolean): void {
-  if (broken) throw new Error("broken on purpose");
-}
-
 /** Starts an ingress on a free port of loopback. */
 export async function startTestIngress(options: TestOptions = {}): Promise<TestIngress> {
   const shared = options.shared ?? createTestMemory(options.store);
-  const { store, log, cards, lookups } = shared;
-  const worker = options.script === undefined ? undefined : createTestWorker(store, options.script);
+  const worker = options.script === undefined ? undefined : createTestWorker(shared.store, options.script);
   const wakes: TestIngress["wakes"] = [];
   const cancels: TestIngress["cancels"] = [];
-  const trouble = { notReady: false, append: false, hang: false, wake: false, cancel: false };
-  const backend: Backend = {
-    store: {
-      append: async (message, how) => {
-        failWhen(trouble.append);
-        if (trouble.hang) await new Promise(() => {});
-        return await store.append(message, how);
-      },
-      cancel: async (session, cancel) => {
-        failWhen(trouble.cancel);
-        return await store.cancel(session, cancel);
-      },
-      summary: async (session) => await store.summary(session),
-      waiting: async (session, limit) => await store.waiting(session, limit),
-      seqOf: async (session, app, messageId) => await store.seqOf(session, app, messageId),
-      pushOutbox: async (record, dedupId, parked) => await store.pushOutbox(record, dedupId, parked),
-      parked: async (session, messageId) => await store.parked(session, messageId),
-      release: async (session, messageId, action) => await store.release(session, messageId, action),
-      leaseOutbox: async (session) => await store.leaseOutbox(session),
-      ackOutbox: async (session, token) => await store.ackOutbox(session, token),
-      retryOutbox: async (lease, retryAtMs) => await store.retryOutbox(lease, retryAtMs),
+  const trouble: Trouble = { notReady: false, append: false, hang: false, wake: false, cancel: false };
+  const backend = createTestBackend(shared, trouble, {
+    wake: (session, gen) => {
+      wakes.push({ session, gen });
+      void worker?.wake(session, gen);
     },
-    lookups,
-    ledger: cards,
-    log,
-    turns: {
-      wake: async (session, gen) => {
-        failWhen(trouble.wake);
-        wakes.push({ session, gen });
-        void worker?.wake(session, gen);
-      },
+    cancel: (cancel) => {
+      cancels.push(cancel);
+      worker?.cancel(cancel.turnId);
     },
-    cancels: {
-      publish: async (cancel) => {
-        cancels.push(cancel);
-        worker?.cancel(cancel.turnId);
-      },
-    },
-    isReady: () => !trouble.notReady,
-    ping: async () => !trouble.notReady,
-  };
+  });
   const config = loadConfig({ HOST: "127.0.0.1", PORT: "0", ...options.env });
   const settings = resolveConfig(options.settings ?? {});
   if (!config.ok) throw new Error(config.error);

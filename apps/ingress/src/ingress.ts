@@ -1,6 +1,8 @@
 import type { LarklineConfig } from "@larkline/config";
 import type { FeishuApi } from "@larkline/feishu";
 import type { Logger, Metrics } from "@larkline/telemetry";
+import { createApprovalDesk } from "./approval-desk.ts";
+import type { ApprovalRoutesDeps } from "./approval-routes.ts";
 import type { Backend } from "./backend.ts";
 import type { ChatRoutesDeps } from "./chat-routes.ts";
 import type { IngressConfig } from "./config.ts";
@@ -29,6 +31,8 @@ export interface Ingress {
 
 /** Storing and waking each get less, so that both together stay below the acknowledgement's deadline. */
 const storeDeadlineMs = 1_200;
+/** Finding out and taking a decision together: below the 3 s in which a click has to be answered. */
+const decisionDeadlineMs = 2_000;
 /** How long `close` waits for clients that do not read their last bytes. */
 const drainMs = 5_000;
 
@@ -41,7 +45,7 @@ function createEdge(shared: Shared): FeishuEdge | undefined {
   const { config, api } = shared;
   const { feishu, model } = config;
   if (feishu === undefined || api === undefined) return undefined;
-  return createFeishuEdge({ ...shared, feishu, api, model, drainMs, storeDeadlineMs });
+  return createFeishuEdge({ ...shared, feishu, api, model, drainMs, storeDeadlineMs, decisionDeadlineMs });
 }
 
 function chatDeps({ config, settings, backend, inbox, counters, logger }: Shared, streams: StreamHub): ChatRoutesDeps {
@@ -56,6 +60,22 @@ function chatDeps({ config, settings, backend, inbox, counters, logger }: Shared
     count: (outcome) => counters.messages.add({ channel: "api", outcome }),
     logger,
   };
+}
+
+function approvalDeps({ config, settings, backend, inbox, logger }: Shared): ApprovalRoutesDeps {
+  const { approvals, rules } = backend;
+  const decide = createApprovalDesk({
+    approvals,
+    rules,
+    inbox,
+    policy: settings.permissions,
+    // Nobody of the API is in a group of the platform.
+    groupsOf: async () => [],
+    deadlineMs: decisionDeadlineMs,
+    logger,
+  });
+  const { token, corsOrigins } = config.api;
+  return { approvals, decide, rules: { token, corsOrigins }, deadlineMs: decisionDeadlineMs, logger };
 }
 
 /** Starts everything that takes messages. Rejects when the port is taken or the app id cannot be one. */
@@ -76,6 +96,7 @@ export async function startIngress(parts: IngressParts): Promise<Ingress> {
   const server = await createServer({
     ops: { metrics, ready, logger },
     chat: chatDeps(shared, streams),
+    approvals: approvalDeps(shared),
     webhook: edge?.webhook,
     logger,
   });

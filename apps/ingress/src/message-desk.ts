@@ -15,7 +15,7 @@ import type { Speaker } from "./speaker.ts";
 export interface Arrival {
   message: FeishuMessage;
   place: Place;
-  /** The platform's tenant key; empty when it says none. */
+  /** Tenant in which it was received; empty when the platform says none. */
   tenant: string;
 }
 
@@ -45,7 +45,9 @@ export function recalledKey(app: string, messageId: string): string {
 
 const maxTenantLength = 128;
 
-function inboundOf(app: string, { message, place, tenant }: Arrival): InboundMessage {
+function inboundOf(app: string, { message, place, ...arrival }: Arrival): InboundMessage {
+  // People from outside have another one than the app.
+  const tenant = message.senderTenant ?? arrival.tenant;
   const references = referencesOf(message, place);
   return {
     v: 1,

@@ -3,9 +3,11 @@ import type { RateGovernor, TokenCache } from "@larkline/session";
 import {
   closeRedis,
   connectRedis,
+  createRedisApprovalStore,
   createRedisCardLedger,
   createRedisEventLog,
   createRedisLookupCache,
+  createRedisPermissionRules,
   createRedisRateGovernor,
   createRedisSessionStore,
   createRedisTokenCache,
@@ -37,6 +39,8 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
   const turns = createTurnQueue({ connection: redis, prefix: `{${namespace}}`, onError });
   return {
     store: createRedisSessionStore({ redis, namespace }),
+    approvals: createRedisApprovalStore({ redis, namespace }),
+    rules: createRedisPermissionRules({ redis, namespace }),
     log,
     turns,
     cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),

@@ -4,13 +4,15 @@ import type { ConfigInput } from "@larkline/config";
 import {
   closeRedis,
   connectRedis,
+  createRedisApprovalStore,
   createRedisCardLedger,
   createRedisEventLog,
   createRedisLookupCache,
+  createRedisPermissionRules,
   createRedisSessionStore,
 } from "@larkline/session-redis";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
-import type { TestMemory } from "./ingress.fixture.ts";
+import type { TestMemory } from "./backend.fixture.ts";
 
 const { appId } = testApp;
 const closing: (() => Promise<void>)[] = [];
@@ -32,6 +34,8 @@ function sharedRedis(): TestMemory {
     store: createRedisSessionStore(options),
     log,
     cards: createRedisCardLedger(options),
+    approvals: createRedisApprovalStore(options),
+    rules: createRedisPermissionRules(options),
     lookups: createRedisLookupCache(options),
   };
 }

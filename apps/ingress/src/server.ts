@@ -1,6 +1,7 @@
 import cors from "@fastify/cors";
 import { fastify, type FastifyError, type FastifyInstance } from "fastify";
 import { registerOpsRoutes, type Logger, type OpsRoutes } from "@larkline/telemetry";
+import { registerApprovalRoutes, type ApprovalRoutesDeps } from "./approval-routes.ts";
 import { registerChatRoutes, type ChatRoutesDeps } from "./chat-routes.ts";
 import { registerWebhookRoutes, type WebhookRoutesDeps } from "./webhook-routes.ts";
 
@@ -13,6 +14,7 @@ const requestTimeoutMs = 10_000;
 export interface ServerDeps {
   ops: OpsRoutes;
   chat: ChatRoutesDeps;
+  approvals: ApprovalRoutesDeps;
   /** Absent: the webhook paths do not exist. */
   webhook: WebhookRoutesDeps | undefined;
   logger: Logger;
@@ -38,7 +40,7 @@ function leaveBodiesAsBytes(scope: FastifyInstance): void {
 }
 
 /** The HTTP server with all routes, not yet listening. Forwarding headers of proxies are not believed. */
-export async function createServer({ ops, chat, webhook, logger }: ServerDeps): Promise<FastifyInstance> {
+export async function createServer({ ops, chat, approvals, webhook, logger }: ServerDeps): Promise<FastifyInstance> {
   const server = fastify({
     logger: false,
     bodyLimit,
@@ -57,6 +59,7 @@ export async function createServer({ ops, chat, webhook, logger }: ServerDeps): 
   });
   registerOpsRoutes(server, ops);
   await server.register(async (scope) => registerChatRoutes(scope, chat));
+  await server.register(async (scope) => registerApprovalRoutes(scope, approvals));
   if (webhook !== undefined) {
     const deps = webhook;
     await server.register(async (scope) => registerWebhookRoutes(scope, deps));
