@@ -25,8 +25,12 @@ function knownReason(reason: string): CancelReason {
  */
 export function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment): Transition {
   const reason = knownReason(wanted);
-  const error = `cancelled: ${reasonsForModel[reason]}. If the call had started, it may have taken effect.`;
-  const closed = closeRound(turn, error, env);
+  const cancelled = `cancelled: ${reasonsForModel[reason]}.`;
+  const words = {
+    maybeRun: `${cancelled} If the call had started, it may have taken effect.`,
+    notRun: `${cancelled} The call was not run.`,
+  };
+  const closed = closeRound(turn, words, env);
   const reply = cancelReport(turn, reason, languageOfMessage(turn.message, env.texts));
   const live = turn.calls.length === 0 ? env.live : undefined;
   const said = live?.text ?? "";

@@ -1,7 +1,7 @@
 import type { ReplyLanguage } from "@larkline/protocol";
 
 /** The orders that the system itself understands. */
-export const commandNames = ["help", "new", "stop", "status", "model", "compact", "whoami"] as const;
+export const commandNames = ["help", "new", "stop", "status", "model", "compact", "whoami", "permissions"] as const;
 export type CommandName = (typeof commandNames)[number];
 
 /** Commands of an agent's configuration, by name without slash: they become a prompt for the model. */
@@ -44,6 +44,12 @@ const table: readonly CommandRow[] = [
     en: "replace the older part of the conversation by a summary",
   },
   { name: "whoami", zhName: "我是谁", zh: "显示机器人看到的你的身份", en: "show who you are to this bot" },
+  {
+    name: "permissions",
+    zhName: "权限",
+    zh: "查看或撤销不再询问的操作，例如 /权限 撤销 1",
+    en: "show what runs without asking, or take it back, for example /permissions revoke 1",
+  },
 ];
 
 const byName: ReadonlyMap<string, CommandName> = new Map(

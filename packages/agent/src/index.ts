@@ -17,6 +17,7 @@ export { compactionPlan, type CompactionNeed, type CompactionPlan } from "./comp
 export { compactionRequest, type CompactionRequest } from "./compaction-request.ts";
 export { compactedTransition, type Compacted } from "./compaction-summary.ts";
 export { answerRestarted, deltaEventOf } from "./delta-event.ts";
+export { largeResults, type LargeResult } from "./large-results.ts";
 export { modelMessagesOf } from "./model-messages.ts";
 export {
   exhaustedText,
@@ -26,6 +27,7 @@ export {
   type NoticeName,
   type NoticeValues,
 } from "./notice.ts";
+export { permissionsOrder, permissionsText, ruleNamed, type PermissionsOrder } from "./permissions-text.ts";
 export { finalView, runningView, type ViewOptions } from "./reply-view.ts";
 export { sessionIdOf, sessionKeyOf, type MessagePlace } from "./session-id.ts";
 export type { OfferedTool } from "./prepared-call.ts";

@@ -69,6 +69,27 @@ const notices = {
     zh: "这条消息 {minutes} 分钟前发出，现在才送达，还没有处理。现在还需要处理吗？",
     en: "This message reached me {minutes} minutes after it was written and was not acted on. Shall I still do it?",
   },
+  approvalNeeded: {
+    zh: "工具 {tool} 需要有人批准后才能执行。",
+    en: "The tool {tool} needs somebody's approval before it runs.",
+  },
+  riskFound: {
+    zh: "操作内容有风险：{patterns}。",
+    en: "What it is going to do is risky: {patterns}.",
+  },
+  outcomeUnknown: {
+    zh: "{tool} 已开始执行，但结果未知，可能已经生效。请检查后决定如何处理。",
+    en: "{tool} was started and its outcome is unknown: it may have taken effect. Please check, then decide.",
+  },
+  ruleRevoked: { zh: "已撤销规则 {rule}，以后会重新询问。", en: "The rule {rule} is revoked: people are asked again." },
+  ruleUnknown: {
+    zh: "没有名为“{rule}”的规则。用 /权限 查看现有规则。",
+    en: "There is no rule “{rule}” here. See them with /permissions.",
+  },
+  notAllowedToRevoke: {
+    zh: "这条规则只能由 {who} 撤销。",
+    en: "Only {who} can revoke this rule.",
+  },
   modelUnknown: {
     zh: "没有名为“{model}”的模型可选。",
     en: "There is no model “{model}” to choose here.",

@@ -1,5 +1,18 @@
-import type { CallState, EventOf, ToolAnnouncement, ToolCall, ToolOutcome, ToolUsePart } from "@larkline/protocol";
+import {
+  type Approval,
+  type CallState,
+  type EngineEvent,
+  type EventOf,
+  type ToolAnnouncement,
+  type ToolCall,
+  type ToolOutcome,
+  type ToolUsePart,
+  type TurnState,
+} from "@larkline/protocol";
+import type { Verdict } from "@larkline/permissions";
+import { approvalOf, requestEvents, suggestionEvents } from "./call-approval.ts";
 import { parseArguments } from "./tool-arguments.ts";
+import type { TurnEnvironment } from "./turn-environment.ts";
 import type { TurnLimits } from "./turn-limits.ts";
 
 /** A tool that can be called now, and the runner that offers it. */
@@ -13,13 +26,10 @@ export interface PreparedCall {
   call: CallState;
   use: ToolUsePart;
   refusal?: ToolOutcome;
-}
-
-/** What decides whether a call runs, and how long it may take. */
-export interface CallRules {
-  nowMs: number;
-  limits: TurnLimits;
-  tools: ReadonlyMap<string, OfferedTool>;
+  /** The question that it waits for. */
+  approval?: Approval;
+  /** What followers learn besides the call itself. */
+  events: EngineEvent[];
 }
 
 /** A name vendors accept back in history, whatever the model made up. */
@@ -28,18 +38,22 @@ function storableName(name: string): string {
   return clean === "" ? "unnamed_tool" : clean;
 }
 
-/** Why a call of a known tool must not run. */
-function refusalOf({ announcement }: OfferedTool, position: number, { limits }: CallRules): string | undefined {
-  if (position >= limits.maxCallsPerStep) {
-    return `Too many calls at once: at most ${limits.maxCallsPerStep} are run. This one was not run.`;
-  }
-  return announcement.requiresApproval
-    ? "permission_denied: this tool needs the approval of a person, and approvals are not available here. It was not run."
-    : undefined;
-}
-
 function notFound(name: string): string {
   return `tool_not_found: there is no tool named ${JSON.stringify(name)}. Use only the tools you were given.`;
+}
+
+function tooMany({ maxCallsPerStep }: TurnLimits): string {
+  return `Too many calls at once: at most ${maxCallsPerStep} are run. This one was not run.`;
+}
+
+function denied(reason: string): string {
+  const why = reason.trim() === "" ? "the policy here does not allow it" : reason.trim().replace(/\.$/, "");
+  return `permission_denied: ${why}. The call was not run.`;
+}
+
+function noMoreQuestions(denials: number): string {
+  const why = `people have rejected ${denials} calls of this turn, so nobody is asked any more`;
+  return `${denied(why)} Do not try other ways to the same end: say what you could not do.`;
 }
 
 function toolUse(source: ToolCall, parsed: Record<string, unknown>): ToolUsePart {
@@ -47,34 +61,87 @@ function toolUse(source: ToolCall, parsed: Record<string, unknown>): ToolUsePart
   return source.providerMetadata === undefined ? use : { ...use, providerMetadata: source.providerMetadata };
 }
 
-function prepare(source: ToolCall, position: number, rules: CallRules): PreparedCall {
-  const tool = rules.tools.get(source.name);
+/** Epoch ms after which a call that is handed out now is answered with a timeout. */
+export function deadlineOf(timeoutMs: number, { limits, nowMs }: Pick<TurnEnvironment, "limits" | "nowMs">): number {
+  return nowMs + Math.min(timeoutMs, limits.toolTimeoutMs) + limits.toolWaitMs;
+}
+
+/** The call with what its tool says of it; that must hold when the tool is gone. */
+function withFacts(call: CallState, { announcement, runner }: OfferedTool): CallState {
+  const { effect, timeoutMs, limits, secrets } = announcement;
+  return {
+    ...call,
+    runner,
+    effect,
+    timeoutMs,
+    ...(limits === undefined ? {} : { limited: true }),
+    ...(secrets === undefined ? {} : { secrets }),
+  };
+}
+
+/** A call that can run, on its way to the judge. */
+interface Candidate {
+  call: CallState;
+  use: ToolUsePart;
+  tool: OfferedTool;
+}
+
+function judged({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }: Preparation): PreparedCall {
+  const { denials = 0 } = turn;
+  const suggestions = suggestionEvents(call, verdict.findings);
+  const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });
+  switch (verdict.do) {
+    case "refuse":
+      return refuse(denied(verdict.reason));
+    case "run": {
+      const { authority } = verdict;
+      const deadlineMs = deadlineOf(tool.announcement.timeoutMs, env);
+      const allowed = authority.by === "policy" ? call : { ...call, authority };
+      return { call: { ...allowed, deadlineMs }, use, events: suggestions };
+    }
+    case "ask": {
+      if (denials >= env.limits.maxDenials) return refuse(noMoreQuestions(denials));
+      const { question, findings } = verdict;
+      const approval = approvalOf(turn, { kind: "call", call, question, findings }, env);
+      const waiting: CallState = { ...call, state: "waiting_approval", approvalId: approval.id };
+      const requested = requestEvents(approval, tool.announcement.requiresApproval);
+      return { call: waiting, use, approval, events: [...suggestions, ...requested] };
+    }
+  }
+}
+
+/** What preparing depends on. */
+export interface Preparation {
+  turn: TurnState;
+  env: TurnEnvironment;
+}
+
+function prepare(source: ToolCall, position: number, preparation: Preparation): PreparedCall {
+  const { nowMs, limits, tools, judge } = preparation.env;
+  const tool = tools.get(source.name);
   const parsed = parseArguments(source.arguments);
   const use = toolUse(source, parsed.ok ? parsed.value : {});
-  const call: CallState = {
-    id: use.id,
-    name: use.name,
-    arguments: use.arguments,
-    state: "running",
-    startedAtMs: rules.nowMs,
-  };
-  const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error } });
+  const { id, name, arguments: given } = use;
+  const call: CallState = { id, name, arguments: given, state: "running", startedAtMs: nowMs };
+  const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });
   if (tool === undefined) return refuse(notFound(source.name));
-  const refusal = refusalOf(tool, position, rules);
-  if (refusal !== undefined) return refuse(refusal);
+  if (position >= limits.maxCallsPerStep) return refuse(tooMany(limits));
   if (!parsed.ok) return refuse(parsed.problem);
-  const { effect, timeoutMs, limits } = tool.announcement;
-  const deadlineMs = rules.nowMs + Math.min(timeoutMs, rules.limits.toolTimeoutMs) + rules.limits.toolWaitMs;
-  const limited = limits === undefined ? {} : { limited: true };
-  return { call: { ...call, deadlineMs, runner: tool.runner, effect, ...limited }, use };
+  const verdict = judge.verdict({ name: source.name, arguments: given });
+  return judged({ call: withFacts(call, tool), use, tool }, verdict, preparation);
 }
 
 /**
- * Tells the calls of a step that run from those that are answered at once: unknown tools,
- * arguments that are no JSON object, tools that need an approval, calls over the limit.
+ * Tells the calls of a step that run from those that people are asked about and those that are
+ * answered at once: unknown tools, arguments that are no JSON object, calls that the policy refuses
+ * or that are over a limit.
  */
-export function prepareCalls(calls: readonly ToolCall[], ids: readonly string[], rules: CallRules): PreparedCall[] {
-  return calls.map((source, position) => prepare({ ...source, id: ids[position] ?? source.id }, position, rules));
+export function prepareCalls(
+  calls: readonly ToolCall[],
+  ids: readonly string[],
+  preparation: Preparation,
+): PreparedCall[] {
+  return calls.map((source, position) => prepare({ ...source, id: ids[position] ?? source.id }, position, preparation));
 }
 
 /** The event of the model's wish to call a tool. */

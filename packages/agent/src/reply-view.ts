@@ -46,14 +46,14 @@ function runningFooter({ turnId }: TurnState, { show, model }: ViewOptions): Rep
 
 /** Costs of models without a known price are 0: such a footer has none. */
 function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
-  const { totals, startedAtMs } = turn;
+  const { totals, startedAtMs, waitedMs = 0 } = turn;
   const { show, nowMs } = options;
   const { inputTokens, outputTokens } = totals;
   return {
     ...runningFooter(turn, options),
     ...(show.tokens && inputTokens + outputTokens > 0 ? { inputTokens, outputTokens } : {}),
     ...(show.cost && totals.costUsd > 0 ? { costUsd: totals.costUsd } : {}),
-    ...(show.seconds ? { seconds: Math.max(0, nowMs - startedAtMs) / 1_000 } : {}),
+    ...(show.seconds ? { seconds: Math.max(0, nowMs - startedAtMs - waitedMs) / 1_000 } : {}),
   };
 }
 

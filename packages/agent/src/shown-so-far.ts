@@ -1,6 +1,7 @@
 import {
   withoutImageMarks,
   type CallState,
+  type CallTiming,
   type ShownSoFar,
   type ShownTool,
   type ToolOutcome,
@@ -50,20 +51,29 @@ export function withThinking(turn: TurnState, { parts }: Pick<StepResult, "parts
   return { ...turn, shown: { ...shown, thinking } };
 }
 
+/** When a call ended, and how. */
+export interface EndedFacts {
+  nowMs: number;
+  stopped: boolean;
+  timing?: CallTiming | undefined;
+}
+
+/** How long it took; nothing of a call that ended while it waited for people. */
+function durationOf(call: CallState, { nowMs, timing }: EndedFacts): Pick<ShownTool, "elapsedMs" | "queuedMs"> {
+  if (call.state !== "running") return {};
+  const elapsedMs = Math.max(0, nowMs - (call.startedAtMs ?? nowMs));
+  return timing === undefined ? { elapsedMs } : { elapsedMs, queuedMs: Math.min(elapsedMs, timing.queuedMs) };
+}
+
 /** A call that has ended, as the person sees it. */
-export function endedTool(
-  call: CallState,
-  outcome: ToolOutcome,
-  { nowMs, stopped }: { nowMs: number; stopped: boolean },
-): ShownTool {
-  const startedAtMs = call.startedAtMs ?? nowMs;
+export function endedTool(call: CallState, outcome: ToolOutcome, facts: EndedFacts): ShownTool {
   const ended = outcome.ok ? "done" : "failed";
   return {
     id: call.id,
     name: call.name,
-    state: stopped ? "stopped" : ended,
-    startedAtMs,
-    elapsedMs: Math.max(0, nowMs - startedAtMs),
+    state: facts.stopped && call.state !== "waiting_approval" ? "stopped" : ended,
+    startedAtMs: call.startedAtMs ?? facts.nowMs,
+    ...durationOf(call, facts),
     output: textHead(withoutImageMarks(resultText(outcome)), maxOutputChars),
   };
 }
@@ -83,7 +93,8 @@ export function toolsNow(turn: TurnState, nowMs: number): ShownTool[] {
     const ended = tools.find(({ id }) => id === call.id);
     if (ended !== undefined) return [ended];
     if (call.state === "done") return [];
-    return [{ id: call.id, name: call.name, state: "running", startedAtMs: call.startedAtMs ?? nowMs }];
+    const state = call.state === "running" ? "running" : "waiting";
+    return [{ id: call.id, name: call.name, state, startedAtMs: call.startedAtMs ?? nowMs }];
   });
   return [...tools.filter(({ id }) => !ofRound.has(id)), ...round];
 }

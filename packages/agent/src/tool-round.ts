@@ -1,6 +1,8 @@
 import {
   toolResultPart,
+  type Approval,
   type CallState,
+  type CallTiming,
   type EngineEvent,
   type Message,
   type ShownTool,
@@ -11,18 +13,22 @@ import type { StepResult } from "./accumulate.ts";
 import { callIdsOf, isWhole, uniqueCallIds } from "./call-id.ts";
 import { answered, resultText } from "./call-outcome.ts";
 import { exhaustedText } from "./notice.ts";
+import { attemptOf } from "./call-approval.ts";
 import { prepareCalls, toolUseEvent } from "./prepared-call.ts";
 import { isSendable } from "./sendable-part.ts";
 import { endedTool, shownOf, withoutText, withTools } from "./shown-so-far.ts";
 import { blockEvents, stepEnd, stepStart } from "./step-report.ts";
 import { endDone, spoken } from "./turn-ending.ts";
-import { after, type Records, type Transition, type TurnEnvironment } from "./turn-environment.ts";
+import { after, type NextAction, type Records, type Transition, type TurnEnvironment } from "./turn-environment.ts";
 import { resultShare } from "./turn-limits.ts";
+import { withWaitingTime } from "./waiting-time.ts";
 
 /** An outcome on its way to a call. */
 export interface Answer {
+  /** Of the attempt. */
   callId: string;
   outcome: ToolOutcome;
+  timing?: CallTiming | undefined;
 }
 
 /** What answering depends on. `stopped`: the calls are broken off. */
@@ -45,7 +51,7 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const trusted = env.history === undefined || isWhole(env.history, turn);
   const wanted = trusted ? step.toolCalls : step.toolCalls.map((call) => ({ ...call, id: "" }));
   const ids = uniqueCallIds(wanted, { turnId: turn.turnId, step: turn.steps }, taken);
-  const prepared = prepareCalls(step.toolCalls, ids, env);
+  const prepared = prepareCalls(step.toolCalls, ids, { turn, env });
   const open = { ...turn, calls: prepared.map(({ call }) => call), callIds: [...known, ...ids] };
   const refusals = prepared.flatMap(({ call, refusal }) =>
     refusal === undefined ? [] : [{ callId: call.id, outcome: refusal }],
@@ -53,15 +59,33 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
   const round = answerCalls(open, refusals, env);
   const records: Records = {
     history: [{ role: "assistant", content: [...step.parts.filter(isSendable), ...prepared.map(({ use }) => use)] }],
-    events: [...blockEvents(step), ...prepared.map(toolUseEvent), ...round.events],
+    events: [
+      ...blockEvents(step),
+      ...prepared.map(toolUseEvent),
+      ...prepared.flatMap(({ events }) => events),
+      ...round.events,
+    ],
   };
-  const calls = runningCalls(round.turn);
-  return after(
-    records,
-    calls.length > 0
-      ? { turn: round.turn, history: [], events: [], next: { do: "tools", calls, wait: true } }
-      : settleRound(round.turn, env),
-  );
+  const approvals = prepared.flatMap(({ approval }) => approval ?? []);
+  return after(records, goOn({ turn: round.turn, started: runningCalls(round.turn), approvals }, env));
+}
+
+/** A round in which something has happened. */
+export interface RoundMove {
+  turn: TurnState;
+  /** Calls that start now. */
+  started: readonly CallState[];
+  /** Questions that calls wait for from now on. */
+  approvals: readonly Approval[];
+}
+
+/** What comes next in a round: calls that start, others that are waited for, or its end. */
+export function goOn({ turn, started, approvals }: RoundMove, env: TurnEnvironment): Transition {
+  const timed = withWaitingTime(turn, env.nowMs);
+  if (!timed.calls.some(isOpen)) return settleRound(timed, env);
+  const next: NextAction = started.length > 0 ? { do: "tools", calls: [...started], wait: true } : { do: "wait" };
+  const waiting: Transition = { turn: timed, history: [], events: [], next };
+  return approvals.length === 0 ? waiting : { ...waiting, approvals: [...approvals] };
 }
 
 /** Gives open calls their outcome. The first one wins; later ones and those of unknown calls are ignored. */
@@ -74,14 +98,14 @@ export function answerCalls(
   const calls = [...turn.calls];
   const ended: ShownTool[] = [];
   const events: EngineEvent[] = [];
-  for (const { callId, outcome } of answers) {
-    const index = calls.findIndex((call) => call.id === callId && isOpen(call));
+  for (const { callId, outcome, timing } of answers) {
+    const index = calls.findIndex((call) => attemptOf(call) === callId && isOpen(call));
     const call = calls[index];
     if (call === undefined) continue;
     const done = answered(call, outcome, maxChars);
     calls[index] = done.call;
     events.push(done.event);
-    ended.push(endedTool(call, done.outcome, { nowMs, stopped }));
+    ended.push(endedTool(call, done.outcome, { nowMs, stopped, timing }));
   }
   return { turn: { ...turn, calls, shown: withTools(shownOf(turn), ended) }, events };
 }
@@ -111,17 +135,32 @@ export function settleRound(turn: TurnState, env: TurnEnvironment): Transition {
   });
 }
 
+/** What the model reads of calls that are open when a turn ends. */
+export interface ClosingWords {
+  /** Of calls that may have started. */
+  maybeRun: string;
+  /** Of calls that still waited to be allowed. */
+  notRun: string;
+}
+
+/** The outcome of a call that nobody waits for any more; what was known of it by then stays. */
+function closedOutcome({ state, outcome }: CallState, { maybeRun, notRun }: ClosingWords): ToolOutcome {
+  return outcome ?? { ok: false, error: state === "waiting_approval" ? notRun : maybeRun };
+}
+
 /** The turn ends in the middle of a round: answers what is open with an error and stores the results. */
 export function closeRound(
   turn: TurnState,
-  error: string,
+  words: ClosingWords,
   { limits, nowMs }: RoundFacts,
 ): Pick<Transition, "turn" | "history" | "events"> {
   if (turn.calls.length === 0) return { turn, history: [], events: [] };
-  const errors = turn.calls.map(({ id }): Answer => ({ callId: id, outcome: { ok: false, error } }));
-  const round = answerCalls(turn, errors, { limits, nowMs, stopped: true });
+  const answers = turn.calls
+    .filter(isOpen)
+    .map((call): Answer => ({ callId: attemptOf(call), outcome: closedOutcome(call, words) }));
+  const round = answerCalls(turn, answers, { limits, nowMs, stopped: true });
   const { history, events } = roundRecords(round.turn);
-  return { turn: round.turn, history, events: [...round.events, ...events] };
+  return { turn: withWaitingTime(round.turn, nowMs), history, events: [...round.events, ...events] };
 }
 
 /** The last words of the model may be a preamble ("let me look..."), so the notice always follows them. */

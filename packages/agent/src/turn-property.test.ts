@@ -1,12 +1,16 @@
 import {
+  Approval,
   isTerminal,
   parserOf,
+  settledStates,
   stopReasons,
   TurnState,
+  type CallState,
   type ControlEntry,
   type EngineEvent,
   type Message,
   type QueuedMessage,
+  type SettledState,
   type ToolCall,
   type ToolOutcome,
 } from "@larkline/protocol";
@@ -28,7 +32,8 @@ import {
   type ViewOptions,
 } from "./index.ts";
 import type { StepResult } from "./accumulate.ts";
-import { environment, queued, step, testModel } from "./turn.fixture.ts";
+import { attemptOf } from "./call-approval.ts";
+import { decision, environment, queued, step, testModel } from "./turn.fixture.ts";
 import type { NextAction, Transition, TurnEnvironment } from "./turn-environment.ts";
 
 /*
@@ -37,6 +42,7 @@ import type { NextAction, Transition, TurnEnvironment } from "./turn-environment
  */
 
 const parseTurn = parserOf(TurnState);
+const parseApproval = parserOf(Approval);
 const maxIterations = 3;
 
 function frozen<T>(value: T): T {
@@ -50,6 +56,8 @@ type Move =
   | { do: "step"; step: StepResult }
   /** Outcomes of the calls at these positions, counted round the open batch; 99 is a stranger. */
   | { do: "deliver"; outcomes: { at: number; outcome: ToolOutcome }[] }
+  /** Settles the approvals of the calls at these positions. */
+  | { do: "decide"; decisions: { at: number; state: SettledState; genuine: boolean }[] }
   | { do: "crash" }
   /** With what the running step had said by then. */
   | { do: "cancel"; live: LiveStep }
@@ -60,7 +68,7 @@ type Move =
 
 const wantedCall: fc.Arbitrary<ToolCall> = fc.record({
   id: fc.constantFrom("", "c1", "c2", "call_1_1_0", "a:b"),
-  name: fc.constantFrom("weather", "weather", "clock", "deploy", "nope", ""),
+  name: fc.constantFrom("weather", "clock", "deploy", "deploy", "charge", "erase", "nope", ""),
   arguments: fc.constantFrom("", "{}", '{"a":1}', "not json", "[1]", "null"),
 });
 
@@ -110,6 +118,19 @@ const move: fc.Arbitrary<Move> = fc.oneof(
       .array(fc.record({ at: fc.constantFrom(0, 1, 2, 3, 4, 99), outcome: toolOutcome }), { maxLength: 4 })
       .map((outcomes): Move => ({ do: "deliver", outcomes })),
   },
+  {
+    weight: 8,
+    arbitrary: fc
+      .array(
+        fc.record({
+          at: fc.constantFrom(0, 1, 2, 3, 4, 99),
+          state: fc.constantFrom("approved", "rejected", "retried", "approved", ...settledStates),
+          genuine: fc.integer({ min: 0, max: 9 }).map((number) => number > 0),
+        }),
+        { maxLength: 4 },
+      )
+      .map((decisions): Move => ({ do: "decide", decisions })),
+  },
   { weight: 6, arbitrary: fc.constant<Move>({ do: "crash" }) },
   {
     weight: 1,
@@ -135,6 +156,14 @@ interface World {
   context: Message[];
   events: EngineEvent[];
   next: NextAction;
+  /** Attempts that were handed out. */
+  handedOut: Set<string>;
+  /** What was told of approvals that are settled, by id. */
+  settled: Map<string, ControlEntry>;
+  /** Ids of approvals by which people let something run. */
+  allowed: Set<string>;
+  /** Ids of all approvals that were asked for. */
+  asked: Set<string>;
   modelSteps: number;
   /** Number of the next message. */
   seq: number;
@@ -147,8 +176,28 @@ const viewOptions: ViewOptions = { show, language: "en", nowMs: 1_000_000, model
 
 function entriesOf({ turn }: World, outcomes: Extract<Move, { do: "deliver" }>["outcomes"]): ControlEntry[] {
   return outcomes.map(({ at, outcome }) => {
-    const known = turn.calls.length > 0 && at !== 99 ? turn.calls[at % turn.calls.length] : undefined;
-    return { type: "outcome", callId: known?.id ?? "stranger", outcome };
+    const known = callAt(turn, at);
+    return { type: "outcome", callId: known === undefined ? "stranger" : attemptOf(known), outcome };
+  });
+}
+
+function callAt({ calls }: TurnState, at: number): CallState | undefined {
+  return calls.length > 0 && at !== 99 ? calls[at % calls.length] : undefined;
+}
+
+/** As the store tells of them: each approval that was asked for is settled once, and told of any number of times. */
+function decisionsOf(world: World, decisions: Extract<Move, { do: "decide" }>["decisions"]): ControlEntry[] {
+  return decisions.map(({ at, state, genuine }) => {
+    const known = callAt(world.turn, at);
+    const settled = world.settled.get(known?.approvalId ?? "");
+    if (settled !== undefined) return settled;
+    const entry = decision(world.turn, known?.id ?? "stranger", genuine ? { state } : { state, argumentsHash: "0" });
+    const lets = known?.state === "waiting_approval" ? "approved" : "retried";
+    if (known?.approvalId !== undefined) {
+      world.settled.set(known.approvalId, entry);
+      if (genuine && state === lets) world.allowed.add(known.approvalId);
+    }
+    return entry;
   });
 }
 
@@ -169,7 +218,7 @@ function seeFinal({ turn, next, answer }: World): void {
   const last = finalView(turn, { reply, reason }, viewOptions);
   expect(last.answer.startsWith(answer)).toBe(true);
   expect(last.answer.endsWith(reply)).toBe(true);
-  expect(last.tools.map(({ state }) => state)).not.toContain("running");
+  expect(last.tools.filter(({ state }) => state === "running" || state === "waiting")).toEqual([]);
   expect(last.tools.length + last.earlierTools).toBe((turn.callIds ?? []).length);
 }
 
@@ -186,6 +235,8 @@ function decide(world: World, wanted: Move): Transition | undefined {
       return afterStep(turn, frozen(wanted.step), now);
     case "deliver":
       return afterControl(turn, frozen(entriesOf(world, wanted.outcomes)), now);
+    case "decide":
+      return afterControl(turn, frozen(decisionsOf(world, wanted.decisions)), now);
     case "crash":
       return resumeTurn(turn, now);
     case "cancel":
@@ -203,7 +254,7 @@ function decide(world: World, wanted: Move): Transition | undefined {
   }
 }
 
-function save(world: World, transition: Transition): void {
+function save(world: World, transition: Transition, again = false): void {
   const stored: unknown = JSON.parse(JSON.stringify(transition.turn));
   const parsed = parseTurn(stored);
   expect(parsed).toEqual({ ok: true, value: transition.turn });
@@ -215,7 +266,8 @@ function save(world: World, transition: Transition): void {
   world.events.push(...transition.events);
   world.next = transition.next;
   world.seq += transition.absorbed?.length ?? 0;
-  checkDispatch(world);
+  checkQuestions(world, transition.approvals ?? []);
+  checkDispatch(world, again);
   if (world.next.do === "model" || world.next.do === "finish") {
     for (const messages of [world.history, world.context]) {
       checkHistory(messages);
@@ -239,14 +291,34 @@ function isQuestion(content: Message["content"]): boolean {
   return content.some((part) => part.type === "text" && part.text === "hello");
 }
 
-/** Only calls that may run and have no outcome are ever handed out. */
-function checkDispatch({ next, env, turn }: World): void {
+/** Every call that waits has been asked about, once. */
+function checkQuestions({ asked, turn }: World, approvals: readonly Approval[]): void {
+  for (const approval of approvals) {
+    expect(parseApproval(JSON.parse(JSON.stringify(approval)))).toEqual({ ok: true, value: approval });
+    expect(asked.has(approval.id)).toBe(false);
+    asked.add(approval.id);
+  }
+  for (const { state, approvalId = "" } of turn.calls) {
+    expect(state.startsWith("waiting"), state).toBe(approvalId !== "");
+    if (approvalId !== "") expect(asked.has(approvalId)).toBe(true);
+  }
+}
+
+/** Only calls that may run and have no outcome are ever handed out, and an attempt twice only after a crash. */
+function checkDispatch({ next, turn, handedOut, allowed }: World, again: boolean): void {
   if (next.do !== "tools") return;
   expect(next.calls.length).toBeGreaterThan(0);
-  for (const { id, name, state } of next.calls) {
-    expect(state).toBe("running");
-    expect(env.tools.get(name)?.announcement.requiresApproval).toBe(false);
-    expect(turn.calls.find((open) => open.id === id)?.outcome).toBeUndefined();
+  for (const handed of next.calls) {
+    expect(handed).toEqual(turn.calls.find(({ id }) => id === handed.id));
+    expect(handed).toMatchObject({ state: "running", deadlineMs: expect.any(Number) });
+    expect(handed.outcome).toBeUndefined();
+    const { authority, name, attempt = 1 } = handed;
+    if (name === "deploy" || attempt > 1) {
+      expect(authority?.by === "approval" && allowed.has(authority.id)).toBe(true);
+    }
+    expect(name).not.toBe("erase");
+    expect(handedOut.has(attemptOf(handed)) && !again).toBe(false);
+    handedOut.add(attemptOf(handed));
   }
 }
 
@@ -288,15 +360,22 @@ function checkRun({ events, modelSteps, next }: World): void {
   if (next.do === "finish") expect(next.reply?.trim()).not.toBe("");
 }
 
-/** Brings the turn to its end: every call is answered, the model says something. */
+function play(world: World, wanted: Move): void {
+  if (world.next.do === "finish") return;
+  const transition = decide(world, wanted);
+  if (transition !== undefined) save(world, transition, wanted.do === "crash");
+}
+
+/** Brings the turn to its end: every call is answered, nobody decides any more, the model says something. */
 function drain(world: World): void {
   for (let guard = 0; world.next.do !== "finish" && guard < 20; guard++) {
-    const all = world.turn.calls.map((_, at) => ({ at, outcome: { ok: true as const, result: 1 } }));
-    const last = decide(
-      world,
-      world.next.do === "model" ? { do: "step", step: step("done") } : { do: "deliver", outcomes: all },
-    );
-    if (last !== undefined) save(world, last);
+    if (world.next.do === "model") {
+      play(world, { do: "step", step: step("done") });
+      continue;
+    }
+    const places = world.turn.calls.map((_, at) => at);
+    play(world, { do: "deliver", outcomes: places.map((at) => ({ at, outcome: { ok: true, result: 1 } })) });
+    play(world, { do: "decide", decisions: places.map((at) => ({ at, state: "expired", genuine: true })) });
   }
   expect(world.next.do).toBe("finish");
 }
@@ -321,21 +400,23 @@ function playTurn(session: Session, moves: readonly Move[]): void {
   );
   const start = startTurn({ head: frozen(queued("hello", session.seq)), nowMs: env.nowMs, model: testModel });
   const { turn, next } = start;
-  const world: World = { ...session, env, events: [], turn, next, modelSteps: 0, answer: "" };
+  const nothing = {
+    handedOut: new Set<string>(),
+    settled: new Map<string, ControlEntry>(),
+    allowed: new Set<string>(),
+    asked: new Set<string>(),
+  };
+  const world: World = { ...session, ...nothing, env, events: [], turn, next, modelSteps: 0, answer: "" };
   world.seq += 1;
   save(world, start);
-  for (const wanted of moves) {
-    if (world.next.do === "finish") break;
-    const transition = decide(world, wanted);
-    if (transition !== undefined) save(world, transition);
-  }
+  for (const wanted of moves) play(world, wanted);
   drain(world);
   checkRun(world);
   Object.assign(session, { seq: world.seq, history: world.history, context: world.context });
 }
 
-describe("a session under random steps, outcomes, duplicates, cancels, crashes, joining messages and compaction", () => {
-  it("AL-44, AL-47, EE-2, EE-6, EE-9, EE-10, EE-11, SA-19: history stays valid, every call has one result, every run one terminal event and its limit of model steps, every answer only grows", () => {
+describe("a session under random steps, outcomes, decisions, duplicates, cancels, crashes, joining messages and compaction", () => {
+  it("AL-27, AL-34, AL-39, AL-43, AL-44, AL-47, EE-2, EE-6, EE-9, EE-10, EE-11, SA-19: history stays valid, every call has one result, every run one terminal event and its limit of model steps, every answer only grows", () => {
     fc.assert(
       fc.property(fc.array(fc.array(move, { maxLength: 20 }), { minLength: 1, maxLength: 3 }), (turns) => {
         const session = newSession();

@@ -1,4 +1,5 @@
 import {
+  argumentsHashOf,
   toolCallDelta,
   type ControlEntry,
   type EngineEvent,
@@ -10,6 +11,7 @@ import {
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
+import type { Question } from "@larkline/permissions";
 import { createAccumulator, type StepResult } from "./accumulate.ts";
 import { startTurn } from "./turn.ts";
 import type { CallJudge, NextAction, Transition, TurnEnvironment, TurnModel } from "./turn-environment.ts";
@@ -23,10 +25,22 @@ export const testModel: TurnModel = {
   costUsd: ({ inputTokens, outputTokens }) => inputTokens * price.input + outputTokens * price.output,
 };
 
-/** Everything runs, and nobody is ever asked. */
-export const permissive: CallJudge = {
-  verdict: () => ({ do: "run", authority: { by: "policy" }, findings: [] }),
-  unknownOutcome: () => undefined,
+/** What is asked about every call of `deploy`, and about unknown outcomes of `charge`. */
+export const testQuestion: Question = {
+  deciders: { requester: true, people: ["ou_boss"], roles: [], fourEyes: false, count: 1 },
+  reason: "It changes production.",
+  risk: "medium",
+  expiresAtMs: 9_000_000,
+};
+
+/** Runs everything but `deploy` and `erase`, which people are asked about and nobody may have. */
+export const testJudge: CallJudge = {
+  verdict: ({ name }) => {
+    if (name === "deploy") return { do: "ask", question: testQuestion, findings: [] };
+    if (name === "erase") return { do: "refuse", reason: "nothing is erased here.", findings: [] };
+    return { do: "run", authority: { by: "policy" }, findings: [] };
+  },
+  unknownOutcome: ({ name }) => (name === "charge" ? testQuestion : undefined),
 };
 
 export function announcement(name: string, fields: Partial<ToolAnnouncement> = {}): ToolAnnouncement {
@@ -41,13 +55,15 @@ export function environment(
   const tools = [
     announcement("weather"),
     announcement("clock", { timeoutMs: 3_600_000 }),
-    announcement("deploy", { requiresApproval: true, effect: "once" }),
+    announcement("deploy", { requiresApproval: true, effect: "once", secrets: ["pin"] }),
+    announcement("erase", { effect: "once" }),
+    announcement("charge", { effect: "once" }),
   ];
   return {
     nowMs: 1_000_000,
     limits: turnLimits({ ...bounds, ...(maxIterations === undefined ? {} : { maxIterations }) }),
     tools: new Map(tools.map((tool) => [tool.spec.name, { runner: "main", announcement: tool }])),
-    judge: permissive,
+    judge: testJudge,
     model: testModel,
     texts: "en",
     ...rest,
@@ -94,6 +110,30 @@ export function outcome(callId: string, result: unknown = "ok"): ControlEntry {
 export function failed(callId: string, error = "boom", unknown?: boolean): ControlEntry {
   const value: ToolOutcome = unknown === undefined ? { ok: false, error } : { ok: false, error, unknown };
   return { type: "outcome", callId, outcome: value };
+}
+
+/** The entry of an approval that is settled: that of the call with this id. */
+export function decision(
+  turn: TurnState,
+  callId: string,
+  fields: Partial<Extract<ControlEntry, { type: "decision" }>> & { note?: string } = {},
+): ControlEntry {
+  const { note, ...rest } = fields;
+  const found = turn.calls.find(({ id }) => id === callId);
+  const words = { approved: "approve", rejected: "reject", retried: "retry", done: "done", aborted: "abort" } as const;
+  const { state = "approved" } = rest;
+  const by = state in words ? words[state as keyof typeof words] : undefined; // checked in the same line
+  return {
+    type: "decision",
+    approvalId: found?.approvalId ?? "0".repeat(32),
+    argumentsHash: argumentsHashOf(JSON.stringify(found?.arguments ?? {})),
+    state,
+    decisions:
+      by === undefined
+        ? []
+        : [{ decision: by, by: { id: "ou_boss" }, atMs: 1, ...(note === undefined ? {} : { note }) }],
+    ...rest,
+  };
 }
 
 export const cancel: ControlEntry = { type: "cancel", reason: "stop" };

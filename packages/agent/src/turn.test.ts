@@ -327,12 +327,18 @@ describe("calls that must not run", () => {
     expect(run.next).toEqual({ do: "finish", reply: notice, reason: "max_tokens" });
   });
 
-  it("a tool that needs an approval is refused and never dispatched", () => {
-    const run = stepped(startRun(), "", { calls: [call("c1", "deploy"), call("c2")] });
+  it("EE-39: a call that the policy refuses is an error result that says why, never dispatched, and the run goes on", () => {
+    const run = stepped(startRun(), "", { calls: [call("c1", "erase"), call("c2")] });
     expect(run.next).toMatchObject({ do: "tools", calls: [{ id: "c2" }] });
     expect(eventsOf(run, "tool_result")).toMatchObject([
-      { id: "c1", isError: true, output: expect.stringContaining("permission_denied") },
+      {
+        id: "c1",
+        isError: true,
+        output: "permission_denied: nothing is erased here. The call was not run.",
+      },
     ]);
+    heard(run, outcome("c2"));
+    expect(run.next).toEqual({ do: "model" });
   });
 
   it("calls over the limit of a step are refused, one result each", () => {
@@ -445,20 +451,6 @@ describe("results", () => {
     ]);
     expect(run.next).toEqual({ do: "model" });
   });
-
-  it.each(["waiting_outcome", "waiting_approval"] as const)(
-    "a call in state %s is answered by its outcome like any other",
-    (state) => {
-      const run = stepped(startRun(), "", { calls: [call("c1"), call("c2")] });
-      run.turn = { ...run.turn, calls: run.turn.calls.map((open) => (open.id === "c1" ? { ...open, state } : open)) };
-      heard(run, outcome("c2"));
-      expect(run.next).toEqual({ do: "wait" });
-      run.apply((turn) => resumeTurn(turn, env));
-      expect(run.next).toEqual({ do: "wait" });
-      heard(run, outcome("c1"));
-      expect(results(run).map(({ id }) => id)).toEqual(["c1", "c2"]);
-    },
-  );
 });
 
 describe("the step limit", () => {

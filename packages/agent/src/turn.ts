@@ -7,9 +7,10 @@ import { withText, withThinking } from "./shown-so-far.ts";
 import { slashCommandIn } from "./slash-command.ts";
 import { finalAnswer, stepFailure } from "./step-ending.ts";
 import { counted, measured, stepStart } from "./step-report.ts";
-import { answerCalls, closeRound, isOpen, openRound, runningCalls, settleRound } from "./tool-round.ts";
+import { hear, startedSince } from "./round-control.ts";
+import { closeRound, goOn, openRound, runningCalls, type RoundMove } from "./tool-round.ts";
 import { answering, endError, errorOf, noticeFor, spoken } from "./turn-ending.ts";
-import { after, type NextAction, type Transition, type TurnEnvironment, type TurnModel } from "./turn-environment.ts";
+import { after, type Transition, type TurnEnvironment, type TurnModel } from "./turn-environment.ts";
 import { userMessageOf } from "./user-message.ts";
 
 /*
@@ -18,7 +19,7 @@ import { userMessageOf } from "./user-message.ts";
  *   startTurn -> model -> afterStep -> finish
  *                  ^          |
  *                  |          v
- *                  +--- afterControl (outcomes, cancel) -> finish
+ *                  +--- afterControl (outcomes, decisions, cancel) -> finish
  *
  * Before a model step, `absorb` adds messages that arrived meanwhile and `compactedTransition` cuts
  * a context that has grown too long. Orders to the session take `commandTurn` in place of all this.
@@ -60,28 +61,27 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
 }
 
 /**
- * Entries arrived: outcomes in any order, duplicates and strangers included, and cancels. The
- * first outcome of a call wins; a cancel of this turn answers the open calls and ends the turn.
- * With `wait`, calls that are still open need no new dispatch, except after a crash: see {@link resumeTurn}.
+ * Entries arrived: outcomes of attempts and settled approvals in any order, duplicates and strangers
+ * included, and cancels. The first outcome of an attempt and the first decision of an approval count;
+ * a cancel of this turn answers the open calls and ends the turn. `next` names the calls that start
+ * now; those that run already need no new dispatch, except after a crash: see {@link resumeTurn}.
  */
 export function afterControl(turn: TurnState, entries: readonly ControlEntry[], env: TurnEnvironment): Transition {
   const cancelAt = entries.findIndex((entry) => cancels(entry, turn));
-  const heard = cancelAt === -1 ? entries : entries.slice(0, cancelAt);
-  const outcomes = heard.filter((entry) => entry.type === "outcome");
-  const round = answerCalls(turn, outcomes, env);
-  const records = { history: [], events: round.events };
   const cancel = entries[cancelAt];
-  const ended = cancel?.type === "cancel" ? cancelTurn(round.turn, cancel.reason, env) : undefined;
-  return after(records, ended ?? goOn(round.turn, { do: "wait" }, env));
+  const before = cancel === undefined ? entries : entries.slice(0, cancelAt);
+  const heard = hear(turn, before, { env, ending: cancel !== undefined });
+  const records = { history: [], events: heard.events };
+  if (cancel?.type === "cancel") return after(records, cancelTurn(heard.turn, cancel.reason, env));
+  return after(records, inTheMiddle({ ...heard, started: startedSince(turn, heard.turn) }, env));
 }
 
 /**
  * After a crash: what must be commanded again. A model step runs anew, and a warning voids the
- * deltas of the lost one; running calls are dispatched anew under the same ids.
+ * deltas of the lost one; running calls are dispatched anew under the same ids. Nobody is asked again.
  */
 export function resumeTurn(turn: TurnState, env: TurnEnvironment): Transition {
-  const calls = runningCalls(turn);
-  const resumed = goOn(turn, calls.length > 0 ? { do: "tools", calls, wait: true } : { do: "wait" }, env);
+  const resumed = inTheMiddle({ turn, started: runningCalls(turn), approvals: [] }, env);
   return resumed.next.do === "model" && turn.calls.length === 0
     ? after({ history: [], events: [restartWarning(env)] }, resumed)
     : resumed;
@@ -94,7 +94,11 @@ export function resumeTurn(turn: TurnState, env: TurnEnvironment): Transition {
 export function abandonTurn(subject: TurnState | QueuedMessage, env: TurnEnvironment, reason: string): Transition {
   const started = "turnId" in subject;
   const turn = started ? subject : newTurn(subject, env.nowMs);
-  const closed = closeRound(turn, "The turn was given up; it is not known whether this call took effect.", env);
+  const words = {
+    maybeRun: "The turn was given up; it is not known whether this call took effect.",
+    notRun: "The turn was given up before anybody allowed this call. It was not run.",
+  };
+  const closed = closeRound(turn, words, env);
   const reply = noticeFor(turn, "abandoned", env.texts);
   return endError(closed.turn, {
     history: answering(turn, [...(started ? closed.history : [userMessageOf(subject.message)]), spoken(reply)]),
@@ -110,11 +114,11 @@ function cancels(entry: ControlEntry, { turnId, absorbed = [] }: TurnState): boo
   return entry.turnId === undefined || entry.turnId === turnId || absorbed.includes(entry.turnId);
 }
 
-/** A turn in the middle: its own work when no calls are left, `whileOpen` when some wait, else the end of the round. */
-function goOn(turn: TurnState, whileOpen: NextAction, env: TurnEnvironment): Transition {
-  if (turn.calls.length > 0 && !turn.calls.some(isOpen)) return settleRound(turn, env);
-  const idle: NextAction = { do: turn.message.command === undefined ? "model" : "compact" };
-  return { turn, history: [], events: [], next: turn.calls.length === 0 ? idle : whileOpen };
+/** A turn in the middle: its own work where no round is open. */
+function inTheMiddle(move: RoundMove, env: TurnEnvironment): Transition {
+  const { turn } = move;
+  if (turn.calls.length > 0) return goOn(move, env);
+  return { turn, history: [], events: [], next: { do: turn.message.command === undefined ? "model" : "compact" } };
 }
 
 function restartWarning({ model }: TurnEnvironment): EventOf<"warning"> {

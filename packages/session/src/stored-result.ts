@@ -60,12 +60,16 @@ function wholeCharacter(text: string, position: number): number {
 /** Name of the built-in tool that reads stored results. */
 export const readResultName = "read_result";
 
-/** What a model gets in place of a stored text: three quarters head, one quarter tail, and how to read the rest. */
-export function shortenedResult(text: string, { handle }: StoredResult, maxCharacters: number): string {
+/**
+ * What a model gets in place of a stored text, or of what an earlier cut has left of it: three
+ * quarters head, one quarter tail, and how to read the rest.
+ */
+export function shortenedResult(text: string, { handle, characters }: StoredResult, maxCharacters: number): string {
   const head = wholeCharacter(text, Math.floor((maxCharacters * 3) / 4));
   const tail = wholeCharacter(text, text.length - Math.floor(maxCharacters / 4));
-  const left = tail - head;
-  if (left <= 0) return text;
-  const hint = `[${left} of ${text.length} characters are left out here, from ${head} on. Read them with ${readResultName}, handle "${handle}".]`;
+  if (tail <= head) return text;
+  // Of the whole: the text itself may be what an earlier cut has left.
+  const left = characters - head - (text.length - tail);
+  const hint = `[${left} of ${characters} characters are left out here, from ${head} on. Read them with ${readResultName}, handle "${handle}".]`;
   return `${text.slice(0, head)}\n${hint}\n${text.slice(tail)}`;
 }

@@ -1,0 +1,163 @@
+import type {
+  Approval,
+  CallState,
+  ControlEntry,
+  DecisionWord,
+  EngineEvent,
+  ToolOutcome,
+  TurnState,
+} from "@larkline/protocol";
+import { approvalOf, attemptOf, hashOf, requestEvents } from "./call-approval.ts";
+import { withoutWait } from "./call-outcome.ts";
+import { deadlineOf } from "./prepared-call.ts";
+import { answerCalls, type Answer } from "./tool-round.ts";
+import type { TurnEnvironment } from "./turn-environment.ts";
+
+type OutcomeEntry = Extract<ControlEntry, { type: "outcome" }>;
+type DecisionEntry = Extract<ControlEntry, { type: "decision" }>;
+
+/** What the model reads when a person has rejected a call; the same in every language, by contract. */
+const rejectedText = "User rejected this action.";
+
+/** What entries have done to a round. */
+export interface Heard {
+  turn: TurnState;
+  events: EngineEvent[];
+  /** Questions that calls wait for from now on. */
+  approvals: Approval[];
+}
+
+/** What hearing depends on. `ending`: the turn is about to end, so nothing starts and nobody is asked. */
+export interface HearingFacts {
+  env: TurnEnvironment;
+  ending: boolean;
+}
+
+function failure(error: string): ToolOutcome {
+  return { ok: false, error };
+}
+
+/** What people said who decided so, on lines of their own. */
+function notesOf(label: string, { decisions }: DecisionEntry, word: DecisionWord): string {
+  return decisions
+    .filter(({ decision }) => decision === word)
+    .flatMap(({ note = "" }) => (note.trim() === "" ? [] : `\n${label}: ${note.trim()}`))
+    .join("");
+}
+
+function withCall(turn: TurnState, changed: CallState): TurnState {
+  return { ...turn, calls: turn.calls.map((call) => (call.id === changed.id ? changed : call)) };
+}
+
+function answer(heard: Heard, given: Answer, { env }: HearingFacts): Heard {
+  const { turn, events } = answerCalls(heard.turn, [given], env);
+  return { ...heard, turn, events: [...heard.events, ...events] };
+}
+
+/** Whether people are to say what becomes of this outcome. */
+function questionAbout(call: CallState, outcome: ToolOutcome, { env, ending }: HearingFacts) {
+  const unknown = !outcome.ok && outcome.unknown === true && call.effect === "once";
+  return unknown && !ending ? env.judge.unknownOutcome({ name: call.name, arguments: call.arguments }) : undefined;
+}
+
+/** A runner has answered, or somebody for it. Only running attempts have outcomes, and the first one counts. */
+function hearOutcome(heard: Heard, { callId, outcome, timing }: OutcomeEntry, facts: HearingFacts): Heard {
+  const call = heard.turn.calls.find((one) => one.state === "running" && attemptOf(one) === callId);
+  if (call === undefined) return heard;
+  const question = questionAbout(call, outcome, facts);
+  if (question === undefined) return answer(heard, { callId, outcome, timing }, facts);
+  const approval = approvalOf(heard.turn, { kind: "outcome", call, question, findings: [] }, facts.env);
+  const { deadlineMs: _deadlineMs, ...rest } = call;
+  return {
+    turn: withCall(heard.turn, { ...rest, state: "waiting_outcome", outcome, approvalId: approval.id }),
+    events: [...heard.events, ...requestEvents(approval, false)],
+    approvals: [...heard.approvals, approval],
+  };
+}
+
+/** Lets a call run from now on, by the word of people: whatever waited for them begins anew. */
+function started(call: CallState, { approvalId, decisions }: DecisionEntry, env: TurnEnvironment): CallState {
+  const people = [...new Set(decisions.map(({ by }) => by.id))];
+  return {
+    ...withoutWait(call),
+    state: "running",
+    startedAtMs: env.nowMs,
+    deadlineMs: deadlineOf(call.timeoutMs ?? env.limits.toolTimeoutMs, env),
+    authority: { by: "approval", id: approvalId, people },
+  };
+}
+
+/** How calls end that people were asked about and did not let run. */
+const notRun: Readonly<Record<string, string>> = {
+  expired: "permission_denied: nobody approved this call in time. It was not run.",
+  undeliverable: "permission_denied: nobody could be asked to approve this call. It was not run.",
+  cancelled: "permission_denied: the question whether to run this call was withdrawn. It was not run.",
+};
+
+const otherArguments = "permission_denied: the approval was given for other arguments. The call was not run.";
+const notDecided = "permission_denied: this call was not approved. It was not run.";
+
+/** What a settled approval does to its call: it starts, or has ended. */
+type Ruling = { start: CallState } | { end: ToolOutcome; denied?: true };
+
+/** About a call that waits to be allowed. */
+function permissionRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling {
+  const { state } = entry;
+  if (state === "rejected") {
+    return { end: failure(`${rejectedText}${notesOf("Reason", entry, "reject")}`), denied: true };
+  }
+  if (state !== "approved") return { end: failure(notRun[state] ?? notDecided) };
+  if (entry.argumentsHash !== hashOf(call)) return { end: failure(otherArguments) };
+  return { start: started(call, entry, env) };
+}
+
+const markedDone = "A person has checked this call: it took effect. Its own result is lost.";
+const aborted = "The outcome of this call is unknown, and a person decided not to try it again.";
+
+/** About a call whose outcome is unknown. Without a decision the unknown outcome stands. */
+function outcomeRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling {
+  switch (entry.state) {
+    case "retried":
+      return entry.argumentsHash === hashOf(call)
+        ? { start: { ...started(call, entry, env), attempt: (call.attempt ?? 1) + 1 } }
+        : { end: failure(otherArguments) };
+    case "done":
+      return { end: { ok: true, result: `${markedDone}${notesOf("Note", entry, "done")}` } };
+    case "aborted":
+      return { end: { ok: false, error: `${aborted}${notesOf("Reason", entry, "abort")}`, unknown: true } };
+    default:
+      return { end: call.outcome ?? { ok: false, error: aborted, unknown: true } };
+  }
+}
+
+function rulingOn(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling | undefined {
+  if (call.state === "waiting_approval") return permissionRuling(call, entry, env);
+  return call.state === "waiting_outcome" ? outcomeRuling(call, entry, env) : undefined;
+}
+
+/** An approval is settled. Those of calls that do not wait for them any more, or never did, are ignored. */
+function hearDecision(heard: Heard, entry: DecisionEntry, facts: HearingFacts): Heard {
+  const call = heard.turn.calls.find(({ approvalId }) => approvalId === entry.approvalId);
+  const ruling = call === undefined ? undefined : rulingOn(call, entry, facts.env);
+  if (call === undefined || ruling === undefined) return heard;
+  if ("start" in ruling) return facts.ending ? heard : { ...heard, turn: withCall(heard.turn, ruling.start) };
+  const ended = answer(heard, { callId: attemptOf(call), outcome: ruling.end }, facts);
+  if (ruling.denied === undefined) return ended;
+  return { ...ended, turn: { ...ended.turn, denials: (ended.turn.denials ?? 0) + 1 } };
+}
+
+/** What entries do to the open round, in their order; strangers and repetitions do nothing. */
+export function hear(turn: TurnState, entries: readonly ControlEntry[], facts: HearingFacts): Heard {
+  let heard: Heard = { turn, events: [], approvals: [] };
+  for (const entry of entries) {
+    if (entry.type === "outcome") heard = hearOutcome(heard, entry, facts);
+    else if (entry.type === "decision") heard = hearDecision(heard, entry, facts);
+  }
+  return heard;
+}
+
+/** Calls that are to be handed out now: the attempts that did not run before. */
+export function startedSince(before: TurnState, { calls }: TurnState): CallState[] {
+  const running = new Set(before.calls.filter(({ state }) => state === "running").map(attemptOf));
+  return calls.filter((call) => call.state === "running" && !running.has(attemptOf(call)));
+}
