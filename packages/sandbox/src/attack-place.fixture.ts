@@ -1,0 +1,97 @@
+import { runNaively, type NaiveProgram } from "./attack-naive.fixture.ts";
+import { openSandbox } from "./open-sandbox.ts";
+import { ProcessCallError, type ProcessFailure } from "./process-call.ts";
+import { createProcessPool } from "./process-pool.ts";
+import { serveSandbox } from "./remote-host.ts";
+import { createRemoteSandbox } from "./remote-sandbox.ts";
+import type { Sandbox, SandboxRequest, SandboxResult, SandboxStatus } from "./sandbox.ts";
+import type { SandboxTier } from "./tier.ts";
+
+/** Where the attacks run. `inline` and `process` keep no attacker in: they prove that the attacks are real. */
+export interface AttackedPlace {
+  level: "inline" | "process" | "sandbox" | "remote";
+  tier?: SandboxTier;
+  warm: number;
+  slots: number;
+  /** For working directories; writable for the runner. */
+  directory: string;
+}
+
+export type OpenedPlace = { ok: true; sandbox: Sandbox; close(): Promise<void> } | { ok: false; reason: string };
+
+function naivePlace(run: (program: NaiveProgram, request: SandboxRequest) => Promise<SandboxResult>): Sandbox {
+  return {
+    tier: "none",
+    run: async (request) => {
+      const { program, env = {}, limits } = request;
+      if ("module" in program) throw new Error("no attack is a module");
+      return await run({ ...program, env, wallMs: limits?.wallMs ?? 5_000 }, request);
+    },
+    open: () => Promise.reject(new Error("no attack is a session")),
+    close: () => Promise.resolve(),
+  };
+}
+
+const endings: Record<ProcessFailure, SandboxStatus> = {
+  handler: "error",
+  timeout: "timeout",
+  cancelled: "cancelled",
+  crashed: "crashed",
+  oom: "oom",
+  protocol: "protocol",
+  closed: "crashed",
+};
+
+/** The level `process` as tools have it, with the program as the body of a call. */
+function processPlace({ slots }: AttackedPlace): Sandbox {
+  const pool = createProcessPool({ entry: new URL("./attack-child.fixture.ts", import.meta.url), size: slots });
+  const sandbox = naivePlace(async (program, { signal, onProgress }) => {
+    try {
+      const onEvent = (): void => onProgress?.(0, "");
+      const result = await pool.call(program, {
+        signal,
+        timeoutMs: program.wallMs,
+        onEvent,
+        onRequest: () => Promise.reject(new Error("nothing to ask for")),
+      });
+      return result as SandboxResult; // made by runNaively
+    } catch (error) {
+      if (!(error instanceof ProcessCallError)) throw error;
+      const nothing = { stdout: "", stderr: "", files: [], skipped: [], denied: [], wallMs: 0 };
+      return { status: endings[error.failure], error: error.message, ...nothing };
+    }
+  });
+  return { ...sandbox, close: () => pool.close() };
+}
+
+async function openTier({ tier, warm, slots, directory }: AttackedPlace): Promise<OpenedPlace> {
+  const opening = await openSandbox({ ...(tier === undefined ? {} : { tiers: [tier] }), warm, slots, directory });
+  if (opening.ok) return { ok: true, sandbox: opening.sandbox, close: () => opening.sandbox.close() };
+  return { ok: false, reason: opening.findings.map(({ tier: name, reason }) => `${name}: ${reason}`).join("; ") };
+}
+
+async function openRemote(place: AttackedPlace): Promise<OpenedPlace> {
+  const opened = await openTier(place);
+  if (!opened.ok) return opened;
+  const token = "the token of the attacked";
+  const common = { host: "127.0.0.1", port: 0, token, maxConcurrent: 64, drainMs: 500 };
+  const host = await serveSandbox({ sandbox: opened.sandbox, ...common });
+  const sandbox = createRemoteSandbox({ url: `http://127.0.0.1:${host.port}`, token });
+  const close = async (): Promise<void> => {
+    await sandbox.close();
+    await host.close();
+    await opened.close();
+  };
+  return { ok: true, sandbox, close };
+}
+
+/** Opens a place, or says why it cannot be here. */
+export async function openAttacked(place: AttackedPlace): Promise<OpenedPlace> {
+  if (place.level === "sandbox") return await openTier(place);
+  if (place.level === "remote") return await openRemote(place);
+  const sandbox =
+    place.level === "process"
+      ? processPlace(place)
+      : naivePlace(async (program, { onProgress }) => await runNaively(program, () => onProgress?.(0, "")));
+  return { ok: true, sandbox, close: () => sandbox.close() };
+}

@@ -1,0 +1,121 @@
+import { spawn } from "node:child_process";
+import { accessSync, constants, existsSync, statSync } from "node:fs";
+import { dirname } from "node:path";
+import { getuid } from "node:process";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { attackCases } from "./attack-cases.fixture.ts";
+import type { AttackVerdict, JudgeOrder } from "./attack-judge.fixture.ts";
+
+export type { AttackVerdict } from "./attack-judge.fixture.ts";
+
+/** A column of the matrix: a level or tier, and who the runner is. */
+export interface AttackColumn {
+  name: string;
+  order: JudgeOrder;
+}
+
+/** What became of a column. */
+export type ColumnOutcome = { name: string; verdicts: AttackVerdict[] } | { name: string; unavailable: string };
+
+/** Belongs to nobody: nothing else of the machine counts against its limits. */
+const ordinaryUid = 48_111;
+const asRoot = getuid?.() === 0;
+
+function column(name: string, place: Partial<JudgeOrder["place"]>, rest: Partial<JudgeOrder> = {}): AttackColumn {
+  return {
+    name,
+    order: { place: { level: "sandbox", warm: 0, slots: 4, ...place }, concurrency: 4, ...rest },
+  };
+}
+
+/** Every column that this user can fill: as root, all tiers as root and as an ordinary user. */
+export function attackColumns(): AttackColumn[] {
+  const own = [
+    column("bwrap", { tier: "bwrap" }),
+    column("sbx", { tier: "sbx" }),
+    column("setpriv", { tier: "setpriv" }),
+    column("warm", { tier: "bwrap", warm: 2 }),
+    column("remote", { level: "remote" }),
+  ];
+  const ordinary = { uid: ordinaryUid };
+  const dropped = [column("bwrap-user", { tier: "bwrap" }, ordinary), column("sbx-user", { tier: "sbx" }, ordinary)];
+  return asRoot ? [...own, ...dropped] : own.map((one) => ({ ...one, name: `${one.name}-user` }));
+}
+
+/** The levels that keep no attacker in: the attacks must get out of them. */
+export function controlColumns(): AttackColumn[] {
+  return [column("inline", { level: "inline" }), column("process", { level: "process", slots: 1 })];
+}
+
+const judgeScript = fileURLToPath(new URL("./attack-judge.fixture.ts", import.meta.url));
+const checkout = fileURLToPath(new URL("../../..", import.meta.url));
+
+/** A network of its own, in which the address of the metadata service is ours. */
+function inOwnNetwork(): string[] {
+  const script = 'ip link set lo up 2>/dev/null && ip addr add 169.254.169.254/32 dev lo 2>/dev/null; exec "$@"';
+  return asRoot && existsSync("/usr/bin/unshare") && ["/sbin/ip", "/usr/sbin/ip", "/bin/ip"].some(existsSync)
+    ? ["unshare", "--net", "/bin/sh", "-c", script, "sh"]
+    : [];
+}
+
+/** Whether any user may read the checkout: runners of ordinary users must. */
+function isOpenToAll(): boolean {
+  for (let path = checkout; path !== "/"; path = dirname(path)) {
+    if ((statSync(path).mode & 0o001) === 0) return false;
+  }
+  accessSync(checkout, constants.R_OK);
+  return true;
+}
+
+/** Runs the attacks against one column, in processes of its own. Ends early when the signal says so. */
+export async function attackColumn({ name, order }: AttackColumn, signal: AbortSignal): Promise<ColumnOutcome> {
+  if (order.uid !== undefined && !isOpenToAll()) {
+    return { name, unavailable: "the checkout lies in a directory that ordinary users may not enter" };
+  }
+  const [command = "", ...args] = [
+    ...inOwnNetwork(),
+    process.execPath,
+    "--no-warnings",
+    judgeScript,
+    JSON.stringify(order),
+  ];
+  const judge = spawn(command, args, { stdio: ["ignore", "pipe", "inherit"], signal });
+  const verdicts: AttackVerdict[] = [];
+  let unavailable = "the judge ended early";
+  const lines = createInterface({ input: judge.stdout });
+  lines.on("line", (line) => {
+    const said = JSON.parse(line) as AttackVerdict | { unavailable: string }; // written by the judge
+    if ("unavailable" in said) ({ unavailable } = said);
+    else verdicts.push(said);
+  });
+  await new Promise<void>((resolve) => judge.on("error", () => resolve()).on("close", () => resolve()));
+  const wanted = order.only?.length ?? attackCases.length;
+  return verdicts.length === wanted ? { name, verdicts } : { name, unavailable };
+}
+
+function cellOf(outcome: ColumnOutcome, id: string): string {
+  const verdict = "verdicts" in outcome ? outcome.verdicts.find((one) => one.id === id) : undefined;
+  if (verdict === undefined) return "";
+  return { held: verdict.expected ? "held" : "held, but ended otherwise", out: "**out**", "not run": "–" }[
+    verdict.verdict
+  ];
+}
+
+/** The conformance table in Markdown. */
+export function matrixOf(outcomes: readonly ColumnOutcome[]): string {
+  const filled = outcomes.filter((outcome) => "verdicts" in outcome);
+  const row = (cells: readonly string[]): string => `| ${cells.join(" | ")} |`;
+  const totals = filled.map(({ verdicts }) => {
+    const run = verdicts.filter(({ verdict }) => verdict !== "not run");
+    return `**${run.filter(({ verdict }) => verdict === "held").length}/${run.length}**`;
+  });
+  return [
+    row(["", "attack", ...filled.map(({ name }) => name)]),
+    row(["---", "---", ...filled.map(() => "---")]),
+    ...attackCases.map(({ id, threat, title }) =>
+      row([id, `${threat}: ${title}`, ...filled.map((outcome) => cellOf(outcome, id))]),
+    ),
+    row(["", "**held of those run**", ...totals]),
+  ].join("\n");
+}
