@@ -24,6 +24,7 @@ const scopes: ReadonlyMap<string, readonly string[]> = new Map([
   [`GET ${im}/chats/:chat_id`, chat],
   [`GET ${im}/chats/:chat_id/members`, chat],
   [`GET ${im}/chats/:chat_id/members/is_in_chat`, chat],
+  ["GET /open-apis/contact/v3/group/member_belong", ["contact:group:readonly"]],
   ["GET /open-apis/contact/v3/users/:user_id", ["contact:user.base:readonly"]],
   ["POST /open-apis/contact/v3/users/basic_batch", ["contact:user.basic_profile:readonly"]],
 ]);

@@ -13,6 +13,7 @@ const catalogue: ConsoleEntry = {
     "admin:app.info:readonly",
     "application:application:self_manage",
     "cardkit:card:write",
+    "contact:group:readonly",
     "contact:user.base:readonly",
     "contact:user.basic_profile:readonly",
     "im:chat",

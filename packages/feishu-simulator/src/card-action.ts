@@ -15,7 +15,7 @@ export function cardAction(card: JsonObject, click: CardClick): JsonObject {
     tag: used?.tag ?? "button",
     value: click.value ?? callbackValue(used?.node),
     name: click.name ?? used?.node.name,
-    form_value: submits ? { ...formDefaults(card, used), ...click.formValue } : click.formValue,
+    form_value: submits ? submitted(card, used, click) : click.formValue,
     input_value: click.inputValue,
     option: click.option,
     timezone: timePickers.has(used?.tag ?? "") ? "Asia/Shanghai" : undefined,
@@ -48,16 +48,31 @@ function callbackValue(node: JsonObject | undefined): JsonObject | string | unde
   return isJsonObject(value) || typeof value === "string" ? value : undefined;
 }
 
-/** What stands in the form before anybody changes it. */
-function formDefaults(card: JsonObject, button: CardNode | undefined): JsonObject {
+/** What a form sends: what stood in it, and what the person wrote, as far as the client lets them. */
+function submitted(card: JsonObject, button: CardNode | undefined, { formValue = {} }: CardClick): JsonObject {
   const form = cardNodes(card).find(
     ({ tag, path }) => tag === "form" && path.every((key, index) => button?.path[index] === key),
   );
-  const fields = cardNodes(form?.node).flatMap(({ node, tag }) => {
-    const value = node.default_value ?? node.initial_option ?? node.selected_values;
-    return tagRules[tag]?.interactive === true && tag !== "button" && value !== undefined
-      ? [[String(node.name), value]]
-      : [];
+  const fields = cardNodes(form?.node)
+    .filter(({ tag }) => tagRules[tag]?.interactive === true && tag !== "button")
+    .map(({ node }) => node);
+  const names = fields.map(({ name }) => String(name));
+  const unknown = Object.keys(formValue).find((name) => !names.includes(name));
+  if (unknown !== undefined) throw new Error(`The form has no field ${unknown}`);
+  const values = fields.flatMap((field) => {
+    const value = formValue[String(field.name)] ?? field.default_value ?? field.initial_option ?? field.selected_values;
+    checkFilled(field, value);
+    return value === undefined ? [] : [[String(field.name), value]];
   });
-  return Object.fromEntries(fields);
+  return Object.fromEntries(values);
+}
+
+/** The client holds a form back that lacks something, and takes no more characters than allowed. */
+function checkFilled({ name, required, max_length: maximum }: JsonObject, value: unknown): void {
+  if (required === true && (value === undefined || value === "")) {
+    throw new Error(`The field ${String(name)} has to be filled in`);
+  }
+  if (typeof maximum === "number" && typeof value === "string" && value.length > maximum) {
+    throw new Error(`The field ${String(name)} takes ${maximum} characters`);
+  }
 }

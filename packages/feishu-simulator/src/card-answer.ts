@@ -52,7 +52,20 @@ function toastOf(toast: unknown): CardToast | undefined {
   if (!isJsonObject(toast) || typeof toast.content !== "string") return undefined;
   const { type = "info", content } = toast;
   const known = (["info", "success", "error", "warning"] as const).find((name) => name === type);
-  return known === undefined ? undefined : { type: known, content };
+  if (known === undefined) return undefined;
+  if (toast.i18n === undefined) return { type: known, content };
+  const i18n = localesOf(toast.i18n);
+  return i18n === undefined ? undefined : { type: known, content, i18n };
+}
+
+function localesOf(i18n: unknown): Record<string, string> | undefined {
+  if (!isJsonObject(i18n)) return undefined;
+  const texts: Record<string, string> = {};
+  for (const [locale, text] of Object.entries(i18n)) {
+    if (!/^[a-z]{2}_[a-z]{2}$/.test(locale) || typeof text !== "string") return undefined;
+    texts[locale] = text;
+  }
+  return texts;
 }
 
 /** The card of `{type: "raw", data}`; there are no templates here. */

@@ -383,3 +383,77 @@ test("people read titles, texts and open panels, not buttons and folded panels",
     "Ann",
   ]);
 });
+
+/** A form with a reason that has to be given, and one that has not. */
+function reasons(): object {
+  return {
+    tag: "form",
+    name: "form",
+    elements: [
+      { tag: "input", name: "why", max_length: 5, required: true },
+      { tag: "input", name: "more", max_length: 5 },
+      button("send", { name: "send", form_action_type: "submit" }),
+    ],
+  };
+}
+
+test("the client sends no form that lacks something, holds too much, or has fields of its own", async () => {
+  const told = await scene();
+  const messageId = await told.post(stillCard(reasons()));
+  const send = (formValue: Record<string, string>) =>
+    told.simulator.click({ messageId, openId: told.person, elementId: "send", formValue });
+  await expect(send({})).rejects.toThrow("why has to be filled in");
+  await expect(send({ why: "x", more: "sixsix" })).rejects.toThrow("more takes 5 characters");
+  await expect(send({ why: "x", other: "y" })).rejects.toThrow("no field other");
+  expect(callbacks(told)).toEqual([]);
+  expect(await send({ why: "right" })).toMatchObject({ code: 0 });
+  expect(callbacks(told)[0]?.event.action).toMatchObject({ form_value: { why: "right" } });
+});
+
+test("anybody in the chat can click, and what a click carries can be another value than the card's", async () => {
+  const told = await scene();
+  const other = told.simulator.addUser({ name: "Bob" }).openId;
+  await told.simulator.addMembers(told.group, [other]).reports;
+  const messageId = await told.post(stillCard(button("yes")));
+  await told.simulator.click({ messageId, openId: other, elementId: "yes", value: { pressed: "forged" } });
+  expect(callbacks(told)[0]?.event).toMatchObject({
+    operator: { open_id: other },
+    action: { value: { pressed: "forged" } },
+  });
+});
+
+test("a callback that is replayed has the same ids and the same content", async () => {
+  const told = await scene(() => raw(stillCard(markdown("done", "Approved"))));
+  const messageId = await told.post(stillCard(button("yes")));
+  await expect(told.simulator.replayClick(messageId)).rejects.toThrow("Nobody has used");
+  await told.simulator.click({ messageId, openId: told.person, elementId: "yes" });
+  // The card has lost its button by then.
+  expect(await told.simulator.replayClick(messageId)).toMatchObject({ code: 0 });
+  const [first, second, ...more] = callbacks(told);
+  expect(second).toEqual(first);
+  expect(more).toEqual([]);
+});
+
+test("a toast has its text in several languages", async () => {
+  const toast = { type: "info", content: "no pending approval", i18n: { zh_cn: "没有待批准的操作" } };
+  const told = await scene(({ body }) => {
+    const { value } = (body as { event: { action: { value: { i18n?: unknown } } } }).event.action;
+    return { body: { toast: { ...toast, ...value } } };
+  });
+  const messageId = await told.post(stillCard(button("yes")));
+  const click = (value: Record<string, unknown>) =>
+    told.simulator.click({ messageId, openId: told.person, elementId: "yes", value });
+  expect(await click({})).toEqual({ code: 0, toast, cardChanged: false });
+  for (const i18n of ["text", { zh_cn: 1 }, { Chinese: "x" }])
+    expect(await click({ i18n })).toMatchObject({ code: 200672 });
+});
+
+test("a message counts how often its card was replaced", async () => {
+  const told = await scene();
+  const messageId = await told.post(stillCard(markdown("a", "one")));
+  const path = `/open-apis/im/v1/messages/${messageId}`;
+  const patch = (card: object) => told.client.call("PATCH", path, { content: JSON.stringify(card) });
+  for (const content of ["two", "three"]) await patch(stillCard(markdown("a", content)));
+  expect((await patch(stillCard({ tag: "hologram" }))).code).toBe(230099);
+  expect(told.simulator.messages(told.group).at(-1)).toMatchObject({ patches: 2, text: "three" });
+});

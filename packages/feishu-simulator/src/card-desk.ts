@@ -1,9 +1,10 @@
 import { cardAction } from "./card-action.ts";
 import { applyAnswer, failure, failureCode } from "./card-answer.ts";
 import type { CardEntity } from "./card-store.ts";
+import type { CardToken } from "./card-token.ts";
 import type { CardClick, CardClickResult } from "./card-view.ts";
 import type { SimApp } from "./app.ts";
-import type { DeliveryService } from "./delivery.ts";
+import type { DeliveryService, OutgoingEvent } from "./delivery.ts";
 import type { SimUser } from "./directory.ts";
 import { envelope } from "./event-envelope.ts";
 import type { JsonObject } from "./json-fields.ts";
@@ -14,44 +15,81 @@ const callback = "card.action.trigger";
 const usableCardMs = 14 * 86_400_000;
 const usableOldMs = 30 * 86_400_000;
 
+/** Cards whose last callback is kept. */
+const keptCallbacks = 1_000;
+
 /** Lets people use cards. */
 export interface CardDesk {
   click(click: CardClick): Promise<CardClickResult>;
+  replayClick(messageId: string): Promise<CardClickResult>;
+}
+
+interface Callback {
+  entity: CardEntity;
+  token: CardToken;
+  outgoing: OutgoingEvent;
 }
 
 export function createCardDesk(platform: Platform, deliveries: DeliveryService): CardDesk {
+  const last = new Map<string, Callback>();
+  const keep = (messageId: string, sent: Callback): void => {
+    last.delete(messageId);
+    last.set(messageId, sent);
+    const [oldest] = last.keys();
+    if (last.size > keptCallbacks && oldest !== undefined) last.delete(oldest);
+  };
+
+  const deliver = async ({ entity, token, outgoing }: Callback): Promise<CardClickResult> => {
+    entity.openClicks += 1;
+    try {
+      const [attempt] = (await deliveries.deliverOnce(outgoing)).attempts;
+      if (attempt === undefined) return failure(200342);
+      const code = failureCode(attempt);
+      if (code !== 0) return failure(code);
+      token.answered = true;
+      return applyAnswer(platform, entity, attempt.response);
+    } finally {
+      entity.openClicks -= 1;
+    }
+  };
+
   return {
     async click(click) {
-      const { entity, app, user, chatId } = placeOf(platform, click);
-      const action = cardAction(entity.json, click);
-      if (!platform.console.entry(app.appId).callbacks.includes(callback)) return failure(200340);
-      const { value: tokenValue, token } = platform.cardTokens.issue(click.messageId);
-      const outgoing = envelope(app, {
-        eventType: callback,
-        messageId: click.messageId,
-        // Microseconds, other than the milliseconds of message events (card callback page).
-        createdAt: platform.now() * 1000,
-        event: {
-          operator: operatorOf(app, user, click),
-          token: tokenValue,
-          action,
-          host: "im_message",
-          context: { open_message_id: click.messageId, open_chat_id: chatId },
-        },
-      });
-      entity.openClicks += 1;
-      try {
-        const [attempt] = (await deliveries.deliverOnce(outgoing)).attempts;
-        if (attempt === undefined) return failure(200342);
-        const code = failureCode(attempt);
-        if (code !== 0) return failure(code);
-        token.answered = true;
-        return applyAnswer(platform, entity, attempt.response);
-      } finally {
-        entity.openClicks -= 1;
-      }
+      const place = placeOf(platform, click);
+      const action = cardAction(place.entity.json, click);
+      if (!platform.console.entry(place.app.appId).callbacks.includes(callback)) return failure(200340);
+      const sent = callbackOf(platform, place, { click, action });
+      keep(click.messageId, sent);
+      return await deliver(sent);
+    },
+    async replayClick(messageId) {
+      const sent = last.get(messageId);
+      if (sent === undefined) throw new Error(`Nobody has used the card ${messageId}`);
+      return await deliver(sent);
     },
   };
+}
+
+function callbackOf(
+  platform: Platform,
+  { entity, app, user, chatId }: Place,
+  { click, action }: { click: CardClick; action: JsonObject },
+): Callback {
+  const { value, token } = platform.cardTokens.issue(click.messageId);
+  const outgoing = envelope(app, {
+    eventType: callback,
+    messageId: click.messageId,
+    // Microseconds, other than the milliseconds of message events (card callback page).
+    createdAt: platform.now() * 1000,
+    event: {
+      operator: operatorOf(app, user, click),
+      token: value,
+      action,
+      host: "im_message",
+      context: { open_message_id: click.messageId, open_chat_id: chatId },
+    },
+  });
+  return { entity, token, outgoing };
 }
 
 interface Place {

@@ -83,6 +83,8 @@ export interface CardClick {
 export interface CardToast {
   type: "info" | "success" | "error" | "warning";
   content: string;
+  /** The content by locale: `zh_cn`, `en_us` and so on. */
+  i18n?: Readonly<Record<string, string>>;
 }
 
 /** What the person saw after the click. */

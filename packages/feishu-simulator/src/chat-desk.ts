@@ -40,10 +40,10 @@ export interface ChatDesk {
   /** A person reads a bot's messages of a p2p chat: `im.message.message_read_v1`. */
   markRead(openId: string, messageIds: readonly string[]): EventPush;
   /**
-   * Every send to the target answers this code until it is undefined again. A chat id refuses what is sent to the
+   * Every send to the target answers this code until it is undefined again, or so many times. A chat id refuses what is sent to the
    * chat, an open id what is sent to the person's p2p chat, a message id the replies to the message.
    */
-  refuseSends(target: string, code: number | undefined): void;
+  refuseSends(target: string, code: number | undefined, options?: { times?: number }): void;
   /** Whether the bots may not see a message, as one older than their joining: 230050, 231018 or 234040. */
   hideMessage(messageId: string, hidden?: boolean): void;
   /** Which names the contact API tells the app. */
@@ -77,9 +77,9 @@ export function createChatDesk(platform: Platform): ChatDesk {
       const event = membershipEvent(platform, chat, firstMember(platform, chat));
       return tellBots(platform, chat, { eventType: "im.chat.disbanded_v1", event });
     },
-    refuseSends(target, code) {
+    refuseSends(target, code, { times = Number.POSITIVE_INFINITY } = {}) {
       if (code === undefined) platform.sendRefusals.delete(target);
-      else platform.sendRefusals.set(target, code);
+      else platform.sendRefusals.set(target, { code, left: times });
     },
     hideMessage(messageId, hidden = true) {
       if (platform.messages.change(messageId, { hidden }) === undefined) throw new Error(`No message ${messageId}`);

@@ -52,12 +52,28 @@ export interface NewChat extends ChatChange {
   members: readonly string[];
 }
 
-/** People and chats of the simulated tenant. */
+/** A user group; `members` are open ids. */
+export interface SimUserGroup {
+  groupId: string;
+  /** Its members follow a rule of the administrator's. */
+  dynamic: boolean;
+  members: ReadonlySet<string>;
+}
+
+export interface NewUserGroup {
+  groupId?: string;
+  dynamic?: boolean;
+  members: readonly string[];
+}
+
+/** People, their groups and chats of the simulated tenant. */
 export interface Directory {
   readonly users: ReadonlyMap<string, SimUser>;
   readonly chats: ReadonlyMap<string, SimChat>;
+  readonly userGroups: ReadonlyMap<string, SimUserGroup>;
   addUser(user: NewUser): SimUser;
   addChat(chat: NewChat): SimChat;
+  addUserGroup(group: NewUserGroup): SimUserGroup;
   /** The p2p chat of a person and a bot, opened on first use. */
   p2pChat(openId: string, appId: string): SimChat;
 }
@@ -71,9 +87,11 @@ export interface DirectoryListener {
 export function createDirectory(appIds: readonly string[], listener: DirectoryListener): Directory {
   const users = new Map<string, SimUser>();
   const chats = new Map<string, SimChat>();
+  const userGroups = new Map<string, SimUserGroup>();
   const directory: Directory = {
     users,
     chats,
+    userGroups,
     addUser({ openId = newId("ou_"), ...user }) {
       const added = { openId, unionId: newId("on_"), userId: newId("").slice(0, 8), ...user };
       users.set(openId, added);
@@ -88,6 +106,13 @@ export function createDirectory(appIds: readonly string[], listener: DirectoryLi
       chats.set(added.chatId, added);
       listener.onChat(added);
       return added;
+    },
+    addUserGroup({ groupId = newId("og-"), dynamic = false, members }) {
+      const stranger = members.find((member) => !users.has(member));
+      if (stranger !== undefined) throw new Error(`No user ${stranger}: add the user before the group`);
+      const group = { groupId, dynamic, members: new Set(members) };
+      userGroups.set(groupId, group);
+      return group;
     },
     p2pChat(openId, appId) {
       for (const chat of chats.values()) {

@@ -25,7 +25,18 @@ export type {
 } from "./card-view.ts";
 export type { ChatDesk, EventPush, NameScope, PersonReaction } from "./chat-desk.ts";
 export type { DeliveryAttempt, DeliveryNoise, DeliveryOutcome, DeliveryRecord, DeliveryReport } from "./delivery.ts";
-export type { ChatChange, ChatStatus, ChatType, EventLinks, NewChat, NewUser, SimChat, SimUser } from "./directory.ts";
+export type {
+  ChatChange,
+  ChatStatus,
+  ChatType,
+  EventLinks,
+  NewChat,
+  NewUser,
+  NewUserGroup,
+  SimChat,
+  SimUser,
+  SimUserGroup,
+} from "./directory.ts";
 export type { Fault, FaultAction, FaultTable } from "./fault-table.ts";
 export type { ConnectionOptions } from "./long-connection.ts";
 export type { RecallType } from "./event-desk.ts";

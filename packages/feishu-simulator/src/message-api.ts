@@ -55,7 +55,7 @@ function patchCard(platform: Platform, call: ApiCallContext): JsonObject {
     throw new PlatformError(230031, "The message is too old to update.");
   platform.limiter.checkBusiness(`patch ${message.messageId}`, patchesPerSecond);
   const { entity, json, content } = patchedCard(platform, message, stringField(call.body, "content"));
-  platform.messages.change(message.messageId, { content });
+  platform.messages.change(message.messageId, { content, patches: message.patches + 1 });
   platform.cards.change(entity, json, { enable: true });
   return success({});
 }

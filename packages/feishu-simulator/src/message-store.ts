@@ -33,6 +33,8 @@ export interface SimMessage {
   createdAt: number;
   updatedAt: number;
   edits: number;
+  /** How often the app has replaced the card of the message. */
+  patches: number;
   recalled: boolean;
   reactions: readonly SimReaction[];
   /** Suggested replies below a bot's message. */
@@ -49,7 +51,7 @@ export interface SimReaction {
   at: number;
 }
 
-export type NewMessage = Omit<SimMessage, "messageId" | "updatedAt" | "edits" | "recalled" | "reactions">;
+export type NewMessage = Omit<SimMessage, "messageId" | "updatedAt" | "edits" | "patches" | "recalled" | "reactions">;
 export type MessageChange = Partial<
   Pick<
     SimMessage,
@@ -60,6 +62,7 @@ export type MessageChange = Partial<
     | "messageType"
     | "updatedAt"
     | "edits"
+    | "patches"
     | "recalled"
     | "reactions"
     | "threadId"
@@ -92,6 +95,7 @@ export function createMessageStore(): MessageStore {
         messageId: newId("om_"),
         updatedAt: message.createdAt,
         edits: 0,
+        patches: 0,
         recalled: false,
         reactions: [],
       };

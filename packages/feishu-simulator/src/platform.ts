@@ -31,8 +31,8 @@ export interface Platform {
   readonly limiter: RateLimiter;
   readonly uuids: UuidTable;
   readonly quota: MonthlyQuota;
-  /** Codes that answer sends, by chat id, open id or message id. */
-  readonly sendRefusals: Map<string, number>;
+  /** Codes that answer sends, by chat id, open id or message id, and how many sends they still do. */
+  readonly sendRefusals: Map<string, { code: number; left: number }>;
   /** By app id; `granted` where nothing stands. */
   readonly nameScopes: Map<string, NameScope>;
   readonly now: () => number;

@@ -8,6 +8,7 @@ import { PlatformError } from "./platform-error.ts";
 /** What the platform says with the codes that a test may ask for (error codes of the message create and reply pages). */
 const refusalTexts: Readonly<Record<number, string>> = {
   230006: "Bot ability is not activated.",
+  230020: "This operation triggers the frequency limit.",
   230013: "Bot has NO availability to this user.",
   230018: "These operations are NOT allowed at current group settings.",
   230019: "The topic does NOT exist.",
@@ -31,8 +32,11 @@ const refusalTexts: Readonly<Record<number, string>> = {
 export function checkRefusals(platform: Platform, chat: SimChat, repliedTo: string | undefined): void {
   const people = chat.type === "p2p" ? [...chat.members] : [];
   for (const target of [chat.chatId, ...people, repliedTo ?? ""]) {
-    const code = platform.sendRefusals.get(target);
-    if (code !== undefined) throw new PlatformError(code, refusalTexts[code] ?? "The message is refused.");
+    const refusal = platform.sendRefusals.get(target);
+    if (refusal === undefined) continue;
+    refusal.left -= 1;
+    if (refusal.left <= 0) platform.sendRefusals.delete(target);
+    throw new PlatformError(refusal.code, refusalTexts[refusal.code] ?? "The message is refused.");
   }
 }
 

@@ -6,7 +6,7 @@ import type { ConsoleOptions } from "./app-console.ts";
 import type { RegistrationDesk, RegistrationOptions } from "./app-registration.ts";
 import type { ChatDesk } from "./chat-desk.ts";
 import type { DeliveryNoise, DeliveryRecord, DeliveryReport } from "./delivery.ts";
-import type { NewChat, NewUser, SimChat, SimUser } from "./directory.ts";
+import type { NewChat, NewUser, NewUserGroup, SimChat, SimUser, SimUserGroup } from "./directory.ts";
 import type { RecallType } from "./event-desk.ts";
 import type { FaultTable } from "./fault-table.ts";
 import type { JsonObject } from "./json-fields.ts";
@@ -99,6 +99,8 @@ export interface FeishuSimulator extends ChatDesk {
 
   addUser(user: NewUser): SimUser;
   addChat(chat: NewChat): SimChat;
+  /** A user group of the tenant; adding one under the same id replaces it. */
+  addUserGroup(group: NewUserGroup): SimUserGroup;
   readonly users: ReadonlyMap<string, SimUser>;
   readonly chats: ReadonlyMap<string, SimChat>;
   readonly apps: readonly AppConnection[];
@@ -131,6 +133,11 @@ export interface FeishuSimulator extends ChatDesk {
   media(key: string): StoredMedia | undefined;
   /** A person uses a component of a card; the app gets `card.action.trigger` in a single attempt. */
   click(click: CardClick): Promise<CardClickResult>;
+  /**
+   * The last callback of this card once more, with the same ids and the same content: the platform never does
+   * that, whoever stands between it and the app may.
+   */
+  replayClick(messageId: string): Promise<CardClickResult>;
   /** Returns a function that stops listening. */
   on<Name extends keyof SimulatorEvents>(name: Name, listener: (event: SimulatorEvents[Name]) => void): () => void;
 

@@ -40,6 +40,7 @@ import { createRouteTable } from "./route-table.ts";
 import { sendRoutes } from "./send-api.ts";
 import type { AppConnection, FeishuSimulator, SimulatorEvents, SimulatorOptions } from "./simulator.ts";
 import { createTokenStore } from "./token-store.ts";
+import { userGroupRoutes } from "./user-group-api.ts";
 import { createUuidTable } from "./uuid-table.ts";
 import { createWebhookSender, type WebhookSender } from "./webhook-sender.ts";
 
@@ -70,6 +71,7 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
     close: () => (closing ??= close()),
     addUser: platform.directory.addUser,
     addChat: platform.directory.addChat,
+    addUserGroup: platform.directory.addUserGroup,
     users: platform.directory.users,
     chats: platform.directory.chats,
     get apps() {
@@ -245,6 +247,7 @@ function apiRoutes(platform: Platform): ApiRoute[] {
     ...memberRoutes(platform),
     ...followUpRoutes(platform),
     ...contactRoutes(platform),
+    ...userGroupRoutes(platform),
     ...imageRoutes(platform),
     ...fileRoutes(platform),
     ...resourceRoutes(platform),
