@@ -1,13 +1,17 @@
-import { languageOfMessage, turnLimits, type TurnEnvironment, type TurnLimits } from "@larkline/agent";
+import { languageOfMessage, turnLimits, type TurnLimits } from "@larkline/agent";
 import type { AgentConfig, LarklineConfig } from "@larkline/config";
 import type { LiveReplies } from "@larkline/feishu";
-import type { AvailableTool, BlobStore, SessionSettings } from "@larkline/session";
+import type { BlobStore, LookupCache, PermissionRules, SessionSettings } from "@larkline/session";
+import type { Logger } from "@larkline/telemetry";
 import { createFileReader, createHistoryReader } from "./history-reader.ts";
+import { createLargeResults } from "./large-results.ts";
 import type { MessagePreparer } from "./message-preparer.ts";
 import { turnModelOf, type ModelChoices } from "./models.ts";
+import { createOfferedTools, type OfferedToolsDeps } from "./offered-tools.ts";
+import { createTurnJudge, type JudgeDeps } from "./permission-judge.ts";
 import { answerUuid } from "./reply.ts";
-import type { ToolCatalog } from "./tool-catalog.ts";
-import type { TurnRunOptions } from "./turn-options.ts";
+import type { AgentFacts, TurnRunOptions } from "./turn-options.ts";
+import type { WorkerMetrics } from "./worker-metrics.ts";
 
 /** What running a turn needs of its agent. */
 export type AgentSide = Pick<
@@ -15,7 +19,10 @@ export type AgentSide = Pick<
   | "chain"
   | "instructions"
   | "followUps"
-  | "environment"
+  | "now"
+  | "facts"
+  | "judge"
+  | "keepLarge"
   | "commandFacts"
   | "prepare"
   | "read"
@@ -24,13 +31,17 @@ export type AgentSide = Pick<
   | "viewOf"
 >;
 
-export interface AgentSideDeps {
+export interface AgentSideDeps extends OfferedToolsDeps {
   settings: LarklineConfig;
   models: ModelChoices;
-  catalog: Pick<ToolCatalog, "tools">;
+  rules: Pick<PermissionRules, "inForce">;
+  groupsOf: JudgeDeps["groupsOf"];
   replies: LiveReplies;
   blobs: BlobStore;
+  lookups: LookupCache;
   prepare: MessagePreparer;
+  metrics: WorkerMetrics;
+  logger: Logger;
 }
 
 /** Text of one file that a summary is made from: it gets a sentence or two there. */
@@ -43,34 +54,22 @@ const followUps = {
   interrupt: "supersede",
 } as const satisfies Record<AgentConfig["busy"], AgentSide["followUps"]>;
 
-function limitsOf({ agents, limits }: LarklineConfig): TurnLimits {
+/** The bounds of every turn of a deployment. */
+export function limitsOf({ agents, limits, permissions }: LarklineConfig): TurnLimits {
   const { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars } = limits;
   const { maxIterations } = agents.default;
-  return turnLimits({ maxIterations, maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars });
-}
-
-/** The tools an agent may use; filtered once per change of the catalog. */
-function toolsOf(
-  { tools }: AgentConfig,
-  catalog: Pick<ToolCatalog, "tools">,
-): () => ReadonlyMap<string, AvailableTool> {
-  let source: ReadonlyMap<string, AvailableTool> | undefined;
-  let allowed: ReadonlyMap<string, AvailableTool> = new Map();
-  return () => {
-    const all = catalog.tools();
-    if (all === source) return allowed;
-    source = all;
-    allowed = tools === null ? all : new Map([...all].filter(([name]) => tools.includes(name)));
-    return allowed;
-  };
+  const { maxDenials } = permissions;
+  return turnLimits({ maxIterations, maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars, maxDenials });
 }
 
 /** The default agent under the choices of a session. */
 export function createAgentSide(deps: AgentSideDeps): (choices: SessionSettings) => AgentSide {
-  const { settings, models, catalog, replies, blobs, prepare } = deps;
+  const { settings, models, rules, groupsOf, replies, blobs, lookups, prepare, metrics, logger } = deps;
   const agent = settings.agents.default;
   const limits = limitsOf(settings);
-  const tools = toolsOf(agent, catalog);
+  const tools = createOfferedTools(deps, agent.tools);
+  const judging = { policy: settings.permissions, rules, tools, groupsOf, logger };
+  const keepLarge = createLargeResults({ desk: { blobs, lookups }, limits, metrics, logger });
   const texts = agent.language === "auto" ? {} : { texts: agent.language };
   const readBriefly = createFileReader({ blobs, maxChars: summarisedChars, maxTotalChars: 10 * summarisedChars });
 
@@ -78,12 +77,14 @@ export function createAgentSide(deps: AgentSideDeps): (choices: SessionSettings)
     const { name, chain } = models.choose(choices.model);
     const model = turnModelOf(chain);
     const { attachmentChars: maxChars } = settings.limits;
-    const environment = (): TurnEnvironment => ({ nowMs: Date.now(), limits, tools: tools(), model, ...texts });
     return {
       chain,
       instructions: agent.instructions,
       followUps: followUps[agent.busy],
-      environment,
+      now: Date.now,
+      facts: (): AgentFacts => ({ limits, tools: tools(), model, ...texts }),
+      judge: (message) => createTurnJudge(judging, message),
+      keepLarge,
       commandFacts: () => ({
         nowMs: Date.now(),
         model: name,

@@ -28,6 +28,8 @@ export interface WorkerConfig {
   configFile?: string;
   /** Folder for files and images, shared by all workers and runners; absent: Redis keeps them. */
   blobDirectory?: string;
+  /** Proves to runners that a call comes from this deployment. */
+  callSigningKey: string;
 }
 
 function readVendor(reader: EnvReader, vendor: "ANTHROPIC" | "OPENAI"): VendorAccess | undefined {
@@ -74,6 +76,19 @@ function readModels(reader: EnvReader, has: { anthropic: boolean; openai: boolea
   return [];
 }
 
+const shortestKey = 32;
+
+function readSigningKey(reader: EnvReader): string {
+  const key = reader.secret("CALL_SIGNING_KEY");
+  if (key !== undefined && key.length >= shortestKey) return key;
+  const problem = key === undefined ? "is not set" : `must have at least ${shortestKey} characters`;
+  reader.problem(
+    `CALL_SIGNING_KEY ${problem}. npm start makes one; elsewhere give all workers the same random text ` +
+      "(openssl rand -hex 32) and each runner its own RUNNER_KEY made from it (npm run runner-key).",
+  );
+  return "";
+}
+
 /** Reads the environment; every problem is reported at once, one per line, naming the variable. */
 export function loadConfig(env: Env): ParseResult<WorkerConfig> {
   const reader = createEnvReader(env);
@@ -90,6 +105,7 @@ export function loadConfig(env: Env): ParseResult<WorkerConfig> {
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
     concurrency: reader.integer("WORKER_CONCURRENCY", { default: 50, min: 1, max: 10_000 }),
     models: readModels(reader, { anthropic: anthropic !== undefined, openai: openai !== undefined }),
+    callSigningKey: readSigningKey(reader),
     ...(anthropic === undefined ? {} : { anthropic }),
     ...(openai === undefined ? {} : { openai }),
     ...(feishu === undefined ? {} : { feishu }),

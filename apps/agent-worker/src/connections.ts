@@ -1,9 +1,12 @@
 import { createFileBlobStore } from "@larkline/blob-files";
 import { createTextExtractor, type TextExtractor } from "@larkline/attachments";
 import {
+  createApprovalCards,
   createFeishuApi,
+  createGroupLookup,
   createLiveReplies,
   createOutboxSender,
+  type ApprovalCards,
   type FeishuApi,
   type LiveReplies,
 } from "@larkline/feishu";
@@ -16,24 +19,36 @@ import {
   type ToolQueues,
   type TurnQueue,
 } from "@larkline/queue";
-import type { BlobStore, CardLedger, LookupCache, RunnerDirectory, SessionStore } from "@larkline/session";
+import type {
+  ApprovalStore,
+  BlobStore,
+  CardLedger,
+  LookupCache,
+  PermissionRules,
+  RunnerDirectory,
+  SessionStore,
+} from "@larkline/session";
 import {
   closeRedis,
   connectRedis,
+  createRedisApprovalStore,
   createRedisBlobStore,
   createRedisCardLedger,
   createRedisLookupCache,
+  createRedisPermissionRules,
   createRedisPresence,
   createRedisRateGovernor,
   createRedisRunnerDirectory,
   createRedisSessionStore,
   createRedisTokenCache,
   type Presence,
+  type RedisConnection,
 } from "@larkline/session-redis";
 import type { Logger } from "@larkline/telemetry";
 import type { LarklineConfig } from "@larkline/config";
 import type { WorkerConfig } from "./config.ts";
 import { createImageResolver } from "./image-resolver.ts";
+import type { JudgeDeps } from "./permission-judge.ts";
 
 /** Sends replies that were committed. */
 export type ReplySender = ReturnType<typeof createOutboxSender>;
@@ -41,12 +56,16 @@ export type ReplySender = ReturnType<typeof createOutboxSender>;
 /** Everything of a worker that talks to something outside. */
 export interface Connections {
   store: SessionStore;
+  approvals: ApprovalStore;
+  rules: PermissionRules;
   presence: Presence;
   directory: RunnerDirectory;
   turns: TurnQueue;
   tools: ToolQueues;
   bus: CancelBus;
   sender: ReplySender;
+  approvalCards: ApprovalCards;
+  groupsOf: JudgeDeps["groupsOf"];
   replies: LiveReplies;
   /** The bots, by app id. */
   apis: ReadonlyMap<string, FeishuApi>;
@@ -67,56 +86,76 @@ export interface ConnectionOptions {
   onFrame: (sinceStartMs: number, isFirst: boolean) => void;
 }
 
-export function openConnections({ config, settings, logger, onFrame }: ConnectionOptions): Connections {
+/** What is stored, and where. */
+function openStores({ namespace, blobDirectory }: WorkerConfig, redis: RedisConnection) {
+  const on = { redis, namespace };
+  return {
+    store: createRedisSessionStore(on),
+    approvals: createRedisApprovalStore(on),
+    rules: createRedisPermissionRules(on),
+    ledger: createRedisCardLedger(on),
+    presence: createRedisPresence(on),
+    directory: createRedisRunnerDirectory(on),
+    lookups: createRedisLookupCache(on),
+    blobs: blobDirectory === undefined ? createRedisBlobStore(on) : createFileBlobStore({ directory: blobDirectory }),
+  };
+}
+
+/** The bots, by app id. */
+function openApis({ config, settings, logger }: ConnectionOptions, redis: RedisConnection): Map<string, FeishuApi> {
+  const { feishu, namespace } = config;
+  if (feishu === undefined) return new Map();
+  const tokenCache = createRedisTokenCache({ redis, namespace });
+  const { monthlyCalls, rateLimits } = settings.feishu;
+  const limiter = rateLimits ? { governor: createRedisRateGovernor({ redis, namespace }) } : {};
+  const api = createFeishuApi({ ...feishu, ...limiter, tokenCache, monthlyCalls, logger });
+  return new Map([[feishu.appId, api]]);
+}
+
+/** Finds out user groups by asking the bot's own platform. */
+function groupsBy(apis: ReadonlyMap<string, FeishuApi>, lookups: LookupCache): JudgeDeps["groupsOf"] {
+  const byApp = new Map([...apis].map(([app, api]) => [app, createGroupLookup({ api, lookups })]));
+  return async (app, openId) => {
+    const lookup = byApp.get(app);
+    if (lookup === undefined) throw new Error(`no credentials for the app ${app}`);
+    return await lookup.groupsOf(openId);
+  };
+}
+
+export function openConnections(options: ConnectionOptions): Connections {
+  const { config, settings, logger, onFrame } = options;
   const { namespace } = config;
   const onError = (error: unknown): void => logger.warn({ error }, "Redis connection");
   const redis = connectRedis(config.redisUrl, { onError });
   const queueRedis = connectRedis(config.redisUrl, { role: "worker", onError });
   const queue: QueueOptions = { connection: queueRedis, prefix: `{${namespace}}`, onError };
-  const store = createRedisSessionStore({ redis, namespace });
   const turns = createTurnQueue(queue);
   const tools = createToolQueues(queue);
-  const apis = new Map<string, FeishuApi>();
-  if (config.feishu !== undefined) {
-    const tokenCache = createRedisTokenCache({ redis, namespace });
-    const { monthlyCalls, rateLimits } = settings.feishu;
-    const limiter = rateLimits ? { governor: createRedisRateGovernor({ redis, namespace }) } : {};
-    apis.set(config.feishu.appId, createFeishuApi({ ...config.feishu, ...limiter, tokenCache, monthlyCalls, logger }));
-  }
-  const ledger = createRedisCardLedger({ redis, namespace });
-  const blobs =
-    config.blobDirectory === undefined
-      ? createRedisBlobStore({ redis, namespace })
-      : createFileBlobStore({ directory: config.blobDirectory });
-  const lookups = createRedisLookupCache({ redis, namespace });
+  const stores = openStores(config, redis);
+  const { store, approvals, rules, ledger, blobs, lookups } = stores;
+  const apis = openApis(options, redis);
   const extractor = createTextExtractor({ maxBytes: settings.limits.attachmentBytes });
   const imageOf = createImageResolver({ blobs, lookups });
   const sender = createOutboxSender({ store, ledger, apis, imageOf, logger });
+  const { rulesExpireMs } = settings.permissions;
+  const wake = async (session: string, gen: number): Promise<void> => await turns.wake(session, gen);
+  const approvalCards = createApprovalCards({ apis, approvals, rules, rulesExpireMs, wake, logger });
+  const mayAppear = async (session: string): Promise<boolean> => await ledger.mayAppear(session);
   return {
+    ...stores,
     apis,
-    ledger,
-    blobs,
-    lookups,
     extractor,
-    replies: createLiveReplies({
-      apis,
-      ledger,
-      imageOf,
-      mayAppear: (session) => ledger.mayAppear(session),
-      logger,
-      onFrame,
-    }),
-    store,
-    presence: createRedisPresence({ redis, namespace }),
-    directory: createRedisRunnerDirectory({ redis, namespace }),
+    groupsOf: groupsBy(apis, lookups),
+    replies: createLiveReplies({ apis, ledger, imageOf, mayAppear, logger, onFrame }),
     turns,
     tools,
     bus: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
     sender,
+    approvalCards,
     queue,
     redisAnswers: async () => (await redis.ping()) === "PONG",
     close: async () => {
-      await sender.close();
+      await Promise.all([sender.close(), approvalCards.close()]);
       await extractor.close();
       await Promise.all([...apis.values()].map(async (api) => await api.close()));
       await Promise.all([turns.close(), tools.close()]);

@@ -19,7 +19,7 @@ it("a streaming turn is stopped although nobody heard the broadcast", async () =
   const world = newWorld();
   const { wakeGen = 0 } = await world.store.append(inbound("om_1", "tell me"));
   const speaking = Promise.withResolvers<void>();
-  const run = runnerOf(world, world.store, { backend: endless(speaking.resolve) });
+  const run = runnerOf(world, { backend: endless(speaking.resolve) });
   const running = run({ v: 1, session, gen: wakeGen }, new AbortController().signal);
   await speaking.promise;
   await world.store.cancel(session, { turnId: `${session}-1`, reason: "recalled" });

@@ -15,6 +15,7 @@ function config(fields: Partial<WorkerConfig> = {}): WorkerConfig {
     logLevel: "silent",
     concurrency: 1,
     models: [{ provider: "anthropic", id: "claude-sonnet-4-6" }],
+    callSigningKey: "k".repeat(32),
     anthropic,
     openai,
     ...fields,

@@ -4,6 +4,7 @@ import type { AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
 import { expect, inject, it } from "vitest";
 
+const signing = { CALL_SIGNING_KEY: "0123456789abcdef".repeat(2) };
 const main = fileURLToPath(new URL("main.ts", import.meta.url));
 
 /** Runs the process to its end: exit code and what it said on standard error. */
@@ -19,16 +20,17 @@ async function ended(env: Record<string, string>): Promise<{ code: number | null
 }
 
 it("names every wrong variable, without the key", async () => {
-  const { code, said } = await ended({ MODEL: "openai/x", PORT: "many" });
+  const { code, said } = await ended({ MODEL: "openai/x", PORT: "many", CALL_SIGNING_KEY: "s3cret" });
   expect(code).toBe(1);
-  expect(said).toHaveLength(2);
+  expect(said).toHaveLength(3);
   expect(said.join("\n")).toContain("OPENAI_API_KEY");
   expect(said.join("\n")).toContain("PORT");
+  expect(said.join("\n")).toContain("CALL_SIGNING_KEY must have at least 32 characters. npm start makes one");
   expect(said.join("\n")).not.toContain("s3cret");
 });
 
 it("says in one line that Redis does not answer", async () => {
-  const { code, said } = await ended({ REDIS_URL: "redis://127.0.0.1:1", PORT: "0" });
+  const { code, said } = await ended({ ...signing, REDIS_URL: "redis://127.0.0.1:1", PORT: "0" });
   expect(code).toBe(1);
   expect(said).toEqual([expect.stringContaining("Redis (REDIS_URL) does not answer")]);
 });
@@ -37,7 +39,7 @@ it("says in one line that its port is taken", async () => {
   const server = createServer().listen(0, "127.0.0.1");
   await new Promise((resolve) => server.once("listening", resolve));
   const { port } = server.address() as AddressInfo; // it listens on TCP
-  const { code, said } = await ended({ REDIS_URL: inject("redisUrl"), PORT: String(port) });
+  const { code, said } = await ended({ ...signing, REDIS_URL: inject("redisUrl"), PORT: String(port) });
   server.close();
   expect(code).toBe(1);
   expect(said).toEqual([expect.stringContaining(`Cannot listen on 127.0.0.1:${port}`)]);

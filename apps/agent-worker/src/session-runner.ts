@@ -4,6 +4,7 @@ import type { JobResult, TurnQueue } from "@larkline/queue";
 import type { Claim, OutboxLease, SessionSettings, SessionStore } from "@larkline/session";
 import type { AgentSide } from "./agent-side.ts";
 import type { AbortReason, RunningTurns } from "./running-turns.ts";
+import type { TurnApprovals } from "./turn-approvals.ts";
 import type { Dispatch, TurnEnd, TurnStart } from "./turn-options.ts";
 import { TurnRun } from "./turn-run.ts";
 
@@ -13,6 +14,7 @@ export interface SessionRunnerOptions {
   /** The agent under the choices of a session. */
   agent: (choices: SessionSettings) => AgentSide;
   dispatch: Dispatch;
+  approvals: TurnApprovals;
   running: RunningTurns;
   /** Starts sending a reply once `ready` has settled; must not throw. */
   deliver: (lease: OutboxLease, ready: Promise<void>) => void;
@@ -83,7 +85,7 @@ async function runTurn(
   start: TurnStart,
   { shutdown, more }: { shutdown: AbortSignal; more: () => boolean },
 ): Promise<TurnEnd> {
-  const { store, dispatch, maxTries, running, onMessage } = options;
+  const { store, dispatch, approvals, maxTries, running, onMessage } = options;
   const turnId = turnIdOf(start.session, start.head.seq);
   const controller = running.add(start.session, turnId);
   for (const joined of start.turn?.absorbed ?? []) running.join(start.session, controller, joined);
@@ -100,6 +102,7 @@ async function runTurn(
       ...agent,
       store,
       dispatch,
+      approvals,
       controller,
       maxTries,
       more,

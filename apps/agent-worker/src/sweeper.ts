@@ -1,5 +1,7 @@
-import type { DeliverResult, RunnerDirectory, SessionStore, StaleSession } from "@larkline/session";
-import type { ToolQueues, TurnQueue } from "@larkline/queue";
+import type { ApprovalStore, RunnerDirectory, SessionStore, StaleSession } from "@larkline/session";
+import type { TurnQueue } from "@larkline/queue";
+import { sweepExpiries } from "./approval-sweep.ts";
+import { sweepDeadlines } from "./deadline-sweep.ts";
 
 /** Which workers live. */
 export interface Presence {
@@ -10,7 +12,7 @@ export interface Presence {
 export interface SweeperOptions {
   store: SessionStore;
   turns: TurnQueue;
-  tools: Pick<ToolQueues, "drain">;
+  approvals: Pick<ApprovalStore, "dueExpiries" | "settle">;
   directory: Pick<RunnerDirectory, "runners">;
   presence: Presence;
   /** Tries the outbox of a session; must not throw. */
@@ -19,9 +21,9 @@ export interface SweeperOptions {
   intervalMs: number;
   /** How long a session may show no sign of life before it is looked at. */
   staleMs: number;
-  /** Looks after cards that nobody writes any more. */
-  sweepCards: (signal: AbortSignal) => Promise<void>;
-  onHealed: (what: "wake" | "crash" | "deadline" | "outbox" | "runner", count: number) => void;
+  /** Each looks after cards of one kind; `signal` breaks it off. */
+  cardSweeps: readonly ((signal: AbortSignal) => Promise<void>)[];
+  onHealed: (what: "wake" | "crash" | "deadline" | "expiry" | "outbox", count: number) => void;
   onError: (error: unknown) => void;
 }
 
@@ -32,31 +34,22 @@ const manyRunning = 2_000;
 const orphanMs = 500;
 
 /**
- * Finds what was left lying: sessions of dead workers, lost wake-ups, calls past their deadline,
- * unsent replies, queues of runners that are gone. Every worker may run it; one at a time does.
- * Everything it does can be done twice.
+ * Finds what was left lying: sessions of dead workers, lost wake-ups, calls and approvals past their
+ * time, unsent replies, cards that do not show how things are. Every worker may run it; one at a time
+ * does. Everything it does can be done twice.
  */
 export function startSweeper(options: SweeperOptions): { close(): Promise<void> } {
-  const seenRunners = new Map<string, number>();
   let closed = false;
   let timer: NodeJS.Timeout | undefined;
   let pass: Promise<void> = Promise.resolve();
-  // Beside the passes: it talks to Feishu, and nothing else may wait for that.
-  let cards: Promise<void> | undefined;
   const closing = new AbortController();
-  const sweepCards = (): void => {
-    cards ??= options
-      .sweepCards(closing.signal)
-      .catch(options.onError)
-      .finally(() => (cards = undefined));
-  };
+  const cards = options.cardSweeps.map((sweepCards) => besideOthers(sweepCards, options.onError, closing.signal));
 
   const sweep = async (): Promise<void> => {
     try {
       if (await options.presence.takeDuty("sweep", options.owner, options.intervalMs - 50)) {
-        await Promise.all([sweepSessions(options), sweepDeadlines(options), sweepOutboxes(options)]);
-        await sweepRunners(options, seenRunners);
-        sweepCards();
+        for (const card of cards) card.start();
+        await sweepAll(options);
       }
     } catch (error) {
       options.onError(error);
@@ -73,8 +66,32 @@ export function startSweeper(options: SweeperOptions): { close(): Promise<void> 
       closing.abort();
       clearTimeout(timer);
       await pass;
-      await cards;
+      await Promise.all(cards.map(async (card) => await card.ended()));
     },
+  };
+}
+
+/** What fails in one part keeps no other from its work. */
+async function sweepAll(options: SweeperOptions): Promise<void> {
+  const parts = [sweepSessions, sweepDeadlines, sweepExpiries, sweepOutboxes];
+  const ended = await Promise.allSettled(parts.map(async (part) => await part(options)));
+  for (const end of ended) if (end.status === "rejected") options.onError(end.reason);
+}
+
+/** A sweep that talks to Feishu: nothing else waits for it, and it begins anew only when it is over. */
+function besideOthers(
+  sweep: (signal: AbortSignal) => Promise<void>,
+  onError: (error: unknown) => void,
+  signal: AbortSignal,
+): { start(): void; ended(): Promise<void> } {
+  let running: Promise<void> | undefined;
+  return {
+    start: () => {
+      running ??= sweep(signal)
+        .catch(onError)
+        .finally(() => (running = undefined));
+    },
+    ended: async () => await running,
   };
 }
 
@@ -106,42 +123,8 @@ async function healSession({ store, turns, onHealed }: SweeperOptions, stale: St
   if (added) onHealed(stale.state === "running" ? "crash" : "wake", 1);
 }
 
-async function sweepDeadlines({ store, turns, onHealed }: SweeperOptions): Promise<void> {
-  for (const { session, callId } of await store.dueDeadlines(Date.now(), batch)) {
-    const error = "timeout: no answer before the deadline. It is not known whether the call took effect.";
-    await wakeAfter(turns, session, await store.deliver(session, callId, { ok: false, error }));
-    onHealed("deadline", 1);
-  }
-}
-
-/** Adds the wake-up that a delivery asks for. */
-export async function wakeAfter(
-  turns: Pick<TurnQueue, "wake">,
-  session: string,
-  { wakeGen }: DeliverResult,
-): Promise<void> {
-  if (wakeGen !== undefined) await turns.wake(session, wakeGen);
-}
-
 async function sweepOutboxes({ store, deliverOutbox, onHealed }: SweeperOptions): Promise<void> {
   const due = await store.dueOutboxes(Date.now(), batch);
   await Promise.all(due.map(async (session) => await deliverOutbox(session)));
   if (due.length > 0) onHealed("outbox", due.length);
-}
-
-// A runner that restarts comes back within seconds; until then its calls wait for it.
-const runnerGraceMs = 15_000;
-
-async function sweepRunners(options: SweeperOptions, seen: Map<string, number>): Promise<void> {
-  const nowMs = Date.now();
-  for (const { runner } of await options.directory.runners()) seen.set(runner, nowMs);
-  for (const [runner, lastSeenMs] of seen) {
-    if (nowMs - lastSeenMs < runnerGraceMs) continue;
-    seen.delete(runner);
-    const drained = await options.tools.drain(runner, async ({ session, callId }) => {
-      const error = `tool_not_found: the runner '${runner}' is gone. The call was not run.`;
-      await wakeAfter(options.turns, session, await options.store.deliver(session, callId, { ok: false, error }));
-    });
-    if (drained > 0) options.onHealed("runner", drained);
-  }
 }

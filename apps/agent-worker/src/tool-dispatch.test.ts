@@ -1,88 +1,129 @@
-import type { CallState, ToolJob, ToolOutcome, TurnState } from "@larkline/protocol";
-import type { AvailableTool } from "@larkline/session";
+import {
+  argumentsHashOf,
+  runnerKeyOf,
+  verifyCall,
+  type CallAuthority,
+  type CallState,
+  type InboundMessage,
+  type ToolJob,
+  type ToolOutcome,
+  type TurnState,
+} from "@larkline/protocol";
+import type { DispatchOptions } from "@larkline/queue";
+import { readResultName } from "@larkline/session";
 import { describe, expect, it } from "vitest";
-import { dispatchCalls, type CallBatch } from "./tool-dispatch.ts";
+import { builtInRunner } from "./built-in-tools.ts";
+import { createCallSigner } from "./call-signer.ts";
+import { dispatchCalls } from "./tool-dispatch.ts";
 
-const turn: TurnState = {
-  v: 1,
-  turnId: "s-1",
-  message: {
+const signingKey = "a key that is known to workers only";
+
+function turnOf(fields: Partial<InboundMessage> = {}): TurnState {
+  return {
     v: 1,
-    id: "m1",
-    app: "http",
-    session: "s",
-    sender: { id: "u" },
-    chatType: "api",
-    parts: [{ type: "text", text: "hello" }],
-    createdAtMs: 0,
-    reply: { channel: "none" },
-  },
-  steps: 1,
-  calls: [],
-  totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
-  startedAtMs: 0,
-};
-const handedOut: CallState = {
-  id: "c1",
-  name: "pay",
-  arguments: {},
-  state: "running",
-  runner: "first",
-  effect: "once",
-};
-
-function offered(runner: string): ReadonlyMap<string, AvailableTool> {
-  const spec = { name: "pay", description: "", inputSchema: { type: "object" } };
-  return new Map([
-    ["pay", { runner, announcement: { spec, effect: "idempotent", requiresApproval: false, timeoutMs: 1_000 } }],
-  ]);
+    turnId: "s-1",
+    message: {
+      v: 1,
+      id: "m1",
+      app: "cli_1",
+      tenant: "t1",
+      session: "s",
+      sender: { id: "ou_1", name: "Ann" },
+      chatType: "group",
+      parts: [{ type: "text", text: "hello" }],
+      createdAtMs: 0,
+      reply: { channel: "feishu", app: "cli_1", chatId: "oc_1", messageId: "m1", inThread: false },
+      ...fields,
+    },
+    steps: 1,
+    calls: [],
+    totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
+    startedAtMs: 0,
+  };
 }
 
-async function dispatched(batch: CallBatch) {
-  const jobs: [string, ToolJob["effect"]][] = [];
-  const answers: ToolOutcome[] = [];
+function callOf(fields: Partial<CallState> = {}): CallState {
+  const deadlineMs = Date.now() + 60_000;
+  const shape = { name: "pay", arguments: { sum: 5 }, state: "running", runner: "bank", effect: "once" } as const;
+  return { id: "c1", ...shape, deadlineMs, ...fields };
+}
+
+async function dispatched(calls: CallState[], turn = turnOf()) {
+  const handedOut: { runner: string; jobs: readonly ToolJob[]; options: DispatchOptions | undefined }[] = [];
+  const answers: [string, ToolOutcome][] = [];
   const queues = {
-    dispatch: async (runner: string, added: readonly ToolJob[]) =>
-      void jobs.push(...added.map(({ effect }): [string, ToolJob["effect"]] => [runner, effect])),
+    dispatch: async (runner: string, jobs: readonly ToolJob[], options?: DispatchOptions) =>
+      void handedOut.push({ runner, jobs, options }),
   };
   const store = {
-    deliver: async (_session: string, _callId: string, outcome: ToolOutcome) => {
-      answers.push(outcome);
+    deliver: async (_session: string, callId: string, outcome: ToolOutcome) => {
+      answers.push([callId, outcome]);
       return { accepted: true };
     },
   };
-  await dispatchCalls({ queues, store, wake: async () => {} }, turn, batch);
-  return { jobs, answers };
+  const builtIns = { run: async () => ({ ok: true, result: "a page" }) as const };
+  const sign = createCallSigner(signingKey);
+  await dispatchCalls({ queues, store, wake: async () => {}, sign, builtIns }, turn, calls);
+  return { handedOut, answers };
 }
 
-describe("a call that may have been handed out before", () => {
-  it("goes to its runner again, although another one offers the tool by now", async () => {
-    const batch = { calls: [handedOut], again: true, tools: offered("second") };
-    expect(await dispatched(batch)).toEqual({ jobs: [["first", "once"]], answers: [] });
+describe("handing out calls", () => {
+  it("vouches towards the call's own runner, and no other, for who it acts for and what allows it", async () => {
+    const authority: CallAuthority = { by: "approval", id: "a".repeat(32), people: ["ou_2"] };
+    const call = callOf({ authority });
+    const { handedOut } = await dispatched([call]);
+    expect(handedOut.map(({ runner }) => runner)).toEqual(["bank"]);
+    const [job] = handedOut[0]?.jobs ?? [];
+    const claims = verifyCall(runnerKeyOf(signingKey, "bank"), job?.envelope ?? "", Date.now());
+    expect(claims).toEqual({
+      ok: true,
+      value: {
+        v: 1,
+        runner: "bank",
+        tool: "pay",
+        session: "s",
+        turnId: "s-1",
+        callId: "c1",
+        attempt: 1,
+        argumentsHash: argumentsHashOf(job?.arguments ?? ""),
+        actor: { app: "cli_1", tenant: "t1", userId: "ou_1", userName: "Ann", chatId: "oc_1" },
+        authority,
+        expiresAtMs: call.deadlineMs,
+      },
+    });
+    expect(verifyCall(runnerKeyOf(signingKey, "other"), job?.envelope ?? "", Date.now()).ok).toBe(false);
   });
 
-  it("is not answered while its runner stops: that one still runs it, or answers it itself", async () => {
-    const batch = { calls: [handedOut], again: true, tools: new Map() };
-    expect(await dispatched(batch)).toEqual({ jobs: [["first", "once"]], answers: [] });
-  });
-});
-
-describe("a new call", () => {
-  it("goes to the runner that offers its tool", async () => {
-    const batch = { calls: [handedOut], again: false, tools: offered("second") };
-    expect(await dispatched(batch)).toEqual({ jobs: [["second", "idempotent"]], answers: [] });
+  it("is the policy's word where nobody was asked", async () => {
+    const [batch] = (await dispatched([callOf()])).handedOut;
+    const claims = verifyCall(runnerKeyOf(signingKey, "bank"), batch?.jobs[0]?.envelope ?? "", Date.now());
+    expect(claims).toMatchObject({ value: { authority: { by: "policy" } } });
   });
 
-  it("whose runner has just gone is answered as not run", async () => {
-    const { jobs, answers } = await dispatched({ calls: [handedOut], again: false, tools: new Map() });
-    expect(jobs).toEqual([]);
-    expect(answers).toEqual([{ ok: false, error: expect.stringMatching(/'pay' is gone\. The call was not run\.$/) }]);
+  it("says which attempt it is, and when it was handed out", async () => {
+    const beforeMs = Date.now();
+    const [batch] = (await dispatched([callOf({ attempt: 2 })])).handedOut;
+    expect(batch?.jobs[0]).toMatchObject({ callId: "c1", attempt: 2 });
+    expect(batch?.jobs[0]?.queuedAtMs).toBeGreaterThanOrEqual(beforeMs);
   });
 
-  it("with more arguments than a job may hold is answered at once, in place of blocking its turn", async () => {
-    const large = { ...handedOut, arguments: { text: "文".repeat(100_000) } };
-    const { jobs, answers } = await dispatched({ calls: [large], again: false, tools: offered("second") });
-    expect(jobs).toEqual([]);
-    expect(answers).toEqual([{ ok: false, error: expect.stringContaining("too large (300011 bytes") }]);
+  it("sends calls of limited tools to their own queues, and those of background turns behind the others", async () => {
+    const calls = [callOf(), callOf({ id: "c2", name: "transfer", limited: true })];
+    const { handedOut } = await dispatched(calls, turnOf({ background: true }));
+    expect(handedOut).toMatchObject([{ options: { background: true, limitedTools: new Set(["transfer"]) } }]);
+  });
+
+  it("answers a call with more arguments than a job may hold, in place of blocking its turn", async () => {
+    const { handedOut, answers } = await dispatched([
+      callOf({ arguments: { text: "文".repeat(100_000) }, attempt: 2 }),
+    ]);
+    expect(handedOut).toEqual([]);
+    expect(answers).toEqual([["c1.2", { ok: false, error: expect.stringContaining("too large (300011 bytes") }]]);
+  });
+
+  it("runs calls of built-in tools here, and answers them like any runner", async () => {
+    const { handedOut, answers } = await dispatched([callOf({ name: readResultName, runner: builtInRunner })]);
+    expect(handedOut).toEqual([]);
+    expect(answers).toEqual([["c1", { ok: true, result: "a page" }]]);
   });
 });

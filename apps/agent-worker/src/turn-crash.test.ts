@@ -10,6 +10,7 @@ import {
 } from "@larkline/protocol";
 import { expect, it } from "vitest";
 import {
+  append,
   checkPairs,
   Crash,
   crashing,
@@ -21,6 +22,7 @@ import {
   session,
   settle,
   type Differences,
+  type Parts,
   type World,
 } from "./turn-world.fixture.ts";
 
@@ -33,15 +35,8 @@ interface Scenario {
   check(world: World): Promise<void>;
 }
 
-async function append(world: World, ...messages: InboundMessage[]): Promise<void> {
-  for (const message of messages) {
-    const { wakeGen } = await world.store.append(message);
-    if (wakeGen !== undefined) world.wakes.push(wakeGen);
-  }
-}
-
-async function runUntilCrash(world: World, differences: Differences, store: World["store"]): Promise<boolean> {
-  const doomed = runnerOf(world, store, differences);
+async function runUntilCrash(world: World, differences: Differences, parts: Parts): Promise<boolean> {
+  const doomed = runnerOf(world, differences, parts);
   for (let gen = world.wakes.shift(); gen !== undefined; gen = world.wakes.shift()) {
     try {
       await doomed({ v: 1, session, gen }, new AbortController().signal);
@@ -78,7 +73,7 @@ async function survives(scenario: Scenario): Promise<void> {
         await settle(world, differences);
       }
       await append(world, ...scenario.messages);
-      died = await runUntilCrash(world, differences, crashing(world.store, at, when));
+      died = await runUntilCrash(world, differences, crashing(world, at, when));
       if (died) crashes += 1;
       await settle(world, differences);
       checkPairs(await world.store.history(session));

@@ -9,6 +9,7 @@ import {
 } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import {
+  append,
   checkPairs,
   inbound,
   newWorld,
@@ -19,11 +20,6 @@ import {
   type Differences,
   type World,
 } from "./turn-world.fixture.ts";
-
-async function append(world: World, message: InboundMessage): Promise<void> {
-  const { wakeGen } = await world.store.append(message);
-  if (wakeGen !== undefined) world.wakes.push(wakeGen);
-}
 
 async function ask(world: World, differences: Differences, message: InboundMessage): Promise<void> {
   await append(world, message);
@@ -75,7 +71,7 @@ describe("a turn that is handed on while its message is prepared", () => {
       return { ...message, parts: [{ type: "text", text: "failed" }] };
     };
     const gen = world.wakes.shift() ?? 0;
-    const run = runnerOf(world, world.store, { prepare });
+    const run = runnerOf(world, { prepare });
     expect(await run({ v: 1, session, gen }, shutdown.signal)).toBe("requeue");
     expect(await world.store.history(session)).toEqual([]);
     world.wakes.push(gen);
@@ -261,7 +257,7 @@ describe("a context that gets too long", () => {
     for (const number of [1, 2]) await ask(world, { backend }, inbound(`om_${number}`, long));
     await append(world, inbound("om_3", long));
     const gen = world.wakes.shift() ?? 0;
-    expect(await runnerOf(world, world.store, { backend })({ v: 1, session, gen }, shutdown.signal)).toBe("requeue");
+    expect(await runnerOf(world, { backend })({ v: 1, session, gen }, shutdown.signal)).toBe("requeue");
     world.wakes.push(gen);
     await settle(world, { backend });
     expect((await world.store.history(session)).map(textOf).at(-1)).toBe("fine");
@@ -285,7 +281,7 @@ describe("a context that gets too long", () => {
       const command = { name: "compact" as const, argument: "" };
       await append(world, inbound("om_3", "/compact", { command }));
       const gen = world.wakes.shift() ?? 0;
-      await runnerOf(world, world.store, { backend })({ v: 1, session, gen }, shutdown.signal);
+      await runnerOf(world, { backend })({ v: 1, session, gen }, shutdown.signal);
       if (reason === "shutdown") world.wakes.push(gen);
       await settle(world, { backend });
       const text = [...(await outboxOf(world))].at(-1)?.text ?? world.sent.at(-1)?.text;

@@ -11,7 +11,10 @@ import type {
   TurnState,
 } from "@larkline/protocol";
 import type { CommitResult, SessionSettings, SessionStore } from "@larkline/session";
+import type { KeepLargeResults } from "./large-results.ts";
 import type { HistoryReader } from "./model-step.ts";
+import type { TurnJudge } from "./permission-judge.ts";
+import type { TurnApprovals } from "./turn-approvals.ts";
 
 /** How running a turn ended, seen from the session. */
 export type TurnEnd =
@@ -41,8 +44,11 @@ export interface TurnStart {
   tries: number;
 }
 
-/** Hands calls to their runners. `again`: they may have been handed out before. */
-export type Dispatch = (turn: TurnState, calls: readonly CallState[], again: boolean) => Promise<void>;
+/** Hands calls to their runners. */
+export type Dispatch = (turn: TurnState, calls: readonly CallState[]) => Promise<void>;
+
+/** The facts of a moment that are the same for all turns of an agent. */
+export type AgentFacts = Omit<TurnEnvironment, "nowMs" | "judge" | "history" | "live">;
 
 /** What a reply that types is opened with. */
 export interface ReplyOpening {
@@ -57,8 +63,15 @@ export interface TurnRunOptions {
   instructions: string;
   /** What the next message of the same person does to a turn that is not over. */
   followUps: "wait" | "join" | "supersede";
+  /** The clock, epoch ms. */
+  now: () => number;
   /** The facts a decision depends on, fresh for each. */
-  environment: () => TurnEnvironment;
+  facts: () => AgentFacts;
+  /** Judges the calls of the turn. */
+  judge: (message: InboundMessage) => TurnJudge;
+  /** Keeps results that are too large for the conversation. Never rejects. */
+  keepLarge: KeepLargeResults;
+  approvals: TurnApprovals;
   /** What a command depends on. */
   commandFacts: () => CommandFacts;
   dispatch: Dispatch;

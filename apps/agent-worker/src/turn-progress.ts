@@ -1,14 +1,14 @@
 import type { Transition, TurnEnvironment } from "@larkline/agent";
-import type { ControlEntry, EngineEvent, EventOf, Message, TurnState } from "@larkline/protocol";
+import type { Approval, ControlEntry, EngineEvent, EventOf, Message, TurnState } from "@larkline/protocol";
 import type {
   CommitRequest,
   CommitResult,
-  OpenCall,
   SaveRequest,
   SaveResult,
   SessionSettings,
   SessionStore,
 } from "@larkline/session";
+import { openCallsOf } from "./call-facts.ts";
 import { EventWriter } from "./event-writer.ts";
 
 /** Where a turn's writes go and what proves that they may. */
@@ -20,11 +20,14 @@ export interface ProgressOptions {
   history: readonly Message[];
   /** Called when another worker has taken the session over, or Redis refuses. */
   onLost: () => void;
+  /** Told of questions to people once they are stored. */
+  onAsked: (approvals: readonly Approval[]) => void;
 }
 
 /** What was decided and goes with the next write. */
 interface Unsaved {
   history: Message[];
+  approvals: Approval[];
   absorbed: { seq: number; runId: string }[];
   context?: CommitRequest["context"];
   settings?: SessionSettings;
@@ -39,7 +42,7 @@ export class TurnProgress {
   readonly #events: EventWriter;
   #turn: TurnState;
   #history: Message[];
-  #unsaved: Unsaved = { history: [], absorbed: [] };
+  #unsaved: Unsaved = { history: [], approvals: [], absorbed: [] };
   /** Control entries decided on but not yet acknowledged. */
   #consumed = 0;
   #settings: SessionSettings | undefined;
@@ -72,11 +75,12 @@ export class TurnProgress {
   }
 
   /** Makes a decision ours: it is stored with the next write. */
-  take({ turn, history, events, context, settings, absorbed = [] }: Transition): void {
+  take({ turn, history, events, context, settings, absorbed = [], approvals = [] }: Transition): void {
     this.#turn = turn;
     this.#history.push(...history);
     this.#unsaved.history.push(...history);
     this.#unsaved.absorbed.push(...absorbed);
+    this.#unsaved.approvals.push(...approvals);
     const cut = this.#unsaved.context;
     // A cut counts the messages up to its write, which come in the same write as these.
     if (cut !== undefined) this.#unsaved.context = { ...cut, keep: cut.keep + history.length };
@@ -96,7 +100,7 @@ export class TurnProgress {
 
   async save(mode: SaveRequest["mode"]): Promise<SaveResult> {
     const { store, session, epoch } = this.#options;
-    const { history, context, absorbed } = this.#unsaved;
+    const { history, context, absorbed, approvals } = this.#unsaved;
     const result = await store.save({
       session,
       epoch,
@@ -107,11 +111,13 @@ export class TurnProgress {
       open: mode === "suspend" ? openCallsOf(this.#turn) : [],
       mode,
       ...(context === undefined ? {} : { context }),
+      ...(approvals.length === 0 ? {} : { approvals }),
       ...(absorbed.length === 0 ? {} : { absorbed: absorbed.map(({ seq }) => seq) }),
     });
     const { settings } = this.#unsaved;
-    this.#unsaved = { history: [], absorbed: [], ...(settings === undefined ? {} : { settings }) };
+    this.#unsaved = { history: [], approvals: [], absorbed: [], ...(settings === undefined ? {} : { settings }) };
     this.#consumed = 0;
+    if (result.state !== "fenced" && approvals.length > 0) this.#options.onAsked(approvals);
     return result;
   }
 
@@ -135,12 +141,6 @@ export class TurnProgress {
     const events = await this.#events.take();
     return [...events, ...this.#unsaved.absorbed.map(({ runId }) => ({ runId, event: joinedEvent() }))];
   }
-}
-
-function openCallsOf({ calls }: TurnState): OpenCall[] {
-  return calls.flatMap(({ id, state, deadlineMs }) =>
-    state === "done" ? [] : [{ callId: id, deadlineMs: deadlineMs ?? Number.MAX_SAFE_INTEGER }],
-  );
 }
 
 /** The end of the run of a message that has become part of another one. */

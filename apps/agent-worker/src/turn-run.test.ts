@@ -52,7 +52,7 @@ describe("running a session", () => {
           const { wakeGen } = await world.store.append(inbound(`om_${index}`, text));
           if (wakeGen !== undefined) world.wakes.push(wakeGen);
         }
-        const doomed = runnerOf(world, crashing(world.store, at, when));
+        const doomed = runnerOf(world, {}, crashing(world, at, when));
         for (let gen = world.wakes.shift(); gen !== undefined; gen = world.wakes.shift()) {
           const died = await doomed({ v: 1, session, gen }, new AbortController().signal).then(
             () => false,

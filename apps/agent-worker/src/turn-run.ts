@@ -6,38 +6,25 @@ import {
   answerRestarted,
   commandDone,
   commandTurn,
-  compactedTransition,
-  compactionPlan,
-  finalView,
-  languageOfMessage,
-  requestTokens,
   resumeTurn,
-  runningView,
   startTurn,
-  type CompactionPlan,
   type LiveStep,
   type StepResult,
   type Transition,
   type TurnEnvironment,
 } from "@larkline/agent";
-import type { LiveReply } from "@larkline/feishu";
-import type {
-  CallState,
-  CancelReason,
-  ControlEntry,
-  EngineEvent,
-  InboundMessage,
-  QueuedMessage,
-  ReplyView,
-} from "@larkline/protocol";
-import { runModelStep, summarise } from "./model-step.ts";
+import type { CallState, CancelReason, ControlEntry, EngineEvent, QueuedMessage } from "@larkline/protocol";
+import { attemptOf } from "./call-facts.ts";
+import { runModelStep } from "./model-step.ts";
+import type { TurnJudge } from "./permission-judge.ts";
 import { replyOf } from "./reply.ts";
 import type { AbortReason } from "./running-turns.ts";
+import { waitsForPeople } from "./turn-approvals.ts";
+import { TurnContext } from "./turn-context.ts";
 import type { TurnEnd, TurnRunOptions, TurnStart } from "./turn-options.ts";
 import { TurnProgress, type Decision } from "./turn-progress.ts";
-
-/** Waiting messages that are looked at. */
-const waitingAtOnce = 20;
+import { TurnReply } from "./turn-reply.ts";
+import { isSuperseded, messagesToJoin, withoutThreadRoot } from "./waiting-messages.ts";
 
 /**
  * Runs one turn under one claim: decide (pure), save, then act. Model deltas are published and
@@ -47,38 +34,46 @@ export class TurnRun {
   readonly #options: TurnRunOptions;
   readonly #start: TurnStart;
   readonly #progress: TurnProgress;
+  readonly #context: TurnContext;
+  readonly #reply: TurnReply;
+  readonly #judge: TurnJudge;
   #head: QueuedMessage;
   #live: LiveStep | undefined;
-  #reply: LiveReply | undefined;
-  /** What a card of the reply shows now. */
-  #view: (() => ReplyView) | undefined;
-  /** Input tokens of the last step, while the context is the one it saw. */
-  #usedTokens: number | undefined;
   /** Id of the model that gave the last step: a fallback may have. */
   #answeredBy: string | undefined;
-  /** The window overflowed once; what can be shortened has been. */
-  #overflowed = false;
+  /** Approvals that the last decision was about. */
+  #settled: ReadonlySet<string | undefined> = new Set();
+  /** Calls that waited for people when the turn ended. */
+  #dropped: CallState[] = [];
 
   constructor(start: TurnStart, options: TurnRunOptions) {
     this.#options = options;
     this.#start = start;
     this.#head = start.head;
-    const { store } = options;
+    const { store, approvals, judge } = options;
     const { session, epoch, history } = start;
-    const turn = start.turn ?? this.#first().turn;
-    this.#progress = new TurnProgress({ store, session, epoch, turn, history, onLost: () => this.#lost() });
+    this.#judge = judge(start.head.message);
+    this.#progress = new TurnProgress({
+      store,
+      session,
+      epoch,
+      turn: start.turn ?? this.#first().turn,
+      history,
+      onLost: () => this.#lost(),
+      onAsked: (asked) => approvals.asked(asked),
+    });
+    this.#context = new TurnContext(options, this.#progress);
+    this.#reply = new TurnReply(options, { turn: () => this.#progress.turn, live: () => this.#live });
   }
 
   async run(): Promise<TurnEnd> {
-    this.#openReply();
+    this.#reply.open(this.#start.epoch);
     try {
       const end = await this.#run();
-      if (end.end !== "suspended") return end;
-      this.#reply?.pause();
-      this.#reply = undefined;
+      if (end.end === "suspended") this.#reply.pause();
       return end;
     } finally {
-      void this.#reply?.release();
+      void this.#reply.release();
     }
   }
 
@@ -90,41 +85,29 @@ export class TurnRun {
     const begun = await this.#begin();
     if ("end" in begun) return begun;
     let transition = begun;
-    let again = true;
     for (;;) {
       this.#take(transition);
       const { next } = transition;
-      switch (next.do) {
-        case "finish":
-          return await this.#finish(next.reply, next.reason);
-        case "model":
-        case "compact": {
-          const decided = next.do === "model" ? await this.#model() : await this.#compactOnDemand();
-          again = false;
-          if ("end" in decided) return decided;
-          transition = decided;
-          break;
-        }
-        default: {
-          const saved = await this.#progress.save("suspend");
-          if (saved.state === "fenced") return { end: "fenced" };
-          if (next.do === "tools")
-            await this.#dispatch(next.calls, saved.state === "running" ? saved.control : [], again);
-          if (saved.state === "suspended") return { end: "suspended" };
-          transition = this.#hear(saved.control);
-          again = true;
-        }
-      }
+      if (next.do === "finish") return await this.#finish(next.reply, next.reason);
+      const decided = await this.#act(next);
+      if ("end" in decided) return decided;
+      transition = decided;
     }
   }
 
+  async #act(next: Exclude<Transition["next"], { do: "finish" }>): Promise<Transition | TurnEnd> {
+    if (next.do === "model") return await this.#model();
+    if (next.do === "compact") return await this.#compactOnDemand();
+    const saved = await this.#progress.save("suspend");
+    if (saved.state === "fenced") return { end: "fenced" };
+    if (next.do === "tools") await this.#dispatch(next.calls, saved.state === "running" ? saved.control : []);
+    return saved.state === "suspended" ? { end: "suspended" } : await this.#hear(saved.control);
+  }
+
   #first(): Transition {
-    const environment = this.#options.environment();
     const head = this.#head;
-    return (
-      commandTurn(head, this.#options.commandFacts()) ??
-      startTurn({ head, nowMs: environment.nowMs, model: environment.model })
-    );
+    const { commandFacts, facts, now } = this.#options;
+    return commandTurn(head, commandFacts()) ?? startTurn({ head, nowMs: now(), model: facts().model });
   }
 
   async #begin(): Promise<Transition | TurnEnd> {
@@ -134,7 +117,7 @@ export class TurnRun {
       return abandonTurn(turn ?? this.#head, this.#environment(), reason);
     }
     if (turn !== undefined) {
-      return control.length > 0 ? this.#hearAgain(control) : resumeTurn(turn, this.#environment());
+      return control.length > 0 ? await this.#hearAgain(control) : resumeTurn(turn, this.#environment());
     }
     await this.#prepare();
     const reason = this.#aborted();
@@ -148,7 +131,7 @@ export class TurnRun {
       return first;
     }
     this.#take(first);
-    return this.#hear(control);
+    return await this.#hear(control);
   }
 
   async #prepare(): Promise<void> {
@@ -161,37 +144,50 @@ export class TurnRun {
   }
 
   #environment(): TurnEnvironment {
+    const { facts, now } = this.#options;
     const live = this.#live === undefined ? {} : { live: this.#live };
-    return { ...this.#options.environment(), history: this.#progress.history, ...live };
+    return { ...facts(), nowMs: now(), judge: this.#judge, history: this.#progress.history, ...live };
   }
 
-  #decide(decision: Decision): Transition {
-    return decision(this.#environment());
+  /** Decides once all facts are there that the decision asks for: most need none that has to be fetched. */
+  async #decide(decision: Decision): Promise<Transition> {
+    this.#judge.renew();
+    for (;;) {
+      const transition = decision(this.#environment());
+      if (!(await this.#judge.supply())) return transition;
+    }
   }
 
-  #hear(control: readonly ControlEntry[]): Transition {
+  async #hear(control: readonly ControlEntry[]): Promise<Transition> {
+    const { approvals, keepLarge } = this.#options;
+    const { turn } = this.#progress;
     this.#progress.heard(control);
-    return this.#decide((environment) => afterControl(this.#progress.turn, control, environment));
+    this.#settled = new Set(control.map((entry) => (entry.type === "decision" ? entry.approvalId : undefined)));
+    const entries = await keepLarge(turn, control);
+    for (const event of await approvals.heard(turn, control)) this.#progress.publish(event);
+    return await this.#decide((environment) => afterControl(turn, entries, environment));
   }
 
   /**
    * Entries woke a suspended turn. Whoever suspended it may have died before handing out all its
    * calls, so those still open are handed out again; a runner runs none twice.
    */
-  #hearAgain(control: readonly ControlEntry[]): Transition {
-    const heard = this.#hear(control);
-    if (heard.next.do !== "wait") return heard;
+  async #hearAgain(control: readonly ControlEntry[]): Promise<Transition> {
+    const heard = await this.#hear(control);
+    if (heard.next.do !== "wait" && heard.next.do !== "tools") return heard;
     return { ...heard, next: resumeTurn(heard.turn, this.#environment()).next };
   }
 
   #take(transition: Transition): void {
-    const seen = transition.next.do === "finish" ? this.#view?.() : undefined;
-    // How the turn ended is for the delivery to show: until then the card stays as it is.
-    if (seen !== undefined) this.#view = () => seen;
+    if (transition.next.do === "finish") {
+      this.#reply.freeze();
+      const { calls } = this.#progress.turn;
+      this.#dropped = calls.filter((call) => waitsForPeople(call) && !this.#settled.has(call.approvalId));
+    }
     this.#live = undefined;
     this.#progress.take(transition);
-    if (transition.context !== undefined) this.#usedTokens = undefined;
-    this.#reply?.changed();
+    if (transition.context !== undefined) this.#context.changed();
+    this.#reply.changed();
   }
 
   /** A model step, with what has to come before it: waiting messages that join in, a shorter context. */
@@ -202,62 +198,42 @@ export class TurnRun {
     const step = await this.#step();
     if (step === undefined) return await this.#brokenOff();
     if (step.failure?.code === "context_overflow") {
-      if (await this.#shortenAfterOverflow()) return this.#unchanged();
+      const shortened = await this.#context.afterOverflow();
+      if (shortened !== undefined) return shortened;
       if (this.#aborted() !== undefined) return await this.#brokenOff();
     }
-    this.#usedTokens = requestTokens(step.usage);
+    this.#context.used(step.usage);
     this.#answeredBy = step.model;
-    return this.#decide((environment) => afterStep(this.#progress.turn, step, environment));
-  }
-
-  #unchanged(): Transition {
-    return { turn: this.#progress.turn, history: [], events: [], next: { do: "model" } };
+    return await this.#decide((environment) => afterStep(this.#progress.turn, step, environment));
   }
 
   async #brokenOff(): Promise<Transition | TurnEnd> {
-    return this.#aborted() === "cancel" ? await this.#afterCancel() : await this.#leave();
+    // The cancel itself is a control entry: the broadcast only made us look early.
+    return this.#aborted() === "cancel" ? await this.#cancelled("cancelled") : await this.#leave();
   }
 
   /** Undefined when the model can start; otherwise what came up instead. */
   async #makeReady(): Promise<Transition | TurnEnd | undefined> {
-    if (await this.#isSuperseded()) return await this.#cancelled("superseded");
+    const { store, followUps } = this.#options;
+    // A turn that waited for its own start was not there to be stopped by the message after it.
+    if (followUps === "supersede" && (await isSuperseded(store, this.#progress.turn.message))) {
+      return await this.#cancelled("superseded");
+    }
     const joined = await this.#absorbWaiting();
-    const compacted = await this.#compactWhenFull();
-    if (!joined && !compacted) return undefined;
+    const cut = await this.#context.whenFull();
+    if (cut !== undefined) this.#take(cut);
+    if (!joined && cut?.context === undefined) return undefined;
     const saved = await this.#progress.save("continue");
     if (saved.state === "fenced") return { end: "fenced" };
-    return saved.state === "running" && saved.control.length > 0 ? this.#hear(saved.control) : undefined;
-  }
-
-  async #compactWhenFull(): Promise<boolean> {
-    const { turn } = this.#progress;
-    const plan = turn.summaryFailed === true ? undefined : this.#planCompaction(false);
-    const summary = plan === undefined ? undefined : await this.#summarise(plan);
-    if (plan === undefined || summary === undefined) return false;
-    const text = summaryIn(summary);
-    if (text === undefined) this.#take({ ...this.#unchanged(), turn: { ...turn, summaryFailed: true } });
-    else this.#take(compactedTransition(turn, plan, text));
-    return text !== undefined;
-  }
-
-  /** A turn that waited for its own start was not there to be stopped by the message after it. */
-  async #isSuperseded(): Promise<boolean> {
-    const { store, followUps } = this.#options;
-    if (followUps !== "supersede") return false;
-    const { message } = this.#progress.turn;
-    // Over HTTP each request follows the run of its own message.
-    if (message.reply.channel === "none") return false;
-    const waiting = await store.waiting(this.#start.session, waitingAtOnce);
-    return waiting.some((later) => supersedes(later.message, message));
+    return saved.state === "running" && saved.control.length > 0 ? await this.#hear(saved.control) : undefined;
   }
 
   async #absorbWaiting(): Promise<boolean> {
     const { store, followUps, onJoined } = this.#options;
     const { turn } = this.#progress;
     if (followUps !== "join" || turn.steps === 0) return false;
-    const queued = await store.waiting(this.#start.session, waitingAtOnce);
-    const waiting = queued.map(({ seq, message }) => ({ seq, message: readyToJoin(message, turn.message.sender) }));
-    const transition = this.#decide((environment) => absorb(turn, waiting, environment));
+    const waiting = await messagesToJoin(store, turn.message);
+    const transition = await this.#decide((environment) => absorb(turn, waiting, environment));
     const joined = transition.absorbed?.length ?? 0;
     if (joined === 0) return false;
     this.#take(transition);
@@ -265,55 +241,28 @@ export class TurnRun {
     return true;
   }
 
-  #planCompaction(force: boolean): CompactionPlan | undefined {
-    const { contextWindow, maxOutputTokens } = this.#options.chain.primary;
-    return compactionPlan(this.#progress.history, {
-      contextWindow,
-      maxOutputTokens,
-      usedTokens: this.#usedTokens,
-      force,
-    });
-  }
-
-  async #summarise(plan: CompactionPlan): Promise<StepResult | undefined> {
-    const { chain, controller, readBriefly: read } = this.#options;
-    const language = languageOfMessage(this.#progress.turn.message, this.#options.environment().texts);
-    return await summarise({ chain, plan, language, read, signal: controller.signal });
-  }
-
-  /** The vendor counts more than we did: shortens what can be shortened, once. */
-  async #shortenAfterOverflow(): Promise<boolean> {
-    const plan = this.#overflowed ? undefined : this.#planCompaction(true);
-    this.#overflowed = true;
-    if (plan === undefined) return false;
-    const summary = await this.#summarise(plan);
-    if (summary === undefined) return false;
-    this.#take(compactedTransition(this.#progress.turn, plan, summaryIn(summary)));
-    return true;
-  }
-
   async #compactOnDemand(): Promise<Transition | TurnEnd> {
     const facts = this.#options.commandFacts();
-    const plan = this.#planCompaction(true);
-    if (plan === undefined) return commandDone(this.#progress.turn, undefined, facts);
-    const summary = await this.#summarise(plan);
+    const { turn } = this.#progress;
+    const plan = this.#context.plan(true);
+    if (plan === undefined) return commandDone(turn, undefined, facts);
+    const summary = await this.#context.summarise(plan);
     if (summary === undefined) return await this.#brokenOff();
     if (summary.failure !== undefined)
-      return this.#decide((environment) => afterStep(this.#progress.turn, summary, environment));
-    const compacted = compactedTransition(this.#progress.turn, plan, summaryIn(summary));
-    const done = commandDone(this.#progress.turn, compacted.report, facts);
+      return await this.#decide((environment) => afterStep(turn, summary, environment));
+    const compacted = this.#context.compacted(plan, summary);
+    const done = commandDone(turn, compacted.report, facts);
     return { ...done, events: [...compacted.events, ...done.events], context: compacted.context };
   }
 
   async #step(): Promise<StepResult | undefined> {
-    const { chain, instructions, controller, read } = this.#options;
-    const { tools } = this.#options.environment();
+    const { chain, instructions, controller, facts, read } = this.#options;
     return await runModelStep({
       chain,
       system: instructions,
       history: this.#progress.history,
       read,
-      tools: [...tools.values()].map(({ announcement }) => announcement.spec),
+      tools: [...facts().tools.values()].map(({ announcement }) => announcement.spec),
       signal: controller.signal,
       onEvent: (event) => this.#streamed(event),
     });
@@ -327,27 +276,19 @@ export class TurnRun {
     else if (event.type === "thinking_delta") live.thinking += event.text;
     else if (isRestart(event)) this.#live = { text: "", thinking: "" };
     else return;
-    this.#reply?.changed();
+    this.#reply.changed();
   }
 
   /** What was answered while the state was saved is not handed out again: it would run twice. */
-  async #dispatch(calls: readonly CallState[], heard: readonly ControlEntry[], again: boolean): Promise<void> {
+  async #dispatch(calls: readonly CallState[], heard: readonly ControlEntry[]): Promise<void> {
     const answered = new Set(heard.map((entry) => (entry.type === "outcome" ? entry.callId : undefined)));
-    await this.#options.dispatch(
-      this.#progress.turn,
-      calls.filter(({ id }) => !answered.has(id)),
-      again,
-    );
+    const open = calls.filter((call) => !answered.has(attemptOf(call)));
+    await this.#options.dispatch(this.#progress.turn, open);
   }
 
   #aborted(): AbortReason | undefined {
     const { signal } = this.#options.controller;
     return signal.aborted ? (signal.reason as AbortReason) : undefined; // only our own code aborts it
-  }
-
-  /** The cancel itself is a control entry: the broadcast only made us look early. */
-  async #afterCancel(): Promise<Transition> {
-    return await this.#cancelled("cancelled");
   }
 
   /** Ends the turn; an entry of the session that says why it is cancelled counts before `reason`. */
@@ -356,7 +297,7 @@ export class TurnRun {
     const control = saved.state === "running" ? saved.control : [];
     const cancel: ControlEntry = { type: "cancel", turnId: this.#progress.turn.turnId, reason };
     this.#progress.heard(control);
-    return this.#decide((environment) => afterControl(this.#progress.turn, [...control, cancel], environment));
+    return await this.#decide((environment) => afterControl(this.#progress.turn, [...control, cancel], environment));
   }
 
   async #leave(): Promise<TurnEnd> {
@@ -367,63 +308,18 @@ export class TurnRun {
 
   async #finish(reply: string | undefined, reason: string): Promise<TurnEnd> {
     const { turn } = this.#progress;
-    const { nowMs } = this.#options.environment();
-    const outbox = replyOf(turn, { text: reply, view: this.#finalView(reply, reason), nowMs });
-    const ending = { seq: this.#start.head.seq, more: this.#options.more() };
+    const { approvals, more, now } = this.#options;
+    const view = this.#reply.final(reply, reason, this.#answeredBy);
+    const outbox = replyOf(turn, { text: reply, view, nowMs: now() });
+    const ending = { seq: this.#start.head.seq, more: more() };
     const result = await this.#progress.commit(outbox === undefined ? ending : { ...ending, outbox });
     if (result.state === "fenced") return { end: "fenced" };
+    approvals.dropped(turn, this.#dropped);
     const settings = this.#progress.settings ?? this.#start.settings;
     // What is on its way to the card must not arrive after what the delivery of the answer sends.
-    const released = this.#reply?.release() ?? Promise.resolve();
+    const released = this.#reply.release();
     return { end: "committed", result, reason, history: this.#progress.history, settings, released };
   }
-
-  #openReply(): void {
-    const options = this.#options.viewOf(this.#progress.turn.message);
-    if (options === undefined) return;
-    const running = (): ReplyView =>
-      runningView(this.#progress.turn, this.#live, { ...options, nowMs: this.#options.environment().nowMs });
-    this.#view = running;
-    this.#reply = this.#options.openReply({
-      turn: this.#progress.turn,
-      epoch: this.#start.epoch,
-      view: () => (this.#view ?? running)(),
-    });
-    this.#reply?.changed();
-  }
-
-  #finalView(reply: string | undefined, reason: string): ReplyView | undefined {
-    const options = this.#options.viewOf(this.#progress.turn.message);
-    if (options === undefined || reply === undefined || reply.trim() === "") return undefined;
-    const { nowMs } = this.#options.environment();
-    const answered = this.#options.chain.models.find(({ id }) => id === this.#answeredBy);
-    const model = answered?.displayName ?? options.model;
-    return finalView(this.#progress.turn, { reply, reason }, { ...options, nowMs, model });
-  }
-}
-
-/** The model has seen the beginning of the thread already. */
-function withoutThreadRoot(message: InboundMessage): InboundMessage {
-  if (message.references?.threadRootId === undefined) return message;
-  const { references, ...rest } = message;
-  const { threadRootId: _threadRootId, ...others } = references;
-  return Object.keys(others).length === 0 ? rest : { ...rest, references: others };
-}
-
-/** A message as it joins a turn of that person, whose name is known and whose thread the model has seen. */
-function readyToJoin(message: InboundMessage, { id, name }: InboundMessage["sender"]): InboundMessage {
-  const known = message.sender.id === id && name !== undefined ? { ...message, sender: { id, name } } : message;
-  return withoutThreadRoot(known);
-}
-
-/** A message that came late and waits now was written before: it takes nothing back. */
-function supersedes(later: InboundMessage, { chatType, sender, createdAtMs }: InboundMessage): boolean {
-  return later.createdAtMs >= createdAtMs && (chatType === "p2p" || later.sender.id === sender.id);
-}
-
-/** What stands for the older messages; undefined when the model gave no summary. */
-function summaryIn({ failure, stopReason, text }: StepResult): string | undefined {
-  return failure !== undefined || stopReason === "refusal" || text.trim() === "" ? undefined : text;
 }
 
 function isRestart(event: EngineEvent): boolean {

@@ -1,20 +1,47 @@
-import { turnLimits, type TurnEnvironment } from "@larkline/agent";
+import { turnLimits } from "@larkline/agent";
+import { resolveConfig } from "@larkline/config";
 import { createModelChain, findModelInfo, type LlmBackend, type ModelInfo } from "@larkline/model";
+import type { PermissionPolicy } from "@larkline/permissions";
 import {
+  attemptIdOf,
   messageStop,
   textOf,
   toolCallDelta,
+  type Approval,
+  type DecisionWord,
   type InboundMessage,
   type Message,
   type ModelChunk,
+  type ToolAnnouncement,
+  type ToolJob,
   type ToolOutcome,
 } from "@larkline/protocol";
-import { createMemorySessionStore, type EventLog, type OutboxRecord, type SessionStore } from "@larkline/session";
+import type { ToolQueues } from "@larkline/queue";
+import {
+  createMemoryBlobStore,
+  createMemoryLookupCache,
+  createMemorySessionStore,
+  type ApprovalStore,
+  type AvailableTool,
+  type EventLog,
+  type OutboxRecord,
+  type PermissionRules,
+  type ResultDesk,
+  type SessionStore,
+} from "@larkline/session";
+import { createLogger, createMetrics } from "@larkline/telemetry";
 import { expect } from "vitest";
 import type { AgentSide } from "./agent-side.ts";
+import { createBuiltInTools } from "./built-in-tools.ts";
+import { createCallSigner } from "./call-signer.ts";
+import { createLargeResults } from "./large-results.ts";
+import { createTurnJudge, type JudgeDeps } from "./permission-judge.ts";
 import { RunningTurns } from "./running-turns.ts";
 import { createSessionRunner } from "./session-runner.ts";
 import { dispatchCalls } from "./tool-dispatch.ts";
+import { createTurnApprovals } from "./turn-approvals.ts";
+import { wakeAfter } from "./wake-after.ts";
+import { createWorkerMetrics } from "./worker-metrics.ts";
 
 // For tests: sessions in memory, with a queue, a runner and a model that do what the test says.
 
@@ -51,75 +78,99 @@ export const echoing: LlmBackend = {
   },
 };
 
-const announcement = {
-  spec: { name: "echo", description: "Echoes.", inputSchema: { type: "object" } },
-  effect: "once",
-  requiresApproval: false,
-  timeoutMs: 1_000,
-} as const;
+const signingKey = "signing key of these tests ".repeat(2);
+
+function announced(name: string, fields: Partial<ToolAnnouncement> = {}): [string, AvailableTool] {
+  const spec = { name, description: `Tool ${name}.`, inputSchema: { type: "object" } };
+  const announcement: ToolAnnouncement = { spec, effect: "once", requiresApproval: false, timeoutMs: 1_000, ...fields };
+  return [name, { runner: "test", announcement }];
+}
+
+/** The tools of the runner of this world: `pay` needs an approval. */
+export const tools: ReadonlyMap<string, AvailableTool> = new Map([
+  announced("echo"),
+  announced("pay", { requiresApproval: true }),
+  announced("look", { effect: "pure" }),
+]);
 
 export class Crash extends Error {}
 
-/** Ends the process, so to speak: from the given call on nothing works, before or after it took effect. */
-export function crashing(store: SessionStore, at: number, when: "before" | "after"): SessionStore {
-  let calls = 0;
-  return new Proxy(store, {
-    get:
-      (target, name) =>
-      async (...values: unknown[]) => {
-        calls += 1;
-        if (calls > at || (calls === at && when === "before")) throw new Crash();
-        const method = Reflect.get(target, name) as (...values: unknown[]) => Promise<unknown>;
-        const result = await method.apply(target, values);
-        if (calls === at) throw new Crash();
-        return result;
-      },
-  });
+/** Everything of a process that a crash cuts off. */
+export interface Parts {
+  store: SessionStore;
+  approvals: ApprovalStore;
+  rules: PermissionRules;
+  queues: Pick<ToolQueues, "dispatch">;
 }
 
-export interface World {
-  store: SessionStore;
-  events: EventLog;
-  /** Moves the store's clock, so that leases of the dead expire. */
+/** Ends the process, so to speak: from the given call on nothing works, before or after it took effect. */
+export function crashing({ store, approvals, rules, queues }: Parts, at: number, when: "before" | "after"): Parts {
+  let calls = 0;
+  const mortal = <T extends object>(part: T): T =>
+    new Proxy(part, {
+      get:
+        (target, name) =>
+        async (...values: unknown[]) => {
+          calls += 1;
+          if (calls > at || (calls === at && when === "before")) throw new Crash();
+          const method = Reflect.get(target, name) as (...values: unknown[]) => Promise<unknown>; // parts have nothing else
+          const result = await method.apply(target, values);
+          if (calls === at) throw new Crash();
+          return result;
+        },
+    });
+  return { store: mortal(store), approvals: mortal(approvals), rules: mortal(rules), queues: mortal(queues) };
+}
+
+/** Where a world keeps its sessions. */
+export type WorldStores = Pick<Parts, "store" | "approvals" | "rules"> & { events: EventLog };
+
+export interface World extends Parts, WorldStores {
+  /** Moves the store's clock, so that leases of the dead expire; in Redis it cannot be moved. */
   advance(ms: number): void;
   /** Wake-ups added, as the queue would hold them. */
   wakes: number[];
-  /** Tool runs by call id: the runner of this world. */
+  /** Tool runs by attempt id: the runner of this world. */
   ran: Map<string, number>;
   sent: OutboxRecord[];
-  dispatched: string[];
+  /** Calls that were handed out and not taken yet. */
+  dispatched: ToolJob[];
   running: RunningTurns;
   /** Message ids, and what was told of their work. */
   told: [id: string, what: "begins" | "ends"][];
+  /** Ids of approvals whose cards were to be worked on. */
+  carded: string[];
+  /** Answers of tools; without one a call is answered with its attempt's id. */
+  outcomeOf: (job: ToolJob) => ToolOutcome;
+  /** What a person says when they are asked; undefined: nothing yet. */
+  word: (approval: Approval) => DecisionWord | undefined;
+  desk: ResultDesk;
 }
 
-export function newWorld(): World {
+export function newWorld(stores?: WorldStores): World {
   let nowMs = Date.now();
-  const { store, events } = createMemorySessionStore({ now: () => nowMs });
-  const advance = (ms: number): void => {
-    nowMs += ms;
-  };
+  const dispatched: ToolJob[] = [];
   return {
-    store,
-    events,
-    advance,
+    ...(stores ?? createMemorySessionStore({ now: () => nowMs })),
+    advance: (ms) => {
+      nowMs += ms;
+    },
     wakes: [],
     ran: new Map(),
     sent: [],
-    dispatched: [],
+    dispatched,
+    queues: { dispatch: async (_runner, jobs) => void dispatched.push(...jobs) },
     running: new RunningTurns(),
     told: [],
+    carded: [],
+    outcomeOf: (job) => ({ ok: true, result: attemptIdOf(job) }),
+    word: ({ kind }) => (kind === "outcome" ? "abort" : "approve"),
+    desk: { blobs: createMemoryBlobStore(), lookups: createMemoryLookupCache() },
   };
 }
 
-function environment(): TurnEnvironment {
-  return {
-    nowMs: Date.now(),
-    limits: turnLimits(),
-    tools: new Map([["echo", { runner: "test", announcement }]]),
-    model: { info: findModelInfo("anthropic", "claude-sonnet-4-6"), costUsd: () => 0 },
-  };
-}
+const logger = createLogger({ service: "test", level: "silent" });
+const limits = turnLimits();
 
 /** What an agent differs in from the plain one of these tests. */
 export type Differences = Partial<Omit<AgentSide, "chain">> & {
@@ -127,45 +178,58 @@ export type Differences = Partial<Omit<AgentSide, "chain">> & {
   fallback?: LlmBackend;
   /** Facts of the model. */
   info?: Partial<ModelInfo>;
+  policy?: PermissionPolicy;
+  groupsOf?: JudgeDeps["groupsOf"];
 };
 
-export function runnerOf(
-  world: World,
-  store: SessionStore,
-  { backend = echoing, fallback, info, ...rest }: Differences = {},
-) {
-  const turns = { wake: async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen) };
-  const queues = {
-    dispatch: async (_runner: string, jobs: readonly { callId: string }[]): Promise<void> => {
-      world.dispatched.push(...jobs.map(({ callId }) => callId));
-    },
+/** The policy of a configuration with these entries. */
+export function policyOf(input: object = {}): PermissionPolicy {
+  const resolved = resolveConfig(input);
+  if (!resolved.ok) throw new Error(resolved.error);
+  return resolved.value.permissions;
+}
+
+function sideOf(world: World, { rules }: Parts, differences: Differences): Omit<AgentSide, "chain"> {
+  const { policy = policyOf(), groupsOf = async () => [], info: _info, ...rest } = differences;
+  const { fallback: _fallback, backend: _backend, ...side } = rest;
+  const model = { info: findModelInfo("anthropic", "claude-sonnet-4-6"), costUsd: () => 0 };
+  const metrics = createWorkerMetrics(createMetrics({ service: "test" }));
+  return {
+    instructions: "test",
+    followUps: "wait",
+    now: Date.now,
+    facts: () => ({ limits, tools, model }),
+    judge: (message) => createTurnJudge({ policy, rules, tools: () => tools, groupsOf, logger }, message),
+    keepLarge: createLargeResults({ desk: world.desk, limits, metrics, logger }),
+    commandFacts: () => ({ nowMs: Date.now(), model: "test/model", defaultModel: "test/model", models: [] }),
+    prepare: async (message) => message,
+    read: async (history) => history,
+    readBriefly: async (history) => history,
+    viewOf: () => undefined,
+    openReply: () => undefined,
+    ...side,
   };
+}
+
+/** `parts`: what the process that runs reaches the world by, when it is going to die. */
+export function runnerOf(world: World, differences: Differences = {}, parts: Parts = world) {
+  const { backend = echoing, fallback, info, policy = policyOf() } = differences;
+  const { store, approvals, rules, queues } = parts;
+  const turns = { wake: async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen) };
   const model = { ...findModelInfo("anthropic", "claude-sonnet-4-6"), ...info };
+  const other = { ...model, id: "other", displayName: "Other" };
+  const models = [{ info: model, backend }, ...(fallback === undefined ? [] : [{ info: other, backend: fallback }])];
+  const metrics = createWorkerMetrics(createMetrics({ service: "test" }));
+  const workCards = async (_session: string, approvalId: string): Promise<void> => void world.carded.push(approvalId);
+  const builtIns = createBuiltInTools({ desk: world.desk, limits, logger });
+  const wake = wakeAfter.bind(undefined, turns);
+  const sign = createCallSigner(signingKey);
   return createSessionRunner({
     store,
     turns,
-    agent: () => ({
-      chain: createModelChain({
-        models: [
-          { info: model, backend },
-          ...(fallback === undefined
-            ? []
-            : [{ info: { ...model, id: "other", displayName: "Other" }, backend: fallback }]),
-        ],
-      }),
-      instructions: "test",
-      followUps: "wait",
-      environment,
-      commandFacts: () => ({ nowMs: Date.now(), model: "test/model", defaultModel: "test/model", models: [] }),
-      prepare: async (message) => message,
-      read: async (history) => history,
-      readBriefly: async (history) => history,
-      viewOf: () => undefined,
-      openReply: () => undefined,
-      ...rest,
-    }),
-    dispatch: async (turn, calls, again) =>
-      await dispatchCalls({ queues, store, wake: async () => {} }, turn, { calls, again, tools: environment().tools }),
+    agent: () => ({ chain: createModelChain({ models }), ...sideOf(world, parts, differences) }),
+    dispatch: async (turn, calls) => await dispatchCalls({ queues, store, wake, sign, builtIns }, turn, calls),
+    approvals: createTurnApprovals({ approvals, rules, policy, workCards, metrics, logger }),
     running: world.running,
     deliver: ({ record }) => void world.sent.push(record),
     onMessage: ({ id }, what) => void world.told.push([id, what]),
@@ -177,25 +241,52 @@ export function runnerOf(
   });
 }
 
+/** Adds messages, and the wake-ups they need. */
+export async function append(world: World, ...messages: InboundMessage[]): Promise<void> {
+  for (const message of messages) {
+    const { wakeGen } = await world.store.append(message);
+    if (wakeGen !== undefined) world.wakes.push(wakeGen);
+  }
+}
+
+/** Runs the wake-ups there are, and those they lead to. */
+export async function runWakes(world: World, differences: Differences = {}): Promise<void> {
+  const run = runnerOf(world, differences);
+  for (let gen = world.wakes.shift(); gen !== undefined; gen = world.wakes.shift()) {
+    await run({ v: 1, session, gen }, new AbortController().signal);
+  }
+}
+
+/** Asks the person of this world about everything that is pending. */
+export async function askPeople(world: World): Promise<void> {
+  for (const { approval } of await world.approvals.pending(session)) {
+    const decision = world.word(approval);
+    if (decision === undefined) continue;
+    const by = { id: "ou_1", name: "Ann" };
+    const decided = await world.approvals.decide(session, approval.id, { decision, by });
+    if ("wakeGen" in decided && decided.wakeGen !== undefined) world.wakes.push(decided.wakeGen);
+  }
+}
+
 /** Runs what was dispatched, each call once, as the effect ledger allows. */
 export async function runTools(world: World): Promise<void> {
-  for (const callId of world.dispatched.splice(0)) {
-    if ((await world.store.begin(session, callId, "once")) === "run") {
-      world.ran.set(callId, (world.ran.get(callId) ?? 0) + 1);
-      const outcome: ToolOutcome = { ok: true, result: callId };
-      const { wakeGen } = await world.store.deliver(session, callId, outcome);
-      if (wakeGen !== undefined) world.wakes.push(wakeGen);
-    }
+  for (const job of world.dispatched.splice(0)) {
+    const attemptId = attemptIdOf(job);
+    if ((await world.store.begin(session, attemptId, job.effect)) !== "run") continue;
+    world.ran.set(attemptId, (world.ran.get(attemptId) ?? 0) + 1);
+    const { wakeGen } = await world.store.deliver(session, attemptId, world.outcomeOf(job));
+    if (wakeGen !== undefined) world.wakes.push(wakeGen);
   }
 }
 
 /** What the queue and the sweeper would do until nothing is left. */
 export async function settle(world: World, differences: Differences = {}): Promise<void> {
-  const run = runnerOf(world, world.store, differences);
+  const run = runnerOf(world, differences);
   for (let round = 0; round < 100; round += 1) {
     const gen = world.wakes.shift();
     if (gen !== undefined) await run({ v: 1, session, gen }, new AbortController().signal);
     await runTools(world);
+    await askPeople(world);
     const summary = await world.store.summary(session);
     if (summary.state === "idle" && world.wakes.length === 0) return;
     if (world.wakes.length === 0) {

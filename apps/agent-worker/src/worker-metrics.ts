@@ -5,11 +5,21 @@ export interface WorkerMetrics {
   /** `outcome`: answered, suspended, handoff, fenced, cancelled or an error code. */
   turn(outcome: string, seconds: number): void;
   healed(what: string, count: number): void;
+  /** People are asked; `kind` as in approvals. */
+  approvalAsked(kind: string): void;
+  /** An approval that a turn waited for is settled; `seconds` since it was asked for. */
+  approvalSettled(approval: { kind: string; state: string; seconds: number }): void;
+  /** What became of a result that was too large for its conversation: `kept` or `cut`. */
+  largeResult(what: "kept" | "cut"): void;
   /** A frame of a card has reached the platform. */
   frame(sinceStartMs: number, isFirst: boolean): void;
 }
 
 export function createWorkerMetrics(metrics: Metrics): WorkerMetrics {
+  return { ...turnMetrics(metrics), ...cardMetrics(metrics), ...approvalMetrics(metrics) };
+}
+
+function turnMetrics(metrics: Metrics): Pick<WorkerMetrics, "turn" | "healed" | "largeResult"> {
   const turns = metrics.counter({
     name: "larkline_turn_runs_total",
     help: "Runs of turns by how they ended; a turn with tools has several.",
@@ -25,6 +35,22 @@ export function createWorkerMetrics(metrics: Metrics): WorkerMetrics {
     help: "What the sweeper found left lying and took up.",
     labels: ["what"],
   });
+  const large = metrics.counter({
+    name: "larkline_large_results_total",
+    help: "Results too large for their conversation: kept as a whole, or cut because they could not be kept.",
+    labels: ["what"],
+  });
+  return {
+    turn: (outcome, elapsed) => {
+      turns.add({ outcome });
+      seconds.observe({ outcome }, elapsed);
+    },
+    healed: (what, count) => healed.add({ what }, count),
+    largeResult: (what) => large.add({ what }),
+  };
+}
+
+function cardMetrics(metrics: Metrics): Pick<WorkerMetrics, "frame"> {
   const frames = metrics.counter({
     name: "larkline_card_frames_total",
     help: "Frames of cards that reached the platform while their turns ran.",
@@ -38,10 +64,34 @@ export function createWorkerMetrics(metrics: Metrics): WorkerMetrics {
       frames.add({});
       if (isFirst) firstFrame.observe({}, sinceStartMs / 1_000);
     },
-    turn: (outcome, elapsed) => {
-      turns.add({ outcome });
-      seconds.observe({ outcome }, elapsed);
+  };
+}
+
+/** People take seconds or days. */
+const waitBuckets = [1, 5, 15, 30, 60, 300, 900, 3_600, 14_400, 86_400, 604_800] as const;
+
+function approvalMetrics(metrics: Metrics): Pick<WorkerMetrics, "approvalAsked" | "approvalSettled"> {
+  const asked = metrics.counter({
+    name: "larkline_approvals_asked_total",
+    help: "Questions to people: may a call run, what becomes of an unknown outcome, may such calls always run.",
+    labels: ["kind"],
+  });
+  const settled = metrics.counter({
+    name: "larkline_approvals_settled_total",
+    help: "Questions of turns that are settled, by how.",
+    labels: ["kind", "state"],
+  });
+  const waited = metrics.histogram({
+    name: "larkline_approval_wait_seconds",
+    help: "Time from a question of a turn until it was settled.",
+    labels: ["kind", "state"],
+    buckets: waitBuckets,
+  });
+  return {
+    approvalAsked: (kind) => asked.add({ kind }),
+    approvalSettled: ({ kind, state, seconds }) => {
+      settled.add({ kind, state });
+      waited.observe({ kind, state }, seconds);
     },
-    healed: (what, count) => healed.add({ what }, count),
   };
 }

@@ -7,15 +7,21 @@ import type { Logger } from "@larkline/telemetry";
 import type { WorkerConfig } from "./config.ts";
 import { openConnections, type Connections } from "./connections.ts";
 import { startHeartbeat } from "./heartbeat.ts";
-import { createAgentSide } from "./agent-side.ts";
+import { createAgentSide, limitsOf } from "./agent-side.ts";
+import { sweepApprovalCards } from "./approval-sweep.ts";
+import { createBuiltInTools, type BuiltInTools } from "./built-in-tools.ts";
+import { createCallSigner } from "./call-signer.ts";
 import { sweepCards } from "./card-sweep.ts";
 import { createMessagePreparer } from "./message-preparer.ts";
 import type { ModelChoices } from "./models.ts";
 import { RunningTurns } from "./running-turns.ts";
 import { createSessionRunner } from "./session-runner.ts";
-import { startSweeper, wakeAfter } from "./sweeper.ts";
+import { startSweeper } from "./sweeper.ts";
 import { createToolCatalog, type ToolCatalog } from "./tool-catalog.ts";
 import { dispatchCalls } from "./tool-dispatch.ts";
+import { createTurnApprovals, type TurnApprovals } from "./turn-approvals.ts";
+import type { Dispatch } from "./turn-options.ts";
+import { wakeAfter } from "./wake-after.ts";
 import type { WorkerMetrics } from "./worker-metrics.ts";
 
 export interface WorkerSetup {
@@ -82,12 +88,25 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   };
 }
 
-function startTurns({ config, settings, models, metrics, logger, ...parts }: WorkerParts): JobWorker {
-  const { owner, catalog, running } = parts;
-  const { store, turns, tools, sender, queue, replies, ...stored } = parts.connections;
-  const { blobs } = stored;
+/** Hands calls out, or runs those of built-in tools. */
+function dispatcher({ config, connections }: WorkerParts, builtIns: BuiltInTools): Dispatch {
+  const { store, turns, tools: queues } = connections;
+  const sign = createCallSigner(config.callSigningKey);
   const wake = wakeAfter.bind(undefined, turns);
-  const prepare = createMessagePreparer({ ...stored, limits: settings.limits, logger });
+  return async (turn, calls) => await dispatchCalls({ queues, store, wake, sign, builtIns }, turn, calls);
+}
+
+function approvalsDesk({ settings, connections, metrics, logger }: WorkerParts): TurnApprovals {
+  const { approvals, rules, approvalCards } = connections;
+  const workCards = approvalCards.work.bind(approvalCards);
+  return createTurnApprovals({ approvals, rules, policy: settings.permissions, workCards, metrics, logger });
+}
+
+function startTurns(parts: WorkerParts): JobWorker {
+  const { config, settings, metrics, logger, connections, owner, running } = parts;
+  const { store, turns, sender, queue, blobs, lookups } = connections;
+  const prepare = createMessagePreparer({ ...connections, limits: settings.limits, logger });
+  const builtIns = createBuiltInTools({ desk: { blobs, lookups }, limits: limitsOf(settings), logger });
   return createTurnWorker({
     ...queue,
     concurrency: config.concurrency,
@@ -96,12 +115,12 @@ function startTurns({ config, settings, models, metrics, logger, ...parts }: Wor
     handle: createSessionRunner({
       store,
       turns,
-      agent: createAgentSide({ settings, models, catalog, replies, blobs, prepare }),
-      dispatch: async (turn, calls, again) =>
-        await dispatchCalls({ queues: tools, store, wake }, turn, { calls, again, tools: catalog.tools() }),
+      agent: createAgentSide({ ...connections, ...parts, builtIns, prepare }),
+      dispatch: dispatcher(parts, builtIns),
+      approvals: approvalsDesk(parts),
       running,
       deliver: (lease, ready) => void ready.then(async () => await sender.deliver(lease)),
-      onMessage: signsOfLife(settings, { ...stored, logger }),
+      onMessage: signsOfLife(settings, { ...connections, logger }),
       owner,
       maxTries,
       maxInRow,
@@ -133,7 +152,8 @@ function signsOfLife(
 }
 
 function startSweeping({ owner, connections, metrics, logger }: WorkerParts): { close(): Promise<void> } {
-  const { store, sender } = connections;
+  const { store, approvals, approvalCards, sender } = connections;
+  const workCards = approvalCards.work.bind(approvalCards);
   const onHealed = (what: string, count: number): void => {
     metrics.healed(what, count);
     logger.info({ what, count }, "healed");
@@ -141,7 +161,10 @@ function startSweeping({ owner, connections, metrics, logger }: WorkerParts): { 
   return startSweeper({
     ...connections,
     owner,
-    sweepCards: async (signal) => await sweepCards({ ...connections, untouchedMs: untouchedCardMs, signal, onHealed }),
+    cardSweeps: [
+      async (signal) => await sweepCards({ ...connections, untouchedMs: untouchedCardMs, signal, onHealed }),
+      async (signal) => await sweepApprovalCards({ approvals, workCards, signal }),
+    ],
     intervalMs: 1_000,
     staleMs: 3_000,
     deliverOutbox: async (session) => {

@@ -1,0 +1,42 @@
+import type { CallState, ToolOutcome } from "@larkline/protocol";
+import type { TurnQueue } from "@larkline/queue";
+import type { RunnerDirectory, SessionStore } from "@larkline/session";
+import { builtInRunner } from "./built-in-tools.ts";
+import { attemptOf } from "./call-facts.ts";
+import { wakeAfter } from "./wake-after.ts";
+
+export interface DeadlineSweepDeps {
+  store: Pick<SessionStore, "deliver" | "dueDeadlines" | "started" | "summary">;
+  directory: Pick<RunnerDirectory, "runners">;
+  turns: Pick<TurnQueue, "wake">;
+  onHealed: (what: "deadline", count: number) => void;
+}
+
+const batch = 200;
+
+/** What a call is answered with that had no answer before its deadline. */
+function lateAnswer(call: CallState | undefined, started: boolean, living: ReadonlySet<string>): ToolOutcome {
+  const { effect, runner = builtInRunner } = call ?? {};
+  const isGone = runner !== builtInRunner && !living.has(runner);
+  const reason = isGone
+    ? `tool_not_found: the runner '${runner}' of this tool is not there, and nobody answered the call in time.`
+    : "timeout: no answer before the deadline.";
+  // The ledger does not hear of the starts of pure calls, but they have no effect anyway.
+  if (!started) return { ok: false, error: effect === "pure" ? reason : `${reason} The call was not run.` };
+  const error = `${reason} It had been started and may have taken effect.`;
+  return effect === "once" ? { ok: false, error, unknown: true } : { ok: false, error };
+}
+
+/** Answers calls past their deadline: their runner is gone, or something took too long. */
+export async function sweepDeadlines({ store, directory, turns, onHealed }: DeadlineSweepDeps): Promise<void> {
+  const due = await store.dueDeadlines(Date.now(), batch);
+  if (due.length === 0) return;
+  const living = new Set((await directory.runners()).map(({ runner }) => runner));
+  for (const { session, callId } of due) {
+    const [{ turn }, started] = await Promise.all([store.summary(session), store.started(session, callId)]);
+    const call = turn?.calls.find((one) => attemptOf(one) === callId);
+    const delivered = await store.deliver(session, callId, lateAnswer(call, started, living));
+    await wakeAfter(turns, session, delivered);
+    onHealed("deadline", 1);
+  }
+}

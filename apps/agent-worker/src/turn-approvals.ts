@@ -1,0 +1,127 @@
+import { approvalKindOf, ruleApprovalOf, ruleText, type PermissionPolicy } from "@larkline/permissions";
+import type { Approval, CallState, ControlEntry, EventOf, SessionKey, TurnState } from "@larkline/protocol";
+import type { ApprovalStatus, ApprovalStore, PermissionRules } from "@larkline/session";
+import type { Logger } from "@larkline/telemetry";
+import type { WorkerMetrics } from "./worker-metrics.ts";
+
+/** Brings the cards of one approval to its state, as far as possible now. Never rejects. */
+export type WorkCards = (session: SessionKey, approvalId: string) => Promise<void>;
+
+export interface TurnApprovalsDeps {
+  approvals: Pick<ApprovalStore, "add" | "find">;
+  rules: Pick<PermissionRules, "approvedAgain" | "inForce">;
+  policy: Pick<PermissionPolicy, "learnAfter" | "expiresMs">;
+  workCards: WorkCards;
+  metrics: Pick<WorkerMetrics, "approvalAsked" | "approvalSettled">;
+  logger: Logger;
+}
+
+/** What a worker does about the approvals of its turns besides saving them. Nothing here fails a turn. */
+export interface TurnApprovals {
+  /** Questions were saved: their cards go out, and nobody waits for them. */
+  asked(approvals: readonly Approval[]): void;
+  /** Decisions have come; the events that follow from them. */
+  heard(turn: TurnState, control: readonly ControlEntry[]): Promise<EventOf<"permission_learn">[]>;
+  /** The turn is over: nobody needs the answers any more to the questions of these calls. */
+  dropped(turn: TurnState, calls: readonly CallState[]): void;
+}
+
+class Desk implements TurnApprovals {
+  readonly #deps: TurnApprovalsDeps;
+
+  constructor(deps: TurnApprovalsDeps) {
+    this.#deps = deps;
+  }
+
+  asked(approvals: readonly Approval[]): void {
+    const { logger, metrics } = this.#deps;
+    for (const { session, turnId, id: approvalId, kind, tool, risk } of approvals) {
+      metrics.approvalAsked(kind);
+      logger.info({ session, turnId, approvalId, kind, tool, risk }, "approval asked for");
+      void this.#deps.workCards(session, approvalId);
+    }
+  }
+
+  async heard(turn: TurnState, control: readonly ControlEntry[]): Promise<EventOf<"permission_learn">[]> {
+    const events: EventOf<"permission_learn">[] = [];
+    for (const entry of control) {
+      if (entry.type !== "decision" || !isAwaited(turn, entry.approvalId)) continue;
+      const event = await this.#settled(turn, entry.approvalId).catch((error: unknown) => {
+        const { approvalId } = entry;
+        this.#deps.logger.warn({ error, approvalId }, "what follows from a decision was not done");
+        return undefined;
+      });
+      if (event !== undefined) events.push(event);
+    }
+    return events;
+  }
+
+  dropped(turn: TurnState, calls: readonly CallState[]): void {
+    for (const { approvalId } of calls) {
+      if (approvalId === undefined) continue;
+      void this.#settled(turn, approvalId).catch((error: unknown) => {
+        this.#deps.logger.warn({ error, approvalId }, "a dropped approval was not looked after");
+      });
+    }
+  }
+
+  async #settled({ message }: TurnState, approvalId: string): Promise<EventOf<"permission_learn"> | undefined> {
+    const { approvals, logger, metrics, workCards } = this.#deps;
+    void workCards(message.session, approvalId); // copies that nobody pressed
+    const status = await approvals.find(message.app, approvalId);
+    if (status === undefined || status.state === "pending") return undefined;
+    const { approval, state, decisions, settledAtMs = Date.now() } = status;
+    const { session, turnId, kind, tool } = approval;
+    const seconds = Math.max(0, settledAtMs - approval.createdAtMs) / 1_000;
+    metrics.approvalSettled({ kind, state, seconds });
+    const by = decisions.map(({ by: { id } }) => id);
+    logger.info({ session, turnId, approvalId, kind, tool, state, by, seconds }, "approval settled");
+    return state === "approved" ? await this.#learn(status) : undefined;
+  }
+
+  /** Counts the approval. Every so many of one kind a rule is proposed, to those who may decide such calls. */
+  async #learn(status: ApprovalStatus): Promise<EventOf<"permission_learn"> | undefined> {
+    const { approvals, rules, policy } = this.#deps;
+    const { approval } = status;
+    const kind = approvalKindOf(approval);
+    if (kind === undefined || policy.learnAfter === 0) return undefined;
+    // Counted again after a crash it gives the same number, and the same proposal.
+    const count = await rules.approvedAgain(approval.app, kind, approval.id);
+    if (count % policy.learnAfter !== 0 || (await this.#isRuled(status))) return undefined;
+    const proposal = ruleApprovalOf(approval, { nowMs: Date.now(), expiresMs: policy.expiresMs });
+    if (proposal?.remember === undefined) return undefined;
+    await approvals.add(proposal);
+    this.asked([proposal]);
+    const ruleString = ruleText(proposal.remember);
+    return { type: "permission_learn", rules: [{ ruleString, description: descriptionOf(proposal, count) }] };
+  }
+
+  /** Whether such calls need no approval from now on anyway. */
+  async #isRuled({ approval, decisions }: ApprovalStatus): Promise<boolean> {
+    const { remember, app, chatId } = approval;
+    if (remember === undefined || decisions.some((decision) => decision.remember === true)) return true;
+    const inForce = await this.#deps.rules.inForce(app, chatId);
+    return inForce.some(
+      ({ tool, pattern, person }) =>
+        tool === remember.tool && pattern === remember.pattern && (person === undefined || person === remember.person),
+    );
+  }
+}
+
+function isAwaited({ calls }: TurnState, approvalId: string): boolean {
+  return calls.some((call) => call.approvalId === approvalId && waitsForPeople(call));
+}
+
+/** Whether people are to say what becomes of the call. */
+export function waitsForPeople({ state }: CallState): boolean {
+  return state === "waiting_approval" || state === "waiting_outcome";
+}
+
+function descriptionOf({ tool, remember }: Approval, count: number): string {
+  const whose = remember?.person === undefined ? "anybody in this chat" : "the person who asked";
+  return `Calls of ${tool} like this were approved ${count} times: run them for ${whose} without asking.`;
+}
+
+export function createTurnApprovals(deps: TurnApprovalsDeps): TurnApprovals {
+  return new Desk(deps);
+}
