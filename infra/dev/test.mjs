@@ -5,7 +5,14 @@ import { runCommand } from "./launcher/command.mjs";
 import { Failure, Stopped } from "./launcher/failure.mjs";
 import { live } from "./launcher/life.mjs";
 import { dataFolder, pinnedNode, toolPath } from "./launcher/paths.mjs";
-import { browserProgram, installDependencies, installProgram, redisProgram, withPnpm } from "./launcher/set-up.mjs";
+import {
+  browserProgram,
+  installDependencies,
+  installProgram,
+  redisProgram,
+  sandboxProgram,
+  withPnpm,
+} from "./launcher/set-up.mjs";
 
 const resultFile = join(dataFolder("test"), "vitest.json");
 
@@ -68,6 +75,7 @@ async function setUp(life) {
   await installDependencies(life);
   await installProgram(redisProgram, life);
   await installProgram(browserProgram, life);
+  if (process.platform === "linux") await installProgram(sandboxProgram, life);
   return { passed: 0, failed: 0 };
 }
 

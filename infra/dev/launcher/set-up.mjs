@@ -75,3 +75,5 @@ export async function installProgram({ program, debian, homebrew }, { signal, sa
 
 export const redisProgram = { program: "redis-server", debian: "redis-server", homebrew: "redis" };
 export const browserProgram = { program: "chromium", debian: "chromium" };
+/** Keeps untrusted programs in; there is none for other systems than Linux. */
+export const sandboxProgram = { program: "bwrap", debian: "bubblewrap" };
