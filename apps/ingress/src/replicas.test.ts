@@ -1,18 +1,7 @@
-import { randomUUID } from "node:crypto";
-import { afterEach, describe, expect, inject, it } from "vitest";
+import { afterEach, describe, expect, it } from "vitest";
 import type { ConfigInput } from "@larkline/config";
-import {
-  closeRedis,
-  connectRedis,
-  createRedisApprovalStore,
-  createRedisCardLedger,
-  createRedisEventLog,
-  createRedisLookupCache,
-  createRedisPermissionRules,
-  createRedisSessionStore,
-} from "@larkline/session-redis";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
-import type { TestMemory } from "./backend.fixture.ts";
+import { connectSharedRedis } from "./redis.fixture.ts";
 
 const { appId } = testApp;
 const closing: (() => Promise<void>)[] = [];
@@ -21,27 +10,10 @@ afterEach(async () => {
   for (const close of closing.splice(0).toReversed()) await close();
 });
 
-/** Everything that replicas share, in Redis. */
-function sharedRedis(): TestMemory {
-  const redis = connectRedis(inject("redisUrl"));
-  const options = { redis, namespace: `test-${randomUUID()}` };
-  const log = createRedisEventLog(options);
-  closing.push(async () => {
-    log.close();
-    await closeRedis(redis);
-  });
-  return {
-    store: createRedisSessionStore(options),
-    log,
-    cards: createRedisCardLedger(options),
-    approvals: createRedisApprovalStore(options),
-    rules: createRedisPermissionRules(options),
-    lookups: createRedisLookupCache(options),
-  };
-}
-
 async function world(settings: ConfigInput = {}): Promise<FeishuWorld> {
-  const started = await startWorld({ settings, shared: sharedRedis() });
+  const { memory, close } = connectSharedRedis();
+  closing.push(close);
+  const started = await startWorld({ settings, shared: memory });
   closing.push(started.close);
   return started;
 }

@@ -1,0 +1,41 @@
+import { randomUUID } from "node:crypto";
+import { inject } from "vitest";
+import {
+  closeRedis,
+  connectRedis,
+  createRedisApprovalStore,
+  createRedisCardLedger,
+  createRedisEventLog,
+  createRedisLookupCache,
+  createRedisPermissionRules,
+  createRedisSessionStore,
+} from "@larkline/session-redis";
+import type { TestMemory } from "./backend.fixture.ts";
+
+// For tests: what replicas share, in Redis.
+
+export interface SharedRedis {
+  memory: TestMemory;
+  close(): Promise<void>;
+}
+
+/** A namespace of its own. */
+export function connectSharedRedis(): SharedRedis {
+  const redis = connectRedis(inject("redisUrl"));
+  const options = { redis, namespace: `test-${randomUUID()}` };
+  const log = createRedisEventLog(options);
+  return {
+    memory: {
+      store: createRedisSessionStore(options),
+      log,
+      cards: createRedisCardLedger(options),
+      approvals: createRedisApprovalStore(options),
+      rules: createRedisPermissionRules(options),
+      lookups: createRedisLookupCache(options),
+    },
+    close: async () => {
+      log.close();
+      await closeRedis(redis);
+    },
+  };
+}
