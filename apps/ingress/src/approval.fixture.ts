@@ -3,6 +3,7 @@ import { approvalCard } from "@larkline/cards";
 import { argumentsHashOf, turnIdOf, type Approval, type TurnState } from "@larkline/protocol";
 import type { Claim } from "@larkline/session";
 import { testApp, type FeishuWorld } from "./feishu.fixture.ts";
+import type { TestIngress } from "./ingress.fixture.ts";
 
 // For tests: a turn that waits for a decision, and its card in the chat, as workers leave them.
 
@@ -48,7 +49,11 @@ export function approvalFor(claim: Claim, chatId: string, fields: Partial<Approv
 }
 
 /** What a worker saves when a model asks for calls that people decide about. */
-export async function suspendOn({ store }: FeishuWorld["ingress"], claim: Claim, approvals: Approval[]): Promise<void> {
+export async function suspendOn(
+  { store }: Pick<TestIngress, "store">,
+  claim: Claim,
+  approvals: Approval[],
+): Promise<void> {
   const { session, epoch, head } = claim;
   if (head === undefined) throw new Error("the claim has no message");
   const turn: TurnState = {
