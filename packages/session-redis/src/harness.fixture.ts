@@ -3,11 +3,14 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { BlobStoreDemands, BlobStoreHarness } from "@larkline/session/blob-store.suite";
 import type { RateGovernorHarness } from "@larkline/session/rate-governor.suite";
 import type { SessionStoreDemands, SessionStoreHarness } from "@larkline/session/session-store.suite";
+import { createRedisApprovalStore } from "./approval-store.ts";
+import { createRedisAuditLog } from "./audit-log.ts";
 import { createRedisBlobStore } from "./blob-store.ts";
 import { createRedisCardLedger } from "./card-ledger.ts";
 import { closeRedis, connectRedis } from "./connection.ts";
 import { createRedisEventLog } from "./event-log.ts";
 import { createRedisLookupCache } from "./lookup-cache.ts";
+import { createRedisPermissionRules } from "./permission-rules.ts";
 import { createRedisRateGovernor } from "./rate-governor.ts";
 import { createRedisRunnerDirectory } from "./runner-directory.ts";
 import { createRedisSessionStore } from "./session-store.ts";
@@ -16,19 +19,30 @@ import { createRedisTokenCache } from "./token-cache.ts";
 /** A session store with a namespace of its own, for the contract suite. */
 export async function makeStore(
   url: string,
-  { maxWaiting, shortLived }: SessionStoreDemands,
+  { maxWaiting, maxApprovals, shortLived }: SessionStoreDemands,
 ): Promise<SessionStoreHarness> {
   const redis = connectRedis(url);
+  const other = connectRedis(url);
   const namespace = `test-${randomUUID()}`;
   const outboxLeaseMs = shortLived === true ? 300 : 30_000;
+  const cardsLeaseMs = outboxLeaseMs;
   const dedupTtlMs = shortLived === true ? 300 : 86_400_000;
   const events = createRedisEventLog({ redis, namespace });
-  const limits = maxWaiting === undefined ? {} : { maxWaiting };
+  const kept = maxApprovals === undefined ? {} : { maxApprovals };
+  const limits = { ...kept, ...(maxWaiting === undefined ? {} : { maxWaiting }) };
   return {
     store: createRedisSessionStore({ redis, namespace, outboxLeaseMs, dedupTtlMs, ...limits }),
     events,
     cards: createRedisCardLedger({ redis, namespace }),
+    approvals: createRedisApprovalStore({ redis, namespace, cardsLeaseMs, ...kept }),
+    rules: createRedisPermissionRules({ redis, namespace }),
+    elsewhere: {
+      approvals: createRedisApprovalStore({ redis: other, namespace, cardsLeaseMs, ...kept }),
+      rules: createRedisPermissionRules({ redis: other, namespace }),
+    },
+    audit: createRedisAuditLog({ redis: other, namespace }),
     leaseMs: outboxLeaseMs,
+    cardsLeaseMs,
     dedupTtlMs,
     now: Date.now,
     advance: async (ms) => {
@@ -36,7 +50,7 @@ export async function makeStore(
     },
     close: async () => {
       events.close();
-      await closeRedis(redis);
+      await Promise.all([closeRedis(redis), closeRedis(other)]);
     },
   };
 }

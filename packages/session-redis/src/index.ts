@@ -10,6 +10,7 @@ export { createRedisPermissionRules, type RedisPermissionRulesOptions } from "./
 export { createRedisPresence, type Presence, type RedisPresenceOptions } from "./presence.ts";
 export { createRedisRateGovernor, type RedisRateGovernorOptions } from "./rate-governor.ts";
 export { createRedisRunnerDirectory, type RedisRunnerDirectoryOptions } from "./runner-directory.ts";
+export { runnerScripts, type PublishedScript } from "./runner-scripts.ts";
 export { createRedisSessionStore, type RedisSessionStoreOptions } from "./session-store.ts";
 export { createRedisTokenCache, type RedisTokenCacheOptions } from "./token-cache.ts";
 export { readServerFacts, type RedisServerFacts } from "./server-facts.ts";

@@ -32,7 +32,7 @@ end
 `;
 
 // -> '' announced | name of the tool and runner in conflict
-const announceLua = `${purge}
+export const announceLua = `${purge}
 -- KEYS instances | ARGV field runner json ttlMs channel
 local mine = cjson.decode(ARGV[3])
 local others = living()
@@ -54,7 +54,7 @@ if not same then redis.call('PUBLISH', ARGV[5], ARGV[1]) end
 return ''`;
 
 // -> how many living instances of the runner are left
-const withdrawLua = `${purge}
+export const withdrawLua = `${purge}
 -- KEYS instances | ARGV field runner channel
 redis.call('HDEL', KEYS[1], ARGV[1])
 local left = 0

@@ -1,3 +1,4 @@
+import type { ApprovalStore, AuditLog, PermissionRules } from "./approval-store.ts";
 import type { CardLedger } from "./card-ledger.ts";
 import type { EventLog, SessionStore } from "./session-store.ts";
 
@@ -7,8 +8,16 @@ export interface SessionStoreHarness {
   events: EventLog;
   /** The ledger that obeys the store's fences. */
   cards: CardLedger;
+  approvals: ApprovalStore;
+  rules: PermissionRules;
+  /** The same approvals and rules as another process sees them. */
+  elsewhere: { approvals: ApprovalStore; rules: PermissionRules };
+  /** Holds what all of the above has written. */
+  audit: AuditLog;
   /** How long the right to send from an outbox lasts. */
   leaseMs: number;
+  /** How long the right to update the cards of an approval lasts. */
+  cardsLeaseMs: number;
   /** How long message ids are remembered and parked messages are kept. */
   dedupTtlMs: number;
   /** The store's clock, epoch ms. */
@@ -21,9 +30,11 @@ export interface SessionStoreHarness {
 export interface SessionStoreDemands {
   /** How many messages may wait in a session; 1,000 if absent. */
   maxWaiting?: number;
+  /** How many approvals of a session are kept; 200 if absent. */
+  maxApprovals?: number;
   /**
-   * Asks an adapter that cannot move its clock for a `leaseMs` and a `dedupTtlMs` that a test can
-   * wait for (a few hundred ms). Without it nothing may expire while a test runs.
+   * Asks an adapter that cannot move its clock for a `leaseMs`, a `cardsLeaseMs` and a `dedupTtlMs` that
+   * a test can wait for (a few hundred ms). Without it nothing may expire while a test runs.
    */
   shortLived?: boolean;
 }

@@ -1,10 +1,13 @@
 import { turnIdOf, type ToolOutcome } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describeApprovalStore } from "./approval-store.suite.ts";
+import { describeAuditLog } from "./audit-log.suite.ts";
 import { describeCardLedger } from "./card-ledger.suite.ts";
 import { describeCompaction } from "./compaction.suite.ts";
 import { describeEventLog } from "./event-log.suite.ts";
 import { describeInbox } from "./inbox.suite.ts";
 import { describeOutbox } from "./outbox.suite.ts";
+import { describePermissionRules } from "./permission-rules.suite.ts";
 import { describeParking } from "./parking.suite.ts";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
 import type { Claim, EventLog, SessionStore } from "./session-store.ts";
@@ -34,7 +37,8 @@ const other = "cli_app.oc_other.main";
 const succeeded: ToolOutcome = { ok: true, result: { celsius: 21 } };
 
 /**
- * What every SessionStore with its EventLog and its CardLedger promises. Call it at the top level of a test file.
+ * What every SessionStore with its EventLog, CardLedger, ApprovalStore and AuditLog, and the PermissionRules
+ * beside it, promise. Call it at the top level of a test file.
  * `modelRuns`: how many random histories to try.
  */
 export function describeSessionStore(name: string, makeHarness: MakeSessionStore, modelRuns = 60): void {
@@ -775,6 +779,9 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
   describeOutbox(name, makeHarness);
   describeParking(name, makeHarness);
   describeCardLedger(name, makeHarness);
+  describeApprovalStore(name, makeHarness);
+  describePermissionRules(name, makeHarness);
+  describeAuditLog(name, makeHarness);
   describeEventLog(name, makeHarness);
   describeRaces(name, makeHarness);
   describeCrashPoints(name, makeHarness);

@@ -1,5 +1,8 @@
 import {
   turnIdOf,
+  type Approval,
+  type ApprovalDecision,
+  type DecisionWord,
   type EngineEvent,
   type InboundMessage,
   type Message,
@@ -81,6 +84,44 @@ export function openCall(callId: string, deadlineMs = farFutureMs): OpenCall {
 
 export function openCalls(...callIds: string[]): OpenCall[] {
   return callIds.map((callId) => openCall(callId));
+}
+
+/** Ids of approvals, by number. */
+export function approvalIdOf(number: number): string {
+  return number.toString(16).padStart(32, "0");
+}
+
+/** A question about a call of the session's first turn. */
+export function approvalOf(session: SessionKey, number: number, fields: Partial<Approval> = {}): Approval {
+  return {
+    v: 1,
+    id: approvalIdOf(number),
+    kind: "call",
+    session,
+    turnId: turnIdOf(session, 1),
+    callId: `c${number}`,
+    app: "cli_app",
+    tenant: "t_1",
+    chatId: "oc_chat",
+    requester: { id: "ou_user", name: "陈" },
+    tool: "deploy",
+    arguments: { service: '支付 "api"\n' },
+    argumentsHash: "c0ffee",
+    secrets: [],
+    deciders: { requester: true, people: ["ou_boss"], roles: [], fourEyes: false, count: 1 },
+    reason: "",
+    risk: "high",
+    language: "zh",
+    target: { channel: "feishu", app: "cli_app", chatId: "oc_chat", messageId: "om_1", inThread: false },
+    createdAtMs: 1_700_000_000_000 + number,
+    expiresAtMs: farFutureMs,
+    ...fields,
+  };
+}
+
+/** Somebody's word. */
+export function decisionOf(decision: DecisionWord, person = "ou_boss"): Omit<ApprovalDecision, "atMs"> {
+  return { decision, by: { id: person } };
 }
 
 export function outboxRecord(session: SessionKey, id: string): OutboxRecord {

@@ -1,0 +1,29 @@
+import { beginLua, deliverLua, reportLua } from "./gate-lua.ts";
+import { announceLua, withdrawLua } from "./runner-directory.ts";
+
+/** A script as a runner in another language calls it. */
+export interface PublishedScript {
+  /** Names of its keys, in order. */
+  keys: string[];
+  /** Names of its arguments, in order. */
+  arguments: string[];
+  lua: string;
+}
+
+const signature = /^-- KEYS ([^|\n]+) \| ARGV ([^\n]+)$/m;
+
+function published(lua: string): PublishedScript {
+  const [, keys = "", args = ""] = signature.exec(lua) ?? [];
+  return { keys: keys.split(" "), arguments: args.split(" "), lua: lua.trim() };
+}
+
+/** The scripts of the tool protocol, by name. */
+export function runnerScripts(): Record<string, PublishedScript> {
+  return {
+    announce: published(announceLua),
+    withdraw: published(withdrawLua),
+    begin: published(beginLua),
+    report: published(reportLua),
+    deliver: published(deliverLua),
+  };
+}

@@ -1,0 +1,421 @@
+import type { Approval, ControlEntry } from "@larkline/protocol";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describeApprovalCards } from "./approval-cards.suite.ts";
+import { describeApprovalRaces } from "./approval-races.suite.ts";
+import type { ApprovalStore } from "./approval-store.ts";
+import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import type { Claim, SaveRequest, SaveResult, SessionStore } from "./session-store.ts";
+import {
+  approvalIdOf,
+  approvalOf,
+  commitOf,
+  decisionOf,
+  farFutureMs,
+  messageOf,
+  mustClaim,
+  openCalls,
+  saveAs,
+} from "./suite-samples.ts";
+
+const session = "cli_app.oc_chat.main";
+const other = "cli_app.oc_other.main";
+const one = approvalIdOf(1);
+const soonMs = 20;
+
+/** What a session learns of an approval. */
+function toldOf(approval: Approval, state: string, decisions: unknown[]): unknown {
+  return {
+    type: "decision",
+    approvalId: approval.id,
+    argumentsHash: approval.argumentsHash,
+    state,
+    decisions,
+  };
+}
+
+/** What every ApprovalStore promises, together with the SessionStore whose turns wait for it. */
+export function describeApprovalStore(name: string, makeHarness: MakeSessionStore): void {
+  describe(`${name}: approvals`, () => {
+    const opened: SessionStoreHarness[] = [];
+    let store: SessionStore;
+    let approvals: ApprovalStore;
+    let harness: SessionStoreHarness;
+
+    async function open(demands: SessionStoreDemands): Promise<void> {
+      harness = await makeHarness(demands);
+      opened.push(harness);
+      ({ store, approvals } = harness);
+    }
+
+    beforeEach(() => open({}));
+    afterEach(async () => {
+      for (const each of opened.splice(0)) await each.close();
+    });
+
+    /** Appends a message to an idle session and claims it. */
+    async function started(key = session, id = `om_${key}`): Promise<Claim> {
+      const { wakeGen } = await store.append(messageOf(key, id));
+      return await mustClaim(store, key, wakeGen);
+    }
+
+    /** A turn that has asked, and waits. */
+    async function asked(...questions: Approval[]): Promise<Claim> {
+      const claim = await started(questions[0]?.session);
+      expect(await ask(claim, { approvals: questions })).toEqual({ state: "suspended" });
+      return claim;
+    }
+
+    async function ask(claim: Claim, fields: Partial<SaveRequest>): Promise<SaveResult> {
+      return await saveAs(store, claim, { mode: "suspend", ...fields });
+    }
+
+    async function controlOf(gen: number | undefined): Promise<ControlEntry[]> {
+      return (await mustClaim(store, session, gen)).control;
+    }
+
+    function decide(word: Parameters<typeof decisionOf>[0], person?: string, number = 1) {
+      return approvals.decide(session, approvalIdOf(number), decisionOf(word, person));
+    }
+
+    async function stateOf(number = 1): Promise<string | undefined> {
+      return (await approvals.find("cli_app", approvalIdOf(number)))?.state;
+    }
+
+    describe("asking", () => {
+      it("AL-28: what a turn asks is there as soon as the turn waits, whole, and found by its id alone", async () => {
+        const approval = approvalOf(session, 1, { remember: { tool: "deploy", pattern: "支付*", person: "ou_user" } });
+        await asked(approval);
+        const status = { approval, state: "pending", decisions: [] };
+        expect(await harness.elsewhere.approvals.find("cli_app", one)).toEqual(status);
+        expect(await approvals.pending(session)).toEqual([status]);
+      });
+
+      it("is not found by another app, or by an id that nobody has", async () => {
+        await asked(approvalOf(session, 1));
+        expect(await approvals.find("cli_other", one)).toBeUndefined();
+        expect(await approvals.find("cli_app", approvalIdOf(9))).toBeUndefined();
+        expect(await approvals.find("cli_app", "")).toBeUndefined();
+      });
+
+      it("is refused to a worker that was replaced", async () => {
+        const old = await started();
+        await mustClaim(store, session, 1);
+        expect(await ask(old, { approvals: [approvalOf(session, 1)] })).toEqual({ state: "fenced" });
+        expect(await approvals.find("cli_app", one)).toBeUndefined();
+        expect(await approvals.pending(session)).toEqual([]);
+        expect(await approvals.dueCards(farFutureMs, 10)).toEqual([]);
+      });
+
+      it("again leaves what there is, decided or not", async () => {
+        const claim = await started();
+        await saveAs(store, claim, { mode: "continue", approvals: [approvalOf(session, 1)] });
+        await saveAs(store, claim, { mode: "continue", approvals: [approvalOf(session, 1, { tool: "other" })] });
+        expect(await approvals.pending(session)).toMatchObject([{ approval: { tool: "deploy" } }]);
+        await decide("reject");
+        await saveAs(store, claim, { mode: "continue", approvals: [approvalOf(session, 1)] });
+        expect(await stateOf()).toBe("rejected");
+        expect(await approvals.pending(session)).toEqual([]);
+        expect(await approvals.dueExpiries(farFutureMs, 10)).toEqual([]);
+      });
+
+      it("lists what is pending, oldest first, of that session only", async () => {
+        await asked(approvalOf(session, 3), approvalOf(session, 1), approvalOf(session, 2));
+        await asked(approvalOf(other, 4));
+        const listed = async () => (await approvals.pending(session)).map(({ approval }) => approval.callId);
+        expect(await listed()).toEqual(["c1", "c2", "c3"]);
+        await decide("approve", "ou_boss", 2);
+        expect(await listed()).toEqual(["c1", "c3"]);
+        expect(await approvals.pending("cli_app.unknown")).toEqual([]);
+      });
+
+      it("holds copies: changing what went in or came out changes nothing stored", async () => {
+        const approval = approvalOf(session, 1);
+        await asked(approval);
+        approval.arguments["service"] = "changed";
+        (await approvals.pending(session))[0]?.decisions.push({ ...decisionOf("approve"), atMs: 1 });
+        expect(await approvals.find("cli_app", one)).toEqual({
+          approval: approvalOf(session, 1),
+          state: "pending",
+          decisions: [],
+        });
+      });
+    });
+
+    describe("deciding", () => {
+      it("AL-34, AL-55: takes effect once: the second one, of another process, finds it closed", async () => {
+        await asked(approvalOf(session, 1));
+        const first = await decide("approve", "ou_user");
+        expect(first).toMatchObject({ result: "settled", wakeGen: 2, status: { state: "approved" } });
+        const second = await harness.elsewhere.approvals.decide(session, one, decisionOf("reject"));
+        expect(second).toMatchObject({ result: "closed", status: { state: "approved", decisions: [{}] } });
+        expect(await controlOf(2)).toHaveLength(1);
+      });
+
+      it("records who, when, why and what is to be remembered, and tells the session", async () => {
+        const approval = approvalOf(session, 1);
+        await asked(approval);
+        const fromMs = harness.now();
+        const given = {
+          decision: "approve" as const,
+          by: { id: "ou_boss", name: '王 "老板"' },
+          note: "可以，\n但只今天 😀",
+          remember: true,
+        };
+        const result = await approvals.decide(session, one, given);
+        const status = await approvals.find("cli_app", one);
+        const { decisions = [], settledAtMs = 0 } = status ?? {};
+        expect(result).toEqual({ result: "settled", status, wakeGen: 2 });
+        expect(decisions).toEqual([{ ...given, atMs: settledAtMs }]);
+        expect(settledAtMs).toBeGreaterThanOrEqual(fromMs);
+        expect(settledAtMs).toBeLessThanOrEqual(harness.now());
+        expect(await controlOf(2)).toEqual([toldOf(approval, "approved", decisions)]);
+      });
+
+      it("wakes a waiting session once, and does not wake one that runs", async () => {
+        await asked(approvalOf(session, 1), approvalOf(session, 2));
+        expect(await decide("approve")).toMatchObject({ result: "settled", wakeGen: 2 });
+        expect(await decide("reject", "ou_boss", 2)).not.toHaveProperty("wakeGen");
+        const claim = await mustClaim(store, session, 2);
+        expect(claim.control).toMatchObject([{ state: "approved" }, { state: "rejected" }]);
+        await saveAs(store, claim, { mode: "continue", consumed: 2, approvals: [approvalOf(session, 3)] });
+        expect(await decide("approve", "ou_boss", 3)).not.toHaveProperty("wakeGen");
+        expect(await saveAs(store, claim, { mode: "suspend" })).toMatchObject({
+          state: "running",
+          control: [{ approvalId: approvalIdOf(3), state: "approved" }],
+        });
+      });
+
+      it("again repeats a wake-up that may be lost", async () => {
+        await asked(approvalOf(session, 1));
+        await decide("approve");
+        expect(await decide("approve")).toMatchObject({ result: "closed", wakeGen: 2 });
+        await mustClaim(store, session, 2);
+        expect(await decide("approve")).not.toHaveProperty("wakeGen");
+      });
+
+      it("waits until enough different people have approved", async () => {
+        const deciders = { ...approvalOf(session, 1).deciders, count: 2 };
+        await asked(approvalOf(session, 1, { deciders }));
+        const first = await decide("approve", "ou_a");
+        expect(first).toMatchObject({ result: "counted", status: { state: "pending", decisions: [{}] } });
+        expect(await decide("approve", "ou_a")).toMatchObject({ result: "repeated", status: { decisions: [{}] } });
+        expect(await store.summary(session)).toMatchObject({ state: "suspended" });
+        const second = await decide("approve", "ou_b");
+        expect(second).toMatchObject({ result: "settled", wakeGen: 2, status: { state: "approved" } });
+        const people = [{ by: { id: "ou_a" } }, { by: { id: "ou_b" } }];
+        expect(await controlOf(2)).toMatchObject([{ state: "approved", decisions: people }]);
+      });
+
+      it("AL-35: one rejection is enough, also of somebody who had approved", async () => {
+        const deciders = { ...approvalOf(session, 1).deciders, count: 3 };
+        await asked(approvalOf(session, 1, { deciders }));
+        await decide("approve", "ou_a");
+        expect(await decide("reject", "ou_a")).toMatchObject({ result: "settled", status: { state: "rejected" } });
+      });
+
+      it.each([
+        ["retry", "retried"],
+        ["done", "done"],
+        ["abort", "aborted"],
+      ] as const)("about an unknown outcome with %s makes it %s", async (word, state) => {
+        await asked(approvalOf(session, 1, { kind: "outcome" }));
+        expect(await decide(word)).toMatchObject({ result: "settled", status: { state } });
+        expect(await controlOf(2)).toMatchObject([{ type: "decision", state }]);
+      });
+
+      it("AL-31: a word that answers another kind of question changes nothing", async () => {
+        await asked(approvalOf(session, 1), approvalOf(session, 2, { kind: "outcome" }));
+        for (const word of ["retry", "done", "abort"] as const)
+          expect(await decide(word)).toEqual({ result: "unknown" });
+        for (const word of ["approve", "reject"] as const) {
+          expect(await decide(word, "ou_boss", 2)).toEqual({ result: "unknown" });
+        }
+        expect(await approvals.pending(session)).toHaveLength(2);
+        expect(await decide("approve")).toMatchObject({ result: "settled" });
+      });
+
+      it("finds nothing under unknown ids and in other sessions", async () => {
+        await asked(approvalOf(session, 1));
+        for (const [key, id] of [
+          [other, one],
+          [session, approvalIdOf(9)],
+          [session, ""],
+        ] as const) {
+          expect(await approvals.decide(key, id, decisionOf("approve"))).toEqual({ result: "unknown" });
+          expect(await approvals.settle(key, id, "undeliverable")).toEqual({ result: "unknown" });
+        }
+        expect(await stateOf()).toBe("pending");
+      });
+
+      it("AL-41: an expired approval is closed, and the call learns that it has expired", async () => {
+        const approval = approvalOf(session, 1, { expiresAtMs: harness.now() + soonMs });
+        await asked(approval);
+        await harness.advance(soonMs);
+        const late = await decide("approve");
+        expect(late).toMatchObject({ result: "closed", wakeGen: 2, status: { state: "expired", decisions: [] } });
+        expect(await approvals.dueExpiries(farFutureMs, 10)).toEqual([]);
+        expect(await controlOf(2)).toEqual([toldOf(approval, "expired", [])]);
+      });
+    });
+
+    describe("settling without a person", () => {
+      it("AL-41: expires what has had its time, by the store's clock, once", async () => {
+        const approval = approvalOf(session, 1, { expiresAtMs: harness.now() + soonMs });
+        await asked(approval, approvalOf(session, 2));
+        expect(await approvals.settle(session, approvalIdOf(2), "expired")).toMatchObject({
+          result: "closed",
+          status: { state: "pending" },
+        });
+        await harness.advance(soonMs);
+        expect(await approvals.settle(session, one, "expired")).toMatchObject({
+          result: "settled",
+          wakeGen: 2,
+          status: { state: "expired", decisions: [] },
+        });
+        expect(await approvals.settle(session, one, "expired")).toMatchObject({ result: "closed" });
+        expect(await decide("approve")).toMatchObject({ result: "closed", status: { state: "expired" } });
+        expect(await controlOf(2)).toEqual([toldOf(approval, "expired", [])]);
+      });
+
+      it("AL-28: a question that reaches nobody answers its call", async () => {
+        const approval = approvalOf(session, 1);
+        await asked(approval);
+        expect(await approvals.settle(session, one, "undeliverable")).toMatchObject({ result: "settled", wakeGen: 2 });
+        expect(await controlOf(2)).toEqual([toldOf(approval, "undeliverable", [])]);
+      });
+
+      it("reports what has expired, oldest first, while it is pending", async () => {
+        await asked(
+          approvalOf(session, 1, { expiresAtMs: 3_000 }),
+          approvalOf(session, 2, { expiresAtMs: 1_000 }),
+          approvalOf(session, 3, { expiresAtMs: 2_000 }),
+        );
+        await asked(approvalOf(other, 4, { expiresAtMs: 500 }));
+        expect(await approvals.dueExpiries(499, 10)).toEqual([]);
+        const due = [
+          { session: other, approvalId: approvalIdOf(4) },
+          { session, approvalId: approvalIdOf(2) },
+          { session, approvalId: approvalIdOf(3) },
+        ];
+        expect(await approvals.dueExpiries(2_000, 10)).toEqual(due);
+        expect(await approvals.dueExpiries(9_000, 1)).toEqual(due.slice(0, 1));
+        await approvals.settle(session, approvalIdOf(2), "expired");
+        expect(await approvals.dueExpiries(2_000, 10)).toEqual([due[0], due[2]]);
+      });
+    });
+
+    describe("the end of a turn", () => {
+      it("cancels what it still asks, without a trace in the session", async () => {
+        const claim = await asked(approvalOf(session, 1), approvalOf(session, 2, { kind: "outcome" }));
+        await store.append(messageOf(session, "om_2"));
+        const next = await commitOf(store, claim, { more: true });
+        expect(next).toMatchObject({ state: "next", control: [] });
+        for (const number of [1, 2]) {
+          expect(await stateOf(number)).toBe("cancelled");
+          for (const word of ["approve", "retry"] as const) {
+            expect(await decide(word, "ou_boss", number)).not.toMatchObject({ result: "settled" });
+          }
+        }
+        expect(await approvals.pending(session)).toEqual([]);
+        expect(await approvals.dueExpiries(farFutureMs, 10)).toEqual([]);
+        expect(await saveAs(store, claim, { mode: "suspend" })).toEqual({ state: "suspended" });
+        expect(await decide("approve")).toMatchObject({ result: "closed" });
+        expect(await store.summary(session)).toMatchObject({ state: "suspended" });
+      });
+
+      it("leaves decisions of the turn as they are, and an idle session alone", async () => {
+        const claim = await asked(approvalOf(session, 1), approvalOf(session, 2));
+        await decide("reject");
+        await commitOf(store, claim);
+        expect([await stateOf(1), await stateOf(2)]).toEqual(["rejected", "cancelled"]);
+        expect(await decide("approve", "ou_boss", 2)).toMatchObject({ result: "closed" });
+        expect(await store.summary(session)).toMatchObject({ state: "idle", gen: 2 });
+        expect(await store.heal(session, 2)).toBeUndefined();
+      });
+
+      it("a question that comes too late for its turn is cancelled, and reaches nobody", async () => {
+        await commitOf(store, await started());
+        await approvals.add(approvalOf(session, 1));
+        expect(await decide("approve")).toMatchObject({ result: "closed", status: { state: "cancelled" } });
+        await approvals.add(approvalOf(session, 2));
+        expect(await approvals.settle(session, approvalIdOf(2), "undeliverable")).toMatchObject({
+          result: "closed",
+          status: { state: "cancelled" },
+        });
+        expect(await store.summary(session)).toMatchObject({ state: "idle" });
+        expect(await store.heal(session, 1)).toBeUndefined();
+        expect(await started(session, "om_2")).toMatchObject({ control: [] });
+      });
+    });
+
+    describe("questions about rules", () => {
+      const rule = approvalOf(session, 1, { kind: "rule", turnId: "", callId: "" });
+
+      it("stand for themselves: no session learns of them, and no turn ends them", async () => {
+        const claim = await started();
+        await approvals.add(rule);
+        await approvals.add({ ...rule, tool: "other" });
+        await saveAs(store, claim, { mode: "suspend", open: openCalls("c1") });
+        await commitOf(store, claim);
+        expect(await approvals.pending(session)).toEqual([{ approval: rule, state: "pending", decisions: [] }]);
+        const settled = await approvals.decide(session, one, { ...decisionOf("approve"), remember: true });
+        expect(settled).toMatchObject({ result: "settled", status: { state: "approved", decisions: [{}] } });
+        expect(settled).not.toHaveProperty("wakeGen");
+        expect(await store.summary(session)).toMatchObject({ state: "idle" });
+        expect(await store.heal(session, 1)).toBeUndefined();
+      });
+
+      it("neither wake a waiting session nor reach its inbox", async () => {
+        const claim = await asked(approvalOf(session, 2));
+        await approvals.add(rule);
+        expect(await decide("reject")).not.toHaveProperty("wakeGen");
+        expect(await store.summary(session)).toMatchObject({ state: "suspended" });
+        expect(await mustClaim(store, session, claim.gen)).toMatchObject({ control: [] });
+      });
+    });
+
+    describe("room", () => {
+      it("is made by forgetting the oldest that are finished", async () => {
+        await open({ maxApprovals: 3 });
+        const none = { target: { channel: "none" as const } };
+        const claim = await started();
+        for (let number = 1; number <= 8; number += 1) {
+          const expiresAtMs = farFutureMs + number;
+          await saveAs(store, claim, {
+            mode: "continue",
+            approvals: [approvalOf(session, number, { ...none, expiresAtMs })],
+          });
+          if (number !== 2) await decide("reject", "ou_boss", number);
+        }
+        const states = await Promise.all([1, 2, 3, 4, 5, 6, 7, 8].map((number) => stateOf(number)));
+        expect(states.map((state) => state !== undefined)).toEqual([
+          false,
+          true,
+          false,
+          false,
+          false,
+          false,
+          true,
+          true,
+        ]);
+        expect(states[1]).toBe("pending");
+      });
+
+      it("is not made by forgetting what is pending, or whose cards do not show what became of it", async () => {
+        await open({ maxApprovals: 2 });
+        const claim = await started();
+        const numbers = [1, 2, 3, 4];
+        await saveAs(store, claim, {
+          mode: "continue",
+          approvals: numbers.map((number) => approvalOf(session, number)),
+        });
+        await decide("reject");
+        await saveAs(store, claim, { mode: "continue", approvals: [approvalOf(session, 5)] });
+        expect(await stateOf(1)).toBe("rejected");
+        expect(await approvals.pending(session)).toHaveLength(4);
+      });
+    });
+  });
+  describeApprovalCards(name, makeHarness);
+  describeApprovalRaces(name, makeHarness);
+}
