@@ -1,0 +1,86 @@
+import { randomUUID } from "node:crypto";
+import type { LlmBackend, ModelRequest } from "@larkline/model";
+import { messageStop, toolCallDelta, type EngineEvent, type Message, type ModelChunk } from "@larkline/protocol";
+import {
+  closeRedis,
+  connectRedis,
+  createRedisApprovalStore,
+  createRedisEventLog,
+  createRedisPermissionRules,
+  createRedisSessionStore,
+} from "@larkline/session-redis";
+import { onTestFinished } from "vitest";
+import { checkPairs, newWorld, session, type World } from "./turn-world.fixture.ts";
+
+// For tests: turns whose calls wait for people.
+
+/** A world whose sessions are kept in Redis, under a namespace of their own. */
+export function redisWorld(url: string): World {
+  const redis = connectRedis(url);
+  const on = { redis, namespace: `test-${randomUUID()}` };
+  const events = createRedisEventLog(on);
+  onTestFinished(async () => {
+    events.close();
+    await closeRedis(redis);
+  });
+  return newWorld({
+    store: createRedisSessionStore(on),
+    approvals: createRedisApprovalStore(on),
+    rules: createRedisPermissionRules(on),
+    events,
+  });
+}
+
+/** A call that the model asks for: of a tool, and with which arguments. */
+export type Wanted = string | { name: string; arguments: object };
+
+/** A model that asks for one batch of calls after the other, then says what they were answered with. */
+export function calling(...batches: Wanted[][]): { backend: LlmBackend; requests: ModelRequest[] } {
+  const requests: ModelRequest[] = [];
+  const backend: LlmBackend = {
+    async *stream(request): AsyncIterable<ModelChunk> {
+      checkPairs(request.messages);
+      requests.push(structuredClone(request));
+      const answered = answersIn(request);
+      const batch = batches[request.messages.slice(answered.at).filter(({ role }) => role === "tool").length];
+      if (batch === undefined) return yield* saying(answered.texts.join("|"));
+      for (const [index, wanted] of batch.entries()) {
+        const call = typeof wanted === "string" ? { name: wanted, arguments: {} } : wanted;
+        const id = `c${requests.length}-${index}`;
+        yield toolCallDelta(index, { id, name: call.name, arguments: JSON.stringify(call.arguments) });
+      }
+      yield messageStop("tool_use");
+    },
+  };
+  return { backend, requests };
+}
+
+async function* saying(text: string): AsyncIterable<ModelChunk> {
+  yield { type: "text_delta", text };
+  yield messageStop("end_turn");
+}
+
+/** What the calls since the last message of a person were answered with. */
+function answersIn({ messages }: ModelRequest): { at: number; texts: string[] } {
+  const at = messages.findLastIndex(({ role }) => role === "user");
+  return { at, texts: resultsOf(messages.slice(at)).map(([text]) => text) };
+}
+
+function resultsOf(messages: readonly Message[]): [text: string, isError: boolean][] {
+  const parts = messages.flatMap(({ content }) => content.filter((part) => part.type === "tool_result"));
+  return parts.map(({ content, isError }) => [typeof content === "string" ? content : "", isError]);
+}
+
+/** The results in the history of the session: what the model got, and whether it was an error. */
+export async function resultsIn({ store }: World): Promise<[text: string, isError: boolean][]> {
+  return resultsOf(await store.history(session));
+}
+
+/** All events of the session, in order. */
+export async function eventsOf(world: World): Promise<EngineEvent[]> {
+  return (await world.events.read(session, 0, 10_000)).map(({ event }) => event);
+}
+
+export function typesOf(events: readonly EngineEvent[]): string[] {
+  return events.map(({ type }) => type);
+}
