@@ -154,7 +154,6 @@ class Names:
             "control": f"{cell}:ctl:{session}",
             "calls": f"{cell}:calls:{session}",
             "events": f"{cell}:ev:{session}",
-            "facts": f"{cell}:facts:{session}",
             "dirty": f"{cell}:dirty",
             "deadlines": f"{cell}:deadlines",
             "audit": f"{cell}:audit",
@@ -339,7 +338,7 @@ class Runner:
         self.deliver(redis, job, self.outcome_of(tool, job, job_id))
 
     def begin(self, redis: Redis, job: dict[str, Any], effect: str) -> str:
-        arguments = {"callId": attempt_id(job), "effect": effect, "runner": self.name, "sid": job["session"]}
+        arguments = {"callId": attempt_id(job), "effect": effect, "runner": self.name, "sid": job["session"], "auditMax": 0}
         return self.scripts.call(redis, "begin", self.names.of_session(job["session"]), arguments)
 
     def outcome_of(self, tool: Tool, job: dict[str, Any], job_id: str) -> dict[str, Any]:
@@ -373,6 +372,7 @@ class Runner:
             "callId": attempt_id(job),
             "entry": json.dumps(entry),
             "runner": self.name,
+            "auditMax": 0,
             "result": "ok" if outcome["ok"] else "unknown" if outcome.get("unknown") else "error",
         }
         keys = self.names.of_session(job["session"])
@@ -382,7 +382,8 @@ class Runner:
                 break
         generation = int(answer[1])
         if generation > 0:
-            redis.command("PUBLISH", self.names.whole("wake"), f"{job['session']} {generation}")
+            wake_up = {"v": 1, "session": job["session"], "gen": generation}
+            redis.command("PUBLISH", self.names.whole("wake"), json.dumps(wake_up))
 
 
 def failure(error: str, unknown: bool = False) -> dict[str, Any]:

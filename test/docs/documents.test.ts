@@ -59,6 +59,7 @@ describe("README.md", () => {
       callId: "c1",
       turnId: "t1",
       actor: { app: "api", userId: "u", chatId: "c" },
+      authority: { by: "policy" } as const,
       signal: new AbortController().signal,
       progress: () => undefined,
       log: () => undefined,

@@ -49,19 +49,19 @@ export function openQuestions(system: System, chatId: string): AskedCard[] {
 }
 
 /** Waits until so many cards of the chat wait for a decision. */
-export async function untilAsked(system: System, chatId: string, count = 1, timeoutMs = 15_000): Promise<AskedCard[]> {
+export async function untilAsked(system: System, chatId: string, count = 1): Promise<AskedCard[]> {
   return await vi.waitUntil(
     () => {
       const open = openQuestions(system, chatId);
       return open.length >= count ? open : undefined;
     },
-    { timeout: timeoutMs, interval: 10 },
+    { timeout: 15_000, interval: 10 },
   );
 }
 
 /** Waits until no card of the chat has a button. */
-export async function untilRetired(system: System, chatId: string, timeoutMs = 15_000): Promise<AskedCard[]> {
-  await vi.waitUntil(() => openQuestions(system, chatId).length === 0, { timeout: timeoutMs, interval: 10 });
+export async function untilRetired(system: System, chatId: string): Promise<AskedCard[]> {
+  await vi.waitUntil(() => openQuestions(system, chatId).length === 0, { timeout: 15_000, interval: 10 });
   return askedCards(system, chatId);
 }
 

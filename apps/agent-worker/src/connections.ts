@@ -14,10 +14,12 @@ import {
   createCancelBus,
   createToolQueues,
   createTurnQueue,
+  createWakeBus,
   type CancelBus,
   type QueueOptions,
   type ToolQueues,
   type TurnQueue,
+  type WakeBus,
 } from "@larkline/queue";
 import type {
   ApprovalStore,
@@ -63,6 +65,8 @@ export interface Connections {
   turns: TurnQueue;
   tools: ToolQueues;
   bus: CancelBus;
+  /** Wake-ups of those who cannot add jobs themselves. */
+  wakes: WakeBus;
   sender: ReplySender;
   approvalCards: ApprovalCards;
   groupsOf: JudgeDeps["groupsOf"];
@@ -150,6 +154,7 @@ export function openConnections(options: ConnectionOptions): Connections {
     turns,
     tools,
     bus: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
+    wakes: createWakeBus({ connection: redis, channel: `{${namespace}}:wake` }),
     sender,
     approvalCards,
     queue,

@@ -66,10 +66,11 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   const stopping = new AbortController();
   const { settings, metrics } = setup;
   const connections = openConnections({ config, settings, logger, onFrame: metrics.frame });
-  const { directory, presence, bus } = connections;
+  const { directory, presence, bus, wakes, turns } = connections;
   const catalog = await createToolCatalog({ directory, signal: stopping.signal, onError });
   const running = new RunningTurns();
   await bus.subscribe(({ session, turnId }) => running.cancel(session, turnId), stopping.signal);
+  await wakes.subscribe(({ session, gen }) => void turns.wake(session, gen).catch(onError), stopping.signal);
   const heartbeat = await startHeartbeat({ presence, owner, onError });
   const parts: WorkerParts = { ...setup, owner, connections, catalog, running };
   const worker = startTurns(parts);

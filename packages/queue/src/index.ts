@@ -1,5 +1,7 @@
-export { createCancelBus, type Cancellation, type CancelBus, type PubSubConnection } from "./cancel-bus.ts";
+export type { Bus, PubSubConnection } from "./bus.ts";
+export { createCancelBus, type Cancellation, type CancelBus } from "./cancel-bus.ts";
 export { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
 export { createToolQueues, type DispatchOptions, type ToolQueues } from "./tool-queues.ts";
 export { createTurnQueue, type TurnQueue } from "./turn-queue.ts";
 export { createToolWorker, createTurnWorker, type JobResult, type JobWorker, type JobWorkerOptions } from "./worker.ts";
+export { createWakeBus, type WakeBus } from "./wake-bus.ts";

@@ -1,0 +1,25 @@
+import { mkdirSync, writeFileSync } from "node:fs";
+import { CallClaims, ToolAnnouncement, ToolJob, ToolOutcome } from "@larkline/protocol";
+import { runnerScripts } from "@larkline/session-redis";
+import { root } from "./document.ts";
+
+function formatted(value: unknown): string {
+  return `${JSON.stringify(value, null, 2)}\n`;
+}
+
+/** The files beside docs/tool-protocol.md, as the code says they must be. */
+export function protocolFiles(): Record<string, string> {
+  const $schema = "https://json-schema.org/draft/2020-12/schema";
+  return {
+    "docs/tool-protocol/schemas.json": formatted({
+      $schema,
+      $defs: { ToolAnnouncement, ToolJob, CallClaims, ToolOutcome },
+    }),
+    "docs/tool-protocol/scripts.json": formatted(runnerScripts()),
+  };
+}
+
+if (import.meta.main) {
+  mkdirSync(`${root}/docs/tool-protocol`, { recursive: true });
+  for (const [path, text] of Object.entries(protocolFiles())) writeFileSync(`${root}/${path}`, text);
+}
