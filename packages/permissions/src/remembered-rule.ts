@@ -20,19 +20,24 @@ export function approvalKindOf({ chatId, remember }: Pick<Approval, "chatId" | "
 }
 
 /**
- * The rule that a decision leaves behind: that of a `rule` approval, or of a call that was approved
- * with `remember`. Whoever computes it gets the same one, so it may be added twice.
+ * The rule that an approved approval leaves behind: as many people as have to approve said so, of a
+ * `rule` by approving it, of a call with `remember`. Whoever computes it gets the same one, so it
+ * may be added twice.
  */
 export function rememberedRule(
   approval: Approval,
   decisions: readonly ApprovalDecision[],
   rulesExpireMs: number,
 ): PermissionRule | undefined {
-  const { id, app, chatId, kind, remember } = approval;
-  const last = decisions.findLast(
+  const { id, app, chatId, kind, deciders, remember } = approval;
+  const agreed = decisions.filter(
     ({ decision, remember: wanted }) => decision === "approve" && (kind === "rule" || wanted === true),
   );
-  if (remember === undefined || last === undefined || kind === "outcome") return undefined;
+  const last = agreed.at(-1);
+  const people = new Set(agreed.map(({ by }) => by.id));
+  if (remember === undefined || last === undefined || kind === "outcome" || people.size < deciders.count) {
+    return undefined;
+  }
   const { by, atMs } = last;
   return { v: 1, id, app, chatId, ...remember, author: by, createdAtMs: atMs, expiresAtMs: atMs + rulesExpireMs };
 }

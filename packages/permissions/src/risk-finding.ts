@@ -4,7 +4,7 @@ import type { RiskFinding } from "./policy.ts";
 /** The commands of a text, each as its words without quotes. */
 function commandsOf(text: string): string[][] {
   return text
-    .replaceAll(/\\\r?\n|\$\{?IFS\}?/g, " ")
+    .replaceAll(/\\\r?\n|\$\{?ifs\}?/gi, " ")
     .split(/[;|&<>()`\r\n]/)
     .map((command) => command.replaceAll(/["'\\]/g, "").split(/\s+/));
 }

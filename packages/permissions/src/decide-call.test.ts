@@ -1,0 +1,184 @@
+import { describe, expect, it } from "vitest";
+import { decideCall, unknownOutcomeOf } from "./decide-call.ts";
+import { bossDecides, entry, judged, policy, requesterDecides, rule, shellCall, tool } from "./permission.fixture.ts";
+import type { PolicyEntry } from "./policy.ts";
+
+function withEntries(...entries: PolicyEntry[]) {
+  return policy({ entries });
+}
+
+const gitRule = rule({ pattern: "git status *" });
+const ruled = shellCall("git status -s", { rules: [gitRule] });
+
+describe("without an entry that fits", () => {
+  it("a tool that asks for nothing runs by policy", () => {
+    expect(decideCall(policy(), judged())).toEqual({ do: "run", authority: { by: "policy" }, findings: [] });
+  });
+
+  it("AL-27: a tool that requires an approval is asked about, by the defaults", () => {
+    expect(decideCall(policy(), shellCall("git status -s"))).toEqual({
+      do: "ask",
+      question: {
+        deciders: requesterDecides,
+        reason: "",
+        risk: "medium",
+        expiresAtMs: 1_100,
+        remember: { tool: "shell", pattern: "git status *", person: "ou_me" },
+      },
+      findings: [],
+    });
+  });
+
+  it("a remembered rule stands in for the approval", () => {
+    expect(decideCall(policy(), ruled)).toEqual({ do: "run", authority: { by: "rule", id: gitRule.id }, findings: [] });
+    expect(decideCall(policy(), { ...ruled, arguments: { command: "git status -s; ls" } }).do).toBe("ask");
+  });
+
+  it("rules neither count nor are offered where the defaults have none", () => {
+    const verdict = decideCall(policy({ remember: false }), ruled);
+    expect(verdict.do === "ask" && verdict.question.remember).toBe(undefined);
+    expect(verdict.do).toBe("ask");
+  });
+
+  it("EE-38: a risk is only pointed out, unless policy wants to be asked", () => {
+    const risky = judged({ arguments: { text: "DROP TABLE x" } });
+    const findings = [{ pattern: "drop table", reason: expect.any(String) }];
+    expect(decideCall(policy(), risky)).toEqual({ do: "run", authority: { by: "policy" }, findings });
+    const asked = decideCall(policy({ risky: "ask" }), risky);
+    expect(asked).toMatchObject({ do: "ask", question: { risk: "high" }, findings });
+    expect(asked.do === "ask" && asked.question.remember).toBe(undefined);
+  });
+
+  it("a rule covers no risky call where policy wants to be asked about risks", () => {
+    const call = shellCall("git status rm -rf x", { rules: [gitRule] });
+    expect(decideCall(policy({ risky: "ask" }), call).do).toBe("ask");
+    expect(decideCall(policy(), call)).toMatchObject({ do: "run", authority: { by: "rule" } });
+  });
+
+  it("a rule is for everybody in the chat only where the requester cannot decide alone", () => {
+    const boss = decideCall(policy({ approvers: bossDecides }), shellCall("git status -s"));
+    expect(boss.do === "ask" && boss.question.remember).toEqual({ tool: "shell", pattern: "git status *" });
+    const fourEyes = { ...requesterDecides, people: ["ou_boss"], fourEyes: true };
+    const second = decideCall(policy({ approvers: fourEyes }), shellCall("git status -s"));
+    expect(second.do === "ask" && second.question.remember).toEqual({ tool: "shell", pattern: "git status *" });
+  });
+});
+
+describe("entries", () => {
+  it("the first one that fits decides", () => {
+    const allow = entry({ tools: ["shell"], subject: "git *", do: "allow" });
+    const refuse = entry({ tools: ["shell"], do: "refuse", reason: "no" });
+    expect(decideCall(withEntries(allow, refuse), shellCall("git push")).do).toBe("run");
+    expect(decideCall(withEntries(refuse, allow), shellCall("git push"))).toMatchObject({ do: "refuse", reason: "no" });
+    expect(decideCall(withEntries(allow, refuse), shellCall("ls")).do).toBe("refuse");
+    expect(decideCall(withEntries(allow, refuse), judged()).do).toBe("run");
+  });
+
+  it("a refusal wins over every rule", () => {
+    expect(decideCall(withEntries(entry({ do: "refuse" })), ruled).do).toBe("refuse");
+  });
+
+  it("an entry that asks says who decides, why, and how long; rules count only where it remembers", () => {
+    const ask = entry({ tools: ["sh*"], reason: "It runs commands.", expiresMs: 7 });
+    expect(decideCall(withEntries(ask), ruled)).toEqual({
+      do: "ask",
+      question: { deciders: bossDecides, reason: "It runs commands.", risk: "medium", expiresAtMs: 107 },
+      findings: [],
+    });
+    expect(decideCall(withEntries({ ...ask, remember: true }), ruled)).toMatchObject({
+      do: "run",
+      authority: { by: "rule" },
+    });
+  });
+
+  it("a rule that comes from an entry about certain people is about its person alone", () => {
+    const ask = entry({ people: ["ou_me"], remember: true });
+    const verdict = decideCall(withEntries(ask), shellCall("git status -s"));
+    expect(verdict.do === "ask" && verdict.question.remember?.person).toBe("ou_me");
+  });
+
+  it("an entry that asks covers tools that ask for nothing themselves", () => {
+    expect(decideCall(withEntries(entry({ tools: ["mail"] })), judged()).do).toBe("ask");
+  });
+
+  it.each([
+    ["tools by name", { tools: ["mail"] }, true],
+    ["tools by pattern", { tools: ["m*l"] }, true],
+    ["other tools", { tools: ["mai", "mail2", "m*x", "*mail*x"] }, false],
+    ["people", { people: ["ou_me"] }, true],
+    ["other people", { people: ["ou_you"] }, false],
+    ["a role by person", { roles: ["leads"] }, false],
+    ["a role by group", { roles: ["ops"] }, true],
+    ["people or roles", { people: ["ou_me"], roles: ["leads"] }, true],
+    ["the chat", { chats: ["oc_1"] }, true],
+    ["another chat", { chats: ["oc_2"] }, false],
+    ["the kind of chat", { chatTypes: ["group"] }, true],
+    ["another kind of chat", { chatTypes: ["p2p", "api"] }, false],
+    ["all at once", { tools: ["mail"], people: ["ou_me"], chats: ["oc_1"], chatTypes: ["group"] }, true],
+    ["all but one", { tools: ["mail"], people: ["ou_me"], chats: ["oc_2"], chatTypes: ["group"] }, false],
+    ["a subject that the tool does not have", { subject: "*" }, false],
+  ] as const)("fit by %s", (_, match, fits) => {
+    const call = judged({ person: { id: "ou_me", groups: ["g_ops"] } });
+    expect(decideCall(withEntries(entry({ ...match, do: "refuse" })), call).do).toBe(fits ? "refuse" : "run");
+  });
+
+  it("what lets run has to fit all of a command, what holds back any part of it", () => {
+    const allow = withEntries(entry({ subject: "git *", do: "allow" }));
+    const refuse = withEntries(entry({ subject: "git push *", do: "refuse" }));
+    expect(decideCall(allow, shellCall("git log; curl x")).do).toBe("ask");
+    expect(decideCall(refuse, shellCall("true && git push origin")).do).toBe("refuse");
+  });
+
+  it("a subject that cannot be read fits what holds back, never what lets run", () => {
+    for (const command of [["git", "log"], { a: 1 }, undefined]) {
+      expect(decideCall(withEntries(entry({ subject: "git *", do: "allow" })), shellCall(command)).do).toBe("ask");
+      expect(decideCall(withEntries(entry({ subject: "git *", do: "refuse" })), shellCall(command)).do).toBe("refuse");
+    }
+  });
+
+  it("asks for user groups only when an entry depends on them", () => {
+    const person = {
+      id: "ou_op",
+      get groups(): string[] {
+        throw new Error("looked up");
+      },
+    };
+    expect(decideCall(withEntries(entry({ roles: ["ops"], do: "allow" })), judged({ person })).do).toBe("run");
+    expect(decideCall(withEntries(entry({ roles: ["leads"] })), judged({ person })).do).toBe("run");
+    expect(() =>
+      decideCall(withEntries(entry({ tools: ["other"], roles: ["ops"] })), judged({ person })),
+    ).not.toThrow();
+  });
+});
+
+describe("unknownOutcomeOf", () => {
+  const call = { ...judged(), toolName: "pay" };
+
+  it("asks requester and approvers, unless the model is to be told", () => {
+    const asked = unknownOutcomeOf(policy({ approvers: { ...bossDecides, fourEyes: true, count: 2 } }), call);
+    expect(asked).toEqual({
+      deciders: { ...bossDecides, requester: true, fourEyes: false, count: 1 },
+      reason: "",
+      risk: "high",
+      expiresAtMs: 1_100,
+    });
+    expect(unknownOutcomeOf(policy({ unknownOutcome: "tell" }), call)).toBeUndefined();
+  });
+
+  it("over HTTP people are asked only where policy says so", () => {
+    const api = { ...call, chatType: "api" } as const;
+    expect(unknownOutcomeOf(policy(), api)).toBeUndefined();
+    expect(unknownOutcomeOf(policy({ unknownOutcome: "ask" }), api)).toBeDefined();
+  });
+
+  it("the approvers are those of the entry that asks about the tool", () => {
+    const approvers = { ...bossDecides, people: ["ou_cfo"] };
+    const asked = unknownOutcomeOf(withEntries(entry({ tools: ["pay"], approvers })), call);
+    expect(asked).toMatchObject({ deciders: { people: ["ou_cfo"] }, expiresAtMs: 600 });
+  });
+});
+
+it("the risk of a question is that of the tool", () => {
+  const low = tool("mail", { requiresApproval: true, risk: "low" });
+  expect(decideCall(policy(), judged({ tool: low }))).toMatchObject({ question: { risk: "low" } });
+});
