@@ -42,11 +42,12 @@ export function calling(...batches: Wanted[][]): { backend: LlmBackend; requests
       checkPairs(request.messages);
       requests.push(structuredClone(request));
       const answered = answersIn(request);
-      const batch = batches[request.messages.slice(answered.at).filter(({ role }) => role === "tool").length];
+      const step = request.messages.slice(answered.at).filter(({ role }) => role === "tool").length;
+      const batch = batches[step];
       if (batch === undefined) return yield* saying(answered.texts.join("|"));
       for (const [index, wanted] of batch.entries()) {
         const call = typeof wanted === "string" ? { name: wanted, arguments: {} } : wanted;
-        const id = `c${requests.length}-${index}`;
+        const id = `c${step + 1}-${index}`;
         yield toolCallDelta(index, { id, name: call.name, arguments: JSON.stringify(call.arguments) });
       }
       yield messageStop("tool_use");

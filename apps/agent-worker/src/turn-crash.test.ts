@@ -9,14 +9,17 @@ import {
   type ModelChunk,
 } from "@larkline/protocol";
 import { expect, it } from "vitest";
+import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";
 import {
   append,
+  askPeople,
   checkPairs,
   Crash,
   crashing,
   inbound,
   newWorld,
   outboxOf,
+  policyOf,
   runnerOf,
   runTools,
   session,
@@ -45,6 +48,7 @@ async function runUntilCrash(world: World, differences: Differences, parts: Part
       throw error;
     }
     await runTools(world);
+    await askPeople(world);
   }
   return false;
 }
@@ -214,6 +218,51 @@ it("a crash anywhere leaves a turn that was stopped while it spoke stopped", asy
       expect(history.slice(2)).toEqual(["next", "tell|next"]);
       await checkEnds(world, [1, 2]);
       expect(await repliedTo(world)).toEqual(["om_1", "om_2"]);
+    },
+  });
+});
+
+it("AL-39: a crash anywhere in [plain, approval, plain, approval] leaves one question and one result per call", async () => {
+  const policy = policyOf({ approvals: { learnAfter: 1 } });
+  await survives({
+    differences: (world) => {
+      world.word = ({ kind, callId }) => (kind === "rule" ? undefined : callId === "c1-3" ? "reject" : "approve");
+      return { backend: calling(["echo", "pay", "echo", "pay"]).backend, policy };
+    },
+    messages: [inbound("om_1", "please")],
+    check: async (world) => {
+      expect((await resultsIn(world)).map(([text]) => text)).toEqual([
+        "c1-0",
+        "c1-1",
+        "c1-2",
+        "User rejected this action.",
+      ]);
+      expect(world.ran.size).toBe(3);
+      await checkEnds(world, [1]);
+      expect(await repliedTo(world)).toEqual(["om_1"]);
+      const events = await eventsOf(world);
+      expect(events.filter(({ type }) => type === "permission_request")).toHaveLength(2);
+      expect(events.filter(({ type }) => type === "permission_learn")).toHaveLength(1);
+      // Nothing but the rule that was proposed waits for people, and that once.
+      const pending = await world.approvals.pending(session);
+      expect(pending.map(({ approval }) => [approval.kind, approval.callId])).toEqual([["rule", "c1-1"]]);
+    },
+  });
+});
+
+it("a crash anywhere starts a call with an unknown outcome once more, when a person says so, and not twice", async () => {
+  await survives({
+    differences: (world) => {
+      world.word = () => "retry";
+      world.outcomeOf = ({ attempt }) =>
+        attempt === 1 ? { ok: false, error: "unknown", unknown: true } : { ok: true, result: "paid" };
+      return { backend: calling(["echo"]).backend };
+    },
+    messages: [inbound("om_1", "please")],
+    check: async (world) => {
+      expect(await resultsIn(world)).toEqual([["paid", false]]);
+      expect([...world.ran.keys()]).toEqual(["c1-0", "c1-0.2"]);
+      await checkEnds(world, [1]);
     },
   });
 });
