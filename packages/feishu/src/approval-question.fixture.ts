@@ -1,0 +1,91 @@
+import { approvalIdOf } from "@larkline/permissions";
+import { argumentsHashOf, turnIdOf, type Approval, type InboundMessage, type TurnState } from "@larkline/protocol";
+import type { SessionStore } from "@larkline/session";
+
+// For tests: a turn that waits for people.
+
+type FeishuTarget = Extract<Approval["target"], { channel: "feishu" }>;
+
+export interface Question {
+  session: string;
+  id: string;
+  approval: Approval;
+  target: FeishuTarget;
+}
+
+/** Who asks for what, and where. */
+export interface QuestionFacts {
+  store: SessionStore;
+  now: () => number;
+  session: string;
+  sender: string;
+  target: FeishuTarget;
+  deciders: readonly string[];
+}
+
+const given = { target: "prod" };
+
+function messageOf({ now, session, sender, target }: QuestionFacts): InboundMessage {
+  return {
+    v: 1,
+    session,
+    id: target.messageId,
+    app: target.app,
+    sender: { id: sender },
+    chatType: "group",
+    parts: [{ type: "text", text: "do it" }],
+    createdAtMs: now(),
+    reply: target,
+  };
+}
+
+export function approvalOf(facts: QuestionFacts, turnId: string, more: Partial<Approval> = {}): Approval {
+  const { now, session, sender, target, deciders } = facts;
+  return {
+    v: 1,
+    id: approvalIdOf(more.kind ?? "call", turnId, "c1"),
+    kind: "call",
+    session,
+    turnId,
+    callId: "c1",
+    app: target.app,
+    chatId: target.chatId,
+    requester: { id: sender },
+    tool: "deploy",
+    arguments: given,
+    argumentsHash: argumentsHashOf(JSON.stringify(given)),
+    secrets: [],
+    deciders: { requester: true, people: [...deciders], roles: [], fourEyes: false, count: 1 },
+    reason: "",
+    risk: "medium",
+    language: "en",
+    target,
+    createdAtMs: now(),
+    expiresAtMs: now() + 24 * 3_600_000,
+    ...more,
+  };
+}
+
+/** Stores the approval together with the turn that waits for it. */
+export async function askQuestion(facts: QuestionFacts, more: Partial<Approval> = {}): Promise<Question> {
+  const { store, now, session } = facts;
+  const message = messageOf(facts);
+  const { wakeGen = 0, seq } = await store.append(message);
+  const claim = await store.claim(session, wakeGen, "worker");
+  if (claim === undefined) throw new Error("nothing to claim");
+  const turnId = turnIdOf(session, seq);
+  const approval = approvalOf(facts, turnId, more);
+  const { id } = approval;
+  const turn: TurnState = {
+    v: 1,
+    turnId,
+    message,
+    steps: 1,
+    calls: [{ id: "c1", name: "deploy", arguments: given, state: "waiting_approval", approvalId: id }],
+    totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
+    startedAtMs: now(),
+  };
+  const write = { session, epoch: claim.epoch, history: [], events: [], consumed: 0, open: [], turn };
+  await store.save({ ...write, approvals: [approval], mode: "suspend" });
+  return { session, id, approval, target: facts.target };
+}
