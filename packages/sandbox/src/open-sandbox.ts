@@ -1,12 +1,25 @@
+import { availableParallelism, tmpdir } from "node:os";
+import { join } from "node:path";
+import { bwrapTier } from "./bwrap.ts";
+import type { EgressSettings } from "./egress-gate.ts";
+import { findControlGroups } from "./control-group.ts";
+import { defaultLauncherPath, prepareParts } from "./host-parts.ts";
+import { hostPowers } from "./host-powers.ts";
+import { groupName, openInstanceDirectory, type InstanceDirectory } from "./instance-directory.ts";
+import { setprivTier, supervisedTier } from "./landlock.ts";
+import type { HostParts, TierPlan } from "./launch.ts";
+import { LocalSandbox } from "./local-sandbox.ts";
+import { attackTier } from "./probe.ts";
 import type { Sandbox, TierFinding } from "./sandbox.ts";
-import type { SandboxEvent, SandboxTier } from "./tier.ts";
+import { SlotStore } from "./slot.ts";
+import { sandboxTiers, type SandboxEvent, type SandboxTier } from "./tier.ts";
 
 export interface OpenSandboxOptions {
   /** Tiers that are accepted; tried from the strongest to the weakest. Default: all. */
   tiers?: readonly SandboxTier[];
   /** Programs that run at once, at most 32. Default: two for each core. Others wait in order. */
   slots?: number;
-  /** Sandboxes kept booted for each kind of program that was run lately, at most 8. Default 2; 0 boots for every run. */
+  /** Sandboxes kept booted for each of the four kinds of programs run last, at most 8. Default 2; 0 boots for every run. */
   warm?: number;
   /** Sessions that live at once, besides `slots`, at most 16. Default 16. */
   sessions?: number;
@@ -16,8 +29,11 @@ export interface OpenSandboxOptions {
   pythonPath?: string;
   /** The compiled launcher of the tier `sbx`. Default: what `native/build.sh` makes. Without it the tier does not hold. */
   launcherPath?: string;
-  /** Where working directories are made, in a directory of their own. Default: the system's temporary directory. */
+  /** Where working directories are made; its own, of a path up to 80 bytes. Default: one for this user in the system's temporary directory. */
   directory?: string;
+  /** For all programs and sessions that have a network. */
+  egress?: EgressSettings;
+  /** Must not throw. */
   onEvent?(event: SandboxEvent): void;
 }
 
@@ -25,16 +41,153 @@ export type SandboxOpening =
   | { ok: true; sandbox: Sandbox; findings: TierFinding[] }
   | { ok: false; findings: TierFinding[] };
 
+const most = { slots: 32, warm: 8, sessions: 16 };
+
+/** What all tiers of one sandbox share. */
+interface Host {
+  instance: InstanceDirectory;
+  parts: HostParts;
+  store: SlotStore;
+  close(): Promise<void>;
+}
+
+const tierPlans: Record<SandboxTier, (parts: HostParts) => Promise<TierPlan>> = {
+  bwrap: bwrapTier,
+  sbx: supervisedTier,
+  setpriv: setprivTier,
+};
+
+function wholeNumber(options: OpenSandboxOptions, name: keyof typeof most, fallback: number): number {
+  const value = options[name] ?? fallback;
+  if (!Number.isInteger(value) || value < 0 || value > most[name]) {
+    throw new RangeError(`${name} must be a whole number from 0 to ${most[name]}`);
+  }
+  return value;
+}
+
+async function openHost(options: OpenSandboxOptions, onEvent: (event: SandboxEvent) => void): Promise<Host> {
+  if (process.platform !== "linux")
+    throw new Error(`the kernel of ${process.platform} has no way of keeping a program in`);
+  const powers = hostPowers();
+  const root = options.directory ?? join(tmpdir(), `larkline-sandbox-${process.getuid?.() ?? 0}`);
+  const instance = await openInstanceDirectory(root, {
+    ownUsers: powers.ownUsers,
+    onRemains: (count) => onEvent({ event: "remains_removed", detail: `of ${count} that did not close` }),
+  });
+  try {
+    const groups = findControlGroups(groupName(instance.name, "proof"));
+    await instance.noteGroups(groups?.parents ?? []);
+    const {
+      nodePath = process.execPath,
+      pythonPath = "/usr/bin/python3",
+      launcherPath = defaultLauncherPath,
+    } = options;
+    const parts = await prepareParts(instance.path, { nodePath, pythonPath, launcherPath });
+    const store = new SlotStore({ instance, groups, mounts: powers.mounts, onEvent });
+    const close = async (): Promise<void> => {
+      store.close();
+      await instance.close();
+    };
+    return { instance, parts, store, close };
+  } catch (error) {
+    await instance.close();
+    throw error;
+  }
+}
+
+/** A tier, opened and attacked. Closed again where it does not hold. */
+async function tryTier(
+  tier: SandboxTier,
+  { host, options, onEvent }: { host: Host; options: OpenSandboxOptions; onEvent: (event: SandboxEvent) => void },
+): Promise<{ finding: TierFinding; sandbox: LocalSandbox | undefined }> {
+  const { parts, store, instance } = host;
+  let lastBoot = "";
+  const common = {
+    tier,
+    parts,
+    store,
+    directory: instance.path,
+    slots: wholeNumber(options, "slots", Math.min(most.slots, availableParallelism() * 2)),
+    warm: wholeNumber(options, "warm", 2),
+    sessions: wholeNumber(options, "sessions", most.sessions),
+    egress: options.egress,
+    onEvent: (event: SandboxEvent) => {
+      if (event.event === "boot_failed") lastBoot = event.detail;
+      onEvent(event);
+    },
+  };
+  try {
+    const sandbox = new LocalSandbox({ ...common, plan: await tierPlans[tier](parts) });
+    const finding = await attackTier(sandbox, instance.path);
+    if (finding.holds) return { finding, sandbox };
+    await sandbox.close();
+    return {
+      finding: { ...finding, reason: [finding.reason, lastBoot].filter(Boolean).join(" ") },
+      sandbox: undefined,
+    };
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    return { finding: { tier, holds: false, reason }, sandbox: undefined };
+  }
+}
+
+function accepted({ tiers = sandboxTiers }: OpenSandboxOptions): SandboxTier[] {
+  return sandboxTiers.filter((tier) => tiers.includes(tier));
+}
+
+async function hostOrFindings(
+  options: OpenSandboxOptions,
+  onEvent: (event: SandboxEvent) => void,
+): Promise<Host | TierFinding[]> {
+  try {
+    return await openHost(options, onEvent);
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    return accepted(options).map((tier) => ({ tier, holds: false, reason }));
+  }
+}
+
+function owning(sandbox: LocalSandbox, host: Host): Sandbox {
+  let closed: Promise<void> | undefined;
+  return {
+    tier: sandbox.tier,
+    run: async (request) => await sandbox.run(request),
+    open: async (command) => await sandbox.open(command),
+    close: async () => await (closed ??= sandbox.close().then(async () => await host.close())),
+  };
+}
+
 /**
  * Opens the strongest tier that holds on this host: each is attacked live before it is used, for up
  * to some seconds in all. Nothing falls back to an unprotected process: where no tier holds, the
- * findings say why, and that is all there is. Removes what a killed predecessor left behind.
+ * findings say why, and that is all there is. Removes what a killed predecessor left behind. Rejects
+ * for options out of range only.
  */
-export async function openSandbox(_options: OpenSandboxOptions = {}): Promise<SandboxOpening> {
-  return { ok: false, findings: await probeTiers(_options) };
+export async function openSandbox(options: OpenSandboxOptions = {}): Promise<SandboxOpening> {
+  const { onEvent = () => {} } = options;
+  const host = await hostOrFindings(options, onEvent);
+  if (Array.isArray(host)) return { ok: false, findings: host };
+  const findings: TierFinding[] = [];
+  for (const tier of accepted(options)) {
+    const { finding, sandbox } = await tryTier(tier, { host, options, onEvent });
+    findings.push(finding);
+    if (sandbox !== undefined) return { ok: true, sandbox: owning(sandbox, host), findings };
+  }
+  await host.close();
+  return { ok: false, findings };
 }
 
 /** Attacks every accepted tier and reports, the strongest first. For health checks: repeat it hourly, hosts change. */
-export async function probeTiers(_options: OpenSandboxOptions = {}): Promise<TierFinding[]> {
-  return [];
+export async function probeTiers(options: OpenSandboxOptions = {}): Promise<TierFinding[]> {
+  const { onEvent = () => {} } = options;
+  const host = await hostOrFindings(options, onEvent);
+  if (Array.isArray(host)) return host;
+  const findings: TierFinding[] = [];
+  for (const tier of accepted(options)) {
+    const { finding, sandbox } = await tryTier(tier, { host, options: { ...options, warm: 0 }, onEvent });
+    await sandbox?.close();
+    findings.push(finding);
+  }
+  await host.close();
+  return findings;
 }

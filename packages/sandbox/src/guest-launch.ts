@@ -1,0 +1,51 @@
+import { join } from "node:path";
+import { reservedMbOf, type Launch } from "./launch.ts";
+import type { SandboxLimits, SandboxProgram } from "./sandbox.ts";
+
+/** What of a program is fixed when its interpreter boots. Programs with the same one can use the same warm sandboxes. */
+export interface GuestProfile {
+  runtime: SandboxProgram["runtime"];
+  readable: readonly string[];
+  limits: SandboxLimits;
+}
+
+export function profileOf(program: SandboxProgram, limits: SandboxLimits): GuestProfile {
+  return { runtime: program.runtime, readable: "module" in program ? program.readable : [], limits };
+}
+
+/** A text that is the same for the same profile only. */
+export function profileKey({ runtime, readable, limits }: GuestProfile): string {
+  return JSON.stringify([runtime, readable, Object.entries(limits).sort(([a], [b]) => a.localeCompare(b))]);
+}
+
+// Outside its heap a program needs memory too.
+const heapShare = 0.6;
+const leastHeapMb = 32;
+
+function command({ runtime, limits }: GuestProfile): Launch["command"] {
+  const heapMb = Math.max(leastHeapMb, Math.floor(limits.memoryMb * heapShare));
+  return ({ node, python, guest }) => {
+    if (runtime === "python") return [python, "-I", "-B", "-u", join(guest, "python.py")];
+    if (runtime === "bash") return ["/bin/bash", "--noprofile", "--norc", join(guest, "bash.sh")];
+    return [
+      node,
+      `--max-old-space-size=${heapMb}`,
+      "--max-semi-space-size=8",
+      "--no-warnings",
+      join(guest, "node.cjs"),
+    ];
+  };
+}
+
+/** The start of an interpreter that waits for its job. */
+export function guestLaunch(profile: GuestProfile, egressSocket: string | undefined): Launch {
+  return {
+    command: command(profile),
+    limits: profile.limits,
+    hasControl: true,
+    reservedMb: reservedMbOf(profile.runtime, egressSocket !== undefined),
+    readable: profile.readable,
+    egressSocket,
+    env: {},
+  };
+}

@@ -1,0 +1,149 @@
+import type { ChildProcess } from "node:child_process";
+import { closeSync, openSync } from "node:fs";
+import type { Duplex, Readable, Writable } from "node:stream";
+import { setTimeout as delay } from "node:timers/promises";
+import type { LaunchPlan } from "./launch.ts";
+import type { Slot } from "./slot.ts";
+import { spawnProcess } from "./spawn-process.ts";
+import { killUsers } from "./user-processes.ts";
+
+/** How the launcher ended: with the program's own code, or for a signal. */
+export interface GuestEnd {
+  exitCode: number | undefined;
+  signal: string | undefined;
+  /** It could not even be started. */
+  spawnError: string | undefined;
+  /** The kernel would not let go of it in time: its slot must not be used again. */
+  isStuck: boolean;
+}
+
+const drainMs = 100;
+const stuckMs = 10_000;
+// The gentle way of ending a sandbox takes a millisecond or two.
+const patienceMs = { namespace: 150, supervisor: 500, group: 0 };
+
+/** Everything that one launch started, from the outside. */
+export class GuestProcess {
+  readonly #process: ChildProcess;
+  readonly #plan: LaunchPlan;
+  readonly #slot: Slot;
+  readonly stdin: Writable | undefined;
+  readonly stdout: Readable;
+  readonly stderr: Readable;
+  /** Descriptor 3, unless stdin is open. */
+  readonly control: Duplex | undefined;
+  /** Resolves when nothing that was started inside runs any more, and its output was read. */
+  readonly ended: Promise<GuestEnd>;
+  readonly #exit = Promise.withResolvers<Partial<GuestEnd>>();
+  #namespaceInit: number | undefined;
+  #killing = false;
+  #isOver = false;
+
+  /** Throws when no process can be made at all. */
+  constructor(plan: LaunchPlan, slot: Slot, hasControl: boolean) {
+    this.#plan = plan;
+    this.#slot = slot;
+    this.#process = launched(plan, hasControl);
+    const { stdin, stdout, stderr, stdio } = this.#process;
+    this.stdin = stdin ?? undefined;
+    this.stdout = stdout as Readable; // "pipe" in `launched`, as those below
+    this.stderr = stderr as Readable;
+    const above = stdio as readonly (Duplex | null | undefined)[];
+    this.control = above[3] ?? undefined;
+    for (const stream of [stdin, stdout, stderr, ...above]) stream?.on("error", () => {});
+    this.#readNamespaceInit(above[5]);
+    above[6]?.end(plan.privateArgs.map((argument) => `${argument}\0`).join(""));
+    this.ended = this.#untilEnd();
+  }
+
+  /** Until it ends or is killed. */
+  get isRunning(): boolean {
+    return !this.#killing && this.#process.exitCode === null && this.#process.signalCode === null;
+  }
+
+  /** Kills everything inside at once. Idempotent. */
+  kill(): void {
+    if (this.#killing || this.#isOver) return;
+    this.#killing = true;
+    if (this.#killGently()) setTimeout(() => this.#killAll(), patienceMs[this.#plan.end]).unref();
+    else this.#killAll();
+    setTimeout(() => this.#exit.resolve({ isStuck: true }), stuckMs).unref();
+  }
+
+  /**
+   * Killed first, the launcher would leave its child, the namespace's first process, to the host's
+   * first process, which may not reap it; a supervisor would leave what has run away from it.
+   */
+  #killGently(): boolean {
+    if (this.#plan.end === "supervisor") return this.#process.kill("SIGTERM");
+    return this.#namespaceInit !== undefined && signalled(this.#namespaceInit);
+  }
+
+  #killAll(): void {
+    if (this.#isOver) return; // the slot, and its group, may be another run's by now
+    if (this.#process.pid !== undefined) signalled(-this.#process.pid);
+    this.#slot.group?.kill();
+  }
+
+  #readNamespaceInit(info: Duplex | null | undefined): void {
+    let text = "";
+    info?.on("data", (chunk: Buffer) => {
+      text += chunk.toString("latin1");
+      this.#namespaceInit ??= Number(/"child-pid"\s*:\s*(\d+)/.exec(text)?.[1]) || undefined;
+    });
+  }
+
+  async #untilEnd(): Promise<GuestEnd> {
+    const launcher = this.#process;
+    launcher.once("exit", (code, signal) => {
+      this.#exit.resolve({ exitCode: code ?? undefined, signal: signal ?? undefined });
+    });
+    launcher.once("error", ({ message }) => this.#exit.resolve({ spawnError: message }));
+    const closed = new Promise<unknown>((settle) => launcher.once("close", settle));
+    const end = await this.#exit.promise;
+    await this.#endRest();
+    await Promise.race([closed, delay(drainMs, undefined, { ref: false })]);
+    for (const stream of launcher.stdio) stream?.destroy();
+    return { exitCode: undefined, signal: undefined, spawnError: undefined, isStuck: false, ...end };
+  }
+
+  /** The direct child is gone: whatever has left its group goes now. A namespace has ended with its first process. */
+  async #endRest(): Promise<void> {
+    if (this.#plan.end !== "namespace") {
+      if (this.#process.pid !== undefined) signalled(-this.#process.pid);
+      if (this.#slot.user !== undefined) await killUsers(this.#slot.user);
+    }
+    this.#isOver = true;
+    if (this.#slot.group?.isEmpty() === false) this.#slot.group.kill();
+  }
+}
+
+function signalled(id: number): boolean {
+  try {
+    return process.kill(id, "SIGKILL");
+  } catch {
+    return false; // it has just ended
+  }
+}
+
+function launched(plan: LaunchPlan, hasControl: boolean): ChildProcess {
+  const filter = plan.filterPath === undefined ? undefined : openSync(plan.filterPath, "r");
+  try {
+    return spawnProcess(plan.command, plan.args, {
+      cwd: plan.cwd,
+      env: plan.env,
+      detached: true,
+      stdio: [
+        hasControl ? "ignore" : "pipe",
+        "pipe",
+        "pipe",
+        hasControl ? "pipe" : "ignore",
+        filter ?? "ignore",
+        plan.end === "namespace" ? "pipe" : "ignore",
+        ...(plan.privateArgs.length > 0 ? ["pipe" as const] : []),
+      ],
+    });
+  } finally {
+    if (filter !== undefined) closeSync(filter);
+  }
+}

@@ -1,0 +1,191 @@
+import { StringDecoder } from "node:string_decoder";
+import { watchDisk } from "./disk-watch.ts";
+import { encodeFrame, FrameError, FrameReader } from "./frame.ts";
+import { GuestProcess, type GuestEnd } from "./guest-process.ts";
+import type { LaunchPlan } from "./launch.ts";
+import { OutputTail } from "./output-tail.ts";
+import type { SandboxLimits, SandboxProgram, SandboxRequest } from "./sandbox.ts";
+import type { Slot } from "./slot.ts";
+
+/** What ended a run; the first counts. */
+export type GuestStop =
+  | { kind: "result"; value: unknown }
+  | { kind: "error"; name: string; message: string; stack: string }
+  | { kind: "protocol"; reason: string }
+  | { kind: "timeout" | "cancelled" | "output_limit" | "disk_limit" };
+
+/** Everything that is known when a run is over. */
+export interface GuestReport {
+  /** Undefined: the program ended by itself and said nothing. */
+  stop: GuestStop | undefined;
+  end: GuestEnd;
+  stdout: string;
+  stderr: string;
+  memoryKills: number;
+  wallMs: number;
+}
+
+/** What is handed to a booted interpreter. */
+export interface GuestJob {
+  program: SandboxProgram;
+  env: Readonly<Record<string, string>>;
+  signal: AbortSignal;
+  onProgress: SandboxRequest["onProgress"];
+  onOutput: SandboxRequest["onOutput"];
+}
+
+const bootMs = 5_000;
+const leaveMs = 30;
+const envelopeBytes = 8_192;
+const framesPerSecond = 20;
+const extraFrames = 1_000;
+
+/** An interpreter inside a sandbox: booted, given one job, and gone. Everything it says is hostile. */
+export class Guest {
+  readonly #process: GuestProcess;
+  readonly #limits: SandboxLimits;
+  readonly slot: Slot;
+  readonly #reader: FrameReader;
+  readonly #memoryKillsBefore: number;
+  readonly #output = { stdout: new OutputTail(), stderr: new OutputTail() };
+  readonly #booted = Promise.withResolvers<boolean>();
+  #job: GuestJob | undefined;
+  #stop: GuestStop | undefined;
+  #isReady = false;
+
+  /** Starts to boot. Throws when no process can be made. */
+  constructor(plan: LaunchPlan, slot: Slot, limits: SandboxLimits) {
+    this.slot = slot;
+    this.#limits = limits;
+    this.#memoryKillsBefore = slot.group?.memoryKills() ?? 0;
+    const frames = extraFrames + Math.ceil((limits.wallMs / 1_000) * framesPerSecond);
+    this.#reader = new FrameReader({ bytes: limits.resultBytes + envelopeBytes, frames });
+    this.#process = new GuestProcess(plan, slot, true);
+    this.#process.control?.on("data", (chunk: Buffer) => this.#take(chunk));
+    this.#collect("stdout");
+    this.#collect("stderr");
+  }
+
+  /** Whether it could take a job. */
+  get isAlive(): boolean {
+    return this.#process.isRunning;
+  }
+
+  /** Resolves when nothing of it runs any more. */
+  get ended(): Promise<GuestEnd> {
+    return this.#process.ended;
+  }
+
+  /** Whether it has booted; false when it ended first, or within the deadline did not. Kills it then, and on abort. */
+  async boot(signal: AbortSignal): Promise<boolean> {
+    const giveUp = (): void => this.#booted.resolve(false);
+    const timer = setTimeout(giveUp, bootMs);
+    signal.addEventListener("abort", giveUp, { once: true });
+    if (signal.aborted) giveUp();
+    void this.ended.then(giveUp);
+    const isBooted = await this.#booted.promise;
+    clearTimeout(timer);
+    signal.removeEventListener("abort", giveUp);
+    if (!isBooted) this.kill();
+    return isBooted;
+  }
+
+  /** What it wrote to stderr so far, for operators. */
+  lastWords(): string {
+    return this.#output.stderr.text().trim();
+  }
+
+  kill(): void {
+    this.#process.kill();
+  }
+
+  /** Hands over the job and waits until nothing inside runs any more. Call it once, when booted. */
+  async run(job: GuestJob): Promise<GuestReport> {
+    const startedMs = performance.now();
+    this.#job = job;
+    const cancel = (): void => this.#end({ kind: "cancelled" });
+    job.signal.addEventListener("abort", cancel, { once: true });
+    if (job.signal.aborted) cancel();
+    const timer = setTimeout(() => this.#end({ kind: "timeout" }), this.#limits.wallMs);
+    const stopWatching = watchDisk(this.slot, this.#limits.diskMb, () => this.#end({ kind: "disk_limit" }));
+    this.#process.control?.write(jobBytes(job));
+    const end = await this.ended;
+    clearTimeout(timer);
+    stopWatching();
+    job.signal.removeEventListener("abort", cancel);
+    return {
+      stop: this.#stop,
+      end,
+      stdout: this.#output.stdout.text(),
+      stderr: this.#output.stderr.text(),
+      memoryKills: (this.slot.group?.memoryKills() ?? 0) - this.#memoryKillsBefore,
+      wallMs: performance.now() - startedMs,
+    };
+  }
+
+  #end(stop: GuestStop): void {
+    if (this.#stop !== undefined) return;
+    this.#stop = stop;
+    // Who has answered may leave by itself, so that its last output comes out.
+    if (stop.kind === "result" || stop.kind === "error") setTimeout(() => this.kill(), leaveMs);
+    else this.kill();
+  }
+
+  #collect(name: "stdout" | "stderr"): void {
+    const decoder = new StringDecoder("utf8");
+    this.#process[name].on("data", (chunk: Buffer) => {
+      this.#output[name].push(chunk);
+      if (this.#output.stdout.total + this.#output.stderr.total > this.#limits.outputBytes) {
+        this.#end({ kind: "output_limit" });
+      } else this.#job?.onOutput?.(name, decoder.write(chunk));
+    });
+  }
+
+  #take(chunk: Buffer): void {
+    if (this.#stop !== undefined) return; // what comes after the end is nobody's business
+    try {
+      for (const frame of this.#reader.push(chunk)) this.#obey(frame);
+    } catch (error) {
+      if (!(error instanceof FrameError)) throw error;
+      this.#end({ kind: "protocol", reason: error.message });
+    }
+  }
+
+  #obey(frame: unknown): void {
+    if (this.#stop !== undefined) return;
+    const { kind, ...said } = typeof frame === "object" && frame !== null ? (frame as Record<string, unknown>) : {}; // checked below
+    if (kind === "ready" && !this.#isReady) {
+      this.#isReady = true;
+      this.#booted.resolve(true);
+    } else if (this.#job === undefined) throw new FrameError("a message before there was anything to answer");
+    else if (kind === "progress") this.#job.onProgress?.(fractionOf(said["fraction"]), textOf(said["detail"], 500));
+    else if (kind === "result") this.#end({ kind, value: said["value"] ?? null });
+    else if (kind === "error") {
+      const [name, message, stack] = [
+        textOf(said["name"], 100),
+        textOf(said["message"], 4_000),
+        textOf(said["stack"], 2_000),
+      ];
+      this.#end({ kind, name, message, stack });
+    } else throw new FrameError("a message that is not in the protocol");
+  }
+}
+
+function fractionOf(value: unknown): number {
+  return typeof value === "number" && value > 0 ? Math.min(1, value) : 0;
+}
+
+function textOf(value: unknown, characters: number): string {
+  return typeof value === "string" ? value.slice(0, characters) : "";
+}
+
+/** The job as the interpreter's bootstrap in `guest/` reads it. */
+function jobBytes({ program, env }: GuestJob): Buffer {
+  const { input = null } = program;
+  if (program.runtime !== "bash") {
+    const source = "module" in program ? { module: program.module } : { code: program.code };
+    return encodeFrame({ ...source, input, env });
+  }
+  const variables = Object.entries(env).map(([name, value]) => `${name}=${value}`);
+  return Buffer.from([...variables, "", JSON.stringify(input), program.code].map((field) => `${field}\0`).join(""));
+}

@@ -1,0 +1,167 @@
+import { randomInt } from "node:crypto";
+import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, rename, stat, writeFile } from "node:fs/promises";
+import { connect, createServer, type Server } from "node:net";
+import { join } from "node:path";
+import { removeGroups } from "./control-group.ts";
+import { userRange, usersPerInstance } from "./host-powers.ts";
+import { removeTree, unmountBelow } from "./removal.ts";
+import { killUsers } from "./user-processes.ts";
+
+/** A directory that one sandbox has for itself, and the users that go with it. */
+export interface InstanceDirectory {
+  readonly path: string;
+  /** Unique among the instances of this host's directory. */
+  readonly name: string;
+  /** The first of `usersPerInstance` users that nobody else uses; undefined where programs run as this user. */
+  readonly firstUser: number | undefined;
+  /** Notes in which directories control groups are made, for a successor. */
+  noteGroups(parents: readonly string[]): Promise<void>;
+  /** Removes it with all that is in it. Nothing may run in it any more. */
+  close(): Promise<void>;
+}
+
+/** What a successor needs in order to clean up. */
+interface Facts {
+  firstUser?: number;
+  groupParents?: readonly string[];
+}
+
+const ownerSocket = "owner.sock";
+const factsFile = "facts.json";
+const groupPrefix = (name: string): string => `larkline-${name}-`;
+const maxRootBytes = 80;
+const attempts = 200;
+const unfinishedMs = 60_000;
+
+/** The name of a control group of an instance. */
+export function groupName(instance: string, group: string): string {
+  return groupPrefix(instance) + group;
+}
+
+async function openRoot(root: string): Promise<void> {
+  // A socket in it has a path of at most 107 bytes.
+  if (Buffer.byteLength(root) > maxRootBytes) throw new Error(`${root} is longer than ${maxRootBytes} bytes`);
+  await mkdir(root, { recursive: true, mode: 0o711 });
+  const { uid, mode } = await lstat(root);
+  const isOurs = uid === process.getuid?.() && (await lstat(root)).isDirectory();
+  if (!isOurs || (mode & 0o022) !== 0) throw new Error(`${root} belongs to, or can be changed by, somebody else`);
+  await chmod(root, 0o711);
+}
+
+/** Whoever holds a directory listens in it: the kernel ends that with the process, in whatever container it ran. */
+async function isHeld(directory: string): Promise<boolean> {
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const socket = connect(join(directory, ownerSocket));
+  socket
+    .once("connect", () => resolve(true))
+    .once("error", (error: NodeJS.ErrnoException) => resolve(error.code === "EAGAIN"));
+  return await promise.finally(() => socket.destroy());
+}
+
+async function listen(path: string): Promise<Server> {
+  const server = createServer((socket) => socket.on("error", () => {}).end());
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  server.once("error", reject).listen(path, resolve);
+  await promise;
+  return server.on("error", () => {}).unref();
+}
+
+async function factsOf(directory: string): Promise<Facts> {
+  try {
+    return JSON.parse(await readFile(join(directory, factsFile), "utf8")) as Facts; // only this module writes it
+  } catch {
+    return {};
+  }
+}
+
+/** Kills what still runs of a dead instance and removes its directory, groups and mounts. */
+async function removeRemains(directory: string, name: string): Promise<void> {
+  const { firstUser, groupParents = [] } = await factsOf(directory);
+  await removeGroups(groupParents, groupPrefix(name));
+  if (firstUser !== undefined) await killUsers(firstUser, firstUser + usersPerInstance - 1);
+  await unmountBelow(directory);
+  await removeTree(directory);
+}
+
+/** Of several that start at once, the rename lets exactly one clean up. */
+async function removeIfDead(root: string, name: string): Promise<boolean> {
+  const directory = join(root, name);
+  const isNew = name.startsWith("new-");
+  if (isNew && Date.now() - (await stat(directory)).mtimeMs < unfinishedMs) return false;
+  if (await isHeld(directory)) return false;
+  const grave = join(root, `dead-${name}-${randomInt(2 ** 40)}`);
+  await rename(directory, grave);
+  await removeRemains(grave, name);
+  return true;
+}
+
+/** A grave whose digger died too. */
+async function fillGrave(root: string, name: string): Promise<void> {
+  const [, instance = ""] = /^dead-(.+)-\d+$/.exec(name) ?? [];
+  await removeRemains(join(root, name), instance);
+}
+
+/** Cleans up after instances that were killed. Returns how many there were. */
+async function sweep(root: string): Promise<number> {
+  let removed = 0;
+  for (const name of await readdir(root)) {
+    try {
+      if (name.startsWith("dead-")) await fillGrave(root, name);
+      else if (await removeIfDead(root, name)) removed += 1;
+    } catch {
+      // Somebody else cleans it up at this moment.
+    }
+  }
+  return removed;
+}
+
+/** Gives a directory its final name, which is what reserves the users. */
+async function claim(root: string, unnamed: string): Promise<Pick<InstanceDirectory, "name" | "firstUser">> {
+  const users = userRange(unnamed);
+  const instances = users?.instances ?? 1_000;
+  for (let i = 0; i < attempts; i += 1) {
+    const number = randomInt(instances);
+    const name = String(number);
+    try {
+      await rename(unnamed, join(root, name)); // refused where a directory of that name is in use
+      return { name, firstUser: users?.firstUser(number) };
+    } catch {
+      // Taken; the next one.
+    }
+  }
+  throw new Error(`${root} is full`);
+}
+
+/**
+ * Takes a directory below `root`, which is made when it is missing, and cleans up there after those
+ * that were killed. Rejects when `root` belongs to somebody else or cannot be written.
+ */
+export async function openInstanceDirectory(
+  root: string,
+  options: { ownUsers: boolean; onRemains(count: number): void },
+): Promise<InstanceDirectory> {
+  await openRoot(root);
+  const removed = await sweep(root);
+  if (removed > 0) options.onRemains(removed);
+  const unnamed = await mkdtemp(join(root, "new-"));
+  await chmod(unnamed, 0o711);
+  const server = await listen(join(unnamed, ownerSocket));
+  await writeFile(join(unnamed, factsFile), "{}");
+  const { name, firstUser } = await claim(root, unnamed);
+  const path = join(root, name);
+  const facts: Facts = options.ownUsers && firstUser !== undefined ? { firstUser } : {};
+  await writeFile(join(path, factsFile), JSON.stringify(facts));
+  return {
+    path,
+    name,
+    firstUser: facts.firstUser,
+    noteGroups: async (groupParents) => {
+      await writeFile(join(path, factsFile), JSON.stringify({ ...facts, groupParents }));
+    },
+    close: async () => {
+      await unmountBelow(path);
+      await removeTree(path);
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}

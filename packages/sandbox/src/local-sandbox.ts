@@ -1,0 +1,254 @@
+import { chmod, chown } from "node:fs/promises";
+import { join } from "node:path";
+import type { EgressSettings } from "./egress-gate.ts";
+import { createEgressProxy, type EgressProxy } from "./egress.ts";
+import { Gate } from "./gate.ts";
+import { guestLaunch, profileOf, type GuestProfile } from "./guest-launch.ts";
+import { Guest, type GuestReport } from "./guest.ts";
+import type { HostParts, TierPlan } from "./launch.ts";
+import { checkRequest } from "./request-check.ts";
+import { verdictOf, withoutRun } from "./run-result.ts";
+import type {
+  Sandbox,
+  SandboxCommand,
+  SandboxLimits,
+  SandboxRequest,
+  SandboxResult,
+  SandboxSession,
+} from "./sandbox.ts";
+import { openSession, type LocalSession } from "./session.ts";
+import type { Slot, SlotStore } from "./slot.ts";
+import type { SandboxEvent, SandboxTier } from "./tier.ts";
+import { WarmPool } from "./warm-pool.ts";
+import { harvestFiles, writeFiles } from "./working-files.ts";
+
+export interface LocalSandboxOptions {
+  tier: SandboxTier;
+  plan: TierPlan;
+  parts: HostParts;
+  store: SlotStore;
+  /** A directory for sockets of proxies. */
+  directory: string;
+  slots: number;
+  warm: number;
+  sessions: number;
+  egress: EgressSettings | undefined;
+  onEvent(event: SandboxEvent): void;
+}
+
+interface Run {
+  request: SandboxRequest;
+  limits: SandboxLimits;
+  profile: GuestProfile;
+  signal: AbortSignal;
+  egressSocket: string | undefined;
+}
+
+const bootAttempts = 2;
+
+/** Runs programs in sandboxes of this host, in one proved tier. */
+export class LocalSandbox implements Sandbox {
+  readonly tier: SandboxTier;
+  readonly #options: LocalSandboxOptions;
+  readonly #runs: Gate;
+  readonly #sessionPlaces: Gate;
+  readonly #warm: WarmPool;
+  readonly #closing = new AbortController();
+  readonly #active = new Set<Promise<unknown>>();
+  readonly #sessions = new Set<LocalSession>();
+  #proxyCount = 0;
+
+  constructor(options: LocalSandboxOptions) {
+    this.tier = options.tier;
+    this.#options = options;
+    this.#runs = new Gate(options.slots);
+    this.#sessionPlaces = new Gate(options.sessions);
+    this.#warm = new WarmPool({
+      size: options.warm,
+      boot: async (profile, signal) => await this.#boot(profile, { signal, egressSocket: undefined }),
+      discard: async (guest) => await this.#discard(guest),
+    });
+  }
+
+  async run(request: SandboxRequest): Promise<SandboxResult> {
+    const work = this.#run(request);
+    this.#active.add(work);
+    return await work.finally(() => this.#active.delete(work));
+  }
+
+  async open(command: SandboxCommand): Promise<SandboxSession> {
+    if (this.#closing.signal.aborted) throw new Error("The sandbox is closed.");
+    const leave = this.#sessionPlaces.tryEnter();
+    if (leave === undefined) throw new Error(`There are ${this.#options.sessions} sessions already.`);
+    try {
+      const session = await openSession(command, {
+        ...this.#options,
+        openProxy: async (allow, slot) => await this.#openProxy(allow, slot),
+      });
+      this.#sessions.add(session);
+      void this.#forget(session, leave);
+      if (this.#closing.signal.aborted) await session.close();
+      return session;
+    } catch (error) {
+      leave();
+      throw error;
+    }
+  }
+
+  /** Kills everything inside; what runs ends as `cancelled`. Removes no directory: that is for whoever opened them. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await Promise.all([...this.#sessions].map(async (session) => await session.close()));
+    await this.#warm.close();
+    await Promise.allSettled(this.#active);
+  }
+
+  async #forget(session: LocalSession, leave: () => void): Promise<void> {
+    await session.wiped;
+    this.#sessions.delete(session);
+    leave();
+  }
+
+  async #run(request: SandboxRequest): Promise<SandboxResult> {
+    if (this.#closing.signal.aborted) return withoutRun("refused", "The sandbox is closed.");
+    const checked = await checkRequest(request, {
+      parts: this.#options.parts,
+      hasNetwork: this.#options.plan.hasNetwork,
+    });
+    if (!checked.ok) return withoutRun("refused", checked.problem);
+    const { limits } = checked;
+    const signal = AbortSignal.any([request.signal, this.#closing.signal]);
+    const leave = await this.#runs.enter(signal).catch(() => undefined);
+    if (leave === undefined) return withoutRun("cancelled", "The run was cancelled before it began.");
+    try {
+      const run = { request, limits, profile: profileOf(request.program, limits), signal };
+      return await this.#withNetwork(run);
+    } catch (error) {
+      this.#tell("boot_failed", error instanceof Error ? error.message : String(error));
+      return withoutRun("crashed", "The sandbox could not be started.");
+    } finally {
+      leave();
+    }
+  }
+
+  async #withNetwork(run: Omit<Run, "egressSocket">): Promise<SandboxResult> {
+    const { network = "none" } = run.request;
+    if (network === "none") return await this.#runInGuest({ ...run, egressSocket: undefined });
+    const opened = await this.#openProxy(network.allow).catch((error: unknown) => String(error));
+    if (typeof opened === "string") return withoutRun("refused", `The network policy is not valid: ${opened}`);
+    const { proxy, socket } = opened;
+    try {
+      const result = await this.#runInGuest({ ...run, egressSocket: socket });
+      return { ...result, denied: proxy.denied() };
+    } finally {
+      await proxy.close();
+    }
+  }
+
+  async #runInGuest(run: Run): Promise<SandboxResult> {
+    const guest = await this.#guestFor(run);
+    if (guest === undefined) {
+      return run.signal.aborted
+        ? withoutRun("cancelled", "The run was cancelled before it began.")
+        : withoutRun("crashed", "The sandbox did not start.");
+    }
+    try {
+      return await this.#give(guest, run);
+    } finally {
+      await this.#discard(guest);
+    }
+  }
+
+  /** A warm guest if there is one; a cold one, on another slot if the first does not boot. */
+  async #guestFor({ profile, signal, egressSocket }: Run): Promise<Guest | undefined> {
+    const warm = egressSocket === undefined ? this.#warm.take(profile) : undefined;
+    if (warm !== undefined) return warm;
+    for (let i = 0; i < bootAttempts && !signal.aborted; i += 1) {
+      const guest = await this.#boot(profile, { signal, egressSocket });
+      if (guest !== undefined) return guest;
+    }
+    return undefined;
+  }
+
+  async #give(guest: Guest, { request, limits, signal }: Run): Promise<SandboxResult> {
+    const { program, env = {}, onProgress, onOutput } = request;
+    const files = program.files ?? [];
+    await writeFiles(files, guest.slot);
+    const report = await guest.run({ program, env, signal, onProgress, onOutput });
+    const harvest = report.end.isStuck ? { files: [], skipped: [] } : await harvestFiles(guest.slot, files);
+    return { ...verdictOf(report, { program, limits }), ...factsOf(report, guest.slot), ...harvest };
+  }
+
+  /** Undefined when it did not boot; its slot is free again then. */
+  async #boot(
+    profile: GuestProfile,
+    { signal, egressSocket }: { signal: AbortSignal; egressSocket: string | undefined },
+  ): Promise<Guest | undefined> {
+    const { store, plan } = this.#options;
+    const slot = await store.take(profile.limits);
+    let guest: Guest;
+    try {
+      if (egressSocket !== undefined) await giveSocket(egressSocket, slot);
+      guest = new Guest(await plan.plan(guestLaunch(profile, egressSocket), slot), slot, profile.limits);
+    } catch (error) {
+      await store.giveBack(slot);
+      throw error;
+    }
+    if (await guest.boot(signal)) return guest;
+    await this.#discard(guest);
+    if (!signal.aborted) this.#tell("boot_failed", await bootProblem(guest));
+    return undefined;
+  }
+
+  /** Ends a guest, if it has not ended, and frees its slot. */
+  async #discard(guest: Guest): Promise<void> {
+    guest.kill();
+    const { isStuck } = await guest.ended;
+    const { store } = this.#options;
+    await (isStuck ? store.discard(guest.slot) : store.giveBack(guest.slot));
+  }
+
+  async #openProxy(allow: readonly string[], slot?: Slot): Promise<{ proxy: EgressProxy; socket: string }> {
+    this.#proxyCount += 1;
+    const socket = join(this.#options.directory, `net-${this.#proxyCount}.sock`);
+    const { egress } = this.#options;
+    // A session lives for days, so what it may send in all has no bound.
+    const unbounded = slot === undefined ? {} : { bytes: Infinity, attempts: Infinity };
+    const proxy = await createEgressProxy({
+      ...egress,
+      limits: { ...unbounded, ...egress?.limits },
+      allow,
+      socketPath: socket,
+    });
+    if (slot !== undefined) await giveSocket(socket, slot);
+    return { proxy, socket };
+  }
+
+  #tell(event: SandboxEvent["event"], detail: string): void {
+    this.#options.onEvent({ event, detail });
+  }
+}
+
+/** Nobody but the slot's user may use the proxy. */
+async function giveSocket(path: string, slot: Slot): Promise<void> {
+  await chmod(path, 0o600);
+  if (slot.user !== undefined) await chown(path, slot.user, slot.user);
+}
+
+async function bootProblem(guest: Guest): Promise<string> {
+  const { exitCode, signal, spawnError } = await guest.ended;
+  return `${spawnError ?? signal ?? `exit code ${exitCode}`}: ${guest.lastWords().slice(0, 500)}`;
+}
+
+function factsOf(report: GuestReport, slot: Slot): Pick<SandboxResult, "stdout" | "stderr" | "denied" | "wallMs"> {
+  const peakMemoryBytes = slot.group?.peakBytes();
+  const cpuMs = slot.group?.cpuMs();
+  return {
+    stdout: report.stdout,
+    stderr: report.stderr,
+    denied: [],
+    wallMs: Math.round(report.wallMs),
+    ...(peakMemoryBytes === undefined ? {} : { peakMemoryBytes }),
+    ...(cpuMs === undefined ? {} : { cpuMs }),
+  };
+}

@@ -1,0 +1,38 @@
+const keptBytes = 64 * 1024;
+const half = keptBytes / 2;
+
+/** Keeps the head and the tail of a stream and counts the rest. */
+export class OutputTail {
+  #head = Buffer.alloc(0);
+  #tail: Buffer[] = [];
+  #tailBytes = 0;
+  /** All bytes that came. */
+  total = 0;
+
+  push(chunk: Buffer): void {
+    this.total += chunk.length;
+    const room = half - this.#head.length;
+    if (room > 0) this.#head = Buffer.concat([this.#head, chunk.subarray(0, room)]);
+    if (chunk.length > room) this.#keepTail(chunk.subarray(room));
+  }
+
+  /** What was kept, with a mark where something was left out. */
+  text(): string {
+    const all = Buffer.concat(this.#tail);
+    const tail = all.subarray(Math.max(0, all.length - half));
+    const cut = this.total - this.#head.length - tail.length;
+    const mark = cut > 0 ? `\n... ${cut} bytes left out ...\n` : "";
+    if (mark === "") return Buffer.concat([this.#head, tail]).toString("utf8");
+    return this.#head.toString("utf8") + mark + tail.toString("utf8");
+  }
+
+  #keepTail(chunk: Buffer): void {
+    this.#tail.push(Buffer.from(chunk.subarray(Math.max(0, chunk.length - half))));
+    this.#tailBytes += Math.min(chunk.length, half);
+    // Many small pieces are joined now and then, so that neither pieces nor bytes pile up.
+    if (this.#tailBytes < 4 * half && this.#tail.length < 256) return;
+    const joined = Buffer.concat(this.#tail);
+    this.#tail = [Buffer.from(joined.subarray(Math.max(0, joined.length - half)))];
+    this.#tailBytes = Math.min(joined.length, half);
+  }
+}

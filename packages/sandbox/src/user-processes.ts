@@ -1,0 +1,49 @@
+import { readdir, readFile } from "node:fs/promises";
+
+async function statusOf(id: string): Promise<string> {
+  return await readFile(`/proc/${id}/status`, "utf8").catch(() => "");
+}
+
+async function processesOf(first: number, last: number): Promise<number[]> {
+  const ids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
+  const found = ids.map(async (id) => {
+    const status = await statusOf(id);
+    const user = Number(/^Uid:\s+(\d+)/m.exec(status)?.[1] ?? -1);
+    const isRunning = !/^State:\s+[ZX]/m.test(status);
+    return user >= first && user <= last && isRunning ? [Number(id)] : [];
+  });
+  return (await Promise.all(found)).flat();
+}
+
+/** Kills everything that runs as one of the users, until nothing does. */
+export async function killUsers(first: number, last = first): Promise<void> {
+  for (let round = 0; round < 50; round += 1) {
+    const ids = await processesOf(first, last);
+    if (ids.length === 0) return;
+    for (const id of ids) {
+      try {
+        process.kill(id, "SIGKILL");
+      } catch {
+        // It has just ended.
+      }
+    }
+  }
+}
+
+let counted: { atMs: number; tasks: number } | undefined;
+const countedForMs = 1_000;
+
+/** Threads that run as this process's user, on the whole host; up to a second old. */
+export async function ownTasks(): Promise<number> {
+  const user = process.getuid?.();
+  if (counted !== undefined && Date.now() - counted.atMs < countedForMs) return counted.tasks;
+  const ids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
+  const threads = ids.map(async (id) => {
+    const status = await statusOf(id);
+    const isOurs = Number(/^Uid:\s+(\d+)/m.exec(status)?.[1] ?? -1) === user;
+    return isOurs ? Number(/^Threads:\s+(\d+)/m.exec(status)?.[1] ?? 0) : 0;
+  });
+  const tasks = (await Promise.all(threads)).reduce((sum, count) => sum + count, 0);
+  counted = { atMs: Date.now(), tasks };
+  return tasks;
+}
