@@ -254,6 +254,11 @@ describe("clicks that come twice", () => {
     const value = { __approval__: question.approval.id, decision: "approve" };
     await click(here.ann, "approve");
     await here.replica();
+    expect(await here.platform.replayClick(question.messageId)).toEqual({
+      code: 0,
+      toast: noPending,
+      cardChanged: true,
+    });
     expect(await send(here.ann, value)).toEqual({ code: 0, toast: noPending, cardChanged: true });
     expect(await send(here.ann, { ...value, decision: "reject" })).toMatchObject({ toast: noPending });
     expect(await told()).toMatchObject([{ state: "approved" }]);

@@ -10,15 +10,22 @@ import {
 import type { AgentConfig } from "@larkline/config";
 import type { InboundMessage, ReplyLanguage, SessionCommand } from "@larkline/protocol";
 import type { SessionStore } from "@larkline/session";
+import type { RuleDesk } from "./rule-desk.ts";
 import type { TurnStopper } from "./turn-stopper.ts";
 
 /** Commands that are obeyed at once, whatever the session is doing. */
 export type ImmediateCommand = Exclude<CommandName, SessionCommand["name"]>;
 
+/** A command for the desk, and the words behind it. */
+export interface Order {
+  name: ImmediateCommand;
+  argument: string;
+}
+
 /** What a message turns out to be. */
 export type ReadCommand =
   /** For the session: a message, possibly with other words than the person wrote, or an order to wait in turn. */
-  { for: "session"; message: InboundMessage } | { for: "desk"; name: ImmediateCommand };
+  { for: "session"; message: InboundMessage } | ({ for: "desk" } & Order);
 
 const maxArgumentLength = 1_000;
 
@@ -37,7 +44,7 @@ export function readCommand(message: InboundMessage, text: string, custom: Custo
     return { for: "session", message: { ...message, parts: [{ type: "text", text: parsed.prompt }] } };
   }
   const { name, argument } = parsed;
-  if (!isForSession(name)) return { for: "desk", name };
+  if (!isForSession(name)) return { for: "desk", name, argument };
   return { for: "session", message: { ...message, command: { name, argument: argument.slice(0, maxArgumentLength) } } };
 }
 
@@ -47,11 +54,12 @@ export interface CommandDeskDeps {
   model: string | undefined;
   store: Pick<SessionStore, "summary">;
   stop: TurnStopper;
+  rules: RuleDesk;
 }
 
 /** Obeys a command; resolves to its answer, or undefined when that appears elsewhere. */
 export type CommandDesk = (
-  name: ImmediateCommand,
+  order: Order,
   message: InboundMessage,
   language: ReplyLanguage,
 ) => Promise<string | undefined>;
@@ -64,7 +72,7 @@ export function notAllowedText({ sender }: InboundMessage, language: ReplyLangua
   return noticeText("notAllowedToStop", language, { who: sender.name ?? somebody[language] });
 }
 
-export function createCommandDesk({ agent, model, store, stop }: CommandDeskDeps): CommandDesk {
+export function createCommandDesk({ agent, model, store, stop, rules }: CommandDeskDeps): CommandDesk {
   const status = async ({ session }: InboundMessage, language: ReplyLanguage): Promise<string> => {
     const { state, head, turn, waiting, inContext, settings } = await store.summary(session);
     const busy = state !== "idle" && head !== undefined;
@@ -98,7 +106,7 @@ export function createCommandDesk({ agent, model, store, stop }: CommandDeskDeps
     }
   };
 
-  return async (name, message, language) => {
+  return async ({ name, argument }, message, language) => {
     switch (name) {
       case "help":
         return helpText(language, agent.commands);
@@ -106,6 +114,8 @@ export function createCommandDesk({ agent, model, store, stop }: CommandDeskDeps
         return await status(message, language);
       case "whoami":
         return whoamiText(language, message);
+      case "permissions":
+        return await rules(argument, message, language);
       case "stop":
         return await stopRunning(message, language);
     }

@@ -34,6 +34,8 @@ describe("commands that only look are answered at once, without a run", () => {
     ["/我是谁", "用户 ID", "ou_"],
     ["/stop", "Nothing is running right now.", ""],
     ["/停止", "现在没有正在进行的任务。", ""],
+    ["/permissions", "Nothing is allowed for good here.", ""],
+    ["/权限", "这里没有已记住的许可。", ""],
   ])("%s", async (text, one, other) => {
     const here = await world({
       env: { MODEL: "anthropic/claude-x" },

@@ -8,6 +8,7 @@ import {
   messageEventType,
   type FeishuApi,
   type FeishuMessage,
+  type GroupLookup,
   type LongConnection,
 } from "@larkline/feishu";
 import type { Logger } from "@larkline/telemetry";
@@ -22,7 +23,7 @@ import { createChatEvents, type SaidFor } from "./chat-events.ts";
 import { createChatFacts, type ChatFacts } from "./chat-facts.ts";
 import { createCommandDesk } from "./command-desk.ts";
 import type { FeishuConfig } from "./config.ts";
-import { createPeopleNames } from "./people-names.ts";
+import { createPeopleNames, type PeopleNames } from "./people-names.ts";
 import { createPlacer, type Placer } from "./conversation-place.ts";
 import { createDirectChats } from "./direct-chats.ts";
 import { createEventRouter, type EventHandler, type EventRouter } from "./event-router.ts";
@@ -31,6 +32,7 @@ import type { IngressMetrics } from "./ingress-metrics.ts";
 import { createMessageDesk, type MessageDesk } from "./message-desk.ts";
 import { createMessageHandler } from "./message-handler.ts";
 import { createNoticeOutbox } from "./notice-outbox.ts";
+import { createRuleDesk } from "./rule-desk.ts";
 import { createSpeaker, type Speaker } from "./speaker.ts";
 import { createTurnStopper, type TurnStopper } from "./turn-stopper.ts";
 import type { WebhookRoutesDeps } from "./webhook-routes.ts";
@@ -62,6 +64,9 @@ export interface FeishuEdgeDeps {
 /** The platform waits 3 s for an acknowledgement ("Event subscription overview"). */
 const ackDeadlineMs = 2_500;
 
+/** After the decision itself, while the answer to the click may still wait. */
+const namePatienceMs = 300;
+
 /** What the handlers of all events share. */
 interface Desks extends FeishuEdgeDeps {
   app: string;
@@ -72,6 +77,8 @@ interface Desks extends FeishuEdgeDeps {
   facts: ChatFacts;
   placer: Placer;
   stop: TurnStopper;
+  namesOf: PeopleNames;
+  groupsOf: GroupLookup["groupsOf"];
 }
 
 function messageDeskOf(desks: Desks): MessageDesk {
@@ -80,7 +87,15 @@ function messageDeskOf(desks: Desks): MessageDesk {
   const settings = desks.settings.feishu;
   const reactions = createReactionDesk({ api, lookups, logger });
   const queue = createMessageQueue({ policy: agent.busy, settings, store, inbox, speak, reactions, background });
-  const commands = createCommandDesk({ agent, model, store, stop });
+  const { rules } = backend;
+  const policy = desks.settings.permissions;
+  const commands = createCommandDesk({
+    agent,
+    model,
+    store,
+    stop,
+    rules: createRuleDesk({ ...desks, rules, policy, lookups }),
+  });
   return createMessageDesk({ app, agent, settings, store, lookups, queue, commands, speak });
 }
 
@@ -113,12 +128,9 @@ function speakerFor({ app, placer, settings, counters, logger }: Desks, desk: Me
   };
 }
 
-/** After the decision itself, while the answer to the click may still wait. */
-const namePatienceMs = 300;
-
-function approvalsOf({ app, api, backend, settings, inbox, decisionDeadlineMs, logger }: Desks): ApprovalClicksDeps {
-  const { approvals, rules, lookups } = backend;
-  const { groupsOf } = createGroupLookup({ api, lookups, timeoutMs: decisionDeadlineMs });
+function approvalsOf(desks: Desks): ApprovalClicksDeps {
+  const { app, backend, settings, inbox, groupsOf, namesOf, decisionDeadlineMs, logger } = desks;
+  const { approvals, rules } = backend;
   const decide = createApprovalDesk({
     approvals,
     rules,
@@ -128,7 +140,7 @@ function approvalsOf({ app, api, backend, settings, inbox, decisionDeadlineMs, l
     deadlineMs: decisionDeadlineMs,
     logger,
   });
-  return { app, decide, namesOf: createPeopleNames({ app, api, lookups, patienceMs: namePatienceMs, logger }) };
+  return { app, decide, namesOf };
 }
 
 function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
@@ -177,7 +189,8 @@ function longConnectionOf({ feishu, logger, drainMs }: FeishuEdgeDeps, route: Ev
 
 /** Builds the edge; the long connection is not started yet. Throws when the app id cannot be one. */
 export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
-  const { feishu, api, settings, backend, inbox, counters, logger, drainMs, storeDeadlineMs } = deps;
+  const { feishu, api, settings, backend, inbox, counters, logger, drainMs } = deps;
+  const { storeDeadlineMs, decisionDeadlineMs } = deps;
   const app = api.appId;
   const agent = settings.agents.default;
   const { store, lookups, ledger } = backend;
@@ -196,6 +209,8 @@ export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
     facts,
     placer: createPlacer({ app, facts, lookups, scope: agent.sessions }),
     speak: createSpeaker({ store, deliver: (lease) => outbox.deliver(lease) }),
+    namesOf: createPeopleNames({ app, api, lookups, patienceMs: namePatienceMs, logger }),
+    groupsOf: createGroupLookup({ api, lookups, timeoutMs: decisionDeadlineMs }).groupsOf,
     stop: createTurnStopper({ app, store, inbox, lookups, deadlineMs: storeDeadlineMs }),
   };
   const { events, ackSeconds } = counters;

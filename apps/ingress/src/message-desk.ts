@@ -6,7 +6,7 @@ import type { InboundMessage, ReplyLanguage } from "@larkline/protocol";
 import type { LookupCache, SessionStore } from "@larkline/session";
 import type { Admission } from "./admission.ts";
 import type { MessageQueue, QueuedAs } from "./busy-policy.ts";
-import { readCommand, type CommandDesk, type ImmediateCommand, type ReadCommand } from "./command-desk.ts";
+import { readCommand, type CommandDesk, type Order, type ReadCommand } from "./command-desk.ts";
 import { referencesOf, type Place } from "./conversation-place.ts";
 import { refusalText, writtenLanguage } from "./notice.ts";
 import type { Speaker } from "./speaker.ts";
@@ -115,8 +115,8 @@ export function createMessageDesk(deps: MessageDeskDeps): MessageDesk {
     return result;
   };
 
-  const obey = async (arrival: Arrival, name: ImmediateCommand): Promise<ArrivalOutcome> => {
-    const text = await commands(name, inboundOf(app, arrival), languageFor(arrival));
+  const obey = async (arrival: Arrival, order: Order): Promise<ArrivalOutcome> => {
+    const text = await commands(order, inboundOf(app, arrival), languageFor(arrival));
     return text === undefined || (await answer(arrival, text)) ? "command" : "duplicate";
   };
 
@@ -133,6 +133,6 @@ export function createMessageDesk(deps: MessageDeskDeps): MessageDesk {
       await late(arrival, read, admitted.ageMs);
       return "late";
     }
-    return read.for === "desk" ? await obey(arrival, read.name) : await enqueue(arrival, read.message);
+    return read.for === "desk" ? await obey(arrival, read) : await enqueue(arrival, read.message);
   };
 }
