@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import {
   attackPrelude,
   delivered,
@@ -16,6 +17,11 @@ function laterSees(evidence: AttackEvidence, secret: string): boolean {
   return JSON.stringify(evidence.results.slice(1).map(({ value }) => value ?? null)).includes(secret);
 }
 
+/** Lines that a made-up list of accounts does not have. */
+const hostAccounts = readFileSync("/etc/passwd", "utf8")
+  .split("\n")
+  .filter((line) => /^(?:daemon|bin|mail|www-data|backup|sync):/.test(line));
+
 const leftPlaces = "['.', '/tmp', '/dev/shm', '/var/tmp']";
 
 /** Attacks on what others know: files, environment, memory, other calls. */
@@ -31,7 +37,11 @@ export const secretAttacks: readonly AttackCase[] = [
         ends: ["ok"],
       },
     ],
-    gotOut: (evidence) => (/root:[*!x$]/.test(delivered(evidence)) ? "accounts of the host were read" : undefined),
+    gotOut: (evidence) =>
+      firstOf(
+        hostAccounts.some((line) => delivered(evidence).includes(line)) && "accounts of the host were read",
+        /root:[*!$]/.test(delivered(evidence)) && "passwords of the host were read",
+      ),
   },
   {
     id: "S2",

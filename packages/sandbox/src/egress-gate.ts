@@ -23,14 +23,18 @@ export interface EgressLimits {
   idleMs: number;
 }
 
-export interface EgressGateOptions {
-  allow: readonly string[];
-  onDecision?: (decision: EgressDecision) => void;
+/** What operators decide about the ways out, for all programs. */
+export interface EgressSettings {
   /** How names become addresses. Default: the system's resolver. */
   resolve?: ResolveHost;
-  /** For tests only: also dial addresses that this accepts. */
+  /** Also dial addresses that this accepts, such as those of a service in the company's own network. */
   allowPrivate?: (address: string) => boolean;
   limits?: Partial<EgressLimits>;
+}
+
+export interface EgressGateOptions extends EgressSettings {
+  allow: readonly string[];
+  onDecision?: (decision: EgressDecision) => void;
 }
 
 /** A way that was looked up and checked, or the reason why there is none. */

@@ -28,5 +28,6 @@ export {
   type ResolveHost,
 } from "./egress-address.ts";
 export { createGuardedFetch, type GuardedFetchOptions } from "./egress-fetch.ts";
+export type { EgressSettings } from "./egress-gate.ts";
 export { serveSandbox, type SandboxHost, type SandboxHostEvent, type SandboxHostOptions } from "./remote-host.ts";
 export { createRemoteSandbox, type RemoteSandboxOptions } from "./remote-sandbox.ts";

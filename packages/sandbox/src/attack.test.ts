@@ -1,0 +1,78 @@
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { release } from "node:os";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { attackCases } from "./attack-cases.fixture.ts";
+import {
+  attackColumn,
+  attackColumns,
+  controlColumns,
+  matrixOf,
+  type AttackColumn,
+  type ColumnOutcome,
+} from "./attack.suite.ts";
+
+// The whole matrix takes longer than a test run may: see `npm run attack`. Here each tier meets every
+// attack, and the levels that keep nobody in meet the quick ones.
+const quickControls = attackCases
+  .filter(({ id }) => !id.startsWith("R") && !["X1", "X2", "P6", "H6"].includes(id))
+  .map(({ id }) => id);
+const columnsAtOnce = 2;
+
+const stop = new AbortController();
+const outcomes = new Map<string, Promise<ColumnOutcome>>();
+
+function attackAll(columns: readonly AttackColumn[]): void {
+  let free = Promise.resolve<unknown>(undefined);
+  const lanes = Array.from({ length: columnsAtOnce }, () => free);
+  for (const [index, column] of columns.entries()) {
+    free = lanes[index % columnsAtOnce] ?? free;
+    const outcome = free.then(() => attackColumn(column, stop.signal));
+    lanes[index % columnsAtOnce] = outcome;
+    outcomes.set(column.name, outcome);
+  }
+}
+
+function succeeds(command: string, args: readonly string[], uid: number | undefined): boolean {
+  return spawnSync(command, args, { stdio: "ignore", ...(uid === undefined ? {} : { uid, gid: uid }) }).status === 0;
+}
+
+/** Whether this machine has what a tier needs, found out without the code under test. */
+function canBeHere({ order }: AttackColumn): boolean {
+  const [major = 0, minor = 0] = release().split(".").map(Number);
+  const hasLandlock = major > 6 || (major === 6 && minor >= 12);
+  if (order.place.tier === "sbx") return hasLandlock && existsSync("/usr/bin/gcc");
+  if (order.place.tier === "setpriv") return spawnSync("setpriv", ["--help"]).stdout.includes("landlock");
+  return succeeds("bwrap", ["--unshare-all", "--ro-bind", "/", "/", "/bin/true"], order.uid);
+}
+
+beforeAll(() => {
+  const controls = controlColumns().map((column) => ({ ...column, order: { ...column.order, only: quickControls } }));
+  attackAll([...attackColumns(), ...controls]);
+});
+afterAll(async () => {
+  stop.abort();
+  console.log(matrixOf(await Promise.all(outcomes.values())));
+});
+
+const minuteMs = 60_000;
+
+describe.each(attackColumns().map((column) => ({ column, name: column.name })))("as $name", ({ column, name }) => {
+  it("every attack is held", { timeout: 5 * minuteMs }, async (context) => {
+    const outcome = await outcomes.get(name);
+    if (outcome === undefined || "unavailable" in outcome) {
+      expect(canBeHere(column), outcome?.unavailable ?? "not run").toBe(false);
+      return context.skip(outcome?.unavailable);
+    }
+    expect(outcome.verdicts.filter(({ verdict, expected }) => verdict !== "held" || !expected)).toEqual([]);
+    expect(outcome.verdicts).toHaveLength(53);
+  });
+});
+
+describe.each(controlColumns().map(({ name }) => name))("as %s, which keeps nobody in", (name) => {
+  it("at least 20 attacks get out: they are real", { timeout: 5 * minuteMs }, async () => {
+    const outcome = await outcomes.get(name);
+    const verdicts = outcome !== undefined && "verdicts" in outcome ? outcome.verdicts : [];
+    expect(verdicts.filter(({ verdict }) => verdict === "out").length).toBeGreaterThanOrEqual(20);
+  });
+});
