@@ -4,7 +4,8 @@ import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { createCallHandler, type CallHandler } from "./call-handler.ts";
 import { createRunnerMetrics } from "./runner-metrics.ts";
 import { createRunningCalls, type RunningCalls } from "./running-calls.ts";
-import { createTestBed } from "./test-bed.fixture.ts";
+import { createTestBed, keyOf } from "./test-bed.fixture.ts";
+import { createInlineLevel } from "./tool-level.ts";
 
 let bed: ReturnType<typeof createTestBed>;
 let calls: RunningCalls;
@@ -21,14 +22,17 @@ beforeEach(() => {
       runs += 1;
       return await new Promise(() => {});
     };
-    registry.add(defineTool({ name: effect, description: "hangs", input, effect, run }));
+    registry.add(defineTool({ name: effect, description: "hangs", input, effect, run, isolation: "inline" }));
   }
   handler = createCallHandler({
     registry,
+    levels: createInlineLevel(),
+    envelope: { runner: "r", runnerKey: keyOf("r") },
     store: bed.store,
     deliver: async ({ session, callId }, outcome) => {
       await bed.store.deliver(session, callId, outcome);
     },
+    desk: bed,
     storeFile: bed.blobs.put.bind(bed.blobs),
     calls,
     metrics: createRunnerMetrics(createMetrics({ service: "test" }), calls.count),

@@ -1,30 +1,39 @@
-import { toolEffects, toolJobId, type ToolEffect, type ToolJob, type ToolOutcome } from "@larkline/protocol";
-import type { JobResult } from "@larkline/queue";
-import type { BeginResult, SessionStore } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
 import {
-  runTool,
-  ToolNotFoundError,
-  type CallContext,
-  type StoreFile,
-  type Tool,
-  type ToolRegistry,
-} from "@larkline/tool";
+  attemptIdOf,
+  toolEffects,
+  toolJobId,
+  type CallClaims,
+  type CallTiming,
+  type ToolEffect,
+  type ToolJob,
+  type ToolOutcome,
+} from "@larkline/protocol";
+import type { JobResult } from "@larkline/queue";
+import type { BeginResult, ResultDesk, SessionStore } from "@larkline/session";
+import type { Logger } from "@larkline/telemetry";
+import { ToolNotFoundError, type CallContext, type StoreFile, type Tool, type ToolRegistry } from "@larkline/tool";
+import { createCallReport, type CallReport } from "./call-report.ts";
+import { checkEnvelope, type EnvelopeCheck } from "./envelope.ts";
+import { maxOutputBytes, withLargeResultKept } from "./large-result.ts";
 import type { DeliverOutcome } from "./outcome-delivery.ts";
-import { createProgressReport } from "./progress-report.ts";
 import type { RunnerMetrics } from "./runner-metrics.ts";
 import type { RunningCall, RunningCalls } from "./running-calls.ts";
+import type { ToolLevel } from "./tool-level.ts";
 
 export interface CallHandlerDeps {
   registry: ToolRegistry;
+  /** Runs each tool at its level of isolation. */
+  levels: Pick<ToolLevel, "run">;
+  envelope: EnvelopeCheck;
   store: Pick<SessionStore, "begin" | "report">;
   deliver: DeliverOutcome;
   /** Keeps what tools save. */
   storeFile: StoreFile;
+  /** Keeps results that are too large for a session. */
+  desk: ResultDesk;
   calls: RunningCalls;
   metrics: RunnerMetrics;
   logger: Logger;
-  maxOutputBytes?: number;
 }
 
 /** What a runner does with the jobs of its queue. */
@@ -38,6 +47,7 @@ export interface CallHandler {
 const texts = {
   late: "the call was not started before its deadline",
   closed: "the call was already answered",
+  refused: "the call was refused by its runner, which cannot see who asks for it; it was not run",
   failed: "the runner could not work on the call",
   startedBefore:
     "outcome unknown: the call was started, but its runner stopped before it could report. It was not run again. Check whether it took effect before repeating it",
@@ -61,19 +71,45 @@ function find(registry: ToolRegistry, name: string): Tool | ToolNotFoundError {
   }
 }
 
-function contextOf(job: ToolJob, call: RunningCall, logger: Logger): Omit<CallContext, "progress"> {
+/** A call that may run. */
+interface Admitted {
+  tool: Tool;
+  call: RunningCall;
+  claims: CallClaims;
+  closing: AbortSignal;
+}
+
+interface Ended {
+  outcome: ToolOutcome;
+  timing: CallTiming;
+}
+
+function contextOf(
+  job: ToolJob,
+  { call, claims }: Admitted,
+  { lines, report }: { lines: Logger; report: CallReport },
+): CallContext {
   return {
     callId: job.callId,
     turnId: job.turnId,
-    actor: job.actor,
+    actor: claims.actor,
+    authority: claims.authority,
     signal: call.signal,
-    log: (message, fields) => logger.info({ ...fields }, message),
+    progress: report.progress,
+    log: (message, fields) => {
+      lines.info({ ...fields }, message);
+      report.log(fields === undefined ? message : `${message} ${JSON.stringify(fields)}`);
+    },
   };
 }
 
 function resultOf(outcome: ToolOutcome): string {
   if (outcome.ok) return "ok";
   return outcome.unknown === true ? "unknown" : "error";
+}
+
+function namesOf({ session, turnId, callId, attempt, name }: ToolJob) {
+  return { session, turnId, callId, ...(attempt === 1 ? {} : { attempt }), tool: name };
 }
 
 function notStarted(begun: Exclude<BeginResult, "run">): ToolOutcome {
@@ -89,7 +125,7 @@ class ToolCallHandler implements CallHandler {
   }
 
   async handle(job: ToolJob, signal: AbortSignal): Promise<JobResult> {
-    const id = toolJobId(job.turnId, job.callId);
+    const id = toolJobId(job.turnId, attemptIdOf(job));
     // A process that stood still (a tool that computes, a starved machine) loses the locks of its
     // jobs and gets them once more. The call still runs: its own result counts, not "unknown".
     const running = this.#results.get(id);
@@ -103,72 +139,79 @@ class ToolCallHandler implements CallHandler {
     }
   }
 
-  async #work(job: ToolJob, signal: AbortSignal): Promise<JobResult> {
-    const { calls, registry } = this.#deps;
+  async #work(job: ToolJob, closing: AbortSignal): Promise<JobResult> {
+    const { calls, registry, envelope } = this.#deps;
     if (Date.now() >= job.deadlineMs) return await this.#answer(job, failure(texts.late));
+    const checked = checkEnvelope(job, envelope, Date.now());
+    if (!checked.ok) return await this.#refuse(job, checked.error);
     const tool = find(registry, job.name);
     if (tool instanceof ToolNotFoundError) return await this.#answer(job, failure(`${tool.message}; it was not run`));
     // Known from here on, so that a cancellation during the next step is not missed.
     const call = calls.start(job);
     try {
-      return await this.#begin(job, { tool, call, closing: signal });
+      return await this.#begin(job, { tool, call, claims: checked.value, closing });
     } finally {
       call.release();
     }
   }
 
   async fail(job: ToolJob, error: Error): Promise<void> {
-    const { store, logger } = this.#deps;
-    logger.error(
-      { session: job.session, turnId: job.turnId, callId: job.callId, tool: job.name, error },
-      "call failed",
-    );
+    const { store, envelope, logger } = this.#deps;
+    logger.error({ ...namesOf(job), error }, "call failed");
     // Asking to start it once more is how the ledger tells whether it was started.
-    const begun = await store.begin(job.session, job.callId, job.effect);
+    const begun = await store.begin(job.session, attemptIdOf(job), job.effect, envelope.runner);
     const outcome = begun === "run" ? failure(texts.failed) : notStarted(begun);
     await this.#answer(job, outcome);
   }
 
-  async #begin(
-    job: ToolJob,
-    { tool, call, closing }: { tool: Tool; call: RunningCall; closing: AbortSignal },
-  ): Promise<JobResult> {
+  async #refuse(job: ToolJob, reason: string): Promise<"done"> {
+    const { logger, metrics } = this.#deps;
+    logger.error({ ...namesOf(job), reason }, "call refused: its envelope is not good");
+    metrics.refused.add({});
+    return await this.#answer(job, failure(texts.refused));
+  }
+
+  async #begin(job: ToolJob, admitted: Admitted): Promise<JobResult> {
+    const { tool, call, closing } = admitted;
+    const { store, envelope } = this.#deps;
     const effect = stricter(job.effect, tool.effect);
     // Not started yet: whoever takes the job next can run it, whatever its effect.
     if (closing.aborted || call.stopped()) return "requeue";
     // Running a pure call needs no leave: once too often does nothing, and only one answer counts.
-    const begun = effect === "pure" ? "run" : await this.#deps.store.begin(job.session, job.callId, effect);
+    const begun = effect === "pure" ? "run" : await store.begin(job.session, attemptIdOf(job), effect, envelope.runner);
     if (begun !== "run") return await this.#answer(job, notStarted(begun));
-    const outcome = await this.#run(job, { ...tool, effect }, call);
+    const { outcome, timing } = await this.#run(job, { ...admitted, tool: { ...tool, effect } });
     if (!outcome.ok && call.stopped() && effect !== "once") return "requeue";
-    return await this.#answer(job, outcome);
+    return await this.#answer(job, outcome, timing);
   }
 
-  async #run(job: ToolJob, tool: Tool, call: RunningCall): Promise<ToolOutcome> {
-    const { logger, metrics, maxOutputBytes, store, storeFile } = this.#deps;
-    const lines = logger.child({ session: job.session, turnId: job.turnId, callId: job.callId, tool: job.name });
-    const startMs = performance.now();
-    const progress = createProgressReport({
-      store,
-      job,
-      onError: (error) => lines.warn({ error }, "progress is lost"),
-    });
-    const outcome = await runTool(tool, {
+  async #run(job: ToolJob, admitted: Admitted): Promise<Ended> {
+    const { logger, levels, metrics, store, storeFile, desk } = this.#deps;
+    const { tool } = admitted;
+    const lines = logger.child(namesOf(job));
+    const startedMs = Date.now();
+    const started = performance.now();
+    const report = createCallReport({ store, job, onError: (error) => lines.warn({ error }, "a report is lost") });
+    const outcome = await levels.run(tool, {
       argumentsText: job.arguments,
-      context: { ...contextOf(job, call, lines), progress: progress.report },
+      context: contextOf(job, admitted, { lines, report }),
       storeFile,
-      timeoutMs: Math.min(tool.timeoutMs, job.deadlineMs - Date.now()),
-      ...(maxOutputBytes === undefined ? {} : { maxOutputBytes }),
+      timeoutMs: Math.min(tool.timeoutMs, job.deadlineMs - startedMs),
+      maxOutputBytes,
     });
-    await progress.close();
-    const durationMs = Math.round(performance.now() - startMs);
+    const durationMs = Math.round(performance.now() - started);
+    await report.close();
     metrics.durations.observe({ tool: job.name }, durationMs / 1_000);
-    lines.debug({ durationMs, result: resultOf(outcome) }, "tool ran");
-    return outcome;
+    lines.debug({ durationMs, level: tool.isolation.level, result: resultOf(outcome) }, "tool ran");
+    const onError = (error: unknown): void => lines.error({ error }, "a large result is lost");
+    return {
+      outcome: await withLargeResultKept(outcome, { desk, session: job.session, onError }),
+      timing: { queuedMs: Math.max(0, startedMs - job.queuedAtMs), ranMs: durationMs },
+    };
   }
 
-  async #answer(job: ToolJob, outcome: ToolOutcome): Promise<"done"> {
-    await this.#deps.deliver(job, outcome);
+  async #answer(job: ToolJob, outcome: ToolOutcome, timing?: CallTiming): Promise<"done"> {
+    await this.#deps.deliver(job, outcome, timing);
     this.#deps.metrics.calls.add({ tool: job.name, result: resultOf(outcome) });
     return "done";
   }

@@ -1,3 +1,7 @@
 export { AnnouncementRefusedError } from "./announcement.ts";
+export type { LentPackages } from "./host-message.ts";
+export { IsolationRefusedError } from "./levels.ts";
+export { runRunner, type RunnerProgram } from "./run-runner.ts";
+export { loadRunnerConfig, type RunnerConfig, type RunnerDefaults } from "./runner-config.ts";
 export { startRunner, type RunnerSettings, type RunnerSetup, type ToolRunner } from "./runner.ts";
-export { loadTools } from "./tool-modules.ts";
+export { loadTools, toolsFrom, type LoadedTools } from "./tool-modules.ts";

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { createOutcomeDelivery } from "./outcome-delivery.ts";
 
 const outcome = { ok: true, result: "precious" } as const;
-const job = { session: "s", callId: "c" };
+const job = { session: "s", callId: "c", attempt: 1 };
 
 function deliveryThatFails(times: number) {
   const seen: string[] = [];
@@ -21,6 +21,7 @@ function deliveryThatFails(times: number) {
     },
     turns: { wake: async (session, gen) => void seen.push(await Promise.resolve(`wake ${session} ${gen}`)) },
     onRetry: () => void seen.push("retry"),
+    runner: "r",
     backoffMs: [1, 1],
   });
   return { deliver, seen };

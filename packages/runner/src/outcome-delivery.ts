@@ -1,11 +1,13 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type { ToolJob, ToolOutcome } from "@larkline/protocol";
+import { attemptIdOf, type CallTiming, type ToolJob, type ToolOutcome } from "@larkline/protocol";
 import type { TurnQueue } from "@larkline/queue";
 import type { SessionStore } from "@larkline/session";
 
 export interface OutcomeDeliveryDeps {
   store: Pick<SessionStore, "deliver">;
   turns: Pick<TurnQueue, "wake">;
+  /** Name of this runner, for the audit log. */
+  runner: string;
   onRetry: (error: unknown) => void;
   /** Waits between tries, in ms. */
   backoffMs?: readonly number[];
@@ -16,16 +18,21 @@ export interface OutcomeDeliveryDeps {
  * already the outcome is dropped, but a lost wake-up is added again. A result that cannot be stored
  * would turn a `once` call into an unknown one, so it is tried for a while before this rejects.
  */
-export type DeliverOutcome = (job: Pick<ToolJob, "session" | "callId">, outcome: ToolOutcome) => Promise<void>;
+export type DeliverOutcome = (
+  job: Pick<ToolJob, "session" | "callId" | "attempt">,
+  outcome: ToolOutcome,
+  timing?: CallTiming,
+) => Promise<void>;
 
 const defaultBackoffMs = [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000] as const;
 
 export function createOutcomeDelivery(deps: OutcomeDeliveryDeps): DeliverOutcome {
-  const { store, turns, onRetry, backoffMs = defaultBackoffMs } = deps;
-  return async ({ session, callId }, outcome) => {
+  const { store, turns, runner, onRetry, backoffMs = defaultBackoffMs } = deps;
+  return async ({ session, callId, attempt }, outcome, timing) => {
+    const details = timing === undefined ? { runner } : { runner, timing };
     for (const waitMs of [...backoffMs, undefined]) {
       try {
-        const { wakeGen } = await store.deliver(session, callId, outcome);
+        const { wakeGen } = await store.deliver(session, attemptIdOf({ callId, attempt }), outcome, details);
         if (wakeGen !== undefined) await turns.wake(session, wakeGen);
         return;
       } catch (error) {

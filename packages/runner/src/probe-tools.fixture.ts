@@ -5,8 +5,9 @@ import { Type } from "typebox";
 
 const input = Type.Object({ file: Type.String() });
 
+/** Notes the runner whose call this is, not the process that it has for it. */
 function note(file: string, callId: string): number {
-  appendFileSync(file, `${callId} ${process.pid}\n`);
+  appendFileSync(file, `${callId} ${process.ppid}\n`);
   return readFileSync(file, "utf8").trim().split("\n").length;
 }
 

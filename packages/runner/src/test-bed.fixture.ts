@@ -1,18 +1,31 @@
 import { spawn, type ChildProcess } from "node:child_process";
-import { randomUUID } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
 import { mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import type { InboundMessage, ToolJob, ToolOutcome, TurnState } from "@larkline/protocol";
-import { createCancelBus, createToolQueues, createTurnWorker } from "@larkline/queue";
+import {
+  argumentsHashOf,
+  attemptIdOf,
+  runnerKeyOf,
+  signCall,
+  type CallClaims,
+  type ControlEntry,
+  type EngineEvent,
+  type InboundMessage,
+  type ToolJob,
+  type TurnState,
+} from "@larkline/protocol";
+import { createCancelBus, createToolQueues, createTurnWorker, type DispatchOptions } from "@larkline/queue";
 import type { SessionStore } from "@larkline/session";
 import {
   closeRedis,
   connectRedis,
   createRedisBlobStore,
+  createRedisEventLog,
+  createRedisLookupCache,
   createRedisRunnerDirectory,
   createRedisSessionStore,
 } from "@larkline/session-redis";
@@ -46,19 +59,53 @@ function messageOf(session: string): InboundMessage {
   };
 }
 
-type Call = Pick<ToolJob, "name" | "effect"> & Partial<ToolJob>;
+/** A call of a test; `claims` are what its envelope says otherwise than the job. */
+type Call = Pick<ToolJob, "name" | "effect"> & Partial<ToolJob> & { claims?: Partial<CallClaims>; runner?: string };
 
-function jobOf(session: string, call: Call): ToolJob {
-  return {
+const signingKey = randomBytes(32).toString("hex");
+
+/** The key of a runner of the test bed. */
+export function keyOf(runner: string): string {
+  return runnerKeyOf(signingKey, runner);
+}
+
+function signed(
+  job: ToolJob,
+  { claims, runner = "r" }: { claims: Call["claims"]; runner: string | undefined },
+): ToolJob {
+  const { name: tool, session, turnId, callId, attempt, actor, deadlineMs } = job;
+  const envelope = signCall(keyOf(runner), {
+    v: 1,
+    runner,
+    tool,
+    session,
+    turnId,
+    callId,
+    attempt,
+    actor,
+    expiresAtMs: deadlineMs + 60_000,
+    argumentsHash: argumentsHashOf(job.arguments),
+    authority: { by: "policy" },
+    ...claims,
+  });
+  return { ...job, envelope };
+}
+
+function jobOf(session: string, { claims, runner, ...call }: Call): ToolJob {
+  const job: ToolJob = {
     v: 1,
     session,
     turnId: `${session}-1`,
     callId: `c-${randomUUID()}`,
     arguments: "{}",
+    attempt: 1,
     actor: { app: "app", userId: "ou_1", chatId: "oc_1" },
+    envelope: "",
+    queuedAtMs: Date.now(),
     deadlineMs: Date.now() + 60_000,
     ...call,
   };
+  return call.envelope === undefined ? signed(job, { claims, runner }) : job;
 }
 
 /** A session that is suspended on one open call. */
@@ -78,24 +125,25 @@ async function openCall(store: SessionStore, call: Call): Promise<ToolJob> {
     startedAtMs: Date.now(),
   };
   const written = { session, epoch: claim?.epoch ?? "", history: [], events: [], consumed: 0, turn };
-  const open = [{ callId: job.callId, deadlineMs: job.deadlineMs }];
+  const open = [{ callId: attemptIdOf(job), deadlineMs: job.deadlineMs, facts: { tool: job.name } }];
   const saved = await store.save({ ...written, open, mode: "suspend" });
   if (saved.state !== "suspended") throw new Error(`the session is ${saved.state}`);
   return job;
 }
 
-/** The call's outcome, once a wake-up job for it has come out of the queue. */
-async function outcomeOf(
+/** The call's answer, once a wake-up job for it has come out of the queue. */
+async function answerOf(
   { store, wakes }: { store: SessionStore; wakes: ReadonlyMap<string, number> },
   job: ToolJob,
   ms?: number,
-): Promise<ToolOutcome> {
+): Promise<ControlEntry & { type: "outcome" }> {
   const gen = await until(`wake-up after ${job.name}`, () => wakes.get(job.session), ms);
   const claim = await store.claim(job.session, gen, "test");
   const entries = (claim?.control ?? []).flatMap((entry) => (entry.type === "outcome" ? [entry] : []));
   const [first] = entries;
-  if (entries.length !== 1 || first?.callId !== job.callId) throw new Error(`outcomes: ${JSON.stringify(entries)}`);
-  return first.outcome;
+  if (entries.length !== 1 || first?.callId !== attemptIdOf(job))
+    throw new Error(`outcomes: ${JSON.stringify(entries)}`);
+  return first;
 }
 
 /** The worker's side of a runner, in a namespace of its own. */
@@ -104,6 +152,7 @@ export function createTestBed(redisUrl: string) {
   const redis = connectRedis(redisUrl);
   const queueRedis = connectRedis(redisUrl, { role: "worker" });
   const store = createRedisSessionStore({ redis, namespace });
+  const log = createRedisEventLog({ redis, namespace });
   const queueOptions = { connection: queueRedis, prefix: `{${namespace}}` };
   const queues = createToolQueues(queueOptions);
   const wakes = new Map<string, number>();
@@ -120,16 +169,20 @@ export function createTestBed(redisUrl: string) {
     namespace,
     store,
     blobs: createRedisBlobStore({ redis, namespace }),
+    lookups: createRedisLookupCache({ redis, namespace }),
     queues,
     directory: createRedisRunnerDirectory({ redis, namespace }),
     bus: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
     openCall: async (call: Call) => await openCall(store, call),
-    send: async (runner: string, call: Call) => {
-      const job = await openCall(store, call);
-      await queues.dispatch(runner, [job]);
+    send: async (runner: string, call: Call, options?: DispatchOptions) => {
+      const job = await openCall(store, { runner, ...call });
+      await queues.dispatch(runner, [job], options);
       return job;
     },
-    outcomeOf: async (job: ToolJob, ms?: number) => await outcomeOf({ store, wakes }, job, ms),
+    answerOf: async (job: ToolJob, ms?: number) => await answerOf({ store, wakes }, job, ms),
+    outcomeOf: async (job: ToolJob, ms?: number) => (await answerOf({ store, wakes }, job, ms)).outcome,
+    events: async (job: ToolJob): Promise<EngineEvent[]> =>
+      (await log.read(job.session, 0, 1_000)).map((record) => record.event),
     close: async () => {
       await Promise.all([queues.close(), turns.close()]);
       await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
@@ -177,10 +230,11 @@ export interface RunnerProcess {
   exited: Promise<number | string | null>;
 }
 
-/** Starts the real process with the probe tools. */
-export function spawnRunner(env: Record<string, string>): RunnerProcess {
-  const child = spawn(process.execPath, [main], {
-    env: { HOST: "127.0.0.1", PORT: "0", RUNNER_TOOLS: probes, ...env },
+/** Starts the real process, or another program, with the probe tools. */
+export function spawnRunner(env: Record<string, string>, program = main): RunnerProcess {
+  const RUNNER_KEY = keyOf(env["RUNNER_NAME"] ?? "default");
+  const child = spawn(process.execPath, [program], {
+    env: { HOST: "127.0.0.1", PORT: "0", RUNNER_TOOLS: probes, RUNNER_KEY, ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });
   let output = "";

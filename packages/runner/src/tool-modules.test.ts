@@ -15,10 +15,12 @@ describe("loadTools", () => {
     writeFileSync(join(installed, "package.json"), '{"name":"greetings","type":"module","exports":"./index.js"}');
     writeFileSync(
       join(installed, "index.js"),
-      `export { default } from ${JSON.stringify(join(here, "greet-tool.fixture.ts"))};`,
+      `export { default } from ${JSON.stringify(join(here, "greet-tools.fixture.ts"))};`,
     );
-    const loaded = await loadTools(["greetings", relative(directory, join(here, "probe-tools.fixture.ts"))], directory);
-    expect(loaded.ok ? loaded.value.specs().map((spec) => spec.name) : loaded.error).toEqual([
+    const loaded = await loadTools(["greetings", relative(directory, join(here, "probe-tools.fixture.ts"))], {
+      directory,
+    });
+    expect(loaded.ok ? loaded.value.registry.specs().map((spec) => spec.name) : loaded.error).toEqual([
       "greet",
       "hold_once",
       "hold_pure",
@@ -37,7 +39,7 @@ describe("loadTools", () => {
     const probes = join(here, "probe-tools.fixture.ts");
     const loaded = await loadTools(
       ["./nowhere.mjs", "./broken.mjs", "./other.mjs", "none.mjs", "empty.mjs", probes, probes],
-      directory,
+      { directory },
     );
     const problems = loaded.ok ? [] : loaded.error.split("\n");
     expect(problems.map((problem) => problem.slice(0, 27))).toEqual(Array(6).fill('RUNNER_TOOLS: cannot load "'));

@@ -32,3 +32,4 @@ export {
   type ToolRegistration,
   type ToolRegistry,
 } from "./tool-registry.ts";
+export { collectTools, offerTools } from "./tool-offer.ts";

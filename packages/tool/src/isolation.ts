@@ -57,7 +57,7 @@ const inSandbox = {
   network: Type.Optional(
     Type.Union([
       Type.Literal("none"),
-      Type.Object({ allow: Type.Array(Type.String({ minLength: 1 }), { maxItems: 256 }) }),
+      Type.Object({ allow: Type.Array(Type.String({ minLength: 1 }), { minItems: 1, maxItems: 256 }) }),
     ]),
   ),
   limits: Type.Optional(

@@ -16,6 +16,8 @@ export interface RunToolRequest {
   context: CallContext;
   /** Keeps what the tool saves; without it `saveFile` rejects. */
   storeFile?: StoreFile;
+  /** Is told what a program prints, as it comes. */
+  onOutput?: (text: string) => void;
   /** Deadline from now in ms. Default: the tool's own. */
   timeoutMs?: number;
   /** Longest output in bytes. Default 262,144. */

@@ -1,0 +1,191 @@
+import { existsSync } from "node:fs";
+import { isAbsolute, normalize } from "node:path";
+import {
+  createRemoteSandbox,
+  openSandbox,
+  probeTiers,
+  type Sandbox,
+  type SandboxEvent,
+  type SandboxTier,
+  type TierFinding,
+} from "@larkline/sandbox";
+import type { IsolationLevel, Tool } from "@larkline/tool";
+import { openProcessLevel, type ProcessLevelOptions } from "./process-level.ts";
+import { readablePaths } from "./readable-paths.ts";
+import { createSandboxLevel } from "./sandbox-level.ts";
+import { createInlineLevel, type ToolLevel } from "./tool-level.ts";
+import { pathOfModule, type LoadedTools } from "./tool-modules.ts";
+
+export interface LevelsOptions extends ProcessLevelOptions {
+  loaded: LoadedTools;
+  /** Tiers that the operator accepts. Default: all. */
+  tiers?: readonly SandboxTier[] | undefined;
+  /** A host that runs programs for this runner. */
+  remote?: { url: string; token: string } | undefined;
+  onSandboxEvent(event: SandboxEvent): void;
+  /** The sandbox was looked at: at the start, and at every `recheck`. */
+  onFinding(finding: TierFinding): void;
+}
+
+/** All levels that the tools of a runner ask for. */
+export interface Levels extends ToolLevel {
+  /** The tier of the sandbox in use and whether it holds; undefined when no tool needs one. */
+  sandbox(): { tier: string; holds: boolean } | undefined;
+  /** Attacks the sandbox in use again; programs are refused from now on while it does not hold. */
+  recheck(): Promise<void>;
+}
+
+/** The host cannot give a tool the isolation that it asks for. One line. */
+export class IsolationRefusedError extends Error {
+  override readonly name = "IsolationRefusedError";
+}
+
+const waysOut =
+  "Install bubblewrap and let this process make user namespaces, or run on a kernel with Landlock (6.12 or newer), " +
+  'or give the tool isolation "remote" and name a sandbox host in SANDBOX_URL, or take the tool out of this runner.';
+
+/** The other tiers deny sockets altogether. */
+const tierWithNetwork: SandboxTier = "bwrap";
+
+function refused(tool: Tool, reason: string): IsolationRefusedError {
+  return new IsolationRefusedError(
+    `tool ${JSON.stringify(tool.name)} asks for isolation "${tool.isolation.level}": ${reason}`,
+  );
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+const entryFile = pathOfModule(new URL("sandbox-entry.ts", import.meta.url).href) ?? "";
+
+/** What the module of a handler has to read. */
+function readableFor(tool: Tool, { modules, lend }: LoadedTools): string[] {
+  const files = [modules.get(tool.name), lend?.lender].flatMap((url) =>
+    url === undefined ? [] : (pathOfModule(url) ?? []),
+  );
+  const wrong = tool.isolation.readable.find(
+    (path) => !isAbsolute(path) || normalize(path) !== path || !existsSync(path),
+  );
+  if (wrong !== undefined)
+    throw refused(tool, `${JSON.stringify(wrong)} in its readable is no absolute path that exists`);
+  try {
+    return [...new Set([entryFile, ...files].flatMap(readablePaths)), ...tool.isolation.readable];
+  } catch (error) {
+    throw refused(tool, `what its module needs cannot be found: ${messageOf(error)}`);
+  }
+}
+
+async function openLocal(tool: Tool, options: LevelsOptions): Promise<Sandbox> {
+  const { tiers, onSandboxEvent, onFinding } = options;
+  const opening = await openSandbox({ ...(tiers === undefined ? {} : { tiers }), onEvent: onSandboxEvent });
+  if (!opening.ok) {
+    const found = opening.findings.map(({ tier, reason }) => `${tier}: ${reason}`).join("; ");
+    throw refused(tool, `no sandbox holds on this host (${found}). ${waysOut}`);
+  }
+  for (const finding of opening.findings) if (finding.tier === opening.sandbox.tier) onFinding(finding);
+  return opening.sandbox;
+}
+
+class OpenLevels implements Levels {
+  readonly #options: LevelsOptions;
+  readonly #levels = new Map<IsolationLevel, ToolLevel>();
+  #tier: string | undefined;
+  #problem: string | undefined;
+
+  constructor(options: LevelsOptions) {
+    this.#options = options;
+  }
+
+  async open(): Promise<void> {
+    for (const tool of this.#options.loaded.registry.tools()) {
+      const { level } = tool.isolation;
+      const isHandler = tool.kind === "handler" && level !== "inline";
+      if (isHandler && !this.#options.loaded.modules.has(tool.name)) {
+        throw refused(
+          tool,
+          'it was made in the middle of a program, where no other process finds it. Only "inline" is left',
+        );
+      }
+      if (!this.#levels.has(level)) this.#levels.set(level, await this.#opened(tool));
+    }
+  }
+
+  async run(tool: Tool, request: Parameters<ToolLevel["run"]>[1]): ReturnType<ToolLevel["run"]> {
+    const level = this.#levels.get(tool.isolation.level);
+    if (level === undefined) return { ok: false, error: `this runner has no isolation ${tool.isolation.level}` };
+    return await level.run(tool, request);
+  }
+
+  sandbox(): { tier: string; holds: boolean } | undefined {
+    return this.#tier === undefined ? undefined : { tier: this.#tier, holds: this.#problem === undefined };
+  }
+
+  async recheck(): Promise<void> {
+    const tier = this.#tier;
+    if (tier === undefined) return;
+    const findings = await probeTiers({ tiers: [tier as SandboxTier] }); // it came from openSandbox
+    const finding = findings.find((each) => each.tier === tier) ?? { tier, holds: false, reason: "it is gone" };
+    this.#problem = finding.holds ? undefined : finding.reason;
+    this.#options.onFinding(finding);
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#levels.values()].map(async (level) => await level.close()));
+  }
+
+  async #opened(tool: Tool): Promise<ToolLevel> {
+    const { isolation } = tool;
+    if (isolation.level === "inline") return createInlineLevel();
+    if (isolation.level === "process") {
+      return await openProcessLevel(this.#options).catch((error: unknown) => {
+        throw refused(tool, messageOf(error));
+      });
+    }
+    return isolation.level === "remote" ? this.#remote(tool) : await this.#local(tool);
+  }
+
+  #remote(tool: Tool): ToolLevel {
+    const { loaded, environment, remote } = this.#options;
+    if (remote === undefined) throw refused(tool, "no sandbox host is named: set SANDBOX_URL and SANDBOX_TOKEN");
+    const sandbox = createRemoteSandbox(remote);
+    return createSandboxLevel({ sandbox, refusal: () => undefined, loaded, environment, readable: new Map() });
+  }
+
+  async #local(first: Tool): Promise<ToolLevel> {
+    const { loaded, environment } = this.#options;
+    const handlers = loaded.registry
+      .tools()
+      .filter((tool) => tool.kind === "handler" && tool.isolation.level === "sandbox");
+    const readable = new Map(handlers.map((tool) => [tool.name, readableFor(tool, loaded)]));
+    const sandbox = await openLocal(first, this.#options);
+    this.#tier = sandbox.tier;
+    const networked = loaded.registry
+      .tools()
+      .find(({ isolation }) => isolation.level === "sandbox" && isolation.network !== "none");
+    if (networked !== undefined && sandbox.tier !== tierWithNetwork) {
+      await sandbox.close();
+      throw refused(networked, `the sandbox of this host (${sandbox.tier}) has no network to give. ${waysOut}`);
+    }
+    const refusal = (): string | undefined =>
+      this.#problem === undefined
+        ? undefined
+        : "the sandbox of this runner does not hold any more: nothing is run in it";
+    return createSandboxLevel({ sandbox, refusal, loaded, environment, readable });
+  }
+}
+
+/**
+ * Opens what the tools ask for, and nothing else. Rejects with an {@link IsolationRefusedError} when
+ * the host cannot give it: nothing falls back to less.
+ */
+export async function openLevels(options: LevelsOptions): Promise<Levels> {
+  const levels = new OpenLevels(options);
+  try {
+    await levels.open();
+    return levels;
+  } catch (error) {
+    await levels.close();
+    throw error;
+  }
+}

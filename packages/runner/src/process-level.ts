@@ -1,0 +1,176 @@
+import type { ToolOutcome } from "@larkline/protocol";
+import { ProcessCallError } from "@larkline/sandbox";
+import { errorText, inputOf, interruptedOutcome, type RunToolRequest, type Tool } from "@larkline/tool";
+import { createChildSlots, type ChildSlots } from "./child-slots.ts";
+import { parseHostEvent, parseHostOutcome, parseHostRequest, type HostCall } from "./host-message.ts";
+import type { ToolLevel } from "./tool-level.ts";
+import type { LoadedTools } from "./tool-modules.ts";
+
+export interface ProcessLevelOptions {
+  loaded: LoadedTools;
+  /** The runner's variables, of which tools get what they name. */
+  environment: Readonly<Record<string, string | undefined>>;
+  /** Calls at once, and so children at most, for each set of settings. */
+  concurrency: number;
+  /** A line that a tool's process wrote. */
+  onLine(line: string, stream: "stdout" | "stderr"): void;
+  /** A message of a tool's process was no good and is dropped. */
+  onDropped(tool: string, reason: string): void;
+}
+
+const warmChildren = 1;
+
+/** The named variables that are set. */
+export function pickedEnv(
+  environment: ProcessLevelOptions["environment"],
+  names: readonly string[],
+): Record<string, string> {
+  return Object.fromEntries(
+    names.flatMap((name) => {
+      const value = environment[name];
+      return value === undefined ? [] : [[name, value]];
+    }),
+  );
+}
+
+function failed(tool: Tool, error: unknown, { context }: RunToolRequest): ToolOutcome {
+  if (!(error instanceof ProcessCallError)) return { ok: false, error: errorText(error) };
+  switch (error.failure) {
+    case "handler": // the host could not load the tool
+      return { ok: false, error: errorText(error) };
+    case "cancelled":
+      return interruptedOutcome(tool, context.signal.reason ?? error);
+    case "timeout":
+      return interruptedOutcome(tool, `tool ${tool.name} did not answer in time and was stopped`);
+    case "closed":
+      return interruptedOutcome(tool, "the runner was stopped during the call");
+    default:
+      return neverRan(error) ? { ok: false, error: errorText(error) } : interruptedOutcome(tool, error);
+  }
+}
+
+/** No child could be started. */
+function neverRan({ failure, exitCode, signal }: ProcessCallError): boolean {
+  return failure === "crashed" && exitCode === undefined && signal === undefined;
+}
+
+/** Something outside ended the child: the tool is not to blame, and may do better in a fresh one. */
+function mayRepeat(tool: Tool, error: unknown): boolean {
+  return (
+    tool.effect !== "once" && error instanceof ProcessCallError && error.failure === "crashed" && !error.childFault
+  );
+}
+
+/** Tools with the same key share children. */
+function keyOf({ isolation: { env, memoryMb } }: Tool): string {
+  return JSON.stringify([env.toSorted(), memoryMb]);
+}
+
+class ProcessLevel implements ToolLevel {
+  readonly #options: ProcessLevelOptions;
+  /** One set of children for each environment and size of memory. */
+  readonly #slots = new Map<string, ChildSlots>();
+
+  constructor(options: ProcessLevelOptions) {
+    this.#options = options;
+    for (const tool of options.loaded.registry.tools()) if (tool.isolation.level === "process") this.#slotsOf(tool);
+  }
+
+  async run(tool: Tool, request: RunToolRequest): Promise<ToolOutcome> {
+    const input = inputOf(tool, request.argumentsText);
+    if (!input.ok) return input;
+    const { signal } = request.context;
+    if (signal.aborted) return { ok: false, error: errorText(signal.reason) };
+    try {
+      return await this.#call(tool, input.value, request);
+    } catch (error) {
+      if (!mayRepeat(tool, error) || signal.aborted) return failed(tool, error, request);
+    }
+    return await this.#call(tool, input.value, request).catch((error: unknown) => failed(tool, error, request));
+  }
+
+  /** Waits until every module is loaded in a child. Rejects with a reason that names the module. */
+  async ready(): Promise<void> {
+    await Promise.all([...this.#slots.values()].map(async (slots) => await slots.ready()));
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#slots.values()].map(async (slots) => await slots.close()));
+  }
+
+  async #call(tool: Tool, input: Record<string, unknown>, request: RunToolRequest): Promise<ToolOutcome> {
+    const { loaded, onDropped } = this.#options;
+    const { signal, progress, log, ...facts } = request.context;
+    const body: HostCall = {
+      module: loaded.modules.get(tool.name) ?? "",
+      tool: tool.name,
+      input,
+      facts,
+      maxOutputBytes: request.maxOutputBytes ?? 262_144,
+      lend: loaded.lend,
+    };
+    const answer = await this.#slotsOf(tool).call(body, {
+      signal,
+      timeoutMs: request.timeoutMs ?? tool.timeoutMs,
+      onEvent: (message) => {
+        const event = parseHostEvent(message);
+        if (!event.ok) onDropped(tool.name, event.error);
+        else if (event.value.kind === "progress") progress(event.value.fraction, event.value.detail);
+        else log(event.value.message, event.value.fields);
+      },
+      onRequest: async (message) => await this.#answer(tool, message, request),
+    });
+    const outcome = parseHostOutcome(answer);
+    return outcome.ok ? outcome.value : { ok: false, error: `the process of tool ${tool.name} gave no outcome` };
+  }
+
+  async #answer(tool: Tool, message: unknown, { storeFile }: RunToolRequest): Promise<string> {
+    const asked = parseHostRequest(message);
+    if (!asked.ok) {
+      this.#options.onDropped(tool.name, asked.error);
+      throw new Error("the runner does not know that request");
+    }
+    if (storeFile === undefined) throw new Error("files cannot be saved here: whoever runs the tool keeps none");
+    const { base64, mediaType, name } = asked.value;
+    return await storeFile(Buffer.from(base64, "base64"), { mediaType, ...(name === undefined ? {} : { name }) });
+  }
+
+  #slotsOf(tool: Tool): ChildSlots {
+    const key = keyOf(tool);
+    const known = this.#slots.get(key);
+    if (known !== undefined) return known;
+    const { environment, concurrency, onLine, loaded } = this.#options;
+    const { env, memoryMb } = tool.isolation;
+    const slots = createChildSlots({
+      most: concurrency,
+      warm: warmChildren,
+      memoryMb,
+      env: pickedEnv(environment, env),
+      load: { load: this.#modulesWith(key), lend: loaded.lend },
+      onLine,
+    });
+    this.#slots.set(key, slots);
+    return slots;
+  }
+
+  #modulesWith(key: string): string[] {
+    const { registry, modules } = this.#options.loaded;
+    const tools = registry.tools().filter((tool) => tool.isolation.level === "process" && keyOf(tool) === key);
+    return [...new Set(tools.flatMap(({ name }) => modules.get(name) ?? []))];
+  }
+}
+
+/**
+ * Tools in child processes that have the tools' modules loaded. Rejects when a module cannot be loaded
+ * there.
+ */
+export async function openProcessLevel(options: ProcessLevelOptions): Promise<ToolLevel> {
+  const level = new ProcessLevel(options);
+  try {
+    await level.ready();
+    return level;
+  } catch (error) {
+    await level.close();
+    throw error;
+  }
+}

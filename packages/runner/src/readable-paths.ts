@@ -1,0 +1,112 @@
+import { existsSync, readdirSync, readFileSync, realpathSync, type Dirent } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { parserOf } from "@larkline/protocol";
+import { Type } from "typebox";
+
+const names = Type.Optional(Type.Record(Type.String(), Type.Unknown()));
+const parsePackage = parserOf(
+  Type.Object({ dependencies: names, optionalDependencies: names, peerDependencies: names }),
+);
+
+/** A package with more files than this is no package: somebody's home directory, as a rule. */
+const maxEntries = 50_000;
+
+/** The directory with the `package.json` that a file belongs to. */
+function packageOf(file: string): string | undefined {
+  for (let directory = dirname(file); ; directory = dirname(directory)) {
+    if (existsSync(join(directory, "package.json"))) return directory;
+    if (directory === dirname(directory)) return undefined;
+  }
+}
+
+function dependenciesOf(directory: string): string[] {
+  const file = join(directory, "package.json");
+  const parsed = parsePackage(JSON.parse(readFileSync(file, "utf8")));
+  if (!parsed.ok) throw new Error(`${file}: ${parsed.error}`);
+  const { dependencies, optionalDependencies, peerDependencies } = parsed.value;
+  return Object.keys({ ...dependencies, ...optionalDependencies, ...peerDependencies });
+}
+
+/** The directory called `node_modules` in which Node finds a dependency of the package, as it looks for it. */
+function modulesWith(name: string, from: string): string | undefined {
+  for (let directory = from; ; directory = dirname(directory)) {
+    const modules = basename(directory) === "node_modules" ? directory : join(directory, "node_modules");
+    if (existsSync(join(modules, name, "package.json"))) return modules;
+    if (directory === dirname(directory)) return undefined;
+  }
+}
+
+function containingModules(path: string): string | undefined {
+  for (let directory = path; directory !== dirname(directory); directory = dirname(directory)) {
+    if (basename(directory) === "node_modules") return directory;
+  }
+  return undefined;
+}
+
+function isSource({ name }: Dirent): boolean {
+  return !name.startsWith(".") && name !== "node_modules";
+}
+
+interface Budget {
+  entries: number;
+}
+
+/** Everything in a directory but what begins with a dot, in as few paths as possible; undefined: all of it. */
+function sourcesIn(directory: string, budget: Budget): string[] | undefined {
+  const entries = readdirSync(directory, { withFileTypes: true });
+  budget.entries -= entries.length;
+  if (budget.entries < 0) throw new Error(`${directory} holds too much to be a package`);
+  let whole = true;
+  const paths = entries.flatMap((entry) => {
+    const path = join(entry.parentPath, entry.name);
+    if (!isSource(entry)) {
+      whole = false;
+      return [];
+    }
+    if (!entry.isDirectory()) return entry.isFile() ? [path] : [];
+    const within = sourcesIn(path, budget);
+    if (within === undefined) return [path];
+    whole = false;
+    return within;
+  });
+  return whole ? undefined : paths;
+}
+
+function ownFiles(directory: string): string[] {
+  return sourcesIn(directory, { entries: maxEntries }) ?? [directory];
+}
+
+class Closure {
+  readonly paths = new Set<string>();
+  readonly #seen = new Set<string>();
+
+  add(directory: string): void {
+    if (this.#seen.has(directory)) return;
+    this.#seen.add(directory);
+    const installed = containingModules(directory);
+    if (installed === undefined) for (const path of ownFiles(directory)) this.paths.add(path);
+    else this.paths.add(installed);
+    for (const name of dependenciesOf(directory)) {
+      const modules = modulesWith(name, directory);
+      if (modules === undefined) continue; // an optional one that is not installed
+      this.paths.add(modules);
+      this.add(realpathSync(join(modules, name)));
+    }
+  }
+}
+
+/**
+ * What a module needs to be imported elsewhere: the files of its package, and the directories in which
+ * Node finds what the package depends on. Nothing of the package itself whose name begins with a dot
+ * is among them, so `.env` stays out. A file of no package comes alone.
+ */
+export function readablePaths(file: string): string[] {
+  const real = realpathSync(file);
+  const directory = packageOf(real);
+  if (directory === undefined) return [real];
+  const closure = new Closure();
+  closure.add(directory);
+  const paths = [...closure.paths].sort();
+  // Sorted, whatever contains a path comes before it.
+  return paths.filter((path, index) => !paths.slice(0, index).some((other) => path.startsWith(`${other}/`)));
+}

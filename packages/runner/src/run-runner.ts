@@ -1,0 +1,80 @@
+import type { Env } from "@larkline/config";
+import { createLogger, createMetrics, runUntilSignal, startOpsServer } from "@larkline/telemetry";
+import { AnnouncementRefusedError } from "./announcement.ts";
+import { IsolationRefusedError } from "./levels.ts";
+import { loadRunnerConfig, type RunnerConfig, type RunnerDefaults } from "./runner-config.ts";
+import { startRunner, type ToolRunner } from "./runner.ts";
+import type { LoadedTools } from "./tool-modules.ts";
+
+export interface RunnerProgram {
+  /** The environment of the process: settings, and the variables that tools name. */
+  env: Env;
+  defaults?: RunnerDefaults;
+  /** Finds the tools; an error is a text of one line for each problem. */
+  load(): Promise<{ ok: true; value: LoadedTools } | { ok: false; error: string }>;
+  /** Tells the problem and ends the process. */
+  refuse(problem: string): never;
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+function problemOf(error: unknown): string {
+  if (error instanceof IsolationRefusedError) return `The tools are refused: ${error.message}`;
+  if (error instanceof AnnouncementRefusedError) {
+    return `The tools are refused: ${error.message}. Stop the other runner, or give the tool another name.`;
+  }
+  return `Cannot start, is Redis at REDIS_URL running? ${messageOf(error)}`;
+}
+
+interface Started {
+  config: RunnerConfig;
+  runner: ToolRunner;
+  refuse: RunnerProgram["refuse"];
+}
+
+async function serve({ config, runner, refuse }: Started, telemetry: Telemetry): Promise<() => Promise<void>> {
+  const { host, port } = config;
+  const ops = await startOpsServer({ host, port, ...telemetry, ready: runner.ready }).catch(async (error: unknown) => {
+    await runner.close();
+    return refuse(`Cannot listen on ${host}:${port} (HOST, PORT): ${messageOf(error)}`);
+  });
+  telemetry.logger.info({ port: ops.port, runner: config.runner }, "tool-runner ready");
+  return async () => {
+    await ops.close();
+    await runner.close();
+  };
+}
+
+interface Telemetry {
+  logger: ReturnType<typeof createLogger>;
+  metrics: ReturnType<typeof createMetrics>;
+}
+
+/**
+ * A runner as a whole process: reads its environment, serves health, readiness and metrics, works
+ * until a signal. Resolves when it works. SIGHUP attacks its sandbox again.
+ */
+export async function runRunner({ env, defaults, load, refuse }: RunnerProgram): Promise<void> {
+  const read = loadRunnerConfig(env, defaults);
+  if (!read.ok) return refuse(read.error);
+  const config = read.value;
+  const loaded = await load();
+  if (!loaded.ok) return refuse(loaded.error);
+  const logger = createLogger({ service: "tool-runner", level: config.logLevel });
+  const metrics = createMetrics({ service: "tool-runner" });
+  const runner = await startRunner({
+    config,
+    loaded: loaded.value,
+    environment: env,
+    logger,
+    metrics,
+    onRefused: (conflict) => refuse(`The tools are refused: ${conflict}.`),
+  }).catch((error: unknown) => refuse(problemOf(error)));
+  const tools = loaded.value.registry.tools().map(({ name, isolation }) => `${name} (${isolation.level})`);
+  logger.info({ tools }, "tools");
+  const close = await serve({ config, runner, refuse }, { logger, metrics });
+  process.on("SIGHUP", () => void runner.recheck());
+  runUntilSignal({ logger, deadlineMs: 9_800, close });
+}

@@ -1,0 +1,164 @@
+import { imageTypeOf, type ToolOutcome } from "@larkline/protocol";
+import type { Sandbox, SandboxFile, SandboxRequest, SandboxResult } from "@larkline/sandbox";
+import {
+  errorText,
+  fileSaver,
+  inputOf,
+  interruptedOutcome,
+  type ProgramTool,
+  type RunToolRequest,
+  type Tool,
+} from "@larkline/tool";
+import type { HostCall } from "./host-message.ts";
+import { parseHostOutcome } from "./host-message.ts";
+import { pickedEnv, type ProcessLevelOptions } from "./process-level.ts";
+import type { ToolLevel } from "./tool-level.ts";
+import type { LoadedTools } from "./tool-modules.ts";
+
+export interface SandboxLevelOptions {
+  sandbox: Pick<Sandbox, "run" | "close">;
+  /** Why no program may be run now; undefined: it may. */
+  refusal(): string | undefined;
+  loaded: LoadedTools;
+  environment: ProcessLevelOptions["environment"];
+  /** What the module of a handler can read, by the tool's name. */
+  readable: ReadonlyMap<string, readonly string[]>;
+}
+
+const entry = new URL("sandbox-entry.ts", import.meta.url);
+const defaultResultBytes = 1_048_576;
+
+/** What was run had no way to change anything outside. */
+function isHarmless({ isolation: { network } }: Tool): boolean {
+  return network === "none" || network.allow.length === 0;
+}
+
+function printed({ stdout, stderr, denied }: SandboxResult): string {
+  const parts = { stdout, stderr, network: denied.join("\n") };
+  return Object.entries(parts)
+    .flatMap(([name, text]) => (text === "" ? [] : [`\n${name}:\n${text}`]))
+    .join("\n");
+}
+
+/** The outcome of a run that gave no result. */
+function failed(tool: Tool, result: SandboxResult, { context }: RunToolRequest): ToolOutcome {
+  const { status, error = `the program ended with status ${status}` } = result;
+  const reason =
+    status === "cancelled" && context.signal.aborted
+      ? errorText(context.signal.reason)
+      : `${status === "cancelled" ? "the call's deadline was reached" : error}${printed(result)}`;
+  const ended = status === "error" || status === "refused" || isHarmless(tool);
+  return ended ? { ok: false, error: errorText(new Error(reason)) } : interruptedOutcome(tool, new Error(reason));
+}
+
+/** Images are kept and named by their Markdown; of other files the model gets to know that they exist. */
+async function filesOf(tool: Tool, result: SandboxResult, { context, storeFile }: RunToolRequest): Promise<string[]> {
+  const save = fileSaver({ name: tool.name, savesFiles: true }, storeFile, {
+    signal: context.signal,
+    answered: () => false,
+  });
+  const described = async ({ name, bytes }: SandboxFile): Promise<string> => {
+    const mediaType = imageTypeOf(bytes);
+    if (mediaType === undefined) return `${name} (${bytes.byteLength} bytes, not kept)`;
+    return await save(bytes, { mediaType, name }).catch((error: unknown) => `${name} (${errorText(error)})`);
+  };
+  const files: string[] = [];
+  for (const file of result.files) files.push(await described(file));
+  return [...files, ...result.skipped.map(({ name, reason }) => `${name} (${reason})`)];
+}
+
+async function programOutcome(tool: ProgramTool, result: SandboxResult, request: RunToolRequest): Promise<ToolOutcome> {
+  if (result.status !== "ok") return failed(tool, result, request);
+  const { value, stdout, stderr, denied } = result;
+  const files = await filesOf(tool, result, request);
+  return {
+    ok: true,
+    result: {
+      result: value ?? null,
+      ...(stdout === "" ? {} : { stdout }),
+      ...(stderr === "" ? {} : { stderr }),
+      ...(files.length === 0 ? {} : { files }),
+      ...(denied.length === 0 ? {} : { network: denied }),
+    },
+  };
+}
+
+function handlerOutcome(tool: Tool, result: SandboxResult, request: RunToolRequest): ToolOutcome {
+  if (result.status !== "ok") return failed(tool, result, request);
+  const outcome = parseHostOutcome(result.value);
+  return outcome.ok ? outcome.value : { ok: false, error: `the sandbox of tool ${tool.name} gave no outcome` };
+}
+
+class SandboxLevel implements ToolLevel {
+  readonly #options: SandboxLevelOptions;
+
+  constructor(options: SandboxLevelOptions) {
+    this.#options = options;
+  }
+
+  async run(tool: Tool, request: RunToolRequest): Promise<ToolOutcome> {
+    const input = inputOf(tool, request.argumentsText);
+    if (!input.ok) return input;
+    try {
+      const program = this.#programOf(tool, input.value, request);
+      const result = await this.#execute(tool, program, request);
+      return tool.kind === "program"
+        ? await programOutcome(tool, result, request)
+        : handlerOutcome(tool, result, request);
+    } catch (error) {
+      return { ok: false, error: errorText(error) };
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#options.sandbox.close();
+  }
+
+  /** A crash is the sandbox's, not the program's: it gets another try where that can do no harm. */
+  async #execute(tool: Tool, program: SandboxRequest["program"], request: RunToolRequest): Promise<SandboxResult> {
+    const { sandbox, refusal } = this.#options;
+    const refused = refusal();
+    if (refused !== undefined) throw new Error(refused);
+    const asked = this.#requestOf(tool, program, request);
+    const result = await sandbox.run(asked);
+    const again = result.status === "crashed" && (tool.effect !== "once" || isHarmless(tool));
+    return again && !asked.signal.aborted ? await sandbox.run(asked) : result;
+  }
+
+  #requestOf(tool: Tool, program: SandboxRequest["program"], request: RunToolRequest): SandboxRequest {
+    const { env, memoryMb, limits, network } = tool.isolation;
+    const { context, onOutput, timeoutMs = tool.timeoutMs } = request;
+    const isHurried = timeoutMs < tool.timeoutMs;
+    return {
+      program,
+      // The same for every call of a tool: sandboxes are booted ahead with their limits.
+      limits: { ...limits, ...(memoryMb === undefined ? {} : { memoryMb }), wallMs: tool.timeoutMs },
+      env: pickedEnv(this.#options.environment, env),
+      network,
+      signal: isHurried ? AbortSignal.any([context.signal, AbortSignal.timeout(timeoutMs)]) : context.signal,
+      onProgress: (fraction, detail) => context.progress(fraction, detail),
+      onOutput: (_stream, text) => onOutput?.(text),
+    };
+  }
+
+  #programOf(tool: Tool, input: Record<string, unknown>, request: RunToolRequest): SandboxRequest["program"] {
+    if (tool.kind === "program") return tool.program(input);
+    const { loaded, readable } = this.#options;
+    const { callId, turnId, actor, authority } = request.context;
+    const call: HostCall = {
+      module: loaded.modules.get(tool.name) ?? "",
+      tool: tool.name,
+      input,
+      facts: { callId, turnId, actor, authority },
+      // Half of what the sandbox takes: text grows when it is written as JSON.
+      maxOutputBytes: Math.floor((tool.isolation.limits?.resultBytes ?? defaultResultBytes) / 2),
+      lend: loaded.lend,
+    };
+    return { runtime: "node", module: entry.href, readable: readable.get(tool.name) ?? [], input: call };
+  }
+}
+
+/** Tools in sandboxes: programs, and handlers with their modules. */
+export function createSandboxLevel(options: SandboxLevelOptions): ToolLevel {
+  return new SandboxLevel(options);
+}
