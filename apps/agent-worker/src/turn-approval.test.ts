@@ -5,10 +5,12 @@ import { calling, eventsOf, redisWorld, resultsIn, typesOf } from "./approval-wo
 import {
   append,
   askPeople,
+  Crash,
   inbound,
   newWorld,
   outboxOf,
   policyOf,
+  runnerOf,
   runTools,
   runWakes,
   session,
@@ -252,6 +254,19 @@ describe("waiting for people", () => {
     expect(await resultsIn(world)).toEqual([["permission_denied: Not on Fridays. The call was not run.", true]]);
     expect(requests).toHaveLength(2);
     expect(world.ran.size).toBe(0);
+  });
+
+  it("a decision also hands out what a worker has left lying that died before it could", async () => {
+    const world = newWorld();
+    const { backend } = calling(["echo", "pay"]);
+    await append(world, inbound("om_1", "please"));
+    const dying = { dispatch: async () => await Promise.reject(new Crash()) };
+    const job = { v: 1, session, gen: world.wakes.shift() ?? 0 } as const;
+    const run = runnerOf(world, { backend }, { ...world, queues: dying });
+    await expect(run(job, new AbortController().signal)).rejects.toThrow(Crash);
+    await askPeople(world);
+    await runWakes(world, { backend });
+    expect(world.dispatched.map(({ callId }) => callId)).toEqual(["c1-0", "c1-1"]);
   });
 
   it("what people decided is in the signed job", async () => {

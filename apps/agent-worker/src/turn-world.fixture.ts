@@ -35,6 +35,7 @@ import type { AgentSide } from "./agent-side.ts";
 import { createBuiltInTools } from "./built-in-tools.ts";
 import { createCallSigner } from "./call-signer.ts";
 import { createLargeResults } from "./large-results.ts";
+import { createOfferedTools } from "./offered-tools.ts";
 import { createTurnJudge, type JudgeDeps } from "./permission-judge.ts";
 import { RunningTurns } from "./running-turns.ts";
 import { createSessionRunner } from "./session-runner.ts";
@@ -87,7 +88,7 @@ function announced(name: string, fields: Partial<ToolAnnouncement> = {}): [strin
 }
 
 /** The tools of the runner of this world: `pay` needs an approval. */
-export const tools: ReadonlyMap<string, AvailableTool> = new Map([
+const tools: ReadonlyMap<string, AvailableTool> = new Map([
   announced("echo"),
   announced("pay", { requiresApproval: true }),
   announced("look", { effect: "pure" }),
@@ -194,12 +195,14 @@ function sideOf(world: World, { rules }: Parts, differences: Differences): Omit<
   const { fallback: _fallback, backend: _backend, ...side } = rest;
   const model = { info: findModelInfo("anthropic", "claude-sonnet-4-6"), costUsd: () => 0 };
   const metrics = createWorkerMetrics(createMetrics({ service: "test" }));
+  const builtIns = createBuiltInTools({ desk: world.desk, limits, logger });
+  const offered = createOfferedTools({ catalog: { tools: () => tools }, builtIns, logger }, null);
   return {
     instructions: "test",
     followUps: "wait",
     now: Date.now,
-    facts: () => ({ limits, tools, model }),
-    judge: (message) => createTurnJudge({ policy, rules, tools: () => tools, groupsOf, logger }, message),
+    facts: () => ({ limits, tools: offered(), model }),
+    judge: (message) => createTurnJudge({ policy, rules, tools: offered, groupsOf, logger }, message),
     keepLarge: createLargeResults({ desk: world.desk, limits, metrics, logger }),
     commandFacts: () => ({ nowMs: Date.now(), model: "test/model", defaultModel: "test/model", models: [] }),
     prepare: async (message) => message,

@@ -50,6 +50,14 @@ describe("the view of engine events as stream frames", () => {
     expect(streamFramesOf({ type: "text_delta", text: "" })).toEqual([]);
   });
 
+  it("EE-41: a result that is kept elsewhere is shown without its handle", () => {
+    const handle = "res_0123456789abcdef";
+    const frames = streamFramesOf(
+      toolResult({ output: `head [read on: ${handle}] tail`, truncated: true, storedPath: handle }),
+    );
+    expect(frames).toEqual([{ type: "tool_result", name: "get_weather", result: "head [read on: …] tail", id: "c1" }]);
+  });
+
   it("a tool result is the tool's own JSON value when there is one", () => {
     const result = { temperature: "25°C", list: [1, null] };
     expect(streamFramesOf(toolResult({ result }))).toEqual([

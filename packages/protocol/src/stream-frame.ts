@@ -43,10 +43,15 @@ export const streamErrors = {
   roundLimit: "ERROR: reached maximum tool rounds",
 } as const;
 
+/** What the model was told, without the handle of what is kept elsewhere: that is the model's business alone. */
+function shownOutput({ output, storedPath }: EventOf<"tool_result">): string {
+  return storedPath === "" ? output : output.replaceAll(storedPath, "…");
+}
+
 function toolResultFrame(event: EventOf<"tool_result">): StreamFrame {
   const about = { name: event.toolName, id: event.id };
   if (event.isError) return { type: "tool_error", ...about, error: event.output };
-  return { type: "tool_result", ...about, result: event.result ?? event.output };
+  return { type: "tool_result", ...about, result: event.result ?? shownOutput(event) };
 }
 
 function doneFrame(event: EventOf<"done">): StreamFrame {
