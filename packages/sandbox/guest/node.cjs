@@ -73,24 +73,28 @@ async function run(job) {
     job.module === undefined
       ? await runCode(job.code, job.input, progress)
       : await runModule(job.module, job.input, progress);
+  await flush();
   send({ kind: "result", value: value === undefined ? null : value });
 }
 
-function end(code) {
-  // What the program has still to write to its output goes out first.
-  process.stdout.write("", () => process.stderr.write("", () => process.exit(code)));
+/** What the program has still to write to its output goes out first: with the answer all is over. */
+async function flush() {
+  for (const stream of [process.stdout, process.stderr]) {
+    if (stream.writableLength > 0) await new Promise((resolve) => stream.write("", resolve));
+  }
 }
 
 send({ kind: "ready" });
 const job = JSON.parse(readBytes(readBytes(4).readUInt32LE(0)).toString("utf8"));
 Object.assign(env, job.env);
-const failAndEnd = (error) => {
+const failAndEnd = async (error) => {
+  await flush();
   try {
     fail(error);
   } finally {
-    end(1);
+    process.exit(1);
   }
 };
 process.on("uncaughtException", failAndEnd);
 process.on("unhandledRejection", failAndEnd);
-run(job).then(() => end(0), failAndEnd);
+run(job).then(() => process.exit(0), failAndEnd);

@@ -19,7 +19,16 @@ def _send(frame):
         data = data[os.write(3, data):]
 
 
+def _flush():
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass  # the program has closed it
+
+
 def _fail(name, message, stack=""):
+    _flush()
     _send({"kind": "error", "name": name[:100], "message": message[:4000], "stack": stack[:2000]})
 
 
@@ -54,6 +63,7 @@ def _run(job):
     except BaseException as error:
         _fail(type(error).__name__, str(error), _own_frames(error))
         return 1
+    _flush()
     try:
         _send({"kind": "result", "value": scope.get("result")})
     except (TypeError, ValueError, RecursionError) as error:
@@ -66,9 +76,4 @@ _send({"kind": "ready"})
 _job = json.loads(_read(struct.unpack("<I", _read(4))[0]))
 os.environ.update(_job.get("env") or {})
 sys.path.insert(0, os.getcwd())
-_code = _run(_job)
-try:
-    sys.stdout.flush()
-    sys.stderr.flush()
-finally:
-    os._exit(_code)
+os._exit(_run(_job))

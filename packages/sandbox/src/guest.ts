@@ -35,7 +35,6 @@ export interface GuestJob {
 }
 
 const bootMs = 5_000;
-const leaveMs = 30;
 const envelopeBytes = 8_192;
 const framesPerSecond = 20;
 const extraFrames = 1_000;
@@ -126,9 +125,7 @@ export class Guest {
   #end(stop: GuestStop): void {
     if (this.#stop !== undefined) return;
     this.#stop = stop;
-    // Who has answered may leave by itself, so that its last output comes out.
-    if (stop.kind === "result" || stop.kind === "error") setTimeout(() => this.kill(), leaveMs);
-    else this.kill();
+    this.kill(); // who answers has written its output before
   }
 
   #collect(name: "stdout" | "stderr"): void {

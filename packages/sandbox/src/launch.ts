@@ -119,6 +119,7 @@ export const systemRoots = ["/bin", "/sbin", "/lib", "/lib32", "/lib64"];
 /** Of the host's `/etc`: no accounts, no names, no configuration of services. */
 export const systemSettings = [
   "/etc/ssl/certs",
+  "/etc/ssl/openssl.cnf",
   "/etc/pki/tls/certs",
   "/etc/ld.so.cache",
   "/etc/alternatives",

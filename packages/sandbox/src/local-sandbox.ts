@@ -71,9 +71,7 @@ export class LocalSandbox implements Sandbox {
   }
 
   async run(request: SandboxRequest): Promise<SandboxResult> {
-    const work = this.#run(request);
-    this.#active.add(work);
-    return await work.finally(() => this.#active.delete(work));
+    return await this.#track(this.#run(request));
   }
 
   async open(command: SandboxCommand): Promise<SandboxSession> {
@@ -100,7 +98,13 @@ export class LocalSandbox implements Sandbox {
     this.#closing.abort();
     await Promise.all([...this.#sessions].map(async (session) => await session.close()));
     await this.#warm.close();
-    await Promise.allSettled(this.#active);
+    while (this.#active.size > 0) await Promise.allSettled(this.#active);
+  }
+
+  /** `close` waits for it. */
+  async #track<T>(work: Promise<T>): Promise<T> {
+    this.#active.add(work);
+    return await work.finally(() => this.#active.delete(work));
   }
 
   async #forget(session: LocalSession, leave: () => void): Promise<void> {
@@ -155,7 +159,7 @@ export class LocalSandbox implements Sandbox {
     try {
       return await this.#give(guest, run);
     } finally {
-      await this.#discard(guest);
+      void this.#track(this.#discard(guest)); // nobody has to wait for the wiping
     }
   }
 
