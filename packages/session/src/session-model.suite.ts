@@ -18,6 +18,9 @@ const ways: Work[] = [
   "call one",
   "call two",
   "call and die",
+  "ask",
+  "call and ask two",
+  "give up",
   "take in",
   "compact",
   "finish",
@@ -69,6 +72,13 @@ const step: fc.Arbitrary<Step> = fc.oneof(
         named(`release ${s} ${n} ${action}`, (world) => world.release(sessionAt(world, s), n, action)),
       ),
   },
+  {
+    weight: 4,
+    arbitrary: fc
+      .tuple(pick, fc.constantFrom("approve" as const, "approve" as const, "reject" as const))
+      .map(([p, word]) => named(`decide ${p} ${word}`, (world) => world.decide(p, word))),
+  },
+  { weight: 1, arbitrary: pick.map((p) => named(`failToAsk ${p}`, (world) => world.failToAsk(p))) },
   { weight: 1, arbitrary: pick.map((p) => named(`loseJob ${p}`, (world) => world.loseJob(p))) },
   { weight: 1, arbitrary: pick.map((p) => named(`emit ${p}`, (world) => world.emit(p))) },
   { weight: 1, arbitrary: fc.constant(named("expireCalls", (world) => world.expireCalls())) },
@@ -105,12 +115,12 @@ export function describeSessionModel(name: string, makeHarness: MakeSessionStore
       }
     }
 
-    it("AL-45, AL-46, AL-47: nothing is lost, repeated, out of order or forgotten, whatever crashes when", async () => {
+    it("AL-34, AL-45, AL-46, AL-47: nothing is lost, repeated, out of order or forgotten, whatever crashes when", async () => {
       let run = 0;
       await fc.assert(
         fc.asyncProperty(fc.array(step, { maxLength: 70, size: "max" }), async (steps) => {
           run += 1;
-          const world = new SessionWorld(harness.store, [`cli_app.oc_a.r${run}`, `cli_app.oc_b.r${run}`]);
+          const world = new SessionWorld(harness, [`cli_app.oc_a.r${run}`, `cli_app.oc_b.r${run}`]);
           for (const each of steps) {
             await each(world);
             await world.expectNobodyForgotten();

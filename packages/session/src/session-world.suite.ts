@@ -10,7 +10,9 @@ import {
   type ToolEffect,
 } from "@larkline/protocol";
 import { expect } from "vitest";
-import { callsAfter, turnAfter, writeOf, type WakeJob, type Worker } from "./model-worker.ts";
+import type { ApprovalStore } from "./approval-store.ts";
+import { ModelApprovals, questionsOf } from "./model-approvals.ts";
+import { callsAfter, turnAfter, writeOf, type NewCalls, type WakeJob, type Worker } from "./model-worker.ts";
 import type { CommitResult, DeliverResult, FencedWrite, SessionStore } from "./session-store.ts";
 import {
   assistantText,
@@ -55,6 +57,9 @@ export type Work =
   | "call one"
   | "call two"
   | "call and die"
+  | "ask"
+  | "call and ask two"
+  | "give up"
   | "take in"
   | "compact"
   | "finish"
@@ -73,8 +78,8 @@ const endOfRun: EngineEvent = {
 
 interface Save {
   mode: "continue" | "suspend" | "handoff";
-  /** New calls. */
-  count: number;
+  /** New calls, none if absent. */
+  calls?: NewCalls;
   /** The worker dies before it hands out the calls. */
   dies?: boolean;
   /** How many waiting messages join the turn, if there are so many. */
@@ -87,6 +92,16 @@ function contextOf(pick: number): NonNullable<FencedWrite["context"]> {
   return { keep: pick, ...(pick % 3 === 0 ? {} : { summary: userText(`summary ${pick}`) }) };
 }
 
+const newCalls: Partial<Record<Work, NewCalls>> = {
+  "call two": { run: 2, ask: 0 },
+  ask: { run: 0, ask: 1 },
+  "call and ask two": { run: 1, ask: 2 },
+};
+
+function newCallsOf(how: Work): NewCalls {
+  return newCalls[how] ?? { run: 1, ask: 0 };
+}
+
 function effectOf(callId: string): ToolEffect {
   return callId.endsWith("0") ? "once" : "idempotent";
 }
@@ -97,14 +112,19 @@ function effectOf(callId: string): ToolEffect {
  */
 export class SessionWorld {
   readonly store: SessionStore;
+  readonly approvals: ModelApprovals;
   readonly sessions: readonly SessionKey[];
   readonly #facts = new Map<SessionKey, SessionFacts>();
   readonly #jobs = new Map<string, WakeJob>();
   readonly #toolJobs = new Map<string, ToolRun>();
   #workers: Worker[] = [];
 
-  constructor(store: SessionStore, sessions: readonly SessionKey[]) {
+  constructor(
+    { store, approvals }: { store: SessionStore; approvals: ApprovalStore },
+    sessions: readonly SessionKey[],
+  ) {
     this.store = store;
+    this.approvals = new ModelApprovals(approvals);
     this.sessions = sessions;
     for (const session of sessions) {
       this.#facts.set(session, {
@@ -223,19 +243,22 @@ export class SessionWorld {
   async work(pick: number, how: Work): Promise<void> {
     const worker = picked(this.#workers, pick);
     if (!worker) return;
-    const isOpen = callsAfter(worker).some(({ state }) => state !== "done");
-    if (how === "handoff" || how === "continue") await this.#save(worker, { mode: how, count: 0 });
-    else if (how === "take in") await this.#save(worker, { mode: "continue", count: 0, takesIn: 1 + (pick % 2) });
-    else if (how === "compact") await this.#save(worker, { mode: "continue", count: 0, context: contextOf(pick) });
-    else if (isOpen) await this.#save(worker, { mode: "suspend", count: 0 });
+    const open = callsAfter(worker).filter(({ state }) => state !== "done");
+    const mayGiveUp = open.every(({ state }) => state === "waiting_approval");
+    if (how === "handoff" || how === "continue") await this.#save(worker, { mode: how });
+    else if (how === "take in") await this.#save(worker, { mode: "continue", takesIn: 1 + (pick % 2) });
+    else if (how === "compact") await this.#save(worker, { mode: "continue", context: contextOf(pick) });
+    else if (how === "give up" && mayGiveUp) await this.#finish(worker, pick % 2 === 0);
+    else if (open.length > 0) await this.#save(worker, { mode: "suspend" });
     else if (how === "finish" || how === "finish and go on") await this.#finish(worker, how === "finish and go on");
-    else await this.#save(worker, { mode: "suspend", count: how === "call two" ? 2 : 1, dies: how === "call and die" });
+    else await this.#save(worker, { mode: "suspend", calls: newCallsOf(how), dies: how === "call and die" });
   }
 
-  async #save(worker: Worker, { mode, count, dies = false, takesIn = 0, context }: Save): Promise<void> {
+  async #save(worker: Worker, { mode, calls: added, dies = false, takesIn = 0, context }: Save): Promise<void> {
     const { session } = worker.claim;
-    const turn = turnAfter(worker, count);
-    const open = turn.calls.filter(({ state }) => state !== "done").map(({ id }) => openCall(id, 1));
+    const turn = turnAfter(worker, added ?? { run: 0, ask: 0 });
+    const open = turn.calls.filter(({ state }) => state === "running").map(({ id }) => openCall(id, 1));
+    const approvals = questionsOf(turn);
     const joining = this.factsOf(session).waiting.slice(1, 1 + takesIn);
     const { history, consumed } = writeOf(worker);
     const write = {
@@ -244,11 +267,21 @@ export class SessionWorld {
     };
     const events = joining.map(({ seq }) => ({ runId: turnIdOf(session, seq), event: endOfRun }));
     const absorbed = joining.map(({ seq }) => seq);
-    const saved = await saveAs(this.store, worker.claim, { mode, turn, open, consumed, events, absorbed, ...write });
+    const asked = { open, approvals };
+    const saved = await saveAs(this.store, worker.claim, {
+      mode,
+      turn,
+      consumed,
+      events,
+      absorbed,
+      ...asked,
+      ...write,
+    });
     this.#expectFence(worker, saved.state === "fenced");
     if (saved.state === "fenced") return this.#leave(worker);
     this.#noteWrite(session, write);
     this.#noteJoined(worker, joining);
+    this.approvals.noteAsked(approvals, worker.head.message.id);
     const { calls } = this.factsOf(session);
     for (const { callId } of open) {
       if (!calls.has(callId)) calls.set(callId, { messageId: worker.head.message.id, result: undefined, runs: 0 });
@@ -283,6 +316,7 @@ export class SessionWorld {
     const { claim, head } = worker;
     const { history, consumed } = writeOf(worker);
     const write = { history: [...history, assistantText(`answer ${head.message.id}`)] };
+    const open = callsAfter(worker).filter(({ state }) => state !== "done");
     const committed = await commitOf(this.store, claim, {
       ...write,
       consumed,
@@ -293,6 +327,7 @@ export class SessionWorld {
     this.#expectFence(worker, committed.state === "fenced");
     if (committed.state === "fenced") return this.#leave(worker);
     this.#noteWrite(claim.session, write);
+    this.approvals.noteEnd(claim.session, open);
     this.#advance(worker, committed);
   }
 
@@ -351,6 +386,18 @@ export class SessionWorld {
     this.#tell(session, wakeGen);
   }
 
+  /** Somebody decides about a call, perhaps one that is long over. */
+  async decide(pick: number, word: "approve" | "reject"): Promise<void> {
+    const news = await this.approvals.decide(pick, word);
+    if (news) this.#tell(news.session, news.wakeGen);
+  }
+
+  /** A question reaches nobody. */
+  async failToAsk(pick: number): Promise<void> {
+    const news = await this.approvals.giveUp(pick);
+    if (news) this.#tell(news.session, news.wakeGen);
+  }
+
   /** Somebody presses stop for the turn at `place` of the inbox; workers here only take note of it. */
   async cancel(session: SessionKey, place: number): Promise<void> {
     const facts = this.factsOf(session);
@@ -388,13 +435,15 @@ export class SessionWorld {
       const { state, gen, waiting } = await this.store.summary(session);
       const facts = this.factsOf(session);
       expect(waiting).toBe(facts.waiting.length);
+      const isAnswered = [...facts.calls.values()].every(({ result }) => result !== undefined);
       const isKnown = {
         idle: waiting === 0,
         queued: facts.told.has(gen),
         running: facts.epoch !== "",
-        suspended: [...facts.calls.values()].some(({ result }) => result === undefined),
+        suspended: !isAnswered || this.approvals.isWaitedFor(session),
       }[state];
       expect(isKnown, `${session} is ${state}, generation ${gen}`).toBe(true);
+      await this.approvals.expectPending(session);
     }
   }
 
@@ -406,6 +455,7 @@ export class SessionWorld {
       await this.runTool(0, false);
       if (this.#workers.length > 0 || this.#toolJobs.size > 0) continue;
       await this.expireCalls();
+      await this.approvals.settleAll((session, gen) => this.#tell(session, gen));
       await this.sweep(nowMs);
       if (this.#jobs.size === 0) return;
       await this.takeJob(0);
@@ -423,6 +473,7 @@ export class SessionWorld {
       const expected = answered.map((id) => [
         `user ${id}`,
         ...[...calls.values()].filter(({ messageId }) => messageId === id).map(({ result }) => result),
+        ...this.approvals.textsOf(session, id),
         ...joined.filter(({ messageId }) => messageId === id).map((each) => `joined ${each.id}`),
         `answer ${id}`,
       ]);
@@ -438,7 +489,7 @@ function picked<T>(from: readonly T[], pick: number): T | undefined {
 }
 
 function isResult(text: string | undefined): boolean {
-  return text === undefined || /^(result|unknown|timeout|joined) /.test(text);
+  return text === undefined || /^(result|unknown|timeout|joined|decided) /.test(text);
 }
 
 /** Texts cut after each answer, sorted within a turn: results and joining messages come in any order. */
