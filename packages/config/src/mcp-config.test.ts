@@ -1,0 +1,108 @@
+import { describe, expect, it } from "vitest";
+import { mcpToolSettings } from "./mcp-config.ts";
+import { resolveConfig } from "./larkline-config.ts";
+
+function resolved(servers: Record<string, object>) {
+  return resolveConfig({ mcp: { servers } });
+}
+
+const unhinted = { name: "send", readOnly: false, idempotent: false };
+
+describe("MCP servers of a configuration", () => {
+  it("a program is contained, without network and without variables, unless the configuration says so", () => {
+    expect(resolved({ files: { command: "mcp-files", args: ["/srv"] } })).toMatchObject({
+      value: {
+        mcp: {
+          servers: [
+            {
+              name: "files",
+              access: {
+                kind: "stdio",
+                command: "mcp-files",
+                args: ["/srv"],
+                env: [],
+                readable: [],
+                network: "none",
+                isolation: "sandbox",
+              },
+              runner: null,
+              tools: [],
+              timeoutMs: 60_000,
+              connectTimeoutMs: 30_000,
+            },
+          ],
+        },
+      },
+    });
+  });
+
+  it("an address gets headers from variables, whose names alone are in the configuration", () => {
+    const server = { url: "https://mcp.example.com", headers: { Authorization: "CRM_AUTH" }, runner: "crm" };
+    expect(resolved({ crm: server })).toMatchObject({
+      value: {
+        mcp: {
+          servers: [
+            {
+              access: { kind: "http", url: server.url, headers: server.headers, allowPrivate: false },
+              runner: "crm",
+            },
+          ],
+        },
+      },
+    });
+  });
+
+  it.each([
+    ["neither program nor address", { args: [] }, "must have required property 'command'"],
+    ["both", { url: "https://x.example", command: "x" }, "additional properties 'command'"],
+    ["another protocol", { url: "file:///etc/passwd" }, "url must begin with http:// or https://"],
+    ["a value in place of a variable's name", { url: "https://x.example", headers: { A: "Bearer 123" } }, "headers.A"],
+    ["a relative directory", { command: "x", readable: ["data"] }, "readable.0"],
+    ["inline isolation", { command: "x", isolation: "inline" }, "isolation"],
+    ["a typing error of a tool", { command: "x", tools: { a: { efect: "once" } } }, "'efect'"],
+  ])("refuses %s, naming the server", (_, server, problem) => {
+    const result = resolved({ crm: server });
+    expect(result.ok ? "" : result.error).toMatch(/^mcp\.servers\.crm: /);
+    expect(result.ok ? "" : result.error).toContain(problem);
+  });
+});
+
+describe("mcpToolSettings", () => {
+  const server = { tools: [], timeoutMs: 5_000 };
+
+  it("expects the worst of a tool that its server does not call read-only", () => {
+    expect(mcpToolSettings(server, unhinted)).toEqual({
+      effect: "once",
+      requiresApproval: true,
+      timeoutMs: 5_000,
+      risk: "medium",
+      hidden: false,
+    });
+    expect(mcpToolSettings(server, { ...unhinted, idempotent: true })).toMatchObject({
+      effect: "idempotent",
+      requiresApproval: true,
+    });
+    expect(mcpToolSettings(server, { ...unhinted, readOnly: true })).toMatchObject({
+      effect: "pure",
+      requiresApproval: false,
+      risk: "low",
+    });
+  });
+
+  it("the configuration has the last word, later patterns over earlier ones", () => {
+    const tools = [
+      ["*", { effect: "once", risk: "high" }],
+      ["get_*", { requiresApproval: false, risk: "low" }],
+      ["get_secret", { hidden: true }],
+    ] as const;
+    const hinted = { name: "get_secret", readOnly: true, idempotent: true };
+    expect(mcpToolSettings({ ...server, tools }, hinted)).toEqual({
+      effect: "once",
+      requiresApproval: false,
+      timeoutMs: 5_000,
+      risk: "low",
+      hidden: true,
+    });
+    expect(mcpToolSettings({ ...server, tools }, unhinted)).toMatchObject({ risk: "high", requiresApproval: true });
+  });
+});
