@@ -1,5 +1,6 @@
 import type { StreamFrame } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
+import type { ApprovalClient } from "./approval-client.ts";
 import type { ChatClient } from "./chat-client.ts";
 import { runConversation } from "./conversation.ts";
 import type { Terminal } from "./terminal.ts";
@@ -33,6 +34,8 @@ function scriptedClient(answer: (message: string, signal: AbortSignal) => AsyncG
   return { client, sent };
 }
 
+const nothingPending: ApprovalClient = { pending: async () => [], decide: async () => "failed" };
+
 async function* plainAnswer(): AsyncGenerator<StreamFrame> {
   yield { type: "assistant", content: "hi" };
   yield { type: "done", final: "hi" };
@@ -42,7 +45,7 @@ describe("runConversation", () => {
   it.each(["QUIT", " exit ", "q"])("SA-35: %j leaves with a goodbye and is not sent", async (word) => {
     const { terminal, screen } = scriptedTerminal([word, "never read"]);
     const { client, sent } = scriptedClient(plainAnswer);
-    await runConversation({ terminal, client, texts: texts.zh });
+    await runConversation({ terminal, client, approvals: nothingPending, texts: texts.zh });
     expect(sent).toEqual([]);
     expect(screen().endsWith("\n你: 再见!\n")).toBe(true);
   });
@@ -50,14 +53,14 @@ describe("runConversation", () => {
   it("SA-35: 'quit now' is a message", async () => {
     const { terminal } = scriptedTerminal(["  quit now "]);
     const { client, sent } = scriptedClient(plainAnswer);
-    await runConversation({ terminal, client, texts: texts.zh });
+    await runConversation({ terminal, client, approvals: nothingPending, texts: texts.zh });
     expect(sent).toEqual(["quit now"]);
   });
 
   it("shows the prompt again after empty input and leaves at the end of input", async () => {
     const { terminal, screen } = scriptedTerminal(["", "   "]);
     const { client, sent } = scriptedClient(plainAnswer);
-    await runConversation({ terminal, client, texts: texts.en });
+    await runConversation({ terminal, client, approvals: nothingPending, texts: texts.en });
     expect(sent).toEqual([]);
     expect(screen().endsWith("\nYou: \nYou: \nYou: Goodbye!\n")).toBe(true);
   });
@@ -67,7 +70,7 @@ describe("runConversation", () => {
     const { client } = scriptedClient(async function* () {
       yield { type: "error", message: "broken" };
     });
-    await runConversation({ terminal, client, texts: texts.zh });
+    await runConversation({ terminal, client, approvals: nothingPending, texts: texts.zh });
     expect(screen()).toContain(`助手: \n[错误]: broken\n${"=".repeat(60)}\n\n你: `);
   });
 
@@ -79,7 +82,7 @@ describe("runConversation", () => {
       if (message === "second") interrupt();
       expect(signal.aborted).toBe(true);
     });
-    await runConversation({ terminal, client, texts: texts.en });
+    await runConversation({ terminal, client, approvals: nothingPending, texts: texts.en });
     expect(sent).toEqual(["first", "second"]);
     expect(screen()).toContain(`partial first\n[Cancelled]\n${"=".repeat(60)}\n\nYou: `);
     expect(screen().endsWith("Goodbye!\n")).toBe(true);

@@ -1,4 +1,6 @@
 import { answerClosing, answerOpening, frameText, openingText } from "./answer-view.ts";
+import type { ApprovalClient } from "./approval-client.ts";
+import { watchApprovals } from "./approval-watch.ts";
 import type { ChatClient } from "./chat-client.ts";
 import type { Terminal } from "./terminal.ts";
 import type { Texts } from "./texts.ts";
@@ -8,13 +10,20 @@ const quitWords = new Set(["quit", "exit", "q"]);
 export interface ConversationParts {
   terminal: Terminal;
   client: ChatClient;
+  approvals: ApprovalClient;
   texts: Texts;
 }
 
 /** Shows one answer. Resolves when it is complete, failed or cancelled. */
-async function showAnswer({ terminal, client, texts }: ConversationParts, message: string, signal: AbortSignal) {
+async function showAnswer(parts: ConversationParts, message: string, signal: AbortSignal) {
+  const { terminal, client, approvals, texts } = parts;
   terminal.write(answerOpening(texts));
-  for await (const frame of client.send(message, signal)) terminal.write(frameText(frame, texts));
+  const watch = watchApprovals({ terminal, approvals, texts }, signal);
+  for await (const frame of client.send(message, signal)) {
+    watch.note(frame);
+    terminal.write(frameText(frame, texts));
+  }
+  await watch.close();
   if (signal.aborted) terminal.write(`\n${texts.cancelled}${answerClosing()}`);
 }
 

@@ -1,14 +1,10 @@
-import { spawn, type ChildProcessByStdio } from "node:child_process";
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import type { Readable, Writable } from "node:stream";
 import { text as textOf } from "node:stream/consumers";
-import { fileURLToPath } from "node:url";
 import { formatSseEvent, type StreamFrame } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";
-
-const program = fileURLToPath(new URL("main.ts", import.meta.url));
+import { startChat as startProcess, type ChatProcess } from "./chat-process.fixture.ts";
 
 interface Request {
   headers: IncomingMessage["headers"];
@@ -18,7 +14,7 @@ interface Request {
 type Answer = (response: ServerResponse, request: Request) => void;
 
 let server: Server | undefined;
-let child: ChildProcessByStdio<Writable, Readable, null> | undefined;
+let child: ChatProcess["process"] | undefined;
 
 /** A server that speaks the wire format, one answer per request; keeps what it was asked. */
 async function startServer(...answers: Answer[]) {
@@ -34,22 +30,11 @@ async function startServer(...answers: Answer[]) {
   return { url: `http://127.0.0.1:${port}`, requests };
 }
 
-function startChat(args: string[], env: Record<string, string> = {}) {
-  const started = spawn(process.execPath, [program, ...args], {
-    env: { PATH: process.env["PATH"] ?? "", ...env },
-    stdio: ["pipe", "pipe", "inherit"],
-  });
-  child = started;
-  let screen = "";
-  started.stdout.setEncoding("utf8").on("data", (data: string) => (screen += data));
-  const ended = once(started, "close");
-  return {
-    process: started,
-    type: (line: string) => started.stdin.write(`${line}\n`),
-    screen: () => screen,
-    until: (part: string) => vi.waitFor(() => expect(screen).toContain(part), { timeout: 10_000, interval: 10 }),
-    exitCode: async () => (await ended)[0] as unknown,
-  };
+/** Ended after the test. */
+function startChat(...given: Parameters<typeof startProcess>): ChatProcess {
+  const started = startProcess(...given);
+  child = started.process;
+  return started;
 }
 
 function stream(response: ServerResponse, ...frames: StreamFrame[]) {

@@ -1,3 +1,4 @@
+import { createApprovalClient } from "./approval-client.ts";
 import { createChatClient } from "./chat-client.ts";
 import { loadConfig, usage } from "./config.ts";
 import { runConversation } from "./conversation.ts";
@@ -12,9 +13,10 @@ if (!loaded.ok) {
 const { language, ...connection } = loaded.value;
 const terminal = createTerminal({ input: process.stdin, output: process.stdout, signals: process });
 const client = createChatClient({ ...connection, texts: texts[language] });
+const approvals = createApprovalClient(connection);
 
 // Whoever reads our output has left.
 process.stdout.on("error", () => process.exit(0));
 
-await runConversation({ terminal, client, texts: texts[language] });
+await runConversation({ terminal, client, approvals, texts: texts[language] });
 process.exit(0);

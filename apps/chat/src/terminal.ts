@@ -3,8 +3,11 @@ import type { Readable, Writable } from "node:stream";
 
 /** The person's side of a conversation. */
 export interface Terminal {
-  /** Shows the prompt and resolves with the next line, or null at the end of input. */
-  ask(prompt: string): Promise<string | null>;
+  /**
+   * Shows the prompt and resolves with the next line, or null at the end of input. When `signal` aborts
+   * before there is one: undefined, and the line is for whoever asks next.
+   */
+  ask(prompt: string, signal?: AbortSignal): Promise<string | null | undefined>;
   /** Shows text at once. */
   write(text: string): void;
   /** Calls the listener at each Ctrl-C; the last listener set is the one called. */
@@ -20,6 +23,12 @@ export interface TerminalStreams {
   output: Writable & { isTTY?: boolean };
 }
 
+/** Resolves when the signal aborts; never without one. */
+async function abortOf(signal: AbortSignal | undefined): Promise<undefined> {
+  if (signal === undefined) return await new Promise(() => {});
+  return await new Promise((resolve) => signal.addEventListener("abort", () => resolve(undefined), { once: true }));
+}
+
 /**
  * A terminal on streams. Lines typed ahead are kept. Ctrl-C is a key that readline reports in a
  * real terminal, and a signal of the process otherwise.
@@ -29,13 +38,20 @@ export function createTerminal({ input, output, signals }: TerminalStreams): Ter
   const lines = createInterface({ input, output: isInteractive ? output : undefined, terminal: isInteractive });
   const typed = lines[Symbol.asyncIterator]();
   let interrupt: (() => void) | undefined;
+  let unread: Promise<string | null> | undefined;
   let ended = false;
   lines.on("close", () => (ended = true));
   lines.on("SIGINT", () => interrupt?.());
   signals?.on("SIGINT", () => interrupt?.());
 
+  const nextLine = async (): Promise<string | null> => {
+    const next = await typed.next();
+    return next.done === true ? null : next.value;
+  };
+
   return {
-    async ask(prompt) {
+    async ask(prompt, signal) {
+      if (signal?.aborted === true) return undefined;
       // Readline redraws its prompt's line, so only the last line of the prompt may be in it.
       const lastLine = prompt.slice(prompt.lastIndexOf("\n") + 1);
       output.write(isInteractive ? prompt.slice(0, prompt.length - lastLine.length) : prompt);
@@ -43,8 +59,10 @@ export function createTerminal({ input, output, signals }: TerminalStreams): Ter
         lines.setPrompt(lastLine);
         lines.prompt();
       }
-      const next = await typed.next();
-      return next.done === true ? null : next.value;
+      const line = (unread ??= nextLine());
+      const answered = await Promise.race([line, abortOf(signal)]);
+      if (answered !== undefined) unread = undefined;
+      return answered;
     },
     write: (text) => void output.write(text),
     onInterrupt: (listener) => (interrupt = listener),

@@ -1,3 +1,6 @@
+import type { ApiApproval, RiskLevel } from "@larkline/protocol";
+import type { DecideResult } from "./approval-client.ts";
+
 /** What the terminal client says, in one language. */
 export interface Texts {
   started: string;
@@ -14,6 +17,14 @@ export interface Texts {
   tokenRefused: string;
   refused(status: number, reason: string): string;
   cutOff: string;
+  question: Record<ApiApproval["kind"], (tool: string) => string>;
+  risk: Record<RiskLevel, string>;
+  notShown(characters: number): string;
+  callChoices: string;
+  callChoicesAlways: string;
+  outcomeChoices: string;
+  notUnderstood: string;
+  decided: Record<DecideResult, string>;
 }
 
 const zh: Texts = {
@@ -31,6 +42,23 @@ const zh: Texts = {
   tokenRefused: "服务器要求令牌：请把 API_TOKEN 设为与服务器相同的值。",
   refused: (status, reason) => `服务器拒绝了请求（${status}）：${reason}`,
   cutOff: "连接中断，回答不完整。",
+  question: {
+    call: (tool) => `[需要批准] 助手要执行 ${tool}，参数：`,
+    outcome: (tool) => `[结果未知] ${tool} 可能已经生效，参数：`,
+    rule: (tool) => `[需要批准] 以后不再询问 ${tool}，例如：`,
+  },
+  risk: { low: "风险：低", medium: "风险：中", high: "风险：高" },
+  notShown: (characters) => `（还有 ${characters} 个字符没有显示）`,
+  callChoices: "批准吗？y 批准，n [原因] 拒绝: ",
+  callChoicesAlways: "批准吗？y 批准，a 始终允许，n [原因] 拒绝: ",
+  outcomeChoices: "怎么办？r 再执行一次，d [说明] 标记为完成，x 放弃: ",
+  notUnderstood: "请输入其中一个字母。",
+  decided: {
+    taken: "[已记录]",
+    closed: "[已有决定或已过期]",
+    not_allowed: "[需要其他人决定]",
+    failed: "[没有生效，请再试一次]",
+  },
 };
 
 const en: Texts = {
@@ -48,6 +76,23 @@ const en: Texts = {
   tokenRefused: "The server asks for a token: set API_TOKEN to the server's value.",
   refused: (status, reason) => `The server refused the request (${status}): ${reason}`,
   cutOff: "The connection broke, the answer is incomplete.",
+  question: {
+    call: (tool) => `[Approval needed] The assistant wants to run ${tool} with:`,
+    outcome: (tool) => `[Outcome unknown] ${tool} may have taken effect. It was called with:`,
+    rule: (tool) => `[Approval needed] Run ${tool} without asking from now on, such as:`,
+  },
+  risk: { low: "Risk: low", medium: "Risk: medium", high: "Risk: high" },
+  notShown: (characters) => `(${characters} more characters are not shown)`,
+  callChoices: "Approve? y approve, n [reason] reject: ",
+  callChoicesAlways: "Approve? y approve, a always allow, n [reason] reject: ",
+  outcomeChoices: "What now? r run it again, d [note] mark as done, x give it up: ",
+  notUnderstood: "Please type one of the letters.",
+  decided: {
+    taken: "[Noted]",
+    closed: "[Decided before, or expired]",
+    not_allowed: "[Others have to decide this]",
+    failed: "[Not taken, please try again]",
+  },
 };
 
 export const languages = ["zh", "en"] as const;
