@@ -34,7 +34,7 @@ export interface GuestJob {
   onOutput: SandboxRequest["onOutput"];
 }
 
-const bootMs = 5_000;
+const bootMs = 10_000;
 const envelopeBytes = 8_192;
 const framesPerSecond = 20;
 const extraFrames = 1_000;
