@@ -40,7 +40,7 @@ import { createTurnJudge, type JudgeDeps } from "./permission-judge.ts";
 import { RunningTurns } from "./running-turns.ts";
 import { createSessionRunner } from "./session-runner.ts";
 import { dispatchCalls } from "./tool-dispatch.ts";
-import { createTurnApprovals } from "./turn-approvals.ts";
+import { createTurnApprovals, type WorkCards } from "./turn-approvals.ts";
 import { wakeAfter } from "./wake-after.ts";
 import { createWorkerMetrics } from "./worker-metrics.ts";
 
@@ -141,6 +141,8 @@ export interface World extends Parts, WorldStores {
   told: [id: string, what: "begins" | "ends"][];
   /** Ids of approvals whose cards were to be worked on. */
   carded: string[];
+  /** Works on them; nobody does if absent. */
+  workCards?: WorkCards;
   /** Answers of tools; without one a call is answered with its attempt's id. */
   outcomeOf: (job: ToolJob) => ToolOutcome;
   /** What a person says when they are asked; undefined: nothing yet. */
@@ -223,7 +225,10 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
   const other = { ...model, id: "other", displayName: "Other" };
   const models = [{ info: model, backend }, ...(fallback === undefined ? [] : [{ info: other, backend: fallback }])];
   const metrics = createWorkerMetrics(createMetrics({ service: "test" }));
-  const workCards = async (_session: string, approvalId: string): Promise<void> => void world.carded.push(approvalId);
+  const workCards: WorkCards = async (_session, approvalId) => {
+    world.carded.push(approvalId);
+    await world.workCards?.(session, approvalId);
+  };
   const builtIns = createBuiltInTools({ desk: world.desk, limits, logger });
   const wake = wakeAfter.bind(undefined, turns);
   const sign = createCallSigner(signingKey);

@@ -19,6 +19,8 @@ import {
   type World,
 } from "./turn-world.fixture.ts";
 
+const patience = { timeout: 10_000 };
+
 /** Lets a message run until nothing moves any more without people. */
 async function ask(world: World, differences: Differences, message = inbound("om_1", "please")): Promise<void> {
   await append(world, message);
@@ -70,7 +72,7 @@ describe.each([
     };
     const { backend } = calling(["pay"]);
     await ask(world, { backend });
-    await vi.waitFor(() => expect(known).toEqual([true]));
+    await vi.waitFor(() => expect(known).toEqual([true]), patience);
     const settled = await world.approvals.settle(session, world.carded[0] ?? "", "undeliverable");
     if ("wakeGen" in settled && settled.wakeGen !== undefined) world.wakes.push(settled.wakeGen);
     await settle(world, { backend });
@@ -140,7 +142,7 @@ describe.each([
       const onHealed = (_what: string, count: number): void => void healed.push(count);
       await sweepExpiries({ approvals: world.approvals, turns, onHealed });
       expect(healed).toEqual([1]);
-    });
+    }, patience);
     const late = await world.approvals.decide(session, world.carded[0] ?? "", {
       decision: "approve",
       by: { id: "ou_1" },
@@ -190,7 +192,7 @@ describe.each([
     const [approvalId = ""] = world.carded;
     expect(await world.approvals.find("cli_app", approvalId)).toMatchObject({ state: "cancelled" });
     // Its card is worked on again: the buttons go.
-    await vi.waitFor(() => expect(world.carded).toEqual([approvalId, approvalId]));
+    await vi.waitFor(() => expect(world.carded).toEqual([approvalId, approvalId]), patience);
     expect(world.ran.size).toBe(0);
   });
 });
@@ -336,11 +338,10 @@ describe("an unknown outcome of a call that must run once", () => {
     await ask(world, { backend, policy });
     world.advance(60_000);
     const turns = { wake: async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen) };
-    world.advance(60_000);
     await vi.waitFor(async () => {
       await sweepExpiries({ approvals: world.approvals, turns, onHealed: () => {} });
       expect(await world.approvals.pending(session)).toEqual([]);
-    });
+    }, patience);
     await settle(world, { backend, policy });
     expect(await resultsIn(world)).toEqual([[expect.stringContaining("Do not repeat it"), true]]);
     expect(await lastText(world)).toContain("outcome unknown");

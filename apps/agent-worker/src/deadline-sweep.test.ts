@@ -1,0 +1,79 @@
+import { describe, expect, it } from "vitest";
+import { calling, resultsIn } from "./approval-world.fixture.ts";
+import { sweepDeadlines } from "./deadline-sweep.ts";
+import { append, inbound, newWorld, runWakes, session, settle, type World } from "./turn-world.fixture.ts";
+
+/** A call that nobody has answered when its deadline passes. */
+async function unanswered(world: World, tool: string, { started }: { started: boolean }): Promise<void> {
+  await append(world, inbound("om_1", "please"));
+  await runWakes(world, { backend: calling([tool]).backend });
+  const [job] = world.dispatched.splice(0);
+  if (job !== undefined && started) await world.store.begin(session, job.callId, job.effect);
+}
+
+async function sweep(world: World, living: readonly string[]): Promise<number> {
+  let answered = 0;
+  await sweepDeadlines({
+    store: {
+      deliver: world.store.deliver.bind(world.store),
+      started: world.store.started.bind(world.store),
+      summary: world.store.summary.bind(world.store),
+      dueDeadlines: async (nowMs, limit) => await world.store.dueDeadlines(nowMs + 3_600_000, limit),
+    },
+    directory: { runners: async () => living.map((runner) => ({ runner, instance: "i", tools: [] })) },
+    turns: { wake: async (_session, gen) => void world.wakes.push(gen) },
+    onHealed: (_what, count) => void (answered += count),
+  });
+  return answered;
+}
+
+/** What the model gets to hear. */
+async function told(world: World, tool: string): Promise<[text: string, isError: boolean] | undefined> {
+  await settle(world, { backend: calling([tool]).backend });
+  return (await resultsIn(world))[0];
+}
+
+describe("a call past its deadline", () => {
+  it("whose runner is gone was not run, and the model is told that nobody is there", async () => {
+    const world = newWorld();
+    await unanswered(world, "echo", { started: false });
+    expect(await sweep(world, [])).toBe(1);
+    expect(await told(world, "echo")).toEqual([
+      "tool_not_found: the runner 'test' of this tool is not there, and nobody answered the call in time. The call was not run.",
+      true,
+    ]);
+  });
+
+  it("that waited in a queue for too long was not run", async () => {
+    const world = newWorld();
+    await unanswered(world, "echo", { started: false });
+    await sweep(world, ["test"]);
+    expect(await told(world, "echo")).toEqual(["timeout: no answer before the deadline. The call was not run.", true]);
+  });
+
+  it("that had started and must run once is a question to a person", async () => {
+    const world = newWorld();
+    await unanswered(world, "echo", { started: true });
+    await sweep(world, []);
+    await runWakes(world, { backend: calling(["echo"]).backend });
+    const [asked] = await world.approvals.pending(session);
+    expect(asked?.approval).toMatchObject({ kind: "outcome", tool: "echo", callId: "c1-0" });
+    world.word = () => "done";
+    expect(await told(world, "echo")).toEqual([expect.stringContaining("it took effect"), false]);
+    expect(world.ran.size).toBe(0);
+  });
+
+  it("of a pure tool is a timeout, nothing else", async () => {
+    const world = newWorld();
+    await unanswered(world, "look", { started: false });
+    await sweep(world, ["test"]);
+    expect(await told(world, "look")).toEqual(["timeout: no answer before the deadline.", true]);
+  });
+
+  it("is answered once", async () => {
+    const world = newWorld();
+    await unanswered(world, "echo", { started: false });
+    expect(await sweep(world, [])).toBe(1);
+    expect(await sweep(world, [])).toBe(0);
+  });
+});

@@ -1,0 +1,147 @@
+import {
+  createApprovalCards,
+  createFeishuApi,
+  createLiveReplies,
+  createOutboxSender,
+  type FeishuApi,
+} from "@larkline/feishu";
+import { startFeishuSimulator, type FeishuSimulator } from "@larkline/feishu-simulator";
+import { turnIdOf } from "@larkline/protocol";
+import { createMemorySessionStore, createMemoryTokenCache } from "@larkline/session";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { sweepApprovalCards } from "./approval-sweep.ts";
+import { calling } from "./approval-world.fixture.ts";
+import { sweepCards } from "./card-sweep.ts";
+import {
+  append,
+  askPeople,
+  inbound,
+  newWorld,
+  runTools,
+  runWakes,
+  session,
+  type Differences,
+} from "./turn-world.fixture.ts";
+
+const appId = "cli_0123456789abcdef";
+const minuteMs = 60_000;
+const patience = { timeout: 10_000 };
+let aheadMs = 0;
+let simulator: FeishuSimulator;
+let api: FeishuApi;
+
+function now(): number {
+  return Date.now() + aheadMs;
+}
+
+beforeEach(async () => {
+  aheadMs = 0;
+  simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off", now });
+  api = createFeishuApi({ appId, appSecret: "secret", domain: simulator.url, tokenCache: createMemoryTokenCache() });
+});
+
+afterEach(async () => {
+  api.close();
+  await simulator.close();
+});
+
+/** A person's message to a bot whose replies are cards, and whose worker can be started anew. */
+async function scene() {
+  const { openId } = simulator.addUser({ name: "Ann" });
+  const { chatId } = simulator.addChat({ type: "p2p", members: [openId] });
+  const { messageId } = await simulator.sendMessage({ appId, chatId, from: openId, text: "please" });
+  const stores = createMemorySessionStore({ now });
+  const { store, cards: ledger, approvals, rules } = stores;
+  const apis = new Map([[appId, api]]);
+  const world = newWorld(stores);
+  const wake = async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen);
+  const cards = createApprovalCards({ apis, approvals, rules, rulesExpireMs: 90 * 86_400_000, wake, now });
+  const target = { app: appId, chatId, messageId, inThread: false };
+  await append(world, inbound(messageId, "please", { app: appId, reply: { channel: "feishu", ...target } }));
+  const { backend } = calling(["pay"]);
+  /** A worker that has just started: it knows no card. */
+  const worker = (): Differences => {
+    const replies = createLiveReplies({ apis, ledger, now });
+    return {
+      backend,
+      viewOf: () => ({ show, language: "en", nowMs: now(), model: "M", stoppable: true }),
+      openReply: ({ turn, epoch, view }) =>
+        replies.open({ session: turn.message.session, replyId: turn.turnId, epoch, target, uuid: "u-1", view }),
+    };
+  };
+  const sender = createOutboxSender({ store, ledger, apis, now });
+  return { world, worker, chatId, messageId, cards, ledger, sender, apis };
+}
+
+const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
+
+function cardsIn(chatId: string) {
+  return simulator.messages(chatId).filter(({ card }) => card !== undefined);
+}
+
+describe("the card of a reply whose turn waits for people", () => {
+  const shownBy = (chatId: string, text: string) =>
+    vi.waitFor(() => {
+      const [card, ...more] = cardsIn(chatId);
+      expect(more).toEqual([]);
+      expect(JSON.stringify(card?.card?.json)).toContain(text);
+      return card;
+    }, patience);
+
+  it("says so, outlives its streaming mode and its worker, and is the one that gets the answer", async () => {
+    const { world, worker, chatId, cards, ledger, sender } = await scene();
+    await runWakes(world, worker());
+    const waiting = await shownBy(chatId, "waiting for a person");
+    aheadMs = 30 * minuteMs;
+    await askPeople(world);
+    await runWakes(world, worker());
+    const running = await shownBy(chatId, "⏳ pay");
+    expect(running).toMatchObject({ messageId: waiting?.messageId, card: { streaming: true } });
+    await runTools(world);
+    await runWakes(world, worker());
+    const [record] = world.sent;
+    aheadMs += minuteMs; // the lease of the run's own sender, which does nothing in this world
+    const lease = await world.store.leaseOutbox(session);
+    expect(lease?.record.id).toBe(record?.id);
+    if (lease !== undefined) await sender.deliver(lease);
+    const answered = await shownBy(chatId, "c1-0");
+    expect(answered).toMatchObject({ messageId: waiting?.messageId, card: { streaming: false } });
+    expect(await ledger.load(session, turnIdOf(session, 1))).toBeUndefined();
+    await cards.close();
+  });
+
+  it("is not taken for abandoned, however long it takes", async () => {
+    const { world, worker, chatId, ledger, apis } = await scene();
+    await runWakes(world, worker());
+    await shownBy(chatId, "waiting for a person");
+    const untouchedMs = -60 * minuteMs;
+    expect(await ledger.untouched(Date.now() - untouchedMs, 10)).toHaveLength(1);
+    const healed: string[] = [];
+    const onHealed = (what: string): void => void healed.push(what);
+    const { signal } = new AbortController();
+    await sweepCards({ ledger, store: world.store, apis, untouchedMs, signal, onHealed });
+    expect(healed).toEqual([]);
+    expect(cardsIn(chatId)[0]?.card?.streaming).toBe(true);
+  });
+});
+
+describe("the question of a turn that waits for people", () => {
+  it("AL-39: gets a card of its own right after it was saved", async () => {
+    const { world, worker, chatId, cards } = await scene();
+    world.workCards = async (where, id) => await cards.work(where, id);
+    await runWakes(world, worker());
+    await vi.waitFor(() => expect(JSON.stringify(cardsIn(chatId))).toContain("__approval__"), patience);
+    await cards.close();
+  });
+
+  it("AL-28: gets its card from whoever sweeps, when its worker died before it sent one", async () => {
+    const { world, worker, chatId, cards } = await scene();
+    await runWakes(world, worker());
+    expect(JSON.stringify(cardsIn(chatId))).not.toContain("__approval__");
+    const { approvals } = world;
+    const { signal } = new AbortController();
+    await sweepApprovalCards({ approvals, workCards: async (where, id) => await cards.work(where, id), signal });
+    expect(JSON.stringify(cardsIn(chatId))).toContain("__approval__");
+    await cards.close();
+  });
+});
