@@ -65,8 +65,10 @@ class Slots implements ChildSlots {
     try {
       return await slot.pool.call(body, options);
     } catch (error) {
-      // The child of a call that was broken off may still be at it.
-      leaves = error instanceof ProcessCallError && (error.failure === "timeout" || error.failure === "cancelled");
+      if (!(error instanceof ProcessCallError)) throw error;
+      // The child of a call that was broken off may still be at it; a dead one has a successor.
+      leaves = error.failure === "timeout" || error.failure === "cancelled";
+      if (!leaves && error.failure !== "handler") slot.loaded = loadIn(slot.pool, this.#options.load);
       throw error;
     } finally {
       if (leaves) this.#retire(slot, leavingMs);

@@ -1,0 +1,237 @@
+import { fileURLToPath } from "node:url";
+import type { ToolOutcome } from "@larkline/protocol";
+import type { RunToolRequest, StoreFile } from "@larkline/tool";
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { openProcessLevel } from "./process-level.ts";
+import { until } from "./test-bed.fixture.ts";
+import type { ToolLevel } from "./tool-level.ts";
+import { loadTools, type LoadedTools } from "./tool-modules.ts";
+
+const actor = { app: "app", userId: "ou_1", chatId: "oc_1" };
+const environment = {
+  REDIS_URL: "redis://:geheim@host",
+  RUNNER_KEY: "geheim",
+  LARKLINE_SECRET: "geheim",
+  LARKLINE_GIVEN: "given",
+};
+
+let loaded: LoadedTools;
+let level: ToolLevel;
+const lines: string[] = [];
+let told: unknown[] = [];
+
+beforeAll(async () => {
+  const fixture = fileURLToPath(new URL("faulty-tools.fixture.ts", import.meta.url));
+  const tools = await loadTools([fixture], { directory: "/" });
+  if (!tools.ok) throw new Error(tools.error);
+  loaded = tools.value;
+  level = await openProcessLevel({
+    loaded,
+    environment,
+    concurrency: 4,
+    onLine: (line) => void lines.push(line),
+    onDropped: () => {},
+  });
+}, 30_000);
+afterAll(async () => await level.close());
+beforeEach(() => {
+  told = [];
+});
+
+interface Changes {
+  argumentsText?: string;
+  signal?: AbortSignal;
+  storeFile?: StoreFile;
+  timeoutMs?: number;
+  callId?: string;
+}
+
+function requestOf({ signal = new AbortController().signal, callId = "c1", ...changes }: Changes): RunToolRequest {
+  return {
+    argumentsText: "{}",
+    maxOutputBytes: 4_000_000,
+    ...changes,
+    context: {
+      callId,
+      turnId: "t1",
+      signal,
+      actor,
+      authority: { by: "approval", id: "a1", people: ["ou_2"] },
+      progress: (fraction, detail) => void told.push([fraction, detail]),
+      log: (message, fields) => void told.push([message, fields]),
+    },
+  };
+}
+
+async function call(name: string, changes: Changes = {}): Promise<ToolOutcome> {
+  return await level.run(loaded.registry.get(name), requestOf(changes));
+}
+
+/** Of a call whose tool did something bad: the next one finds everything as it was. */
+async function expectContained(): Promise<void> {
+  expect(await call("echo", { argumentsText: '{"城":"上海"}' })).toEqual({ ok: true, result: { 城: "上海" } });
+}
+
+describe("a tool in a process of its own", () => {
+  it("gets its input, and for whom and by whose leave it acts", async () => {
+    expect(await call("echo", { argumentsText: '{"a":[1,null,"晴"]}' })).toEqual({
+      ok: true,
+      result: { a: [1, null, "晴"] },
+    });
+    expect(await call("whoami")).toEqual({
+      ok: true,
+      result: { callId: "c1", turnId: "t1", actor, authority: { by: "approval", id: "a1", people: ["ou_2"] } },
+    });
+  });
+
+  it("is not run with arguments that do not fit", async () => {
+    expect(await call("echo", { argumentsText: "[1]" })).toMatchObject({ ok: false, error: /arguments/ });
+  });
+
+  it("stays warm: its module is loaded once, and 1,000 calls later it is the same process with no more memory", async () => {
+    const first = await call("pid");
+    for (let n = 0; n < 100; n += 1) await call("count");
+    const before = process.memoryUsage.rss();
+    const startedMs = performance.now();
+    for (let n = 0; n < 1_000; n += 1) await call("count");
+    const eachMs = (performance.now() - startedMs) / 1_000;
+    expect(await call("pid")).toEqual(first);
+    expect(await call("count")).toEqual({ ok: true, result: 1_101 });
+    expect(process.memoryUsage.rss() - before).toBeLessThan(60 * 1_048_576);
+    expect(eachMs).toBeLessThan(10); // a cold process takes several times as long
+  });
+
+  it("runs beside others, each in a process that it has to itself meanwhile", async () => {
+    const outcomes = await Promise.all([1, 2, 3, 4, 5, 6].map(async () => await call("pid")));
+    expect(outcomes.every(({ ok }) => ok)).toBe(true);
+    const patient = await Promise.all([1, 2, 3].map(async () => await call("spin")));
+    expect(patient.every(({ ok }) => !ok)).toBe(true);
+  });
+
+  it("sees none of the runner's variables but those that it names", async () => {
+    const [bare, given] = [await call("variables"), await call("named_variable")];
+    expect(JSON.stringify([bare, given, await call("arguments_of_process")])).not.toContain("geheim");
+    expect(Object.keys(bare.ok ? Object(bare.result) : {}).sort()).toEqual(["LANG", "PATH", "PWD", "TZ"]);
+    expect(given).toMatchObject({ ok: true, result: { LARKLINE_GIVEN: "given" } });
+    expect(given).not.toMatchObject({ result: { NOT_SET: expect.anything() } });
+  });
+
+  it("tells progress and lines while it runs; what it prints goes to the runner's log", async () => {
+    expect(await call("talk")).toEqual({ ok: true, result: "done" });
+    expect(told).toEqual([
+      [0.25, "a quarter"],
+      ["half way", { rows: 7 }],
+      [1, undefined],
+    ]);
+    await until("the printed line", () => (lines.includes("a line on stderr") ? true : undefined));
+  });
+
+  it("does not keep its runner busy by telling very much", async () => {
+    const outcome = await call("chatter");
+    expect(outcome).toEqual({ ok: true, result: "tired" });
+    expect(told.length).toBeLessThan(1_200);
+    expect(told).toContainEqual(["further lines are left out", undefined]);
+  });
+
+  it("EE-44: messages of an unknown kind are dropped and reported, without what they say", async () => {
+    const dropped: string[] = [];
+    const onDropped = (tool: string, reason: string): void => void dropped.push(`${tool}: ${reason}`);
+    const own = await openProcessLevel({ loaded, environment, concurrency: 1, onLine: () => {}, onDropped });
+    const outcome = await own.run(loaded.registry.get("gossip"), requestOf({}));
+    expect(outcome).toEqual({ ok: true, result: "said" });
+    expect(told).toEqual([]);
+    expect(dropped).toEqual(['gossip: messages of kind "gossip" do not exist']);
+    await own.close();
+  });
+
+  it("saves files through its runner", async () => {
+    const kept: number[] = [];
+    const storeFile: StoreFile = async (bytes) => {
+      kept.push(bytes.byteLength);
+      return await Promise.resolve(`blob_${"x".repeat(43)}`);
+    };
+    expect(await call("draw", { storeFile })).toEqual({ ok: true, result: `![p](blob:blob_${"x".repeat(43)})` });
+    expect(kept).toEqual([12]);
+    expect(await call("draw")).toMatchObject({ ok: false, error: expect.stringContaining("cannot be saved") });
+  });
+
+  it("hands over large results", async () => {
+    const outcome = await call("large");
+    expect(outcome.ok && String(outcome.result).length).toBe(400_000);
+  });
+});
+
+describe("the fault of a tool stays in its process", () => {
+  it.each([
+    ["exit", /exit code 3/],
+    ["abort", /SIGABRT/],
+    ["late_throw", /ended before it had answered/],
+    ["spin", /did not answer in time/],
+    ["heap", /out of memory/],
+    ["buffers", /out of memory/],
+    ["shot", /ended before it had answered/],
+    ["deep", /nested deeper/],
+  ])(
+    "%s: an error that says so, and the next call is none the worse",
+    async (name, error) => {
+      expect(await call(name)).toEqual({ ok: false, error: expect.stringMatching(error) });
+      await expectContained();
+    },
+    30_000,
+  );
+
+  it.each(["exit_once", "spin_once", "unsure"])(
+    "%s: of a `once` call nobody knows whether it took effect",
+    async (name) => {
+      expect(await call(name)).toMatchObject({ ok: false, unknown: true });
+      await expectContained();
+    },
+  );
+
+  it("a cancelled call is answered at once, whether its tool obeys or not, and its process ends", async () => {
+    for (const name of ["obedient", "deaf"]) {
+      const cancel = new AbortController();
+      const calling = call(name, { signal: cancel.signal });
+      setTimeout(() => cancel.abort(new Error("cancelled")), 200);
+      const startedMs = performance.now();
+      expect(await calling).toEqual({ ok: false, error: "cancelled" });
+      expect(performance.now() - startedMs).toBeLessThan(1_500);
+    }
+    await expectContained();
+  });
+
+  it("a call that is cancelled before it starts is not run", async () => {
+    const signal = AbortSignal.abort(new Error("cancelled"));
+    expect(await call("count", { signal })).toEqual({ ok: false, error: "cancelled" });
+  });
+
+  it("what a tool started ends with its process", async () => {
+    const own = await openProcessLevel({ loaded, environment, concurrency: 1, onLine: () => {}, onDropped: () => {} });
+    const outcome = await own.run(loaded.registry.get("leave_behind"), requestOf({}));
+    const pid = outcome.ok ? Number(outcome.result) : 0;
+    expect(() => process.kill(pid, 0)).not.toThrow();
+    await own.close();
+    await until("the end of what was left behind", () => {
+      try {
+        process.kill(pid, 0);
+        return undefined;
+      } catch {
+        return true;
+      }
+    });
+  });
+});
+
+describe("a module that cannot be loaded in a process of its own", () => {
+  it("is refused at the start, with the reason", async () => {
+    const modules = new Map([...loaded.modules.keys()].map((name) => [name, "file:///nowhere/tools.ts"]));
+    const opening = openProcessLevel({
+      loaded: { ...loaded, modules },
+      environment,
+      concurrency: 1,
+      onLine: () => {},
+      onDropped: () => {},
+    });
+    await expect(opening).rejects.toThrow(/file:\/\/\/nowhere\/tools\.ts cannot be loaded in a process of its own/);
+  });
+});
