@@ -114,19 +114,19 @@ function permissionRuling(call: CallState, entry: DecisionEntry, env: TurnEnviro
 const markedDone = "A person has checked this call: it took effect. Its own result is lost.";
 const aborted = "The outcome of this call is unknown, and a person decided not to try it again.";
 
-/** About a call whose outcome is unknown. Without a decision the unknown outcome stands. */
+/** About a call whose outcome is unknown. Without a decision about this call the unknown outcome stands. */
 function outcomeRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling {
+  const unknown: ToolOutcome = call.outcome ?? { ok: false, error: aborted, unknown: true };
+  if (entry.argumentsHash !== hashOf(call)) return { end: unknown };
   switch (entry.state) {
     case "retried":
-      return entry.argumentsHash === hashOf(call)
-        ? { start: { ...started(call, entry, env), attempt: (call.attempt ?? 1) + 1 } }
-        : { end: failure(otherArguments) };
+      return { start: { ...started(call, entry, env), attempt: (call.attempt ?? 1) + 1 } };
     case "done":
       return { end: { ok: true, result: `${markedDone}${notesOf("Note", entry, "done")}` } };
     case "aborted":
       return { end: { ok: false, error: `${aborted}${notesOf("Reason", entry, "abort")}`, unknown: true } };
     default:
-      return { end: call.outcome ?? { ok: false, error: aborted, unknown: true } };
+      return { end: unknown };
   }
 }
 

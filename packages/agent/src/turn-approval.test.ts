@@ -393,6 +393,11 @@ describe("an unknown outcome of a once call", () => {
     expect(results(run)).toEqual([{ id: "c1", content: "charged", isError: false }]);
   });
 
+  it.each(["retried", "done"] as const)("%s about other arguments: the unknown outcome stands", (state) => {
+    const run = decided(lost(), "c1", { state, argumentsHash: argumentsHashOf('{"yuan":50}') });
+    expect(results(run)).toMatchObject([{ isError: true, content: expect.stringMatching(/^the runner died\n/) }]);
+  });
+
   it("a second attempt that is lost too is asked about again, as another approval", () => {
     const run = decided(lost(), "c1", { state: "retried" });
     hearing(run, () => [failed("c1.2", "died again", true)]);
