@@ -1,5 +1,5 @@
-# Runs inside a sandbox before a shell program. Descriptor 3 says that it is ready (a frame, as in
-# node.cjs) and then brings fields that end with a zero byte: variables, an empty one, INPUT, the
+# Runs inside a sandbox before a shell program. Descriptor 3 is told, in frames as in node.cjs, that it is
+# ready and that the program begins, and brings fields in between that end with a zero byte: variables, an empty one, INPUT, the
 # program. Its end before the program means that nobody is there any more.
 printf '\20\0\0\0{"kind":"ready"}' >&3
 while IFS= read -r -d '' larkline_field <&3 || exit 0; do
@@ -9,6 +9,7 @@ done
 IFS= read -r -d '' INPUT <&3 || exit 0
 IFS= read -r -d '' larkline_field <&3 || exit 0
 export INPUT
+printf '\20\0\0\0{"kind":"began"}' >&3
 exec 3>&-
 eval "unset larkline_field
 $larkline_field"

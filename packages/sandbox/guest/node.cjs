@@ -86,6 +86,7 @@ async function flush() {
 
 send({ kind: "ready" });
 const job = JSON.parse(readBytes(readBytes(4).readUInt32LE(0)).toString("utf8"));
+send({ kind: "began" });
 Object.assign(env, job.env);
 const failAndEnd = async (error) => {
   await flush();

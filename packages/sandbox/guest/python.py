@@ -74,6 +74,7 @@ def _run(job):
 
 _send({"kind": "ready"})
 _job = json.loads(_read(struct.unpack("<I", _read(4))[0]))
+_send({"kind": "began"})
 os.environ.update(_job.get("env") or {})
 sys.path.insert(0, os.getcwd())
 os._exit(_run(_job))

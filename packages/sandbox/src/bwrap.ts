@@ -12,7 +12,7 @@ import {
   type LaunchPlan,
   type TierPlan,
 } from "./launch.ts";
-import { limitsPrefix } from "./limits-prefix.ts";
+import { limitsPrefix, taskLimitInside } from "./limits-prefix.ts";
 import type { Slot } from "./slot.ts";
 
 const places: GuestPlaces = {
@@ -85,10 +85,11 @@ export async function bwrapTier(parts: HostParts): Promise<TierPlan> {
 
   async function plan(launch: Launch, slot: Slot): Promise<LaunchPlan> {
     const isNetworked = launch.egressSocket !== undefined;
-    const command = launch.command(inside);
+    const limitedInside = taskLimitInside(launch, slot);
+    const command = [...limitedInside, ...launch.command(inside)];
     const privateArgs = setEnv(launch.env);
     const args = [
-      await limitsPrefix(launch, slot),
+      await limitsPrefix(launch, slot, limitedInside.length > 0),
       dropUser(slot),
       ["bwrap", ...isolation],
       setEnv(baseEnv(inside, isNetworked)),

@@ -22,6 +22,8 @@ export interface GuestReport {
   stdout: string;
   stderr: string;
   memoryKills: number;
+  /** The program was started, if only for a moment; otherwise it can be given to another guest. */
+  hasBegun: boolean;
   wallMs: number;
 }
 
@@ -51,6 +53,7 @@ export class Guest {
   #job: GuestJob | undefined;
   #stop: GuestStop | undefined;
   #isReady = false;
+  #hasBegun = false;
 
   /** Starts to boot. Throws when no process can be made. */
   constructor(plan: LaunchPlan, slot: Slot, limits: SandboxLimits) {
@@ -118,6 +121,7 @@ export class Guest {
       stdout: this.#output.stdout.text(),
       stderr: this.#output.stderr.text(),
       memoryKills: (this.slot.group?.memoryKills() ?? 0) - this.#memoryKillsBefore,
+      hasBegun: this.#hasBegun,
       wallMs: performance.now() - startedMs,
     };
   }
@@ -154,7 +158,8 @@ export class Guest {
     if (kind === "ready" && !this.#isReady) {
       this.#isReady = true;
       this.#booted.resolve(true);
-    } else if (this.#job === undefined) throw new FrameError("a message before there was anything to answer");
+    } else if (kind === "began" && this.#job !== undefined && !this.#hasBegun) this.#hasBegun = true;
+    else if (this.#job === undefined) throw new FrameError("a message before there was anything to answer");
     else if (kind === "progress") this.#job.onProgress?.(fractionOf(said["fraction"]), textOf(said["detail"], 500));
     else if (kind === "result") this.#end({ kind, value: said["value"] ?? null });
     else if (kind === "error") {

@@ -44,7 +44,7 @@ interface Run {
   egressSocket: string | undefined;
 }
 
-const bootAttempts = 2;
+const attempts = 3;
 
 /** Runs programs in sandboxes of this host, in one proved tier. */
 export class LocalSandbox implements Sandbox {
@@ -149,13 +149,25 @@ export class LocalSandbox implements Sandbox {
     }
   }
 
+  /** As long as the program has not begun, a guest that ends is replaced: by a warm one, or one on another slot. */
   async #runInGuest(run: Run): Promise<SandboxResult> {
-    const guest = await this.#guestFor(run);
-    if (guest === undefined) {
-      return run.signal.aborted
-        ? withoutRun("cancelled", "The run was cancelled before it began.")
-        : withoutRun("crashed", "The sandbox did not start.");
+    for (let i = 0; i < attempts && !run.signal.aborted; i += 1) {
+      const guest = await this.#guestFor(run);
+      const result = guest === undefined ? undefined : await this.#runIn(guest, run);
+      if (result !== undefined) return result;
     }
+    return run.signal.aborted
+      ? withoutRun("cancelled", "The run was cancelled before it began.")
+      : withoutRun("crashed", "The sandbox did not start.");
+  }
+
+  async #guestFor({ profile, signal, egressSocket }: Run): Promise<Guest | undefined> {
+    const warm = egressSocket === undefined ? this.#warm.take(profile) : undefined;
+    return warm ?? (await this.#boot(profile, { signal, egressSocket }));
+  }
+
+  /** Undefined when the guest ended before the program began. */
+  async #runIn(guest: Guest, run: Run): Promise<SandboxResult | undefined> {
     try {
       return await this.#give(guest, run);
     } finally {
@@ -163,22 +175,15 @@ export class LocalSandbox implements Sandbox {
     }
   }
 
-  /** A warm guest if there is one; a cold one, on another slot if the first does not boot. */
-  async #guestFor({ profile, signal, egressSocket }: Run): Promise<Guest | undefined> {
-    const warm = egressSocket === undefined ? this.#warm.take(profile) : undefined;
-    if (warm !== undefined) return warm;
-    for (let i = 0; i < bootAttempts && !signal.aborted; i += 1) {
-      const guest = await this.#boot(profile, { signal, egressSocket });
-      if (guest !== undefined) return guest;
-    }
-    return undefined;
-  }
-
-  async #give(guest: Guest, { request, limits, signal }: Run): Promise<SandboxResult> {
+  async #give(guest: Guest, { request, limits, signal }: Run): Promise<SandboxResult | undefined> {
     const { program, env = {}, onProgress, onOutput } = request;
     const files = program.files ?? [];
     await writeFiles(files, guest.slot);
     const report = await guest.run({ program, env, signal, onProgress, onOutput });
+    if (!report.hasBegun && report.stop === undefined) {
+      this.#tell("boot_failed", "a sandbox ended before its program began");
+      return undefined;
+    }
     const harvest = report.end.isStuck ? { files: [], skipped: [] } : await harvestFiles(guest.slot, files);
     return { ...verdictOf(report, { program, limits }), ...factsOf(report, guest.slot), ...harvest };
   }

@@ -117,10 +117,10 @@ async function tryTier(
     },
   };
   try {
-    const sandbox = new LocalSandbox({ ...common, plan: await tierPlans[tier](parts) });
-    const finding = await attackTier(sandbox, instance.path);
-    if (finding.holds) return { finding, sandbox };
-    await sandbox.close();
+    const plan = await tierPlans[tier](parts);
+    const attacked = new LocalSandbox({ ...common, plan, warm: 0 });
+    const finding = await attackTier(attacked, instance.path).finally(async () => await attacked.close());
+    if (finding.holds) return { finding, sandbox: new LocalSandbox({ ...common, plan }) };
     return {
       finding: { ...finding, reason: [finding.reason, lastBoot].filter(Boolean).join(" ") },
       sandbox: undefined,

@@ -1,0 +1,246 @@
+import { execFileSync, spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { afterAll, afterEach, describe, expect, it, vi } from "vitest";
+import { openSandbox, probeTiers, type Sandbox, type SandboxEvent, type SandboxTier } from "./index.ts";
+import { descendantsOf, processes } from "./process-table.fixture.ts";
+import { buildLauncher, hasProgram, makePlace, openTier, removePlace } from "./sandbox-place.fixture.ts";
+import { seccompProgram } from "./seccomp.ts";
+import { architectureOf } from "./system-call.ts";
+
+const patience = { timeout: 20_000, interval: 20 };
+const never = new AbortController().signal;
+const place = makePlace();
+const launcherPath = buildLauncher(place);
+const hasBwrap = hasProgram("bwrap");
+const tiers: SandboxTier[] = [
+  ...(hasBwrap ? (["bwrap"] as const) : []),
+  ...(launcherPath === undefined ? [] : (["sbx"] as const)),
+];
+const isRoot = process.getuid?.() === 0;
+
+let opened: Sandbox[] = [];
+let parents: ChildProcess[] = [];
+let count = 0;
+
+function newDirectory(): string {
+  count += 1;
+  return join(place, `d${count}`);
+}
+async function open(...args: Parameters<typeof openTier>): Promise<Sandbox> {
+  const sandbox = await openTier(...args);
+  opened.push(sandbox);
+  return sandbox;
+}
+afterEach(async () => {
+  for (const parent of parents) parent.kill("SIGKILL");
+  await Promise.all(opened.map(async (sandbox) => await sandbox.close()));
+  opened = [];
+  parents = [];
+});
+afterAll(() => removePlace(place));
+
+const parentProgram = fileURLToPath(new URL("./sandbox-parent.fixture.ts", import.meta.url));
+
+/** Starts a process with a sandbox of its own and hands over its lines. */
+function startParent(options: { before?: string[]; tiers?: SandboxTier[]; directory: string; mark?: string }): {
+  parent: ChildProcess;
+  line: () => Promise<string>;
+} {
+  const args = [(options.tiers ?? tiers).join(), options.directory, launcherPath ?? "", options.mark ?? ""];
+  const [command = "", ...rest] = [...(options.before ?? []), process.execPath, parentProgram, ...args];
+  const parent = spawn(command, rest, { stdio: ["ignore", "pipe", "inherit"] });
+  parents.push(parent);
+  const lines = createInterface({ input: parent.stdout })[Symbol.asyncIterator]();
+  return { parent, line: async () => String((await lines.next()).value) };
+}
+
+describe.each(tiers)("a parent of %s that is killed", (tier) => {
+  it("takes everything inside along, and its successor removes what is left", async () => {
+    const directory = newDirectory();
+    const mark = `36${count}.${process.pid}`;
+    const { parent, line } = startParent({ tiers: [tier], directory, mark });
+    expect(JSON.parse(await line())).toMatchObject({ tier });
+    expect(await line()).toBe("running");
+    await vi.waitFor(() => expect(readdirSync(directory)).toHaveLength(1), patience);
+    const family = descendantsOf(parent.pid ?? 0).map(({ id }) => id);
+    const inside = (): number[] =>
+      processes()
+        .filter(({ id, command, state }) => state !== "Z" && (family.includes(id) || command.includes(`sleep ${mark}`)))
+        .map(({ id }) => id);
+    expect(inside().length).toBeGreaterThan(3);
+
+    parent.kill("SIGKILL");
+    await once(parent, "exit");
+    await vi.waitFor(() => expect(inside()).toEqual([]), patience);
+    const [left = ""] = readdirSync(directory);
+    expect(readdirSync(join(directory, left))).toContain("slot-0");
+
+    const events: SandboxEvent[] = [];
+    const sandbox = await open(tier, {
+      directory,
+      ...(launcherPath === undefined ? {} : { launcherPath }),
+      onEvent: (event) => events.push(event),
+    });
+    expect(events).toEqual([{ event: "remains_removed", detail: "of 1 that did not close" }]);
+    expect(readdirSync(directory)).toHaveLength(1);
+    await sandbox.close();
+    expect(readdirSync(directory)).toEqual([]);
+    expect(readFileSync("/proc/self/mountinfo", "utf8")).not.toContain(directory);
+  });
+});
+
+describe("directories", () => {
+  it("of a sandbox that lives are left alone by the next one", async () => {
+    const directory = newDirectory();
+    const [tier = "bwrap"] = tiers;
+    const options = { directory, ...(launcherPath === undefined ? {} : { launcherPath }) };
+    const first = await open(tier, options);
+    const second = await open(tier, options);
+    expect(readdirSync(directory)).toHaveLength(2);
+    for (const sandbox of [first, second]) {
+      expect(await sandbox.run({ program: { runtime: "bash", code: "exit 4" }, signal: never })).toMatchObject({
+        value: 4,
+      });
+    }
+  });
+
+  it("that others can change are not used", async () => {
+    const directory = newDirectory();
+    mkdirSync(directory);
+    chmodSync(directory, 0o777);
+    const opening = await openSandbox({ directory });
+    expect(opening).toMatchObject({ ok: false });
+    for (const { reason } of opening.findings) expect(reason).toContain("somebody else");
+  });
+
+  it("too long for a socket in them are named", async () => {
+    const opening = await openSandbox({ directory: join(place, "x".repeat(100)) });
+    expect(opening.findings[0]?.reason).toContain("80 bytes");
+  });
+});
+
+describe("findings", () => {
+  it("say of each accepted tier whether it holds, and why not", async () => {
+    const findings = await probeTiers({ directory: newDirectory(), launcherPath: join(place, "missing") });
+    expect(findings.map(({ tier }) => tier)).toEqual(["bwrap", "sbx", "setpriv"]);
+    expect(findings[1]).toMatchObject({ holds: false, reason: expect.stringContaining("native/build.sh") });
+    for (const { holds, reason } of findings) expect(reason === "").toBe(holds);
+  });
+
+  it("are all there is when no accepted tier holds", async () => {
+    const opening = await openSandbox({ directory: newDirectory(), tiers: ["sbx"], launcherPath: "/bin/false" });
+    expect(opening).toEqual({
+      ok: false,
+      findings: [{ tier: "sbx", holds: false, reason: expect.stringContaining("does not start") }],
+    });
+  });
+
+  it("name an attack that got through", async () => {
+    const open_ = join(place, "open");
+    // A launcher that keeps nothing in.
+    writeFileSync(open_, '#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n', { mode: 0o755 });
+    const [finding] = await probeTiers({ directory: newDirectory(), tiers: ["sbx"], launcherPath: open_ });
+    expect(finding?.holds).toBe(false);
+    for (const words of [
+      "a file of the host: was read",
+      "a service on loopback: was connected to",
+      "an abstract socket",
+      "a socket at a path",
+    ]) {
+      expect(finding?.reason).toContain(words);
+    }
+  });
+
+  it("options out of range are refused before anything starts", async () => {
+    await expect(openSandbox({ directory: newDirectory(), slots: 0.5 })).rejects.toThrow(RangeError);
+  });
+});
+
+/** Whether another user of this host could run the code under test. */
+function isReadableByAll(path: string): boolean {
+  for (let at = dirname(path); at !== "/"; at = dirname(at)) if ((statSync(at).mode & 0o001) === 0) return false;
+  return (statSync(path).mode & 0o004) !== 0;
+}
+
+const canBeAnother =
+  isRoot && hasProgram("setpriv") && isReadableByAll(parentProgram) && isReadableByAll(process.execPath);
+
+describe.runIf(canBeAnother).each(tiers)("%s as an ordinary user", (tier) => {
+  it("holds without privileges", async () => {
+    const directory = mkdtempSync(join(place, "user-"));
+    const user = 61_234;
+    execFileSync("chown", [String(user), directory]);
+    const before = ["setpriv", `--reuid=${user}`, `--regid=${user}`, "--clear-groups", "--inh-caps=-all"];
+    const { line, parent } = startParent({ before, tiers: [tier], directory });
+    expect(JSON.parse(await line())).toEqual({ tier, findings: [{ tier, holds: true, reason: "" }] });
+    expect(JSON.parse(await line())).toMatchObject({ status: "ok", value: [tier === "bwrap" ? 1_000 : user, "hi\n"] });
+    if (parent.exitCode === null) await once(parent, "exit");
+    expect(readdirSync(directory)).toEqual([]);
+  });
+});
+
+describe.runIf(hasBwrap && launcherPath !== undefined)("a host without user namespaces", () => {
+  it("gets the next tier, and is told what was refused", async () => {
+    const architecture = architectureOf(process.arch);
+    if (architecture === undefined) throw new Error("no tier runs here");
+    const filter = join(place, "no-namespaces");
+    writeFileSync(filter, seccompProgram(architecture, { sockets: "loopback", refuseSharedMemory: false }));
+    // As in a container: the same files, a filter that refuses namespaces and mounts.
+    const shut = `exec 9<"${filter}"; exec bwrap --dev-bind / / --cap-add ALL --seccomp 9 -- "$@"`;
+    const { line } = startParent({ before: ["/bin/bash", "-c", shut, "bash"], directory: newDirectory() });
+    const { tier, findings } = JSON.parse(await line()) as { tier: string; findings: unknown[] };
+    expect(findings[0]).toMatchObject({
+      tier: "bwrap",
+      holds: false,
+      reason: expect.stringContaining("does not start"),
+    });
+    expect(tier).toBe("sbx");
+    expect(JSON.parse(await line())).toMatchObject({ status: "ok" });
+  });
+});
+
+describe.each(tiers)("warm sandboxes of %s", (tier) => {
+  const waiting = (): number[] =>
+    descendantsOf(process.pid)
+      .filter(({ command, state }) => state !== "Z" && /node\.cjs/.test(command) && !/bwrap|sbx|launcher/.test(command))
+      .map(({ id }) => id);
+
+  it("are booted for what was run, used once, and replaced", async () => {
+    const sandbox = await open(tier, {
+      directory: newDirectory(),
+      warm: 2,
+      ...(launcherPath === undefined ? {} : { launcherPath }),
+    });
+    const run = async (code: string): Promise<unknown> =>
+      (await sandbox.run({ program: { runtime: "node", code }, signal: never })).value;
+    expect(waiting()).toEqual([]);
+    expect(await run("globalThis.left = 1; require('node:fs').writeFileSync('left', ''); return 'first'")).toBe(
+      "first",
+    );
+    await vi.waitFor(() => expect(waiting()).toHaveLength(2), patience);
+    const ready = waiting();
+    expect(await run("return [globalThis.left, require('node:fs').readdirSync('.')]")).toEqual([null, []]);
+    await vi.waitFor(() => expect(waiting().filter((id) => !ready.includes(id))).toHaveLength(1), patience);
+    expect(waiting()).toHaveLength(2);
+  });
+
+  it("that died are not used, and all end with their sandbox", async () => {
+    const sandbox = await open(tier, {
+      directory: newDirectory(),
+      warm: 2,
+      ...(launcherPath === undefined ? {} : { launcherPath }),
+    });
+    const program = { runtime: "node", code: "return 7" } as const;
+    expect(await sandbox.run({ program, signal: never })).toMatchObject({ status: "ok" });
+    await vi.waitFor(() => expect(waiting()).toHaveLength(2), patience);
+    for (const id of waiting()) process.kill(id, "SIGKILL");
+    await vi.waitFor(() => expect(waiting()).toEqual([]), patience);
+    expect(await sandbox.run({ program, signal: never })).toMatchObject({ status: "ok", value: 7 });
+    await sandbox.close();
+    expect(waiting()).toEqual([]);
+  });
+});
