@@ -236,7 +236,7 @@ const files: AttackCase[] = [
   {
     id: "R13",
     threat: "disk",
-    title: "400 MB of files into every directory it can find",
+    title: "800 MB of files into its directory, 80 MB into others",
     programs: [
       {
         runtime: "node",
@@ -244,7 +244,7 @@ const files: AttackCase[] = [
           const fs = req('fs'), block = Buffer.alloc(4 << 20, 1), by = {}, left = [];
           let mb = 0;
           for (const dir of [proc.cwd(), '/tmp', '/var/tmp', '/dev', '/dev/shm']) {
-            for (let i = 0; i < 20; i++) {
+            for (let i = 0; i < (dir === proc.cwd() ? 200 : 20); i++) {
               const file = dir + '/' + input.mark + '-' + i;
               try { fs.writeFileSync(file, block) } catch { break } finally { left.push(file) }
               mb += 4;
@@ -257,6 +257,7 @@ const files: AttackCase[] = [
         ends: ["ok", "disk_limit", "oom"],
       },
     ],
+    // A program that was stopped by a watchdog says nothing; one that went through to its end says how much it wrote.
     gotOut: (evidence) => {
       const mb = numberOf(evidence, "mb");
       return mb > 2 * evidence.limits.diskMb + 8 ? `${mb} MB written` : undefined;
@@ -275,7 +276,7 @@ const files: AttackCase[] = [
           try { for (; files < 20000; files++) fs.closeSync(fs.openSync(input.mark + files, 'w')) } catch {}
           return { files }`,
         wallMs: 8_000,
-        ends: ["ok", "disk_limit"],
+        ends: ["ok", "disk_limit", "timeout"],
       },
     ],
     gotOut: (evidence) => (numberOf(evidence, "files") > 10_000 ? `${numberOf(evidence, "files")} files` : undefined),

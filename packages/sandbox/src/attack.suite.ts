@@ -18,7 +18,7 @@ export interface AttackColumn {
 /** What became of a column. */
 export type ColumnOutcome = { name: string; verdicts: AttackVerdict[] } | { name: string; unavailable: string };
 
-/** Belongs to nobody: nothing else of the machine counts against its limits. */
+/** Belong to nobody: nothing else of the machine counts against their limits. */
 const ordinaryUid = 48_111;
 const asRoot = getuid?.() === 0;
 
@@ -38,8 +38,10 @@ export function attackColumns(): AttackColumn[] {
     column("warm", { tier: "bwrap", warm: 2 }),
     column("remote", { level: "remote" }),
   ];
-  const ordinary = { uid: ordinaryUid };
-  const dropped = [column("bwrap-user", { tier: "bwrap" }, ordinary), column("sbx-user", { tier: "sbx" }, ordinary)];
+  const dropped = [
+    column("bwrap-user", { tier: "bwrap" }, { uid: ordinaryUid }),
+    column("sbx-user", { tier: "sbx" }, { uid: ordinaryUid + 1 }),
+  ];
   return asRoot ? [...own, ...dropped] : own.map((one) => ({ ...one, name: `${one.name}-user` }));
 }
 
