@@ -13,7 +13,7 @@ import { isRunning } from "./launcher/process.mjs";
 import { requireRedis, startPrivateRedis } from "./launcher/redis.mjs";
 import { serviceEnv } from "./launcher/service-env.mjs";
 import { startService, stopService, untilReady } from "./launcher/service.mjs";
-import { installDependencies, installProgram, redisProgram } from "./launcher/set-up.mjs";
+import { installDependencies, installProgram, offerProgram, redisProgram, sandboxProgram } from "./launcher/set-up.mjs";
 import { summaryOf } from "./launcher/summary.mjs";
 import { text } from "./launcher/texts.mjs";
 
@@ -33,6 +33,10 @@ function claimDataFolder() {
   return () => rmSync(file, { force: true });
 }
 
+function redisUrlFile() {
+  return join(dataFolder(), "redis.url");
+}
+
 function takesWork({ name }) {
   return name !== "playground" && name !== "redis";
 }
@@ -47,6 +51,8 @@ async function openRedis({ plan, running, signal }) {
   if (plan.redisUrl !== undefined) return { url: plan.redisUrl, shown: text("givenRedis") };
   const redis = await startPrivateRedis({ signal });
   running.push(redis.server);
+  // For `npm run audit`; like the password in it, good for this run only.
+  writeFileSync(redisUrlFile(), `${redis.url}\n`, { mode: 0o600 });
   return {
     url: redis.url,
     shown: text("privateRedis", redis.port, shownPath(redis.directory)),
@@ -100,6 +106,7 @@ async function prepare(life) {
   if (plan.redisUrl !== undefined) await requireRedis(plan.redisUrl);
   await installDependencies(life);
   if (plan.redisUrl === undefined) await installProgram(redisProgram, life);
+  if (process.platform === "linux") await offerProgram(sandboxProgram, life);
   rmSync(logDirectory, { recursive: true, force: true });
   dataFolder("logs");
   await requireCredentials({ plan, env, life });
@@ -159,6 +166,7 @@ await live(
     } finally {
       if (running.length > 0) life.say(text("stopping"));
       await stopAll(running);
+      rmSync(redisUrlFile(), { force: true });
       release();
     }
     life.say(text("stopped"));

@@ -73,6 +73,19 @@ export async function installProgram({ program, debian, homebrew }, { signal, sa
   if (!isInstalled(program)) throw new Failure(text("programMissing", program, debian));
 }
 
+const offerMs = 60_000;
+
+/** Installs a program that is of use but not needed, where we may and it does not take long. */
+export async function offerProgram({ program, debian }, { signal, say }) {
+  if (isInstalled(program) || !mayInstallDebian()) return;
+  say(text("installingPackage", debian));
+  try {
+    await installDebian(debian, { signal: AbortSignal.any([signal, AbortSignal.timeout(offerMs)]) });
+  } catch (error) {
+    if (signal.aborted) throw error;
+  }
+}
+
 export const redisProgram = { program: "redis-server", debian: "redis-server", homebrew: "redis" };
 export const browserProgram = { program: "chromium", debian: "chromium" };
 /** Keeps untrusted programs in; there is none for other systems than Linux. */

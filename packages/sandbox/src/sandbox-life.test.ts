@@ -140,10 +140,10 @@ describe("findings", () => {
   });
 
   it("name an attack that got through", async () => {
-    const open_ = join(place, "open");
+    const leaky = join(place, "leaky");
     // A launcher that keeps nothing in.
-    writeFileSync(open_, '#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n', { mode: 0o755 });
-    const [finding] = await probeTiers({ directory: newDirectory(), tiers: ["sbx"], launcherPath: open_ });
+    writeFileSync(leaky, '#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n', { mode: 0o755 });
+    const [finding] = await probeTiers({ directory: newDirectory(), tiers: ["sbx"], launcherPath: leaky });
     expect(finding?.holds).toBe(false);
     for (const words of [
       "a file of the host: was read",
