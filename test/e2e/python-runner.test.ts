@@ -1,0 +1,125 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { toolsQueue } from "@larkline/protocol";
+import { Queue } from "bullmq";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { write } from "../system/answers.ts";
+import { answerTo } from "../system/sending.ts";
+import { keysFor, startSystem, type System } from "../system/system.ts";
+
+const folder = fileURLToPath(new URL("../../infra/python-runner", import.meta.url));
+const tools = fileURLToPath(new URL("../fixtures/python_tools.py", import.meta.url));
+const runner = "python";
+
+let system: System;
+const children: ChildProcess[] = [];
+
+beforeAll(async () => {
+  system = await startSystem({ runners: 0, config: { approvals: { unknownOutcome: "tell" } } });
+}, 60_000);
+afterEach(() => {
+  for (const child of children.splice(0)) child.kill("SIGKILL");
+});
+afterAll(async () => await system.close());
+
+/** Starts the runner as its Dockerfile does, and waits until it has announced its tools. */
+async function startPython(file = tools): Promise<ChildProcess> {
+  const child = spawn("python3", ["-u", file], {
+    env: {
+      ...system.env,
+      ...keysFor("tool-runner", runner),
+      PATH: process.env["PATH"] ?? "",
+      PYTHONPATH: folder,
+      PYTHONDONTWRITEBYTECODE: "1",
+      RUNNER_NAME: runner,
+    },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  children.push(child);
+  let output = "";
+  child.stderr?.on("data", (chunk: Buffer) => (output += chunk.toString()));
+  await new Promise<void>((resolve, reject) => {
+    child.stdout?.once("data", () => resolve());
+    child.once("exit", (code) => reject(new Error(`it exited with ${code}: ${output}`)));
+  });
+  return child;
+}
+
+async function ask(text: string): Promise<string> {
+  return await answerTo(system, await write(system, system.person("Ann"), text), 40_000);
+}
+
+describe("a runner that knows the protocol document alone", () => {
+  it("offers its tools, runs calls and answers them at once", async () => {
+    await startPython();
+    await vi.waitUntil(async () => (await ask('t\ncall py_pure {"key":"p1"}')).includes("ok:"), {
+      timeout: 15_000,
+      interval: 50,
+    });
+    const startMs = performance.now();
+    expect(await ask('both\ncall py_once {"key":"o1"}\ncall py_fail {}')).toContain(
+      'ok:{"python":"o1"} failed:ValueError: no such thing: 东西',
+    );
+    expect(performance.now() - startMs).toBeLessThan(2_500); // the sweeper would take longer than that
+    expect(await system.recorded()).toContain("once o1");
+  });
+
+  it("the example computes what it says", async () => {
+    await startPython(`${folder}/main.py`);
+    await vi.waitUntil(
+      async () => (await ask('numbers\ncall describe_numbers {"numbers":[1,2,3,10]}')).includes('"median":2.5'),
+      { timeout: 15_000, interval: 50 },
+    );
+  });
+
+  it("refuses what no worker has signed, and goes on", async () => {
+    await startPython();
+    await vi.waitUntil(async () => (await ask('t\ncall py_pure {"key":"p2"}')).includes("ok:"), {
+      timeout: 15_000,
+      interval: 50,
+    });
+    const queue = new Queue(toolsQueue(runner), {
+      connection: { url: system.redis.url },
+      prefix: "{larkline}",
+    });
+    const actor = { app: "x", userId: "ou_x", chatId: "oc_x" };
+    const forged = { v: 1, session: "x.y", turnId: "x.y-1", callId: "c1", name: "py_once", effect: "once", attempt: 1 };
+    await queue.add("py_once", {
+      ...forged,
+      arguments: '{"key":"forged"}',
+      actor,
+      envelope: "e30.AAAA",
+      queuedAtMs: Date.now(),
+      deadlineMs: Date.now() + 60_000,
+    });
+    expect(await ask('after\ncall py_once {"key":"genuine"}')).toContain("ok:");
+    await vi.waitUntil(async () => (await queue.getJobCounts("wait", "active"))["active"] === 0, {
+      timeout: 10_000,
+      interval: 20,
+    });
+    await queue.close();
+    expect(await system.recorded()).toContain("once genuine");
+    expect(await system.recorded()).not.toContain("once forged");
+  });
+
+  it("does not run a `once` call again after kill -9, and runs a `pure` one again", async () => {
+    const child = await startPython();
+    await vi.waitUntil(async () => (await ask('t\ncall py_pure {"key":"p3"}')).includes("ok:"), {
+      timeout: 15_000,
+      interval: 50,
+    });
+    const answer = ask('killed\ncall py_once {"key":"k1","seconds":8}\ncall py_pure {"key":"k2","seconds":8}');
+    await vi.waitUntil(async () => (await system.recorded()).filter((line) => /k[12]$/.test(line)).length === 2, {
+      timeout: 10_000,
+      interval: 20,
+    });
+    child.kill("SIGKILL");
+    await startPython();
+    const text = await answer;
+    expect(text).toMatch(/failed:outcome unknown/);
+    expect(text).toContain('ok:{"python":"k2"}');
+    const recorded = await system.recorded();
+    expect(recorded.filter((line) => line === "once k1")).toHaveLength(1);
+    expect(recorded.filter((line) => line === "pure k2")).toHaveLength(2);
+  });
+});
