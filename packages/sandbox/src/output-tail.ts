@@ -3,7 +3,8 @@ const half = keptBytes / 2;
 
 /** Keeps the head and the tail of a stream and counts the rest. */
 export class OutputTail {
-  #head = Buffer.alloc(0);
+  readonly #head = Buffer.allocUnsafe(half);
+  #headBytes = 0;
   #tail: Buffer[] = [];
   #tailBytes = 0;
   /** All bytes that came. */
@@ -11,19 +12,19 @@ export class OutputTail {
 
   push(chunk: Buffer): void {
     this.total += chunk.length;
-    const room = half - this.#head.length;
-    if (room > 0) this.#head = Buffer.concat([this.#head, chunk.subarray(0, room)]);
-    if (chunk.length > room) this.#keepTail(chunk.subarray(room));
+    const taken = chunk.copy(this.#head, this.#headBytes);
+    this.#headBytes += taken;
+    if (taken < chunk.length) this.#keepTail(chunk.subarray(taken));
   }
 
   /** What was kept, with a mark where something was left out. */
   text(): string {
+    const head = this.#head.subarray(0, this.#headBytes);
     const all = Buffer.concat(this.#tail);
     const tail = all.subarray(Math.max(0, all.length - half));
-    const cut = this.total - this.#head.length - tail.length;
-    const mark = cut > 0 ? `\n... ${cut} bytes left out ...\n` : "";
-    if (mark === "") return Buffer.concat([this.#head, tail]).toString("utf8");
-    return this.#head.toString("utf8") + mark + tail.toString("utf8");
+    const cut = this.total - head.length - tail.length;
+    if (cut === 0) return Buffer.concat([head, tail]).toString("utf8");
+    return `${head.toString("utf8")}\n... ${cut} bytes left out ...\n${tail.toString("utf8")}`;
   }
 
   #keepTail(chunk: Buffer): void {
