@@ -1,4 +1,5 @@
 import { readdirSync } from "node:fs";
+import { resolveConfig } from "@larkline/config";
 import { describe, expect, it } from "vitest";
 import { quotedIn, root, rowsUnder, sourcesBelow, textOf } from "./document.ts";
 
@@ -85,5 +86,20 @@ describe("docs/configuration.md", () => {
     );
     expect(limits).not.toEqual([]);
     expect(named).toEqual(limits);
+  });
+
+  it("names the settings of approvals with their defaults", () => {
+    const resolved = resolveConfig({});
+    const {
+      roles: _roles,
+      entries: _entries,
+      approvers: _approvers,
+      ...settings
+    } = resolved.ok ? resolved.value.permissions : expect.fail(resolved.error);
+    const named = rowsUnder(textOf("docs/configuration.md"), "key").flatMap(([key = "", standard = ""]) =>
+      key.startsWith("`approvals.") ? [[key.slice(11, -1), standard.replaceAll(/[`,]/g, "")]] : [],
+    );
+    const written = Object.entries(settings).map(([name, value]) => [name, value === true ? "on" : String(value)]);
+    expect(Object.fromEntries(named)).toEqual({ approvers: "the requester", ...Object.fromEntries(written) });
   });
 });
