@@ -164,8 +164,9 @@ export class TurnRun {
     this.#progress.heard(control);
     this.#settled = new Set(control.map((entry) => (entry.type === "decision" ? entry.approvalId : undefined)));
     const entries = await keepLarge(turn, control);
-    for (const event of await approvals.heard(turn, control)) this.#progress.publish(event);
-    return await this.#decide((environment) => afterControl(turn, entries, environment));
+    const learned = await approvals.heard(turn, control);
+    const heard = await this.#decide((environment) => afterControl(turn, entries, environment));
+    return { ...heard, events: [...learned, ...heard.events] };
   }
 
   /**

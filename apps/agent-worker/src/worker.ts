@@ -76,8 +76,8 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   const worker = startTurns(parts);
   const sweeper = startSweeping(parts);
   const close = async (): Promise<void> => {
-    await worker.close({ deadlineMs: 5_000 });
-    await sweeper.close();
+    // Together: each lets what is on its way end for some seconds, and a stop must not add them up.
+    await Promise.all([worker.close({ deadlineMs: 5_000 }), sweeper.close(), connections.approvalCards.close()]);
     stopping.abort();
     await heartbeat.close();
     await connections.close();
