@@ -12,7 +12,7 @@ import {
 import type { IsolationLevel, Tool } from "@larkline/tool";
 import { openProcessLevel, type ProcessLevelOptions } from "./process-level.ts";
 import { readablePaths } from "./readable-paths.ts";
-import { createSandboxLevel } from "./sandbox-level.ts";
+import { createSandboxLevel, sandboxEntry } from "./sandbox-level.ts";
 import { createInlineLevel, type ToolLevel } from "./tool-level.ts";
 import { pathOfModule, type LoadedTools } from "./tool-modules.ts";
 
@@ -57,8 +57,6 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-const entryFile = pathOfModule(new URL("sandbox-entry.ts", import.meta.url).href) ?? "";
-
 /** What the module of a handler has to read. */
 function readableFor(tool: Tool, { modules, lend }: LoadedTools): string[] {
   const files = [modules.get(tool.name), lend?.lender].flatMap((url) =>
@@ -70,7 +68,7 @@ function readableFor(tool: Tool, { modules, lend }: LoadedTools): string[] {
   if (wrong !== undefined)
     throw refused(tool, `${JSON.stringify(wrong)} in its readable is no absolute path that exists`);
   try {
-    return [...new Set([entryFile, ...files].flatMap(readablePaths)), ...tool.isolation.readable];
+    return [...new Set([sandboxEntry, ...files].flatMap(readablePaths)), ...tool.isolation.readable];
   } catch (error) {
     throw refused(tool, `what its module needs cannot be found: ${messageOf(error)}`);
   }

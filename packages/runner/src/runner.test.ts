@@ -55,9 +55,11 @@ async function start(
   tools: readonly Tool[],
   changes: Partial<RunnerSetup> & { runner?: string } = {},
 ): Promise<ToolRunner> {
+  const loaded = toolsFrom(tools);
+  if (!loaded.ok) throw new Error(loaded.error);
   const runner = await startRunner({
     config: configOf(changes.runner ?? "r"),
-    loaded: toolsFrom(tools),
+    loaded: loaded.value,
     logger: silentLogger,
     metrics: createMetrics({ service: "test" }),
     onRefused: (conflict) => {

@@ -1,3 +1,4 @@
+import { fileURLToPath } from "node:url";
 import { imageTypeOf, type ToolOutcome } from "@larkline/protocol";
 import type { Sandbox, SandboxFile, SandboxRequest, SandboxResult } from "@larkline/sandbox";
 import {
@@ -9,8 +10,7 @@ import {
   type RunToolRequest,
   type Tool,
 } from "@larkline/tool";
-import type { HostCall } from "./host-message.ts";
-import { parseHostOutcome } from "./host-message.ts";
+import { parseHostOutcome, type HostCall } from "./host-message.ts";
 import { pickedEnv, type ProcessLevelOptions } from "./process-level.ts";
 import type { ToolLevel } from "./tool-level.ts";
 import type { LoadedTools } from "./tool-modules.ts";
@@ -25,7 +25,8 @@ export interface SandboxLevelOptions {
   readable: ReadonlyMap<string, readonly string[]>;
 }
 
-const entry = new URL("sandbox-entry.ts", import.meta.url);
+/** Inside, the module of a handler is found under its own path; this one loads it. */
+export const sandboxEntry = fileURLToPath(new URL("sandbox-entry.ts", import.meta.url));
 const defaultResultBytes = 1_048_576;
 
 /** What was run had no way to change anything outside. */
@@ -67,14 +68,20 @@ async function filesOf(tool: Tool, result: SandboxResult, { context, storeFile }
   return [...files, ...result.skipped.map(({ name, reason }) => `${name} (${reason})`)];
 }
 
-async function programOutcome(tool: ProgramTool, result: SandboxResult, request: RunToolRequest): Promise<ToolOutcome> {
+interface ProgramRun {
+  tool: ProgramTool;
+  runtime: SandboxRequest["program"]["runtime"];
+  result: SandboxResult;
+}
+
+async function programOutcome({ tool, runtime, result }: ProgramRun, request: RunToolRequest): Promise<ToolOutcome> {
   if (result.status !== "ok") return failed(tool, result, request);
-  const { value, stdout, stderr, denied } = result;
+  const { value = null, stdout, stderr, denied } = result;
   const files = await filesOf(tool, result, request);
   return {
     ok: true,
     result: {
-      result: value ?? null,
+      ...(runtime === "bash" ? { exitCode: value } : { result: value }),
       ...(stdout === "" ? {} : { stdout }),
       ...(stderr === "" ? {} : { stderr }),
       ...(files.length === 0 ? {} : { files }),
@@ -103,7 +110,7 @@ class SandboxLevel implements ToolLevel {
       const program = this.#programOf(tool, input.value, request);
       const result = await this.#execute(tool, program, request);
       return tool.kind === "program"
-        ? await programOutcome(tool, result, request)
+        ? await programOutcome({ tool, runtime: program.runtime, result }, request)
         : handlerOutcome(tool, result, request);
     } catch (error) {
       return { ok: false, error: errorText(error) };
@@ -154,7 +161,7 @@ class SandboxLevel implements ToolLevel {
       maxOutputBytes: Math.floor((tool.isolation.limits?.resultBytes ?? defaultResultBytes) / 2),
       lend: loaded.lend,
     };
-    return { runtime: "node", module: entry.href, readable: readable.get(tool.name) ?? [], input: call };
+    return { runtime: "node", module: sandboxEntry, readable: readable.get(tool.name) ?? [], input: call };
   }
 }
 

@@ -231,11 +231,15 @@ export interface RunnerProcess {
 }
 
 /** Starts the real process, or another program, with the probe tools. */
-export function spawnRunner(env: Record<string, string>, program = main): RunnerProcess {
+export function spawnRunner(
+  env: Record<string, string>,
+  { program = main, cwd }: { program?: string; cwd?: string } = {},
+): RunnerProcess {
   const RUNNER_KEY = keyOf(env["RUNNER_NAME"] ?? "default");
   const child = spawn(process.execPath, [program], {
     env: { HOST: "127.0.0.1", PORT: "0", RUNNER_TOOLS: probes, RUNNER_KEY, ...env },
     stdio: ["ignore", "pipe", "pipe"],
+    cwd,
   });
   let output = "";
   for (const stream of [child.stdout, child.stderr]) {

@@ -16,31 +16,48 @@ export interface LoadedTools {
   lend?: LentPackages | undefined;
 }
 
+export interface LoadToolsOptions {
+  directory: string;
+  lend?: LentPackages;
+}
+
 function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
 /** A file below the working directory, else a package installed there, else one of the runner's own. */
-function locate(specifier: string, directory: string): string {
+function locate(specifier: string, { directory, lend }: LoadToolsOptions): string {
   const path = resolve(directory, specifier);
   if (existsSync(path)) return pathToFileURL(path).href;
-  try {
-    return pathToFileURL(createRequire(join(directory, "package.json")).resolve(specifier)).href;
-  } catch {
-    return import.meta.resolve(specifier);
+  const places = [join(directory, "package.json"), ...(lend === undefined ? [] : [lend.lender])];
+  for (const place of places) {
+    try {
+      return pathToFileURL(createRequire(place).resolve(specifier)).href;
+    } catch {
+      // The next place may have it.
+    }
   }
+  throw new Error("there is no such file or package");
 }
 
-/** Whether a module can be found under a URL, as opposed to be named in an error. */
+/** The file behind the URL of a module. */
 export function pathOfModule(url: string): string | undefined {
   return url.startsWith("file:") ? fileURLToPath(url) : undefined;
 }
 
-/** Collects the tools of a program that passes them to `createRunner`; `module` is the URL of that program. */
-export function toolsFrom(tools: readonly Tool[], module?: string): LoadedTools {
+/**
+ * The tools of a program that has them at hand; `module` is the URL of that program, without which they
+ * run inline only. An error value names a tool that is there twice.
+ */
+export function toolsFrom(tools: readonly Tool[], module?: string): ParseResult<LoadedTools> {
   const registry = createToolRegistry();
-  for (const tool of tools) registry.add(tool);
-  return { registry, modules: new Map(module === undefined ? [] : tools.map(({ name }) => [name, module])) };
+  try {
+    for (const tool of tools) registry.add(tool);
+  } catch (error) {
+    return { ok: false, error: messageOf(error) };
+  }
+  const modules = new Map(module === undefined ? [] : tools.map(({ name }) => [name, module]));
+  return { ok: true, value: { registry, modules } };
 }
 
 /**
@@ -49,14 +66,14 @@ export function toolsFrom(tools: readonly Tool[], module?: string): LoadedTools 
  */
 export async function loadTools(
   specifiers: readonly string[],
-  { directory, lend }: { directory: string; lend?: LentPackages },
+  options: LoadToolsOptions,
 ): Promise<ParseResult<LoadedTools>> {
   const registry = createToolRegistry();
   const modules = new Map<string, string>();
   const problems: string[] = [];
   for (const specifier of specifiers) {
     try {
-      const url = locate(specifier, directory);
+      const url = locate(specifier, options);
       for (const tool of await toolsOfModule(url)) {
         registry.add(tool);
         modules.set(tool.name, url);
@@ -66,6 +83,6 @@ export async function loadTools(
     }
   }
   return problems.length === 0
-    ? { ok: true, value: { registry, modules, lend } }
+    ? { ok: true, value: { registry, modules, lend: options.lend } }
     : { ok: false, error: problems.join("\n") };
 }

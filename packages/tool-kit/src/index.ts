@@ -1,3 +1,4 @@
+export { createRunner, type RunnerOptions } from "./create-runner.ts";
 export {
   createToolRegistry,
   defineProgramTool,
