@@ -2,7 +2,7 @@ import { ruleText } from "@larkline/permissions";
 import type { Approval, ReplyLanguage } from "@larkline/protocol";
 import { shownWords } from "./approval-facts.ts";
 import { approvalTexts } from "./approval-texts.ts";
-import { button, jsonBytes, plainText, type CardElement } from "./element.ts";
+import { button, fits, plainText, type CardElement } from "./element.ts";
 import { visibleText } from "./escape.ts";
 
 /** Longest note or reason that a form takes. */
@@ -40,7 +40,7 @@ export function alwaysButton(approval: Approval, language: ReplyLanguage): CardE
   if (remember === undefined) return [];
   const texts = approvalTexts[language];
   const rule = visibleText(ruleText(remember));
-  if (rule.length > maxRule.characters || jsonBytes(rule) > maxRule.bytes) return [];
+  if (!fits(rule, maxRule)) return [];
   const text = shownWords(texts.always(rule), { characters: maxButtonText, bytes: 400 });
   const value = decisionValue(approval, "approve", { remember: true });
   return [confirmed(button(text, { elementId: "always", value }), texts.alwaysTitle, texts.alwaysText(rule))];

@@ -9,10 +9,10 @@ import {
   rejectForm,
   retryButton,
 } from "./approval-buttons.ts";
-import { decidedFacts, openFacts, progress, shownName } from "./approval-facts.ts";
+import { decidedFacts, openFacts, progress, shownName, shownWords } from "./approval-facts.ts";
 import { approvalTexts } from "./approval-texts.ts";
-import { markdown, plainText, type CardElement } from "./element.ts";
-import { fenced, inlineText, visibleText } from "./escape.ts";
+import { fits, markdown, plainText, type CardElement, type TextRoom } from "./element.ts";
+import { fenced, inlineText, invisible, visibleText } from "./escape.ts";
 import { argumentsPanel, shownArguments } from "./shown-arguments.ts";
 
 /** An approval and what has become of it, as far as its card shows it. */
@@ -30,6 +30,8 @@ export interface ApprovalCardOptions {
   bare?: boolean;
 }
 
+const ruleRoom: TextRoom = { characters: 2_000, bytes: 7_500 };
+
 const settledTemplates: Partial<Record<SettledState, string>> = { approved: "green", retried: "green", done: "green" };
 
 /** Names one look of the card: two statuses of the same mark have the same card. */
@@ -40,7 +42,8 @@ export function approvalMark({ state, decisions }: ShownApproval): string {
 /** A tool's name within markdown: as it is where it holds no markup, which names that vendors accept hardly do. */
 function markdownName(tool: string): string {
   const name = shownName(tool);
-  return /^[A-Za-z\d]+(?:[_-][A-Za-z\d]+)*$/.test(name) ? name : inlineText(name);
+  if (/^[A-Za-z\d]+(?:[_-][A-Za-z\d]+)*$/.test(name)) return name;
+  return `${invisible}${inlineText(name)}${invisible}`;
 }
 
 function titled(title: string, template: string, elements: CardElement[]): CardElement {
@@ -52,8 +55,12 @@ function titled(title: string, template: string, elements: CardElement[]): CardE
   };
 }
 
-function ruleBlock({ remember, tool }: Approval): string {
-  return fenced(visibleText(ruleText(remember ?? { tool, pattern: "" })));
+function ruleOf({ remember, tool }: Approval): string {
+  return visibleText(ruleText(remember ?? { tool, pattern: "" }));
+}
+
+function ruleBlock(approval: Approval): string {
+  return fenced(shownWords(ruleOf(approval), ruleRoom));
 }
 
 function question(approval: Approval, language: ReplyLanguage): CardElement[] {
@@ -68,9 +75,11 @@ function buttons(approval: Approval, language: ReplyLanguage): CardElement[] {
   if (kind === "outcome") {
     return [retryButton(approval, language), abortButton(approval, language), doneForm(approval, language)];
   }
-  const both = [approveButton(approval, language), rejectButton(approval, language)];
-  if (kind === "rule") return both;
-  return [...both, ...alwaysButton(approval, language), rejectForm(approval, language)];
+  const approve = approveButton(approval, language);
+  const reject = rejectButton(approval, language);
+  // Nobody is to agree to what is not shown whole.
+  if (kind === "rule") return fits(ruleOf(approval), ruleRoom) ? [approve, reject] : [reject];
+  return [approve, reject, ...alwaysButton(approval, language), rejectForm(approval, language)];
 }
 
 function pendingCard({ approval, decisions }: ShownApproval, language: ReplyLanguage): CardElement {

@@ -13,13 +13,15 @@ const maxNotes = 2;
 
 /** Foreign words with all of them visible, cut where they are too long. */
 export function shownWords(text: string, room: TextRoom): string {
-  const visible = visibleText(text).trim();
+  const given = text.trim();
+  // Making it visible only makes it longer.
+  const visible = visibleText(given.slice(0, room.characters + 1));
   const head = headWithin(visible, room);
-  return head.length < visible.length ? `${head}…` : head;
+  return head.length < visible.length || given.length > room.characters + 1 ? `${head}…` : head;
 }
 
 export function shownName(name: string): string {
-  return shownWords(name.replaceAll(/\s+/g, " "), nameRoom);
+  return shownWords(name.slice(0, 4 * nameRoom.characters).replaceAll(/\s+/g, " "), nameRoom);
 }
 
 /** Text in which nothing is markup. */

@@ -74,6 +74,10 @@ export function headWithin(text: string, { characters, bytes }: TextRoom): strin
   return head.length < text.length ? head.replace(/\uFFFD$/, "") : head;
 }
 
+export function fits(text: string, { characters, bytes }: TextRoom): boolean {
+  return text.length <= characters && jsonBytes(text) <= bytes;
+}
+
 export interface TextRoom {
   characters: number;
   bytes: number;

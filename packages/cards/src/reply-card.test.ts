@@ -206,6 +206,19 @@ describe("the card of a reply", () => {
     });
   });
 
+  it("says that a call waits for a person, and how long one waited for its runner", () => {
+    const waiting: ShownTool = { id: "b", name: "deploy", state: "waiting", startedAtMs: 0 };
+    const queued: ShownTool = { ...sum, queuedMs: 12_300 };
+    const briefly: ShownTool = { ...sum, queuedMs: 900 };
+    const inEnglish = outline(rendered({ tools: [waiting, queued, briefly] }));
+    expect(inEnglish).toContain("✋ deploy · waiting for a person");
+    expect(inEnglish).toContain("✅ sum · 1.2 s · queued 12 s");
+    expect(inEnglish.match(/queued/g)).toHaveLength(1);
+    const inChinese = outline(rendered({ language: "zh", tools: [waiting, queued] }));
+    expect(inChinese).toContain("✋ deploy · 等待批准");
+    expect(inChinese).toContain("✅ sum · 1.2 秒 · 排队 12 秒");
+  });
+
   it("lets no tool output out of its code block", () => {
     const card = rendered({ tools: [{ ...sum, output: "````\n<button>\n```\n# not a heading" }] });
     expect(outline(card)).toContain(

@@ -23,19 +23,24 @@ export interface ShownArguments {
 }
 
 interface ArgumentsText {
+  /** As much as may ever be shown. */
   json: string;
   /** Characters that were given. */
   given: number;
-  /** Of these, what the masking left out because it was too much. */
+  /** Of these, what is not in `json`. */
   leftOut: number;
 }
 
 function textOf({ arguments: given, secrets }: Approval): ArgumentsText {
   const masked = maskedArguments(given, secrets);
   const compact = JSON.stringify(masked);
-  const json = visibleJson(compact.length > maxIndented ? compact : JSON.stringify(masked, null, 2));
+  const whole = compact.length > maxIndented ? compact : JSON.stringify(masked, null, 2);
   const { length } = JSON.stringify(given);
-  return { json, given: length, leftOut: length < maybeLeftOut ? 0 : Math.max(0, length - compact.length) };
+  const unmasked = length < maybeLeftOut ? 0 : Math.max(0, length - compact.length);
+  // Making it visible only makes it longer.
+  const head = headWithin(whole, { ...foldedRoom, bytes: Number.POSITIVE_INFINITY });
+  const left = whole.length - head.length;
+  return { json: `${visibleJson(head)}${left === 0 ? "" : "…"}`, given: length, leftOut: unmasked + left };
 }
 
 /** The text holds no run of three backticks: see `visibleJson`. */

@@ -250,6 +250,8 @@ export class ReplyCards {
     const { record } = this.#options;
     try {
       const { messageId } = await this.#sendOnce(entry);
+      // Also for whoever goes on from here, should the ledger not take the next line.
+      this.#unsent.delete(entry.cardId);
       await record.change(number, { state: "sent", messageId });
     } catch (error) {
       if (!(error instanceof FeishuError)) throw error;
