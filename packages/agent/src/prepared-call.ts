@@ -9,7 +9,7 @@ import {
   type ToolUsePart,
   type TurnState,
 } from "@larkline/protocol";
-import type { Verdict } from "@larkline/permissions";
+import { maskedArguments, type Verdict } from "@larkline/permissions";
 import { approvalOf, requestEvents, suggestionEvents } from "./call-approval.ts";
 import { parseArguments } from "./tool-arguments.ts";
 import type { TurnEnvironment } from "./turn-environment.ts";
@@ -122,13 +122,14 @@ function prepare(source: ToolCall, position: number, preparation: Preparation): 
   const parsed = parseArguments(source.arguments);
   const use = toolUse(source, parsed.ok ? parsed.value : {});
   const { id, name, arguments: given } = use;
-  const call: CallState = { id, name, arguments: given, state: "running", startedAtMs: nowMs };
+  const wanted: CallState = { id, name, arguments: given, state: "running", startedAtMs: nowMs };
+  const call = tool === undefined ? wanted : withFacts(wanted, tool);
   const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });
   if (tool === undefined) return refuse(notFound(source.name));
   if (position >= limits.maxCallsPerStep) return refuse(tooMany(limits));
   if (!parsed.ok) return refuse(parsed.problem);
   const verdict = judge.verdict({ name: source.name, arguments: given });
-  return judged({ call: withFacts(call, tool), use, tool }, verdict, preparation);
+  return judged({ call, use, tool }, verdict, preparation);
 }
 
 /**
@@ -144,7 +145,8 @@ export function prepareCalls(
   return calls.map((source, position) => prepare({ ...source, id: ids[position] ?? source.id }, position, preparation));
 }
 
-/** The event of the model's wish to call a tool. */
+/** The event of the model's wish to call a tool. Followers do not see what the tool calls secret. */
 export function toolUseEvent({ call }: PreparedCall): EventOf<"tool_use"> {
-  return { type: "tool_use", id: call.id, toolName: call.name, input: call.arguments };
+  const { id, name: toolName, arguments: given, secrets = [] } = call;
+  return { type: "tool_use", id, toolName, input: secrets.length === 0 ? given : maskedArguments(given, secrets) };
 }

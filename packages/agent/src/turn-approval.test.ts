@@ -150,6 +150,14 @@ describe("a call that people are asked about", () => {
     expect(types(plain.events)).toEqual(["turn_start", "tool_use", "permission_request"]);
   });
 
+  it("a value that the tool calls secret is in no event, and whole in history and call", () => {
+    const run = asking([["c1", "deploy", '{"pin":"1234"}']]);
+    expect(eventsOf(run, "tool_use")).toMatchObject([{ input: { pin: "***" } }]);
+    expect(JSON.stringify(run.events)).not.toContain("1234");
+    expect(run.turn.calls).toMatchObject([{ arguments: { pin: "1234" } }]);
+    expect(run.history.at(-1)?.content).toMatchObject([{ type: "tool_use", arguments: { pin: "1234" } }]);
+  });
+
   it("a question without a reason of the policy says which risk was found, in the person's language, or nothing", () => {
     const question = { ...testQuestion, reason: "" };
     const findings = [{ pattern: "rm -rf", reason: "It deletes." }];
