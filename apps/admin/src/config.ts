@@ -1,90 +1,4 @@
-import { parseArgs } from "node:util";
 import { checkNamespace, createEnvReader, redisProtocols, type Env, type EnvReader } from "@larkline/config";
-import type { ParseResult } from "@larkline/protocol";
-import { languageOf, languages, type Language } from "./language.ts";
-
-interface CommonOptions {
-  language: Language;
-  envFile: string;
-}
-
-export interface DoctorOptions extends CommonOptions {
-  command: "doctor";
-  json: boolean;
-  webhookUrl?: string;
-}
-
-export interface SetupOptions extends CommonOptions {
-  command: "setup";
-  manual: boolean;
-  yes: boolean;
-  overwrite: boolean;
-  /** Answers given as options, by variable. */
-  answers: Readonly<Record<string, string>>;
-}
-
-const optionTypes = {
-  lang: { type: "string" },
-  file: { type: "string", default: ".env" },
-  json: { type: "boolean", default: false },
-  "webhook-url": { type: "string" },
-  manual: { type: "boolean", default: false },
-  yes: { type: "boolean", default: false },
-  overwrite: { type: "boolean", default: false },
-  "app-id": { type: "string" },
-  domain: { type: "string" },
-  transport: { type: "string" },
-  model: { type: "string" },
-} as const;
-
-const answeredBy = {
-  FEISHU_APP_ID: "app-id",
-  FEISHU_DOMAIN: "domain",
-  FEISHU_TRANSPORT: "transport",
-  MODEL: "model",
-} as const;
-
-function parsed(args: readonly string[]) {
-  return parseArgs({ args: [...args], options: optionTypes, allowPositionals: true });
-}
-
-type Values = ReturnType<typeof parsed>["values"];
-
-function answersOf(values: Values): Record<string, string> {
-  return Object.fromEntries(
-    Object.entries(answeredBy).flatMap(([name, option]) => {
-      const value = values[option];
-      return value === undefined ? [] : [[name, value]];
-    }),
-  );
-}
-
-/** Reads the command line. */
-export function readCommand(args: readonly string[], env: Env): ParseResult<DoctorOptions | SetupOptions> {
-  let command: ReturnType<typeof parsed>;
-  try {
-    command = parsed(args);
-  } catch (error) {
-    return { ok: false, error: error instanceof Error ? error.message : String(error) };
-  }
-  const { values, positionals } = command;
-  const language = languages.find((one) => one === (values.lang ?? languageOf(env)));
-  if (language === undefined) return { ok: false, error: `--lang must be one of ${languages.join(", ")}.` };
-  const common = { language, envFile: values.file };
-  if (positionals.length === 1 && positionals[0] === "setup") {
-    const { manual, yes, overwrite } = values;
-    return { ok: true, value: { command: "setup", ...common, manual, yes, overwrite, answers: answersOf(values) } };
-  }
-  if (positionals.length !== 1 || positionals[0] !== "doctor") {
-    return { ok: false, error: "The first word must be setup or doctor." };
-  }
-  const webhookUrl = values["webhook-url"];
-  if (webhookUrl !== undefined && !/^https?:/.test(webhookUrl)) {
-    return { ok: false, error: "--webhook-url must be an http or https address." };
-  }
-  const given = webhookUrl === undefined ? {} : { webhookUrl };
-  return { ok: true, value: { command: "doctor", ...common, json: values.json, ...given } };
-}
 
 export interface VendorAccess {
   apiKey: string;
@@ -113,6 +27,11 @@ export interface Deployment {
   /** `MODEL`. */
   models?: string;
   configFile?: string;
+  /** The key with which calls are signed. */
+  signingKey?: string;
+  /** The key of the runner of that name. */
+  runnerKey?: string;
+  runner: string;
   /** Where `npm start` listens. */
   host: string;
   ports: { ingress: number; worker: number; runner: number };
@@ -178,6 +97,9 @@ export function readDeployment(env: Env): Deployment {
     },
     ...present("models", reader.text("MODEL")),
     ...present("configFile", reader.text("LARKLINE_CONFIG")),
+    ...present("signingKey", reader.secret("CALL_SIGNING_KEY")),
+    ...present("runnerKey", reader.secret("RUNNER_KEY")),
+    runner: reader.text("RUNNER_NAME", { default: "local" }),
     host: reader.text("HOST", { default: "127.0.0.1" }),
     ports: {
       ingress: reader.port("INGRESS_PORT", { default: 8_000 }),
@@ -187,4 +109,9 @@ export function readDeployment(env: Env): Deployment {
   };
   const finished = reader.finish(read);
   return { ...read, problems: finished.ok ? [] : finished.error.split("\n") };
+}
+
+/** Where `npm start` keeps its files. Of the shell alone: the launcher does not look for it in `.env`. */
+export function readDataDirectory(env: Env): string {
+  return createEnvReader(env).text("LARKLINE_DATA_DIR", { default: ".data" });
 }

@@ -25,6 +25,7 @@ import { reportOf } from "./finding.ts";
 
 const app = { appId: "cli_0123456789abcdef", appSecret: "app-secret", encryptKey: "key", verificationToken: "token" };
 const modelKey = "model-key-that-is-right";
+const signingKey = "s1gning-key-".repeat(3);
 
 let platform: FeishuSimulator;
 let model: ModelServer;
@@ -67,6 +68,7 @@ function healthy(): Record<string, string> {
     FEISHU_DOMAIN: platform.url,
     ANTHROPIC_API_KEY: modelKey,
     ANTHROPIC_BASE_URL: model.url,
+    CALL_SIGNING_KEY: signingKey,
     INGRESS_PORT: String((ingress.address() as AddressInfo).port), // it listens on TCP
   };
 }
@@ -98,7 +100,7 @@ function summaryOf(report: Report) {
   const problems = report.checks.filter(({ status }) => status === "problem");
   expect(report.ok).toBe(problems.length === 0);
   const output = JSON.stringify(report);
-  for (const secret of [app.appSecret, modelKey]) expect(output).not.toContain(secret);
+  for (const secret of [app.appSecret, modelKey, signingKey]) expect(output).not.toContain(secret);
   return { ...report, problems, output, of: (name: string) => report.checks.filter(({ check }) => check === name) };
 }
 
@@ -109,7 +111,13 @@ async function examined(env: Record<string, string>, webhookUrl?: string) {
   const configured = existsSync(config) ? { LARKLINE_CONFIG: config } : {};
   const deployment = readDeployment({ ...workplace.ports, ...configured, ...file.values, ...env });
   const given = webhookUrl === undefined ? {} : { webhookUrl };
-  const findings = await examine({ file, deployment, nodeVersion: process.versions.node, ...given });
+  const findings = await examine({
+    file,
+    deployment,
+    dataDirectory: workplace.folder,
+    nodeVersion: process.versions.node,
+    ...given,
+  });
   return summaryOf(reportOf(findings, "en") as Report); // what reportOf promises
 }
 
@@ -124,7 +132,7 @@ describe("npm run doctor", () => {
     const names = new Set(checks.map(({ check }) => check));
     for (const name of [
       "node env config redis.version redis.eviction redis.persistence redis.latency clock feishu.bot feishu.scopes",
-      "feishu.events feishu.callbacks feishu.connection model.key running.ingress running.workers running.runners",
+      "feishu.events feishu.callbacks feishu.connection model.key running.ingress running.workers running.runners keys",
     ].flatMap((list) => list.split(" "))) {
       expect(names, name).toContain(name);
     }
@@ -261,6 +269,16 @@ describe("npm run doctor", () => {
     );
     expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([
       { status: "problem", text: "Scopes are missing: im:message.group_msg" },
+    ]);
+  });
+
+  it("asks for the scope of user groups only when a role names one", async () => {
+    platform.setConsole(app.appId, { scopes: allScopesBut("contact:group:readonly") });
+    expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([{ status: "ok" }]);
+    const config = 'export default { roles: { ops: { groups: ["g_ops"] } } };';
+    await writeFile(join(workplace.folder, "larkline.config.ts"), config);
+    expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([
+      { status: "problem", text: "Scopes are missing: contact:group:readonly" },
     ]);
   });
 

@@ -26,6 +26,7 @@ import { checkConfigFile, checkEnvironment, checkModelChoice, checkNode, type Ve
 import { checkModelKey } from "./model-check.ts";
 import { redisFindings, unreachableRedis } from "./redis-check.ts";
 import { readyOf, runningFindings, type AnnouncedRunner, type Running } from "./running-check.ts";
+import { keyFindings, readStoredKey } from "./signing-key.ts";
 import { checkWebhook } from "./webhook-check.ts";
 
 const checkMs = 5_000;
@@ -37,6 +38,8 @@ export interface DoctorInput {
   nodeVersion: string;
   /** Public address of the ingress. */
   webhookUrl?: string;
+  /** Where `npm start` keeps its files. */
+  dataDirectory: string;
 }
 
 interface RedisResult {
@@ -111,13 +114,16 @@ async function clockOffset(inspector: AppInspector): Promise<{ offsetMs?: number
   return time === undefined ? {} : { offsetMs: time + halfSecondMs - (askedMs + Date.now()) / 2 };
 }
 
-function readsAllMessages(config: LarklineConfig | undefined): boolean {
-  return Object.values(config?.agents ?? {}).some(({ groups }) => groups === "all");
+/** Optional scopes without which something of the configuration would not work. */
+function neededScopes(config: LarklineConfig | undefined): string[] {
+  const readsAll = Object.values(config?.agents ?? {}).some(({ groups }) => groups === "all");
+  const asksGroups = Object.values(config?.permissions.roles ?? {}).some(({ groups }) => groups.length > 0);
+  return [...(readsAll ? ["im:message.group_msg"] : []), ...(asksGroups ? ["contact:group:readonly"] : [])];
 }
 
 async function scopes(inspector: AppInspector, feishu: FeishuAccess, config: LarklineConfig | undefined) {
   try {
-    return scopeFindings(await inspector.grantedScopes(), feishu, readsAllMessages(config));
+    return scopeFindings(await inspector.grantedScopes(), feishu, neededScopes(config));
   } catch (error) {
     return [hiddenScopes(error, feishu)];
   }
@@ -229,6 +235,7 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
     });
   };
   const running = async () => runningFindings(await runningParts(input, await redis), configured.config);
+  const keys = async () => keyFindings(deployment, await readStoredKey(input.dataDirectory));
   const remote = await Promise.all([
     guarded(
       "redis",
@@ -242,6 +249,7 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
     guarded("feishu.webhook", checkWebhooks(input)),
     guarded("model", checkModels(deployment)),
     guarded("running", running()),
+    guarded("keys", keys()),
   ]);
   return [...local, ...remote.flat()];
 }

@@ -70,9 +70,9 @@ function namesOf(entries: readonly { name: string }[]): string {
 }
 
 /** The scopes that the app lacks. `allMessages`: an agent answers everything in groups. */
-export function scopeFindings(granted: ReadonlySet<string>, access: Access, allMessages: boolean): Finding[] {
+export function scopeFindings(granted: ReadonlySet<string>, access: Access, needed: readonly string[]): Finding[] {
   const required = missingScopes(granted, ["required"]);
-  if (allMessages) required.push(...missingScopes(granted, ["optional"]));
+  required.push(...missingScopes(granted, ["optional"]).filter(({ name }) => needed.includes(name)));
   const recommended = missingScopes(granted, ["recommended"]);
   const advice = (missing: typeof required): Bilingual => {
     const link = permissionLink(

@@ -1,10 +1,22 @@
-import { readCommand, readDeployment, type DoctorOptions, type SetupOptions } from "./config.ts";
+import { runnerKeyOf } from "@larkline/protocol";
+import { exportAudit } from "./audit-export.ts";
+import {
+  readCommand,
+  type AuditOptions,
+  type Command,
+  type DoctorOptions,
+  type RunnerKeyOptions,
+  type SetupOptions,
+} from "./command-line.ts";
+import { readDataDirectory, readDeployment, type Deployment } from "./config.ts";
 import { examine } from "./doctor.ts";
 import { readEnvFile } from "./env-file.ts";
 import { linesOf, reportOf } from "./finding.ts";
 import { languageOf } from "./language.ts";
+import { noRedis, readPrivateRedis } from "./private-redis.ts";
 import { createPrompt } from "./prompt.ts";
 import { setUp } from "./setup.ts";
+import { noSigningKey, readStoredKey, shortestKey } from "./signing-key.ts";
 import { usage } from "./usage.ts";
 
 const interruptedCode = 130;
@@ -13,7 +25,8 @@ async function runDoctor({ envFile, language, json, webhookUrl }: DoctorOptions)
   const file = await readEnvFile(envFile);
   const deployment = readDeployment({ ...file.values, ...process.env });
   const given = webhookUrl === undefined ? {} : { webhookUrl };
-  const findings = await examine({ file, deployment, nodeVersion: process.versions.node, ...given });
+  const dataDirectory = readDataDirectory(process.env);
+  const findings = await examine({ file, deployment, dataDirectory, nodeVersion: process.versions.node, ...given });
   if (json) console.log(JSON.stringify(reportOf(findings, language), undefined, 2));
   else for (const finding of findings) console.log(linesOf(finding, language).join("\n"));
   return findings.some(({ status }) => status === "problem") ? 1 : 0;
@@ -31,6 +44,43 @@ async function runSetup(options: SetupOptions): Promise<number> {
   }
 }
 
+/** The environment as `npm start` has it. Throws with all that is wrong with it. */
+async function deploymentOf(envFile: string): Promise<Deployment> {
+  const deployment = readDeployment({ ...(await readEnvFile(envFile)).values, ...process.env });
+  if (deployment.problems.length > 0) throw new Error(deployment.problems.join("\n"));
+  return deployment;
+}
+
+/** Prints the key and nothing else, for a shell to put it into a variable. */
+async function runRunnerKey({ envFile, language, name }: RunnerKeyOptions): Promise<number> {
+  const { signingKey } = await deploymentOf(envFile);
+  const key = signingKey ?? (await readStoredKey(readDataDirectory(process.env)))?.key ?? "";
+  if (key.length < shortestKey) throw new Error(noSigningKey[language]);
+  console.log(runnerKeyOf(key, name));
+  return 0;
+}
+
+async function runAudit({ envFile, language, fromMs, toMs }: AuditOptions): Promise<number> {
+  const { redisUrl, namespace } = await deploymentOf(envFile);
+  const url = redisUrl ?? (await readPrivateRedis(readDataDirectory(process.env)));
+  if (url === undefined) throw new Error(noRedis[language]);
+  await exportAudit({ redisUrl: url, namespace, fromMs, toMs, output: process.stdout });
+  return 0;
+}
+
+async function obey(command: Command): Promise<number> {
+  switch (command.command) {
+    case "doctor":
+      return await runDoctor(command);
+    case "setup":
+      return await runSetup(command);
+    case "runner-key":
+      return await runRunnerKey(command);
+    case "audit":
+      return await runAudit(command);
+  }
+}
+
 async function run(): Promise<number> {
   if (process.argv.some((word) => word === "--help" || word === "-h")) {
     console.log(usage[languageOf(process.env)]);
@@ -42,7 +92,7 @@ async function run(): Promise<number> {
     return 2;
   }
   try {
-    return command.value.command === "doctor" ? await runDoctor(command.value) : await runSetup(command.value);
+    return await obey(command.value);
   } catch (error) {
     console.error(error instanceof Error ? error.message : String(error));
     return 1;
@@ -52,4 +102,6 @@ async function run(): Promise<number> {
 // Whoever reads our output has left.
 process.stdout.on("error", () => process.exit(interruptedCode));
 
-process.exit(await run());
+const code = await run();
+// What a pipe has not taken yet would be lost.
+process.stdout.write("", () => process.exit(code));

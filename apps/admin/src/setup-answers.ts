@@ -1,5 +1,6 @@
 import type { Env } from "@larkline/config";
-import { domainProblem, transports, type SetupOptions } from "./config.ts";
+import type { SetupOptions } from "./command-line.ts";
+import { domainProblem, transports } from "./config.ts";
 import type { EnvFile } from "./env-file.ts";
 import type { Bilingual } from "./language.ts";
 import type { Prompt } from "./prompt.ts";

@@ -6,7 +6,7 @@ import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } fro
 import { startModelServer, type ModelServer } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { openWorkplace, type AdminRun, type Workplace } from "./admin.fixture.ts";
-import { readCommand } from "./config.ts";
+import { readCommand } from "./command-line.ts";
 import { createPrompt } from "./prompt.ts";
 import { scanCodeOf } from "./scan-code.ts";
 import { setUp } from "./setup.ts";

@@ -16,7 +16,13 @@ npm run doctor -- [--json] [--webhook-url <url>]
   --json         for machines
   --webhook-url  public address of the ingress, for apps that get their events by webhook
 
-Both: --file <path> (default .env), --lang zh|en (default: the terminal's).`,
+npm run -s runner-key -- <name>
+  Prints the RUNNER_KEY of the runner of that name, made from CALL_SIGNING_KEY or from the key of npm start.
+
+npm run -s audit -- [--from <time>] [--to <time>]
+  Prints what was done for whom, one JSON object a line; times as in 2026-03-01T08:00:00Z.
+
+All: --file <path> (default .env), --lang zh|en (default: the terminal's).`,
   zh: `npm run setup -- [--manual] [--yes] [--overwrite] [选项]
   通过你确认的链接创建飞书应用，并把凭证写入 .env。
   --manual       用于已有的应用：列出开发者后台要勾选的内容，并询问凭证
@@ -30,6 +36,12 @@ npm run doctor -- [--json] [--webhook-url <地址>]
   检查配置及其涉及的一切。有问题时退出码为 1。
   --json         供程序读取
   --webhook-url  ingress 的公网地址，用于以 webhook 接收事件的应用
+
+npm run -s runner-key -- <名称>
+  输出该名称的 tool-runner 的 RUNNER_KEY，由 CALL_SIGNING_KEY 或 npm start 的密钥派生。
+
+npm run -s audit -- [--from <时间>] [--to <时间>]
+  输出审计记录，每行一个 JSON 对象；时间写作 2026-03-01T08:00:00Z。
 
 通用：--file <路径>（默认 .env）、--lang zh|en（默认取终端的语言）。`,
 };

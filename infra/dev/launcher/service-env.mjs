@@ -1,5 +1,8 @@
 import { runnerKeyOf } from "./call-keys.mjs";
 
+/** See `ownOf`. */
+const callKeys = ["CALL_SIGNING_KEY", "RUNNER_KEY"];
+
 const secrets = [
   "FEISHU_APP_SECRET",
   "FEISHU_ENCRYPT_KEY",
@@ -8,16 +11,22 @@ const secrets = [
   "OPENAI_API_KEY",
   "API_TOKEN",
   "CONSOLE_PASSWORD",
-  "CALL_SIGNING_KEY",
-  "RUNNER_KEY",
+  ...callKeys,
 ];
 
 /** Secrets that a process has no use for stay out of its environment; tools run in `tool-runner`. */
 const withheld = {
   // With the real Feishu it only serves the scripted model, so the real app is none of its business.
-  playground: [...secrets, "FEISHU_APP_ID"],
-  ingress: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "CONSOLE_PASSWORD", "CALL_SIGNING_KEY", "RUNNER_KEY"],
-  "agent-worker": ["FEISHU_ENCRYPT_KEY", "FEISHU_VERIFICATION_TOKEN", "API_TOKEN", "CONSOLE_PASSWORD", "RUNNER_KEY"],
+  playground: [...secrets, "FEISHU_APP_ID", "SANDBOX_TOKEN"],
+  ingress: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "CONSOLE_PASSWORD", "SANDBOX_TOKEN", ...callKeys],
+  "agent-worker": [
+    "FEISHU_ENCRYPT_KEY",
+    "FEISHU_VERIFICATION_TOKEN",
+    "API_TOKEN",
+    "CONSOLE_PASSWORD",
+    "SANDBOX_TOKEN",
+    ...callKeys,
+  ],
   "tool-runner": secrets,
 };
 

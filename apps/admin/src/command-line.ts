@@ -1,0 +1,149 @@
+import { parseArgs } from "node:util";
+import type { Env } from "@larkline/config";
+import { parserOf, RunnerName, type ParseResult } from "@larkline/protocol";
+import { languageOf, languages, type Language } from "./language.ts";
+
+interface CommonOptions {
+  language: Language;
+  envFile: string;
+}
+
+export interface DoctorOptions extends CommonOptions {
+  command: "doctor";
+  json: boolean;
+  webhookUrl?: string;
+}
+
+export interface RunnerKeyOptions extends CommonOptions {
+  command: "runner-key";
+  /** The runner. */
+  name: string;
+}
+
+export interface AuditOptions extends CommonOptions {
+  command: "audit";
+  /** Epoch ms: records from the first to before the second. */
+  fromMs: number;
+  toMs: number;
+}
+
+export type Command = DoctorOptions | SetupOptions | RunnerKeyOptions | AuditOptions;
+
+export interface SetupOptions extends CommonOptions {
+  command: "setup";
+  manual: boolean;
+  yes: boolean;
+  overwrite: boolean;
+  /** Answers given as options, by variable. */
+  answers: Readonly<Record<string, string>>;
+}
+
+const optionTypes = {
+  lang: { type: "string" },
+  file: { type: "string", default: ".env" },
+  json: { type: "boolean", default: false },
+  "webhook-url": { type: "string" },
+  manual: { type: "boolean", default: false },
+  yes: { type: "boolean", default: false },
+  overwrite: { type: "boolean", default: false },
+  "app-id": { type: "string" },
+  domain: { type: "string" },
+  transport: { type: "string" },
+  model: { type: "string" },
+  from: { type: "string" },
+  to: { type: "string" },
+} as const;
+
+const answeredBy = {
+  FEISHU_APP_ID: "app-id",
+  FEISHU_DOMAIN: "domain",
+  FEISHU_TRANSPORT: "transport",
+  MODEL: "model",
+} as const;
+
+function parsed(args: readonly string[]) {
+  return parseArgs({ args: [...args], options: optionTypes, allowPositionals: true });
+}
+
+type Values = ReturnType<typeof parsed>["values"];
+
+function answersOf(values: Values): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(answeredBy).flatMap(([name, option]) => {
+      const value = values[option];
+      return value === undefined ? [] : [[name, value]];
+    }),
+  );
+}
+
+type Reader = (values: Values, common: CommonOptions, words: readonly string[]) => ParseResult<Command>;
+
+function readDoctor({ json, "webhook-url": webhookUrl }: Values, common: CommonOptions): ParseResult<DoctorOptions> {
+  if (webhookUrl !== undefined && !/^https?:/.test(webhookUrl)) {
+    return { ok: false, error: "--webhook-url must be an http or https address." };
+  }
+  const given = webhookUrl === undefined ? {} : { webhookUrl };
+  return { ok: true, value: { command: "doctor", ...common, json, ...given } };
+}
+
+function readSetup(values: Values, common: CommonOptions): ParseResult<SetupOptions> {
+  const { manual, yes, overwrite } = values;
+  return { ok: true, value: { command: "setup", ...common, manual, yes, overwrite, answers: answersOf(values) } };
+}
+
+const parseRunnerName = parserOf(RunnerName);
+
+function readRunnerKey(
+  _values: Values,
+  common: CommonOptions,
+  words: readonly string[],
+): ParseResult<RunnerKeyOptions> {
+  const [name = ""] = words;
+  if (parseRunnerName(name).ok) return { ok: true, value: { command: "runner-key", ...common, name } };
+  return { ok: false, error: "Name the runner: 1 to 64 letters, digits, '_' or '-', as in its RUNNER_NAME." };
+}
+
+/** A date, or date and time, as in ISO 8601; without a zone it is UTC. */
+function timeOf(text: string): number | undefined {
+  const [, date, time, zone] = /^(\d{4}-\d{2}-\d{2})(?:T([\d:.]+)(Z|[+-]\d{2}:\d{2})?)?$/.exec(text) ?? [];
+  if (date === undefined) return undefined;
+  const atMs = Date.parse(time === undefined ? date : `${date}T${time}${zone ?? "Z"}`);
+  return Number.isNaN(atMs) ? undefined : atMs;
+}
+
+function readAudit({ from, to }: Values, common: CommonOptions): ParseResult<AuditOptions> {
+  const fromMs = from === undefined ? 0 : timeOf(from);
+  const toMs = to === undefined ? Number.POSITIVE_INFINITY : timeOf(to);
+  if (fromMs === undefined || toMs === undefined) {
+    return { ok: false, error: "--from and --to must be times such as 2026-03-01 or 2026-03-01T08:00:00+08:00." };
+  }
+  if (fromMs >= toMs) return { ok: false, error: "--from must be before --to." };
+  return { ok: true, value: { command: "audit", ...common, fromMs, toMs } };
+}
+
+/** By name, with the number of words that follow it. */
+const commands: Readonly<Record<string, { words: number; read: Reader }>> = {
+  setup: { words: 0, read: readSetup },
+  doctor: { words: 0, read: readDoctor },
+  "runner-key": { words: 1, read: readRunnerKey },
+  audit: { words: 0, read: readAudit },
+};
+
+/** Reads the command line. */
+export function readCommand(args: readonly string[], env: Env): ParseResult<Command> {
+  let line: ReturnType<typeof parsed>;
+  try {
+    line = parsed(args);
+  } catch (error) {
+    return { ok: false, error: error instanceof Error ? error.message : String(error) };
+  }
+  const { values, positionals } = line;
+  const language = languages.find((one) => one === (values.lang ?? languageOf(env)));
+  if (language === undefined) return { ok: false, error: `--lang must be one of ${languages.join(", ")}.` };
+  const [name = "", ...words] = positionals;
+  const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
+  if (command === undefined || words.length > command.words) {
+    return { ok: false, error: `The first word must be ${Object.keys(commands).join(", ")}; nothing else follows it.` };
+  }
+  return command.read(values, { language, envFile: values.file }, words);
+}

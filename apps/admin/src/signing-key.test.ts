@@ -1,0 +1,86 @@
+import { chmod, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { runnerKeyOf } from "@larkline/protocol";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { openWorkplace, type Workplace } from "./admin.fixture.ts";
+import { keyFindings, readStoredKey } from "./signing-key.ts";
+
+const key = "0123456789abcdef".repeat(2);
+let workplace: Workplace;
+
+beforeEach(async () => {
+  workplace = await openWorkplace();
+});
+
+afterEach(async () => {
+  await workplace.close();
+});
+
+/** The key as `npm start` keeps it. */
+async function store(mode = 0o600): Promise<void> {
+  const path = join(workplace.folder, "signing-key");
+  await writeFile(path, `${key}\n`);
+  await chmod(path, mode);
+}
+
+async function runnerKey(args: string[], env: Record<string, string> = {}) {
+  const run = workplace.run(["runner-key", ...args], env);
+  return { code: await run.exitCode(), output: run.output() };
+}
+
+describe("npm run runner-key", () => {
+  it("prints the key of that runner and nothing else", async () => {
+    const printed = await runnerKey(["gpu_1"], { CALL_SIGNING_KEY: key });
+    expect(printed).toEqual({ code: 0, output: `${runnerKeyOf(key, "gpu_1")}\n` });
+  });
+
+  it("takes the key that npm start has made", async () => {
+    await store();
+    const printed = await runnerKey(["gpu_1"], { LARKLINE_DATA_DIR: workplace.folder });
+    expect(printed).toEqual({ code: 0, output: `${runnerKeyOf(key, "gpu_1")}\n` });
+  });
+
+  it.each([
+    [["gpu_1"], {}, [1, "There is no key: set CALL_SIGNING_KEY"]],
+    [["gpu_1"], { CALL_SIGNING_KEY: "s3cret" }, [1, "There is no key"]],
+    [[], { CALL_SIGNING_KEY: key }, [2, "Name the runner"]],
+    [["a b"], { CALL_SIGNING_KEY: key }, [2, "Name the runner"]],
+    [["a", "b"], { CALL_SIGNING_KEY: key }, [2, "nothing else follows it"]],
+  ] as const)("with %j and %j it says what to do", async (args, env, [code, words]) => {
+    const printed = await runnerKey([...args], env);
+    expect(printed.code).toBe(code);
+    expect(printed.output).toContain(words);
+    expect(printed.output).not.toContain("s3cret");
+  });
+});
+
+describe("the keys of a deployment", () => {
+  const found = async (read: Partial<Parameters<typeof keyFindings>[0]>) =>
+    keyFindings({ runner: "local", ...read }, await readStoredKey(workplace.folder)).map(
+      ({ status, text, advice }) => `${status}: ${text.en}${advice === undefined ? "" : ` -> ${advice.en}`}`,
+    );
+
+  it("may be left to npm start", async () => {
+    expect(await found({})).toEqual(["skipped: CALL_SIGNING_KEY is not set: npm start makes one"]);
+    await store();
+    expect(await found({})).toEqual([expect.stringMatching(/^ok: Calls are signed with .*signing-key$/)]);
+  });
+
+  it("are a warning when others may read them", async () => {
+    await store(0o644);
+    expect(await found({})).toEqual([expect.stringMatching(/^warning: Others .* -> Run chmod 600 /)]);
+  });
+
+  it("are a problem when they are short, or the runner's is that of another one", async () => {
+    expect(await found({ signingKey: "short" })).toEqual([
+      expect.stringMatching(/^problem: CALL_SIGNING_KEY has fewer/),
+    ]);
+    const other = runnerKeyOf(key, "other");
+    expect(await found({ signingKey: key, runnerKey: other })).toEqual([
+      expect.stringMatching(/^problem: RUNNER_KEY is not that of local.* -> .*runner-key -- local/),
+    ]);
+    expect(await found({ signingKey: key, runnerKey: other, runner: "other" })).toEqual([
+      "ok: Calls are signed with CALL_SIGNING_KEY",
+    ]);
+  });
+});
