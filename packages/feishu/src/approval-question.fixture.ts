@@ -39,7 +39,11 @@ function messageOf({ now, session, sender, target }: QuestionFacts): InboundMess
   };
 }
 
-export function approvalOf(facts: QuestionFacts, turnId: string, more: Partial<Approval> = {}): Approval {
+export function approvalOf(
+  facts: Omit<QuestionFacts, "store">,
+  turnId: string,
+  more: Partial<Approval> = {},
+): Approval {
   const { now, session, sender, target, deciders } = facts;
   return {
     v: 1,
