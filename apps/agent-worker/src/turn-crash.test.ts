@@ -8,6 +8,7 @@ import {
   type Message,
   type ModelChunk,
 } from "@larkline/protocol";
+import { readResultName } from "@larkline/session";
 import { expect, it } from "vitest";
 import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";
 import {
@@ -263,6 +264,22 @@ it("a crash anywhere starts a call with an unknown outcome once more, when a per
       expect(await resultsIn(world)).toEqual([["paid", false]]);
       expect([...world.ran.keys()]).toEqual(["c1-0", "c1-0.2"]);
       await checkEnds(world, [1]);
+    },
+  });
+});
+
+it("a crash anywhere leaves a call of a built-in tool with one answer, beside those of runners", async () => {
+  const wanted = { name: readResultName, arguments: { handle: "res_0123456789abcdef" } };
+  await survives({
+    differences: () => ({ backend: calling(["echo", wanted]).backend }),
+    messages: [inbound("om_1", "please")],
+    check: async (world) => {
+      expect(await resultsIn(world)).toEqual([
+        ["c1-0", false],
+        [expect.stringContaining("no stored result"), true],
+      ]);
+      await checkEnds(world, [1]);
+      expect(await repliedTo(world)).toEqual(["om_1"]);
     },
   });
 });

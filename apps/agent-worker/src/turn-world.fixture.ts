@@ -42,7 +42,7 @@ import { createSessionRunner } from "./session-runner.ts";
 import { dispatchCalls } from "./tool-dispatch.ts";
 import { createTurnApprovals, type WorkCards } from "./turn-approvals.ts";
 import { wakeAfter } from "./wake-after.ts";
-import { createWorkerMetrics } from "./worker-metrics.ts";
+import { createWorkerMetrics, type WorkerMetrics } from "./worker-metrics.ts";
 
 // For tests: sessions in memory, with a queue, a runner and a model that do what the test says.
 
@@ -148,12 +148,18 @@ export interface World extends Parts, WorldStores {
   /** What a person says when they are asked; undefined: nothing yet. */
   word: (approval: Approval) => DecisionWord | undefined;
   desk: ResultDesk;
+  metrics: WorkerMetrics;
+  /** All metrics, as they are scraped. */
+  scrape(): Promise<string>;
 }
 
 export function newWorld(stores?: WorldStores): World {
   let nowMs = Date.now();
   const dispatched: ToolJob[] = [];
+  const registry = createMetrics({ service: "test" });
   return {
+    metrics: createWorkerMetrics(registry),
+    scrape: async () => await registry.text(),
     ...(stores ?? createMemorySessionStore({ now: () => nowMs })),
     advance: (ms) => {
       nowMs += ms;
@@ -196,7 +202,6 @@ function sideOf(world: World, { rules }: Parts, differences: Differences): Omit<
   const { policy = policyOf(), groupsOf = async () => [], info: _info, ...rest } = differences;
   const { fallback: _fallback, backend: _backend, ...side } = rest;
   const model = { info: findModelInfo("anthropic", "claude-sonnet-4-6"), costUsd: () => 0 };
-  const metrics = createWorkerMetrics(createMetrics({ service: "test" }));
   const builtIns = createBuiltInTools({ desk: world.desk, limits, logger });
   const offered = createOfferedTools({ catalog: { tools: () => tools }, builtIns, logger }, null);
   return {
@@ -205,7 +210,7 @@ function sideOf(world: World, { rules }: Parts, differences: Differences): Omit<
     now: Date.now,
     facts: () => ({ limits, tools: offered(), model }),
     judge: (message) => createTurnJudge({ policy, rules, tools: offered, groupsOf, logger }, message),
-    keepLarge: createLargeResults({ desk: world.desk, limits, metrics, logger }),
+    keepLarge: createLargeResults({ desk: world.desk, limits, metrics: world.metrics, logger }),
     commandFacts: () => ({ nowMs: Date.now(), model: "test/model", defaultModel: "test/model", models: [] }),
     prepare: async (message) => message,
     read: async (history) => history,
@@ -224,7 +229,6 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
   const model = { ...findModelInfo("anthropic", "claude-sonnet-4-6"), ...info };
   const other = { ...model, id: "other", displayName: "Other" };
   const models = [{ info: model, backend }, ...(fallback === undefined ? [] : [{ info: other, backend: fallback }])];
-  const metrics = createWorkerMetrics(createMetrics({ service: "test" }));
   const workCards: WorkCards = async (_session, approvalId) => {
     world.carded.push(approvalId);
     await world.workCards?.(session, approvalId);
@@ -237,7 +241,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
     turns,
     agent: () => ({ chain: createModelChain({ models }), ...sideOf(world, parts, differences) }),
     dispatch: async (turn, calls) => await dispatchCalls({ queues, store, wake, sign, builtIns }, turn, calls),
-    approvals: createTurnApprovals({ approvals, rules, policy, workCards, metrics, logger }),
+    approvals: createTurnApprovals({ approvals, rules, policy, workCards, metrics: world.metrics, logger }),
     running: world.running,
     deliver: ({ record }) => void world.sent.push(record),
     onMessage: ({ id }, what) => void world.told.push([id, what]),

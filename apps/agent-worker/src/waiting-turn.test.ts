@@ -271,6 +271,20 @@ describe("waiting for people", () => {
     expect(world.dispatched.map(({ callId }) => callId)).toEqual(["c1-0", "c1-1"]);
   });
 
+  it("is counted and measured, by how it ended", async () => {
+    const world = newWorld();
+    world.word = ({ callId }) => (callId === "c1-0" ? "approve" : "reject");
+    const { backend } = calling(["pay", "pay"]);
+    await ask(world, { backend });
+    await settle(world, { backend });
+    const text = await world.scrape();
+    expect(text).toContain('larkline_approvals_asked_total{kind="call",service="test"} 2');
+    for (const state of ["approved", "rejected"]) {
+      expect(text).toContain(`larkline_approvals_settled_total{kind="call",state="${state}",service="test"} 1`);
+      expect(text).toMatch(new RegExp(`larkline_approval_wait_seconds_count\\{.*state="${state}".*\\} 1`));
+    }
+  });
+
   it("what people decided is in the signed job", async () => {
     const world = newWorld();
     askedOnly(world);
