@@ -5,11 +5,15 @@ import { audit, gate, time } from "./lua-fragments.ts";
 // counts and by:<word>:<person> tells them), and its cards (hc: has any; cards; v counts what they are to show, cv what
 // the holder of the lease has seen; ct and cu: token and end of the lease; tries).
 
-/** Fragment of every script that creates or settles approvals; needs `time` and `audit`. */
+/** How many arguments stand for one approval: id approval kind turnId callId createdAtMs expiresAtMs need hash hasCards facts. */
+export const approvalSize = 11;
+
+/**
+ * Fragment of every script that creates or settles approvals; needs `time` and `audit`. Scripts that
+ * seldom do have it in a block of its own: defining functions costs time, too.
+ */
 export const approvals = `
 local weekMs = 604800000
--- ARGV of one approval: id approval kind turnId callId createdAtMs expiresAtMs need hash hasCards facts
-local approvalSize = 11
 -- KEYS from 'at' on: audit records pending kept expiries cards. The hash of an approval is 'records:<id>', in the same slot.
 local function approvalKeys(at)
   return {audit = KEYS[at], records = KEYS[at + 1], pending = KEYS[at + 2],
@@ -69,8 +73,8 @@ local function become(k, sid, id, state)
 end
 
 -- The end of a turn: nobody waits for its questions any more.
-local function cancelApprovals(k, sid)
-  for _, id in ipairs(redis.call('ZRANGE', k.pending, 0, -1)) do
+local function cancel(k, sid, pending)
+  for _, id in ipairs(pending) do
     if redis.call('HGET', k.records .. ':' .. id, 'kind') ~= 'rule' then become(k, sid, id, 'cancelled') end
   end
 end

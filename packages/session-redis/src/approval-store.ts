@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { stateAfter, type Approval, type SessionKey } from "@larkline/protocol";
 import {
+  answersKind,
   settlesAlone,
   type ApprovalLease,
   type ApprovalStatus,
@@ -84,11 +85,10 @@ class RedisApprovalStore implements ApprovalStore {
   async decide(...given: Parameters<ApprovalStore["decide"]>): Promise<DecideResult> {
     const [session, approvalId, decision] = given;
     const { decision: word, by } = decision;
-    const isAboutOutcome = word === "retry" || word === "done" || word === "abort";
     return await this.#settling("decide", session, [
       approvalId,
       word,
-      isAboutOutcome ? 1 : 0,
+      answersKind(word, "outcome") ? 1 : 0,
       by.id,
       JSON.stringify(decision),
       stateAfter[word],

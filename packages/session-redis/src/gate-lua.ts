@@ -5,7 +5,7 @@
 // outbox lease (olt, ole, ort), and the context: what stands for the compacted part (sm), where in
 // history the rest begins (cs), and a version that changes whenever these two do (hv).
 
-import { approvals } from "./approval-lua.ts";
+import { approvals, approvalSize } from "./approval-lua.ts";
 import {
   appendHistory,
   audit,
@@ -103,7 +103,7 @@ if summary and from == 0 then table.insert(tail, 1, summary) end
 return {ep, v[3] or '', first, tries, version, from, tail, redis.call('LRANGE', KEYS[3], 0, -1), v[10] or ''}`;
 
 /** -> -1 fenced | 0 suspended or handed off | unread control entries */
-export const saveLua = `${time}${gate}${emit}${appendHistory}${setContext}${audit}${approvals}
+export const saveLua = `${time}${gate}${emit}${appendHistory}${setContext}${audit}
 -- KEYS session control calls deadlines dirty history events inbox audit approvals...
 -- ARGV epoch sid turn consumed then channel batch nEvents keep|'' summary|'' nHistory nOpen nApprovals maxKept
 --      message... (callId deadlineMs facts)... (approval)... absorbed... auditMax
@@ -111,7 +111,7 @@ if fenced(KEYS[1], ARGV[1]) then return -1 end
 local nHistory, nOpen, nApprovals = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local opened = 15 + nHistory
 local asked = opened + 3 * nOpen
-local absorbed, isAbsorbed = asked + approvalSize * nApprovals, {}
+local absorbed, isAbsorbed = asked + ${approvalSize} * nApprovals, {}
 redis.call('HSET', KEYS[1], 'turn', ARGV[3])
 if ARGV[4] ~= '0' then redis.call('LTRIM', KEYS[2], ARGV[4], -1) end
 appendHistory(KEYS[6], 15, nHistory)
@@ -134,7 +134,9 @@ for i = opened, asked - 1, 3 do
     audit(KEYS[9], 'call_opened', ARGV[2], ARGV[i], ARGV[i + 2], {})
   end
 end
-for i = asked, absorbed - 1, approvalSize do ask(approvalKeys(9), ARGV[2], i, tonumber(ARGV[14])) end
+if nApprovals > 0 then ${approvals}
+  for i = asked, absorbed - 1, ${approvalSize} do ask(approvalKeys(9), ARGV[2], i, tonumber(ARGV[14])) end
+end
 if ARGV[5] == 'handoff' then
   redis.call('HSET', KEYS[1], 'st', 'queued')
   redis.call('ZADD', KEYS[5], now(), ARGV[2])
@@ -150,7 +152,7 @@ redis.call('ZADD', KEYS[5], now(), ARGV[2])
 return unread`;
 
 /** -> {-1} fenced | {0, lease} idle | {1, lease, head} next | {2, lease, gen} requeue */
-export const commitLua = `${time}${gate}${emit}${appendHistory}${setContext}${outbox}${audit}${approvals}
+export const commitLua = `${time}${gate}${emit}${appendHistory}${setContext}${outbox}${audit}
 -- KEYS session inbox control calls deadlines dirty history events outbox due audit approvals...
 -- ARGV epoch sid seq more channel batch nEvents outboxRecord leaseToken leaseMs keep|'' summary|'' settings|''
 --      message... auditMax
@@ -170,7 +172,10 @@ for i = 1, #calls, 2 do
     audit(KEYS[11], 'call_ended', ARGV[2], calls[i], facts, {result = state == 'started' and 'unknown' or 'cancelled'})
   end
 end
-cancelApprovals(approvalKeys(11), ARGV[2])
+local pending = redis.call('ZRANGE', KEYS[13], 0, -1)
+if #pending > 0 then ${approvals}
+  cancel(approvalKeys(11), ARGV[2], pending)
+end
 redis.call('HDEL', KEYS[1], 'turn', 'abs')
 redis.call('DEL', KEYS[3], KEYS[4])
 local record = ''

@@ -68,7 +68,7 @@ export interface SessionKeys extends CellKeys {
 }
 
 /** Permission rules of one app; all in the slot of the audit log outside the cells. */
-export interface RuleKeys {
+interface RuleKeys {
   /** HASH ruleId -> rule, revoked ones included. */
   rules: string;
   /** ZSET ruleId -> ms of expiry, of all rules. */

@@ -13,14 +13,14 @@ import { answersKind, settlesAlone } from "./decision-words.ts";
 import type { MemoryAuditLog } from "./memory-audit-log.ts";
 
 /** The sessions as their approvals see them. */
-export interface ApprovalInbox {
+interface ApprovalInbox {
   isRunning(session: SessionKey, turnId: string): boolean;
   /** Adds an entry for the running turn; returns the wake-up that it needs. */
   tell(session: SessionKey, entry: ControlEntry): number | undefined;
   lostWake(session: SessionKey): number | undefined;
 }
 
-export interface MemoryApprovalsOptions {
+interface MemoryApprovalsOptions {
   now: () => number;
   inbox: ApprovalInbox;
   audit: MemoryAuditLog;
