@@ -13,10 +13,11 @@ import type { AttackReply } from "./attack-runner.fixture.ts";
 import { placeTargets, type AttackTargets } from "./attack-targets.fixture.ts";
 import { AttackWatch } from "./attack-watch.fixture.ts";
 import { limitsFrom } from "./limits.ts";
+import { buildLauncher } from "./sandbox-place.fixture.ts";
 
 /** What one process of the judge is asked to do. */
 export interface JudgeOrder {
-  place: Omit<AttackedPlace, "directory">;
+  place: Omit<AttackedPlace, "directory" | "launcherPath">;
   /** Runs the runner under another user; the judge must be root. */
   uid?: number;
   /** Attacks at the same time. */
@@ -52,13 +53,15 @@ const watch = new AttackWatch();
 const root = mkdtempSync(join(tmpdir(), "larkline-attack-"));
 chmodSync(root, 0o711);
 
+const launcherPath = contained && order.place.tier !== "bwrap" ? buildLauncher(root) : undefined;
+
 let runnerCount = 0;
 async function startRunner(): Promise<AttackedRunner> {
   runnerCount += 1;
   const directory = join(root, `runner-${runnerCount}`);
   mkdirSync(directory, { mode: 0o711 });
   if (order.uid !== undefined) chownSync(directory, order.uid, order.uid);
-  const runner = new AttackedRunner({ place: { ...order.place, directory }, uid: order.uid });
+  const runner = new AttackedRunner({ place: { ...order.place, directory, launcherPath }, uid: order.uid });
   const ready = await runner.answer("ready", 60_000);
   if (typeof ready !== "string" && "ready" in ready && ready.ready) return runner;
   await runner.end(true);
@@ -194,6 +197,10 @@ async function judgeUncontained(attacks: readonly AttackCase[]): Promise<void> {
   });
 }
 
+process.on("SIGTERM", () => {
+  rmSync(root, { recursive: true, force: true });
+  process.exit(1);
+});
 const attacks = attackCases.filter(({ id }) => order.only?.includes(id) ?? true);
 try {
   await (contained ? judgeContained(attacks) : judgeUncontained(attacks));

@@ -1,9 +1,5 @@
 import { runNaively, type NaiveProgram } from "./attack-naive.fixture.ts";
-import { openSandbox } from "./open-sandbox.ts";
 import { ProcessCallError, type ProcessFailure } from "./process-call.ts";
-import { createProcessPool } from "./process-pool.ts";
-import { serveSandbox } from "./remote-host.ts";
-import { createRemoteSandbox } from "./remote-sandbox.ts";
 import type { Sandbox, SandboxRequest, SandboxResult, SandboxStatus } from "./sandbox.ts";
 import type { SandboxTier } from "./tier.ts";
 
@@ -15,6 +11,8 @@ export interface AttackedPlace {
   slots: number;
   /** For working directories; writable for the runner. */
   directory: string;
+  /** Of the tier `sbx`. */
+  launcherPath?: string | undefined;
 }
 
 export type OpenedPlace = { ok: true; sandbox: Sandbox; close(): Promise<void> } | { ok: false; reason: string };
@@ -43,7 +41,8 @@ const endings: Record<ProcessFailure, SandboxStatus> = {
 };
 
 /** The level `process` as tools have it, with the program as the body of a call. */
-function processPlace({ slots }: AttackedPlace): Sandbox {
+async function processPlace({ slots }: AttackedPlace): Promise<Sandbox> {
+  const { createProcessPool } = await import("./process-pool.ts");
   const pool = createProcessPool({ entry: new URL("./attack-child.fixture.ts", import.meta.url), size: slots });
   const sandbox = naivePlace(async (program, { signal, onProgress }) => {
     try {
@@ -64,13 +63,18 @@ function processPlace({ slots }: AttackedPlace): Sandbox {
   return { ...sandbox, close: () => pool.close() };
 }
 
-async function openTier({ tier, warm, slots, directory }: AttackedPlace): Promise<OpenedPlace> {
-  const opening = await openSandbox({ ...(tier === undefined ? {} : { tiers: [tier] }), warm, slots, directory });
+async function openTier({ tier, warm, slots, directory, launcherPath }: AttackedPlace): Promise<OpenedPlace> {
+  const { openSandbox } = await import("./open-sandbox.ts");
+  const accepted = tier === undefined ? {} : { tiers: [tier] };
+  const launcher = launcherPath === undefined ? {} : { launcherPath };
+  const opening = await openSandbox({ ...accepted, ...launcher, warm, slots, directory });
   if (opening.ok) return { ok: true, sandbox: opening.sandbox, close: () => opening.sandbox.close() };
   return { ok: false, reason: opening.findings.map(({ tier: name, reason }) => `${name}: ${reason}`).join("; ") };
 }
 
 async function openRemote(place: AttackedPlace): Promise<OpenedPlace> {
+  const { serveSandbox } = await import("./remote-host.ts");
+  const { createRemoteSandbox } = await import("./remote-sandbox.ts");
   const opened = await openTier(place);
   if (!opened.ok) return opened;
   const token = "the token of the attacked";
@@ -85,13 +89,13 @@ async function openRemote(place: AttackedPlace): Promise<OpenedPlace> {
   return { ok: true, sandbox, close };
 }
 
-/** Opens a place, or says why it cannot be here. */
+/** Opens a place, or says why it cannot be here. Loads only what the place needs: most attacked runners live shortly. */
 export async function openAttacked(place: AttackedPlace): Promise<OpenedPlace> {
   if (place.level === "sandbox") return await openTier(place);
   if (place.level === "remote") return await openRemote(place);
   const sandbox =
     place.level === "process"
-      ? processPlace(place)
+      ? await processPlace(place)
       : naivePlace(async (program, { onProgress }) => await runNaively(program, () => onProgress?.(0, "")));
   return { ok: true, sandbox, close: () => sandbox.close() };
 }

@@ -1,10 +1,8 @@
 import { spawn } from "node:child_process";
-import { accessSync, constants, existsSync, statSync } from "node:fs";
-import { dirname } from "node:path";
 import { getuid } from "node:process";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
 import { attackCases } from "./attack-cases.fixture.ts";
+import { judgeCommand } from "./attack-judge-command.fixture.ts";
 import type { AttackVerdict, JudgeOrder } from "./attack-judge.fixture.ts";
 
 export type { AttackVerdict } from "./attack-judge.fixture.ts";
@@ -15,8 +13,10 @@ export interface AttackColumn {
   order: JudgeOrder;
 }
 
-/** What became of a column. */
-export type ColumnOutcome = { name: string; verdicts: AttackVerdict[] } | { name: string; unavailable: string };
+/** What became of a column. It is excused when the tests, not the tier, cannot be here. */
+export type ColumnOutcome =
+  | { name: string; verdicts: AttackVerdict[] }
+  | { name: string; unavailable: string; excused: boolean };
 
 /** Belong to nobody: nothing else of the machine counts against their limits. */
 const ordinaryUid = 48_111;
@@ -50,38 +50,11 @@ export function controlColumns(): AttackColumn[] {
   return [column("inline", { level: "inline" }), column("process", { level: "process", slots: 1 })];
 }
 
-const judgeScript = fileURLToPath(new URL("./attack-judge.fixture.ts", import.meta.url));
-const checkout = fileURLToPath(new URL("../../..", import.meta.url));
-
-/** A network of its own, in which the address of the metadata service is ours. */
-function inOwnNetwork(): string[] {
-  const script = 'ip link set lo up 2>/dev/null && ip addr add 169.254.169.254/32 dev lo 2>/dev/null; exec "$@"';
-  return asRoot && existsSync("/usr/bin/unshare") && ["/sbin/ip", "/usr/sbin/ip", "/bin/ip"].some(existsSync)
-    ? ["unshare", "--net", "/bin/sh", "-c", script, "sh"]
-    : [];
-}
-
-/** Whether any user may read the checkout: runners of ordinary users must. */
-function isOpenToAll(): boolean {
-  for (let path = checkout; path !== "/"; path = dirname(path)) {
-    if ((statSync(path).mode & 0o001) === 0) return false;
-  }
-  accessSync(checkout, constants.R_OK);
-  return true;
-}
-
 /** Runs the attacks against one column, in processes of its own. Ends early when the signal says so. */
 export async function attackColumn({ name, order }: AttackColumn, signal: AbortSignal): Promise<ColumnOutcome> {
-  if (order.uid !== undefined && !isOpenToAll()) {
-    return { name, unavailable: "the checkout lies in a directory that ordinary users may not enter" };
-  }
-  const [command = "", ...args] = [
-    ...inOwnNetwork(),
-    process.execPath,
-    "--no-warnings",
-    judgeScript,
-    JSON.stringify(order),
-  ];
+  const judging = judgeCommand(order);
+  if ("unavailable" in judging) return { name, ...judging, excused: true };
+  const [command = "", ...args] = judging.command;
   const judge = spawn(command, args, { stdio: ["ignore", "pipe", "inherit"], signal });
   const verdicts: AttackVerdict[] = [];
   let unavailable = "the judge ended early";
@@ -93,7 +66,7 @@ export async function attackColumn({ name, order }: AttackColumn, signal: AbortS
   });
   await new Promise<void>((resolve) => judge.on("error", () => resolve()).on("close", () => resolve()));
   const wanted = order.only?.length ?? attackCases.length;
-  return verdicts.length === wanted ? { name, verdicts } : { name, unavailable };
+  return verdicts.length === wanted ? { name, verdicts } : { name, unavailable, excused: false };
 }
 
 function cellOf(outcome: ColumnOutcome, id: string): string {

@@ -2,7 +2,6 @@ import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { release } from "node:os";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { attackCases } from "./attack-cases.fixture.ts";
 import {
   attackColumn,
   attackColumns,
@@ -13,10 +12,35 @@ import {
 } from "./attack.suite.ts";
 
 // The whole matrix takes longer than a test run may: see `npm run attack`. Here each tier meets every
-// attack, and the levels that keep nobody in meet the quick ones.
-const quickControls = attackCases
-  .filter(({ id }) => !id.startsWith("R") && !["X1", "X2", "P6", "H6"].includes(id))
-  .map(({ id }) => id);
+// attack, and a runner that keeps nobody in meets the quick ones.
+const control = controlColumns().filter(({ name }) => name === "inline");
+const quickControls = [
+  "S1",
+  "S2",
+  "S3",
+  "S4",
+  "S6",
+  "S7",
+  "N1",
+  "N3",
+  "N4",
+  "N5",
+  "W1",
+  "W2",
+  "P1",
+  "P2",
+  "P3",
+  "P5",
+  "P7",
+  "P8",
+  "H1",
+  "H2",
+  "H3",
+  "X3",
+  "X4",
+  "X5",
+  "X6",
+];
 const columnsAtOnce = 2;
 
 const stop = new AbortController();
@@ -47,7 +71,7 @@ function canBeHere({ order }: AttackColumn): boolean {
 }
 
 beforeAll(() => {
-  const controls = controlColumns().map((column) => ({ ...column, order: { ...column.order, only: quickControls } }));
+  const controls = control.map((column) => ({ ...column, order: { ...column.order, only: quickControls } }));
   attackAll([...attackColumns(), ...controls]);
 });
 afterAll(async () => {
@@ -61,7 +85,7 @@ describe.each(attackColumns().map((column) => ({ column, name: column.name })))(
   it("every attack is held", { timeout: 5 * minuteMs }, async (context) => {
     const outcome = await outcomes.get(name);
     if (outcome === undefined || "unavailable" in outcome) {
-      expect(canBeHere(column), outcome?.unavailable ?? "not run").toBe(false);
+      expect(outcome?.excused === true || !canBeHere(column), outcome?.unavailable ?? "not run").toBe(true);
       return context.skip(outcome?.unavailable);
     }
     expect(outcome.verdicts.filter(({ verdict, expected }) => verdict !== "held" || !expected)).toEqual([]);
@@ -69,7 +93,7 @@ describe.each(attackColumns().map((column) => ({ column, name: column.name })))(
   });
 });
 
-describe.each(controlColumns().map(({ name }) => name))("as %s, which keeps nobody in", (name) => {
+describe.each(control.map(({ name }) => name))("as %s, which keeps nobody in", (name) => {
   it("at least 20 attacks get out: they are real", { timeout: 5 * minuteMs }, async () => {
     const outcome = await outcomes.get(name);
     const verdicts = outcome !== undefined && "verdicts" in outcome ? outcome.verdicts : [];
