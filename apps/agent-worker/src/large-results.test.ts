@@ -58,10 +58,12 @@ describe("a result that is too large for the conversation", () => {
     const { world, handle } = await withLargeResult();
     expect(handle).not.toBe("");
     expect(world.sent[0]?.view?.tools).toMatchObject([{ name: "echo", output: expect.stringContaining("line 0") }]);
-    expect(JSON.stringify(world.sent[0]?.view?.tools)).not.toContain(handle);
-    const frames = (await eventsOf(world)).flatMap(streamFramesOf);
-    expect(frames.map(({ type }) => type)).toContain("tool_result");
-    expect(JSON.stringify(frames.filter(({ type }) => type === "tool_result"))).not.toContain(handle);
+    expect(JSON.stringify(world.sent[0]?.view?.tools).includes(handle)).toBe(false);
+    await read(world, { handle });
+    // What the model itself says of it is its own affair; this one repeats everything.
+    const frames = (await eventsOf(world)).flatMap(streamFramesOf).filter(({ type }) => type.startsWith("tool_"));
+    expect(frames.map(({ type }) => type)).toEqual(["tool_call", "tool_result", "tool_call", "tool_result"]);
+    expect(JSON.stringify(frames).includes(handle)).toBe(false);
   });
 
   it("is read on page by page, until its end", async () => {

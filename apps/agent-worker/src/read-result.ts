@@ -29,6 +29,7 @@ export const readResultAnnouncement: ToolAnnouncement = {
   effect: "pure",
   requiresApproval: false,
   risk: "low",
+  secrets: ["handle"],
   timeoutMs: 30_000,
 };
 
