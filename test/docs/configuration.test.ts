@@ -9,7 +9,8 @@ interface Read {
   default?: string;
 }
 
-const readers = /reader\.(?:text|secret|integer|port|flag|url|choice|list)\(\s*([`"])([^`"]+)\1(?=([^;]{0,200}))/g;
+const readers =
+  /[rR]eader(?:\(env\))?\.(?:text|secret|integer|port|flag|url|choice|list)\(\s*([`"])([^`"]+)\1(?=([^;]{0,200}))/g;
 
 function namesFrom(template: string): string[] {
   return ["ANTHROPIC", "OPENAI"].map((vendor) => template.replace("${vendor}", vendor));
@@ -29,7 +30,13 @@ function readsOf(source: string): Read[] {
 }
 
 const apps = readdirSync(`${root}/apps`);
-const byApp = new Map(apps.map((app) => [app, readsOf(textOf(`apps/${app}/src/config.ts`))]));
+/** A runner of anybody's own is configured like ours. */
+const elsewhere: Readonly<Record<string, readonly string[]>> = {
+  "tool-runner": ["apps/tool-runner/src/main.ts", "packages/runner/src/runner-config.ts"],
+};
+const byApp = new Map(
+  apps.map((app) => [app, (elsewhere[app] ?? [`apps/${app}/src/config.ts`]).flatMap((path) => readsOf(textOf(path)))]),
+);
 const launcher = sourcesBelow("infra/dev").join("\n");
 
 const rows = rowsUnder(textOf("docs/configuration.md"), "variable").map(
