@@ -267,6 +267,17 @@ describe("a platform in trouble", () => {
     expect(world.inChat()).toEqual([]);
   });
 
+  it("a card that was refused for certain is not sent any more once its question is settled", async () => {
+    const world = await approvalWorld();
+    world.simulator.refuseSends(world.chatId, 230020);
+    const question = await world.ask();
+    await world.cards.work(question.session, question.id);
+    world.simulator.refuseSends(world.chatId, undefined);
+    await world.decide(question, "approve");
+    await world.settleCards();
+    expect(world.inChat()).toEqual([]);
+  });
+
   it("without credentials of the app nobody is asked, either", async () => {
     const world = await approvalWorld();
     const cards = world.cardsOver({ apis: new Map() });
