@@ -1,10 +1,11 @@
 import { randomUUID } from "node:crypto";
 import type { Approval } from "@larkline/protocol";
-import { afterEach, beforeEach, expect, inject, it } from "vitest";
+import { afterEach, beforeEach, expect, inject, it, vi } from "vitest";
 import { createRedisApprovalStore } from "./approval-store.ts";
 import { createRedisAuditLog } from "./audit-log.ts";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace } from "./keys.ts";
+import { createRedisSessionStore } from "./session-store.ts";
 
 const session = "cli_app.oc_chat";
 const dayMs = 86_400_000;
@@ -71,4 +72,53 @@ it("keeps about as many audit records as it is told", async () => {
   expect(kept.length).toBeGreaterThanOrEqual(100);
   expect(kept.length).toBeLessThan(400);
   expect(kept.at(-1)).toBe("999");
+});
+
+it("a call costs one round trip each to hand out, start, answer and end, its audit records included", async () => {
+  const store = createRedisSessionStore({ redis, namespace });
+  const facts = { app: "cli_app", tool: "shell", userId: "ou_user" };
+
+  async function runCall(message: string): Promise<number[]> {
+    const { wakeGen = 0 } = await store.append({
+      v: 1,
+      session,
+      id: message,
+      app: "cli_app",
+      sender: { id: "ou_user" },
+      chatType: "p2p",
+      parts: [{ type: "text", text: "?" }],
+      createdAtMs: 1,
+      reply: { channel: "none" },
+    });
+    const claim = await store.claim(session, wakeGen, "worker");
+    if (claim?.head === undefined) throw new Error("nothing to claim");
+    const { epoch, head } = claim;
+    const write = { session, epoch, history: [], events: [], consumed: 0 };
+    const turn = {
+      v: 1 as const,
+      turnId: `${session}-${head.seq}`,
+      message: head.message,
+      steps: 1,
+      calls: [],
+      totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
+      startedAtMs: 1,
+    };
+    const sent = vi.spyOn(redis, "sendCommand");
+    const counts: number[] = [];
+    for (const step of [
+      () => store.save({ ...write, turn, open: [{ callId: "c1", deadlineMs: 1, facts }], mode: "continue" }),
+      () => store.begin(session, "c1", "once", "tools"),
+      () => store.deliver(session, "c1", { ok: true, result: 1 }, { runner: "tools" }),
+      () => store.commit({ ...write, seq: head.seq, more: false }),
+    ]) {
+      sent.mockClear();
+      await step();
+      counts.push(sent.mock.calls.length);
+    }
+    sent.mockRestore();
+    return counts;
+  }
+
+  await runCall("loads the scripts");
+  expect(await runCall("om_2")).toEqual([1, 1, 1, 1]);
 });

@@ -84,13 +84,13 @@ class RedisApprovalStore implements ApprovalStore {
 
   async decide(...given: Parameters<ApprovalStore["decide"]>): Promise<DecideResult> {
     const [session, approvalId, decision] = given;
-    const { decision: word, by } = decision;
+    const { decision: word, by, note, remember } = decision;
     return await this.#settling("decide", session, [
       approvalId,
       word,
       answersKind(word, "outcome") ? 1 : 0,
       by.id,
-      JSON.stringify(decision),
+      JSON.stringify({ decision: word, by, note, remember }),
       stateAfter[word],
       settlesAlone(word) ? 1 : 0,
     ]);
