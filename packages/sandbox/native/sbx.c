@@ -35,7 +35,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MAX_PATHS 128
+#define MAX_PATHS 4096
 #define MAX_INSTRUCTIONS 4096
 
 /* The kernel's own header may be older than the kernel. */
@@ -125,7 +125,7 @@ static const char *keep(const char *path, const char **list, int *count) {
 }
 
 static struct options parse(int count, char **words) {
-  struct options options = { .user = -1 };
+  static struct options options = { .user = -1 };
   int at = 1;
   for (; at < count && strcmp(words[at], "--") != 0; at += 2) {
     if (words[at][0] != '-' || words[at][1] == 0 || words[at][2] != 0 || at + 1 >= count) misused("wrong arguments");

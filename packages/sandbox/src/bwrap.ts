@@ -96,7 +96,7 @@ export async function bwrapTier(parts: HostParts): Promise<TierPlan> {
       privateArgs.length === 0 ? [] : ["--args", "6"],
       system,
       ["--size", String(launch.limits.diskMb * 1_048_576), "--tmpfs", "/tmp"],
-      launch.readable.flatMap((path) => ["--ro-bind", path, path]),
+      launch.readable.flatMap(({ source, path }) => ["--ro-bind", source, path]),
       ["--bind", slot.directory, inside.work, "--chdir", inside.work],
       isNetworked ? ["--ro-bind", launch.egressSocket ?? "", inside.egressSocket] : [],
       ["--remount-ro", "/", "--info-fd", "5", "--seccomp", "4", "--"],
@@ -113,5 +113,5 @@ export async function bwrapTier(parts: HostParts): Promise<TierPlan> {
       end: "namespace",
     };
   }
-  return { hasNetwork: true, plan };
+  return { hasNetwork: true, hasOwnPaths: true, plan };
 }

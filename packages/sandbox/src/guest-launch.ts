@@ -5,12 +5,8 @@ import type { SandboxLimits, SandboxProgram } from "./sandbox.ts";
 /** What of a program is fixed when its interpreter boots. Programs with the same one can use the same warm sandboxes. */
 export interface GuestProfile {
   runtime: SandboxProgram["runtime"];
-  readable: readonly string[];
+  readable: Launch["readable"];
   limits: SandboxLimits;
-}
-
-export function profileOf(program: SandboxProgram, limits: SandboxLimits): GuestProfile {
-  return { runtime: program.runtime, readable: "module" in program ? program.readable : [], limits };
 }
 
 /** A text that is the same for the same profile only. */

@@ -36,6 +36,8 @@ export class GuestProcess {
   readonly ended: Promise<GuestEnd>;
   readonly #exit = Promise.withResolvers<Partial<GuestEnd>>();
   #namespaceInit: number | undefined;
+  #insistence: NodeJS.Timeout | undefined;
+  #patience: NodeJS.Timeout | undefined;
   #killing = false;
   #isOver = false;
 
@@ -65,9 +67,9 @@ export class GuestProcess {
   kill(): void {
     if (this.#killing || this.#isOver) return;
     this.#killing = true;
-    if (this.#killGently()) setTimeout(() => this.#killAll(), patienceMs[this.#plan.end]).unref();
+    if (this.#killGently()) this.#insistence = setTimeout(() => this.#killAll(), patienceMs[this.#plan.end]).unref();
     else this.#killAll();
-    setTimeout(() => this.#exit.resolve({ isStuck: true }), stuckMs).unref();
+    this.#patience = setTimeout(() => this.#exit.resolve({ isStuck: true }), stuckMs).unref();
   }
 
   /**
@@ -101,6 +103,8 @@ export class GuestProcess {
     launcher.once("error", ({ message }) => this.#exit.resolve({ spawnError: message }));
     const closed = new Promise<unknown>((settle) => launcher.once("close", settle));
     const end = await this.#exit.promise;
+    clearTimeout(this.#insistence);
+    clearTimeout(this.#patience);
     await this.#endRest();
     await Promise.race([closed, delay(drainMs, undefined, { ref: false })]);
     for (const stream of launcher.stdio) stream?.destroy();

@@ -1,11 +1,12 @@
 import { execFile } from "node:child_process";
 import { chmod, copyFile, cp, link, mkdir, realpath, stat, symlink, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { systemDirectories, type HostParts, type HostPython } from "./launch.ts";
 import { seccompProgram } from "./seccomp.ts";
 import { architectureOf } from "./system-call.ts";
+import { isOpenToAll } from "./views.ts";
 
 const execute = promisify(execFile);
 const askMs = 10_000;
@@ -32,23 +33,13 @@ async function makeReadable(path: string, files: Readonly<Record<string, string 
   return path;
 }
 
-/** Whether any user of the host can read and enter it. */
-async function isOpenToAll(path: string): Promise<boolean> {
-  const needed = 0o005;
-  if (((await stat(path)).mode & needed) !== needed) return false;
-  for (let above = dirname(path); above !== "/"; above = dirname(above)) {
-    if (((await stat(above)).mode & 0o001) === 0) return false;
-  }
-  return true;
-}
-
 /** Node.js under a name and a path that every slot's user can reach. */
 async function placeNode(nodePath: string, directory: string): Promise<string> {
   const real = await realpath(nodePath);
   const placed = join(directory, "node");
   await mkdir(directory, { mode: 0o755 });
   await chmod(directory, 0o755);
-  if (await isOpenToAll(real)) {
+  if (((await stat(real)).mode & 0o001) !== 0 && (await isOpenToAll(real))) {
     await symlink(real, placed);
     return placed;
   }

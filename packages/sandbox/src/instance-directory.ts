@@ -1,5 +1,5 @@
 import { randomInt } from "node:crypto";
-import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, rename, stat, writeFile } from "node:fs/promises";
+import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, realpath, rename, stat, writeFile } from "node:fs/promises";
 import { connect, createServer, type Server } from "node:net";
 import { join } from "node:path";
 import { removeGroups } from "./control-group.ts";
@@ -38,14 +38,17 @@ export function groupName(instance: string, group: string): string {
   return groupPrefix(instance) + group;
 }
 
-async function openRoot(root: string): Promise<void> {
+/** Makes it if need be, and returns its real path: that is how the kernel names what is mounted below. */
+async function openRoot(path: string): Promise<string> {
+  await mkdir(path, { recursive: true, mode: 0o711 });
+  const facts = await lstat(path);
+  const isOurs = facts.isDirectory() && facts.uid === process.getuid?.() && (facts.mode & 0o022) === 0;
+  if (!isOurs) throw new Error(`${path} belongs to, or can be changed by, somebody else`);
+  await chmod(path, 0o711);
+  const root = await realpath(path);
   // A socket in it has a path of at most 107 bytes.
   if (Buffer.byteLength(root) > maxRootBytes) throw new Error(`${root} is longer than ${maxRootBytes} bytes`);
-  await mkdir(root, { recursive: true, mode: 0o711 });
-  const { uid, mode } = await lstat(root);
-  const isOurs = uid === process.getuid?.() && (await lstat(root)).isDirectory();
-  if (!isOurs || (mode & 0o022) !== 0) throw new Error(`${root} belongs to, or can be changed by, somebody else`);
-  await chmod(root, 0o711);
+  return root;
 }
 
 /** Whoever holds a directory listens in it: the kernel ends that with the process, in whatever container it ran. */
@@ -122,14 +125,21 @@ async function claim(root: string, unnamed: string): Promise<Pick<InstanceDirect
   for (let i = 0; i < attempts; i += 1) {
     const number = randomInt(instances);
     const name = String(number);
-    try {
-      await rename(unnamed, join(root, name)); // refused where a directory of that name is in use
-      return { name, firstUser: users?.firstUser(number) };
-    } catch {
-      // Taken; the next one.
+    if (await rename(unnamed, join(root, name)).then(isDone, isTaken)) {
+      // Whoever fills a grave kills all of its users.
+      const isHaunted = (await readdir(root)).some((entry) => entry.startsWith(`dead-${name}-`));
+      if (!isHaunted) return { name, firstUser: users?.firstUser(number) };
+      await rename(join(root, name), unnamed);
     }
   }
   throw new Error(`${root} is full`);
+}
+
+const isDone = (): boolean => true;
+/** A directory that is not empty has the name. */
+function isTaken(error: NodeJS.ErrnoException): boolean {
+  if (error.code === "ENOTEMPTY" || error.code === "EEXIST") return false;
+  throw error;
 }
 
 /**
@@ -137,10 +147,10 @@ async function claim(root: string, unnamed: string): Promise<Pick<InstanceDirect
  * that were killed. Rejects when `root` belongs to somebody else or cannot be written.
  */
 export async function openInstanceDirectory(
-  root: string,
+  directory: string,
   options: { ownUsers: boolean; onRemains(count: number): void },
 ): Promise<InstanceDirectory> {
-  await openRoot(root);
+  const root = await openRoot(directory);
   const removed = await sweep(root);
   if (removed > 0) options.onRemains(removed);
   const unnamed = await mkdtemp(join(root, "new-"));
@@ -159,9 +169,12 @@ export async function openInstanceDirectory(
       await writeFile(join(path, factsFile), JSON.stringify({ ...facts, groupParents }));
     },
     close: async () => {
-      await unmountBelow(path);
-      await removeTree(path);
-      await new Promise((resolve) => server.close(resolve));
+      try {
+        await unmountBelow(path);
+        await removeTree(path);
+      } finally {
+        await new Promise((resolve) => server.close(resolve)); // from now on the next start cleans up
+      }
     },
   };
 }

@@ -96,13 +96,13 @@ export async function supervisedTier(parts: HostParts): Promise<TierPlan> {
       slot.user === undefined ? [] : ["-u", String(slot.user)],
       (slot.group?.entryFiles ?? []).flatMap((file) => ["-g", file]),
       Object.entries(bounds).flatMap(([name, value]) => ["-b", `${name}=${value}`]),
-      [...readable, ...launch.readable].flatMap((path) => ["-r", path]),
+      [...readable, ...launch.readable.map(({ path }) => path)].flatMap((path) => ["-r", path]),
       [...devices, slot.directory].flatMap((path) => ["-w", path]),
       ["--", ...launch.command(placesOf(parts, slot))],
     ].flat();
     return { ...common(parts, { launch, slot }), command: parts.launcherPath, args, end: "supervisor" };
   }
-  return { hasNetwork: false, plan };
+  return { hasNetwork: false, hasOwnPaths: false, plan };
 }
 
 async function requireSetpriv(): Promise<void> {
@@ -135,7 +135,7 @@ export async function setprivTier(parts: HostParts): Promise<TierPlan> {
 
   async function plan(launch: Launch, slot: Slot): Promise<LaunchPlan> {
     if (slot.user === undefined) throw new Error("this process may not start programs as other users");
-    const rules = await Promise.all([...readable, ...launch.readable].map(readRule));
+    const rules = await Promise.all([...readable, ...launch.readable.map(({ path }) => path)].map(readRule));
     const args = [
       await limitsPrefix(launch, slot),
       [
@@ -154,5 +154,5 @@ export async function setprivTier(parts: HostParts): Promise<TierPlan> {
     ].flat();
     return { ...common(parts, { launch, slot }), command: "/bin/bash", args, end: "group" };
   }
-  return { hasNetwork: false, plan };
+  return { hasNetwork: false, hasOwnPaths: false, plan };
 }

@@ -10,8 +10,8 @@ export interface Launch {
   hasControl: boolean;
   /** Memory that the interpreter reserves and never uses, MB: a data limit counts it. */
   reservedMb: number;
-  /** Directories and files that can be read inside, at their own paths. */
-  readable: readonly string[];
+  /** Directories and files that can be read inside at `path`, and where they are found outside. */
+  readable: readonly { source: string; path: string }[];
   /** The proxy's socket, outside; undefined for a program without network. */
   egressSocket: string | undefined;
   /** Further environment, for sessions only: a program gets its own with its job. */
@@ -48,6 +48,8 @@ export interface LaunchPlan {
 export interface TierPlan {
   /** Whether it can give a program a network through a proxy. */
   hasNetwork: boolean;
+  /** Whether files can have another path inside than outside. */
+  hasOwnPaths: boolean;
   plan(launch: Launch, slot: Slot): Promise<LaunchPlan>;
 }
 

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import type { EgressSettings } from "./egress-gate.ts";
 import { createEgressProxy, type EgressProxy } from "./egress.ts";
 import { Gate } from "./gate.ts";
-import { guestLaunch, profileOf, type GuestProfile } from "./guest-launch.ts";
+import { guestLaunch, type GuestProfile } from "./guest-launch.ts";
 import { Guest, type GuestReport } from "./guest.ts";
 import type { HostParts, TierPlan } from "./launch.ts";
 import { checkRequest } from "./request-check.ts";
@@ -19,6 +19,7 @@ import type {
 import { openSession, type LocalSession } from "./session.ts";
 import type { Slot, SlotStore } from "./slot.ts";
 import type { SandboxEvent, SandboxTier } from "./tier.ts";
+import type { Views } from "./views.ts";
 import { WarmPool } from "./warm-pool.ts";
 import { harvestFiles, writeFiles } from "./working-files.ts";
 
@@ -26,6 +27,7 @@ export interface LocalSandboxOptions {
   tier: SandboxTier;
   plan: TierPlan;
   parts: HostParts;
+  views: Views;
   store: SlotStore;
   /** A directory for sockets of proxies. */
   directory: string;
@@ -115,18 +117,15 @@ export class LocalSandbox implements Sandbox {
 
   async #run(request: SandboxRequest): Promise<SandboxResult> {
     if (this.#closing.signal.aborted) return withoutRun("refused", "The sandbox is closed.");
-    const checked = await checkRequest(request, {
-      parts: this.#options.parts,
-      hasNetwork: this.#options.plan.hasNetwork,
-    });
-    if (!checked.ok) return withoutRun("refused", checked.problem);
-    const { limits } = checked;
+    const checked = await checkRequest(request, this.#options);
+    if (typeof checked === "string") return withoutRun("refused", checked);
+    const { limits, readable } = checked;
+    const profile: GuestProfile = { runtime: request.program.runtime, readable, limits };
     const signal = AbortSignal.any([request.signal, this.#closing.signal]);
     const leave = await this.#runs.enter(signal).catch(() => undefined);
     if (leave === undefined) return withoutRun("cancelled", "The run was cancelled before it began.");
     try {
-      const run = { request, limits, profile: profileOf(request.program, limits), signal };
-      return await this.#withNetwork(run);
+      return await this.#withNetwork({ request, limits, profile, signal });
     } catch (error) {
       this.#tell("boot_failed", error instanceof Error ? error.message : String(error));
       return withoutRun("crashed", "The sandbox could not be started.");
@@ -178,7 +177,11 @@ export class LocalSandbox implements Sandbox {
   async #give(guest: Guest, { request, limits, signal }: Run): Promise<SandboxResult | undefined> {
     const { program, env = {}, onProgress, onOutput } = request;
     const files = program.files ?? [];
-    await writeFiles(files, guest.slot);
+    try {
+      await writeFiles(files, guest.slot);
+    } catch {
+      return withoutRun("disk_limit", `The files of the program do not fit into ${limits.diskMb} MB.`);
+    }
     const report = await guest.run({ program, env, signal, onProgress, onOutput });
     if (!report.hasBegun && report.stop === undefined) {
       this.#tell("boot_failed", "a sandbox ended before its program began");

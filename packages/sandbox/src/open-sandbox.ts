@@ -13,6 +13,7 @@ import { attackTier } from "./probe.ts";
 import type { Sandbox, TierFinding } from "./sandbox.ts";
 import { SlotStore } from "./slot.ts";
 import { sandboxTiers, type SandboxEvent, type SandboxTier } from "./tier.ts";
+import { Views } from "./views.ts";
 
 export interface OpenSandboxOptions {
   /** Tiers that are accepted; tried from the strongest to the weakest. Default: all. */
@@ -48,6 +49,7 @@ interface Host {
   instance: InstanceDirectory;
   parts: HostParts;
   store: SlotStore;
+  views: Views;
   close(): Promise<void>;
 }
 
@@ -83,12 +85,14 @@ async function openHost(options: OpenSandboxOptions, onEvent: (event: SandboxEve
       launcherPath = defaultLauncherPath,
     } = options;
     const parts = await prepareParts(instance.path, { nodePath, pythonPath, launcherPath });
+    const ownUsers = instance.firstUser !== undefined;
+    const views = new Views({ directory: instance.path, ownUsers, mounts: powers.mounts });
     const store = new SlotStore({ instance, groups, mounts: powers.mounts, onEvent });
     const close = async (): Promise<void> => {
       store.close();
       await instance.close();
     };
-    return { instance, parts, store, close };
+    return { instance, parts, store, views, close };
   } catch (error) {
     await instance.close();
     throw error;
@@ -100,12 +104,13 @@ async function tryTier(
   tier: SandboxTier,
   { host, options, onEvent }: { host: Host; options: OpenSandboxOptions; onEvent: (event: SandboxEvent) => void },
 ): Promise<{ finding: TierFinding; sandbox: LocalSandbox | undefined }> {
-  const { parts, store, instance } = host;
+  const { parts, store, views, instance } = host;
   let lastBoot = "";
   const common = {
     tier,
     parts,
     store,
+    views,
     directory: instance.path,
     slots: wholeNumber(options, "slots", Math.min(most.slots, availableParallelism() * 2)),
     warm: wholeNumber(options, "warm", 2),

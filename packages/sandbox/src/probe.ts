@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:net";
 import { join } from "node:path";
 import { probeCode, type ProbeTargets } from "./probe-code.ts";
@@ -36,11 +36,14 @@ async function attack(sandbox: Sandbox, targets: ProbeTargets): Promise<string> 
  */
 export async function attackTier(sandbox: Sandbox, directory: string): Promise<TierFinding> {
   const place = await mkdtemp(join(directory, "probe-"));
+  await chmod(place, 0o777); // no other right may be what keeps the program out
   const secret = join(place, "secret");
-  await writeFile(secret, "secret", { mode: 0o644 });
+  await writeFile(secret, "secret");
+  await chmod(secret, 0o666);
   const abstractName = `\0larkline-probe-${process.pid}-${place}`;
   const socketPath = join(place, "listener.sock");
   const servers = await Promise.all([0, abstractName, socketPath].map(listening));
+  await chmod(socketPath, 0o777);
   const address = servers[0]?.address();
   const port = typeof address === "object" ? (address?.port ?? 0) : 0;
   try {

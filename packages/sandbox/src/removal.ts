@@ -35,12 +35,25 @@ export async function emptyDirectory(path: string): Promise<void> {
   for (const name of names) await removeTree(join(path, name));
 }
 
-/** Takes away the mounts below a path, used or not. */
+/** Where something is mounted below a path. */
+async function mountsBelow(path: string): Promise<string[]> {
+  const table = await readFile("/proc/self/mountinfo", "utf8");
+  return table
+    .split("\n")
+    .map((line) => (line.split(" ")[4] ?? "").replace(/\\([0-7]{3})/g, (_, code: string) => octal(code)))
+    .filter((point) => point.startsWith(`${path}/`));
+}
+
+function octal(code: string): string {
+  return String.fromCharCode(Number.parseInt(code, 8));
+}
+
+/**
+ * Takes away the mounts below a real path, used or not. Rejects when one stays: removing the path
+ * could then remove what is mounted there, which may be a view of somebody's files.
+ */
 export async function unmountBelow(path: string): Promise<void> {
-  const table = await readFile("/proc/self/mountinfo", "utf8").catch(() => "");
-  // Spaces and the like are written as octal codes there; our paths have none.
-  const points = table.split("\n").map((line) => line.split(" ")[4] ?? "");
-  for (const point of points.filter((entry) => entry.startsWith(`${path}/`))) {
-    await runCommand("umount", ["-l", point]).catch(() => {});
-  }
+  for (const point of await mountsBelow(path)) await runCommand("umount", ["-l", point]).catch(() => {});
+  const [left] = await mountsBelow(path);
+  if (left !== undefined) throw new Error(`${left} cannot be unmounted`);
 }

@@ -1,8 +1,8 @@
-import { lstat } from "node:fs/promises";
 import { isAbsolute, normalize } from "node:path";
-import type { HostParts } from "./launch.ts";
+import type { HostParts, Launch } from "./launch.ts";
 import { limitsFrom } from "./limits.ts";
 import type { NetworkPolicy, SandboxLimits, SandboxRequest } from "./sandbox.ts";
+import type { Views } from "./views.ts";
 import { problemOfFiles } from "./working-files.ts";
 
 const maxEnvBytes = 65_536;
@@ -22,15 +22,26 @@ export function problemOfEnv(env: Readonly<Record<string, string>>): string | un
   return bytes > maxEnvBytes ? `The environment has more than ${maxEnvBytes} bytes.` : undefined;
 }
 
-/** Why directories cannot be shown inside, in words. */
-export async function problemOfReadable(paths: readonly string[]): Promise<string | undefined> {
+/** Finds what is to be readable inside, or says why it cannot be. */
+export async function findReadable(
+  paths: readonly string[],
+  { views, hasOwnPaths }: { views: Views; hasOwnPaths: boolean },
+): Promise<Launch["readable"] | string> {
+  const found: { source: string; path: string }[] = [];
   for (const path of paths) {
-    if (!isAbsolute(path) || normalize(path) !== path || path === "/")
-      return `${JSON.stringify(path)} cannot be made readable: it is not an absolute path below "/".`;
-    if ((await lstat(path).catch(() => undefined)) === undefined)
-      return `${JSON.stringify(path)} cannot be made readable: it does not exist.`;
+    const refused = (reason: string): string => `${JSON.stringify(path)} cannot be made readable: ${reason}.`;
+    if (!isAbsolute(path) || normalize(path) !== path || path === "/") {
+      return refused('it is not an absolute path below "/"');
+    }
+    try {
+      const source = await views.sourceOf(path);
+      if (source !== path && !hasOwnPaths) return refused("it is shut to other users of this host");
+      found.push({ source, path });
+    } catch (error) {
+      return refused(error instanceof Error ? error.message : String(error));
+    }
   }
-  return undefined;
+  return found;
 }
 
 export function problemOfNetwork(network: NetworkPolicy, hasNetwork: boolean): string | undefined {
@@ -59,19 +70,32 @@ function problemOfProgram({ program }: SandboxRequest, parts: HostParts): string
   }
 }
 
-/** Checks everything of a request that can be known before it runs. */
-export async function checkRequest(
-  request: SandboxRequest,
-  { parts, hasNetwork }: { parts: HostParts; hasNetwork: boolean },
-): Promise<{ ok: true; limits: SandboxLimits } | { ok: false; problem: string }> {
+/** What a request comes to. */
+export interface CheckedRequest {
+  limits: SandboxLimits;
+  readable: Launch["readable"];
+}
+
+export interface RequestHost {
+  parts: HostParts;
+  views: Views;
+  plan: { hasNetwork: boolean; hasOwnPaths: boolean };
+}
+
+/** Checks everything of a request that can be known before it runs; a text says what is wrong. */
+export async function checkRequest(request: SandboxRequest, host: RequestHost): Promise<CheckedRequest | string> {
   const { program, env = {}, network = "none" } = request;
+  const { parts, views, plan } = host;
   const checked = problemOfLimits(request.limits);
-  if ("problem" in checked) return { ok: false, problem: checked.problem };
+  if ("problem" in checked) return checked.problem;
+  const { limits } = checked;
   const problem =
     problemOfProgram(request, parts) ??
     problemOfEnv(env) ??
-    problemOfNetwork(network, hasNetwork) ??
-    problemOfFiles(program.files ?? [], checked.limits) ??
-    ("module" in program ? await problemOfReadable(program.readable) : undefined);
-  return problem === undefined ? { ok: true, limits: checked.limits } : { ok: false, problem };
+    problemOfNetwork(network, plan.hasNetwork) ??
+    problemOfFiles(program.files ?? [], limits);
+  if (problem !== undefined) return problem;
+  const paths = "module" in program ? program.readable : [];
+  const readable = await findReadable(paths, { views, hasOwnPaths: plan.hasOwnPaths });
+  return typeof readable === "string" ? readable : { limits, readable };
 }

@@ -82,6 +82,6 @@ export function verdictOf(report: GuestReport, run: Run): Verdict {
 }
 
 /** A run that never got as far as a program. */
-export function withoutRun(status: "refused" | "cancelled" | "crashed", error: string): SandboxResult {
+export function withoutRun(status: "refused" | "cancelled" | "crashed" | "disk_limit", error: string): SandboxResult {
   return { status, error, stdout: "", stderr: "", files: [], skipped: [], denied: [], wallMs: 0 };
 }

@@ -46,11 +46,23 @@ afterAll(() => removePlace(place));
 const parentProgram = fileURLToPath(new URL("./sandbox-parent.fixture.ts", import.meta.url));
 
 /** Starts a process with a sandbox of its own and hands over its lines. */
-function startParent(options: { before?: string[]; tiers?: SandboxTier[]; directory: string; mark?: string }): {
+function startParent(options: {
+  before?: string[];
+  tiers?: SandboxTier[];
+  directory: string;
+  mark?: string;
+  shown?: string;
+}): {
   parent: ChildProcess;
   line: () => Promise<string>;
 } {
-  const args = [(options.tiers ?? tiers).join(), options.directory, launcherPath ?? "", options.mark ?? ""];
+  const args = [
+    (options.tiers ?? tiers).join(),
+    options.directory,
+    launcherPath ?? "",
+    options.mark ?? "",
+    options.shown ?? "",
+  ];
   const [command = "", ...rest] = [...(options.before ?? []), process.execPath, parentProgram, ...args];
   const parent = spawn(command, rest, { stdio: ["ignore", "pipe", "inherit"] });
   parents.push(parent);
@@ -62,7 +74,13 @@ describe.each(tiers)("a parent of %s that is killed", (tier) => {
   it("takes everything inside along, and its successor removes what is left", async () => {
     const directory = newDirectory();
     const mark = `36${count}.${process.pid}`;
-    const { parent, line } = startParent({ tiers: [tier], directory, mark });
+    // Where that is possible, programs see it although it is shut to their users: through a mount.
+    const shut = mkdtempSync(join(place, "shut-"));
+    const shown = join(shut, "shown");
+    mkdirSync(shown);
+    writeFileSync(join(shown, "kept.txt"), "kept");
+    if (tier === "sbx") chmodSync(shut, 0o755);
+    const { parent, line } = startParent({ tiers: [tier], directory, mark, shown });
     expect(JSON.parse(await line())).toMatchObject({ tier });
     expect(await line()).toBe("running");
     await vi.waitFor(() => expect(readdirSync(directory)).toHaveLength(1), patience);
@@ -90,6 +108,7 @@ describe.each(tiers)("a parent of %s that is killed", (tier) => {
     await sandbox.close();
     expect(readdirSync(directory)).toEqual([]);
     expect(readFileSync("/proc/self/mountinfo", "utf8")).not.toContain(directory);
+    expect(readFileSync(join(shown, "kept.txt"), "utf8")).toBe("kept");
   });
 });
 

@@ -1,8 +1,8 @@
 import { openSandbox, type SandboxTier } from "./index.ts";
 
 // A process with a sandbox that is busy in every way, to be killed by a test. Arguments: the tiers
-// with commas, directory, launcher and a mark for its processes. Writes the findings, then what its programs write.
-const [, , tiers = "", directory = "", launcherPath = "", mark = ""] = process.argv;
+// with commas, directory, launcher, a mark for its processes and a directory to show them. Writes the findings, then what its programs write.
+const [, , tiers = "", directory = "", launcherPath = "", mark = "", shown = ""] = process.argv;
 const opening = await openSandbox({
   tiers: tiers.split(",") as SandboxTier[], // the test gives them
   directory,
@@ -17,6 +17,7 @@ if (opening.ok && mark !== "") {
   const signal = new AbortController().signal;
   const code = `setsid sleep ${mark} & (setsid sleep ${mark} &); echo left > file; echo running; sleep ${mark}`;
   const limits = { wallMs: 600_000 };
+  const session = await sandbox.open({ command: "sleep", args: [mark], readable: [shown] });
   void sandbox.run({
     program: { runtime: "bash", code },
     limits,
@@ -24,7 +25,6 @@ if (opening.ok && mark !== "") {
     onOutput: (_, text) => process.stdout.write(text),
   });
   void sandbox.run({ program: { runtime: "node", code: "for (;;);" }, limits, signal });
-  const session = await sandbox.open({ command: "sleep", args: [mark], readable: [] });
   await session.ended;
 } else if (opening.ok) {
   const { sandbox } = opening;

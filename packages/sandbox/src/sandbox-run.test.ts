@@ -261,6 +261,24 @@ describe.each(tiers)("a program in %s", (tier) => {
     expect(heard).toEqual([[1, "done"]]);
   });
 
+  it.runIf(process.getuid?.() === 0)(
+    "reads what is shut to its user when it is shown it, or is told why not",
+    async () => {
+      const shut = join(place, `${tier}-shut`);
+      mkdirSync(join(shut, "shown"), { recursive: true });
+      chmodSync(shut, 0o700);
+      const module = join(shut, "shown", "tool.mjs");
+      writeFileSync(
+        module,
+        `import { writeFileSync } from "node:fs";
+       export const main = () => { try { writeFileSync(${JSON.stringify(module)}, ""); return "wrote"; } catch { return "read"; } };`,
+      );
+      const result = await run({ runtime: "node", module, readable: [join(shut, "shown")] });
+      if (tier === "bwrap") expect(result).toMatchObject({ status: "ok", value: "read" });
+      else expect(result).toMatchObject({ status: "refused", error: expect.stringContaining("shut to other users") });
+    },
+  );
+
   it("waits for a place, and leaves the queue when it is cancelled", async () => {
     const narrow = await openTier(tier, optionsOf(tier, { slots: 1 }));
     const stop = new AbortController();

@@ -43,7 +43,8 @@ export type SandboxProgram =
   /**
    * Source text. `node` and `python` may leave a JSON value as result (`return ...` in JavaScript,
    * `result = ...` in Python), with `input` and `progress(fraction, detail)` in scope. The result of
-   * `bash` is its exit code, whatever that is; it finds `input` as JSON in `$INPUT`.
+   * `bash` is its exit code, whatever that is; it finds `input` as JSON in `$INPUT`, which
+   * is exported up to 30,000 characters.
    */
   | { runtime: "node" | "python" | "bash"; code: string; input?: unknown; files?: readonly SandboxFile[] }
   /**

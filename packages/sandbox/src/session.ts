@@ -2,15 +2,17 @@ import type { Readable, Writable } from "node:stream";
 import { watchDisk } from "./disk-watch.ts";
 import type { EgressProxy } from "./egress.ts";
 import { GuestProcess, type GuestEnd } from "./guest-process.ts";
-import { reservedMbOf, type TierPlan } from "./launch.ts";
+import { reservedMbOf, type Launch, type TierPlan } from "./launch.ts";
 import { defaultLimits, limitsFrom } from "./limits.ts";
-import { problemOfEnv, problemOfNetwork, problemOfReadable } from "./request-check.ts";
+import { findReadable, problemOfEnv, problemOfNetwork } from "./request-check.ts";
 import type { SandboxCommand, SandboxLimits, SandboxSession } from "./sandbox.ts";
 import type { Slot, SlotStore } from "./slot.ts";
+import type { Views } from "./views.ts";
 
 interface SessionHost {
   plan: TierPlan;
   store: SlotStore;
+  views: Views;
   openProxy(allow: readonly string[], slot: Slot): Promise<{ proxy: EgressProxy; socket: string }>;
 }
 
@@ -22,36 +24,38 @@ export interface LocalSession extends SandboxSession {
 // A session lives for hours: its time is no sign of a fault.
 const sessionDefaults: SandboxLimits = { ...defaultLimits, cpuSeconds: 86_400, processes: 128 };
 
-async function checkedLimits(command: SandboxCommand, plan: TierPlan): Promise<SandboxLimits> {
-  const { env = {}, network = "none", readable } = command;
-  const problem =
-    problemOfEnv(env) ?? problemOfNetwork(network, plan.hasNetwork) ?? (await problemOfReadable(readable));
+interface Checked {
+  limits: SandboxLimits;
+  readable: Launch["readable"];
+}
+
+async function checked(command: SandboxCommand, { plan, views }: SessionHost): Promise<Checked> {
+  const { env = {}, network = "none" } = command;
+  const problem = problemOfEnv(env) ?? problemOfNetwork(network, plan.hasNetwork);
   if (problem !== undefined) throw new Error(problem);
-  return limitsFrom(command.limits, sessionDefaults);
+  const readable = await findReadable(command.readable, { views, hasOwnPaths: plan.hasOwnPaths });
+  if (typeof readable === "string") throw new Error(readable);
+  return { limits: limitsFrom(command.limits, sessionDefaults), readable };
+}
+
+interface Start extends Checked {
+  slot: Slot;
+  egressSocket: string | undefined;
 }
 
 async function start(
-  command: SandboxCommand,
-  {
-    host,
-    slot,
-    limits,
-    egressSocket,
-  }: { host: SessionHost; slot: Slot; limits: SandboxLimits; egressSocket: string | undefined },
+  { command, args, env = {} }: SandboxCommand,
+  { plan }: SessionHost,
+  { slot, ...more }: Start,
 ): Promise<GuestProcess> {
-  const plan = await host.plan.plan(
-    {
-      command: () => [command.command, ...command.args],
-      limits,
-      hasControl: false,
-      reservedMb: reservedMbOf("node", true), // most servers are written for it, and any may be
-      readable: command.readable,
-      egressSocket,
-      env: command.env ?? {},
-    },
-    slot,
-  );
-  return new GuestProcess(plan, slot, false);
+  const launch: Launch = {
+    command: () => [command, ...args],
+    hasControl: false,
+    reservedMb: reservedMbOf("node", true), // most servers are written for it, and any may be
+    env,
+    ...more,
+  };
+  return new GuestProcess(await plan.plan(launch, slot), slot, false);
 }
 
 function words({ exitCode, signal, spawnError }: GuestEnd, reason: string | undefined): string {
@@ -64,7 +68,7 @@ function words({ exitCode, signal, spawnError }: GuestEnd, reason: string | unde
 
 /** Starts a command that lives on. Rejects with words when it cannot be started as asked. */
 export async function openSession(command: SandboxCommand, host: SessionHost): Promise<LocalSession> {
-  const limits = await checkedLimits(command, host.plan);
+  const { limits, readable } = await checked(command, host);
   const slot = await host.store.take(limits);
   let proxy: EgressProxy | undefined;
   let process: GuestProcess;
@@ -72,7 +76,7 @@ export async function openSession(command: SandboxCommand, host: SessionHost): P
     const { network = "none" } = command;
     const opened = network === "none" ? undefined : await host.openProxy(network.allow, slot);
     proxy = opened?.proxy;
-    process = await start(command, { host, slot, limits, egressSocket: opened?.socket });
+    process = await start(command, host, { slot, limits, readable, egressSocket: opened?.socket });
   } catch (error) {
     await proxy?.close();
     await host.store.giveBack(slot);
