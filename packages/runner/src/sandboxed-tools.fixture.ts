@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { connect } from "node:net";
 import { env } from "node:process";
-import { defineTool, type ToolContext } from "@larkline/tool";
+import { defineProgramTool, defineTool, type ToolContext, type ToolProgram } from "@larkline/tool";
 import { Type } from "typebox";
 
 function seen(path: string): string {
@@ -38,8 +38,22 @@ async function look(
 const input = Type.Object({ paths: Type.Array(Type.String()), port: Type.Optional(Type.Integer()) });
 const isolation = { level: "sandbox", env: ["LARKLINE_GIVEN"], memoryMb: 256 } as const;
 
+/** A tool for programs of one language. */
+function programTool(name: string, runtime: ToolProgram["runtime"]) {
+  return defineProgramTool({
+    name,
+    description: "d",
+    input: Type.Object({ code: Type.String() }),
+    effect: "once",
+    timeoutMs: 10_000,
+    program: ({ code }) => ({ runtime, code }),
+  });
+}
+
 /** Tools of a deployer who does not trust what they work on. */
 export default [
+  programTool("javascript", "node"),
+  programTool("shell", "bash"),
   defineTool({ name: "look", description: "d", input, effect: "once", isolation, run: look }),
   defineTool({
     name: "spin_inside",

@@ -1,0 +1,256 @@
+import { once } from "node:events";
+import { createServer, type AddressInfo } from "node:net";
+import { fileURLToPath } from "node:url";
+import type { ToolOutcome } from "@larkline/protocol";
+import { openSandbox, serveSandbox } from "@larkline/sandbox";
+import { defineProgramTool, defineTool, type RunToolRequest, type StoreFile, type Tool } from "@larkline/tool";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { IsolationRefusedError, openLevels, type Levels, type LevelsOptions } from "./levels.ts";
+import { loadTools, toolsFrom, type LoadedTools } from "./tool-modules.ts";
+
+const fixture = fileURLToPath(new URL("sandboxed-tools.fixture.ts", import.meta.url));
+const manifest = fileURLToPath(new URL("../package.json", import.meta.url));
+const repository = fileURLToPath(new URL("../../..", import.meta.url));
+const environment = { REDIS_URL: "redis://:geheim@host", RUNNER_KEY: "geheim", LARKLINE_GIVEN: "given" };
+const actor = { app: "app", userId: "ou_1", chatId: "oc_1" };
+
+let loaded: LoadedTools;
+let levels: Levels;
+const findings: string[] = [];
+
+function optionsFor(tools: LoadedTools, changes: Partial<LevelsOptions> = {}): LevelsOptions {
+  return {
+    loaded: tools,
+    environment,
+    concurrency: 2,
+    onLine: () => {},
+    onDropped: () => {},
+    onSandboxEvent: () => {},
+    onFinding: ({ tier, holds }) => void findings.push(`${tier} ${holds ? "holds" : "does not hold"}`),
+    ...changes,
+  };
+}
+
+function toolsOf(...tools: Tool[]): LoadedTools {
+  const found = toolsFrom(tools, "file:///nowhere.ts");
+  if (!found.ok) throw new Error(found.error);
+  return found.value;
+}
+
+beforeAll(async () => {
+  const tools = await loadTools([fixture], { directory: "/" });
+  if (!tools.ok) throw new Error(tools.error);
+  loaded = tools.value;
+  levels = await openLevels(optionsFor(loaded));
+}, 60_000);
+afterAll(async () => await levels.close());
+
+interface Changes {
+  signal?: AbortSignal;
+  storeFile?: StoreFile;
+  told?: unknown[];
+  printed?: string[];
+}
+
+function requestOf(args: object, { signal, storeFile, told = [], printed = [] }: Changes = {}): RunToolRequest {
+  return {
+    argumentsText: JSON.stringify(args),
+    onOutput: (text) => void printed.push(text),
+    ...(storeFile === undefined ? {} : { storeFile }),
+    context: {
+      callId: "c1",
+      turnId: "t1",
+      signal: signal ?? new AbortController().signal,
+      actor,
+      authority: { by: "policy" },
+      progress: (fraction, detail) => void told.push([fraction, detail]),
+      log: (message) => void told.push(message),
+    },
+  };
+}
+
+async function call(name: string, args: object, changes?: Changes): Promise<ToolOutcome> {
+  return await levels.run(loaded.registry.get(name), requestOf(args, changes));
+}
+
+describe("a handler in a sandbox", () => {
+  it("has its module and what that depends on, and sees no secret, no other file and no network", async () => {
+    const listening = createServer((socket) => socket.destroy()).listen(0, "127.0.0.1");
+    await once(listening, "listening");
+    const { port } = listening.address() as AddressInfo; // it listens on a port
+    const paths = [manifest, "/etc/shadow", `${repository}.git`, `${repository}README.md`, "/proc/1/environ", "/root"];
+    const told: unknown[] = [];
+    const outcome = await call("look", { paths, port }, { told });
+    listening.close();
+    expect(outcome).toMatchObject({
+      ok: true,
+      result: { facts: { callId: "c1", actor, authority: { by: "policy" } } },
+    });
+    const { seen, variables, reached } = Object(outcome.ok ? outcome.result : undefined);
+    expect(seen[manifest]).toContain("@larkline/runner");
+    for (const path of paths.slice(1))
+      expect([path, seen[path]]).toEqual([path, expect.not.stringContaining("geheim")]);
+    for (const path of ["/etc/shadow", `${repository}.git`, `${repository}README.md`, "/root"]) {
+      expect([path, seen[path]]).toEqual([path, expect.stringMatching(/^(ENOENT|EACCES|EPERM)$/)]);
+    }
+    expect(variables).toContain("LARKLINE_GIVEN");
+    expect(variables).not.toContain("REDIS_URL");
+    expect(reached).not.toBe("connected");
+    expect(told).toContainEqual([0.5, "looking"]);
+  }, 30_000);
+
+  it("is killed at its deadline: without network it cannot have changed anything, so the outcome is known", async () => {
+    const outcome = await call("spin_inside", {});
+    expect(outcome).toEqual({ ok: false, error: expect.stringMatching(/1500 ms|1\.5|time/) });
+  }, 30_000);
+});
+
+describe("a program in a sandbox", () => {
+  it("gives its result, what it prints, and the files that it leaves: images are kept, others named", async () => {
+    const printed: string[] = [];
+    const kept: unknown[] = [];
+    const storeFile: StoreFile = async (_bytes, facts) => {
+      kept.push(facts);
+      return await Promise.resolve(`blob_${"x".repeat(43)}`);
+    };
+    const code = `
+      console.log("hello"); console.error("oh"); progress(0.5, "half");
+      const fs = require("fs");
+      fs.writeFileSync("plot.png", Buffer.from("89504e470d0a1a0a00", "hex"));
+      fs.writeFileSync("rows.csv", "a,b");
+      return { answer: 42 };`;
+    const told: unknown[] = [];
+    expect(await call("javascript", { code }, { storeFile, told, printed })).toEqual({
+      ok: true,
+      result: {
+        result: { answer: 42 },
+        stdout: "hello\n",
+        stderr: "oh\n",
+        files: expect.arrayContaining([`![plot.png](blob:blob_${"x".repeat(43)})`, "rows.csv (3 bytes, not kept)"]),
+      },
+    });
+    expect(kept).toEqual([{ mediaType: "image/png", name: "plot.png" }]);
+    expect(told).toEqual([[0.5, "half"]]);
+    expect(printed.join("")).toContain("hello");
+  }, 30_000);
+
+  it("in a shell gives its exit code, whatever that is", async () => {
+    expect(await call("shell", { code: "echo hi; exit 3" })).toEqual({
+      ok: true,
+      result: { exitCode: 3, stdout: "hi\n" },
+    });
+  }, 30_000);
+
+  it("that fails gives an error with what it printed", async () => {
+    const outcome = await call("javascript", { code: 'console.log("before"); throw new Error("oops")' });
+    expect(outcome).toEqual({ ok: false, error: expect.stringMatching(/oops[^]*stdout:\nbefore/) });
+  }, 30_000);
+
+  it("is killed when its call is cancelled", async () => {
+    const cancel = new AbortController();
+    const calling = call("shell", { code: "sleep 60" }, { signal: cancel.signal });
+    setTimeout(() => cancel.abort(new Error("cancelled")), 300);
+    expect(await calling).toEqual({ ok: false, error: "cancelled" });
+  }, 30_000);
+
+  it("runs on another machine where the tool asks for that", async () => {
+    const local = await openSandbox({ warm: 0 });
+    if (!local.ok) throw new Error(JSON.stringify(local.findings));
+    const { sandbox } = local;
+    const host = await serveSandbox({ sandbox, host: "127.0.0.1", port: 0, token: "secret", maxConcurrent: 2 });
+    const tool = defineProgramTool({
+      name: "elsewhere",
+      description: "d",
+      input: { type: "object" },
+      effect: "once",
+      isolation: "remote",
+      program: () => ({ runtime: "node", code: "return 6 * 7" }),
+    });
+    const remote = { url: `http://127.0.0.1:${host.port}`, token: "secret" };
+    const own = await openLevels(optionsFor(toolsOf(tool), { remote }));
+    expect(await own.run(tool, requestOf({}))).toEqual({ ok: true, result: { result: 42 } });
+    await own.close();
+    const wrong = await openLevels(optionsFor(toolsOf(tool), { remote: { ...remote, token: "other" } }));
+    expect(await wrong.run(tool, requestOf({}))).toEqual({ ok: false, error: expect.stringContaining("token") });
+    await Promise.all([wrong.close(), host.close()]);
+    await sandbox.close();
+  }, 60_000);
+});
+
+describe("what a host cannot give is refused when tools are registered", () => {
+  const run = (): string => "";
+  const base = { description: "d", input: { type: "object" } as Record<string, unknown>, effect: "pure" as const };
+  const program = defineProgramTool({ ...base, name: "code", program: () => ({ runtime: "node", code: "" }) });
+
+  async function refusalOf(tools: LoadedTools, changes: Partial<LevelsOptions> = {}): Promise<string> {
+    const opening = openLevels(optionsFor(tools, changes));
+    const error: unknown = await opening.then(
+      () => "nothing was refused",
+      (reason: unknown) => reason,
+    );
+    expect(error).toBeInstanceOf(IsolationRefusedError);
+    return error instanceof Error ? error.message : "";
+  }
+
+  it("a sandbox, with the tool, what was found of each tier, and the ways out, in one line", async () => {
+    const before = process.env["TMPDIR"];
+    process.env["TMPDIR"] = "/dev/null/nothing";
+    const message = await refusalOf(toolsOf(program)).finally(() => {
+      if (before === undefined) delete process.env["TMPDIR"];
+      else process.env["TMPDIR"] = before;
+    });
+    expect(message).toMatch(
+      /^tool "code" asks for isolation "sandbox": no sandbox holds on this host \(bwrap: .+; sbx: .+; setpriv: .+\)\. /,
+    );
+    for (const way of ["bubblewrap", "Landlock", "SANDBOX_URL", "out of this runner"]) expect(message).toContain(way);
+    expect(message).not.toContain("\n");
+  });
+
+  it("a tier that the operator does not accept", async () => {
+    expect(await refusalOf(toolsOf(program), { tiers: [] })).toMatch(/^tool "code" .* no sandbox holds/);
+  });
+
+  it("another machine that nobody named", async () => {
+    const remote = defineProgramTool({ ...base, name: "far", isolation: "remote", program: program.program });
+    expect(await refusalOf(toolsOf(remote))).toMatch(/^tool "far" .*set SANDBOX_URL and SANDBOX_TOKEN$/);
+  });
+
+  it("a process for a tool that only the runner's memory holds", async () => {
+    const found = toolsFrom([defineTool({ ...base, name: "here", run })]);
+    expect(await refusalOf(found.ok ? found.value : loaded)).toMatch(/^tool "here" .*no other process finds it/);
+  });
+
+  it("a path to be read that does not exist", async () => {
+    const isolation = { level: "sandbox", readable: ["/nonexistent"] } as const;
+    expect(await refusalOf(toolsOf(defineTool({ ...base, name: "reader", isolation, run })))).toMatch(
+      /^tool "reader" .*"\/nonexistent" in its readable/,
+    );
+  });
+
+  it("is told of the sandbox in use, at the start and whenever it is looked at again", async () => {
+    const sandbox = levels.sandbox();
+    expect(sandbox?.holds).toBe(true);
+    const before = findings.length;
+    await levels.recheck();
+    expect(findings.slice(before)).toEqual([`${sandbox?.tier} holds`]);
+    const plain = await openLevels(optionsFor(toolsOf()));
+    expect(plain.sandbox()).toBeUndefined();
+    await plain.close();
+  }, 60_000);
+
+  it("a sandbox that has ceased to hold runs nothing until it holds again", async () => {
+    const before = process.env["TMPDIR"];
+    process.env["TMPDIR"] = "/dev/null/nothing";
+    await levels.recheck().finally(() => {
+      if (before === undefined) delete process.env["TMPDIR"];
+      else process.env["TMPDIR"] = before;
+    });
+    expect(levels.sandbox()?.holds).toBe(false);
+    expect(await call("javascript", { code: "return 1" })).toEqual({
+      ok: false,
+      error: expect.stringContaining("does not hold any more"),
+    });
+    await levels.recheck();
+    expect(await call("javascript", { code: "return 1" })).toMatchObject({ ok: true });
+  }, 60_000);
+});
