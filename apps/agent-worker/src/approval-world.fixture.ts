@@ -24,7 +24,7 @@ export function redisWorld(url: string): World {
     await closeRedis(redis);
   });
   return newWorld({
-    store: createRedisSessionStore(on),
+    store: createRedisSessionStore({ ...on, outboxLeaseMs: 20 }),
     approvals: createRedisApprovalStore(on),
     rules: createRedisPermissionRules(on),
     events,

@@ -24,13 +24,14 @@ import {
   type ApprovalStore,
   type AvailableTool,
   type EventLog,
+  type OutboxLease,
   type OutboxRecord,
   type PermissionRules,
   type ResultDesk,
   type SessionStore,
 } from "@larkline/session";
 import { createLogger, createMetrics } from "@larkline/telemetry";
-import { expect } from "vitest";
+import { expect, vi } from "vitest";
 import type { AgentSide } from "./agent-side.ts";
 import { createBuiltInTools } from "./built-in-tools.ts";
 import { createCallSigner } from "./call-signer.ts";
@@ -314,10 +315,13 @@ export async function settle(world: World, differences: Differences = {}): Promi
 export async function outboxOf({ store, advance }: World): Promise<OutboxRecord[]> {
   const records: OutboxRecord[] = [];
   advance(60_000);
-  let lease = await store.leaseOutbox(session);
-  while (lease !== undefined) {
-    records.push(lease.record);
-    lease = await store.ackOutbox(session, lease.token);
+  while ((await store.summary(session)).unsent > 0) {
+    // Whoever died may hold it for a moment.
+    const lease = await vi.waitUntil(async () => await store.leaseOutbox(session), { timeout: 10_000, interval: 5 });
+    for (let next: OutboxLease | undefined = lease; next !== undefined;) {
+      records.push(next.record);
+      next = await store.ackOutbox(session, next.token);
+    }
   }
   return records;
 }

@@ -1,0 +1,83 @@
+import { turnIdOf, type InboundMessage } from "@larkline/protocol";
+import { expect } from "vitest";
+import {
+  append,
+  askPeople,
+  checkPairs,
+  Crash,
+  crashing,
+  newWorld,
+  outboxOf,
+  runnerOf,
+  runTools,
+  session,
+  settle,
+  type Differences,
+  type Parts,
+  type World,
+} from "./turn-world.fixture.ts";
+
+// For tests: what happens to a turn whose process dies.
+
+/** What happens in a session, with a process that dies once on the way. */
+interface Scenario {
+  /** Where it happens; in memory if absent. */
+  makeWorld?: () => World;
+  differences(world: World): Differences;
+  /** Messages that are answered before anything goes wrong. */
+  before?: InboundMessage[];
+  messages: InboundMessage[];
+  check(world: World): Promise<void>;
+}
+
+async function runUntilCrash(world: World, differences: Differences, parts: Parts): Promise<boolean> {
+  const doomed = runnerOf(world, differences, parts);
+  for (let gen = world.wakes.shift(); gen !== undefined; gen = world.wakes.shift()) {
+    try {
+      await doomed({ v: 1, session, gen }, new AbortController().signal);
+    } catch (error) {
+      if (error instanceof Crash) return true;
+      throw error;
+    }
+    await runTools(world);
+    await askPeople(world);
+  }
+  return false;
+}
+
+/** Every run that began has ended, once. */
+export async function checkEnds({ events }: World, runs: readonly number[]): Promise<void> {
+  const records = await events.read(session, 0, 10_000);
+  const ends = records.filter(({ event }) => event.type === "done" || event.type === "error");
+  expect(ends.map(({ runId }) => runId).toSorted()).toEqual(runs.map((seq) => turnIdOf(session, seq)).toSorted());
+}
+
+/** The messages that have been answered, in the order of the answers. */
+export async function repliedTo(world: World): Promise<string[]> {
+  return (await outboxOf(world)).map(({ target }) => target.messageId);
+}
+
+/** Plays it with a crash before and after each call of a store or a queue, until none is left to crash at. */
+export async function survives(scenario: Scenario): Promise<void> {
+  const { makeWorld = newWorld } = scenario;
+  let crashes = 0;
+  for (const when of ["before", "after"] as const) {
+    let died = true;
+    for (let at = 1; died; at += 1) {
+      const world = makeWorld();
+      const differences = scenario.differences(world);
+      for (const message of scenario.before ?? []) {
+        await append(world, message);
+        await settle(world, differences);
+      }
+      await append(world, ...scenario.messages);
+      died = await runUntilCrash(world, differences, crashing(world, at, when));
+      if (died) crashes += 1;
+      await settle(world, differences);
+      checkPairs(await world.store.history(session));
+      expect([...world.ran.values()].every((count) => count === 1)).toBe(true);
+      await scenario.check(world);
+    }
+  }
+  expect(crashes).toBeGreaterThan(4);
+}
