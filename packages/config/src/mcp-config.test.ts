@@ -23,9 +23,8 @@ describe("MCP servers of a configuration", () => {
                 env: [],
                 readable: [],
                 network: "none",
-                isolation: "sandbox",
               },
-              runner: null,
+              runner: "default",
               tools: [],
               timeoutMs: 60_000,
               connectTimeoutMs: 30_000,
@@ -58,7 +57,6 @@ describe("MCP servers of a configuration", () => {
     ["another protocol", { url: "file:///etc/passwd" }, "url must begin with http:// or https://"],
     ["a value in place of a variable's name", { url: "https://x.example", headers: { A: "Bearer 123" } }, "headers.A"],
     ["a relative directory", { command: "x", readable: ["data"] }, "readable.0"],
-    ["inline isolation", { command: "x", isolation: "inline" }, "isolation"],
     ["a typing error of a tool", { command: "x", tools: { a: { efect: "once" } } }, "'efect'"],
   ])("refuses %s, naming the server", (_, server, problem) => {
     const result = resolved({ crm: server });

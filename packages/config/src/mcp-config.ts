@@ -11,7 +11,6 @@ export type McpServerAccess =
       readonly env: readonly string[];
       readonly readable: readonly string[];
       readonly network: "none" | { readonly allow: readonly string[] };
-      readonly isolation: "sandbox" | "remote";
     }
   | {
       readonly kind: "http";
@@ -24,8 +23,8 @@ export type McpServerAccess =
 export interface McpServerConfig {
   readonly name: string;
   readonly access: McpServerAccess;
-  /** The runner that mounts it; null: every one. */
-  readonly runner: string | null;
+  /** Name of the runner that mounts it. */
+  readonly runner: string;
   /** Pattern of names to what the deployment says, in the order written. */
   readonly tools: readonly (readonly [pattern: string, policy: McpToolInput])[];
   readonly timeoutMs: number;
@@ -77,12 +76,12 @@ function accessOf(input: McpProgramInput | McpAddressInput): McpServerAccess {
     const { url, headers = {}, allowPrivate = false } = input;
     return { kind: "http", url, headers, allowPrivate };
   }
-  const { command, args = [], env = [], readable = [], network = "none", isolation = "sandbox" } = input;
-  return { kind: "stdio", command, args, env, readable, network, isolation };
+  const { command, args = [], env = [], readable = [], network = "none" } = input;
+  return { kind: "stdio", command, args, env, readable, network };
 }
 
 function serverOf(name: string, input: McpProgramInput | McpAddressInput): McpServerConfig {
-  const { runner = null, tools = {}, timeoutMs = 60_000, connectTimeoutMs = 30_000 } = input;
+  const { runner = "default", tools = {}, timeoutMs = 60_000, connectTimeoutMs = 30_000 } = input;
   return { name, access: accessOf(input), runner, tools: Object.entries(tools), timeoutMs, connectTimeoutMs };
 }
 

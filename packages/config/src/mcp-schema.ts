@@ -20,7 +20,7 @@ export type McpToolInput = Static<typeof McpToolInput>;
 
 /** What servers of both kinds have. */
 const common = {
-  /** The runner that mounts it. Default: every one. */
+  /** Name of the runner that mounts it. Default: the one named `default`. */
   runner: Type.Optional(RunnerName),
   /** By name or pattern (`*` stands for any characters); of several that fit, later ones win. */
   tools: Type.Optional(Type.Record(Type.String({ minLength: 1, maxLength: 128 }), McpToolInput)),
@@ -49,8 +49,6 @@ export const McpProgramInput = Type.Object(
         ),
       ]),
     ),
-    /** Default `sandbox`. */
-    isolation: Type.Optional(Type.Enum(["sandbox", "remote"])),
     ...common,
   },
   { additionalProperties: false },

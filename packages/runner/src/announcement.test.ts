@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
+import type { ToolAnnouncement } from "@larkline/protocol";
 import type { RunnerInstance } from "@larkline/session";
 import { AnnouncementRefusedError, startAnnouncement } from "./announcement.ts";
 import { createTestBed, until } from "./test-bed.fixture.ts";
@@ -11,9 +12,13 @@ afterEach(async () => {
   await bed.close();
 });
 
+function toolNamed(name: string): ToolAnnouncement {
+  const spec = { name, description: "d", inputSchema: { type: "object" } };
+  return { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 };
+}
+
 function instanceOf(runner: string, instance: string): RunnerInstance {
-  const spec = { name: "tool", description: "d", inputSchema: { type: "object" } };
-  return { runner, instance, tools: [{ spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 }] };
+  return { runner, instance, tools: [toolNamed("tool")] };
 }
 
 describe("an announcement", () => {
@@ -33,6 +38,7 @@ describe("an announcement", () => {
     const announcement = await startAnnouncement({
       directory: counting,
       instance,
+      tools: () => instance.tools,
       intervalMs: 50,
       ttlMs: 500,
       onError: () => {},
@@ -49,7 +55,8 @@ describe("an announcement", () => {
   it("reports when another runner took the name while this one was silent", async () => {
     const { directory } = bed;
     const refused = Promise.withResolvers<string>();
-    const options = { directory, intervalMs: 20, ttlMs: 5_000, onError: () => {}, onRefused: refused.resolve };
+    const tools = () => [toolNamed("tool")];
+    const options = { directory, tools, intervalMs: 20, ttlMs: 5_000, onError: () => {}, onRefused: refused.resolve };
     const first = await startAnnouncement({ ...options, instance: instanceOf("a", "1") });
     await expect(startAnnouncement({ ...options, instance: instanceOf("b", "2") })).rejects.toThrow(
       AnnouncementRefusedError,
@@ -61,5 +68,47 @@ describe("an announcement", () => {
     });
     expect(await refused.promise).toContain("runner 'b' already offers a tool named 'tool'");
     await first.withdraw();
+  });
+
+  it("tells at once when the tools are others now, also while a renewal is on its way", async () => {
+    const { directory } = bed;
+    let names = ["one"];
+    const announcement = await startAnnouncement({
+      directory,
+      instance: { runner: "a", instance: "1" },
+      tools: () => names.map(toolNamed),
+      intervalMs: 60_000,
+      onError: () => {},
+      onRefused: () => {},
+    });
+    names = ["one", "two"];
+    announcement.changed();
+    names = ["two", "three"];
+    announcement.changed();
+    await until("the last list", async () => {
+      const tools = await directory.tools();
+      return tools.has("three") && !tools.has("one") ? true : undefined;
+    });
+    await announcement.withdraw();
+    announcement.changed();
+    expect((await directory.tools()).size).toBe(0);
+  });
+
+  it("names the tool because of which it is refused", async () => {
+    const { directory } = bed;
+    await directory.announce({ runner: "b", instance: "2", tools: [toolNamed("shared")] }, 60_000);
+    let names = ["own"];
+    const refused = Promise.withResolvers<string>();
+    const announcement = await startAnnouncement({
+      directory,
+      instance: { runner: "a", instance: "1" },
+      tools: () => names.map(toolNamed),
+      onError: () => {},
+      onRefused: (_conflict, tool) => refused.resolve(tool),
+    });
+    names = ["own", "shared"];
+    announcement.changed();
+    expect(await refused.promise).toBe("shared");
+    await announcement.withdraw();
   });
 });

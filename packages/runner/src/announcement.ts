@@ -1,18 +1,26 @@
+import type { ToolAnnouncement } from "@larkline/protocol";
 import type { RunnerDirectory, RunnerInstance } from "@larkline/session";
 
 export interface AnnouncementOptions {
   directory: Pick<RunnerDirectory, "announce" | "withdraw">;
-  instance: RunnerInstance;
+  instance: Omit<RunnerInstance, "tools">;
+  /** What is offered now. */
+  tools(): ToolAnnouncement[];
   /** Default 2 s. */
   intervalMs?: number;
   /** Default 8 s: how long workers believe in a runner that fell silent. */
   ttlMs?: number;
   onError: (error: unknown) => void;
-  /** The announcement was refused after it had been accepted: this runner was silent for too long. */
-  onRefused: (conflict: string) => void;
+  /**
+   * The announcement was refused after it had been accepted, because of this tool: this runner was
+   * silent for too long, or has changed what it offers.
+   */
+  onRefused: (conflict: string, tool: string) => void;
 }
 
 export interface Announcement {
+  /** Announces at once what is offered now. */
+  changed(): void;
   /** Takes the instance out of the directory; tells whether it was the runner's last. Idempotent. */
   withdraw(): Promise<{ last: boolean }>;
 }
@@ -24,28 +32,37 @@ export class AnnouncementRefusedError extends Error {
 
 /** Announces an instance and keeps renewing. Throws {@link AnnouncementRefusedError}. */
 export async function startAnnouncement(options: AnnouncementOptions): Promise<Announcement> {
-  const { directory, instance, intervalMs = 2_000, ttlMs = 8_000, onError, onRefused } = options;
-  const first = await directory.announce(instance, ttlMs);
+  const { directory, instance, tools, intervalMs = 2_000, ttlMs = 8_000, onError, onRefused } = options;
+  const announce = async () => await directory.announce({ ...instance, tools: tools() }, ttlMs);
+  const first = await announce();
   if (!first.ok) throw new AnnouncementRefusedError(first.conflict);
   let beating: Promise<void> = Promise.resolve();
-  let busy = false;
+  let state: "idle" | "busy" | "again" | "over" = "idle";
   const beat = async (): Promise<void> => {
-    const renewed = await directory.announce(instance, ttlMs);
-    if (!renewed.ok) onRefused(renewed.conflict);
+    const renewed = await announce();
+    if (!renewed.ok) onRefused(renewed.conflict, renewed.tool);
   };
-  const timer = setInterval(() => {
-    if (busy) return;
-    busy = true;
+  const renew = (): void => {
+    if (state !== "idle") return;
+    state = "busy";
     beating = beat()
       .catch(onError)
       .finally(() => {
-        busy = false;
+        const isBehind = state === "again";
+        if (state !== "over") state = "idle";
+        if (isBehind) renew();
       });
-  }, intervalMs);
+  };
+  const timer = setInterval(renew, intervalMs);
   let withdrawn: Promise<{ last: boolean }> | undefined;
   return {
+    changed: () => {
+      if (state === "busy") state = "again";
+      else renew();
+    },
     withdraw: async () => {
       clearInterval(timer);
+      state = "over";
       await beating; // a late renewal would bring the instance back
       return await (withdrawn ??= directory.withdraw(instance.runner, instance.instance));
     },

@@ -21,7 +21,7 @@ import type { RunningCall, RunningCalls } from "./running-calls.ts";
 import type { ToolLevel } from "./tool-level.ts";
 
 export interface CallHandlerDeps {
-  registry: ToolRegistry;
+  registry: Pick<ToolRegistry, "get">;
   /** Runs each tool at its level of isolation. */
   levels: Pick<ToolLevel, "run">;
   envelope: EnvelopeCheck;
@@ -62,7 +62,7 @@ function stricter(one: ToolEffect, other: ToolEffect): ToolEffect {
   return toolEffects.indexOf(one) > toolEffects.indexOf(other) ? one : other;
 }
 
-function find(registry: ToolRegistry, name: string): Tool | ToolNotFoundError {
+function find(registry: Pick<ToolRegistry, "get">, name: string): Tool | ToolNotFoundError {
   try {
     return registry.get(name);
   } catch (error) {

@@ -5,7 +5,9 @@ import {
   openSandbox,
   probeTiers,
   type Sandbox,
+  type SandboxCommand,
   type SandboxEvent,
+  type SandboxSession,
   type SandboxTier,
   type TierFinding,
 } from "@larkline/sandbox";
@@ -23,7 +25,7 @@ export interface LevelsOptions extends ProcessLevelOptions {
   /** A host that runs programs for this runner. */
   remote?: { url: string; token: string } | undefined;
   onSandboxEvent(event: SandboxEvent): void;
-  /** The sandbox was looked at: at the start, and at every `recheck`. */
+  /** A tier was attacked: at the start those up to the first that holds, and that one at every `recheck`. */
   onFinding(finding: TierFinding): void;
 }
 
@@ -31,6 +33,8 @@ export interface LevelsOptions extends ProcessLevelOptions {
 export interface Levels extends ToolLevel {
   /** The tier of the sandbox in use and whether it holds; undefined when no tool needs one. */
   sandbox(): { tier: string; holds: boolean } | undefined;
+  /** Starts a program that lives on in a sandbox of its own. Rejects where none holds, and after `close`. */
+  start(command: SandboxCommand): Promise<SandboxSession>;
   /** Attacks the sandbox in use again; programs are refused from now on while it does not hold. */
   recheck(): Promise<void>;
 }
@@ -74,25 +78,28 @@ function readableFor(tool: Tool, { modules, lend }: LoadedTools): string[] {
   }
 }
 
-async function openLocal(tool: Tool, options: LevelsOptions): Promise<Sandbox> {
-  const { tiers, onSandboxEvent, onFinding } = options;
+/** The message of its error says what was found, and what can be done. */
+async function openLocal({ tiers, onSandboxEvent, onFinding }: LevelsOptions): Promise<Sandbox> {
   const opening = await openSandbox({ ...(tiers === undefined ? {} : { tiers }), onEvent: onSandboxEvent });
   if (!opening.ok) {
     const found = opening.findings.map(({ tier, reason }) => `${tier}: ${reason}`).join("; ");
-    throw refused(tool, `no sandbox holds on this host (${found}). ${waysOut}`);
+    throw new Error(`no sandbox holds on this host (${found}). ${waysOut}`);
   }
-  for (const finding of opening.findings) if (finding.tier === opening.sandbox.tier) onFinding(finding);
+  for (const finding of opening.findings) onFinding(finding);
   return opening.sandbox;
 }
 
 class OpenLevels implements Levels {
   readonly #options: LevelsOptions;
   readonly #levels = new Map<IsolationLevel, ToolLevel>();
+  #sandbox: Promise<Sandbox> | undefined;
   #tier: string | undefined;
   #problem: string | undefined;
+  #closed = false;
 
   constructor(options: LevelsOptions) {
     this.#options = options;
+    this.#levels.set("inline", createInlineLevel());
   }
 
   async open(): Promise<void> {
@@ -128,13 +135,23 @@ class OpenLevels implements Levels {
     this.#options.onFinding(finding);
   }
 
+  async start(command: SandboxCommand): Promise<SandboxSession> {
+    if (this.#closed) throw new Error("the runner is stopping");
+    const sandbox = await this.#localSandbox();
+    const refusal = this.#refusal();
+    if (refusal !== undefined) throw new Error(refusal);
+    return await sandbox.open(command);
+  }
+
   async close(): Promise<void> {
+    this.#closed = true;
     await Promise.all([...this.#levels.values()].map(async (level) => await level.close()));
+    const sandbox = await this.#sandbox?.catch(() => undefined); // then there is none to close
+    await sandbox?.close();
   }
 
   async #opened(tool: Tool): Promise<ToolLevel> {
     const { isolation } = tool;
-    if (isolation.level === "inline") return createInlineLevel();
     if (isolation.level === "process") {
       return await openProcessLevel(this.#options).catch((error: unknown) => {
         throw refused(tool, messageOf(error));
@@ -156,8 +173,9 @@ class OpenLevels implements Levels {
       .tools()
       .filter((tool) => tool.kind === "handler" && tool.isolation.level === "sandbox");
     const readable = new Map(handlers.map((tool) => [tool.name, readableFor(tool, loaded)]));
-    const sandbox = await openLocal(first, this.#options);
-    this.#tier = sandbox.tier;
+    const sandbox = await this.#localSandbox().catch((error: unknown) => {
+      throw refused(first, messageOf(error));
+    });
     const networked = loaded.registry
       .tools()
       .find(({ isolation }) => isolation.level === "sandbox" && isolation.network !== "none");
@@ -165,11 +183,23 @@ class OpenLevels implements Levels {
       await sandbox.close();
       throw refused(networked, `the sandbox of this host (${sandbox.tier}) has no network to give. ${waysOut}`);
     }
-    const refusal = (): string | undefined =>
-      this.#problem === undefined
-        ? undefined
-        : "the sandbox of this runner does not hold any more: nothing is run in it";
-    return createSandboxLevel({ sandbox, refusal, loaded, environment, readable });
+    return createSandboxLevel({ sandbox, refusal: () => this.#refusal(), loaded, environment, readable });
+  }
+
+  async #localSandbox(): Promise<Sandbox> {
+    this.#sandbox ??= openLocal(this.#options);
+    const sandbox = await this.#sandbox.catch((error: unknown) => {
+      this.#sandbox = undefined; // what is missing may be there at the next try
+      throw error;
+    });
+    this.#tier = sandbox.tier;
+    return sandbox;
+  }
+
+  #refusal(): string | undefined {
+    return this.#problem === undefined
+      ? undefined
+      : "the sandbox of this runner does not hold any more: nothing is run in it";
   }
 }
 

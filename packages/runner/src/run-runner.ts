@@ -1,7 +1,8 @@
-import type { Env } from "@larkline/config";
+import { loadConfigFile, type Env } from "@larkline/config";
 import { createLogger, createMetrics, runUntilSignal, startOpsServer } from "@larkline/telemetry";
 import { AnnouncementRefusedError } from "./announcement.ts";
 import { IsolationRefusedError } from "./levels.ts";
+import { missingVariables } from "./mcp-mounts.ts";
 import { loadRunnerConfig, type RunnerConfig, type RunnerDefaults } from "./runner-config.ts";
 import { startRunner, type ToolRunner } from "./runner.ts";
 import type { LoadedTools } from "./tool-modules.ts";
@@ -62,11 +63,17 @@ export async function runRunner({ env, defaults, load, refuse }: RunnerProgram):
   const config = read.value;
   const loaded = await load();
   if (!loaded.ok) return refuse(loaded.error);
+  const settings = await loadConfigFile(config.configFile);
+  if (!settings.ok) return refuse(settings.error);
+  const mcpServers = settings.value.mcp.servers.filter((server) => server.runner === config.runner);
+  const missing = mcpServers.flatMap((server) => missingVariables(server, env));
+  if (missing.length > 0) return refuse(missing.join("\n"));
   const logger = createLogger({ service: "tool-runner", level: config.logLevel });
   const metrics = createMetrics({ service: "tool-runner" });
   const runner = await startRunner({
     config,
     loaded: loaded.value,
+    mcpServers,
     environment: env,
     logger,
     metrics,

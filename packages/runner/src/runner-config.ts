@@ -21,6 +21,8 @@ export interface RunnerConfig {
   remoteSandbox?: { url: string; token: string } | undefined;
   /** Tiers of isolation `sandbox` that the operator accepts; absent: all. */
   sandboxTiers?: SandboxTier[] | undefined;
+  /** Where the MCP servers are named; absent: `larkline.config.ts` of the working directory, if it is there. */
+  configFile?: string | undefined;
   host: string;
   port: number;
   logLevel: LogLevel;
@@ -84,6 +86,7 @@ export function loadRunnerConfig(env: Env, defaults: RunnerDefaults = {}): Parse
     blobDirectory: reader.text("BLOB_DIR"),
     remoteSandbox: remoteSandboxFrom(reader),
     sandboxTiers: tiersFrom(reader),
+    configFile: reader.text("LARKLINE_CONFIG"),
     host: reader.text("HOST", { default: "0.0.0.0" }),
     port: reader.port("PORT", { default: 8_002 }),
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),

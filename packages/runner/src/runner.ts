@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { createFileBlobStore } from "@larkline/blob-files";
-import type { Env } from "@larkline/config";
+import type { Env, McpServerConfig } from "@larkline/config";
 import {
   createCancelBus,
   createToolQueues,
@@ -19,23 +19,27 @@ import {
   createRedisSessionStore,
   type RedisConnection,
 } from "@larkline/session-redis";
+import type { ToolAnnouncement } from "@larkline/protocol";
 import type { Logger, Metrics } from "@larkline/telemetry";
 import { announcementOf } from "@larkline/tool";
 import { AnnouncementRefusedError, startAnnouncement, type Announcement } from "./announcement.ts";
 import { createCallHandler, type CallHandler } from "./call-handler.ts";
 import { createFileStore } from "./file-store.ts";
 import { IsolationRefusedError, openLevels, type Levels } from "./levels.ts";
+import { openMcpMounts, type McpMounts } from "./mcp-mounts.ts";
 import { createOutcomeDelivery } from "./outcome-delivery.ts";
 import type { RunnerConfig } from "./runner-config.ts";
 import { createRunnerMetrics, type RunnerMetrics } from "./runner-metrics.ts";
 import { createRunningCalls, type RunningCalls } from "./running-calls.ts";
 import type { LoadedTools } from "./tool-modules.ts";
 
-export type RunnerSettings = Omit<RunnerConfig, "host" | "port" | "logLevel">;
+export type RunnerSettings = Omit<RunnerConfig, "configFile" | "host" | "port" | "logLevel">;
 
 export interface RunnerSetup {
   config: RunnerSettings;
   loaded: LoadedTools;
+  /** MCP servers whose tools this runner offers. Default: none. */
+  mcpServers?: readonly McpServerConfig[];
   /** The variables of which tools get those that they name. Default: none. */
   environment?: Env;
   logger: Logger;
@@ -112,6 +116,7 @@ interface Parts {
   setup: RunnerSetup;
   connections: Connections;
   levels: Levels;
+  mounts: McpMounts;
   metrics: RunnerMetrics;
   calls: RunningCalls;
 }
@@ -121,14 +126,15 @@ interface Workers {
   close(deadlineMs: number): Promise<void>;
 }
 
-function handlerOf({ setup, connections, levels, metrics, calls }: Parts, turns: TurnQueue): CallHandler {
+function handlerOf(parts: Parts, turns: TurnQueue): CallHandler {
+  const { setup, connections, levels, mounts, metrics, calls } = parts;
   const { config, loaded, logger } = setup;
   const { namespace, runner, runnerKey } = config;
   const { redis, onError } = connections;
   const store = createRedisSessionStore({ redis, namespace });
   const blobs = blobsOf(config, redis);
   return createCallHandler({
-    registry: loaded.registry,
+    registry: { get: (name) => mounts.find(name) ?? loaded.registry.get(name) },
     levels,
     envelope: { runner, runnerKey },
     store,
@@ -174,7 +180,7 @@ async function startWorkers({ setup, connections }: Parts, turns: TurnQueue, han
 
 /** Works the runner's queues. Closing ends all of it, the connections too. */
 async function work(parts: Parts, announcement: Announcement): Promise<ToolRunner> {
-  const { setup, connections, levels, calls } = parts;
+  const { setup, connections, levels, mounts, calls } = parts;
   const { config, graceMs = 8_000 } = setup;
   const { redis, queueRedis, closing, onError } = connections;
   const turns = createTurnQueue({ connection: queueRedis, prefix: `{${config.namespace}}`, onError });
@@ -193,6 +199,7 @@ async function work(parts: Parts, announcement: Announcement): Promise<ToolRunne
     }, graceMs);
     await workers.close(graceMs + settleMs);
     clearTimeout(timer);
+    await mounts.close();
     await levels.close();
     await connections.close();
   };
@@ -231,12 +238,62 @@ async function openRunnerLevels(setup: RunnerSetup, metrics: RunnerMetrics): Pro
   });
 }
 
+function openMounts({ mcpServers = [], environment = {}, logger }: RunnerSetup, levels: Levels): OpenedMounts {
+  let announce: (() => void) | undefined;
+  const mounts = openMcpMounts({
+    servers: mcpServers,
+    environment,
+    openSession: async (command) => await levels.start(command),
+    onChange: () => announce?.(),
+    onEvent: ({ type, ...facts }) => {
+      if (type === "connected") logger.info(facts, "MCP server connected");
+      else logger.warn(facts, type === "disconnected" ? "MCP server is away" : "MCP tool is not mounted");
+    },
+  });
+  return { mounts, follow: (listener) => (announce = listener) };
+}
+
+interface OpenedMounts {
+  mounts: McpMounts;
+  /** Who is to know when the list changes. */
+  follow(listener: () => void): void;
+}
+
+/** What a runner offers: its own tools, and those of mounted servers whose names are not taken. */
+function offered({ loaded }: RunnerSetup, mounts: McpMounts): ToolAnnouncement[] {
+  const own = loaded.registry.tools();
+  const names = new Set(own.map(({ name }) => name));
+  return [...own, ...mounts.tools().filter(({ name }) => !names.has(name))].map(announcementOf);
+}
+
+/** A mounted tool that cannot be offered is left out for a while; without its own tools a runner must stop. */
+async function announceTools(
+  setup: RunnerSetup,
+  { redis, onError }: Connections,
+  { mounts, follow }: OpenedMounts,
+): Promise<Announcement> {
+  const { config, logger, onRefused } = setup;
+  const announcement = await startAnnouncement({
+    directory: createRedisRunnerDirectory({ redis, namespace: config.namespace }),
+    instance: { runner: config.runner, instance: randomUUID() },
+    tools: () => offered(setup, mounts),
+    onError,
+    onRefused: (conflict, tool) => {
+      if (!mounts.exclude(tool)) return onRefused(conflict);
+      logger.warn({ tool, conflict }, "MCP tool is not offered for now");
+      announcement.changed();
+    },
+  });
+  follow(announcement.changed);
+  return announcement;
+}
+
 /**
  * Opens the levels of isolation that the tools ask for, announces the tools and starts to work. Throws an
  * IsolationRefusedError, an AnnouncementRefusedError, or why Redis cannot be reached.
  */
 export async function startRunner(setup: RunnerSetup): Promise<ToolRunner> {
-  const { config, loaded, logger, onRefused } = setup;
+  const { config, logger } = setup;
   const calls = createRunningCalls();
   const metrics = createRunnerMetrics(setup.metrics, calls.count);
   let started = false;
@@ -245,19 +302,18 @@ export async function startRunner(setup: RunnerSetup): Promise<ToolRunner> {
     problem = error; // while starting it is told by the caller, in one line
     if (started) logger.warn({ error }, "background error");
   });
-  const { redis, onError } = connections;
   let levels: Levels | undefined;
+  let opened: OpenedMounts | undefined;
   try {
-    await redis.ping();
+    await connections.redis.ping();
     levels = await openRunnerLevels(setup, metrics);
-    const directory = createRedisRunnerDirectory({ redis, namespace: config.namespace });
-    const tools = loaded.registry.tools().map(announcementOf);
-    const instance = { runner: config.runner, instance: randomUUID(), tools };
-    const announcement = await startAnnouncement({ directory, instance, onError, onRefused });
-    const working = await work({ setup, connections, levels, metrics, calls }, announcement);
+    opened = openMounts(setup, levels);
+    const announcement = await announceTools(setup, connections, opened);
+    const working = await work({ setup, connections, levels, mounts: opened.mounts, metrics, calls }, announcement);
     started = true;
     return working;
   } catch (error) {
+    await opened?.mounts.close();
     await Promise.all([connections.close(), levels?.close()]);
     const isRefused = error instanceof AnnouncementRefusedError || error instanceof IsolationRefusedError;
     throw isRefused ? error : (problem ?? error);

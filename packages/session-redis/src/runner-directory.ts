@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { ToolAnnouncement } from "@larkline/protocol";
-import type { AvailableTool, RunnerDirectory, RunnerInstance } from "@larkline/session";
+import type { AnnounceResult, AvailableTool, RunnerDirectory, RunnerInstance } from "@larkline/session";
 import type { Redis } from "ioredis";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
@@ -62,9 +62,9 @@ for _, other in pairs(living()) do if other.runner == ARGV[2] then left = left +
 redis.call('PUBLISH', ARGV[3], ARGV[1])
 return left`;
 
-function digestOf({ spec, effect, requiresApproval }: ToolAnnouncement): string {
+function digestOf({ spec, effect, requiresApproval, limits = {} }: ToolAnnouncement): string {
   return createHash("sha256")
-    .update(JSON.stringify([spec.inputSchema, effect, requiresApproval]))
+    .update(JSON.stringify([spec.inputSchema, effect, requiresApproval, limits]))
     .digest("base64url");
 }
 
@@ -89,7 +89,7 @@ class RedisRunnerDirectory implements RunnerDirectory {
     this.#withdraw = defineScript(options.redis, "directory_withdraw", withdrawLua);
   }
 
-  async announce(instance: RunnerInstance, ttlMs: number): Promise<{ ok: true } | { ok: false; conflict: string }> {
+  async announce(instance: RunnerInstance, ttlMs: number): Promise<AnnounceResult> {
     const digests = Object.fromEntries(instance.tools.map((tool) => [tool.spec.name, digestOf(tool)]));
     // expiresAtMs first: the script fills in the first one it finds.
     const stored: StoredInstance = { expiresAtMs: 0, digests, ...instance };
@@ -98,12 +98,12 @@ class RedisRunnerDirectory implements RunnerDirectory {
       await this.#announce([this.#instances], [field, instance.runner, JSON.stringify(stored), ttlMs, this.#channel]),
     );
     if (conflict === "") return { ok: true };
-    const [tool, runner] = conflict.split("|");
+    const [tool = "", runner] = conflict.split("|");
     const problem =
       runner === instance.runner
-        ? `another instance of runner '${runner}' offers tool '${tool}' with a different schema, effect or approval rule`
+        ? `another instance of runner '${runner}' offers tool '${tool}' with a different schema, effect, approval rule or limits`
         : `runner '${runner}' already offers a tool named '${tool}'`;
-    return { ok: false, conflict: problem };
+    return { ok: false, conflict: problem, tool };
   }
 
   async withdraw(runner: string, instance: string): Promise<{ last: boolean }> {

@@ -30,6 +30,7 @@ export type {
   PermissionRules,
 } from "./approval-store.ts";
 export { approvalFactsOf, auditResultOf, ruleFactsOf } from "./audit-facts.ts";
+export { cancelledRun } from "./cancelled-run.ts";
 export { answersKind, settlesAlone } from "./decision-words.ts";
 export {
   keepResult,
@@ -63,7 +64,7 @@ export {
 } from "./blob-store.ts";
 export { createMemoryBlobStore, type MemoryBlobStoreOptions } from "./memory-blob-store.ts";
 export { maxLookupBytes, type LookupCache } from "./lookup-cache.ts";
-export type { AvailableTool, RunnerDirectory, RunnerInstance } from "./runner-directory.ts";
+export type { AnnounceResult, AvailableTool, RunnerDirectory, RunnerInstance } from "./runner-directory.ts";
 export type { TokenCache } from "./token-cache.ts";
 export { createMemoryLookupCache } from "./memory-lookup-cache.ts";
 export type { MemorySessionStoreOptions } from "./memory-session-store.ts";

@@ -1,7 +1,7 @@
 import { EventEmitter } from "node:events";
 import { isDeepStrictEqual } from "node:util";
 import type { ToolAnnouncement } from "@larkline/protocol";
-import type { AvailableTool, RunnerDirectory, RunnerInstance } from "./runner-directory.ts";
+import type { AnnounceResult, AvailableTool, RunnerDirectory, RunnerInstance } from "./runner-directory.ts";
 
 interface Announced {
   instance: RunnerInstance;
@@ -22,11 +22,11 @@ class MemoryRunnerDirectory implements RunnerDirectory {
     this.#now = now;
   }
 
-  async announce(instance: RunnerInstance, ttlMs: number): Promise<{ ok: true } | { ok: false; conflict: string }> {
+  async announce(instance: RunnerInstance, ttlMs: number): Promise<AnnounceResult> {
     const id = idOf(instance.runner, instance.instance);
     const others = this.#living().filter((other) => idOf(other.runner, other.instance) !== id);
     const conflict = conflictOf(instance, others);
-    if (conflict !== undefined) return { ok: false, conflict };
+    if (conflict !== undefined) return { ok: false, ...conflict };
     const known = this.#announced.get(id);
     const isNew = !known || known.untilMs <= this.#now() || !isDeepStrictEqual(known.instance, instance);
     this.#announced.set(id, { instance: structuredClone(instance), untilMs: this.#now() + ttlMs });
@@ -72,16 +72,23 @@ function idOf(runner: string, instance: string): string {
   return JSON.stringify([runner, instance]);
 }
 
-function conflictOf(instance: RunnerInstance, others: readonly RunnerInstance[]): string | undefined {
+interface Conflict {
+  tool: string;
+  conflict: string;
+}
+
+function conflictOf(instance: RunnerInstance, others: readonly RunnerInstance[]): Conflict | undefined {
   for (const other of others) {
     for (const theirs of other.tools) {
-      const ours = instance.tools.find((tool) => tool.spec.name === theirs.spec.name);
+      const tool = theirs.spec.name;
+      const ours = instance.tools.find(({ spec }) => spec.name === tool);
       if (!ours) continue;
       if (other.runner !== instance.runner) {
-        return `tool "${theirs.spec.name}" is already offered by runner "${other.runner}"`;
+        return { tool, conflict: `tool "${tool}" is already offered by runner "${other.runner}"` };
       }
       if (!isDeepStrictEqual(promiseOf(ours), promiseOf(theirs))) {
-        return `tool "${theirs.spec.name}" is announced differently by instance "${other.instance}" of runner "${other.runner}"`;
+        const who = `instance "${other.instance}" of runner "${other.runner}"`;
+        return { tool, conflict: `tool "${tool}" is announced differently by ${who}` };
       }
     }
   }
@@ -89,6 +96,6 @@ function conflictOf(instance: RunnerInstance, others: readonly RunnerInstance[])
 }
 
 /** What all instances that offer a tool must agree on: description and deadline may change in a rolling deploy. */
-function promiseOf({ spec, effect, requiresApproval }: ToolAnnouncement): unknown {
-  return { inputSchema: spec.inputSchema, effect, requiresApproval };
+function promiseOf({ spec, effect, requiresApproval, limits = {} }: ToolAnnouncement): unknown {
+  return { inputSchema: spec.inputSchema, effect, requiresApproval, limits };
 }

@@ -78,7 +78,7 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
     ])("refuses a tool announced with another %s, and says which", async (_what, fields) => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
       const refused = await elsewhere.announce(instanceOf("default", "i2", tool("weather", fields)), longMs);
-      expect(refused).toMatchObject({ ok: false, conflict: expect.stringContaining("weather") });
+      expect(refused).toMatchObject({ ok: false, tool: "weather", conflict: expect.stringContaining("weather") });
       expect(await directory.runners()).toHaveLength(1);
       expect((await directory.tools()).get("weather")?.announcement).toEqual(tool("weather"));
     });
@@ -86,7 +86,7 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
     it("refuses a tool that another runner offers, and says which", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
       const refused = await elsewhere.announce(instanceOf("other", "i1", tool("clock"), tool("weather")), longMs);
-      expect(refused).toMatchObject({ ok: false, conflict: expect.stringContaining("weather") });
+      expect(refused).toMatchObject({ ok: false, tool: "weather", conflict: expect.stringContaining("weather") });
       expect([...(await directory.tools()).keys()]).toEqual(["weather"]);
     });
 

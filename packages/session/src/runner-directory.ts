@@ -7,6 +7,9 @@ export interface RunnerInstance {
   tools: ToolAnnouncement[];
 }
 
+/** `tool`: the first that is refused; `conflict` says why, for people. */
+export type AnnounceResult = { ok: true } | { ok: false; conflict: string; tool: string };
+
 /** A tool that can be called now. */
 export interface AvailableTool {
   runner: string;
@@ -20,7 +23,7 @@ export interface RunnerDirectory {
    * offers a tool of the same name with another schema, effect or approval rule, or when
    * another runner offers the same name; `conflict` says which.
    */
-  announce(instance: RunnerInstance, ttlMs: number): Promise<{ ok: true } | { ok: false; conflict: string }>;
+  announce(instance: RunnerInstance, ttlMs: number): Promise<AnnounceResult>;
   /** Takes an instance out. Returns whether it was the runner's last. */
   withdraw(runner: string, instance: string): Promise<{ last: boolean }>;
   /** Tools of living instances, by name. */
