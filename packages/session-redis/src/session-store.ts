@@ -8,6 +8,7 @@ import {
 } from "@larkline/protocol";
 import {
   auditResultOf,
+  cancelledRun,
   type AppendResult,
   type BeginResult,
   type Claim,
@@ -147,19 +148,10 @@ class RedisSessionStore implements SessionStore {
     const { turnId } = cancel;
     const seq = turnId === undefined ? "" : turnId.slice(turnId.lastIndexOf("-") + 1);
     if (turnId !== undefined && turnId !== turnIdOf(session, Number(seq))) return { accepted: false };
-    const done = {
-      type: "done",
-      totalInputTokens: 0,
-      totalOutputTokens: 0,
-      totalCostUsd: 0,
-      turnCount: 0,
-      reason: "cancelled",
-      final: "",
-    } as const;
     return accepted(
       await this.#scripts.cancel(
         [keys.session, keys.inbox, keys.control, keys.dirty, keys.events],
-        [session, seq, JSON.stringify(entry), keys.channel, batchOf([{ runId: turnId ?? "", event: done }])],
+        [session, seq, JSON.stringify(entry), keys.channel, batchOf([{ runId: turnId ?? "", event: cancelledRun }])],
       ),
     );
   }

@@ -9,6 +9,7 @@ import {
   type SessionKey,
 } from "@larkline/protocol";
 import { auditResultOf } from "./audit-facts.ts";
+import { cancelledRun } from "./cancelled-run.ts";
 import { MemoryApprovals } from "./memory-approvals.ts";
 import type { MemoryAuditLog } from "./memory-audit-log.ts";
 import { MemoryCardLedger } from "./memory-card-ledger.ts";
@@ -177,20 +178,7 @@ export class MemorySessionStore implements SessionStore {
     const index = session.inbox.findIndex(({ seq }) => turnIdOf(session.key, seq) === turnId);
     if (index < 0) return { accepted: false };
     session.inbox.splice(index, 1);
-    this.#events.add(session.key, [
-      {
-        runId: turnId,
-        event: {
-          type: "done",
-          totalInputTokens: 0,
-          totalOutputTokens: 0,
-          totalCostUsd: 0,
-          turnCount: 0,
-          reason: "cancelled",
-          final: "",
-        },
-      },
-    ]);
+    this.#events.add(session.key, [{ runId: turnId, event: cancelledRun }]);
     return { accepted: true };
   }
 
