@@ -84,7 +84,7 @@ async function platformAt(now: () => number, options: ApprovalWorldOptions) {
   const platform = await simulatedApi({
     simulator: { now, ...options.simulator },
     api: {
-      timeoutMs: 1_000,
+      timeoutMs: 10_000,
       tokenCache: createMemoryTokenCache({ now }),
       retry: { attempts: 2, minDelayMs: 1, maxDelayMs: 10 },
       ...options.api,

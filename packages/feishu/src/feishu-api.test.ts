@@ -249,7 +249,9 @@ describe("failures", () => {
 
   it("a hung platform is given up at the deadline, uncertain", async () => {
     const platform = await fakePlatform(() => undefined);
-    const error = await failureOf(reply(apiOf(platform.url, { timeoutMs: 50, retry: { attempts: 2, minDelayMs: 1 } })));
+    const error = await failureOf(
+      reply(apiOf(platform.url, { timeoutMs: 500, retry: { attempts: 2, minDelayMs: 1 } })),
+    );
     expect(error).toMatchObject({ kind: "unavailable", code: 0, retryable: true, uncertain: true });
     expect(platform.calls).toHaveLength(2);
   });

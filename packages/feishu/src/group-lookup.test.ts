@@ -6,10 +6,10 @@ import { failureOf, simulatedApi } from "./simulated-api.fixture.ts";
 async function groupWorld() {
   let aheadMs = 0;
   const now = (): number => Date.now() + aheadMs;
-  const world = await simulatedApi();
+  const world = await simulatedApi({ api: { timeoutMs: 10_000 } });
   const lookups = createMemoryLookupCache({ now });
   const asked = () => world.simulator.apiCalls.filter(({ path }) => path.endsWith("/member_belong")).length;
-  const lookup = createGroupLookup({ api: world.api, lookups });
+  const lookup = createGroupLookup({ api: world.api, lookups, timeoutMs: 20_000 });
   return { ...world, lookups, lookup, asked, forward: (ms: number): void => void (aheadMs += ms) };
 }
 
@@ -70,10 +70,10 @@ describe("the user groups of a person", () => {
     const { simulator, api, person, lookups } = await groupWorld();
     simulator.addUserGroup({ groupId: "og-1", members: [person.openId] });
     const down = async () => await Promise.reject(new Error("down"));
-    const without = createGroupLookup({ api, lookups: { get: down, set: down } });
+    const without = createGroupLookup({ api, lookups: { get: down, set: down }, timeoutMs: 20_000 });
     expect(await without.groupsOf(person.openId)).toEqual(["og-1"]);
     for (const kept of ["no JSON", '{"a":1}', "[1]"]) {
-      const strange = createGroupLookup({ api, lookups: { ...lookups, get: async () => kept } });
+      const strange = createGroupLookup({ api, lookups: { ...lookups, get: async () => kept }, timeoutMs: 20_000 });
       expect(await strange.groupsOf(person.openId)).toEqual(["og-1"]);
     }
   });
