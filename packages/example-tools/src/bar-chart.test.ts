@@ -52,7 +52,15 @@ async function call(input: unknown, stored: { bytes?: Uint8Array } = {}): Promis
   };
   const actor = { app: "a", userId: "u", chatId: "c" };
   const { signal } = new AbortController();
-  const context = { callId: "c", turnId: "t", signal, actor, progress: () => {}, log: () => {} };
+  const context = {
+    callId: "c",
+    turnId: "t",
+    signal,
+    actor,
+    authority: { by: "policy" } as const,
+    progress: () => {},
+    log: () => {},
+  };
   return await runTool(barChart, { argumentsText: JSON.stringify(input), context, storeFile });
 }
 

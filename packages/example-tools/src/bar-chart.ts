@@ -1,4 +1,4 @@
-import { defineTool, type Tool } from "@larkline/tool-kit";
+import { defineTool, type HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
 import { createCanvas, figuresWidth } from "./canvas.ts";
 
@@ -46,7 +46,7 @@ export function drawBars(values: readonly number[]): Buffer {
 }
 
 /** Draws numbers. */
-export const barChart: Tool = defineTool({
+export const barChart: HandlerTool = defineTool({
   name: "bar_chart",
   description: `Draws 1 to ${maxValues} numbers as a bar chart without other labels than the numbers themselves.`,
   input: Type.Object(
@@ -63,6 +63,7 @@ export const barChart: Tool = defineTool({
     { additionalProperties: false },
   ),
   effect: "pure",
+  risk: "low",
   timeoutMs: 10_000,
   savesFiles: true,
   run: async ({ values, title }, { saveFile }) => {

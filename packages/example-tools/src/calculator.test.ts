@@ -96,6 +96,7 @@ describe("calculator", () => {
       turnId: "t",
       signal: new AbortController().signal,
       actor: { app: "a", userId: "u", chatId: "c" },
+      authority: { by: "policy" } as const,
       progress: () => {},
       saveFile: () => Promise.reject(new Error("no files here")),
       log: () => {},

@@ -1,4 +1,4 @@
-import { defineTool, type Tool } from "@larkline/tool-kit";
+import { defineTool, type HandlerTool } from "@larkline/tool-kit";
 import type * as Mathjs from "mathjs";
 import type { MathJsInstance, MathNode } from "mathjs";
 import { Type } from "typebox";
@@ -118,7 +118,7 @@ export async function calculate(expression: string): Promise<string> {
 }
 
 /** Computes arithmetic. */
-export const calculator: Tool = defineTool({
+export const calculator: HandlerTool = defineTool({
   name: "calculator",
   description:
     "Evaluates an arithmetic expression exactly as written: operators + - * / ^ % !, comparison, parentheses, lists in " +
@@ -128,6 +128,7 @@ export const calculator: Tool = defineTool({
     { additionalProperties: false },
   ),
   effect: "pure",
+  risk: "low",
   timeoutMs: 10_000,
   run: ({ expression }) => calculate(expression),
 });

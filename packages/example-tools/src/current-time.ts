@@ -1,4 +1,4 @@
-import { defineTool, type Tool } from "@larkline/tool-kit";
+import { defineTool, type HandlerTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
 
 const numbers = {
@@ -40,7 +40,7 @@ export function localTime(moment: Date, timeZone: string): Record<string, string
 }
 
 /** Tells the time. */
-export const currentTime: Tool = defineTool({
+export const currentTime: HandlerTool = defineTool({
   name: "current_time",
   description: "The current date, time and weekday in a time zone. Use it whenever an answer depends on now.",
   input: Type.Object(
@@ -52,6 +52,8 @@ export const currentTime: Tool = defineTool({
     { additionalProperties: false },
   ),
   effect: "pure",
+  risk: "low",
+  isolation: "inline", // nothing in it can take time or fail badly
   timeoutMs: 5_000,
   run: ({ timeZone = "UTC" }) => localTime(new Date(), timeZone),
 });

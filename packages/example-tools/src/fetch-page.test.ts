@@ -47,6 +47,7 @@ async function fetchPage(
     turnId: "t",
     signal: signal ?? new AbortController().signal,
     actor: { app: "a", userId: "u", chatId: "c" },
+    authority: { by: "policy" } as const,
     progress: () => {},
     log: () => {},
   };
