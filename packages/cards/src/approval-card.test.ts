@@ -305,6 +305,19 @@ describe("the cards of other questions", () => {
     expect(retry).toHaveProperty("confirm");
   });
 
+  it("about an unknown outcome tell who has said what, where several people have to agree", () => {
+    const deciders = { requester: true, people: [], roles: [], fourEyes: false, count: 2 };
+    const card = approvalCard(
+      pending({ kind: "outcome", deciders }, [
+        decided("retry"),
+        decided("done", { by: { id: "ou_eve", name: "Eve" } }),
+      ]),
+    );
+    expect(textsOf(card)).toEqual(
+      expect.arrayContaining(["2 people have to decide the same", "Run again by: Bob", "Marked as done by: Eve"]),
+    );
+  });
+
   it("about a rule show the rule, and are answered like a call", () => {
     const card = approvalCard(pending({ kind: "rule", remember: { tool: "shell", pattern: "git *" } }));
     expect(markdownOf(card)[0]).toContain("```\nshell(git *)\n```");

@@ -82,30 +82,34 @@ export function openFacts(approval: Approval, language: ReplyLanguage): CardElem
   ];
 }
 
-/** How many of the people it takes have approved, and who. */
+function peopleByWord(decisions: readonly ApprovalDecision[], language: ReplyLanguage): CardElement[] {
+  const words = [...new Set(decisions.map(({ decision }) => decision))];
+  return words.flatMap((word) => {
+    const who = decisions.filter(({ decision }) => decision === word).map(({ by }) => by);
+    return people(approvalTexts[language].decidedBy[word], who, language);
+  });
+}
+
+/** How many people it takes, where it takes several, and who has decided so far. */
 export function progress(
-  { deciders: { count } }: Approval,
+  { kind, deciders: { count } }: Approval,
   decisions: readonly ApprovalDecision[],
   language: ReplyLanguage,
 ): CardElement[] {
   if (count === 1 && decisions.length === 0) return [];
   const texts = approvalTexts[language];
-  const have = line(texts.progress(decisions.length, count));
-  const who = decisions.map(({ by }) => by);
-  return who.length === 0 ? [have] : [have, ...people(texts.decidedBy.approve, who, language)];
+  const have = decisions.filter(({ decision }) => decision === "approve").length;
+  const needed = kind === "outcome" ? texts.agree(count) : texts.progress(have, count);
+  return [line(needed), ...peopleByWord(decisions, language)];
 }
 
 /** Who decided, when and why. */
 export function decidedFacts(decisions: readonly ApprovalDecision[], language: ReplyLanguage): CardElement[] {
   const texts = approvalTexts[language];
-  const words = [...new Set(decisions.map(({ decision }) => decision))];
   const last = decisions.at(-1);
   const notes = decisions.flatMap(({ note = "" }) => (note.trim() === "" ? [] : [shownWords(note, noteRoom)]));
   return [
-    ...words.flatMap((word) => {
-      const who = decisions.filter(({ decision }) => decision === word).map(({ by }) => by);
-      return people(texts.decidedBy[word], who, language);
-    }),
+    ...peopleByWord(decisions, language),
     ...notes.slice(-maxNotes).map((note) => line(`${texts.reason}${texts.colon}${note}`)),
     ...(last === undefined ? [] : [moment(texts.decidedAt, last.atMs, texts.colon)]),
   ];

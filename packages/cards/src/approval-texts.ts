@@ -37,6 +37,8 @@ export interface ApprovalTexts {
   requester: string;
   deciders: string;
   progress: (have: number, need: number) => string;
+  /** Where people may decide one way or another. */
+  agree: (need: number) => string;
   decidedBy: Record<DecisionWord, string>;
   /** Followed by a time. */
   expires: string;
@@ -128,6 +130,7 @@ const en: ApprovalTexts = {
   requester: "Requested by",
   deciders: "May decide",
   progress: (have, need) => `${have} of ${need} approved`,
+  agree: (need) => `${need} people have to decide the same`,
   decidedBy: {
     approve: "Approved by",
     reject: "Rejected by",
@@ -217,6 +220,7 @@ const zh: ApprovalTexts = {
   requester: "发起人",
   deciders: "可以决定的人",
   progress: (have, need) => `已有 ${have} 人批准，需要 ${need} 人`,
+  agree: (need) => `需要 ${need} 人作出相同的决定`,
   decidedBy: {
     approve: "批准人",
     reject: "拒绝人",

@@ -347,6 +347,18 @@ it("a round that hangs ends at its deadline or when the cards are closed, and is
   expect(world.inChat()).toHaveLength(1);
 });
 
+it("closing the cards waits for no store that hangs, and begins nothing more", async () => {
+  const world = await approvalWorld();
+  const question = await world.ask();
+  const hangs = async () => await new Promise<never>(() => undefined);
+  const cards = world.cardsOver({ approvals: { ...world.approvals, leaseCards: hangs } });
+  void cards.work(question.session, question.id);
+  await cards.close();
+  await cards.work(question.session, question.id);
+  await world.settleCards();
+  expect(world.inChat()).toHaveLength(1);
+});
+
 it("two workers at one approval send one card", async () => {
   const world = await approvalWorld({ deciders: 1 });
   const question = await world.ask();

@@ -32,11 +32,12 @@ export interface ApprovalCards {
    * is settled as `undeliverable`. What does not succeed is due again later. Never rejects.
    */
   work(session: SessionKey, approvalId: string): Promise<void>;
-  /** Lets running rounds finish for at most 5 s, then aborts them: they are due again. */
+  /** Lets running rounds finish for at most 5 s, then aborts them: they are due again. Resolves within 6 s. */
   close(): Promise<void>;
 }
 
 const closeMs = 5_000;
+const abortedMs = 1_000;
 const maxOpenDelayMs = 60_000;
 const maxDelayMs = 3_600_000;
 const growth = 1.6;
@@ -70,11 +71,16 @@ class Reconciler implements ApprovalCards {
 
   async close(): Promise<void> {
     this.#closing = true;
-    const timer = setTimeout(() => {
-      for (const ending of this.#rounds.keys()) ending.abort();
-    }, closeMs);
-    await Promise.all(this.#rounds.values());
-    clearTimeout(timer);
+    const late = Promise.withResolvers<void>();
+    const timers = [
+      setTimeout(() => {
+        for (const ending of this.#rounds.keys()) ending.abort();
+      }, closeMs),
+      // A store that hangs is waited for no longer: its lease runs out.
+      setTimeout(late.resolve, closeMs + abortedMs),
+    ];
+    await Promise.race([Promise.all(this.#rounds.values()), late.promise]);
+    for (const timer of timers) clearTimeout(timer);
   }
 
   async #round(session: SessionKey, approvalId: string, signal: AbortSignal): Promise<void> {
