@@ -11,6 +11,7 @@ interface Wish {
 const urlPattern = /https?:\/\/[^\s"'<>，。、）)]+/g;
 const sumPattern = /[\d(][\d\s.()]*(?:[-+*/^×÷][\d\s.()]*)+[\d)]/g;
 const chartPattern = /(?:\bchart\b|图表)[^\d\n-]{0,20}((?:-?\d+(?:\.\d+)?[\s,，、]*){1,40})/gi;
+const notePattern = /(?:\bnote\s*[:：]|记一下\s*[:：]?|记下\s*[:：]?)\s*([^\n]{1,200})/gi;
 const isDate = /^\d{4}-\d{1,2}-\d{1,2}$/;
 
 /** The numbers behind a wish for a chart: "chart 3 5 2". */
@@ -30,6 +31,8 @@ const wishes: readonly Wish[] = [
   { tool: "calculator", find: sumsOf },
   { tool: "fetch_page", find: (text) => text.match(urlPattern) ?? [] },
   { tool: "bar_chart", find: chartsOf },
+  { tool: "add_note", find: (text) => [...text.matchAll(notePattern)].map(([, note = ""]) => note.trim()) },
+  { tool: "read_notes", find: (text) => (/\bnotes\b|有哪些笔记|看看笔记/i.test(text) ? [null] : []) },
 ];
 
 /** The name a tool gives to its main argument: its first required property, else its first one. */
@@ -70,8 +73,8 @@ function resultLines(round: readonly NormalisedMessage[], zh: boolean): string[]
 
 function echo(text: string, zh: boolean): string {
   return zh
-    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，发一个网址让我读，或者说“展示”看看卡片能显示什么。`
-    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", send a URL for me to read, or say "show" to see what a card can hold.`;
+    ? `收到：“${text}”。\n\n我是不需要密钥的演示模型。可以问我现在几点、算一道题（例如 12*7）、画图表 3 5 2，“记一下：给花浇水”（会先征求同意），发一个网址让我读，或者说“展示”看看卡片能显示什么。`
+    : `You said: "${text}".\n\nI am the demo model that needs no key. Ask me for the time, a sum such as 12*7, a "chart 3 5 2", say "note: water the plants" (you will be asked first), send a URL for me to read, or say "show" to see what a card can hold.`;
 }
 
 function tale(zh: boolean): string {
@@ -140,7 +143,7 @@ function received(request: NormalisedRequest, text: string, zh: boolean): string
 
 /**
  * The scripted model of demos: answers in the language of the user (Chinese or English), calls
- * `current_time`, `calculator`, `fetch_page` and `bar_chart` when they are offered and asked for, several at
+ * `current_time`, `calculator`, `fetch_page`, `bar_chart`, `add_note` and `read_notes` when they are offered and asked for, several at
  * once, and then reports their results. "slow" or "慢" makes it stream slowly, "show" or "展示" shows
  * what a card can hold.
  */
