@@ -1,6 +1,7 @@
-import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { readdir, rmdir } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 
 /** What bounds and finds everything that one run starts. */
 export interface ControlGroup {
@@ -16,14 +17,13 @@ export interface ControlGroup {
   peakBytes(): number | undefined;
   /** CPU time of the run, ms, where the kernel counts it. */
   cpuMs(): number | undefined;
-  remove(): void;
+  /** Removes it when nothing is in it any more; gives up after a second. */
+  remove(): Promise<void>;
 }
 
 /** Where groups can be made on this host. */
 export interface ControlGroups {
   create(name: string): ControlGroup;
-  /** The directories in which groups are made, so that a successor finds them. */
-  readonly parents: readonly string[];
 }
 
 const mount = "/sys/fs/cgroup";
@@ -58,6 +58,22 @@ function killAll(directories: readonly string[]): void {
   }
 }
 
+const removalRounds = 40;
+const roundMs = 25;
+
+/** What was killed stays in its group until its parent has taken note of that. */
+async function removeDirectories(directories: readonly string[]): Promise<void> {
+  for (const directory of directories) {
+    for (let round = 0; round < removalRounds; round += 1) {
+      const { code } = await rmdir(directory).then(noProblem, (error: NodeJS.ErrnoException) => error);
+      if (code !== "EBUSY") break;
+      await delay(roundMs);
+    }
+  }
+}
+
+const noProblem = (): { code?: string } => ({});
+
 function counter(file: string, name: string): number {
   return Number(new RegExp(`^${name} (\\d+)`, "m").exec(text(file))?.[1] ?? 0);
 }
@@ -74,10 +90,16 @@ function ownDirectory(controller: string): string | undefined {
 }
 
 /** Version 1: two hierarchies. */
-function firstVersion(): ControlGroups | undefined {
+function firstParents(): [memory: string, pids: string] | undefined {
   const memory = ownDirectory("memory");
   const pids = ownDirectory("pids");
-  if (memory === undefined || pids === undefined) return undefined;
+  return memory === undefined || pids === undefined ? undefined : [memory, pids];
+}
+
+function firstVersion(): ControlGroups | undefined {
+  const parents = firstParents();
+  if (parents === undefined) return undefined;
+  const [memory, pids] = parents;
   const create = (name: string): ControlGroup => {
     const [bytes, tasks] = [join(memory, name), join(pids, name)];
     for (const directory of [bytes, tasks]) mkdirSync(directory, { recursive: true });
@@ -96,10 +118,10 @@ function firstVersion(): ControlGroups | undefined {
       memoryKills: () => counter(join(bytes, "memory.oom_control"), "oom_kill"),
       peakBytes: () => Number(text(join(bytes, "memory.max_usage_in_bytes"))) || undefined,
       cpuMs: () => undefined,
-      remove: () => [bytes, tasks].forEach((directory) => attempt(() => rmdirSync(directory))),
+      remove: async () => await removeDirectories([bytes, tasks]),
     };
   };
-  return { create, parents: [memory, pids] };
+  return { create };
 }
 
 /**
@@ -107,9 +129,8 @@ function firstVersion(): ControlGroups | undefined {
  * this process is alone in it, as in a service or a container, it moves into a child itself.
  */
 function secondVersion(): ControlGroups | undefined {
-  const path = /^0::(.*)$/m.exec(text("/proc/self/cgroup"))?.[1];
-  if (path === undefined) return undefined;
-  const own = join(mount, path.endsWith(`/${runnerGroup}`) ? path.slice(0, -runnerGroup.length) : path);
+  const own = secondParent();
+  if (own === undefined) return undefined;
   if (!/\bmemory\b.*\bpids\b/.test(text(join(own, "cgroup.controllers")))) return undefined;
   makeRoomForChildren(own);
   const create = (name: string): ControlGroup => {
@@ -136,13 +157,19 @@ function secondVersion(): ControlGroups | undefined {
       memoryKills: () => counter(file("memory.events"), "oom_kill"),
       peakBytes: () => Number(text(file("memory.peak"))) || undefined,
       cpuMs: () => Math.round((used() - usedBefore) / 1_000),
-      remove: () => attempt(() => rmdirSync(directory)),
+      remove: async () => await removeDirectories([directory]),
     };
   };
-  return { create, parents: [own] };
+  return { create };
 }
 
 const runnerGroup = "larkline-runner";
+
+function secondParent(): string | undefined {
+  const path = /^0::(.*)$/m.exec(text("/proc/self/cgroup"))?.[1];
+  if (path === undefined) return undefined;
+  return join(mount, path.endsWith(`/${runnerGroup}`) ? path.slice(0, -runnerGroup.length) : path);
+}
 
 function makeRoomForChildren(own: string): void {
   const enable = (): void => writeFileSync(join(own, "cgroup.subtree_control"), "+memory +pids");
@@ -154,21 +181,24 @@ function makeRoomForChildren(own: string): void {
   enable();
 }
 
+/** The directories in which this process would make groups, so that a successor finds them. */
+export function groupParents(): string[] {
+  return [secondParent() ?? [], firstParents() ?? []].flat();
+}
+
 /** Where groups can be made, proved by making one; undefined where none can be. */
-export function findControlGroups(proofName: string): ControlGroups | undefined {
+export async function findControlGroups(proofName: string): Promise<ControlGroups | undefined> {
   for (const version of [secondVersion, firstVersion]) {
+    let group: ControlGroup | undefined;
     try {
       const groups = version();
-      if (groups === undefined) continue;
-      const group = groups.create(proofName);
-      try {
-        group.bound({ memoryMb: 64, processes: 16 });
-        return groups;
-      } finally {
-        group.remove();
-      }
+      group = groups?.create(proofName);
+      group?.bound({ memoryMb: 64, processes: 16 });
+      if (groups !== undefined) return groups;
     } catch {
       // No right to; the next version, or none.
+    } finally {
+      await group?.remove();
     }
   }
   return undefined;
@@ -181,7 +211,7 @@ export async function removeGroups(parents: readonly string[], prefix: string): 
     for (const name of names.filter((entry) => entry.startsWith(prefix))) {
       const directory = join(parent, name);
       killAll([directory]);
-      await rmdir(directory).catch(() => {}); // still ending: the next start finds it
+      await removeDirectories([directory]);
     }
   }
 }

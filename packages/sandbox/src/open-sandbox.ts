@@ -2,7 +2,7 @@ import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { bwrapTier } from "./bwrap.ts";
 import type { EgressSettings } from "./egress-gate.ts";
-import { findControlGroups } from "./control-group.ts";
+import { findControlGroups, groupParents } from "./control-group.ts";
 import { defaultLauncherPath, prepareParts } from "./host-parts.ts";
 import { hostPowers } from "./host-powers.ts";
 import { groupName, openInstanceDirectory, type InstanceDirectory } from "./instance-directory.ts";
@@ -77,8 +77,8 @@ async function openHost(options: OpenSandboxOptions, onEvent: (event: SandboxEve
     onRemains: (count) => onEvent({ event: "remains_removed", detail: `of ${count} that did not close` }),
   });
   try {
-    const groups = findControlGroups(groupName(instance.name, "proof"));
-    await instance.noteGroups(groups?.parents ?? []);
+    await instance.noteGroups(groupParents());
+    const groups = await findControlGroups(groupName(instance.name, "proof"));
     const {
       nodePath = process.execPath,
       pythonPath = "/usr/bin/python3",
@@ -89,7 +89,7 @@ async function openHost(options: OpenSandboxOptions, onEvent: (event: SandboxEve
     const views = new Views({ directory: instance.path, ownUsers, mounts: powers.mounts });
     const store = new SlotStore({ instance, groups, mounts: powers.mounts, onEvent });
     const close = async (): Promise<void> => {
-      store.close();
+      await store.close();
       await instance.close();
     };
     return { instance, parts, store, views, close };

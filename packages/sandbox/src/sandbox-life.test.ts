@@ -1,10 +1,20 @@
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, describe, expect, it, vi } from "vitest";
+import { groupParents } from "./control-group.ts";
 import { openSandbox, probeTiers, type Sandbox, type SandboxEvent, type SandboxTier } from "./index.ts";
 import { descendantsOf, processes } from "./process-table.fixture.ts";
 import { buildLauncher, hasProgram, makePlace, openTier, removePlace } from "./sandbox-place.fixture.ts";
@@ -107,6 +117,8 @@ describe.each(tiers)("a parent of %s that is killed", (tier) => {
     expect(readdirSync(directory)).toHaveLength(1);
     await sandbox.close();
     expect(readdirSync(directory)).toEqual([]);
+    const groups = groupParents().flatMap((parent) => (existsSync(parent) ? readdirSync(parent) : []));
+    expect(groups.filter((name) => name.startsWith(`larkline-${left}-`))).toEqual([]);
     expect(readFileSync("/proc/self/mountinfo", "utf8")).not.toContain(directory);
     expect(readFileSync(join(shown, "kept.txt"), "utf8")).toBe("kept");
   });

@@ -77,13 +77,13 @@ export class SlotStore {
     const grave = join(this.#options.instance.path, `lost-${this.#lost}`);
     await rename(slot.directory, grave).catch(() => {});
     await chmod(grave, 0o700).catch(() => {});
-    slot.group?.remove();
+    await slot.group?.remove();
     this.#options.onEvent({ event: "slot_discarded", detail: `slot ${slot.number} could not be wiped` });
   }
 
   /** Removes what was made outside the instance's directory. */
-  close(): void {
-    for (const slot of this.#free) slot.group?.remove();
+  async close(): Promise<void> {
+    await Promise.all(this.#free.map(async ({ group }) => await group?.remove()));
   }
 
   async #make(limits: SandboxLimits): Promise<MutableSlot> {
