@@ -117,7 +117,7 @@ describe.each(tiers)("a parent of %s that is killed", (tier) => {
     expect(readdirSync(directory)).toHaveLength(1);
     await sandbox.close();
     expect(readdirSync(directory)).toEqual([]);
-    const groups = groupParents().flatMap((parent) => (existsSync(parent) ? readdirSync(parent) : []));
+    const groups = groupParents().flatMap((at) => (existsSync(at) ? readdirSync(at) : []));
     expect(groups.filter((name) => name.startsWith(`larkline-${left}-`))).toEqual([]);
     expect(readFileSync("/proc/self/mountinfo", "utf8")).not.toContain(directory);
     expect(readFileSync(join(shown, "kept.txt"), "utf8")).toBe("kept");
