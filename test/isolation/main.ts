@@ -8,6 +8,7 @@ import {
   matrixOf,
   type ColumnOutcome,
 } from "@larkline/sandbox/attack.suite";
+import { soak } from "./soak.ts";
 
 const { values } = parseArgs({
   options: {
@@ -17,6 +18,8 @@ const { values } = parseArgs({
     columns: { type: "string" },
     /** Attacks, comma-separated. Default: all. */
     only: { type: "string" },
+    /** Runs in a row that must leave nothing behind; 0 for none. */
+    soak: { type: "string", default: "3000" },
   },
 });
 
@@ -60,4 +63,6 @@ const gotOut = outcomes.some(
     "verdicts" in outcome &&
     outcome.verdicts.some(({ verdict, expected }) => verdict !== "held" || !expected),
 );
-process.exitCode = gotOut ? 1 : 0;
+const soakRuns = Number(values.soak);
+const isFlat = stop.signal.aborted || soakRuns === 0 || (await soak(soakRuns));
+process.exitCode = gotOut || !isFlat ? 1 : 0;

@@ -275,7 +275,7 @@ const files: AttackCase[] = [
           let files = 0;
           try { for (; files < 20000; files++) fs.closeSync(fs.openSync(input.mark + files, 'w')) } catch {}
           return { files }`,
-        wallMs: 8_000,
+        wallMs: 4_000,
         ends: ["ok", "disk_limit", "timeout"],
       },
     ],

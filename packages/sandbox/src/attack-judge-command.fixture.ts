@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { mkdirSync, statSync } from "node:fs";
+import { chmodSync, mkdtempSync, rmdirSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, relative } from "node:path";
 import { getuid } from "node:process";
@@ -33,18 +33,24 @@ function isOpenToAll(): boolean {
 }
 
 /** The command of a judge, or why there can be none here. */
-export function judgeCommand(order: JudgeOrder): { command: readonly string[] } | { unavailable: string } {
+export function judgeCommand(
+  order: JudgeOrder,
+): { command: readonly string[]; cleanUp(): void } | { unavailable: string } {
   const network = works(ownNetwork) ? ownNetwork : [];
   const program = ["--no-warnings", judgeScript, JSON.stringify(order)];
-  if (order.uid === undefined || isOpenToAll()) return { command: [...network, process.execPath, ...program] };
-  const place = join(tmpdir(), "larkline-open-checkout");
-  mkdirSync(place, { recursive: true, mode: 0o755 });
+  if (order.uid === undefined || isOpenToAll()) {
+    return { command: [...network, process.execPath, ...program], cleanUp: () => {} };
+  }
+  const place = mkdtempSync(join(tmpdir(), "larkline-checkout-"));
+  chmodSync(place, 0o755);
   if (!works(withOpenCheckout(place))) {
+    rmdirSync(place);
     return { unavailable: "the checkout lies in a directory that ordinary users may not enter" };
   }
   const there = (path: string): string => join(place, relative(checkout, path));
   const node = process.execPath.startsWith(checkout) ? there(process.execPath) : process.execPath;
   return {
     command: [...network, ...withOpenCheckout(place), node, "--no-warnings", there(judgeScript), JSON.stringify(order)],
+    cleanUp: () => rmdirSync(place),
   };
 }

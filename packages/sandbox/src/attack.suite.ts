@@ -65,6 +65,7 @@ export async function attackColumn({ name, order }: AttackColumn, signal: AbortS
     else verdicts.push(said);
   });
   await new Promise<void>((resolve) => judge.on("error", () => resolve()).on("close", () => resolve()));
+  judging.cleanUp();
   const wanted = order.only?.length ?? attackCases.length;
   return verdicts.length === wanted ? { name, verdicts } : { name, unavailable, excused: false };
 }
