@@ -4,9 +4,12 @@ import { fileURLToPath } from "node:url";
 import type { ToolOutcome } from "@larkline/protocol";
 import { openSandbox, serveSandbox } from "@larkline/sandbox";
 import { defineProgramTool, defineTool, type RunToolRequest, type StoreFile, type Tool } from "@larkline/tool";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { IsolationRefusedError, openLevels, type Levels, type LevelsOptions } from "./levels.ts";
 import { loadTools, toolsFrom, type LoadedTools } from "./tool-modules.ts";
+
+// Starting processes takes its time on a busy machine.
+vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 const fixture = fileURLToPath(new URL("sandboxed-tools.fixture.ts", import.meta.url));
 const manifest = fileURLToPath(new URL("../package.json", import.meta.url));
@@ -42,7 +45,7 @@ beforeAll(async () => {
   if (!tools.ok) throw new Error(tools.error);
   loaded = tools.value;
   levels = await openLevels(optionsFor(loaded));
-}, 60_000);
+});
 afterAll(async () => await levels.close());
 
 interface Changes {
@@ -97,12 +100,12 @@ describe("a handler in a sandbox", () => {
     expect(variables).not.toContain("REDIS_URL");
     expect(reached).not.toBe("connected");
     expect(told).toContainEqual([0.5, "looking"]);
-  }, 30_000);
+  });
 
   it("is killed at its deadline: without network it cannot have changed anything, so the outcome is known", async () => {
     const outcome = await call("spin_inside", {});
     expect(outcome).toEqual({ ok: false, error: expect.stringMatching(/1500 ms|1\.5|time/) });
-  }, 30_000);
+  });
 });
 
 describe("a program in a sandbox", () => {
@@ -132,26 +135,26 @@ describe("a program in a sandbox", () => {
     expect(kept).toEqual([{ mediaType: "image/png", name: "plot.png" }]);
     expect(told).toEqual([[0.5, "half"]]);
     expect(printed.join("")).toContain("hello");
-  }, 30_000);
+  });
 
   it("in a shell gives its exit code, whatever that is", async () => {
     expect(await call("shell", { code: "echo hi; exit 3" })).toEqual({
       ok: true,
       result: { exitCode: 3, stdout: "hi\n" },
     });
-  }, 30_000);
+  });
 
   it("that fails gives an error with what it printed", async () => {
     const outcome = await call("javascript", { code: 'console.log("before"); throw new Error("oops")' });
     expect(outcome).toEqual({ ok: false, error: expect.stringMatching(/oops[^]*stdout:\nbefore/) });
-  }, 30_000);
+  });
 
   it("is killed when its call is cancelled", async () => {
     const cancel = new AbortController();
     const calling = call("shell", { code: "sleep 60" }, { signal: cancel.signal });
     setTimeout(() => cancel.abort(new Error("cancelled")), 300);
     expect(await calling).toEqual({ ok: false, error: "cancelled" });
-  }, 30_000);
+  });
 
   it("runs on another machine where the tool asks for that", async () => {
     const local = await openSandbox({ warm: 0 });
@@ -174,7 +177,7 @@ describe("a program in a sandbox", () => {
     expect(await wrong.run(tool, requestOf({}))).toEqual({ ok: false, error: expect.stringContaining("token") });
     await Promise.all([wrong.close(), host.close()]);
     await sandbox.close();
-  }, 60_000);
+  });
 });
 
 describe("what a host cannot give is refused when tools are registered", () => {
@@ -236,7 +239,7 @@ describe("what a host cannot give is refused when tools are registered", () => {
     const plain = await openLevels(optionsFor(toolsOf()));
     expect(plain.sandbox()).toBeUndefined();
     await plain.close();
-  }, 60_000);
+  });
 
   it("a sandbox that has ceased to hold runs nothing until it holds again", async () => {
     const before = process.env["TMPDIR"];
@@ -252,5 +255,5 @@ describe("what a host cannot give is refused when tools are registered", () => {
     });
     await levels.recheck();
     expect(await call("javascript", { code: "return 1" })).toMatchObject({ ok: true });
-  }, 60_000);
+  });
 });

@@ -44,9 +44,10 @@ export default [
   defineTool({
     name: "block",
     description: "blocks its event loop",
-    input: Type.Object({ ms: Type.Integer() }),
+    input: Type.Object({ file: Type.String(), ms: Type.Integer() }),
     effect: "pure",
-    run: ({ ms }) => {
+    run: ({ file, ms }, { callId }) => {
+      note(file, callId);
       const endMs = Date.now() + ms;
       while (Date.now() < endMs);
       return "unblocked";

@@ -1,11 +1,14 @@
 import { fileURLToPath } from "node:url";
 import type { ToolOutcome } from "@larkline/protocol";
 import type { RunToolRequest, StoreFile } from "@larkline/tool";
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { openProcessLevel } from "./process-level.ts";
 import { until } from "./test-bed.fixture.ts";
 import type { ToolLevel } from "./tool-level.ts";
 import { loadTools, type LoadedTools } from "./tool-modules.ts";
+
+// Starting processes takes its time on a busy machine.
+vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 const actor = { app: "app", userId: "ou_1", chatId: "oc_1" };
 const environment = {
@@ -32,7 +35,7 @@ beforeAll(async () => {
     onLine: (line) => void lines.push(line),
     onDropped: () => {},
   });
-}, 30_000);
+});
 afterAll(async () => await level.close());
 beforeEach(() => {
   told = [];

@@ -2,10 +2,10 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createFileBlobStore } from "@larkline/blob-files";
-import { blobIdOf } from "@larkline/session";
+import { blobIdOf, resultPage } from "@larkline/session";
 import { createLogger, createMetrics, silentLogger } from "@larkline/telemetry";
 import { defineTool, type HandlerTool, type Tool, type ToolContext } from "@larkline/tool";
-import type { ToolLimits } from "@larkline/protocol";
+import type { CallAuthority, ToolLimits } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { startRunner, type RunnerSettings, type RunnerSetup, type ToolRunner } from "./runner.ts";
 import { createTestBed, keyOf, until } from "./test-bed.fixture.ts";
@@ -146,6 +146,119 @@ describe("a runner answers calls", () => {
     const id = blobIdOf(png);
     expect(outcome).toEqual({ ok: true, result: `![bars](blob:${id})` });
     expect(await bed.blobs.get(id)).toEqual({ bytes: png, facts });
+  });
+
+  it("tells the tool who allowed the call, and keeps its id through every attempt", async () => {
+    await start([toolOf("who", (_input, { callId, authority }) => ({ callId, authority }), { effect: "once" })]);
+    const authority: CallAuthority = { by: "approval", id: "a1", people: ["ou_2"] };
+    const attempt = { attempt: 2, callId: "c1", claims: { authority } };
+    const job = await bed.send("r", { name: "who", effect: "once", ...attempt });
+    expect(await bed.answerOf(job)).toMatchObject({
+      callId: "c1.2",
+      outcome: { ok: true, result: { callId: "c1", authority } },
+    });
+  });
+
+  it("says how long the call waited and ran, and who began and answered it", async () => {
+    const gate = Promise.withResolvers<void>();
+    await start([toolOf("wait", async () => await gate.promise, { effect: "once" })]);
+    const job = await bed.send("r", { name: "wait", effect: "once", queuedAtMs: Date.now() - 5_000 });
+    setTimeout(gate.resolve, 60);
+    const { timing } = await bed.answerOf(job);
+    expect(timing?.queuedMs).toBeGreaterThanOrEqual(5_000);
+    expect(timing?.ranMs).toBeGreaterThanOrEqual(50);
+    const audit = (await bed.audit(job.session)).filter(({ callId }) => callId === job.callId);
+    expect(audit).toMatchObject([
+      { kind: "call_opened" },
+      { kind: "call_started", runner: "r" },
+      { kind: "call_ended", runner: "r", result: "ok" },
+    ]);
+  });
+
+  it("refuses a call that is not signed for it, runs nothing, and logs why without what was sent", async () => {
+    let runs = 0;
+    const lines: string[] = [];
+    const logger = createLogger({ service: "t", destination: { write: (line) => void lines.push(line) } });
+    await start([toolOf("count", () => (runs += 1))], { logger });
+    const call = { name: "count", effect: "pure", arguments: '{"n":7}' } as const;
+    const forged = [
+      await bed.send("r", { ...call, envelope: "made.up" }),
+      await bed.send("r", { ...call, claims: { argumentsHash: "0" } }),
+      await bed.send("r", { ...call, claims: { expiresAtMs: 1 } }),
+      await bed.send("r", { ...call, claims: { runner: "other" } }),
+    ];
+    for (const job of forged) {
+      expect(await bed.outcomeOf(job)).toEqual({ ok: false, error: expect.stringMatching(/refused .* was not run$/) });
+    }
+    expect(runs).toBe(0);
+    for (const reason of ["the signature is wrong", "another argumentsHash", "it has expired", "another runner"]) {
+      expect(lines.join("")).toContain(reason);
+    }
+    expect(lines.join("")).not.toContain("made.up");
+    expect(lines.join("")).not.toContain('"n"');
+  });
+
+  it("keeps a large result where it can be read page by page, and hands over its head and tail", async () => {
+    const whole = Array.from({ length: 40_000 }, (_, row) => `row ${row} 长`).join("\n");
+    await start([toolOf("list", () => whole), toolOf("short", () => "x".repeat(262_144))]);
+    const job = await bed.send("r", { name: "list", effect: "pure" });
+    const outcome = await bed.outcomeOf(job);
+    if (!outcome.ok || outcome.stored === undefined) throw new Error(JSON.stringify(outcome).slice(0, 200));
+    const { handle, characters } = outcome.stored;
+    expect(characters).toBe(whole.length);
+    expect(outcome.result).toMatch(/^row 0 长\n/);
+    expect(outcome.result).toMatch(/row 39999 长$/);
+    expect(String(outcome.result).length).toBeLessThan(51_000);
+    const page = await resultPage(bed, job.session, { handle, offset: 100_000, characters: 50 });
+    expect(page).toEqual({ text: whole.slice(100_000, 100_050), characters: whole.length, nextOffset: 100_050 });
+    expect(await resultPage(bed, "app.other", { handle, offset: 0, characters: 50 })).toBeUndefined();
+    expect(await bed.outcomeOf(await bed.send("r", { name: "short", effect: "pure" }))).not.toHaveProperty("stored");
+  });
+
+  it("EE-44: publishes what a tool says while it runs, as messages of kind log", async () => {
+    await start([toolOf("talk", (_input, { log }) => log("half way", { rows: 7 }))]);
+    const job = await bed.send("r", { name: "talk", effect: "pure" });
+    await bed.outcomeOf(job);
+    expect(await bed.events(job)).toContainEqual({
+      type: "inbox_message",
+      messageType: "log",
+      toolUseId: job.callId,
+      data: 'half way {"rows":7}\n',
+      meta: '{"toolName":"talk"}',
+    });
+  });
+
+  it("runs no more calls of a limited tool than it may, over all instances, beside those of other tools", async () => {
+    const gates: (() => void)[] = [];
+    let running = 0;
+    let most = 0;
+    const narrow = toolOf(
+      "narrow",
+      async () => {
+        running += 1;
+        most = Math.max(most, running);
+        await new Promise<void>((resolve) => gates.push(resolve));
+        running -= 1;
+      },
+      { limits: { concurrency: 2 } },
+    );
+    const wide = toolOf("wide", () => "free");
+    await Promise.all([start([narrow, wide]), start([narrow, wide])]);
+    const options = { limitedTools: new Set(["narrow"]) };
+    const jobs = await Promise.all(
+      Array.from({ length: 6 }, async () => await bed.send("r", { name: "narrow", effect: "pure" }, options)),
+    );
+    await until("two at work", () => (gates.length === 2 ? true : undefined));
+    expect(await bed.outcomeOf(await bed.send("r", { name: "wide", effect: "pure" }))).toEqual({
+      ok: true,
+      result: "free",
+    });
+    for (let ended = 0; ended < jobs.length; ended += 1) {
+      await until("the next call", () => (gates.length > ended ? true : undefined));
+      gates[ended]?.();
+    }
+    for (const job of jobs) expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: null });
+    expect(most).toBe(2);
   });
 
   it("runs the calls of a batch in parallel", async () => {

@@ -11,6 +11,7 @@ import {
   attemptIdOf,
   runnerKeyOf,
   signCall,
+  type AuditRecord,
   type CallClaims,
   type ControlEntry,
   type EngineEvent,
@@ -23,6 +24,7 @@ import type { SessionStore } from "@larkline/session";
 import {
   closeRedis,
   connectRedis,
+  createRedisAuditLog,
   createRedisBlobStore,
   createRedisEventLog,
   createRedisLookupCache,
@@ -153,6 +155,7 @@ export function createTestBed(redisUrl: string) {
   const queueRedis = connectRedis(redisUrl, { role: "worker" });
   const store = createRedisSessionStore({ redis, namespace });
   const log = createRedisEventLog({ redis, namespace });
+  const audit = createRedisAuditLog({ redis, namespace });
   const queueOptions = { connection: queueRedis, prefix: `{${namespace}}` };
   const queues = createToolQueues(queueOptions);
   const wakes = new Map<string, number>();
@@ -183,6 +186,11 @@ export function createTestBed(redisUrl: string) {
     outcomeOf: async (job: ToolJob, ms?: number) => (await answerOf({ store, wakes }, job, ms)).outcome,
     events: async (job: ToolJob): Promise<EngineEvent[]> =>
       (await log.read(job.session, 0, 1_000)).map((record) => record.event),
+    audit: async (session: string): Promise<AuditRecord[]> => {
+      const records: AuditRecord[] = [];
+      for await (const record of audit.export(0, Date.now() + 60_000)) records.push(record);
+      return records.filter((record) => record.session === session);
+    },
     close: async () => {
       await Promise.all([queues.close(), turns.close()]);
       await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
