@@ -1,6 +1,6 @@
 import { ruleText } from "@larkline/permissions";
 import type { Approval, ReplyLanguage } from "@larkline/protocol";
-import { shownWords } from "./approval-facts.ts";
+import { shownName, shownWords } from "./approval-facts.ts";
 import { approvalTexts } from "./approval-texts.ts";
 import { button, fits, plainText, type CardElement } from "./element.ts";
 import { visibleText } from "./escape.ts";
@@ -36,14 +36,15 @@ export function rejectButton(approval: Approval, language: ReplyLanguage): CardE
 
 /** Approves, and leaves a rule behind; where policy permits it and the rule can be shown whole. */
 export function alwaysButton(approval: Approval, language: ReplyLanguage): CardElement[] {
-  const { remember } = approval;
+  const { remember, requester } = approval;
   if (remember === undefined) return [];
   const texts = approvalTexts[language];
   const rule = visibleText(ruleText(remember));
   if (!fits(rule, maxRule)) return [];
-  const text = shownWords(texts.always(rule), { characters: maxButtonText, bytes: 400 });
+  const who = remember.person === undefined ? undefined : shownName(requester.name || texts.somebody);
+  const text = shownWords(texts.always(rule, who), { characters: maxButtonText, bytes: 400 });
   const value = decisionValue(approval, "approve", { remember: true });
-  return [confirmed(button(text, { elementId: "always", value }), texts.alwaysTitle, texts.alwaysText(rule))];
+  return [confirmed(button(text, { elementId: "always", value }), texts.alwaysTitle, texts.alwaysText(rule, who))];
 }
 
 interface NoteForm {

@@ -130,6 +130,16 @@ describe("the card of a call that waits for people", () => {
     expect(textsOf(button)[0]?.length).toBeLessThanOrEqual(100);
   });
 
+  it("says whose calls a rule would be about", () => {
+    const remember = { tool: "deploy", pattern: "*", person: "ou_ann" };
+    const named = textsOf(approvalCard(pending({ remember })));
+    expect(named).toContain("Always allow in this chat for Ann: deploy(*)");
+    expect(named.find((text) => text.includes("/permissions"))).toContain("calls of Ann that fit deploy(*)");
+    const unnamed = textsOf(approvalCard(pending({ remember, requester: { id: "ou_ann" }, language: "zh" })));
+    expect(unnamed).toContain("在本会话中始终允许（仅限发起人）：deploy(*)");
+    expect(textsOf(approvalCard(pending({ kind: "rule", remember })))).toContain("Only for calls of: Ann");
+  });
+
   it("counts the people who have approved, where it takes several", () => {
     const deciders = { requester: true, people: [], roles: [], fourEyes: false, count: 2 };
     expect(textsOf(approvalCard(pending({ deciders })))).toContain("0 of 2 approved");

@@ -9,7 +9,7 @@ import {
   rejectForm,
   retryButton,
 } from "./approval-buttons.ts";
-import { decidedFacts, openFacts, progress, shownName, shownWords } from "./approval-facts.ts";
+import { decidedFacts, openFacts, progress, ruleScope, shownName, shownWords } from "./approval-facts.ts";
 import { approvalTexts } from "./approval-texts.ts";
 import { fits, markdown, plainText, type CardElement, type TextRoom } from "./element.ts";
 import { fenced, inlineText, invisible, visibleText } from "./escape.ts";
@@ -65,7 +65,7 @@ function ruleBlock(approval: Approval): string {
 
 function question(approval: Approval, language: ReplyLanguage): CardElement[] {
   const text = approvalTexts[language].kinds[approval.kind].question(markdownName(approval.tool));
-  if (approval.kind === "rule") return [markdown(`${text}\n${ruleBlock(approval)}`)];
+  if (approval.kind === "rule") return [markdown(`${text}\n${ruleBlock(approval)}`), ...ruleScope(approval, language)];
   const { block, more } = shownArguments(approval, language);
   return [markdown(`${text}\n${block}`), ...more];
 }

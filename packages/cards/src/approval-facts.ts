@@ -90,6 +90,12 @@ function peopleByWord(decisions: readonly ApprovalDecision[], language: ReplyLan
   });
 }
 
+/** Whose calls the rule is about, where it is about one person's. */
+export function ruleScope({ remember, requester }: Approval, language: ReplyLanguage): CardElement[] {
+  const { onlyOf } = approvalTexts[language];
+  return remember?.person === undefined ? [] : people(onlyOf, [requester], language);
+}
+
 /** How many people it takes, where it takes several, and who has decided so far. */
 export function progress(
   { kind, deciders: { count } }: Approval,

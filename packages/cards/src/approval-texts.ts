@@ -23,9 +23,12 @@ export interface ApprovalTexts {
   reject: string;
   rejectWithReason: string;
   reasonHint: string;
-  always: (rule: string) => string;
+  /** `who`: whose calls the rule is about; absent: anybody's. */
+  always: (rule: string, who?: string) => string;
   alwaysTitle: string;
-  alwaysText: (rule: string) => string;
+  alwaysText: (rule: string, who?: string) => string;
+  /** A person whose name is not known. */
+  somebody: string;
   retry: string;
   retryTitle: string;
   retryText: string;
@@ -36,6 +39,8 @@ export interface ApprovalTexts {
   risk: Record<RiskLevel, string>;
   requester: string;
   deciders: string;
+  /** Followed by the person whose calls a rule is about. */
+  onlyOf: string;
   progress: (have: number, need: number) => string;
   /** Where people may decide one way or another. */
   agree: (need: number) => string;
@@ -98,7 +103,7 @@ const en: ApprovalTexts = {
     rule: {
       title: (tool) => `Always allow ${tool}?`,
       question: (tool) =>
-        `Calls of **${tool}** were approved here several times. Run these without asking from now on?`,
+        `Calls of **${tool}** were approved here several times. Run these without asking in this chat from now on?`,
       endings: {
         approved: {
           title: (tool) => `${tool} always allowed`,
@@ -115,10 +120,11 @@ const en: ApprovalTexts = {
   reject: "Reject",
   rejectWithReason: "Reject with this reason",
   reasonHint: "Why not, or what to do instead",
-  always: (rule) => `Always allow in this chat: ${rule}`,
+  always: (rule, who) => `Always allow in this chat${who === undefined ? "" : ` for ${who}`}: ${rule}`,
   alwaysTitle: "Always allow this?",
-  alwaysText: (rule) =>
-    `This call is approved, and from now on nobody is asked in this chat about calls that fit ${rule}. /permissions lists and revokes such rules.`,
+  alwaysText: (rule, who) =>
+    `This call is approved, and from now on nobody is asked in this chat about calls ${who === undefined ? "" : `of ${who} `}that fit ${rule}. /permissions lists and revokes such rules.`,
+  somebody: "the requester",
   retry: "Run it again",
   retryTitle: "Run it again?",
   retryText: "If it took effect the first time, it happens twice.",
@@ -129,6 +135,7 @@ const en: ApprovalTexts = {
   risk: { low: "Risk: low", medium: "Risk: medium", high: "⚠️ Risk: high" },
   requester: "Requested by",
   deciders: "May decide",
+  onlyOf: "Only for calls of",
   progress: (have, need) => `${have} of ${need} approved`,
   agree: (need) => `${need} people have to decide the same`,
   decidedBy: {
@@ -191,7 +198,7 @@ const zh: ApprovalTexts = {
     },
     rule: {
       title: (tool) => `始终允许 ${tool}？`,
-      question: (tool) => `**${tool}** 在这里已多次获得批准。以后下面这类调用不再询问，直接运行吗？`,
+      question: (tool) => `**${tool}** 在这里已多次获得批准。以后在本会话中，下面这类调用不再询问，直接运行吗？`,
       endings: {
         approved: {
           title: (tool) => `${tool} 始终允许`,
@@ -205,10 +212,11 @@ const zh: ApprovalTexts = {
   reject: "拒绝",
   rejectWithReason: "附上理由并拒绝",
   reasonHint: "为什么不行，或者应该怎么做",
-  always: (rule) => `在本会话中始终允许：${rule}`,
+  always: (rule, who) => `在本会话中始终允许${who === undefined ? "" : `（仅限${who}）`}：${rule}`,
   alwaysTitle: "始终允许？",
-  alwaysText: (rule) =>
-    `批准这次调用，并且以后在本会话中，符合 ${rule} 的调用不再询问。可用 /permissions 查看和撤销这类规则。`,
+  alwaysText: (rule, who) =>
+    `批准这次调用，并且以后在本会话中，${who === undefined ? "" : `${who}的`}符合 ${rule} 的调用不再询问。可用 /permissions 查看和撤销这类规则。`,
+  somebody: "发起人",
   retry: "重新运行",
   retryTitle: "重新运行？",
   retryText: "如果第一次已经生效，它会发生两次。",
@@ -219,6 +227,7 @@ const zh: ApprovalTexts = {
   risk: { low: "风险：低", medium: "风险：中", high: "⚠️ 风险：高" },
   requester: "发起人",
   deciders: "可以决定的人",
+  onlyOf: "仅限此人的调用",
   progress: (have, need) => `已有 ${have} 人批准，需要 ${need} 人`,
   agree: (need) => `需要 ${need} 人作出相同的决定`,
   decidedBy: {
