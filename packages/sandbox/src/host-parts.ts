@@ -1,5 +1,6 @@
 import { execFile } from "node:child_process";
-import { chmod, copyFile, cp, link, mkdir, realpath, stat, symlink, writeFile } from "node:fs/promises";
+import { constants } from "node:fs";
+import { access, chmod, copyFile, cp, link, mkdir, realpath, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -81,6 +82,10 @@ export async function prepareParts(
   return {
     nodePath: await placeNode(options.nodePath, join(directory, "bin")),
     python: await findPython(options.pythonPath),
+    hasBash: await access("/bin/bash", constants.X_OK).then(
+      () => true,
+      () => false,
+    ),
     guestDirectory,
     etcDirectory: await makeReadable(join(directory, "etc"), etc),
     filterDirectory: await makeReadable(join(directory, "filter"), filters),

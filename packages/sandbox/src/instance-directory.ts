@@ -29,6 +29,7 @@ interface Facts {
 const ownerSocket = "owner.sock";
 const factsFile = "facts.json";
 const groupPrefix = (name: string): string => `larkline-${name}-`;
+const ownNames = /^(?:\d+|new-[A-Za-z0-9]{6}|dead-(?:\d+|new-[A-Za-z0-9]{6})-\d+)$/;
 const maxRootBytes = 80;
 const attempts = 200;
 const unfinishedMs = 60_000;
@@ -44,6 +45,9 @@ async function openRoot(path: string): Promise<string> {
   const facts = await lstat(path);
   const isOurs = facts.isDirectory() && facts.uid === process.getuid?.() && (facts.mode & 0o022) === 0;
   if (!isOurs) throw new Error(`${path} belongs to, or can be changed by, somebody else`);
+  const foreign = (await readdir(path)).find((name) => !ownNames.test(name));
+  // What lies in it is removed when nobody holds it.
+  if (foreign !== undefined) throw new Error(`${path} holds other things: ${JSON.stringify(foreign)}`);
   await chmod(path, 0o711);
   const root = await realpath(path);
   // A socket in it has a path of at most 107 bytes.
@@ -172,9 +176,10 @@ export async function openInstanceDirectory(
       try {
         await unmountBelow(path);
         await removeTree(path);
-      } finally {
-        await new Promise((resolve) => server.close(resolve)); // from now on the next start cleans up
+      } catch {
+        // Nobody holds it from now on: the next start tries again.
       }
+      await new Promise((resolve) => server.close(resolve));
     },
   };
 }

@@ -58,6 +58,7 @@ export interface HostParts {
   /** Real path of the Node.js for programs, readable by every slot's user. */
   nodePath: string;
   python: HostPython | undefined;
+  hasBash: boolean;
   /** A copy of `guest/`, readable by every slot's user. */
   guestDirectory: string;
   /** Files that stand in for the host's `/etc`. */

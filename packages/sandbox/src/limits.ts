@@ -12,6 +12,8 @@ export const defaultLimits: Readonly<SandboxLimits> = {
   resultBytes: 1024 * 1024,
 };
 
+// With less no interpreter boots.
+const lowest: Partial<SandboxLimits> = { memoryMb: 32, processes: 16, openFiles: 32 };
 // Beyond these a number is a mistake, and some of them would overflow what the kernel or a timer takes.
 const highest: Readonly<SandboxLimits> = {
   wallMs: 86_400_000,
@@ -28,11 +30,15 @@ const highest: Readonly<SandboxLimits> = {
 export function limitsFrom(asked: Partial<SandboxLimits> | undefined, defaults = defaultLimits): SandboxLimits {
   const limits = { ...defaults, ...asked };
   for (const [name, value] of Object.entries(limits)) {
-    const most = Object.entries(highest).find(([known]) => known === name)?.[1];
-    if (most === undefined) throw new RangeError(`limit ${JSON.stringify(name)} does not exist`);
-    if (!Number.isInteger(value) || value < 1 || value > most) {
-      throw new RangeError(`limit ${name} must be a whole number from 1 to ${most}`);
+    if (!isLimit(name)) throw new RangeError(`limit ${JSON.stringify(name)} does not exist`);
+    const [least, most] = [lowest[name] ?? 1, highest[name]];
+    if (!Number.isInteger(value) || value < least || value > most) {
+      throw new RangeError(`limit ${name} must be a whole number from ${least} to ${most}`);
     }
   }
   return limits;
+}
+
+function isLimit(name: string): name is keyof SandboxLimits {
+  return Object.hasOwn(highest, name);
 }

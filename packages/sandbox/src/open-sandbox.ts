@@ -42,8 +42,6 @@ export type SandboxOpening =
   | { ok: true; sandbox: Sandbox; findings: TierFinding[] }
   | { ok: false; findings: TierFinding[] };
 
-const most = { slots: 32, warm: 8, sessions: 16 };
-
 /** What all tiers of one sandbox share. */
 interface Host {
   instance: InstanceDirectory;
@@ -59,15 +57,28 @@ const tierPlans: Record<SandboxTier, (parts: HostParts) => Promise<TierPlan>> = 
   setpriv: setprivTier,
 };
 
-function wholeNumber(options: OpenSandboxOptions, name: keyof typeof most, fallback: number): number {
-  const value = options[name] ?? fallback;
-  if (!Number.isInteger(value) || value < 0 || value > most[name]) {
-    throw new RangeError(`${name} must be a whole number from 0 to ${most[name]}`);
-  }
-  return value;
+interface Sizes {
+  slots: number;
+  warm: number;
+  sessions: number;
 }
 
-async function openHost(options: OpenSandboxOptions, onEvent: (event: SandboxEvent) => void): Promise<Host> {
+const least: Sizes = { slots: 1, warm: 0, sessions: 0 };
+const most: Sizes = { slots: 32, warm: 8, sessions: 16 };
+
+function sizesFrom(options: OpenSandboxOptions): Sizes {
+  const { slots = Math.min(most.slots, availableParallelism() * 2), warm = 2, sessions = most.sessions } = options;
+  const sizes = { slots, warm, sessions };
+  for (const name of ["slots", "warm", "sessions"] as const) {
+    if (!Number.isInteger(sizes[name]) || sizes[name] < least[name] || sizes[name] > most[name]) {
+      throw new RangeError(`${name} must be a whole number from ${least[name]} to ${most[name]}`);
+    }
+  }
+  return sizes;
+}
+
+async function openHost(options: OpenSandboxOptions): Promise<Host> {
+  const { onEvent = () => {} } = options;
   if (process.platform !== "linux")
     throw new Error(`the kernel of ${process.platform} has no way of keeping a program in`);
   const powers = hostPowers();
@@ -102,7 +113,7 @@ async function openHost(options: OpenSandboxOptions, onEvent: (event: SandboxEve
 /** A tier, opened and attacked. Closed again where it does not hold. */
 async function tryTier(
   tier: SandboxTier,
-  { host, options, onEvent }: { host: Host; options: OpenSandboxOptions; onEvent: (event: SandboxEvent) => void },
+  { host, sizes, options }: { host: Host; sizes: Sizes; options: OpenSandboxOptions },
 ): Promise<{ finding: TierFinding; sandbox: LocalSandbox | undefined }> {
   const { parts, store, views, instance } = host;
   let lastBoot = "";
@@ -112,13 +123,11 @@ async function tryTier(
     store,
     views,
     directory: instance.path,
-    slots: wholeNumber(options, "slots", Math.min(most.slots, availableParallelism() * 2)),
-    warm: wholeNumber(options, "warm", 2),
-    sessions: wholeNumber(options, "sessions", most.sessions),
+    ...sizes,
     egress: options.egress,
     onEvent: (event: SandboxEvent) => {
       if (event.event === "boot_failed") lastBoot = event.detail;
-      onEvent(event);
+      options.onEvent?.(event);
     },
   };
   try {
@@ -140,12 +149,9 @@ function accepted({ tiers = sandboxTiers }: OpenSandboxOptions): SandboxTier[] {
   return sandboxTiers.filter((tier) => tiers.includes(tier));
 }
 
-async function hostOrFindings(
-  options: OpenSandboxOptions,
-  onEvent: (event: SandboxEvent) => void,
-): Promise<Host | TierFinding[]> {
+async function hostOrFindings(options: OpenSandboxOptions): Promise<Host | TierFinding[]> {
   try {
-    return await openHost(options, onEvent);
+    return await openHost(options);
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     return accepted(options).map((tier) => ({ tier, holds: false, reason }));
@@ -169,12 +175,12 @@ function owning(sandbox: LocalSandbox, host: Host): Sandbox {
  * for options out of range only.
  */
 export async function openSandbox(options: OpenSandboxOptions = {}): Promise<SandboxOpening> {
-  const { onEvent = () => {} } = options;
-  const host = await hostOrFindings(options, onEvent);
+  const sizes = sizesFrom(options);
+  const host = await hostOrFindings(options);
   if (Array.isArray(host)) return { ok: false, findings: host };
   const findings: TierFinding[] = [];
   for (const tier of accepted(options)) {
-    const { finding, sandbox } = await tryTier(tier, { host, options, onEvent });
+    const { finding, sandbox } = await tryTier(tier, { host, sizes, options });
     findings.push(finding);
     if (sandbox !== undefined) return { ok: true, sandbox: owning(sandbox, host), findings };
   }
@@ -184,13 +190,13 @@ export async function openSandbox(options: OpenSandboxOptions = {}): Promise<San
 
 /** Attacks every accepted tier and reports, the strongest first. For health checks: repeat it hourly, hosts change. */
 export async function probeTiers(options: OpenSandboxOptions = {}): Promise<TierFinding[]> {
-  const { onEvent = () => {} } = options;
-  const host = await hostOrFindings(options, onEvent);
+  const sizes = sizesFrom(options);
+  const host = await hostOrFindings(options);
   if (Array.isArray(host)) return host;
   const findings: TierFinding[] = [];
   for (const tier of accepted(options)) {
-    const { finding, sandbox } = await tryTier(tier, { host, options: { ...options, warm: 0 }, onEvent });
-    await sandbox?.close();
+    const { finding, sandbox } = await tryTier(tier, { host, sizes, options });
+    await sandbox?.close(); // it has run nothing, and so keeps nothing warm
     findings.push(finding);
   }
   await host.close();

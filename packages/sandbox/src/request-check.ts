@@ -61,6 +61,7 @@ function problemOfLimits(asked: SandboxRequest["limits"]): { limits: SandboxLimi
 
 function problemOfProgram({ program }: SandboxRequest, parts: HostParts): string | undefined {
   if (program.runtime === "python" && parts.python === undefined) return "There is no Python on this host.";
+  if (program.runtime === "bash" && !parts.hasBash) return "There is no bash on this host.";
   if ("code" in program && program.code.includes("\0")) return "The program contains a zero byte.";
   try {
     const bytes = Buffer.byteLength(JSON.stringify([program.input, "code" in program ? program.code : ""]));

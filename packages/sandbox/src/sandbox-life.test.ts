@@ -148,6 +148,17 @@ describe("directories", () => {
     for (const { reason } of opening.findings) expect(reason).toContain("somebody else");
   });
 
+  it("that hold other things are left alone", async () => {
+    const directory = newDirectory();
+    mkdirSync(join(directory, "17", "notes"), { recursive: true });
+    writeFileSync(join(directory, "letter.txt"), "kept");
+    const { mode } = statSync(directory);
+    const opening = await openSandbox({ directory });
+    expect(opening.findings[0]?.reason).toContain("letter.txt");
+    expect(readdirSync(directory)).toEqual(["17", "letter.txt"]);
+    expect(statSync(directory).mode).toBe(mode);
+  });
+
   it("too long for a socket in them are named", async () => {
     const opening = await openSandbox({ directory: join(place, "x".repeat(100)) });
     expect(opening.findings[0]?.reason).toContain("80 bytes");
@@ -187,7 +198,11 @@ describe("findings", () => {
   });
 
   it("options out of range are refused before anything starts", async () => {
-    await expect(openSandbox({ directory: newDirectory(), slots: 0.5 })).rejects.toThrow(RangeError);
+    for (const slots of [0, 0.5, 33]) {
+      const directory = newDirectory();
+      await expect(openSandbox({ directory, slots })).rejects.toThrow(RangeError);
+      expect(existsSync(directory)).toBe(false);
+    }
   });
 });
 

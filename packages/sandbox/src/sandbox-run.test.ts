@@ -217,7 +217,7 @@ describe.each(tiers)("a program in %s", (tier) => {
 
   it("is not begun when its request makes no sense", async () => {
     const bad: [Partial<SandboxRequest>, string][] = [
-      [{ limits: { memoryMb: 0 } }, "memoryMb"],
+      [{ limits: { memoryMb: 31 } }, "memoryMb"],
       [{ limits: { wallMs: Number.NaN } }, "wallMs"],
       [{ env: { "A=B": "x" } }, "A=B"],
       [{ env: { LD_PRELOAD: "x" } }, "LD_PRELOAD"],

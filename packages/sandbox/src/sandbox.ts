@@ -62,8 +62,9 @@ export interface SandboxRequest {
   network?: NetworkPolicy;
   /** Cancels: everything inside is killed at once. */
   signal: AbortSignal;
+  /** Must not throw. */
   onProgress?(fraction: number, detail: string): void;
-  /** Output as it comes. */
+  /** Output as it comes. Must not throw. */
   onOutput?(stream: "stdout" | "stderr", text: string): void;
 }
 

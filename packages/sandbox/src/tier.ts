@@ -4,6 +4,6 @@ export type SandboxTier = (typeof sandboxTiers)[number];
 
 /** Something that operators want to know and no caller is told: a failed boot, a slot that was given up. */
 export interface SandboxEvent {
-  event: "boot_failed" | "slot_discarded" | "remains_removed" | "warm_failed";
+  event: "boot_failed" | "slot_discarded" | "remains_removed";
   detail: string;
 }
