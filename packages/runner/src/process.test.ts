@@ -1,6 +1,7 @@
 import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { createNotes, createTestBed, spawnRunner, until, type RunnerProcess } from "./test-bed.fixture.ts";
 
@@ -208,6 +209,46 @@ describe("the tool-runner process", () => {
     runner.child.kill("SIGKILL");
     await runner.exited;
     await until("the end of its processes", () => (children.some(isAlive) ? undefined : true));
+  });
+
+  it("tells which sandbox holds, at its start, on /ready, in a metric and again on SIGHUP", async () => {
+    const sandboxed = fileURLToPath(new URL("sandboxed-tools.fixture.ts", import.meta.url));
+    const runner = await started({ RUNNER_TOOLS: sandboxed });
+    const [, tier = ""] = /"tier":"(\w+)".*the sandbox holds/.exec(runner.output()) ?? [];
+    expect(await (await fetch(`${runner.url}/ready`)).json()).toMatchObject({
+      checks: { [`sandbox (${tier})`]: true },
+    });
+    const metrics = await (await fetch(`${runner.url}/metrics`)).text();
+    expect(metrics).toMatch(new RegExp(`larkline_sandbox_holds\\{tier="${tier}".*\\} 1`));
+    const job = await bed.send("probe", { name: "shell", effect: "once", arguments: '{"code":"exit 4"}' });
+    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: { exitCode: 4 } });
+    runner.child.kill("SIGHUP");
+    await until("another look", () => (runner.output().split("the sandbox holds").length === 3 ? true : undefined));
+  });
+
+  it("exits with 1 and one line that names the tool where no sandbox holds", async () => {
+    const sandboxed = fileURLToPath(new URL("sandboxed-tools.fixture.ts", import.meta.url));
+    const runner = start({ RUNNER_TOOLS: sandboxed, TMPDIR: "/dev/null/nothing" });
+    expect(await runner.exited).toBe(1);
+    expect(runner.output()).toMatch(
+      /^The tools are refused: tool "javascript" asks for isolation "sandbox": .*bwrap: .*\n$/,
+    );
+  });
+
+  it("exits with 1 and one line when a program gives createRunner the same tool twice", async () => {
+    const file = join(mkdtempSync(join(tmpdir(), "larkline-tool-")), "twice.ts");
+    const [greet, kit] = ["./greet-tools.fixture.ts", "../../tool-kit/src/index.ts"].map((path) =>
+      JSON.stringify(new URL(path, import.meta.url).href),
+    );
+    writeFileSync(
+      file,
+      `import { createRunner } from ${kit}; import greet from ${greet};
+       await createRunner({ name: "probe", tools: [greet, greet] });`,
+    );
+    const runner = spawnRunner({ REDIS_URL: inject("redisUrl"), RUNNER_NAME: "probe" }, { program: file });
+    processes.push(runner);
+    expect(await runner.exited).toBe(1);
+    expect(runner.output()).toBe('tool "greet" is registered twice\n');
   });
 
   it("exits with 1 and one line when another runner already offers its tools", async () => {

@@ -21,7 +21,7 @@ import {
 } from "@larkline/session-redis";
 import type { ToolAnnouncement } from "@larkline/protocol";
 import type { Logger, Metrics } from "@larkline/telemetry";
-import { announcementOf } from "@larkline/tool";
+import { announcementOf, type Tool } from "@larkline/tool";
 import { AnnouncementRefusedError, startAnnouncement, type Announcement } from "./announcement.ts";
 import { createCallHandler, type CallHandler } from "./call-handler.ts";
 import { createFileStore } from "./file-store.ts";
@@ -164,10 +164,10 @@ async function startWorkers({ setup, connections }: Parts, turns: TurnQueue, han
       onFailed: async (job, error) => await handler.fail(job, error),
     });
   const workers = [worker({ concurrency })];
-  for (const { name, limits } of setup.loaded.registry.tools()) {
-    if (limits === undefined) continue;
-    await queues.limit(runner, name, limits);
-    workers.push(worker({ limitedTool: name, concurrency: Math.min(concurrency, limits.concurrency ?? concurrency) }));
+  for (const tool of setup.loaded.registry.tools()) {
+    if (tool.limits === undefined) continue;
+    await queues.limit(runner, tool.name, tool.limits);
+    workers.push(worker({ limitedTool: tool.name, concurrency: limitedConcurrency(tool, concurrency) }));
   }
   return {
     isRunning: () => workers.every((each) => each.isRunning()),
@@ -216,12 +216,23 @@ function sandboxCheck(levels: Levels): Record<string, boolean> {
   return sandbox === undefined ? {} : { [`sandbox (${sandbox.tier})`]: sandbox.holds };
 }
 
+/** Of a tool with limits, as many calls as its own worker takes. */
+function limitedConcurrency({ limits }: Tool, most: number): number {
+  return Math.min(most, limits?.concurrency ?? most);
+}
+
+/** Over all workers of this process. */
+function callsAtOnce({ config: { concurrency }, loaded }: RunnerSetup): number {
+  const limited = loaded.registry.tools().filter(({ limits }) => limits !== undefined);
+  return limited.reduce((sum, tool) => sum + limitedConcurrency(tool, concurrency), concurrency);
+}
+
 async function openRunnerLevels(setup: RunnerSetup, metrics: RunnerMetrics): Promise<Levels> {
   const { config, loaded, logger, environment = {} } = setup;
   return await openLevels({
     loaded,
     environment,
-    concurrency: config.concurrency,
+    concurrency: callsAtOnce(setup),
     tiers: config.sandboxTiers,
     remote: config.remoteSandbox,
     onLine: (line, stream) => logger.info({ stream }, line),
