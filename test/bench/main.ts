@@ -4,14 +4,18 @@ import { cpus } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import type { System } from "../system/system.ts";
+import { measureApprovals } from "./approvals.ts";
+import { measureLevels } from "./levels.ts";
 import { measureLengths } from "./long-conversation.ts";
 import { larkline, measureTurns, naiveBullmq, rawLoop, residentMb, startSubject, type Subject } from "./measure.ts";
 import { measureRecovery } from "./recovery.ts";
 import { measureStreaming, streamingBound } from "./streaming.ts";
 import {
   addedTable,
+  approvalTable,
   latencyTable,
   lengthTable,
+  levelTable,
   memoryTable,
   recoveryTable,
   streamingTable,
@@ -27,8 +31,10 @@ const { values } = parseArgs({
     /** Chats that stream at once, and for how long. */
     chats: { type: "string", default: "300" },
     seconds: { type: "string", default: "20" },
-    /** Only the chats that stream at once. */
-    streaming: { type: "boolean", default: false },
+    /** Turns in which a person is asked. */
+    approvals: { type: "string", default: "400" },
+    /** Only one part: `turns`, `tools` or `streaming`. */
+    only: { type: "string" },
     /** Writes the tables into docs/performance.md. */
     write: { type: "boolean", default: false },
   },
@@ -124,10 +130,25 @@ async function streamingTables(): Promise<string[]> {
   return [streamingTable(measured, streamingBound(measured))];
 }
 
-const tables = [...(values.streaming ? [] : await turnTables()), ...(await streamingTables())];
+async function toolTables(): Promise<string[]> {
+  return [levelTable(await measureLevels()), approvalTable(await measureApprovals(Number(values.approvals)))];
+}
+
+const parts: Readonly<Record<string, () => Promise<string[]>>> = {
+  turns: turnTables,
+  tools: toolTables,
+  streaming: streamingTables,
+};
+if (values.only !== undefined && parts[values.only] === undefined) {
+  throw new Error(`--only takes ${Object.keys(parts).join(", ")}`);
+}
+const tables: string[] = [];
+for (const [name, measure] of Object.entries(parts)) {
+  if (values.only === undefined || values.only === name) tables.push(...(await measure()));
+}
 for (const text of tables) show(text);
 
-if (values.write && values.streaming) throw new Error("--write needs all tables: leave --streaming out");
+if (values.write && values.only !== undefined) throw new Error("--write needs all tables: leave --only out");
 if (values.write) {
   const page = fileURLToPath(new URL("../../docs/performance.md", import.meta.url));
   const [head = "", , tail = ""] = (await readFile(page, "utf8")).split(/<!-- tables:(?:begin|end) -->/);

@@ -1,3 +1,5 @@
+import type { ApprovalNumbers } from "./approvals.ts";
+import type { LevelNumbers } from "./levels.ts";
 import type { LengthNumbers } from "./long-conversation.ts";
 import { percentile, type Spread, type TurnNumbers } from "./measure.ts";
 import type { StreamingNumbers } from "./streaming.ts";
@@ -156,5 +158,36 @@ export function streamingTable(
       ["calls that the platform refused", refusals, 0],
       ["click on stop to the closed card, one at a time, ms", `${ms(stopMs.p50)} / ${ms(stopMs.p99)}`, ""],
     ],
+  );
+}
+
+function spreadCell(value: Spread | undefined): string {
+  return value === undefined ? "" : `${ms(value.p50)} / ${ms(value.p99)}`;
+}
+
+export function levelTable([plain, ...levels]: readonly LevelNumbers[]): string {
+  const rows = [...(plain === undefined ? [] : [plain]), ...levels].map(({ name, roundTripMs, callsPerSecond }) => [
+    name,
+    `${roundTripMs.p50.toFixed(3)} / ${roundTripMs.p99.toFixed(3)}`,
+    callsPerSecond.toFixed(0),
+  ]);
+  return table(["one call of a tool that does nothing", "round trip p50 / p99, ms", "calls/s, 2 at once"], rows);
+}
+
+export function approvalTable(numbers: readonly ApprovalNumbers[]): string {
+  const rows = numbers.map(({ name, turnsPerSecond, clickMs, resumedMs }) => [
+    name,
+    turnsPerSecond.toFixed(0),
+    spreadCell(clickMs),
+    spreadCell(resumedMs),
+  ]);
+  return table(
+    [
+      "one tool call per turn",
+      "turns/s",
+      "click to its answer p50 / p99, ms",
+      "click to the turn's answer p50 / p99, ms",
+    ],
+    rows,
   );
 }
