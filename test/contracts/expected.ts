@@ -113,7 +113,7 @@ export const expectations: Readonly<Record<string, Expectation>> = {
     later: "embedding: no engine object is closed; what is written after a worker closed waits for the next one",
   },
   "EE-43": "covered",
-  "EE-44": { later: "isolation: messages of tool subprocesses" },
+  "EE-44": "covered",
   "EE-45": "covered",
   "SA-1": "covered",
   "SA-2": "covered",
