@@ -2,6 +2,7 @@ import type { ChildProcess } from "node:child_process";
 import { closeSync, openSync } from "node:fs";
 import type { Duplex, Readable, Writable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
+import type { ControlGroup } from "./control-group.ts";
 import type { LaunchPlan } from "./launch.ts";
 import type { Slot } from "./slot.ts";
 import { spawnProcess } from "./spawn-process.ts";
@@ -17,8 +18,10 @@ export interface GuestEnd {
   isStuck: boolean;
 }
 
-const drainMs = 100;
+const drainMs = 1_000;
 const stuckMs = 10_000;
+const emptyingRounds = 200;
+const roundMs = 5;
 // The gentle way of ending a sandbox takes a millisecond or two.
 const patienceMs = { namespace: 150, supervisor: 500, group: 0 };
 
@@ -105,21 +108,36 @@ export class GuestProcess {
     const end = await this.#exit.promise;
     clearTimeout(this.#insistence);
     clearTimeout(this.#patience);
-    await this.#endRest();
+    const isStuck = !(await this.#endRest(end));
     await Promise.race([closed, delay(drainMs, undefined, { ref: false })]);
     for (const stream of launcher.stdio) stream?.destroy();
-    return { exitCode: undefined, signal: undefined, spawnError: undefined, isStuck: false, ...end };
+    return { exitCode: undefined, signal: undefined, spawnError: undefined, isStuck, ...end };
   }
 
-  /** The direct child is gone: whatever has left its group goes now. A namespace has ended with its first process. */
-  async #endRest(): Promise<void> {
-    if (this.#plan.end !== "namespace") {
+  /**
+   * The direct child is gone: whatever has left its group goes now. A namespace has ended with its
+   * first process, and a supervisor has seen to it unless it was killed itself. Whether nothing is left.
+   */
+  async #endRest({ exitCode }: Partial<GuestEnd>): Promise<boolean> {
+    const { group, user } = this.#slot;
+    const isOver = this.#plan.end === "namespace" || (this.#plan.end === "supervisor" && exitCode !== undefined);
+    if (!isOver) {
       if (this.#process.pid !== undefined) signalled(-this.#process.pid);
-      if (this.#slot.user !== undefined) await killUsers(this.#slot.user);
+      // Nothing leaves a control group; without one its user is what finds a process.
+      if (group === undefined && user !== undefined) await killUsers(user);
     }
     this.#isOver = true;
-    if (this.#slot.group?.isEmpty() === false) this.#slot.group.kill();
+    return await isEmptied(group);
   }
+}
+
+async function isEmptied(group: ControlGroup | undefined): Promise<boolean> {
+  for (let round = 0; round < emptyingRounds; round += 1) {
+    if (group === undefined || group.isEmpty()) return true;
+    group.kill();
+    await delay(roundMs);
+  }
+  return false;
 }
 
 function signalled(id: number): boolean {
