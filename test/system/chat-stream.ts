@@ -3,6 +3,8 @@ import type { StreamFrame } from "@larkline/protocol";
 /** An answer of `POST /chat` as it arrives. */
 export interface ChatStream {
   frames(): StreamFrame[];
+  /** The bytes so far as they came, heartbeats included. */
+  text(): string;
   /** Waits until the fact holds; fails at the end of the stream or after ten seconds. */
   until(fact: (frames: readonly StreamFrame[]) => boolean): Promise<void>;
   /** Waits until the server has closed the connection, and gives all frames. */
@@ -54,6 +56,7 @@ async function open(url: string, body: object, headers: Record<string, string>):
   reading.catch(() => undefined); // told to whoever waits for the end
   return {
     frames: () => framesIn(text),
+    text: () => text,
     until: async (fact) => {
       const late = AbortSignal.timeout(patienceMs);
       const lateness = new Promise<void>((resolve) => late.addEventListener("abort", () => resolve(), { once: true }));
