@@ -1,17 +1,18 @@
 import { join } from "node:path";
 import { reservedMbOf, type Launch } from "./launch.ts";
-import type { SandboxLimits, SandboxProgram } from "./sandbox.ts";
+import type { KernelLimits } from "./limits.ts";
+import type { SandboxProgram } from "./sandbox.ts";
 
 /** What of a program is fixed when its interpreter boots. Programs with the same one can use the same warm sandboxes. */
 export interface GuestProfile {
   runtime: SandboxProgram["runtime"];
   readable: Launch["readable"];
-  limits: SandboxLimits;
+  limits: KernelLimits;
 }
 
-/** A text that is the same for the same profile only. */
+/** A text that is the same for the same profile only; `kernelLimits` gives limits an order. */
 export function profileKey({ runtime, readable, limits }: GuestProfile): string {
-  return JSON.stringify([runtime, readable, Object.entries(limits).sort(([a], [b]) => a.localeCompare(b))]);
+  return JSON.stringify([runtime, readable, limits]);
 }
 
 // Outside its heap a program needs memory too.

@@ -1,6 +1,6 @@
 import { StringDecoder } from "node:string_decoder";
 import { watchDisk } from "./disk-watch.ts";
-import { encodeFrame, FrameError, FrameReader } from "./frame.ts";
+import { encodeFrame, FrameError, FrameReader, type FrameBounds } from "./frame.ts";
 import { GuestProcess, type GuestEnd } from "./guest-process.ts";
 import type { LaunchPlan } from "./launch.ts";
 import { OutputTail } from "./output-tail.ts";
@@ -30,6 +30,7 @@ export interface GuestReport {
 /** What is handed to a booted interpreter. */
 export interface GuestJob {
   program: SandboxProgram;
+  limits: SandboxLimits;
   env: Readonly<Record<string, string>>;
   signal: AbortSignal;
   onProgress: SandboxRequest["onProgress"];
@@ -41,12 +42,21 @@ const envelopeBytes = 8_192;
 const framesPerSecond = 20;
 const extraFrames = 1_000;
 
+// Before its job an interpreter says that it is ready, and no more.
+const bootBounds = { bytes: 256, frames: 1 };
+const bootOutputBytes = 65_536;
+
+/** Progress comes ten times a second at most; the bounds leave room for a program that sends it itself. */
+function boundsOf({ wallMs, resultBytes }: SandboxLimits): FrameBounds {
+  const frames = extraFrames + Math.ceil((wallMs / 1_000) * framesPerSecond);
+  return { bytes: resultBytes + envelopeBytes, frames };
+}
+
 /** An interpreter inside a sandbox: booted, given one job, and gone. Everything it says is hostile. */
 export class Guest {
   readonly #process: GuestProcess;
-  readonly #limits: SandboxLimits;
   readonly slot: Slot;
-  readonly #reader: FrameReader;
+  #reader = new FrameReader(bootBounds);
   readonly #memoryKillsBefore: number;
   readonly #output = { stdout: new OutputTail(), stderr: new OutputTail() };
   readonly #booted = Promise.withResolvers<boolean>();
@@ -56,12 +66,9 @@ export class Guest {
   #hasBegun = false;
 
   /** Starts to boot. Throws when no process can be made. */
-  constructor(plan: LaunchPlan, slot: Slot, limits: SandboxLimits) {
+  constructor(plan: LaunchPlan, slot: Slot) {
     this.slot = slot;
-    this.#limits = limits;
     this.#memoryKillsBefore = slot.group?.memoryKills() ?? 0;
-    const frames = extraFrames + Math.ceil((limits.wallMs / 1_000) * framesPerSecond);
-    this.#reader = new FrameReader({ bytes: limits.resultBytes + envelopeBytes, frames });
     this.#process = new GuestProcess(plan, slot, true);
     this.#process.control?.on("data", (chunk: Buffer) => this.#take(chunk));
     this.#collect("stdout");
@@ -104,12 +111,14 @@ export class Guest {
   /** Hands over the job and waits until nothing inside runs any more. Call it once, when booted. */
   async run(job: GuestJob): Promise<GuestReport> {
     const startedMs = performance.now();
+    const { limits } = job;
     this.#job = job;
+    this.#reader = new FrameReader(boundsOf(limits));
     const cancel = (): void => this.#end({ kind: "cancelled" });
     job.signal.addEventListener("abort", cancel, { once: true });
     if (job.signal.aborted) cancel();
-    const timer = setTimeout(() => this.#end({ kind: "timeout" }), this.#limits.wallMs);
-    const stopWatching = watchDisk(this.slot, this.#limits.diskMb, () => this.#end({ kind: "disk_limit" }));
+    const timer = setTimeout(() => this.#end({ kind: "timeout" }), limits.wallMs);
+    const stopWatching = watchDisk(this.slot, limits.diskMb, () => this.#end({ kind: "disk_limit" }));
     this.#process.control?.write(jobBytes(job));
     const end = await this.ended;
     clearTimeout(timer);
@@ -136,7 +145,7 @@ export class Guest {
     const decoder = new StringDecoder("utf8");
     this.#process[name].on("data", (chunk: Buffer) => {
       this.#output[name].push(chunk);
-      if (this.#output.stdout.total + this.#output.stderr.total > this.#limits.outputBytes) {
+      if (this.#output.stdout.total + this.#output.stderr.total > (this.#job?.limits.outputBytes ?? bootOutputBytes)) {
         this.#end({ kind: "output_limit" });
       } else this.#job?.onOutput?.(name, decoder.write(chunk));
     });

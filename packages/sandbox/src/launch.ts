@@ -1,11 +1,12 @@
-import type { SandboxLimits, SandboxProgram } from "./sandbox.ts";
+import type { KernelLimits } from "./limits.ts";
+import type { SandboxProgram } from "./sandbox.ts";
 import type { Slot } from "./slot.ts";
 
 /** What is started inside, told to a tier. */
 export interface Launch {
   /** Builds the command line from where things are inside. */
   command(places: GuestPlaces): readonly string[];
-  limits: SandboxLimits;
+  limits: KernelLimits;
   /** Whether descriptor 3 carries frames; otherwise stdin is open instead, for a session. */
   hasControl: boolean;
   /** Memory that the interpreter reserves and never uses, MB: a data limit counts it. */

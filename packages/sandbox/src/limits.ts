@@ -42,3 +42,11 @@ export function limitsFrom(asked: Partial<SandboxLimits> | undefined, defaults =
 function isLimit(name: string): name is keyof SandboxLimits {
   return Object.hasOwn(highest, name);
 }
+
+/** What the kernel holds a program to from its start on; the rest is watched from outside. */
+export type KernelLimits = Omit<SandboxLimits, "wallMs" | "outputBytes" | "resultBytes">;
+
+export function kernelLimits(limits: SandboxLimits): KernelLimits {
+  const { cpuSeconds, memoryMb, processes, openFiles, diskMb } = limits;
+  return { cpuSeconds, memoryMb, processes, openFiles, diskMb };
+}

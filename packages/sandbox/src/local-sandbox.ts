@@ -6,6 +6,7 @@ import { Gate } from "./gate.ts";
 import { guestLaunch, type GuestProfile } from "./guest-launch.ts";
 import { Guest, type GuestReport } from "./guest.ts";
 import type { HostParts, TierPlan } from "./launch.ts";
+import { kernelLimits } from "./limits.ts";
 import { checkRequest } from "./request-check.ts";
 import { verdictOf, withoutRun } from "./run-result.ts";
 import type {
@@ -120,7 +121,11 @@ export class LocalSandbox implements Sandbox {
     const checked = await checkRequest(request, this.#options);
     if (typeof checked === "string") return withoutRun("refused", checked);
     const { limits, readable } = checked;
-    const profile: GuestProfile = { runtime: request.program.runtime, readable, limits };
+    const profile: GuestProfile = {
+      runtime: request.program.runtime,
+      readable,
+      limits: kernelLimits(limits),
+    };
     const signal = AbortSignal.any([request.signal, this.#closing.signal]);
     const leave = await this.#runs.enter(signal).catch(() => undefined);
     if (leave === undefined) return withoutRun("cancelled", "The run was cancelled before it began.");
@@ -182,7 +187,7 @@ export class LocalSandbox implements Sandbox {
     } catch {
       return withoutRun("disk_limit", `The files of the program do not fit into ${limits.diskMb} MB.`);
     }
-    const report = await guest.run({ program, env, signal, onProgress, onOutput });
+    const report = await guest.run({ program, limits, env, signal, onProgress, onOutput });
     if (!report.hasBegun && report.stop === undefined) {
       this.#tell("boot_failed", "a sandbox ended before its program began");
       return undefined;
@@ -201,7 +206,7 @@ export class LocalSandbox implements Sandbox {
     let guest: Guest;
     try {
       if (egressSocket !== undefined) await giveSocket(egressSocket, slot);
-      guest = new Guest(await plan.plan(guestLaunch(profile, egressSocket), slot), slot, profile.limits);
+      guest = new Guest(await plan.plan(guestLaunch(profile, egressSocket), slot), slot);
     } catch (error) {
       await store.giveBack(slot);
       throw error;

@@ -3,8 +3,9 @@ import { join } from "node:path";
 import type { ControlGroup, ControlGroups } from "./control-group.ts";
 import { usersPerInstance } from "./host-powers.ts";
 import { groupName, type InstanceDirectory } from "./instance-directory.ts";
+import type { KernelLimits } from "./limits.ts";
 import { emptyDirectory, runCommand } from "./removal.ts";
-import type { SandboxLimits } from "./sandbox.ts";
+
 import type { SandboxEvent } from "./tier.ts";
 
 /** What one run has for itself. Never shared by two that live. */
@@ -48,7 +49,7 @@ export class SlotStore {
   }
 
   /** An empty slot, bounded for a run. Rejects when none can be made. */
-  async take(limits: SandboxLimits): Promise<Slot> {
+  async take(limits: KernelLimits): Promise<Slot> {
     const slot = this.#free.pop() ?? (await this.#make(limits));
     try {
       await this.#size(slot, limits.diskMb);
@@ -86,7 +87,7 @@ export class SlotStore {
     await Promise.all(this.#free.map(async ({ group }) => await group?.remove()));
   }
 
-  async #make(limits: SandboxLimits): Promise<MutableSlot> {
+  async #make(limits: KernelLimits): Promise<MutableSlot> {
     const { instance, groups } = this.#options;
     const number = this.#made;
     if (number >= usersPerInstance) throw new Error("too many slots had to be given up");

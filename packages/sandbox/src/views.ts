@@ -46,7 +46,8 @@ export class Views {
   }
 
   async #find(path: string): Promise<string> {
-    if (!this.#options.ownUsers || (await isOpenToAll(path))) return path;
+    const isOpen = await isOpenToAll(path);
+    if (!this.#options.ownUsers || isOpen) return path;
     if (!this.#options.mounts) throw new Error("it, or a directory above it, is shut to other users of this host");
     return await this.#make(path);
   }
