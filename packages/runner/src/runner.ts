@@ -68,6 +68,8 @@ const stalledIntervalMs = 700;
 /** Room for answering or giving back calls after the grace period. */
 const settleMs = 1_000;
 const recheckMs = 3_600_000;
+/** While the sandbox does not hold: on a busy machine that may have been the attack's own haste. */
+const repairMs = 60_000;
 
 async function withdrawQuietly(announcement: Announcement, onError: (error: unknown) => void): Promise<void> {
   await announcement.withdraw().catch(onError); // it expires by itself
@@ -178,6 +180,30 @@ async function startWorkers({ setup, connections }: Parts, turns: TurnQueue, han
   };
 }
 
+/** Attacks the sandbox every now and then, and when asked to. */
+function watchSandbox(levels: Levels, onError: (error: unknown) => void): { recheck(): Promise<void>; stop(): void } {
+  let timer: NodeJS.Timeout | undefined;
+  let stopped = false;
+  const schedule = (): void => {
+    clearTimeout(timer);
+    if (stopped) return;
+    const holds = levels.sandbox()?.holds !== false;
+    timer = setTimeout(() => void recheck(), holds ? recheckMs : repairMs).unref();
+  };
+  const recheck = async (): Promise<void> => {
+    await levels.recheck().catch(onError);
+    schedule();
+  };
+  schedule();
+  return {
+    recheck,
+    stop: () => {
+      stopped = true;
+      clearTimeout(timer);
+    },
+  };
+}
+
 /** Works the runner's queues. Closing ends all of it, the connections too. */
 async function work(parts: Parts, announcement: Announcement): Promise<ToolRunner> {
   const { setup, connections, levels, mounts, calls } = parts;
@@ -187,11 +213,10 @@ async function work(parts: Parts, announcement: Announcement): Promise<ToolRunne
   const bus = createCancelBus({ connection: redis, channel: `{${config.namespace}}:cancel` });
   await bus.subscribe(({ session, turnId }) => calls.cancel(session, turnId), closing);
   const workers = await startWorkers(parts, turns, handlerOf(parts, turns));
-  const recheck = async (): Promise<void> => await levels.recheck().catch(onError);
-  const hourly = setInterval(() => void recheck(), recheckMs).unref();
+  const sandboxWatch = watchSandbox(levels, onError);
 
   const close = async (): Promise<void> => {
-    clearInterval(hourly);
+    sandboxWatch.stop();
     await withdrawQuietly(announcement, onError);
     const timer = setTimeout(() => {
       calls.stop();
@@ -206,7 +231,7 @@ async function work(parts: Parts, announcement: Announcement): Promise<ToolRunne
   let closed: Promise<void> | undefined;
   return {
     ready: async () => ({ redis: await pings(redis), worker: workers.isRunning(), ...sandboxCheck(levels) }),
-    recheck,
+    recheck: sandboxWatch.recheck,
     close: async () => await (closed ??= close()),
   };
 }

@@ -1,0 +1,131 @@
+import type { ToolOutcome } from "@larkline/protocol";
+import type { SandboxRequest, SandboxResult, SandboxStatus } from "@larkline/sandbox";
+import { defineProgramTool, type IsolationSettings, type ProgramTool } from "@larkline/tool";
+import { describe, expect, it } from "vitest";
+import { createSandboxLevel } from "./sandbox-level.ts";
+import { toolsFrom } from "./tool-modules.ts";
+
+const online = { allow: ["api.example.com"] };
+
+function toolWith(effect: "pure" | "once", isolation: Partial<IsolationSettings> = {}): ProgramTool {
+  return defineProgramTool({
+    name: "code",
+    description: "d",
+    input: { type: "object", properties: { code: { type: "string" } } },
+    effect,
+    timeoutMs: 5_000,
+    isolation: { level: "sandbox", ...isolation },
+    program: ({ code = "" }) => ({ runtime: "node", code: String(code) }),
+  });
+}
+
+interface Run {
+  outcome: ToolOutcome;
+  requests: SandboxRequest[];
+}
+
+/** A run in a sandbox that ends every program as told, one after the other. */
+async function runWith(
+  tool: ProgramTool,
+  results: Partial<SandboxResult>[],
+  { timeoutMs, cancelled = false }: { timeoutMs?: number; cancelled?: boolean } = {},
+): Promise<Run> {
+  const loaded = toolsFrom([tool]);
+  if (!loaded.ok) throw new Error(loaded.error);
+  const requests: SandboxRequest[] = [];
+  const level = createSandboxLevel({
+    sandbox: {
+      run: async (request) => {
+        const result = results[requests.length] ?? {};
+        requests.push(request);
+        const nothing = { stdout: "", stderr: "", files: [], skipped: [], denied: [], wallMs: 1 };
+        return await Promise.resolve({ status: "ok", ...nothing, ...result });
+      },
+      close: async () => await Promise.resolve(),
+    },
+    refusal: () => undefined,
+    loaded: loaded.value,
+    environment: { REDIS_URL: "geheim", GIVEN: "given" },
+    readable: new Map(),
+  });
+  const outcome = await level.run(tool, {
+    argumentsText: '{"code":"1"}',
+    ...(timeoutMs === undefined ? {} : { timeoutMs }),
+    context: {
+      callId: "c1",
+      turnId: "t1",
+      signal: cancelled ? AbortSignal.abort(new Error("cancelled")) : new AbortController().signal,
+      actor: { app: "app", userId: "ou_1", chatId: "oc_1" },
+      authority: { by: "policy" },
+      progress: () => {},
+      log: () => {},
+    },
+  });
+  return { outcome, requests };
+}
+
+const interrupted: SandboxStatus[] = ["timeout", "oom", "output_limit", "disk_limit", "protocol"];
+
+describe("how a run in a sandbox ended", () => {
+  it.each(interrupted)("%s: known without a network, unknown of a `once` call that had one", async (status) => {
+    const ended = [{ status, error: `ended by ${status}` }];
+    const error = expect.stringContaining(`ended by ${status}`);
+    expect((await runWith(toolWith("once"), ended)).outcome).toEqual({ ok: false, error });
+    expect((await runWith(toolWith("pure", { network: online }), ended)).outcome).toEqual({ ok: false, error });
+    const unknown = await runWith(toolWith("once", { network: online }), ended);
+    expect(unknown).toMatchObject({ outcome: { ok: false, error, unknown: true }, requests: [{ network: online }] });
+  });
+
+  it.each(["error", "refused"] as const)("%s: an error, never unknown", async (status) => {
+    const { outcome } = await runWith(toolWith("once", { network: online }), [{ status, error: "why" }]);
+    expect(outcome).toEqual({ ok: false, error: "why" });
+  });
+
+  it("crashed: tried once more where that does no harm", async () => {
+    const results: Partial<SandboxResult>[] = [{ status: "crashed", error: "gone" }, { value: 7 }];
+    expect(await runWith(toolWith("once"), results)).toMatchObject({ outcome: { ok: true, result: { result: 7 } } });
+    const online2 = await runWith(toolWith("once", { network: online }), results);
+    expect(online2.requests).toHaveLength(1);
+    expect(online2.outcome).toMatchObject({ ok: false, unknown: true });
+    const twice = await runWith(toolWith("pure"), [...results.slice(0, 1), { status: "crashed", error: "again" }]);
+    expect(twice.requests).toHaveLength(2);
+    expect(twice.outcome).toEqual({ ok: false, error: "again" });
+  });
+
+  it("cancelled: with the reason of whoever cancelled", async () => {
+    const { outcome } = await runWith(toolWith("once"), [{ status: "cancelled" }], { cancelled: true });
+    expect(outcome).toEqual({ ok: false, error: "cancelled" });
+  });
+
+  it("tells the model what the program printed and which hosts it did not reach", async () => {
+    const result: Partial<SandboxResult> = {
+      status: "error",
+      error: "why",
+      stdout: "one",
+      stderr: "two",
+      denied: ["denied: evil.test:80"],
+    };
+    const { outcome } = await runWith(toolWith("pure"), [result]);
+    expect(outcome).toEqual({
+      ok: false,
+      error: expect.stringMatching(/^why\nstdout:\none\n\nstderr:\ntwo\n\nnetwork:\ndenied: evil\.test:80$/),
+    });
+  });
+});
+
+describe("what a run is given", () => {
+  it("is the same for every call of a tool, so that sandboxes can be booted ahead; a near deadline is a signal", async () => {
+    const tool = toolWith("pure", { memoryMb: 64, limits: { processes: 4 } });
+    const limits = { memoryMb: 64, processes: 4, wallMs: 5_000 };
+    const calm = await runWith(tool, []);
+    const hurried = await runWith(tool, [], { timeoutMs: 1 });
+    expect(calm.requests).toMatchObject([{ limits, network: "none" }]);
+    expect(hurried.requests).toMatchObject([{ limits }]);
+    await expect.poll(() => hurried.requests[0]?.signal.aborted).toBe(true);
+  });
+
+  it("holds the variables that it names, and no others", async () => {
+    const { requests } = await runWith(toolWith("pure", { env: ["GIVEN", "ABSENT"] }), []);
+    expect(requests[0]?.env).toEqual({ GIVEN: "given" });
+  });
+});
