@@ -312,6 +312,16 @@ describe("always allow", () => {
     ]);
   });
 
+  it("is what approving a proposed rule means, and rejecting it does not; no session waits for either", async () => {
+    const approved = await asked({ kind: "rule", remember });
+    expect(await approved.click(approved.here.ann, "approve")).toMatchObject({ toast: { content: "Approved" } });
+    expect(await approved.here.ingress.rules.inForce(appId, approved.here.group)).toHaveLength(1);
+    expect(await approved.told()).toEqual([]);
+    const rejected = await asked({ kind: "rule", remember });
+    expect(await rejected.click(rejected.here.ann, "reject")).toMatchObject({ toast: { content: "Rejected" } });
+    expect(await rejected.here.ingress.rules.inForce(appId, rejected.here.group)).toEqual([]);
+  });
+
   it.each([["fails"], ["hangs"]] as const)(
     "is approved also when adding the rule %s: the workers repeat it",
     async (how) => {
