@@ -203,3 +203,38 @@ describe("POST /v1/approvals/:id", () => {
     expect((await call("/v1/approvals?session_id=s1", { headers })).status).toBe(403);
   });
 });
+
+describe("/v1/permissions", () => {
+  const remember = { tool: "deploy", pattern: "prod" };
+
+  /** A session whose approval holds from now on. */
+  async function remembered() {
+    const started = await waiting({ remember, chatId: session });
+    await started.decide({ decision: "approve", remember: true });
+    const revoke = async (id: string, sessionId = "s1") =>
+      (await fetch(`${started.ingress.url}/v1/permissions/${id}?session_id=${sessionId}`, { method: "DELETE" })).status;
+    return { ...started, revoke };
+  }
+
+  it("lists what was remembered in this session, and takes it back at once", async () => {
+    const { approval, call, revoke } = await remembered();
+    const rule = { id: approval.id, ...remember, created_at: expect.any(Number), expires_at: expect.any(Number) };
+    expect(await call("/v1/permissions?session_id=s1")).toEqual({ status: 200, body: { rules: [rule] } });
+    expect(await call("/v1/permissions?session_id=s2")).toEqual({ status: 200, body: { rules: [] } });
+    expect(await revoke(approval.id, "s2")).toBe(404);
+    expect(await revoke("f".repeat(32))).toBe(404);
+    expect(await revoke("no-id")).toBe(404);
+    expect(await revoke(approval.id)).toBe(204);
+    expect(await revoke(approval.id)).toBe(404);
+    expect(await call("/v1/permissions?session_id=s1")).toMatchObject({ body: { rules: [] } });
+  });
+
+  it("refuses requests without a session, and those without the token", async () => {
+    const { call } = await waiting({}, { env: { API_TOKEN: "t0ken" } });
+    expect(await call("/v1/permissions")).toMatchObject({ status: 400 });
+    const other = { headers: { authorization: "Bearer other" } };
+    expect(await call("/v1/permissions?session_id=s1", other)).toMatchObject({ status: 401 });
+    const init = { ...other, method: "DELETE" };
+    expect(await call(`/v1/permissions/${"f".repeat(32)}?session_id=s1`, init)).toMatchObject({ status: 401 });
+  });
+});

@@ -1,6 +1,7 @@
 import type { LarklineConfig } from "@larkline/config";
 import type { FeishuApi } from "@larkline/feishu";
 import type { Logger, Metrics } from "@larkline/telemetry";
+import type { AccessRules } from "./access.ts";
 import { createApprovalDesk } from "./approval-desk.ts";
 import type { ApprovalRoutesDeps } from "./approval-routes.ts";
 import type { Backend } from "./backend.ts";
@@ -48,12 +49,16 @@ function createEdge(shared: Shared): FeishuEdge | undefined {
   return createFeishuEdge({ ...shared, feishu, api, model, drainMs, storeDeadlineMs, decisionDeadlineMs });
 }
 
+function accessRules({ api }: IngressConfig): AccessRules {
+  return { token: api.token, corsOrigins: api.corsOrigins };
+}
+
 function chatDeps({ config, settings, backend, inbox, counters, logger }: Shared, streams: StreamHub): ChatRoutesDeps {
   return {
     inbox,
     streams,
     runs: backend,
-    rules: { token: config.api.token, corsOrigins: config.api.corsOrigins },
+    rules: accessRules(config),
     onDisconnect: config.api.onDisconnect,
     commands: settings.agents.default.commands,
     isReady: () => backend.isReady(),
@@ -74,8 +79,7 @@ function approvalDeps({ config, settings, backend, inbox, logger }: Shared): App
     deadlineMs: decisionDeadlineMs,
     logger,
   });
-  const { token, corsOrigins } = config.api;
-  return { approvals, decide, rules: { token, corsOrigins }, deadlineMs: decisionDeadlineMs, logger };
+  return { approvals, decide, rules: accessRules(config), deadlineMs: decisionDeadlineMs, logger };
 }
 
 /** Starts everything that takes messages. Rejects when the port is taken or the app id cannot be one. */
@@ -97,6 +101,12 @@ export async function startIngress(parts: IngressParts): Promise<Ingress> {
     ops: { metrics, ready, logger },
     chat: chatDeps(shared, streams),
     approvals: approvalDeps(shared),
+    rules: {
+      remembered: backend.rules,
+      rules: accessRules(config),
+      deadlineMs: decisionDeadlineMs,
+      logger,
+    },
     webhook: edge?.webhook,
     logger,
   });

@@ -3,6 +3,7 @@ import { fastify, type FastifyError, type FastifyInstance } from "fastify";
 import { registerOpsRoutes, type Logger, type OpsRoutes } from "@larkline/telemetry";
 import { registerApprovalRoutes, type ApprovalRoutesDeps } from "./approval-routes.ts";
 import { registerChatRoutes, type ChatRoutesDeps } from "./chat-routes.ts";
+import { registerRuleRoutes, type RuleRoutesDeps } from "./rule-routes.ts";
 import { registerWebhookRoutes, type WebhookRoutesDeps } from "./webhook-routes.ts";
 
 /** Largest body that is read: events of the platform stay far below. */
@@ -15,6 +16,7 @@ export interface ServerDeps {
   ops: OpsRoutes;
   chat: ChatRoutesDeps;
   approvals: ApprovalRoutesDeps;
+  rules: RuleRoutesDeps;
   /** Absent: the webhook paths do not exist. */
   webhook: WebhookRoutesDeps | undefined;
   logger: Logger;
@@ -40,7 +42,14 @@ function leaveBodiesAsBytes(scope: FastifyInstance): void {
 }
 
 /** The HTTP server with all routes, not yet listening. Forwarding headers of proxies are not believed. */
-export async function createServer({ ops, chat, approvals, webhook, logger }: ServerDeps): Promise<FastifyInstance> {
+export async function createServer({
+  ops,
+  chat,
+  approvals,
+  rules,
+  webhook,
+  logger,
+}: ServerDeps): Promise<FastifyInstance> {
   const server = fastify({
     logger: false,
     bodyLimit,
@@ -60,6 +69,7 @@ export async function createServer({ ops, chat, approvals, webhook, logger }: Se
   registerOpsRoutes(server, ops);
   await server.register(async (scope) => registerChatRoutes(scope, chat));
   await server.register(async (scope) => registerApprovalRoutes(scope, approvals));
+  await server.register(async (scope) => registerRuleRoutes(scope, rules));
   if (webhook !== undefined) {
     const deps = webhook;
     await server.register(async (scope) => registerWebhookRoutes(scope, deps));

@@ -31,6 +31,22 @@ export type ApiApproval = Static<typeof ApiApproval>;
 export const ApiApprovals = Type.Object({ approvals: Type.Array(ApiApproval) });
 export type ApiApprovals = Static<typeof ApiApprovals>;
 
+/** A remembered decision of a session. */
+export const ApiRule = Type.Object({
+  id: Type.String(),
+  tool: Type.String(),
+  /** What the tool's subject has to fit; `*` stands for any text. */
+  pattern: Type.String(),
+  /** Epoch ms. */
+  created_at: Type.Integer(),
+  expires_at: Type.Integer(),
+});
+export type ApiRule = Static<typeof ApiRule>;
+
+/** Answer to `GET /v1/permissions`: what runs without asking, oldest first. */
+export const ApiRules = Type.Object({ rules: Type.Array(ApiRule) });
+export type ApiRules = Static<typeof ApiRules>;
+
 /** Body of `POST /v1/approvals/<id>`. */
 export const ApiDecision = Type.Object({
   decision: Type.Enum([...decisionWords]),

@@ -66,7 +66,7 @@ export {
   type ApprovalState,
   type DecisionWord,
 } from "./decision.ts";
-export { ApiApproval, ApiApprovals, ApiDecision } from "./api-approval.ts";
+export { ApiApproval, ApiApprovals, ApiDecision, ApiRule, ApiRules } from "./api-approval.ts";
 export { Approval, Deciders, PermissionRule, RuleProposal } from "./approval.ts";
 export { auditKinds, AuditRecord, type AuditKind } from "./audit.ts";
 export { argumentsHashOf, CallAuthority, CallClaims, runnerKeyOf, signCall, verifyCall } from "./call-envelope.ts";
