@@ -15,6 +15,9 @@ async function listening(address: string | number): Promise<Server> {
   return server;
 }
 
+const processLimit = "the limit of processes";
+const rootHint = " (only a control group holds root to it: make one writable, or run as another user)";
+
 /** Attacks that got through, in words; empty when the tier holds. */
 async function attack(sandbox: Sandbox, targets: ProbeTargets): Promise<string> {
   const { status, value, error, stderr } = await sandbox.run({
@@ -23,10 +26,11 @@ async function attack(sandbox: Sandbox, targets: ProbeTargets): Promise<string> 
     signal: AbortSignal.timeout(30_000),
   });
   if (status !== "ok") return `it does not start here: ${error} ${stderr.split("\n")[0] ?? ""}`.trim();
+  const hint = process.getuid?.() === 0 ? rootHint : "";
   const outcome = Object.entries(value as Record<string, string>); // our own code gave it, as far as the tier holds
   return outcome
     .filter(([, result]) => result !== "held")
-    .map(([name, result]) => `${name}: ${result}`)
+    .map(([name, result]) => `${name}: ${result}${name === processLimit ? hint : ""}`)
     .join("; ");
 }
 
