@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -31,6 +32,7 @@ async function writeDocument(matrix: string): Promise<void> {
   const [before = "", rest = ""] = text.split(marks[0]);
   const [, after = ""] = rest.split(marks[1]);
   await writeFile(document, `${before}${marks[0]}\n\n${matrix}\n\n${marks[1]}${after}`);
+  execFileSync(fileURLToPath(new URL("../../node_modules/.bin/oxfmt", import.meta.url)), [document]);
 }
 
 const names = values.columns?.split(",");

@@ -1,5 +1,5 @@
 import type { LookupFunction } from "node:net";
-import { Agent, buildConnector } from "undici";
+import type { buildConnector } from "undici";
 import {
   isPublicAddress,
   literalAddress,
@@ -40,8 +40,10 @@ function checkedLookup(policy: AddressPolicy): LookupFunction {
 }
 
 /** Refuses at the moment of connecting, which redirects and names with changing answers cannot go round. */
-function guardedConnector(policy: AddressPolicy, allows: AllowList | undefined): buildConnector.connector {
-  const connect = buildConnector({ timeout: connectMs, lookup: checkedLookup(policy) });
+function guarded(
+  connect: buildConnector.connector,
+  { policy, allows }: { policy: AddressPolicy; allows: AllowList | undefined },
+): buildConnector.connector {
   return (options, callback) => {
     const host = options.hostname.toLowerCase().replace(/\.$/, "");
     const port = Number(options.port) || (options.protocol === "https:" ? 443 : 80);
@@ -54,6 +56,14 @@ function guardedConnector(policy: AddressPolicy, allows: AllowList | undefined):
   };
 }
 
+/** Loaded when it is needed first: every child of a tool imports this package, few of them fetch. */
+async function openDispatcher(policy: AddressPolicy, allows: AllowList | undefined): Promise<Dispatcher> {
+  const { Agent, buildConnector: connectorOf } = await import("undici");
+  const connect = connectorOf({ timeout: connectMs, lookup: checkedLookup(policy) });
+  const agent: unknown = new Agent({ connect: guarded(connect, { policy, allows }) });
+  return agent as Dispatcher; // see there
+}
+
 /**
  * A `fetch` for code of the runner itself that follows addresses from outside: connects to public
  * addresses only, and to allowed hosts only where there is an allow-list. The check is made at every
@@ -64,11 +74,11 @@ export function createGuardedFetch(options: GuardedFetchOptions = {}): typeof fe
   const { resolve = resolveBySystem, allowPrivate = () => false } = options;
   const policy = { resolve, allows: (address: string) => isPublicAddress(address) || allowPrivate(address) };
   const allows = options.allow === undefined ? undefined : allowListOf(options.allow);
-  const agent: unknown = new Agent({ connect: guardedConnector(policy, allows) });
-  const dispatcher = agent as Dispatcher; // see there
+  let dispatcher: Promise<Dispatcher> | undefined;
   return async (input, init) => {
+    dispatcher ??= openDispatcher(policy, allows);
     try {
-      return await fetch(input, { ...init, dispatcher });
+      return await fetch(input, { ...init, dispatcher: await dispatcher });
     } catch (error) {
       // Node says "fetch failed" and hides the reason one level down.
       if (!(error instanceof TypeError) || !(error.cause instanceof Error)) throw error;

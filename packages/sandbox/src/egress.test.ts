@@ -296,6 +296,19 @@ describe("the egress proxy has limits", () => {
     expect(denied()).toEqual([]);
   });
 
+  it.each([
+    "HTTP/1.1 099 Odd\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nX: a\u0001b\r\n\r\n",
+    "nonsense\r\n\r\n",
+    "HTTP/1.1 101 S\r\n\r\n",
+    "",
+  ])("survives a host that answers %j", async (bytes) => {
+    const rude = createServer((socket) => void socket.on("error", () => {}).end(bytes, "latin1"));
+    const rudePort = await listen(rude, { host: "127.0.0.1", port: 0 });
+    await start({ allow: [`api.good.test:${rudePort}`] });
+    expect(await get(`http://api.good.test:${rudePort}/`)).not.toMatch(/^HTTP\/1\.1 200 /);
+  });
+
   it("cuts connections when it closes, twice without harm, and leaves no socket behind", async () => {
     const { close } = await start();
     const { socket } = await tunnel(`api.good.test:${rawPort}`);

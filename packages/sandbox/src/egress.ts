@@ -110,7 +110,11 @@ async function forward(gate: EgressGate, incoming: IncomingMessage, response: Se
     socket.destroy();
   };
   outgoing.on("response", (answer) => {
-    response.writeHead(answer.statusCode ?? 502, endToEnd(answer.headers));
+    try {
+      response.writeHead(answer.statusCode ?? 502, endToEnd(answer.headers));
+    } catch {
+      return failed(); // a status or header that Node reads but does not write
+    }
     pipeline(answer, meter(gate), response, (error) => (error ? failed() : undefined));
   });
   outgoing.on("error", failed);

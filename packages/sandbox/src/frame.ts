@@ -43,7 +43,7 @@ export class FrameReader {
     this.#pending.push(chunk);
     this.#pendingBytes += chunk.length;
     const values: unknown[] = [];
-    for (let body = this.#nextBody(); body !== undefined; body = this.#nextBody()) values.push(parsed(body));
+    for (let body = this.#nextBody(); body !== undefined; body = this.#nextBody()) values.push(parseUntrusted(body));
     return values;
   }
 
@@ -75,7 +75,8 @@ export class FrameReader {
   }
 }
 
-function parsed(body: Buffer): unknown {
+/** Reads JSON of a hostile peer: bounded in depth, without the keys that change prototypes. Throws a {@link FrameError}. */
+export function parseUntrusted(body: Buffer): unknown {
   refuseDepth(body);
   const text = body.toString("utf8");
   try {

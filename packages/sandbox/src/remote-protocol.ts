@@ -1,5 +1,6 @@
-import { jsonParserOf, type ParseResult } from "@larkline/protocol";
+import { jsonParserOf, parserOf, type ParseResult } from "@larkline/protocol";
 import { Type, type Static } from "typebox";
+import { parseUntrusted } from "./frame.ts";
 import { sandboxStatuses, type SandboxFile, type SandboxRequest, type SandboxResult } from "./sandbox.ts";
 
 /*
@@ -84,19 +85,24 @@ type Schemas = typeof schemas;
 /** One line of the answer. */
 export type RemoteLine = { [T in keyof Schemas]: Static<Schemas[T]> }[keyof Schemas];
 
-const parsers: { [T in keyof Schemas]: (line: string) => ParseResult<RemoteLine> } = {
-  accepted: jsonParserOf(schemas.accepted),
-  beat: jsonParserOf(schemas.beat),
-  progress: jsonParserOf(schemas.progress),
-  output: jsonParserOf(schemas.output),
-  result: jsonParserOf(schemas.result),
+const parsers: { [T in keyof Schemas]: (line: unknown) => ParseResult<RemoteLine> } = {
+  accepted: parserOf(schemas.accepted),
+  beat: parserOf(schemas.beat),
+  progress: parserOf(schemas.progress),
+  output: parserOf(schemas.output),
+  result: parserOf(schemas.result),
 };
 
-/** Reads a line of the answer. The type comes first in each line, so a large one is parsed once. */
-export function parseLine(line: string): ParseResult<RemoteLine> {
-  const [, type = ""] = /^\{"type":"([a-z]+)"/.exec(line) ?? [];
-  const known = Object.entries(parsers).find(([name]) => name === type);
-  return known === undefined ? { ok: false, error: "a line of an unknown type" } : known[1](line);
+/** Reads a line of the answer. The other machine may have been taken over by a program, so it is as hostile as one. */
+export function parseLine(line: Buffer): ParseResult<RemoteLine> {
+  try {
+    const data = parseUntrusted(line);
+    const type = typeof data === "object" && data !== null && "type" in data ? data.type : undefined;
+    const known = Object.entries(parsers).find(([name]) => name === type);
+    return known === undefined ? { ok: false, error: "a line of an unknown type" } : known[1](data);
+  } catch {
+    return { ok: false, error: "a line that is no JSON" };
+  }
 }
 
 export function lineOf(line: RemoteLine): string {

@@ -200,17 +200,29 @@ describe("a remote sandbox", () => {
       [(response) => response.write('{"type":"accepted"}\n'), "silent for 100 ms"],
       [() => {}, "silent for 100 ms"],
       [(response) => response.end("<html>\n"), "something else"],
+      [(response) => response.end(`${"[".repeat(100_000)}\n`), "something else"],
       [(response) => response.end('{"type":"result","status":"splendid"}\n'), "something else"],
       [(response) => response.writeHead(302, { location: "http://127.0.0.1:1/" }).end(), "failed"],
     ];
     for (const [answer, error] of answers) {
       const { port, requests } = await serveRaw(answer);
-      expect(await remote(port, { silenceMs: 100 }).run(python)).toMatchObject({
+      const silenceMs = error.startsWith("silent") ? 100 : 20_000;
+      expect(await remote(port, { silenceMs }).run(python)).toMatchObject({
         status: "crashed",
         error: expect.stringMatching(new RegExp(`${error}.*is not known`)),
       });
       expect(requests()).toBe(1);
     }
+  });
+
+  it("drops what would change prototypes, though the other machine sends it", async () => {
+    const value = '{"a":1,"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}}}';
+    const rest = '"stdout":"","stderr":"","files":[],"skipped":[],"denied":[],"wallMs":1';
+    const { port } = await serveRaw((response) =>
+      response.end(`{"type":"result","status":"ok","value":${value},${rest}}\n`),
+    );
+    const { value: got } = await remote(port).run(python);
+    expect(Object.getOwnPropertyNames(got)).toEqual(["a"]);
   });
 
   it("does not collect an endless line", async () => {
@@ -229,10 +241,10 @@ describe("a remote sandbox", () => {
 
   it("stays with a quiet program as long as the host shows life", async () => {
     const { port } = await serve(
-      async () => await new Promise<SandboxResult>((resolve) => setTimeout(() => resolve(result), 600)),
-      { beatMs: 20 },
+      async () => await new Promise<SandboxResult>((resolve) => setTimeout(() => resolve(result), 1_500)),
+      { beatMs: 50 },
     );
-    expect(await remote(port, { silenceMs: 300 }).run(python)).toMatchObject({ status: "ok" });
+    expect(await remote(port, { silenceMs: 1_000 }).run(python)).toMatchObject({ status: "ok" });
   });
 });
 

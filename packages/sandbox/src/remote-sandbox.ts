@@ -27,13 +27,13 @@ function ended(status: SandboxStatus, error: string, startedMs: number): Sandbox
 }
 
 /** Splits a stream into lines, none longer than `maxBytes`. */
-async function* linesOf(body: AsyncIterable<Uint8Array>, maxBytes: number): AsyncGenerator<string> {
+async function* linesOf(body: AsyncIterable<Uint8Array>, maxBytes: number): AsyncGenerator<Buffer> {
   let parts: Buffer[] = [];
   let size = 0;
   for await (const bytes of body) {
     let chunk = Buffer.from(bytes);
     for (let end = chunk.indexOf(10); end !== -1; end = chunk.indexOf(10)) {
-      yield Buffer.concat([...parts, chunk.subarray(0, end)]).toString();
+      yield Buffer.concat([...parts, chunk.subarray(0, end)]);
       chunk = chunk.subarray(end + 1);
       parts = [];
       size = 0;
@@ -99,9 +99,9 @@ async function send({ options, request, closing, startedMs }: RemoteCall): Promi
     });
     watch.touch();
     if (response.status !== 200 || response.body === null) return await refusalOf(response, startedMs);
-    for await (const text of linesOf(response.body, resultBytes + lineMarginBytes)) {
+    for await (const bytes of linesOf(response.body, resultBytes + lineMarginBytes)) {
       watch.touch();
-      const line = parseLine(text);
+      const line = parseLine(bytes);
       if (!line.ok) throw new HostFailure(`the sandbox host sent something else than its protocol; ${lost}`);
       if (line.value.type === "result") return resultOf(line.value);
       hand(line.value, request);
