@@ -3,7 +3,8 @@ import { Type, type Static } from "typebox";
 /**
  * What happened, for the record. Calls: `call_opened` before it can run (always), `call_started`
  * before it acts (unless `pure`), `call_ended`. Approvals: requested, decided (each person's word),
- * settled. Rules: added, revoked. Never holds arguments, results or secrets.
+ * settled. Rules: added, revoked. `content_shown`: somebody was shown what is hidden otherwise. Never holds arguments,
+ * results or secrets.
  */
 export const auditKinds = [
   "call_opened",
@@ -14,6 +15,7 @@ export const auditKinds = [
   "approval_settled",
   "rule_added",
   "rule_revoked",
+  "content_shown",
 ] as const;
 export type AuditKind = (typeof auditKinds)[number];
 

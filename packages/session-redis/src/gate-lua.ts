@@ -239,10 +239,11 @@ return 0`;
 /** -> {state, gen, waiting, messages, unsent, head or '', turn or '', settings or '', messages of the context} */
 export const summaryLua = `${gate}
 -- KEYS session inbox history outbox
-local v = redis.call('HMGET', KEYS[1], 'st', 'gen', 'turn', 'set', 'cs')
+local v = redis.call('HMGET', KEYS[1], 'st', 'gen', 'turn', 'set', 'cs', 'ep')
 local waiting, messages = redis.call('LLEN', KEYS[2]), redis.call('LLEN', KEYS[3])
 local unsent = redis.call('LLEN', KEYS[4])
-return {v[1] or 'idle', v[2] or 0, waiting, messages, unsent, head(KEYS[2]), v[3] or '', v[4] or '', messages - tonumber(v[5] or 0)}`;
+return {v[1] or 'idle', v[2] or 0, waiting, messages, unsent, head(KEYS[2]), v[3] or '', v[4] or '',
+  messages - tonumber(v[5] or 0), v[6] or '0'}`;
 
 /** -> record or ''. */
 export const pushOutboxLua = `${time}${outbox}

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { ToolAnnouncement } from "@larkline/protocol";
-import type { AnnounceResult, AvailableTool, RunnerDirectory, RunnerInstance } from "@larkline/session";
+import type { AnnounceResult, AvailableTool, LivingRunner, RunnerDirectory, RunnerInstance } from "@larkline/session";
 import type { Redis } from "ioredis";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
@@ -11,8 +11,7 @@ export interface RedisRunnerDirectoryOptions {
   namespace?: string;
 }
 
-interface StoredInstance extends RunnerInstance {
-  expiresAtMs: number;
+interface StoredInstance extends LivingRunner {
   /** Tool name -> digest of all that must agree between runners offering it. */
   digests: Record<string, string>;
 }
@@ -111,14 +110,14 @@ class RedisRunnerDirectory implements RunnerDirectory {
     return { last: Number(left) === 0 };
   }
 
-  async runners(): Promise<RunnerInstance[]> {
+  async runners(): Promise<LivingRunner[]> {
     const nowMs = Date.now();
     const stored = Object.values(await this.#redis.hgetall(this.#instances)).map(
       (text) => JSON.parse(text) as StoredInstance, // written by announce
     );
     return stored
       .filter(({ expiresAtMs }) => expiresAtMs > nowMs)
-      .map(({ runner, instance, tools }) => ({ runner, instance, tools }));
+      .map(({ runner, instance, tools, expiresAtMs }) => ({ runner, instance, tools, expiresAtMs }));
   }
 
   async tools(): Promise<ReadonlyMap<string, AvailableTool>> {

@@ -277,13 +277,14 @@ class RedisSessionStore implements SessionStore {
   async summary(session: SessionKey): Promise<SessionSummary> {
     const keys = this.#keys.session(session);
     const reply = await this.#scripts.summary([keys.session, keys.inbox, keys.history, keys.outbox], []);
-    const [state, gen, waiting, messages, unsent, head, turn, settings, inContext] = reply as [
+    const [state, gen, waiting, messages, unsent, head, turn, settings, inContext, epoch] = reply as [
       SessionSummary["state"],
-      ...[string | number, number, number, number, string, string, string, number], // shape fixed by the script
+      ...[string | number, number, number, number, string, string, string, number, string], // shape fixed by the script
     ];
     return {
       state,
       gen: Number(gen),
+      epoch,
       waiting,
       messages,
       inContext,

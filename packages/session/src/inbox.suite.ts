@@ -119,6 +119,7 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
         expect(await store.summary(session)).toEqual({
           state: "running",
           gen: 1,
+          epoch: claim.epoch,
           waiting: 2,
           messages: 0,
           inContext: 0,
@@ -139,6 +140,7 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
         expect(await store.summary(session)).toEqual({
           state: "idle",
           gen: 0,
+          epoch: "0",
           waiting: 0,
           messages: 0,
           inContext: 0,

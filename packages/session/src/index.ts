@@ -64,7 +64,13 @@ export {
 } from "./blob-store.ts";
 export { createMemoryBlobStore, type MemoryBlobStoreOptions } from "./memory-blob-store.ts";
 export { maxLookupBytes, type LookupCache } from "./lookup-cache.ts";
-export type { AnnounceResult, AvailableTool, RunnerDirectory, RunnerInstance } from "./runner-directory.ts";
+export type {
+  AnnounceResult,
+  AvailableTool,
+  LivingRunner,
+  RunnerDirectory,
+  RunnerInstance,
+} from "./runner-directory.ts";
 export type { TokenCache } from "./token-cache.ts";
 export { createMemoryLookupCache } from "./memory-lookup-cache.ts";
 export type { MemorySessionStoreOptions } from "./memory-session-store.ts";

@@ -1,7 +1,13 @@
 import { EventEmitter } from "node:events";
 import { isDeepStrictEqual } from "node:util";
 import type { ToolAnnouncement } from "@larkline/protocol";
-import type { AnnounceResult, AvailableTool, RunnerDirectory, RunnerInstance } from "./runner-directory.ts";
+import type {
+  AnnounceResult,
+  AvailableTool,
+  LivingRunner,
+  RunnerDirectory,
+  RunnerInstance,
+} from "./runner-directory.ts";
 
 interface Announced {
   instance: RunnerInstance;
@@ -48,7 +54,7 @@ class MemoryRunnerDirectory implements RunnerDirectory {
     return tools;
   }
 
-  async runners(): Promise<RunnerInstance[]> {
+  async runners(): Promise<LivingRunner[]> {
     return structuredClone(this.#living());
   }
 
@@ -60,11 +66,11 @@ class MemoryRunnerDirectory implements RunnerDirectory {
     signal.addEventListener("abort", () => this.#changes.off("change", notify), { once: true });
   }
 
-  #living(): RunnerInstance[] {
+  #living(): LivingRunner[] {
     for (const [id, { untilMs }] of this.#announced) {
       if (untilMs <= this.#now()) this.#announced.delete(id);
     }
-    return [...this.#announced.values()].map(({ instance }) => instance);
+    return [...this.#announced.values()].map(({ instance, untilMs }) => ({ ...instance, expiresAtMs: untilMs }));
   }
 }
 

@@ -264,12 +264,15 @@ export class MemorySessionStore implements SessionStore {
   async summary(key: SessionKey): Promise<SessionSummary> {
     const session = this.#sessions.get(key);
     const unsent = this.#outboxes.count(key);
-    if (!session) return { state: "idle", gen: 0, waiting: 0, messages: 0, inContext: 0, unsent, settings: {} };
-    const { state, gen, inbox, history, turn, settings } = session;
+    if (!session) {
+      return { state: "idle", gen: 0, epoch: "0", waiting: 0, messages: 0, inContext: 0, unsent, settings: {} };
+    }
+    const { state, gen, epoch, inbox, history, turn, settings } = session;
     const head = inbox[0];
     return structuredClone({
       state,
       gen,
+      epoch: String(epoch),
       waiting: inbox.length,
       messages: history.length,
       inContext: session.inContext,

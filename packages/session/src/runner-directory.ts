@@ -7,6 +7,12 @@ export interface RunnerInstance {
   tools: ToolAnnouncement[];
 }
 
+/** One that lives. */
+export interface LivingRunner extends RunnerInstance {
+  /** Epoch ms at which it counts as gone, unless it announces itself again before. */
+  expiresAtMs: number;
+}
+
 /** `tool`: the first that is refused; `conflict` says why, for people. */
 export type AnnounceResult = { ok: true } | { ok: false; conflict: string; tool: string };
 
@@ -29,7 +35,7 @@ export interface RunnerDirectory {
   /** Tools of living instances, by name. */
   tools(): Promise<ReadonlyMap<string, AvailableTool>>;
   /** Runners with at least one living instance. */
-  runners(): Promise<RunnerInstance[]>;
+  runners(): Promise<LivingRunner[]>;
   /**
    * Calls `listener` after every announce of something new and every withdraw, until `signal`
    * aborts; also when changes may have been missed. Resolves when watching has begun.

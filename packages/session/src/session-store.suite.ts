@@ -517,6 +517,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         expect(await store.summary(session)).toEqual({
           state: "idle",
           gen: 1,
+          epoch: claim.epoch,
           waiting: 0,
           messages: 2,
           inContext: 2,

@@ -190,6 +190,8 @@ export type BeginResult =
 export interface SessionSummary {
   state: "idle" | "queued" | "running" | "suspended";
   gen: number;
+  /** That of the newest claim; `0` before the first. */
+  epoch: string;
   /** Messages in the inbox, the one being answered included. */
   waiting: number;
   /** Messages of the whole history. */
