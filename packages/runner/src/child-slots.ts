@@ -104,10 +104,13 @@ class Slots implements ChildSlots {
     if (signal.aborted) leave();
     try {
       await waiter.promise;
-    } finally {
-      signal.removeEventListener("abort", leave);
+    } catch (error) {
       const place = this.#waiting.indexOf(waiter);
       if (place >= 0) this.#waiting.splice(place, 1);
+      else this.#waiting.shift()?.resolve(); // its turn had come: it is the next one's
+      throw error;
+    } finally {
+      signal.removeEventListener("abort", leave);
     }
   }
 

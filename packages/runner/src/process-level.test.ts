@@ -169,7 +169,7 @@ describe("the fault of a tool stays in its process", () => {
     ["exit", /exit code 3/],
     ["abort", /SIGABRT/],
     ["late_throw", /ended before it had answered/],
-    ["spin", /did not answer in time/],
+    ["spin", /did not answer within 300 ms/],
     ["heap", /out of memory/],
     ["buffers", /out of memory/],
     ["shot", /ended before it had answered/],

@@ -33,7 +33,8 @@ export function pickedEnv(
   );
 }
 
-function failed(tool: Tool, error: unknown, { context }: RunToolRequest): ToolOutcome {
+function failed(tool: Tool, error: unknown, request: RunToolRequest): ToolOutcome {
+  const { context, timeoutMs = tool.timeoutMs } = request;
   if (!(error instanceof ProcessCallError)) return { ok: false, error: errorText(error) };
   switch (error.failure) {
     case "handler": // the host could not load the tool
@@ -41,7 +42,7 @@ function failed(tool: Tool, error: unknown, { context }: RunToolRequest): ToolOu
     case "cancelled":
       return interruptedOutcome(tool, context.signal.reason ?? error);
     case "timeout":
-      return interruptedOutcome(tool, `tool ${tool.name} did not answer in time and was stopped`);
+      return interruptedOutcome(tool, `tool ${tool.name} did not answer within ${timeoutMs} ms and was stopped`);
     case "closed":
       return interruptedOutcome(tool, "the runner was stopped during the call");
     default:

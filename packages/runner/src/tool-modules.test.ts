@@ -1,7 +1,7 @@
 import { mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { describe, expect, it } from "vitest";
 import { loadTools } from "./tool-modules.ts";
 
@@ -28,6 +28,19 @@ describe("loadTools", () => {
       "block",
       "echo",
     ]);
+  });
+
+  it("loads the tools of a file that makes a runner of itself, and starts none", async () => {
+    const directory = mkdtempSync(join(tmpdir(), "larkline-tools-"));
+    const [kit, greet] = ["../../tool-kit/src/index.ts", "greet-tools.fixture.ts"].map((path) => join(here, path));
+    const file = join(directory, "runner.mjs");
+    writeFileSync(
+      file,
+      `import { createRunner } from ${JSON.stringify(kit)}; import greet from ${JSON.stringify(greet)};
+       await createRunner({ name: "r", tools: [greet], env: {} });`,
+    );
+    const loaded = await loadTools(["runner.mjs"], { directory });
+    expect(loaded.ok ? [...loaded.value.modules] : loaded.error).toEqual([["greet", pathToFileURL(file).href]]);
   });
 
   it("reports every module that is missing, broken, exports something else or repeats a name", async () => {
