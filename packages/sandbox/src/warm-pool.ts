@@ -23,6 +23,7 @@ export const maxProfiles = 4;
 const idleMs = 300_000;
 const lookMs = 30_000;
 const pauseMs = 2_000;
+const politenessMs = 10;
 
 /** Guests that were booted ahead, each for one run: the boot is off the way, and nothing is carried over. */
 export class WarmPool {
@@ -87,6 +88,8 @@ export class WarmPool {
   /** One after the other: boots would only slow each other and the runs down. */
   async #fillUp(shelf: Shelf): Promise<void> {
     const { signal } = this.#closing;
+    // Starting a process holds this one up for some milliseconds: first the run has its beginning.
+    await delay(politenessMs, undefined, { signal, ref: false }).catch(() => {});
     while (!signal.aborted && this.#isKept(shelf) && shelf.ready.length < this.#options.size) {
       const guest = await this.#options.boot(shelf.profile, signal).catch(() => undefined);
       if (guest === undefined) await delay(pauseMs, undefined, { signal, ref: false }).catch(() => {});
