@@ -42,7 +42,8 @@ export function attackColumns(): AttackColumn[] {
     column("bwrap-user", { tier: "bwrap" }, { uid: ordinaryUid }),
     column("sbx-user", { tier: "sbx" }, { uid: ordinaryUid + 1 }),
   ];
-  return asRoot ? [...own, ...dropped] : own.map((one) => ({ ...one, name: `${one.name}-user` }));
+  if (asRoot) return [...own, ...dropped];
+  return own.filter(({ name }) => name !== "setpriv").map((one) => ({ ...one, name: `${one.name}-user` }));
 }
 
 /** The levels that keep no attacker in: the attacks must get out of them. */
@@ -73,9 +74,10 @@ export async function attackColumn({ name, order }: AttackColumn, signal: AbortS
 function cellOf(outcome: ColumnOutcome, id: string): string {
   const verdict = "verdicts" in outcome ? outcome.verdicts.find((one) => one.id === id) : undefined;
   if (verdict === undefined) return "";
-  return { held: verdict.expected ? "held" : "held, but ended otherwise", out: "**out**", "not run": "–" }[
-    verdict.verdict
-  ];
+  // How a program should end is said for places that hold it only.
+  const isControl = controlColumns().some(({ name }) => name === outcome.name);
+  const held = verdict.expected || isControl ? "held" : "held, but ended otherwise";
+  return { held, out: "**out**", "not run": "–" }[verdict.verdict];
 }
 
 /** The conformance table in Markdown. */
