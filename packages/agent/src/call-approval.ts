@@ -45,12 +45,14 @@ export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: 
   const { kind, call, question } = asked;
   const { app, tenant, reply, sender, session } = turn.message;
   const language = languageOfMessage(turn.message, texts);
+  const { turnId } = turn;
+  const argumentsHash = hashOf(call);
   return {
     v: 1,
-    id: approvalIdOf(kind, turn.turnId, attemptOf(call)),
+    id: approvalIdOf({ kind, turnId, attemptId: attemptOf(call), argumentsHash }),
     kind,
     session,
-    turnId: turn.turnId,
+    turnId,
     callId: call.id,
     app,
     ...(tenant === undefined ? {} : { tenant }),
@@ -58,7 +60,7 @@ export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: 
     requester: sender,
     tool: call.name,
     arguments: call.arguments,
-    argumentsHash: hashOf(call),
+    argumentsHash,
     secrets: call.secrets ?? [],
     deciders: question.deciders,
     reason: reasonOf(asked, language),

@@ -56,6 +56,10 @@ function moved(run: AskingRun, decide: (turn: TurnState) => Transition): AskingR
   return run;
 }
 
+function idOf(kind: Approval["kind"], attemptId: string, argumentsText: string): string {
+  return approvalIdOf({ kind, turnId: "cli_app.oc_1-7", attemptId, argumentsHash: argumentsHashOf(argumentsText) });
+}
+
 type Hearing = (turn: TurnState) => ControlEntry[];
 
 function hearing(run: AskingRun, entries: Hearing, facts: TurnEnvironment = env): AskingRun {
@@ -101,7 +105,7 @@ describe("a call that people are asked about", () => {
     const run = asking([["c1", "deploy", '{"env":"prod","pin":"1234"}']]);
     expect(only(run.approvals)).toEqual({
       v: 1,
-      id: approvalIdOf("call", "cli_app.oc_1-7", "c1"),
+      id: idOf("call", "c1", '{"env":"prod","pin":"1234"}'),
       kind: "call",
       session: "cli_app.oc_1",
       turnId: "cli_app.oc_1-7",
@@ -377,7 +381,7 @@ describe("an unknown outcome of a once call", () => {
     const run = lost();
     expect(run.next).toEqual({ do: "wait" });
     expect(only(run.approvals)).toMatchObject({
-      id: approvalIdOf("outcome", run.turn.turnId, "c1"),
+      id: idOf("outcome", "c1", '{"yuan":5}'),
       kind: "outcome",
       callId: "c1",
       arguments: { yuan: 5 },
@@ -410,8 +414,8 @@ describe("an unknown outcome of a once call", () => {
     const run = decided(lost(), "c1", { state: "retried" });
     hearing(run, () => [failed("c1.2", "died again", true)]);
     expect(run.approvals.map(({ id }) => id)).toEqual([
-      approvalIdOf("outcome", run.turn.turnId, "c1"),
-      approvalIdOf("outcome", run.turn.turnId, "c1.2"),
+      idOf("outcome", "c1", '{"yuan":5}'),
+      idOf("outcome", "c1.2", '{"yuan":5}'),
     ]);
     decided(run, "c1", { state: "retried" });
     expect(run.next).toMatchObject({ calls: [{ attempt: 3 }] });

@@ -45,10 +45,12 @@ export function approvalOf(
   more: Partial<Approval> = {},
 ): Approval {
   const { now, session, sender, target, deciders } = facts;
+  const { kind = "call" } = more;
+  const argumentsHash = argumentsHashOf(JSON.stringify(given));
   return {
     v: 1,
-    id: approvalIdOf(more.kind ?? "call", turnId, "c1"),
-    kind: "call",
+    id: approvalIdOf({ kind, turnId, attemptId: "c1", argumentsHash }),
+    kind,
     session,
     turnId,
     callId: "c1",
@@ -57,7 +59,7 @@ export function approvalOf(
     requester: { id: sender },
     tool: "deploy",
     arguments: given,
-    argumentsHash: argumentsHashOf(JSON.stringify(given)),
+    argumentsHash,
     secrets: [],
     deciders: { requester: true, people: [...deciders], roles: [], fourEyes: false, count: 1 },
     reason: "",

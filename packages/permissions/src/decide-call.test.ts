@@ -1,3 +1,4 @@
+import type { PermissionRule } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { decideCall, unknownOutcomeOf } from "./decide-call.ts";
 import { bossDecides, entry, judged, policy, requesterDecides, rule, shellCall, tool } from "./permission.fixture.ts";
@@ -60,7 +61,22 @@ describe("without an entry that fits", () => {
     expect(boss.do === "ask" && boss.question.remember).toEqual({ tool: "shell", pattern: "git status *" });
     const fourEyes = { ...requesterDecides, people: ["ou_boss"], fourEyes: true };
     const second = decideCall(policy({ approvers: fourEyes }), shellCall("git status -s"));
-    expect(second.do === "ask" && second.question.remember).toEqual({ tool: "shell", pattern: "git status *" });
+    expect(second.do === "ask" && second.question.remember).toEqual({
+      tool: "shell",
+      pattern: "git status *",
+      person: "ou_me",
+    });
+  });
+
+  it("under four eyes no rule lets calls run of whoever left it, nor one for everybody", () => {
+    const fourEyes = policy({ approvers: { ...bossDecides, people: ["ou_boss", "ou_me"], fourEyes: true } });
+    const given = (fields: Partial<PermissionRule>) => {
+      return decideCall(fourEyes, shellCall("git status -s", { rules: [rule(fields)] })).do;
+    };
+    expect(given({ author: { id: "ou_me" } })).toBe("ask");
+    expect(given({ author: { id: "ou_me" }, person: "ou_me" })).toBe("ask");
+    expect(given({ author: { id: "ou_boss" } })).toBe("ask");
+    expect(given({ author: { id: "ou_boss" }, person: "ou_me" })).toBe("run");
   });
 });
 

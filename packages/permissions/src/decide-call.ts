@@ -1,4 +1,4 @@
-import type { Deciders, ToolAnnouncement } from "@larkline/protocol";
+import type { Deciders, PermissionRule, ToolAnnouncement } from "@larkline/protocol";
 import { hasRole, requesterApproves } from "./person.ts";
 import type {
   JudgedCall,
@@ -63,12 +63,18 @@ function askingOf(entry: PolicyEntry | undefined, policy: PermissionPolicy): Ask
 function questionOf(asking: Asking, call: JudgedCall, risky: boolean): Question {
   const { deciders, reason, expiresMs } = asking;
   const risk = risky ? "high" : (call.tool.risk ?? "medium");
-  // Whoever may decide alone may not decide for others: their calls may need somebody else's word.
-  const personal = asking.personal || requesterApproves(deciders);
+  // Whoever may decide alone may not decide for others: their calls may need somebody else's word. Under
+  // four eyes a rule for everybody would let its own author's calls run unseen.
+  const personal = asking.personal || requesterApproves(deciders) || deciders.fourEyes;
   const facts = { risk, risky, person: call.person.id, personal };
   const remember = asking.remember ? proposalFor(call.tool, call.arguments, facts) : undefined;
   const question = { deciders, reason, risk, expiresAtMs: call.nowMs + expiresMs } as const;
   return remember === undefined ? question : { ...question, remember };
+}
+
+/** Whether somebody else left the rule, about this person's calls: all that is known of everybody who agreed to it. */
+function isSeenByOther({ person, author }: PermissionRule, call: JudgedCall): boolean {
+  return person === call.person.id && author.id !== call.person.id;
 }
 
 /** Asks, unless a remembered decision answers. Nobody who left a rule has seen the input of a risky call. */
@@ -76,7 +82,8 @@ function ask(entry: PolicyEntry | undefined, call: JudgedCall, { policy, finding
   const asking = askingOf(entry, policy);
   const risky = findings.length > 0;
   const ruled = asking.remember && !(risky && policy.risky === "ask");
-  const rule = ruled ? ruleFor(call.rules, { ...call, person: call.person.id }) : undefined;
+  const rules = asking.deciders.fourEyes ? call.rules.filter((one) => isSeenByOther(one, call)) : call.rules;
+  const rule = ruled ? ruleFor(rules, { ...call, person: call.person.id }) : undefined;
   return rule === undefined
     ? { do: "ask", question: questionOf(asking, call, risky), findings }
     : { do: "run", authority: { by: "rule", id: rule.id }, findings };

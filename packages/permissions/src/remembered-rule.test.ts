@@ -4,10 +4,16 @@ import { approval, bossDecides, said } from "./permission.fixture.ts";
 import { approvalIdOf, approvalKindOf, rememberedRule, ruleApprovalOf, ruleText } from "./remembered-rule.ts";
 
 describe("approvalIdOf", () => {
+  const subject = { kind: "call", turnId: "s-1", attemptId: "c1", argumentsHash: "h" } as const;
+
   it("is the beginning of a hash of what the approval is about", () => {
-    const hash = createHash("sha256").update("call s-1 c1").digest("hex");
-    expect(approvalIdOf("call", "s-1", "c1")).toBe(hash.slice(0, 32));
-    expect(approvalIdOf("outcome", "s-1", "c1")).not.toBe(approvalIdOf("call", "s-1", "c1"));
+    const hash = createHash("sha256").update("call s-1 c1 h").digest("hex");
+    expect(approvalIdOf(subject)).toBe(hash.slice(0, 32));
+    expect(approvalIdOf({ ...subject, kind: "outcome" })).not.toBe(approvalIdOf(subject));
+  });
+
+  it("is another one for other arguments: a card that shows the old ones answers nothing", () => {
+    expect(approvalIdOf({ ...subject, argumentsHash: "other" })).not.toBe(approvalIdOf(subject));
   });
 });
 
@@ -74,7 +80,7 @@ describe("ruleApprovalOf", () => {
     expect(proposal).toEqual({
       ...approval(),
       kind: "rule",
-      id: approvalIdOf("rule", "cli_app.oc_1-1", "c1"),
+      id: approvalIdOf({ kind: "rule", turnId: "cli_app.oc_1-1", attemptId: "c1", argumentsHash: "h" }),
       reason: "",
       createdAtMs: 5,
       expiresAtMs: 15,

@@ -6,9 +6,16 @@ export function ruleText({ tool, pattern }: RuleProposal): string {
   return `${tool}(${pattern})`;
 }
 
-/** Names an approval by what it is about, so that creating it again finds the first one. 32 hex digits. */
-export function approvalIdOf(kind: Approval["kind"], turnId: string, attemptId: string): string {
-  return createHash("sha256").update(`${kind} ${turnId} ${attemptId}`).digest("hex").slice(0, 32);
+/** What an approval is about: its `attemptId` is that of the call, the rule's that of the call it comes from. */
+type ApprovalSubject = Pick<Approval, "kind" | "turnId" | "argumentsHash"> & { readonly attemptId: string };
+
+/**
+ * Names an approval by what it is about, so that creating it again finds the first one. The arguments
+ * are part of that: where Redis has lost its last writes a turn may ask anew under the same call id,
+ * and a card that shows other arguments must not be an answer to that. 32 hex digits.
+ */
+export function approvalIdOf({ kind, turnId, attemptId, argumentsHash }: ApprovalSubject): string {
+  return createHash("sha256").update(`${kind} ${turnId} ${attemptId} ${argumentsHash}`).digest("hex").slice(0, 32);
 }
 
 /** What approvals of one kind have in common: chat, tool, pattern and person. Undefined where no rule is offered. */
@@ -48,6 +55,6 @@ export function ruleApprovalOf(
   { nowMs, expiresMs }: { nowMs: number; expiresMs: number },
 ): Approval | undefined {
   if (approval.remember === undefined || approval.kind !== "call") return undefined;
-  const id = approvalIdOf("rule", approval.turnId, approval.callId);
+  const id = approvalIdOf({ ...approval, kind: "rule", attemptId: approval.callId });
   return { ...approval, id, kind: "rule", reason: "", createdAtMs: nowMs, expiresAtMs: nowMs + expiresMs };
 }

@@ -25,6 +25,9 @@ describe("proposalFor", () => {
     ["git log\nls x", "git log\nls x"],
     ["sudo git status", "sudo git status"],
     ["xargs rm file", "xargs rm file"],
+    ["docker exec app rm -r x", "docker exec app rm -r x"],
+    ["busybox sh x", "busybox sh x"],
+    ["setsid bash x", "setsid bash x"],
     ["https://example.com/a b", "https://example.com/a b"],
   ])("proposes for %j the pattern %j", (command, pattern) => {
     expect(patternFor(command)).toBe(pattern);
@@ -35,6 +38,14 @@ describe("proposalFor", () => {
     for (const command of ["ls *.ts", "rm *", "", "  ", "x".repeat(1_001), 5, ["ls"], undefined]) {
       expect(patternFor(command)).toBeUndefined();
     }
+  });
+
+  it("proposes nothing that would show what the card of the call hides", () => {
+    expect(patternFor('curl -H "Authorization: Bearer abcdef123456" https://example.com')).toBeUndefined();
+    expect(patternFor("psql postgres://me:hunter2@db/x")).toBeUndefined();
+    const secret = { ...shell, secrets: ["Command"] };
+    expect(proposalFor(secret, { command: "open sesame" }, facts)).toBeUndefined();
+    expect(patternFor("git push https://me:hunter2@example.com/x")).toBe("git push *");
   });
 
   it("proposes nothing for high risk or after a finding", () => {

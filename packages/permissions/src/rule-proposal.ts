@@ -1,11 +1,16 @@
 import type { PermissionRule, RiskLevel, RuleProposal, ToolAnnouncement } from "@larkline/protocol";
+import { maskedArguments } from "./masked-arguments.ts";
 import { isOneCommand, matchesSubject } from "./subject-pattern.ts";
 
 const maxPatternChars = 1_000;
 
-/** Words whose first argument is another program: what follows them says nothing about what is run. */
+/** Words that run what follows them, also behind a program (`docker exec`): a rule would allow anything. */
 const launchers: ReadonlySet<string> = new Set(
-  "bash dash doas env eval exec find ksh nice nohup parallel sh ssh su sudo time timeout watch xargs zsh".split(" "),
+  (
+    "ash bash builtin busybox bwrap chroot cmd command coproc csh dash doas env eval exec find firejail fish flock " +
+    "ionice ksh nice nohup nsenter parallel pkexec powershell pwsh runuser rsh script setpriv setsid sh ssh stdbuf " +
+    "strace su sudo systemd-run taskset tcsh time timeout toybox trap unshare watch xargs zsh"
+  ).split(" "),
 );
 
 /** What a call of the tool does, in one text; undefined where the tool names no such argument, or it is no text. */
@@ -23,10 +28,19 @@ export function subjectOf(
  */
 function patternFor(subject: string): string | undefined {
   const [, program = "", command = ""] = /^([a-z][\w-]*) ([a-z][\w-]*) +[^ ]/i.exec(subject) ?? [];
-  const general = program !== "" && !launchers.has(program.toLowerCase()) && isOneCommand(subject);
+  const launches = [program, command].some((word) => launchers.has(word.toLowerCase()));
+  const general = program !== "" && !launches && isOneCommand(subject);
   const pattern = general ? `${program} ${command} *` : subject;
   const exact = general || !pattern.includes("*");
   return exact && pattern.trim() !== "" && pattern.length <= maxPatternChars ? pattern : undefined;
+}
+
+/** Rules are shown to everybody in the chat, and kept: none may hold what is hidden in the call itself. */
+function holdsSecret(
+  pattern: string,
+  { subject, secrets = [] }: Pick<ToolAnnouncement, "subject" | "secrets">,
+): boolean {
+  return subject !== undefined && maskedArguments({ [subject]: pattern }, secrets)[subject] !== pattern;
 }
 
 /** What a proposal depends on. `personal`: only for calls of the person it comes from. */
@@ -39,14 +53,14 @@ export interface ProposalFacts {
 
 /** The rule that an approval of this call may leave behind; none where it would allow too much. */
 export function proposalFor(
-  tool: Pick<ToolAnnouncement, "spec" | "subject">,
+  tool: Pick<ToolAnnouncement, "spec" | "subject" | "secrets">,
   input: Readonly<Record<string, unknown>>,
   { risk, risky, person, personal }: ProposalFacts,
 ): RuleProposal | undefined {
   if (risk === "high" || risky) return undefined;
   const subject = subjectOf(tool, input);
   const pattern = tool.subject === undefined ? "*" : subject === undefined ? undefined : patternFor(subject);
-  if (pattern === undefined) return undefined;
+  if (pattern === undefined || holdsSecret(pattern, tool)) return undefined;
   return { tool: tool.spec.name, pattern, ...(personal ? { person } : {}) };
 }
 
