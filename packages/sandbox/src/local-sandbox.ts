@@ -78,22 +78,7 @@ export class LocalSandbox implements Sandbox {
   }
 
   async open(command: SandboxCommand): Promise<SandboxSession> {
-    if (this.#closing.signal.aborted) throw new Error("The sandbox is closed.");
-    const leave = this.#sessionPlaces.tryEnter();
-    if (leave === undefined) throw new Error(`There are ${this.#options.sessions} sessions already.`);
-    try {
-      const session = await openSession(command, {
-        ...this.#options,
-        openProxy: async (allow, slot) => await this.#openProxy(allow, slot),
-      });
-      this.#sessions.add(session);
-      void this.#forget(session, leave);
-      if (this.#closing.signal.aborted) await session.close();
-      return session;
-    } catch (error) {
-      leave();
-      throw error;
-    }
+    return await this.#track(this.#open(command));
   }
 
   /** Kills everything inside; what runs ends as `cancelled`. Removes no directory: that is for whoever opened them. */
@@ -108,6 +93,26 @@ export class LocalSandbox implements Sandbox {
   async #track<T>(work: Promise<T>): Promise<T> {
     this.#active.add(work);
     return await work.finally(() => this.#active.delete(work));
+  }
+
+  async #open(command: SandboxCommand): Promise<SandboxSession> {
+    const { signal } = this.#closing;
+    if (signal.aborted) throw closedError();
+    const leave = this.#sessionPlaces.tryEnter();
+    if (leave === undefined) throw new Error(`There are ${this.#options.sessions} sessions already.`);
+    const opening = openSession(command, {
+      ...this.#options,
+      openProxy: async (allow, slot) => await this.#openProxy(allow, slot),
+    });
+    const session = await opening.catch((error: unknown) => {
+      leave();
+      throw error;
+    });
+    this.#sessions.add(session);
+    void this.#forget(session, leave);
+    if (!signal.aborted) return session;
+    await session.close();
+    throw closedError();
   }
 
   async #forget(session: LocalSession, leave: () => void): Promise<void> {
@@ -237,14 +242,21 @@ export class LocalSandbox implements Sandbox {
       allow,
       socketPath: socket,
     });
-    if (slot !== undefined) await giveSocket(socket, slot);
-    return { proxy, socket };
+    try {
+      if (slot !== undefined) await giveSocket(socket, slot);
+      return { proxy, socket };
+    } catch (error) {
+      await proxy.close();
+      throw error;
+    }
   }
 
   #tell(event: SandboxEvent["event"], detail: string): void {
     this.#options.onEvent({ event, detail });
   }
 }
+
+const closedError = (): Error => new Error("The sandbox is closed.");
 
 /** Nobody but the slot's user may use the proxy. */
 async function giveSocket(path: string, slot: Slot): Promise<void> {
