@@ -62,6 +62,11 @@ export function thinkingPanel(view: ReplyView, bytes: number): CardElement | und
   );
 }
 
+/** Stands on the folded panel, too: nobody should wait for a bot that waits for them. */
+function waitingMark(texts: CardTexts): string {
+  return `${stateIcons.waiting} ${texts.waiting}`;
+}
+
 function toolTitle(tool: ShownTool, texts: CardTexts): string {
   const name = headWithin(printable(tool.name).replaceAll(/\s+/g, " "), { characters: 64, bytes: 200 });
   const { state, elapsedMs, queuedMs = 0 } = tool;
@@ -93,7 +98,9 @@ export function toolsPanel(view: ReplyView, bytes: number): CardElement | undefi
     const earlier = count - tools.length;
     const elements = tools.map((tool) => toolElement(tool, { texts, bytes: outputBytes }));
     return foldedPanel(
-      texts.tools(count),
+      view.tools.some(({ state }) => state === "waiting")
+        ? `${texts.tools(count)} · ${waitingMark(texts)}`
+        : texts.tools(count),
       [...(earlier === 0 ? [] : [smallText(texts.earlier(earlier))]), ...elements],
       "tools",
     );

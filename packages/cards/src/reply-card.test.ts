@@ -212,6 +212,7 @@ describe("the card of a reply", () => {
     const briefly: ShownTool = { ...sum, queuedMs: 900 };
     const inEnglish = outline(rendered({ tools: [waiting, queued, briefly] }));
     expect(inEnglish).toContain("✋ deploy · waiting for a person");
+    expect(inEnglish).toContain("Tools 3 · ✋ waiting for a person");
     expect(inEnglish).toContain("✅ sum · 1.2 s · queued 12 s");
     expect(inEnglish.match(/queued/g)).toHaveLength(1);
     const inChinese = outline(rendered({ language: "zh", tools: [waiting, queued] }));

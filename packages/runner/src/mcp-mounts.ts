@@ -55,7 +55,12 @@ function transportOf(server: McpServerConfig, { environment, openSession }: McpM
     };
   }
   const { command, args, readable, network } = access;
-  return { kind: "stdio", open: async () => await openSession({ command, args, readable, network, env: values }) };
+  const open = async (): Promise<SandboxSession> => {
+    const session = await openSession({ command, args, readable, network, env: values });
+    session.stderr.resume(); // what nobody reads would stop the server in the end
+    return session;
+  };
+  return { kind: "stdio", open };
 }
 
 class OpenMounts implements McpMounts {

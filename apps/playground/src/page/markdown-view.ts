@@ -102,6 +102,8 @@ function inlineView(inline: Exclude<Inline, { kind: "text" }>, context: Markdown
       return node("span", { class: `label ${inkClass(inline.color)}` }, [inline.text]);
     case "at":
       return mentionView(inline, context);
+    case "time":
+      return timeView(inline.atMs, inline.shows);
     case "image":
       return imageView(inline, context);
     case "break":
@@ -110,6 +112,16 @@ function inlineView(inline: Exclude<Inline, { kind: "text" }>, context: Markdown
       return linkView(inline.href, inlineViews(inline.children, context));
   }
 }
+
+/** In the reader's own time zone and way of writing. */
+function timeView(atMs: number, shows: "date" | "time"): ViewElement {
+  const style = shows === "date" ? ({ dateStyle: "medium" } as const) : ({ timeStyle: "short" } as const);
+  const moment = new Date(Math.min(atMs, latestMs));
+  return node("time", { datetime: moment.toISOString() }, [new Intl.DateTimeFormat(undefined, style).format(moment)]);
+}
+
+/** The last moment that a Date can hold. */
+const latestMs = 8_640_000_000_000_000;
 
 function linkView(href: string, children: readonly ViewNode[]): ViewElement {
   return node("a", { href, target: "_blank", rel: "noopener noreferrer" }, children);

@@ -68,6 +68,11 @@ test("tags of cards become colour, labels, mentions, images and line breaks", ()
     { kind: "label", color: "blue", text: "b" },
     { kind: "at", id: "ou_1", name: "" },
   ]);
+  const moment = "<local_datetime millisecond='1795277364939' format_type='date_num'></local_datetime>";
+  expect(parseInline(`until ${moment}`)).toEqual([
+    text("until "),
+    { kind: "time", atMs: 1_795_277_364_939, shows: "date" },
+  ]);
   expect(parseInline("![x](img_v3_1)<br/>")).toEqual([{ kind: "image", key: "img_v3_1", alt: "x" }, { kind: "break" }]);
 });
 

@@ -7,6 +7,8 @@ export type Inline =
   | { kind: "font"; color: string; children: Inline[] }
   | { kind: "label"; color: string; text: string }
   | { kind: "at"; id: string; name: string }
+  /** Epoch ms, as the reader's own clock shows it. */
+  | { kind: "time"; atMs: number; shows: "date" | "time" }
   | { kind: "image"; key: string; alt: string }
   | { kind: "break" };
 
@@ -139,6 +141,7 @@ const inlinePattern = new RegExp(
     /<font\s+color\s*=\s*["']?(?<ink>[\w-]{1,40})["']?\s*>(?<inked>[^<]{0,5000})<\/font>/,
     /<text_tag\s+color\s*=\s*["']?(?<tint>[\w-]{1,40})["']?\s*>(?<tinted>[^<\n]{1,200})<\/text_tag>/,
     /<(?:at|person)\s+(?:user_)?ids?\s*=\s*["']?(?<at>[\w,-]{1,400})["']?[^<>\n]{0,200}>(?<name>[^<\n]{0,100})<\/(?:at|person)>/,
+    /<local_datetime\s+millisecond=["']?(?<moment>\d{1,15})["']?\s+format_type=["']?(?<shows>\w{1,20})["']?[^<>\n]{0,200}>(?:<\/local_datetime>)/,
     /<a\s+href\s*=\s*["']?(?<anchor>[^"'<>\s]{1,2000})["']?\s*>(?<anchored>[^<\n]{1,300})<\/a>/,
     /(?<break><br\s*\/?>)/,
     /\\(?<escaped>[\\`*_~[\]()#|<>!-])/,
@@ -176,6 +179,7 @@ const readers: Readonly<Record<string, Read>> = {
   ink: ({ inked = "" }, color, depth) => ({ kind: "font", color, children: parseInline(inked, depth) }),
   tint: ({ tinted = "" }, color) => ({ kind: "label", color, text: decoded(tinted) }),
   at: ({ name = "" }, id) => ({ kind: "at", id, name: decoded(name) }),
+  moment: ({ shows = "" }, text) => ({ kind: "time", atMs: Number(text), shows: /date/.test(shows) ? "date" : "time" }),
   anchor: ({ anchored = "" }, target, depth) => linkOf(target, anchored, depth),
   break: () => ({ kind: "break" }),
   escaped: (_, text) => ({ kind: "text", text }),
