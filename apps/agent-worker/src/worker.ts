@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { createReactionDesk, type ReactionDesk } from "@larkline/feishu";
 import type { LarklineConfig } from "@larkline/config";
-import type { InboundMessage } from "@larkline/protocol";
+import { errorCodes, type InboundMessage } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
 import type { Logger } from "@larkline/telemetry";
 import type { WorkerConfig } from "./config.ts";
@@ -15,7 +15,7 @@ import { sweepCards } from "./card-sweep.ts";
 import { createMessagePreparer } from "./message-preparer.ts";
 import type { ModelChoices } from "./models.ts";
 import { RunningTurns } from "./running-turns.ts";
-import { createSessionRunner } from "./session-runner.ts";
+import { createSessionRunner, type SessionRunnerOptions } from "./session-runner.ts";
 import { startSweeper } from "./sweeper.ts";
 import { createToolCatalog, type ToolCatalog } from "./tool-catalog.ts";
 import { dispatchCalls } from "./tool-dispatch.ts";
@@ -125,9 +125,9 @@ function startTurns(parts: WorkerParts): JobWorker {
       owner,
       maxTries,
       maxInRow,
-      onTurn: ({ turnId, outcome, seconds }) => {
-        metrics.turn(outcome, seconds);
-        logger.debug({ turnId, outcome, seconds }, "turn");
+      onTurn: (end) => {
+        metrics.turn(end.outcome, end.seconds);
+        logTurn(logger, end);
       },
     }),
     onFailed: async ({ session, gen }, error) => {
@@ -136,6 +136,13 @@ function startTurns(parts: WorkerParts): JobWorker {
       if (healed !== undefined) await turns.ensure(session, healed);
     },
   });
+}
+
+/** A turn that failed is somebody's business who can mend the cause: its person cannot. */
+function logTurn(logger: Logger, { turnId, outcome, seconds }: Parameters<SessionRunnerOptions["onTurn"]>[0]): void {
+  const [, failure] = Object.entries(errorCodes).find(([code]) => code === outcome) ?? [];
+  if (failure === undefined) logger.debug({ turnId, outcome, seconds }, "turn");
+  else logger.warn({ turnId, code: outcome, suggestion: failure.suggestion, seconds }, "a turn failed");
 }
 
 /** Takes back the reactions that ingress has put on a message, when they stop being true. */
