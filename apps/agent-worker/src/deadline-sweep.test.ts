@@ -16,11 +16,10 @@ async function sweep(world: World, living: readonly string[]): Promise<number> {
   await sweepDeadlines({
     store: {
       deliver: world.store.deliver.bind(world.store),
-      started: world.store.started.bind(world.store),
       summary: world.store.summary.bind(world.store),
       dueDeadlines: async (nowMs, limit) => await world.store.dueDeadlines(nowMs + 3_600_000, limit),
     },
-    directory: { runners: async () => living.map((runner) => ({ runner, instance: "i", tools: [] })) },
+    directory: { runners: async () => living.map((runner) => ({ runner, instance: "i", tools: [], expiresAtMs: 0 })) },
     turns: { wake: async (_session, gen) => void world.wakes.push(gen) },
     onHealed: (_what, count) => void (answered += count),
   });

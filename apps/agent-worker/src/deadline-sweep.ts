@@ -6,7 +6,7 @@ import { attemptOf } from "./call-facts.ts";
 import { wakeAfter } from "./wake-after.ts";
 
 export interface DeadlineSweepDeps {
-  store: Pick<SessionStore, "deliver" | "dueDeadlines" | "started" | "summary">;
+  store: Pick<SessionStore, "deliver" | "dueDeadlines" | "summary">;
   directory: Pick<RunnerDirectory, "runners">;
   turns: Pick<TurnQueue, "wake">;
   onHealed: (what: "deadline", count: number) => void;
@@ -33,9 +33,11 @@ export async function sweepDeadlines({ store, directory, turns, onHealed }: Dead
   if (due.length === 0) return;
   const living = new Set((await directory.runners()).map(({ runner }) => runner));
   for (const { session, callId } of due) {
-    const [{ turn }, started] = await Promise.all([store.summary(session), store.started(session, callId)]);
+    const { turn } = await store.summary(session);
     const call = turn?.calls.find((one) => attemptOf(one) === callId);
-    const delivered = await store.deliver(session, callId, lateAnswer(call, started, living));
+    // Whether it was started is for the ledger to say, at the moment in which it is answered.
+    const notRun = await store.deliver(session, callId, lateAnswer(call, false, living), { unlessStarted: true });
+    const delivered = notRun.accepted ? notRun : await store.deliver(session, callId, lateAnswer(call, true, living));
     await wakeAfter(turns, session, delivered);
     onHealed("deadline", 1);
   }

@@ -29,8 +29,8 @@ beforeEach(() => {
     levels: createInlineLevel(),
     envelope: { runner: "r", runnerKey: keyOf("r") },
     store: bed.store,
-    deliver: async ({ session, callId }, outcome) => {
-      await bed.store.deliver(session, callId, outcome);
+    deliver: async ({ session, callId }, outcome, details) => {
+      await bed.store.deliver(session, callId, outcome, details);
     },
     desk: bed,
     storeFile: bed.blobs.put.bind(bed.blobs),
@@ -69,6 +69,23 @@ describe("a job that fails for good", () => {
     await bed.store.deliver(job.session, job.callId, { ok: true, result: 1 });
     await handler.fail(job, new Error("stalled"));
     expect(await stored(job.session)).toMatchObject([{ outcome: { ok: true, result: 1 } }]);
+  });
+});
+
+describe("a second delivery of a job, after the process died that had started its call", () => {
+  it.each([
+    ["its deadline is over", { name: "once", deadlineMs: Date.now() - 1 }],
+    ["its tool is gone", { name: "gone" }],
+    ["its envelope is not good", { name: "once", envelope: "x.y" }],
+  ])("nobody says that the call was not run when %s", async (_, call) => {
+    const job = await bed.openCall({ effect: "once", ...call });
+    await bed.store.begin(job.session, job.callId, job.effect);
+    expect(await handler.handle(job, new AbortController().signal)).toBe("done");
+    expect((await bed.store.summary(job.session)).state).toBe("suspended");
+    expect(await bed.store.dueDeadlines(job.deadlineMs, 1_000)).toContainEqual({
+      session: job.session,
+      callId: job.callId,
+    });
   });
 });
 

@@ -141,11 +141,11 @@ class ToolCallHandler implements CallHandler {
 
   async #work(job: ToolJob, closing: AbortSignal): Promise<JobResult> {
     const { calls, registry, envelope } = this.#deps;
-    if (Date.now() >= job.deadlineMs) return await this.#answer(job, failure(texts.late));
+    if (Date.now() >= job.deadlineMs) return await this.#notRun(job, texts.late);
     const checked = checkEnvelope(job, envelope, Date.now());
     if (!checked.ok) return await this.#refuse(job, checked.error);
     const tool = find(registry, job.name);
-    if (tool instanceof ToolNotFoundError) return await this.#answer(job, failure(`${tool.message}; it was not run`));
+    if (tool instanceof ToolNotFoundError) return await this.#notRun(job, `${tool.message}; it was not run`);
     // Known from here on, so that a cancellation during the next step is not missed.
     const call = calls.start(job);
     try {
@@ -168,7 +168,15 @@ class ToolCallHandler implements CallHandler {
     const { logger, metrics } = this.#deps;
     logger.error({ ...namesOf(job), reason }, "call refused: its envelope is not good");
     metrics.refused.add({});
-    return await this.#answer(job, failure(texts.refused));
+    return await this.#notRun(job, texts.refused);
+  }
+
+  /**
+   * Says that the call was not run, unless another process has started it: this job is its second
+   * delivery then. Whoever started it answers, or the deadline does.
+   */
+  async #notRun(job: ToolJob, error: string): Promise<"done"> {
+    return await this.#answer(job, failure(error), { unlessStarted: true });
   }
 
   async #begin(job: ToolJob, admitted: Admitted): Promise<JobResult> {
@@ -182,7 +190,7 @@ class ToolCallHandler implements CallHandler {
     if (begun !== "run") return await this.#answer(job, notStarted(begun));
     const { outcome, timing } = await this.#run(job, { ...admitted, tool: { ...tool, effect } });
     if (!outcome.ok && call.stopped() && effect !== "once") return "requeue";
-    return await this.#answer(job, outcome, timing);
+    return await this.#answer(job, outcome, { timing });
   }
 
   async #run(job: ToolJob, admitted: Admitted): Promise<Ended> {
@@ -210,8 +218,8 @@ class ToolCallHandler implements CallHandler {
     };
   }
 
-  async #answer(job: ToolJob, outcome: ToolOutcome, timing?: CallTiming): Promise<"done"> {
-    await this.#deps.deliver(job, outcome, timing);
+  async #answer(job: ToolJob, outcome: ToolOutcome, details?: Parameters<DeliverOutcome>[2]): Promise<"done"> {
+    await this.#deps.deliver(job, outcome, details);
     this.#deps.metrics.calls.add({ tool: job.name, result: resultOf(outcome) });
     return "done";
   }

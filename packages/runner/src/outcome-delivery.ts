@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { attemptIdOf, type CallTiming, type ToolJob, type ToolOutcome } from "@larkline/protocol";
+import { attemptIdOf, type ToolJob, type ToolOutcome } from "@larkline/protocol";
 import type { TurnQueue } from "@larkline/queue";
-import type { SessionStore } from "@larkline/session";
+import type { DeliverDetails, SessionStore } from "@larkline/session";
 
 export interface OutcomeDeliveryDeps {
   store: Pick<SessionStore, "deliver">;
@@ -21,15 +21,15 @@ export interface OutcomeDeliveryDeps {
 export type DeliverOutcome = (
   job: Pick<ToolJob, "session" | "callId" | "attempt">,
   outcome: ToolOutcome,
-  timing?: CallTiming,
+  details?: Omit<DeliverDetails, "runner">,
 ) => Promise<void>;
 
 const defaultBackoffMs = [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000] as const;
 
 export function createOutcomeDelivery(deps: OutcomeDeliveryDeps): DeliverOutcome {
   const { store, turns, runner, onRetry, backoffMs = defaultBackoffMs } = deps;
-  return async ({ session, callId, attempt }, outcome, timing) => {
-    const details = timing === undefined ? { runner } : { runner, timing };
+  return async ({ session, callId, attempt }, outcome, given) => {
+    const details = { ...given, runner };
     for (const waitMs of [...backoffMs, undefined]) {
       try {
         const { wakeGen } = await store.deliver(session, attemptIdOf({ callId, attempt }), outcome, details);

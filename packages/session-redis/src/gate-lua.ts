@@ -40,9 +40,10 @@ end
 if released[1] == 'accepted' then redis.call('DEL', KEYS[5]) end
 return released`;
 
-/** -> {accepted, wakeGen}. The first answer to a call wins. */
-export const deliverLua = `${time}${gate}${audit}${calls}
--- KEYS session control dirty calls deadlines audit | ARGV sid callId entry result runner auditMax
+const delivery = `${time}${gate}${audit}${calls}
+-- KEYS session control dirty calls deadlines audit | ARGV sid callId entry result runner auditMax`;
+
+const answer = `
 redis.call('ZREM', KEYS[5], ARGV[1] .. '|' .. ARGV[2])
 local v = redis.call('HMGET', KEYS[1], 'st', 'gen')
 local st = v[1] or 'idle'
@@ -53,6 +54,13 @@ redis.call('RPUSH', KEYS[2], ARGV[3])
 audit(KEYS[6], 'call_ended', ARGV[1], ARGV[2], facts, {result = ARGV[4], runner = ARGV[5]})
 if st == 'suspended' or st == 'idle' then return {1, wake(KEYS[1], KEYS[3], ARGV[1])} end
 return {1, 0}`;
+
+/** -> {accepted, wakeGen}. The first answer to a call wins. */
+export const deliverLua = `${delivery}${answer}`;
+
+/** -> as deliver, and the call stays as it is where it has been started. */
+export const deliverUnstartedLua = `${delivery}
+if openCall(KEYS[4], ARGV[2]) == 'started' then return {0, 0} end${answer}`;
 
 /** -> {accepted, wakeGen}. A cancelled waiting message leaves the inbox and its run is logged as done. */
 export const cancelLua = `${time}${gate}${emit}

@@ -131,11 +131,12 @@ class RedisSessionStore implements SessionStore {
   }
 
   async deliver(...given: Parameters<SessionStore["deliver"]>): Promise<DeliverResult> {
-    const [session, callId, outcome, { timing, runner = "" } = {}] = given;
+    const [session, callId, outcome, { timing, runner = "", unlessStarted = false } = {}] = given;
     const keys = this.#keys.session(session);
     const entry: ControlEntry = { type: "outcome", callId, outcome, ...(timing && { timing }) };
+    const deliver = unlessStarted ? this.#scripts.deliverUnstarted : this.#scripts.deliver;
     return accepted(
-      await this.#scripts.deliver(
+      await deliver(
         [keys.session, keys.control, keys.dirty, keys.calls, keys.deadlines, keys.audit],
         [session, callId, JSON.stringify(entry), auditResultOf(outcome), runner, this.#auditMax],
       ),
@@ -262,11 +263,6 @@ class RedisSessionStore implements SessionStore {
     const { calls, audit } = this.#keys.session(session);
     const reply = await this.#scripts.begin([calls, audit], [session, callId, effect, runner, this.#auditMax]);
     return reply as BeginResult; // the script answers nothing else
-  }
-
-  async started(session: SessionKey, callId: string): Promise<boolean> {
-    const call = await this.#redis.hget(this.#keys.session(session).calls, callId);
-    return call?.startsWith("started") ?? false;
   }
 
   async history(session: SessionKey): Promise<Claim["history"]> {

@@ -131,9 +131,10 @@ export class MemorySessionStore implements SessionStore {
   }
 
   async deliver(...given: Parameters<SessionStore["deliver"]>): Promise<DeliverResult> {
-    const [key, callId, outcome, { timing, runner } = {}] = given;
+    const [key, callId, outcome, { timing, runner, unlessStarted = false } = {}] = given;
     const session = this.#sessions.get(key);
     const entry = session?.ledger.get(callId);
+    if (entry?.state === "started" && unlessStarted) return { accepted: false };
     if (!session || !entry || entry.state === "done") return withWake({ accepted: false }, session?.lostWake());
     entry.state = "done";
     const answer: ControlEntry = { type: "outcome", callId, outcome, ...(timing && { timing }) };
@@ -251,10 +252,6 @@ export class MemorySessionStore implements SessionStore {
     entry.state = "started";
     this.#recordCall(session, entry, { kind: "call_started", ...(runner !== undefined && { runner }) });
     return "run";
-  }
-
-  async started(key: SessionKey, callId: string): Promise<boolean> {
-    return this.#sessions.get(key)?.ledger.get(callId)?.state === "started";
   }
 
   async history(key: SessionKey): Promise<Message[]> {

@@ -333,17 +333,6 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         expect(await store.dueDeadlines(farFutureMs, 10)).toEqual([]);
       });
 
-      it("a call counts as started from its start to its answer", async () => {
-        const claim = await started();
-        await saveAs(store, claim, { mode: "continue", open: openCalls("c1") });
-        expect(await store.started(session, "c1")).toBe(false);
-        await store.begin(session, "c1", "once");
-        expect(await store.started(session, "c1")).toBe(true);
-        await store.deliver(session, "c1", succeeded);
-        expect(await store.started(session, "c1")).toBe(false);
-        expect(await store.started(session, "c2")).toBe(false);
-      });
-
       it("a started call that is opened again stays started", async () => {
         const claim = await started();
         await saveAs(store, claim, { mode: "continue", open: openCalls("c1") });
@@ -381,6 +370,18 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await suspendOn(store, await started(), "c1");
         expect(await store.deliver(session, "c9", succeeded)).toEqual({ accepted: false });
         expect(await store.summary(session)).toMatchObject({ state: "suspended" });
+      });
+
+      it("does not take the word that a call was not run for one that was started, whose deadline stays", async () => {
+        await suspendOn(store, await started(), "c1", "c2");
+        await store.begin(session, "c1", "once");
+        const notRun = { ok: false, error: "not run" } as const;
+        expect(await store.deliver(session, "c1", notRun, { unlessStarted: true })).toEqual({ accepted: false });
+        expect(await store.dueDeadlines(farFutureMs, 10)).toHaveLength(2);
+        expect(await store.deliver(session, "c2", notRun, { unlessStarted: true })).toMatchObject({ accepted: true });
+        expect(await store.begin(session, "c2", "once")).toBe("closed");
+        expect(await store.deliver(session, "c1", succeeded)).toEqual({ accepted: true });
+        expect(await store.deliver(session, "c1", notRun, { unlessStarted: true })).toMatchObject({ accepted: false });
       });
 
       it("answers a call that was started", async () => {

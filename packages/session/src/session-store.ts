@@ -85,6 +85,8 @@ export interface DeliverDetails {
   timing?: CallTiming;
   /** Runner that answered; absent when it was none. */
   runner?: string;
+  /** For answers that say the call was not run: one that has been started is not answered by them. */
+  unlessStarted?: boolean;
 }
 
 /** What every fenced write carries: new history, events that happened, control entries dealt with. */
@@ -231,7 +233,10 @@ export interface SessionStore {
   seqOf(session: SessionKey, app: string, messageId: string): Promise<number | undefined>;
   /** The waiting messages after the one being answered, oldest first. */
   waiting(session: SessionKey, limit: number): Promise<QueuedMessage[]>;
-  /** Answers an open call (an attempt's id). The first answer wins, and is in the audit log with it. */
+  /**
+   * Answers an open call (an attempt's id). The first answer wins, and is in the audit log with it. Calls
+   * of `pure` tools need not say that they start, so they count as not started.
+   */
   deliver(session: SessionKey, callId: string, outcome: ToolOutcome, details?: DeliverDetails): Promise<DeliverResult>;
   /**
    * Asks the running turn to stop: without `turnId`, with its id, or with that of a message that has
@@ -254,9 +259,6 @@ export interface SessionStore {
   report(session: SessionKey, callId: string, happened: { runId: string; event: EngineEvent }): Promise<boolean>;
   /** Marks the start of a call in the effect ledger, and in the audit log when the answer is `run`, atomically. */
   begin(session: SessionKey, callId: string, effect: ToolEffect, runner?: string): Promise<BeginResult>;
-
-  /** Whether a call has been started and not answered. Calls of `pure` tools need not say that they start. */
-  started(session: SessionKey, callId: string): Promise<boolean>;
 
   /** The whole conversation, compacted parts included, oldest first; unknown sessions are empty. */
   history(session: SessionKey): Promise<Message[]>;
