@@ -17,19 +17,21 @@ export type PeopleNames = (openIds: readonly string[]) => Promise<ReadonlyMap<st
 
 /** Looks where the workers remember names first. What they do not know is asked for, not remembered: it is rare. */
 export function createPeopleNames({ app, api, lookups, patienceMs, logger }: PeopleNamesDeps): PeopleNames {
-  const look = async (openIds: readonly string[], signal: AbortSignal): Promise<ReadonlyMap<string, string>> => {
+  const look = async (openIds: readonly string[], names: Map<string, string>, signal: AbortSignal): Promise<void> => {
     const known = await Promise.all(openIds.map(async (id) => [id, await lookups.get(`name:${app}:${id}`)] as const));
+    for (const [id, name] of known) if (name) names.set(id, name);
     const unknown = known.flatMap(([id, name]) => (name === undefined ? [id] : []));
-    const asked = unknown.length === 0 ? new Map<string, string>() : await api.userNames(unknown, { signal });
-    return new Map([...known.flatMap(([id, name]) => (name ? [[id, name] as const] : [])), ...asked]);
+    if (unknown.length === 0) return;
+    for (const [id, name] of await api.userNames(unknown, { signal })) names.set(id, name);
   };
   return async (openIds) => {
     const signal = AbortSignal.timeout(patienceMs);
+    const names = new Map<string, string>();
     try {
-      return await withDeadline(look([...new Set(openIds)], signal), patienceMs);
+      await withDeadline(look([...new Set(openIds)], names, signal), patienceMs);
     } catch (error) {
-      logger.warn({ error }, "names of people unknown");
-      return new Map();
+      logger.warn({ error }, "not all names of people known");
     }
+    return new Map(names);
   };
 }
