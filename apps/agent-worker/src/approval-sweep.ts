@@ -1,5 +1,6 @@
 import type { TurnQueue } from "@larkline/queue";
 import type { ApprovalStore } from "@larkline/session";
+import { eachOf } from "./each-of.ts";
 import type { WorkCards } from "./turn-approvals.ts";
 
 const batch = 200;
@@ -14,12 +15,12 @@ export interface ExpirySweepDeps {
 
 /** Ends approvals that nobody has decided in time; whoever waits for one hears of it at once. */
 export async function sweepExpiries({ approvals, turns, onHealed }: ExpirySweepDeps): Promise<void> {
-  for (const { session, approvalId } of await approvals.dueExpiries(Date.now(), batch)) {
+  await eachOf(await approvals.dueExpiries(Date.now(), batch), async ({ session, approvalId }) => {
     const settled = await approvals.settle(session, approvalId, "expired");
-    if (settled.result !== "settled" && settled.result !== "closed") continue;
+    if (settled.result !== "settled" && settled.result !== "closed") return;
     if (settled.wakeGen !== undefined) await turns.wake(session, settled.wakeGen);
     if (settled.result === "settled") onHealed("expiry", 1);
-  }
+  });
 }
 
 export interface ApprovalCardSweepDeps {

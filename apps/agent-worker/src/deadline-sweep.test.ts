@@ -69,6 +69,21 @@ describe("a call past its deadline", () => {
     expect(await told(world, "look")).toEqual(["timeout: no answer before the deadline.", true]);
   });
 
+  it("is answered although another one cannot be: a newer version may have written its turn", async () => {
+    const world = newWorld();
+    await unanswered(world, "echo", { started: false });
+    const { summary, dueDeadlines } = world.store;
+    world.store.summary = async (of) => {
+      if (of === "other") throw new Error("stored turn is not readable");
+      return await summary.call(world.store, of);
+    };
+    world.store.dueDeadlines = async (nowMs, limit) => {
+      return [{ session: "other", callId: "c1" }, ...(await dueDeadlines.call(world.store, nowMs, limit))];
+    };
+    await expect(sweep(world, ["test"])).rejects.toThrow("not readable");
+    expect(await told(world, "echo")).toEqual(["timeout: no answer before the deadline. The call was not run.", true]);
+  });
+
   it("is answered once", async () => {
     const world = newWorld();
     await unanswered(world, "echo", { started: false });

@@ -3,6 +3,7 @@ import type { TurnQueue } from "@larkline/queue";
 import type { RunnerDirectory, SessionStore } from "@larkline/session";
 import { builtInRunner } from "./built-in-tools.ts";
 import { attemptOf } from "./call-facts.ts";
+import { eachOf } from "./each-of.ts";
 import { wakeAfter } from "./wake-after.ts";
 
 export interface DeadlineSweepDeps {
@@ -32,7 +33,7 @@ export async function sweepDeadlines({ store, directory, turns, onHealed }: Dead
   const due = await store.dueDeadlines(Date.now(), batch);
   if (due.length === 0) return;
   const living = new Set((await directory.runners()).map(({ runner }) => runner));
-  for (const { session, callId } of due) {
+  await eachOf(due, async ({ session, callId }) => {
     const { turn } = await store.summary(session);
     const call = turn?.calls.find((one) => attemptOf(one) === callId);
     // Whether it was started is for the ledger to say, at the moment in which it is answered.
@@ -40,5 +41,5 @@ export async function sweepDeadlines({ store, directory, turns, onHealed }: Dead
     const delivered = notRun.accepted ? notRun : await store.deliver(session, callId, lateAnswer(call, true, living));
     await wakeAfter(turns, session, delivered);
     onHealed("deadline", 1);
-  }
+  });
 }

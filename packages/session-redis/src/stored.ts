@@ -34,8 +34,38 @@ function required<T>(what: string, result: ParseResult<T>): T {
   });
 }
 
+/** The attempt that an entry answers, if it can be told. */
+function answeredIn(text: string): string | undefined {
+  try {
+    const { type, callId } = JSON.parse(text) as Partial<Record<string, unknown>>; // null is caught below
+    return type === "outcome" && typeof callId === "string" ? callId : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Shorter texts cannot hold values that are nested too deeply to be written again. */
+const maxSafeCharacters = 10_000;
+
+function canBeWritten(entry: ControlEntry, text: string): boolean {
+  try {
+    return text.length <= maxSafeCharacters || JSON.stringify(entry) !== "";
+  } catch {
+    return false; // it is recursive
+  }
+}
+
+/**
+ * An outcome comes from runners of any make. One that nobody can work with is an error of its call:
+ * a session must not stand still for ever because of it.
+ */
 export function controlFrom(text: string): ControlEntry {
-  return required("control entry", parseControl(text));
+  const parsed = parseControl(text);
+  if (parsed.ok && canBeWritten(parsed.value, text)) return parsed.value;
+  const callId = answeredIn(text);
+  if (callId === undefined) return required("control entry", parsed);
+  const error = "internal_error: the runner's answer is not readable. The call may have taken effect.";
+  return { type: "outcome", callId, outcome: { ok: false, error, unknown: true } };
 }
 
 export function turnFrom(text: string): TurnState {
