@@ -178,6 +178,25 @@ describe("when an approval is settled", () => {
     expect(JSON.stringify(message?.card?.json)).not.toContain("forbidden words");
   });
 
+  it("a count that the platform does not take keeps no card from losing its buttons in the end", async () => {
+    const world = await approvalWorld();
+    const people = [world.person.openId, "ou_other"];
+    const question = await world.ask({ deciders: { requester: false, people, roles: [], fourEyes: false, count: 2 } });
+    await world.settleCards();
+    const body = { code: 230028, msg: "The messages do NOT pass DLP detection." };
+    world.simulator.faults.add({
+      match: { method: "PATCH" },
+      times: 1,
+      action: { kind: "respond", status: 400, body },
+    });
+    await world.decide(question, "approve");
+    await world.settleCards();
+    expect(world.inChat()[0]?.text).toContain("0 of 2 approved");
+    await world.decide(question, "approve", { by: { id: "ou_other" } });
+    await world.settleCards();
+    expect(world.inChat().map(titleOf)).toEqual(["deploy approved"]);
+  });
+
   it("a card that can be changed no more is given up, and the others are not", async () => {
     const world = await approvalWorld({ deciders: 1 });
     const question = await world.ask();

@@ -111,13 +111,20 @@ async function placed(goal: CopyGoal, card: ApprovalCard): Promise<ApprovalCard>
   return { ...card, failed: "whether it was sent is not known" };
 }
 
+const contentKinds: readonly FeishuErrorKind[] = [
+  "bad_request",
+  "card_full",
+  "card_invalid",
+  "content_blocked",
+  "too_long",
+];
+
 /** Settled cards that the platform refuses for what people or models wrote are shown without it. */
 async function patch({ api, status, signal }: CopyGoal, messageId: string): Promise<void> {
   try {
     await api.cards.patchMessage({ messageId, card: approvalCard(status) }, { signal });
   } catch (error) {
-    const isAboutContent = isKind(error, "bad_request", "card_full", "card_invalid", "content_blocked", "too_long");
-    if (!isAboutContent || status.state === "pending") throw error;
+    if (!isKind(error, ...contentKinds) || status.state === "pending") throw error;
     await api.cards.patchMessage({ messageId, card: approvalCard(status, { bare: true }) }, { signal });
   }
 }
@@ -137,6 +144,9 @@ function failedCopy(goal: CopyGoal, card: ApprovalCard, thrown: unknown): CopyOu
   const { createdAtMs } = goal.status.approval;
   const isLate = card.messageId === undefined && goal.nowMs >= createdAtMs + sendPatienceMs;
   if (mayPass(error, goal) && !(isUnsent && isLate)) return { card: kept, error };
+  const isUsable = card.messageId !== undefined && isKind(error, "unknown", ...contentKinds);
+  // Only its count of people is old. Given up, it would keep its buttons when they mean nothing any more.
+  if (isUsable && goal.status.state === "pending") return { card: { ...card, shows: approvalMark(goal.status) } };
   return { card: { ...kept, failed: `${error.kind} ${error.code}` } };
 }
 
