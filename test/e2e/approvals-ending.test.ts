@@ -13,7 +13,8 @@ let system: System;
 beforeAll(async () => {
   system = await startSystem({
     env: { RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/approval-tools.ts", import.meta.url)) },
-    config: { approvals: { expiresMs } },
+    // The other tool's questions stand for a day, so that it is no expiry that ends them.
+    config: { permissions: [{ tools: ["ask_once"], do: "ask", expiresMs }] },
   });
 }, 60_000);
 afterAll(async () => await system.close());
@@ -48,7 +49,7 @@ describe("a question whose card the platform refuses for good", () => {
       match: { method: "POST", path: /\/im\/v1\/messages$/ },
       action: { kind: "respond", status: 400, body: refusal },
     });
-    const written = await write(system, person, 'unsent\ncall ask_once {"key":"unsent"}');
+    const written = await write(system, person, 'unsent\ncall ask_pure {"key":"unsent"}');
     const answer = await answerTo(system, written).finally(mend);
     expect(answer).toContain("failed:permission_denied: nobody could be asked to approve this call.");
     expect(results()).toMatchObject([{ isError: true }]);
@@ -63,12 +64,12 @@ describe("a question whose card the platform refuses for good", () => {
       times: 2,
       action: { kind: "respond", status: 500 },
     });
-    const written = await write(system, person, 'shaky\ncall ask_once {"key":"shaky"}');
+    const written = await write(system, person, 'shaky\ncall ask_pure {"key":"shaky"}');
     const card = await theQuestion(system, person.chatId);
     await decide(system, card, { openId: person.openId, wanted: { decision: "approve" } });
     expect(system.feishu.faults.size).toBe(0);
     expect(await answerTo(system, written)).toContain("ok:");
     expect(askedCards(system, person.chatId)).toHaveLength(1);
-    expect(await system.recorded()).toEqual(["once shaky"]);
+    expect(await system.recorded()).toEqual(["pure shaky"]);
   });
 });
