@@ -1,5 +1,7 @@
 import { fileURLToPath } from "node:url";
+import type { AuditRecord } from "@larkline/protocol";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { runApp } from "../system/app-process.ts";
 import type { Written } from "../system/answers.ts";
 import { decide, openQuestions, untilRetired, type AskedCard } from "../system/approvals.ts";
 import { namedPerson, submit, theQuestion } from "../system/asking.ts";
@@ -96,6 +98,21 @@ describe("a `once` call whose runner was killed in the middle of it", () => {
     const again = await decide(system, card, { openId: requester.openId, wanted: { action: "retry" } });
     expect(again.toast?.content).toBe("no pending approval");
     expect(await runsOf({ key })).toHaveLength(2);
+  });
+
+  it("is in the audit log with two attempts, of which the second was allowed by the requester's word", async () => {
+    const program = { file: "apps/admin/src/main.ts", args: ["audit", "--file", "no-such.env"] };
+    const { code, output } = await runApp(program, system.env, 60_000);
+    expect(code).toBe(0);
+    const records = output.split("\n").flatMap((line) => (line === "" ? [] : [JSON.parse(line) as AuditRecord])); // by contract
+    const { requester, written } = broken.retried;
+    const here = records.filter(
+      ({ chatId, session }) => chatId === written.chatId || session?.endsWith(written.chatId),
+    );
+    const started = here.flatMap(({ kind, callId }) => (kind === "call_started" ? [callId] : []));
+    expect(started).toEqual([started[0], `${started[0]}.2`]);
+    const decided = here.filter(({ kind }) => kind === "approval_decided");
+    expect(decided).toMatchObject([{ result: "retry", userId: requester.openId }]);
   });
 
   it("is marked as done by an approver on a copy of their own, and the model reads the note", async () => {
