@@ -16,6 +16,7 @@ import {
 import { waitForAnswer } from "./answer.ts";
 import { startApp, type AppProcess, type Program } from "./app-process.ts";
 import { obedientModel } from "./model-script.ts";
+import type { RedisUsers } from "./redis-users.ts";
 
 export type AppKind = "ingress" | "agent-worker" | "tool-runner";
 
@@ -31,6 +32,8 @@ export interface SystemOptions {
   config?: object;
   /** Added to every process. */
   env?: Record<string, string>;
+  /** Redis has a user for each app and nobody else; default: everybody may do everything. */
+  redisUsers?: RedisUsers;
   /** Other programs in place of the apps, to compare with. */
   programs?: Partial<Record<AppKind, Program>>;
 }
@@ -81,7 +84,12 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
   await mkdir(redisDirectory);
   const configFile = join(folder, "larkline.config.ts");
   if (options.config !== undefined) await writeFile(configFile, `export default ${JSON.stringify(options.config)};\n`);
-  let redis = await startRedis({ directory: redisDirectory });
+  const { redisUsers } = options;
+  const redisOptions = {
+    directory: redisDirectory,
+    ...(redisUsers === undefined ? {} : { aclFile: redisUsers.aclFile }),
+  };
+  let redis = await startRedis(redisOptions);
   const model = await startModelServer({ script: options.script ?? obedientModel });
   const feishu = await startFeishuSimulator({
     apps: [{ appId, appSecret, encryptKey, verificationToken, name: "Larkline" }],
@@ -113,7 +121,8 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
     const program = options.programs?.[app] ?? { file: `apps/${app}/src/main.ts` };
     const all = { ...env, ...extra };
     const keys = keysFor(app, all.RUNNER_NAME);
-    const started = await startApp({ program, port: await freePort(), env: { ...keys, ...all } });
+    const address = redisUsers && { REDIS_URL: redisUsers.urlFor(redis.port, app, all.RUNNER_NAME) };
+    const started = await startApp({ program, port: await freePort(), env: { ...keys, ...all, ...address, ...extra } });
     running.add(started);
     return started;
   };
@@ -170,7 +179,7 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
       try {
         await during();
       } finally {
-        redis = await startRedis({ port, directory: redisDirectory });
+        redis = await startRedis({ ...redisOptions, port });
       }
     },
     close,

@@ -38,9 +38,12 @@ export async function untilRedisAnswers(port: number, exited: () => boolean): Pr
 
 /**
  * Starts a `redis-server` of the test's own on a free port, append-only in a temporary folder that
- * `stop` removes. `port` and `directory` let a test restart the same server after a kill.
+ * `stop` removes. `port` and `directory` let a test restart the same server after a kill; `aclFile` names
+ * the users that it has, of whom anybody has to be allowed to ping.
  */
-export async function startRedis(options: { port?: number; directory?: string } = {}): Promise<TestRedis> {
+export async function startRedis(
+  options: { port?: number; directory?: string; aclFile?: string } = {},
+): Promise<TestRedis> {
   const port = options.port ?? (await freePort());
   const directory = options.directory ?? (await mkdtemp(join(tmpdir(), "larkline-redis-")));
   const server = spawn(
@@ -58,6 +61,7 @@ export async function startRedis(options: { port?: number; directory?: string } 
       "",
       "--maxmemory-policy",
       "noeviction",
+      ...(options.aclFile === undefined ? [] : ["--aclfile", options.aclFile]),
     ],
     { stdio: "ignore" },
   );

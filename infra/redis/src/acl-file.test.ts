@@ -1,0 +1,35 @@
+import { readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { aclFileOf, rulesOf } from "./acl-file.ts";
+import { appUsers } from "./app-users.ts";
+import { exampleFile } from "./example-file.ts";
+
+describe("the file of users", () => {
+  it("is what the table says: infra/redis/users.acl is current (npm run redis-users)", () => {
+    expect(readFileSync(new URL("../users.acl", import.meta.url), "utf8")).toBe(exampleFile());
+  });
+
+  it("holds hashes in place of passwords, and lets two hold while one is changed", () => {
+    const [ingress] = appUsers("larkline", []);
+    if (ingress === undefined) throw new Error("there is no user");
+    const rules = rulesOf(ingress, ["old password", "new password"]);
+    expect(rules).not.toContain("password");
+    expect(rules.match(/ #[0-9a-f]{64}\b/g)).toHaveLength(2);
+  });
+
+  it("lets nobody be a user without a password, and whoever is nobody ask whether the server lives", () => {
+    const [anonymous, ...users] = aclFileOf(appUsers("larkline", ["a"]), () => [])
+      .trim()
+      .split("\n");
+    expect(anonymous).toBe("user default on nopass resetchannels -@all +ping");
+    for (const user of users) expect(user).not.toMatch(/nopass| >| #| ~\*| allkeys| &\*| allchannels|\+@/);
+  });
+
+  it("tells runners and deployments apart", () => {
+    const names = appUsers("team-a", ["default", "code"]).map(({ name }) => name);
+    expect(names).toEqual(["ingress", "agent-worker", "runner-default", "runner-code", "admin"]);
+    const file = aclFileOf(appUsers("team-a", ["code"]), () => []);
+    expect(file).not.toContain("larkline");
+    expect(file).toContain("~{team-a}:tools-code:* ~{team-a}:tools-code.*");
+  });
+});

@@ -1,0 +1,163 @@
+import type { Place } from "./key-families.ts";
+import { addJobs, keepQueue, workQueue } from "./queue-commands.ts";
+import type { Grant, RedisUser } from "./redis-user.ts";
+
+// What each app does with what is stored: its calls of the stores in packages/session-redis, and what their scripts
+// do, since a script runs with the rights of its caller. End-to-end tests run with these users and expect that Redis
+// has refused nothing.
+
+/** Opening a connection, asking for the server's version and clock, and transactions. */
+const connection = "ping info select time multi exec discard client|setname cluster|slots cluster|nodes";
+
+/** The rate limits of the platform, its access tokens, and looked-up facts. */
+const platform: Grant[] = [
+  { keys: ["buckets"], commands: "hget hmget hset pexpire pttl" },
+  { keys: ["platformCalls"], commands: "get incr pexpire" },
+  { keys: ["tokens"], commands: "get set del pttl" },
+  { keys: ["lookups"], commands: "get set del getdel" },
+];
+
+/** Sending replies: the outbox, and the cards of the reply at its head. */
+const sending: Grant[] = [
+  { keys: ["outboxes"], commands: "llen lindex lpop lset rpush" },
+  { keys: ["due"], commands: "zadd zrem" },
+  { keys: ["cards"], commands: "exists hget hset hdel" },
+  { keys: ["openCards"], commands: "zadd zrem" },
+];
+
+/** Deciding and settling approvals, and keeping rules. */
+const deciding: Grant[] = [
+  { keys: ["approvalSessions"], commands: "get" },
+  { keys: ["approvals"], commands: "hmget hget hset hsetnx hdel hincrby pexpireat" },
+  { keys: ["pending"], commands: "zrange zrem" },
+  { keys: ["expiries"], commands: "zrem" },
+  { keys: ["approvalCards"], commands: "zadd" },
+  { keys: ["rules"], commands: "hget hmget hset hsetnx hdel" },
+  { keys: ["rulesByExpiry"], commands: "zadd zrem zrangebyscore" },
+  { keys: ["rulesOfChats"], commands: "zadd zrem zscore zrangebyscore zremrangebyscore zrevrange pexpireat" },
+  { keys: ["audits"], commands: "xadd" },
+];
+
+/** Appends, shows and stops; reads no history, and hands out no calls. */
+function ingress(place: Place): RedisUser {
+  return {
+    name: "ingress",
+    place,
+    commands: connection,
+    runsScripts: true,
+    grants: [
+      ...platform,
+      ...sending,
+      ...deciding,
+      { keys: ["sessions"], commands: "hget hmget hset hdel hincrby" },
+      { keys: ["inboxes"], commands: "llen lindex lrange lrem rpush" },
+      { keys: ["controls"], commands: "rpush" },
+      { keys: ["histories"], commands: "llen" },
+      { keys: ["events"], commands: "xadd xrange pexpire" },
+      { keys: ["seen", "parked"], commands: "get set del" },
+      { keys: ["dirty"], commands: "zadd" },
+      { keys: ["turnQueue"], commands: addJobs },
+    ],
+    publishes: ["eventBatches", "cancels"],
+    subscribes: ["eventBatches"],
+  };
+}
+
+/** Runs sessions: all of their keys, and adding jobs to every runner. */
+function agentWorker(place: Place): RedisUser {
+  return {
+    name: "agent-worker",
+    place,
+    commands: connection,
+    runsScripts: true,
+    grants: [
+      ...platform,
+      ...sending,
+      ...deciding,
+      { keys: ["sessions"], commands: "hget hmget hset hdel hincrby" },
+      { keys: ["inboxes"], commands: "llen lindex lrange lrem lpop rpush" },
+      { keys: ["controls"], commands: "llen lrange ltrim rpush" },
+      { keys: ["calls"], commands: "hget hgetall hset hsetnx" },
+      // Removed by one command, which has to be allowed as a whole.
+      { keys: ["controls", "calls"], commands: "del" },
+      { keys: ["histories"], commands: "llen lindex lrange rpush" },
+      { keys: ["events"], commands: "xadd pexpire" },
+      { keys: ["seen", "parked"], commands: "get set del" },
+      { keys: ["dirty", "deadlines", "expiries", "openCards"], commands: "zadd zrem zrangebyscore" },
+      { keys: ["due"], commands: "zrangebyscore" },
+      { keys: ["approvalSessions"], commands: "set" },
+      { keys: ["approvals"], commands: "exists del" },
+      { keys: ["pending"], commands: "zadd zscore" },
+      { keys: ["keptApprovals"], commands: "zadd zrem zcard zrange zrevrange zremrangebyscore pexpireat" },
+      { keys: ["approvalCards"], commands: "zrem zscore zrangebyscore" },
+      { keys: ["approved"], commands: "sadd scard pexpire" },
+      { keys: ["blobs"], commands: "hset hmget pexpire" },
+      { keys: ["alive"], commands: "set del mget" },
+      { keys: ["workers"], commands: "zadd zrem zrange zremrangebyscore" },
+      { keys: ["duties"], commands: "set" },
+      { keys: ["runners"], commands: "hgetall" },
+      { keys: ["turnQueue"], commands: workQueue },
+      { keys: ["toolQueues"], commands: keepQueue },
+    ],
+    publishes: ["eventBatches", "cancels"],
+    subscribes: ["cancels", "wakes", "runnersChanged"],
+  };
+}
+
+/** Works its own queue, begins, reports and answers calls, and keeps what its tools make. */
+function toolRunner(place: Place): RedisUser {
+  return {
+    name: runnerUserName(place.runner ?? "default"),
+    place,
+    commands: connection,
+    runsScripts: true,
+    grants: [
+      { keys: ["toolQueues"], commands: workQueue },
+      { keys: ["sessions"], commands: "hmget hset hincrby" },
+      { keys: ["calls"], commands: "hget hset" },
+      { keys: ["controls"], commands: "rpush" },
+      { keys: ["dirty"], commands: "zadd" },
+      { keys: ["deadlines"], commands: "zrem" },
+      { keys: ["events"], commands: "xadd pexpire" },
+      { keys: ["audits"], commands: "xadd" },
+      { keys: ["turnQueue"], commands: addJobs },
+      { keys: ["runners"], commands: "hget hgetall hset hdel" },
+      { keys: ["blobs"], commands: "hset pexpire" },
+      { keys: ["storedResults"], commands: "set del" },
+    ],
+    publishes: ["eventBatches", "runnersChanged", "wakes"],
+    subscribes: ["cancels"],
+  };
+}
+
+/** For people: `npm run doctor` and `npm run audit`. Changes nothing. */
+function admin(place: Place): RedisUser {
+  return {
+    name: "admin",
+    place,
+    commands: `${connection} config|get`,
+    runsScripts: false,
+    grants: [
+      { keys: ["audits"], commands: "xrange" },
+      { keys: ["runners"], commands: "hgetall" },
+      { keys: ["alive"], commands: "mget" },
+      { keys: ["workers"], commands: "zrange" },
+    ],
+  };
+}
+
+/** Each runner has a user of its own: it reaches no queue of another one. */
+export function runnerUserName(runner: string): string {
+  return `runner-${runner}`;
+}
+
+/** The users of a deployment with these runners. */
+export function appUsers(namespace: string, runners: readonly string[]): RedisUser[] {
+  const place = { namespace };
+  return [
+    ingress(place),
+    agentWorker(place),
+    ...runners.map((runner) => toolRunner({ namespace, runner })),
+    admin(place),
+  ];
+}

@@ -1,0 +1,83 @@
+/** Where the keys of one deployment are: its namespace, and the runner whose queue is meant. */
+export interface Place {
+  namespace: string;
+  runner?: string;
+}
+
+/** The sixteen cells, in two patterns: a cell is told by its exact number, so that no key can pose as another one. */
+function cells(namespace: string, rest: string): string[] {
+  return [`{${namespace}:[0-9]}:${rest}`, `{${namespace}:1[0-5]}:${rest}`];
+}
+
+function ofCell(rest: string) {
+  return ({ namespace }: Place): string[] => cells(namespace, rest);
+}
+
+function whole(rest: string) {
+  return ({ namespace }: Place): string[] => [`{${namespace}}:${rest}`];
+}
+
+function untagged(rest: string) {
+  return ({ namespace }: Place): string[] => [`${namespace}:${rest}`];
+}
+
+/** The queue of one runner, and those of its tools that have limits; with no runner those of all. */
+function toolQueues({ namespace, runner }: Place): string[] {
+  const queue = `{${namespace}}:tools-`;
+  return runner === undefined ? [`${queue}*`] : [`${queue}${runner}:*`, `${queue}${runner}.*`];
+}
+
+/**
+ * All keys, by what they hold, as patterns of Redis. The names are those of docs/architecture.md,
+ * "What is in Redis"; a pattern holds one kind of value and nothing else.
+ */
+export const keyFamilies = {
+  sessions: ofCell("s:*"),
+  inboxes: ofCell("in:*"),
+  controls: ofCell("ctl:*"),
+  calls: ofCell("calls:*"),
+  histories: ofCell("h:*"),
+  events: ofCell("ev:*"),
+  outboxes: ofCell("ob:*"),
+  cards: ofCell("cards:*"),
+  approvals: ofCell("approval:*"),
+  pending: ofCell("pending:*"),
+  keptApprovals: ofCell("approvals:*"),
+  seen: ofCell("seen:*"),
+  parked: ofCell("parked:*"),
+  dirty: ofCell("dirty"),
+  deadlines: ofCell("deadlines"),
+  due: ofCell("due"),
+  openCards: ofCell("open-cards"),
+  expiries: ofCell("expiries"),
+  approvalCards: ofCell("approval-cards"),
+  audits: (place: Place): string[] => [...ofCell("audit")(place), ...whole("audit")(place)],
+  approvalSessions: untagged("approval:*"),
+  lookups: untagged("look:*"),
+  storedResults: untagged("look:result:*"),
+  blobs: ({ namespace }: Place): string[] => [`{${namespace}:blob:*}`],
+  rules: whole("rules:*"),
+  rulesByExpiry: whole("rules-by-expiry:*"),
+  rulesOfChats: whole("rules-of-chat:*"),
+  approved: whole("approved:*"),
+  runners: whole("runners"),
+  alive: whole("alive:*"),
+  workers: whole("workers"),
+  duties: whole("duty:*"),
+  tokens: whole("token:*"),
+  buckets: ({ namespace }: Place): string[] => [`{${namespace}:rate:*}:bucket:*`],
+  platformCalls: ({ namespace }: Place): string[] => [`{${namespace}:rate:*}:calls:*`],
+  turnQueue: whole("turns:*"),
+  toolQueues,
+} as const satisfies Record<string, (place: Place) => string[]>;
+
+export type KeyFamily = keyof typeof keyFamilies;
+
+export const channelFamilies = {
+  eventBatches: ofCell("ch:*"),
+  cancels: whole("cancel"),
+  wakes: whole("wake"),
+  runnersChanged: whole("runners-changed"),
+} as const satisfies Record<string, (place: Place) => string[]>;
+
+export type ChannelFamily = keyof typeof channelFamilies;

@@ -1,0 +1,10 @@
+// What BullMQ does with the keys of a queue, by what is asked of it. Its scripts run with the caller's rights.
+
+/** Adding jobs at once and without parents, options or schedule, and the facts that a queue keeps of itself. */
+export const addJobs = "exists hget hmget hset hmset incr llen lpush rpush xadd zadd";
+
+/** Adding jobs with a priority, looking a job up, removing one, and setting the limits of a queue. */
+export const keepQueue = `${addJobs} del get hdel hgetall hlen lpos lrange lrem pttl scard set smembers srem zcard zrange zrangebyscore zrem zrevrangebyscore zscore`;
+
+/** All that a worker does: taking, renewing, finishing, retrying, giving back and recovering jobs. */
+export const workQueue = `${keepQueue} bzpopmin hexists hincrby ltrim pexpire rpoplpush sadd xtrim zpopmin zremrangebyrank zremrangebyscore zrevrange`;

@@ -1,0 +1,254 @@
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { appUsers } from "@larkline/redis-users";
+import { Redis } from "ioredis";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { write } from "../system/answers.ts";
+import { decide } from "../system/approvals.ts";
+import { theQuestion } from "../system/asking.ts";
+import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
+import { answerTo } from "../system/sending.ts";
+import { startSystem, type System } from "../system/system.ts";
+
+const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
+let users: RedisUsers;
+let system: System;
+const clients: Redis[] = [];
+
+beforeAll(async () => {
+  users = await writeRedisUsers(["recording", "other"]);
+  system = await startSystem({
+    redisUsers: users,
+    workers: 2,
+    env: { RUNNER_TOOLS: `${fixture("recording-tools.ts")},${fixture("approval-tools.ts")}` },
+  });
+}, 60_000);
+afterAll(async () => {
+  for (const client of clients) client.disconnect();
+  await system.close();
+  await users.remove();
+});
+
+function connect(url: string): Redis {
+  const client = new Redis(url, { maxRetriesPerRequest: 1, enableReadyCheck: false });
+  client.on("error", () => undefined); // told to whoever waits for an answer
+  clients.push(client);
+  return client;
+}
+
+function as(user: string): Redis {
+  return connect(users.urlAs(system.redis.port, user));
+}
+
+/** What Redis has refused since the last question. */
+async function refusals(): Promise<string[]> {
+  const client = as(observer);
+  const entries = (await client.call("ACL", "LOG", "100")) as string[][]; // pairs of name and value
+  await client.call("ACL", "LOG", "RESET");
+  return entries.map((entry) => {
+    const valueOf = (name: string): string => entry[entry.indexOf(name) + 1] ?? "";
+    return `${valueOf("username")}: ${valueOf("reason")} ${valueOf("object")} (${valueOf("context")})`;
+  });
+}
+
+/** Each command as its words in one line; of the answers those that are no refusals. */
+async function allowedOf(user: string, commands: readonly string[]): Promise<string[]> {
+  const client = as(user);
+  const answers = await Promise.all(
+    commands.map(async (line) => {
+      const [command = "", ...words] = line.split(" ");
+      const refusal: unknown = await client.call(command, ...words).then(
+        () => undefined,
+        (error: unknown) => error,
+      );
+      return refusal instanceof Error && refusal.message.includes("NOPERM") ? [] : [line];
+    }),
+  );
+  return answers.flat();
+}
+
+/** What nobody has any business with. */
+const administration = [
+  "KEYS *",
+  "SCAN 0",
+  "RANDOMKEY",
+  "DBSIZE",
+  "FLUSHALL",
+  "CONFIG SET maxmemory 1",
+  "ACL LIST",
+  "CLIENT LIST",
+  "CLIENT KILL TYPE normal",
+  "SCRIPT FLUSH",
+  "MONITOR",
+  "SHUTDOWN NOSAVE",
+  "SAVE",
+  "PSUBSCRIBE *",
+  "SUBSCRIBE {larkline:3}:elsewhere",
+  "GET anything",
+  "SET anything 1",
+];
+
+describe("a Redis with a user for each app", () => {
+  it("refuses the apps nothing that they need: calls, an approval, a command, a stop, hand-offs", async () => {
+    const ann = system.person("Ann");
+    expect(await system.ask(ann, 'tools\ncall note_pure {"key":"a"}\ncall note_once {"key":"b"}')).toContain("ok:");
+    const written = await write(system, ann, 'ask\ncall ask_once {"key":"c"}');
+    const card = await theQuestion(system, ann.chatId);
+    await decide(system, card, { openId: ann.openId, wanted: { decision: "approve", remember: true } });
+    expect(await answerTo(system, written)).toContain('ok:{"key":"c"}');
+    const stopped = await write(system, ann, 'long\ncall note_idempotent {"key":"d","ms":15000}');
+    await vi.waitUntil(async () => (await system.recorded()).includes("idempotent d"), {
+      timeout: 10_000,
+      interval: 20,
+    });
+    await write(system, ann, "/stop");
+    expect(await answerTo(system, stopped)).not.toContain("ok:");
+    await write(system, ann, "/new");
+    expect(await system.ask(ann, "again")).toContain("[again]");
+    expect(await system.workers[0]?.stop()).toBe(0);
+    expect(await system.ask(ann, 'after\ncall note_pure {"key":"e"}')).toContain("ok:");
+    expect(await refusals()).toEqual([]);
+  });
+
+  it("lets a runner read no conversation, no other runner's queue and no secret, and change no rule", async () => {
+    const [cell, whole] = ["{larkline:3}", "{larkline}"];
+    const refused = [
+      `LRANGE ${cell}:h:x 0 -1`,
+      `RPUSH ${cell}:h:x forged`,
+      `LRANGE ${cell}:in:x 0 -1`,
+      `RPUSH ${cell}:in:x forged`,
+      `LRANGE ${cell}:ctl:x 0 -1`,
+      `XRANGE ${cell}:ev:x - +`,
+      `LRANGE ${cell}:ob:x 0 -1`,
+      `HGETALL ${cell}:cards:x`,
+      `HMGET ${cell}:approval:x:1 a`,
+      `HSET ${cell}:approval:x:1 st approved`,
+      `GET ${cell}:parked:x:om_1`,
+      `DEL ${cell}:s:x`,
+      `HGETALL ${cell}:s:x`,
+      `HGETALL ${cell}:calls:x`,
+      `ZRANGE ${cell}:dirty 0 -1`,
+      `ZRANGE ${cell}:deadlines 0 -1`,
+      `XRANGE ${cell}:audit - +`,
+      `DEL ${cell}:audit`,
+      `XTRIM ${whole}:audit MAXLEN 0`,
+      `GET ${whole}:token:cli_x`,
+      `HGETALL ${whole}:rules:cli_x`,
+      `HSET ${whole}:rules:cli_x id {}`,
+      "GET larkline:approval:1",
+      "GET larkline:look:name:cli_x:ou_x",
+      "SET larkline:look:name:cli_x:ou_x forged",
+      "GET larkline:look:result:x",
+      "HMGET {larkline:blob:x} bytes",
+      `LRANGE ${whole}:turns:wait 0 -1`,
+      `DEL ${whole}:turns:wait`,
+      `LRANGE ${whole}:tools-other:wait 0 -1`,
+      `LPUSH ${whole}:tools-other:wait 1`,
+      `LPUSH ${whole}:tools-other.limited:wait 1`,
+      `HGETALL ${whole}:tools-recordings:1`,
+      `PUBLISH ${whole}:cancel {}`,
+      `SUBSCRIBE ${cell}:ch:x`,
+    ];
+    expect(await allowedOf("runner-recording", [...administration, ...refused])).toEqual([]);
+  });
+
+  it("lets no script do more than its caller, with keys that it names and with others", async () => {
+    const runner = as("runner-recording");
+    const history = "{larkline:3}:h:x";
+    const refused = /can't (?:access at least one of the keys|run this command)/;
+    const read = "return redis.call('LRANGE', KEYS[1] or ARGV[1], 0, -1)";
+    await expect(runner.eval(read, 1, history)).rejects.toThrow(refused);
+    await expect(runner.eval(read, 0, history)).rejects.toThrow(refused);
+    await expect(runner.eval("return redis.call('KEYS', '*')", 0)).rejects.toThrow(refused);
+  });
+
+  it("leaves a runner what docs/deploy.md says, because a script runs with the rights of its caller", async () => {
+    const [cell, whole] = ["{larkline:3}", "{larkline}"];
+    const reachable = [
+      `HMGET ${cell}:s:x turn sm`,
+      `HGET ${cell}:calls:x c1`,
+      `RPUSH ${cell}:ctl:x {}`,
+      `XADD ${cell}:ev:x * d []`,
+      `XADD ${whole}:audit * k x`,
+      `HGETALL ${whole}:runners`,
+      `HSET {larkline:blob:x} bytes x`,
+      `HGET ${whole}:turns:x data`,
+      `LLEN ${whole}:turns:wait`,
+    ];
+    expect(await allowedOf("runner-recording", reachable)).toEqual(reachable);
+    await as(observer).del(`${cell}:ctl:x`, `${cell}:ev:x`, "{larkline:blob:x}");
+  });
+
+  it("lets ingress hand out no calls, and nobody who works read or shorten the audit log", async () => {
+    const audit = "{larkline:3}:audit";
+    const reading = [`XRANGE ${audit} - +`, `DEL ${audit}`, `XTRIM ${audit} MAXLEN 0`];
+    const elsewhere = [
+      "LRANGE {larkline:3}:h:x 0 -1",
+      "LPUSH {larkline}:tools-recording:wait 1",
+      "HSET {larkline}:tools-recording:1 data {}",
+      "HSET {larkline}:runners x {}",
+      "HSET {larkline:3}:calls:x c1 done",
+      "HMGET {larkline:blob:x} bytes",
+    ];
+    expect(await allowedOf("ingress", [...administration, ...reading, ...elsewhere])).toEqual([]);
+    expect(await allowedOf("agent-worker", [...administration, ...reading])).toEqual([]);
+  });
+
+  it("lets people of operations read what they ask for, and change nothing", async () => {
+    const reads = [
+      "XRANGE {larkline}:audit - +",
+      "HGETALL {larkline}:runners",
+      "CONFIG GET appendfsync",
+      "INFO server",
+    ];
+    expect(await allowedOf("admin", reads)).toEqual(reads);
+    const others = [
+      "LRANGE {larkline:3}:h:x 0 -1",
+      "HSET {larkline}:runners x {}",
+      "EVAL return 0",
+      "CONFIG SET save x",
+    ];
+    expect(await allowedOf("admin", others)).toEqual([]);
+  });
+
+  it("lets whoever is nobody ping", async () => {
+    const anonymous = connect(`redis://127.0.0.1:${system.redis.port}`);
+    expect(await anonymous.ping()).toBe("PONG");
+    await expect(anonymous.get("larkline:look:x")).rejects.toThrow(/NOPERM/);
+    await expect(connect(`redis://admin:wrong@127.0.0.1:${system.redis.port}`).ping()).rejects.toThrow();
+  });
+});
+
+describe("the commands of queues", () => {
+  const folder = join(dirname(createRequire(import.meta.url).resolve("bullmq")), "scripts");
+  const granted = appUsers("larkline", ["a"])
+    .find(({ name }) => name === "runner-a")
+    ?.grants.find(({ keys }) => keys.includes("toolQueues"))
+    ?.commands.split(" ");
+
+  it.each([
+    "addStandardJob-9",
+    "addPrioritizedJob-9",
+    "moveToActive-11",
+    "moveToFinished-14",
+    "extendLocks-1",
+    "moveStalledJobsToWait-9",
+    "retryJob-11",
+    "moveToDelayed-11",
+    "moveJobFromActiveToWait-9",
+    "getStateV2-8",
+    "removeJob-2",
+    "saveStacktrace-1",
+    "releaseLock-1",
+  ])("are all that the script %s of this version of BullMQ calls", (script) => {
+    const source = readFileSync(join(folder, `${script}.js`), "utf8");
+    const called = [...source.matchAll(/\b(?:rcall|redis\.call)\(["'](\w+)/g)].map(([, name = ""]) =>
+      name.toLowerCase(),
+    );
+    expect(called.length).toBeGreaterThan(0);
+    // PERSIST is for jobs that are told apart by a key of their own, which nobody adds here.
+    expect(granted).toEqual(expect.arrayContaining(called.filter((name) => name !== "persist")));
+  });
+});
