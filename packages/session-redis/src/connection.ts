@@ -124,6 +124,11 @@ export function subscriberOf(connection: RedisConnection): RedisConnection {
     : connection.duplicate({ autoResendUnfulfilledCommands: true });
 }
 
+/** Connections to every node that holds keys: of a Cluster each master, otherwise the connection itself. */
+export function mastersOf(connection: RedisConnection): Redis[] {
+  return connection instanceof Cluster ? connection.nodes("master") : [connection];
+}
+
 /** Opens a connection. Whoever opens it closes it with {@link closeRedis}. */
 export function connectRedis(url: string, settings: ConnectOptions = {}): RedisConnection {
   const target = parseRedisUrl(url);

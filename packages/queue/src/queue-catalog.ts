@@ -1,0 +1,125 @@
+import { Queue, type JobType } from "bullmq";
+import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
+
+/** The part of a Redis connection that looking through its keys needs. */
+export interface KeyScanner {
+  scan(
+    cursor: string,
+    matchToken: "MATCH",
+    pattern: string,
+    countToken: "COUNT",
+    count: number,
+  ): Promise<[cursor: string, keys: string[]]>;
+}
+
+export interface QueueCatalogOptions extends QueueOptions {
+  /** Connections to every node that holds keys. */
+  masters: () => readonly KeyScanner[];
+}
+
+/** How full a queue is. */
+export interface QueueDepth {
+  /** Jobs that nobody has taken, those of background turns included. */
+  waiting: number;
+  active: number;
+  delayed: number;
+  failed: number;
+  isPaused: boolean;
+  /** Epoch ms at which the oldest waiting job was added. */
+  oldestAtMs?: number;
+}
+
+/** A job as it stands in its queue; what `data` holds is not checked. */
+export interface QueuedJob {
+  id: string;
+  name: string;
+  state: string;
+  addedAtMs: number;
+  tries: number;
+  failedReason?: string;
+  data: unknown;
+}
+
+/** Looks at queues from outside: for operators. Changes nothing. */
+export interface QueueCatalog {
+  /** Names of the queues that there are. Goes through all keys, page by page: to be asked seldom. */
+  find(signal: AbortSignal): Promise<string[]>;
+  /** The queue itself, as Bull Board takes it; it stays the catalog's to close. */
+  open(name: string): Queue;
+  depth(name: string): Promise<QueueDepth>;
+  job(name: string, jobId: string): Promise<QueuedJob | undefined>;
+  close(): Promise<void>;
+}
+
+const pageSize = 1_000;
+const waitingStates: JobType[] = ["waiting", "prioritized"];
+
+/** Every queue has a hash of this name, from its first use on. */
+const metaSuffix = ":meta";
+
+async function depthOf(queue: Queue): Promise<QueueDepth> {
+  const [counts, isPaused, oldest] = await Promise.all([
+    queue.getJobCounts(...waitingStates, "active", "delayed", "failed"),
+    queue.isPaused(),
+    queue.getJobs(waitingStates, 0, 0, true),
+  ]);
+  const { waiting = 0, prioritized = 0, active = 0, delayed = 0, failed = 0 } = counts;
+  // One that was taken meanwhile is not there any more.
+  const added = oldest.flatMap((job: { timestamp: number } | undefined) => (job === undefined ? [] : [job.timestamp]));
+  const oldestAtMs = added.length === 0 ? {} : { oldestAtMs: Math.min(...added) };
+  return { waiting: waiting + prioritized, active, delayed, failed, isPaused, ...oldestAtMs };
+}
+
+async function jobOf(queue: Queue, jobId: string): Promise<QueuedJob | undefined> {
+  const job = await queue.getJob(jobId);
+  if (job === undefined) return undefined;
+  const { name, timestamp, attemptsMade, failedReason } = job;
+  const data: unknown = job.data;
+  return {
+    id: jobId,
+    name,
+    state: await job.getState(),
+    addedAtMs: timestamp,
+    tries: attemptsMade,
+    ...(failedReason === undefined ? {} : { failedReason }),
+    data,
+  };
+}
+
+export function createQueueCatalog(options: QueueCatalogOptions): QueueCatalog {
+  const { connection, prefix = defaultQueuePrefix, masters, onError } = options;
+  const queues = new Map<string, Queue>();
+  const open = (name: string): Queue => {
+    const known = queues.get(name);
+    if (known !== undefined) return known;
+    // Without its settings being written: a queue must not come into being because somebody looked.
+    const queue = new Queue(name, { connection, prefix, skipMetasUpdate: true });
+    queue.on("error", (error) => onError?.(error));
+    queues.set(name, queue);
+    return queue;
+  };
+  const namesOf = (keys: readonly string[]): string[] =>
+    keys.map((key) => key.slice(prefix.length + 1, -metaSuffix.length)).filter((name) => !name.includes(":"));
+
+  return {
+    find: async (signal) => {
+      const names = new Set<string>();
+      for (const master of masters()) {
+        let cursor = "0";
+        do {
+          signal.throwIfAborted();
+          const [next, keys] = await master.scan(cursor, "MATCH", `${prefix}:*${metaSuffix}`, "COUNT", pageSize);
+          for (const name of namesOf(keys)) names.add(name);
+          cursor = next;
+        } while (cursor !== "0");
+      }
+      return [...names].sort();
+    },
+    open,
+    depth: async (name) => await depthOf(open(name)),
+    job: async (name, jobId) => await jobOf(open(name), jobId),
+    close: async () => {
+      await Promise.all([...queues.values()].map(async (queue) => await queue.close()));
+    },
+  };
+}
