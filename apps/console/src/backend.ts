@@ -1,0 +1,80 @@
+import { createCancelBus, createQueueCatalog, createTurnQueue, type CancelBus, type TurnQueue } from "@larkline/queue";
+import type { QueueCatalog } from "@larkline/queue";
+import type {
+  ApprovalStore,
+  AuditLog,
+  LookupCache,
+  PermissionRules,
+  RateGovernor,
+  RunnerDirectory,
+  SessionStore,
+} from "@larkline/session";
+import {
+  closeRedis,
+  connectRedis,
+  createRedisApprovalStore,
+  createRedisAuditLog,
+  createRedisLookupCache,
+  createRedisPermissionRules,
+  createRedisPresence,
+  createRedisRateGovernor,
+  createRedisRunnerDirectory,
+  createRedisSessionStore,
+  mastersOf,
+  type Presence,
+} from "@larkline/session-redis";
+import type { Logger } from "@larkline/telemetry";
+
+/** Everything that the console looks at and acts upon. It holds nothing itself. */
+export interface Backend {
+  store: Pick<SessionStore, "summary" | "history" | "cancel">;
+  approvals: Pick<ApprovalStore, "pending" | "dueExpiries">;
+  rules: Pick<PermissionRules, "list" | "revoke">;
+  audit: Pick<AuditLog, "append">;
+  directory: Pick<RunnerDirectory, "runners">;
+  presence: Pick<Presence, "members">;
+  lookups: LookupCache;
+  governor: Pick<RateGovernor, "take">;
+  catalog: QueueCatalog;
+  turns: Pick<TurnQueue, "wake">;
+  cancels: Pick<CancelBus, "publish">;
+  ping(): Promise<boolean>;
+  close(): Promise<void>;
+}
+
+/** Opens the connection of the process. Resolves at once: until Redis answers the console is not ready. */
+export function connectBackend(options: { redisUrl: string; namespace: string; logger: Logger }): Backend {
+  const { namespace, logger } = options;
+  let isBroken = false;
+  // One line per outage: every attempt to reconnect fails with the same error, here and in the queues.
+  const onError = (error: unknown) => {
+    if (!isBroken) logger.warn({ error }, "Redis cannot be reached, trying again");
+    isBroken = true;
+  };
+  const redis = connectRedis(options.redisUrl, { onError });
+  redis.on("ready", () => {
+    if (isBroken) logger.info({}, "Redis is reached again");
+    isBroken = false;
+  });
+  const queue = { connection: redis, prefix: `{${namespace}}`, onError };
+  const turns = createTurnQueue(queue);
+  const catalog = createQueueCatalog({ ...queue, masters: () => mastersOf(redis) });
+  return {
+    store: createRedisSessionStore({ redis, namespace }),
+    approvals: createRedisApprovalStore({ redis, namespace }),
+    rules: createRedisPermissionRules({ redis, namespace }),
+    audit: createRedisAuditLog({ redis, namespace }),
+    directory: createRedisRunnerDirectory({ redis, namespace }),
+    presence: createRedisPresence({ redis, namespace }),
+    lookups: createRedisLookupCache({ redis, namespace }),
+    governor: createRedisRateGovernor({ redis, namespace }),
+    catalog,
+    turns,
+    cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
+    ping: async () => (await redis.ping()) === "PONG",
+    async close() {
+      await Promise.all([turns.close(), catalog.close()]);
+      await closeRedis(redis);
+    },
+  };
+}

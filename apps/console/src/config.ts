@@ -1,0 +1,60 @@
+import { checkNamespace, createEnvReader, redisProtocols, type Env, type EnvReader } from "@larkline/config";
+import type { ParseResult } from "@larkline/protocol";
+import { logLevels, type LogLevel } from "@larkline/telemetry";
+import { isLoopbackHost } from "./loopback.ts";
+
+export interface Passwords {
+  operator: string;
+  /** Absent: there are operators only. */
+  viewer: string | undefined;
+}
+
+export interface ConsoleConfig {
+  redisUrl: string;
+  namespace: string;
+  /** A loopback address when there are no passwords. */
+  host: string;
+  port: number;
+  logLevel: LogLevel;
+  /** Absent: whoever is on this machine is an operator. */
+  passwords: Passwords | undefined;
+  /** The bot, whose permission rules are shown beside those of the HTTP API. */
+  appId: string | undefined;
+}
+
+function readPasswords(reader: EnvReader): Passwords | undefined {
+  const operator = reader.secret("CONSOLE_PASSWORD");
+  const viewer = reader.secret("CONSOLE_VIEWER_PASSWORD");
+  if (operator === undefined) {
+    if (viewer !== undefined) reader.problem("CONSOLE_VIEWER_PASSWORD is set, but CONSOLE_PASSWORD is not.");
+    return undefined;
+  }
+  if (operator === viewer) reader.problem("CONSOLE_VIEWER_PASSWORD must differ from CONSOLE_PASSWORD.");
+  return { operator, viewer };
+}
+
+function readHost(reader: EnvReader, hasPassword: boolean): string {
+  const host = reader.text("HOST") ?? (hasPassword ? "0.0.0.0" : "127.0.0.1");
+  if (!hasPassword && !isLoopbackHost(host)) {
+    reader.problem(`HOST is ${host}, which others can reach: set CONSOLE_PASSWORD, or HOST=127.0.0.1.`);
+  }
+  return host;
+}
+
+/**
+ * Reads the environment; every problem is reported at once, one per line, naming the variable.
+ * Without `CONSOLE_PASSWORD` the console listens on loopback only, and asks nobody to sign in.
+ */
+export function loadConfig(env: Env): ParseResult<ConsoleConfig> {
+  const reader = createEnvReader(env);
+  const passwords = readPasswords(reader);
+  return reader.finish({
+    redisUrl: reader.url("REDIS_URL", { default: "redis://127.0.0.1:6379", protocols: redisProtocols }),
+    namespace: checkNamespace(reader, reader.text("REDIS_NAMESPACE", { default: "larkline" })),
+    host: readHost(reader, passwords !== undefined),
+    port: reader.port("PORT", { default: 8_003 }),
+    logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
+    passwords,
+    appId: reader.text("FEISHU_APP_ID"),
+  });
+}

@@ -1,0 +1,51 @@
+import type { Logger, Metrics } from "@larkline/telemetry";
+import type { Backend } from "./backend.ts";
+import type { ConsoleConfig } from "./config.ts";
+import { createConsoleMetrics } from "./console-metrics.ts";
+import { createQueueList } from "./queue-list.ts";
+import { createServer } from "./server.ts";
+import { createSignIns } from "./sign-ins.ts";
+
+export interface ConsoleParts {
+  config: Pick<ConsoleConfig, "host" | "port" | "passwords" | "appId">;
+  backend: Backend;
+  metrics: Metrics;
+  logger: Logger;
+}
+
+export interface Console {
+  /** The port in use. */
+  port: number;
+  /** Ends open requests. Idempotent. The backend stays its owner's to close. */
+  close(): Promise<void>;
+}
+
+/** Name that stands for the HTTP API where a bot's app id would stand. */
+const apiApp = "api";
+
+/** Starts the console. Rejects when the port is taken. */
+export async function startConsole({ config, backend, metrics, logger }: ConsoleParts): Promise<Console> {
+  const { passwords, appId } = config;
+  const queues = createQueueList({ ...backend, logger });
+  let isClosing = false;
+  const server = await createServer({
+    backend,
+    queues,
+    signIns: passwords === undefined ? undefined : createSignIns({ passwords, ...backend }),
+    apps: appId === undefined ? [apiApp] : [appId, apiApp],
+    metrics,
+    counters: createConsoleMetrics(metrics),
+    isClosing: () => isClosing,
+    logger,
+  });
+  await server.listen({ host: config.host, port: config.port });
+  const shutDown = async () => {
+    isClosing = true;
+    queues.close();
+    await server.close();
+  };
+  let closed: Promise<void> | undefined;
+  const address = server.server.address();
+  const port = typeof address === "object" && address !== null ? address.port : config.port;
+  return { port, close: async () => await (closed ??= shutDown()) };
+}

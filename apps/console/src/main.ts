@@ -1,0 +1,33 @@
+import { createLogger, createMetrics, runUntilSignal } from "@larkline/telemetry";
+import { connectBackend } from "./backend.ts";
+import { loadConfig } from "./config.ts";
+import { startConsole } from "./console.ts";
+
+function refuse(problem: string): never {
+  console.error(problem);
+  process.exit(1);
+}
+
+const loaded = loadConfig(process.env);
+if (!loaded.ok) refuse(loaded.error);
+const config = loaded.value;
+
+const logger = createLogger({ service: "console", level: config.logLevel });
+const metrics = createMetrics({ service: "console" });
+const backend = connectBackend({ ...config, logger });
+const started = await startConsole({ config, backend, metrics, logger }).catch((error: unknown) =>
+  refuse(`console cannot start: ${error instanceof Error ? error.message : String(error)}`),
+);
+const { host, passwords } = config;
+logger.info({ host, port: started.port }, "console ready");
+if (passwords === undefined) {
+  logger.info({ host }, "CONSOLE_PASSWORD is not set: only this machine is served, and nobody has to sign in");
+}
+
+runUntilSignal({
+  logger,
+  close: async () => {
+    await started.close();
+    await backend.close();
+  },
+});

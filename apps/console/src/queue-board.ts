@@ -1,0 +1,127 @@
+import { createBullBoard } from "@bull-board/api";
+import { BullMQAdapter } from "@bull-board/api/bullMQAdapter";
+import { FastifyAdapter } from "@bull-board/fastify";
+import type { QueueCatalog } from "@larkline/queue";
+import type { Logger } from "@larkline/telemetry";
+import type { FastifyInstance } from "fastify";
+import { setCookie } from "./cookie.ts";
+import { withDeadline } from "./deadline.ts";
+import type { Visitors } from "./guard.ts";
+import { jobPath } from "./paths.ts";
+import type { QueueList } from "./queue-list.ts";
+import { shownJobData } from "./shown-job.ts";
+import { signedInMs } from "./sign-ins.ts";
+
+export interface QueueBoardDeps {
+  catalog: Pick<QueueCatalog, "open">;
+  queues: Pick<QueueList, "names">;
+  visitorOf: Visitors;
+  /** An operator did something with a queue. */
+  onAction(action: string, path: string): void;
+  deadlineMs: number;
+  logger: Logger;
+}
+
+export const boardPath = "/queues";
+
+/** The cookie that the board's scripts send back as a header with whatever changes something. */
+const csrfCookie = "XSRF-TOKEN";
+
+/** Set by us on every request, so that what the board answers can depend on it. */
+const roleHeader = "x-console-role";
+
+/**
+ * What operators may do with jobs and queues. Not among them is what would break promises: jobs that
+ * nobody signed, other data for a call, other limits than its tool says, queues without their settings.
+ */
+const actions = new Set(["retry", "promote", "clean", "empty", "pause", "resume"]);
+
+/** The action of `PUT …/queues/<queue>[/<job>]/<action>[/<state>]`, or of all queues; undefined when it is none. */
+export function actionOf(method: string, path: string): string | undefined {
+  const [, rest = ""] = /\/api\/queues\/([^?]*)/.exec(path) ?? [];
+  if (method !== "PUT") return undefined;
+  const words = rest.split("/");
+  const [first = "", second = "", third = ""] = words;
+  if (words.length > 3) return undefined;
+  if (words.length === 1) return first === "pause" || first === "resume" ? first : undefined;
+  const ofQueue = words.length === 2 || second === "retry" || second === "clean";
+  const action = ofQueue ? second : third;
+  return actions.has(action) ? action : undefined;
+}
+
+function adapterOf(catalog: QueueBoardDeps["catalog"], name: string): BullMQAdapter {
+  const adapter = new BullMQAdapter(catalog.open(name), {
+    externalJobUrl: ({ id }) => ({ displayText: "Larkline", href: jobPath(name, String(id)) }),
+  });
+  adapter.setFormatter("data", shownJobData);
+  adapter.setFormatter("returnValue", (value: unknown) => (value === undefined || value === null ? value : "hidden"));
+  adapter.setFormatter("progress", (value: unknown) => (typeof value === "number" ? value : 0));
+  return adapter;
+}
+
+interface ListedQueues {
+  queues: Record<string, unknown>[];
+}
+
+function isList(body: unknown): body is ListedQueues {
+  return typeof body === "object" && body !== null && "queues" in body && Array.isArray(body.queues);
+}
+
+/** Viewers are not offered what they would be refused. */
+function withoutActions(body: ListedQueues): ListedQueues {
+  const readOnly = { readOnlyMode: true, allowRetries: false, allowCompletedRetries: false };
+  return { queues: body.queues.map((queue) => ({ ...queue, ...readOnly })) };
+}
+
+/** Its page asks a stranger for fonts. Browsers are told not to follow that; it is not even said. */
+function withoutStrangers(payload: unknown): unknown {
+  return typeof payload === "string" ? payload.replaceAll(/<link href="https?:[^>]*>/g, "") : payload;
+}
+
+/** Adds Bull Board over all queues, for whoever the guard lets through. */
+export async function registerQueueBoard(server: FastifyInstance, deps: QueueBoardDeps): Promise<void> {
+  const { catalog, queues, visitorOf, onAction, deadlineMs, logger } = deps;
+  const adapters = new Map<string, BullMQAdapter>();
+  const serverAdapter = new FastifyAdapter().setBasePath(boardPath);
+  const board = createBullBoard({
+    queues: [],
+    serverAdapter,
+    options: {
+      uiConfig: { boardTitle: "Larkline", hideDocsLink: true, miscLinks: [{ text: "Larkline", url: "/" }] },
+      handlerHooks: {
+        after: ({ request }, result) =>
+          request.headers[roleHeader] !== "operator" && isList(result.body)
+            ? { ...result, body: withoutActions(result.body) }
+            : result,
+      },
+    },
+  });
+
+  const refresh = async (): Promise<void> => {
+    const names = await withDeadline(queues.names(), deadlineMs);
+    for (const name of names) if (!adapters.has(name)) adapters.set(name, adapterOf(catalog, name));
+    for (const name of adapters.keys()) if (!names.includes(name)) adapters.delete(name);
+    board.replaceQueues([...adapters.values()]);
+  };
+
+  await server.register(async (scope) => {
+    scope.addHook("preHandler", async (request, reply) => {
+      const { role, csrf } = visitorOf(request);
+      request.headers[roleHeader] = role;
+      if (request.method !== "GET" && request.method !== "HEAD") {
+        const action = actionOf(request.method, request.url);
+        if (action === undefined) return await reply.code(403).send({ error: "the console does not offer this" });
+        onAction(action, request.url);
+      } else if (!request.url.includes("/static/")) {
+        setCookie(reply, [csrfCookie, csrf], { maxAgeSeconds: signedInMs / 1_000, readable: true });
+      }
+      if (!request.url.startsWith(`${boardPath}/api/`)) return undefined;
+      await refresh().catch((error: unknown) => logger.warn({ error }, "the queues could not be listed anew"));
+      return undefined;
+    });
+    scope.addHook("onSend", async (_request, reply, payload) =>
+      String(reply.getHeader("content-type")).startsWith("text/html") ? withoutStrangers(payload) : payload,
+    );
+    await scope.register(serverAdapter.registerPlugin(), { prefix: boardPath });
+  });
+}
