@@ -42,7 +42,10 @@ const reader: ModelScript = ({ messages }) => {
 beforeAll(async () => {
   system = await startSystem({
     script: reader,
-    env: { RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/large-tools.ts", import.meta.url)) },
+    env: {
+      RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/large-tools.ts", import.meta.url)),
+      LOG_LEVEL: "debug",
+    },
     config: { limits: { maxResultChars } },
   });
 }, 60_000);
