@@ -1,0 +1,235 @@
+import { request as httpRequest } from "node:http";
+import { toolJobId } from "@larkline/protocol";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import {
+  callOf,
+  openWorld,
+  passwords,
+  session,
+  signIn,
+  startTestConsole,
+  type TestConsole,
+  type World,
+} from "./console.fixture.ts";
+
+let world: World;
+const running: TestConsole[] = [];
+
+beforeEach(() => {
+  world = openWorld();
+});
+
+afterEach(async () => {
+  await Promise.all(running.splice(0).map(async (one) => await one.close()));
+  await world.close();
+});
+
+async function start(given?: typeof passwords | null): Promise<TestConsole> {
+  const started = await startTestConsole(world, given);
+  running.push(started);
+  return started;
+}
+
+async function tryPassword({ url }: TestConsole, password: string, headers: Record<string, string> = {}) {
+  const body = new URLSearchParams({ password, next: "/rules" });
+  return await fetch(`${url}/sign-in`, { method: "POST", body, headers, redirect: "manual" });
+}
+
+/** A request whose Host header says something else than its address; `fetch` does not send such. */
+async function statusWithHost(url: string, host: string): Promise<number | undefined> {
+  const { promise, resolve, reject } = Promise.withResolvers<number | undefined>();
+  const sent = httpRequest(url, { headers: { host } }, (response) => {
+    response.resume();
+    resolve(response.statusCode);
+  });
+  sent.on("error", reject).end();
+  return await promise;
+}
+
+describe("signing in", () => {
+  it("nobody gets anywhere without it", async () => {
+    const { url } = await start();
+    for (const path of ["/", "/rules", `/sessions/${session}`, "/jobs/turns/1", "/queues", "/nowhere"]) {
+      const { status, headers } = await fetch(`${url}${path}`, { redirect: "manual" });
+      expect([status, headers.get("location")]).toEqual([303, `/sign-in?next=${encodeURIComponent(path)}`]);
+    }
+    expect((await fetch(`${url}/queues/api/queues`)).status).toBe(401);
+    expect((await fetch(`${url}/health`)).status).toBe(200);
+    expect((await fetch(`${url}/ready`)).status).toBe(200);
+  });
+
+  it("a wrong password is refused, the right one leads on to where somebody wanted to go", async () => {
+    const here = await start();
+    expect((await tryPassword(here, "no")).status).toBe(401);
+    const signedIn = await tryPassword(here, passwords.operator);
+    expect([signedIn.status, signedIn.headers.get("location")]).toEqual([303, "/rules"]);
+    expect(signedIn.headers.get("set-cookie")).toMatch(
+      /^larkline_console=[0-9a-f]{64}; Path=\/; Max-Age=43200; SameSite=Strict; HttpOnly$/,
+    );
+    const behindProxy = await tryPassword(here, passwords.operator, { "x-forwarded-proto": "https" });
+    expect(behindProxy.headers.get("set-cookie")).toMatch(/; Secure$/);
+  });
+
+  it("leads nobody to another site", async () => {
+    const { url } = await start();
+    for (const next of ["https://evil.example", "//evil.example", "/\\evil.example", "/\r\nx: y"]) {
+      const body = new URLSearchParams({ password: passwords.operator, next });
+      const { headers } = await fetch(`${url}/sign-in`, { method: "POST", body, redirect: "manual" });
+      expect(headers.get("location")).toBe("/");
+    }
+  });
+
+  it("every replica knows who is signed in, and Redis holds nothing that could be used", async () => {
+    const [one, other] = [await start(), await start()];
+    const client = await signIn(one, passwords.operator);
+    const { status } = await fetch(`${other.url}/rules`, { headers: { cookie: client.cookie } });
+    expect(status).toBe(200);
+    const token = client.cookie.split("=")[1] ?? "";
+    const keys = (await world.redis.keys(`*${world.namespace}*`)).filter((key) => key.includes(":look:"));
+    const values = await Promise.all(keys.map(async (key) => await world.redis.get(key)));
+    expect(values).toHaveLength(1);
+    expect(JSON.stringify([keys, values])).not.toContain(token);
+    expect(JSON.stringify([keys, values])).not.toContain(passwords.operator);
+    expect(await world.redis.pttl(keys[0] ?? "")).toBeGreaterThan(3_600_000);
+  });
+
+  it("signing out ends it at once", async () => {
+    const here = await start();
+    const client = await signIn(here, passwords.viewer ?? "");
+    expect((await client.post("/sign-out")).status).toBe(303);
+    expect((await client.get("/")).status).toBe(303);
+  });
+
+  it("a changed password ends the sign-ins of its role, and of no other", async () => {
+    const here = await start();
+    const [operator, viewer] = [await signIn(here, passwords.operator), await signIn(here, passwords.viewer ?? "")];
+    const { url } = await start({ ...passwords, operator: "another" });
+    const statusOf = async (cookie: string) => (await fetch(url, { headers: { cookie }, redirect: "manual" })).status;
+    expect([await statusOf(operator.cookie), await statusOf(viewer.cookie)]).toEqual([303, 200]);
+  });
+
+  it("after a few tries an address has to wait, also with the right password, on every replica", async () => {
+    const [one, other] = [await start(), await start()];
+    const statuses = [];
+    for (let i = 0; i < 8; i += 1) statuses.push((await tryPassword(i % 2 === 0 ? one : other, "no")).status);
+    expect(statuses).toEqual([401, 401, 401, 401, 401, 401, 401, 429]);
+    const refused = await tryPassword(one, passwords.operator);
+    expect(refused.status).toBe(429);
+    expect(Number(refused.headers.get("retry-after"))).toBeGreaterThan(0);
+    expect(refused.headers.get("set-cookie")).toBeNull();
+  });
+});
+
+describe("without passwords", () => {
+  it("whoever is on this machine is an operator", async () => {
+    const { url } = await start(null);
+    expect(await (await fetch(url)).text()).toContain("Operator");
+  });
+
+  it("a page of another site that names this machine its own gets nothing", async () => {
+    const { url } = await start(null);
+    expect(await statusWithHost(url, "evil.example")).toBe(403);
+    expect(await statusWithHost(`${url}/queues/api/queues`, "evil.example:8003")).toBe(403);
+    expect(await statusWithHost(url, "localhost:8003")).toBe(200);
+  });
+
+  it("changes still need the token of a page", async () => {
+    const { url } = await start(null);
+    const body = new URLSearchParams({ app: "api", rule: "x" });
+    expect((await fetch(`${url}/rules/revoke`, { method: "POST", body })).status).toBe(403);
+    expect((await fetch(`${url}/queues/api/queues/turns/pause`, { method: "PUT" })).status).toBe(403);
+  });
+});
+
+describe("changes", () => {
+  const jobId = toolJobId(`${session}-1`, "c1");
+  const paths = [
+    "/queues/api/queues/pause",
+    "/queues/api/queues/tools-local/pause",
+    `/queues/api/queues/tools-local/${jobId}/clean`,
+    `/queues/api/queues/tools-local/${jobId}/retry`,
+    `/queues/api/queues/tools-local/${jobId}/promote`,
+    "/queues/api/queues/tools-local/clean/waiting",
+    "/queues/api/queues/tools-local/empty",
+  ];
+
+  beforeEach(async () => await world.tools.dispatch("local", [callOf("c1")]));
+
+  it("viewers are refused every one of them", async () => {
+    const viewer = await signIn(await start(), passwords.viewer ?? "");
+    expect(viewer.csrf).not.toBe("");
+    for (const path of paths) expect((await viewer.put(path)).status, path).toBe(403);
+    for (const path of ["/rules/revoke", `/sessions/${session}/content`, `/sessions/${session}/cancel`]) {
+      expect((await viewer.post(path)).status, path).toBe(403);
+    }
+    expect((await viewer.post(`/jobs/tools-local/${jobId}/content`)).status).toBe(403);
+  });
+
+  it("what viewers see of queues offers no actions", async () => {
+    const here = await start();
+    const listed = async (password: string) => {
+      const client = await signIn(here, password);
+      return (await (await client.get("/queues/api/queues?activeQueue=tools-local&page=1&jobsPerPage=10")).json()) as {
+        queues: Record<string, unknown>[];
+      };
+    };
+    const { queues: ofViewer } = await listed(passwords.viewer ?? "");
+    expect(ofViewer).toMatchObject([
+      { name: "turns", readOnlyMode: true, allowRetries: false },
+      { name: "tools-local", readOnlyMode: true, allowRetries: false },
+    ]);
+    expect((await listed(passwords.operator)).queues).toMatchObject([{ readOnlyMode: false }, { readOnlyMode: false }]);
+  });
+
+  it("operators are refused without the token, with a wrong one, and from pages of other sites", async () => {
+    const operator = await signIn(await start(), passwords.operator);
+    const token = { "x-xsrf-token": operator.csrf };
+    const path = "/queues/api/queues/tools-local/pause";
+    expect((await operator.put(path, {})).status).toBe(403);
+    expect((await operator.put(path, { "x-xsrf-token": `${operator.csrf.slice(1)}0` })).status).toBe(403);
+    expect((await operator.put(path, { ...token, "sec-fetch-site": "cross-site" })).status).toBe(403);
+    expect((await operator.put(path, { ...token, origin: "https://evil.example" })).status).toBe(403);
+    expect((await operator.post("/rules/revoke", { csrf: "" })).status).toBe(403);
+    expect((await operator.put(path, token)).status).toBe(200);
+  });
+
+  it("operators can pause, go on and clean up", async () => {
+    const operator = await signIn(await start(), passwords.operator);
+    expect((await operator.put("/queues/api/queues/tools-local/pause")).status).toBe(200);
+    expect(await (await operator.get("/")).text()).toContain("(paused)");
+    expect((await operator.put("/queues/api/queues/tools-local/resume")).status).toBe(200);
+    expect((await operator.put(`/queues/api/queues/tools-local/${jobId}/clean`)).status).toBe(204);
+    expect((await operator.get(`/jobs/tools-local/${jobId}`)).status).toBe(404);
+  });
+
+  it("nobody can add jobs, change their data, or take a queue's settings away", async () => {
+    const { url } = await start();
+    const operator = await signIn({ url }, passwords.operator);
+    const headers = { cookie: operator.cookie, "x-xsrf-token": operator.csrf, "content-type": "application/json" };
+    const tries = [
+      ["POST", "add"],
+      ["PATCH", `${jobId}/update-data`],
+      ["PUT", "obliterate"],
+      ["PUT", "concurrency"],
+      ["PUT", "rate-limit"],
+      ["PUT", "rate-limit/release"],
+    ] as const;
+    for (const [method, end] of tries) {
+      const body = JSON.stringify({ name: "x", data: {}, jobData: {}, concurrency: 1 });
+      const refused = await fetch(`${url}/queues/api/queues/tools-local/${end}`, { method, headers, body });
+      expect([end, refused.status]).toEqual([end, 403]);
+    }
+  });
+});
+
+it("pages are kept by nobody, sit inside of nothing, and load nothing from elsewhere", async () => {
+  const operator = await signIn(await start(), passwords.operator);
+  for (const path of ["/", "/queues", "/queues/api/queues?page=1&jobsPerPage=10", "/nowhere"]) {
+    const { headers } = await operator.get(path);
+    expect(headers.get("content-security-policy")).toContain("frame-ancestors 'none'");
+    expect(headers.get("content-security-policy")).not.toContain("http");
+    expect(headers.get("x-content-type-options")).toBe("nosniff");
+    expect(headers.get("cache-control")).toBe("no-store");
+  }
+  expect(await (await operator.get("/queues")).text()).not.toMatch(/(?:src|href)="(?:https?:)?\/\//);
+});

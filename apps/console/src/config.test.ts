@@ -1,0 +1,50 @@
+import { expect, it } from "vitest";
+import { loadConfig } from "./config.ts";
+
+it("without a password it listens on loopback only", () => {
+  expect(loadConfig({})).toEqual({
+    ok: true,
+    value: {
+      redisUrl: "redis://127.0.0.1:6379",
+      namespace: "larkline",
+      host: "127.0.0.1",
+      port: 8003,
+      logLevel: "info",
+      passwords: undefined,
+      appId: undefined,
+    },
+  });
+});
+
+it.each(["0.0.0.0", "::", "192.0.2.7", "console.example.com", "127.0.0.1.example.com"])(
+  "without a password the address %s is refused",
+  (host) => {
+    expect(loadConfig({ HOST: host })).toEqual({
+      ok: false,
+      error: `HOST is ${host}, which others can reach: set CONSOLE_PASSWORD, or HOST=127.0.0.1.`,
+    });
+  },
+);
+
+it.each(["127.0.0.1", "127.1.2.3", "::1", "localhost", "console.localhost"])(
+  "without a password the address %s is accepted",
+  (host) => {
+    expect(loadConfig({ HOST: host })).toMatchObject({ ok: true, value: { host } });
+  },
+);
+
+it("with a password it listens everywhere, unless told otherwise", () => {
+  const loaded = loadConfig({ CONSOLE_PASSWORD: "one", CONSOLE_VIEWER_PASSWORD: "two" });
+  expect(loaded).toMatchObject({ ok: true, value: { host: "0.0.0.0", passwords: { operator: "one", viewer: "two" } } });
+});
+
+it("reports every problem at once, without the passwords", () => {
+  const same = loadConfig({ CONSOLE_PASSWORD: "hunter2", CONSOLE_VIEWER_PASSWORD: "hunter2", PORT: "x" });
+  const alone = loadConfig({ CONSOLE_VIEWER_PASSWORD: "hunter2" });
+  expect(same.ok ? "" : same.error.split("\n")).toEqual([
+    "CONSOLE_VIEWER_PASSWORD must differ from CONSOLE_PASSWORD.",
+    expect.stringContaining("PORT"),
+  ]);
+  expect(alone.ok ? "" : alone.error).toBe("CONSOLE_VIEWER_PASSWORD is set, but CONSOLE_PASSWORD is not.");
+  expect(JSON.stringify([same, alone])).not.toContain("hunter2");
+});

@@ -1,0 +1,202 @@
+import { randomUUID } from "node:crypto";
+import { argumentsHashOf, type Approval, type InboundMessage, type ToolJob } from "@larkline/protocol";
+import { createToolQueues, createTurnQueue } from "@larkline/queue";
+import {
+  closeRedis,
+  connectRedis,
+  createRedisApprovalStore,
+  createRedisAuditLog,
+  createRedisPermissionRules,
+  createRedisPresence,
+  createRedisRunnerDirectory,
+  createRedisSessionStore,
+} from "@larkline/session-redis";
+import { createMetrics, silentLogger } from "@larkline/telemetry";
+import { inject } from "vitest";
+import { connectBackend } from "./backend.ts";
+import type { Passwords } from "./config.ts";
+import { startConsole } from "./console.ts";
+
+declare module "vitest" {
+  interface ProvidedContext {
+    redisUrl: string;
+  }
+}
+
+export const appId = "cli_0123456789abcdef";
+export const session = `${appId}.oc_chat`;
+export const passwords: Passwords = { operator: "operator's password", viewer: "viewer's password" };
+
+/** Everything that other processes have put into Redis, in a namespace of its own. */
+export function openWorld() {
+  const redis = connectRedis(inject("redisUrl"));
+  const namespace = `test-${randomUUID()}`;
+  const options = { redis, namespace };
+  const queue = { connection: redis, prefix: `{${namespace}}` };
+  const tools = createToolQueues(queue);
+  const turns = createTurnQueue(queue);
+  return {
+    redis,
+    namespace,
+    tools,
+    turns,
+    store: createRedisSessionStore(options),
+    approvals: createRedisApprovalStore(options),
+    rules: createRedisPermissionRules(options),
+    audit: createRedisAuditLog(options),
+    directory: createRedisRunnerDirectory(options),
+    presence: createRedisPresence(options),
+    close: async () => {
+      await Promise.all([tools.close(), turns.close()]);
+      await closeRedis(redis);
+    },
+  };
+}
+
+export type World = ReturnType<typeof openWorld>;
+
+export interface TestConsole {
+  url: string;
+  close(): Promise<void>;
+}
+
+/** `given: null` starts one without passwords, for whoever is on this machine. */
+export async function startTestConsole(
+  { namespace }: Pick<World, "namespace">,
+  given: Passwords | null = passwords,
+): Promise<TestConsole> {
+  const backend = connectBackend({ redisUrl: inject("redisUrl"), namespace, logger: silentLogger });
+  const { port, close } = await startConsole({
+    config: { host: "127.0.0.1", port: 0, passwords: given ?? undefined, appId },
+    backend,
+    metrics: createMetrics({ service: "console" }),
+    logger: silentLogger,
+  });
+  return {
+    url: `http://127.0.0.1:${port}`,
+    close: async () => {
+      await close();
+      await backend.close();
+    },
+  };
+}
+
+/** A browser's requests without a browser: with the cookies of a sign-in and its token. */
+export interface Client {
+  get(path: string): Promise<Response>;
+  post(path: string, fields?: Record<string, string>): Promise<Response>;
+  put(path: string, headers?: Record<string, string>): Promise<Response>;
+  readonly cookie: string;
+  readonly csrf: string;
+}
+
+export async function signIn({ url }: Pick<TestConsole, "url">, password: string): Promise<Client> {
+  const body = new URLSearchParams({ password });
+  const signedIn = await fetch(`${url}/sign-in`, { method: "POST", body, redirect: "manual" });
+  const [cookie = ""] = (signedIn.headers.get("set-cookie") ?? "").split(";");
+  const headers = { cookie };
+  const page = await (await fetch(`${url}/`, { headers })).text();
+  const csrf = /name="csrf" value="([0-9a-f]+)"/.exec(page)?.[1] ?? "";
+  return {
+    cookie,
+    csrf,
+    get: async (path) => await fetch(`${url}${path}`, { headers, redirect: "manual" }),
+    post: async (path, fields = {}) =>
+      await fetch(`${url}${path}`, {
+        method: "POST",
+        headers,
+        body: new URLSearchParams({ csrf, ...fields }),
+        redirect: "manual",
+      }),
+    put: async (path, extra = { "x-xsrf-token": csrf }) =>
+      await fetch(`${url}${path}`, { method: "PUT", headers: { ...headers, ...extra }, redirect: "manual" }),
+  };
+}
+
+export const secretText = "the merger is on Friday";
+
+export function callOf(callId: string, changes: Partial<ToolJob> = {}): ToolJob {
+  return {
+    v: 1,
+    session,
+    turnId: `${session}-1`,
+    callId,
+    name: "deploy",
+    arguments: JSON.stringify({ note: secretText }),
+    effect: "once",
+    attempt: 1,
+    actor: { app: appId, userId: "ou_ann", chatId: "oc_chat" },
+    envelope: "signed",
+    queuedAtMs: Date.now(),
+    deadlineMs: Date.now() + 60_000,
+    ...changes,
+  };
+}
+
+export function messageOf(id: string): InboundMessage {
+  return {
+    v: 1,
+    session,
+    id,
+    app: appId,
+    sender: { id: "ou_ann" },
+    chatType: "group",
+    parts: [{ type: "text", text: secretText }],
+    createdAtMs: Date.now(),
+    reply: { channel: "none" },
+  };
+}
+
+/** A question that stands for itself. */
+export function questionOf(id: string, changes: Partial<Approval> = {}): Approval {
+  const input = { note: secretText };
+  return {
+    v: 1,
+    id,
+    kind: "rule",
+    session,
+    turnId: `${session}-1`,
+    callId: "c1",
+    app: appId,
+    chatId: "oc_chat",
+    requester: { id: "ou_ann", name: "Ann" },
+    tool: "deploy",
+    arguments: input,
+    argumentsHash: argumentsHashOf(JSON.stringify(input)),
+    secrets: [],
+    deciders: { requester: false, people: ["ou_boss"], roles: [], fourEyes: false, count: 1 },
+    reason: "",
+    risk: "high",
+    remember: { tool: "deploy", pattern: "prod" },
+    language: "en",
+    target: { channel: "none" },
+    createdAtMs: Date.now(),
+    expiresAtMs: Date.now() + 3_600_000,
+    ...changes,
+  };
+}
+
+/** One answered message, as a worker leaves it. */
+export async function answerOne({ store }: Pick<World, "store">): Promise<void> {
+  const { wakeGen = 0 } = await store.append(messageOf("om_1"));
+  const claim = await store.claim(session, wakeGen, "worker");
+  if (claim?.head === undefined) throw new Error("nothing to claim");
+  await store.commit({
+    session,
+    epoch: claim.epoch,
+    seq: claim.head.seq,
+    history: [
+      { role: "user", content: [{ type: "text", text: secretText }] },
+      { role: "assistant", content: [{ type: "text", text: "<b>Noted</b>" }] },
+    ],
+    events: [],
+    consumed: 0,
+    more: false,
+  });
+}
+
+export async function auditOf({ audit }: Pick<World, "audit">, kind: string) {
+  const records = [];
+  for await (const record of audit.export(0, Date.now() + 60_000)) if (record.kind === kind) records.push(record);
+  return records;
+}
