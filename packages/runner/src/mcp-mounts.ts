@@ -16,6 +16,7 @@ export interface McpMountsOptions {
 
 /** The tools of all MCP servers that a runner mounts. */
 export interface McpMounts {
+  /** Of two servers whose tools come to the same name, the one named first has it. */
   tools(): Tool[];
   find(name: string): Tool | undefined;
   /** Leaves a tool out for a while: somebody else offers it in another way. False when it is none of these. */
@@ -85,15 +86,11 @@ class OpenMounts implements McpMounts {
   tools(): Tool[] {
     const nowMs = Date.now();
     const isOffered = ({ name }: Tool): boolean => (this.#excludedUntilMs.get(name) ?? 0) <= nowMs;
-    return this.#mounts.flatMap((mount) => mount.tools().filter(isOffered));
+    return this.#all().filter(isOffered);
   }
 
   find(name: string): Tool | undefined {
-    for (const mount of this.#mounts) {
-      const tool = mount.tools().find((each) => each.name === name);
-      if (tool !== undefined) return tool;
-    }
-    return undefined;
+    return this.#all().find((tool) => tool.name === name);
   }
 
   exclude(name: string): boolean {
@@ -104,6 +101,14 @@ class OpenMounts implements McpMounts {
 
   async close(): Promise<void> {
     await Promise.all(this.#mounts.map(async (mount) => await mount.close()));
+  }
+
+  #all(): Tool[] {
+    const byName = new Map<string, Tool>();
+    for (const tool of this.#mounts.flatMap((mount) => mount.tools())) {
+      if (!byName.has(tool.name)) byName.set(tool.name, tool);
+    }
+    return [...byName.values()];
   }
 }
 

@@ -129,14 +129,14 @@ interface Workers {
 }
 
 function handlerOf(parts: Parts, turns: TurnQueue): CallHandler {
-  const { setup, connections, levels, mounts, metrics, calls } = parts;
+  const { setup, connections, levels, metrics, calls } = parts;
   const { config, loaded, logger } = setup;
   const { namespace, runner, runnerKey } = config;
   const { redis, onError } = connections;
   const store = createRedisSessionStore({ redis, namespace });
   const blobs = blobsOf(config, redis);
   return createCallHandler({
-    registry: { get: (name) => mounts.find(name) ?? loaded.registry.get(name) },
+    registry: { get: (name) => mountedTool(name, parts) ?? loaded.registry.get(name) },
     levels,
     envelope: { runner, runnerKey },
     store,
@@ -147,6 +147,12 @@ function handlerOf(parts: Parts, turns: TurnQueue): CallHandler {
     metrics,
     logger,
   });
+}
+
+/** The runner's own tools come first: no server gets at their calls by a tool of the same name. */
+function mountedTool(name: string, { setup, mounts }: Pick<Parts, "setup" | "mounts">): Tool | undefined {
+  const isOwn = setup.loaded.registry.tools().some((tool) => tool.name === name);
+  return isOwn ? undefined : mounts.find(name);
 }
 
 /** One worker for the runner's queue, and one for each tool that has limits. */
