@@ -145,6 +145,28 @@ describe("entries", () => {
     expect(decideCall(refuse, shellCall("true && git push origin")).do).toBe("refuse");
   });
 
+  it("one that asks about a part of a command does not decide about the rest of it", () => {
+    const mine = entry({ subject: "git *", approvers: requesterDecides });
+    const theirs = entry({ tools: ["shell"], approvers: bossDecides });
+    const both = shellCall("git log; npm publish x");
+    const decidersOf = (...entries: PolicyEntry[]) => {
+      const verdict = decideCall(withEntries(...entries), both);
+      return verdict.do === "ask" ? verdict.question.deciders : verdict.do;
+    };
+    expect(decidersOf(mine)).toEqual(requesterDecides);
+    expect(decidersOf(mine, entry({ tools: ["shell"], do: "refuse" }))).toBe("refuse");
+    expect(decidersOf(mine, entry({ subject: "npm publish *", do: "refuse" }))).toBe("refuse");
+    expect(decidersOf(mine, entry({ subject: "npm *", approvers: bossDecides }))).toEqual(bossDecides);
+    expect(decidersOf(mine, theirs)).toEqual(bossDecides);
+    expect(decidersOf(entry({ subject: "npm *" }), { ...theirs, approvers: requesterDecides })).toEqual(bossDecides);
+    expect(decidersOf(mine, entry({ tools: ["shell"], do: "allow" }))).toEqual(requesterDecides);
+    const byDefault = decideCall(policy({ entries: [mine], approvers: bossDecides }), both);
+    expect(byDefault).toMatchObject({ do: "ask", question: { deciders: bossDecides } });
+    expect(decideCall(withEntries(mine, theirs), shellCall("git log"))).toMatchObject({
+      question: { deciders: requesterDecides },
+    });
+  });
+
   it("a subject that cannot be read fits what holds back, never what lets run", () => {
     for (const command of [["git", "log"], { a: 1 }, undefined]) {
       expect(decideCall(withEntries(entry({ subject: "git *", do: "allow" })), shellCall(command)).do).toBe("ask");

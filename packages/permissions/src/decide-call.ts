@@ -1,4 +1,4 @@
-import type { Deciders, PermissionRule, ToolAnnouncement } from "@larkline/protocol";
+import type { Deciders, PermissionRule } from "@larkline/protocol";
 import { hasRole, requesterApproves } from "./person.ts";
 import type {
   JudgedCall,
@@ -77,8 +77,14 @@ function isSeenByOther({ person, author }: PermissionRule, call: JudgedCall): bo
   return person === call.person.id && author.id !== call.person.id;
 }
 
+interface Judgement {
+  call: JudgedCall;
+  policy: PermissionPolicy;
+  findings: RiskFinding[];
+}
+
 /** Asks, unless a remembered decision answers. Nobody who left a rule has seen the input of a risky call. */
-function ask(entry: PolicyEntry | undefined, call: JudgedCall, { policy, findings }: Judgement): Verdict {
+function ask(entry: PolicyEntry | undefined, { call, policy, findings }: Judgement): Verdict {
   const asking = askingOf(entry, policy);
   const risky = findings.length > 0;
   const ruled = asking.remember && !(risky && policy.risky === "ask");
@@ -89,27 +95,61 @@ function ask(entry: PolicyEntry | undefined, call: JudgedCall, { policy, finding
     : { do: "run", authority: { by: "rule", id: rule.id }, findings };
 }
 
-interface Judgement {
-  policy: PermissionPolicy;
-  findings: RiskFinding[];
+function needsApproval({ call, policy, findings }: Judgement): boolean {
+  return call.tool.requiresApproval || (findings.length > 0 && policy.risky === "ask");
 }
 
-function needsApproval(tool: ToolAnnouncement, { policy, findings }: Judgement): boolean {
-  return tool.requiresApproval || (findings.length > 0 && policy.risky === "ask");
+/** Whether an entry that fits is about one command of several, or about one that cannot be read. */
+function fitsInPart({ subject: pattern }: PolicyEntry, { tool, arguments: input }: JudgedCall): boolean {
+  if (pattern === undefined) return false;
+  const subject = subjectOf(tool, input);
+  return subject === undefined || !matchesSubject(pattern, subject);
+}
+
+/** Whether somebody else has to decide by `one` where the requester may alone by `other`. */
+function isStricter(one: Deciders, other: Deciders): boolean {
+  return requesterApproves(other) && !requesterApproves(one);
+}
+
+/** Of an entry that asks about a part of the call and the one about the whole, if there is one, the one that decides. */
+function decidingOf(part: PolicyEntry, whole: PolicyEntry | undefined, judgement: Judgement): PolicyEntry | undefined {
+  if (whole?.do === "refuse") return whole;
+  const isAsked = whole === undefined ? needsApproval(judgement) : whole.do === "ask";
+  return isAsked && isStricter((whole ?? judgement.policy).approvers, part.approvers) ? whole : part;
 }
 
 /**
- * Whether a call runs. The first entry that fits decides; without one, what the tool asks for, and
- * the risk patterns if they are to. A rule that a person left stands in for an approval, never for
- * a refusal, and only where the policy has it.
+ * The entry that decides: the first that fits. One that asks about a part of the call does not end the
+ * search: the rest may be refused, and nobody gets to decide alone about a command of others by putting
+ * one of their own in front of it.
+ */
+function decidingEntry(judgement: Judgement): PolicyEntry | undefined {
+  const { call, policy } = judgement;
+  let part: PolicyEntry | undefined;
+  let whole: PolicyEntry | undefined;
+  for (const entry of policy.entries) {
+    if (!fits(entry, call, policy)) continue;
+    if (entry.do !== "ask" || !fitsInPart(entry, call)) {
+      whole = entry;
+      break;
+    }
+    if (part === undefined || isStricter(entry.approvers, part.approvers)) part = entry;
+  }
+  return part === undefined ? whole : decidingOf(part, whole, judgement);
+}
+
+/**
+ * Whether a call runs. An entry that fits decides; without one, what the tool asks for, and the risk
+ * patterns if they are to. A rule that a person left stands in for an approval, never for a refusal,
+ * and only where the policy has it.
  */
 export function decideCall(policy: PermissionPolicy, call: JudgedCall): Verdict {
   const findings = riskOf(call.arguments);
-  const judgement = { policy, findings };
-  const entry = policy.entries.find((one) => fits(one, call, policy));
+  const judgement = { call, policy, findings };
+  const entry = decidingEntry(judgement);
   if (entry?.do === "refuse") return { do: "refuse", reason: entry.reason, findings };
-  const asked = entry === undefined ? needsApproval(call.tool, judgement) : entry.do === "ask";
-  return asked ? ask(entry, call, judgement) : { do: "run", authority: { by: "policy" }, findings };
+  const asked = entry === undefined ? needsApproval(judgement) : entry.do === "ask";
+  return asked ? ask(entry, judgement) : { do: "run", authority: { by: "policy" }, findings };
 }
 
 /**
