@@ -19,22 +19,32 @@ import threading
 import time
 import traceback
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 from urllib.parse import unquote, urlparse
 
 ANNOUNCE_EVERY_S = 2
 ANNOUNCED_FOR_MS = 8_000
 LOCK_MS = 10_000
 FETCH_WAIT_S = 2
+GRACE_S = 8
 MAX_RESULT_BYTES = 256 * 1024
+# In one step, so that no job gets lost between the two lists.
+TAKE_BACKGROUND = """
+local taken = redis.call('ZPOPMIN', KEYS[1])[1]
+if taken then redis.call('LPUSH', KEYS[2], taken) end
+return taken"""
 EFFECTS = ("pure", "idempotent", "once")
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that a model may call. `run` gets the arguments and returns a JSON value."""
+    """A function that a model may call. `run` gets the arguments and returns a JSON value.
+
+    After `timeout_ms` the call is answered for it; the function itself is not stopped and keeps its thread.
+    """
 
     name: str
     description: str
@@ -74,7 +84,7 @@ class Redis:
             self._socket.settimeout(timeout)
             self._socket.sendall(encode(parts))
             return self._reply()
-        except (OSError, EOFError):
+        except (OSError, EOFError, ValueError):  # the last one: what came is not Redis's protocol
             self.close()
             raise
 
@@ -90,12 +100,16 @@ class Redis:
             connection = ssl.create_default_context().wrap_socket(connection, server_hostname=host)
         self._socket = connection
         self._reader = connection.makefile("rb")
-        if self._url.password is not None:
-            user = [unquote(self._url.username)] if self._url.username else []
-            self.command("AUTH", *user, unquote(self._url.password))
-        database = self._url.path.lstrip("/")
-        if database not in ("", "0"):
-            self.command("SELECT", database)
+        try:
+            if self._url.password is not None:
+                user = [unquote(self._url.username)] if self._url.username else []
+                self.command("AUTH", *user, unquote(self._url.password))
+            database = self._url.path.lstrip("/")
+            if database not in ("", "0"):
+                self.command("SELECT", database)
+        except RedisError:
+            self.close()  # the next command would run as nobody, or in another database
+            raise
 
     def _reply(self) -> Any:
         line = self._reader.readline()
@@ -115,7 +129,7 @@ class Redis:
             data = self._reader.read(size + 2)
             if len(data) < size + 2:
                 raise EOFError("Redis closed the connection")
-            return data[:-2].decode()
+            return data[:-2].decode("utf-8", "replace")
         return [self._reply() for _ in range(size)]
 
 
@@ -172,11 +186,23 @@ def attempt_id(job: dict[str, Any]) -> str:
     return job["callId"] if job["attempt"] == 1 else f"{job['callId']}.{job['attempt']}"
 
 
+def job_of(data: str) -> dict[str, Any] | None:
+    """The job in the text, if it is one: others than workers may be able to write to the queue."""
+    try:
+        job = json.loads(data)
+        for name in ("session", "turnId", "callId", "name", "effect", "arguments", "envelope"):
+            job[name].encode()  # a text, without half a character
+        is_whole = all(isinstance(job[name], int) for name in ("attempt", "deadlineMs"))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return job if is_whole and job["effect"] in EFFECTS else None
+
+
 def problem_of_envelope(job: dict[str, Any], runner: str, key: str) -> str | None:
     """What is wrong with the claims of the worker about this job, if anything."""
     payload, _, signature = job["envelope"].partition(".")
     expected = hmac.new(key.encode(), payload.encode(), hashlib.sha256).digest()
-    if not hmac.compare_digest(base64url(expected), signature):
+    if not hmac.compare_digest(base64url(expected).encode(), signature.encode()):
         return "the signature is wrong"
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     wanted = {
@@ -216,6 +242,7 @@ class Runner:
         self.tools = {tool.name: tool for tool in tools}
         self.instance = str(uuid.uuid4())
         self.stopping = threading.Event()
+        self.lockless: set[str] = set()
 
     def serve(self) -> None:
         redis = Redis(self.url)
@@ -228,8 +255,9 @@ class Runner:
             self.guarded(self.announce, redis)
             self.guarded(self.recover, redis)
         self.guarded(self.withdraw, redis)
+        ends_at = time.monotonic() + GRACE_S
         for thread in threads:
-            thread.join(timeout=8)
+            thread.join(timeout=max(0, ends_at - time.monotonic()))
 
     def guarded(self, work: Callable[[Redis], Any], redis: Redis) -> Any:
         try:
@@ -279,31 +307,31 @@ class Runner:
     def recover(self, redis: Redis) -> None:
         """Gives back the jobs of processes that died: they stand among the active ones without a lock."""
         queue = self.names.queue
-        for job_id in redis.command("LRANGE", f"{queue}:active", 0, -1):
-            # Who has just taken a job marks it within moments: the mark of this look decides next time.
-            if redis.command("EXISTS", f"{queue}:{job_id}:lock") or redis.command(
-                "SET", f"{queue}:{job_id}:seen", 1, "NX", "EX", 3 * ANNOUNCE_EVERY_S
-            ):
-                continue
+        active = redis.command("LRANGE", f"{queue}:active", 0, -1)
+        lockless = {job_id for job_id in active if not redis.command("EXISTS", f"{queue}:{job_id}:lock")}
+        # Who has just taken a job locks it within moments: only the second look of this process decides.
+        dead = lockless & self.lockless
+        self.lockless = lockless - dead
+        for job_id in dead:
             if redis.command("LREM", f"{queue}:active", 1, job_id):
                 redis.command("RPUSH", f"{queue}:wait", job_id)
 
     def work(self) -> None:
         redis = Redis(self.url)
         while not self.stopping.is_set():
-            job_id = self.guarded(self.take, redis)
-            if job_id is not None:
-                self.guarded(lambda connection: self.finish(connection, job_id), redis)
+            try:
+                job_id = self.guarded(self.take, redis)
+                if job_id is not None:
+                    self.guarded(lambda connection: self.finish(connection, job_id), redis)
+            except Exception:  # no job may end the thread: nobody would notice
+                traceback.print_exc()
 
     def take(self, redis: Redis) -> str | None:
         queue = self.names.queue
         job_id = redis.command("LMOVE", f"{queue}:wait", f"{queue}:active", "RIGHT", "LEFT")
         if job_id is None:
             # Calls for which nobody waits, after all others.
-            background = redis.command("ZPOPMIN", f"{queue}:prioritized")
-            if background:
-                job_id = background[0]
-                redis.command("LPUSH", f"{queue}:active", job_id)
+            job_id = redis.command("EVAL", TAKE_BACKGROUND, 2, f"{queue}:prioritized", f"{queue}:active")
         if job_id is None:
             job_id = redis.command(
                 "BLMOVE", f"{queue}:wait", f"{queue}:active", "RIGHT", "LEFT", FETCH_WAIT_S, timeout=FETCH_WAIT_S + 5
@@ -315,45 +343,48 @@ class Runner:
     def finish(self, redis: Redis, job_id: str) -> None:
         queue = self.names.queue
         data = redis.command("HGET", f"{queue}:{job_id}", "data")
-        if data is not None:
-            self.answer(redis, job_id, json.loads(data))
+        job = None if data is None else job_of(data)
+        if job is not None:
+            with self.locked(job_id):
+                self.answer(redis, job)
+        elif data is not None:
+            print(f"dropped {job_id}: it is no job", file=sys.stderr, flush=True)
         redis.command("LREM", f"{queue}:active", 1, job_id)
-        redis.command("DEL", f"{queue}:{job_id}", f"{queue}:{job_id}:lock", f"{queue}:{job_id}:seen")
+        redis.command("DEL", f"{queue}:{job_id}", f"{queue}:{job_id}:lock")
 
-    def answer(self, redis: Redis, job_id: str, job: dict[str, Any]) -> None:
+    def answer(self, redis: Redis, job: dict[str, Any]) -> None:
         tool = self.tools.get(job["name"])
         problem = problem_of_envelope(job, self.name, self.key)
         if problem is not None:
-            return self.deliver(redis, job, failure(f"the call is refused: {problem}"))
+            return self.not_run(redis, job, f"the call is refused: {problem}")
         if tool is None:
-            return self.deliver(redis, job, failure(f"unknown tool {job['name']}; it was not run"))
+            return self.not_run(redis, job, f"unknown tool {job['name']}; it was not run")
         if now_ms() >= job["deadlineMs"]:
-            return self.deliver(redis, job, failure("the call was not started before its deadline"))
+            return self.not_run(redis, job, "the call was not started before its deadline")
         effect = max(tool.effect, job["effect"], key=EFFECTS.index)
         begun = "run" if effect == "pure" else self.begin(redis, job, effect)
         if begun == "closed":
             return None
         if begun == "started_before":
             return self.deliver(redis, job, failure("outcome unknown: its runner died during the call", unknown=True))
-        self.deliver(redis, job, self.outcome_of(tool, job, job_id))
+        self.deliver(redis, job, outcome_of(tool, job))
+
+    def not_run(self, redis: Redis, job: dict[str, Any], error: str) -> None:
+        """Says so, unless another process has started the call: then that one answers, or the deadline does."""
+        if self.begin(redis, job, "once") == "run":
+            self.deliver(redis, job, failure(error))
 
     def begin(self, redis: Redis, job: dict[str, Any], effect: str) -> str:
         arguments = {"callId": attempt_id(job), "effect": effect, "runner": self.name, "sid": job["session"], "auditMax": 0}
         return self.scripts.call(redis, "begin", self.names.of_session(job["session"]), arguments)
 
-    def outcome_of(self, tool: Tool, job: dict[str, Any], job_id: str) -> dict[str, Any]:
-        """Runs the call while a thread of its own keeps the job's lock alive."""
+    @contextmanager
+    def locked(self, job_id: str) -> Iterator[None]:
+        """Keeps the job's lock alive from a thread of its own."""
         done = threading.Event()
         threading.Thread(target=self.keep_lock, args=(job_id, done), daemon=True).start()
         try:
-            arguments = json.loads(job["arguments"])
-            result = tool.run(arguments)
-            if len(json.dumps(result)) > MAX_RESULT_BYTES:
-                return failure(f"the result exceeds {MAX_RESULT_BYTES} bytes")
-            return {"ok": True, "result": result}
-        except Exception as error:  # whatever a tool throws is its answer
-            traceback.print_exc()
-            return failure(f"{type(error).__name__}: {error}"[:8000])
+            yield
         finally:
             done.set()
 
@@ -361,11 +392,12 @@ class Runner:
         redis = Redis(self.url)
         key = f"{self.names.queue}:{job_id}:lock"
         while not done.wait(LOCK_MS / 3000):
-            self.guarded(lambda connection: connection.command("PEXPIRE", key, LOCK_MS), redis)
+            # Set anew: it may have run out while Redis was away.
+            self.guarded(lambda connection: connection.command("SET", key, self.instance, "PX", LOCK_MS), redis)
         redis.close()
 
     def deliver(self, redis: Redis, job: dict[str, Any], outcome: dict[str, Any]) -> None:
-        """Answers the call; tries again for as long as Redis is away, since the call must not run twice."""
+        """Answers the call; tries again while Redis is away, up to the deadline: then workers have answered it."""
         entry = {"type": "outcome", "callId": attempt_id(job), "outcome": outcome}
         arguments = {
             "sid": job["session"],
@@ -380,10 +412,24 @@ class Runner:
             answer = self.guarded(lambda connection: self.scripts.call(connection, "deliver", keys, arguments), redis)
             if answer is not None:
                 break
+            if now_ms() >= job["deadlineMs"]:
+                return None
         generation = int(answer[1])
         if generation > 0:
             wake_up = {"v": 1, "session": job["session"], "gen": generation}
             redis.command("PUBLISH", self.names.whole("wake"), json.dumps(wake_up))
+
+
+def outcome_of(tool: Tool, job: dict[str, Any]) -> dict[str, Any]:
+    try:
+        result = tool.run(json.loads(job["arguments"]))
+        # Infinity and the like are no JSON, although Python writes them.
+        if len(json.dumps(result, allow_nan=False)) > MAX_RESULT_BYTES:
+            return failure(f"the result exceeds {MAX_RESULT_BYTES} bytes")
+        return {"ok": True, "result": result}
+    except Exception as error:  # whatever a tool throws is its answer
+        traceback.print_exc()
+        return failure(f"{type(error).__name__}: {error}"[:8000])
 
 
 def failure(error: str, unknown: bool = False) -> dict[str, Any]:

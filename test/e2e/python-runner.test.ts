@@ -102,6 +102,36 @@ describe("a runner that knows the protocol document alone", () => {
     expect(await system.recorded()).not.toContain("once forged");
   });
 
+  it("drops what is no job, and answers a result that is no JSON with an error: nothing ends its threads", async () => {
+    await startPython();
+    await vi.waitUntil(async () => (await ask('t\ncall py_pure {"key":"p4"}')).includes("ok:"), {
+      timeout: 15_000,
+      interval: 50,
+    });
+    const queue = new Queue(toolsQueue(runner), { connection: { url: system.redis.url }, prefix: "{larkline}" });
+    const texts = { session: "x.y", turnId: "x.y-1", callId: "c2", name: "py_once", arguments: "{}" };
+    const signedOddly = { ...texts, effect: "once", attempt: 1, deadlineMs: Date.now() + 60_000, envelope: "e30.签名" };
+    const poison = [
+      [],
+      "text",
+      { envelope: 1 },
+      { ...signedOddly, session: "\ud800" },
+      { ...signedOddly, attempt: "1" },
+    ];
+    await queue.addBulk([...poison, signedOddly, signedOddly].map((data) => ({ name: "py_once", data })));
+    expect(await ask('after\ncall py_once {"key":"unharmed"}\ncall py_infinite {}')).toMatch(
+      /ok:\{"python":"unharmed"\} failed:ValueError: Out of range/,
+    );
+    await vi.waitUntil(
+      async () => {
+        const { active = 0, wait = 0 } = await queue.getJobCounts("active", "wait");
+        return active + wait === 0;
+      },
+      { timeout: 10_000, interval: 20 },
+    );
+    await queue.close();
+  });
+
   it("does not run a `once` call again after kill -9, and runs a `pure` one again", async () => {
     const child = await startPython();
     await vi.waitUntil(async () => (await ask('t\ncall py_pure {"key":"p3"}')).includes("ok:"), {
