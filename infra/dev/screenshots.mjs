@@ -62,8 +62,8 @@ function script({ messages }) {
 }
 
 async function startEverything(modelUrl, directory) {
-  const ports = await Promise.all([freePort(), freePort(), freePort(), freePort()]);
-  const [playground, ingress, worker, runner] = ports.map(String);
+  const ports = await Promise.all([freePort(), freePort(), freePort(), freePort(), freePort()]);
+  const [playground, ingress, worker, runner, operators] = ports.map(String);
   const { FEISHU_APP_ID: _id, FEISHU_APP_SECRET: _secret, OPENAI_API_KEY: _key, ...inherited } = process.env;
   const env = {
     ...inherited,
@@ -72,6 +72,7 @@ async function startEverything(modelUrl, directory) {
     INGRESS_PORT: ingress,
     AGENT_WORKER_PORT: worker,
     TOOL_RUNNER_PORT: runner,
+    CONSOLE_PORT: operators,
     MODEL: "anthropic/claude-sonnet-5-5",
     ANTHROPIC_API_KEY: "scripted",
     ANTHROPIC_BASE_URL: modelUrl,

@@ -7,7 +7,7 @@ import { readEnvFile } from "./launcher/env-file.mjs";
 import { Failure, Stopped } from "./launcher/failure.mjs";
 import { live } from "./launcher/life.mjs";
 import { dataFolder, logDirectory, root, shownPath } from "./launcher/paths.mjs";
-import { planFrom } from "./launcher/plan.mjs";
+import { addressOf, planFrom } from "./launcher/plan.mjs";
 import { freePort, requireFree } from "./launcher/port.mjs";
 import { isRunning } from "./launcher/process.mjs";
 import { requireRedis, startPrivateRedis } from "./launcher/redis.mjs";
@@ -74,11 +74,9 @@ function startApp(service, { context, life }) {
 }
 
 async function bringUp(services, { context, running, life }) {
-  const { host: bound } = context.plan;
-  const host = ["0.0.0.0", "::"].includes(bound) ? "127.0.0.1" : bound;
-  const started = services.map(({ service, port }) => ({
-    ...startApp(service, { context, life }),
-    url: `http://${host}:${port}/ready`,
+  const started = services.map((place) => ({
+    ...startApp(place.service, { context, life }),
+    url: `${addressOf(place)}/ready`,
   }));
   running.push(...started);
   const over = new AbortController();
@@ -102,7 +100,7 @@ async function bringUp(services, { context, running, life }) {
 async function prepare(life) {
   const env = { ...readEnvFile(join(root, ".env")), ...process.env };
   const plan = planFrom(env);
-  await Promise.all(plan.ports.map((entry) => requireFree(entry, plan.host)));
+  await Promise.all(plan.ports.map(requireFree));
   if (plan.redisUrl !== undefined) await requireRedis(plan.redisUrl);
   await installDependencies(life);
   if (plan.redisUrl === undefined) await installProgram(redisProgram, life);

@@ -10,7 +10,7 @@ const script = fileURLToPath(new URL("../../infra/dev/start.mjs", import.meta.ur
 
 /** A run of `npm start` in a data folder and on ports of its own. */
 export interface LauncherRun {
-  ports: Record<"playground" | "ingress" | "worker" | "runner", number>;
+  ports: Record<"playground" | "ingress" | "worker" | "runner" | "console", number>;
   dataDirectory: string;
   /** Everything it has printed so far. */
   output(): string;
@@ -37,7 +37,8 @@ function processesWith(variable: string): number[] {
 /** Starts the launcher with these variables on top of a clean environment. */
 export async function startLauncher(env: Record<string, string> = {}): Promise<LauncherRun> {
   const dataDirectory = mkdtempSync(join(tmpdir(), "larkline-launcher-"));
-  const [playground, ingress, worker, runner] = [
+  const [playground, ingress, worker, runner, operators] = [
+    await freePort(),
     await freePort(),
     await freePort(),
     await freePort(),
@@ -55,6 +56,7 @@ export async function startLauncher(env: Record<string, string> = {}): Promise<L
       INGRESS_PORT: String(ingress),
       AGENT_WORKER_PORT: String(worker),
       TOOL_RUNNER_PORT: String(runner),
+      CONSOLE_PORT: String(operators),
       ...env,
     },
   });
@@ -65,7 +67,7 @@ export async function startLauncher(env: Record<string, string> = {}): Promise<L
   const ended = once(child, "exit");
   const processes = () => processesWith(`LARKLINE_DATA_DIR=${dataDirectory}`);
   return {
-    ports: { playground, ingress, worker, runner },
+    ports: { playground, ingress, worker, runner, console: operators },
     dataDirectory,
     output: () => output,
     kill: (signal) => void child.kill(signal),

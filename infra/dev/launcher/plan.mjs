@@ -7,17 +7,32 @@ const standardPorts = {
   ingress: ["INGRESS_PORT", 8000],
   "agent-worker": ["AGENT_WORKER_PORT", 8001],
   "tool-runner": ["TOOL_RUNNER_PORT", 8002],
+  console: ["CONSOLE_PORT", 8003],
 };
 
 const standardModels = { anthropic: "anthropic/claude-sonnet-5-5", openai: "openai/gpt-6.1-sol" };
 
-function portOf(env, service) {
+const loopback = "127.0.0.1";
+
+/** Without a password the console is for this machine only, wherever the others listen. */
+function hostOf(env, service) {
+  return service === "console" && (env.CONSOLE_PASSWORD ?? "") === "" ? loopback : env.HOST || loopback;
+}
+
+function placeOf(env, service) {
   const [variable, standard] = standardPorts[service];
+  const host = hostOf(env, service);
   const value = env[variable];
-  if (value === undefined || value === "") return { service, variable, port: standard };
+  if (value === undefined || value === "") return { service, variable, host, port: standard };
   const port = Number(value);
   if (!/^\d+$/.test(value) || port < 1 || port > 65_535) throw new Failure(text("badPort", variable, value));
-  return { service, variable, port };
+  return { service, variable, host, port };
+}
+
+/** How this machine itself reaches a service. */
+export function addressOf({ host, port }) {
+  const name = ["0.0.0.0", "::"].includes(host) ? loopback : host;
+  return `http://${name.includes(":") ? `[${name}]` : name}:${port}`;
 }
 
 function feishuOf(env) {
@@ -55,13 +70,13 @@ function modelOf(env) {
 export function planFrom(env) {
   const feishu = feishuOf(env);
   const model = modelOf(env);
-  const services = ["ingress", "agent-worker", "tool-runner"];
+  const services = ["ingress", "agent-worker", "tool-runner", "console"];
   if (feishu.kind === "simulator" || model.kind === "scripted") services.unshift("playground");
-  const ports = services.map((service) => portOf(env, service));
+  const ports = services.map((service) => placeOf(env, service));
   const used = new Map();
   for (const { port, variable } of ports) {
     if (used.has(port)) throw new Failure(text("samePort", used.get(port), variable, port));
     used.set(port, variable);
   }
-  return { feishu, model, ports, host: env.HOST || "127.0.0.1", redisUrl: env.REDIS_URL || undefined };
+  return { feishu, model, ports, redisUrl: env.REDIS_URL || undefined };
 }

@@ -19,7 +19,7 @@ export async function freePort() {
 }
 
 /** Fails with a line that names the port and the variable when another program has it. */
-export async function requireFree({ service, port, variable }, host) {
+export async function requireFree({ service, port, host, variable }) {
   try {
     await listenOnce(port, host);
   } catch (error) {

@@ -11,23 +11,27 @@ const secrets = [
   "OPENAI_API_KEY",
   "API_TOKEN",
   "CONSOLE_PASSWORD",
+  "CONSOLE_VIEWER_PASSWORD",
   ...callKeys,
 ];
+
+const consolePasswords = ["CONSOLE_PASSWORD", "CONSOLE_VIEWER_PASSWORD"];
 
 /** Secrets that a process has no use for stay out of its environment; tools run in `tool-runner`. */
 const withheld = {
   // With the real Feishu it only serves the scripted model, so the real app is none of its business.
   playground: [...secrets, "FEISHU_APP_ID", "SANDBOX_TOKEN"],
-  ingress: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "CONSOLE_PASSWORD", "SANDBOX_TOKEN", ...callKeys],
+  ingress: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "SANDBOX_TOKEN", ...consolePasswords, ...callKeys],
   "agent-worker": [
     "FEISHU_ENCRYPT_KEY",
     "FEISHU_VERIFICATION_TOKEN",
     "API_TOKEN",
-    "CONSOLE_PASSWORD",
     "SANDBOX_TOKEN",
+    ...consolePasswords,
     ...callKeys,
   ],
   "tool-runner": secrets,
+  console: [...secrets.filter((name) => !consolePasswords.includes(name)), "SANDBOX_TOKEN"],
 };
 
 function without(env, names) {
@@ -46,7 +50,6 @@ function simulatedApp({ feishu }) {
 function addressesOf({ plan, redisUrl, modelPort }) {
   const portOf = (service) => plan.ports.find((entry) => entry.service === service)?.port;
   return {
-    HOST: plan.host,
     REDIS_URL: redisUrl,
     MODEL: plan.model.models,
     RUNNER_NAME: "local",
@@ -79,7 +82,7 @@ export function serviceEnv(service, { env, plan, redisUrl, modelPort, signingKey
     ["RUNNER_NAME", "RUNNER_TOOLS"].flatMap((name) => (env[name] ? [[name, env[name]]] : [])),
   );
   const all = { ...env, ...addresses, ...given };
-  const { port } = plan.ports.find((entry) => entry.service === service);
+  const { host, port } = plan.ports.find((entry) => entry.service === service);
   const own = ownOf(service, { plan, signingKey, runner: all.RUNNER_NAME });
-  return { ...without(all, withheld[service]), ...own, PORT: String(port) };
+  return { ...without(all, withheld[service]), ...own, HOST: host, PORT: String(port) };
 }

@@ -118,6 +118,7 @@ const texts = {
   howToStop: { en: "Ctrl-C stops everything.", zh: "按 Ctrl-C 停止全部进程。" },
   labelPlayground: { en: "Playground", zh: "演练场　" },
   labelApi: { en: "HTTP API  ", zh: "HTTP API" },
+  labelConsole: { en: "Console   ", zh: "控制台　" },
   labelFeishu: { en: "Feishu    ", zh: "飞书　　" },
   labelModel: { en: "Model     ", zh: "模型　　" },
   labelRedis: { en: "Redis     ", zh: "Redis   " },
