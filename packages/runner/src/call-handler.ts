@@ -205,6 +205,7 @@ class ToolCallHandler implements CallHandler {
       context: contextOf(job, admitted, { lines, report }),
       storeFile,
       timeoutMs: Math.min(tool.timeoutMs, job.deadlineMs - startedMs),
+      endsWithinMs: job.deadlineMs - startedMs,
       maxOutputBytes,
     });
     const durationMs = Math.round(performance.now() - started);

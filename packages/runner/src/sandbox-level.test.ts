@@ -28,7 +28,7 @@ interface Run {
 async function runWith(
   tool: ProgramTool,
   results: Partial<SandboxResult>[],
-  { timeoutMs, cancelled = false }: { timeoutMs?: number; cancelled?: boolean } = {},
+  { cancelled = false, ...bounds }: { timeoutMs?: number; endsWithinMs?: number; cancelled?: boolean } = {},
 ): Promise<Run> {
   const loaded = toolsFrom([tool]);
   if (!loaded.ok) throw new Error(loaded.error);
@@ -50,7 +50,7 @@ async function runWith(
   });
   const outcome = await level.run(tool, {
     argumentsText: '{"code":"1"}',
-    ...(timeoutMs === undefined ? {} : { timeoutMs }),
+    ...bounds,
     context: {
       callId: "c1",
       turnId: "t1",
@@ -122,6 +122,11 @@ describe("what a run is given", () => {
     expect(calm.requests).toMatchObject([{ limits, network: "none" }]);
     expect(hurried.requests).toMatchObject([{ limits }]);
     await expect.poll(() => hurried.requests[0]?.signal.aborted).toBe(true);
+  });
+
+  it("ends with the call's deadline although it has all its time left: it may have waited for a place", async () => {
+    const { requests } = await runWith(toolWith("pure"), [], { timeoutMs: 5_000, endsWithinMs: 1 });
+    await expect.poll(() => requests[0]?.signal.aborted).toBe(true);
   });
 
   it("holds the variables that it names, and no others", async () => {

@@ -28,6 +28,8 @@ export interface SandboxLevelOptions {
 /** Inside, the module of a handler is found under its own path; this one loads it. */
 export const sandboxEntry = fileURLToPath(new URL("sandbox-entry.ts", import.meta.url));
 const defaultResultBytes = 1_048_576;
+/** Node fires longer timers at once. */
+const maxTimerMs = 2_147_483_647;
 
 /** What was run had no way to change anything outside. */
 function isHarmless({ isolation: { network } }: Tool): boolean {
@@ -50,6 +52,13 @@ function failed(tool: Tool, result: SandboxResult, { context }: RunToolRequest):
       : `${status === "cancelled" ? "the call's deadline was reached" : error}${printed(result)}`;
   const ended = status === "error" || status === "refused" || isHarmless(tool);
   return ended ? { ok: false, error: errorText(new Error(reason)) } : interruptedOutcome(tool, new Error(reason));
+}
+
+/** A run that takes no longer than its tool may can still be too late: it waits for a place before. */
+function signalOf(tool: Tool, { context, timeoutMs = tool.timeoutMs, endsWithinMs }: RunToolRequest): AbortSignal {
+  const leftMs = timeoutMs < tool.timeoutMs ? timeoutMs : endsWithinMs;
+  if (leftMs === undefined) return context.signal;
+  return AbortSignal.any([context.signal, AbortSignal.timeout(Math.min(Math.max(0, leftMs), maxTimerMs))]);
 }
 
 /** Images are kept and named by their Markdown; of other files the model gets to know that they exist. */
@@ -134,15 +143,14 @@ class SandboxLevel implements ToolLevel {
 
   #requestOf(tool: Tool, program: SandboxRequest["program"], request: RunToolRequest): SandboxRequest {
     const { env, memoryMb, limits, network } = tool.isolation;
-    const { context, onOutput, timeoutMs = tool.timeoutMs } = request;
-    const isHurried = timeoutMs < tool.timeoutMs;
+    const { context, onOutput } = request;
     return {
       program,
       // The same for every call of a tool: sandboxes are booted ahead with their limits.
       limits: { ...limits, ...(memoryMb === undefined ? {} : { memoryMb }), wallMs: tool.timeoutMs },
       env: pickedEnv(this.#options.environment, env),
       network,
-      signal: isHurried ? AbortSignal.any([context.signal, AbortSignal.timeout(timeoutMs)]) : context.signal,
+      signal: signalOf(tool, request),
       onProgress: (fraction, detail) => context.progress(fraction, detail),
       onOutput: (_stream, text) => onOutput?.(text),
     };

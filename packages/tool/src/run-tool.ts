@@ -18,8 +18,10 @@ export interface RunToolRequest {
   storeFile?: StoreFile;
   /** Is told what a program prints, as it comes. */
   onOutput?: (text: string) => void;
-  /** Deadline from now in ms. Default: the tool's own. */
+  /** Deadline of the run in ms. Default: the tool's own. */
   timeoutMs?: number;
+  /** When all is over at the latest, in ms from now, waiting for a sandbox included. Default: no bound. */
+  endsWithinMs?: number;
   /** Longest output in bytes. Default 262,144. */
   maxOutputBytes?: number;
 }
