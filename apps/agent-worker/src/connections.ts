@@ -141,9 +141,9 @@ export function openConnections(options: ConnectionOptions): Connections {
   const extractor = createTextExtractor({ maxBytes: settings.limits.attachmentBytes });
   const imageOf = createImageResolver({ blobs, lookups });
   const sender = createOutboxSender({ store, ledger, apis, imageOf, logger });
-  const { rulesExpireMs } = settings.permissions;
+  const { rulesExpireMs, roles } = settings.permissions;
   const wake = async (session: string, gen: number): Promise<void> => await turns.wake(session, gen);
-  const approvalCards = createApprovalCards({ apis, approvals, rules, rulesExpireMs, wake, logger });
+  const approvalCards = createApprovalCards({ apis, approvals, rules, rulesExpireMs, roles, wake, logger });
   const mayAppear = async (session: string): Promise<boolean> => await ledger.mayAppear(session);
   return {
     ...stores,

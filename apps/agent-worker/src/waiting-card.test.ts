@@ -55,7 +55,7 @@ async function scene() {
   const apis = new Map([[appId, api]]);
   const world = newWorld(stores);
   const wake = async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen);
-  const cards = createApprovalCards({ apis, approvals, rules, rulesExpireMs: 90 * 86_400_000, wake, now });
+  const cards = createApprovalCards({ apis, approvals, rules, rulesExpireMs: 90 * 86_400_000, roles: {}, wake, now });
   const target = { app: appId, chatId, messageId, inThread: false };
   await append(world, inbound(messageId, "please", { app: appId, reply: { channel: "feishu", ...target } }));
   const { backend } = calling(["pay"]);

@@ -64,6 +64,17 @@ describe("the cards of an approval", () => {
     expect(world.sentTo(world.person.openId)).toEqual([]);
   });
 
+  it("go to members of roles, too: nobody else would tell them of a question in a direct chat", async () => {
+    const world = await approvalWorld({ deciders: 3 });
+    const [one = "", two = "", third = ""] = world.people;
+    const deciders = { requester: true, people: [one], roles: ["ops", "gone"], fourEyes: true, count: 1 };
+    await world.ask({ deciders });
+    await world.settleCards(
+      world.cardsOver({ roles: { ops: { people: [one, two, world.person.openId], groups: [] } } }),
+    );
+    expect([one, two, third, world.person.openId].map((openId) => world.sentTo(openId).length)).toEqual([1, 1, 0, 0]);
+  });
+
   it("are none where an approval is decided over HTTP", async () => {
     const world = await approvalWorld({ deciders: 1 });
     const question = await world.ask({ target: { channel: "none" } });

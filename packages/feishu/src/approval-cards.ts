@@ -1,4 +1,4 @@
-import { rememberedRule } from "@larkline/permissions";
+import { rememberedRule, type Roles } from "@larkline/permissions";
 import type { SessionKey } from "@larkline/protocol";
 import type { ApprovalCard, ApprovalLease, ApprovalStore, PermissionRules } from "@larkline/session";
 import { copiesOf, isUntouched, sendPatienceMs } from "./approval-copies.ts";
@@ -13,6 +13,8 @@ export interface ApprovalCardsOptions {
   rules: Pick<PermissionRules, "add">;
   /** How long a remembered decision holds, ms. */
   rulesExpireMs: number;
+  /** The roles that deciders are named by; those who are in them only by a user group get no copy. */
+  roles: Roles;
   /** Adds the wake-up of a session whose question could not be asked. */
   wake: (session: SessionKey, gen: number) => Promise<void>;
   logger?: FeishuLogger;
@@ -106,7 +108,7 @@ class Reconciler implements ApprovalCards {
     const { approvals } = this.#options;
     const { approval, state } = lease.status;
     if (state !== "pending") return { lease, fresh: new Set() };
-    const cards = lease.cards.length > 0 ? lease.cards : copiesOf(approval);
+    const cards = lease.cards.length > 0 ? lease.cards : copiesOf(approval, this.#options.roles);
     const fresh = new Set(cards.filter(isUntouched).map(({ to }) => to));
     if (fresh.size === 0) return { lease, fresh };
     const nowMs = this.#now();

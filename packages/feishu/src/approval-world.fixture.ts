@@ -117,7 +117,7 @@ export async function approvalWorld(options: ApprovalWorldOptions = {}) {
   const cardsOver = (more: Partial<ApprovalParts & ApprovalCardsOptions> = {}): ApprovalCards => {
     const { api: client, ...rest } = { ...parts, ...more };
     const apis = new Map([[appId, client]]);
-    const made = createApprovalCards({ apis, rulesExpireMs: dayMs, logger, now, ...rest });
+    const made = createApprovalCards({ apis, rulesExpireMs: dayMs, roles: {}, logger, now, ...rest });
     onTestFinished(() => made.close());
     return made;
   };
