@@ -213,11 +213,27 @@ describe("a Redis with a user for each app", () => {
     expect(await allowedOf("admin", others)).toEqual([]);
   });
 
-  it("lets whoever is nobody ping", async () => {
-    const anonymous = connect(`redis://127.0.0.1:${system.redis.port}`);
-    expect(await anonymous.ping()).toBe("PONG");
-    await expect(anonymous.get("larkline:look:x")).rejects.toThrow(/NOPERM/);
-    await expect(connect(`redis://admin:wrong@127.0.0.1:${system.redis.port}`).ping()).rejects.toThrow();
+  it("lets nobody in without a password, but for a ping", async () => {
+    const { port } = system.redis;
+    await expect(connect(`redis://127.0.0.1:${port}`).ping()).rejects.toThrow("NOAUTH");
+    await expect(connect(`redis://default:none@127.0.0.1:${port}`).ping()).rejects.toThrow();
+    await expect(connect(`redis://admin:wrong@127.0.0.1:${port}`).ping()).rejects.toThrow();
+    const health = connect(`redis://health:none@127.0.0.1:${port}`);
+    expect(await health.ping()).toBe("PONG");
+    await expect(health.info()).rejects.toThrow("NOPERM");
+  });
+
+  it("has everything again when it is started anew", async () => {
+    const ben = system.person("Ben");
+    expect(await system.ask(ben, "before")).toContain("[before]");
+    const keysOf = async (): Promise<string[]> => (await as(observer).keys("*:h:*")).toSorted();
+    const before = await keysOf();
+    expect(before).not.toEqual([]);
+    await system.withoutRedis(() => Promise.resolve());
+    expect(await keysOf()).toEqual(before);
+    expect(await system.ask(ben, "after", 20_000)).toContain("[after]");
+    expect(system.model.requests.at(-1)?.messages.map(({ text }) => text)).toContain("before");
+    expect(await refusals()).toEqual([]);
   });
 });
 

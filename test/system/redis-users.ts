@@ -1,12 +1,14 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { aclFileOf, appUsers, runnerUserName } from "@larkline/redis-users";
+import { aclFileOf, appUsers, healthUser, runnerUserName } from "@larkline/redis-users";
 
 /** Users of a Redis as a deployment has them, and one more who sees everything. */
 export interface RedisUsers {
   /** What the server reads. */
   aclFile: string;
+  /** Who may find out without a password whether it lives. */
+  pingAs: string;
   /** Where an app finds the server, as its own user. */
   urlFor(port: number, app: string, runner: string): string;
   /** The same for a user by name. */
@@ -30,6 +32,7 @@ export async function writeRedisUsers(runners: readonly string[]): Promise<Redis
   const urlAs = (port: number, user: string): string => `redis://${user}:${passwordOf(user)}@127.0.0.1:${port}`;
   return {
     aclFile,
+    pingAs: healthUser,
     urlAs,
     urlFor: (port, app, runner) => urlAs(port, app === "tool-runner" ? runnerUserName(runner) : app),
     remove: async () => await rm(folder, { recursive: true, force: true }),

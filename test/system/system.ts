@@ -87,7 +87,7 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
   const { redisUsers } = options;
   const redisOptions = {
     directory: redisDirectory,
-    ...(redisUsers === undefined ? {} : { aclFile: redisUsers.aclFile }),
+    ...(redisUsers === undefined ? {} : { users: redisUsers }),
   };
   let redis = await startRedis(redisOptions);
   const model = await startModelServer({ script: options.script ?? obedientModel });

@@ -17,17 +17,17 @@ describe("the file of users", () => {
     expect(rules.match(/ #[0-9a-f]{64}\b/g)).toHaveLength(2);
   });
 
-  it("lets nobody be a user without a password, and whoever is nobody ask whether the server lives", () => {
-    const [anonymous, ...users] = aclFileOf(appUsers("larkline", ["a"]), () => [])
-      .trim()
-      .split("\n");
-    expect(anonymous).toBe("user default on nopass resetchannels -@all +ping");
+  it("lets nobody be a user without a password, but one who may ping", () => {
+    const file = aclFileOf(appUsers("larkline", ["a"]), () => []);
+    const [server, health, ...users] = file.trim().split("\n");
+    expect(server).toBe("user default off ~* &* +@all");
+    expect(health).toBe("user health on nopass resetchannels -@all +ping");
     for (const user of users) expect(user).not.toMatch(/nopass| >| #| ~\*| allkeys| &\*| allchannels|\+@/);
   });
 
   it("tells runners and deployments apart", () => {
     const names = appUsers("team-a", ["default", "code"]).map(({ name }) => name);
-    expect(names).toEqual(["ingress", "agent-worker", "runner-default", "runner-code", "admin"]);
+    expect(names).toEqual(["ingress", "agent-worker", "runner-default", "runner-code", "console", "admin"]);
     const file = aclFileOf(appUsers("team-a", ["code"]), () => []);
     expect(file).not.toContain("larkline");
     expect(file).toContain("~{team-a}:tools-code:* ~{team-a}:tools-code.*");

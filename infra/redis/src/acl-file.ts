@@ -2,6 +2,9 @@ import { createHash } from "node:crypto";
 import { channelFamilies, keyFamilies, type ChannelFamily, type Place } from "./key-families.ts";
 import type { Grant, RedisUser } from "./redis-user.ts";
 
+/** User without a password who may ping. */
+export const healthUser = "health";
+
 function allow(commands: string): string {
   return commands
     .split(" ")
@@ -52,11 +55,16 @@ export function rulesOf(user: RedisUser, passwords: readonly string[] = []): str
   ].join(" ");
 }
 
-/** Whoever has not said who they are may find out that the server lives. */
-const anonymous = "user default on nopass resetchannels -@all +ping";
+const withoutPassword = [
+  // Nobody can be this user. But a server that starts carries out the transactions of its append-only file, scripts
+  // included, as this user: without all rights it would leave them out without a word, and with them nearly everything.
+  "user default off ~* &* +@all",
+  // For health checks: finds out that the server lives, and nothing else.
+  `user ${healthUser} on nopass resetchannels -@all +ping`,
+];
 
 /** A whole ACL file. `passwordsOf` gives the passwords of a user by name. */
 export function aclFileOf(users: readonly RedisUser[], passwordsOf: (name: string) => readonly string[]): string {
   const lines = users.map((user) => `user ${user.name} ${rulesOf(user, passwordsOf(user.name))}`);
-  return `${[anonymous, ...lines].join("\n")}\n`;
+  return `${[...withoutPassword, ...lines].join("\n")}\n`;
 }

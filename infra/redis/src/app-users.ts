@@ -130,6 +130,40 @@ function toolRunner(place: Place): RedisUser {
   };
 }
 
+/** For people with a browser: looks at everything but secrets, stops turns, revokes rules, and tends queues. */
+function operatorConsole(place: Place): RedisUser {
+  return {
+    name: "console",
+    place,
+    // Queues of runners that are gone are found by looking through the names of all keys.
+    commands: `${connection} scan`,
+    runsScripts: true,
+    grants: [
+      { keys: ["lookups"], commands: "get set del" },
+      { keys: ["buckets"], commands: "hmget hset pexpire" },
+      { keys: ["sessions"], commands: "hget hmget hset hincrby" },
+      { keys: ["inboxes"], commands: "llen lindex lrange lrem" },
+      { keys: ["controls"], commands: "rpush" },
+      { keys: ["dirty"], commands: "zadd" },
+      { keys: ["events"], commands: "xadd pexpire" },
+      { keys: ["histories"], commands: "llen lrange" },
+      { keys: ["outboxes"], commands: "llen" },
+      { keys: ["approvals"], commands: "hmget" },
+      { keys: ["pending"], commands: "zrange" },
+      { keys: ["expiries"], commands: "zrangebyscore" },
+      { keys: ["rules"], commands: "hget hmget hset" },
+      { keys: ["rulesByExpiry"], commands: "zrangebyscore" },
+      { keys: ["rulesOfChats"], commands: "zrem zscore" },
+      { keys: ["audits"], commands: "xadd" },
+      { keys: ["runners"], commands: "hgetall" },
+      { keys: ["alive"], commands: "mget" },
+      { keys: ["workers"], commands: "zrange" },
+      { keys: ["turnQueue", "toolQueues"], commands: workQueue },
+    ],
+    publishes: ["eventBatches", "cancels"],
+  };
+}
+
 /** For people: `npm run doctor` and `npm run audit`. Changes nothing. */
 function admin(place: Place): RedisUser {
   return {
@@ -158,6 +192,7 @@ export function appUsers(namespace: string, runners: readonly string[]): RedisUs
     ingress(place),
     agentWorker(place),
     ...runners.map((runner) => toolRunner({ namespace, runner })),
+    operatorConsole(place),
     admin(place),
   ];
 }

@@ -1,3 +1,3 @@
-export { aclFileOf, rulesOf } from "./acl-file.ts";
+export { aclFileOf, healthUser, rulesOf } from "./acl-file.ts";
 export { appUsers, runnerUserName } from "./app-users.ts";
 export type { Grant, RedisUser } from "./redis-user.ts";

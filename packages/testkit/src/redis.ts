@@ -13,12 +13,16 @@ export interface TestRedis {
   stop(): Promise<void>;
 }
 
-async function answersPing(port: number): Promise<boolean> {
+async function answersPing(port: number, user: string | undefined): Promise<boolean> {
+  const asUser = user === undefined ? "" : `AUTH ${user} none\r\n`;
   return await new Promise((resolve) => {
-    const socket = connect(port, "127.0.0.1", () => socket.write("PING\r\n"));
+    const socket = connect(port, "127.0.0.1", () => socket.write(`${asUser}PING\r\n`));
     socket.setTimeout(500, () => socket.destroy());
+    let answers = "";
     socket.on("data", (data) => {
-      resolve(data.toString().startsWith("+PONG"));
+      answers += data.toString();
+      if (!/^(?:\+PONG|-.*)\r$/m.test(answers)) return;
+      resolve(answers.includes("+PONG"));
       socket.destroy();
     });
     socket.on("error", () => resolve(false));
@@ -26,10 +30,10 @@ async function answersPing(port: number): Promise<boolean> {
   });
 }
 
-/** Waits until a server answers on this port of loopback. */
-export async function untilRedisAnswers(port: number, exited: () => boolean): Promise<void> {
+/** Waits until a server answers on this port of loopback; `user` needs no password. */
+export async function untilRedisAnswers(port: number, exited: () => boolean, user?: string): Promise<void> {
   const deadlineMs = Date.now() + 10_000;
-  while (!(await answersPing(port))) {
+  while (!(await answersPing(port, user))) {
     if (exited()) throw new Error("redis-server exited at start; is the port taken?");
     if (Date.now() > deadlineMs) throw new Error("redis-server does not answer within 10 s");
     await new Promise((resolve) => setTimeout(resolve, 10));
@@ -38,11 +42,11 @@ export async function untilRedisAnswers(port: number, exited: () => boolean): Pr
 
 /**
  * Starts a `redis-server` of the test's own on a free port, append-only in a temporary folder that
- * `stop` removes. `port` and `directory` let a test restart the same server after a kill; `aclFile` names
- * the users that it has, of whom anybody has to be allowed to ping.
+ * `stop` removes. `port` and `directory` let a test restart the same server after a kill; `users` are
+ * those of an ACL file, of whom one without a password may ping.
  */
 export async function startRedis(
-  options: { port?: number; directory?: string; aclFile?: string } = {},
+  options: { port?: number; directory?: string; users?: { aclFile: string; pingAs: string } } = {},
 ): Promise<TestRedis> {
   const port = options.port ?? (await freePort());
   const directory = options.directory ?? (await mkdtemp(join(tmpdir(), "larkline-redis-")));
@@ -61,13 +65,13 @@ export async function startRedis(
       "",
       "--maxmemory-policy",
       "noeviction",
-      ...(options.aclFile === undefined ? [] : ["--aclfile", options.aclFile]),
+      ...(options.users === undefined ? [] : ["--aclfile", options.users.aclFile]),
     ],
     { stdio: "ignore" },
   );
   const exit = new Promise<void>((resolve) => server.once("exit", () => resolve()));
   const failure = new Promise<never>((_, reject) => server.once("error", reject));
-  await Promise.race([untilRedisAnswers(port, () => server.exitCode !== null), failure]);
+  await Promise.race([untilRedisAnswers(port, () => server.exitCode !== null, options.users?.pingAs), failure]);
   return {
     url: `redis://127.0.0.1:${port}`,
     port,

@@ -1,0 +1,2 @@
+export { deploymentFiles, keptSecretsFile, type DeploymentFile } from "./deployment-files.ts";
+export { services, settingsOf, type Service } from "./settings.ts";

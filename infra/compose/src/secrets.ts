@@ -1,0 +1,39 @@
+import { createHmac, randomBytes } from "node:crypto";
+
+type Values = Readonly<Record<string, string | undefined>>;
+
+/** What the services of one deployment know from each other; made once and kept. */
+export interface Secrets {
+  signingKey: string;
+  apiToken: string;
+  sandboxToken: string;
+  consolePassword: string;
+  /** Password of a user of Redis; all are made of one secret, and none tells another. */
+  passwordOf(user: string): string;
+  /** As they are kept. */
+  values: Readonly<Record<string, string>>;
+}
+
+/** The secrets of a deployment: those that the operator has chosen, those that were kept, and new ones for the rest. */
+export function secretsFrom(given: Values, kept: Values): Secrets {
+  const choose = (name: string): string => given[name] || kept[name] || randomBytes(32).toString("hex");
+  const signingKey = choose("CALL_SIGNING_KEY");
+  const apiToken = choose("API_TOKEN");
+  const sandboxToken = choose("SANDBOX_TOKEN");
+  const consolePassword = choose("CONSOLE_PASSWORD");
+  const redisKey = choose("REDIS_PASSWORDS_KEY");
+  return {
+    signingKey,
+    apiToken,
+    sandboxToken,
+    consolePassword,
+    passwordOf: (user) => createHmac("sha256", redisKey).update(`user:${user}`).digest("hex"),
+    values: {
+      CALL_SIGNING_KEY: signingKey,
+      API_TOKEN: apiToken,
+      SANDBOX_TOKEN: sandboxToken,
+      CONSOLE_PASSWORD: consolePassword,
+      REDIS_PASSWORDS_KEY: redisKey,
+    },
+  };
+}

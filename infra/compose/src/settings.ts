@@ -1,0 +1,49 @@
+/** Services of the composition that get an environment file of their own. */
+export const services = ["ingress", "agent-worker", "tool-runner", "python-runner", "sandbox-host", "console"] as const;
+export type Service = (typeof services)[number];
+
+const everywhere = ["LOG_LEVEL"];
+const everyUserOfRedis = ["REDIS_NAMESPACE"];
+const ofRunners = [...everywhere, ...everyUserOfRedis, "RUNNER_CONCURRENCY"];
+
+/**
+ * What of the operator's `.env` each service is told, by name; nothing else reaches it. Addresses and
+ * names stand in compose.yaml, and the secrets between the services are made here.
+ */
+export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
+  ingress: [
+    ...everywhere,
+    ...everyUserOfRedis,
+    "FEISHU_APP_ID",
+    "FEISHU_APP_SECRET",
+    "FEISHU_DOMAIN",
+    "FEISHU_TRANSPORT",
+    "FEISHU_ENCRYPT_KEY",
+    "FEISHU_VERIFICATION_TOKEN",
+    "MODEL",
+    "API_CORS_ORIGINS",
+    "API_ON_DISCONNECT",
+    "API_HEARTBEAT_MS",
+    "API_MAX_STREAMS",
+  ],
+  "agent-worker": [
+    ...everywhere,
+    ...everyUserOfRedis,
+    "FEISHU_APP_ID",
+    "FEISHU_APP_SECRET",
+    "FEISHU_DOMAIN",
+    "MODEL",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_BASE_URL",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "WORKER_CONCURRENCY",
+  ],
+  "tool-runner": [...ofRunners, "RUNNER_TOOLS", "SANDBOX_TIERS"],
+  "python-runner": ofRunners,
+  console: [...everywhere, ...everyUserOfRedis, "FEISHU_APP_ID", "CONSOLE_VIEWER_PASSWORD"],
+  "sandbox-host": [...everywhere, "SANDBOX_SLOTS", "SANDBOX_WAITING", "SANDBOX_WARM", "SANDBOX_TIERS"],
+};
+
+/** Names of the runners of the composition, by service. */
+export const runnerNames = { "tool-runner": "default", "python-runner": "python" } as const;

