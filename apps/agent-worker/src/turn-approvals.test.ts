@@ -14,6 +14,20 @@ async function proposalsIn(world: World): Promise<unknown[]> {
   return (await eventsOf(world)).filter(({ type }) => type === "permission_learn");
 }
 
+it("a remembered decision holds for the next call, also when whoever took it died before they could add the rule", async () => {
+  const world = newWorld();
+  const { decide } = world.approvals;
+  let decided = 0;
+  world.approvals.decide = async (where, id, decision) => {
+    decided += 1;
+    return await decide.call(world.approvals, where, id, { ...decision, remember: true });
+  };
+  await approvePayments(world, 2);
+  expect(decided).toBe(1);
+  expect(world.ran.size).toBe(2);
+  expect(await world.rules.inForce("cli_app", "oc_1")).toHaveLength(1);
+});
+
 describe("approvals of one kind again and again", () => {
   it("propose a rule, as an event and as a question with a card", async () => {
     const world = newWorld();

@@ -1,4 +1,4 @@
-import { approvalKindOf, ruleApprovalOf, ruleText, type PermissionPolicy } from "@larkline/permissions";
+import { approvalKindOf, rememberedRule, ruleApprovalOf, ruleText, type PermissionPolicy } from "@larkline/permissions";
 import type { Approval, CallState, ControlEntry, EventOf, SessionKey, TurnState } from "@larkline/protocol";
 import type { ApprovalStatus, ApprovalStore, PermissionRules } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
@@ -9,8 +9,8 @@ export type WorkCards = (session: SessionKey, approvalId: string) => Promise<voi
 
 export interface TurnApprovalsDeps {
   approvals: Pick<ApprovalStore, "add" | "find">;
-  rules: Pick<PermissionRules, "approvedAgain" | "inForce">;
-  policy: Pick<PermissionPolicy, "learnAfter" | "expiresMs">;
+  rules: Pick<PermissionRules, "add" | "approvedAgain" | "inForce">;
+  policy: Pick<PermissionPolicy, "learnAfter" | "expiresMs" | "rulesExpireMs">;
   workCards: WorkCards;
   metrics: Pick<WorkerMetrics, "approvalAsked" | "approvalSettled">;
   logger: Logger;
@@ -76,7 +76,11 @@ class Desk implements TurnApprovals {
     metrics.approvalSettled({ kind, state, seconds });
     const by = decisions.map(({ by: { id } }) => id);
     logger.info({ session, turnId, approvalId, kind, tool, state, by, seconds }, "approval settled");
-    return state === "approved" ? await this.#learn(status) : undefined;
+    if (state !== "approved") return undefined;
+    // Whoever took the decision adds it as well, but may have died; over HTTP there is no card that somebody looks after.
+    const rule = rememberedRule(approval, decisions, this.#deps.policy.rulesExpireMs);
+    if (rule !== undefined) await this.#deps.rules.add(rule);
+    return await this.#learn(status);
   }
 
   /** Counts the approval. Every so many of one kind a rule is proposed, to those who may decide such calls. */
