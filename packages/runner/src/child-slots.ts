@@ -1,3 +1,4 @@
+import { availableParallelism } from "node:os";
 import { createProcessPool, ProcessCallError, type ProcessCallOptions, type ProcessPool } from "@larkline/sandbox";
 import type { HostLoad } from "./host-message.ts";
 
@@ -13,7 +14,7 @@ export interface ChildSlotsOptions {
   onLine(line: string, stream: "stdout" | "stderr"): void;
 }
 
-/** Children for calls: as many as are called at once, started when they are needed. */
+/** Children for calls: started when calls wait for one, kept while they are needed. */
 export interface ChildSlots {
   /** Resolves when the first child has loaded the modules; rejects with the reason why it could not. */
   ready(): Promise<void>;
@@ -28,24 +29,38 @@ const loadMs = 30_000;
 const idleMs = 60_000;
 /** A child that was told to stop is killed after 2 s; until then it is not given another call. */
 const leavingMs = 2_500;
+/** After a child that could not load the modules. */
+const pauseMs = 1_000;
+const startsAtOnce = availableParallelism();
 
 interface Slot {
   pool: ProcessPool;
-  /** Never rejects. */
+  /** Whether its child has loaded the modules; never rejects. */
   loaded: Promise<ProcessCallError | undefined>;
   idleSinceMs: number;
 }
 
+interface Waiter {
+  take(slot: Slot): void;
+  reject(error: ProcessCallError): void;
+}
+
+/**
+ * A call takes whatever child is free first: one that was busy, or one that has just been started. So short
+ * calls share a few children, and only calls that stay bring more of them.
+ */
 class Slots implements ChildSlots {
   readonly #options: ChildSlotsOptions;
   /** The last one was used last, and is used first. */
   readonly #idle: Slot[] = [];
   readonly #all = new Set<Slot>();
-  readonly #waiting: PromiseWithResolvers<void>[] = [];
+  /** In the order they came. */
+  readonly #waiting = new Set<Waiter>();
   readonly #shrinking: NodeJS.Timeout;
   #closed: Promise<void> | undefined;
   /** Slots that calls may use: those in `all` without the leaving ones. */
   #usable = 0;
+  #starting = 0;
 
   constructor(options: ChildSlotsOptions) {
     this.#options = options;
@@ -61,86 +76,134 @@ class Slots implements ChildSlots {
 
   async call(body: unknown, options: ProcessCallOptions): Promise<unknown> {
     const slot = await this.#take(options.signal);
-    let leaves = false;
+    if (options.signal.aborted) {
+      this.#offer(slot);
+      throw cancelledError();
+    }
+    let next: () => void = () => this.#offer(slot);
     try {
       return await slot.pool.call(body, options);
     } catch (error) {
       if (!(error instanceof ProcessCallError)) throw error;
       // The child of a call that was broken off may still be at it; a dead one has a successor.
-      leaves = error.failure === "timeout" || error.failure === "cancelled";
-      if (!leaves && error.failure !== "handler") slot.loaded = loadIn(slot.pool, this.#options.load);
+      if (error.failure === "timeout" || error.failure === "cancelled") next = () => this.#retire(slot, leavingMs);
+      else if (error.failure !== "handler") next = () => this.#load(slot);
       throw error;
     } finally {
-      if (leaves) this.#retire(slot, leavingMs);
-      else this.#idle.push(Object.assign(slot, { idleSinceMs: performance.now() }));
-      this.#waiting.shift()?.resolve();
+      next();
+      this.#grow();
     }
   }
 
   async close(): Promise<void> {
     this.#closed ??= (async () => {
       clearInterval(this.#shrinking);
-      for (const { reject } of this.#waiting) reject(closedError());
+      for (const waiter of this.#waiting) waiter.reject(closedError());
       await Promise.all([...this.#all].map(async ({ pool }) => await pool.close()));
     })();
     await this.#closed;
   }
 
   async #take(signal: AbortSignal): Promise<Slot> {
-    for (;;) {
-      if (this.#closed !== undefined) throw closedError();
-      const slot = this.#idle.pop();
-      if (slot !== undefined) return slot;
-      if (this.#usable < this.#options.most) return this.#start();
-      await this.#turn(signal);
-    }
+    if (this.#closed !== undefined) throw closedError();
+    if (signal.aborted) throw cancelledError();
+    return this.#idle.pop() ?? (await this.#nextFree(signal));
   }
 
-  async #turn(signal: AbortSignal): Promise<void> {
-    const waiter = Promise.withResolvers<void>();
-    const leave = (): void => waiter.reject(new ProcessCallError("cancelled", "cancelled", { childFault: false }));
-    this.#waiting.push(waiter);
+  async #nextFree(signal: AbortSignal): Promise<Slot> {
+    const { promise, resolve, reject } = Promise.withResolvers<Slot>();
+    const waiter: Waiter = { take: resolve, reject };
+    const leave = (): void => {
+      if (this.#waiting.delete(waiter)) reject(cancelledError());
+    };
+    this.#waiting.add(waiter);
+    this.#grow();
     signal.addEventListener("abort", leave, { once: true });
-    if (signal.aborted) leave();
-    try {
-      await waiter.promise;
-    } catch (error) {
-      const place = this.#waiting.indexOf(waiter);
-      if (place >= 0) this.#waiting.splice(place, 1);
-      else this.#waiting.shift()?.resolve(); // its turn had come: it is the next one's
-      throw error;
-    } finally {
+    return await promise.finally(() => {
+      this.#waiting.delete(waiter);
       signal.removeEventListener("abort", leave);
-    }
+    });
   }
 
-  #start(): Slot {
+  #offer(slot: Slot): void {
+    const [first] = this.#waiting;
+    if (first === undefined) {
+      this.#idle.push(Object.assign(slot, { idleSinceMs: performance.now() }));
+      return;
+    }
+    this.#waiting.delete(first);
+    first.take(slot);
+  }
+
+  /** Starts children for those that wait, no more at once than there are processors to start them. */
+  #grow(): void {
+    while (this.#isShort()) this.#start();
+  }
+
+  #isShort(): boolean {
+    const { most } = this.#options;
+    const isAllowed = this.#closed === undefined && this.#usable < most && this.#starting < startsAtOnce;
+    return isAllowed && this.#waiting.size > this.#starting;
+  }
+
+  #start(): void {
     const { memoryMb, env, onLine } = this.#options;
     const limits = memoryMb === undefined ? {} : { memoryMb };
     const pool = createProcessPool({ entry, size: 1, maxCalls, env, onLog: onLine, ...limits });
-    const slot = { pool, loaded: loadIn(pool, this.#options.load), idleSinceMs: performance.now() };
+    const slot: Slot = { pool, loaded: Promise.resolve(undefined), idleSinceMs: performance.now() };
     this.#all.add(slot);
     this.#usable += 1;
-    return slot;
+    this.#load(slot);
+  }
+
+  #load(slot: Slot): void {
+    this.#starting += 1;
+    slot.loaded = loadIn(slot.pool, this.#options.load);
+    void this.#useWhenLoaded(slot);
+  }
+
+  async #useWhenLoaded(slot: Slot): Promise<void> {
+    const problem = await slot.loaded;
+    this.#starting -= 1;
+    if (this.#closed !== undefined) return;
+    if (problem === undefined) this.#offer(slot);
+    else this.#giveUp(slot, problem);
+    this.#grow();
+  }
+
+  /** Whoever has waited longest is told; a new child is tried after a pause. */
+  #giveUp(slot: Slot, problem: ProcessCallError): void {
+    const [first] = this.#waiting;
+    if (first !== undefined) this.#waiting.delete(first);
+    first?.reject(problem);
+    this.#drop(slot);
+    setTimeout(() => this.#fill(), pauseMs).unref();
   }
 
   #retire(slot: Slot, afterMs: number): void {
     this.#usable -= 1;
-    setTimeout(() => {
-      void slot.pool.close().finally(() => this.#all.delete(slot));
-    }, afterMs).unref();
+    setTimeout(() => this.#end(slot), afterMs).unref();
     this.#fill();
   }
 
+  #drop(slot: Slot): void {
+    this.#usable -= 1;
+    this.#end(slot);
+  }
+
+  #end(slot: Slot): void {
+    void slot.pool.close().finally(() => this.#all.delete(slot));
+  }
+
   #fill(): void {
-    while (this.#closed === undefined && this.#usable < this.#options.warm) this.#idle.push(this.#start());
+    while (this.#closed === undefined && this.#usable < this.#options.warm) this.#start();
   }
 
   #shrink(): void {
     const beforeMs = performance.now() - idleMs;
     while (this.#usable > this.#options.warm && (this.#idle[0]?.idleSinceMs ?? Infinity) < beforeMs) {
       const slot = this.#idle.shift();
-      if (slot !== undefined) this.#retire(slot, 0);
+      if (slot !== undefined) this.#drop(slot);
     }
   }
 }
@@ -158,6 +221,10 @@ async function loadIn(pool: ProcessPool, load: HostLoad): Promise<ProcessCallErr
   } catch (error) {
     return error instanceof ProcessCallError ? error : closedError();
   }
+}
+
+function cancelledError(): ProcessCallError {
+  return new ProcessCallError("cancelled", "cancelled", { childFault: false });
 }
 
 function closedError(): ProcessCallError {
