@@ -1,6 +1,12 @@
 import { mayDecide, rememberedRule, type PermissionPolicy, type Person } from "@larkline/permissions";
 import { ApprovalId, parserOf, type Approval, type ApprovalDecision } from "@larkline/protocol";
-import type { ApprovalStatus, ApprovalStore, DecideResult, PermissionRules } from "@larkline/session";
+import {
+  answersKind,
+  type ApprovalStatus,
+  type ApprovalStore,
+  type DecideResult,
+  type PermissionRules,
+} from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import { sharedDeadline } from "./deadline.ts";
 import type { Inbox } from "./inbox.ts";
@@ -43,11 +49,6 @@ export interface ApprovalDeskDeps {
 type Limit = ReturnType<typeof sharedDeadline>;
 
 const parseId = parserOf(ApprovalId);
-
-function isAnswerTo({ kind }: Approval, { decision }: Say["decision"]): boolean {
-  const isAboutOutcome = decision !== "approve" && decision !== "reject";
-  return isAboutOutcome === (kind === "outcome");
-}
 
 /** What somebody may not add is left out: the rest of what they say counts. */
 function decisionAbout({ remember: offered }: Approval, given: Say["decision"]): Say["decision"] {
@@ -109,7 +110,7 @@ export function createApprovalDesk(deps: ApprovalDeskDeps): ApprovalDesk {
     const limit = sharedDeadline(deadlineMs);
     try {
       const found = await limit(approvals.find(say.app, say.approvalId));
-      if (found === undefined || !isAnswerTo(found.approval, say.decision)) return { result: "unknown" };
+      if (found === undefined || !answersKind(say.decision.decision, found.approval.kind)) return { result: "unknown" };
       const now = await current(found, limit);
       if (now.result === "unknown") return now;
       if (now.status.state !== "pending") {
