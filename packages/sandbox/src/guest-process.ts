@@ -6,7 +6,7 @@ import type { ControlGroup } from "./control-group.ts";
 import type { LaunchPlan } from "./launch.ts";
 import type { Slot } from "./slot.ts";
 import { spawnProcess } from "./spawn-process.ts";
-import { killUsers } from "./user-processes.ts";
+import { hasEnded, killUsers } from "./user-processes.ts";
 
 /** How the launcher ended: with the program's own code, or for a signal. */
 export interface GuestEnd {
@@ -14,7 +14,7 @@ export interface GuestEnd {
   signal: string | undefined;
   /** It could not even be started. */
   spawnError: string | undefined;
-  /** The kernel would not let go of it in time: its slot must not be used again. */
+  /** Something of it may still run: its files must not be looked at, and its slot not be used again. */
   isStuck: boolean;
 }
 
@@ -24,6 +24,8 @@ const emptyingRounds = 200;
 const roundMs = 5;
 // The gentle way of ending a sandbox takes a millisecond or two.
 const patienceMs = { namespace: 150, supervisor: 500, group: 0 };
+/** Where nothing but the supervisor finds what has run away, it gets more time on a busy machine. */
+const solePatienceMs = 5_000;
 
 /** Everything that one launch started, from the outside. */
 export class GuestProcess {
@@ -70,7 +72,7 @@ export class GuestProcess {
   kill(): void {
     if (this.#killing || this.#isOver) return;
     this.#killing = true;
-    if (this.#killGently()) this.#insistence = setTimeout(() => this.#killAll(), patienceMs[this.#plan.end]).unref();
+    if (this.#killGently()) this.#insistence = setTimeout(() => this.#killAll(), this.#patienceMs()).unref();
     else this.#killAll();
     this.#patience = setTimeout(() => this.#exit.resolve({ isStuck: true }), stuckMs).unref();
   }
@@ -82,6 +84,12 @@ export class GuestProcess {
   #killGently(): boolean {
     if (this.#plan.end === "supervisor") return this.#process.kill("SIGTERM");
     return this.#namespaceInit !== undefined && signalled(this.#namespaceInit);
+  }
+
+  #patienceMs(): number {
+    const { end } = this.#plan;
+    const isSole = end === "supervisor" && this.#slot.group === undefined && this.#slot.user === undefined;
+    return isSole ? solePatienceMs : patienceMs[end];
   }
 
   #killAll(): void {
@@ -114,21 +122,33 @@ export class GuestProcess {
     return { exitCode: undefined, signal: undefined, spawnError: undefined, isStuck, ...end };
   }
 
-  /**
-   * The direct child is gone: whatever has left its group goes now. A namespace has ended with its
-   * first process, and a supervisor has seen to it unless it was killed itself. Whether nothing is left.
-   */
+  /** The direct child is gone: whatever has left its group goes now. Whether nothing is left. */
   async #endRest({ exitCode }: Partial<GuestEnd>): Promise<boolean> {
-    const { group, user } = this.#slot;
-    const isOver = this.#plan.end === "namespace" || (this.#plan.end === "supervisor" && exitCode !== undefined);
-    if (!isOver) {
-      if (this.#process.pid !== undefined) signalled(-this.#process.pid);
-      // Nothing leaves a control group; without one its user is what finds a process.
-      if (group === undefined && user !== undefined) await killUsers(user);
-    }
+    const { group } = this.#slot;
+    const isFound = await this.#endRunaways(exitCode);
     this.#isOver = true;
-    return await isEmptied(group);
+    return (await isEmptied(group)) && isFound;
   }
+
+  /** Whether all that has run away is found here, or by a control group later. */
+  async #endRunaways(exitCode: number | undefined): Promise<boolean> {
+    const { group, user } = this.#slot;
+    // All of a namespace ends before its first process does, which outlives a launcher that was killed.
+    if (this.#plan.end === "namespace") return await hasEndedSoon(this.#namespaceInit);
+    // A supervisor has seen to it, unless it was killed itself.
+    if (this.#plan.end === "supervisor" && exitCode !== undefined) return true;
+    if (this.#process.pid !== undefined) signalled(-this.#process.pid);
+    if (group !== undefined) return true; // nothing leaves it
+    return user === undefined ? this.#process.pid === undefined : await killUsers(user);
+  }
+}
+
+async function hasEndedSoon(id: number | undefined): Promise<boolean> {
+  for (let round = 0; round < emptyingRounds; round += 1) {
+    if (id === undefined || (await hasEnded(id))) return true;
+    await delay(roundMs);
+  }
+  return false;
 }
 
 async function isEmptied(group: ControlGroup | undefined): Promise<boolean> {

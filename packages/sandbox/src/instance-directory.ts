@@ -55,13 +55,16 @@ async function openRoot(path: string): Promise<string> {
   return root;
 }
 
+/** Any other failure, such as having no descriptor left to ask with, says nothing: what lives must not be removed. */
+const signsOfDeath = new Set(["ECONNREFUSED", "ENOENT"]);
+
 /** Whoever holds a directory listens in it: the kernel ends that with the process, in whatever container it ran. */
 async function isHeld(directory: string): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   const socket = connect(join(directory, ownerSocket));
   socket
     .once("connect", () => resolve(true))
-    .once("error", (error: NodeJS.ErrnoException) => resolve(error.code === "EAGAIN"));
+    .once("error", (error: NodeJS.ErrnoException) => resolve(!signsOfDeath.has(error.code ?? "")));
   return await promise.finally(() => socket.destroy());
 }
 

@@ -53,6 +53,7 @@ afterEach(async () => {
 });
 afterAll(() => removePlace(place));
 
+const orphanProgram = fileURLToPath(new URL("./sandbox-orphan.fixture.ts", import.meta.url));
 const parentProgram = fileURLToPath(new URL("./sandbox-parent.fixture.ts", import.meta.url));
 
 /** Starts a process with a sandbox of its own and hands over its lines. */
@@ -206,6 +207,13 @@ describe("findings", () => {
   });
 });
 
+function ordinaryUser(): { before: string[]; directory: string } {
+  const directory = mkdtempSync(join(place, "user-"));
+  const user = "61234";
+  execFileSync("chown", [user, directory]);
+  return { before: ["setpriv", `--reuid=${user}`, `--regid=${user}`, "--clear-groups", "--inh-caps=-all"], directory };
+}
+
 /** Whether another user of this host could run the code under test. */
 function isReadableByAll(path: string): boolean {
   for (let at = dirname(path); at !== "/"; at = dirname(at)) if ((statSync(at).mode & 0o001) === 0) return false;
@@ -217,15 +225,41 @@ const canBeAnother =
 
 describe.runIf(canBeAnother).each(tiers)("%s as an ordinary user", (tier) => {
   it("holds without privileges", async () => {
-    const directory = mkdtempSync(join(place, "user-"));
-    const user = 61_234;
-    execFileSync("chown", [String(user), directory]);
-    const before = ["setpriv", `--reuid=${user}`, `--regid=${user}`, "--clear-groups", "--inh-caps=-all"];
+    const { before, directory } = ordinaryUser();
     const { line, parent } = startParent({ before, tiers: [tier], directory });
     expect(JSON.parse(await line())).toEqual({ tier, findings: [{ tier, holds: true, reason: "" }] });
-    expect(JSON.parse(await line())).toMatchObject({ status: "ok", value: [tier === "bwrap" ? 1_000 : user, "hi\n"] });
+    expect(JSON.parse(await line())).toMatchObject({
+      status: "ok",
+      value: [tier === "bwrap" ? 1_000 : 61_234, "hi\n"],
+    });
     if (parent.exitCode === null) await once(parent, "exit");
     expect(readdirSync(directory)).toEqual([]);
+  });
+});
+
+describe.runIf(canBeAnother && launcherPath !== undefined)("a supervisor that is killed", () => {
+  it("leaves nothing to the next program, even where nobody else finds what has run away from it", () => {
+    const { before, directory } = ordinaryUser();
+    const [command = "", ...rest] = [...before, process.execPath, orphanProgram, directory, launcherPath ?? ""];
+    const outcome: unknown = JSON.parse(execFileSync(command, rest, { encoding: "utf8" }));
+    expect(outcome).toEqual({ left: [], next: ["ok", ""], events: ["slot_discarded"] });
+  });
+});
+
+describe.runIf(hasProgram("python3"))("a directory whose holder cannot be asked", () => {
+  it("counts as held: what lives is never removed", async () => {
+    const directory = newDirectory();
+    const held = join(directory, "17");
+    mkdirSync(held, { recursive: true });
+    // Connecting fails, but not because nobody is there.
+    const code =
+      "import socket, sys, time; held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); held.bind(sys.argv[1]); print(1, flush=True); time.sleep(60)";
+    const holder = spawn("python3", ["-c", code, join(held, "owner.sock")], { stdio: ["ignore", "pipe", "inherit"] });
+    parents.push(holder);
+    await once(holder.stdout, "data");
+    const findings = await probeTiers({ directory, tiers: tiers.slice(0, 1), ...(launcherPath && { launcherPath }) });
+    expect(findings).toMatchObject([{ holds: true }]);
+    expect(readdirSync(directory)).toEqual(["17"]);
   });
 });
 

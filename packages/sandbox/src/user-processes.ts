@@ -15,11 +15,11 @@ async function processesOf(first: number, last: number): Promise<number[]> {
   return (await Promise.all(found)).flat();
 }
 
-/** Kills everything that runs as one of the users, until nothing does. */
-export async function killUsers(first: number, last = first): Promise<void> {
+/** Kills everything that runs as one of the users. Whether nothing does any more; gives up after 50 rounds. */
+export async function killUsers(first: number, last = first): Promise<boolean> {
   for (let round = 0; round < 50; round += 1) {
     const ids = await processesOf(first, last);
-    if (ids.length === 0) return;
+    if (ids.length === 0) return true;
     for (const id of ids) {
       try {
         process.kill(id, "SIGKILL");
@@ -28,6 +28,12 @@ export async function killUsers(first: number, last = first): Promise<void> {
       }
     }
   }
+  return false;
+}
+
+/** Whether a process has ended; one that nobody has reaped yet has. */
+export async function hasEnded(id: number): Promise<boolean> {
+  return !/^State:\s+[^ZX\s]/m.test(await statusOf(String(id)));
 }
 
 let counted: { atMs: number; tasks: number } | undefined;
