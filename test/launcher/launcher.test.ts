@@ -2,6 +2,7 @@ import { once } from "node:events";
 import { readFileSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { runnerKeyOf } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";
@@ -87,6 +88,22 @@ function serviceOf(run: LauncherRun, name: string): number {
 }
 
 describe.runIf(process.platform === "linux")("npm start", () => {
+  it(
+    "keeps a console without a password on this machine, wherever the others listen",
+    { timeout: 60_000 },
+    async () => {
+      const run = await launch({ HOST: "0.0.0.0" });
+      await until(() => expect(run.output()).toContain("Larkline is running."));
+      const elsewhere = Object.values(networkInterfaces())
+        .flatMap((all) => all ?? [])
+        .find(({ internal }) => !internal);
+      const host = elsewhere?.family === "IPv4" ? elsewhere.address : "127.0.0.2";
+      expect((await fetch(`http://${host}:${run.ports.ingress}/health`)).status).toBe(200);
+      await expect(fetch(`http://${host}:${run.ports.console}/health`)).rejects.toThrow();
+      expect((await fetch(`http://127.0.0.1:${run.ports.console}/health`)).status).toBe(200);
+    },
+  );
+
   it("brings everything up, answers a question, and leaves nothing behind at Ctrl-C", { timeout: 60_000 }, async () => {
     const run = await launch();
     await until(() => expect(run.output()).toContain("Larkline is running."));
@@ -101,7 +118,10 @@ describe.runIf(process.platform === "linux")("npm start", () => {
     expect(statSync(keyFile).mode & 0o777).toBe(0o600);
     expect(keysOf(run, "agent-worker")).toEqual({ CALL_SIGNING_KEY: signingKey });
     expect(keysOf(run, "tool-runner")).toEqual({ RUNNER_KEY: runnerKeyOf(signingKey, "local") });
-    expect([keysOf(run, "ingress"), keysOf(run, "playground")]).toEqual([{}, {}]);
+    expect([keysOf(run, "ingress"), keysOf(run, "playground"), keysOf(run, "console")]).toEqual([{}, {}, {}]);
+    expect(run.output()).toContain(`http://127.0.0.1:${run.ports.console}`);
+    const overview = await (await fetch(`http://127.0.0.1:${run.ports.console}`)).text();
+    expect(overview).toMatch(/Workers alive<\/dt>\s*<dd>1<[^]*href="\/runners">local</);
     const startedMs = Date.now();
     run.kill("SIGINT");
     run.kill("SIGINT");

@@ -87,7 +87,12 @@ export async function registerQueueBoard(server: FastifyInstance, deps: QueueBoa
     queues: [],
     serverAdapter,
     options: {
-      uiConfig: { boardTitle: "Larkline", hideDocsLink: true, miscLinks: [{ text: "Larkline", url: "/" }] },
+      uiConfig: {
+        boardTitle: "Larkline",
+        hideDocsLink: true,
+        miscLinks: [{ text: "Larkline", url: "/" }],
+        showWorkers: false, // would ask for all connections of the server, every few seconds
+      },
       handlerHooks: {
         after: ({ request }, result) =>
           request.headers[roleHeader] !== "operator" && isList(result.body)

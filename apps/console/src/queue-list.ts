@@ -18,6 +18,9 @@ export interface QueueListDeps {
   searchMs?: number;
 }
 
+/** Until a search that failed is tried again. */
+const retryMs = 30_000;
+
 function queuesOf({ runner, tools }: Pick<RunnerInstance, "runner" | "tools">): string[] {
   const limited = tools.filter(({ limits }) => limits !== undefined);
   return [toolsQueue(runner), ...limited.map(({ spec }) => toolsQueue(runner, spec.name))];
@@ -34,7 +37,7 @@ export function createQueueList({ catalog, directory, logger, searchMs = 600_000
       found = await catalog.find(closing.signal);
     } catch (error) {
       if (closing.signal.aborted) return;
-      searchedAtMs = Number.NEGATIVE_INFINITY;
+      searchedAtMs = performance.now() - searchMs + retryMs;
       logger.warn({ error }, "the queues could not be searched for");
     }
   };

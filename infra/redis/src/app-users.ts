@@ -1,5 +1,5 @@
 import type { Place } from "./key-families.ts";
-import { addJobs, keepQueue, workQueue } from "./queue-commands.ts";
+import { addJobs, keepQueue, tendQueue, workQueue } from "./queue-commands.ts";
 import type { Grant, RedisUser } from "./redis-user.ts";
 
 // What each app does with what is stored: its calls of the stores in packages/session-redis, and what their scripts
@@ -158,7 +158,7 @@ function operatorConsole(place: Place): RedisUser {
       { keys: ["runners"], commands: "hgetall" },
       { keys: ["alive"], commands: "mget" },
       { keys: ["workers"], commands: "zrange" },
-      { keys: ["turnQueue", "toolQueues"], commands: workQueue },
+      { keys: ["turnQueue", "toolQueues"], commands: tendQueue },
     ],
     publishes: ["eventBatches", "cancels"],
   };

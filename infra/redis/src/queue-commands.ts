@@ -8,3 +8,6 @@ export const keepQueue = `${addJobs} del get hdel hgetall hlen lpos lrange lrem 
 
 /** All that a worker does: taking, renewing, finishing, retrying, giving back and recovering jobs. */
 export const workQueue = `${keepQueue} bzpopmin hexists hincrby ltrim pexpire rpoplpush sadd xtrim zpopmin zremrangebyrank zremrangebyscore zrevrange`;
+
+/** Looking into a queue, and what operators do with it: pause, retry, promote, clean. */
+export const tendQueue = `${keepQueue} hexists lindex lpop lset ltrim rename rpop sadd type zcount zrevrange`;
