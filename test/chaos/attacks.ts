@@ -20,8 +20,17 @@ export async function killOne(system: System, kind: Kind, index: number): Promis
   group[index] = await system.start(kind);
 }
 
-/** Kills processes of these kinds, one after the other, until it is over; counts them by kind. */
-export async function killUntil(
+/**
+ * Kills processes of these kinds, one after the other, until it is over; counts them by kind. A failure waits for
+ * whoever asks for the result.
+ */
+export function killUntil(...[system, plan, over]: Parameters<typeof killAndCount>): Promise<Record<string, number>> {
+  const killing = killAndCount(system, plan, over);
+  killing.catch(() => undefined); // told to whoever waits for the result
+  return killing;
+}
+
+async function killAndCount(
   system: System,
   { kinds, pauseMs, random }: { kinds: readonly Kind[]; pauseMs: number; random: ReturnType<typeof createRandom> },
   over: AbortSignal,

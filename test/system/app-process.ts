@@ -56,7 +56,7 @@ async function untilReady(url: string, ended: () => boolean, deadlineMs: number)
 }
 
 /** Starts a program with Node and nothing of our own environment but PATH. */
-export async function startApp({ program, port, env, readyMs = 20_000 }: AppProcessOptions): Promise<AppProcess> {
+export async function startApp({ program, port, env, readyMs = 60_000 }: AppProcessOptions): Promise<AppProcess> {
   const child = spawn(process.execPath, [program.file, ...(program.args ?? [])], {
     cwd: repository,
     env: { PATH: process.env["PATH"] ?? "", HOST: "127.0.0.1", PORT: String(port), LOG_LEVEL: "info", ...env },
