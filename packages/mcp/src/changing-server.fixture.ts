@@ -2,7 +2,8 @@ import { createInterface } from "node:readline";
 
 /*
  * A server by the wire format alone, for what the reference servers do not do: it changes its list
- * of tools, dies in the middle of a call, never answers, and prints garbage to stdout.
+ * of tools, dies in the middle of a call, never answers, floods its client, gives
+ * schemas that take for ever to check, and prints garbage to stdout.
  */
 
 interface Request {
@@ -11,7 +12,18 @@ interface Request {
   params?: { name?: string; protocolVersion?: string };
 }
 
-const tools = [tool("grow"), tool("die"), tool("hang"), tool("odd name!", { type: "object", notAKeyword: 1 })];
+/** Takes longer with every letter, without end after thirty. */
+const trap = { type: "object", properties: { text: { type: "string", pattern: "^(a+)+$" } } };
+
+const tools = [
+  tool("grow"),
+  tool("die"),
+  tool("hang"),
+  tool("odd name!", { type: "object", notAKeyword: 1 }),
+  tool("flood"),
+  { ...tool("trap", trap), outputSchema: trap },
+  tool("huge", { type: "object", description: "x".repeat(70_000) }),
+];
 
 function tool(name: string, inputSchema: object = { type: "object" }): object {
   return { name, description: name, inputSchema };
@@ -28,7 +40,9 @@ function call(id: Request["id"], name: string | undefined): void {
     tools.push(tool(`grown_${tools.length}`));
     send({ method: "notifications/tools/list_changed" });
   }
-  send({ id, result: { content: [{ type: "text", text: `did ${name}` }] } });
+  if (name === "flood") for (let i = 0; i < 5_000; i += 1) send({ id: `flood-${i}`, method: "ping" });
+  const structuredContent = { text: `${"a".repeat(40)}!` };
+  send({ id, result: { content: [{ type: "text", text: `did ${name}` }], structuredContent } });
 }
 
 process.stdout.write("a banner that does not belong here\n");

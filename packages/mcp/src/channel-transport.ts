@@ -8,6 +8,10 @@ import type { StdioChannel } from "./server.ts";
 
 /** Longest message of a server, in bytes: images in results are the largest. */
 const maxMessageBytes = 16 * 1024 * 1024;
+/** What a server that does not read leaves to wait here, in bytes. */
+const maxUnreadBytes = 16 * 1024 * 1024;
+/** More would keep this process from its other work. */
+const maxMessagesPerSecond = 2_000;
 const newline = 0x0a;
 
 /** Cuts a byte stream into lines; throws when one exceeds the limit. */
@@ -33,7 +37,8 @@ class LineBuffer {
 
 /**
  * MCP over the pipes of a channel: one JSON message a line. What is no message is reported and
- * skipped, as servers print to stdout by mistake; an endless line closes the channel.
+ * skipped, as servers print to stdout by mistake; an endless line, a flood of lines and a server that
+ * does not read what it is sent close the channel.
  */
 export class ChannelTransport implements Transport {
   onclose?: () => void;
@@ -42,6 +47,8 @@ export class ChannelTransport implements Transport {
   readonly #channel: StdioChannel;
   readonly #lines = new LineBuffer();
   #closed = false;
+  #unreadBytes = 0;
+  #second = { startedMs: 0, messages: 0 };
 
   constructor(channel: StdioChannel) {
     this.#channel = channel;
@@ -58,9 +65,14 @@ export class ChannelTransport implements Transport {
 
   async send(message: JSONRPCMessage): Promise<void> {
     if (this.#closed) throw new Error("the server has ended");
+    const text = serializeMessage(message);
+    const bytes = Buffer.byteLength(text);
+    this.#unreadBytes += bytes;
+    if (this.#unreadBytes > maxUnreadBytes) this.#giveUp(new Error("the server does not read what it is sent"));
     await new Promise<void>((resolve, reject) => {
-      this.#channel.stdin.write(serializeMessage(message), (error) => (error ? reject(error) : resolve()));
+      this.#channel.stdin.write(text, (error) => (error ? reject(error) : resolve()));
     });
+    this.#unreadBytes -= bytes;
   }
 
   async close(): Promise<void> {
@@ -79,16 +91,31 @@ export class ChannelTransport implements Transport {
     try {
       lines = this.#lines.take(chunk);
     } catch (error) {
-      this.#refuse(error);
-      void this.close();
+      this.#giveUp(error);
     }
     for (const line of lines) {
+      if (this.#closed) return;
+      if (this.#isFlood()) return this.#giveUp(new Error(`more than ${maxMessagesPerSecond} messages in a second`));
       try {
         this.onmessage?.(deserializeMessage(line));
       } catch (error) {
         this.#refuse(error);
       }
     }
+  }
+
+  #isFlood(): boolean {
+    const nowMs = performance.now();
+    if (nowMs - this.#second.startedMs > 1_000) this.#second = { startedMs: nowMs, messages: 0 };
+    this.#second.messages += 1;
+    return this.#second.messages > maxMessagesPerSecond;
+  }
+
+  /** At once: nothing more is read, whenever the server is really gone. */
+  #giveUp(error: unknown): void {
+    this.#refuse(error);
+    this.#ended();
+    void this.#channel.close();
   }
 
   #refuse(error: unknown): void {

@@ -1,4 +1,11 @@
-import { Client, StreamableHTTPClientTransport, type Tool, type Transport } from "@modelcontextprotocol/client";
+import {
+  Client,
+  StreamableHTTPClientTransport,
+  type ClientOptions,
+  type Tool,
+  type Transport,
+} from "@modelcontextprotocol/client";
+import { boundedFetch } from "./bounded-fetch.ts";
 import { ChannelTransport } from "./channel-transport.ts";
 import type { McpEvent, McpServer } from "./server.ts";
 
@@ -28,12 +35,18 @@ function messageOf(error: unknown): string {
 async function transportOf({ transport }: McpServer): Promise<Transport> {
   if (transport.kind === "stdio") return new ChannelTransport(await transport.open());
   return new StreamableHTTPClientTransport(transport.url, {
-    fetch: transport.fetch,
+    fetch: boundedFetch(transport.fetch),
     requestInit: { headers: { ...transport.headers } },
     // Credentials in headers must not follow a redirect to somebody else.
     redirectPolicy: "same-origin",
   });
 }
+
+/** A schema of a stranger is never run here: a pattern in it could hold this process up for ever. */
+const uncheckedResults: NonNullable<ClientOptions["jsonSchemaValidator"]> = {
+  // Nobody reads a result by its schema.
+  getValidator: () => (data) => ({ valid: true, data: data as never, errorMessage: undefined }),
+};
 
 /** Half of the wait is random, so that runners do not come back all at once. */
 function withJitter(ms: number): number {
@@ -104,6 +117,7 @@ class ReconnectingConnection implements McpConnection {
       { name: "larkline", version: "1" },
       {
         versionNegotiation: { mode: "auto" },
+        jsonSchemaValidator: uncheckedResults,
         listChanged: { tools: { onChanged: (error, tools) => this.#listed(client, { error, tools }) } },
       },
     );

@@ -8,6 +8,8 @@ import type { McpServer, McpToolPolicy } from "./server.ts";
 export type ClientSource = (signal: AbortSignal) => Promise<Client>;
 
 const longestName = 64;
+/** As of tools that are written here, in characters. */
+const longestSchema = 65_536;
 
 /** `<server>_<tool>` in the characters that all vendors accept; what had to be changed or cut ends in a hash. */
 export function mountedName(server: string, tool: string): string {
@@ -60,40 +62,41 @@ function policyOf({ policyOf: decide }: McpServer, { name, annotations = {} }: L
   return decide({ name, readOnly, idempotent: readOnly || annotations.idempotentHint === true });
 }
 
-/** Our validator may not know a keyword or an older draft: then only the server checks the arguments. */
-function withForeignSchema(tool: ListedTool, define: (input: Record<string, unknown>) => Tool): Tool {
-  const { $schema: _draft, ...schema } = tool.inputSchema;
-  try {
-    return define(schema);
-  } catch {
-    return { ...define({ type: "object" }), inputSchema: schema };
-  }
+/**
+ * The schema as models are told it. Only the server checks arguments against it: here a pattern of a
+ * stranger could hold this process up for ever.
+ */
+function foreignSchema({ inputSchema }: ListedTool): Record<string, unknown> {
+  const { $schema: _draft, ...schema } = inputSchema;
+  const { length } = JSON.stringify(schema);
+  if (length > longestSchema)
+    throw new RangeError(`its input schema has ${length} characters, more than ${longestSchema}`);
+  return schema;
 }
 
-/** A tool of a server as one of ours; undefined when policy hides it. Throws when vendors would refuse it. */
+/** A tool of a server as one of ours; undefined when policy hides it. Throws when vendors would refuse it, or its schema is too long. */
 export function mountedTool(server: McpServer, listed: ListedTool, clients: ClientSource): Tool | undefined {
   const policy = policyOf(server, listed);
   if (policy.hidden) return undefined;
   const { effect, requiresApproval, timeoutMs, risk } = policy;
   const description = (listed.description ?? listed.title ?? listed.name).slice(0, 8_000);
-  return withForeignSchema(listed, (input) =>
-    defineTool({
-      name: mountedName(server.name, listed.name),
-      description,
-      input,
-      effect,
-      requiresApproval,
-      risk,
-      timeoutMs,
-      // The server itself is what is isolated: this only passes messages on.
-      isolation: "inline",
-      savesFiles: true,
-      run: async (given: Record<string, unknown>, context) => {
-        const client = await clients(context.signal);
-        return await callListed(listed, given, { client, context, timeoutMs });
-      },
-    }),
-  );
+  const tool = defineTool({
+    name: mountedName(server.name, listed.name),
+    description,
+    input: { type: "object" },
+    effect,
+    requiresApproval,
+    risk,
+    timeoutMs,
+    // The server itself is what is isolated: this only passes messages on.
+    isolation: "inline",
+    savesFiles: true,
+    run: async (given: Record<string, unknown>, context) => {
+      const client = await clients(context.signal);
+      return await callListed(listed, given, { client, context, timeoutMs });
+    },
+  });
+  return { ...tool, inputSchema: foreignSchema(listed) };
 }
 
 /** Reads what results only link to. */

@@ -23,6 +23,9 @@ export interface MountOptions {
   onEvent(event: McpEvent): void;
 }
 
+/** Of all that one server says of its tools: it is announced every few seconds, and told to models. */
+const maxListCharacters = 1_048_576;
+
 function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
@@ -45,7 +48,15 @@ export function mountMcpServer(server: McpServer, { onChange, onEvent }: MountOp
     // First, so that a tool of the server with that name wins.
     if (client.getServerCapabilities()?.resources !== undefined)
       add("read_resource", () => resourceReader(server, clients));
-    for (const tool of listed) add(tool.name, () => mountedTool(server, tool, clients));
+    let left = maxListCharacters;
+    for (const tool of listed) {
+      left -= JSON.stringify([tool.description, tool.inputSchema]).length;
+      const isTooMuch = left < 0;
+      add(tool.name, () => {
+        if (isTooMuch) throw new RangeError(`the list of tools has more than ${maxListCharacters} characters`);
+        return mountedTool(server, tool, clients);
+      });
+    }
     return [...mounted.values()];
   };
 
