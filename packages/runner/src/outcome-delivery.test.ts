@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { createOutcomeDelivery } from "./outcome-delivery.ts";
 
 const outcome = { ok: true, result: "precious" } as const;
-const job = { session: "s", callId: "c", attempt: 1 };
+const job = { session: "s", callId: "c", attempt: 1, deadlineMs: 0 };
 
 function deliveryThatFails(times: number) {
   const seen: string[] = [];
@@ -34,7 +34,13 @@ describe("outcome delivery", () => {
     expect(seen).toEqual(["retry", "retry", "deliver s c", "wake s 3"]);
   });
 
-  it("rejects when the outage lasts, so that the job is not taken for done", async () => {
+  it("tries up to the deadline of the call: until then its result is worth something", async () => {
+    const { deliver, seen } = deliveryThatFails(20);
+    await deliver({ ...job, deadlineMs: Date.now() + 60_000 }, outcome);
+    expect(seen.slice(-2)).toEqual(["deliver s c", "wake s 3"]);
+  });
+
+  it("rejects when the outage lasts longer than that, so that the job is not taken for done", async () => {
     const { deliver } = deliveryThatFails(3);
     await expect(deliver(job, outcome)).rejects.toThrow("Redis is away");
   });
