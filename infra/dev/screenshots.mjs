@@ -1,5 +1,5 @@
 // `node infra/dev/run.mjs --redis infra/dev/screenshots.mjs`: starts everything as `npm start` does, with a model
-// that follows a script, and takes the pictures of the playground for the README. An argument names
+// that follows a script, and takes the pictures of the playground and of the console for the README. An argument names
 // the Chromium to use.
 import { spawn } from "node:child_process";
 import { copyFile, mkdtemp, rm } from "node:fs/promises";
@@ -84,7 +84,8 @@ async function startEverything(modelUrl, directory) {
     child.kill("SIGTERM");
     await exited;
   };
-  return { url: `http://127.0.0.1:${playground}`, child, stop };
+  const [url, apiUrl, consoleUrl] = [playground, ingress, operators].map((port) => `http://127.0.0.1:${port}`);
+  return { url, apiUrl, consoleUrl, child, stop };
 }
 
 async function untilAnswers(url, child) {
@@ -131,6 +132,34 @@ async function takePictures(page, url) {
   await copyFile(await download.path(), join(root, "apps/playground/src/page/example.recording"));
 }
 
+/** Does with the queue `turns` what an operator's click in Bull Board does. */
+async function tellTurns(consoleUrl, action) {
+  const { headers } = await fetch(`${consoleUrl}/queues`);
+  const [, token = ""] = /XSRF-TOKEN=([0-9a-f]+)/.exec(headers.get("set-cookie") ?? "") ?? [];
+  const url = `${consoleUrl}/queues/api/queues/turns/${action}`;
+  const { ok, status } = await fetch(url, { method: "PUT", headers: { "x-xsrf-token": token } });
+  if (!ok) throw new Error(`The console answers ${status} to ${action}.`);
+}
+
+/** What operators see of it while a message waits, because they have paused the queue. */
+async function takeConsolePictures(page, { consoleUrl, apiUrl }) {
+  await tellTurns(consoleUrl, "pause");
+  const asking = new AbortController();
+  const body = JSON.stringify({ message: question, session_id: "pictures" });
+  await fetch(`${apiUrl}/chat`, { method: "POST", body, signal: asking.signal });
+  await page.goto(consoleUrl);
+  await page
+    .getByRole("row", { name: /^turns/ })
+    .getByText("1", { exact: true })
+    .waitFor();
+  await page.screenshot({ path: file("console-overview") });
+  await page.goto(`${consoleUrl}/queues/queue/turns`);
+  await page.getByText("generation").waitFor();
+  await page.screenshot({ path: file("console-queues") });
+  asking.abort();
+  await tellTurns(consoleUrl, "resume");
+}
+
 const directory = await mkdtemp(join(tmpdir(), "larkline-pictures-"));
 const model = await startModelServer({ script });
 const everything = await startEverything(model.url, directory);
@@ -145,6 +174,7 @@ try {
   const page = await context.newPage();
   page.setDefaultTimeout(30_000);
   await takePictures(page, everything.url);
+  await takeConsolePictures(page, everything);
 } finally {
   await browser?.close();
   await everything.stop();

@@ -1,4 +1,4 @@
-import { request as httpRequest } from "node:http";
+import { request as httpRequest, type IncomingMessage, type RequestOptions } from "node:http";
 import { toolJobId } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import {
@@ -35,15 +35,23 @@ async function tryPassword({ url }: TestConsole, password: string, headers: Reco
   return await fetch(`${url}/sign-in`, { method: "POST", body, headers, redirect: "manual" });
 }
 
-/** A request whose Host header says something else than its address; `fetch` does not send such. */
-async function statusWithHost(url: string, host: string): Promise<number | undefined> {
-  const { promise, resolve, reject } = Promise.withResolvers<number | undefined>();
-  const sent = httpRequest(url, { headers: { host } }, (response) => {
+/** What answers a request that `fetch` does not send: with any Host header, and a path as it is written. */
+async function rawAnswer(url: string, options: RequestOptions): Promise<IncomingMessage> {
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+  const sent = httpRequest(url, options, (response) => {
     response.resume();
-    resolve(response.statusCode);
+    resolve(response);
   });
   sent.on("error", reject).end();
   return await promise;
+}
+
+async function statusWithHost(url: string, host: string): Promise<number | undefined> {
+  return (await rawAnswer(url, { headers: { host } })).statusCode;
+}
+
+async function locationOf(url: string, path: string): Promise<string | undefined> {
+  return (await rawAnswer(url, { path })).headers.location;
 }
 
 describe("signing in", () => {
@@ -76,6 +84,18 @@ describe("signing in", () => {
       const body = new URLSearchParams({ password: passwords.operator, next });
       const { headers } = await fetch(`${url}/sign-in`, { method: "POST", body, redirect: "manual" });
       expect(headers.get("location")).toBe("/");
+    }
+  });
+
+  it("choosing a language leads nobody to another site either", async () => {
+    const { url } = await start(null);
+    expect(await locationOf(url, "/rules?x=1&language=zh")).toBe("/rules?x=1");
+    for (const path of [
+      "/.//evil.example/?language=zh",
+      "//evil.example/?language=zh",
+      "/\\evil.example?language=zh",
+    ]) {
+      expect(await locationOf(url, path), path).toBe("/");
     }
   });
 

@@ -2,6 +2,7 @@ import { replyLanguages, type ReplyLanguage } from "@larkline/protocol";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { cookieOf, setCookie } from "./cookie.ts";
 import { html, type Html } from "./html.ts";
+import { isOwnPath } from "./paths.ts";
 import type { Visitor } from "./sign-ins.ts";
 import { speaker, type Speak, type Word } from "./words.ts";
 
@@ -39,6 +40,12 @@ export function languageOf(request: FastifyRequest): ReplyLanguage {
   return wanted.map(languageNamed).find((language) => language !== undefined) ?? "en";
 }
 
+/** The same page with another query. A path can name another host once its dots are resolved: then the overview. */
+function pageAt({ pathname, search }: URL): string {
+  const path = `${pathname}${search}`;
+  return isOwnPath(path) ? path : "/";
+}
+
 /** Obeys `?language=`: remembers it and returns where to go on, the same page without it. */
 export function languageSwitch(request: FastifyRequest, reply: FastifyReply): string | undefined {
   const url = new URL(request.url, "http://console");
@@ -46,7 +53,7 @@ export function languageSwitch(request: FastifyRequest, reply: FastifyReply): st
   if (language === undefined || request.method !== "GET") return undefined;
   setCookie(reply, [languageCookie, language], { maxAgeSeconds: yearSeconds });
   url.searchParams.delete("language");
-  return `${url.pathname}${url.search}`;
+  return pageAt(url);
 }
 
 export function viewOf(request: FastifyRequest, visitor: Visitor | undefined, hasSignIn: boolean): View {
@@ -95,9 +102,7 @@ function switchOf({ language, say, url }: View): Html {
   const other = language === "zh" ? "en" : "zh";
   const target = new URL(url, "http://console");
   target.searchParams.set("language", other);
-  return html`<a href="${target.pathname}${target.search}" lang="${other}" hreflang="${other}"
-    >${say("otherLanguage")}</a
-  >`;
+  return html`<a href="${pageAt(target)}" lang="${other}" hreflang="${other}">${say("otherLanguage")}</a>`;
 }
 
 function banner(view: View): Html {

@@ -40,7 +40,7 @@ const words = {
   // Runners
   noRunners: { zh: "没有存活的 Runner，工具都不可用。", en: "No runner is alive: no tool can be called." },
   instance: { zh: "实例", en: "Instance" },
-  alive: { zh: "心跳有效期", en: "Heartbeat holds for" },
+  alive: { zh: "心跳过期", en: "Heartbeat expires" },
   tools: { zh: "工具", en: "Tools" },
   tool: { zh: "工具", en: "Tool" },
   effect: { zh: "副作用", en: "Effect" },
