@@ -13,6 +13,8 @@ import { answerTo } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 
 const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
+/** For an answer, on a machine that is busy with other tests. */
+const patienceMs = 20_000;
 let users: RedisUsers;
 let system: System;
 const clients: Redis[] = [];
@@ -32,7 +34,8 @@ afterAll(async () => {
 });
 
 function connect(url: string): Redis {
-  const client = new Redis(url, { maxRetriesPerRequest: 1, enableReadyCheck: false });
+  // Not opened again: a wrong password would be tried, and refused, for as long as the tests last.
+  const client = new Redis(url, { maxRetriesPerRequest: 1, enableReadyCheck: false, retryStrategy: () => null });
   client.on("error", () => undefined); // told to whoever waits for an answer
   clients.push(client);
   return client;
@@ -91,26 +94,32 @@ const administration = [
 ];
 
 describe("a Redis with a user for each app", () => {
-  it("refuses the apps nothing that they need: calls, an approval, a command, a stop, hand-offs", async () => {
-    const ann = system.person("Ann");
-    expect(await system.ask(ann, 'tools\ncall note_pure {"key":"a"}\ncall note_once {"key":"b"}')).toContain("ok:");
-    const written = await write(system, ann, 'ask\ncall ask_once {"key":"c"}');
-    const card = await theQuestion(system, ann.chatId);
-    await decide(system, card, { openId: ann.openId, wanted: { decision: "approve", remember: true } });
-    expect(await answerTo(system, written)).toContain('ok:{"key":"c"}');
-    const stopped = await write(system, ann, 'long\ncall note_idempotent {"key":"d","ms":15000}');
-    await vi.waitUntil(async () => (await system.recorded()).includes("idempotent d"), {
-      timeout: 10_000,
-      interval: 20,
-    });
-    await write(system, ann, "/stop");
-    expect(await answerTo(system, stopped)).not.toContain("ok:");
-    await write(system, ann, "/new");
-    expect(await system.ask(ann, "again")).toContain("[again]");
-    expect(await system.workers[0]?.stop()).toBe(0);
-    expect(await system.ask(ann, 'after\ncall note_pure {"key":"e"}')).toContain("ok:");
-    expect(await refusals()).toEqual([]);
-  });
+  it(
+    "refuses the apps nothing that they need: calls, an approval, a command, a stop, hand-offs",
+    { timeout: 90_000 },
+    async () => {
+      const ann = system.person("Ann");
+      expect(
+        await system.ask(ann, 'tools\ncall note_pure {"key":"a"}\ncall note_once {"key":"b"}', patienceMs),
+      ).toContain("ok:");
+      const written = await write(system, ann, 'ask\ncall ask_once {"key":"c"}');
+      const card = await theQuestion(system, ann.chatId);
+      await decide(system, card, { openId: ann.openId, wanted: { decision: "approve", remember: true } });
+      expect(await answerTo(system, written, patienceMs)).toContain('ok:{"key":"c"}');
+      const stopped = await write(system, ann, 'long\ncall note_idempotent {"key":"d","ms":15000}');
+      await vi.waitUntil(async () => (await system.recorded()).includes("idempotent d"), {
+        timeout: 20_000,
+        interval: 20,
+      });
+      await write(system, ann, "/stop");
+      expect(await answerTo(system, stopped, patienceMs)).not.toContain("ok:");
+      await write(system, ann, "/new");
+      expect(await system.ask(ann, "again", patienceMs)).toContain("[again]");
+      expect(await system.workers[0]?.stop()).toBe(0);
+      expect(await system.ask(ann, 'after\ncall note_pure {"key":"e"}', patienceMs)).toContain("ok:");
+      expect(await refusals()).toEqual([]);
+    },
+  );
 
   it("lets a runner read no conversation, no other runner's queue and no secret, and change no rule", async () => {
     const [cell, whole] = ["{larkline:3}", "{larkline}"];
@@ -223,15 +232,16 @@ describe("a Redis with a user for each app", () => {
     await expect(health.info()).rejects.toThrow("NOPERM");
   });
 
-  it("has everything again when it is started anew", async () => {
+  it("has everything again when it is started anew", { timeout: 60_000 }, async () => {
+    await refusals(); // those of the tests before
     const ben = system.person("Ben");
-    expect(await system.ask(ben, "before")).toContain("[before]");
+    expect(await system.ask(ben, "before", patienceMs)).toContain("[before]");
     const keysOf = async (): Promise<string[]> => (await as(observer).keys("*:h:*")).toSorted();
     const before = await keysOf();
     expect(before).not.toEqual([]);
     await system.withoutRedis(() => Promise.resolve());
     expect(await keysOf()).toEqual(before);
-    expect(await system.ask(ben, "after", 20_000)).toContain("[after]");
+    expect(await system.ask(ben, "after", patienceMs)).toContain("[after]");
     expect(system.model.requests.at(-1)?.messages.map(({ text }) => text)).toContain("before");
     expect(await refusals()).toEqual([]);
   });
