@@ -26,6 +26,13 @@ export function encodeFrame(value: unknown): Buffer {
   return frame;
 }
 
+/** The same, for a peer that reads with a {@link FrameReader}: throws a {@link FrameError} for what it would refuse as nested too deeply. */
+export function encodeReadableFrame(value: unknown): Buffer {
+  const frame = encodeFrame(value);
+  refuseDepth(frame.subarray(headerBytes));
+  return frame;
+}
+
 /** Takes in what a hostile peer writes; everything it returns is a plain JSON value of bounded size and depth. */
 export class FrameReader {
   readonly #bounds: FrameBounds;

@@ -51,6 +51,14 @@ async function pidOf(): Promise<number> {
 }
 
 describe("calls", () => {
+  it("that a child could not read reach none: they would end it, and leave open what it did", async () => {
+    open();
+    const pid = await pidOf();
+    const deep: unknown = JSON.parse("[".repeat(80) + "]".repeat(80));
+    await expect(call("echo", deep)).rejects.toThrow("nested deeper");
+    expect(await pidOf()).toBe(pid);
+  });
+
   it("bodies, results and events are JSON values, and one child takes call after call", async () => {
     open();
     const value = { 城: "上海", list: [1, null, { deep: true }] };

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { encodeFrame } from "./frame.ts";
+import { encodeReadableFrame } from "./frame.ts";
 import { PoolChild, type ChildEnd } from "./pool-child.ts";
 import { ProcessCallError, type ProcessCallOptions } from "./process-call.ts";
 import type { FrameToPool } from "./process-frame.ts";
@@ -24,7 +24,7 @@ export interface ProcessPoolOptions {
 
 /** Reused warm children that take one call at a time: faults of trusted code stay in them. */
 export interface ProcessPool {
-  /** `body` and the result are JSON values. Rejects with a {@link ProcessCallError}, or a TypeError for a body that is no JSON. */
+  /** `body` and the result are JSON values. Rejects with a {@link ProcessCallError}, or, before anything runs, with a TypeError for a body that is no JSON and a FrameError for one nested too deeply. */
   call(body: unknown, options: ProcessCallOptions): Promise<unknown>;
   /** Kills the children; calls under way reject as `closed`. Idempotent. */
   close(): Promise<void>;
@@ -68,7 +68,7 @@ class Pool implements ProcessPool {
   async call(body: unknown, options: ProcessCallOptions): Promise<unknown> {
     this.#callCount += 1;
     const id = this.#callCount;
-    const frame = encodeFrame({ kind: "call", id, body });
+    const frame = encodeReadableFrame({ kind: "call", id, body });
     if (options.signal.aborted) throw cancelledError();
     return await this.#run(await this.#takeMember(options.signal), { id, frame, options });
   }
