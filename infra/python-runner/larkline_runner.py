@@ -409,7 +409,7 @@ class Runner:
         }
         keys = self.names.of_session(job["session"])
         while True:
-            answer = self.guarded(lambda connection: self.scripts.call(connection, "deliver", keys, arguments), redis)
+            answer = self.guarded(lambda connection: self.scripts.call(connection, script, keys, arguments), redis)
             if answer is not None:
                 break
             if now_ms() >= job["deadlineMs"]:

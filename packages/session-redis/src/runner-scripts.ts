@@ -1,4 +1,4 @@
-import { beginLua, deliverLua, reportLua } from "./gate-lua.ts";
+import { beginLua, deliverLua, deliverUnstartedLua, reportLua } from "./gate-lua.ts";
 import { announceLua, withdrawLua } from "./runner-directory.ts";
 
 /** A script as a runner in another language calls it. */
@@ -25,5 +25,6 @@ export function runnerScripts(): Record<string, PublishedScript> {
     begin: published(beginLua),
     report: published(reportLua),
     deliver: published(deliverLua),
+    refuse: published(deliverUnstartedLua),
   };
 }
