@@ -371,8 +371,7 @@ class Runner:
 
     def not_run(self, redis: Redis, job: dict[str, Any], error: str) -> None:
         """Says so, unless another process has started the call: then that one answers, or the deadline does."""
-        if self.begin(redis, job, "once") == "run":
-            self.deliver(redis, job, failure(error))
+        self.deliver(redis, job, failure(error), script="refuse")
 
     def begin(self, redis: Redis, job: dict[str, Any], effect: str) -> str:
         arguments = {"callId": attempt_id(job), "effect": effect, "runner": self.name, "sid": job["session"], "auditMax": 0}
@@ -396,7 +395,9 @@ class Runner:
             self.guarded(lambda connection: connection.command("SET", key, self.instance, "PX", LOCK_MS), redis)
         redis.close()
 
-    def deliver(self, redis: Redis, job: dict[str, Any], outcome: dict[str, Any]) -> None:
+    def deliver(
+        self, redis: Redis, job: dict[str, Any], outcome: dict[str, Any], script: str = "deliver"
+    ) -> None:
         """Answers the call; tries again while Redis is away, up to the deadline: then workers have answered it."""
         entry = {"type": "outcome", "callId": attempt_id(job), "outcome": outcome}
         arguments = {
