@@ -1,3 +1,5 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
@@ -10,7 +12,7 @@ import { decide } from "../system/approvals.ts";
 import { theQuestion } from "../system/asking.ts";
 import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
 import { answerTo } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { keysFor, startSystem, type System } from "../system/system.ts";
 
 const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 /** For an answer, on a machine that is busy with other tests. */
@@ -18,9 +20,10 @@ const patienceMs = 20_000;
 let users: RedisUsers;
 let system: System;
 const clients: Redis[] = [];
+let python: ChildProcess | undefined;
 
 beforeAll(async () => {
-  users = await writeRedisUsers(["recording", "other"]);
+  users = await writeRedisUsers(["recording", "python", "other"]);
   system = await startSystem({
     redisUsers: users,
     workers: 2,
@@ -29,6 +32,7 @@ beforeAll(async () => {
 }, 60_000);
 afterAll(async () => {
   for (const client of clients) client.disconnect();
+  if (python !== undefined && python.exitCode === null && python.kill("SIGKILL")) await once(python, "exit");
   await system.close();
   await users.remove();
 });
@@ -117,6 +121,36 @@ describe("a Redis with a user for each app", () => {
       expect(await system.ask(ann, "again", patienceMs)).toContain("[again]");
       expect(await system.workers[0]?.stop()).toBe(0);
       expect(await system.ask(ann, 'after\ncall note_pure {"key":"e"}', patienceMs)).toContain("ok:");
+      expect(await refusals()).toEqual([]);
+    },
+  );
+
+  it(
+    "refuses nothing to a runner in another language, which works its queue by plain commands",
+    { timeout: 60_000 },
+    async () => {
+      const runner = "python";
+      const child = spawn("python3", ["-u", fixture("python_tools.py")], {
+        env: {
+          ...system.env,
+          ...keysFor("tool-runner", runner),
+          PATH: process.env["PATH"] ?? "",
+          PYTHONPATH: fileURLToPath(new URL("../../infra/python-runner", import.meta.url)),
+          PYTHONDONTWRITEBYTECODE: "1",
+          RUNNER_NAME: runner,
+          REDIS_URL: users.urlFor(system.redis.port, "tool-runner", runner),
+        },
+        stdio: ["ignore", "pipe", "inherit"],
+      });
+      python = child;
+      await once(child.stdout, "data");
+      const eve = system.person("Eve");
+      const asked = 'both\ncall py_pure {"key":"p1"}\ncall py_once {"key":"p2"}';
+      // Workers offer its tools a moment after it has announced them.
+      await vi.waitUntil(async () => (await system.ask(eve, asked, patienceMs)).includes('{"python":"p2"}'), {
+        timeout: patienceMs,
+        interval: 50,
+      });
       expect(await refusals()).toEqual([]);
     },
   );

@@ -6,8 +6,11 @@ export const addJobs = "exists hget hmget hset hmset incr llen lpush rpush xadd 
 /** Adding jobs with a priority, looking a job up, removing one, and setting the limits of a queue. */
 export const keepQueue = `${addJobs} del get hdel hgetall hlen lpos lrange lrem pttl scard set smembers srem zcard zrange zrangebyscore zrem zrevrangebyscore zscore`;
 
-/** All that a worker does: taking, renewing, finishing, retrying, giving back and recovering jobs. */
-export const workQueue = `${keepQueue} bzpopmin hexists hincrby ltrim pexpire rpoplpush sadd xtrim zpopmin zremrangebyrank zremrangebyscore zrevrange`;
+/**
+ * All that a worker does: taking, renewing, finishing, retrying, giving back and recovering jobs. Runners in other
+ * languages do it by plain commands, as docs/tool-protocol.md has them.
+ */
+export const workQueue = `${keepQueue} blmove bzpopmin hexists hincrby lmove ltrim pexpire rpoplpush sadd xtrim zpopmin zremrangebyrank zremrangebyscore zrevrange`;
 
 /** Looking into a queue, and what operators do with it: pause, retry, promote, clean. */
 export const tendQueue = `${keepQueue} hexists lindex lpop lset ltrim rename rpop sadd type zcount zrevrange`;
