@@ -89,6 +89,15 @@ async function openLocal({ tiers, onSandboxEvent, onFinding }: LevelsOptions): P
   return opening.sandbox;
 }
 
+function isSandboxed({ isolation }: Tool): boolean {
+  return isolation.level === "sandbox";
+}
+
+/** In control groups of version 2 only a process that has none of its own beside it can make groups for sandboxes. */
+function sandboxedFirst(tools: Tool[]): Tool[] {
+  return tools.toSorted((one, other) => Number(isSandboxed(other)) - Number(isSandboxed(one)));
+}
+
 class OpenLevels implements Levels {
   readonly #options: LevelsOptions;
   readonly #levels = new Map<IsolationLevel, ToolLevel>();
@@ -103,7 +112,7 @@ class OpenLevels implements Levels {
   }
 
   async open(): Promise<void> {
-    for (const tool of this.#options.loaded.registry.tools()) {
+    for (const tool of sandboxedFirst(this.#options.loaded.registry.tools())) {
       const { level } = tool.isolation;
       const isHandler = tool.kind === "handler" && level !== "inline";
       if (isHandler && !this.#options.loaded.modules.has(tool.name)) {
