@@ -56,7 +56,12 @@ async function writeChat(system: System, chat: number, options: CallChaosOptions
 
 /** Runs many calls while workers and runners are killed, then counts. Nobody decides unknown outcomes: the model is told. */
 export async function runCallChaos(options: CallChaosOptions): Promise<CallChaosReport> {
-  const system = await startSystem({ workers: 2, runners: 3, config: { approvals: { unknownOutcome: "tell" } } });
+  const system = await startSystem({
+    workers: 2,
+    runners: 3,
+    env: { RUNNER_CONCURRENCY: "8" },
+    config: { approvals: { unknownOutcome: "tell" } },
+  });
   const startedMs = performance.now();
   try {
     const over = new AbortController();

@@ -2,7 +2,14 @@ export { createRedisApprovalStore, type RedisApprovalStoreOptions } from "./appr
 export { createRedisAuditLog, type RedisAuditLogOptions } from "./audit-log.ts";
 export { createRedisBlobStore, type RedisBlobStoreOptions } from "./blob-store.ts";
 export { createRedisCardLedger, type RedisCardLedgerOptions } from "./card-ledger.ts";
-export { closeRedis, connectRedis, mastersOf, redisUrlProblem, type ConnectOptions, type RedisConnection } from "./connection.ts";
+export {
+  closeRedis,
+  connectRedis,
+  mastersOf,
+  redisUrlProblem,
+  type ConnectOptions,
+  type RedisConnection,
+} from "./connection.ts";
 export { createRedisEventLog, type RedisEventLogOptions } from "./event-log.ts";
 export { defaultNamespace } from "./keys.ts";
 export { createRedisLookupCache, type RedisLookupCacheOptions } from "./lookup-cache.ts";
