@@ -16,6 +16,8 @@ const { chromium } = require(driver);
 const readyMs = 60_000;
 const question = "上周每天的请求量是 1280 1410 1395 1520 1870，下周要几个副本？";
 const followUp = "把请求量画成图";
+const order = "把结论记到团队笔记里";
+const note = "下周 agent-worker 用 3 个副本，周五前扩容。";
 
 const thinking = "先算工作日的平均值，再按一个副本每小时处理约 40 个会话来估算，高峰要留三成余量。";
 
@@ -49,6 +51,10 @@ function script({ messages }) {
   if (messages[at]?.text.includes(followUp) === true) {
     if (results.length > 0) return { text: pieces(chartAnswer(results)), delayMs: 30 };
     return { calls: [{ name: "bar_chart", arguments: { values: [1280, 1410, 1395, 1520, 1870] } }] };
+  }
+  if (messages[at]?.text.includes(order) === true) {
+    if (results.length > 0) return { text: "已经记下了。" };
+    return { text: "好的，我来记下。", calls: [{ name: "add_note", arguments: { text: note } }] };
   }
   if (results.length > 0) return { text: pieces(answer), delayMs: 60 };
   return {
@@ -132,6 +138,20 @@ async function takePictures(page, url) {
   await copyFile(await download.path(), join(root, "apps/playground/src/page/example.recording"));
 }
 
+/** The card that asks whether a tool may run. */
+async function takeApprovalPicture(page) {
+  const chat = page.getByRole("region", { name: "张伟 Wei" });
+  const input = chat.getByRole("textbox", { name: "消息" });
+  await input.fill(order);
+  await input.press("Enter");
+  const approve = chat.getByRole("button", { name: "批准", exact: true });
+  await approve.waitFor();
+  await approve.scrollIntoViewIfNeeded();
+  await page.screenshot({ path: file("playground-approval") });
+  await approve.click();
+  await chat.getByText("已经记下了。").waitFor();
+}
+
 /** Does with the queue `turns` what an operator's click in Bull Board does. */
 async function tellTurns(consoleUrl, action) {
   const { headers } = await fetch(`${consoleUrl}/queues`);
@@ -174,6 +194,7 @@ try {
   const page = await context.newPage();
   page.setDefaultTimeout(30_000);
   await takePictures(page, everything.url);
+  await takeApprovalPicture(page);
   await takeConsolePictures(page, everything);
 } finally {
   await browser?.close();

@@ -142,7 +142,22 @@ export function prepareCalls(
   ids: readonly string[],
   preparation: Preparation,
 ): PreparedCall[] {
-  return calls.map((source, position) => prepare({ ...source, id: ids[position] ?? source.id }, position, preparation));
+  const prepared = calls.map((source, position) =>
+    prepare({ ...source, id: ids[position] ?? source.id }, position, preparation),
+  );
+  const allowed = new Set(prepared.filter(isAsked).slice(0, preparation.env.limits.maxQuestionsPerStep));
+  return prepared.map((each) => (isAsked(each) && !allowed.has(each) ? unasked(each, preparation.env) : each));
+}
+
+function isAsked({ approval }: PreparedCall): boolean {
+  return approval !== undefined;
+}
+
+/** Each question is a card for several people: a model must not be able to flood them. */
+function unasked({ call, use }: PreparedCall, { limits }: TurnEnvironment): PreparedCall {
+  const { approvalId: _approvalId, ...rest } = call;
+  const error = denied(`people are asked about ${limits.maxQuestionsPerStep} calls of a step at most`);
+  return { call: { ...rest, state: "running" }, use, refusal: { ok: false, error }, events: [] };
 }
 
 /** The event of the model's wish to call a tool. Followers do not see what the tool calls secret. */

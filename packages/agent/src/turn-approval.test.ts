@@ -128,6 +128,14 @@ describe("a call that people are asked about", () => {
     expect(run.turn.calls[0]?.approvalId).toBe(only(run.approvals).id);
   });
 
+  it("is one of ten in a step: further ones are refused, so that no model floods people with cards", () => {
+    const run = asking(Array.from({ length: 12 }, (_, index) => [`c${index}`, "deploy", `{"n":${index}}`]));
+    expect(run.approvals).toHaveLength(10);
+    expect(run.turn.calls.map(({ state }) => state)).toEqual([...Array(10).fill("waiting_approval"), "done", "done"]);
+    expect(run.turn.calls[11]).not.toHaveProperty("approvalId");
+    expect(run.turn.calls[11]?.outcome).toMatchObject({ ok: false, error: expect.stringContaining("at most") });
+  });
+
   it("AL-38: the question and the later reply belong to the chat and thread of the message", () => {
     const head = queued("deploy");
     const reply = { channel: "feishu", app: "cli_app", chatId: "oc_9", messageId: "om_7", inThread: true } as const;

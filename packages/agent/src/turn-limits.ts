@@ -6,6 +6,8 @@ export interface TurnLimits {
   maxIterations: number;
   /** Calls of one step that are run; the rest get an error result. */
   maxCallsPerStep: number;
+  /** Calls of one step that people are asked about; further ones get an error result. */
+  maxQuestionsPerStep: number;
   /** Longest time one call may run, in ms, whatever its tool announces. */
   toolTimeoutMs: number;
   /** Time a call may wait for a runner, in ms, on top of its running time. */
@@ -23,6 +25,7 @@ export interface TurnLimits {
 const defaults: TurnLimits = {
   maxIterations: 8,
   maxCallsPerStep: 64,
+  maxQuestionsPerStep: 10,
   toolTimeoutMs: 600_000,
   toolWaitMs: 30_000,
   maxResultChars: 50_000,
