@@ -7,7 +7,16 @@ import type { System } from "../system/system.ts";
 import { measureApprovals } from "./approvals.ts";
 import { measureLevels } from "./levels.ts";
 import { measureLengths } from "./long-conversation.ts";
-import { larkline, measureTurns, naiveBullmq, rawLoop, residentMb, startSubject, type Subject } from "./measure.ts";
+import {
+  larkline,
+  larklineProcess,
+  measureTurns,
+  naiveBullmq,
+  rawLoop,
+  residentMb,
+  startSubject,
+  type Subject,
+} from "./measure.ts";
 import { measureRecovery } from "./recovery.ts";
 import { measureStreaming, streamingBound } from "./streaming.ts";
 import {
@@ -90,7 +99,7 @@ function show(text: string): void {
 }
 
 async function measureSubjects(): Promise<SubjectRounds[]> {
-  const subjects = [rawLoop, naiveBullmq, larkline];
+  const subjects = [rawLoop, naiveBullmq, larkline, larklineProcess];
   const results: SubjectRounds[] = subjects.map(({ name }) => ({
     name,
     single: [],

@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import type { ModelScript } from "@larkline/testkit";
 import { startSystem, type System, type SystemOptions } from "../system/system.ts";
 import { load, noteModel, type Trip } from "./driver.ts";
@@ -12,7 +13,19 @@ export interface Subject {
 /** Replies of plain text, as fast as they come: what the baselines send, too. */
 export const plainText = { agents: { default: { reply: "text" } }, feishu: { rateLimits: false } };
 
-export const larkline: Subject = { name: "Larkline", options: { config: plainText } };
+const inlineTools = fileURLToPath(new URL("../fixtures/inline-tools.ts", import.meta.url));
+
+/** Its tool runs inside the runner, as those of the baselines do. */
+export const larkline: Subject = {
+  name: "Larkline, the tool inline",
+  options: { config: plainText, env: { RUNNER_TOOLS: inlineTools } },
+};
+
+/** As a tool runs that says nothing about isolation. */
+export const larklineProcess: Subject = {
+  name: "Larkline, the tool in a process of its own",
+  options: { config: plainText },
+};
 
 const baseline = (name: string) => ({ file: `test/bench/baselines/${name}.ts` });
 

@@ -1,6 +1,8 @@
+import { setTimeout as delay } from "node:timers/promises";
 import type { CardClickResult, SimMessage } from "@larkline/feishu-simulator";
-import { vi } from "vitest";
 import type { System } from "./system.ts";
+
+const patienceMs = 30_000;
 
 type Json = Record<string, unknown>;
 
@@ -50,18 +52,22 @@ export function openQuestions(system: System, chatId: string): AskedCard[] {
 
 /** Waits until so many cards of the chat wait for a decision. */
 export async function untilAsked(system: System, chatId: string, count = 1): Promise<AskedCard[]> {
-  return await vi.waitUntil(
-    () => {
-      const open = openQuestions(system, chatId);
-      return open.length >= count ? open : undefined;
-    },
-    { timeout: 15_000, interval: 10 },
-  );
+  const untilMs = Date.now() + patienceMs;
+  for (;;) {
+    const open = openQuestions(system, chatId);
+    if (open.length >= count) return open;
+    if (Date.now() > untilMs) throw new Error(`${open.length} questions in ${chatId}, not ${count}`);
+    await delay(10);
+  }
 }
 
 /** Waits until no card of the chat has a button. */
 export async function untilRetired(system: System, chatId: string): Promise<AskedCard[]> {
-  await vi.waitUntil(() => openQuestions(system, chatId).length === 0, { timeout: 15_000, interval: 10 });
+  const untilMs = Date.now() + patienceMs;
+  while (openQuestions(system, chatId).length > 0) {
+    if (Date.now() > untilMs) throw new Error(`a card in ${chatId} still has buttons`);
+    await delay(10);
+  }
   return askedCards(system, chatId);
 }
 

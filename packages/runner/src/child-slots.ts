@@ -31,6 +31,8 @@ const idleMs = 60_000;
 const leavingMs = 2_500;
 /** After a child that could not load the modules. */
 const pauseMs = 1_000;
+/** A call that has taken this long may take much longer. */
+const longCallMs = 200;
 const startsAtOnce = availableParallelism();
 
 interface Slot {
@@ -38,6 +40,8 @@ interface Slot {
   /** Whether its child has loaded the modules; never rejects. */
   loaded: Promise<ProcessCallError | undefined>;
   idleSinceMs: number;
+  /** When its call began; undefined while it has none. */
+  busySinceMs: number | undefined;
 }
 
 interface Waiter {
@@ -61,6 +65,7 @@ class Slots implements ChildSlots {
   /** Slots that calls may use: those in `all` without the leaving ones. */
   #usable = 0;
   #starting = 0;
+  #lookAgain: NodeJS.Timeout | undefined;
 
   constructor(options: ChildSlotsOptions) {
     this.#options = options;
@@ -81,6 +86,7 @@ class Slots implements ChildSlots {
       throw cancelledError();
     }
     let next: () => void = () => this.#offer(slot);
+    slot.busySinceMs = performance.now();
     try {
       return await slot.pool.call(body, options);
     } catch (error) {
@@ -90,6 +96,7 @@ class Slots implements ChildSlots {
       else if (error.failure !== "handler") next = () => this.#load(slot);
       throw error;
     } finally {
+      slot.busySinceMs = undefined;
       next();
       this.#grow();
     }
@@ -98,6 +105,7 @@ class Slots implements ChildSlots {
   async close(): Promise<void> {
     this.#closed ??= (async () => {
       clearInterval(this.#shrinking);
+      clearTimeout(this.#lookAgain);
       for (const waiter of this.#waiting) waiter.reject(closedError());
       await Promise.all([...this.#all].map(async ({ pool }) => await pool.close()));
     })();
@@ -135,9 +143,17 @@ class Slots implements ChildSlots {
     first.take(slot);
   }
 
-  /** Starts children for those that wait, no more at once than there are processors to start them. */
+  /**
+   * Starts children for those that wait, no more at once than there are processors to start them, and only
+   * while all others have long calls: short ones make room sooner than a new child is there.
+   */
   #grow(): void {
-    while (this.#isShort()) this.#start();
+    while (this.#isShort() && this.#staysBusy()) this.#start();
+    if (!this.#isShort() || this.#lookAgain !== undefined) return;
+    this.#lookAgain = setTimeout(() => {
+      this.#lookAgain = undefined;
+      this.#grow();
+    }, longCallMs / 4).unref();
   }
 
   #isShort(): boolean {
@@ -146,11 +162,16 @@ class Slots implements ChildSlots {
     return isAllowed && this.#waiting.size > this.#starting;
   }
 
+  #staysBusy(): boolean {
+    const sinceMs = performance.now() - longCallMs;
+    return [...this.#all].every(({ busySinceMs = 0 }) => busySinceMs < sinceMs);
+  }
+
   #start(): void {
     const { memoryMb, env, onLine } = this.#options;
     const limits = memoryMb === undefined ? {} : { memoryMb };
     const pool = createProcessPool({ entry, size: 1, maxCalls, env, onLog: onLine, ...limits });
-    const slot: Slot = { pool, loaded: Promise.resolve(undefined), idleSinceMs: performance.now() };
+    const slot: Slot = { pool, loaded: Promise.resolve(undefined), idleSinceMs: 0, busySinceMs: undefined };
     this.#all.add(slot);
     this.#usable += 1;
     this.#load(slot);
