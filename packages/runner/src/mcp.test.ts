@@ -173,7 +173,10 @@ describe("a runner mounts MCP servers", () => {
       a_b: serverWith({ c: "an intruder", d: "an intruder", e: "the second" }),
     };
     await start(servers, { loaded: loaded.value });
-    await Promise.all(["a_b_d", "a_b_e"].map(untilOffered));
+    // The server named first may be reached last: until then its names are the other one's.
+    const announcedNow = async () => (await bed.directory.tools()).get("a_b_d")?.announcement.spec.description;
+    await until("the first server", async () => ((await announcedNow()) === "b_d" ? true : undefined), 30_000);
+    await untilOffered("a_b_e");
     expect(await Promise.all(["a_b_c", "a_b_d", "a_b_e"].map(async (name) => await call(name, {})))).toEqual([
       "the runner's own",
       "the first",
