@@ -4,6 +4,7 @@ import { ApprovalDecision, ApprovalId, SettledState } from "./decision.ts";
 import { Sender } from "./sender.ts";
 import { SessionKey } from "./session-key.ts";
 import { ToolOutcome } from "./tool.ts";
+import { Traceparent } from "./trace.ts";
 
 /** Where the answer to a message goes. `none`: read from the event stream only (HTTP API). */
 export const ReplyTarget = Type.Union([
@@ -71,6 +72,8 @@ export const InboundMessage = Type.Object({
   background: Type.Optional(Type.Boolean()),
   /** Which agent answers; absent means the default agent. */
   agent: Type.Optional(Type.String()),
+  /** Absent: that of `traceparentOf`. */
+  traceparent: Type.Optional(Traceparent),
 });
 export type InboundMessage = Static<typeof InboundMessage>;
 

@@ -107,6 +107,7 @@ export {
   type EventOf,
   type EventRecord,
 } from "./event.ts";
+export { TraceId, traceIdOf, Traceparent, traceparentOf } from "./trace.ts";
 export {
   ChatRequest,
   formatSseEvent,

@@ -1,6 +1,7 @@
 import { Type, type Static } from "typebox";
 import { SessionKey } from "./session-key.ts";
 import { Actor, ToolEffect } from "./tool.ts";
+import { Traceparent } from "./trace.ts";
 
 /** Queue of wake-ups of sessions. */
 export const turnsQueue = "turns";
@@ -40,6 +41,8 @@ export const ToolJob = Type.Object({
   queuedAtMs: Type.Integer(),
   /** Epoch ms; later the call has been answered with a timeout and must not be started. */
   deadlineMs: Type.Integer(),
+  /** Of the message that the call is made for. */
+  traceparent: Type.Optional(Traceparent),
 });
 export type ToolJob = Static<typeof ToolJob>;
 

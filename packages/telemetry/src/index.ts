@@ -17,6 +17,7 @@ export {
   type MetricOptions,
   type Metrics,
 } from "./metrics.ts";
+export { observeWith, unobserved, type Observation, type Observer, type Span, type Tags } from "./observer.ts";
 export { registerOpsRoutes, type OpsRoutes, type ReadyCheck } from "./ops-routes.ts";
 export { startOpsServer, type OpsServer, type OpsServerOptions } from "./ops-server.ts";
 export { redactFields, scrubText } from "./redact.ts";

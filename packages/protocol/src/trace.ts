@@ -1,0 +1,29 @@
+import { createHash } from "node:crypto";
+import { Type, type Static } from "typebox";
+
+/**
+ * What ties together everything that is done for one message, in every process: version, trace id, id
+ * of the root span, flags (W3C Trace Context, "Traceparent Header").
+ */
+export const Traceparent = Type.String({ pattern: "^00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]$" });
+export type Traceparent = Static<typeof Traceparent>;
+
+/** 32 hexadecimal digits: the id of a trace, as people see it in a card's footer and look it up by. */
+export const TraceId = Type.String({ pattern: "^[0-9a-f]{32}$" });
+export type TraceId = Static<typeof TraceId>;
+
+/**
+ * The trace of a message. Made from what names the message, so that a redelivered one goes on with its
+ * own trace, and anybody who knows the message knows its trace.
+ */
+export function traceparentOf({ app, id }: { app: string; id: string }): Traceparent {
+  const digest = createHash("sha256")
+    .update(JSON.stringify(["larkline", app, id]))
+    .digest("hex");
+  return `00-${digest.slice(0, 32)}-${digest.slice(32, 48)}-01`;
+}
+
+/** The trace id within a traceparent. */
+export function traceIdOf(traceparent: Traceparent): TraceId {
+  return traceparent.slice(3, 35);
+}
