@@ -1,5 +1,5 @@
 import { loadConfigFile } from "@larkline/config";
-import { createLogger, createMetrics, runUntilSignal, startOpsServer } from "@larkline/telemetry";
+import { createLogger, createMetrics, runUntilSignal, startOpsServer, unobserved } from "@larkline/telemetry";
 import { loadConfig } from "./config.ts";
 import { createModelChoices } from "./models.ts";
 import { createWorkerMetrics } from "./worker-metrics.ts";
@@ -30,6 +30,7 @@ const worker = await startWorker({
   models: models.value,
   metrics: createWorkerMetrics(metrics),
   logger,
+  observation: unobserved,
 }).catch((error: unknown) => refuse(`Redis (REDIS_URL) does not answer: ${messageOf(error)}`));
 const { host, port } = config;
 const ops = await startOpsServer({ host, port, metrics, logger, ready: worker.ready }).catch(async (error: unknown) => {

@@ -3,7 +3,7 @@ import { createReactionDesk, type ReactionDesk } from "@larkline/feishu";
 import type { LarklineConfig } from "@larkline/config";
 import { errorCodes, type InboundMessage } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
-import type { Logger } from "@larkline/telemetry";
+import type { Logger, Observation } from "@larkline/telemetry";
 import type { WorkerConfig } from "./config.ts";
 import { openConnections, type Connections } from "./connections.ts";
 import { startHeartbeat } from "./heartbeat.ts";
@@ -30,6 +30,7 @@ export interface WorkerSetup {
   models: ModelChoices;
   metrics: WorkerMetrics;
   logger: Logger;
+  observation: Observation;
 }
 
 export interface AgentWorker {

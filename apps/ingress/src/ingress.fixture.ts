@@ -2,7 +2,7 @@ import { resolveConfig, type ConfigInput } from "@larkline/config";
 import type { FeishuApi } from "@larkline/feishu";
 import { turnIdOf, type EngineEvent, type QueuedMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
 import type { MemorySessionStoreOptions, SessionStore } from "@larkline/session";
-import { createMetrics, silentLogger, type Metrics } from "@larkline/telemetry";
+import { createMetrics, silentLogger, unobserved, type Metrics, type Observation } from "@larkline/telemetry";
 import { createTestBackend, createTestMemory, type TestMemory, type Trouble } from "./backend.fixture.ts";
 import { loadConfig } from "./config.ts";
 import { startIngress } from "./ingress.ts";
@@ -24,6 +24,8 @@ export interface TestOptions {
   settings?: ConfigInput;
   /** What another replica keeps its state in. */
   shared?: TestMemory;
+  /** Who watches; default: nobody. */
+  observation?: Observation;
 }
 
 export interface TestIngress extends TestMemory {
@@ -109,7 +111,8 @@ export async function startTestIngress(options: TestOptions = {}): Promise<TestI
   if (!settings.ok) throw new Error(settings.error);
   const metrics = createMetrics({ service: "ingress" });
   const parts = { config: config.value, settings: settings.value, backend, api: options.api, metrics };
-  const ingress = await startIngress({ ...parts, logger: silentLogger });
+  const { observation = unobserved } = options;
+  const ingress = await startIngress({ ...parts, observation, logger: silentLogger });
   const url = `http://127.0.0.1:${ingress.port}`;
   return { url, ...shared, metrics, wakes, cancels, trouble, close: ingress.close };
 }

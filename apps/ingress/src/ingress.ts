@@ -1,6 +1,6 @@
 import type { LarklineConfig } from "@larkline/config";
 import type { FeishuApi } from "@larkline/feishu";
-import type { Logger, Metrics } from "@larkline/telemetry";
+import type { Logger, Metrics, Observation } from "@larkline/telemetry";
 import type { AccessRules } from "./access.ts";
 import { createApprovalDesk } from "./approval-desk.ts";
 import type { ApprovalRoutesDeps } from "./approval-routes.ts";
@@ -21,6 +21,7 @@ export interface IngressParts {
   api: FeishuApi | undefined;
   metrics: Metrics;
   logger: Logger;
+  observation: Observation;
 }
 
 export interface Ingress {

@@ -1,6 +1,6 @@
 import { loadConfigFile } from "@larkline/config";
 import { createFeishuApi } from "@larkline/feishu";
-import { createLogger, createMetrics, runUntilSignal } from "@larkline/telemetry";
+import { createLogger, createMetrics, runUntilSignal, unobserved } from "@larkline/telemetry";
 import { loadConfig } from "./config.ts";
 import { startIngress } from "./ingress.ts";
 import { connectBackend } from "./redis-backend.ts";
@@ -27,7 +27,7 @@ const api =
     ? undefined
     : createFeishuApi({ ...config.feishu, ...limiter, tokenCache, monthlyCalls, logger });
 
-const parts = { config, settings: settings.value, backend, api, metrics, logger };
+const parts = { config, settings: settings.value, backend, api, metrics, logger, observation: unobserved };
 const ingress = await startIngress(parts).catch((error: unknown) =>
   refuse(`ingress cannot start: ${error instanceof Error ? error.message : String(error)}`),
 );

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { resolveConfig, type McpServerConfig } from "@larkline/config";
 import { freePort } from "@larkline/testkit";
-import { createMetrics, silentLogger } from "@larkline/telemetry";
+import { createMetrics, silentLogger, unobserved } from "@larkline/telemetry";
 import { defineTool } from "@larkline/tool";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { startRunner, type RunnerSetup, type ToolRunner } from "./runner.ts";
@@ -53,6 +53,7 @@ async function start(servers: Record<string, object>, changes: Partial<RunnerSet
     mcpServers: serversOf(servers),
     logger: silentLogger,
     metrics: createMetrics({ service: "test" }),
+    observation: unobserved,
     onRefused: (conflict) => {
       throw new Error(conflict);
     },

@@ -1,5 +1,5 @@
 import { loadConfigFile, type Env } from "@larkline/config";
-import { createLogger, createMetrics, runUntilSignal, startOpsServer } from "@larkline/telemetry";
+import { createLogger, createMetrics, runUntilSignal, startOpsServer, unobserved } from "@larkline/telemetry";
 import { AnnouncementRefusedError } from "./announcement.ts";
 import { IsolationRefusedError } from "./levels.ts";
 import { missingVariables } from "./mcp-mounts.ts";
@@ -77,6 +77,7 @@ export async function runRunner({ env, defaults, load, refuse }: RunnerProgram):
     environment: env,
     logger,
     metrics,
+    observation: unobserved,
     onRefused: (conflict) => refuse(`The tools are refused: ${conflict}.`),
   }).catch((error: unknown) => refuse(problemOf(error)));
   const tools = loaded.value.registry.tools().map(({ name, isolation }) => `${name} (${isolation.level})`);

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createFileBlobStore } from "@larkline/blob-files";
 import { blobIdOf, resultPage } from "@larkline/session";
-import { createLogger, createMetrics, silentLogger } from "@larkline/telemetry";
+import { createLogger, createMetrics, silentLogger, unobserved } from "@larkline/telemetry";
 import { defineTool, type HandlerTool, type Tool, type ToolContext } from "@larkline/tool";
 import type { CallAuthority, ToolLimits } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
@@ -62,6 +62,7 @@ async function start(
     loaded: loaded.value,
     logger: silentLogger,
     metrics: createMetrics({ service: "test" }),
+    observation: unobserved,
     onRefused: (conflict) => {
       throw new Error(conflict);
     },

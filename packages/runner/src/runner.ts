@@ -20,7 +20,7 @@ import {
   type RedisConnection,
 } from "@larkline/session-redis";
 import type { ToolAnnouncement } from "@larkline/protocol";
-import type { Logger, Metrics } from "@larkline/telemetry";
+import type { Logger, Metrics, Observation } from "@larkline/telemetry";
 import { announcementOf, type Tool } from "@larkline/tool";
 import { AnnouncementRefusedError, startAnnouncement, type Announcement } from "./announcement.ts";
 import { createCallHandler, type CallHandler } from "./call-handler.ts";
@@ -44,6 +44,7 @@ export interface RunnerSetup {
   environment?: Env;
   logger: Logger;
   metrics: Metrics;
+  observation: Observation;
   /** This runner was taken for dead and another one offers its tools in another way: it must stop. */
   onRefused: (conflict: string) => void;
   /** How long running calls may go on after `close`, in ms. Default 8 s. */
