@@ -17,6 +17,18 @@ export {
   type MetricOptions,
   type Metrics,
 } from "./metrics.ts";
+export {
+  eventCatalogue,
+  metricCatalogue,
+  prometheusName,
+  spanCatalogue,
+  type EventName,
+  type MetricFacts,
+  type MetricName,
+  type ObservationFacts,
+  type ObservedService,
+  type SpanName,
+} from "./observations.ts";
 export { observeWith, unobserved, type Observation, type Observer, type Span, type Tags } from "./observer.ts";
 export { registerOpsRoutes, type OpsRoutes, type ReadyCheck } from "./ops-routes.ts";
 export { startOpsServer, type OpsServer, type OpsServerOptions } from "./ops-server.ts";

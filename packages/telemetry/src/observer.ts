@@ -1,3 +1,5 @@
+import type { EventName, MetricName, SpanName } from "./observations.ts";
+
 /** Facts of an observation. Ids and numbers, never content; secrets are redacted by those who write them down. */
 export type Tags = Readonly<Record<string, string | number | boolean>>;
 
@@ -29,10 +31,10 @@ export interface Span {
 
 /** What the parts of the system speak to: all observers as one. Nothing of it throws. */
 export interface Observation {
-  event(name: string, data: Tags): void;
+  event(name: EventName, data: Tags): void;
   error(error: unknown, context: Tags): void;
-  metric(name: string, value: number, tags: Tags): void;
-  span(name: string, tags: Tags): Span;
+  metric(name: MetricName, value: number, tags: Tags): void;
+  span(name: SpanName, tags: Tags): Span;
 }
 
 /** Runs it; an observer that throws disturbs nobody. */
