@@ -1,22 +1,31 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type { FaultAction, SimMessage } from "@larkline/feishu-simulator";
+import type { SimMessage } from "@larkline/feishu-simulator";
 import { elementOf, isClosed } from "../system/answer.ts";
-import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
+import { answersTo, repeats, tally, untilAnswered } from "../system/answers.ts";
+import { obedientModel } from "../system/model-script.ts";
 import { startSystem, type System } from "../system/system.ts";
-import { groupOf, killOne, type Kind } from "./attacks.ts";
+import { watchAnswers, type Watched } from "./answer-watch.ts";
+import { disasters, healedBy, type DisasterName, type DisasterScene } from "./disasters.ts";
+import { createModelWeather } from "./model-weather.ts";
 import { createRandom } from "./random.ts";
+import { recoveryOf, type Harm, type Recovery } from "./recovery.ts";
 
 export interface ChaosOptions {
   seed: number;
+  /** How long people write and disasters happen, at most. */
+  durationMs: number;
+  /** After so many disasters it is over, too. Default: only time ends it. */
+  disasters?: number;
+  /** People, each in a chat of their own, with up to two messages without an answer. */
   chats: number;
-  messagesPerChat: number;
-  /** Processes killed with SIGKILL while messages are written. */
-  kills: number;
-  /** Workers stopped with SIGSTOP for longer than their heartbeat and lock live. */
-  freezes: number;
-  freezeMs: number;
-  /** Pause between two attacks, at most. */
+  workers: number;
+  runners: number;
+  ingresses: number;
+  /** What happens, one after the other and again from the start. */
+  plan: readonly DisasterName[];
+  /** Pause between two disasters: half of it to one and a half times. */
   pauseMs: number;
+  freezeMs: number;
   /** Pause between two clicks on a stop button, at most. */
   clickPauseMs: number;
   /** How long answers may take after the last message. */
@@ -25,92 +34,85 @@ export interface ChaosOptions {
 
 /** The delivery contract, counted. */
 export interface ChaosReport {
+  /** Acknowledged to the platform. */
   accepted: number;
   answered: number;
   lost: number;
   duplicated: number;
   misordered: number;
-  /** Given up after too many crashes. */
-  abandoned: number;
+  /** Answered with something else than an answer: given up, a model that failed to the end. */
+  failed: number;
   /** Cards that were never closed. */
   leftOpen: number;
-  /** Answers that were stopped by a click, and clicks that said so. */
+  /** Answers that were stopped by a click. */
   stopped: number;
-  stopClicks: number;
   onceStarted: number;
   onceRepeated: number;
   onceUnknown: number;
   pureRepeated: number;
-  kills: Record<string, number>;
-  freezes: number;
-  /** Calls to Feishu that failed in some way. */
-  apiFaults: number;
+  /** What the workers found left lying and took up. */
+  healed: number;
+  disasters: Record<string, number>;
+  modelErrors: number;
+  /** How soon answers came, and how soon after each kind of disaster. */
+  recovery: Recovery;
 }
 
-function textOf(chat: number, position: number, seed: ReturnType<typeof createRandom>): string {
-  const key = `${chat}-${position}`;
-  const kind = seed.below(4);
-  const lines = [seed.pick([`m${key}`, `m${key} pause ${seed.below(300)}`, `m${key} type ${seed.below(40)}`])];
-  if (kind === 1) lines.push(`call note_once {"key":"${key}","ms":${seed.below(500)}}`);
-  if (kind === 2) lines.push(`call note_pure {"key":"${key}","ms":${seed.below(500)}}`);
+function textOf(key: string, random: ReturnType<typeof createRandom>): string {
+  const kind = random.below(4);
+  const lines = [random.pick([`m${key}`, `m${key} pause ${random.below(300)}`, `m${key} type ${random.below(40)}`])];
+  if (kind === 1) lines.push(`call note_once {"key":"${key}","ms":${random.below(500)}}`);
+  if (kind === 2) lines.push(`call note_pure {"key":"${key}","ms":${random.below(500)}}`);
   if (kind === 3)
-    lines.push(`call note_once {"key":"${key}a"}`, `call note_once {"key":"${key}b","ms":${seed.below(200)}}`);
+    lines.push(`call note_once {"key":"${key}a"}`, `call note_once {"key":"${key}b","ms":${random.below(200)}}`);
   return lines.join("\n");
 }
 
-async function writeChat(system: System, chat: number, options: ChaosOptions): Promise<Written[]> {
-  const random = createRandom(options.seed * 1_000 + chat);
+const openAtOnce = 2;
+
+/** One person writes until told to stop. */
+async function writeChat({ system, watch }: DisasterScene, chat: number, over: AbortSignal): Promise<Watched[]> {
+  const random = createRandom(chat + 1);
   const person = system.person(`person ${chat}`);
-  const written: Written[] = [];
-  for (let position = 0; position < options.messagesPerChat; position += 1) {
-    written.push(await write(system, person, textOf(chat, position, random)));
-    await delay(random.below(150));
+  const written: Watched[] = [];
+  for (let position = 0; !over.aborted; position += 1) {
+    written.push(await watch.write(person, textOf(`${chat}-${position}`, random)));
+    do await delay(random.below(200));
+    while (!over.aborted && written.filter(({ answeredMs }) => answeredMs === undefined).length >= openAtOnce);
   }
   return written;
 }
 
-interface Attacks {
-  kills: Record<string, number>;
-  freezes: number;
-  apiFaults: number;
+interface Havoc {
+  harms: Harm[];
+  counts: Record<string, number>;
+  healed: number;
 }
 
-const apiFaults: FaultAction[] = [
-  { kind: "respond", status: 503 },
-  { kind: "drop" },
-  { kind: "lose_response" },
-  { kind: "delay", delayMs: 700 },
-];
-const faultsAtOnce = 5;
-
-/** The next calls to some part of the Feishu API fail, applied or not. */
-function breakApi({ feishu }: System, random: ReturnType<typeof createRandom>): number {
-  const path = random.pick([/\/messages/, /\/cardkit\/v1\/cards$/, /\/content$/, /\/cards\/[^/]+$/, /\/cardkit\//]);
-  feishu.faults.add({ match: { path }, times: faultsAtOnce, action: random.pick(apiFaults) });
-  return faultsAtOnce;
-}
-
-async function attack(system: System, options: ChaosOptions): Promise<Attacks> {
-  const random = createRandom(options.seed);
-  const kinds: Kind[] = ["agent-worker", "tool-runner", "ingress"];
-  const done: Attacks = { kills: {}, freezes: 0, apiFaults: 0 };
-  const thaws: Promise<void>[] = [];
-  for (let round = 0; round < options.kills; round += 1) {
-    await delay(200 + random.below(options.pauseMs));
-    if (done.freezes < options.freezes && round % 3 === 1) {
-      const frozen = random.pick(system.workers);
-      frozen.signal("SIGSTOP");
-      done.freezes += 1;
-      thaws.push(delay(options.freezeMs).then(() => frozen.signal("SIGCONT")));
-    }
-    done.apiFaults += breakApi(system, random);
-    const kind = kinds[round % kinds.length] ?? "agent-worker";
-    await killOne(system, kind, random.below(groupOf(system, kind).length));
-    done.kills[kind] = (done.kills[kind] ?? 0) + 1;
+/** One disaster after the other until it is over; those that last some time go on beside the next. */
+async function wreak(scene: DisasterScene, options: ChaosOptions, over: AbortSignal): Promise<Havoc> {
+  const { plan, pauseMs, disasters: most = Number.POSITIVE_INFINITY } = options;
+  const havoc: Havoc = { harms: [], counts: {}, healed: 0 };
+  const lasting: Promise<void>[] = [];
+  const strike = async (name: DisasterName): Promise<void> => {
+    const atMs = performance.now();
+    const { what, healed = 0 } = await disasters[name](scene);
+    const label = what === undefined ? name : `${name} ${what}`;
+    havoc.harms.push({ label, atMs, overMs: performance.now() });
+    havoc.counts[label] = (havoc.counts[label] ?? 0) + 1;
+    havoc.healed += healed;
+  };
+  for (let round = 0; round < most && !over.aborted; round += 1) {
+    await delay(pauseMs / 2 + scene.random.below(pauseMs), undefined, { signal: over }).catch(() => undefined);
+    const name = plan[round % plan.length];
+    if (over.aborted || name === undefined) break;
+    // Only one thing at a time happens to Redis and to a whole side; what sleeps, sleeps beside the rest.
+    if (name === "freeze") lasting.push(strike(name));
+    else await strike(name);
   }
-  await Promise.all(thaws);
-  system.feishu.faults.clear();
-  return done;
+  await Promise.all(lasting);
+  scene.system.feishu.faults.clear();
+  return havoc;
 }
 
 function botMessages({ feishu }: System): SimMessage[] {
@@ -135,38 +137,71 @@ async function clickStops(system: System, options: ChaosOptions, over: AbortSign
   return clicks;
 }
 
-/** Writes messages while processes are killed and stopped, then counts. */
-export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
-  const system = await startSystem({ workers: 3, runners: 2, ingresses: 2, simulator: { limits: "enforced" } });
+/** Looked at while the system still stands. */
+async function count(scene: DisasterScene, written: readonly Watched[][], havoc: Havoc): Promise<ChaosReport> {
+  const { system, watch, weather } = scene;
+  const answers = written.flat().map((message) => answersTo(system, message));
+  const texts = answers.flat().map(({ text }) => text);
+  const recorded = await system.recorded();
+  const once = repeats(recorded, "once");
+  const healed = await Promise.all(system.workers.map(async ({ url }) => await healedBy(url)));
+  return {
+    accepted: answers.length,
+    answered: answers.filter(({ length }) => length > 0).length,
+    ...tally(system, written),
+    failed: texts.filter((text) => !/^\[m|^Stopped\.$/m.test(text)).length,
+    leftOpen: botMessages(system).filter((message) => !isClosed(message)).length,
+    stopped: texts.filter((text) => /^Stopped\.$/m.test(text)).length,
+    onceStarted: once.started,
+    onceRepeated: once.repeated,
+    onceUnknown: texts.filter((text) => /unknown/i.test(text)).length,
+    pureRepeated: repeats(recorded, "pure").repeated,
+    healed: healed.reduce((sum, each) => sum + each, havoc.healed),
+    disasters: havoc.counts,
+    modelErrors: weather.failed(),
+    recovery: recoveryOf(watch.all(), havoc.harms),
+  };
+}
+
+async function run(scene: DisasterScene, options: ChaosOptions): Promise<ChaosReport & { stopClicks: number }> {
+  const { system, watch } = scene;
+  const over = new AbortController();
+  const ending = setTimeout(() => over.abort(), options.durationMs);
+  const chats = Array.from({ length: options.chats }, async (_, chat) => await writeChat(scene, chat, over.signal));
+  const parts = [
+    wreak(scene, options, over.signal).finally(() => over.abort()),
+    Promise.all(chats),
+    clickStops(system, options, over.signal),
+  ] as const;
+  const [havoc, written, stopClicks] = await Promise.all(parts).finally(() => {
+    over.abort();
+    clearTimeout(ending);
+  });
+  await untilAnswered(system, written.flat(), options.patienceMs);
+  watch.close();
+  return { ...(await count(scene, written, havoc)), stopClicks };
+}
+
+/** Messages are written while everything breaks; then it is counted what became of them. */
+export async function runChaos(options: ChaosOptions): Promise<ChaosReport & { stopClicks: number }> {
+  const random = createRandom(options.seed);
+  const weather = createModelWeather(obedientModel, random);
+  const { workers, runners, ingresses, freezeMs } = options;
+  const system = await startSystem({
+    workers,
+    runners,
+    ingresses,
+    transport: "both",
+    script: weather.script,
+    // Delivered again for as long as anything here can last.
+    simulator: { limits: "enforced", retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000, 8_000, 8_000] },
+  });
   system.feishu.setDeliveryNoise({ duplicates: true, lostAcks: 2 * options.chats });
+  const watch = watchAnswers(system);
   try {
-    const chats = Array.from({ length: options.chats }, async (_, chat) => await writeChat(system, chat, options));
-    const over = new AbortController();
-    const clicking = clickStops(system, options, over.signal);
-    const [attacks, written] = await Promise.all([attack(system, options), Promise.all(chats)]).finally(() =>
-      over.abort(),
-    );
-    const stopClicks = await clicking;
-    const all = written.flat();
-    await untilAnswered(system, all, options.patienceMs);
-    const answers = all.map((message) => answersTo(system, message));
-    const recorded = await system.recorded();
-    const once = repeats(recorded, "once");
-    return {
-      accepted: all.length,
-      answered: answers.filter(({ length }) => length > 0).length,
-      ...tally(system, written),
-      abandoned: answers.flat().filter(({ text }) => /gave (?:it )?up|given up/i.test(text)).length,
-      leftOpen: botMessages(system).filter((message) => !isClosed(message)).length,
-      stopped: answers.flat().filter(({ text }) => /^Stopped\.$/m.test(text)).length,
-      stopClicks,
-      onceStarted: once.started,
-      onceRepeated: once.repeated,
-      onceUnknown: answers.flat().filter(({ text }) => /unknown/i.test(text)).length,
-      pureRepeated: repeats(recorded, "pure").repeated,
-      ...attacks,
-    };
+    return await run({ system, watch, weather, random, freezeMs }, options);
   } finally {
+    watch.close();
     await system.close();
   }
 }

@@ -2,16 +2,20 @@ import { parseArgs } from "node:util";
 import { runApprovalChaos } from "./approvals.ts";
 import { runCallChaos } from "./calls.ts";
 import { runChaos } from "./chaos.ts";
+import { disasterNames } from "./disasters.ts";
+import { recoveryTable } from "./recovery.ts";
 
 const { values } = parseArgs({
   options: {
     seed: { type: "string", default: String(Date.now() % 100_000) },
-    /** `messages`, `calls` or `approvals`. */
-    part: { type: "string", default: "messages" },
+    /** `everything`, `calls` or `approvals`. */
+    part: { type: "string", default: "everything" },
     chats: { type: "string", default: "30" },
-    messages: { type: "string", default: "40" },
-    kills: { type: "string", default: "30" },
-    freezes: { type: "string", default: "3" },
+    /** How long people write. */
+    seconds: { type: "string", default: "300" },
+    workers: { type: "string", default: "3" },
+    runners: { type: "string", default: "2" },
+    ingresses: { type: "string", default: "2" },
     calls: { type: "string", default: "20000" },
     batches: { type: "string", default: "10" },
   },
@@ -20,22 +24,29 @@ const seed = Number(values.seed);
 const chats = Number(values.chats);
 const patienceMs = 120_000;
 
+/** Half of all that happens is a kill. */
+const plan = disasterNames.flatMap((name) => (name === "kill" ? [] : (["kill", name] as const)));
+
 /** Prints what was counted; resolves to how much of it must never happen. */
 const parts: Readonly<Record<string, () => Promise<number>>> = {
-  messages: async () => {
+  everything: async () => {
     const report = await runChaos({
       seed,
+      durationMs: Number(values.seconds) * 1_000,
       chats,
-      messagesPerChat: Number(values.messages),
-      kills: Number(values.kills),
-      freezes: Number(values.freezes),
+      workers: Number(values.workers),
+      runners: Number(values.runners),
+      ingresses: Number(values.ingresses),
+      plan,
       freezeMs: 12_000,
-      pauseMs: 1_500,
+      pauseMs: 2_500,
       clickPauseMs: 1_000,
       patienceMs,
     });
     console.log(report);
-    return report.lost + report.duplicated + report.misordered + report.leftOpen + report.onceRepeated;
+    console.log(recoveryTable(report.recovery));
+    const { lost, duplicated, misordered, leftOpen, onceRepeated } = report;
+    return lost + duplicated + misordered + leftOpen + onceRepeated;
   },
   calls: async () => {
     const report = await runCallChaos({

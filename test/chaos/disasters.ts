@@ -1,0 +1,138 @@
+import { setTimeout as delay } from "node:timers/promises";
+import type { FaultAction } from "@larkline/feishu-simulator";
+import { closeRedis, connectRedis } from "@larkline/session-redis";
+import { metricOf } from "../system/answers.ts";
+import type { System } from "../system/system.ts";
+import type { AnswerWatch } from "./answer-watch.ts";
+import { groupOf, killOne, type Kind } from "./attacks.ts";
+import type { ModelWeather } from "./model-weather.ts";
+import type { createRandom } from "./random.ts";
+
+/** What disasters happen to. */
+export interface DisasterScene {
+  system: System;
+  watch: AnswerWatch;
+  weather: ModelWeather;
+  random: ReturnType<typeof createRandom>;
+  /** How long a stopped process sleeps: longer than its heartbeat and locks live. */
+  freezeMs: number;
+}
+
+export const disasterNames = [
+  "kill",
+  "freeze",
+  "dropped_connections",
+  "redis_restart",
+  "feishu_outage",
+  "feishu_faults",
+  "model_errors",
+  "late_events",
+] as const;
+export type DisasterName = (typeof disasterNames)[number];
+
+/** What a disaster leaves behind for the count. */
+export interface Damage {
+  /** What was hit: the kind of a process. */
+  what?: string;
+  /** What the processes that are gone had healed. */
+  healed?: number;
+}
+
+const kinds: readonly Kind[] = ["agent-worker", "tool-runner", "ingress"];
+
+/** What a worker has healed so far; 0 when it cannot be asked. */
+export async function healedBy(url: string): Promise<number> {
+  return await metricOf({ url }, "larkline_healed_total").catch(() => 0);
+}
+
+async function kill({ system, random }: DisasterScene): Promise<Damage> {
+  const what = random.pick(kinds);
+  const group = groupOf(system, what);
+  const at = random.below(group.length);
+  const victim = group[at];
+  const healed = what === "agent-worker" && victim !== undefined ? await healedBy(victim.url) : 0;
+  await killOne(system, what, at);
+  return { what, healed };
+}
+
+/** A machine that stalls: the process comes back and goes on as if nothing had been. */
+async function freeze({ system, random, freezeMs }: DisasterScene): Promise<Damage> {
+  const what = random.pick(kinds);
+  const victim = random.pick(groupOf(system, what));
+  victim.signal("SIGSTOP");
+  await delay(freezeMs);
+  victim.signal("SIGCONT");
+  return { what };
+}
+
+/** A network that cuts about half of all connections to Redis at once. */
+async function dropConnections({ system, random }: DisasterScene): Promise<Damage> {
+  const redis = connectRedis(system.redis.url);
+  try {
+    const own = Number(await redis.call("CLIENT", "ID"));
+    const list = String(await redis.call("CLIENT", "LIST"));
+    const ids = [...list.matchAll(/^id=(\d+)/gm)].map(([, id]) => Number(id)).filter((id) => id !== own);
+    for (const id of ids) if (random.below(2) === 0) await redis.call("CLIENT", "KILL", "ID", String(id));
+  } finally {
+    await closeRedis(redis);
+  }
+  return {};
+}
+
+/** Redis is killed with SIGKILL and comes back with what its append-only file holds. */
+async function restartRedis({ system, random }: DisasterScene): Promise<Damage> {
+  system.redis.process.kill("SIGKILL");
+  await system.withoutRedis(async () => await delay(random.below(1_500)));
+  return {};
+}
+
+/** Everything of Feishu's API is away, for seconds. */
+async function feishuOutage({ system, random }: DisasterScene): Promise<Damage> {
+  const action: FaultAction = random.pick([
+    { kind: "respond", status: 503 } as const,
+    { kind: "drop" } as const,
+    { kind: "hang" } as const,
+  ]);
+  const end = system.feishu.faults.add({ action });
+  await delay(2_000 + random.below(3_000));
+  end();
+  return {};
+}
+
+const apiFaults: readonly FaultAction[] = [
+  { kind: "respond", status: 503 },
+  { kind: "drop" },
+  { kind: "lose_response" },
+  { kind: "delay", delayMs: 700 },
+];
+
+/** The next calls to some part of Feishu's API fail, applied or not. */
+async function feishuFaults({ system, random }: DisasterScene): Promise<Damage> {
+  const path = random.pick([/\/messages/, /\/cardkit\/v1\/cards$/, /\/content$/, /\/cards\/[^/]+$/, /\/cardkit\//]);
+  system.feishu.faults.add({ match: { path }, times: 5, action: random.pick(apiFaults) });
+  return {};
+}
+
+/** Events of messages that were answered long ago come again, as new events. */
+async function lateEvents({ system, random, watch }: DisasterScene): Promise<Damage> {
+  const known = watch.all().filter(({ answeredMs }) => answeredMs !== undefined);
+  for (let count = 0; count < 3 && known.length > 0; count += 1) {
+    void system.feishu.redeliver(random.pick(known).messageId, { freshEventId: random.below(2) === 0 });
+  }
+  return {};
+}
+
+/** Resolves once the harm is over: what is slow from then on is recovery. */
+export const disasters: Readonly<Record<DisasterName, (scene: DisasterScene) => Promise<Damage>>> = {
+  kill,
+  freeze,
+  dropped_connections: dropConnections,
+  redis_restart: restartRedis,
+  feishu_outage: feishuOutage,
+  feishu_faults: feishuFaults,
+  model_errors: async ({ weather }) => {
+    weather.worsen(4);
+    return {};
+  },
+  late_events: lateEvents,
+};

@@ -1,0 +1,45 @@
+import type { ModelFault, ModelScript, NormalisedRequest } from "@larkline/testkit";
+import type { createRandom } from "./random.ts";
+
+/** What goes wrong at model vendors every day. */
+const faults: readonly ModelFault[] = [
+  { kind: "status", status: 529, type: "overloaded_error" },
+  { kind: "status", status: 500 },
+  { kind: "status", status: 429, headers: { "retry-after": "1" } },
+  { kind: "cut", afterFrames: 0 },
+  { kind: "cut", afterFrames: 3 },
+  { kind: "end", afterFrames: 2 },
+  { kind: "error_event", afterFrames: 2, type: "overloaded_error", message: "Overloaded" },
+];
+
+/** A model that can be told to fail for a while: each question once, so that trying again helps. */
+export interface ModelWeather {
+  script: ModelScript;
+  /** The next requests of so many questions fail. */
+  worsen(count: number): void;
+  /** How many have failed. */
+  failed(): number;
+}
+
+function questionOf({ messages }: NormalisedRequest): string {
+  return messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "";
+}
+
+export function createModelWeather(fair: ModelScript, random: ReturnType<typeof createRandom>): ModelWeather {
+  const hit = new Set<string>();
+  let due = 0;
+  return {
+    script: async (request) => {
+      const question = questionOf(request);
+      const reply = await fair(request);
+      if (due === 0 || hit.has(question)) return reply;
+      due -= 1;
+      hit.add(question);
+      return { ...reply, fault: random.pick(faults) };
+    },
+    worsen: (count) => {
+      due += count;
+    },
+    failed: () => hit.size,
+  };
+}
