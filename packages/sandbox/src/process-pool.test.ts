@@ -190,6 +190,18 @@ describe("children", () => {
     expect(Object.keys(environment).sort()).toEqual(["CITY_KEY", "LANG", "PATH", "PWD", "TZ"]);
   });
 
+  it("that have booted live on: the deadline of the boot is none of theirs", async () => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    try {
+      open();
+      const pid = await pidOf();
+      vi.advanceTimersByTime(3_600_000);
+      expect(await pidOf()).toBe(pid);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
   it("are replaced after so many calls, without a call failing", async () => {
     open({ maxCalls: 3 });
     const pids = new Set<number>();

@@ -177,7 +177,9 @@ class Pool implements ProcessPool {
   async #follow(member: Member): Promise<void> {
     const { child } = member;
     this.#members.add(member);
-    const boot = setTimeout(() => child.kill(), bootMs);
+    const boot = setTimeout(() => {
+      if (member.state === "booting") child.kill();
+    }, bootMs);
     child.onFrame = (frame) => this.#onFrame(member, frame);
     child.onGarbage = (reason) => member.running?.fail(protocolError(reason));
     const end = await child.ended;
