@@ -38,6 +38,12 @@ const deciding: Grant[] = [
   { keys: ["audits"], commands: "xadd" },
 ];
 
+/** Adding to traces, which get shortened when they are too long. */
+const tracing: Grant[] = [{ keys: ["traces"], commands: "rpush pexpire llen lrange ltrim lpush" }];
+
+/** Saying what a trace is about, so that it can be found. */
+const naming: Grant[] = [{ keys: ["traceIndexes"], commands: "zadd zremrangebyrank pexpire" }];
+
 /** Appends, shows and stops; reads no history, and hands out no calls. */
 function ingress(place: Place): RedisUser {
   return {
@@ -49,6 +55,8 @@ function ingress(place: Place): RedisUser {
       ...platform,
       ...sending,
       ...deciding,
+      ...tracing,
+      ...naming,
       { keys: ["sessions"], commands: "hget hmget hset hdel hincrby" },
       { keys: ["inboxes"], commands: "llen lindex lrange lrem rpush" },
       { keys: ["controls"], commands: "rpush" },
@@ -74,6 +82,7 @@ function agentWorker(place: Place): RedisUser {
       ...platform,
       ...sending,
       ...deciding,
+      ...tracing,
       { keys: ["sessions"], commands: "hget hmget hset hdel hincrby" },
       { keys: ["inboxes"], commands: "llen lindex lrange lrem lpop rpush" },
       { keys: ["controls"], commands: "llen lrange ltrim rpush" },
@@ -112,6 +121,7 @@ function toolRunner(place: Place): RedisUser {
     commands: connection,
     runsScripts: true,
     grants: [
+      ...tracing,
       { keys: ["toolQueues"], commands: workQueue },
       { keys: ["sessions"], commands: "hmget hset hincrby" },
       { keys: ["calls"], commands: "hget hset" },
@@ -158,6 +168,8 @@ function operatorConsole(place: Place): RedisUser {
       { keys: ["runners"], commands: "hgetall" },
       { keys: ["alive"], commands: "mget" },
       { keys: ["workers"], commands: "zrange" },
+      { keys: ["traces"], commands: "lrange" },
+      { keys: ["traceIndexes"], commands: "zrevrange" },
       { keys: ["turnQueue", "toolQueues"], commands: tendQueue },
     ],
     publishes: ["eventBatches", "cancels"],

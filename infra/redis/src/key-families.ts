@@ -67,6 +67,8 @@ export const keyFamilies = {
   tokens: whole("token:*"),
   buckets: ({ namespace }: Place): string[] => [`{${namespace}:rate:*}:bucket:*`],
   platformCalls: ({ namespace }: Place): string[] => [`{${namespace}:rate:*}:calls:*`],
+  traces: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:of:*`],
+  traceIndexes: ({ namespace }: Place): string[] => [`{${namespace}:trace:*}:by-*`],
   turnQueue: whole("turns:*"),
   toolQueues,
 } as const satisfies Record<string, (place: Place) => string[]>;

@@ -107,7 +107,7 @@ export {
   type EventOf,
   type EventRecord,
 } from "./event.ts";
-export { TraceId, traceIdOf, Traceparent, traceparentOf } from "./trace.ts";
+export { TraceEntry, TraceId, traceIdOf, Traceparent, traceparentOf, traceparentOfMessage } from "./trace.ts";
 export {
   ChatRequest,
   formatSseEvent,

@@ -27,3 +27,39 @@ export function traceparentOf({ app, id }: { app: string; id: string }): Tracepa
 export function traceIdOf(traceparent: Traceparent): TraceId {
   return traceparent.slice(3, 35);
 }
+
+/** The traceparent of a message: what came with it, or else its own. */
+export function traceparentOfMessage({
+  traceparent,
+  app,
+  id,
+}: {
+  traceparent?: Traceparent;
+  app: string;
+  id: string;
+}): Traceparent {
+  return traceparent ?? traceparentOf({ app, id });
+}
+
+/**
+ * One line of a trace: that something happened (`event`), went wrong (`error`), began (`begin`), is over
+ * (`end`), or both within a moment (`span`). Ids and numbers, never content.
+ */
+export const TraceEntry = Type.Object({
+  /** When it happened; of a `span` when it began. */
+  atMs: Type.Integer(),
+  kind: Type.Enum(["event", "error", "begin", "end", "span"]),
+  /** As in the catalogue of observations, such as `model.step`. */
+  name: Type.String(),
+  service: Type.String(),
+  /** Tells the processes of a service apart. */
+  instance: Type.String(),
+  /** Of `begin` and `end`: what they are the two ends of, unique in its process. */
+  span: Type.Optional(Type.String()),
+  /** Of `end` and `span`: how long it took. */
+  ms: Type.Optional(Type.Integer({ minimum: 0 })),
+  /** Of `end`, `span` and `error`: the code of what went wrong. */
+  failed: Type.Optional(Type.String()),
+  data: Type.Record(Type.String(), Type.Union([Type.String(), Type.Number(), Type.Boolean()])),
+});
+export type TraceEntry = Static<typeof TraceEntry>;

@@ -4,6 +4,7 @@ import { describeRateGovernor } from "@larkline/session/rate-governor.suite";
 import { describeRunnerDirectory } from "@larkline/session/runner-directory.suite";
 import { describeSessionStore } from "@larkline/session/session-store.suite";
 import { describeTokenCache } from "@larkline/session/token-cache.suite";
+import { describeTraceLog } from "@larkline/session/trace-log.suite";
 import { startRedisCluster, type TestRedisCluster } from "@larkline/testkit";
 import { afterAll, beforeAll } from "vitest";
 import {
@@ -13,6 +14,7 @@ import {
   makeRateGovernor,
   makeStore,
   makeTokenCache,
+  makeTraceLog,
 } from "./harness.fixture.ts";
 
 // The same facts on three masters: a script that touched two slots would fail here.
@@ -30,3 +32,4 @@ describeRateGovernor("Cluster", async () => await makeRateGovernor(url()));
 describeLookupCache("Cluster", async () => await makeLookupCache(url()));
 describeTokenCache("Cluster", async () => await makeTokenCache(url()));
 describeBlobStore("Cluster", async (demands) => await makeBlobStore(url(), demands));
+describeTraceLog("Cluster", async (ttlMs) => await makeTraceLog(url(), ttlMs));

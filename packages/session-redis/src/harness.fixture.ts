@@ -8,13 +8,16 @@ import { createRedisAuditLog } from "./audit-log.ts";
 import { createRedisBlobStore } from "./blob-store.ts";
 import { createRedisCardLedger } from "./card-ledger.ts";
 import { closeRedis, connectRedis } from "./connection.ts";
+import { createRedisDeadLetters } from "./dead-letters.ts";
 import { createRedisEventLog } from "./event-log.ts";
 import { createRedisLookupCache } from "./lookup-cache.ts";
 import { createRedisPermissionRules } from "./permission-rules.ts";
 import { createRedisRateGovernor } from "./rate-governor.ts";
 import { createRedisRunnerDirectory } from "./runner-directory.ts";
+import { createRedisSessionIndex } from "./session-index.ts";
 import { createRedisSessionStore } from "./session-store.ts";
 import { createRedisTokenCache } from "./token-cache.ts";
+import { createRedisTraceLog } from "./trace-log.ts";
 
 /** A session store with a namespace of its own, for the contract suite. */
 export async function makeStore(
@@ -41,6 +44,8 @@ export async function makeStore(
       rules: createRedisPermissionRules({ redis: other, namespace }),
     },
     audit: createRedisAuditLog({ redis: other, namespace }),
+    letters: createRedisDeadLetters({ redis, namespace, outboxLeaseMs }),
+    index: createRedisSessionIndex({ redis: other, namespace }),
     leaseMs: outboxLeaseMs,
     cardsLeaseMs,
     dedupTtlMs,
@@ -99,6 +104,16 @@ export async function makeRateGovernor(url: string): Promise<RateGovernorHarness
 export async function makeTokenCache(url: string) {
   const { here, there, rest } = connectTwice(url);
   return { ...rest, cache: createRedisTokenCache(here), elsewhere: createRedisTokenCache(there) };
+}
+
+export async function makeTraceLog(url: string, keptMs: number) {
+  const { here, there, rest } = connectTwice(url);
+  return {
+    log: createRedisTraceLog({ ...here, ttlMs: keptMs }),
+    elsewhere: createRedisTraceLog({ ...there, ttlMs: keptMs }),
+    expire: async () => await delay(keptMs + 20),
+    close: rest.close,
+  };
 }
 
 export async function makeBlobStore(url: string, demands: BlobStoreDemands): Promise<BlobStoreHarness> {

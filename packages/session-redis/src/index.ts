@@ -10,6 +10,7 @@ export {
   type ConnectOptions,
   type RedisConnection,
 } from "./connection.ts";
+export { createRedisDeadLetters, type RedisDeadLettersOptions } from "./dead-letters.ts";
 export { createRedisEventLog, type RedisEventLogOptions } from "./event-log.ts";
 export { defaultNamespace } from "./keys.ts";
 export { createRedisLookupCache, type RedisLookupCacheOptions } from "./lookup-cache.ts";
@@ -18,6 +19,8 @@ export { createRedisPresence, type Presence, type RedisPresenceOptions } from ".
 export { createRedisRateGovernor, type RedisRateGovernorOptions } from "./rate-governor.ts";
 export { createRedisRunnerDirectory, type RedisRunnerDirectoryOptions } from "./runner-directory.ts";
 export { runnerScripts, type PublishedScript } from "./runner-scripts.ts";
+export { createRedisSessionIndex, type RedisSessionIndexOptions } from "./session-index.ts";
 export { createRedisSessionStore, type RedisSessionStoreOptions } from "./session-store.ts";
 export { createRedisTokenCache, type RedisTokenCacheOptions } from "./token-cache.ts";
 export { readServerFacts, type RedisServerFacts } from "./server-facts.ts";
+export { createRedisTraceLog, type RedisTraceLogOptions } from "./trace-log.ts";

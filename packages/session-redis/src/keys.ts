@@ -10,9 +10,9 @@ export const cellCount = 16;
 /** Prefix of every key when nothing else is configured. */
 export const defaultNamespace = "larkline";
 
-function cellOf(session: SessionKey): number {
+function cellOf(name: SessionKey): number {
   let hash = 0x811c9dc5; // FNV-1a
-  for (let i = 0; i < session.length; i += 1) hash = Math.imul(hash ^ session.charCodeAt(i), 0x01000193);
+  for (let i = 0; i < name.length; i += 1) hash = Math.imul(hash ^ name.charCodeAt(i), 0x01000193);
   return (hash >>> 0) % cellCount;
 }
 
@@ -30,8 +30,22 @@ export interface CellKeys {
   expiries: string;
   /** ZSET `session|approvalId` -> ms when its cards should be tried; approvals whose cards do not show their state. */
   approvalCards: string;
+  /** ZSET session -> ms when it last finished a turn; the newest. */
+  recent: string;
+  /** HASH `session|letterId` -> letter, and with `|cards` behind it the cards of its reply. */
+  letters: string;
+  /** ZSET `session|letterId` -> ms when it was written. */
+  lettersByTime: string;
   /** STREAM of audit records of the cell's sessions. */
   audit: string;
+  /** ZSET session -> ms when its last turn ended; all that have a conversation. */
+  ended: string;
+  /** ZSET session -> ms when its last turn ended; those whose history has not been looked after since. */
+  untended: string;
+  /** ZSET, all scores 0, of `person|session`: who has written where. */
+  people: string;
+  /** HASH: the highest numbers that sessions had when they were removed; see `beginLife`. */
+  floor: string;
 }
 
 export interface SessionKeys extends CellKeys {
@@ -45,6 +59,8 @@ export interface SessionKeys extends CellKeys {
   calls: string;
   /** LIST of all messages, append-only; compacted ones too. */
   history: string;
+  /** HASH person -> kind of chat: who has written in this session. */
+  who: string;
   /** STREAM of event batches; an entry's id is the seq of its last event. */
   events: string;
   /** Channel on which event batches are published. */
@@ -92,6 +108,10 @@ export interface Keyspace {
   /** STRING: session of an approval; without a tag, as lookups. */
   approval(approvalId: string): string;
   rules(app: string): RuleKeys;
+  /** LIST of the entries of one trace, in one of as many slots as there are cells. */
+  trace(traceId: string): string;
+  /** ZSET trace id -> ms: the traces of a message, chat or person; in slots as those. */
+  tracesOf(kind: string, id: string): string;
   /** A key of an app's limits, all of them in one slot: a script takes from several at once. */
   rates(app: string, name: string): string;
   /** A key outside the cells, in a slot of its own tag. */
@@ -109,7 +129,14 @@ export function createKeyspace(namespace: string): Keyspace {
       openCards: `${base}:open-cards`,
       expiries: `${base}:expiries`,
       approvalCards: `${base}:approval-cards`,
+      recent: `${base}:recent`,
+      letters: `${base}:letters`,
+      lettersByTime: `${base}:letters-by-time`,
       audit: `${base}:audit`,
+      ended: `${base}:ended`,
+      untended: `${base}:untended`,
+      people: `${base}:people`,
+      floor: `${base}:floor`,
     };
   });
   const global = (name: string): string => `{${namespace}}:${name}`;
@@ -127,6 +154,7 @@ export function createKeyspace(namespace: string): Keyspace {
         control: `${base}:ctl:${session}`,
         calls: `${base}:calls:${session}`,
         history: `${base}:h:${session}`,
+        who: `${base}:who:${session}`,
         events: `${base}:ev:${session}`,
         channel: `${base}:ch:${session}`,
         outbox: `${base}:ob:${session}`,
@@ -149,6 +177,8 @@ export function createKeyspace(namespace: string): Keyspace {
       approved: (kind) => global(`approved:${app}:${kind}`),
       audit: global("audit"),
     }),
+    trace: (traceId) => `{${namespace}:trace:${cellOf(traceId)}}:of:${traceId}`,
+    tracesOf: (kind, id) => `{${namespace}:trace:${cellOf(id)}}:by-${kind}:${id}`,
     rates: (app, name) => `{${namespace}:rate:${app}}:${name}`,
     global,
   };

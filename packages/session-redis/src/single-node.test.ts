@@ -4,6 +4,7 @@ import { describeRateGovernor } from "@larkline/session/rate-governor.suite";
 import { describeRunnerDirectory } from "@larkline/session/runner-directory.suite";
 import { describeSessionStore } from "@larkline/session/session-store.suite";
 import { describeTokenCache } from "@larkline/session/token-cache.suite";
+import { describeTraceLog } from "@larkline/session/trace-log.suite";
 import { inject } from "vitest";
 import {
   makeBlobStore,
@@ -12,6 +13,7 @@ import {
   makeRateGovernor,
   makeStore,
   makeTokenCache,
+  makeTraceLog,
 } from "./harness.fixture.ts";
 
 const url = (): string => inject("redisUrl");
@@ -22,3 +24,4 @@ describeRateGovernor("Redis", async () => await makeRateGovernor(url()));
 describeLookupCache("Redis", async () => await makeLookupCache(url()));
 describeTokenCache("Redis", async () => await makeTokenCache(url()));
 describeBlobStore("Redis", async (demands) => await makeBlobStore(url(), demands));
+describeTraceLog("Redis", async (ttlMs) => await makeTraceLog(url(), ttlMs));

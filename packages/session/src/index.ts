@@ -13,6 +13,8 @@ export type {
   OutboxLease,
   OutboxRecord,
   OutboxTarget,
+  ResetOptions,
+  ResetResult,
   SaveRequest,
   SaveResult,
   SessionSettings,
@@ -48,6 +50,16 @@ export {
   type CardReply,
   type ReplyMode,
 } from "./card-ledger.ts";
+export {
+  deadLetterLimits,
+  letterFactsOf,
+  letterOfReply,
+  replyAgain,
+  type DeadLetter,
+  type DeadLetterFacts,
+  type DeadLetters,
+} from "./dead-letters.ts";
+export { recentPerCell, type IndexedSession, type SessionIndex } from "./session-index.ts";
 export type { RateBucket, RateGovernor, RateGrant, RateLane } from "./rate-governor.ts";
 export { appOfBuckets, ratePacesOf } from "./rate-pace.ts";
 export { createMemoryRateGovernor } from "./memory-rate-governor.ts";
@@ -77,3 +89,16 @@ export type { MemorySessionStoreOptions } from "./memory-session-store.ts";
 export { createMemorySessionStore } from "./memory-stores.ts";
 export { createMemoryRunnerDirectory } from "./memory-runner-directory.ts";
 export { createMemoryTokenCache } from "./memory-token-cache.ts";
+export {
+  defaultTraceTtlMs,
+  keptHeadEntries,
+  maxTraceEntries,
+  maxTracesOfSubject,
+  subjectKinds,
+  type FoundTrace,
+  type SubjectKind,
+  type TraceLog,
+  type TraceSubject,
+  type TraceWrite,
+} from "./trace-log.ts";
+export { createMemoryTraceLog, type MemoryTraceLogOptions } from "./memory-trace-log.ts";
