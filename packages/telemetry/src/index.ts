@@ -34,3 +34,4 @@ export { registerOpsRoutes, type OpsRoutes, type ReadyCheck } from "./ops-routes
 export { startOpsServer, type OpsServer, type OpsServerOptions } from "./ops-server.ts";
 export { redactFields, scrubText } from "./redact.ts";
 export { runUntilSignal, type RunUntilSignalOptions } from "./run-until-signal.ts";
+export { createTraceLogObserver, type TraceLogObserver, type TraceLogObserverOptions } from "./trace-log-observer.ts";
