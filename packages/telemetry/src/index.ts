@@ -21,15 +21,18 @@ export {
   eventCatalogue,
   metricCatalogue,
   prometheusName,
+  rootOutcome,
   spanCatalogue,
   type EventName,
   type MetricFacts,
   type MetricName,
   type ObservationFacts,
   type ObservedService,
+  type SpanFacts,
   type SpanName,
 } from "./observations.ts";
 export { observeWith, unobserved, type Observation, type Observer, type Span, type Tags } from "./observer.ts";
+export { openObservers, type ProcessObservers, type ProcessObserversOptions } from "./process-observers.ts";
 export { registerOpsRoutes, type OpsRoutes, type ReadyCheck } from "./ops-routes.ts";
 export { startOpsServer, type OpsServer, type OpsServerOptions } from "./ops-server.ts";
 export { redactFields, scrubText } from "./redact.ts";

@@ -22,15 +22,34 @@ const runner = ["tool-runner"] as const;
 /** Whoever speaks to the platform. */
 const senders = ["ingress", "agent-worker"] as const;
 
+/** What a span stands for, and its place in the trace of its message: directly below the root, if nothing else is said. */
+export interface SpanFacts extends ObservationFacts {
+  /** Spans of the same process that it is a part of while they are open. */
+  readonly within?: readonly string[];
+}
+
+/**
+ * The tag `outcome` at the end of a `message.receive` that stored a message: that one is the root of the
+ * trace. A message is stored once, however often it is delivered, so a trace has one root.
+ */
+export const rootOutcome = "accepted";
+
 /** What takes time, by name. */
 export const spanCatalogue = {
-  "message.receive": { by: edge, help: "A message from its bytes until it is stored; the root of its trace." },
+  "message.receive": {
+    by: edge,
+    help: "A message from its bytes until it is stored; with the `outcome` that it is `accepted`, the root of its trace.",
+  },
   "turn.run": { by: worker, help: "One claim of a turn: until it ends, waits or is handed over." },
-  "model.step": { by: worker, help: "One request to a model, with its retries and fallbacks." },
+  "model.step": { by: worker, within: ["turn.run"], help: "One request to a model, with its retries and fallbacks." },
   "tool.run": { by: runner, help: "One attempt of a call in its runner." },
-  "card.write": { by: senders, help: "One call of the platform that writes a card or a message." },
+  "card.write": {
+    by: senders,
+    within: ["reply.deliver", "turn.run"],
+    help: "One call of the platform that writes a card or a message.",
+  },
   "reply.deliver": { by: senders, help: "One try to send a reply from the outbox." },
-} as const satisfies Record<string, ObservationFacts>;
+} as const satisfies Record<string, SpanFacts>;
 
 /** What happens, by name. */
 export const eventCatalogue = {

@@ -37,10 +37,14 @@ export interface Observation {
   span(name: SpanName, tags: Tags): Span;
 }
 
-/** Runs it; an observer that throws disturbs nobody. */
+function ignore(): void {}
+
+/** Runs it; an observer that throws disturbs nobody, nor one that promises something and does not keep it. */
 function quietly<T>(observe: () => T): T | undefined {
   try {
-    return observe();
+    const result = observe();
+    if (result instanceof Promise) result.catch(ignore);
+    return result;
   } catch {
     return undefined;
   }
@@ -49,13 +53,13 @@ function quietly<T>(observe: () => T): T | undefined {
 function startSpan(observer: Observer, name: string, tags: Tags): (error: unknown, tags: Tags | undefined) => void {
   const spanId = quietly(() => observer.spanStart?.(name, tags));
   return (error, more) => {
-    if (spanId !== undefined) quietly(() => observer.spanEnd?.(spanId, error, more));
+    if (typeof spanId === "string") quietly(() => observer.spanEnd?.(spanId, error, more));
   };
 }
 
 /** Tells each observer what it is able to hear. */
 export function observeWith(observers: readonly Observer[]): Observation {
-  const tell = (observe: (observer: Observer) => void): void => {
+  const tell = (observe: (observer: Observer) => unknown): void => {
     for (const observer of observers) quietly(() => observe(observer));
   };
   return {

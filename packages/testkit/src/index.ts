@@ -1,6 +1,9 @@
 export { freePort } from "./free-port.ts";
+export { startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "./otlp-receiver.ts";
 export { startRedis, type TestRedis } from "./redis.ts";
-export { startRedisCluster, type TestRedisCluster } from "./redis-cluster.ts";
+export { startRedisCluster, type TestRedisClusterOptions } from "./redis-cluster.ts";
+export type { TestRedisNodes, TestRedisNodesOptions, TestRedisNodeUsers } from "./redis-nodes.ts";
+export { startRedisSentinel } from "./redis-sentinel.ts";
 export { startModelServer, type ModelServer, type ModelServerOptions } from "./model-server.ts";
 export { demoScript } from "./model-server-demo.ts";
 export type {

@@ -13,6 +13,22 @@ export interface TestRedis {
   stop(): Promise<void>;
 }
 
+/** Users of an ACL file, of whom one without a password may ping. */
+export interface TestRedisUsers {
+  aclFile: string;
+  pingAs: string;
+}
+
+export interface TestRedisOptions {
+  /** Default: a free one. */
+  port?: number;
+  /** Where its files are; kept then. Default: a temporary folder that `stop` removes. */
+  directory?: string;
+  users?: TestRedisUsers;
+  /** Further settings, as `redis-server` takes them. */
+  settings?: readonly string[];
+}
+
 async function answersPing(port: number, user: string | undefined): Promise<boolean> {
   const asUser = user === undefined ? "" : `AUTH ${user} none\r\n`;
   return await new Promise((resolve) => {
@@ -40,38 +56,22 @@ export async function untilRedisAnswers(port: number, exited: () => boolean, use
   }
 }
 
+const durable = ["--appendonly", "yes", "--save", "", "--maxmemory-policy", "noeviction"];
+
 /**
- * Starts a `redis-server` of the test's own on a free port, append-only in a temporary folder that
- * `stop` removes. `port` and `directory` let a test restart the same server after a kill; `users` are
- * those of an ACL file, of whom one without a password may ping.
+ * Starts a `redis-server` of the test's own on a free port, append-only. `port` and `directory` let a
+ * test restart the same server after a kill.
  */
-export async function startRedis(
-  options: { port?: number; directory?: string; users?: { aclFile: string; pingAs: string } } = {},
-): Promise<TestRedis> {
+export async function startRedis(options: TestRedisOptions = {}): Promise<TestRedis> {
+  const { users, settings = [] } = options;
   const port = options.port ?? (await freePort());
   const directory = options.directory ?? (await mkdtemp(join(tmpdir(), "larkline-redis-")));
-  const server = spawn(
-    "redis-server",
-    [
-      "--port",
-      String(port),
-      "--bind",
-      "127.0.0.1",
-      "--dir",
-      directory,
-      "--appendonly",
-      "yes",
-      "--save",
-      "",
-      "--maxmemory-policy",
-      "noeviction",
-      ...(options.users === undefined ? [] : ["--aclfile", options.users.aclFile]),
-    ],
-    { stdio: "ignore" },
-  );
+  const place = ["--port", String(port), "--bind", "127.0.0.1", "--dir", directory];
+  const acl = users === undefined ? [] : ["--aclfile", users.aclFile];
+  const server = spawn("redis-server", [...place, ...durable, ...acl, ...settings], { stdio: "ignore" });
   const exit = new Promise<void>((resolve) => server.once("exit", () => resolve()));
   const failure = new Promise<never>((_, reject) => server.once("error", reject));
-  await Promise.race([untilRedisAnswers(port, () => server.exitCode !== null, options.users?.pingAs), failure]);
+  await Promise.race([untilRedisAnswers(port, () => server.exitCode !== null, users?.pingAs), failure]);
   return {
     url: `redis://127.0.0.1:${port}`,
     port,

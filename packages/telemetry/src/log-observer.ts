@@ -1,0 +1,31 @@
+import type { Logger } from "./logger.ts";
+import type { Observer, Tags } from "./observer.ts";
+
+interface OpenSpan {
+  name: string;
+  tags: Tags;
+  startedMs: number;
+}
+
+/** Writes what happens and how long it took at the level `debug`, and errors as warnings. */
+export function createLogObserver(logger: Logger): Observer {
+  const open = new Map<string, OpenSpan>();
+  let spans = 0;
+  return {
+    event: (name, data) => logger.debug({ ...data, event: name }, "event"),
+    error: (error, context) => logger.warn({ ...context, error }, "an error was observed"),
+    spanStart: (name, tags) => {
+      spans += 1;
+      open.set(String(spans), { name, tags, startedMs: performance.now() });
+      return String(spans);
+    },
+    spanEnd: (spanId, error, more) => {
+      const span = open.get(spanId);
+      if (span === undefined) return;
+      open.delete(spanId);
+      const ms = Math.round(performance.now() - span.startedMs);
+      const failed = error === undefined ? {} : { error };
+      logger.debug({ ...span.tags, ...more, ...failed, span: span.name, ms }, "span");
+    },
+  };
+}
