@@ -12,7 +12,7 @@ export function groupOf(system: System, kind: Kind): AppProcess[] {
 }
 
 /** Kills one process with SIGKILL and starts another in its place. */
-export async function killOne(system: System, kind: Kind, index: number): Promise<void> {
+async function killOne(system: System, kind: Kind, index: number): Promise<void> {
   const group = groupOf(system, kind);
   const victim = group[index];
   if (victim === undefined) return;

@@ -3,16 +3,16 @@ import { runChaos } from "./chaos.ts";
 import type { DisasterName } from "./disasters.ts";
 
 const plan: DisasterName[] = [
-  "kill",
+  "kill_worker",
   "freeze",
   "feishu_faults",
-  "kill",
+  "kill_runner",
   "model_errors",
   "dropped_connections",
-  "kill",
+  "kill_ingress",
   "late_events",
   "redis_restart",
-  "kill",
+  "kill_worker",
   "feishu_outage",
 ];
 

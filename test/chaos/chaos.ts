@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { SimMessage } from "@larkline/feishu-simulator";
-import { elementOf, isClosed } from "../system/answer.ts";
+import { closeRedis, connectRedis, createRedisSessionStore } from "@larkline/session-redis";
+import { elementOf, isClosed, visibleAnswers } from "../system/answer.ts";
 import { answersTo, repeats, tally, untilAnswered } from "../system/answers.ts";
 import { obedientModel } from "../system/model-script.ts";
 import { startSystem, type System } from "../system/system.ts";
@@ -56,6 +57,8 @@ export interface ChaosReport {
   modelErrors: number;
   /** How soon answers came, and how soon after each kind of disaster. */
   recovery: Recovery;
+  /** What is known of messages without an answer. */
+  unanswered: string[];
 }
 
 function textOf(key: string, random: ReturnType<typeof createRandom>): string {
@@ -96,9 +99,9 @@ async function wreak(scene: DisasterScene, options: ChaosOptions, over: AbortSig
   const lasting: Promise<void>[] = [];
   const strike = async (name: DisasterName): Promise<void> => {
     const atMs = performance.now();
-    const { what, healed = 0 } = await disasters[name](scene);
+    const { what, healed = 0, overMs = performance.now() } = await disasters[name](scene);
     const label = what === undefined ? name : `${name} ${what}`;
-    havoc.harms.push({ label, atMs, overMs: performance.now() });
+    havoc.harms.push({ label, atMs, overMs });
     havoc.counts[label] = (havoc.counts[label] ?? 0) + 1;
     havoc.healed += healed;
   };
@@ -137,6 +140,25 @@ async function clickStops(system: System, options: ChaosOptions, over: AbortSign
   return clicks;
 }
 
+/** How the conversations of messages without an answer stand, for whoever looks for the cause. */
+async function storiesOf({ system }: DisasterScene, written: readonly Watched[]): Promise<string[]> {
+  const redis = connectRedis(system.redis.url);
+  const store = createRedisSessionStore({ redis, namespace: "larkline" });
+  try {
+    return await Promise.all(
+      written.map(async (message) => {
+        const session = `${system.appId}.${message.chatId}`;
+        const summary = await store.summary(session);
+        const shown = visibleAnswers(system.feishu, message).map(({ text, finished }) => ({ text, finished }));
+        const unsent = (await store.leaseOutbox(session))?.record;
+        return JSON.stringify({ message, shown, summary, unsent });
+      }),
+    );
+  } finally {
+    await closeRedis(redis);
+  }
+}
+
 /** Looked at while the system still stands. */
 async function count(scene: DisasterScene, written: readonly Watched[][], havoc: Havoc): Promise<ChaosReport> {
   const { system, watch, weather } = scene;
@@ -144,6 +166,7 @@ async function count(scene: DisasterScene, written: readonly Watched[][], havoc:
   const texts = answers.flat().map(({ text }) => text);
   const recorded = await system.recorded();
   const once = repeats(recorded, "once");
+  const unanswered = written.flat().filter((_, at) => answers[at]?.length === 0);
   const healed = await Promise.all(system.workers.map(async ({ url }) => await healedBy(url)));
   return {
     accepted: answers.length,
@@ -160,6 +183,7 @@ async function count(scene: DisasterScene, written: readonly Watched[][], havoc:
     disasters: havoc.counts,
     modelErrors: weather.failed(),
     recovery: recoveryOf(watch.all(), havoc.harms),
+    unanswered: await storiesOf(scene, unanswered),
   };
 }
 

@@ -4,7 +4,7 @@ import { closeRedis, connectRedis } from "@larkline/session-redis";
 import { metricOf } from "../system/answers.ts";
 import type { System } from "../system/system.ts";
 import type { AnswerWatch } from "./answer-watch.ts";
-import { groupOf, killOne, type Kind } from "./attacks.ts";
+import { groupOf, type Kind } from "./attacks.ts";
 import type { ModelWeather } from "./model-weather.ts";
 import type { createRandom } from "./random.ts";
 
@@ -19,7 +19,9 @@ export interface DisasterScene {
 }
 
 export const disasterNames = [
-  "kill",
+  "kill_worker",
+  "kill_runner",
+  "kill_ingress",
   "freeze",
   "dropped_connections",
   "redis_restart",
@@ -34,6 +36,8 @@ export type DisasterName = (typeof disasterNames)[number];
 export interface Damage {
   /** What was hit: the kind of a process. */
   what?: string;
+  /** When nothing was broken any more, if not only now. */
+  overMs?: number;
   /** What the processes that are gone had healed. */
   healed?: number;
 }
@@ -45,14 +49,17 @@ export async function healedBy(url: string): Promise<number> {
   return await metricOf({ url }, "larkline_healed_total").catch(() => 0);
 }
 
-async function kill({ system, random }: DisasterScene): Promise<Damage> {
-  const what = random.pick(kinds);
-  const group = groupOf(system, what);
+/** SIGKILL; another process is started in its place, and until then the others do its work. */
+async function kill({ system, random }: DisasterScene, kind: Kind): Promise<Damage> {
+  const group = groupOf(system, kind);
   const at = random.below(group.length);
   const victim = group[at];
-  const healed = what === "agent-worker" && victim !== undefined ? await healedBy(victim.url) : 0;
-  await killOne(system, what, at);
-  return { what, healed };
+  if (victim === undefined) return {};
+  const healed = kind === "agent-worker" ? await healedBy(victim.url) : 0;
+  await victim.kill();
+  const overMs = performance.now();
+  group[at] = await system.start(kind);
+  return { healed, overMs };
 }
 
 /** A machine that stalls: the process comes back and goes on as if nothing had been. */
@@ -124,7 +131,9 @@ async function lateEvents({ system, random, watch }: DisasterScene): Promise<Dam
 
 /** Resolves once the harm is over: what is slow from then on is recovery. */
 export const disasters: Readonly<Record<DisasterName, (scene: DisasterScene) => Promise<Damage>>> = {
-  kill,
+  kill_worker: async (scene) => await kill(scene, "agent-worker"),
+  kill_runner: async (scene) => await kill(scene, "tool-runner"),
+  kill_ingress: async (scene) => await kill(scene, "ingress"),
   freeze,
   dropped_connections: dropConnections,
   redis_restart: restartRedis,
