@@ -6,6 +6,7 @@ import { FeishuError, feishuErrorOf } from "./error.ts";
 import { TransportFailure, withCallContext, type CallContext } from "./http-transport.ts";
 import { openGate, type CallLimits, type GatePass, type RateGate } from "./rate-gate.ts";
 import { authorization, type TokenProvider } from "./token-provider.ts";
+import type { CallWatch } from "./watch.ts";
 
 /** How often and how patiently a call is repeated. Times in ms. */
 export interface RetryPolicy {
@@ -30,6 +31,8 @@ export interface CallOptions {
    * that the call rejects with a `rate_limit` that is `heldBack`, and never leaves.
    */
   maxWaitMs?: number | undefined;
+  /** Of the message that the call is made for; told to those who watch. */
+  traceparent?: string | undefined;
 }
 
 /** One call of the platform. Only requests that are safe to repeat: reads, and sends with a `uuid`. */
@@ -58,6 +61,8 @@ export interface ApiCallerOptions {
   retry: RetryPolicy;
   /** Without it every call leaves at once. */
   gate?: RateGate;
+  /** Without it nobody is told. */
+  watch?: CallWatch | undefined;
   /** Aborts every call when the API is closed. */
   closing: AbortSignal;
 }
@@ -90,27 +95,59 @@ function afterAll(error: FeishuError, doubt: boolean, left: boolean): FeishuErro
 
 const finalWaitMs = 5_000;
 
-function passOf(options: CallOptions, closing: AbortSignal): GatePass {
-  const { lane = "final", signal } = options;
-  const maxWaitMs = options.maxWaitMs ?? (lane === "final" ? finalWaitMs : 0);
-  return { lane, maxWaitMs, signals: signal === undefined ? [closing] : [closing, signal] };
+/** How a call may wait, and who made it. */
+interface Pass extends GatePass {
+  traceparent: string | undefined;
 }
 
-export function createApiCaller({ client, tokens, retry, gate = openGate, closing }: ApiCallerOptions): ApiCaller {
-  async function attempt<T>(request: ApiRequest<T>, pass: GatePass, token: string): Promise<T> {
+function passOf(options: CallOptions, closing: AbortSignal): Pass {
+  const { lane = "final", signal, traceparent } = options;
+  const maxWaitMs = options.maxWaitMs ?? (lane === "final" ? finalWaitMs : 0);
+  return { lane, maxWaitMs, signals: signal === undefined ? [closing] : [closing, signal], traceparent };
+}
+
+/** Waits until the call may leave, and tells how long that took. */
+async function enter<T>(
+  { gate, watch }: { gate: RateGate; watch: CallWatch | undefined },
+  request: ApiRequest<T>,
+  pass: Pass,
+): Promise<void> {
+  const startedMs = performance.now();
+  let left = false;
+  try {
     await gate.enter(request, pass);
+    left = true;
+  } finally {
+    watch?.waited({ api: request.api, traceparent: pass.traceparent }, performance.now() - startedMs, left);
+  }
+}
+
+export function createApiCaller({
+  client,
+  tokens,
+  retry,
+  gate = openGate,
+  watch,
+  closing,
+}: ApiCallerOptions): ApiCaller {
+  async function attempt<T>(request: ApiRequest<T>, pass: Pass, token: string): Promise<T> {
+    await enter({ gate, watch }, request, pass);
+    const ended = watch?.began({ api: request.api, traceparent: pass.traceparent });
     try {
       const options = withCallContext(authorization(token), { ...request.context, signals: pass.signals });
-      return parsed(request, await request.run(client, options));
+      const answer = parsed(request, await request.run(client, options));
+      ended?.();
+      return answer;
     } catch (thrown) {
       const error = feishuErrorOf(request.api, thrown);
+      ended?.(error);
       gate.refused(request, error);
       throw error;
     }
   }
 
   /** A refused token is fetched again once, whatever the retry policy says. */
-  async function withToken<T>(request: ApiRequest<T>, pass: GatePass): Promise<T> {
+  async function withToken<T>(request: ApiRequest<T>, pass: Pass): Promise<T> {
     if (pass.signals.some(({ aborted }) => aborted)) throw new TransportFailure("aborted", false, "aborted");
     const token = await tokens.get();
     try {

@@ -13,6 +13,8 @@ export interface CardWriterOptions {
   record: ReplyRecord;
   now: () => number;
   signal: AbortSignal;
+  /** Of the message that is answered. */
+  traceparent?: string | undefined;
 }
 
 /**
@@ -38,8 +40,11 @@ export function isKind(error: unknown, ...kinds: FeishuErrorKind[]): error is Fe
   return error instanceof FeishuError && kinds.includes(error.kind);
 }
 
-export function callOf(lane: RateLane, signal: AbortSignal): CallOptions {
-  return { signal, lane, maxWaitMs: lane === "frame" ? 0 : structureWaitMs };
+export function callOf(
+  lane: RateLane,
+  { signal, traceparent }: Pick<CardWriterOptions, "signal" | "traceparent">,
+): CallOptions {
+  return { signal, traceparent, lane, maxWaitMs: lane === "frame" ? 0 : structureWaitMs };
 }
 
 /** What has gone wrong so far with one operation. */
@@ -76,23 +81,23 @@ export class CardWriter {
 
   /** Replaces the whole card. */
   async redraw(number: number, card: Record<string, unknown>, lane: RateLane): Promise<void> {
-    const { api, signal } = this.#options;
+    const { api } = this.#options;
     await this.#numbered(number, true, async (id) => {
-      await api.cards.update({ ...id, card }, callOf(lane, signal));
+      await api.cards.update({ ...id, card }, callOf(lane, this.#options));
     });
   }
 
   async operate(number: number, operation: CardOperation): Promise<void> {
-    const { api, signal } = this.#options;
+    const { api } = this.#options;
     const { kind } = operation;
     await this.#numbered(number, kind === "content", async (id) => {
       if (kind === "batch") {
-        await api.cards.batch({ ...id, actions: operation.actions }, callOf("frame", signal));
+        await api.cards.batch({ ...id, actions: operation.actions }, callOf("frame", this.#options));
       } else {
         const { elementId, content } = operation;
         // The first text is what a person waits for.
         const lane = this.#typed.has(id.cardId) ? "frame" : "final";
-        await api.cards.content({ ...id, elementId, content }, callOf(lane, signal));
+        await api.cards.content({ ...id, elementId, content }, callOf(lane, this.#options));
         this.#typed.add(id.cardId);
       }
     });
@@ -105,11 +110,11 @@ export class CardWriter {
   }
 
   async #enable(number: number): Promise<void> {
-    const { api, now, record, signal } = this.#options;
+    const { api, now, record } = this.#options;
     const sinceMs = now();
     await this.#numbered(number, true, async (id) => {
       const settings = { config: { streaming_mode: true } };
-      await api.cards.settings({ ...id, settings }, callOf("final", signal));
+      await api.cards.settings({ ...id, settings }, callOf("final", this.#options));
     });
     await record.change(number, { streamingSinceMs: sinceMs });
   }

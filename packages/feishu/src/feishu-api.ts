@@ -24,6 +24,7 @@ import { createRateGate } from "./rate-gate.ts";
 import { addReaction, removeReaction } from "./reaction-api.ts";
 import { findReply, type FindReplyRequest } from "./reply-search.ts";
 import { createTokenProvider } from "./token-provider.ts";
+import type { CallWatch } from "./watch.ts";
 
 export interface FeishuApiOptions {
   appId: string;
@@ -39,6 +40,8 @@ export interface FeishuApiOptions {
   governor?: RateGovernor;
   /** Calls a month that the tenant's plan includes; null (default) when nobody counts them. */
   monthlyCalls?: number | null;
+  /** Told of every call. */
+  watch?: CallWatch | undefined;
 }
 
 /** One app's calls to the platform. Every method rejects with a FeishuError only. */
@@ -117,7 +120,7 @@ export function createFeishuApi(options: FeishuApiOptions): FeishuApi {
   const tokens = createTokenProvider({ client, appId, appSecret, baseUrl, tokenCache });
   const retry = { ...defaultRetryPolicy, ...options.retry };
   const gate = createRateGate(options.governor, appId);
-  const caller = createApiCaller({ client, tokens, retry, gate, closing: closing.signal });
+  const caller = createApiCaller({ client, tokens, retry, gate, watch: options.watch, closing: closing.signal });
   const sender = createMessageSender(caller);
   return {
     appId,

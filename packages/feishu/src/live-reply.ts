@@ -16,6 +16,8 @@ export interface ReplyStart {
   /** Fencing token of the session's claim. */
   epoch: string;
   target: OutboxTarget;
+  /** Of the message that is answered. */
+  traceparent?: string;
   /** The reply's idempotency key, at most 50 characters. */
   uuid: string;
   /** The state to show, asked for when a frame is due. */
@@ -162,7 +164,7 @@ export class ReplyTyper implements LiveReply {
   }
 
   async #open(start: ReplyStart): Promise<Opened> {
-    const { session, replyId, target, uuid, epoch, images } = start;
+    const { session, replyId, target, uuid, epoch, images, traceparent } = start;
     const known = this.#opened;
     if (known?.epoch === epoch) return known;
     const { api, ledger, now } = this.#deps;
@@ -177,6 +179,7 @@ export class ReplyTyper implements LiveReply {
       uuid,
       now,
       signal,
+      traceparent,
       ...(images === undefined ? {} : { images }),
     });
     // Nobody else has written since: what is known of the platform is still true.

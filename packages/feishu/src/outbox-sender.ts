@@ -1,12 +1,15 @@
-import type { CardLedger, OutboxLease, OutboxRecord, SessionStore } from "@larkline/session";
+import type { CardLedger, DeadLetters, OutboxLease, OutboxRecord, SessionStore } from "@larkline/session";
 import { FeishuError, feishuErrorOf } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import { noLogger, type FeishuLogger } from "./logger.ts";
 import { finishReply, type ImageResolver } from "./reply-finisher.ts";
 import { FencedOut, LedgerFailure } from "./reply-record.ts";
+import type { DeliveryWatch } from "./watch.ts";
 
 export interface OutboxSenderOptions {
   store: Pick<SessionStore, "ackOutbox" | "retryOutbox" | "leaseOutbox">;
+  /** Keeps replies that are given up; without it they are dropped. */
+  letters?: Pick<DeadLetters, "bury">;
   /** The cards of replies that are not finished. */
   ledger: Pick<CardLedger, "load" | "save">;
   /** Uploads the images that answers name; without it they show none. */
@@ -14,6 +17,8 @@ export interface OutboxSenderOptions {
   /** By app id. */
   apis: ReadonlyMap<string, FeishuApi>;
   logger?: FeishuLogger;
+  /** Told of every try. */
+  watch?: DeliveryWatch | undefined;
   /** Epoch ms. */
   now?: () => number;
   /** Waits before the second, third, ... try in ms; the last one repeats. Up to an hour by default. */
@@ -127,16 +132,50 @@ class Sender implements OutboxSender {
   /** Resolves to what is to be sent next, if anything is. */
   async #deliverHead(lease: OutboxLease): Promise<OutboxLease | undefined> {
     const { token, record } = lease;
+    const { store, watch } = this.#options;
+    const ended = watch?.(record);
+    const attempt = await this.#send(lease).catch((failure: unknown) => {
+      ended?.({ state: "left" });
+      throw failure;
+    });
+    if (attempt === "taken over") {
+      ended?.({ state: "left" });
+      return undefined;
+    }
+    const { error } = attempt;
+    const isOver = error === undefined || this.#isHopeless(record, error);
+    if (error === undefined) ended?.({ state: "sent" });
+    else if (isOver) ended?.({ state: "given_up", error, retryInMs: 0 });
+    if (error === undefined) return await store.ackOutbox(record.session, token);
+    if (isOver) return await this.#giveUp(lease, error);
+    return await this.#tryLater(lease, { ...attempt, error }, (retryInMs) =>
+      ended?.({ state: "failed", error, retryInMs }),
+    );
+  }
+
+  /** The reply is kept for operators; what is told of its failure holds no content. */
+  async #giveUp(lease: OutboxLease, { api, kind, code }: FeishuError): Promise<OutboxLease | undefined> {
+    const { store, letters } = this.#options;
+    const { record, token } = lease;
+    const reason = [api, kind, ...(code === 0 ? [] : [code])].join(" ");
+    // Never repeated here: a bury whose answer is lost may have leased the next reply under the same token.
+    return letters === undefined ? await store.ackOutbox(record.session, token) : await letters.bury(lease, reason);
+  }
+
+  /** Resolves to what is to be sent at once all the same. */
+  async #tryLater(
+    { token, record }: OutboxLease,
+    { error, progress }: { error: FeishuError; progress: number },
+    onWait: (waitMs: number) => void,
+  ): Promise<OutboxLease | undefined> {
     const { store } = this.#options;
-    const attempt = await this.#send(lease);
-    if (attempt === "taken over") return undefined;
-    const { error, progress } = attempt;
-    if (error === undefined || this.#isHopeless(record, error)) return await store.ackOutbox(record.session, token);
+    const problem = [error.kind, ...(error.code === 0 ? [] : [error.code])].join(" ");
     const nowMs = this.#now();
     const uncertainSinceMs = record.uncertainSinceMs === 0 && error.uncertain ? nowMs : record.uncertainSinceMs;
     if (progress > 0) {
       // A long answer takes several deliveries. As each gets somewhere, there is nothing to back off from.
-      const updated = { ...record, attempts: 0, uncertainSinceMs };
+      const updated = { ...record, attempts: 0, uncertainSinceMs, problem };
+      onWait(error.retryAfterMs);
       await store.retryOutbox({ token, record: updated }, nowMs + error.retryAfterMs);
       return error.retryAfterMs > 0 || this.#closing ? undefined : await store.leaseOutbox(record.session);
     }
@@ -146,7 +185,8 @@ class Sender implements OutboxSender {
       { ...factsOf(record), ...errorFacts(error), retryInMs: waitMs },
       "reply not sent, will be tried again",
     );
-    const updated = { ...record, attempts: record.attempts + (error.heldBack ? 0 : 1), uncertainSinceMs };
+    const updated = { ...record, attempts: record.attempts + (error.heldBack ? 0 : 1), uncertainSinceMs, problem };
+    onWait(waitMs);
     await store.retryOutbox({ token, record: updated }, nowMs + waitMs);
     return undefined;
   }
@@ -156,11 +196,7 @@ class Sender implements OutboxSender {
     const { record } = lease;
     const { ledger, imageOf } = this.#options;
     const api = this.#options.apis.get(record.target.app);
-    if (api === undefined) {
-      const reason = "no credentials for this app";
-      const error = new FeishuError({ api: "outbox", kind: "app_setup", code: 0, httpStatus: 0, reason });
-      return { error, progress: 0 };
-    }
+    if (api === undefined) return { error: noCredentials(), progress: 0 };
     const sending = new AbortController();
     const timer = setTimeout(() => sending.abort(), this.#options.deadlineMs ?? 8_000);
     this.#sending.add(sending);
@@ -182,7 +218,7 @@ class Sender implements OutboxSender {
 
   /** Whether the reply is given up; logged without its content. */
   #isHopeless(record: OutboxRecord, error: FeishuError): boolean {
-    const tooOld = this.#now() - record.createdAtMs > (this.#options.maxAgeMs ?? 72 * hourMs);
+    const tooOld = this.#now() - (record.againAtMs ?? record.createdAtMs) > (this.#options.maxAgeMs ?? 72 * hourMs);
     // An operator can repair the app; until then its replies wait.
     const mayPass = error.retryable || error.kind === "cancelled" || error.kind === "app_setup";
     const isStrange = strangeKinds.has(error.kind) && record.attempts + 1 < maxUnknownAttempts;
@@ -197,6 +233,16 @@ class Sender implements OutboxSender {
     const delayMs = this.#delaysMs[Math.min(attempts, this.#delaysMs.length - 1)] ?? 0;
     return Math.max(error.retryAfterMs, Math.round(delayMs * (0.8 + Math.random() * 0.4)));
   }
+}
+
+/** While a bot is added, workers that do not know it yet run beside those that do: they pass its replies on. */
+const otherWorkerMs = 10_000;
+
+/** Held back: no try has failed, so nobody is to wait longer each time. */
+function noCredentials(): FeishuError {
+  const reason = "no credentials for this app";
+  const waiting = { retryAfterMs: otherWorkerMs, heldBack: true };
+  return new FeishuError({ api: "outbox", kind: "app_setup", code: 0, httpStatus: 0, reason, ...waiting });
 }
 
 /** A sender over the outbox of `store`; who leased a record hands it over and may forget it. */

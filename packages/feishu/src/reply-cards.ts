@@ -36,6 +36,8 @@ export interface ReplyCardsOptions {
   images?: ReadonlyMap<string, string | null>;
   now: () => number;
   signal: AbortSignal;
+  /** Of the message that is answered. */
+  traceparent?: string | undefined;
 }
 
 /** Bytes of the answer on one card: fewer each time the platform finds a card too large that we did not. */
@@ -223,10 +225,10 @@ export class ReplyCards {
   }
 
   async #create({ page, closing }: Goal, rendered: RenderedCard): Promise<CardEntry> {
-    const { api, now, record, signal, uuid } = this.#options;
+    const { api, now, record, uuid } = this.#options;
     const { number, cuts } = page;
     const sinceMs = now();
-    const cardId = await api.cards.create(rendered.card, callOf("final", signal));
+    const cardId = await api.cards.create(rendered.card, callOf("final", this.#options));
     const to = cuts[number];
     const { parts, ...measures } = measuresOf(rendered);
     const entry = await record.put(number, {
@@ -270,15 +272,15 @@ export class ReplyCards {
   }
 
   async #sendOnce({ cardId, uuid }: CardEntry): Promise<{ messageId: string }> {
-    const { api, signal, target } = this.#options;
+    const { api, target } = this.#options;
     const { chatId, messageId, inThread } = target;
     const toChat = async (): Promise<{ messageId: string }> => {
       const to = { ...receiverOf(chatId), cardId, uuid: derivedUuid(uuid, "c") };
-      return await api.cards.sendTo(to, callOf("final", signal));
+      return await api.cards.sendTo(to, callOf("final", this.#options));
     };
     if (messageId === "") return await toChat();
     try {
-      return await api.cards.sendReply({ cardId, chatId, messageId, inThread, uuid }, callOf("final", signal));
+      return await api.cards.sendReply({ cardId, chatId, messageId, inThread, uuid }, callOf("final", this.#options));
     } catch (error) {
       if (!isKind(error, "target_gone")) throw error;
       if (error.uncertain) this.#unsent.delete(cardId);

@@ -62,9 +62,14 @@ interface Form {
   uuid: string;
 }
 
-async function sendToChat({ api }: Delivery, { target }: OutboxRecord, form: Form & CallOptions): Promise<void> {
+async function sendToChat(
+  { api }: Delivery,
+  { target, traceparent }: OutboxRecord,
+  form: Form & CallOptions,
+): Promise<void> {
   const { body, uuid, signal } = form;
-  await api.send({ ...receiverOf(target.chatId), ...body, uuid: derivedUuid(uuid, "c") }, { signal });
+  const call = { signal, traceparent };
+  await api.send({ ...receiverOf(target.chatId), ...body, uuid: derivedUuid(uuid, "c") }, call);
 }
 
 async function answer(delivery: Delivery, record: OutboxRecord, form: Form & CallOptions): Promise<void> {
@@ -72,7 +77,8 @@ async function answer(delivery: Delivery, record: OutboxRecord, form: Form & Cal
   const { body, uuid, signal } = form;
   if (messageId === "") return await sendToChat(delivery, record, form);
   try {
-    await delivery.api.reply({ messageId, chatId, ...body, uuid, inThread }, { signal });
+    const call = { signal, traceparent: record.traceparent };
+    await delivery.api.reply({ messageId, chatId, ...body, uuid, inThread }, call);
   } catch (error) {
     if (!isKind(error, "target_gone")) throw error;
     await sendToChat(delivery, record, form);

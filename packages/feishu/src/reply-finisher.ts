@@ -123,14 +123,14 @@ async function finishWithNewImages({ options, context, view }: Finish): Promise<
 async function opened(options: ReplyFinisherOptions, context: FinishContext, view: ReplyView): Promise<Finish> {
   const { ledger, now } = options;
   const { api, lease, signal } = context;
-  const { id: replyId, session, target, uuid } = lease.record;
+  const { id: replyId, session, target, uuid, traceparent } = lease.record;
   const known = await ledger.load(session, replyId).catch((cause: unknown) => {
     throw new LedgerFailure("the card ledger could not be read", { cause });
   });
   const reply = known ?? newReply({ session, replyId, target }, await modeFor(api), now());
   const record = new ReplyRecord({ ledger, fence: { outboxToken: lease.token }, reply });
   const images = record.mode === "text" ? new Map<string, null>() : await imagesOf(options, context, view);
-  const cards = new ReplyCards({ api, record, target, uuid, images, now, signal });
+  const cards = new ReplyCards({ api, record, target, uuid, images, now, signal, traceparent });
   return { options, context, view, record, cards };
 }
 

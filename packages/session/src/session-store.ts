@@ -153,6 +153,14 @@ export interface OutboxRecord {
   attempts: number;
   /** Time of the first attempt whose outcome is unknown (timeout, crash); 0 if none. */
   uncertainSinceMs: number;
+  /** Of the message that is answered. */
+  traceparent?: string;
+  /** When that message was written, epoch ms. */
+  askedAtMs?: number;
+  /** What the last try ended with, such as `rate_limit 230020`; for people who look. */
+  problem?: string;
+  /** When somebody asked for it to be sent again after it had been given up: its age counts from then. */
+  againAtMs?: number;
 }
 
 export interface CommitRequest extends FencedWrite {
@@ -209,6 +217,24 @@ export interface SessionSummary {
   settings: SessionSettings;
 }
 
+/** What {@link SessionStore.reset} did. */
+export interface ResetResult {
+  /** The turn that it ended. */
+  turnId?: string;
+  wakeGen?: number;
+}
+
+/** What goes with a reset. */
+export interface ResetOptions {
+  /** Who asked for it, for the audit log. */
+  by: string;
+  /**
+   * What the person whose turn ends is told. Called with the message at the head, if it can be read; may
+   * be called more than once, for the last call counts.
+   */
+  replyOf(turnId: string, message: InboundMessage): OutboxRecord | undefined;
+}
+
 /** A session the sweeper should look at: it should be moving but has been silent. */
 export interface StaleSession {
   session: SessionKey;
@@ -246,6 +272,13 @@ export interface SessionStore {
 
   /** Whether the running turn has a cancel that it has not dealt with: for those who missed the broadcast. */
   cancelled(session: SessionKey): Promise<boolean>;
+  /**
+   * Ends the turn that has begun, in whatever state it is and whoever runs it, and begins a new
+   * conversation: a claim's history is empty from then on. The worker that held the session is fenced, open
+   * calls and questions are closed, the message leaves the inbox and its run is logged as done. Messages that
+   * wait stay, and are answered in the new conversation. Works on stored state that no worker can read, too.
+   */
+  reset(session: SessionKey, options: ResetOptions): Promise<ResetResult>;
 
   /** Takes the session for the wake-up `gen`; undefined when there is nothing for it to do. */
   claim(session: SessionKey, gen: number, owner: string): Promise<Claim | undefined>;

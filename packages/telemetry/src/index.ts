@@ -38,3 +38,4 @@ export { startOpsServer, type OpsServer, type OpsServerOptions } from "./ops-ser
 export { redactFields, scrubText } from "./redact.ts";
 export { runUntilSignal, type RunUntilSignalOptions } from "./run-until-signal.ts";
 export { createTraceLogObserver, type TraceLogObserver, type TraceLogObserverOptions } from "./trace-log-observer.ts";
+export { watchPlatform, type PlatformWatch } from "./platform-watch.ts";
