@@ -217,6 +217,7 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport & { s
     ingresses,
     transport: "both",
     script: weather.script,
+    config: { approvals: { unknownOutcome: "tell" } }, // nobody is there to decide
     // Delivered again for as long as anything here can last.
     simulator: { limits: "enforced", retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000, 8_000, 8_000] },
   });
