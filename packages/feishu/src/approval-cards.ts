@@ -1,9 +1,9 @@
 import { rememberedRule, type Roles } from "@larkline/permissions";
-import type { SessionKey } from "@larkline/protocol";
-import type { ApprovalCard, ApprovalLease, ApprovalStore, PermissionRules } from "@larkline/session";
+import type { Approval, SessionKey } from "@larkline/protocol";
+import type { ApprovalCard, ApprovalLease, ApprovalStore, DeadLetters, PermissionRules } from "@larkline/session";
 import { copiesOf, isUntouched, sendPatienceMs } from "./approval-copies.ts";
 import { bringCopy, type ApprovalApi, type CopyOutcome } from "./approval-copy.ts";
-import { FeishuError } from "./error.ts";
+import type { FeishuError } from "./error.ts";
 import { noLogger, type FeishuLogger } from "./logger.ts";
 
 export interface ApprovalCardsOptions {
@@ -11,6 +11,8 @@ export interface ApprovalCardsOptions {
   apis: ReadonlyMap<string, ApprovalApi>;
   approvals: Pick<ApprovalStore, "leaseCards" | "saveCards" | "settle">;
   rules: Pick<PermissionRules, "add">;
+  /** Keeps word of questions that nobody could be asked. */
+  letters?: Pick<DeadLetters, "add">;
   /** How long a remembered decision holds, ms. */
   rulesExpireMs: number;
   /** The roles that deciders are named by; those who are in them only by a user group get no copy. */
@@ -43,6 +45,8 @@ const abortedMs = 1_000;
 const maxOpenDelayMs = 60_000;
 const maxDelayMs = 3_600_000;
 const growth = 1.6;
+/** While a bot is added, workers that do not know it yet run beside those that do. */
+const otherWorkerMs = 10_000;
 
 class Reconciler implements ApprovalCards {
   readonly #options: ApprovalCardsOptions;
@@ -88,11 +92,13 @@ class Reconciler implements ApprovalCards {
   async #round(session: SessionKey, approvalId: string, signal: AbortSignal): Promise<void> {
     const first = await this.#options.approvals.leaseCards(session, approvalId);
     if (first === undefined) return;
+    const api = this.#options.apis.get(first.status.approval.app);
+    if (api === undefined) return await this.#leave(first);
     const begun = await this.#begin(first);
     if (begun === undefined) return;
     const { lease, fresh } = begun;
     const ruleKept = await this.#keepRule(lease);
-    const outcomes = await this.#bringAll(lease, fresh, signal);
+    const outcomes = await this.#bringAll(api, { lease, fresh, signal });
     const cards = outcomes.map(({ card }) => card);
     await this.#settleUnlessAsked(lease, cards);
     const errors = outcomes.flatMap(({ error }) => error ?? []);
@@ -132,15 +138,24 @@ class Reconciler implements ApprovalCards {
     }
   }
 
-  async #bringAll(lease: ApprovalLease, fresh: Set<string>, signal: AbortSignal): Promise<CopyOutcome[]> {
+  /** A worker that knows the bot does it; that this one does not is no reason to give the question up. */
+  async #leave(lease: ApprovalLease): Promise<void> {
+    const { session, id, app } = lease.status.approval;
+    this.#logger.warn({ session, approvalId: id, app }, "no credentials for the app of an approval");
+    await this.#options.approvals.saveCards(lease, this.#now() + otherWorkerMs);
+  }
+
+  async #bringAll(
+    api: ApprovalApi,
+    { lease, fresh, signal }: { lease: ApprovalLease; fresh: Set<string>; signal: AbortSignal },
+  ): Promise<CopyOutcome[]> {
     const { status, attempts, cards } = lease;
-    const { app, session, id } = status.approval;
-    const api = this.#options.apis.get(app);
+    const { session, id } = status.approval;
     const outcomes = await Promise.all(
-      cards.map(async (card): Promise<CopyOutcome> => {
-        if (api === undefined) return { card, error: noCredentials() };
-        return await bringCopy({ api, status, fresh, attempts, nowMs: this.#now(), signal }, card);
-      }),
+      cards.map(
+        async (card): Promise<CopyOutcome> =>
+          await bringCopy({ api, status, fresh, attempts, nowMs: this.#now(), signal }, card),
+      ),
     );
     for (const { card, error } of outcomes) {
       const before = cards.find(({ to }) => to === card.to);
@@ -165,10 +180,22 @@ class Reconciler implements ApprovalCards {
     if (!isHopeless && this.#now() < createdAtMs + sendPatienceMs) return;
     const settled = await this.#options.approvals.settle(session, id, "undeliverable");
     this.#logger.error({ session, approvalId: id, tool: approval.tool }, "nobody could be asked for an approval");
+    if (settled.result === "settled") await this.#keepLetter(approval, cards);
     if (settled.result === "unknown" || !("wakeGen" in settled) || settled.wakeGen === undefined) return;
     await this.#options.wake(session, settled.wakeGen).catch((error: unknown) => {
       // The decision is stored: the sweeper finds the session.
       this.#logger.warn({ session, err: error }, "session could not be woken at once");
+    });
+  }
+
+  /** Its turn goes on without an answer: that nobody was asked is for operators to know. */
+  async #keepLetter(approval: Approval, cards: readonly ApprovalCard[]): Promise<void> {
+    const { id, session, app, turnId, tool } = approval;
+    const reasons = cards.map(({ failed }) => failed ?? "not sent in time");
+    const reason = `nobody could be asked: ${[...new Set(reasons)].join(", ")}`;
+    const facts = { v: 1, id: `approval:${id}`, session, reason, atMs: this.#now(), app, turnId } as const;
+    await this.#options.letters?.add({ ...facts, kind: "approval", approvalId: id, tool }).catch((error: unknown) => {
+      this.#logger.warn({ session, approvalId: id, err: error }, "an approval that nobody saw is not kept");
     });
   }
 
@@ -180,11 +207,6 @@ class Reconciler implements ApprovalCards {
     const asked = Math.max(0, ...errors.map(({ retryAfterMs }) => retryAfterMs));
     return Math.max(asked, Math.round(delayMs * (0.8 + Math.random() * 0.4)));
   }
-}
-
-function noCredentials(): FeishuError {
-  const reason = "no credentials for this app";
-  return new FeishuError({ api: "approval card", kind: "app_setup", code: 0, httpStatus: 0, reason });
 }
 
 /** Over the cards of `approvals`; whoever finds some due calls `work`. */

@@ -109,7 +109,7 @@ export async function approvalWorld(options: ApprovalWorldOptions = {}) {
   const platform = await platformAt(now, options);
   const { simulator, api, appId, person, people, chatId, say } = platform;
   const stores = createMemorySessionStore({ now });
-  const { store, approvals, rules } = stores;
+  const { store, approvals, rules, letters } = stores;
   const { lines, logger } = recorded();
   const woken: string[] = [];
   const parts: ApprovalParts = { api, approvals, rules, wake: async (session) => void woken.push(session) };
@@ -117,7 +117,7 @@ export async function approvalWorld(options: ApprovalWorldOptions = {}) {
   const cardsOver = (more: Partial<ApprovalParts & ApprovalCardsOptions> = {}): ApprovalCards => {
     const { api: client, ...rest } = { ...parts, ...more };
     const apis = new Map([[appId, client]]);
-    const made = createApprovalCards({ apis, rulesExpireMs: dayMs, roles: {}, logger, now, ...rest });
+    const made = createApprovalCards({ apis, letters, rulesExpireMs: dayMs, roles: {}, logger, now, ...rest });
     onTestFinished(() => made.close());
     return made;
   };

@@ -147,7 +147,7 @@ export async function replyWorld(options: ReplyWorldOptions = {}) {
   const now = (): number => Date.now() + aheadMs;
   const platform = await platformAt(now, options);
   const { simulator, api, appId, person } = platform;
-  const { store, cards: ledger } = createMemorySessionStore({ now });
+  const { store, cards: ledger, letters } = createMemorySessionStore({ now });
   const parts: Parts = { api, ledger, store };
   const chatId =
     options.chat === undefined
@@ -172,6 +172,7 @@ export async function replyWorld(options: ReplyWorldOptions = {}) {
     parts,
     store,
     ledger,
+    letters,
     chatId,
     say,
     turn,

@@ -3,7 +3,9 @@ import { Type, type Static } from "typebox";
 /**
  * What happened, for the record. Calls: `call_opened` before it can run (always), `call_started`
  * before it acts (unless `pure`), `call_ended`. Approvals: requested, decided (each person's word),
- * settled. Rules: added, revoked. `content_shown`: somebody was shown what is hidden otherwise. Never holds arguments,
+ * settled. Rules: added, revoked. `content_shown`: somebody was shown what is hidden otherwise.
+ * `session_reset`: somebody ended its turn and began a new conversation; `inbox_dropped`: its waiting messages
+ * were taken out. `letter_retried`, `letter_discarded`: of something that was given up. Never holds arguments,
  * results or secrets.
  */
 export const auditKinds = [
@@ -16,6 +18,10 @@ export const auditKinds = [
   "rule_added",
   "rule_revoked",
   "content_shown",
+  "session_reset",
+  "inbox_dropped",
+  "letter_retried",
+  "letter_discarded",
 ] as const;
 export type AuditKind = (typeof auditKinds)[number];
 
@@ -36,6 +42,8 @@ export const AuditRecord = Type.Object({
   approvalId: Type.Optional(Type.String()),
   ruleId: Type.Optional(Type.String()),
   runner: Type.Optional(Type.String()),
+  /** Which letter, or which failed job. */
+  letterId: Type.Optional(Type.String()),
   /**
    * `ok`, `error` or `unknown` of a call, `cancelled` when its turn ended before it was started; the
    * decision or state of an approval.
