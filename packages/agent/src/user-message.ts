@@ -41,5 +41,6 @@ function attributed(parts: readonly UserPart[], speaker: string): UserPart[] {
 export function userMessageOf(message: InboundMessage): UserMessage {
   const sendable = message.parts.filter(isSendable);
   const parts: UserPart[] = sendable.length > 0 ? sendable : [{ type: "text", text: "[empty message]" }];
-  return { role: "user", content: message.chatType === "group" ? attributed(parts, speakerOf(message)) : parts };
+  if (message.chatType !== "group") return { role: "user", content: parts };
+  return { role: "user", content: attributed(parts, speakerOf(message)), sender: message.sender.id };
 }

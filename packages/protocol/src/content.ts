@@ -89,7 +89,12 @@ export type ContentPart = UserPart | AssistantPart | ToolResultPart;
 
 /** One entry of the conversation. There is no system role: the system prompt travels beside it. */
 export const Message = Type.Union([
-  Type.Object({ role: Type.Literal("user"), content: Type.Array(UserPart) }),
+  Type.Object({
+    role: Type.Literal("user"),
+    content: Type.Array(UserPart),
+    /** Who wrote it, by id: in groups, where a conversation is not one person's. No model sees it. */
+    sender: Type.Optional(Type.String()),
+  }),
   Type.Object({ role: Type.Literal("assistant"), content: Type.Array(AssistantPart) }),
   Type.Object({ role: Type.Literal("tool"), content: Type.Array(ToolResultPart) }),
 ]);

@@ -1,5 +1,5 @@
 import { AuditRecord, newEngineError, parserOf } from "@larkline/protocol";
-import type { AuditLog } from "@larkline/session";
+import type { AuditEntry, AuditLog, AuditPlace, AuditRetention } from "@larkline/session";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
 
@@ -16,18 +16,12 @@ export const keepAllAudits = 0;
 const pageSize = 200;
 const parseRecord = parserOf(AuditRecord);
 
-/** A record and its place in its stream: ms, then a number within the ms. */
-interface Entry {
-  atMs: number;
-  number: number;
-  record: AuditRecord;
-}
-
 function fieldsOf(values: readonly string[]): Partial<Record<string, string>> {
   return Object.fromEntries(values.flatMap((name, at) => (at % 2 === 0 ? [[name, values[at + 1] ?? ""]] : [])));
 }
 
-function entryFrom([id, values]: [string, string[]]): Entry {
+/** A record and its place in its stream: ms, then a number within the ms. */
+function entryFrom([id, values]: [string, string[]]): AuditEntry {
   const dash = id.indexOf("-");
   const atMs = Number(id.slice(0, dash));
   const { k: kind, s: session, c: callId, f = "", r: runner, o: result, u: userId } = fieldsOf(values);
@@ -46,7 +40,7 @@ class Reader {
   readonly #key: string;
   readonly #end: string;
   #from: string;
-  #page: Entry[] = [];
+  #page: AuditEntry[] = [];
   #isAtEnd = false;
 
   constructor(redis: RedisConnection, key: string, [fromMs, toMs]: [number, number]) {
@@ -56,7 +50,7 @@ class Reader {
     this.#end = Number.isSafeInteger(Math.ceil(toMs)) ? String(Math.ceil(toMs) - 1) : "+";
   }
 
-  async next(): Promise<Entry | undefined> {
+  async next(): Promise<AuditEntry | undefined> {
     if (this.#page.length === 0 && !this.#isAtEnd) await this.#turn();
     return this.#page[0];
   }
@@ -102,4 +96,48 @@ export function createRedisAuditLog(options: RedisAuditLogOptions): AuditLog {
       }
     },
   };
+}
+
+function idOf({ atMs, number }: AuditPlace): string {
+  return `${atMs}-${number}`;
+}
+
+/** The place of the first entry after the `count` oldest ones. */
+async function placeAfter(redis: RedisConnection, key: string, count: number): Promise<AuditPlace | undefined> {
+  const found = await redis.xrange(key, "-", "+", "COUNT", count + 1);
+  const last = found[count];
+  return last === undefined ? undefined : entryFrom(last);
+}
+
+/** Most records beyond the bound that go at once. */
+const trimPage = 1_000;
+
+/** Keeps the streams of the audit log in bounds. */
+export function createRedisAuditRetention(options: Omit<RedisAuditLogOptions, "auditMaxRecords">): AuditRetention {
+  const { redis, namespace = defaultNamespace } = options;
+  const keyspace = createKeyspace(namespace);
+  const keys = [...keyspace.cells().map(({ audit }) => audit), keyspace.global("audit")];
+
+  return {
+    parts: () => keys,
+    page: async (part, after, limit) => {
+      const from = after === undefined ? "-" : `(${idOf(after)}`;
+      return (await redis.xrange(part, from, "+", "COUNT", limit)).map(entryFrom);
+    },
+    trim: async (part, { beforeMs, maxRecords, archived }) => {
+      if (archived !== undefined && archived.upTo === undefined) return 0;
+      const tooMany = Math.min((await redis.xlen(part)) - maxRecords, trimPage);
+      const first = tooMany > 0 ? await placeAfter(redis, part, tooMany) : undefined;
+      const kept = [{ atMs: Math.max(0, Math.ceil(beforeMs)), number: 0 }, ...(first === undefined ? [] : [first])];
+      const wanted = kept.reduce((one, other) => (isBefore(one, other) ? other : one));
+      const { upTo } = archived ?? {};
+      // What stands at the archived place itself may go.
+      const bound = upTo === undefined ? wanted : { atMs: upTo.atMs, number: upTo.number + 1 };
+      return await redis.xtrim(part, "MINID", idOf(isBefore(bound, wanted) ? bound : wanted));
+    },
+  };
+}
+
+function isBefore(one: AuditPlace, other: AuditPlace): boolean {
+  return one.atMs < other.atMs || (one.atMs === other.atMs && one.number < other.number);
 }

@@ -2,8 +2,9 @@
 // last generation handed out (gen), the generation being run (rg), the fencing epoch (ep), counters
 // (seq, es), the head message's number and crashes (hs, try), its owner (own), the checkpoint
 // (turn), the numbers of messages that joined its turn (abs), the session's settings (set), the
-// outbox lease (olt, ole, ort), and the context: what stands for the compacted part (sm), where in
-// history the rest begins (cs), and a version that changes whenever these two do (hv).
+// outbox lease (olt, ole, ort), how many messages of its history are not here any more (hb), and the
+// context: what stands for the compacted part (sm), where in the list that is here the rest begins (cs),
+// and a version that changes whenever a claim is to read all of it again (hv).
 
 import { approvals, approvalSize } from "./approval-lua.ts";
 import {
@@ -22,20 +23,24 @@ import {
 
 /** -> {result, seq, wakeGen, eventSeq or '', ahead, head or ''} */
 export const appendLua = `${time}${gate}${enqueue}
--- KEYS session inbox dirty seen | ARGV sid message seenTtlMs maxWaiting
+-- KEYS session inbox dirty seen floor who people | ARGV sid message seenTtlMs maxWaiting person chatType
 local known = redis.call('GET', KEYS[4])
-if not known then return enqueue(KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4]) end
+if not known then
+  return enqueue(KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4],
+    {floor = KEYS[5], who = KEYS[6], people = KEYS[7], person = ARGV[5], chatType = ARGV[6]})
+end
 local v = redis.call('HMGET', KEYS[1], 'st', 'gen')
 return {'duplicate', known, v[1] == 'queued' and v[2] or 0, '', 0, ''}`;
 
 /** -> nil not parked | as append. What a full session cannot take stays parked. */
 export const releaseLua = `${time}${gate}${enqueue}
--- KEYS session inbox dirty seen parked | ARGV sid action seenTtlMs maxWaiting
+-- KEYS session inbox dirty seen parked floor who people | ARGV sid action seenTtlMs maxWaiting person chatType
 local message = redis.call('GET', KEYS[5])
 if not message then return false end
 local released = {'accepted', 0, 0, '', 0, ''}
 if ARGV[2] == 'append' then
-  released = enqueue(KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], message, ARGV[3], ARGV[4])
+  released = enqueue(KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], message, ARGV[3], ARGV[4],
+    {floor = KEYS[6], who = KEYS[7], people = KEYS[8], person = ARGV[5], chatType = ARGV[6]})
 end
 if released[1] == 'accepted' then redis.call('DEL', KEYS[5]) end
 return released`;
@@ -161,7 +166,7 @@ return unread`;
 
 /** -> {-1} fenced | {0, lease} idle | {1, lease, head} next | {2, lease, gen} requeue */
 export const commitLua = `${time}${gate}${emit}${appendHistory}${setContext}${outbox}${audit}
--- KEYS session inbox control calls deadlines dirty history events outbox due audit approvals...
+-- KEYS session inbox control calls deadlines dirty history events outbox due audit approvals(6) ended untended
 -- ARGV epoch sid seq more channel batch nEvents outboxRecord leaseToken leaseMs keep|'' summary|'' settings|''
 --      message... auditMax
 if fenced(KEYS[1], ARGV[1]) then return {-1} end
@@ -186,6 +191,8 @@ if #pending > 0 then ${approvals}
 end
 redis.call('HDEL', KEYS[1], 'turn', 'abs')
 redis.call('DEL', KEYS[3], KEYS[4])
+redis.call('ZADD', KEYS[17], now(), ARGV[2])
+redis.call('ZADD', KEYS[18], now(), ARGV[2])
 local record = ''
 if ARGV[8] ~= '' then
   redis.call('RPUSH', KEYS[9], ARGV[8])

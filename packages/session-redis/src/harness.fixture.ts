@@ -4,14 +4,16 @@ import type { BlobStoreDemands, BlobStoreHarness } from "@larkline/session/blob-
 import type { RateGovernorHarness } from "@larkline/session/rate-governor.suite";
 import type { SessionStoreDemands, SessionStoreHarness } from "@larkline/session/session-store.suite";
 import { createRedisApprovalStore } from "./approval-store.ts";
-import { createRedisAuditLog } from "./audit-log.ts";
+import { createRedisAuditLog, createRedisAuditRetention } from "./audit-log.ts";
 import { createRedisBlobStore } from "./blob-store.ts";
+import { createRedisBudgetStore } from "./budget-store.ts";
 import { createRedisCardLedger } from "./card-ledger.ts";
 import { closeRedis, connectRedis } from "./connection.ts";
 import { createRedisDeadLetters } from "./dead-letters.ts";
 import { createRedisEventLog } from "./event-log.ts";
 import { createRedisLookupCache } from "./lookup-cache.ts";
 import { createRedisPermissionRules } from "./permission-rules.ts";
+import { createRedisRetention } from "./retention.ts";
 import { createRedisRateGovernor } from "./rate-governor.ts";
 import { createRedisRunnerDirectory } from "./runner-directory.ts";
 import { createRedisSessionIndex } from "./session-index.ts";
@@ -44,6 +46,8 @@ export async function makeStore(
       rules: createRedisPermissionRules({ redis: other, namespace }),
     },
     audit: createRedisAuditLog({ redis: other, namespace }),
+    retention: createRedisRetention({ redis, namespace }),
+    auditRetention: createRedisAuditRetention({ redis, namespace }),
     letters: createRedisDeadLetters({ redis, namespace, outboxLeaseMs }),
     index: createRedisSessionIndex({ redis: other, namespace }),
     leaseMs: outboxLeaseMs,
@@ -99,6 +103,11 @@ export async function makeRateGovernor(url: string): Promise<RateGovernorHarness
     advance: async (ms) => await delay(ms),
     close: rest.close,
   };
+}
+
+export async function makeBudgetStore(url: string) {
+  const { here, there, rest } = connectTwice(url);
+  return { ...rest, store: createRedisBudgetStore(here), elsewhere: createRedisBudgetStore(there) };
 }
 
 export async function makeTokenCache(url: string) {

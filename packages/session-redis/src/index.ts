@@ -1,6 +1,7 @@
 export { createRedisApprovalStore, type RedisApprovalStoreOptions } from "./approval-store.ts";
-export { createRedisAuditLog, type RedisAuditLogOptions } from "./audit-log.ts";
+export { createRedisAuditLog, createRedisAuditRetention, type RedisAuditLogOptions } from "./audit-log.ts";
 export { createRedisBlobStore, type RedisBlobStoreOptions } from "./blob-store.ts";
+export { createRedisBudgetStore, type RedisBudgetStoreOptions } from "./budget-store.ts";
 export { createRedisCardLedger, type RedisCardLedgerOptions } from "./card-ledger.ts";
 export {
   closeRedis,
@@ -17,6 +18,7 @@ export { createRedisLookupCache, type RedisLookupCacheOptions } from "./lookup-c
 export { createRedisPermissionRules, type RedisPermissionRulesOptions } from "./permission-rules.ts";
 export { createRedisPresence, type Presence, type RedisPresenceOptions } from "./presence.ts";
 export { createRedisRateGovernor, type RedisRateGovernorOptions } from "./rate-governor.ts";
+export { createRedisRetention, type RedisRetentionOptions } from "./retention.ts";
 export { createRedisRunnerDirectory, type RedisRunnerDirectoryOptions } from "./runner-directory.ts";
 export { runnerScripts, type PublishedScript } from "./runner-scripts.ts";
 export { createRedisSessionIndex, type RedisSessionIndexOptions } from "./session-index.ts";

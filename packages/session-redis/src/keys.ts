@@ -30,8 +30,6 @@ export interface CellKeys {
   expiries: string;
   /** ZSET `session|approvalId` -> ms when its cards should be tried; approvals whose cards do not show their state. */
   approvalCards: string;
-  /** ZSET session -> ms when it last finished a turn; the newest. */
-  recent: string;
   /** HASH `session|letterId` -> letter, and with `|cards` behind it the cards of its reply. */
   letters: string;
   /** ZSET `session|letterId` -> ms when it was written. */
@@ -114,12 +112,15 @@ export interface Keyspace {
   tracesOf(kind: string, id: string): string;
   /** A key of an app's limits, all of them in one slot: a script takes from several at once. */
   rates(app: string, name: string): string;
+  /** A key of what was spent, all of them in one slot: a charge counts for several spenders at once. */
+  budget(name: string): string;
   /** A key outside the cells, in a slot of its own tag. */
   global(name: string): string;
 }
 
-export function createKeyspace(namespace: string): Keyspace {
-  const cells = Array.from({ length: cellCount }, (_, cell) => {
+/** The indexes of all cells, with what their keys begin with. */
+function cellsOf(namespace: string): (CellKeys & { base: string })[] {
+  return Array.from({ length: cellCount }, (_, cell) => {
     const base = `{${namespace}:${cell}}`;
     return {
       base,
@@ -129,7 +130,6 @@ export function createKeyspace(namespace: string): Keyspace {
       openCards: `${base}:open-cards`,
       expiries: `${base}:expiries`,
       approvalCards: `${base}:approval-cards`,
-      recent: `${base}:recent`,
       letters: `${base}:letters`,
       lettersByTime: `${base}:letters-by-time`,
       audit: `${base}:audit`,
@@ -139,6 +139,10 @@ export function createKeyspace(namespace: string): Keyspace {
       floor: `${base}:floor`,
     };
   });
+}
+
+export function createKeyspace(namespace: string): Keyspace {
+  const cells = cellsOf(namespace);
   const global = (name: string): string => `{${namespace}}:${name}`;
   return {
     cells: () => cells,
@@ -180,6 +184,7 @@ export function createKeyspace(namespace: string): Keyspace {
     trace: (traceId) => `{${namespace}:trace:${cellOf(traceId)}}:of:${traceId}`,
     tracesOf: (kind, id) => `{${namespace}:trace:${cellOf(id)}}:by-${kind}:${id}`,
     rates: (app, name) => `{${namespace}:rate:${app}}:${name}`,
+    budget: (name) => `{${namespace}:budget}:${name}`,
     global,
   };
 }

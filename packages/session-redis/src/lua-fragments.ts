@@ -51,11 +51,25 @@ local function setContext(s, h, keep, summary)
 end
 `;
 
+// A session that was removed may come back, and cards with ids of its old turns are in chats for ever. So every
+// session begins above all numbers that removed ones of its cell ever had: messages, generations, events, history.
+const life = `
+local function beginLife(s, floor)
+  local f = redis.call('HMGET', floor, 'seq', 'gen', 'es', 'hb')
+  if not f[1] then return end
+  redis.call('HSET', s, 'seq', f[1], 'gen', f[2], 'es', f[3], 'hb', f[4], 'hv', above(nil))
+end
+`;
+
 // -> {result, seq, wakeGen, eventSeq, ahead, head or ''}
-export const enqueue = `
-local function enqueue(s, inbox, dirty, seen, sid, message, seenTtlMs, maxWaiting)
+export const enqueue = `${rising}${life}
+local function enqueue(s, inbox, dirty, seen, sid, message, seenTtlMs, maxWaiting, more)
   local ahead, first = redis.call('LLEN', inbox), head(inbox)
   if ahead >= tonumber(maxWaiting) then return {'full', 0, 0, '', 0, first} end
+  if redis.call('HEXISTS', s, 'seq') == 0 then beginLife(s, more.floor) end
+  if redis.call('HSETNX', more.who, more.person, more.chatType) == 1 then
+    redis.call('ZADD', more.people, 0, more.person .. '|' .. sid)
+  end
   local v = redis.call('HMGET', s, 'st', 'es')
   local seq = redis.call('HINCRBY', s, 'seq', 1)
   redis.call('SET', seen, seq, 'PX', seenTtlMs)

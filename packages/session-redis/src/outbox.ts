@@ -42,13 +42,22 @@ export class RedisOutbox {
 
   async release(session: SessionKey, messageId: string, action: "append" | "drop"): Promise<AppendResult | undefined> {
     const { scripts, rememberMs, maxWaiting } = this.#options;
-    // Only to learn the app, which the key of the seen message needs; the script decides.
+    // Only to learn its facts, such as the app, which the key of the seen message needs; the script decides.
     const message = await this.parked(session, messageId);
     if (message === undefined) return undefined;
     const keys = this.#options.keys.session(session);
     const reply = await scripts.release(
-      [keys.session, keys.inbox, keys.dirty, keys.seenOf(message.app, messageId), keys.parkedOf(messageId)],
-      [session, action, rememberMs, maxWaiting],
+      [
+        keys.session,
+        keys.inbox,
+        keys.dirty,
+        keys.seenOf(message.app, messageId),
+        keys.parkedOf(messageId),
+        keys.floor,
+        keys.who,
+        keys.people,
+      ],
+      [session, action, rememberMs, maxWaiting, message.sender.id, message.chatType],
     );
     return reply === null ? undefined : appendResultFrom(reply);
   }

@@ -16,6 +16,8 @@ import {
   type CommitResult,
   type DeliverResult,
   type OutboxLease,
+  type ResetOptions,
+  type ResetResult,
   type SaveRequest,
   type SaveResult,
   type SessionStore,
@@ -31,6 +33,7 @@ import { HistoryCache } from "./history-cache.ts";
 import { createKeyspace, defaultNamespace, type CellKeys, type Keyspace } from "./keys.ts";
 import { duePairs, oldestMembers } from "./oldest-members.ts";
 import { RedisOutbox } from "./outbox.ts";
+import { resetSession } from "./session-reset.ts";
 import {
   appendResultFrom,
   batchOf,
@@ -113,8 +116,8 @@ class RedisSessionStore implements SessionStore {
     const keys = this.#keys.session(sid);
     const maxWaiting = Math.min(options.maxWaiting ?? this.#maxWaiting, this.#maxWaiting);
     const reply = await this.#scripts.append(
-      [keys.session, keys.inbox, keys.dirty, keys.seenOf(message.app, message.id)],
-      [sid, JSON.stringify(message), this.#dedupTtlMs, maxWaiting],
+      [keys.session, keys.inbox, keys.dirty, keys.seenOf(message.app, message.id), keys.floor, keys.who, keys.people],
+      [sid, JSON.stringify(message), this.#dedupTtlMs, maxWaiting, message.sender.id, message.chatType],
     );
     return appendResultFrom(reply);
   }
@@ -160,6 +163,11 @@ class RedisSessionStore implements SessionStore {
   async cancelled(session: SessionKey): Promise<boolean> {
     const entries = await this.#redis.lrange(this.#keys.session(session).control, 0, -1);
     return entries.some((entry) => controlFrom(entry).type === "cancel");
+  }
+
+  async reset(session: SessionKey, options: ResetOptions): Promise<ResetResult> {
+    const deps = { redis: this.#redis, scripts: this.#scripts, keys: this.#keys, auditMax: this.#auditMax };
+    return await resetSession(deps, session, options);
   }
 
   async claim(session: SessionKey, gen: number, owner: string): Promise<Claim | undefined> {
@@ -233,6 +241,8 @@ class RedisSessionStore implements SessionStore {
         keys.outbox,
         keys.due,
         ...approvalKeysOf(keys),
+        keys.ended,
+        keys.untended,
       ],
       [...commitArgs(request, keys.channel, { token, leaseMs: this.#outboxLeaseMs }), this.#auditMax],
     );

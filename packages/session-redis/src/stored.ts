@@ -139,3 +139,8 @@ export function approvalCardsFrom(text: string): ApprovalCard[] {
 export function ruleFrom(text: string): PermissionRule {
   return required("permission rule", parseRule(text));
 }
+
+/** For whom an approval was asked. */
+export function approvalRequester(text: string): string {
+  return required("approval", parseApproval(text)).requester.id;
+}

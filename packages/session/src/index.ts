@@ -59,7 +59,7 @@ export {
   type DeadLetterFacts,
   type DeadLetters,
 } from "./dead-letters.ts";
-export { recentPerCell, type IndexedSession, type SessionIndex } from "./session-index.ts";
+export type { IndexedSession, SessionIndex } from "./session-index.ts";
 export type { RateBucket, RateGovernor, RateGrant, RateLane } from "./rate-governor.ts";
 export { appOfBuckets, ratePacesOf } from "./rate-pace.ts";
 export { createMemoryRateGovernor } from "./memory-rate-governor.ts";
@@ -75,6 +75,19 @@ export {
   type StoredBlob,
 } from "./blob-store.ts";
 export { createMemoryBlobStore, type MemoryBlobStoreOptions } from "./memory-blob-store.ts";
+export {
+  chargeKnownMs,
+  nanoUsdOf,
+  spendingKeptMs,
+  usdOf,
+  type BigSpender,
+  type BudgetStore,
+  type Charge,
+  type Spending,
+  type SpendingAccount,
+  type SpendingGroup,
+} from "./budget-store.ts";
+export { createMemoryBudgetStore } from "./memory-budget-store.ts";
 export { maxLookupBytes, type LookupCache } from "./lookup-cache.ts";
 export type {
   AnnounceResult,
@@ -102,3 +115,17 @@ export {
   type TraceWrite,
 } from "./trace-log.ts";
 export { createMemoryTraceLog, type MemoryTraceLogOptions } from "./memory-trace-log.ts";
+export type {
+  AuditBounds,
+  AuditEntry,
+  AuditPlace,
+  AuditRetention,
+  EndedSession,
+  PersonalData,
+  Redaction,
+  RemovalResult,
+  SessionRetention,
+  StoredHistory,
+} from "./retention.ts";
+export type { Archive, ArchiveBatch, ArchivedMessage } from "./archive.ts";
+export { createMemoryArchive } from "./memory-archive.ts";

@@ -190,6 +190,10 @@ export class MemoryApprovals implements ApprovalStore {
     }
   }
 
+  remove(session: SessionKey, isMeant: (status: ApprovalStatus) => boolean): void {
+    for (const { status } of this.#of(session)) if (isMeant(status)) this.#entries.delete(status.approval.id);
+  }
+
   async pending(session: SessionKey): Promise<ApprovalStatus[]> {
     const pending = this.#of(session).flatMap(({ status }) => (status.state === "pending" ? [status] : []));
     return structuredClone(pending.sort((one, other) => one.approval.createdAtMs - other.approval.createdAtMs));

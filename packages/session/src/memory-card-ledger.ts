@@ -38,8 +38,24 @@ export class MemoryCardLedger implements CardLedger {
     return true;
   }
 
+  /** What a reply that is tried again was known by. */
+  restore(reply: CardReply): void {
+    this.#entries.set(keyOf(reply.session, reply.replyId), {
+      reply: structuredClone(reply),
+      writtenAtMs: this.#now(),
+    });
+  }
+
   remove(session: SessionKey, replyId: string): void {
     this.#entries.delete(keyOf(session, replyId));
+  }
+
+  has(session: SessionKey): boolean {
+    return [...this.#entries.values()].some(({ reply }) => reply.session === session);
+  }
+
+  clear(session: SessionKey): void {
+    for (const [key, { reply }] of this.#entries) if (reply.session === session) this.#entries.delete(key);
   }
 
   async mayAppear(session: SessionKey): Promise<boolean> {

@@ -28,6 +28,11 @@ export class MemoryEventLog implements EventLog {
     this.#appended.emit(session);
   }
 
+  /** What happened is forgotten; the numbers go on. */
+  clear(session: SessionKey): void {
+    this.#sessions.get(session)?.kept.splice(0);
+  }
+
   lastSeq(session: SessionKey): number {
     return this.#sessions.get(session)?.lastSeq ?? 0;
   }

@@ -26,6 +26,19 @@ export class MemoryOutboxes {
     this.#outboxes.set(record.session, outbox);
   }
 
+  unsent(session: SessionKey, limit: number): OutboxRecord[] {
+    return structuredClone(this.#outboxes.get(session)?.waiting.slice(0, limit) ?? []);
+  }
+
+  /** Sessions with unsent replies. */
+  sessions(): SessionKey[] {
+    return [...this.#outboxes.keys()];
+  }
+
+  clear(session: SessionKey): void {
+    this.#outboxes.delete(session);
+  }
+
   count(session: SessionKey): number {
     return this.#outboxes.get(session)?.waiting.length ?? 0;
   }

@@ -14,7 +14,10 @@ import { MemoryApprovals } from "./memory-approvals.ts";
 import type { MemoryAuditLog } from "./memory-audit-log.ts";
 import { MemoryCardLedger } from "./memory-card-ledger.ts";
 import type { MemoryEventLog } from "./memory-event-log.ts";
+import { MemoryDeadLetters } from "./memory-dead-letters.ts";
 import { MemoryOutboxes } from "./memory-outbox.ts";
+import { MemoryRetention } from "./memory-retention.ts";
+import { MemorySessionIndex } from "./memory-session-index.ts";
 import { MemorySession, type LedgerEntry } from "./memory-session.ts";
 import { Remembered } from "./remembered.ts";
 import type {
@@ -27,6 +30,8 @@ import type {
   FencedWrite,
   OutboxLease,
   OutboxRecord,
+  ResetOptions,
+  ResetResult,
   SaveRequest,
   SaveResult,
   SessionStore,
@@ -54,6 +59,9 @@ export interface MemorySessionStoreOptions {
 export class MemorySessionStore implements SessionStore {
   readonly cards: MemoryCardLedger;
   readonly approvals: MemoryApprovals;
+  readonly letters: MemoryDeadLetters;
+  readonly index: MemorySessionIndex;
+  readonly retention: MemoryRetention;
   readonly #sessions = new Map<SessionKey, MemorySession>();
   readonly #events: MemoryEventLog;
   readonly #audit: MemoryAuditLog;
@@ -91,6 +99,11 @@ export class MemorySessionStore implements SessionStore {
           : this.#outboxes.isSending(session, replyId, fence.outboxToken),
       (session) => this.#outboxes.count(session),
     );
+    this.letters = new MemoryDeadLetters(now, this.#outboxes, this.cards);
+    this.index = new MemorySessionIndex(this.#sessions, this.#outboxes);
+    const { approvals, cards } = this;
+    const parts = { sessions: this.#sessions, events, outboxes: this.#outboxes, approvals, cards, now };
+    this.retention = new MemoryRetention(parts);
   }
 
   #answers(held: Pick<FencedWrite, "session" | "epoch">, turnId: string): boolean {
@@ -206,18 +219,36 @@ export class MemorySessionStore implements SessionStore {
     const session = this.#held(request);
     if (!session || session.inbox[0]?.seq !== request.seq) return { state: "fenced" };
     this.#write(session, request);
-    for (const call of session.ledger.values()) {
-      if (call.state === "done") continue;
-      this.#recordCall(session, call, {
-        kind: "call_ended",
-        result: call.state === "started" ? "unknown" : "cancelled",
-      });
-    }
-    this.approvals.cancelAll(session.key);
+    this.#closeCalls(session);
     session.finishHead();
+    session.finishedAtMs = this.#now();
     if (request.settings) session.settings = structuredClone(request.settings);
     const deliver = request.outbox && this.#send(request.outbox);
     return structuredClone({ ...this.#afterCommit(session, request.more), ...(deliver && { deliver }) });
+  }
+
+  /** The end of a turn: nobody waits for its calls and questions any more. */
+  #closeCalls(session: MemorySession): void {
+    for (const call of session.ledger.values()) {
+      if (call.state === "done") continue;
+      const result = call.state === "started" ? "unknown" : "cancelled";
+      this.#recordCall(session, call, { kind: "call_ended", result });
+    }
+    this.approvals.cancelAll(session.key);
+  }
+
+  async reset(key: SessionKey, { by, replyOf }: ResetOptions): Promise<ResetResult> {
+    const session = this.#open(key);
+    this.#closeCalls(session);
+    const { ended, wakeGen } = session.reset(this.#now());
+    const about = ended === undefined ? {} : { turnId: turnIdOf(key, ended.seq) };
+    this.#audit.write({ kind: "session_reset", session: key, userId: by, ...about });
+    if (ended !== undefined && about.turnId !== undefined) {
+      this.#events.add(key, [{ runId: about.turnId, event: cancelledRun }]);
+      const reply = replyOf(about.turnId, ended.message);
+      if (reply !== undefined) this.#outboxes.push(structuredClone(reply));
+    }
+    return withWake(about, wakeGen);
   }
 
   #afterCommit(session: MemorySession, more: boolean): CommitResult {
@@ -259,25 +290,7 @@ export class MemorySessionStore implements SessionStore {
   }
 
   async summary(key: SessionKey): Promise<SessionSummary> {
-    const session = this.#sessions.get(key);
-    const unsent = this.#outboxes.count(key);
-    if (!session) {
-      return { state: "idle", gen: 0, epoch: "0", waiting: 0, messages: 0, inContext: 0, unsent, settings: {} };
-    }
-    const { state, gen, epoch, inbox, history, turn, settings } = session;
-    const head = inbox[0];
-    return structuredClone({
-      state,
-      gen,
-      epoch: String(epoch),
-      waiting: inbox.length,
-      messages: history.length,
-      inContext: session.inContext,
-      unsent,
-      ...(head && { head }),
-      ...(turn && { turn }),
-      settings,
-    });
+    return (this.#sessions.get(key) ?? new MemorySession(key)).summary(this.#outboxes.count(key));
   }
 
   async dueDeadlines(nowMs: number, limit: number): Promise<{ session: SessionKey; callId: string }[]> {
@@ -361,7 +374,7 @@ export class MemorySessionStore implements SessionStore {
   }
 
   #open(key: SessionKey): MemorySession {
-    const session = this.#sessions.get(key) ?? new MemorySession(key);
+    const session = this.#sessions.get(key) ?? this.retention.begin(key);
     this.#sessions.set(key, session);
     return session;
   }

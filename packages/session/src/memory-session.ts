@@ -36,6 +36,14 @@ export class MemorySession {
   tries = 0;
   owner = "";
   touchedAtMs = 0;
+  /** When it last finished a turn; 0: never. */
+  finishedAtMs = 0;
+  /** The end of a turn after which it was last looked after. */
+  tendedAtMs = 0;
+  /** Number of the first message of `history`. */
+  historyBase = 0;
+  /** Who has written, and in what kind of chat. */
+  readonly people = new Map<string, InboundMessage["chatType"]>();
   turn: TurnState | undefined;
   inbox: QueuedMessage[] = [];
   control: ControlEntry[] = [];
@@ -67,6 +75,7 @@ export class MemorySession {
   enqueue(message: InboundMessage): number {
     this.lastSeq += 1;
     this.inbox.push({ seq: this.lastSeq, message });
+    if (!this.people.has(message.sender.id)) this.people.set(message.sender.id, message.chatType);
     return this.lastSeq;
   }
 
@@ -121,6 +130,21 @@ export class MemorySession {
     this.#contextSummary = summary;
   }
 
+  /** Only messages before the context. */
+  dropOldest(count: number): void {
+    this.history.splice(0, count);
+    this.historyBase += count;
+    this.#contextStart -= count;
+  }
+
+  dropSummary(): void {
+    this.#contextSummary = undefined;
+  }
+
+  isInUse(): boolean {
+    return this.state !== "idle" || this.inbox.length > 0 || this.control.length > 0;
+  }
+
   #countTry(seq: number): void {
     if (this.headSeq !== seq) this.startHead(seq);
     else if (this.state === "running") this.tries += 1;
@@ -172,6 +196,42 @@ export class MemorySession {
     this.#joined.clear();
     this.control = [];
     this.ledger.clear();
+  }
+
+  /** Whether somebody has begun to work on the message at the head. */
+  hasBegun(): boolean {
+    const head = this.inbox[0];
+    if (head === undefined || this.state === "idle") return false;
+    return this.state !== "queued" || this.turn !== undefined || (this.headSeq === head.seq && this.tries > 0);
+  }
+
+  /** Ends the turn that has begun and forgets the context; whoever held the session is fenced. */
+  reset(nowMs: number): { ended: QueuedMessage | undefined; wakeGen: number | undefined } {
+    const ended = this.hasBegun() ? this.inbox[0] : undefined;
+    this.epoch += 1;
+    this.setContext({ keep: 0 });
+    this.startHead(0);
+    if (ended !== undefined) this.finishHead();
+    this.turn = undefined;
+    this.control = [];
+    this.state = "idle";
+    return { ended, wakeGen: this.inbox.length > 0 ? this.wake(nowMs) : undefined };
+  }
+
+  summary(unsent: number): SessionSummary {
+    const head = this.inbox[0];
+    return structuredClone({
+      state: this.state,
+      gen: this.gen,
+      epoch: String(this.epoch),
+      waiting: this.inbox.length,
+      messages: this.history.length,
+      inContext: this.inContext,
+      unsent,
+      ...(head && { head }),
+      ...(this.turn && { turn: this.turn }),
+      settings: this.settings,
+    });
   }
 
   /** A wake-up in place of the one that died; a worker that died with its job counts as a try. */

@@ -1,9 +1,12 @@
 import type { ApprovalStore, AuditLog, PermissionRules } from "./approval-store.ts";
 import type { CardLedger } from "./card-ledger.ts";
+import type { DeadLetters } from "./dead-letters.ts";
 import { MemoryAuditLog } from "./memory-audit-log.ts";
 import { MemoryEventLog } from "./memory-event-log.ts";
 import { MemoryPermissionRules } from "./memory-permission-rules.ts";
 import { MemorySessionStore, type MemorySessionStoreOptions } from "./memory-session-store.ts";
+import type { AuditRetention, PersonalData, SessionRetention } from "./retention.ts";
+import type { SessionIndex } from "./session-index.ts";
 import type { EventLog, SessionStore } from "./session-store.ts";
 
 /**
@@ -18,11 +21,16 @@ export function createMemorySessionStore(options: MemorySessionStoreOptions = {}
   approvals: ApprovalStore;
   rules: PermissionRules;
   audit: AuditLog;
+  letters: DeadLetters;
+  index: SessionIndex;
+  retention: SessionRetention & PersonalData;
+  auditRetention: AuditRetention;
 } {
   const now = options.now ?? Date.now;
   const events = new MemoryEventLog();
   const audit = new MemoryAuditLog(now);
   const store = new MemorySessionStore(events, audit, options);
   const rules = new MemoryPermissionRules(now, audit);
-  return { store, events, cards: store.cards, approvals: store.approvals, rules, audit };
+  const { cards, approvals, letters, index, retention } = store;
+  return { store, events, cards, approvals, rules, audit, letters, index, retention, auditRetention: audit };
 }

@@ -1,5 +1,8 @@
 import type { ApprovalStore, AuditLog, PermissionRules } from "./approval-store.ts";
 import type { CardLedger } from "./card-ledger.ts";
+import type { DeadLetters } from "./dead-letters.ts";
+import type { AuditRetention, PersonalData, SessionRetention } from "./retention.ts";
+import type { SessionIndex } from "./session-index.ts";
 import type { EventLog, SessionStore } from "./session-store.ts";
 
 /** An adapter under test with storage of its own, as the contract suites see it. */
@@ -14,6 +17,12 @@ export interface SessionStoreHarness {
   elsewhere: { approvals: ApprovalStore; rules: PermissionRules };
   /** Holds what all of the above has written. */
   audit: AuditLog;
+  letters: DeadLetters;
+  /** Finds the sessions of the store. */
+  index: SessionIndex;
+  /** Looks after the sessions of the store. */
+  retention: SessionRetention & PersonalData;
+  auditRetention: AuditRetention;
   /** How long the right to send from an outbox lasts. */
   leaseMs: number;
   /** How long the right to update the cards of an approval lasts. */

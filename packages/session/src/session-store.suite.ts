@@ -4,15 +4,19 @@ import { describeApprovalStore } from "./approval-store.suite.ts";
 import { describeAuditLog } from "./audit-log.suite.ts";
 import { describeCardLedger } from "./card-ledger.suite.ts";
 import { describeCompaction } from "./compaction.suite.ts";
+import { describeDeadLetters } from "./dead-letters.suite.ts";
 import { describeEventLog } from "./event-log.suite.ts";
 import { describeInbox } from "./inbox.suite.ts";
 import { describeOutbox } from "./outbox.suite.ts";
 import { describePermissionRules } from "./permission-rules.suite.ts";
 import { describeParking } from "./parking.suite.ts";
+import { describeRetention } from "./retention.suite.ts";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
 import type { Claim, EventLog, SessionStore } from "./session-store.ts";
 import { describeCrashPoints } from "./session-crash.suite.ts";
+import { describeSessionIndex } from "./session-index.suite.ts";
 import { describeSessionModel } from "./session-model.suite.ts";
+import { describeSessionReset } from "./session-reset.suite.ts";
 import { describeRaces } from "./session-races.suite.ts";
 import {
   assistantText,
@@ -780,11 +784,15 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
   describeCompaction(name, makeHarness);
   describeOutbox(name, makeHarness);
   describeParking(name, makeHarness);
+  describeRetention(name, makeHarness);
   describeCardLedger(name, makeHarness);
   describeApprovalStore(name, makeHarness);
   describePermissionRules(name, makeHarness);
   describeAuditLog(name, makeHarness);
   describeEventLog(name, makeHarness);
+  describeSessionReset(name, makeHarness);
+  describeDeadLetters(name, makeHarness);
+  describeSessionIndex(name, makeHarness);
   describeRaces(name, makeHarness);
   describeCrashPoints(name, makeHarness);
   describeSessionModel(name, makeHarness, modelRuns);

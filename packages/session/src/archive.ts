@@ -1,0 +1,47 @@
+import type { AuditRecord, Message, SessionKey } from "@larkline/protocol";
+import type { AuditEntry, AuditPlace, Redaction } from "./retention.ts";
+
+/** Messages of one session, with their numbers counted on from `first`. */
+export interface ArchiveBatch {
+  session: SessionKey;
+  first: number;
+  messages: readonly Message[];
+  /** Who has written in the session, and in what kind of chat. */
+  people: Readonly<Record<string, string>>;
+}
+
+export interface ArchivedMessage {
+  number: number;
+  message: Message;
+}
+
+/**
+ * Keeps conversations and audit records for longer than the stores that people work with. Everything may
+ * be added again: what is there already stays as it is. Every call rejects when the archive does not answer.
+ */
+export interface Archive {
+  /** The number that each session's next message would have here; sessions that are not known are absent. */
+  lengths(sessions: readonly SessionKey[]): Promise<ReadonlyMap<SessionKey, number>>;
+  /** What was erased before does not come back. */
+  addMessages(batch: ArchiveBatch): Promise<void>;
+  /** Messages of a session from a number on, oldest first. */
+  read(session: SessionKey, from: number, limit: number): Promise<ArchivedMessage[]>;
+  /** Who has written in a session, and in what kind of chat. */
+  peopleOf(session: SessionKey): Promise<Readonly<Record<string, string>>>;
+
+  /** The place of the newest record of a part of the audit log; undefined while there is none. */
+  lastAudit(part: string): Promise<AuditPlace | undefined>;
+  addAudit(part: string, entries: readonly AuditEntry[]): Promise<void>;
+  /** Records about one person in one app, by time. */
+  auditOf(app: string, person: string): AsyncIterable<AuditRecord>;
+
+  /** Sessions of an app in which the person has written. */
+  sessionsOf(app: string, person: string): Promise<SessionKey[]>;
+  /** Removes everything of a session below the number `length`, for good: also what somebody is about to add. */
+  erase(session: SessionKey, length: number): Promise<void>;
+  /** Puts a marker in place of messages, also of those that are not here yet. */
+  redact(session: SessionKey, what: Redaction): Promise<void>;
+  /** The person's trace in the session goes: the last step. */
+  forget(session: SessionKey, person: string): Promise<void>;
+  close(): Promise<void>;
+}
