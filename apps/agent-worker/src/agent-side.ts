@@ -1,15 +1,17 @@
 import { languageOfMessage, turnLimits, type TurnLimits } from "@larkline/agent";
-import type { AgentConfig, LarklineConfig } from "@larkline/config";
+import { agentOfMessage, type AgentConfig, type LarklineConfig } from "@larkline/config";
 import type { LiveReplies } from "@larkline/feishu";
+import type { InboundMessage } from "@larkline/protocol";
 import type { BlobStore, LookupCache, PermissionRules, SessionSettings } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import { createFileReader, createHistoryReader } from "./history-reader.ts";
 import { createLargeResults } from "./large-results.ts";
 import type { MessagePreparer } from "./message-preparer.ts";
-import { turnModelOf, type ModelChoices } from "./models.ts";
+import { turnModelOf, type AgentModels } from "./models.ts";
 import { createOfferedTools, type OfferedToolsDeps } from "./offered-tools.ts";
 import { createTurnJudge, type JudgeDeps } from "./permission-judge.ts";
 import { answerUuid } from "./reply.ts";
+import { openTurnBudget, type BudgetDeps } from "./turn-budget.ts";
 import type { AgentFacts, TurnRunOptions } from "./turn-options.ts";
 import type { WorkerMetrics } from "./worker-metrics.ts";
 
@@ -23,6 +25,7 @@ export type AgentSide = Pick<
   | "facts"
   | "judge"
   | "keepLarge"
+  | "openBudget"
   | "commandFacts"
   | "prepare"
   | "read"
@@ -33,13 +36,14 @@ export type AgentSide = Pick<
 
 export interface AgentSideDeps extends OfferedToolsDeps {
   settings: LarklineConfig;
-  models: ModelChoices;
+  models: AgentModels;
   rules: Pick<PermissionRules, "inForce">;
   groupsOf: JudgeDeps["groupsOf"];
   replies: LiveReplies;
   blobs: BlobStore;
   lookups: LookupCache;
   prepare: MessagePreparer;
+  budgets: Pick<BudgetDeps, "book" | "store">;
   metrics: WorkerMetrics;
   logger: Logger;
 }
@@ -54,23 +58,55 @@ const followUps = {
   interrupt: "supersede",
 } as const satisfies Record<AgentConfig["busy"], AgentSide["followUps"]>;
 
-/** The bounds of every turn of a deployment. */
-export function limitsOf({ agents, limits, permissions }: LarklineConfig): TurnLimits {
+/** The bounds of every turn of an agent. */
+export function limitsOf(
+  { limits, permissions }: Pick<LarklineConfig, "limits" | "permissions">,
+  { maxIterations }: Pick<AgentConfig, "maxIterations">,
+): TurnLimits {
   const { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars } = limits;
-  const { maxIterations } = agents.default;
   const { maxDenials } = permissions;
   return turnLimits({ maxIterations, maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars, maxDenials });
 }
 
-/** The default agent under the choices of a session. */
-export function createAgentSide(deps: AgentSideDeps): (choices: SessionSettings) => AgentSide {
-  const { settings, models, rules, groupsOf, replies, blobs, lookups, prepare, metrics, logger } = deps;
-  const agent = settings.agents.default;
-  const limits = limitsOf(settings);
+/** The agents of a deployment: that of a message, under the choices of its session. */
+export function createAgentSides(
+  deps: AgentSideDeps,
+): (message: InboundMessage, choices: SessionSettings) => AgentSide {
+  const { settings, logger } = deps;
+  const sides = new Map(Object.values(settings.agents).map((agent) => [agent.name, createAgentSide(deps, agent)]));
+  return (message, choices) => {
+    const { name } = agentOfMessage(settings, message);
+    if (name !== (message.agent ?? "default")) {
+      const { session, agent } = message;
+      logger.warn({ session, agent, answeredBy: name }, "the agent of a message is not configured any more");
+    }
+    const side = sides.get(name);
+    if (side === undefined) throw new RangeError(`no agent ${name}`); // it is one of them
+    return side(choices);
+  };
+}
+
+/** Money is counted by prices. */
+function warnOfMissingPrices({ settings, models, logger }: AgentSideDeps, agent: AgentConfig): void {
+  if (!settings.budgets.budgets.some(({ usd }) => usd !== undefined)) return;
+  const choices = models.of(agent.name);
+  const all = [undefined, ...agent.models].flatMap((name) => choices.choose(name).chain.models);
+  const free = all.filter(({ inputPricePer1M, outputPricePer1M }) => inputPricePer1M + outputPricePer1M === 0);
+  if (free.length === 0) return;
+  const facts = { agent: agent.name, models: [...new Set(free.map(({ id }) => id))].join(", ") };
+  logger.warn(facts, "budgets in money do not count these models: their prices are unknown (models[] can give them)");
+}
+
+function createAgentSide(deps: AgentSideDeps, agent: AgentConfig): (choices: SessionSettings) => AgentSide {
+  const { settings, rules, groupsOf, replies, blobs, lookups, prepare, metrics, logger } = deps;
+  const models = deps.models.of(agent.name);
+  const limits = limitsOf(settings, agent);
+  warnOfMissingPrices(deps, agent);
   const tools = createOfferedTools(deps, agent.tools);
   const judging = { policy: settings.permissions, rules, tools, groupsOf, logger };
   const keepLarge = createLargeResults({ desk: { blobs, lookups }, limits, metrics, logger });
   const texts = agent.language === "auto" ? {} : { texts: agent.language };
+  const budgets = { ...deps.budgets, metrics };
   const readBriefly = createFileReader({ blobs, maxChars: summarisedChars, maxTotalChars: 10 * summarisedChars });
 
   return (choices) => {
@@ -85,6 +121,7 @@ export function createAgentSide(deps: AgentSideDeps): (choices: SessionSettings)
       facts: (): AgentFacts => ({ limits, tools: tools(), model, ...texts }),
       judge: (message) => createTurnJudge(judging, message),
       keepLarge,
+      openBudget: (run) => openTurnBudget(budgets, { name: agent.name, model, now: Date.now, ...texts }, run),
       commandFacts: () => ({
         nowMs: Date.now(),
         model: name,
@@ -113,7 +150,8 @@ export function createAgentSide(deps: AgentSideDeps): (choices: SessionSettings)
         if (reply.channel !== "feishu") return undefined;
         const { channel: _channel, ...target } = reply;
         const uuid = answerUuid(reply.app, id);
-        return replies.open({ session, replyId: turn.turnId, epoch, target, uuid, view });
+        const traceparent = traceparentOfMessage(turn.message);
+        return replies.open({ session, replyId: turn.turnId, epoch, target, uuid, view, traceparent });
       },
     };
   };

@@ -24,6 +24,7 @@ import {
 import type {
   ApprovalStore,
   BlobStore,
+  BudgetStore,
   CardLedger,
   LookupCache,
   PermissionRules,
@@ -35,6 +36,7 @@ import {
   connectRedis,
   createRedisApprovalStore,
   createRedisBlobStore,
+  createRedisBudgetStore,
   createRedisCardLedger,
   createRedisLookupCache,
   createRedisPermissionRules,
@@ -47,7 +49,7 @@ import {
   type RedisConnection,
 } from "@larkline/session-redis";
 import type { Logger } from "@larkline/telemetry";
-import type { LarklineConfig } from "@larkline/config";
+import { botOfApp, type BotAccess, type LarklineConfig } from "@larkline/config";
 import type { WorkerConfig } from "./config.ts";
 import { createImageResolver } from "./image-resolver.ts";
 import type { JudgeDeps } from "./permission-judge.ts";
@@ -60,6 +62,7 @@ export interface Connections {
   store: SessionStore;
   approvals: ApprovalStore;
   rules: PermissionRules;
+  budgets: BudgetStore;
   presence: Presence;
   directory: RunnerDirectory;
   turns: TurnQueue;
@@ -85,6 +88,7 @@ export interface Connections {
 export interface ConnectionOptions {
   config: WorkerConfig;
   settings: LarklineConfig;
+  bots: readonly BotAccess[];
   logger: Logger;
   /** Told when a frame of a card has reached the platform. */
   onFrame: (sinceStartMs: number, isFirst: boolean) => void;
@@ -97,6 +101,7 @@ function openStores({ namespace, blobDirectory }: WorkerConfig, redis: RedisConn
     store: createRedisSessionStore(on),
     approvals: createRedisApprovalStore(on),
     rules: createRedisPermissionRules(on),
+    budgets: createRedisBudgetStore(on),
     ledger: createRedisCardLedger(on),
     presence: createRedisPresence(on),
     directory: createRedisRunnerDirectory(on),
@@ -106,14 +111,20 @@ function openStores({ namespace, blobDirectory }: WorkerConfig, redis: RedisConn
 }
 
 /** The bots, by app id. */
-function openApis({ config, settings, logger }: ConnectionOptions, redis: RedisConnection): Map<string, FeishuApi> {
-  const { feishu, namespace } = config;
-  if (feishu === undefined) return new Map();
+function openApis(
+  { config, settings, bots, logger }: ConnectionOptions,
+  redis: RedisConnection,
+): Map<string, FeishuApi> {
+  const { namespace } = config;
   const tokenCache = createRedisTokenCache({ redis, namespace });
-  const { monthlyCalls, rateLimits } = settings.feishu;
-  const limiter = rateLimits ? { governor: createRedisRateGovernor({ redis, namespace }) } : {};
-  const api = createFeishuApi({ ...feishu, ...limiter, tokenCache, monthlyCalls, logger });
-  return new Map([[feishu.appId, api]]);
+  const governor = createRedisRateGovernor({ redis, namespace });
+  return new Map(
+    bots.map(({ appId, appSecret, domain }) => {
+      const { monthlyCalls, rateLimits } = botOfApp(settings, appId).feishu;
+      const limiter = rateLimits ? { governor } : {};
+      return [appId, createFeishuApi({ appId, appSecret, domain, ...limiter, tokenCache, monthlyCalls, logger })];
+    }),
+  );
 }
 
 /** Finds out user groups by asking the bot's own platform. */

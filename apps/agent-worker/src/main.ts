@@ -1,7 +1,14 @@
-import { loadConfigFile } from "@larkline/config";
-import { createLogger, createMetrics, runUntilSignal, startOpsServer, unobserved } from "@larkline/telemetry";
+import { loadConfigFile, readBots } from "@larkline/config";
+import {
+  createLogger,
+  createMetrics,
+  observeWith,
+  openObservers,
+  runUntilSignal,
+  startOpsServer,
+} from "@larkline/telemetry";
 import { loadConfig } from "./config.ts";
-import { createModelChoices } from "./models.ts";
+import { createAgentModels } from "./models.ts";
 import { createWorkerMetrics } from "./worker-metrics.ts";
 import { startWorker } from "./worker.ts";
 
@@ -19,25 +26,40 @@ if (!loaded.ok) refuse(loaded.error);
 const config = loaded.value;
 const settings = await loadConfigFile(config.configFile);
 if (!settings.ok) refuse(settings.error);
-const models = createModelChoices(config, settings.value);
+const bots = readBots(process.env, settings.value.bots, config.feishu);
+if (!bots.ok) refuse(bots.error);
+const models = createAgentModels(config, settings.value);
 if (!models.ok) refuse(models.error);
 
 const logger = createLogger({ service: "agent-worker", level: config.logLevel });
 const metrics = createMetrics({ service: "agent-worker" });
+const watch = { service: "agent-worker", logger, metrics, modules: settings.value.observers } as const;
+const watching = await openObservers({ ...watch, otlpEndpoint: config.otlpEndpoint });
+if (!watching.ok) refuse(watching.error);
+const { observers, close: closeObservers } = watching.value;
 const worker = await startWorker({
   config,
   settings: settings.value,
+  bots: bots.value,
   models: models.value,
   metrics: createWorkerMetrics(metrics),
   logger,
-  observation: unobserved,
+  observation: observeWith(observers),
 }).catch((error: unknown) => refuse(`Redis (REDIS_URL) does not answer: ${messageOf(error)}`));
 const { host, port } = config;
 const ops = await startOpsServer({ host, port, metrics, logger, ready: worker.ready }).catch(async (error: unknown) => {
   await worker.close();
   return refuse(`Cannot listen on ${host}:${port} (HOST, PORT): ${messageOf(error)}`);
 });
-logger.info({ port: ops.port, model: models.value.defaultName, concurrency: config.concurrency }, "agent-worker ready");
+logger.info(
+  {
+    port: ops.port,
+    model: models.value.defaultName,
+    bots: bots.value.map(({ name }) => name),
+    concurrency: config.concurrency,
+  },
+  "agent-worker ready",
+);
 
 runUntilSignal({
   logger,
@@ -45,5 +67,6 @@ runUntilSignal({
   close: async () => {
     await ops.close();
     await worker.close();
+    await closeObservers();
   },
 });

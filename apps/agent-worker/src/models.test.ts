@@ -1,7 +1,7 @@
 import { resolveConfig, type LarklineConfig } from "@larkline/config";
 import { describe, expect, it } from "vitest";
 import type { WorkerConfig } from "./config.ts";
-import { createModelChoices, turnModelOf } from "./models.ts";
+import { createAgentModels, turnModelOf } from "./models.ts";
 
 const anthropic = { apiKey: "a" };
 const openai = { apiKey: "o" };
@@ -29,9 +29,9 @@ function settings(agent: object = {}, models: readonly object[] = []): LarklineC
 }
 
 function choices(agent: object = {}, fields: Partial<WorkerConfig> = {}) {
-  const made = createModelChoices(config(fields), settings(agent));
+  const made = createAgentModels(config(fields), settings(agent));
   if (!made.ok) throw new Error(made.error);
-  return made.value;
+  return made.value.of("default");
 }
 
 describe("the models of a deployment", () => {
@@ -65,7 +65,7 @@ describe("the models of a deployment", () => {
     [{ models: ["openai/gpt-5"] }, "agents.default.models: openai/gpt-5 needs OPENAI_API_KEY."],
   ])("that cannot be reached for want of a key are refused at the start: %j", (agent, error) => {
     const { openai: _openai, ...withoutKey } = config();
-    expect(createModelChoices(withoutKey, settings(agent))).toEqual({
+    expect(createAgentModels(withoutKey, settings(agent))).toEqual({
       ok: false,
       error: `larkline.config.ts: ${error}`,
     });
@@ -77,9 +77,9 @@ describe("the models of a deployment", () => {
       { ...facts, id: "small" },
       { ...facts, id: "dear", inputPricePer1M: 100 },
     ];
-    const made = createModelChoices(config(), settings({ model: "openai/small,openai/dear" }, models));
+    const made = createAgentModels(config(), settings({ model: "openai/small,openai/dear" }, models));
     if (!made.ok) throw new Error(made.error);
-    const model = turnModelOf(made.value.choose(undefined).chain);
+    const model = turnModelOf(made.value.of("default").choose(undefined).chain);
     expect(model.info).toMatchObject({ id: "small", contextWindow: 5_000 });
     const usage = { inputTokens: 1_000_000, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0 };
     expect([model.costUsd(usage), model.costUsd(usage, "dear"), model.costUsd(usage, "unknown")]).toEqual([1, 100, 1]);

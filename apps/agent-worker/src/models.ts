@@ -9,7 +9,7 @@ import {
 import { createAnthropicBackend } from "@larkline/model-anthropic";
 import { createOpenAiChatBackend, createOpenAiResponsesBackend } from "@larkline/model-openai";
 import type { TurnModel } from "@larkline/agent";
-import type { LarklineConfig } from "@larkline/config";
+import type { AgentConfig, LarklineConfig } from "@larkline/config";
 import type { ParseResult } from "@larkline/protocol";
 import { modelsOf, type WorkerConfig } from "./config.ts";
 
@@ -20,7 +20,7 @@ function backendOf(provider: string, config: WorkerConfig): LlmBackend {
   return provider === "openai" ? createOpenAiChatBackend(access) : createOpenAiResponsesBackend(access);
 }
 
-/** The models of a deployment: the agent's own, and those that people may choose. */
+/** The models of one agent: its own, and those that people may choose. */
 export interface ModelChoices {
   /** `<provider>/<id>` of the model without a choice. */
   readonly defaultName: string;
@@ -32,35 +32,66 @@ function nameOf({ provider, id }: ModelChoice): string {
   return `${provider}/${id}`;
 }
 
+/** The models of all agents. */
+export interface AgentModels {
+  /** `<provider>/<id>` of the model that an agent without one of its own has. */
+  readonly defaultName: string;
+  /** Those of an agent of the configuration. */
+  of(agent: string): ModelChoices;
+}
+
 /**
- * The models of the default agent, or else of the environment, and those it offers for `/model`. A
- * chosen model falls back to the default ones.
+ * The models of every agent: its own, or else those of the environment, and those that it offers for
+ * `/model`. A chosen model falls back to the usual ones. The error lists every agent with a problem.
  */
-export function createModelChoices(config: WorkerConfig, settings: LarklineConfig): ParseResult<ModelChoices> {
-  const { model, models } = settings.agents.default;
-  const has = { anthropic: config.anthropic !== undefined, openai: config.openai !== undefined };
-  const own: ParseResult<ModelChoice[]> = model === null ? { ok: true, value: config.models } : modelsOf(model, has);
-  if (!own.ok) return { ok: false, error: `larkline.config.ts: agents.default.model: ${own.error}` };
-  const offered: ParseResult<ModelChoice[]> =
-    models.length === 0 ? { ok: true, value: [] } : modelsOf(models.join(","), has);
-  if (!offered.ok) return { ok: false, error: `larkline.config.ts: agents.default.models: ${offered.error}` };
-  const [first] = own.value;
+export function createAgentModels(config: WorkerConfig, settings: LarklineConfig): ParseResult<AgentModels> {
+  const [first] = config.models;
   if (first === undefined) return { ok: false, error: "MODEL names no model." };
   const backends = new Map<string, LlmBackend>();
-  const chain = (choices: readonly ModelChoice[]): ModelChain => chainOf(choices, { config, settings, backends });
-  const usual = { name: nameOf(first), chain: chain(own.value) };
+  const made = Object.values(settings.agents).map((agent) => ({
+    name: agent.name,
+    choices: choicesOf(agent, { config, settings, backends }),
+  }));
+  const problems = made.flatMap(({ choices }) => (choices.ok ? [] : [choices.error]));
+  if (problems.length > 0) return { ok: false, error: problems.join("\n") };
+  const byAgent = new Map(made.flatMap(({ name, choices }) => (choices.ok ? [[name, choices.value]] : [])));
+  return {
+    ok: true,
+    value: {
+      defaultName: nameOf(first),
+      of: (agent) => {
+        const choices = byAgent.get(agent);
+        if (choices === undefined) throw new RangeError(`no agent ${agent}`); // whoever asks has its configuration
+        return choices;
+      },
+    },
+  };
+}
+
+function choicesOf({ name, model, models }: AgentConfig, sources: ChainSources): ParseResult<ModelChoices> {
+  const { config } = sources;
+  const has = { anthropic: config.anthropic !== undefined, openai: config.openai !== undefined };
+  const where = `larkline.config.ts: agents.${name}`;
+  const own: ParseResult<ModelChoice[]> = model === null ? { ok: true, value: config.models } : modelsOf(model, has);
+  const offered: ParseResult<ModelChoice[]> =
+    models.length === 0 ? { ok: true, value: [] } : modelsOf(models.join(","), has);
+  if (!own.ok) return { ok: false, error: `${where}.model: ${own.error}` };
+  if (!offered.ok) return { ok: false, error: `${where}.models: ${offered.error}` };
+  const [first] = own.value;
+  if (first === undefined) return { ok: false, error: `${where} has no model.` };
+  const usual = { name: nameOf(first), chain: chainOf(own.value, sources) };
   const chosen = offered.value.map((choice) => {
     const others = own.value.filter((other) => nameOf(other) !== nameOf(choice));
-    return [nameOf(choice), chain([choice, ...others])] as const;
+    return [nameOf(choice), chainOf([choice, ...others], sources)] as const;
   });
   const byName = new Map(chosen);
   return {
     ok: true,
     value: {
       defaultName: usual.name,
-      choose: (name) => {
-        const found = name === undefined ? undefined : byName.get(name);
-        return found === undefined || name === undefined ? usual : { name, chain: found };
+      choose: (wanted) => {
+        const found = wanted === undefined ? undefined : byName.get(wanted);
+        return found === undefined || wanted === undefined ? usual : { name: wanted, chain: found };
       },
     },
   };

@@ -1,18 +1,22 @@
 import { setImmediate } from "node:timers/promises";
-import { turnIdOf, type InboundMessage, type TurnJob } from "@larkline/protocol";
+import { turnIdOf, type InboundMessage, type SessionKey, type TurnJob } from "@larkline/protocol";
 import type { JobResult, TurnQueue } from "@larkline/queue";
 import type { Claim, OutboxLease, SessionSettings, SessionStore } from "@larkline/session";
+import type { Observation } from "@larkline/telemetry";
 import type { AgentSide } from "./agent-side.ts";
 import type { AbortReason, RunningTurns } from "./running-turns.ts";
 import type { TurnApprovals } from "./turn-approvals.ts";
 import type { Dispatch, TurnEnd, TurnStart } from "./turn-options.ts";
 import { TurnRun } from "./turn-run.ts";
+import { watchTurn } from "./turn-watch.ts";
 
 export interface SessionRunnerOptions {
   store: SessionStore;
   turns: Pick<TurnQueue, "wake">;
-  /** The agent under the choices of a session. */
-  agent: (choices: SessionSettings) => AgentSide;
+  /** Whether this process can speak where the session is; default: it can everywhere. */
+  serves?: (session: SessionKey) => boolean;
+  /** The agent of a message, under the choices of its session. */
+  agent: (message: InboundMessage, choices: SessionSettings) => AgentSide;
   dispatch: Dispatch;
   approvals: TurnApprovals;
   running: RunningTurns;
@@ -27,6 +31,7 @@ export interface SessionRunnerOptions {
   cancelPollMs?: number;
   /** Messages of one session taken in a row before others get their turn. */
   maxInRow: number;
+  observation: Observation;
   onTurn: (end: { turnId: string; outcome: string; seconds: number }) => void;
 }
 
@@ -34,7 +39,9 @@ export interface SessionRunnerOptions {
 export function createSessionRunner(
   options: SessionRunnerOptions,
 ): (job: TurnJob, signal: AbortSignal) => Promise<JobResult> {
+  const { serves = () => true } = options;
   return async ({ session, gen }, signal) => {
+    if (!serves(session)) return "postpone";
     const claim = await options.store.claim(session, gen, options.owner);
     if (claim === undefined) return "done";
     return await runClaim(options, claim, signal);
@@ -95,30 +102,37 @@ async function runTurn(
   const startedMs = performance.now();
   const { message } = start.head;
   onMessage(message, "begins");
-  const watch = watchForCancel(options, start.session, controller);
+  const cancelWatch = watchForCancel(options, start.session, controller);
+  const watch = watchTurn(options.observation, start);
+  let outcome = "failed";
+  let committed = false;
   try {
-    const agent = options.agent(start.settings);
+    const agent = options.agent(message, start.settings);
     const end = await new TurnRun(start, {
       ...agent,
       store,
       dispatch,
       approvals,
       controller,
+      watch,
       maxTries,
       more,
       // It gets no answer of its own: what was shown on it has to go now.
       onJoined: ({ seq, message: joined }) => {
         running.join(start.session, controller, turnIdOf(start.session, seq));
+        watch.joined(joined);
         onMessage(joined, "begins");
         onMessage(joined, "ends");
       },
     }).run();
+    committed = end.end === "committed" && end.result.state !== "fenced";
     if (end.end === "committed") onMessage(message, "ends");
-    const outcome = end.end === "committed" ? end.reason || "answered" : end.end;
+    outcome = end.end === "committed" ? end.reason || "answered" : end.end;
     options.onTurn({ turnId, outcome, seconds: (performance.now() - startedMs) / 1_000 });
     return end;
   } finally {
-    clearInterval(watch);
+    clearInterval(cancelWatch);
+    watch.ended(outcome, committed);
     shutdown.removeEventListener("abort", stop);
     running.remove(start.session, controller);
   }

@@ -1,19 +1,20 @@
 import { randomUUID } from "node:crypto";
+import { createBudgetBook } from "@larkline/budgets";
 import { createReactionDesk, type ReactionDesk } from "@larkline/feishu";
-import type { LarklineConfig } from "@larkline/config";
-import { errorCodes, type InboundMessage } from "@larkline/protocol";
+import { botOfApp, type BotAccess, type LarklineConfig } from "@larkline/config";
+import { errorCodes, type InboundMessage, type SessionKey } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
 import type { Logger, Observation } from "@larkline/telemetry";
 import type { WorkerConfig } from "./config.ts";
 import { openConnections, type Connections } from "./connections.ts";
 import { startHeartbeat } from "./heartbeat.ts";
-import { createAgentSide, limitsOf } from "./agent-side.ts";
+import { createAgentSides, limitsOf } from "./agent-side.ts";
 import { sweepApprovalCards } from "./approval-sweep.ts";
 import { createBuiltInTools, type BuiltInTools } from "./built-in-tools.ts";
 import { createCallSigner } from "./call-signer.ts";
 import { sweepCards } from "./card-sweep.ts";
 import { createMessagePreparer } from "./message-preparer.ts";
-import type { ModelChoices } from "./models.ts";
+import type { AgentModels } from "./models.ts";
 import { RunningTurns } from "./running-turns.ts";
 import { createSessionRunner, type SessionRunnerOptions } from "./session-runner.ts";
 import { startSweeper } from "./sweeper.ts";
@@ -27,7 +28,9 @@ import type { WorkerMetrics } from "./worker-metrics.ts";
 export interface WorkerSetup {
   config: WorkerConfig;
   settings: LarklineConfig;
-  models: ModelChoices;
+  /** The bots as which it speaks. */
+  bots: readonly BotAccess[];
+  models: AgentModels;
   metrics: WorkerMetrics;
   logger: Logger;
   observation: Observation;
@@ -65,8 +68,8 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   const owner = `worker-${randomUUID()}`;
   const onError = (error: unknown): void => logger.warn({ error }, "background error");
   const stopping = new AbortController();
-  const { settings, metrics } = setup;
-  const connections = openConnections({ config, settings, logger, onFrame: metrics.frame });
+  const { settings, bots, metrics } = setup;
+  const connections = openConnections({ config, settings, bots, logger, onFrame: metrics.frame });
   const { directory, presence, bus, wakes, turns } = connections;
   const catalog = await createToolCatalog({ directory, signal: stopping.signal, onError });
   const running = new RunningTurns();
@@ -98,17 +101,23 @@ function dispatcher({ config, connections }: WorkerParts, builtIns: BuiltInTools
   return async (turn, calls) => await dispatchCalls({ queues, store, wake, sign, builtIns }, turn, calls);
 }
 
-function approvalsDesk({ settings, connections, metrics, logger }: WorkerParts): TurnApprovals {
+function approvalsDesk({ settings, connections, metrics, observation, logger }: WorkerParts): TurnApprovals {
   const { approvals, rules, approvalCards } = connections;
   const workCards = approvalCards.work.bind(approvalCards);
-  return createTurnApprovals({ approvals, rules, policy: settings.permissions, workCards, metrics, logger });
+  const policy = settings.permissions;
+  return createTurnApprovals({ approvals, rules, policy, workCards, metrics, observation, logger });
 }
 
 function startTurns(parts: WorkerParts): JobWorker {
   const { config, settings, metrics, logger, connections, owner, running } = parts;
   const { store, turns, sender, queue, blobs, lookups } = connections;
   const prepare = createMessagePreparer({ ...connections, limits: settings.limits, logger });
-  const builtIns = createBuiltInTools({ desk: { blobs, lookups }, limits: limitsOf(settings), logger });
+  const budgets = { book: createBudgetBook(settings.budgets), store: connections.budgets };
+  const builtIns = createBuiltInTools({
+    desk: { blobs, lookups },
+    limits: limitsOf(settings, settings.agents.default),
+    logger,
+  });
   return createTurnWorker({
     ...queue,
     concurrency: config.concurrency,
@@ -117,7 +126,8 @@ function startTurns(parts: WorkerParts): JobWorker {
     handle: createSessionRunner({
       store,
       turns,
-      agent: createAgentSide({ ...connections, ...parts, builtIns, prepare }),
+      serves: serving(connections),
+      agent: createAgentSides({ ...connections, ...parts, budgets, builtIns, prepare }),
       dispatch: dispatcher(parts, builtIns),
       approvals: approvalsDesk(parts),
       running,
@@ -139,6 +149,17 @@ function startTurns(parts: WorkerParts): JobWorker {
   });
 }
 
+/** Stands in session keys where those of a bot have its app id. */
+const apiApp = "api";
+
+/** Sessions of a bot that this process has no credentials for wait for a worker that has. */
+function serving({ apis }: Pick<Connections, "apis">): (session: SessionKey) => boolean {
+  return (session) => {
+    const [app = ""] = session.split(".", 1);
+    return app === apiApp || apis.has(app);
+  };
+}
+
 /** A turn that failed is somebody's business who can mend the cause: its person cannot. */
 function logTurn(logger: Logger, { turnId, outcome, seconds }: Parameters<SessionRunnerOptions["onTurn"]>[0]): void {
   const [, failure] = Object.entries(errorCodes).find(([code]) => code === outcome) ?? [];
@@ -148,13 +169,14 @@ function logTurn(logger: Logger, { turnId, outcome, seconds }: Parameters<Sessio
 
 /** Takes back the reactions that ingress has put on a message, when they stop being true. */
 function signsOfLife(
-  { feishu }: LarklineConfig,
+  settings: LarklineConfig,
   { apis, lookups, logger }: Pick<Connections, "apis" | "lookups"> & { logger: Logger },
 ): (message: InboundMessage, what: "begins" | "ends") => void {
   const desks = new Map<string, ReactionDesk>();
   for (const [app, api] of apis) desks.set(app, createReactionDesk({ api, lookups, logger }));
   return ({ app, reply }, what) => {
     if (reply.channel !== "feishu" || reply.messageId === "") return;
+    const { feishu } = botOfApp(settings, app);
     if (what === "begins" && feishu.queueNotice === "reaction") void desks.get(app)?.remove(reply.messageId, "queued");
     if (what === "ends" && feishu.typing) void desks.get(app)?.remove(reply.messageId, "typing");
   };

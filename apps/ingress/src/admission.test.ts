@@ -2,7 +2,14 @@ import { describe, expect, it } from "vitest";
 import { admit, type AdmissionRules, type ArrivedMessage } from "./admission.ts";
 
 const nowMs = 1_800_000_000_000;
-const rules: AdmissionRules = { botOpenId: "ou_bot", nowMs, maxAgeMs: 600_000, maxChars: 100, groups: "mention" };
+const rules: AdmissionRules = {
+  botOpenId: "ou_bot",
+  nowMs,
+  maxAgeMs: 600_000,
+  maxChars: 100,
+  groups: "mention",
+  tenants: null,
+};
 
 const direct: ArrivedMessage = {
   senderOpenId: "ou_person",
@@ -14,6 +21,7 @@ const direct: ArrivedMessage = {
   mentions: [],
   mentionsBot: false,
   createdAtMs: nowMs,
+  tenant: "home",
 };
 const inGroup: ArrivedMessage = { ...direct, chatType: "group", mentions: [{}], mentionsBot: true };
 
@@ -68,6 +76,18 @@ describe("admission", () => {
     expect(admit(message, { ...rules, groups: "all" })).toEqual({ verdict: "accept" });
     expect(admit(inGroup, { ...rules, groups: "none" })).toEqual({ verdict: "ignore", reason: "groups_off" });
     expect(admit(direct, { ...rules, groups: "none" })).toEqual({ verdict: "accept" });
+  });
+
+  it("answers only people of the tenants that the bot is for, and nobody whose tenant is not known", () => {
+    const home = { ...rules, tenants: ["home"] };
+    expect(admit(direct, home)).toEqual({ verdict: "accept" });
+    expect(admit({ ...direct, tenant: "other" }, home)).toEqual({ verdict: "foreign_tenant" });
+    expect(admit({ ...inGroup, tenant: undefined }, home)).toEqual({ verdict: "foreign_tenant" });
+    expect(admit({ ...inGroup, tenant: "other", mentionsBot: false }, home)).toEqual({
+      verdict: "ignore",
+      reason: "not_mentioned",
+    });
+    expect(admit({ ...direct, tenant: undefined }, rules)).toEqual({ verdict: "accept" });
   });
 
   it("limits the length of a message", () => {

@@ -13,6 +13,8 @@ export interface ArrivedMessage {
   mentionsBot: boolean;
   /** Epoch ms; 0 when unknown. */
   createdAtMs: number;
+  /** Whose the sender is; absent when the platform does not say it. */
+  tenant: string | undefined;
 }
 
 export interface AdmissionRules {
@@ -23,13 +25,15 @@ export interface AdmissionRules {
   /** Longest text that is taken. */
   maxChars: number;
   groups: GroupPolicy;
+  /** Keys of the tenants whose people are answered; `null`: everybody. */
+  tenants: readonly string[] | null;
 }
 
 export type IgnoreReason = "own_message" | "bot_message" | "not_mentioned" | "groups_off";
 
 /**
- * `unsure`: it may be for the bot, but the bot does not know its own id yet. `late`, `too_long` and
- * `empty` are answered with a line or a question of ours instead of a run.
+ * `unsure`: it may be for the bot, but the bot does not know its own id yet. `late`, `too_long`, `empty`
+ * and `foreign_tenant` are answered with a line or a question of ours instead of a run.
  */
 export type Admission =
   | { verdict: "accept" }
@@ -37,7 +41,8 @@ export type Admission =
   | { verdict: "unsure" }
   | { verdict: "late"; ageMs: number }
   | { verdict: "too_long" }
-  | { verdict: "empty" };
+  | { verdict: "empty" }
+  | { verdict: "foreign_tenant" };
 
 function ignore(reason: IgnoreReason): Admission {
   return { verdict: "ignore", reason };
@@ -47,6 +52,11 @@ function admitGroup(message: ArrivedMessage, { botOpenId, groups }: AdmissionRul
   if (groups === "none") return ignore("groups_off");
   if (groups === "all" || message.mentionsBot) return undefined;
   return botOpenId === "" && message.mentions.length > 0 ? { verdict: "unsure" } : ignore("not_mentioned");
+}
+
+/** Whether a bot answers people of a tenant; whose tenant is not known is answered only by a bot that answers everybody. */
+export function servesTenant(tenants: readonly string[] | null, tenant: string | undefined): boolean {
+  return tenants === null || (tenant !== undefined && tenants.includes(tenant));
 }
 
 function admitContent(message: ArrivedMessage, { nowMs, maxAgeMs, maxChars }: AdmissionRules): Admission {
@@ -59,11 +69,13 @@ function admitContent(message: ArrivedMessage, { nowMs, maxAgeMs, maxChars }: Ad
 /**
  * Whether a message starts a run. Machines are never answered (two bots would talk for ever), groups
  * by default only when the bot itself is mentioned: `@_all` is not a mention of it. The platform
- * repeats deliveries for up to seven hours ("Event subscription overview"), hence the age limit.
+ * repeats deliveries for up to seven hours ("Event subscription overview"), hence the age limit. People of
+ * other tenants can be in a group or write from outside: a bot may be for certain tenants only.
  */
 export function admit(message: ArrivedMessage, rules: AdmissionRules): Admission {
   if (rules.botOpenId !== "" && message.senderOpenId === rules.botOpenId) return ignore("own_message");
   if (message.senderType === "bot") return ignore("bot_message");
   const refused = message.chatType === "group" ? admitGroup(message, rules) : undefined;
-  return refused ?? admitContent(message, rules);
+  if (refused !== undefined) return refused;
+  return servesTenant(rules.tenants, message.tenant) ? admitContent(message, rules) : { verdict: "foreign_tenant" };
 }

@@ -23,7 +23,7 @@ export type QueuedAs = "accepted" | "duplicate" | "full" | "busy";
 export type MessageQueue = (queuing: Queuing) => Promise<QueuedAs>;
 
 export interface MessageQueueDeps {
-  policy: BusyPolicy;
+  policyFor: (message: InboundMessage) => BusyPolicy;
   settings: Pick<FeishuSettings, "typing" | "queueNotice">;
   store: Pick<SessionStore, "summary" | "waiting">;
   inbox: Inbox;
@@ -40,7 +40,7 @@ interface Spot {
 }
 
 export function createMessageQueue(deps: MessageQueueDeps): MessageQueue {
-  const { policy, settings, store, inbox, speak, reactions, background } = deps;
+  const { policyFor, settings, store, inbox, speak, reactions, background } = deps;
 
   /** Whoever goes on writing replaces what they asked for, never what another person did. */
   const supersede = async ({ session, sender }: InboundMessage, appended: AppendResult): Promise<boolean> => {
@@ -80,6 +80,7 @@ export function createMessageQueue(deps: MessageQueueDeps): MessageQueue {
 
   return async (queuing) => {
     const { message } = queuing;
+    const policy = policyFor(message);
     // Orders such as `/new` are how a person gets out of what keeps the session busy.
     const refuses = policy === "reject" && message.command === undefined;
     const appended = await inbox.append(message, refuses ? { maxWaiting: 1 } : undefined);

@@ -1,5 +1,7 @@
+import { resolveConfig } from "@larkline/config";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { silentLogger } from "@larkline/telemetry";
+import { createBotAgents } from "./bot-agents.ts";
 import { createCardClicks } from "./card-clicks.ts";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
 import { createTestMemory } from "./backend.fixture.ts";
@@ -254,11 +256,14 @@ describe("a click that is not ours", () => {
 
   it("AL-62: is offered to other handlers, ours is not", async () => {
     const { store } = createTestMemory();
+    const settings = resolveConfig({ agents: { default: { language: "en" } } });
+    if (!settings.ok) throw new Error(settings.error);
     const offered: unknown[] = [];
     const clicks = createCardClicks(
       {
         app: appId,
-        agent: { language: "en" },
+        agents: createBotAgents(settings.value, settings.value.bots.default),
+        tenants: null,
         store,
         inbox: { wake: async () => undefined },
         stop: async () => ({ result: "nothing" }),

@@ -1,10 +1,9 @@
 import { noticeText } from "@larkline/agent";
 import { lateDecidedCard } from "@larkline/cards";
-import type { AgentConfig } from "@larkline/config";
 import type { Envelope } from "@larkline/feishu";
 import { parserOf, SessionKey, textOf, type InboundMessage, type ReplyLanguage } from "@larkline/protocol";
 import type { SessionStore } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { Logger, Observation } from "@larkline/telemetry";
 import { Type, type Static } from "typebox";
 import {
   approvalClicks,
@@ -13,10 +12,13 @@ import {
   outcomeClicks,
   type ApprovalClicksDeps,
 } from "./approval-clicks.ts";
-import { clickOf, toast, unknownPerson, withCard, type ClickHandler } from "./click.ts";
+import { servesTenant } from "./admission.ts";
+import type { BotAgents } from "./bot-agents.ts";
+import { clickOf, foreignPerson, toast, unknownPerson, withCard, type ClickHandler } from "./click.ts";
 import { notAllowedText } from "./command-desk.ts";
 import type { EventAnswer, EventHandler } from "./event-router.ts";
 import type { Inbox } from "./inbox.ts";
+import { tellAppended } from "./message-watch.ts";
 import { refusalText, writtenLanguage } from "./notice.ts";
 import type { TurnStopper } from "./turn-stopper.ts";
 
@@ -37,11 +39,14 @@ const parseLate = parserOf(LateValue);
 
 export interface CardClicksDeps {
   app: string;
-  agent: Pick<AgentConfig, "language">;
+  agents: BotAgents;
+  /** Keys of the tenants whose people may click; `null`: everybody. */
+  tenants: readonly string[] | null;
   store: Pick<SessionStore, "parked" | "release">;
   inbox: Pick<Inbox, "wake">;
   stop: TurnStopper;
   approvals: ApprovalClicksDeps;
+  observation: Observation;
   logger: Logger;
 }
 
@@ -75,7 +80,7 @@ function stopClicks({ app, stop }: CardClicksDeps, languageFor: Languages): Clic
   };
 }
 
-function lateClicks({ app, store, inbox, logger }: CardClicksDeps, languageFor: Languages): ClickHandler {
+function lateClicks({ app, store, inbox, observation, logger }: CardClicksDeps, languageFor: Languages): ClickHandler {
   const decided = (value: LateValue, parked: InboundMessage): Record<string, unknown> => {
     const language = languageFor(parked);
     const { session, message, action } = value;
@@ -91,6 +96,7 @@ function lateClicks({ app, store, inbox, logger }: CardClicksDeps, languageFor: 
     if (released === undefined) return toast("info", texts.decided[language]);
     if (released.result === "full") return toast("warning", refusalText("full", language));
     if (action === "ignore") return withCard(toast("info", texts.ignored[language]), decided(value, parked));
+    tellAppended(observation, parked, released);
     try {
       await inbox.wake(session, released.wakeGen);
     } catch (error) {
@@ -121,7 +127,8 @@ function isOfApp(app: string, session: SessionKey): boolean {
  */
 export function createCardClicks(deps: CardClicksDeps, others: readonly EventHandler[] = []): EventHandler {
   const languageFor: Languages = (message) => {
-    if (deps.agent.language !== "auto") return deps.agent.language;
+    const { language } = message === undefined ? deps.agents.in("") : deps.agents.of(message);
+    if (language !== "auto") return language;
     return message === undefined ? "zh" : writtenLanguage(wordsOf(message));
   };
   const handlers: ReadonlyMap<unknown, ClickHandler> = new Map([
@@ -131,8 +138,9 @@ export function createCardClicks(deps: CardClicksDeps, others: readonly EventHan
   ]);
   const decide = approvalClicks(deps.approvals);
 
-  const own = async ({ event, eventId }: Envelope): Promise<EventAnswer | undefined> => {
+  const own = async ({ event, eventId, tenantKey }: Envelope): Promise<EventAnswer | undefined> => {
     const click = clickOf(event);
+    if (!servesTenant(deps.tenants, click.tenant ?? tenantKey)) return foreignPerson();
     if (Object.hasOwn(click.value, approvalKey)) return await decide(click);
     const handler = handlers.get(click.value["larkline"]);
     if (handler === undefined) return undefined;

@@ -1,10 +1,11 @@
 import { describedCommands, helpText } from "@larkline/agent";
 import { welcomeCard } from "@larkline/cards";
-import type { AgentConfig, FeishuSettings } from "@larkline/config";
+import type { FeishuSettings } from "@larkline/config";
 import { parserOf, turnIdOf } from "@larkline/protocol";
 import type { LookupCache, SessionStore } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import { Type } from "typebox";
+import type { BotAgents } from "./bot-agents.ts";
 import type { ChatFacts } from "./chat-facts.ts";
 import { chatSession, type Placer } from "./conversation-place.ts";
 import type { DirectChats } from "./direct-chats.ts";
@@ -46,7 +47,7 @@ export interface SaidFor {
 
 export interface ChatEventsDeps {
   app: string;
-  agent: Pick<AgentConfig, "commands" | "language">;
+  agents: Pick<BotAgents, "in">;
   settings: Pick<FeishuSettings, "welcome" | "menu">;
   store: Pick<SessionStore, "seqOf" | "release">;
   speak: Speaker;
@@ -84,9 +85,10 @@ export function createChatEvents(deps: ChatEventsDeps): Readonly<Record<string, 
 }
 
 /** Greets a chat once in a while, however often the platform says that somebody is there. */
-async function greet({ app, agent, settings, lookups, speak }: ChatEventsDeps, chatId: string): Promise<void> {
+async function greet({ app, agents, settings, lookups, speak }: ChatEventsDeps, chatId: string): Promise<void> {
   const key = `welcomed:${app}:${chatId}`;
   if (!settings.welcome || (await lookups.get(key)) !== undefined) return;
+  const agent = agents.in(chatId);
   const language = agent.language === "auto" ? "zh" : agent.language;
   await speak({
     purpose: "welcome",

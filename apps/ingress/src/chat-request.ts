@@ -1,4 +1,4 @@
-import { ChatRequest, jsonParserOf, parserOf } from "@larkline/protocol";
+import { ChatRequest, jsonParserOf, parserOf, Traceparent } from "@larkline/protocol";
 import { bodyText } from "./api-request.ts";
 
 /** What a client asks for with `POST /chat`. */
@@ -10,6 +10,10 @@ export interface Ask {
   onDisconnect: "cancel" | "detach" | undefined;
   /** Tool calls of the run come after those of others. */
   background: boolean;
+  /** Name of the agent that is to answer; not looked up yet. */
+  agent: string | undefined;
+  /** The client's own trace, which the message goes on with. */
+  traceparent: Traceparent | undefined;
   /** Given by a client that comes back: nothing is appended unless `key` is there, too. */
   lastEventId: number | undefined;
 }
@@ -20,9 +24,17 @@ type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
 const parseBody = jsonParserOf(ChatRequest);
 const parseFields = parserOf(ChatRequest);
+const parseTraceparent = parserOf(Traceparent);
+
 function headerOf(headers: Headers, name: string): string | undefined {
   const value = headers[name];
   return typeof value === "string" && value !== "" ? value : undefined;
+}
+
+/** The trace of a client (W3C Trace Context); one that is not well-formed is no reason to refuse a message. */
+function traceparentIn(headers: Headers): Traceparent | undefined {
+  const parsed = parseTraceparent(headerOf(headers, "traceparent"));
+  return parsed.ok && !/-0+-/.test(parsed.value.slice(2)) ? parsed.value : undefined;
 }
 
 /** The number in a `Last-Event-ID` header or an `after` parameter; undefined when it is none of ours. */
@@ -51,6 +63,8 @@ export function parseAsk(body: unknown, headers: Headers): ParsedAsk {
   if (sessionId === undefined && (key !== undefined || lastEventId !== undefined)) {
     return { ok: false, error: "message_id, Idempotency-Key and Last-Event-ID need a session_id" };
   }
-  const { message, on_disconnect: onDisconnect, background = false } = parsed.value;
-  return { ok: true, ask: { text: message ?? "", sessionId, key, onDisconnect, background, lastEventId } };
+  const { message, on_disconnect: onDisconnect, background = false, agent } = parsed.value;
+  const traceparent = traceparentIn(headers);
+  const asked = { text: message ?? "", sessionId, key, onDisconnect, background, agent, traceparent, lastEventId };
+  return { ok: true, ask: asked };
 }

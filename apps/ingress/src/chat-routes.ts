@@ -2,15 +2,18 @@ import { randomBytes } from "node:crypto";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { streamErrors, turnIdOf, type InboundMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
 import { sessionKeyOf, type CustomCommands } from "@larkline/agent";
+import type { AgentConfig } from "@larkline/config";
 import type { AppendResult } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { Logger, Observation } from "@larkline/telemetry";
 import type { AccessRules } from "./access.ts";
 import { guardApi } from "./api-guard.ts";
 import { apiApp, isSessionId } from "./api-request.ts";
+import { answeredBy } from "./bot-agents.ts";
 import { eventSeqOf, parseAsk, type Ask } from "./chat-request.ts";
 import { readCommand } from "./command-desk.ts";
 import type { Inbox } from "./inbox.ts";
 import { findRun, type RunFinderDeps, type RunQuery } from "./run-finder.ts";
+import { watchMessage } from "./message-watch.ts";
 import { lostRunFrame } from "./run-frames.ts";
 import type { StreamHub } from "./stream-hub.ts";
 
@@ -20,18 +23,25 @@ export interface ChatRoutesDeps {
   runs: RunFinderDeps;
   rules: AccessRules;
   onDisconnect: "cancel" | "detach";
-  /** Commands of the agent's own. */
-  commands: CustomCommands;
+  /** The agent of that name; undefined when there is none. */
+  agentNamed: (name: string) => AgentConfig | undefined;
   /** Whether messages can be stored at this moment. */
   isReady: () => boolean;
   /** Called once for each message, with what became of it. */
   count: (result: AppendResult["result"] | "failed") => void;
+  observation: Observation;
   logger: Logger;
 }
 
 const full: StreamFrame = { type: "error", message: "ERROR: too many messages of this session are waiting" };
 
-function messageOf(ask: Ask, session: SessionKey, sessionId: string): InboundMessage {
+interface AskedSession {
+  session: SessionKey;
+  sessionId: string;
+  agent: AgentConfig;
+}
+
+function messageOf(ask: Ask, { session, sessionId, agent }: AskedSession): InboundMessage {
   return {
     v: 1,
     session,
@@ -44,7 +54,14 @@ function messageOf(ask: Ask, session: SessionKey, sessionId: string): InboundMes
     createdAtMs: Date.now(),
     reply: { channel: "none" },
     ...(ask.background ? { background: true } : {}),
+    ...(ask.traceparent === undefined ? {} : { traceparent: ask.traceparent }),
+    ...answeredBy(agent),
   };
+}
+
+/** The API has no chats: the id of the session stands for one. */
+function chatOf(session: SessionKey): string {
+  return session.slice(apiApp.length + 1);
 }
 
 /** Orders to the session and an agent's own commands; the others answer people in a chat, here the model does. */
@@ -54,13 +71,24 @@ function withCommand(message: InboundMessage, text: string, commands: CustomComm
 }
 
 function createChatHandlers(deps: ChatRoutesDeps) {
-  const { inbox, streams, runs, commands, onDisconnect, isReady, count, logger } = deps;
+  const { inbox, streams, runs, onDisconnect, isReady, count, observation, logger } = deps;
 
   const store = async (message: InboundMessage): Promise<AppendResult | undefined> => {
-    if (!isReady()) return undefined;
+    const { app, id, sender } = message;
+    const chat = chatOf(message.session);
+    const { traceparent } = message;
+    const arriving = { app, id, chat, person: sender.id, channel: "api", ...(traceparent && { traceparent }) } as const;
+    const ended = watchMessage(observation, arriving);
+    if (!isReady()) {
+      ended("not_ready");
+      return undefined;
+    }
     try {
-      return await inbox.append(message);
+      const appended = await inbox.append(message);
+      ended(appended.result);
+      return appended;
     } catch (error) {
+      ended("failed", error);
       logger.error({ error, session: message.session }, "message could not be stored");
       return undefined;
     }
@@ -75,10 +103,10 @@ function createChatHandlers(deps: ChatRoutesDeps) {
     }
   };
 
-  const start = async (reply: FastifyReply, ask: Ask) => {
+  const start = async (reply: FastifyReply, ask: Ask, agent: AgentConfig) => {
     const sessionId = ask.sessionId ?? randomBytes(16).toString("base64url");
     const session = sessionKeyOf(apiApp, sessionId);
-    const appended = await store(withCommand(messageOf(ask, session, sessionId), ask.text, commands));
+    const appended = await store(withCommand(messageOf(ask, { session, sessionId, agent }), ask.text, agent.commands));
     count(appended?.result ?? "failed");
     if (appended === undefined) return streams.single(reply, { type: "error", message: streamErrors.notReady });
     if (appended.result === "full") return streams.single(reply, full);
@@ -118,7 +146,7 @@ function createChatHandlers(deps: ChatRoutesDeps) {
   return { start, resume, refuse };
 }
 
-type Handlers = ReturnType<typeof createChatHandlers>;
+type Handlers = ReturnType<typeof createChatHandlers> & Pick<ChatRoutesDeps, "agentNamed">;
 
 async function postChat(handlers: Handlers, { body, headers }: FastifyRequest, reply: FastifyReply) {
   const parsed = parseAsk(body, headers);
@@ -127,7 +155,10 @@ async function postChat(handlers: Handlers, { body, headers }: FastifyRequest, r
   if (ask.lastEventId !== undefined && ask.sessionId !== undefined && ask.key === undefined) {
     return await handlers.resume(reply, ask.sessionId, { runId: undefined, afterSeq: ask.lastEventId });
   }
-  return await (ask.text.trim() === "" ? handlers.refuse(reply) : handlers.start(reply, ask));
+  const { agent: name = "default" } = ask;
+  const agent = handlers.agentNamed(name);
+  if (agent === undefined) return await reply.code(400).send({ error: `there is no agent '${name}'` });
+  return await (ask.text.trim() === "" ? handlers.refuse(reply) : handlers.start(reply, ask, agent));
 }
 
 interface EventsRoute {
@@ -159,7 +190,7 @@ async function getEvents(handlers: Handlers, request: FastifyRequest<EventsRoute
  * To be registered in a scope of its own with a parser that leaves bodies as bytes.
  */
 export function registerChatRoutes(scope: FastifyInstance, deps: ChatRoutesDeps): void {
-  const handlers = createChatHandlers(deps);
+  const handlers: Handlers = { ...createChatHandlers(deps), agentNamed: deps.agentNamed };
   guardApi(scope, deps);
   scope.addHook("onRequest", async (_request, reply) => {
     if (deps.streams.full()) {

@@ -1,6 +1,7 @@
 import { parserOf, type ReplyLanguage } from "@larkline/protocol";
 import { Type } from "typebox";
 import type { EventAnswer } from "./event-router.ts";
+import { refusalText } from "./notice.ts";
 
 /** What a callback of a card says. It names neither session nor message of ours ("Card callback"). */
 export interface Click {
@@ -10,6 +11,8 @@ export interface Click {
   form: Readonly<Record<string, unknown>>;
   /** open_id; absent when the platform does not say it. */
   by?: string;
+  /** Tenant of that person; absent when the platform does not say it. */
+  tenant?: string;
 }
 
 /** Deals with clicks on buttons of one kind; undefined when the value is not what such buttons carry. */
@@ -18,7 +21,12 @@ export type ClickHandler = (click: Click & { by: string }) => Promise<EventAnswe
 const Fields = Type.Record(Type.String(), Type.Unknown());
 const parseFields = parserOf(Fields);
 const parseOperator = parserOf(
-  Type.Object({ operator: Type.Object({ open_id: Type.String({ minLength: 1, maxLength: 128 }) }) }),
+  Type.Object({
+    operator: Type.Object({
+      open_id: Type.String({ minLength: 1, maxLength: 128 }),
+      tenant_key: Type.Optional(Type.Union([Type.String({ maxLength: 128 }), Type.Null()])),
+    }),
+  }),
 );
 const parseAction = parserOf(Type.Object({ action: Fields }));
 
@@ -33,7 +41,9 @@ export function clickOf(event: Readonly<Record<string, unknown>>): Click {
   const action = parsed.ok ? parsed.value.action : {};
   const operator = parseOperator(event);
   const click = { value: fieldsOf(action["value"]), form: fieldsOf(action["form_value"]) };
-  return operator.ok ? { ...click, by: operator.value.operator.open_id } : click;
+  if (!operator.ok) return click;
+  const { open_id: by, tenant_key: tenant } = operator.value.operator;
+  return { ...click, by, ...(tenant ? { tenant } : {}) };
 }
 
 const maxWordsLength = 1_000;
@@ -63,6 +73,11 @@ export function unknownPerson(): EventAnswer {
     zh: "平台没有说明你是谁，操作未执行。",
     en: "The platform does not say who you are, so nothing was done.",
   });
+}
+
+/** The answer to somebody of a tenant that the bot does not serve. */
+export function foreignPerson(): EventAnswer {
+  return toastIn("info", { zh: refusalText("foreign_tenant", "zh"), en: refusalText("foreign_tenant", "en") });
 }
 
 /** The clicked card is replaced by this one (current version of the callback). */

@@ -7,9 +7,9 @@ import {
   type CommandName,
   type CustomCommands,
 } from "@larkline/agent";
-import type { AgentConfig } from "@larkline/config";
 import type { InboundMessage, ReplyLanguage, SessionCommand } from "@larkline/protocol";
 import type { SessionStore } from "@larkline/session";
+import type { BotAgents } from "./bot-agents.ts";
 import type { RuleDesk } from "./rule-desk.ts";
 import type { TurnStopper } from "./turn-stopper.ts";
 
@@ -49,7 +49,7 @@ export function readCommand(message: InboundMessage, text: string, custom: Custo
 }
 
 export interface CommandDeskDeps {
-  agent: Pick<AgentConfig, "commands" | "model">;
+  agents: Pick<BotAgents, "of">;
   /** Model of the deployment, for `/status`; undefined when this process does not know it. */
   model: string | undefined;
   store: Pick<SessionStore, "summary">;
@@ -72,14 +72,15 @@ export function notAllowedText({ sender }: InboundMessage, language: ReplyLangua
   return noticeText("notAllowedToStop", language, { who: sender.name ?? somebody[language] });
 }
 
-export function createCommandDesk({ agent, model, store, stop, rules }: CommandDeskDeps): CommandDesk {
-  const status = async ({ session }: InboundMessage, language: ReplyLanguage): Promise<string> => {
+export function createCommandDesk({ agents, model, store, stop, rules }: CommandDeskDeps): CommandDesk {
+  const status = async (message: InboundMessage, language: ReplyLanguage): Promise<string> => {
+    const { session } = message;
     const { state, head, turn, waiting, inContext, settings } = await store.summary(session);
     const busy = state !== "idle" && head !== undefined;
     const tools = (turn?.calls ?? []).flatMap((call) => (call.state === "done" ? [] : [call.name]));
     return statusText(language, {
       nowMs: Date.now(),
-      model: settings.model ?? agent.model ?? model ?? "default",
+      model: settings.model ?? agents.of(message).model ?? model ?? "default",
       waiting: Math.max(0, waiting - (busy ? 1 : 0)),
       messages: inContext,
       ...(busy
@@ -109,7 +110,7 @@ export function createCommandDesk({ agent, model, store, stop, rules }: CommandD
   return async ({ name, argument }, message, language) => {
     switch (name) {
       case "help":
-        return helpText(language, agent.commands);
+        return helpText(language, agents.of(message).commands);
       case "status":
         return await status(message, language);
       case "whoami":

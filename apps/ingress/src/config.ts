@@ -35,6 +35,8 @@ export interface IngressConfig {
   api: ApiConfig;
   /** Models of the deployment, shown by `/status`; the workers check them. */
   model: string | undefined;
+  /** Where spans are sent to; absent: nowhere. */
+  otlpEndpoint: string | undefined;
   /** Path of larkline.config.ts. */
   configFile: string | undefined;
 }
@@ -112,6 +114,7 @@ export function loadConfig(env: Env): ParseResult<IngressConfig> {
     host: reader.text("HOST", { default: "0.0.0.0" }),
     port: reader.port("PORT", { default: 8_000 }),
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
+    otlpEndpoint: reader.url("OTEL_EXPORTER_OTLP_ENDPOINT"),
     feishu: readFeishu(reader),
     api: readApi(reader),
     model: reader.text("MODEL"),

@@ -18,7 +18,8 @@ export interface PlacerDeps {
   app: string;
   facts: ChatFacts;
   lookups: LookupCache;
-  scope: SessionScope;
+  /** Who shares a conversation in a group. */
+  scopeIn: (chatId: string) => SessionScope;
 }
 
 /** Finds the place of a message; rejects with an EngineError when an id cannot be part of a key. */
@@ -42,10 +43,10 @@ function isOpen({ chatType, rootId, threadId }: FeishuMessage): boolean {
  * their root names the topic. Elsewhere a quoted message changes nothing: a root without a thread is
  * a chain of quotes ("Thread introduction").
  */
-export function createPlacer({ app, facts, lookups, scope }: PlacerDeps): Placer {
+export function createPlacer({ app, facts, lookups, scopeIn }: PlacerDeps): Placer {
   const keyOf = (messageId: string): string => `place:${app}:${messageId}`;
   const sessionIn = ({ chatId, chatType, messageId, senderOpenId }: FeishuMessage, root: string | undefined) => {
-    const personal = scope === "sender" && chatType === "group" ? `:${senderOpenId}` : "";
+    const personal = chatType === "group" && scopeIn(chatId) === "sender" ? `:${senderOpenId}` : "";
     return sessionKeyOf(app, `${sessionIdOf({ chatId, rootId: root, messageId })}${personal}`);
   };
   const rootOf = async (message: FeishuMessage): Promise<string | undefined> => {

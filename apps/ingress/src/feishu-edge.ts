@@ -1,4 +1,4 @@
-import type { AgentConfig, LarklineConfig } from "@larkline/config";
+import type { BotConfig, EdgeAccess, LarklineConfig } from "@larkline/config";
 import {
   createGroupLookup,
   createLongConnection,
@@ -11,18 +11,20 @@ import {
   type GroupLookup,
   type LongConnection,
 } from "@larkline/feishu";
-import type { Logger } from "@larkline/telemetry";
+import type { InboundMessage } from "@larkline/protocol";
+import { watchPlatform, type Logger, type Observation } from "@larkline/telemetry";
 import type { ApprovalClicksDeps } from "./approval-clicks.ts";
+import { servesTenant } from "./admission.ts";
 import { createApprovalDesk } from "./approval-desk.ts";
 import type { Backend } from "./backend.ts";
 import { createBackground, type Background } from "./background.ts";
+import { createBotAgents, type BotAgents } from "./bot-agents.ts";
 import { createBotIdentity, type BotIdentity } from "./bot-identity.ts";
 import { createMessageQueue } from "./busy-policy.ts";
 import { cardActionType, createCardClicks } from "./card-clicks.ts";
 import { createChatEvents, type SaidFor } from "./chat-events.ts";
 import { createChatFacts, type ChatFacts } from "./chat-facts.ts";
 import { createCommandDesk } from "./command-desk.ts";
-import type { FeishuConfig } from "./config.ts";
 import { createPeopleNames, type PeopleNames } from "./people-names.ts";
 import { createPlacer, type Placer } from "./conversation-place.ts";
 import { createDirectChats } from "./direct-chats.ts";
@@ -31,14 +33,17 @@ import type { Inbox } from "./inbox.ts";
 import type { IngressMetrics } from "./ingress-metrics.ts";
 import { createMessageDesk, type MessageDesk } from "./message-desk.ts";
 import { createMessageHandler } from "./message-handler.ts";
+import { watchMessage } from "./message-watch.ts";
 import { createNoticeOutbox } from "./notice-outbox.ts";
 import { createRuleDesk } from "./rule-desk.ts";
 import { createSpeaker, type Speaker } from "./speaker.ts";
 import { createTurnStopper, type TurnStopper } from "./turn-stopper.ts";
 import type { WebhookRoutesDeps } from "./webhook-routes.ts";
 
-/** Everything that faces the platform. */
+/** Everything of one bot that faces the platform. */
 export interface FeishuEdge {
+  /** The bot's name. */
+  name: string;
   webhook: WebhookRoutesDeps | undefined;
   connection: LongConnection | undefined;
   /** Finishes what is under way; call it when nothing new can come. */
@@ -46,7 +51,7 @@ export interface FeishuEdge {
 }
 
 export interface FeishuEdgeDeps {
-  feishu: FeishuConfig;
+  access: EdgeAccess;
   api: FeishuApi;
   settings: LarklineConfig;
   /** Model of the deployment, as far as this process knows it. */
@@ -54,6 +59,7 @@ export interface FeishuEdgeDeps {
   backend: Backend;
   inbox: Inbox;
   counters: IngressMetrics;
+  observation: Observation;
   logger: Logger;
   /** How long closing waits for what is under way. */
   drainMs: number;
@@ -70,7 +76,8 @@ const namePatienceMs = 300;
 /** What the handlers of all events share. */
 interface Desks extends FeishuEdgeDeps {
   app: string;
-  agent: AgentConfig;
+  bot: BotConfig;
+  agents: BotAgents;
   identity: BotIdentity;
   background: Background;
   speak: Speaker;
@@ -82,25 +89,26 @@ interface Desks extends FeishuEdgeDeps {
 }
 
 function messageDeskOf(desks: Desks): MessageDesk {
-  const { app, agent, backend, inbox, api, logger, speak, background, stop, model } = desks;
+  const { app, bot, agents, backend, inbox, api, logger, speak, background, stop, model } = desks;
   const { store, lookups } = backend;
-  const settings = desks.settings.feishu;
+  const settings = bot.feishu;
   const reactions = createReactionDesk({ api, lookups, logger });
-  const queue = createMessageQueue({ policy: agent.busy, settings, store, inbox, speak, reactions, background });
+  const policyFor = (message: InboundMessage) => agents.of(message).busy;
+  const queue = createMessageQueue({ policyFor, settings, store, inbox, speak, reactions, background });
   const { rules } = backend;
   const policy = desks.settings.permissions;
   const commands = createCommandDesk({
-    agent,
+    agents,
     model,
     store,
     stop,
     rules: createRuleDesk({ ...desks, rules, policy, lookups }),
   });
-  return createMessageDesk({ app, agent, settings, store, lookups, queue, commands, speak });
+  return createMessageDesk({ app, agents, settings, store, lookups, queue, commands, speak });
 }
 
 /** A press on the menu goes the way of a message; the platform's answer to it has no message to hang on. */
-function speakerFor({ app, placer, settings, counters, logger }: Desks, desk: MessageDesk) {
+function speakerFor({ app, bot, placer, settings, counters, observation, logger }: Desks, desk: MessageDesk) {
   return async ({ openId, chatId, text, eventId, tenant, createdAtMs }: SaidFor): Promise<void> => {
     if (createdAtMs > 0 && Date.now() - createdAtMs > settings.limits.messageAgeMs) {
       logger.info({ eventId }, "a press on the menu came too late");
@@ -123,7 +131,11 @@ function speakerFor({ app, placer, settings, counters, logger }: Desks, desk: Me
     };
     const { session } = await placer.of(message);
     const place = { session, target: { app, chatId, messageId: "", inThread: false } };
-    const outcome = await desk({ message, place, tenant }, { verdict: "accept" });
+    const verdict = servesTenant(bot.tenants, tenant) ? "accept" : "foreign_tenant";
+    const { messageId: id } = message;
+    const ended = watchMessage(observation, { app, id, chat: chatId, person: openId, channel: "feishu" });
+    const outcome = await desk({ message, place, tenant }, { verdict });
+    ended(outcome);
     counters.messages.add({ channel: "feishu", outcome });
   };
 }
@@ -144,19 +156,22 @@ function approvalsOf(desks: Desks): ApprovalClicksDeps {
 }
 
 function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
-  const { app, agent, backend, settings, identity, placer, background, counters, logger } = desks;
+  const { app, bot, agents, backend, settings, identity, placer, background, counters, observation, logger } = desks;
   const { store, lookups } = backend;
   const desk = messageDeskOf(desks);
   const directChats = createDirectChats({ app, lookups });
   const { messageAgeMs: maxAgeMs, messageChars: maxChars } = settings.limits;
   const message = createMessageHandler({
+    app,
     desk,
     placer,
     identity,
-    rules: { maxAgeMs, maxChars, groups: agent.groups },
+    agents,
+    rules: { maxAgeMs, maxChars, tenants: bot.tenants },
     onDirect: ({ senderOpenId: openId, chatId }) =>
       background.run("direct chat", async () => await directChats.remember(openId, chatId)),
     count: (outcome) => counters.messages.add({ channel: "feishu", outcome }),
+    observation,
     logger,
   });
   const chatEvents = createChatEvents({
@@ -164,15 +179,15 @@ function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
     store,
     lookups,
     directChats,
-    settings: settings.feishu,
+    settings: bot.feishu,
     speakFor: speakerFor(desks, desk),
   });
-  const clicks = createCardClicks({ ...desks, store, approvals: approvalsOf(desks) });
+  const clicks = createCardClicks({ ...desks, tenants: bot.tenants, store, approvals: approvalsOf(desks) });
   return { ...chatEvents, [messageEventType]: message, [cardActionType]: clicks };
 }
 
-function longConnectionOf({ feishu, logger, drainMs }: FeishuEdgeDeps, route: EventRouter): LongConnection {
-  const { appId, appSecret, domain } = feishu;
+function longConnectionOf({ access, logger, drainMs }: FeishuEdgeDeps, route: EventRouter): LongConnection {
+  const { appId, appSecret, domain } = access;
   return createLongConnection({
     appId,
     appSecret,
@@ -187,27 +202,38 @@ function longConnectionOf({ feishu, logger, drainMs }: FeishuEdgeDeps, route: Ev
   });
 }
 
-/** Builds the edge; the long connection is not started yet. Throws when the app id cannot be one. */
+/** The first bot has the plain addresses, others have their name in it. */
+function webhookPath(name: string): string {
+  return name === "default" ? "/feishu" : `/feishu/${name}`;
+}
+
+/** Builds the edge of one bot; the long connection is not started yet. Throws when the app id cannot be one. */
 export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
-  const { feishu, api, settings, backend, inbox, counters, logger, drainMs } = deps;
+  const { access, api, settings, backend, inbox, counters, drainMs } = deps;
   const { storeDeadlineMs, decisionDeadlineMs } = deps;
   const app = api.appId;
-  const agent = settings.agents.default;
+  // Names of bots come from the configuration.
+  const bot = settings.bots[access.name] ?? settings.bots.default;
+  const agents = createBotAgents(settings, bot);
+  const logger = deps.logger.child({ bot: bot.name });
   const { store, lookups, ledger } = backend;
   const identity = createBotIdentity({ botInfo: async (signal) => await api.botInfo(signal), logger });
+  const { deliveries } = watchPlatform(deps.observation);
   const outbox = createNoticeOutbox(store, (share) =>
-    createOutboxSender({ store: share, ledger, apis: new Map([[app, api]]), logger }),
+    createOutboxSender({ store: share, ledger, apis: new Map([[app, api]]), watch: deliveries, logger }),
   );
   const background = createBackground({ logger, drainMs });
   const facts = createChatFacts({ app, lookups, chat: async (chatId) => await api.chat(chatId), logger });
   const desks: Desks = {
     ...deps,
+    logger,
     app,
-    agent,
+    bot,
+    agents,
     identity,
     background,
     facts,
-    placer: createPlacer({ app, facts, lookups, scope: agent.sessions }),
+    placer: createPlacer({ app, facts, lookups, scopeIn: (chatId) => agents.in(chatId).sessions }),
     speak: createSpeaker({ store, deliver: (lease) => outbox.deliver(lease) }),
     namesOf: createPeopleNames({ app, api, lookups, patienceMs: namePatienceMs, logger }),
     groupsOf: createGroupLookup({ api, lookups, timeoutMs: decisionDeadlineMs }).groupsOf,
@@ -221,11 +247,14 @@ export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
     deadlineMs: ackDeadlineMs,
     logger,
   });
-  const { encryptKey, verificationToken, appId } = feishu;
+  const { name, encryptKey, verificationToken, appId } = access;
   const verifier = createWebhookVerifier({ encryptKey, verificationToken, appId });
   return {
-    webhook: feishu.webhook ? { verifier, route, refused: counters.refused, logger } : undefined,
-    connection: feishu.websocket ? longConnectionOf(deps, route) : undefined,
+    name,
+    webhook: access.webhook
+      ? { path: webhookPath(name), verifier, route, refused: counters.refused, logger }
+      : undefined,
+    connection: access.websocket ? longConnectionOf({ ...deps, logger }, route) : undefined,
     close: async () => {
       await background.close();
       await outbox.close();

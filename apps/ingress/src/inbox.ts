@@ -1,6 +1,8 @@
 import type { InboundMessage, SessionKey } from "@larkline/protocol";
 import type { AppendResult, SessionStore } from "@larkline/session";
+import type { Observation } from "@larkline/telemetry";
 import { withDeadline } from "./deadline.ts";
+import { tellAppended } from "./message-watch.ts";
 
 /** Adds wake-up jobs. Waking a session that is awake already is harmless. */
 export interface TurnWaker {
@@ -16,6 +18,7 @@ export interface InboxDeps {
   store: Pick<SessionStore, "append" | "cancel">;
   turns: TurnWaker;
   cancels: CancelPublisher;
+  observation: Observation;
   /** How long storing or waking may take. */
   deadlineMs: number;
 }
@@ -30,12 +33,16 @@ export interface Inbox {
   cancel(session: SessionKey, turnId: string, reason: string): Promise<void>;
 }
 
-export function createInbox({ store, turns, cancels, deadlineMs }: InboxDeps): Inbox {
+export function createInbox({ store, turns, cancels, observation, deadlineMs }: InboxDeps): Inbox {
   const wake = async (session: SessionKey, wakeGen: number | undefined) => {
     if (wakeGen !== undefined) await withDeadline(turns.wake(session, wakeGen), deadlineMs);
   };
   return {
-    append: async (message, options) => await withDeadline(store.append(message, options), deadlineMs),
+    append: async (message, options) => {
+      const appended = await withDeadline(store.append(message, options), deadlineMs);
+      if (appended.result === "accepted") tellAppended(observation, message, appended);
+      return appended;
+    },
     wake,
     async cancel(session, turnId, reason) {
       const { wakeGen } = await withDeadline(store.cancel(session, { turnId, reason }), deadlineMs);

@@ -5,7 +5,7 @@ import type { MemorySessionStoreOptions, SessionStore } from "@larkline/session"
 import { createMetrics, silentLogger, unobserved, type Metrics, type Observation } from "@larkline/telemetry";
 import { createTestBackend, createTestMemory, type TestMemory, type Trouble } from "./backend.fixture.ts";
 import { loadConfig } from "./config.ts";
-import { startIngress } from "./ingress.ts";
+import { startIngress, type ReachableBot } from "./ingress.ts";
 
 // For tests: the whole process over HTTP, with sessions in memory and a worker of a few lines.
 
@@ -20,6 +20,8 @@ export interface TestOptions {
   store?: MemorySessionStoreOptions;
   script?: Script;
   api?: FeishuApi;
+  /** Bots besides the one of `FEISHU_APP_ID`. */
+  bots?: readonly ReachableBot[];
   /** `larkline.config.ts`. */
   settings?: ConfigInput;
   /** What another replica keeps its state in. */
@@ -110,7 +112,13 @@ export async function startTestIngress(options: TestOptions = {}): Promise<TestI
   if (!config.ok) throw new Error(config.error);
   if (!settings.ok) throw new Error(settings.error);
   const metrics = createMetrics({ service: "ingress" });
-  const parts = { config: config.value, settings: settings.value, backend, api: options.api, metrics };
+  const { feishu } = config.value;
+  const first =
+    feishu === undefined || options.api === undefined
+      ? []
+      : [{ access: { name: "default", ...feishu }, api: options.api }];
+  const bots = [...first, ...(options.bots ?? [])];
+  const parts = { config: config.value, settings: settings.value, backend, bots, metrics };
   const { observation = unobserved } = options;
   const ingress = await startIngress({ ...parts, observation, logger: silentLogger });
   const url = `http://127.0.0.1:${ingress.port}`;

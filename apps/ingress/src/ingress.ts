@@ -1,4 +1,4 @@
-import type { LarklineConfig } from "@larkline/config";
+import { agentNamed, type EdgeAccess, type LarklineConfig } from "@larkline/config";
 import type { FeishuApi } from "@larkline/feishu";
 import type { Logger, Metrics, Observation } from "@larkline/telemetry";
 import type { AccessRules } from "./access.ts";
@@ -13,12 +13,18 @@ import { createIngressMetrics, type IngressMetrics } from "./ingress-metrics.ts"
 import { createServer } from "./server.ts";
 import { createStreamHub, type StreamHub } from "./stream-hub.ts";
 
+/** A bot that people can write to. */
+export interface ReachableBot {
+  access: EdgeAccess;
+  /** Speaks as the bot. */
+  api: FeishuApi;
+}
+
 export interface IngressParts {
   config: IngressConfig;
   settings: LarklineConfig;
   backend: Backend;
-  /** Present when `config.feishu` is. */
-  api: FeishuApi | undefined;
+  bots: readonly ReachableBot[];
   metrics: Metrics;
   logger: Logger;
   observation: Observation;
@@ -43,27 +49,42 @@ interface Shared extends IngressParts {
   counters: IngressMetrics;
 }
 
-function createEdge(shared: Shared): FeishuEdge | undefined {
-  const { config, api } = shared;
-  const { feishu, model } = config;
-  if (feishu === undefined || api === undefined) return undefined;
-  return createFeishuEdge({ ...shared, feishu, api, model, drainMs, storeDeadlineMs, decisionDeadlineMs });
+function createEdges(shared: Shared): FeishuEdge[] {
+  const { model } = shared.config;
+  return shared.bots.map((bot) =>
+    createFeishuEdge({ ...shared, ...bot, model, drainMs, storeDeadlineMs, decisionDeadlineMs }),
+  );
+}
+
+/** What `/ready` calls the long connection of a bot. */
+function connectionName(bot: string): string {
+  return bot === "default" ? "longConnection" : `longConnection.${bot}`;
+}
+
+function connectionStates(edges: readonly FeishuEdge[]): Record<string, boolean> {
+  return Object.fromEntries(
+    edges.flatMap(({ name, connection }) =>
+      connection === undefined ? [] : [[connectionName(name), connection.state() === "connected"]],
+    ),
+  );
 }
 
 function accessRules({ api }: IngressConfig): AccessRules {
   return { token: api.token, corsOrigins: api.corsOrigins };
 }
 
-function chatDeps({ config, settings, backend, inbox, counters, logger }: Shared, streams: StreamHub): ChatRoutesDeps {
+function chatDeps(shared: Shared, streams: StreamHub): ChatRoutesDeps {
+  const { config, settings, backend, inbox, counters, observation, logger } = shared;
   return {
     inbox,
     streams,
     runs: backend,
     rules: accessRules(config),
     onDisconnect: config.api.onDisconnect,
-    commands: settings.agents.default.commands,
+    agentNamed: (name) => agentNamed(settings, name),
     isReady: () => backend.isReady(),
     count: (outcome) => counters.messages.add({ channel: "api", outcome }),
+    observation,
     logger,
   };
 }
@@ -86,17 +107,17 @@ function approvalDeps({ config, settings, backend, inbox, logger }: Shared): App
 /** Starts everything that takes messages. Rejects when the port is taken or the app id cannot be one. */
 export async function startIngress(parts: IngressParts): Promise<Ingress> {
   const { config, backend, metrics, logger } = parts;
-  const inbox = createInbox({ ...backend, deadlineMs: storeDeadlineMs });
+  const inbox = createInbox({ ...backend, observation: parts.observation, deadlineMs: storeDeadlineMs });
   const { heartbeatMs, maxStreams } = config.api;
   const streams = createStreamHub({ log: backend.log, inbox, logger, heartbeatMs, maxStreams });
   const shared: Shared = { ...parts, inbox, counters: createIngressMetrics(metrics, streams.count) };
-  const edge = createEdge(shared);
+  const edges = createEdges(shared);
   let closing = false;
 
   const ready = async () => ({
     redis: await backend.ping(),
     accepting: !closing,
-    ...(edge?.connection === undefined ? {} : { longConnection: edge.connection.state() === "connected" }),
+    ...connectionStates(edges),
   });
   const server = await createServer({
     ops: { metrics, ready, logger },
@@ -108,19 +129,19 @@ export async function startIngress(parts: IngressParts): Promise<Ingress> {
       deadlineMs: decisionDeadlineMs,
       logger,
     },
-    webhook: edge?.webhook,
+    webhooks: edges.flatMap(({ webhook }) => webhook ?? []),
     logger,
   });
   await server.listen({ host: config.host, port: config.port });
   // Last: a process that cannot start must not take events from those that can.
-  edge?.connection?.start();
+  for (const { connection } of edges) connection?.start();
 
   const shutDown = async () => {
     closing = true;
     const impatient = setTimeout(() => server.server.closeAllConnections(), drainMs);
-    await Promise.all([edge?.connection?.close(), server.close()]);
+    await Promise.all([...edges.map(async ({ connection }) => await connection?.close()), server.close()]);
     clearTimeout(impatient);
-    await edge?.close();
+    await Promise.all(edges.map(async (edge) => await edge.close()));
   };
   let closed: Promise<void> | undefined;
   const address = server.server.address();

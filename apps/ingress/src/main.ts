@@ -1,6 +1,6 @@
-import { loadConfigFile } from "@larkline/config";
-import { createFeishuApi } from "@larkline/feishu";
-import { createLogger, createMetrics, runUntilSignal, unobserved } from "@larkline/telemetry";
+import { loadConfigFile, readEdges } from "@larkline/config";
+import { createLogger, createMetrics, observeWith, openObservers, runUntilSignal } from "@larkline/telemetry";
+import { connectBots } from "./bots.ts";
 import { loadConfig } from "./config.ts";
 import { startIngress } from "./ingress.ts";
 import { connectBackend } from "./redis-backend.ts";
@@ -15,33 +15,31 @@ if (!loaded.ok) refuse(loaded.error);
 const config = loaded.value;
 const settings = await loadConfigFile(config.configFile);
 if (!settings.ok) refuse(settings.error);
+const edges = readEdges(process.env, settings.value.bots, config.feishu);
+if (!edges.ok) refuse(edges.error);
 
 const logger = createLogger({ service: "ingress", level: config.logLevel });
 const metrics = createMetrics({ service: "ingress" });
+const watch = { service: "ingress", logger, metrics, modules: settings.value.observers } as const;
+const watching = await openObservers({ ...watch, otlpEndpoint: config.otlpEndpoint });
+if (!watching.ok) refuse(watching.error);
+const { observers, close: closeObservers } = watching.value;
 const backend = connectBackend({ ...config, logger });
-const { tokenCache, governor } = backend;
-const { monthlyCalls, rateLimits } = settings.value.feishu;
-const limiter = rateLimits ? { governor } : {};
-const api =
-  config.feishu === undefined
-    ? undefined
-    : createFeishuApi({ ...config.feishu, ...limiter, tokenCache, monthlyCalls, logger });
+const bots = connectBots(edges.value, { settings: settings.value, backend, logger });
 
-const parts = { config, settings: settings.value, backend, api, metrics, logger, observation: unobserved };
+const parts = { config, settings: settings.value, backend, bots, metrics, logger, observation: observeWith(observers) };
 const ingress = await startIngress(parts).catch((error: unknown) =>
   refuse(`ingress cannot start: ${error instanceof Error ? error.message : String(error)}`),
 );
-const { feishu } = config;
-logger.info(
-  { port: ingress.port, websocket: feishu?.websocket ?? false, webhook: feishu?.webhook ?? false },
-  "ingress ready",
-);
+const served = edges.value.map(({ name, websocket, webhook }) => ({ name, websocket, webhook }));
+logger.info({ port: ingress.port, bots: served }, "ingress ready");
 
 runUntilSignal({
   logger,
   close: async () => {
     await ingress.close();
-    api?.close();
+    for (const { api } of bots) api.close();
     await backend.close();
+    await closeObservers();
   },
 });

@@ -5,6 +5,7 @@ import type { FeishuMessage } from "@larkline/feishu";
 import type { InboundMessage, ReplyLanguage } from "@larkline/protocol";
 import type { LookupCache, SessionStore } from "@larkline/session";
 import type { Admission } from "./admission.ts";
+import { answeredBy, type BotAgents } from "./bot-agents.ts";
 import type { MessageQueue, QueuedAs } from "./busy-policy.ts";
 import { readCommand, type CommandDesk, type Order, type ReadCommand } from "./command-desk.ts";
 import { referencesOf, type Place } from "./conversation-place.ts";
@@ -22,14 +23,14 @@ export interface Arrival {
 /** Verdicts on messages that are for the bot. */
 export type Admitted = Exclude<Admission, { verdict: "ignore" | "unsure" }>;
 
-export type ArrivalOutcome = QueuedAs | "command" | "late" | "too_long" | "empty" | "recalled";
+export type ArrivalOutcome = QueuedAs | "command" | "late" | "too_long" | "empty" | "foreign_tenant" | "recalled";
 
 /** Deals with a message that is for the bot; resolves when it is safe, or answered. */
 export type MessageDesk = (arrival: Arrival, admitted: Admitted) => Promise<ArrivalOutcome>;
 
 export interface MessageDeskDeps {
   app: string;
-  agent: Pick<AgentConfig, "commands" | "language">;
+  agents: Pick<BotAgents, "in">;
   settings: Pick<FeishuSettings, "lateMessages">;
   store: Pick<SessionStore, "seqOf">;
   lookups: Pick<LookupCache, "get">;
@@ -45,7 +46,7 @@ export function recalledKey(app: string, messageId: string): string {
 
 const maxTenantLength = 128;
 
-function inboundOf(app: string, { message, place, ...arrival }: Arrival): InboundMessage {
+function inboundOf(app: string, agent: AgentConfig, { message, place, ...arrival }: Arrival): InboundMessage {
   // People from outside have another one than the app.
   const tenant = message.senderTenant ?? arrival.tenant;
   const references = referencesOf(message, place);
@@ -61,22 +62,26 @@ function inboundOf(app: string, { message, place, ...arrival }: Arrival): Inboun
     language: writtenLanguage(message.text),
     createdAtMs: message.createdAtMs === 0 ? Date.now() : message.createdAtMs,
     reply: { channel: "feishu", ...place.target },
+    ...answeredBy(agent),
     ...(references === undefined ? {} : { references }),
   };
 }
 
 /** What a message turns out to be; only bare words can be a command. */
-function readArrival({ app, agent }: MessageDeskDeps, arrival: Arrival): ReadCommand {
-  const { text, attachments, forwarded } = arrival.message;
-  const message = inboundOf(app, arrival);
+function readArrival({ app, agents }: MessageDeskDeps, arrival: Arrival): ReadCommand {
+  const { text, attachments, forwarded, chatId } = arrival.message;
+  const agent = agents.in(chatId);
+  const message = inboundOf(app, agent, arrival);
   const bare = attachments.length === 0 && !forwarded;
   return bare ? readCommand(message, text, agent.commands) : { for: "session", message };
 }
 
 /** What is said in place of a run. */
-function createAnswers({ agent, settings, speak }: MessageDeskDeps) {
-  const languageFor = ({ message }: Arrival): ReplyLanguage =>
-    agent.language === "auto" ? writtenLanguage(message.text) : agent.language;
+function createAnswers({ agents, settings, speak }: MessageDeskDeps) {
+  const languageFor = ({ message }: Arrival): ReplyLanguage => {
+    const { language } = agents.in(message.chatId);
+    return language === "auto" ? writtenLanguage(message.text) : language;
+  };
 
   /** False when it was answered before. */
   const answer = async ({ message, place }: Arrival, text: string): Promise<boolean> => {
@@ -104,7 +109,7 @@ function createAnswers({ agent, settings, speak }: MessageDeskDeps) {
 }
 
 export function createMessageDesk(deps: MessageDeskDeps): MessageDesk {
-  const { app, store, lookups, queue, commands } = deps;
+  const { app, agents, store, lookups, queue, commands } = deps;
   const { languageFor, answer, late } = createAnswers(deps);
 
   const enqueue = async (arrival: Arrival, message: InboundMessage): Promise<QueuedAs> => {
@@ -116,14 +121,18 @@ export function createMessageDesk(deps: MessageDeskDeps): MessageDesk {
   };
 
   const obey = async (arrival: Arrival, order: Order): Promise<ArrivalOutcome> => {
-    const text = await commands(order, inboundOf(app, arrival), languageFor(arrival));
+    const text = await commands(
+      order,
+      inboundOf(app, agents.in(arrival.message.chatId), arrival),
+      languageFor(arrival),
+    );
     return text === undefined || (await answer(arrival, text)) ? "command" : "duplicate";
   };
 
   return async (arrival, admitted) => {
     const { message, place } = arrival;
     if ((await lookups.get(recalledKey(app, message.messageId))) !== undefined) return "recalled";
-    if (admitted.verdict === "too_long" || admitted.verdict === "empty") {
+    if (admitted.verdict === "too_long" || admitted.verdict === "empty" || admitted.verdict === "foreign_tenant") {
       await answer(arrival, refusalText(admitted.verdict, languageFor(arrival)));
       return admitted.verdict;
     }

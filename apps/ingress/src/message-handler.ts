@@ -1,27 +1,37 @@
 import { inboundFromEvent, type Envelope, type FeishuMessage } from "@larkline/feishu";
 import { EngineError } from "@larkline/protocol";
-import type { Logger } from "@larkline/telemetry";
+import type { Logger, Observation } from "@larkline/telemetry";
 import { admit, type AdmissionRules, type IgnoreReason } from "./admission.ts";
+import type { BotAgents } from "./bot-agents.ts";
 import type { BotIdentity } from "./bot-identity.ts";
 import type { Place, Placer } from "./conversation-place.ts";
 import type { EventHandler } from "./event-router.ts";
 import type { ArrivalOutcome, MessageDesk } from "./message-desk.ts";
+import { watchMessage } from "./message-watch.ts";
 
 export type MessageOutcome = ArrivalOutcome | "unreadable" | "unsure" | IgnoreReason;
 
 export interface MessageHandlerDeps {
+  app: string;
   desk: MessageDesk;
   placer: Placer;
   identity: Pick<BotIdentity, "openId" | "within">;
-  rules: Pick<AdmissionRules, "maxAgeMs" | "maxChars" | "groups">;
+  rules: Pick<AdmissionRules, "maxAgeMs" | "maxChars" | "tenants">;
+  agents: Pick<BotAgents, "in">;
   /** Told of every direct message. */
   onDirect: (message: FeishuMessage) => void;
   count: (outcome: MessageOutcome) => void;
+  observation: Observation;
   logger: Logger;
 }
 
 /** How long a group message waits for the bot to learn who it is, before it is left to redelivery. */
 const identityWaitMs = 1_000;
+
+/** People from outside have another one than the app. */
+function tenantOf({ senderTenant }: FeishuMessage, { tenantKey }: Envelope): string | undefined {
+  return senderTenant ?? (tenantKey === "" ? undefined : tenantKey);
+}
 
 function isBadId(error: unknown): boolean {
   return error instanceof EngineError && error.code === "api_bad_request";
@@ -29,7 +39,7 @@ function isBadId(error: unknown): boolean {
 
 /** Handles messages to the bot: resolves when the message is safe, or not for the bot. */
 export function createMessageHandler(deps: MessageHandlerDeps): EventHandler {
-  const { desk, placer, identity, rules, logger } = deps;
+  const { desk, placer, identity, rules, agents, logger } = deps;
 
   const placeOf = async (message: FeishuMessage, eventId: string): Promise<Place | undefined> => {
     try {
@@ -42,7 +52,9 @@ export function createMessageHandler(deps: MessageHandlerDeps): EventHandler {
   };
 
   const take = async (message: FeishuMessage, envelope: Envelope, botOpenId: string): Promise<MessageOutcome> => {
-    const admission = admit(message, { ...rules, botOpenId, nowMs: Date.now() });
+    const tenant = tenantOf(message, envelope);
+    const { groups } = agents.in(message.chatId);
+    const admission = admit({ ...message, tenant }, { ...rules, groups, botOpenId, nowMs: Date.now() });
     if (admission.verdict === "ignore") return admission.reason;
     if (admission.verdict === "unsure") return "unsure";
     const place = await placeOf(message, envelope.eventId);
@@ -51,13 +63,26 @@ export function createMessageHandler(deps: MessageHandlerDeps): EventHandler {
     return await desk({ message, place, tenant: envelope.tenantKey }, admission);
   };
 
+  const watched = async (message: FeishuMessage, work: () => Promise<MessageOutcome>): Promise<MessageOutcome> => {
+    const { messageId: id, chatId: chat, senderOpenId: person } = message;
+    const ended = watchMessage(deps.observation, { app: deps.app, id, chat, person, channel: "feishu" });
+    try {
+      const outcome = await work();
+      ended(outcome);
+      return outcome;
+    } catch (error) {
+      ended("failed", error);
+      throw error;
+    }
+  };
+
   const handle = async (envelope: Envelope, botOpenId: string): Promise<MessageOutcome> => {
     const parsed = inboundFromEvent(envelope, { botOpenId });
     if (!parsed.ok) {
       logger.warn({ reason: parsed.error, eventId: envelope.eventId }, "unreadable message event");
       return "unreadable";
     }
-    const outcome = await take(parsed.value, envelope, botOpenId);
+    const outcome = await watched(parsed.value, async () => await take(parsed.value, envelope, botOpenId));
     if (outcome === "unsure" && botOpenId === "") {
       const learned = await identity.within(identityWaitMs);
       if (learned !== "") return await handle(envelope, learned);

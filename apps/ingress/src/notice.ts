@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
-import type { ReplyLanguage } from "@larkline/protocol";
+import { traceparentOf, type ReplyLanguage } from "@larkline/protocol";
 import type { OutboxRecord, OutboxTarget } from "@larkline/session";
 
 /** What a person is told when a message starts no run. */
-export type RefusalName = "late" | "full" | "too_long" | "empty";
+export type RefusalName = "late" | "full" | "too_long" | "empty" | "foreign_tenant";
 
 const refusals = {
   late: {
@@ -21,6 +21,10 @@ const refusals = {
   empty: {
     zh: "我在。请写下你的问题。",
     en: "I am here. What can I do for you?",
+  },
+  foreign_tenant: {
+    zh: "抱歉，我不为你所在的组织提供服务。",
+    en: "Sorry, I do not serve people of your organisation.",
   },
 } as const satisfies Record<RefusalName, Record<ReplyLanguage, string>>;
 
@@ -74,6 +78,8 @@ export function recordOf({ purpose, key, session, target, text, card, nowMs }: S
     target,
     text,
     ...(card === undefined ? {} : { card }),
+    // A welcome is about no message.
+    ...(purpose === "welcome" ? {} : { traceparent: traceparentOf({ app: target.app, id: key }) }),
     createdAtMs: nowMs,
     attempts: 0,
     uncertainSinceMs: 0,

@@ -17,8 +17,8 @@ export interface ServerDeps {
   chat: ChatRoutesDeps;
   approvals: ApprovalRoutesDeps;
   rules: RuleRoutesDeps;
-  /** Absent: the webhook paths do not exist. */
-  webhook: WebhookRoutesDeps | undefined;
+  /** One for each bot that takes webhooks. */
+  webhooks: readonly WebhookRoutesDeps[];
   logger: Logger;
 }
 
@@ -47,7 +47,7 @@ export async function createServer({
   chat,
   approvals,
   rules,
-  webhook,
+  webhooks,
   logger,
 }: ServerDeps): Promise<FastifyInstance> {
   const server = fastify({
@@ -70,8 +70,7 @@ export async function createServer({
   await server.register(async (scope) => registerChatRoutes(scope, chat));
   await server.register(async (scope) => registerApprovalRoutes(scope, approvals));
   await server.register(async (scope) => registerRuleRoutes(scope, rules));
-  if (webhook !== undefined) {
-    const deps = webhook;
+  for (const deps of webhooks) {
     await server.register(async (scope) => registerWebhookRoutes(scope, deps));
   }
   // Streams never end by themselves in time: they are ended before the server waits for its requests.

@@ -4,6 +4,8 @@ import type { CounterMetric, Logger } from "@larkline/telemetry";
 import type { EventRouter } from "./event-router.ts";
 
 export interface WebhookRoutesDeps {
+  /** What the addresses of this bot begin with. */
+  path: string;
   verifier: WebhookVerifier;
   route: EventRouter;
   refused: CounterMetric<"status">;
@@ -29,10 +31,10 @@ async function answer(deps: WebhookRoutesDeps, { body, headers, ip }: FastifyReq
 
 /**
  * The addresses for the developer console. Events and card callbacks have one each, but both take
- * both kinds. Needs a scope whose parser leaves bodies as bytes: the signature covers those.
+ * both kinds; each bot has its own, because a body does not tell its app before it is decrypted. Needs a scope whose parser leaves bodies as bytes: the signature covers those.
  */
 export function registerWebhookRoutes(scope: FastifyInstance, deps: WebhookRoutesDeps): void {
-  for (const path of ["/feishu/events", "/feishu/cards"]) {
-    scope.post(path, async (request, reply) => await answer(deps, request, reply));
+  for (const kind of ["events", "cards"]) {
+    scope.post(`${deps.path}/${kind}`, async (request, reply) => await answer(deps, request, reply));
   }
 }

@@ -1,6 +1,8 @@
 import { Type, type Static } from "typebox";
+import { BudgetsInput } from "./budget-schema.ts";
 import { McpInput } from "./mcp-schema.ts";
 import { ApprovalsInput, PermissionInput, RoleInput } from "./permission-schema.ts";
+import { RetentionInput } from "./retention-config.ts";
 
 const count = (maximum: number) => Type.Integer({ minimum: 1, maximum });
 const price = Type.Number({ minimum: 0 });
@@ -147,21 +149,59 @@ export const FeishuInput = Type.Object(
 );
 export type FeishuInput = Static<typeof FeishuInput>;
 
+/** How events of a bot come. */
+export const botTransports = ["websocket", "webhook", "both"] as const;
+export type BotTransport = (typeof botTransports)[number];
+
+const agentName = Type.String({ pattern: "^[a-z][a-z0-9-]{0,39}$" });
+
+/** One bot: an app of the platform, who answers there, and whom. */
+export const BotInput = Type.Object(
+  {
+    appId: Type.Optional(Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" })),
+    /** `feishu`, `lark` or a base URL. Default `feishu`. */
+    domain: Type.Optional(Type.String({ minLength: 1, maxLength: 2_000 })),
+    /** Default `websocket`. */
+    transport: Type.Optional(Type.Enum([...botTransports])),
+    /** Name of the agent that answers. Default `default`. */
+    agent: Type.Optional(agentName),
+    /** Chats in which another agent answers, by chat id. */
+    chats: Type.Optional(
+      Type.Record(
+        Type.String({ pattern: "^[A-Za-z0-9_-]{1,128}$" }),
+        Type.Object({ agent: agentName }, { additionalProperties: false }),
+      ),
+    ),
+    /** Keys of the tenants whose people it answers. Default: everybody who can reach it. */
+    tenants: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 128 }), { minItems: 1, maxItems: 1_000 })),
+    /** What this bot does in another way than `feishu` says. */
+    feishu: Type.Optional(FeishuInput),
+  },
+  { additionalProperties: false },
+);
+export type BotInput = Static<typeof BotInput>;
+
 /**
  * What `larkline.config.ts` holds; everything is optional. Unknown keys are refused, so that a
  * typing error is found at start.
  */
 export const ConfigInput = Type.Object(
   {
-    /** By name; the agent `default` answers when nothing else is asked for. */
-    agents: Type.Optional(Type.Record(Type.String({ pattern: "^[a-z][a-z0-9-]{0,39}$" }), AgentInput)),
+    /** By name; the agent `default` answers where nothing else is asked for. */
+    agents: Type.Optional(Type.Record(agentName, AgentInput)),
+    /** By name; `default` is the bot of `FEISHU_APP_ID`. */
+    bots: Type.Optional(Type.Record(Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$" }), BotInput)),
     models: Type.Optional(Type.Array(ModelInput)),
     limits: Type.Optional(LimitsInput),
     feishu: Type.Optional(FeishuInput),
     roles: Type.Optional(Type.Record(Type.String({ pattern: "^[\\p{L}\\p{N}_-]{1,64}$" }), RoleInput)),
     permissions: Type.Optional(Type.Array(PermissionInput, { maxItems: 1_000 })),
     approvals: Type.Optional(ApprovalsInput),
+    budgets: Type.Optional(BudgetsInput),
     mcp: Type.Optional(McpInput),
+    /** Modules whose default export is an observer, or several: paths from the folder of this file, or packages. */
+    observers: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 1_000 }), { maxItems: 20 })),
+    retention: Type.Optional(RetentionInput),
   },
   { additionalProperties: false },
 );

@@ -1,14 +1,11 @@
+export { agentInChat, agentNamed, agentOfMessage, botOfApp } from "./agent-choice.ts";
+export { botVariable, readBots, readEdges, type BotAccess, type EdgeAccess } from "./bot-access.ts";
+export { domainProblem, type BotConfig, type FeishuSettings } from "./bot-config.ts";
 export { loadConfigFile } from "./config-file.ts";
 export { lendPackages } from "./lent-packages.ts";
 export type { BusyPolicy, ConfigInput, GroupPolicy, SessionScope } from "./config-schema.ts";
 export { createEnvReader, type Env, type EnvReader, type Read, type ReadOptions } from "./env-reader.ts";
-export {
-  defineConfig,
-  resolveConfig,
-  type AgentConfig,
-  type FeishuSettings,
-  type LarklineConfig,
-} from "./larkline-config.ts";
+export { defineConfig, resolveConfig, type AgentConfig, type LarklineConfig } from "./larkline-config.ts";
 export {
   mcpToolSettings,
   type McpConfig,
@@ -16,4 +13,5 @@ export {
   type McpServerConfig,
   type McpToolSettings,
 } from "./mcp-config.ts";
+export type { RetentionSettings } from "./retention-config.ts";
 export { checkNamespace, redisProtocols } from "./redis-settings.ts";

@@ -1,3 +1,4 @@
+import type { BudgetPolicy } from "@larkline/budgets";
 import { completeModelInfo, type ModelInfo } from "@larkline/model";
 import type { PermissionPolicy } from "@larkline/permissions";
 import { parserOf, type ParseResult } from "@larkline/protocol";
@@ -6,16 +7,19 @@ import {
   type AgentInput,
   type BusyPolicy,
   type CardInput,
-  type FeishuInput,
   type GroupPolicy,
   type LimitsInput,
   type SessionScope,
 } from "./config-schema.ts";
+import { resolveBots, type BotConfig } from "./bot-config.ts";
+import { resolveBudgets } from "./budget-config.ts";
 import { resolveMcp, type McpConfig } from "./mcp-config.ts";
 import { resolvePermissions } from "./permission-config.ts";
+import { defaultRetention, type RetentionSettings } from "./retention-config.ts";
 
 /** An agent with its defaults filled in. `null` in `model` and `tools` means "no own choice". */
 export interface AgentConfig {
+  readonly name: string;
   readonly instructions: string;
   readonly model: string | null;
   readonly maxIterations: number;
@@ -30,19 +34,18 @@ export interface AgentConfig {
   readonly commands: Readonly<Record<string, { description: string; prompt: string }>>;
 }
 
-/** The bot's behaviour with its defaults. `null` in `monthlyCalls`: not limited. */
-export type FeishuSettings = Readonly<Required<Omit<FeishuInput, "monthlyCalls">>> & {
-  readonly monthlyCalls: number | null;
-};
-
-/** The configuration of a deployment, complete. `agents` always has `default`. */
+/** The configuration of a deployment, complete. `agents` and `bots` always have `default`. */
 export interface LarklineConfig {
   readonly agents: Readonly<Record<string, AgentConfig>> & { readonly default: AgentConfig };
   readonly models: readonly ModelInfo[];
   readonly limits: Readonly<Required<LimitsInput>>;
-  readonly feishu: FeishuSettings;
+  readonly bots: Readonly<Record<string, BotConfig>> & { readonly default: BotConfig };
   readonly permissions: PermissionPolicy;
+  readonly budgets: BudgetPolicy;
   readonly mcp: McpConfig;
+  /** Modules with observers; `loadConfigFile` makes URLs of them. */
+  readonly observers: readonly string[];
+  readonly retention: RetentionSettings;
 }
 
 const defaultLimits: Required<LimitsInput> = {
@@ -67,16 +70,6 @@ const defaultCard: Required<CardInput> = {
   trace: true,
 };
 
-const defaultFeishu: FeishuSettings = {
-  typing: false,
-  queueNotice: "reaction",
-  lateMessages: "ask",
-  welcome: true,
-  menu: {},
-  monthlyCalls: null,
-  rateLimits: true,
-};
-
 const defaultInstructions =
   "You are a helpful assistant in a team chat. Answer in the language of the question, briefly and honestly. " +
   "Use a tool when it gives a better answer than memory, and say so when you do not know.";
@@ -93,8 +86,9 @@ function behaviourOf(input: AgentInput) {
   } as const;
 }
 
-function agentOf(input: AgentInput): AgentConfig {
+function agentOf(name: string, input: AgentInput): AgentConfig {
   return {
+    name,
     instructions: input.instructions ?? defaultInstructions,
     model: input.model ?? null,
     maxIterations: input.maxIterations ?? 8,
@@ -110,23 +104,29 @@ const parseInput = parserOf(ConfigInput, { maxProblems: 100 });
 export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   const parsed = parseInput(input);
   if (!parsed.ok) return parsed;
-  const { agents = {}, models = [], limits = {}, feishu = {} } = parsed.value;
+  const { agents = {}, models = [], limits = {} } = parsed.value;
+  const named = Object.fromEntries(Object.entries(agents).map(([name, agent]) => [name, agentOf(name, agent)]));
+  const all = { ...named, default: agentOf("default", agents["default"] ?? {}) };
+  const bots = resolveBots(parsed.value, all);
   const permissions = resolvePermissions(parsed.value);
+  const budgets = resolveBudgets(parsed.value);
   const mcp = resolveMcp(parsed.value.mcp?.servers ?? {});
-  if (!permissions.ok || !mcp.ok) {
-    const problems = [permissions, mcp].flatMap((result) => (result.ok ? [] : [result.error]));
+  if (!bots.ok || !permissions.ok || !budgets.ok || !mcp.ok) {
+    const problems = [bots, permissions, budgets, mcp].flatMap((result) => (result.ok ? [] : [result.error]));
     return { ok: false, error: problems.join("; ") };
   }
-  const named = Object.fromEntries(Object.entries(agents).map(([name, agent]) => [name, agentOf(agent)]));
   return {
     ok: true,
     value: {
-      agents: { ...named, default: agentOf(agents["default"] ?? {}) },
+      agents: all,
       models: models.map(completeModelInfo),
       limits: { ...defaultLimits, ...limits },
-      feishu: { ...defaultFeishu, ...feishu },
+      bots: bots.value,
       permissions: permissions.value,
+      budgets: budgets.value,
       mcp: mcp.value,
+      observers: parsed.value.observers ?? [],
+      retention: { ...defaultRetention, ...parsed.value.retention },
     },
   };
 }

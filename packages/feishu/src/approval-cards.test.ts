@@ -308,7 +308,7 @@ describe("a platform in trouble", () => {
     expect(world.inChat()).toEqual([]);
   });
 
-  it("without credentials of the app nobody is asked, either", async () => {
+  it("without credentials of the app the question is left to a worker that has them, for as long as it stands", async () => {
     const world = await approvalWorld();
     const cards = world.cardsOver({ apis: new Map() });
     const question = await world.ask();
@@ -316,7 +316,10 @@ describe("a platform in trouble", () => {
     expect(await world.stateOf(question)).toBe("pending");
     world.forward(11 * minuteMs);
     await cards.work(question.session, question.id);
-    expect(await world.stateOf(question)).toBe("undeliverable");
+    expect(await world.stateOf(question)).toBe("pending");
+    world.forward(11_000);
+    await world.cards.work(question.session, question.id);
+    expect(world.inChat()).toHaveLength(1);
   });
 
   it("whose answer got lost has sent one card, which is found by sending it again", async () => {

@@ -33,6 +33,8 @@ export const ChatRequest = Type.Object({
   on_disconnect: Type.Optional(Type.Enum(["cancel", "detach"])),
   /** Nobody waits for the answer: the run's tool calls come after those of others. */
   background: Type.Optional(Type.Boolean()),
+  /** Name of the agent that answers; absent: `default`. */
+  agent: Type.Optional(Type.String({ minLength: 1, maxLength: 40 })),
 });
 export type ChatRequest = Static<typeof ChatRequest>;
 

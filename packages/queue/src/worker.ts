@@ -1,13 +1,13 @@
 import { setMaxListeners } from "node:events";
-import { UnrecoverableError, WaitingError, Worker, type Job } from "bullmq";
+import { DelayedError, UnrecoverableError, WaitingError, Worker, type Job } from "bullmq";
 import { parserOf, ToolJob, toolsQueue, TurnJob, turnsQueue, type Parser } from "@larkline/protocol";
 import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
 
 /**
- * `done`: finished. `requeue`: put the job back for another worker at once (shutdown); does not
- * count as a failure.
+ * `done`: finished. `requeue`: put the job back for another worker at once (shutdown). `postpone`: put
+ * it back for later, because this worker cannot do it. Neither counts as a failure.
  */
-export type JobResult = "done" | "requeue";
+export type JobResult = "done" | "requeue" | "postpone";
 
 export interface JobWorkerOptions<T> extends QueueOptions {
   /** Jobs run at once. */
@@ -49,6 +49,18 @@ interface WorkerSetup<T> extends JobWorkerOptions<T> {
   parse: Parser<T>;
 }
 
+/** Soon enough for a person who waits while workers are replaced, and seldom enough where none can ever do it. */
+const postponedMs = 5_000;
+
+async function giveBack(job: Job, result: Exclude<JobResult, "done">, token: string | undefined): Promise<never> {
+  if (result === "requeue") {
+    await job.moveToWait(token);
+    throw new WaitingError();
+  }
+  await job.moveToDelayed(Date.now() + postponedMs, token);
+  throw new DelayedError();
+}
+
 function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
   const lockDuration = setup.lockDurationMs ?? 10_000;
   // One signal for all jobs: BullMQ's own misses a job that is fetched while the worker closes, the
@@ -61,9 +73,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
       const parsed = setup.parse(job.data);
       if (!parsed.ok) throw new UnrecoverableError(`job data: ${parsed.error}`);
       const result = closing.signal.aborted ? "requeue" : await setup.handle(parsed.value, closing.signal);
-      if (result === "done") return;
-      await job.moveToWait(token);
-      throw new WaitingError();
+      if (result !== "done") await giveBack(job, result, token);
     },
     {
       connection: setup.connection,
