@@ -1,5 +1,6 @@
 export { freePort } from "./free-port.ts";
 export { startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "./otlp-receiver.ts";
+export { startPostgres, type TestPostgres } from "./postgres.ts";
 export { startRedis, type TestRedis } from "./redis.ts";
 export { startRedisCluster, type TestRedisClusterOptions } from "./redis-cluster.ts";
 export type { TestRedisNodes, TestRedisNodesOptions, TestRedisNodeUsers } from "./redis-nodes.ts";

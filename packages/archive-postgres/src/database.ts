@@ -1,0 +1,114 @@
+import pg from "pg";
+import { migrations } from "./migrations.ts";
+
+export interface DatabaseOptions {
+  /** `postgres://user:password@host:port/database`, with what the driver knows behind a `?`, such as `sslmode=require`. */
+  url: string;
+  /** The schema that holds the tables; made when it is missing. */
+  schema: string;
+  /** How long PostgreSQL may take for one statement. Default 30 s. */
+  patienceMs?: number;
+}
+
+/** Values of a statement. */
+export type Values = readonly (string | number | null | readonly (string | number | null)[])[];
+
+export interface Database {
+  /** Rows of one statement. */
+  rows<Row extends pg.QueryResultRow>(text: string, values: Values): Promise<Row[]>;
+  /** Statements that count together, one session at a time: others that lock the same name wait. */
+  locked(name: string, run: (execute: (text: string, values: Values) => Promise<void>) => Promise<void>): Promise<void>;
+  close(): Promise<void>;
+}
+
+const connections = 4;
+const connectMs = 5_000;
+/** Several processes may start at once: one makes the tables, the others wait. */
+const migrationLock = 7_105_223_801;
+
+/** The names of tables mean those of the archive's own schema. */
+function quoted(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
+function poolOf({ url, schema, patienceMs = 30_000 }: DatabaseOptions): pg.Pool {
+  const pool = new pg.Pool({
+    connectionString: url,
+    max: connections,
+    connectionTimeoutMillis: connectMs,
+    query_timeout: patienceMs,
+    statement_timeout: patienceMs,
+    keepAlive: true,
+    allowExitOnIdle: true,
+    application_name: "larkline",
+    options: `-c search_path=${quoted(schema).replaceAll(/[ \\]/g, "\\$&")}`,
+  });
+  // Connections that nobody uses at the moment; whoever needs one next gets another.
+  pool.on("error", () => undefined);
+  return pool;
+}
+
+async function transaction(pool: pg.Pool, run: (client: pg.PoolClient) => Promise<void>): Promise<void> {
+  const client = await pool.connect();
+  let failure: Error | undefined;
+  try {
+    await client.query("begin");
+    await run(client);
+    await client.query("commit");
+  } catch (error) {
+    failure = error instanceof Error ? error : new Error(String(error));
+    throw failure;
+  } finally {
+    // A connection in the middle of something is of no use to others.
+    client.release(failure ?? false);
+  }
+}
+
+async function migrate(client: pg.PoolClient, schema: string): Promise<void> {
+  await client.query("select pg_advisory_xact_lock($1)", [migrationLock]);
+  await client.query(`create schema if not exists ${quoted(schema)}`);
+  await client.query("create table if not exists migrations (version integer primary key)");
+  const found = await client.query<{ version: number | null }>("select max(version) as version from migrations");
+  const version = found.rows[0]?.version ?? 0;
+  if (version > migrations.length) {
+    throw new Error(
+      `The archive has tables of version ${version}, later than ${migrations.length}: upgrade this program.`,
+    );
+  }
+  for (const [at, migration] of migrations.entries()) {
+    if (at < version) continue;
+    await client.query(migration);
+    await client.query("insert into migrations (version) values ($1)", [at + 1]);
+  }
+}
+
+/** Connects when it is first used, and brings the tables up to date then: a worker starts without PostgreSQL, too. */
+export function openDatabase(options: DatabaseOptions): Database {
+  const { schema } = options;
+  const pool = poolOf(options);
+  let migrated: Promise<void> | undefined;
+  async function ready(): Promise<void> {
+    migrated ??= transaction(pool, async (client) => await migrate(client, schema));
+    try {
+      await migrated;
+    } catch (error) {
+      migrated = undefined;
+      throw error;
+    }
+  }
+
+  return {
+    rows: async <Row extends pg.QueryResultRow>(text: string, values: Values) => {
+      await ready();
+      return (await pool.query<Row>(text, [...values])).rows;
+    },
+    locked: async (name, run) => {
+      await ready();
+      await transaction(pool, async (client) => {
+        await client.query("select pg_advisory_xact_lock(hashtextextended($1, 0))", [`${schema} ${name}`]);
+        await run(async (text, values) => void (await client.query(text, [...values])));
+      });
+    },
+    close: async () => await pool.end(),
+  };
+}

@@ -1,0 +1,1 @@
+export { createPostgresArchive, type PostgresArchiveOptions } from "./postgres-archive.ts";

@@ -1,0 +1,76 @@
+import { randomUUID } from "node:crypto";
+import { describeArchive } from "@larkline/session/archive.suite";
+import { startPostgres, type TestPostgres } from "@larkline/testkit";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { createPostgresArchive } from "./index.ts";
+
+let postgres: TestPostgres;
+
+beforeAll(async () => {
+  postgres = await startPostgres();
+}, 90_000);
+afterAll(async () => {
+  await postgres.close();
+});
+
+function open(schema: string) {
+  return createPostgresArchive({ url: postgres.url, schema });
+}
+
+describeArchive("PostgreSQL", async () => {
+  const schema = `test ${randomUUID()} "quoted"`;
+  const [archive, elsewhere] = [open(schema), open(schema)];
+  return {
+    archive,
+    elsewhere,
+    close: async () => {
+      await Promise.all([archive.close(), elsewhere.close()]);
+    },
+  };
+});
+
+describe("the tables of the archive", () => {
+  const batch = {
+    session: "cli_app.oc_chat",
+    first: 0,
+    messages: [{ role: "user" as const, content: [{ type: "text" as const, text: "hello" }] }],
+    people: { ou_ann: "group" },
+  };
+
+  it("are made once, whoever comes first", async () => {
+    const schema = randomUUID();
+    const many = Array.from({ length: 5 }, () => open(schema));
+    await Promise.all(many.map(async (archive) => await archive.addMessages(batch)));
+    expect(await many[0]?.read(batch.session, 0, 10)).toHaveLength(1);
+    await Promise.all(many.map(async (archive) => await archive.close()));
+  });
+
+  it("of one namespace hold nothing of another", async () => {
+    const [one, other] = [open(randomUUID()), open(randomUUID())];
+    await one.addMessages(batch);
+    expect(await other.lengths([batch.session])).toEqual(new Map());
+    await Promise.all([one.close(), other.close()]);
+  });
+
+  it("are there again after PostgreSQL was away, without a new start", async () => {
+    const archive = open(randomUUID());
+    await archive.addMessages(batch);
+    await postgres.stop();
+    await expect(archive.addMessages(batch)).rejects.toThrow();
+    const late = open(randomUUID());
+    await expect(late.lengths([batch.session])).rejects.toThrow();
+    await postgres.start();
+    await expect
+      .poll(async () => await archive.read(batch.session, 0, 10).catch(() => []), { timeout: 20_000 })
+      .toHaveLength(1);
+    expect(await late.lengths([batch.session])).toEqual(new Map());
+    await Promise.all([archive.close(), late.close()]);
+  });
+
+  it("say what is wrong with a newer version, and never the password", async () => {
+    const wrong = createPostgresArchive({ url: "postgres://me:geheim@127.0.0.1:1/x", schema: "larkline" });
+    const error = await wrong.lengths(["x"]).catch((reason: unknown) => reason);
+    expect(String(error)).not.toContain("geheim");
+    await wrong.close();
+  });
+});
