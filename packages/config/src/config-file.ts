@@ -1,5 +1,6 @@
 import { access } from "node:fs/promises";
-import { resolve } from "node:path";
+import { createRequire } from "node:module";
+import { dirname, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { ParseResult } from "@larkline/protocol";
 import { lendPackages } from "./lent-packages.ts";
@@ -29,6 +30,16 @@ async function defaultExportOf(path: string): Promise<ParseResult<unknown>> {
   }
 }
 
+/** A path from the folder of the configuration, or a package that is installed there; anything else fails when it is imported. */
+function urlOfModule(name: string, file: string): string {
+  if (/^\.{0,2}\//.test(name)) return pathToFileURL(resolve(dirname(file), name)).href;
+  try {
+    return pathToFileURL(createRequire(file).resolve(name)).href;
+  } catch {
+    return name;
+  }
+}
+
 /**
  * Loads the configuration file at `path` (the value of `LARKLINE_CONFIG`), or `larkline.config.ts`
  * of the working directory. Without a path an absent file means the defaults; a file that is named
@@ -41,5 +52,7 @@ export async function loadConfigFile(path?: string): Promise<ParseResult<Larklin
   }
   const loaded = await defaultExportOf(file);
   const resolved = loaded.ok ? resolveConfig(loaded.value) : loaded;
-  return resolved.ok ? resolved : { ok: false, error: `${file}: ${resolved.error}` };
+  if (!resolved.ok) return { ok: false, error: `${file}: ${resolved.error}` };
+  const observers = resolved.value.observers.map((name) => urlOfModule(name, file));
+  return { ok: true, value: { ...resolved.value, observers } };
 }

@@ -1,6 +1,7 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { loadConfigFile } from "./config-file.ts";
 import { resolveConfig } from "./larkline-config.ts";
@@ -73,6 +74,19 @@ describe("loadConfigFile", () => {
       ok: true,
       value: { agents: { default: { model: "anthropic/m" } } },
     });
+  });
+
+  it("finds modules of observers from its own folder, and packages where they are installed", async () => {
+    const path = await file(
+      "watched.ts",
+      'export default { observers: ["./alerts.ts", "/etc/watch.js", "none-such"] };',
+    );
+    const loaded = await loadConfigFile(path);
+    expect(loaded.ok ? loaded.value.observers : loaded.error).toEqual([
+      pathToFileURL(join(directory, "alerts.ts")).href,
+      "file:///etc/watch.js",
+      "none-such",
+    ]);
   });
 
   it("reports a file that is named and absent", async () => {

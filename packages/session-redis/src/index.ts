@@ -13,7 +13,10 @@ export {
 } from "./connection.ts";
 export { createRedisDeadLetters, type RedisDeadLettersOptions } from "./dead-letters.ts";
 export { createRedisEventLog, type RedisEventLogOptions } from "./event-log.ts";
+export { createGateStateReader, type GateState, type GateStateOptions } from "./gate-state.ts";
 export { defaultNamespace } from "./keys.ts";
+export { createRedisEventWatchReports, type RedisEventWatchReportsOptions } from "./event-watch-reports.ts";
+export { createRedisInstanceDirectory, type RedisInstanceDirectoryOptions } from "./instance-directory.ts";
 export { createRedisLookupCache, type RedisLookupCacheOptions } from "./lookup-cache.ts";
 export { createRedisPermissionRules, type RedisPermissionRulesOptions } from "./permission-rules.ts";
 export { createRedisPresence, type Presence, type RedisPresenceOptions } from "./presence.ts";
@@ -25,4 +28,9 @@ export { createRedisSessionIndex, type RedisSessionIndexOptions } from "./sessio
 export { createRedisSessionStore, type RedisSessionStoreOptions } from "./session-store.ts";
 export { createRedisTokenCache, type RedisTokenCacheOptions } from "./token-cache.ts";
 export { readServerFacts, type RedisServerFacts } from "./server-facts.ts";
-export { createRedisTraceLog, type RedisTraceLogOptions } from "./trace-log.ts";
+export {
+  connectTraceLog,
+  createRedisTraceLog,
+  type RedisTraceLogOptions,
+  type TraceLogConnection,
+} from "./trace-log.ts";
