@@ -27,11 +27,15 @@ export interface SystemOptions {
   transport?: "websocket" | "webhook" | "both";
   script?: ModelScript;
   simulator?: Partial<SimulatorOptions>;
+  /** Apps of the simulated platform besides the one of `FEISHU_APP_ID`. */
+  otherApps?: SimulatorOptions["apps"];
   workerConcurrency?: number;
   /** What `larkline.config.ts` exports; nothing but JSON. */
   config?: object;
   /** Added to every process. */
   env?: Record<string, string>;
+  /** Where a Redis is that stays its caller's; default: the system has one of its own. */
+  redisUrl?: string;
   /** Redis has a user for each app and nobody else; default: everybody may do everything. */
   redisUsers?: RedisUsers;
   /** Other programs in place of the apps, to compare with. */
@@ -41,6 +45,7 @@ export interface SystemOptions {
 /** Larkline as real processes, with a simulated Feishu, a scripted model and a Redis of its own. */
 export interface System {
   readonly appId: string;
+  /** Its own server; throws where the Redis is the caller's. */
   readonly redis: TestRedis;
   readonly feishu: FeishuSimulator;
   readonly model: ModelServer;
@@ -73,6 +78,11 @@ export function keysFor(app: AppKind, runner: string): Record<string, string> {
   return app === "tool-runner" ? { RUNNER_KEY: runnerKeyOf(signingKey, runner) } : {};
 }
 
+function own(redis: TestRedis | undefined): TestRedis {
+  if (redis === undefined) throw new Error("the Redis of this system is its caller's");
+  return redis;
+}
+
 export async function startSystem(options: SystemOptions = {}): Promise<System> {
   const appId = `cli_${randomBytes(8).toString("hex")}`;
   const appSecret = randomBytes(16).toString("hex");
@@ -89,17 +99,17 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
     directory: redisDirectory,
     ...(redisUsers === undefined ? {} : { users: redisUsers }),
   };
-  let redis = await startRedis(redisOptions);
+  let redis = options.redisUrl === undefined ? await startRedis(redisOptions) : undefined;
   const model = await startModelServer({ script: options.script ?? obedientModel });
   const feishu = await startFeishuSimulator({
-    apps: [{ appId, appSecret, encryptKey, verificationToken, name: "Larkline" }],
+    apps: [{ appId, appSecret, encryptKey, verificationToken, name: "Larkline" }, ...(options.otherApps ?? [])],
     limits: "off",
     retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000],
     ...options.simulator,
   });
   const transport = options.transport ?? "websocket";
   const env = {
-    REDIS_URL: redis.url,
+    REDIS_URL: options.redisUrl ?? own(redis).url,
     FEISHU_APP_ID: appId,
     FEISHU_APP_SECRET: appSecret,
     FEISHU_ENCRYPT_KEY: encryptKey,
@@ -121,7 +131,7 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
     const program = options.programs?.[app] ?? { file: `apps/${app}/src/main.ts` };
     const all = { ...env, ...extra };
     const keys = keysFor(app, all.RUNNER_NAME);
-    const address = redisUsers && { REDIS_URL: redisUsers.urlFor(redis.port, app, all.RUNNER_NAME) };
+    const address = redisUsers && { REDIS_URL: redisUsers.urlFor(env.REDIS_URL, app, all.RUNNER_NAME) };
     const started = await startApp({ program, port: await freePort(), env: { ...keys, ...all, ...address, ...extra } });
     running.add(started);
     return started;
@@ -130,7 +140,7 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
     await Promise.all([...running].map(async (app) => await app.kill()));
     await feishu.close();
     await model.close();
-    await redis.stop();
+    await redis?.stop();
     await rm(folder, { recursive: true, force: true });
   };
   /** When one does not start, nothing stays behind. */
@@ -151,7 +161,7 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
   return {
     appId,
     get redis() {
-      return redis;
+      return own(redis);
     },
     feishu,
     model,
@@ -174,8 +184,8 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
     },
     release: async (key) => await writeFile(`${recordingFile}.${key}`, ""),
     withoutRedis: async (during) => {
-      const { port } = redis;
-      await redis.stop();
+      const { port, stop } = own(redis);
+      await stop();
       try {
         await during();
       } finally {

@@ -17,6 +17,8 @@ export interface AppOptions {
   verificationToken?: string;
   webhookUrl?: string;
   name?: string;
+  /** Default: one that all apps share. */
+  tenantKey?: string;
   /** Default `auto`: a live long connection wins, else the webhook. */
   transport?: Transport;
   /** Default `all`. */
@@ -61,7 +63,7 @@ export function simulatedApp(app: AppOptions, tenantKey: string): SimApp {
     verificationToken: app.verificationToken ?? "",
     name: app.name ?? "Larkline",
     openId: newId("ou_"),
-    tenantKey,
+    tenantKey: app.tenantKey ?? tenantKey,
     groupScope: app.groupScope ?? "all",
     webhookUrl: app.webhookUrl,
     transport: app.transport ?? "auto",

@@ -1,0 +1,127 @@
+import { describe, expect, it } from "vitest";
+import { agentOfMessage, botOfApp } from "./agent-choice.ts";
+import { botVariable, readBots, readEdges } from "./bot-access.ts";
+import type { ConfigInput } from "./config-schema.ts";
+import { resolveConfig, type LarklineConfig } from "./larkline-config.ts";
+
+function resolved(input: ConfigInput): LarklineConfig {
+  const result = resolveConfig(input);
+  if (!result.ok) throw new Error(result.error);
+  return result.value;
+}
+
+function problemsOf(input: ConfigInput): string {
+  const result = resolveConfig(input);
+  return result.ok ? "" : result.error;
+}
+
+const two: ConfigInput = {
+  agents: { support: {}, ops: {} },
+  feishu: { typing: true, monthlyCalls: 10_000 },
+  bots: {
+    "help-desk": {
+      appId: "cli_b",
+      transport: "both",
+      agent: "support",
+      chats: { oc_ops: { agent: "ops" } },
+      feishu: { typing: false },
+    },
+    default: { agent: "ops", tenants: ["t_1"] },
+  },
+};
+
+describe("bots of a configuration", () => {
+  it("there is always one, without an app of its own", () => {
+    const { bots } = resolved({});
+    expect(Object.keys(bots)).toEqual(["default"]);
+    expect(bots.default).toMatchObject({ name: "default", agent: "default", tenants: null });
+    expect(bots.default).not.toHaveProperty("app");
+  });
+
+  it("behave as the deployment says, and each as it says itself", () => {
+    const { bots } = resolved(two);
+    expect(bots["help-desk"]).toMatchObject({
+      app: { id: "cli_b", domain: "feishu", transport: "both" },
+      feishu: { typing: false, monthlyCalls: 10_000, welcome: true },
+    });
+    expect(bots.default.feishu.typing).toBe(true);
+    expect(botOfApp({ bots }, "cli_b").name).toBe("help-desk");
+    expect(botOfApp({ bots }, "cli_of_the_environment").name).toBe("default");
+  });
+
+  it("all that cannot work is listed at once", () => {
+    const problems = problemsOf({
+      bots: {
+        a: { agent: "nobody" },
+        b: { appId: "cli_1", domain: "open.feishu.cn", chats: { oc_1: { agent: "constructor" } } },
+        c: { appId: "cli_1" },
+        d: { appId: "api" },
+        default: { appId: "cli_2", transport: "webhook" },
+      },
+    });
+    for (const problem of [
+      "bots.a has no appId",
+      "bots.a names the unknown agent 'nobody'",
+      "bots.b.domain must be feishu, lark or a URL",
+      "bots.b.chats.oc_1 names the unknown agent 'constructor'",
+      "bots.b and bots.c have the same appId",
+      "bots.d.appId must not be 'api'",
+      "bots.default.appId has no meaning",
+      "bots.default.transport has no meaning",
+    ]) {
+      expect(problems).toContain(problem);
+    }
+  });
+});
+
+describe("the agent of a message", () => {
+  const feishu = (app: string, chatId: string) =>
+    ({ app, reply: { channel: "feishu", app, chatId, messageId: "om_1", inThread: false } }) as const;
+  const settings = resolved(two);
+  const nameOf = (message: Parameters<typeof agentOfMessage>[1]) => agentOfMessage(settings, message).name;
+
+  it("is the one that it was accepted for", () => {
+    expect(nameOf({ ...feishu("cli_b", "oc_1"), agent: "ops" })).toBe("ops");
+    expect(nameOf(feishu("cli_b", "oc_1"))).toBe("default");
+    expect(nameOf({ app: "api", reply: { channel: "none" }, agent: "support" })).toBe("support");
+  });
+
+  it("once it is configured no more, is the one that would answer now", () => {
+    expect(nameOf({ ...feishu("cli_b", "oc_1"), agent: "gone" })).toBe("support");
+    expect(nameOf({ ...feishu("cli_b", "oc_ops"), agent: "toString" })).toBe("ops");
+    expect(nameOf({ ...feishu("cli_a", "oc_1"), agent: "gone" })).toBe("ops");
+    expect(nameOf({ app: "api", reply: { channel: "none" }, agent: "gone" })).toBe("default");
+  });
+});
+
+describe("secrets of bots", () => {
+  const { bots } = resolved(two);
+  const first = { appId: "cli_a", appSecret: "a", domain: "lark" };
+
+  it("have the bot's name behind the variable of the first one", () => {
+    expect(botVariable("FEISHU_APP_SECRET", "help-desk")).toBe("FEISHU_APP_SECRET_HELP_DESK");
+    expect(botVariable("FEISHU_APP_SECRET", "default")).toBe("FEISHU_APP_SECRET");
+    const env = { FEISHU_APP_SECRET_HELP_DESK: "b", FEISHU_ENCRYPT_KEY_HELP_DESK: "key" };
+    const named = { name: "help-desk", appId: "cli_b", appSecret: "b", domain: "feishu" };
+    expect(readBots(env, bots, first)).toEqual({ ok: true, value: [{ name: "default", ...first }, named] });
+    expect(readEdges(env, bots)).toEqual({
+      ok: true,
+      value: [{ ...named, encryptKey: "key", verificationToken: undefined, websocket: true, webhook: true }],
+    });
+  });
+
+  it("that are missing are all named, never shown", () => {
+    const read = readEdges({}, bots, {
+      ...first,
+      appId: "cli_b",
+      encryptKey: undefined,
+      verificationToken: undefined,
+      websocket: true,
+      webhook: false,
+    });
+    const error = read.ok ? "" : read.error;
+    expect(error).toContain("FEISHU_APP_ID is also the appId of bots.help-desk");
+    expect(error).toContain("FEISHU_APP_SECRET_HELP_DESK is not set.");
+    expect(error).toContain("needs FEISHU_ENCRYPT_KEY_HELP_DESK, FEISHU_VERIFICATION_TOKEN_HELP_DESK or both");
+  });
+});
