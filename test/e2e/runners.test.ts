@@ -124,7 +124,7 @@ describe("a runner that is killed", () => {
     const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 15_000 });
     expect(answer.text).toMatch(/^\[killed\] failed:outcome unknown: [^]* ok:released$/);
     expect((await system.recorded()).filter((line) => line === "once charge")).toHaveLength(1);
-    expect(await metricOf(successor, "larkline_tool_calls_total", 'result="unknown"')).toBe(1);
+    expect(await metricOf(successor, "larkline_tool_calls_total", 'outcome="unknown"')).toBe(1);
     expect(await successor.stop()).toBe(0);
   });
 });

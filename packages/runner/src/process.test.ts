@@ -68,7 +68,7 @@ describe("the tool-runner process", () => {
     expect((await fetch(`${url}/health`)).status).toBe(200);
     expect(await (await fetch(`${url}/ready`)).json()).toMatchObject({ checks: { redis: true, worker: true } });
     const metrics = await (await fetch(`${url}/metrics`)).text();
-    expect(metrics).toMatch(/larkline_tool_calls_total\{tool="echo",result="ok",.*\} 1/);
+    expect(metrics).toMatch(/larkline_tool_calls_total\{tool="echo",outcome="ok",.*\} 1/);
   });
 
   it("takes a tool of a single file that lies anywhere", async () => {
