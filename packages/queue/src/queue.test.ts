@@ -81,6 +81,27 @@ describe("wake-ups", () => {
     await vi.waitFor(() => expect(runs).toBe(2), patience);
   });
 
+  it("that a worker cannot do wait for one that can, and count as no failure", async () => {
+    const passedOn: number[] = [];
+    const handle = async ({ gen }: TurnJob) => {
+      passedOn.push(gen);
+      return "postpone" as const;
+    };
+    const unable = createTurnWorker({ ...options, concurrency: 4, handle, onFailed: async () => {}, postponeMs: 500 });
+    workers.push(unable);
+    await turns.wake("app.oc_1", 1);
+    await vi.waitFor(() => expect(passedOn).toEqual([1]), patience);
+    await unable.close({ deadlineMs: 2_000 });
+    expect(await turns.alive("app.oc_1", 1)).toBe(true);
+    expect(await turns.ensure("app.oc_1", 1)).toBe(false);
+    const done: number[] = [];
+    turnWorker(async ({ gen }) => {
+      done.push(gen);
+      return "done";
+    });
+    await vi.waitFor(() => expect(done).toEqual([1]), patience);
+  });
+
   it("that throw are tried again, and nobody is told that they failed for good", async () => {
     let runs = 0;
     const failed: number[] = [];

@@ -18,6 +18,8 @@ export interface JobWorkerOptions<T> extends QueueOptions {
   onFailed: (job: T, error: Error) => Promise<void>;
   /** Ms without renewal after which a job counts as stalled. Renewed at half of it. */
   lockDurationMs?: number;
+  /** How long a postponed job rests, ms; 5 s if absent. */
+  postponeMs?: number;
   /** Ms between searches for stalled jobs. */
   stalledIntervalMs?: number;
 }
@@ -50,14 +52,10 @@ interface WorkerSetup<T> extends JobWorkerOptions<T> {
 }
 
 /** Soon enough for a person who waits while workers are replaced, and seldom enough where none can ever do it. */
-const postponedMs = 5_000;
+const defaultPostponeMs = 5_000;
 
-async function giveBack(job: Job, result: Exclude<JobResult, "done">, token: string | undefined): Promise<never> {
-  if (result === "requeue") {
-    await job.moveToWait(token);
-    throw new WaitingError();
-  }
-  await job.moveToDelayed(Date.now() + postponedMs, token);
+async function postpone(job: Job, token: string | undefined, waitMs = defaultPostponeMs): Promise<never> {
+  await job.moveToDelayed(Date.now() + waitMs, token);
   throw new DelayedError();
 }
 
@@ -73,7 +71,10 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
       const parsed = setup.parse(job.data);
       if (!parsed.ok) throw new UnrecoverableError(`job data: ${parsed.error}`);
       const result = closing.signal.aborted ? "requeue" : await setup.handle(parsed.value, closing.signal);
-      if (result !== "done") await giveBack(job, result, token);
+      if (result === "done") return;
+      if (result === "postpone") await postpone(job, token, setup.postponeMs);
+      await job.moveToWait(token);
+      throw new WaitingError();
     },
     {
       connection: setup.connection,
