@@ -25,7 +25,7 @@ async function answerWith(status: number): Promise<number> {
 }
 
 async function until(fact: () => void): Promise<void> {
-  await vi.waitFor(fact, { timeout: 20_000, interval: 20 });
+  await vi.waitFor(fact, { timeout: 60_000, interval: 20 });
 }
 
 async function lastLineOf(run: LauncherRun): Promise<string | undefined> {
@@ -90,7 +90,7 @@ function serviceOf(run: LauncherRun, name: string): number {
 describe.runIf(process.platform === "linux")("npm start", () => {
   it(
     "keeps a console without a password on this machine, wherever the others listen",
-    { timeout: 60_000 },
+    { timeout: 150_000 },
     async () => {
       const run = await launch({ HOST: "0.0.0.0" });
       await until(() => expect(run.output()).toContain("Larkline is running."));
@@ -104,7 +104,7 @@ describe.runIf(process.platform === "linux")("npm start", () => {
     },
   );
 
-  it("brings everything up, answers a question, and leaves nothing behind at Ctrl-C", { timeout: 60_000 }, async () => {
+  it("brings everything up, answers a question, and leaves nothing behind at Ctrl-C", { timeout: 150_000 }, async () => {
     const run = await launch();
     await until(() => expect(run.output()).toContain("Larkline is running."));
     expect(run.output()).toContain(`http://127.0.0.1:${run.ports.playground}`);
@@ -153,7 +153,7 @@ describe.runIf(process.platform === "linux")("npm start", () => {
     expect(run.processes()).toEqual([]);
   });
 
-  it("leaves nothing behind when the launcher itself is killed", { timeout: 60_000 }, async () => {
+  it("leaves nothing behind when the launcher itself is killed", { timeout: 150_000 }, async () => {
     const run = await launch();
     await until(() => expect(run.output()).toContain("Larkline is running."));
     run.kill("SIGKILL");

@@ -3,6 +3,13 @@ import { fileURLToPath } from "node:url";
 
 const repository = fileURLToPath(new URL("../..", import.meta.url));
 
+/** What every process starts with. Compiled code is kept between starts: a start takes half the CPU. */
+const ownEnvironment = {
+  PATH: process.env["PATH"] ?? "",
+  HOST: "127.0.0.1",
+  NODE_COMPILE_CACHE: fileURLToPath(new URL("../../.data/test/compile-cache", import.meta.url)),
+};
+
 /** A real process of one app. */
 export interface AppProcess {
   readonly name: string;
@@ -59,7 +66,7 @@ async function untilReady(url: string, ended: () => boolean, deadlineMs: number)
 export async function startApp({ program, port, env, readyMs = 60_000 }: AppProcessOptions): Promise<AppProcess> {
   const child = spawn(process.execPath, [program.file, ...(program.args ?? [])], {
     cwd: repository,
-    env: { PATH: process.env["PATH"] ?? "", HOST: "127.0.0.1", PORT: String(port), LOG_LEVEL: "info", ...env },
+    env: { ...ownEnvironment, PORT: String(port), LOG_LEVEL: "info", ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });
   const output = collect(child);
@@ -101,7 +108,7 @@ export async function runApp(
 ): Promise<{ code: number | null; output: string }> {
   const child = spawn(process.execPath, [file, ...args], {
     cwd: repository,
-    env: { PATH: process.env["PATH"] ?? "", HOST: "127.0.0.1", ...env },
+    env: { ...ownEnvironment, ...env },
     stdio: ["ignore", "pipe", "pipe"],
     timeout: deadlineMs,
     killSignal: "SIGKILL",

@@ -1,3 +1,4 @@
+import { flushCompileCache } from "node:module";
 import type { Logger } from "./logger.ts";
 
 export interface RunUntilSignalOptions {
@@ -48,6 +49,7 @@ export function runUntilSignal(options: RunUntilSignalOptions): void {
     void closeAndLeave(options);
   };
 
+  flushCompileCache(); // with NODE_COMPILE_CACHE, whoever comes after a kill starts as quickly as after a stop
   process.on("SIGTERM", () => stop("SIGTERM"));
   process.on("SIGINT", () => stop("SIGINT"));
   if (process.connected) {
