@@ -138,7 +138,7 @@ describe("a Redis with a user for each app", () => {
           PYTHONPATH: fileURLToPath(new URL("../../infra/python-runner", import.meta.url)),
           PYTHONDONTWRITEBYTECODE: "1",
           RUNNER_NAME: runner,
-          REDIS_URL: users.urlFor(system.redis.port, "tool-runner", runner),
+          REDIS_URL: users.urlFor(system.redis.url, "tool-runner", runner),
         },
         stdio: ["ignore", "pipe", "inherit"],
       });

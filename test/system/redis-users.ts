@@ -9,8 +9,10 @@ export interface RedisUsers {
   aclFile: string;
   /** Who may find out without a password whether it lives. */
   pingAs: string;
-  /** Where an app finds the server, as its own user. */
-  urlFor(port: number, app: string, runner: string): string;
+  /** Who may be everything; servers that follow each other do it as this one. */
+  administrator: { name: string; password: string };
+  /** An address of any kind with the user of an app in it. */
+  urlFor(url: string, app: string, runner: string): string;
   /** The same for a user by name. */
   urlAs(port: number, user: string): string;
   remove(): Promise<void>;
@@ -29,12 +31,13 @@ export async function writeRedisUsers(runners: readonly string[]): Promise<Redis
   const aclFile = join(folder, "users.acl");
   const users = aclFileOf(appUsers("larkline", runners), (user) => [passwordOf(user)]);
   await writeFile(aclFile, `${users}user ${observer} on >${passwordOf(observer)} ~* &* +@all\n`);
-  const urlAs = (port: number, user: string): string => `redis://${user}:${passwordOf(user)}@127.0.0.1:${port}`;
+  const withUser = (url: string, user: string): string => url.replace("://", `://${user}:${passwordOf(user)}@`);
   return {
     aclFile,
     pingAs: healthUser,
-    urlAs,
-    urlFor: (port, app, runner) => urlAs(port, app === "tool-runner" ? runnerUserName(runner) : app),
+    administrator: { name: observer, password: passwordOf(observer) },
+    urlAs: (port, user) => withUser(`redis://127.0.0.1:${port}`, user),
+    urlFor: (url, app, runner) => withUser(url, app === "tool-runner" ? runnerUserName(runner) : app),
     remove: async () => await rm(folder, { recursive: true, force: true }),
   };
 }

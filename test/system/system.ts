@@ -83,7 +83,18 @@ function own(redis: TestRedis | undefined): TestRedis {
   return redis;
 }
 
-export async function startSystem(options: SystemOptions = {}): Promise<System> {
+const defaults = {
+  script: obedientModel,
+  otherApps: [],
+  transport: "websocket",
+  workerConcurrency: 50,
+  runners: 1,
+  workers: 1,
+  ingresses: 1,
+} satisfies SystemOptions;
+
+export async function startSystem(given: SystemOptions = {}): Promise<System> {
+  const options = { ...defaults, ...given };
   const appId = `cli_${randomBytes(8).toString("hex")}`;
   const appSecret = randomBytes(16).toString("hex");
   const encryptKey = "test key";
@@ -100,14 +111,14 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
     ...(redisUsers === undefined ? {} : { users: redisUsers }),
   };
   let redis = options.redisUrl === undefined ? await startRedis(redisOptions) : undefined;
-  const model = await startModelServer({ script: options.script ?? obedientModel });
+  const model = await startModelServer({ script: options.script });
   const feishu = await startFeishuSimulator({
-    apps: [{ appId, appSecret, encryptKey, verificationToken, name: "Larkline" }, ...(options.otherApps ?? [])],
+    apps: [{ appId, appSecret, encryptKey, verificationToken, name: "Larkline" }, ...options.otherApps],
     limits: "off",
     retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000],
     ...options.simulator,
   });
-  const transport = options.transport ?? "websocket";
+  const { transport } = options;
   const env = {
     REDIS_URL: options.redisUrl ?? own(redis).url,
     FEISHU_APP_ID: appId,
@@ -119,7 +130,7 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
     MODEL: "anthropic/claude-sonnet-4-6",
     ANTHROPIC_BASE_URL: model.url,
     ANTHROPIC_API_KEY: "scripted",
-    WORKER_CONCURRENCY: String(options.workerConcurrency ?? 50),
+    WORKER_CONCURRENCY: String(options.workerConcurrency),
     RUNNER_NAME: "recording",
     RUNNER_TOOLS: tools,
     RECORDING_FILE: recordingFile,
@@ -152,9 +163,9 @@ export async function startSystem(options: SystemOptions = {}): Promise<System> 
     throw failed.reason;
   };
 
-  const runners = await several("tool-runner", options.runners ?? 1);
-  const workers = await several("agent-worker", options.workers ?? 1);
-  const ingresses = await several("ingress", options.ingresses ?? 1);
+  const runners = await several("tool-runner", options.runners);
+  const workers = await several("agent-worker", options.workers);
+  const ingresses = await several("ingress", options.ingresses);
   if (transport !== "websocket") feishu.setWebhookUrl(appId, `${ingresses[0]?.url ?? ""}/feishu/events`);
   if (transport === "webhook") feishu.setTransport(appId, "webhook");
 

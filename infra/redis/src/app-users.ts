@@ -7,7 +7,7 @@ import type { Grant, RedisUser } from "./redis-user.ts";
 // has refused nothing.
 
 /** Opening a connection, asking for the server's version and clock, and transactions. */
-const connection = "ping info select time multi exec discard client|setname cluster|slots cluster|nodes";
+const connection = "ping info select time multi exec discard client|setname cluster|slots cluster|nodes cluster|info";
 
 /** The rate limits of the platform, its access tokens, and looked-up facts. */
 const platform: Grant[] = [
@@ -155,6 +155,10 @@ function operatorConsole(place: Place): RedisUser {
       { keys: ["inboxes"], commands: "llen lindex lrange lrem" },
       { keys: ["controls"], commands: "rpush" },
       { keys: ["dirty"], commands: "zadd" },
+      // For /metrics: how all sessions are, and what of the platform's quota is used.
+      { keys: ["dirty", "deadlines", "expiries", "due"], commands: "zrange zcard" },
+      { keys: ["outboxes"], commands: "lindex" },
+      { keys: ["platformCalls"], commands: "get" },
       { keys: ["events"], commands: "xadd pexpire" },
       { keys: ["histories"], commands: "llen lrange" },
       { keys: ["outboxes"], commands: "llen" },
