@@ -77,15 +77,18 @@ describe("infra/compose/compose.yaml", () => {
       expect(service["tmpfs"], name).toEqual([expect.stringMatching(/^\/tmp:size=\d+[mg]$/)]);
       expect(service, name).not.toHaveProperty("privileged");
       expect(service, name).not.toHaveProperty("cap_add");
-      for (const volume of service.volumes ?? []) expect(volume, name).toMatch(/^redis:\/data$|:ro$/);
+      for (const volume of service.volumes ?? [])
+        expect(volume, name).toMatch(/^redis:\/data$|^prometheus:\/prometheus$|^grafana:\/var\/lib\/grafana$|:ro$/);
     }
   });
 
-  it("publishes ingress, and the console for people on this machine; both elsewhere only if told so", () => {
+  it("publishes ingress, and what people of operations look at on this machine; elsewhere only if told so", () => {
     const published = Object.entries(composed).flatMap(([name, { ports = [] }]) => ports.map((port) => [name, port]));
     expect(published).toEqual([
       ["ingress", "${INGRESS_ADDRESS:-127.0.0.1:8000}:8000"],
       ["console", "${CONSOLE_ADDRESS:-127.0.0.1:8003}:8000"],
+      ["prometheus", "${PROMETHEUS_ADDRESS:-127.0.0.1:9090}:9090"],
+      ["grafana", "${GRAFANA_ADDRESS:-127.0.0.1:3000}:3000"],
     ]);
   });
 
@@ -94,13 +97,37 @@ describe("infra/compose/compose.yaml", () => {
       Object.entries(networks)
         .filter(([, { internal }]) => internal === true)
         .map(([name]) => name),
-    ).toEqual(["data", "sandboxes"]);
+    ).toEqual(["data", "sandboxes", "watched"]);
     expect(composed["redis"]?.networks).toEqual(["data"]);
-    expect(composed["sandbox-host"]?.networks).toEqual(["sandboxes"]);
-    const withRedis = Object.entries(composed).filter(([, { networks: its }]) => its.includes("data"));
-    for (const [name, { depends_on: needs }] of withRedis.filter(([each]) => each !== "redis")) {
-      expect(needs?.["redis"], name).toEqual({ condition: "service_healthy" });
+    expect(composed["sandbox-host"]?.networks).toEqual(["sandboxes", "watched"]);
+    for (const [name, { env_file: told, depends_on: needs }] of Object.entries(composed)) {
+      const file = written().get(told?.replace(folder, "") ?? "") ?? "";
+      if (file.includes("REDIS_URL=")) expect(needs?.["redis"], name).toEqual({ condition: "service_healthy" });
     }
+  });
+
+  it("lets Prometheus reach each process in one network: with two it would count every process twice", () => {
+    const { scrape_configs: jobs } = parse(textOf("infra/prometheus/prometheus.yaml")) as {
+      scrape_configs: { dns_sd_configs: { names: string[]; port: number }[] }[];
+    };
+    const asked = jobs.flatMap(({ dns_sd_configs: [service] }) => service?.names.map((name) => [name, service.port]));
+    const ours = Object.keys(composed).filter((name) => composed[name]?.image.startsWith("larkline/"));
+    expect(asked.map((each) => each?.[0]).toSorted()).toEqual(
+      ours.filter((name) => name !== "python-runner").toSorted(),
+    );
+    for (const each of asked) {
+      const [name = "", port] = each ?? [];
+      const shared = composed[name]?.networks.filter((its) => composed["prometheus"]?.networks.includes(its));
+      expect(shared, `${name}`).toHaveLength(1);
+      expect(port).toBe(name === "sandbox-host" ? 8_006 : 8_000);
+    }
+  });
+
+  it("runs images of others in versions that are named, and nothing with a password that everybody knows", () => {
+    for (const [name, { image }] of Object.entries(composed)) {
+      if (!image.startsWith("larkline/")) expect(image, name).toMatch(/:v?\d+\.\d+/);
+    }
+    expect(valuesIn(written().get("grafana.env") ?? "")["GF_SECURITY_ADMIN_PASSWORD"]).toMatch(/^[0-9a-f]{64}$/);
   });
 
   it("runs two workers and two runners, and Redis so that it loses and forgets nothing on its own", () => {
@@ -127,8 +154,9 @@ describe("infra/compose/compose.yaml", () => {
     const named = Object.entries(composed).flatMap(([name, { env_file: file }]) =>
       file === undefined ? [] : [[name, file]],
     );
-    expect(named.toSorted()).toEqual(services.map((service) => [service, `${folder}${service}.env`]).toSorted());
-    for (const service of services) expect([...files.keys()]).toContain(`${service}.env`);
+    const told = [...services, "grafana"];
+    expect(named.toSorted()).toEqual(told.map((service) => [service, `${folder}${service}.env`]).toSorted());
+    for (const service of told) expect([...files.keys()]).toContain(`${service}.env`);
     expect(files.get("redis/users.acl")).toContain("user runner-python on #");
     expect(files.get("config/larkline.config.ts")).toBe("export default {};\n");
   });
@@ -178,7 +206,9 @@ describe("npm run compose-files", () => {
     const config = 'export default { agents: { default: { instructions: "Hi" } } };\n';
     const files = written({ env: {}, config, runners: ["weather"] });
     expect(files.get("config/larkline.config.ts")).toBe(config);
-    expect(files.get("runner-weather.env")).toMatch(/^REDIS_URL='redis:\/\/runner-weather:[^]*RUNNER_NAME='weather'\n/);
+    expect(files.get("runner-weather.env")).toMatch(
+      /^REDIS_URL='redis:\/\/runner-weather:[^]*RUNNER_NAME='weather'\n/m,
+    );
     expect(files.get("redis/users.acl")).toContain("~{larkline}:tools-weather:*");
   });
 
@@ -188,7 +218,16 @@ describe("npm run compose-files", () => {
   });
 
   // Addresses, names and places stand in the composition; a runner's own variables are not ours to know.
-  const elsewhere = ["REDIS_URL", "HOST", "PORT", "LARKLINE_CONFIG", "BLOB_DIR", "SANDBOX_OPS_PORT", "SANDBOX_URL"];
+  const elsewhere = [
+    "REDIS_URL",
+    "HOST",
+    "PORT",
+    "LARKLINE_CONFIG",
+    "BLOB_DIR",
+    "SANDBOX_OPS_PORT",
+    "SANDBOX_URL",
+    "RUNNER_DRAIN_MS",
+  ];
   const made = ["API_TOKEN", "CALL_SIGNING_KEY", "RUNNER_KEY", "RUNNER_NAME", "SANDBOX_TOKEN", "CONSOLE_PASSWORD"];
   const rows = rowsUnder(textOf("docs/configuration.md"), "variable");
 

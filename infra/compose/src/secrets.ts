@@ -8,6 +8,7 @@ export interface Secrets {
   apiToken: string;
   sandboxToken: string;
   consolePassword: string;
+  grafanaPassword: string;
   /** Password of a user of Redis; all are made of one secret, and none tells another. */
   passwordOf(user: string): string;
   /** As they are kept. */
@@ -21,18 +22,21 @@ export function secretsFrom(given: Values, kept: Values): Secrets {
   const apiToken = choose("API_TOKEN");
   const sandboxToken = choose("SANDBOX_TOKEN");
   const consolePassword = choose("CONSOLE_PASSWORD");
+  const grafanaPassword = choose("GRAFANA_PASSWORD");
   const redisKey = choose("REDIS_PASSWORDS_KEY");
   return {
     signingKey,
     apiToken,
     sandboxToken,
     consolePassword,
+    grafanaPassword,
     passwordOf: (user) => createHmac("sha256", redisKey).update(`user:${user}`).digest("hex"),
     values: {
       CALL_SIGNING_KEY: signingKey,
       API_TOKEN: apiToken,
       SANDBOX_TOKEN: sandboxToken,
       CONSOLE_PASSWORD: consolePassword,
+      GRAFANA_PASSWORD: grafanaPassword,
       REDIS_PASSWORDS_KEY: redisKey,
     },
   };

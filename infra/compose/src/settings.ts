@@ -4,7 +4,8 @@ export type Service = (typeof services)[number];
 
 const everywhere = ["LOG_LEVEL"];
 const everyUserOfRedis = ["REDIS_NAMESPACE"];
-const ofRunners = [...everywhere, ...everyUserOfRedis, "RUNNER_CONCURRENCY"];
+/** What every runner is told. */
+export const ofRunners: readonly string[] = [...everywhere, ...everyUserOfRedis, "RUNNER_CONCURRENCY"];
 
 /**
  * What of the operator's `.env` each service is told, by name; nothing else reaches it. Addresses and

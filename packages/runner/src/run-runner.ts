@@ -1,5 +1,13 @@
 import { loadConfigFile, type Env } from "@larkline/config";
-import { createLogger, createMetrics, runUntilSignal, startOpsServer, unobserved } from "@larkline/telemetry";
+import { connectTraceLog } from "@larkline/session-redis";
+import {
+  createLogger,
+  createMetrics,
+  observeWith,
+  openObservers,
+  runUntilSignal,
+  startOpsServer,
+} from "@larkline/telemetry";
 import { AnnouncementRefusedError } from "./announcement.ts";
 import { IsolationRefusedError } from "./levels.ts";
 import { missingVariables } from "./mcp-mounts.ts";
@@ -16,6 +24,9 @@ export interface RunnerProgram {
   /** Tells the problem and ends the process. */
   refuse(problem: string): never;
 }
+
+/** What is left of stopping when calls have had their time. */
+const settleMs = 1_800;
 
 function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
@@ -70,19 +81,32 @@ export async function runRunner({ env, defaults, load, refuse }: RunnerProgram):
   if (missing.length > 0) return refuse(missing.join("\n"));
   const logger = createLogger({ service: "tool-runner", level: config.logLevel });
   const metrics = createMetrics({ service: "tool-runner" });
+  const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
+  const watch = { service: "tool-runner", logger, metrics, traceLog, modules: settings.value.observers } as const;
+  const watching = await openObservers({ ...watch, otlpEndpoint: config.otlpEndpoint });
+  if (!watching.ok) return refuse(watching.error);
+  const { observers, close: closeObservers } = watching.value;
   const runner = await startRunner({
     config,
+    graceMs: config.drainMs,
     loaded: loaded.value,
     mcpServers,
     environment: env,
     logger,
     metrics,
-    observation: unobserved,
+    observation: observeWith(observers),
     onRefused: (conflict) => refuse(`The tools are refused: ${conflict}.`),
   }).catch((error: unknown) => refuse(problemOf(error)));
   const tools = loaded.value.registry.tools().map(({ name, isolation }) => `${name} (${isolation.level})`);
   logger.info({ tools }, "tools");
   const close = await serve({ config, runner, refuse }, { logger, metrics });
   process.on("SIGHUP", () => void runner.recheck());
-  runUntilSignal({ logger, deadlineMs: 9_800, close });
+  runUntilSignal({
+    logger,
+    deadlineMs: config.drainMs + settleMs,
+    close: async () => {
+      await close();
+      await closeObservers();
+    },
+  });
 }

@@ -16,6 +16,7 @@ describe("the environment of a runner", () => {
         runner: "default",
         runnerKey: RUNNER_KEY,
         concurrency: 32,
+        drainMs: 8_000,
       },
     });
     expect(loadRunnerConfig({})).toEqual({ ok: false, error: "RUNNER_KEY is not set." });
@@ -42,15 +43,16 @@ describe("the environment of a runner", () => {
       RUNNER_NAME: "a:b",
       RUNNER_KEY: "geheim",
       RUNNER_CONCURRENCY: "0",
+      RUNNER_DRAIN_MS: "a minute",
       PORT: "70000",
       LOG_LEVEL: "loud",
       SANDBOX_TOKEN: "geheim",
       SANDBOX_TIERS: "docker",
     });
     const problems = loaded.ok ? [] : loaded.error.split("\n");
-    const names = "REDIS_URL RUNNER_NAME RUNNER_KEY RUNNER_CONCURRENCY PORT LOG_LEVEL SANDBOX_URL SANDBOX_TIERS";
-    for (const name of names.split(" ")) expect(problems.join("\n")).toContain(name);
-    expect(problems).toHaveLength(8);
+    const runner = "RUNNER_NAME RUNNER_KEY RUNNER_CONCURRENCY RUNNER_DRAIN_MS SANDBOX_URL SANDBOX_TIERS";
+    for (const name of `REDIS_URL PORT LOG_LEVEL ${runner}`.split(" ")) expect(problems.join("\n")).toContain(name);
+    expect(problems).toHaveLength(9);
     expect(problems.join("\n")).not.toContain("geheim");
   });
 });

@@ -15,12 +15,16 @@ export interface RunnerConfig {
   runnerKey: string;
   /** Calls this process runs at once; of each tool with limits, which have queues of their own, once more as many. */
   concurrency: number;
+  /** How long running calls may take to end when the process is told to stop. */
+  drainMs: number;
   /** Folder for the files that tools save, shared with all workers; absent: Redis keeps them. */
   blobDirectory?: string | undefined;
   /** A host for tools of isolation `remote`. */
   remoteSandbox?: { url: string; token: string } | undefined;
   /** Tiers of isolation `sandbox` that the operator accepts; absent: all. */
   sandboxTiers?: SandboxTier[] | undefined;
+  /** Where spans are sent to; absent: nowhere. */
+  otlpEndpoint?: string | undefined;
   /** Where the MCP servers are named; absent: `larkline.config.ts` of the working directory, if it is there. */
   configFile?: string | undefined;
   host: string;
@@ -83,6 +87,7 @@ export function loadRunnerConfig(env: Env, defaults: RunnerDefaults = {}): Parse
     runner: runnerNameFrom(reader, defaults.runner ?? "default"),
     runnerKey: runnerKeyFrom(reader),
     concurrency: reader.integer("RUNNER_CONCURRENCY", { default: defaults.concurrency ?? 32, min: 1, max: 1_000 }),
+    drainMs: reader.integer("RUNNER_DRAIN_MS", { default: 8_000, min: 0, max: 3_600_000 }),
     blobDirectory: reader.text("BLOB_DIR"),
     remoteSandbox: remoteSandboxFrom(reader),
     sandboxTiers: tiersFrom(reader),
@@ -90,5 +95,6 @@ export function loadRunnerConfig(env: Env, defaults: RunnerDefaults = {}): Parse
     host: reader.text("HOST", { default: "0.0.0.0" }),
     port: reader.port("PORT", { default: 8_002 }),
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
+    otlpEndpoint: reader.url("OTEL_EXPORTER_OTLP_ENDPOINT"),
   });
 }

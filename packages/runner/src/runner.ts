@@ -33,7 +33,7 @@ import { createRunnerMetrics, type RunnerMetrics } from "./runner-metrics.ts";
 import { createRunningCalls, type RunningCalls } from "./running-calls.ts";
 import type { LoadedTools } from "./tool-modules.ts";
 
-export type RunnerSettings = Omit<RunnerConfig, "configFile" | "host" | "port" | "logLevel">;
+export type RunnerSettings = Omit<RunnerConfig, "drainMs" | "configFile" | "host" | "port" | "logLevel">;
 
 export interface RunnerSetup {
   config: RunnerSettings;
@@ -131,7 +131,7 @@ interface Workers {
 
 function handlerOf(parts: Parts, turns: TurnQueue): CallHandler {
   const { setup, connections, levels, metrics, calls } = parts;
-  const { config, loaded, logger } = setup;
+  const { config, loaded, observation, logger } = setup;
   const { namespace, runner, runnerKey } = config;
   const { redis, onError } = connections;
   const store = createRedisSessionStore({ redis, namespace });
@@ -146,6 +146,7 @@ function handlerOf(parts: Parts, turns: TurnQueue): CallHandler {
     deliver: createOutcomeDelivery({ store, turns, runner, onRetry: onError }),
     calls,
     metrics,
+    observation,
     logger,
   });
 }

@@ -1,0 +1,61 @@
+import { runnerKeyOf } from "@larkline/protocol";
+import { runnerUserName } from "@larkline/redis-users";
+import type { Secrets } from "./secrets.ts";
+import { ofRunners, runnerNames, settingsOf, type Service } from "./settings.ts";
+
+type Values = Readonly<Record<string, string | undefined>>;
+
+/** What is known of a deployment. */
+export interface Known {
+  /** The variables that the operator has written down. */
+  env: Values;
+  secrets: Secrets;
+  /** Where Redis is, as this user of it. */
+  redisUrlOf(user: string): string;
+}
+
+function redisUrl(user: string, { redisUrlOf }: Known): { REDIS_URL: string } {
+  return { REDIS_URL: redisUrlOf(user) };
+}
+
+function runnerSecrets(runner: string, known: Known): Record<string, string> {
+  const RUNNER_KEY = runnerKeyOf(known.secrets.signingKey, runner);
+  return { ...redisUrl(runnerUserName(runner), known), RUNNER_NAME: runner, RUNNER_KEY };
+}
+
+/** What each service shares with others of the deployment, and with no more of them than it needs. */
+const ownSecrets: Readonly<Record<Service, (known: Known) => Record<string, string>>> = {
+  ingress: (known) => ({ ...redisUrl("ingress", known), API_TOKEN: known.secrets.apiToken }),
+  "agent-worker": (known) => ({ ...redisUrl("agent-worker", known), CALL_SIGNING_KEY: known.secrets.signingKey }),
+  "tool-runner": (known) => ({
+    ...runnerSecrets(runnerNames["tool-runner"], known),
+    SANDBOX_TOKEN: known.secrets.sandboxToken,
+  }),
+  "python-runner": (known) => runnerSecrets(runnerNames["python-runner"], known),
+  "sandbox-host": ({ secrets }) => ({ SANDBOX_TOKEN: secrets.sandboxToken }),
+  console: (known) => ({ ...redisUrl("console", known), CONSOLE_PASSWORD: known.secrets.consolePassword }),
+};
+
+function told(names: readonly string[], given: Values): Record<string, string> {
+  return Object.fromEntries(
+    names.flatMap((name) => {
+      const value = given[name];
+      return value === undefined || value === "" ? [] : [[name, value]];
+    }),
+  );
+}
+
+/** All that one service is told, by the names of its variables. */
+export function serviceValues(service: Service, known: Known): Record<string, string> {
+  return { ...told(settingsOf[service], known.env), ...ownSecrets[service](known) };
+}
+
+/** All that a further runner is told; what its tools need is not ours to know. */
+export function runnerValues(runner: string, known: Known): Record<string, string> {
+  return { ...told(ofRunners, known.env), ...runnerSecrets(runner, known) };
+}
+
+/** For people with a shell: `npm run doctor`, `npm run audit` and `npm run runner-key`. */
+export function adminValues(known: Known): Record<string, string> {
+  return { ...redisUrl("admin", known), CALL_SIGNING_KEY: known.secrets.signingKey };
+}

@@ -1,0 +1,1 @@
+export { clusterFiles, type Cluster } from "./cluster-files.ts";
