@@ -1,7 +1,17 @@
 import type { ReplyLanguage } from "@larkline/protocol";
 
 /** The orders that the system itself understands. */
-export const commandNames = ["help", "new", "stop", "status", "model", "compact", "whoami", "permissions"] as const;
+export const commandNames = [
+  "help",
+  "new",
+  "stop",
+  "status",
+  "model",
+  "compact",
+  "whoami",
+  "usage",
+  "permissions",
+] as const;
 export type CommandName = (typeof commandNames)[number];
 
 /** Commands of an agent's configuration, by name without slash: they become a prompt for the model. */
@@ -44,6 +54,7 @@ const table: readonly CommandRow[] = [
     en: "replace the older part of the conversation by a summary",
   },
   { name: "whoami", zhName: "我是谁", zh: "显示机器人看到的你的身份", en: "show who you are to this bot" },
+  { name: "usage", zhName: "用量", zh: "查看额度和已用的部分", en: "show your budgets and what is left of them" },
   {
     name: "permissions",
     zhName: "权限",

@@ -1,6 +1,8 @@
 export { absorb } from "./absorb.ts";
 export { accumulateStream, createAccumulator, type Accumulator, type StepResult } from "./accumulate.ts";
 export { attachmentText } from "./attachment-text.ts";
+export { isOwn, percentOf, usageText, usdText, type BudgetWords } from "./budget-text.ts";
+export { endOverBudget, warnNearBudget, type BudgetFacts } from "./budget-turn.ts";
 export { callIdsOf } from "./call-id.ts";
 export {
   commandNames,
@@ -43,5 +45,6 @@ export type {
 } from "./turn-environment.ts";
 export { requestTokens } from "./token-estimate.ts";
 export { resultShare, turnLimits, type TurnLimits } from "./turn-limits.ts";
+export { allTokens, usedBy, type StepRequest } from "./used-tokens.ts";
 export { speakerName, underSpeaker } from "./user-message.ts";
 export { userTextOf, type Mention, type MessageContent } from "./user-text.ts";

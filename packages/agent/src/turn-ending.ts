@@ -24,6 +24,7 @@ import type { Transition } from "./turn-environment.ts";
  *   step limit        fixed text             last text, fixed text  done, max_turns_reached
  *   cancel            live text and notice   notice                 done, cancelled
  *   model failure     notice                 notice                 error, the failure's code
+ *   budget spent      notice                 notice                 error, budget_exceeded
  *   given up          notice                 notice                 error, internal_error
  *
  * `shown.text` of the turn that ended is what a person saw before the reply: the last step's text

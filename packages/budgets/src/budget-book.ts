@@ -27,14 +27,15 @@ export interface BudgetAccount extends BudgetLimit {
 export const everybody = "all";
 
 /**
- * Whose budgets a message draws on. Over HTTP there are neither chats nor tenants: a session stands
+ * Whose budgets a message draws on that `agent` answers. Over HTTP there are neither chats nor tenants: a session stands
  * for the one, the app (`api`) for the other.
  */
-export function spenderOf({ sender, reply, session, agent, tenant, app }: InboundMessage): Spender {
+export function spenderOf(message: InboundMessage, agent: string): Spender {
+  const { sender, reply, session, tenant, app } = message;
   return {
     person: sender.id,
     chat: reply.channel === "feishu" ? reply.chatId : session,
-    agent: agent ?? "default",
+    agent,
     tenant: tenant ?? app,
   };
 }

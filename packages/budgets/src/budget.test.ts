@@ -124,9 +124,9 @@ describe("accounts", () => {
       createdAtMs: 1,
       reply: { channel: "none" },
     };
-    expect(spenderOf(message)).toEqual({ person: "api", chat: "api.s1", agent: "default", tenant: "api" });
+    expect(spenderOf(message, "default")).toEqual({ person: "api", chat: "api.s1", agent: "default", tenant: "api" });
     const reply = { channel: "feishu", app: "cli_1", chatId: "oc_1", messageId: "om_1", inThread: false } as const;
-    expect(spenderOf({ ...message, reply, tenant: "t_1", agent: "ops" })).toMatchObject({
+    expect(spenderOf({ ...message, reply, tenant: "t_1" }, "ops")).toMatchObject({
       chat: "oc_1",
       tenant: "t_1",
       agent: "ops",

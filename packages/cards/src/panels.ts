@@ -125,13 +125,14 @@ export function stopButton(view: ReplyView): CardElement | undefined {
 
 function footerFacts({ footer, language }: ReplyView): string[] {
   const texts = cardTexts[language];
-  const { model, inputTokens, outputTokens, costUsd, seconds, traceId } = footer;
+  const { model, inputTokens, outputTokens, costUsd, seconds, note, traceId } = footer;
   const counted = inputTokens !== undefined || outputTokens !== undefined;
   return [
     ...(model === undefined ? [] : [headWithin(model, { characters: 80, bytes: 200 })]),
     ...(counted ? [texts.tokens(shownCount(inputTokens), shownCount(outputTokens))] : []),
     ...(costUsd === undefined ? [] : [shownCost(costUsd)]),
     ...(seconds === undefined ? [] : [texts.seconds(shownSeconds(seconds))]),
+    ...(note === undefined ? [] : [headWithin(note, { characters: 120, bytes: 400 })]),
     ...(traceId === undefined ? [] : [headWithin(traceId, { characters: 80, bytes: 200 })]),
   ];
 }

@@ -26,6 +26,8 @@ export const ReplyFooter = Type.Object({
   costUsd: Type.Optional(Type.Number()),
   seconds: Type.Optional(Type.Number()),
   traceId: Type.Optional(Type.String()),
+  /** What the person should know beside it, such as how much of their budget is spent. */
+  note: Type.Optional(Type.String()),
 });
 export type ReplyFooter = Static<typeof ReplyFooter>;
 

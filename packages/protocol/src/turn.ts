@@ -93,6 +93,10 @@ export const TurnState = Type.Object({
   waitingSinceMs: Type.Optional(Type.Integer()),
   /** How long the turn has waited for people, ms; not part of its duration. */
   waitedMs: Type.Optional(Type.Integer({ minimum: 0 })),
+  /** Its events have told that a budget is near its end. */
+  budgetWarned: Type.Optional(Type.Boolean()),
+  /** What the person is told about it beside the answer. */
+  budgetNote: Type.Optional(Type.String()),
   /** Calls that a person has rejected in this turn. */
   denials: Type.Optional(Type.Integer({ minimum: 0 })),
 });

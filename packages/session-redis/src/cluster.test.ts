@@ -1,14 +1,16 @@
 import { describeBlobStore } from "@larkline/session/blob-store.suite";
+import { describeBudgetStore } from "@larkline/session/budget-store.suite";
 import { describeLookupCache } from "@larkline/session/lookup-cache.suite";
 import { describeRateGovernor } from "@larkline/session/rate-governor.suite";
 import { describeRunnerDirectory } from "@larkline/session/runner-directory.suite";
 import { describeSessionStore } from "@larkline/session/session-store.suite";
 import { describeTokenCache } from "@larkline/session/token-cache.suite";
 import { describeTraceLog } from "@larkline/session/trace-log.suite";
-import { startRedisCluster, type TestRedisCluster } from "@larkline/testkit";
+import { startRedisCluster, type TestRedisNodes } from "@larkline/testkit";
 import { afterAll, beforeAll } from "vitest";
 import {
   makeBlobStore,
+  makeBudgetStore,
   makeDirectory,
   makeLookupCache,
   makeRateGovernor,
@@ -18,7 +20,7 @@ import {
 } from "./harness.fixture.ts";
 
 // The same facts on three masters: a script that touched two slots would fail here.
-let cluster: TestRedisCluster | undefined;
+let cluster: TestRedisNodes | undefined;
 const url = (): string => cluster?.url ?? "";
 
 beforeAll(async () => {
@@ -31,5 +33,6 @@ describeRunnerDirectory("Cluster", async () => await makeDirectory(url()));
 describeRateGovernor("Cluster", async () => await makeRateGovernor(url()));
 describeLookupCache("Cluster", async () => await makeLookupCache(url()));
 describeTokenCache("Cluster", async () => await makeTokenCache(url()));
+describeBudgetStore("Cluster", async () => await makeBudgetStore(url()));
 describeBlobStore("Cluster", async (demands) => await makeBlobStore(url(), demands));
 describeTraceLog("Cluster", async (ttlMs) => await makeTraceLog(url(), ttlMs));
