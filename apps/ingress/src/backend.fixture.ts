@@ -1,8 +1,10 @@
 import type { SessionKey } from "@larkline/protocol";
 import {
+  createMemoryBudgetStore,
   createMemoryLookupCache,
   createMemorySessionStore,
   type ApprovalStore,
+  type BudgetStore,
   type CardLedger,
   type EventLog,
   type LookupCache,
@@ -22,11 +24,12 @@ export interface TestMemory {
   lookups: LookupCache;
   approvals: ApprovalStore;
   rules: PermissionRules;
+  budgets: BudgetStore;
 }
 
 export function createTestMemory(options?: MemorySessionStoreOptions): TestMemory {
   const { events: log, audit: _audit, ...rest } = createMemorySessionStore(options);
-  return { ...rest, log, lookups: createMemoryLookupCache() };
+  return { ...rest, log, lookups: createMemoryLookupCache(), budgets: createMemoryBudgetStore() };
 }
 
 /** Steps of the way of a decision that never end, or fail. */
@@ -103,6 +106,7 @@ export function createTestBackend(shared: TestMemory, trouble: Trouble, listener
     store: faultyStore(shared.store, trouble),
     ...faultyApprovals(shared, trouble),
     lookups: shared.lookups,
+    budgets: shared.budgets,
     ledger: shared.cards,
     log: shared.log,
     turns: {

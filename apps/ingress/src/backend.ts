@@ -1,5 +1,6 @@
 import type {
   ApprovalStore,
+  BudgetStore,
   CardLedger,
   EventLog,
   LookupCache,
@@ -26,6 +27,7 @@ export interface Backend {
   >;
   approvals: Pick<ApprovalStore, "find" | "decide" | "settle" | "pending">;
   rules: Pick<PermissionRules, "inForce" | "add" | "revoke">;
+  budgets: Pick<BudgetStore, "spent">;
   log: EventLog;
   turns: TurnWaker;
   cancels: CancelPublisher;

@@ -3,12 +3,14 @@ import {
   noticeText,
   parseCommand,
   statusText,
+  usageText,
   whoamiText,
   type CommandName,
   type CustomCommands,
 } from "@larkline/agent";
+import { budgetUse, spenderOf, type BudgetBook } from "@larkline/budgets";
 import type { InboundMessage, ReplyLanguage, SessionCommand } from "@larkline/protocol";
-import type { SessionStore } from "@larkline/session";
+import type { BudgetStore, SessionStore } from "@larkline/session";
 import type { BotAgents } from "./bot-agents.ts";
 import type { RuleDesk } from "./rule-desk.ts";
 import type { TurnStopper } from "./turn-stopper.ts";
@@ -55,6 +57,7 @@ export interface CommandDeskDeps {
   store: Pick<SessionStore, "summary">;
   stop: TurnStopper;
   rules: RuleDesk;
+  budgets: { book: BudgetBook; store: Pick<BudgetStore, "spent"> };
 }
 
 /** Obeys a command; resolves to its answer, or undefined when that appears elsewhere. */
@@ -72,7 +75,7 @@ export function notAllowedText({ sender }: InboundMessage, language: ReplyLangua
   return noticeText("notAllowedToStop", language, { who: sender.name ?? somebody[language] });
 }
 
-export function createCommandDesk({ agents, model, store, stop, rules }: CommandDeskDeps): CommandDesk {
+export function createCommandDesk({ agents, model, store, stop, rules, budgets }: CommandDeskDeps): CommandDesk {
   const status = async (message: InboundMessage, language: ReplyLanguage): Promise<string> => {
     const { session } = message;
     const { state, head, turn, waiting, inContext, settings } = await store.summary(session);
@@ -95,6 +98,13 @@ export function createCommandDesk({ agents, model, store, stop, rules }: Command
     });
   };
 
+  const usage = async (message: InboundMessage, language: ReplyLanguage): Promise<string> => {
+    const accounts = budgets.book.accountsOf(spenderOf(message, agents.of(message).name), Date.now());
+    const spent = accounts.length === 0 ? [] : await budgets.store.spent(accounts);
+    const uses = accounts.map((account, at) => budgetUse(account, spent[at] ?? { tokens: 0, usd: 0 }));
+    return usageText(uses, language, budgets.book);
+  };
+
   const stopRunning = async ({ id, session, sender }: InboundMessage, language: ReplyLanguage) => {
     const stopped = await stop({ session, by: sender.id, orderId: id, reason: "stopped" });
     switch (stopped.result) {
@@ -115,6 +125,8 @@ export function createCommandDesk({ agents, model, store, stop, rules }: Command
         return await status(message, language);
       case "whoami":
         return whoamiText(language, message);
+      case "usage":
+        return await usage(message, language);
       case "permissions":
         return await rules(argument, message, language);
       case "stop":

@@ -36,6 +36,8 @@ describe("commands that only look are answered at once, without a run", () => {
     ["/停止", "现在没有正在进行的任务。", ""],
     ["/permissions", "Nothing is allowed for good here.", ""],
     ["/权限", "这里没有已记住的许可。", ""],
+    ["/usage", "There is no budget here.", ""],
+    ["/用量", "这里没有设置额度。", ""],
   ])("%s", async (text, one, other) => {
     const here = await world({
       env: { MODEL: "anthropic/claude-x" },
@@ -45,6 +47,24 @@ describe("commands that only look are answered at once, without a run", () => {
     expect(answer).toContain(one);
     expect(answer).toContain(other);
     expect(here.ingress.wakes).toEqual([]);
+  });
+
+  it("/usage tells how far the person's own budgets are spent", async () => {
+    const limits = [
+      { per: "person" as const, period: "month" as const, tokens: 1_000 },
+      { per: "agent" as const, period: "month" as const, of: ["other"], tokens: 1 },
+    ];
+    const here = await world({ settings: { budgets: { timeZone: "UTC", contact: "Bo", limits } } });
+    const account = {
+      per: "person",
+      id: here.ann,
+      bucket: new Date().toISOString().slice(0, 7),
+      endsAtMs: Date.now() + 60_000,
+    };
+    await here.ingress.budgets.charge([account], { id: "1", tokens: 250, usd: 0.5 });
+    const [line, ...rest] = (await answerTo(here, "/usage")).split("\n");
+    expect(line).toMatch(/^- Your budget for this month: 250 tokens of 1,000, \$0\.50 \(25%\), renews on \d{4}-/);
+    expect(rest.join("")).toBe("Times are those of UTC. Ask Bo if you need more.");
   });
 
   it("delivered again, they are answered once", async () => {

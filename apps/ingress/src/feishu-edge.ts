@@ -1,3 +1,4 @@
+import { createBudgetBook } from "@larkline/budgets";
 import type { BotConfig, EdgeAccess, LarklineConfig } from "@larkline/config";
 import {
   createGroupLookup,
@@ -103,6 +104,7 @@ function messageDeskOf(desks: Desks): MessageDesk {
     store,
     stop,
     rules: createRuleDesk({ ...desks, rules, policy, lookups }),
+    budgets: { book: createBudgetBook(desks.settings.budgets), store: backend.budgets },
   });
   return createMessageDesk({ app, agents, settings, store, lookups, queue, commands, speak });
 }

@@ -4,6 +4,7 @@ import {
   closeRedis,
   connectRedis,
   createRedisApprovalStore,
+  createRedisBudgetStore,
   createRedisCardLedger,
   createRedisEventLog,
   createRedisLookupCache,
@@ -31,6 +32,7 @@ export function connectSharedRedis(): SharedRedis {
       cards: createRedisCardLedger(options),
       approvals: createRedisApprovalStore(options),
       rules: createRedisPermissionRules(options),
+      budgets: createRedisBudgetStore(options),
       lookups: createRedisLookupCache(options),
     },
     close: async () => {
