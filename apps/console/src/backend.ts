@@ -12,6 +12,7 @@ import type {
 import {
   closeRedis,
   connectRedis,
+  createGateStateReader,
   createRedisApprovalStore,
   createRedisAuditLog,
   createRedisLookupCache,
@@ -21,6 +22,7 @@ import {
   createRedisRunnerDirectory,
   createRedisSessionStore,
   mastersOf,
+  type GateState,
   type Presence,
 } from "@larkline/session-redis";
 import type { Logger } from "@larkline/telemetry";
@@ -33,8 +35,10 @@ export interface Backend {
   audit: Pick<AuditLog, "append">;
   directory: Pick<RunnerDirectory, "runners">;
   presence: Pick<Presence, "members">;
+  /** How all sessions are. */
+  gate: () => Promise<GateState>;
   lookups: LookupCache;
-  governor: Pick<RateGovernor, "take">;
+  governor: Pick<RateGovernor, "take" | "callsOf">;
   catalog: QueueCatalog;
   turns: Pick<TurnQueue, "wake">;
   cancels: Pick<CancelBus, "publish">;
@@ -66,6 +70,7 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
     audit: createRedisAuditLog({ redis, namespace }),
     directory: createRedisRunnerDirectory({ redis, namespace }),
     presence: createRedisPresence({ redis, namespace }),
+    gate: createGateStateReader({ redis, namespace }),
     lookups: createRedisLookupCache({ redis, namespace }),
     governor: createRedisRateGovernor({ redis, namespace }),
     catalog,

@@ -5,6 +5,7 @@ import { createConsoleMetrics } from "./console-metrics.ts";
 import { createQueueList } from "./queue-list.ts";
 import { createServer } from "./server.ts";
 import { createSignIns } from "./sign-ins.ts";
+import { showState } from "./state-metrics.ts";
 
 export interface ConsoleParts {
   config: Pick<ConsoleConfig, "host" | "port" | "passwords" | "appId">;
@@ -27,6 +28,7 @@ const apiApp = "api";
 export async function startConsole({ config, backend, metrics, logger }: ConsoleParts): Promise<Console> {
   const { passwords, appId } = config;
   const queues = createQueueList({ ...backend, logger });
+  showState({ ...backend, metrics, queues, apps: appId === undefined ? [] : [appId], logger });
   let isClosing = false;
   const server = await createServer({
     backend,

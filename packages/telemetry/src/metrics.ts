@@ -18,6 +18,8 @@ export interface CounterMetric<Name extends string> {
 export interface GaugeMetric<Name extends string> {
   set(labels: Labels<Name>, value: number): void;
   add(labels: Labels<Name>, amount: number): void;
+  /** Forgets all values: nothing is shown until the next one is set. */
+  clear(): void;
 }
 
 export interface HistogramMetric<Name extends string> {
@@ -36,6 +38,8 @@ export interface Metrics {
   histogram<Name extends string = never>(
     options: MetricOptions<Name> & { buckets?: readonly number[] },
   ): HistogramMetric<Name>;
+  /** `refresh` is awaited at each scrape, before anything is shown; it must not reject, nor take long. */
+  onScrape(refresh: () => Promise<void>): void;
   /** All metrics in the Prometheus text format. */
   text(): Promise<string>;
   /** Media type of {@link text}. */
@@ -70,6 +74,11 @@ function createGauge<Name extends string>(registry: Registry, options: GaugeOpti
   return {
     set: (labels, value) => gauge.set(labels, value),
     add: (labels, amount) => gauge.inc(labels, amount),
+    clear: () => {
+      gauge.reset();
+      // A gauge without labels is reset to 0.
+      if ((options.labels ?? []).length === 0) gauge.remove({});
+    },
   };
 }
 
@@ -78,6 +87,7 @@ export function createMetrics({ service }: { service: string }): Metrics {
   const registry = new Registry();
   registry.setDefaultLabels({ service });
   collectDefaultMetrics({ register: registry });
+  const refreshes: (() => Promise<void>)[] = [];
   return {
     counter(options) {
       const counter = new Counter(describe(registry, options));
@@ -89,7 +99,11 @@ export function createMetrics({ service }: { service: string }): Metrics {
       const histogram = new Histogram({ ...describe(registry, options), buckets });
       return { observe: (labels, value) => histogram.observe(labels, value) };
     },
-    text: () => registry.metrics(),
+    onScrape: (refresh) => void refreshes.push(refresh),
+    text: async () => {
+      await Promise.all(refreshes.map(async (refresh) => await refresh()));
+      return await registry.metrics();
+    },
     contentType: registry.contentType,
   };
 }

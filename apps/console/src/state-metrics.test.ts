@@ -1,0 +1,103 @@
+import type { GateState } from "@larkline/session-redis";
+import { createMetrics, silentLogger } from "@larkline/telemetry";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { callOf, openWorld, session, startTestConsole, type TestConsole, type World } from "./console.fixture.ts";
+import { showState, type StateMetricsDeps } from "./state-metrics.ts";
+
+const emptyGate: GateState = {
+  sessions: { queued: 0, running: 0, suspended: 0 },
+  oldestMessageAtMs: {},
+  outboxes: 0,
+  openCalls: 0,
+  openApprovals: 0,
+};
+
+function start(changes: Partial<StateMetricsDeps> = {}) {
+  const metrics = createMetrics({ service: "console" });
+  showState({
+    metrics,
+    queues: { names: async () => ["turns"] },
+    catalog: { depth: async () => ({ waiting: 2, active: 1, delayed: 0, failed: 0, isPaused: false }) },
+    gate: async () => emptyGate,
+    presence: { members: async () => [] },
+    directory: { runners: async () => [] },
+    governor: { callsOf: async () => 7 },
+    apps: ["cli_a"],
+    logger: silentLogger,
+    ...changes,
+  });
+  return async () => (await metrics.text()).split("\n").filter((line) => line.startsWith("larkline_"));
+}
+
+describe("showState", () => {
+  it("reads once for scrapes that follow each other, and again when what it has is old", async () => {
+    let readings = 0;
+    const gate = async () => {
+      readings += 1;
+      return emptyGate;
+    };
+    const eager = start({ gate, freshMs: 60_000 });
+    await Promise.all([eager(), eager()]);
+    await eager();
+    expect(readings).toBe(1);
+    const exact = start({ gate, freshMs: 0 });
+    await exact();
+    await exact();
+    expect(readings).toBe(3);
+  });
+
+  it("shows nothing but that it is down when Redis fails or hangs, and all of it when it is back", async () => {
+    let trouble: (() => Promise<GateState>) | undefined;
+    const lines = start({ gate: async () => await (trouble?.() ?? emptyGate), freshMs: 0, deadlineMs: 50 });
+    const up = 'larkline_state_up{service="console"} 1';
+    expect(await lines()).toEqual(expect.arrayContaining([up, 'larkline_calls_open{service="console"} 0']));
+    for (const fault of [
+      async () => await Promise.reject(new Error("away")),
+      async () => await new Promise<never>(() => {}),
+    ]) {
+      trouble = fault;
+      expect(await lines()).toEqual(['larkline_state_up{service="console"} 0']);
+    }
+    trouble = undefined;
+    expect(await lines()).toContain(up);
+  });
+});
+
+describe("GET /metrics of the console", () => {
+  let world: World;
+  let console: TestConsole;
+  beforeAll(async () => {
+    world = openWorld();
+    await world.presence.beat("worker-1", 60_000);
+    await world.tools.dispatch("default", [callOf("c1")]);
+    await world.store.append({
+      v: 1,
+      session,
+      id: "om_1",
+      app: "cli_app",
+      sender: { id: "ou_a" },
+      chatType: "p2p",
+      parts: [{ type: "text", text: "hello" }],
+      createdAtMs: Date.now() - 600_000,
+      reply: { channel: "none" },
+    });
+    console = await startTestConsole(world);
+  });
+  afterAll(async () => {
+    await console.close();
+    await world.close();
+  });
+
+  it("tells without a sign-in how full queues are, how sessions are and how long the oldest message waits", async () => {
+    const text = await (await fetch(`${console.url}/metrics`)).text();
+    expect(text).toMatch(/^larkline_queue_jobs\{queue="tools-default",state="waiting",.*\} 1$/m);
+    expect(text).toMatch(/^larkline_queue_oldest_seconds\{queue="turns",.*\} 0$/m);
+    expect(text).toMatch(/^larkline_sessions\{state="queued",.*\} 1$/m);
+    expect(text).toMatch(/^larkline_workers\{.*\} 1$/m);
+    expect(text).toMatch(/^larkline_feishu_month_calls\{app="cli_0123456789abcdef",.*\} 0$/m);
+    const [, seconds] = /^larkline_message_oldest_seconds\{state="queued",.*\} ([\d.]+)$/m.exec(text) ?? [];
+    expect(Number(seconds)).toBeGreaterThanOrEqual(600);
+    expect(Number(seconds)).toBeLessThan(900);
+    expect(text).not.toContain(session);
+  });
+});

@@ -1,0 +1,139 @@
+import type { QueueCatalog } from "@larkline/queue";
+import type { RateGovernor, RunnerDirectory } from "@larkline/session";
+import type { GateState, Presence } from "@larkline/session-redis";
+import type { Logger, Metrics } from "@larkline/telemetry";
+import { withDeadline } from "./deadline.ts";
+import type { QueueList } from "./queue-list.ts";
+
+export interface StateMetricsDeps {
+  metrics: Metrics;
+  queues: Pick<QueueList, "names">;
+  catalog: Pick<QueueCatalog, "depth">;
+  gate: () => Promise<GateState>;
+  presence: Pick<Presence, "members">;
+  directory: Pick<RunnerDirectory, "runners">;
+  governor: Pick<RateGovernor, "callsOf">;
+  /** Apps of the platform whose quota is looked at. */
+  apps: readonly string[];
+  logger: Logger;
+  /** Readings are not repeated within this time, ms. Default 5000. */
+  freshMs?: number;
+  /** How long one reading may take, ms. Default 2000. */
+  deadlineMs?: number;
+}
+
+const queueStates = ["waiting", "active", "delayed", "failed"] as const;
+
+function createGauges({ gauge }: Metrics) {
+  return {
+    jobs: gauge({
+      name: "larkline_queue_jobs",
+      help: "Jobs of a queue by their state.",
+      labels: ["queue", "state"],
+    }),
+    oldestJob: gauge({
+      name: "larkline_queue_oldest_seconds",
+      help: "Age of the oldest job that nobody has taken; 0 when none waits.",
+      labels: ["queue"],
+    }),
+    sessions: gauge({ name: "larkline_sessions", help: "Sessions by their state.", labels: ["state"] }),
+    oldestMessage: gauge({
+      name: "larkline_message_oldest_seconds",
+      help: "Age of the oldest message that is being answered, by the state of its session; 0 when there is none.",
+      labels: ["state"],
+    }),
+    outboxes: gauge({
+      name: "larkline_outbox_sessions",
+      help: "Sessions with replies that the platform has not confirmed.",
+    }),
+    oldestReply: gauge({
+      name: "larkline_outbox_oldest_seconds",
+      help: "Age of the oldest reply that the platform has not confirmed; 0 when there is none.",
+    }),
+    calls: gauge({ name: "larkline_calls_open", help: "Tool calls without an outcome." }),
+    approvals: gauge({ name: "larkline_approvals_open", help: "Questions to people that nobody has settled." }),
+    workers: gauge({ name: "larkline_workers", help: "Living workers." }),
+    runners: gauge({ name: "larkline_runners", help: "Living instances of a runner.", labels: ["runner"] }),
+    monthCalls: gauge({
+      name: "larkline_feishu_month_calls",
+      help: "Calls of the platform this month that count against its quota.",
+      labels: ["app"],
+    }),
+  };
+}
+
+type Gauges = ReturnType<typeof createGauges>;
+
+function ageSeconds(nowMs: number, atMs: number | undefined): number {
+  return atMs === undefined ? 0 : Math.max(0, nowMs - atMs) / 1_000;
+}
+
+function showGate(gauges: Gauges, state: GateState, nowMs: number): void {
+  for (const [name, count] of Object.entries(state.sessions)) gauges.sessions.set({ state: name }, count);
+  for (const name of ["queued", "running"] as const) {
+    gauges.oldestMessage.set({ state: name }, ageSeconds(nowMs, state.oldestMessageAtMs[name]));
+  }
+  gauges.outboxes.set({}, state.outboxes);
+  gauges.oldestReply.set({}, ageSeconds(nowMs, state.oldestReplyAtMs));
+  gauges.calls.set({}, state.openCalls);
+  gauges.approvals.set({}, state.openApprovals);
+}
+
+/** What is read at once, so that all of it is of the same moment. */
+async function readAll({ queues, catalog, gate, presence, directory, governor, apps }: StateMetricsDeps) {
+  const names = await queues.names();
+  // The quota follows the calendar of the platform's own time zone.
+  const month = new Date(Date.now() + 8 * 3_600_000).toISOString().slice(0, 7);
+  const [depths, state, workers, runners, calls] = await Promise.all([
+    Promise.all(names.map(async (name) => ({ name, ...(await catalog.depth(name)) }))),
+    gate(),
+    presence.members(),
+    directory.runners(),
+    Promise.all(apps.map(async (app) => ({ app, calls: await governor.callsOf(app, month) }))),
+  ]);
+  return { depths, state, workers, runners, calls };
+}
+
+function show(gauges: Gauges, { depths, state, workers, runners, calls }: Awaited<ReturnType<typeof readAll>>): void {
+  const nowMs = Date.now();
+  for (const { name, oldestAtMs, ...depth } of depths) {
+    for (const job of queueStates) gauges.jobs.set({ queue: name, state: job }, depth[job]);
+    gauges.oldestJob.set({ queue: name }, ageSeconds(nowMs, oldestAtMs));
+  }
+  showGate(gauges, state, nowMs);
+  gauges.workers.set({}, workers.length);
+  const instances = new Map<string, number>();
+  for (const { runner } of runners) instances.set(runner, (instances.get(runner) ?? 0) + 1);
+  for (const [runner, count] of instances) gauges.runners.set({ runner }, count);
+  for (const { app, calls: count } of calls) gauges.monthCalls.set({ app }, count);
+}
+
+/**
+ * Shows what is in Redis: it is read when somebody scrapes, and not again within five seconds. What could
+ * not be read is absent, so that nobody takes an old value for a new one.
+ */
+export function showState(deps: StateMetricsDeps): void {
+  const { metrics, logger, freshMs = 5_000, deadlineMs = 2_000 } = deps;
+  const gauges = createGauges(metrics);
+  const up = metrics.gauge({ name: "larkline_state_up", help: "Whether Redis could be read (1 or 0)." });
+  let readAtMs = Number.NEGATIVE_INFINITY;
+  let reading: Promise<void> | undefined;
+
+  const read = async (): Promise<void> => {
+    try {
+      const all = await withDeadline(readAll(deps), deadlineMs);
+      for (const gauge of Object.values(gauges)) gauge.clear();
+      show(gauges, all);
+      up.set({}, 1);
+    } catch (error) {
+      for (const gauge of Object.values(gauges)) gauge.clear();
+      up.set({}, 0);
+      logger.debug({ error }, "the state could not be read for a scrape");
+    }
+    readAtMs = performance.now();
+  };
+  metrics.onScrape(async () => {
+    if (performance.now() - readAtMs < freshMs) return;
+    await (reading ??= read().finally(() => (reading = undefined)));
+  });
+}
