@@ -1,4 +1,11 @@
-import { checkNamespace, createEnvReader, type Env, type EnvReader, redisProtocols } from "@larkline/config";
+import {
+  archiveProtocols,
+  checkNamespace,
+  createEnvReader,
+  type Env,
+  type EnvReader,
+  redisProtocols,
+} from "@larkline/config";
 import { parseModelList, type ModelChoice } from "@larkline/model";
 import type { ParseResult } from "@larkline/protocol";
 import { logLevels, type LogLevel } from "@larkline/telemetry";
@@ -24,10 +31,14 @@ export interface WorkerConfig {
   openai?: VendorAccess;
   /** Absent: answers go to the HTTP API only. */
   feishu?: { appId: string; appSecret: string; domain: string };
+  /** Where spans are sent to; absent: nowhere. */
+  otlpEndpoint?: string | undefined;
   /** Path of larkline.config.ts. */
   configFile?: string;
   /** Folder for files and images, shared by all workers and runners; absent: Redis keeps them. */
   blobDirectory?: string;
+  /** The PostgreSQL that keeps history and audit; absent: they are in Redis only. */
+  archiveUrl?: string;
   /** Proves to runners that a call comes from this deployment. */
   callSigningKey: string;
 }
@@ -97,12 +108,14 @@ export function loadConfig(env: Env): ParseResult<WorkerConfig> {
   const feishu = readFeishu(reader);
   const configFile = reader.text("LARKLINE_CONFIG");
   const blobDirectory = reader.text("BLOB_DIR");
+  const archiveUrl = reader.url("ARCHIVE_URL", { protocols: archiveProtocols });
   return reader.finish({
     redisUrl: reader.url("REDIS_URL", { default: "redis://127.0.0.1:6379", protocols: redisProtocols }),
     namespace: checkNamespace(reader, reader.text("REDIS_NAMESPACE", { default: "larkline" })),
     host: reader.text("HOST", { default: "0.0.0.0" }),
     port: reader.port("PORT", { default: 8_001 }),
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
+    otlpEndpoint: reader.url("OTEL_EXPORTER_OTLP_ENDPOINT"),
     concurrency: reader.integer("WORKER_CONCURRENCY", { default: 50, min: 1, max: 10_000 }),
     models: readModels(reader, { anthropic: anthropic !== undefined, openai: openai !== undefined }),
     callSigningKey: readSigningKey(reader),
@@ -111,5 +124,6 @@ export function loadConfig(env: Env): ParseResult<WorkerConfig> {
     ...(feishu === undefined ? {} : { feishu }),
     ...(configFile === undefined ? {} : { configFile }),
     ...(blobDirectory === undefined ? {} : { blobDirectory }),
+    ...(archiveUrl === undefined ? {} : { archiveUrl }),
   });
 }

@@ -1,3 +1,4 @@
+import { createPostgresArchive } from "@larkline/archive-postgres";
 import { createFileBlobStore } from "@larkline/blob-files";
 import { createTextExtractor, type TextExtractor } from "@larkline/attachments";
 import {
@@ -23,18 +24,22 @@ import {
 } from "@larkline/queue";
 import type {
   ApprovalStore,
+  Archive,
+  AuditRetention,
   BlobStore,
   BudgetStore,
   CardLedger,
   LookupCache,
   PermissionRules,
   RunnerDirectory,
+  SessionRetention,
   SessionStore,
 } from "@larkline/session";
 import {
   closeRedis,
   connectRedis,
   createRedisApprovalStore,
+  createRedisAuditRetention,
   createRedisBlobStore,
   createRedisBudgetStore,
   createRedisCardLedger,
@@ -42,13 +47,14 @@ import {
   createRedisPermissionRules,
   createRedisPresence,
   createRedisRateGovernor,
+  createRedisRetention,
   createRedisRunnerDirectory,
   createRedisSessionStore,
   createRedisTokenCache,
   type Presence,
   type RedisConnection,
 } from "@larkline/session-redis";
-import type { Logger } from "@larkline/telemetry";
+import { watchPlatform, type Logger, type Observation } from "@larkline/telemetry";
 import { botOfApp, type BotAccess, type LarklineConfig } from "@larkline/config";
 import type { WorkerConfig } from "./config.ts";
 import { createImageResolver } from "./image-resolver.ts";
@@ -79,6 +85,10 @@ export interface Connections {
   ledger: CardLedger;
   blobs: BlobStore;
   lookups: LookupCache;
+  retention: SessionRetention;
+  audit: AuditRetention;
+  /** Absent: nothing is archived. */
+  archive: Archive | undefined;
   extractor: TextExtractor;
   queue: QueueOptions;
   redisAnswers(): Promise<boolean>;
@@ -90,13 +100,16 @@ export interface ConnectionOptions {
   settings: LarklineConfig;
   bots: readonly BotAccess[];
   logger: Logger;
+  observation: Observation;
   /** Told when a frame of a card has reached the platform. */
   onFrame: (sinceStartMs: number, isFirst: boolean) => void;
 }
 
 /** What is stored, and where. */
-function openStores({ namespace, blobDirectory }: WorkerConfig, redis: RedisConnection) {
+function openStores({ config, settings }: Pick<ConnectionOptions, "config" | "settings">, redis: RedisConnection) {
+  const { namespace, blobDirectory: directory, archiveUrl: url } = config;
   const on = { redis, namespace };
+  const ttlMs = settings.retention.blobDays * 86_400_000;
   return {
     store: createRedisSessionStore(on),
     approvals: createRedisApprovalStore(on),
@@ -106,23 +119,28 @@ function openStores({ namespace, blobDirectory }: WorkerConfig, redis: RedisConn
     presence: createRedisPresence(on),
     directory: createRedisRunnerDirectory(on),
     lookups: createRedisLookupCache(on),
-    blobs: blobDirectory === undefined ? createRedisBlobStore(on) : createFileBlobStore({ directory: blobDirectory }),
+    blobs: directory === undefined ? createRedisBlobStore({ ...on, ttlMs }) : createFileBlobStore({ directory, ttlMs }),
+    retention: createRedisRetention(on),
+    audit: createRedisAuditRetention(on),
+    archive: url === undefined ? undefined : createPostgresArchive({ url, schema: namespace }),
   };
 }
 
 /** The bots, by app id. */
 function openApis(
-  { config, settings, bots, logger }: ConnectionOptions,
+  { config, settings, bots, observation, logger }: ConnectionOptions,
   redis: RedisConnection,
 ): Map<string, FeishuApi> {
   const { namespace } = config;
   const tokenCache = createRedisTokenCache({ redis, namespace });
   const governor = createRedisRateGovernor({ redis, namespace });
+  const watch = watchPlatform(observation).calls;
   return new Map(
     bots.map(({ appId, appSecret, domain }) => {
       const { monthlyCalls, rateLimits } = botOfApp(settings, appId).feishu;
       const limiter = rateLimits ? { governor } : {};
-      return [appId, createFeishuApi({ appId, appSecret, domain, ...limiter, tokenCache, monthlyCalls, logger })];
+      const shared = { ...limiter, tokenCache, monthlyCalls, watch, logger };
+      return [appId, createFeishuApi({ appId, appSecret, domain, ...shared })];
     }),
   );
 }
@@ -146,12 +164,13 @@ export function openConnections(options: ConnectionOptions): Connections {
   const queue: QueueOptions = { connection: queueRedis, prefix: `{${namespace}}`, onError };
   const turns = createTurnQueue(queue);
   const tools = createToolQueues(queue);
-  const stores = openStores(config, redis);
+  const stores = openStores(options, redis);
   const { store, approvals, rules, ledger, blobs, lookups } = stores;
   const apis = openApis(options, redis);
   const extractor = createTextExtractor({ maxBytes: settings.limits.attachmentBytes });
   const imageOf = createImageResolver({ blobs, lookups });
-  const sender = createOutboxSender({ store, ledger, apis, imageOf, logger });
+  const { deliveries } = watchPlatform(options.observation);
+  const sender = createOutboxSender({ store, ledger, apis, imageOf, watch: deliveries, logger });
   const { rulesExpireMs, roles } = settings.permissions;
   const wake = async (session: string, gen: number): Promise<void> => await turns.wake(session, gen);
   const approvalCards = createApprovalCards({ apis, approvals, rules, rulesExpireMs, roles, wake, logger });
@@ -174,7 +193,7 @@ export function openConnections(options: ConnectionOptions): Connections {
       await Promise.all([sender.close(), approvalCards.close()]);
       await extractor.close();
       await Promise.all([...apis.values()].map(async (api) => await api.close()));
-      await Promise.all([turns.close(), tools.close()]);
+      await Promise.all([turns.close(), tools.close(), stores.archive?.close()]);
       await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
     },
   };

@@ -1,7 +1,16 @@
 import type { Metrics } from "@larkline/telemetry";
+import { keeperMetrics, type KeeperMetrics } from "./keeper-metrics.ts";
+
+/** Which budget; never whose. */
+export interface BudgetLabels {
+  per: string;
+  period: string;
+}
 
 /** What a worker counts. */
 export interface WorkerMetrics {
+  /** Looking after stored data. */
+  keeper: KeeperMetrics;
   /** `outcome`: answered, suspended, handoff, fenced, cancelled or an error code. */
   turn(outcome: string, seconds: number): void;
   healed(what: string, count: number): void;
@@ -11,12 +20,21 @@ export interface WorkerMetrics {
   approvalSettled(approval: { kind: string; state: string; seconds: number }): void;
   /** What became of a result that was too large for its conversation: `kept` or `cut`. */
   largeResult(what: "kept" | "cut"): void;
+  /** A turn was refused a model call because a budget is spent, or warned that one is nearly spent. */
+  budgetRefused(budget: BudgetLabels): void;
+  budgetWarned(budget: BudgetLabels): void;
   /** A frame of a card has reached the platform. */
   frame(sinceStartMs: number, isFirst: boolean): void;
 }
 
 export function createWorkerMetrics(metrics: Metrics): WorkerMetrics {
-  return { ...turnMetrics(metrics), ...cardMetrics(metrics), ...approvalMetrics(metrics) };
+  return {
+    keeper: keeperMetrics(metrics),
+    ...turnMetrics(metrics),
+    ...cardMetrics(metrics),
+    ...approvalMetrics(metrics),
+    ...budgetMetrics(metrics),
+  };
 }
 
 function turnMetrics(metrics: Metrics): Pick<WorkerMetrics, "turn" | "healed" | "largeResult"> {
@@ -93,5 +111,23 @@ function approvalMetrics(metrics: Metrics): Pick<WorkerMetrics, "approvalAsked" 
       settled.add({ kind, state });
       waited.observe({ kind, state }, seconds);
     },
+  };
+}
+
+function budgetMetrics(metrics: Metrics): Pick<WorkerMetrics, "budgetRefused" | "budgetWarned"> {
+  const labels = ["per", "period"] as const;
+  const refusals = metrics.counter({
+    name: "larkline_budget_refusals_total",
+    help: "Turns that were refused a model call because a budget is spent.",
+    labels,
+  });
+  const warnings = metrics.counter({
+    name: "larkline_budget_warnings_total",
+    help: "Turns that were warned because a budget is spent by 80 % or more.",
+    labels,
+  });
+  return {
+    budgetRefused: ({ per, period }) => refusals.add({ per, period }),
+    budgetWarned: ({ per, period }) => warnings.add({ per, period }),
   };
 }

@@ -12,6 +12,7 @@ import { createAgentSides, limitsOf } from "./agent-side.ts";
 import { sweepApprovalCards } from "./approval-sweep.ts";
 import { createBuiltInTools, type BuiltInTools } from "./built-in-tools.ts";
 import { createCallSigner } from "./call-signer.ts";
+import { startDataKeeper } from "./data-keeper.ts";
 import { sweepCards } from "./card-sweep.ts";
 import { createMessagePreparer } from "./message-preparer.ts";
 import type { AgentModels } from "./models.ts";
@@ -20,6 +21,7 @@ import { createSessionRunner, type SessionRunnerOptions } from "./session-runner
 import { startSweeper } from "./sweeper.ts";
 import { createToolCatalog, type ToolCatalog } from "./tool-catalog.ts";
 import { dispatchCalls } from "./tool-dispatch.ts";
+import { watchBuiltIns } from "./turn-watch.ts";
 import { createTurnApprovals, type TurnApprovals } from "./turn-approvals.ts";
 import type { Dispatch } from "./turn-options.ts";
 import { wakeAfter } from "./wake-after.ts";
@@ -68,8 +70,8 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   const owner = `worker-${randomUUID()}`;
   const onError = (error: unknown): void => logger.warn({ error }, "background error");
   const stopping = new AbortController();
-  const { settings, bots, metrics } = setup;
-  const connections = openConnections({ config, settings, bots, logger, onFrame: metrics.frame });
+  const { settings, bots, metrics, observation } = setup;
+  const connections = openConnections({ config, settings, bots, logger, observation, onFrame: metrics.frame });
   const { directory, presence, bus, wakes, turns } = connections;
   const catalog = await createToolCatalog({ directory, signal: stopping.signal, onError });
   const running = new RunningTurns();
@@ -79,9 +81,11 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   const parts: WorkerParts = { ...setup, owner, connections, catalog, running };
   const worker = startTurns(parts);
   const sweeper = startSweeping(parts);
+  const keeper = startKeeping(parts);
   const close = async (): Promise<void> => {
     // Together: each lets what is on its way end for some seconds, and a stop must not add them up.
-    await Promise.all([worker.close({ deadlineMs: 5_000 }), sweeper.close(), connections.approvalCards.close()]);
+    const sweeps = [sweeper.close(), keeper.close()];
+    await Promise.all([worker.close({ deadlineMs: 5_000 }), ...sweeps, connections.approvalCards.close()]);
     stopping.abort();
     await heartbeat.close();
     await connections.close();
@@ -94,11 +98,12 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
 }
 
 /** Hands calls out, or runs those of built-in tools. */
-function dispatcher({ config, connections }: WorkerParts, builtIns: BuiltInTools): Dispatch {
+function dispatcher({ config, connections, observation }: WorkerParts, builtIns: BuiltInTools): Dispatch {
   const { store, turns, tools: queues } = connections;
   const sign = createCallSigner(config.callSigningKey);
   const wake = wakeAfter.bind(undefined, turns);
-  return async (turn, calls) => await dispatchCalls({ queues, store, wake, sign, builtIns }, turn, calls);
+  const watched = watchBuiltIns(observation, builtIns);
+  return async (turn, calls) => await dispatchCalls({ queues, store, wake, sign, builtIns: watched }, turn, calls);
 }
 
 function approvalsDesk({ settings, connections, metrics, observation, logger }: WorkerParts): TurnApprovals {
@@ -136,6 +141,7 @@ function startTurns(parts: WorkerParts): JobWorker {
       owner,
       maxTries,
       maxInRow,
+      observation: parts.observation,
       onTurn: (end) => {
         metrics.turn(end.outcome, end.seconds);
         logTurn(logger, end);
@@ -204,5 +210,21 @@ function startSweeping({ owner, connections, metrics, logger }: WorkerParts): { 
     },
     onHealed,
     onError: (error) => logger.warn({ error }, "sweep"),
+  });
+}
+
+/** How often stored data is looked after. */
+const keepEveryMs = 10_000;
+
+function startKeeping({ owner, settings, connections, metrics, logger }: WorkerParts): { close(): Promise<void> } {
+  return startDataKeeper({
+    ...connections,
+    owner,
+    bounds: settings.retention,
+    intervalMs: keepEveryMs,
+    now: Date.now,
+    onKept: metrics.keeper.kept,
+    onRound: metrics.keeper.round,
+    onError: (error) => logger.warn({ error }, "stored data was not looked after; it stays until it can be"),
   });
 }

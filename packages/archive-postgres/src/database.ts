@@ -1,4 +1,4 @@
-import pg from "pg";
+import { Pool, type PoolClient, type QueryResultRow } from "pg";
 import { migrations } from "./migrations.ts";
 
 export interface DatabaseOptions {
@@ -15,7 +15,7 @@ export type Values = readonly (string | number | null | readonly (string | numbe
 
 export interface Database {
   /** Rows of one statement. */
-  rows<Row extends pg.QueryResultRow>(text: string, values: Values): Promise<Row[]>;
+  rows<Row extends QueryResultRow>(text: string, values: Values): Promise<Row[]>;
   /** Statements that count together, one session at a time: others that lock the same name wait. */
   locked(name: string, run: (execute: (text: string, values: Values) => Promise<void>) => Promise<void>): Promise<void>;
   close(): Promise<void>;
@@ -31,8 +31,8 @@ function quoted(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
-function poolOf({ url, schema, patienceMs = 30_000 }: DatabaseOptions): pg.Pool {
-  const pool = new pg.Pool({
+function poolOf({ url, schema, patienceMs = 30_000 }: DatabaseOptions): Pool {
+  const pool = new Pool({
     connectionString: url,
     max: connections,
     connectionTimeoutMillis: connectMs,
@@ -48,7 +48,7 @@ function poolOf({ url, schema, patienceMs = 30_000 }: DatabaseOptions): pg.Pool 
   return pool;
 }
 
-async function transaction(pool: pg.Pool, run: (client: pg.PoolClient) => Promise<void>): Promise<void> {
+async function transaction(pool: Pool, run: (client: PoolClient) => Promise<void>): Promise<void> {
   const client = await pool.connect();
   let failure: Error | undefined;
   try {
@@ -64,7 +64,7 @@ async function transaction(pool: pg.Pool, run: (client: pg.PoolClient) => Promis
   }
 }
 
-async function migrate(client: pg.PoolClient, schema: string): Promise<void> {
+async function migrate(client: PoolClient, schema: string): Promise<void> {
   await client.query("select pg_advisory_xact_lock($1)", [migrationLock]);
   await client.query(`create schema if not exists ${quoted(schema)}`);
   await client.query("create table if not exists migrations (version integer primary key)");
@@ -98,7 +98,7 @@ export function openDatabase(options: DatabaseOptions): Database {
   }
 
   return {
-    rows: async <Row extends pg.QueryResultRow>(text: string, values: Values) => {
+    rows: async <Row extends QueryResultRow>(text: string, values: Values) => {
       await ready();
       return (await pool.query<Row>(text, [...values])).rows;
     },

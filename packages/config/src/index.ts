@@ -14,4 +14,4 @@ export {
   type McpToolSettings,
 } from "./mcp-config.ts";
 export type { RetentionSettings } from "./retention-config.ts";
-export { checkNamespace, redisProtocols } from "./redis-settings.ts";
+export { archiveProtocols, checkNamespace, redisProtocols } from "./redis-settings.ts";

@@ -10,6 +10,9 @@ export const redisProtocols = [
   "rediss+cluster:",
 ] as const;
 
+/** Protocols of `ARCHIVE_URL`. */
+export const archiveProtocols = ["postgres:", "postgresql:"] as const;
+
 /** Reports a `REDIS_NAMESPACE` that cannot be part of keys and queue prefixes. */
 export function checkNamespace(reader: EnvReader, namespace: string): string {
   if (!/^[A-Za-z0-9_-]{1,64}$/.test(namespace)) {

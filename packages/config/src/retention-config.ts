@@ -15,6 +15,8 @@ export const RetentionInput = Type.Object(
     auditRecords: Type.Optional(Type.Integer({ minimum: 1_000, maximum: 1_000_000_000 })),
     /** Files and images, after they were last stored. Default 7 days. */
     blobDays: Type.Optional(Type.Integer({ minimum: 1, maximum: 36_500 })),
+    /** What was done for each message, for "Why no answer?", after its last step. Default 3 days. */
+    traceDays: Type.Optional(Type.Integer({ minimum: 1, maximum: 30 })),
   },
   { additionalProperties: false },
 );
@@ -28,4 +30,5 @@ export const defaultRetention: RetentionSettings = {
   auditDays: 365,
   auditRecords: 1_000_000,
   blobDays: 7,
+  traceDays: 3,
 };

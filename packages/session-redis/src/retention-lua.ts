@@ -39,7 +39,7 @@ const busyMs = 3_600_000;
 export const removeLua = `${time}
 -- KEYS session inbox control calls history events outbox cards pending kept who
 --      floor ended untended dirty due openCards expiries approvalCards people
--- ARGV sid beforeMs|'' length|'' approvals
+-- ARGV sid beforeMs|'' known|'' approvals
 local sid = ARGV[1]
 local v = redis.call('HMGET', KEYS[1], 'st', 'seq', 'gen', 'es', 'hb')
 if ARGV[2] ~= '' then
@@ -54,7 +54,7 @@ if ARGV[2] ~= '' and not inUse then
 end
 if inUse then return 'in_use' end
 local length = tonumber(v[5] or 0) + redis.call('LLEN', KEYS[5])
-if ARGV[3] ~= '' and tonumber(ARGV[3]) ~= length then return 'changed' end
+if ARGV[3] ~= '' and tonumber(ARGV[3]) < length then return 'changed' end
 
 local floor = redis.call('HMGET', KEYS[12], 'seq', 'gen', 'es', 'hb')
 local function above(at, value) return string.format('%.0f', math.max(tonumber(floor[at] or 0), tonumber(value or 0))) end

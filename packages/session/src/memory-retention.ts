@@ -107,14 +107,15 @@ export class MemoryRetention implements SessionRetention, PersonalData {
   }
 
   async erase(key: SessionKey, length: number): Promise<RemovalResult> {
-    const session = this.#parts.sessions.get(key) ?? this.begin(key);
+    const session = this.#parts.sessions.get(key);
+    if (!session) return "removed";
     return session.isInUse() ? "in_use" : this.#remove(session, length);
   }
 
   #remove(session: MemorySession, expected?: number): RemovalResult {
     const { key, lastSeq, gen, epoch } = session;
     const messages = session.historyBase + session.history.length;
-    if (expected !== undefined && expected !== messages) return "changed";
+    if (expected !== undefined && expected < messages) return "changed";
     this.#floor = {
       seq: Math.max(this.#floor.seq, lastSeq),
       gen: Math.max(this.#floor.gen, gen),

@@ -42,8 +42,8 @@ export interface SessionRetention {
    */
   trim(session: SessionKey, bounds: { keep: number; archived?: number }): Promise<number>;
   /**
-   * Removes a session whose last turn ended before `beforeMs`; with `archived` only if its next message
-   * would have that number.
+   * Removes a session whose last turn ended before `beforeMs`; with `archived` only if all of its messages
+   * have lower numbers.
    */
   expire(session: SessionKey, condition: { beforeMs: number; archived?: number }): Promise<RemovalResult>;
   /** Finds sessions that older versions left without a note of their end, and counts them as ended now. Returns how many. */
@@ -57,8 +57,8 @@ export interface PersonalData {
   /** Sessions of one chat, found by looking through all: for those that no index knows. */
   sessionsOfChat(app: string, chatId: string): Promise<SessionKey[]>;
   /**
-   * Removes a session whatever its age, with replies that are not sent yet; only if its next message
-   * would have the number `length`. `in_use` while it is being answered.
+   * Removes a session whatever its age, with replies that are not sent yet, if all of its messages have
+   * numbers lower than `length`. `in_use` while it is being answered.
    */
   erase(session: SessionKey, length: number): Promise<RemovalResult>;
   /**

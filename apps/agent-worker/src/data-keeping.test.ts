@@ -1,0 +1,227 @@
+import { randomUUID } from "node:crypto";
+import { createPostgresArchive } from "@larkline/archive-postgres";
+import type { Message } from "@larkline/protocol";
+import type { Archive, SessionStore } from "@larkline/session";
+import {
+  closeRedis,
+  connectRedis,
+  createRedisAuditLog,
+  createRedisAuditRetention,
+  createRedisPresence,
+  createRedisRetention,
+  createRedisSessionStore,
+  type RedisConnection,
+} from "@larkline/session-redis";
+import { startPostgres, type TestPostgres } from "@larkline/testkit";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
+import { startDataKeeper } from "./data-keeper.ts";
+import { expireSessions, keepAudit, tendSessions, type DataKeepingDeps } from "./data-keeping.ts";
+
+const dayMs = 86_400_000;
+const bounds = { conversationDays: 90, historyMessages: 2, auditDays: 365, auditRecords: 1_000_000 };
+const { signal } = new AbortController();
+
+let postgres: TestPostgres;
+let redis: RedisConnection;
+let namespace: string;
+let store: SessionStore;
+let archive: Archive;
+let kept: Record<string, number>;
+let errors: unknown[];
+
+beforeAll(async () => {
+  postgres = await startPostgres();
+}, 90_000);
+afterAll(async () => {
+  await postgres.close();
+});
+beforeEach(() => {
+  namespace = `test-${randomUUID()}`;
+  redis = connectRedis(inject("redisUrl"));
+  store = createRedisSessionStore({ redis, namespace });
+  archive = createPostgresArchive({ url: postgres.url, schema: namespace });
+  [kept, errors] = [{}, []];
+});
+afterEach(async () => {
+  await Promise.all([closeRedis(redis), archive.close()]);
+});
+
+function text(role: "user" | "assistant", words: string): Message {
+  return { role, content: [{ type: "text", text: words }] };
+}
+
+/** A whole turn of a session. */
+async function talk(session: string, words: string, keep?: number): Promise<void> {
+  const { wakeGen = 0 } = await store.append({
+    v: 1,
+    session,
+    id: `om_${randomUUID()}`,
+    app: "cli_app",
+    sender: { id: "ou_ann" },
+    chatType: "p2p",
+    parts: [{ type: "text", text: words }],
+    createdAtMs: Date.now(),
+    reply: { channel: "none" },
+  });
+  const claim = await store.claim(session, wakeGen, "worker");
+  await store.commit({
+    session,
+    epoch: claim?.epoch ?? "",
+    seq: claim?.head?.seq ?? 0,
+    history: [text("user", words), text("assistant", `answer to ${words}`)],
+    events: [],
+    consumed: 0,
+    more: false,
+    ...(keep !== undefined && { context: { keep } }),
+  });
+}
+
+/** `later`: how many days have passed since what the test did. */
+function deps(later = 0, given: Partial<DataKeepingDeps> = { archive }): DataKeepingDeps {
+  return {
+    retention: createRedisRetention({ redis, namespace }),
+    audit: createRedisAuditRetention({ redis, namespace }),
+    bounds,
+    now: () => Date.now() + later * dayMs,
+    onKept: (what, count) => (kept[what] = (kept[what] ?? 0) + count),
+    onError: (error) => errors.push(error),
+    ...given,
+  };
+}
+
+async function archivedTexts(session: string): Promise<string[]> {
+  const messages = await archive.read(session, 0, 10_000);
+  return messages.map(({ message }) => JSON.stringify(message.content));
+}
+
+describe("looking after stored data", () => {
+  it("removes conversations that are older than the bound, and no other", async () => {
+    await talk("cli_app.oc_old", "hello");
+    await expireSessions(deps(89, {}), signal);
+    expect((await store.summary("cli_app.oc_old")).messages).toBe(2);
+    await expireSessions(deps(91, {}), signal);
+    expect(await store.summary("cli_app.oc_old")).toMatchObject({ messages: 0, gen: 0 });
+    expect(kept).toEqual({ expired: 1 });
+    await talk("cli_app.oc_old", "again");
+    await expireSessions(deps(400, { bounds: { ...bounds, conversationDays: 0 } }), signal);
+    expect((await store.summary("cli_app.oc_old")).messages).toBe(2);
+  });
+
+  it("keeps a bounded number of messages that no model sees any more", async () => {
+    for (let turn = 0; turn < 5; turn += 1) await talk("cli_app.oc_long", `turn ${turn}`, turn === 4 ? 2 : undefined);
+    await tendSessions(deps(0, {}), signal);
+    const left = await store.history("cli_app.oc_long");
+    expect(left).toHaveLength(4);
+    expect(left.at(-1)).toEqual(text("assistant", "answer to turn 4"));
+    expect(kept).toMatchObject({ trimmed: 6 });
+    await tendSessions(deps(0, {}), signal);
+    expect(kept).toMatchObject({ trimmed: 6 });
+  });
+
+  it("has all of a conversation in the archive before any of it goes", async () => {
+    const session = "cli_app.oc_whole";
+    for (let turn = 0; turn < 3; turn += 1) await talk(session, `turn ${turn}`, 1);
+    const whole = (await store.history(session)).map(({ content }) => JSON.stringify(content));
+    await tendSessions(deps(), signal);
+    expect(await store.history(session)).toHaveLength(3);
+    expect(await archivedTexts(session)).toEqual(whole);
+    await talk(session, "last");
+    await expireSessions(deps(91), signal);
+    expect((await store.summary(session)).messages).toBe(0);
+    expect(await archivedTexts(session)).toHaveLength(8);
+    expect(await archive.peopleOf(session)).toEqual({ ou_ann: "p2p" });
+    await talk(session, "another life");
+    await tendSessions(deps(), signal);
+    expect(await archivedTexts(session)).toHaveLength(10);
+    expect(kept).toMatchObject({ archived: 10 });
+  });
+
+  it("removes nothing while PostgreSQL is away, and catches up when it is back", async () => {
+    const session = "cli_app.oc_outage";
+    await talk(session, "hello", 0);
+    await createRedisAuditLog({ redis, namespace }).append({ kind: "rule_added", ruleId: "r1" });
+    await postgres.stop();
+    const outage = deps(400);
+    await expect(tendSessions(outage, signal)).rejects.toThrow();
+    await expect(expireSessions(outage, signal)).rejects.toThrow();
+    await keepAudit(outage, signal);
+    expect(errors).not.toEqual([]);
+    expect(kept).toEqual({});
+    expect(await store.history(session)).toHaveLength(2);
+    expect(await outage.retention.untended(10)).toHaveLength(1);
+    await postgres.start();
+    const back = deps(400);
+    await expect
+      .poll(
+        async () =>
+          await tendSessions(back, signal).then(
+            () => "done",
+            () => "away",
+          ),
+        { timeout: 20_000 },
+      )
+      .toBe("done");
+    await expireSessions(back, signal);
+    await keepAudit(back, signal);
+    expect(await archivedTexts(session)).toHaveLength(2);
+    expect(kept).toMatchObject({ archived: 2, expired: 1, audit_archived: 1, audit_dropped: 1 });
+  });
+
+  it("lets one session that cannot be archived keep no other from it", async () => {
+    for (const name of ["a", "b", "c"]) await talk(`cli_app.oc_${name}`, name);
+    const choosy = deps(91, {
+      archive: {
+        lengths: async (sessions) => await archive.lengths(sessions),
+        addMessages: async (batch) => {
+          if (batch.session.endsWith("_b")) throw new Error("cannot be written");
+          await archive.addMessages(batch);
+        },
+        lastAudit: async (part) => await archive.lastAudit(part),
+        addAudit: async (part, entries) => await archive.addAudit(part, entries),
+      },
+    });
+    await expireSessions(choosy, signal);
+    expect(errors).toHaveLength(1);
+    expect((await store.summary("cli_app.oc_a")).messages).toBe(0);
+    expect((await store.summary("cli_app.oc_b")).messages).toBe(2);
+    expect((await store.summary("cli_app.oc_c")).messages).toBe(0);
+  });
+
+  it("archives the audit log once, and drops records by age", async () => {
+    const audit = createRedisAuditLog({ redis, namespace });
+    for (let at = 0; at < 1_200; at += 1) await audit.append({ kind: "rule_added", app: "cli_app", userId: "ou_ann" });
+    await keepAudit(deps(), signal);
+    await keepAudit(deps(), signal);
+    expect(kept).toEqual({ audit_archived: 1_200, audit_dropped: 0 });
+    await keepAudit(deps(366), signal);
+    expect(kept).toMatchObject({ audit_dropped: 1_200 });
+    let count = 0;
+    for await (const record of archive.auditOf("cli_app", "ou_ann")) if (record.kind === "rule_added") count += 1;
+    expect(count).toBe(1_200);
+  });
+
+  it("is done by one worker at a time, and finds what old versions left", async () => {
+    for (let at = 0; at < 30; at += 1) await talk(`cli_app.oc_${at}`, "hello");
+    // As a version that knows nothing of this leaves a session.
+    for (let cell = 0; cell < 16; cell += 1) {
+      await redis.del(`{${namespace}:${cell}}:ended`, `{${namespace}:${cell}}:untended`);
+    }
+    const presence = createRedisPresence({ redis, namespace });
+    const retention = createRedisRetention({ redis, namespace });
+    const rounds: number[] = [];
+    const keepers = ["one", "two"].map((owner) =>
+      startDataKeeper({
+        ...deps(),
+        retention,
+        presence,
+        owner,
+        intervalMs: 100,
+        onRound: ({ waiting }) => rounds.push(waiting),
+      }),
+    );
+    await expect.poll(async () => (await archive.sessionsOf("cli_app", "ou_ann")).length, { timeout: 20_000 }).toBe(30);
+    await expect.poll(() => rounds.at(-1), { timeout: 20_000 }).toBe(0);
+    await Promise.all(keepers.map(async (keeper) => await keeper.close()));
+    expect(errors).toEqual([]);
+  });
+});

@@ -1,0 +1,135 @@
+import type { RetentionSettings } from "@larkline/config";
+import type { SessionKey } from "@larkline/protocol";
+import type { Archive, AuditPlace, AuditRetention, SessionRetention } from "@larkline/session";
+
+/** What became of stored data. */
+export type KeptWhat = "expired" | "trimmed" | "audit_dropped" | "archived" | "audit_archived";
+
+export interface DataKeepingDeps {
+  retention: Pick<SessionRetention, "dormant" | "untended" | "tended" | "read" | "trim" | "expire">;
+  audit: AuditRetention;
+  /** Where everything is before it goes; absent: what goes is gone. */
+  archive?: Pick<Archive, "lengths" | "addMessages" | "lastAudit" | "addAudit"> | undefined;
+  bounds: Pick<RetentionSettings, "conversationDays" | "historyMessages" | "auditDays" | "auditRecords">;
+  now: () => number;
+  onKept: (what: KeptWhat, count: number) => void;
+  /** One session, or one part of the audit log, could not be looked after; the others are. */
+  onError: (error: unknown) => void;
+}
+
+const dayMs = 86_400_000;
+/** Sessions looked after in one portion. */
+const batch = 100;
+/** Messages or records that go to the archive at once. */
+const page = 500;
+/** So many failures in a row are not about single sessions. */
+const tooManyFailures = 3;
+
+/** Runs each, until so many fail one after the other that the next one would as well. */
+async function eachUntilBroken<T>(
+  items: readonly T[],
+  signal: AbortSignal,
+  run: (item: T) => Promise<void>,
+): Promise<unknown[]> {
+  const errors: unknown[] = [];
+  let inRow = 0;
+  for (const item of items) {
+    if (signal.aborted || inRow >= tooManyFailures) break;
+    try {
+      await run(item);
+      inRow = 0;
+    } catch (error) {
+      errors.push(error);
+      inRow += 1;
+    }
+  }
+  return errors;
+}
+
+/** Copies what the archive does not have of a session. Returns the number that its next message will have. */
+async function copyRest(
+  { retention, onKept }: DataKeepingDeps,
+  archive: Pick<Archive, "addMessages">,
+  [session, length]: readonly [SessionKey, number],
+): Promise<number> {
+  let next = length;
+  for (;;) {
+    const { first, messages, people } = await retention.read(session, next, page);
+    if (messages.length > 0) await archive.addMessages({ session, first, messages, people });
+    onKept("archived", messages.length);
+    next = first + messages.length;
+    if (messages.length < page) return next;
+  }
+}
+
+/** For each session the number up to which it is archived; undefined without an archive. */
+async function archived(
+  deps: DataKeepingDeps,
+  sessions: readonly SessionKey[],
+): Promise<(session: SessionKey) => Promise<{ archived?: number }>> {
+  const { archive } = deps;
+  if (archive === undefined) return async () => ({});
+  const lengths = await archive.lengths(sessions);
+  return async (session) => ({ archived: await copyRest(deps, archive, [session, lengths.get(session) ?? 0]) });
+}
+
+/** Archives what turns have added, and drops what is beyond the bounds of a session. Returns whether there may be more. */
+export async function tendSessions(deps: DataKeepingDeps, signal: AbortSignal): Promise<boolean> {
+  const { retention, bounds, onKept } = deps;
+  const ended = await retention.untended(batch);
+  const copy = await archived(
+    deps,
+    ended.map(({ session }) => session),
+  );
+  const errors = await eachUntilBroken(ended, signal, async (each) => {
+    const known = await copy(each.session);
+    onKept("trimmed", await retention.trim(each.session, { keep: bounds.historyMessages, ...known }));
+    await retention.tended(each);
+  });
+  for (const error of errors) deps.onError(error);
+  return ended.length === batch && errors.length === 0;
+}
+
+/** Removes conversations that nobody has gone on with. Returns whether there may be more. */
+export async function expireSessions(deps: DataKeepingDeps, signal: AbortSignal): Promise<boolean> {
+  const { retention, bounds, now, onKept } = deps;
+  if (bounds.conversationDays === 0) return false;
+  const beforeMs = now() - bounds.conversationDays * dayMs;
+  const dormant = await retention.dormant(beforeMs, batch);
+  const copy = await archived(deps, dormant);
+  const errors = await eachUntilBroken(dormant, signal, async (session) => {
+    const result = await retention.expire(session, { beforeMs, ...(await copy(session)) });
+    onKept("expired", result === "removed" ? 1 : 0);
+  });
+  for (const error of errors) deps.onError(error);
+  return dormant.length === batch && errors.length === 0;
+}
+
+/** Archives the audit log, and drops what is too old or too much. */
+export async function keepAudit(deps: DataKeepingDeps, signal: AbortSignal): Promise<void> {
+  const { audit, archive, bounds, now, onKept } = deps;
+  const parts = audit.parts();
+  const beforeMs = bounds.auditDays === 0 ? 0 : now() - bounds.auditDays * dayMs;
+  const maxRecords = Math.ceil(bounds.auditRecords / parts.length);
+  const errors = await eachUntilBroken(parts, signal, async (part) => {
+    const upTo = archive && { upTo: await copyAudit(deps, archive, part) };
+    onKept("audit_dropped", await audit.trim(part, { beforeMs, maxRecords, ...(upTo && { archived: upTo }) }));
+  });
+  for (const error of errors) deps.onError(error);
+}
+
+/** Returns the place of the last record that is archived. */
+async function copyAudit(
+  { audit, onKept }: DataKeepingDeps,
+  archive: Pick<Archive, "lastAudit" | "addAudit">,
+  part: string,
+): Promise<AuditPlace | undefined> {
+  let place = await archive.lastAudit(part);
+  for (;;) {
+    const entries = await audit.page(part, place, page);
+    if (entries.length > 0) await archive.addAudit(part, entries);
+    onKept("audit_archived", entries.length);
+    place = entries.at(-1) ?? place;
+    if (entries.length < page) return place;
+  }
+}
