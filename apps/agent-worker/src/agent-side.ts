@@ -1,7 +1,7 @@
 import { languageOfMessage, turnLimits, type TurnLimits } from "@larkline/agent";
 import { agentOfMessage, type AgentConfig, type LarklineConfig } from "@larkline/config";
 import type { LiveReplies } from "@larkline/feishu";
-import type { InboundMessage } from "@larkline/protocol";
+import { traceparentOfMessage, type InboundMessage } from "@larkline/protocol";
 import type { BlobStore, LookupCache, PermissionRules, SessionSettings } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import { createFileReader, createHistoryReader } from "./history-reader.ts";

@@ -7,6 +7,7 @@ import {
   type StepResult,
 } from "@larkline/agent";
 import type { ModelChain } from "@larkline/model";
+import type { ChargeStep } from "./turn-budget.ts";
 import type { EngineEvent, Message, ReplyLanguage, ToolSpec } from "@larkline/protocol";
 
 /** Puts stored content in place of references to it; what is gone is said to be gone. */
@@ -19,11 +20,13 @@ export interface ModelStep {
   read: HistoryReader;
   tools: readonly ToolSpec[];
   signal: AbortSignal;
+  /** Counts what it used. */
+  charge: ChargeStep;
   /** Told what the model says while it says it. */
   onEvent: (event: EngineEvent) => void;
 }
 
-/** Runs one model step to its end. Undefined when the signal broke it off. */
+/** Runs one model step to its end, and counts what it used. Undefined when the signal broke it off. */
 export async function runModelStep(step: ModelStep): Promise<StepResult | undefined> {
   const accumulator = createAccumulator();
   const request = {
@@ -36,7 +39,9 @@ export async function runModelStep(step: ModelStep): Promise<StepResult | undefi
     const event = deltaEventOf(chunk);
     if (event !== undefined) step.onEvent(event);
   }
-  return step.signal.aborted ? undefined : accumulator.result();
+  const result = accumulator.result();
+  await step.charge(result, step);
+  return step.signal.aborted ? undefined : result;
 }
 
 export interface Summary {
@@ -46,10 +51,12 @@ export interface Summary {
   /** Puts what a summary is made from in place of references. */
   read: HistoryReader;
   signal: AbortSignal;
+  charge: ChargeStep;
 }
 
 /** Asks a model for what is to stand for the older part of a conversation. */
-export async function summarise({ chain, plan, language, read, signal }: Summary): Promise<StepResult | undefined> {
+export async function summarise(summary: Summary): Promise<StepResult | undefined> {
+  const { chain, plan, language, read, signal, charge } = summary;
   const { system, messages } = compactionRequest(await read(plan.older), language);
   return await runModelStep({
     chain,
@@ -58,6 +65,7 @@ export async function summarise({ chain, plan, language, read, signal }: Summary
     read: async (history) => history,
     tools: [],
     signal,
+    charge,
     onEvent: () => undefined,
   });
 }

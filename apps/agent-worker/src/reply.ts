@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { withoutImageMarks, type ReplyView, type TurnState } from "@larkline/protocol";
+import { traceparentOfMessage, withoutImageMarks, type ReplyView, type TurnState } from "@larkline/protocol";
 import type { OutboxRecord } from "@larkline/session";
 
 /**
@@ -19,6 +19,11 @@ export interface Answer {
   nowMs: number;
 }
 
+/** Where there is no card, what stands below its answer comes after the text. */
+function withNote(text: string, { budgetNote }: TurnState): string {
+  return budgetNote === undefined ? text : `${text}\n\n${budgetNote}`;
+}
+
 /** The record of a turn's answer; undefined when there is nothing to send or nowhere to send it. */
 export function replyOf(turn: TurnState, { text, view, nowMs }: Answer): OutboxRecord | undefined {
   const { reply, session, id } = turn.message;
@@ -29,8 +34,10 @@ export function replyOf(turn: TurnState, { text, view, nowMs }: Answer): OutboxR
     uuid: answerUuid(reply.app, id),
     session,
     target: { app: reply.app, chatId: reply.chatId, messageId: reply.messageId, inThread: reply.inThread },
-    text: withoutImageMarks(text),
+    text: withoutImageMarks(view === undefined ? withNote(text, turn) : text),
     ...(view === undefined ? {} : { view }),
+    traceparent: traceparentOfMessage(turn.message),
+    askedAtMs: turn.message.createdAtMs,
     createdAtMs: nowMs,
     attempts: 0,
     uncertainSinceMs: 0,

@@ -8,10 +8,13 @@ import {
   type Transition,
 } from "@larkline/agent";
 import { summarise } from "./model-step.ts";
+import type { ChargeStep } from "./turn-budget.ts";
 import type { TurnRunOptions } from "./turn-options.ts";
 import type { TurnProgress } from "./turn-progress.ts";
 
-export type TurnContextOptions = Pick<TurnRunOptions, "chain" | "controller" | "facts" | "readBriefly">;
+export type TurnContextOptions = Pick<TurnRunOptions, "chain" | "controller" | "facts" | "readBriefly" | "watch"> & {
+  charge: ChargeStep;
+};
 
 /** Keeps what the model of one turn gets to see within its window. */
 export class TurnContext {
@@ -65,9 +68,14 @@ export class TurnContext {
 
   /** Undefined when it was broken off. */
   async summarise(plan: CompactionPlan): Promise<StepResult | undefined> {
-    const { chain, controller, facts, readBriefly: read } = this.#options;
+    const { chain, controller, facts, readBriefly: read, charge, watch } = this.#options;
     const language = languageOfMessage(this.#progress.turn.message, facts().texts);
-    return await summarise({ chain, plan, language, read, signal: controller.signal });
+    const { signal } = controller;
+    return await watch.step(
+      chain,
+      "summary",
+      async () => await summarise({ chain, plan, language, read, signal, charge }),
+    );
   }
 
   compacted(plan: CompactionPlan, summary: StepResult): ReturnType<typeof compactedTransition> {

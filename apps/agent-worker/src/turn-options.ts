@@ -15,6 +15,8 @@ import type { KeepLargeResults } from "./large-results.ts";
 import type { HistoryReader } from "./model-step.ts";
 import type { TurnJudge } from "./permission-judge.ts";
 import type { TurnApprovals } from "./turn-approvals.ts";
+import type { TurnWatch } from "./turn-watch.ts";
+import type { BudgetedRun, TurnBudget } from "./turn-budget.ts";
 
 /** How running a turn ended, seen from the session. */
 export type TurnEnd =
@@ -72,6 +74,8 @@ export interface TurnRunOptions {
   /** Keeps results that are too large for the conversation. Never rejects. */
   keepLarge: KeepLargeResults;
   approvals: TurnApprovals;
+  /** Opens the budgets that a run of the turn draws on. */
+  openBudget: (run: BudgetedRun) => TurnBudget;
   /** What a command depends on. */
   commandFacts: () => CommandFacts;
   dispatch: Dispatch;
@@ -87,6 +91,8 @@ export interface TurnRunOptions {
   openReply: (opening: ReplyOpening) => LiveReply | undefined;
   /** What the person gets to see beside the answer; undefined: nothing but its text. */
   viewOf: (message: InboundMessage) => ViewOptions | undefined;
+  /** Told of what happens. */
+  watch: TurnWatch;
   /** Aborts with an {@link AbortReason}. */
   controller: AbortController;
   /** Crashes of one message after which it is given up. */

@@ -20,6 +20,7 @@ import type { TurnJudge } from "./permission-judge.ts";
 import { replyOf } from "./reply.ts";
 import type { AbortReason } from "./running-turns.ts";
 import { waitsForPeople } from "./turn-approvals.ts";
+import type { TurnBudget } from "./turn-budget.ts";
 import { TurnContext } from "./turn-context.ts";
 import type { TurnEnd, TurnRunOptions, TurnStart } from "./turn-options.ts";
 import { TurnProgress, type Decision } from "./turn-progress.ts";
@@ -34,6 +35,7 @@ export class TurnRun {
   readonly #options: TurnRunOptions;
   readonly #start: TurnStart;
   readonly #progress: TurnProgress;
+  readonly #budget: TurnBudget;
   readonly #context: TurnContext;
   readonly #reply: TurnReply;
   readonly #judge: TurnJudge;
@@ -50,7 +52,7 @@ export class TurnRun {
     this.#options = options;
     this.#start = start;
     this.#head = start.head;
-    const { store, approvals, judge } = options;
+    const { store, approvals, judge, openBudget, controller } = options;
     const { session, epoch, history } = start;
     this.#judge = judge(start.head.message);
     this.#progress = new TurnProgress({
@@ -62,7 +64,9 @@ export class TurnRun {
       onLost: () => this.#lost(),
       onAsked: (asked) => approvals.asked(asked),
     });
-    this.#context = new TurnContext(options, this.#progress);
+    const { turnId } = this.#progress.turn;
+    this.#budget = openBudget({ message: start.head.message, turnId, epoch, signal: controller.signal });
+    this.#context = new TurnContext({ ...options, charge: this.#budget.charge }, this.#progress);
     this.#reply = new TurnReply(options, { turn: () => this.#progress.turn, live: () => this.#live });
   }
 
@@ -193,8 +197,9 @@ export class TurnRun {
 
   /** A model step, with what has to come before it: waiting messages that join in, a shorter context. */
   async #model(): Promise<Transition | TurnEnd> {
-    const heard = await this.#makeReady();
-    if (heard !== undefined) return heard;
+    // What makes it ready may have cost something itself.
+    const instead = (await this.#makeReady()) ?? (await this.#overBudget());
+    if (instead !== undefined) return instead;
     this.#live = { text: "", thinking: "" };
     const step = await this.#step();
     if (step === undefined) return await this.#brokenOff();
@@ -205,7 +210,9 @@ export class TurnRun {
     }
     this.#context.used(step.usage);
     this.#answeredBy = step.model;
-    return await this.#decide((environment) => afterStep(this.#progress.turn, step, environment));
+    const decided = await this.#decide((environment) => afterStep(this.#progress.turn, step, environment));
+    this.#options.watch.judged(decided.turn.calls);
+    return decided;
   }
 
   async #brokenOff(): Promise<Transition | TurnEnd> {
@@ -220,6 +227,8 @@ export class TurnRun {
     if (followUps === "supersede" && (await isSuperseded(store, this.#progress.turn.message))) {
       return await this.#cancelled("superseded");
     }
+    const refused = await this.#overBudget();
+    if (refused !== undefined) return refused;
     const joined = await this.#absorbWaiting();
     const cut = await this.#context.whenFull();
     if (cut !== undefined) this.#take(cut);
@@ -227,6 +236,14 @@ export class TurnRun {
     const saved = await this.#progress.save("continue");
     if (saved.state === "fenced") return { end: "fenced" };
     return saved.state === "running" && saved.control.length > 0 ? await this.#hear(saved.control) : undefined;
+  }
+
+  /** The end of the turn when a budget is spent; undefined when a model may be called. */
+  async #overBudget(): Promise<Transition | undefined> {
+    const transition = await this.#budget.before(this.#progress.turn);
+    if (transition === undefined || transition.next.do === "finish") return transition;
+    this.#take(transition);
+    return undefined;
   }
 
   async #absorbWaiting(): Promise<boolean> {
@@ -247,6 +264,8 @@ export class TurnRun {
     const { turn } = this.#progress;
     const plan = this.#context.plan(true);
     if (plan === undefined) return commandDone(turn, undefined, facts);
+    const refused = await this.#overBudget();
+    if (refused !== undefined) return refused;
     const summary = await this.#context.summarise(plan);
     if (summary === undefined) return await this.#brokenOff();
     if (summary.failure !== undefined)
@@ -257,24 +276,28 @@ export class TurnRun {
   }
 
   async #step(): Promise<StepResult | undefined> {
-    const { chain, instructions, controller, facts, read } = this.#options;
-    return await runModelStep({
+    const { chain, instructions, controller, facts, read, watch } = this.#options;
+    const step = {
       chain,
       system: instructions,
       history: this.#progress.history,
       read,
       tools: [...facts().tools.values()].map(({ announcement }) => announcement.spec),
       signal: controller.signal,
-      onEvent: (event) => this.#streamed(event),
-    });
+      charge: this.#budget.charge,
+      onEvent: (event: EngineEvent) => this.#streamed(event),
+    };
+    return await watch.step(chain, "answer", async () => await runModelStep(step));
   }
 
   #streamed(event: EngineEvent): void {
     this.#progress.publish(event);
     const live = this.#live;
     if (live === undefined) return;
-    if (event.type === "text_delta") live.text += event.text;
-    else if (event.type === "thinking_delta") live.thinking += event.text;
+    if (event.type === "text_delta") {
+      live.text += event.text;
+      this.#options.watch.text();
+    } else if (event.type === "thinking_delta") live.thinking += event.text;
     else if (isRestart(event)) this.#live = { text: "", thinking: "" };
     else return;
     this.#reply.changed();
@@ -284,6 +307,7 @@ export class TurnRun {
   async #dispatch(calls: readonly CallState[], heard: readonly ControlEntry[]): Promise<void> {
     const answered = new Set(heard.map((entry) => (entry.type === "outcome" ? entry.callId : undefined)));
     const open = calls.filter((call) => !answered.has(attemptOf(call)));
+    this.#options.watch.handedOut(open);
     await this.#options.dispatch(this.#progress.turn, open);
   }
 

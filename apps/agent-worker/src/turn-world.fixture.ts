@@ -30,7 +30,7 @@ import {
   type ResultDesk,
   type SessionStore,
 } from "@larkline/session";
-import { createLogger, createMetrics } from "@larkline/telemetry";
+import { createLogger, createMetrics, unobserved } from "@larkline/telemetry";
 import { expect, vi } from "vitest";
 import type { AgentSide } from "./agent-side.ts";
 import { createBuiltInTools } from "./built-in-tools.ts";
@@ -213,6 +213,7 @@ function sideOf(world: World, { rules }: Parts, differences: Differences): Omit<
     judge: (message) => createTurnJudge({ policy, rules, tools: offered, groupsOf, logger }, message),
     keepLarge: createLargeResults({ desk: world.desk, limits, metrics: world.metrics, logger }),
     commandFacts: () => ({ nowMs: Date.now(), model: "test/model", defaultModel: "test/model", models: [] }),
+    openBudget: () => ({ before: async () => undefined, charge: async () => undefined }),
     prepare: async (message) => message,
     read: async (history) => history,
     readBriefly: async (history) => history,
@@ -242,7 +243,15 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
     turns,
     agent: () => ({ chain: createModelChain({ models }), ...sideOf(world, parts, differences) }),
     dispatch: async (turn, calls) => await dispatchCalls({ queues, store, wake, sign, builtIns }, turn, calls),
-    approvals: createTurnApprovals({ approvals, rules, policy, workCards, metrics: world.metrics, logger }),
+    approvals: createTurnApprovals({
+      approvals,
+      rules,
+      policy,
+      workCards,
+      metrics: world.metrics,
+      observation: unobserved,
+      logger,
+    }),
     running: world.running,
     deliver: ({ record }) => void world.sent.push(record),
     onMessage: ({ id }, what) => void world.told.push([id, what]),
@@ -250,6 +259,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
     maxTries: 50,
     cancelPollMs: 20,
     maxInRow: 8,
+    observation: unobserved,
     onTurn: () => {},
   });
 }

@@ -1,4 +1,11 @@
-import type { ReplyFooter, ReplyLanguage, ReplyView, TurnState } from "@larkline/protocol";
+import {
+  traceIdOf,
+  traceparentOfMessage,
+  type ReplyFooter,
+  type ReplyLanguage,
+  type ReplyView,
+  type TurnState,
+} from "@larkline/protocol";
 import { shownOf, shownThinking, toolsNow } from "./shown-so-far.ts";
 import { joinedTexts } from "./text-cut.ts";
 import type { LiveStep } from "./turn-environment.ts";
@@ -40,13 +47,14 @@ function seen(turn: TurnState, thinking: string, { show, nowMs }: ViewOptions): 
   };
 }
 
-function runningFooter({ turnId }: TurnState, { show, model }: ViewOptions): ReplyFooter {
-  return { ...(show.model ? { model } : {}), ...(show.trace ? { traceId: turnId } : {}) };
+function runningFooter({ message }: TurnState, { show, model }: ViewOptions): ReplyFooter {
+  const traceId = traceIdOf(traceparentOfMessage(message));
+  return { ...(show.model ? { model } : {}), ...(show.trace ? { traceId } : {}) };
 }
 
 /** Costs of models without a known price are 0: such a footer has none. */
 function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
-  const { totals, startedAtMs, waitedMs = 0 } = turn;
+  const { totals, startedAtMs, waitedMs = 0, budgetNote } = turn;
   const { show, nowMs } = options;
   const { inputTokens, outputTokens } = totals;
   return {
@@ -54,6 +62,7 @@ function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
     ...(show.tokens && inputTokens + outputTokens > 0 ? { inputTokens, outputTokens } : {}),
     ...(show.cost && totals.costUsd > 0 ? { costUsd: totals.costUsd } : {}),
     ...(show.seconds ? { seconds: Math.max(0, nowMs - startedAtMs - waitedMs) / 1_000 } : {}),
+    ...(budgetNote === undefined ? {} : { note: budgetNote }),
   };
 }
 

@@ -1,0 +1,160 @@
+import { setTimeout as delay } from "node:timers/promises";
+import {
+  allTokens,
+  endOverBudget,
+  isOwn,
+  usedBy,
+  warnNearBudget,
+  type BudgetFacts,
+  type StepRequest,
+  type StepResult,
+  type Transition,
+  type TurnModel,
+} from "@larkline/agent";
+import {
+  budgetStanding,
+  budgetUse,
+  spenderOf,
+  type BudgetAccount,
+  type BudgetBook,
+  type BudgetUse,
+  type Spender,
+} from "@larkline/budgets";
+import type { InboundMessage, ReplyLanguage, TurnState } from "@larkline/protocol";
+import type { BudgetStore, Charge, Spending } from "@larkline/session";
+import type { WorkerMetrics } from "./worker-metrics.ts";
+
+/** Counts what a model call has used, however it ended. */
+export type ChargeStep = (step: StepResult, request: StepRequest) => Promise<void>;
+
+/** The budgets that one run of a turn draws on. */
+export interface TurnBudget {
+  /**
+   * What comes before the next model call: the end of the turn, because a budget is spent, or a warning
+   * that one is nearly spent. Undefined: nothing. Rejects when it cannot be found out.
+   */
+  before(turn: TurnState): Promise<Transition | undefined>;
+  /** Rejects when it cannot be counted. */
+  charge: ChargeStep;
+}
+
+/** The run of a turn: one claim of it. */
+export interface BudgetedRun {
+  message: InboundMessage;
+  turnId: string;
+  epoch: string;
+  /** Aborts when the run is broken off. */
+  signal: AbortSignal;
+}
+
+export interface BudgetDeps {
+  book: BudgetBook;
+  store: Pick<BudgetStore, "spent" | "charge" | "tellOnce">;
+  metrics: Pick<WorkerMetrics, "budgetRefused" | "budgetWarned">;
+  /** Pause before a charge that failed is repeated, ms; it doubles from time to time. Default 200. */
+  retryMs?: number;
+}
+
+/** The agent that answers. */
+export interface BudgetedAgent {
+  name: string;
+  model: TurnModel;
+  texts?: ReplyLanguage;
+  /** The clock, epoch ms. */
+  now: () => number;
+}
+
+/** How old the last word about what was spent may be, ms: steps that follow each other quickly ask once. */
+const freshMs = 5_000;
+/** A restart of Redis is over by then. */
+const maxTries = 5;
+
+class Budget implements TurnBudget {
+  readonly #deps: BudgetDeps;
+  readonly #agent: BudgetedAgent;
+  readonly #run: BudgetedRun;
+  readonly #spender: Spender;
+  readonly #facts: BudgetFacts;
+  #known: { uses: readonly BudgetUse[]; atMs: number } | undefined;
+  /** Model calls that were counted in this run. */
+  #calls = 0;
+
+  constructor(deps: BudgetDeps, agent: BudgetedAgent, run: BudgetedRun) {
+    this.#deps = deps;
+    this.#agent = agent;
+    this.#run = run;
+    this.#spender = spenderOf(run.message, agent.name);
+    const { timeZone, contact } = deps.book;
+    this.#facts = { timeZone, contact, ...(agent.texts === undefined ? {} : { texts: agent.texts }) };
+  }
+
+  async before(turn: TurnState): Promise<Transition | undefined> {
+    const { metrics } = this.#deps;
+    const { exceeded, near } = budgetStanding(await this.#uses());
+    if (exceeded !== undefined) {
+      metrics.budgetRefused(exceeded.account);
+      return endOverBudget(turn, exceeded, this.#facts);
+    }
+    const [nearest] = near;
+    if (nearest === undefined || turn.budgetWarned === true) return undefined;
+    metrics.budgetWarned(nearest.account);
+    return warnNearBudget(turn, { nearest, told: await this.#toTell(near) }, this.#facts);
+  }
+
+  charge: ChargeStep = async (step, request) => {
+    const accounts = this.#accounts();
+    const usage = accounts.length === 0 ? undefined : usedBy(step, request);
+    if (usage === undefined) return;
+    const { turnId, epoch } = this.#run;
+    this.#calls += 1;
+    const id = `${turnId}:${epoch}:${this.#calls}`;
+    const usd = this.#agent.model.costUsd(usage, step.model);
+    this.#learn(accounts, await this.#persist(accounts, { id, tokens: allTokens(usage), usd }));
+  };
+
+  #accounts(): BudgetAccount[] {
+    return this.#deps.book.accountsOf(this.#spender, this.#agent.now());
+  }
+
+  #learn(accounts: readonly BudgetAccount[], spendings: readonly Spending[]): readonly BudgetUse[] {
+    const uses = accounts.map((account, at) => budgetUse(account, spendings[at] ?? { tokens: 0, usd: 0 }));
+    this.#known = { uses, atMs: this.#agent.now() };
+    return uses;
+  }
+
+  async #uses(): Promise<readonly BudgetUse[]> {
+    const accounts = this.#accounts();
+    const known = this.#known;
+    const isFresh = known !== undefined && this.#agent.now() - known.atMs < freshMs;
+    const isSame = known?.uses.every(({ account }, at) => account.bucket === accounts[at]?.bucket) ?? false;
+    if (known !== undefined && isFresh && isSame) return known.uses;
+    return accounts.length === 0 ? [] : this.#learn(accounts, await this.#deps.store.spent(accounts));
+  }
+
+  /** Counts it once, however often it takes: Redis knows the charge by its id. */
+  async #persist(accounts: readonly BudgetAccount[], charge: Charge): Promise<Spending[]> {
+    const { store, retryMs = 200 } = this.#deps;
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return await store.charge(accounts, charge);
+      } catch (error) {
+        if (tries === maxTries || this.#run.signal.aborted) throw error;
+        await delay(retryMs * 2 ** (tries - 1));
+      }
+    }
+  }
+
+  /** The budget that the person hears of: one of their own, once in its period, where there is a reply to say it. */
+  async #toTell(near: readonly BudgetUse[]): Promise<BudgetUse | undefined> {
+    if (this.#run.message.reply.channel === "none") return undefined;
+    for (const use of near) {
+      if (isOwn(use.account) && (await this.#deps.store.tellOnce(use.account))) return use;
+    }
+    return undefined;
+  }
+}
+
+/** Opens the budgets of one run of a turn. */
+export function openTurnBudget(deps: BudgetDeps, agent: BudgetedAgent, run: BudgetedRun): TurnBudget {
+  return new Budget(deps, agent, run);
+}
