@@ -1,4 +1,5 @@
 import { loadConfigFile, readBots } from "@larkline/config";
+import { connectTraceLog } from "@larkline/session-redis";
 import {
   createLogger,
   createMetrics,
@@ -33,7 +34,8 @@ if (!models.ok) refuse(models.error);
 
 const logger = createLogger({ service: "agent-worker", level: config.logLevel });
 const metrics = createMetrics({ service: "agent-worker" });
-const watch = { service: "agent-worker", logger, metrics, modules: settings.value.observers } as const;
+const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
+const watch = { service: "agent-worker", logger, metrics, traceLog, modules: settings.value.observers } as const;
 const watching = await openObservers({ ...watch, otlpEndpoint: config.otlpEndpoint });
 if (!watching.ok) refuse(watching.error);
 const { observers, close: closeObservers } = watching.value;

@@ -1,5 +1,5 @@
 import { setImmediate } from "node:timers/promises";
-import { turnIdOf, type InboundMessage, type SessionKey, type TurnJob } from "@larkline/protocol";
+import { isCanary, turnIdOf, type InboundMessage, type SessionKey, type TurnJob } from "@larkline/protocol";
 import type { JobResult, TurnQueue } from "@larkline/queue";
 import type { Claim, OutboxLease, SessionSettings, SessionStore } from "@larkline/session";
 import type { Observation } from "@larkline/telemetry";
@@ -128,7 +128,9 @@ async function runTurn(
     committed = end.end === "committed" && end.result.state !== "fenced";
     if (end.end === "committed") onMessage(message, "ends");
     outcome = end.end === "committed" ? end.reason || "answered" : end.end;
-    options.onTurn({ turnId, outcome, seconds: (performance.now() - startedMs) / 1_000 });
+    if (!isCanary(start.session)) {
+      options.onTurn({ turnId, outcome, seconds: (performance.now() - startedMs) / 1_000 });
+    }
     return end;
   } finally {
     clearInterval(cancelWatch);

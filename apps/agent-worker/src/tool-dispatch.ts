@@ -1,4 +1,10 @@
-import type { CallState, ToolJob, ToolOutcome, TurnState } from "@larkline/protocol";
+import {
+  traceparentOfMessage,
+  type CallState,
+  type ToolJob,
+  type ToolOutcome,
+  type TurnState,
+} from "@larkline/protocol";
 import type { ToolQueues } from "@larkline/queue";
 import type { DeliverResult, SessionStore } from "@larkline/session";
 import { builtInRunner, type BuiltInTools } from "./built-in-tools.ts";
@@ -40,6 +46,7 @@ function jobOf(turn: TurnState, call: CallState, sign: CallSigner): ToolJob {
     actor: actorOf(turn),
     queuedAtMs: Date.now(),
     deadlineMs: call.deadlineMs ?? 0,
+    traceparent: traceparentOfMessage(turn.message),
   } as const;
   return sign(job, runner, authority);
 }

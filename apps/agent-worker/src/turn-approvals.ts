@@ -1,7 +1,7 @@
 import { approvalKindOf, rememberedRule, ruleApprovalOf, ruleText, type PermissionPolicy } from "@larkline/permissions";
 import type { Approval, CallState, ControlEntry, EventOf, SessionKey, TurnState } from "@larkline/protocol";
 import type { ApprovalStatus, ApprovalStore, PermissionRules } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { Logger, Observation, Tags } from "@larkline/telemetry";
 import type { WorkerMetrics } from "./worker-metrics.ts";
 
 /** Brings the cards of one approval to its state, as far as possible now. Never rejects. */
@@ -13,6 +13,7 @@ export interface TurnApprovalsDeps {
   policy: Pick<PermissionPolicy, "learnAfter" | "expiresMs" | "rulesExpireMs">;
   workCards: WorkCards;
   metrics: Pick<WorkerMetrics, "approvalAsked" | "approvalSettled">;
+  observation: Observation;
   logger: Logger;
 }
 
@@ -34,8 +35,10 @@ class Desk implements TurnApprovals {
   }
 
   asked(approvals: readonly Approval[]): void {
-    const { logger, metrics } = this.#deps;
-    for (const { session, turnId, id: approvalId, kind, tool, risk } of approvals) {
+    const { logger, metrics, observation } = this.#deps;
+    for (const approval of approvals) {
+      const { session, turnId, id: approvalId, kind, tool, risk } = approval;
+      observation.event("approval.asked", tagsOf(approval));
       metrics.approvalAsked(kind);
       logger.info({ session, turnId, approvalId, kind, tool, risk }, "approval asked for");
       void this.#deps.workCards(session, approvalId);
@@ -66,7 +69,7 @@ class Desk implements TurnApprovals {
   }
 
   async #settled({ message }: TurnState, approvalId: string): Promise<EventOf<"permission_learn"> | undefined> {
-    const { approvals, logger, metrics, workCards } = this.#deps;
+    const { approvals, logger, metrics, observation, workCards } = this.#deps;
     void workCards(message.session, approvalId); // copies that nobody pressed
     const status = await approvals.find(message.app, approvalId);
     if (status === undefined || status.state === "pending") return undefined;
@@ -74,6 +77,7 @@ class Desk implements TurnApprovals {
     const { session, turnId, kind, tool } = approval;
     const seconds = Math.max(0, settledAtMs - approval.createdAtMs) / 1_000;
     metrics.approvalSettled({ kind, state, seconds });
+    observation.event("approval.settled", { ...tagsOf(approval), state, waitedMs: Math.round(seconds * 1_000) });
     const by = decisions.map(({ by: { id } }) => id);
     logger.info({ session, turnId, approvalId, kind, tool, state, by, seconds }, "approval settled");
     if (state !== "approved") return undefined;
@@ -110,6 +114,11 @@ class Desk implements TurnApprovals {
         tool === remember.tool && pattern === remember.pattern && (person === undefined || person === remember.person),
     );
   }
+}
+
+function tagsOf({ session, turnId, callId, id, kind, tool, traceparent }: Approval): Tags {
+  const tags = { session, turn: turnId, call: callId, approval: id, kind, tool };
+  return traceparent === undefined ? tags : { ...tags, traceparent };
 }
 
 function isAwaited({ calls }: TurnState, approvalId: string): boolean {

@@ -1,23 +1,27 @@
 import { botOfApp, type EdgeAccess, type LarklineConfig } from "@larkline/config";
 import { createFeishuApi } from "@larkline/feishu";
 import type { RateGovernor, TokenCache } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import { watchPlatform, type Logger, type Observation } from "@larkline/telemetry";
 import type { ReachableBot } from "./ingress.ts";
 
 /** What all bots of a deployment share; limits and tokens are kept by app. */
 export interface BotsDeps {
   settings: LarklineConfig;
   backend: { tokenCache: TokenCache; governor: RateGovernor };
+  observation: Observation;
   logger: Logger;
 }
 
 /** Lets this process speak as its bots; whoever calls closes their `api`. */
-export function connectBots(accesses: readonly EdgeAccess[], { settings, backend, logger }: BotsDeps): ReachableBot[] {
+export function connectBots(accesses: readonly EdgeAccess[], deps: BotsDeps): ReachableBot[] {
+  const { settings, backend, observation, logger } = deps;
+  const watch = watchPlatform(observation).calls;
   return accesses.map((access) => {
     const { appId, appSecret, domain } = access;
     const { tokenCache, governor } = backend;
     const { monthlyCalls, rateLimits } = botOfApp(settings, appId).feishu;
     const limiter = rateLimits ? { governor } : {};
-    return { access, api: createFeishuApi({ appId, appSecret, domain, ...limiter, tokenCache, monthlyCalls, logger }) };
+    const shared = { ...limiter, tokenCache, monthlyCalls, watch, logger };
+    return { access, api: createFeishuApi({ appId, appSecret, domain, ...shared }) };
   });
 }

@@ -1,6 +1,6 @@
 import { resolveConfig } from "@larkline/config";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { silentLogger } from "@larkline/telemetry";
+import { silentLogger, unobserved } from "@larkline/telemetry";
 import { createBotAgents } from "./bot-agents.ts";
 import { createCardClicks } from "./card-clicks.ts";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
@@ -268,6 +268,7 @@ describe("a click that is not ours", () => {
         inbox: { wake: async () => undefined },
         stop: async () => ({ result: "nothing" }),
         approvals: { app: appId, decide: async () => ({ result: "unknown" }), namesOf: async () => new Map() },
+        observation: unobserved,
         logger: silentLogger,
       },
       [

@@ -1,6 +1,15 @@
 import { randomBytes } from "node:crypto";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { streamErrors, turnIdOf, type InboundMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
+import {
+  canaryMessage,
+  canarySessionId,
+  isCanary,
+  streamErrors,
+  turnIdOf,
+  type InboundMessage,
+  type SessionKey,
+  type StreamFrame,
+} from "@larkline/protocol";
 import { sessionKeyOf, type CustomCommands } from "@larkline/agent";
 import type { AgentConfig } from "@larkline/config";
 import type { AppendResult } from "@larkline/session";
@@ -107,7 +116,7 @@ function createChatHandlers(deps: ChatRoutesDeps) {
     const sessionId = ask.sessionId ?? randomBytes(16).toString("base64url");
     const session = sessionKeyOf(apiApp, sessionId);
     const appended = await store(withCommand(messageOf(ask, { session, sessionId, agent }), ask.text, agent.commands));
-    count(appended?.result ?? "failed");
+    if (!isCanary(session)) count(appended?.result ?? "failed");
     if (appended === undefined) return streams.single(reply, { type: "error", message: streamErrors.notReady });
     if (appended.result === "full") return streams.single(reply, full);
     await wake(session, appended.wakeGen);
@@ -158,6 +167,9 @@ async function postChat(handlers: Handlers, { body, headers }: FastifyRequest, r
   const { agent: name = "default" } = ask;
   const agent = handlers.agentNamed(name);
   if (agent === undefined) return await reply.code(400).send({ error: `there is no agent '${name}'` });
+  if (ask.sessionId === canarySessionId && ask.text !== canaryMessage) {
+    return await reply.code(400).send({ error: `the session '${canarySessionId}' is kept for the canary` });
+  }
   return await (ask.text.trim() === "" ? handlers.refuse(reply) : handlers.start(reply, ask, agent));
 }
 

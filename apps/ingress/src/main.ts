@@ -1,4 +1,5 @@
 import { loadConfigFile, readEdges } from "@larkline/config";
+import { connectTraceLog } from "@larkline/session-redis";
 import { createLogger, createMetrics, observeWith, openObservers, runUntilSignal } from "@larkline/telemetry";
 import { connectBots } from "./bots.ts";
 import { loadConfig } from "./config.ts";
@@ -20,14 +21,16 @@ if (!edges.ok) refuse(edges.error);
 
 const logger = createLogger({ service: "ingress", level: config.logLevel });
 const metrics = createMetrics({ service: "ingress" });
-const watch = { service: "ingress", logger, metrics, modules: settings.value.observers } as const;
+const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
+const watch = { service: "ingress", logger, metrics, traceLog, modules: settings.value.observers } as const;
 const watching = await openObservers({ ...watch, otlpEndpoint: config.otlpEndpoint });
 if (!watching.ok) refuse(watching.error);
 const { observers, close: closeObservers } = watching.value;
 const backend = connectBackend({ ...config, logger });
-const bots = connectBots(edges.value, { settings: settings.value, backend, logger });
+const observation = observeWith(observers);
+const bots = connectBots(edges.value, { settings: settings.value, backend, observation, logger });
 
-const parts = { config, settings: settings.value, backend, bots, metrics, logger, observation: observeWith(observers) };
+const parts = { config, settings: settings.value, backend, bots, metrics, logger, observation };
 const ingress = await startIngress(parts).catch((error: unknown) =>
   refuse(`ingress cannot start: ${error instanceof Error ? error.message : String(error)}`),
 );

@@ -1,5 +1,11 @@
-import { traceparentOfMessage, type InboundMessage, type Traceparent } from "@larkline/protocol";
-import type { Observation } from "@larkline/telemetry";
+import {
+  canarySessionId,
+  isCanary,
+  traceparentOfMessage,
+  type InboundMessage,
+  type Traceparent,
+} from "@larkline/protocol";
+import { unobserved, type Observation } from "@larkline/telemetry";
 
 /** What of a message is told to observers. */
 export interface ArrivingMessage {
@@ -20,12 +26,15 @@ export type MessageWatch = (outcome: string, error?: unknown) => void;
 const taken: ReadonlySet<string> = new Set(["accepted", "command"]);
 
 /** Tells observers of a message, from its receipt until it is safe, or is not going to be. */
-export function watchMessage({ span, event, metric }: Observation, message: ArrivingMessage): MessageWatch {
+export function watchMessage(observation: Observation, message: ArrivingMessage): MessageWatch {
   const { app, id, chat, person, channel } = message;
+  const isProbe = channel === "api" && chat === canarySessionId;
+  const { span, event, metric } = isProbe ? unobserved : observation;
   const traceparent = traceparentOfMessage(message);
   const startedMs = performance.now();
   const tags = { traceparent, message: id };
-  const receiving = span("message.receive", { ...tags, channel });
+  const continued = message.traceparent !== undefined;
+  const receiving = span("message.receive", { ...tags, channel, continued });
   event("message.received", { ...tags, app, chat, person, channel });
   return (outcome, error) => {
     metric("ack_seconds", (performance.now() - startedMs) / 1_000, { channel, outcome });
@@ -41,5 +50,6 @@ export function tellAppended(
   { seq, ahead }: { seq: number; ahead: number },
 ): void {
   const { session, id } = message;
+  if (isCanary(session)) return;
   event("message.appended", { traceparent: traceparentOfMessage(message), message: id, session, seq, ahead });
 }

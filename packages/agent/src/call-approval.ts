@@ -2,6 +2,7 @@ import { approvalIdOf, maskedArguments, type Question, type RiskFinding } from "
 import {
   argumentsHashOf,
   attemptIdOf,
+  traceparentOfMessage,
   type Approval,
   type CallState,
   type EngineEvent,
@@ -68,6 +69,7 @@ export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: 
     ...(question.remember === undefined ? {} : { remember: question.remember }),
     language,
     target: reply,
+    traceparent: traceparentOfMessage(turn.message),
     createdAtMs: nowMs,
     expiresAtMs: question.expiresAtMs,
   };

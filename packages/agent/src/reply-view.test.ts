@@ -1,4 +1,4 @@
-import { parserOf, ReplyView, type ModelFailure } from "@larkline/protocol";
+import { parserOf, ReplyView, traceIdOf, traceparentOf, type ModelFailure } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { afterControl, afterStep, exhaustedText, finalView, runningView, type ViewOptions } from "./index.ts";
 import { cancel, call, environment, failed, outcome, startRun, step, type Run } from "./turn.fixture.ts";
@@ -12,6 +12,8 @@ const options: ViewOptions = {
   stoppable: true,
 };
 const env = environment();
+const { app, id } = startRun().turn.message;
+const traceId = traceIdOf(traceparentOf({ app, id }));
 const parseView = parserOf(ReplyView);
 
 function running(run: Run, live?: { text?: string; thinking?: string }): ReplyView {
@@ -46,7 +48,7 @@ describe("the view of a running turn", () => {
       tools: [],
       earlierTools: 0,
       answer: "",
-      footer: { model: "Scripted", traceId: "cli_app.oc_1-7" },
+      footer: { model: "Scripted", traceId },
       stop: { session: "cli_app.oc_1", turnId: "cli_app.oc_1-7" },
     });
   });
@@ -141,7 +143,7 @@ describe("the view of a finished turn", () => {
         outputTokens: 20,
         costUsd: 60,
         seconds: 4,
-        traceId: "cli_app.oc_1-7",
+        traceId,
       },
     });
     expect(final(run).stop).toBeUndefined();
@@ -152,7 +154,7 @@ describe("the view of a finished turn", () => {
     const run = startRun().apply((turn) => afterStep(turn, step("hi"), free));
     expect(final(run).footer).not.toHaveProperty("costUsd");
     const show = { ...everything, tokens: false, seconds: false };
-    expect(final(run, { show }).footer).toEqual({ model: "Scripted", traceId: "cli_app.oc_1-7" });
+    expect(final(run, { show }).footer).toEqual({ model: "Scripted", traceId });
   });
 
   it("shows the last words before the step limit once", () => {

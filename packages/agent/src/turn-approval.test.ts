@@ -5,6 +5,7 @@ import {
   type ControlEntry,
   type EngineEvent,
   type TurnState,
+  traceparentOfMessage,
 } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import {
@@ -122,6 +123,7 @@ describe("a call that people are asked about", () => {
       risk: "medium",
       language: "en",
       target: { channel: "none" },
+      traceparent: traceparentOfMessage(run.turn.message),
       createdAtMs: env.nowMs,
       expiresAtMs: testQuestion.expiresAtMs,
     });

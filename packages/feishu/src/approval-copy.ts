@@ -1,6 +1,7 @@
 import { approvalCard, approvalMark } from "@larkline/cards";
 import type { ApprovalCard, ApprovalStatus } from "@larkline/session";
 import { cardLifetimeMs, copyUuid, sendPatienceMs } from "./approval-copies.ts";
+import type { CallOptions } from "./api-caller.ts";
 import { FeishuError, feishuErrorOf } from "./error.ts";
 import type { FeishuErrorKind } from "./error-kind.ts";
 import type { FeishuApi } from "./feishu-api.ts";
@@ -44,8 +45,13 @@ function isKind(error: unknown, ...kinds: FeishuErrorKind[]): error is FeishuErr
   return error instanceof FeishuError && kinds.includes(error.kind);
 }
 
-async function sendToChat({ api, signal }: CopyGoal, chatId: string, form: { content: string; uuid: string }) {
-  const sent = await api.send({ ...receiverOf(chatId), messageType: "interactive", ...form }, { signal });
+function callOf({ signal, status }: CopyGoal): CallOptions {
+  return { signal, traceparent: status.approval.traceparent };
+}
+
+async function sendToChat(goal: CopyGoal, chatId: string, form: { content: string; uuid: string }) {
+  const { api } = goal;
+  const sent = await api.send({ ...receiverOf(chatId), messageType: "interactive", ...form }, callOf(goal));
   return sent.messageId;
 }
 
@@ -59,7 +65,7 @@ async function send(goal: CopyGoal, to: string): Promise<string> {
   if (!inThread || messageId === "") return await sendToChat(goal, chatId, form);
   try {
     const reply = { messageId, chatId, inThread, messageType: "interactive" as const, ...form };
-    return (await goal.api.reply(reply, { signal: goal.signal })).messageId;
+    return (await goal.api.reply(reply, callOf(goal))).messageId;
   } catch (error) {
     if (!isKind(error, "target_gone")) throw error;
     return await sendToChat(goal, chatId, { ...form, uuid: derivedUuid(form.uuid, "c") });
@@ -120,12 +126,14 @@ const contentKinds: readonly FeishuErrorKind[] = [
 ];
 
 /** Settled cards that the platform refuses for what people or models wrote are shown without it. */
-async function patch({ api, status, signal }: CopyGoal, messageId: string): Promise<void> {
+async function patch(goal: CopyGoal, messageId: string): Promise<void> {
+  const { api, status } = goal;
+  const call = callOf(goal);
   try {
-    await api.cards.patchMessage({ messageId, card: approvalCard(status) }, { signal });
+    await api.cards.patchMessage({ messageId, card: approvalCard(status) }, call);
   } catch (error) {
     if (!isKind(error, ...contentKinds) || status.state === "pending") throw error;
-    await api.cards.patchMessage({ messageId, card: approvalCard(status, { bare: true }) }, { signal });
+    await api.cards.patchMessage({ messageId, card: approvalCard(status, { bare: true }) }, call);
   }
 }
 

@@ -5,6 +5,7 @@ import { replyLanguages } from "./reply-view.ts";
 import { Sender } from "./sender.ts";
 import { SessionKey } from "./session-key.ts";
 import { RiskLevel } from "./tool.ts";
+import { Traceparent } from "./trace.ts";
 
 /** Who may decide. Whoever is named in any of the three may; with nobody named nobody may. */
 export const Deciders = Type.Object({
@@ -59,6 +60,8 @@ export const Approval = Type.Object({
   language: Type.Enum([...replyLanguages]),
   /** Where the card goes. `none`: nobody gets one; it is decided over HTTP. */
   target: ReplyTarget,
+  /** Of the message whose turn asks. */
+  traceparent: Type.Optional(Traceparent),
   createdAtMs: Type.Integer(),
   expiresAtMs: Type.Integer(),
 });

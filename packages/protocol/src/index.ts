@@ -1,4 +1,5 @@
 export { compileJsonSchema, jsonParserOf, parserOf, type ParseResult, type Parser } from "./schema.ts";
+export { canaryMessage, canarySessionId, isCanary } from "./canary.ts";
 export {
   AssistantPart,
   attachmentStates,

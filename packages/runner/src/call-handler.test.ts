@@ -1,4 +1,4 @@
-import { createMetrics, silentLogger } from "@larkline/telemetry";
+import { createMetrics, silentLogger, unobserved } from "@larkline/telemetry";
 import { createToolRegistry, defineTool } from "@larkline/tool";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { createCallHandler, type CallHandler } from "./call-handler.ts";
@@ -36,6 +36,7 @@ beforeEach(() => {
     storeFile: bed.blobs.put.bind(bed.blobs),
     calls,
     metrics: createRunnerMetrics(createMetrics({ service: "test" }), calls.count),
+    observation: unobserved,
     logger: silentLogger,
   });
 });

@@ -10,7 +10,7 @@ import {
 } from "@larkline/protocol";
 import type { JobResult } from "@larkline/queue";
 import type { BeginResult, ResultDesk, SessionStore } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { Logger, Observation, Tags } from "@larkline/telemetry";
 import { ToolNotFoundError, type CallContext, type StoreFile, type Tool, type ToolRegistry } from "@larkline/tool";
 import { createCallReport, type CallReport } from "./call-report.ts";
 import { checkEnvelope, type EnvelopeCheck } from "./envelope.ts";
@@ -33,6 +33,7 @@ export interface CallHandlerDeps {
   desk: ResultDesk;
   calls: RunningCalls;
   metrics: RunnerMetrics;
+  observation: Observation;
   logger: Logger;
 }
 
@@ -110,6 +111,10 @@ function resultOf(outcome: ToolOutcome): string {
 
 function namesOf({ session, turnId, callId, attempt, name }: ToolJob) {
   return { session, turnId, callId, ...(attempt === 1 ? {} : { attempt }), tool: name };
+}
+
+function tagsOf({ session, turnId: turn, callId: call, attempt, name: tool, traceparent }: ToolJob): Tags {
+  return { session, turn, call, attempt, tool, ...(traceparent === undefined ? {} : { traceparent }) };
 }
 
 function notStarted(begun: Exclude<BeginResult, "run">): ToolOutcome {
@@ -194,11 +199,14 @@ class ToolCallHandler implements CallHandler {
   }
 
   async #run(job: ToolJob, admitted: Admitted): Promise<Ended> {
-    const { logger, levels, metrics, store, storeFile, desk } = this.#deps;
+    const { logger, levels, metrics, observation, envelope, store, storeFile, desk } = this.#deps;
     const { tool } = admitted;
     const lines = logger.child(namesOf(job));
     const startedMs = Date.now();
     const started = performance.now();
+    const queuedMs = Math.max(0, startedMs - job.queuedAtMs);
+    const run = observation.span("tool.run", { ...tagsOf(job), runner: envelope.runner, queuedMs });
+    observation.metric("tool.queue_seconds", queuedMs / 1_000, { tool: job.name });
     const report = createCallReport({ store, job, onError: (error) => lines.warn({ error }, "a report is lost") });
     const outcome = await levels.run(tool, {
       argumentsText: job.arguments,
@@ -209,19 +217,23 @@ class ToolCallHandler implements CallHandler {
       maxOutputBytes,
     });
     const durationMs = Math.round(performance.now() - started);
+    run.end(outcome.ok ? undefined : resultOf(outcome), { outcome: resultOf(outcome) });
     await report.close();
     metrics.durations.observe({ tool: job.name }, durationMs / 1_000);
     lines.debug({ durationMs, level: tool.isolation.level, result: resultOf(outcome) }, "tool ran");
     const onError = (error: unknown): void => lines.error({ error }, "a large result is lost");
     return {
       outcome: await withLargeResultKept(outcome, { desk, session: job.session, onError }),
-      timing: { queuedMs: Math.max(0, startedMs - job.queuedAtMs), ranMs: durationMs },
+      timing: { queuedMs, ranMs: durationMs },
     };
   }
 
   async #answer(job: ToolJob, outcome: ToolOutcome, details?: Parameters<DeliverOutcome>[2]): Promise<"done"> {
-    await this.#deps.deliver(job, outcome, details);
-    this.#deps.metrics.calls.add({ tool: job.name, result: resultOf(outcome) });
+    const { deliver, observation } = this.#deps;
+    await deliver(job, outcome, details);
+    const result = resultOf(outcome);
+    observation.metric("tool.calls", 1, { tool: job.name, outcome: result });
+    observation.event("call.outcome", { ...tagsOf(job), outcome: result, ...details?.timing });
     return "done";
   }
 }

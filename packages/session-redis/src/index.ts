@@ -25,6 +25,7 @@ export { createRedisRetention, type RedisRetentionOptions } from "./retention.ts
 export { createRedisRunnerDirectory, type RedisRunnerDirectoryOptions } from "./runner-directory.ts";
 export { runnerScripts, type PublishedScript } from "./runner-scripts.ts";
 export { createRedisSessionIndex, type RedisSessionIndexOptions } from "./session-index.ts";
+export { readServerStates, type ServerState } from "./server-state.ts";
 export { createRedisSessionStore, type RedisSessionStoreOptions } from "./session-store.ts";
 export { createRedisTokenCache, type RedisTokenCacheOptions } from "./token-cache.ts";
 export { readServerFacts, type RedisServerFacts } from "./server-facts.ts";

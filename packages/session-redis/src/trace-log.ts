@@ -9,7 +9,7 @@ import {
   type TraceSubject,
   type TraceWrite,
 } from "@larkline/session";
-import type { RedisConnection } from "./connection.ts";
+import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
 import { defineScript } from "./script.ts";
 
@@ -115,4 +115,19 @@ export function createRedisTraceLog(options: RedisTraceLogOptions): TraceLog {
       return found.flatMap((traceId, at) => (at % 2 === 0 ? [{ traceId, atMs: Number(found[at + 1]) }] : []));
     },
   };
+}
+
+export interface TraceLogConnection {
+  log: TraceLog;
+  close(): Promise<void>;
+}
+
+/**
+ * A trace log on a connection of its own: what is only watched must not stand in the way of what is done,
+ * nor be held up by it. Problems of the connection are those of its commands.
+ */
+export function connectTraceLog(options: { redisUrl: string; namespace: string; ttlMs?: number }): TraceLogConnection {
+  const { redisUrl, ...rest } = options;
+  const redis = connectRedis(redisUrl);
+  return { log: createRedisTraceLog({ redis, ...rest }), close: async () => await closeRedis(redis) };
 }

@@ -1,3 +1,4 @@
+import { hostname } from "node:os";
 import { traceIdOf, type TraceEntry, type TraceId } from "@larkline/protocol";
 import type { TraceLog, TraceSubject, TraceWrite } from "@larkline/session";
 import type { Observer, Tags } from "./observer.ts";
@@ -5,8 +6,8 @@ import type { Observer, Tags } from "./observer.ts";
 export interface TraceLogObserverOptions {
   log: Pick<TraceLog, "append">;
   service: string;
-  /** Tells this process from others of the service. */
-  instance: string;
+  /** Tells this process from others of the service. Default: the machine's name and the process id. */
+  instance?: string;
   /** Told of a write that failed, once per outage. */
   onError: (error: unknown) => void;
   /** Told how many entries are lost, because the log did not take them or not fast enough. */
@@ -88,10 +89,12 @@ class LogObserver implements TraceLogObserver {
   #timer: NodeJS.Timeout | undefined;
   #writing: Promise<void> | undefined;
   #isFailing = false;
+  readonly #instance: string;
   #closing: Promise<void> | undefined;
 
   constructor(options: TraceLogObserverOptions) {
     this.#options = options;
+    this.#instance = options.instance ?? `${hostname()}-${process.pid}`;
   }
 
   event(name: string, tags: Tags): void {
@@ -151,8 +154,7 @@ class LogObserver implements TraceLogObserver {
   }
 
   #entry(kind: TraceEntry["kind"], name: string): Omit<TraceEntry, "data"> {
-    const { service, instance } = this.#options;
-    return { atMs: Date.now(), kind, name, service, instance };
+    return { atMs: Date.now(), kind, name, service: this.#options.service, instance: this.#instance };
   }
 
   /** False when it is lost, or belongs to no trace. */

@@ -1,0 +1,137 @@
+import type { StepResult } from "@larkline/agent";
+import { costOf, type ModelChain } from "@larkline/model";
+import { isCanary, traceparentOfMessage, turnIdOf, type CallState, type InboundMessage } from "@larkline/protocol";
+import { unobserved, type Observation, type Tags } from "@larkline/telemetry";
+import type { BuiltInTools } from "./built-in-tools.ts";
+import type { TurnStart } from "./turn-options.ts";
+
+/** What observers hear of one claim of a turn. Ids, numbers and names of tools and models only. */
+export interface TurnWatch {
+  /** Runs a request to a model; `purpose` is `answer` or `summary`. */
+  step(chain: ModelChain, purpose: string, run: () => Promise<StepResult | undefined>): Promise<StepResult | undefined>;
+  /** Text of the answer has come. */
+  text(): void;
+  /** The policy has decided about these calls, which are new. */
+  judged(calls: readonly CallState[]): void;
+  handedOut(calls: readonly CallState[]): void;
+  /** The message has become part of this turn. */
+  joined(message: InboundMessage): void;
+  /** The claim is over; `committed`: the turn as well. */
+  ended(outcome: string, committed: boolean): void;
+}
+
+const decisions = {
+  running: "run",
+  waiting_approval: "ask",
+  waiting_outcome: "ask",
+  done: "refuse",
+} as const satisfies Record<CallState["state"], string>;
+
+interface Watching {
+  observation: Observation;
+  tags: Tags;
+  message: InboundMessage;
+}
+
+/** Tells of the claim, and what it heals. */
+function tellClaim({ observation, tags, message }: Watching, { tries, turn }: TurnStart): void {
+  const { event } = observation;
+  const resumed = turn !== undefined;
+  const waited = resumed ? {} : { queuedMs: Math.max(0, Date.now() - message.createdAtMs) };
+  event("turn.claimed", { ...tags, ...waited, tries, resumed });
+  if (tries > 0) event("turn.healed", { ...tags, what: "crash", tries });
+}
+
+function tokensOf({ usage }: StepResult): Record<string, number> {
+  if (usage === null) return {};
+  const { inputTokens, outputTokens, cacheReadTokens = 0, cacheCreationTokens = 0 } = usage;
+  return { input: inputTokens, output: outputTokens, cache_read: cacheReadTokens, cache_write: cacheCreationTokens };
+}
+
+async function watchStep(
+  { observation, tags }: Watching,
+  { chain, purpose }: { chain: ModelChain; purpose: string },
+  run: () => Promise<StepResult | undefined>,
+): Promise<StepResult | undefined> {
+  const { span, metric } = observation;
+  const startedMs = performance.now();
+  const step = span("model.step", { ...tags, model: chain.primary.id, purpose });
+  let result: StepResult | undefined;
+  let outcome = "failed";
+  try {
+    result = await run();
+    outcome = result === undefined ? "broken_off" : (result.failure?.code ?? "ok");
+    return result;
+  } finally {
+    const info = chain.models.find(({ id }) => id === result?.model) ?? chain.primary;
+    const { id: model } = info;
+    metric("model.step_seconds", (performance.now() - startedMs) / 1_000, { model, outcome });
+    const tokens = result === undefined ? {} : tokensOf(result);
+    for (const [kind, count] of Object.entries(tokens)) if (count > 0) metric("model.tokens", count, { model, kind });
+    const cost = result?.usage ? costOf(result.usage, info) : 0;
+    if (cost > 0) metric("model.cost_usd", cost, { model });
+    const { input = 0, output = 0 } = tokens;
+    const calls = result?.toolCalls.length ?? 0;
+    step.end(outcome === "ok" ? undefined : outcome, { model, outcome, input, output, calls });
+  }
+}
+
+/** Tells of calls that are run by the worker itself. */
+export function watchBuiltIns({ event }: Observation, builtIns: Pick<BuiltInTools, "run">): Pick<BuiltInTools, "run"> {
+  return {
+    run: async (turn, call) => {
+      const startedMs = performance.now();
+      const outcome = await builtIns.run(turn, call);
+      const { message, turnId } = turn;
+      const tags = { traceparent: traceparentOfMessage(message), session: message.session, turn: turnId };
+      const ranMs = Math.round(performance.now() - startedMs);
+      event("call.outcome", { ...tags, call: call.id, tool: call.name, outcome: outcome.ok ? "ok" : "error", ranMs });
+      return outcome;
+    },
+  };
+}
+
+/** Begins to watch a claim of a turn. */
+export function watchTurn(given: Observation, start: TurnStart): TurnWatch {
+  const { session, head } = start;
+  const observation = isCanary(session) ? unobserved : given;
+  const { message } = head;
+  const turn = turnIdOf(session, head.seq);
+  const tags = { traceparent: traceparentOfMessage(message), session, turn };
+  const watching: Watching = { observation, tags, message };
+  const { event, metric, span } = observation;
+  tellClaim(watching, start);
+  const run = span("turn.run", tags);
+  const channel = message.reply.channel === "feishu" ? "feishu" : "api";
+  const sinceReceipt = (): number => Math.max(0, Date.now() - message.createdAtMs);
+  let isFirstText = start.turn === undefined && start.tries === 0;
+  return {
+    step: async (chain, purpose, work) => await watchStep(watching, { chain, purpose }, work),
+    text: () => {
+      if (!isFirstText) return;
+      isFirstText = false;
+      const ms = sinceReceipt();
+      event("stream.first_text", { ...tags, ms });
+      metric("first_text_seconds", ms / 1_000, { channel });
+    },
+    judged: (calls) => {
+      for (const { id, name, state } of calls) {
+        event("call.judged", { ...tags, call: id, tool: name, decision: decisions[state] });
+      }
+    },
+    handedOut: (calls) => {
+      for (const { id, name, runner = "", attempt = 1 } of calls) {
+        event("call.handed_out", { ...tags, call: id, tool: name, runner, attempt });
+      }
+    },
+    joined: (other) => {
+      event("turn.ended", { traceparent: traceparentOfMessage(other), session, turn, outcome: "joined" });
+    },
+    ended: (outcome, committed) => {
+      run.end(undefined, { outcome });
+      if (!committed) return;
+      event("turn.ended", { ...tags, outcome });
+      metric("turn_seconds", sinceReceipt() / 1_000, { outcome });
+    },
+  };
+}
