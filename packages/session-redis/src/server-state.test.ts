@@ -1,0 +1,19 @@
+import { afterAll, describe, expect, inject, it } from "vitest";
+import { closeRedis, connectRedis } from "./connection.ts";
+import { readServerStates } from "./server-state.ts";
+
+const redis = connectRedis(inject("redisUrl"));
+afterAll(() => closeRedis(redis));
+
+describe("the state of a server", () => {
+  it("is how much memory it takes of how much, and whether it keeps what it has", async () => {
+    const [state, ...others] = await readServerStates(redis);
+    expect(others).toEqual([]);
+    expect(state?.node).toBe(new URL(inject("redisUrl")).host);
+    expect(state?.memoryBytes).toBeGreaterThan(100_000);
+    // Nobody has told the Redis of the tests what it may take.
+    expect(state?.memoryLimitBytes).toBeGreaterThan(state?.memoryBytes ?? 0);
+    const [, writesFile] = (await redis.config("GET", "appendonly")) as [string, string];
+    expect(state?.persists).toBe(writesFile === "yes");
+  });
+});
