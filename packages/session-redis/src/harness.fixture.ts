@@ -11,6 +11,8 @@ import { createRedisCardLedger } from "./card-ledger.ts";
 import { closeRedis, connectRedis } from "./connection.ts";
 import { createRedisDeadLetters } from "./dead-letters.ts";
 import { createRedisEventLog } from "./event-log.ts";
+import { createRedisEventWatchReports } from "./event-watch-reports.ts";
+import { createRedisInstanceDirectory } from "./instance-directory.ts";
 import { createRedisLookupCache } from "./lookup-cache.ts";
 import { createRedisPermissionRules } from "./permission-rules.ts";
 import { createRedisRetention } from "./retention.ts";
@@ -87,6 +89,17 @@ function connectTwice(url: string) {
 export async function makeDirectory(url: string) {
   const { here, there, rest } = connectTwice(url);
   return { ...rest, directory: createRedisRunnerDirectory(here), elsewhere: createRedisRunnerDirectory(there) };
+}
+
+export async function makeInstanceDirectory(url: string) {
+  const { here, there, rest } = connectTwice(url);
+  const directory = createRedisInstanceDirectory(here);
+  return { ...rest, directory, elsewhere: createRedisInstanceDirectory(there), now: Date.now };
+}
+
+export async function makeEventWatchReports(url: string) {
+  const { here, there, rest } = connectTwice(url);
+  return { ...rest, reports: createRedisEventWatchReports(here), elsewhere: createRedisEventWatchReports(there) };
 }
 
 export async function makeLookupCache(url: string) {

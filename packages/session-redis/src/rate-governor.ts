@@ -1,4 +1,11 @@
-import { appOfBuckets, ratePacesOf, type RateBucket, type RateGovernor, type RateLane } from "@larkline/session";
+import {
+  appOfBuckets,
+  bucketStateOf,
+  ratePacesOf,
+  type RateBucket,
+  type RateGovernor,
+  type RateLane,
+} from "@larkline/session";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
 import { defineScript } from "./script.ts";
@@ -84,6 +91,21 @@ export function createRedisRateGovernor(options: RedisRateGovernorOptions): Rate
     },
     pause: async (key, pauseMs) => {
       await pause(keysOf([{ key }]), [pauseMs]);
+    },
+    look: async (buckets) => {
+      if (buckets.length === 0) return [];
+      const keysAsked = keysOf(buckets);
+      const stored = await Promise.all(keysAsked.map(async (key) => await redis.hmget(key, "s", "m", "p")));
+      const [seconds, microseconds] = await redis.time();
+      const nowMs = Number(seconds) * 1_000 + Number(microseconds) / 1_000;
+      return buckets.map((bucket, at) => {
+        const [second, minute, pausedUntil] = stored[at]?.map(Number) ?? [];
+        return bucketStateOf(
+          bucket,
+          { second: second ?? 0, minute: minute ?? 0, pausedUntil: pausedUntil ?? 0 },
+          nowMs,
+        );
+      });
     },
     countCall: async (app, month) => Number(await count([callsKey(app, month)], [callsTtlMs])),
     callsOf: async (app, month) => Number((await redis.get(callsKey(app, month))) ?? 0),

@@ -128,6 +128,10 @@ class RedisSessionStore implements SessionStore {
     return Number(seq ?? 0) || undefined;
   }
 
+  async seen(session: SessionKey, app: string, messageId: string): Promise<boolean> {
+    return (await this.#redis.get(this.#keys.session(session).seenOf(app, messageId))) !== null;
+  }
+
   async waiting(session: SessionKey, limit: number): Promise<QueuedMessage[]> {
     const entries = await this.#redis.lrange(this.#keys.session(session).inbox, 1, limit);
     return entries.map(queuedFrom);

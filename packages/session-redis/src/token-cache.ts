@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import type { TokenCache } from "@larkline/session";
+import type { TokenCache, TokenValidity } from "@larkline/session";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
 import { defineScript, type Script } from "./script.ts";
@@ -24,11 +24,11 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) 
 return 0`;
 
 /** The token cache on Redis, with a lock so that only one process fetches. */
-export function createRedisTokenCache(options: RedisTokenCacheOptions): TokenCache {
+export function createRedisTokenCache(options: RedisTokenCacheOptions): TokenCache & TokenValidity {
   return new RedisTokenCache(options);
 }
 
-class RedisTokenCache implements TokenCache {
+class RedisTokenCache implements TokenCache, TokenValidity {
   readonly #redis: RedisConnection;
   readonly #keyOf: (name: string) => string;
   readonly #fetchTimeoutMs: number;
@@ -55,6 +55,11 @@ class RedisTokenCache implements TokenCache {
     } finally {
       this.#inFlight.delete(flight);
     }
+  }
+
+  async validity(name: string): Promise<number | undefined> {
+    const ttlMs = await this.#redis.pttl(this.#keyOf(name));
+    return ttlMs > 0 ? ttlMs : undefined;
   }
 
   async #load(name: string, fetch: Fetch, rejected: string | undefined): Promise<string> {

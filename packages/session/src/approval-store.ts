@@ -105,6 +105,10 @@ export interface PermissionRules {
   add(rule: PermissionRule): Promise<void>;
   /** Undefined when there is no such rule in force; otherwise the rule as it was. */
   revoke(app: string, ruleId: string, by: Sender): Promise<PermissionRule | undefined>;
+  /** All that are stored, those that are over too, which a person has left or which are about them. */
+  ofPerson(app: string, person: string): Promise<PermissionRule[]>;
+  /** Forgets a rule that is over: nothing is stored of it any more. One that holds has to be revoked before. */
+  forget(rule: Pick<PermissionRule, "app" | "id" | "chatId">): Promise<void>;
   /** Counts an approval of one kind (chat, tool, pattern, person), each approval once; returns how many there are now. */
   approvedAgain(app: string, kind: string, approvalId: string): Promise<number>;
 }

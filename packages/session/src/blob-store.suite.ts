@@ -54,6 +54,17 @@ export function describeBlobStore(
       expect(blob?.facts).toEqual(facts);
     });
 
+    it("removes a blob for every process, and does not mind one that is not there", async () => {
+      const bytes = textBytes("to be forgotten");
+      const id = await store.put(bytes, facts);
+      const kept = await store.put(textBytes("kept"), facts);
+      for (const each of [id, id, "blob_unknown", "../secret"]) await elsewhere.delete(each);
+      expect(await store.get(id)).toBeUndefined();
+      expect(await store.get(kept)).toBeDefined();
+      expect(await store.put(bytes, facts)).toBe(id);
+      expect(await elsewhere.get(id)).toBeDefined();
+    });
+
     it("keeps every byte value, in any order, also when they are no text", async () => {
       const bytes = Uint8Array.from([...Array.from({ length: 256 }, (_, i) => i), 0, 13, 10, 0xc3, 0x28, 0xff, 0]);
       const id = await store.put(bytes, { mediaType: "application/octet-stream" });

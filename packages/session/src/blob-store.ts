@@ -26,6 +26,8 @@ export interface BlobStore {
   put(bytes: Uint8Array, facts: BlobFacts): Promise<string>;
   /** The blob, or undefined when the id is unknown, expired or no blob id at all. */
   get(blobId: string): Promise<StoredBlob | undefined>;
+  /** Removes a blob before its time; whoever put the same bytes loses them, too. Nothing happens to what is not there. */
+  delete(blobId: string): Promise<void>;
 }
 
 /** How long a blob is kept after it was last put when nothing else is configured: 7 days. */

@@ -60,8 +60,8 @@ export {
   type DeadLetters,
 } from "./dead-letters.ts";
 export type { IndexedSession, SessionIndex } from "./session-index.ts";
-export type { RateBucket, RateGovernor, RateGrant, RateLane } from "./rate-governor.ts";
-export { appOfBuckets, ratePacesOf } from "./rate-pace.ts";
+export type { BucketState, RateBucket, RateGovernor, RateGrant, RateLane } from "./rate-governor.ts";
+export { appOfBuckets, bucketStateOf, ratePacesOf } from "./rate-pace.ts";
 export { createMemoryRateGovernor } from "./memory-rate-governor.ts";
 export {
   blobFactsFrom,
@@ -96,7 +96,17 @@ export type {
   RunnerDirectory,
   RunnerInstance,
 } from "./runner-directory.ts";
-export type { TokenCache } from "./token-cache.ts";
+export {
+  silentInstanceMs,
+  type AppFeed,
+  type Instance,
+  type InstanceDirectory,
+  type KnownInstance,
+} from "./instance-directory.ts";
+export { createMemoryInstanceDirectory } from "./memory-instance-directory.ts";
+export { maxMissed, type EventWatchReport, type EventWatchReports, type MissedMessage } from "./event-watch-report.ts";
+export { createMemoryEventWatchReports } from "./memory-event-watch-reports.ts";
+export type { TokenCache, TokenValidity } from "./token-cache.ts";
 export { createMemoryLookupCache } from "./memory-lookup-cache.ts";
 export type { MemorySessionStoreOptions } from "./memory-session-store.ts";
 export { createMemorySessionStore } from "./memory-stores.ts";

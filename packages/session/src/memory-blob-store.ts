@@ -38,5 +38,8 @@ export function createMemoryBlobStore(options: MemoryBlobStoreOptions = {}): Blo
       const blob = blobs.get(blobId);
       return blob && { bytes: Uint8Array.from(blob.bytes), facts: { ...blob.facts } };
     },
+    async delete(blobId) {
+      blobs.delete(blobId);
+    },
   };
 }

@@ -45,6 +45,17 @@ export class MemoryPermissionRules implements PermissionRules {
     return structuredClone(rule);
   }
 
+  async ofPerson(app: string, person: string): Promise<PermissionRule[]> {
+    const all = [...this.#rules.values()].filter((rule) => rule.app === app);
+    return structuredClone(all.filter((rule) => rule.author.id === person || rule.person === person));
+  }
+
+  async forget({ app, id }: Pick<PermissionRule, "app" | "id">): Promise<void> {
+    const key = JSON.stringify([app, id]);
+    const rule = this.#rules.get(key);
+    if (rule !== undefined && !this.#holds(rule)) this.#rules.delete(key);
+  }
+
   async approvedAgain(app: string, kind: string, approvalId: string): Promise<number> {
     const key = JSON.stringify([app, kind]);
     const approved = this.#approvedOfKind.get(key) ?? new Set();

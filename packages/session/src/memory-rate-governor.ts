@@ -1,16 +1,9 @@
 import type { RateBucket, RateGovernor, RateLane } from "./rate-governor.ts";
-import { appOfBuckets, ratePacesOf, type RatePace } from "./rate-pace.ts";
-
-/** Theoretical arrival times of a bucket's two windows, and until when it is paused. Clock ms. */
-interface BucketState {
-  second: number;
-  minute: number;
-  pausedUntil: number;
-}
+import { appOfBuckets, bucketStateOf, ratePacesOf, type BucketTimes, type RatePace } from "./rate-pace.ts";
 
 interface Asked {
   key: string;
-  state: BucketState;
+  state: BucketTimes;
   second: RatePace | undefined;
   minute: RatePace | undefined;
 }
@@ -26,7 +19,7 @@ function waitOf({ state, second, minute }: Asked, nowMs: number): number {
 
 /** A governor for one process. `now` is the clock, ms. */
 export function createMemoryRateGovernor({ now = Date.now }: { now?: () => number } = {}): RateGovernor {
-  const states = new Map<string, BucketState>();
+  const states = new Map<string, BucketTimes>();
   const calls = new Map<string, number>();
 
   function sweep(nowMs: number): void {
@@ -35,7 +28,7 @@ export function createMemoryRateGovernor({ now = Date.now }: { now?: () => numbe
     }
   }
 
-  function stateOf(key: string): BucketState {
+  function stateOf(key: string): BucketTimes {
     return states.get(key) ?? { second: 0, minute: 0, pausedUntil: 0 };
   }
 
@@ -69,6 +62,10 @@ export function createMemoryRateGovernor({ now = Date.now }: { now?: () => numbe
       appOfBuckets([{ key }]);
       const state = stateOf(key);
       states.set(key, { ...state, pausedUntil: Math.max(state.pausedUntil, now() + pauseMs) });
+    },
+    look: async (buckets) => {
+      if (buckets.length > 0) appOfBuckets(buckets);
+      return buckets.map((bucket) => bucketStateOf(bucket, stateOf(bucket.key), now()));
     },
     countCall: async (app, month) => {
       const count = (calls.get(`${app} ${month}`) ?? 0) + 1;

@@ -157,7 +157,12 @@ export class MemoryRetention implements SessionRetention, PersonalData {
     return places.length;
   }
 
-  async forget(key: SessionKey, person: string): Promise<void> {
-    this.#parts.sessions.get(key)?.people.delete(person);
+  async forget(key: SessionKey, person: string, length: number): Promise<boolean> {
+    const session = this.#parts.sessions.get(key);
+    if (!session) return true;
+    const isWaiting = session.inbox.some(({ message }) => message.sender.id === person);
+    if (isWaiting || session.historyBase + session.history.length > length) return false;
+    session.people.delete(person);
+    return true;
   }
 }

@@ -113,7 +113,7 @@ export class MemorySessionStore implements SessionStore {
 
   async append(message: InboundMessage, options: { maxWaiting?: number } = {}): Promise<AppendResult> {
     const session = this.#open(message.session);
-    const known = this.#messageIds.get(messageKey(message.session, message.app, message.id), this.#now());
+    const known = this.#messageIds.get(keyOf(message.session, message.app, message.id), this.#now());
     if (known !== undefined) {
       return withWake({ result: "duplicate", seq: known, ahead: 0 } as const, session.lostWake());
     }
@@ -128,7 +128,7 @@ export class MemorySessionStore implements SessionStore {
     if (ahead >= maxWaiting) return { result: "full", seq: 0, ahead: 0, ...before };
     const nowMs = this.#now();
     const seq = session.enqueue(structuredClone(message));
-    this.#messageIds.set(messageKey(session.key, message.app, message.id), seq, nowMs);
+    this.#messageIds.set(keyOf(session.key, message.app, message.id), seq, nowMs);
     const eventSeq = this.#events.lastSeq(session.key);
     const wakeGen = session.state === "idle" ? session.wake(nowMs) : undefined;
     return withWake({ result: "accepted", seq, eventSeq, ahead, ...before } as const, wakeGen);
@@ -136,7 +136,11 @@ export class MemorySessionStore implements SessionStore {
 
   async seqOf(session: SessionKey, app: string, messageId: string): Promise<number | undefined> {
     // 0 stands for a message that was answered outside a turn.
-    return this.#messageIds.get(messageKey(session, app, messageId), this.#now()) || undefined;
+    return this.#messageIds.get(keyOf(session, app, messageId), this.#now()) || undefined;
+  }
+
+  async seen(session: SessionKey, app: string, messageId: string): Promise<boolean> {
+    return this.#messageIds.get(keyOf(session, app, messageId), this.#now()) !== undefined;
   }
 
   async waiting(key: SessionKey, limit: number): Promise<QueuedMessage[]> {
@@ -294,12 +298,7 @@ export class MemorySessionStore implements SessionStore {
   }
 
   async dueDeadlines(nowMs: number, limit: number): Promise<{ session: SessionKey; callId: string }[]> {
-    const due: { session: SessionKey; callId: string; deadlineMs: number }[] = [];
-    for (const [session, { ledger }] of this.#sessions) {
-      for (const [callId, { state, deadlineMs }] of ledger) {
-        if (state !== "done" && deadlineMs <= nowMs) due.push({ session, callId, deadlineMs });
-      }
-    }
+    const due = [...this.#sessions.values()].flatMap((session) => session.dueCalls(nowMs));
     due.sort((a, b) => a.deadlineMs - b.deadlineMs);
     return due.slice(0, limit).map(({ session, callId }) => ({ session, callId }));
   }
@@ -309,12 +308,7 @@ export class MemorySessionStore implements SessionStore {
       .filter((session) => session.isMoving() && session.touchedAtMs < beforeMs)
       .sort((a, b) => a.touchedAtMs - b.touchedAtMs)
       .slice(0, limit)
-      .map(({ key, state, gen, runningGen, owner }) => ({
-        session: key,
-        state,
-        gen: state === "running" ? runningGen : gen,
-        owner,
-      }));
+      .map((session) => session.asStale());
   }
 
   async touch(key: SessionKey): Promise<void> {
@@ -327,26 +321,26 @@ export class MemorySessionStore implements SessionStore {
   }
 
   async pushOutbox(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<OutboxLease | undefined> {
-    const id = messageKey(record.session, record.target.app, messageId);
+    const id = keyOf(record.session, record.target.app, messageId);
     const nowMs = this.#now();
     if (this.#messageIds.get(id, nowMs) !== undefined) return undefined;
     this.#messageIds.set(id, 0, nowMs);
-    if (parked) this.#parked.set(parkedKey(record.session, messageId), structuredClone(parked), nowMs);
+    if (parked) this.#parked.set(keyOf(record.session, messageId), structuredClone(parked), nowMs);
     return structuredClone(this.#send(record));
   }
 
   async parked(session: SessionKey, messageId: string): Promise<InboundMessage | undefined> {
-    return structuredClone(this.#parked.get(parkedKey(session, messageId), this.#now()));
+    return structuredClone(this.#parked.get(keyOf(session, messageId), this.#now()));
   }
 
   async release(key: SessionKey, messageId: string, action: "append" | "drop"): Promise<AppendResult | undefined> {
-    const parked = this.#parked.get(parkedKey(key, messageId), this.#now());
+    const parked = this.#parked.get(keyOf(key, messageId), this.#now());
     if (!parked) return undefined;
     const released: AppendResult =
       action === "drop"
         ? { result: "accepted", seq: 0, ahead: 0 }
         : this.#enqueue(this.#open(key), parked, this.#maxWaiting);
-    if (released.result === "accepted") this.#parked.delete(parkedKey(key, messageId));
+    if (released.result === "accepted") this.#parked.delete(keyOf(key, messageId));
     return released;
   }
 
@@ -395,12 +389,8 @@ export class MemorySessionStore implements SessionStore {
   }
 }
 
-function messageKey(session: SessionKey, app: string, messageId: string): string {
-  return JSON.stringify([session, app, messageId]);
-}
-
-function parkedKey(session: SessionKey, messageId: string): string {
-  return JSON.stringify([session, messageId]);
+function keyOf(...names: string[]): string {
+  return JSON.stringify(names);
 }
 
 function withWake<T extends object>(result: T, wakeGen: number | undefined): T & { wakeGen?: number } {

@@ -15,6 +15,7 @@ import type {
   SaveResult,
   SessionSettings,
   SessionSummary,
+  StaleSession,
 } from "./session-store.ts";
 
 /** One attempt of a call. */
@@ -196,6 +197,19 @@ export class MemorySession {
     this.#joined.clear();
     this.control = [];
     this.ledger.clear();
+  }
+
+  /** What a sweeper sees of it. */
+  asStale(): StaleSession {
+    const { key, state, gen, runningGen, owner } = this;
+    return { session: key, state, gen: state === "running" ? runningGen : gen, owner };
+  }
+
+  /** Its calls that are past their deadline. */
+  dueCalls(nowMs: number): { session: SessionKey; callId: string; deadlineMs: number }[] {
+    return [...this.ledger.values()]
+      .filter(({ state, deadlineMs }) => state !== "done" && deadlineMs <= nowMs)
+      .map(({ callId, deadlineMs }) => ({ session: this.key, callId, deadlineMs }));
   }
 
   /** Whether somebody has begun to work on the message at the head. */

@@ -1,9 +1,10 @@
-import type { TokenCache } from "./token-cache.ts";
+import type { TokenCache, TokenValidity } from "./token-cache.ts";
 
 type Fetch = Parameters<TokenCache["get"]>[1];
 
 /** A token cache for one process. `now` is the clock, epoch ms. */
-export function createMemoryTokenCache({ now = Date.now }: { now?: () => number } = {}): TokenCache {
+export function createMemoryTokenCache({ now = Date.now }: { now?: () => number } = {}): TokenCache &
+  TokenValidity {
   const values = new Map<string, { value: string; untilMs: number }>();
   const running = new Map<string, Promise<string>>();
 
@@ -20,6 +21,10 @@ export function createMemoryTokenCache({ now = Date.now }: { now?: () => number 
       const shared = running.get(key) ?? fill(key, fetch).finally(() => running.delete(key));
       running.set(key, shared);
       return shared;
+    },
+    async validity(name) {
+      const leftMs = (values.get(name)?.untilMs ?? 0) - now();
+      return leftMs > 0 ? leftMs : undefined;
     },
   };
 }

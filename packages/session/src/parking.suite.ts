@@ -37,6 +37,16 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
       expect(await store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
     });
 
+    it("counts as seen, as every message does that was appended or answered", async () => {
+      expect(await store.seen(session, "cli_app", "om_1")).toBe(false);
+      await park();
+      await store.append(messageOf(session, "om_2"));
+      expect(await store.seen(session, "cli_app", "om_1")).toBe(true);
+      expect(await store.seen(session, "cli_app", "om_2")).toBe(true);
+      expect(await store.seen(other, "cli_app", "om_2")).toBe(false);
+      expect(await store.seen(session, "cli_other", "om_2")).toBe(false);
+    });
+
     it("is asked about once, however often it is delivered", async () => {
       await park();
       expect(await store.append(message)).toEqual({ result: "duplicate", seq: 0, ahead: 0 });

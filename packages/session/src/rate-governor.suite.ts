@@ -52,6 +52,24 @@ export function describeRateGovernor(name: string, makeHarness: () => Promise<Ra
       expect(waitOf(refused)).toBeLessThanOrEqual(Math.ceil(ratePacesOf(slow, "final").minute?.intervalMs ?? 0));
     });
 
+    it("shows how full buckets are, and takes nothing by it", async () => {
+      const look = async () =>
+        (await elsewhere.look([slow, fast])).map(({ left, most, pausedMs }) => [left, most, pausedMs]);
+      expect(await look()).toEqual([
+        [slowBurst, slowBurst, 0],
+        [8, 8, 0],
+      ]);
+      await governor.take([slow], "final");
+      expect((await look())[0]).toEqual([slowBurst - 1, slowBurst, 0]);
+      await granted([slow], "final", 5);
+      await governor.pause(fast.key, 60_000);
+      const [empty, paused] = await look();
+      expect(empty?.[0]).toBe(0);
+      expect(paused?.[0]).toBe(0);
+      expect(paused?.[2]).toBeGreaterThan(30_000);
+      expect(await governor.look([])).toEqual([]);
+    });
+
     it("grants again after the wait it named", async () => {
       await granted([fast], "final", 30);
       const refused = await elsewhere.take([fast], "final");

@@ -14,6 +14,17 @@ export type RateGrant =
   /** `key` names the bucket that refused, `waitMs` when asking again makes sense. */
   | { granted: false; key: string; waitMs: number };
 
+/** How full a bucket is. */
+export interface BucketState {
+  key: string;
+  /** Grants that would be given at this moment, one after another. */
+  left: number;
+  /** Grants that a full bucket gives. */
+  most: number;
+  /** How long nothing is granted because the platform refused; 0: it is not paused. */
+  pausedMs: number;
+}
+
 /** Shares the platform's limits among all processes. */
 export interface RateGovernor {
   /** Takes one from every bucket, or from none. The buckets are of one app, each named once. */
@@ -22,6 +33,8 @@ export interface RateGovernor {
   pause(key: string, pauseMs: number): Promise<void>;
   /** Counts a call of the month; returns how many there were, this one included. `month` is `2026-11`. */
   countCall(app: string, month: string): Promise<number>;
+  /** How full the buckets of one app are, as what a person waits for would find them. Takes nothing. */
+  look(buckets: readonly RateBucket[]): Promise<BucketState[]>;
   /** Calls of the month so far. */
   callsOf(app: string, month: string): Promise<number>;
 }

@@ -1,4 +1,4 @@
-import type { RateBucket, RateLane } from "./rate-governor.ts";
+import type { BucketState, RateBucket, RateLane } from "./rate-governor.ts";
 
 /**
  * One window of a bucket as the generic cell rate algorithm counts it: every grant moves the bucket's
@@ -67,6 +67,28 @@ export function ratePacesOf(bucket: RateBucket, lane: RateLane): { second?: Rate
     ...(perSecond === undefined ? {} : { second: paceOf(shapeOf(perSecond, 1_000), lane) }),
     ...(perMinute === undefined ? {} : { minute: paceOf(shapeOf(perMinute, 60_000), lane) }),
   };
+}
+
+/** What a bucket's windows have counted: their theoretical arrival times, and the end of a pause. Clock ms. */
+export interface BucketTimes {
+  second: number;
+  minute: number;
+  pausedUntil: number;
+}
+
+/** How full a bucket is at `nowMs`. */
+export function bucketStateOf(bucket: RateBucket, times: BucketTimes, nowMs: number): BucketState {
+  const { second, minute } = ratePacesOf(bucket, "final");
+  const grantsOf = ({ intervalMs, toleranceMs }: RatePace, arrivalMs: number): number =>
+    Math.max(0, Math.floor((toleranceMs - Math.max(0, arrivalMs - nowMs)) / intervalMs) + 1);
+  const windows = [
+    ...(second === undefined ? [] : [[second, times.second] as const]),
+    ...(minute === undefined ? [] : [[minute, times.minute] as const]),
+  ];
+  const pausedMs = Math.max(0, Math.ceil(times.pausedUntil - nowMs));
+  const left = Math.min(...windows.map(([pace, arrivalMs]) => grantsOf(pace, arrivalMs)));
+  const most = Math.min(...windows.map(([pace]) => grantsOf(pace, 0)));
+  return { key: bucket.key, left: pausedMs > 0 ? 0 : left, most, pausedMs };
 }
 
 /** The app of these buckets: their keys up to the first colon. Throws a RangeError when it is not one app. */

@@ -300,7 +300,12 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect(await retention.read(other, 0, 0)).toMatchObject({
           people: { ou_ann: "group", ou_ben: "group", "ou_ann|x": "group" },
         });
-        await retention.forget(other, "ou_ann");
+        expect(await retention.forget(other, "ou_ann", 5)).toBe(false);
+        const { wakeGen } = await store.append(messageOf(other, "om_waiting", { sender: { id: "ou_ann" } }));
+        expect(await retention.forget(other, "ou_ann", 6)).toBe(false);
+        expect(await retention.forget(other, "ou_ben", 6)).toBe(true);
+        await commitOf(store, await mustClaim(store, other, wakeGen));
+        expect(await retention.forget(other, "ou_ann", 6)).toBe(true);
         expect(await retention.sessionsOf("cli_app", "ou_ann")).toEqual([session]);
         await answered(other, "ou_ann");
         expect(await retention.sessionsOf("cli_app", "ou_ann")).toHaveLength(2);
@@ -384,7 +389,7 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
 
       it("makes no session of one that is gone", async () => {
         expect(await retention.redact(session, { person: "ou_ann", numbers: [0], marker })).toBe(0);
-        await retention.forget(session, "ou_ann");
+        expect(await retention.forget(session, "ou_ann", 0)).toBe(true);
         expect(await retention.adopt(new AbortController().signal)).toBe(0);
       });
     });

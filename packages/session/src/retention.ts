@@ -66,8 +66,11 @@ export interface PersonalData {
    * the events, and the settled approvals of that person away. Returns how many messages were replaced.
    */
   redact(session: SessionKey, what: Redaction): Promise<number>;
-  /** The person's trace in the session's index goes: the last step. */
-  forget(session: SessionKey, person: string): Promise<void>;
+  /**
+   * The last step: the session is not found under the person any more. False, and nothing happens, when
+   * there are messages with the number `length` or higher, or one of the person's waits.
+   */
+  forget(session: SessionKey, person: string, length: number): Promise<boolean>;
 }
 
 export interface Redaction {

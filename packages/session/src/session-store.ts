@@ -257,6 +257,8 @@ export interface SessionStore {
   append(message: InboundMessage, options?: { maxWaiting?: number }): Promise<AppendResult>;
   /** The number that `append` gave to a message; undefined when it was never appended, or is forgotten. */
   seqOf(session: SessionKey, app: string, messageId: string): Promise<number | undefined>;
+  /** Whether a message was appended, or answered outside a turn, within the time that ids are remembered. */
+  seen(session: SessionKey, app: string, messageId: string): Promise<boolean>;
   /** The waiting messages after the one being answered, oldest first. */
   waiting(session: SessionKey, limit: number): Promise<QueuedMessage[]>;
   /**

@@ -1,11 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { TokenCache } from "./token-cache.ts";
+import type { TokenCache, TokenValidity } from "./token-cache.ts";
 
 /** A cache under test with storage of its own. */
 export interface TokenCacheHarness {
-  cache: TokenCache;
+  cache: TokenCache & TokenValidity;
   /** The same cache as another process sees it. */
-  elsewhere: TokenCache;
+  elsewhere: TokenCache & TokenValidity;
   /** A time to live that `expire` can wait for, ms. */
   ttlMs: number;
   /** Returns when values fetched for `ttlMs` have run out. */
@@ -38,8 +38,8 @@ class TokenSource {
 export function describeTokenCache(name: string, makeHarness: () => Promise<TokenCacheHarness>): void {
   describe(`${name}: token cache`, () => {
     let harness: TokenCacheHarness;
-    let cache: TokenCache;
-    let elsewhere: TokenCache;
+    let cache: TokenCache & TokenValidity;
+    let elsewhere: TokenCache & TokenValidity;
     let source: TokenSource;
 
     beforeEach(async () => {
@@ -48,6 +48,15 @@ export function describeTokenCache(name: string, makeHarness: () => Promise<Toke
       source = new TokenSource();
     });
     afterEach(() => harness.close());
+
+    it("tells how long a value is still good for, without fetching one", async () => {
+      expect(await elsewhere.validity("app")).toBeUndefined();
+      await cache.get("app", source.fetch());
+      expect(await elsewhere.validity("app")).toBeGreaterThan(longMs / 2);
+      expect(await elsewhere.validity("app")).toBeLessThanOrEqual(longMs);
+      expect(await elsewhere.validity("other")).toBeUndefined();
+      expect(source.fetched).toBe(1);
+    });
 
     it("fetches a value once and shares it with every process", async () => {
       expect(await cache.get("app", source.fetch())).toBe("t1");

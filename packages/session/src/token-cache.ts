@@ -7,3 +7,9 @@ export interface TokenCache {
    */
   get(key: string, fetch: () => Promise<{ value: string; ttlMs: number }>, rejected?: string): Promise<string>;
 }
+
+/** Looks at a token cache from outside: for people. */
+export interface TokenValidity {
+  /** How long the value that is kept under a name is still good for, ms; undefined when none is. Fetches nothing. */
+  validity(name: string): Promise<number | undefined>;
+}
