@@ -114,6 +114,24 @@ function failUnanswered(redis: Redis): void {
   });
 }
 
+/** Commands that are sent in one round of the event loop leave in one system call, not in one each. */
+function writeTogether(redis: Redis): void {
+  const send = redis.sendCommand.bind(redis);
+  let isHeld = false;
+  redis.sendCommand = (command, stream) => {
+    if (!isHeld) {
+      const held = redis.stream;
+      isHeld = true;
+      held?.cork();
+      setImmediate(() => {
+        isHeld = false;
+        held?.uncork();
+      });
+    }
+    return send(command, stream);
+  };
+}
+
 /**
  * A connection for subscriptions, with the settings of another one. To subscribe twice is harmless,
  * so what was on the wire when it broke is sent again.
@@ -135,6 +153,8 @@ export function connectRedis(url: string, settings: ConnectOptions = {}): RedisC
   const options: RedisOptions = { ...optionsFor(settings), ...target.options };
   const connection = open(target, options);
   if (connection instanceof Redis && options.autoResendUnfulfilledCommands === false) failUnanswered(connection);
+  if (connection instanceof Redis) writeTogether(connection);
+  else connection.on("+node", writeTogether);
   connection.on("error", (error: Error) => settings.onError?.(error));
   return connection;
 }
