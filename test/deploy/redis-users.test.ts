@@ -224,9 +224,10 @@ describe("a Redis with a user for each app", () => {
     await as(observer).del(`${cell}:ctl:x`, `${cell}:ev:x`, "{larkline:blob:x}");
   });
 
-  it("lets ingress hand out no calls, and nobody who works read or shorten the audit log", async () => {
+  it("lets ingress hand out no calls, and read or shorten the audit log only those who look after its age", async () => {
     const audit = "{larkline:3}:audit";
-    const reading = [`XRANGE ${audit} - +`, `DEL ${audit}`, `XTRIM ${audit} MAXLEN 0`];
+    const keeping = [`XRANGE ${audit} - +`, `XTRIM ${audit} MINID 1`];
+    const reading = [`DEL ${audit}`, `XDEL ${audit} 1-1`, `XREAD STREAMS ${audit} 0`];
     const elsewhere = [
       "LRANGE {larkline:3}:h:x 0 -1",
       "LPUSH {larkline}:tools-recording:wait 1",
@@ -235,12 +236,14 @@ describe("a Redis with a user for each app", () => {
       "HSET {larkline:3}:calls:x c1 done",
       "HMGET {larkline:blob:x} bytes",
     ];
-    expect(await allowedOf("ingress", [...administration, ...reading, ...elsewhere])).toEqual([]);
-    expect(await allowedOf("agent-worker", [...administration, ...reading])).toEqual([]);
+    expect(await allowedOf("ingress", [...administration, ...keeping, ...reading, ...elsewhere])).toEqual([]);
+    const worker = await allowedOf("agent-worker", [...administration, ...keeping, ...reading]);
+    expect(worker).toEqual(["SCAN 0", ...keeping]);
   });
 
-  it("lets people of operations read what they ask for, and change nothing", async () => {
+  it("lets people of operations read what they ask for, take a person's data away, and change nothing else", async () => {
     const reads = [
+      "LRANGE {larkline:3}:h:x 0 -1",
       "XRANGE {larkline}:audit - +",
       "HGETALL {larkline}:runners",
       "CONFIG GET appendfsync",
@@ -248,9 +251,14 @@ describe("a Redis with a user for each app", () => {
     ];
     expect(await allowedOf("admin", reads)).toEqual(reads);
     const others = [
-      "LRANGE {larkline:3}:h:x 0 -1",
+      "RPUSH {larkline:3}:h:x {}",
+      "RPUSH {larkline:3}:in:x 1:{}",
+      "DEL {larkline}:audit",
+      "XTRIM {larkline}:audit MAXLEN 0",
+      "HSET {larkline:3}:approval:x:y st approved",
+      "LPUSH {larkline}:turns:wait 1",
       "HSET {larkline}:runners x {}",
-      "EVAL return 0",
+      "GET {larkline}:token:x",
       "CONFIG SET save x",
     ];
     expect(await allowedOf("admin", others)).toEqual([]);

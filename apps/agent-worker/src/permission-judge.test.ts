@@ -29,6 +29,8 @@ function countingRules(world: World): { reads: number } {
     list: rules.list.bind(rules),
     add: rules.add.bind(rules),
     revoke: rules.revoke.bind(rules),
+    ofPerson: rules.ofPerson.bind(rules),
+    forget: rules.forget.bind(rules),
     approvedAgain: rules.approvedAgain.bind(rules),
   };
   return counted;

@@ -44,6 +44,52 @@ const tracing: Grant[] = [{ keys: ["traces"], commands: "rpush pexpire llen lran
 /** Saying what a trace is about, so that it can be found. */
 const naming: Grant[] = [{ keys: ["traceIndexes"], commands: "zadd zremrangebyrank pexpire" }];
 
+/** A message comes in: who has written where, and above which numbers a session begins. */
+const beginning: Grant[] = [
+  { keys: ["sessions"], commands: "hexists" },
+  { keys: ["floors"], commands: "hmget" },
+  { keys: ["writers"], commands: "hsetnx" },
+  { keys: ["people"], commands: "zadd" },
+];
+
+/** Removing a session, or what one person has written in it. */
+const removing: Grant[] = [
+  {
+    keys: [
+      "sessions",
+      "inboxes",
+      "controls",
+      "calls",
+      "histories",
+      "events",
+      "outboxes",
+      "cards",
+      "approvals",
+      "pending",
+      "keptApprovals",
+      "writers",
+    ],
+    commands: "unlink",
+  },
+  { keys: ["sessions"], commands: "hget hmget exists" },
+  { keys: ["inboxes", "controls", "outboxes", "histories"], commands: "llen lrange" },
+  { keys: ["cards"], commands: "hlen hkeys" },
+  { keys: ["pending"], commands: "zcard" },
+  { keys: ["keptApprovals"], commands: "zrange" },
+  { keys: ["writers"], commands: "hkeys hgetall" },
+  { keys: ["floors"], commands: "hmget hset" },
+  { keys: ["ended", "untended"], commands: "zadd zrem zscore zrange zcard zrangebyscore" },
+  { keys: ["dirty", "due", "openCards", "expiries", "approvalCards", "people"], commands: "zrem" },
+];
+
+/** Looking after stored data: bounding, archiving and ending it. */
+const keeping: Grant[] = [
+  ...removing,
+  { keys: ["sessions"], commands: "hset" },
+  { keys: ["histories"], commands: "ltrim" },
+  { keys: ["audits"], commands: "xrange xlen xtrim" },
+];
+
 /** Appends, shows and stops; reads no history, and hands out no calls. */
 function ingress(place: Place): RedisUser {
   return {
@@ -55,6 +101,7 @@ function ingress(place: Place): RedisUser {
       ...platform,
       ...sending,
       ...deciding,
+      ...beginning,
       ...tracing,
       ...naming,
       { keys: ["sessions"], commands: "hget hmget hset hdel hincrby" },
@@ -77,12 +124,14 @@ function agentWorker(place: Place): RedisUser {
   return {
     name: "agent-worker",
     place,
-    commands: connection,
+    // Sessions that old versions have left are found by looking through the names of all keys.
+    commands: `${connection} scan`,
     runsScripts: true,
     grants: [
       ...platform,
       ...sending,
       ...deciding,
+      ...keeping,
       ...tracing,
       { keys: ["sessions"], commands: "hget hmget hset hdel hincrby" },
       { keys: ["inboxes"], commands: "llen lindex lrange lrem lpop rpush" },
@@ -157,6 +206,8 @@ function operatorConsole(place: Place): RedisUser {
       { keys: ["inboxes"], commands: "llen lindex lrange lrem" },
       { keys: ["controls"], commands: "rpush" },
       { keys: ["dirty"], commands: "zadd" },
+      // Which console sends the message that proves that messages are answered.
+      { keys: ["duties"], commands: "set" },
       // For /metrics: how all sessions are, and what of the platform's quota is used.
       { keys: ["dirty", "deadlines", "expiries", "due"], commands: "zrange zcard" },
       { keys: ["outboxes"], commands: "lindex" },
@@ -183,19 +234,38 @@ function operatorConsole(place: Place): RedisUser {
   };
 }
 
-/** For people: `npm run doctor` and `npm run audit`. Changes nothing. */
+/** For people: `npm run doctor`, `audit` and `people`, which takes the data of one person away. */
 function admin(place: Place): RedisUser {
   return {
     name: "admin",
     place,
-    commands: `${connection} config|get`,
-    runsScripts: false,
+    // The last for chats that no index knows.
+    commands: `${connection} config|get scan`,
+    runsScripts: true,
     grants: [
-      { keys: ["audits"], commands: "xrange" },
+      ...removing,
+      { keys: ["sessions"], commands: "hset hdel hincrby" },
+      { keys: ["inboxes"], commands: "lindex lrem" },
+      { keys: ["controls"], commands: "rpush" },
+      { keys: ["dirty"], commands: "zadd" },
+      { keys: ["events"], commands: "xadd pexpire" },
+      { keys: ["histories"], commands: "lset" },
+      { keys: ["writers"], commands: "hdel" },
+      { keys: ["people"], commands: "zrangebylex" },
+      { keys: ["keptApprovals"], commands: "zrem" },
+      { keys: ["approvals"], commands: "hget hmget" },
+      { keys: ["pending"], commands: "zrange" },
+      { keys: ["rules"], commands: "hget hmget hset hdel" },
+      { keys: ["rulesByExpiry"], commands: "zrangebyscore zrem" },
+      { keys: ["rulesOfChats"], commands: "zrem zscore" },
+      { keys: ["lookups"], commands: "get del" },
+      { keys: ["blobs"], commands: "unlink" },
+      { keys: ["audits"], commands: "xrange xadd" },
       { keys: ["runners"], commands: "hgetall" },
       { keys: ["alive"], commands: "mget" },
       { keys: ["workers"], commands: "zrange" },
     ],
+    publishes: ["eventBatches"],
   };
 }
 

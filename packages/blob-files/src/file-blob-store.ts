@@ -92,6 +92,10 @@ class FileBlobStore implements BlobStore {
     return file && blobFrom(file, blobId);
   }
 
+  async delete(blobId: string): Promise<void> {
+    if (isBlobId(blobId)) await rm(join(this.#directory, blobId), { force: true });
+  }
+
   #expired(writtenAtMs: number): boolean {
     return writtenAtMs + this.#ttlMs <= this.#now();
   }

@@ -61,4 +61,8 @@ class RedisBlobStore implements BlobStore {
     const readable = facts && blobFactsFrom(facts.toString());
     return readable && bytes ? { bytes, facts: readable } : undefined;
   }
+
+  async delete(blobId: string): Promise<void> {
+    if (isBlobId(blobId)) await this.#redis.unlink(this.#keyOf(blobId));
+  }
 }

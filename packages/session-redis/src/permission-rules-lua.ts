@@ -40,6 +40,16 @@ redis.call('ZREM', KEYS[2], ARGV[1])
 audit(KEYS[3], 'rule_revoked', '', '', ARGV[3], {person = ARGV[4]})
 return rule`;
 
+/** -> 1 | 0 it holds. */
+export const forgetRuleLua = `${time}
+-- KEYS rules byExpiry ofChat | ARGV id
+local expiresAtMs = redis.call('ZSCORE', KEYS[3], ARGV[1])
+if expiresAtMs and tonumber(expiresAtMs) > now() then return 0 end
+redis.call('ZREM', KEYS[3], ARGV[1])
+redis.call('ZREM', KEYS[2], ARGV[1])
+redis.call('HDEL', KEYS[1], ARGV[1])
+return 1`;
+
 /** -> how many approvals there are. More than a thousand need not be told apart. */
 export const approvedAgainLua = `
 -- KEYS approved | ARGV approvalId ttlMs

@@ -4,7 +4,7 @@ import { ruleFactsOf, type PermissionRules } from "@larkline/session";
 import { keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
-import { addRuleLua, approvedAgainLua, revokeRuleLua, rulesInForceLua } from "./permission-rules-lua.ts";
+import { addRuleLua, approvedAgainLua, forgetRuleLua, revokeRuleLua, rulesInForceLua } from "./permission-rules-lua.ts";
 import { defineScript, type Script } from "./script.ts";
 import { ruleFrom } from "./stored.ts";
 
@@ -18,6 +18,8 @@ export interface RedisPermissionRulesOptions {
 const dayMs = 24 * 60 * 60 * 1_000;
 /** How long a rule that is over is remembered: a late `add` must find it. */
 const keepMs = 30 * dayMs;
+/** Rules read at once. */
+const pageSize = 500;
 /** How long approvals of one kind are counted after the last one. */
 const countedMs = 90 * dayMs;
 
@@ -30,7 +32,7 @@ class RedisPermissionRules implements PermissionRules {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
   readonly #auditMax: number;
-  readonly #scripts: Record<"add" | "revoke" | "inForce" | "approvedAgain", Script>;
+  readonly #scripts: Record<"add" | "revoke" | "inForce" | "approvedAgain" | "forget", Script>;
 
   constructor({ redis, namespace = defaultNamespace, auditMaxRecords = keepAllAudits }: RedisPermissionRulesOptions) {
     this.#redis = redis;
@@ -40,6 +42,7 @@ class RedisPermissionRules implements PermissionRules {
       add: defineScript(redis, "rules_add", addRuleLua),
       revoke: defineScript(redis, "rules_revoke", revokeRuleLua),
       inForce: defineScript(redis, "rules_inForce", rulesInForceLua),
+      forget: defineScript(redis, "rules_forget", forgetRuleLua),
       approvedAgain: defineScript(redis, "rules_approvedAgain", approvedAgainLua),
     };
   }
@@ -80,6 +83,22 @@ class RedisPermissionRules implements PermissionRules {
       [ruleId, JSON.stringify(by), JSON.stringify(ruleFactsOf(rule)), by.id, this.#auditMax],
     );
     return reply === null ? undefined : ruleFrom(String(reply));
+  }
+
+  async ofPerson(app: string, person: string): Promise<PermissionRule[]> {
+    const { rules, byExpiry } = this.#keys.rules(app);
+    const ids = await this.#redis.zrangebyscore(byExpiry, "-inf", "+inf");
+    const found: PermissionRule[] = [];
+    for (let from = 0; from < ids.length; from += pageSize) {
+      const texts = await this.#redis.hmget(rules, ...ids.slice(from, from + pageSize));
+      found.push(...texts.flatMap((text) => (text === null ? [] : [ruleFrom(text)])));
+    }
+    return found.filter((rule) => rule.author.id === person || rule.person === person);
+  }
+
+  async forget({ app, id, chatId }: Pick<PermissionRule, "app" | "id" | "chatId">): Promise<void> {
+    const { rules, byExpiry, ofChat } = this.#keys.rules(app);
+    await this.#scripts.forget([rules, byExpiry, ofChat(chatId)], [id]);
   }
 
   async approvedAgain(app: string, kind: string, approvalId: string): Promise<number> {

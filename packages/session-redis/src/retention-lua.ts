@@ -101,11 +101,17 @@ redis.call('HSET', KEYS[1], 'hv', above(redis.call('HGET', KEYS[1], 'hv')))
 redis.call('UNLINK', KEYS[3])
 return replaced`;
 
-/** The session is not found under this person any more. */
+/** -> 1 | 0 there is something newer, perhaps of that person. The session is not found under them any more. */
 export const forgetLua = `
--- KEYS who people | ARGV sid person
-redis.call('ZREM', KEYS[2], ARGV[2] .. '|' .. ARGV[1])
-return redis.call('HDEL', KEYS[1], ARGV[2])`;
+-- KEYS session inbox history who people | ARGV sid person known
+local length = tonumber(redis.call('HGET', KEYS[1], 'hb') or 0) + redis.call('LLEN', KEYS[3])
+if length > tonumber(ARGV[3]) then return 0 end
+for _, entry in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
+  if cjson.decode(string.match(entry, '^%d+:(.*)$')).sender.id == ARGV[2] then return 0 end
+end
+redis.call('ZREM', KEYS[5], ARGV[2] .. '|' .. ARGV[1])
+redis.call('HDEL', KEYS[4], ARGV[2])
+return 1`;
 
 /** -> 1 | 0 known before, or nothing is stored of it. */
 export const adoptLua = `${time}

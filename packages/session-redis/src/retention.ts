@@ -195,8 +195,8 @@ class RedisRetention implements SessionRetention, PersonalData {
     return Number(reply);
   }
 
-  async forget(session: SessionKey, person: string): Promise<void> {
-    const { who, people } = this.#keys.session(session);
-    await this.#scripts.forget([who, people], [session, person]);
+  async forget(session: SessionKey, person: string, length: number): Promise<boolean> {
+    const { session: hash, inbox, history, who, people } = this.#keys.session(session);
+    return (await this.#scripts.forget([hash, inbox, history, who, people], [session, person, length])) === 1;
   }
 }

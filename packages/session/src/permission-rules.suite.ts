@@ -100,6 +100,22 @@ export function describePermissionRules(name: string, makeHarness: MakeSessionSt
       expect(await rules.list("cli_app")).toEqual([ruleOf(1)]);
     });
 
+    it("are found by the person who left them or whom they are about, also when they are over, and forgotten then", async () => {
+      await rules.add(ruleOf(1, { author: { id: "ou_ann", name: "Ann" } }));
+      await rules.add(ruleOf(2, { person: "ou_ann" }));
+      await rules.add(ruleOf(3, { person: "ou_ben" }));
+      await rules.add(ruleOf(4, { app: "cli_other", person: "ou_ann" }));
+      await rules.revoke("cli_app", approvalIdOf(1), boss);
+      const theirs = await elsewhere.ofPerson("cli_app", "ou_ann");
+      expect(theirs.map(({ id }) => id).toSorted()).toEqual([approvalIdOf(1), approvalIdOf(2)]);
+      for (const rule of theirs) await rules.forget(rule);
+      expect(await rules.ofPerson("cli_app", "ou_ann")).toMatchObject([{ id: approvalIdOf(2) }]);
+      await rules.revoke("cli_app", approvalIdOf(2), boss);
+      for (let round = 0; round < 2; round += 1) for (const rule of theirs) await rules.forget(rule);
+      expect(await rules.ofPerson("cli_app", "ou_ann")).toEqual([]);
+      expect(await rules.ofPerson("cli_other", "ou_ann")).toHaveLength(1);
+    });
+
     it("approvals of one kind are counted, each once, by all processes together", async () => {
       const kind = "oc_chat\nshell\ngit status*\nou_user";
       expect(await rules.approvedAgain("cli_app", kind, approvalIdOf(1))).toBe(1);
