@@ -212,6 +212,18 @@ describe("npm run compose-files", () => {
     expect(files.get("redis/users.acl")).toContain("~{larkline}:tools-weather:*");
   });
 
+  it("tells the secrets of every bot to those that speak as it, and to nobody else", () => {
+    const desk = { FEISHU_APP_SECRET_DESK: "s", FEISHU_ENCRYPT_KEY_DESK: "k", FEISHU_VERIFICATION_TOKEN_DESK: "t" };
+    const files = written({ env: { ...operator, ...desk } });
+    const told = Object.fromEntries(
+      services.map((service) => {
+        const names = Object.keys(valuesIn(files.get(`${service}.env`) ?? ""));
+        return [service, names.filter((name) => name.endsWith("_DESK")).length];
+      }),
+    );
+    expect(told).toMatchObject({ ingress: 3, "agent-worker": 1, "tool-runner": 0, "python-runner": 0, console: 0 });
+  });
+
   it("refuses what Compose could not read back, by its name alone", () => {
     const env = { FEISHU_APP_SECRET: "it's" };
     expect(() => deploymentFiles({ env }, {})).toThrow("FEISHU_APP_SECRET must not have quotes or line breaks in it.");

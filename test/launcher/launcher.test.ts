@@ -74,11 +74,23 @@ describe("npm start that cannot work", () => {
   });
 });
 
+function variablesOf(run: LauncherRun, name: string): [string, string][] {
+  const lines = readFileSync(`/proc/${serviceOf(run, name)}/environ`, "utf8").split("\0");
+  return lines.map((line) => [line.split("=", 1)[0] ?? "", line.slice(line.indexOf("=") + 1)]);
+}
+
 /** The variables of a service that hold keys of calls. */
 function keysOf(run: LauncherRun, name: string): Record<string, string> {
-  const lines = readFileSync(`/proc/${serviceOf(run, name)}/environ`, "utf8").split("\0");
-  const pairs = lines.map((line): [string, string] => [line.split("=", 1)[0] ?? "", line.slice(line.indexOf("=") + 1)]);
+  const pairs = variablesOf(run, name);
   return Object.fromEntries(pairs.filter(([variable]) => variable === "CALL_SIGNING_KEY" || variable === "RUNNER_KEY"));
+}
+
+/** The secrets of the bot `desk` that a service knows. */
+function secretsOfDesk(run: LauncherRun, name: string): string[] {
+  return variablesOf(run, name)
+    .map(([variable]) => variable)
+    .filter((variable) => variable.endsWith("_DESK"))
+    .toSorted();
 }
 
 function serviceOf(run: LauncherRun, name: string): number {
@@ -104,32 +116,39 @@ describe.runIf(process.platform === "linux")("npm start", () => {
     },
   );
 
-  it("brings everything up, answers a question, and leaves nothing behind at Ctrl-C", { timeout: 150_000 }, async () => {
-    const run = await launch();
-    await until(() => expect(run.output()).toContain("Larkline is running."));
-    expect(run.output()).toContain(`http://127.0.0.1:${run.ports.playground}`);
-    const answer = await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
-      method: "POST",
-      body: JSON.stringify({ message: "what is 12*7?" }),
-    });
-    expect(await answer.text()).toMatch(/"tool_result".*84[^]*"type":"done"/);
-    const keyFile = join(run.dataDirectory, "signing-key");
-    const signingKey = readFileSync(keyFile, "utf8").trim();
-    expect(statSync(keyFile).mode & 0o777).toBe(0o600);
-    expect(keysOf(run, "agent-worker")).toEqual({ CALL_SIGNING_KEY: signingKey });
-    expect(keysOf(run, "tool-runner")).toEqual({ RUNNER_KEY: runnerKeyOf(signingKey, "local") });
-    expect([keysOf(run, "ingress"), keysOf(run, "playground"), keysOf(run, "console")]).toEqual([{}, {}, {}]);
-    expect(run.output()).toContain(`http://127.0.0.1:${run.ports.console}`);
-    const overview = await (await fetch(`http://127.0.0.1:${run.ports.console}`)).text();
-    expect(overview).toMatch(/Workers alive<\/dt>\s*<dd>1<[^]*href="\/runners">local</);
-    const startedMs = Date.now();
-    run.kill("SIGINT");
-    run.kill("SIGINT");
-    expect(await run.exitCode()).toBe(0);
-    expect(Date.now() - startedMs).toBeLessThan(10_000);
-    expect(run.processes()).toEqual([]);
-    expect(run.output().trimEnd().endsWith("Stopped.")).toBe(true);
-  });
+  it(
+    "brings everything up, answers a question, and leaves nothing behind at Ctrl-C",
+    { timeout: 150_000 },
+    async () => {
+      const run = await launch({ FEISHU_APP_SECRET_DESK: "s", FEISHU_ENCRYPT_KEY_DESK: "k" });
+      await until(() => expect(run.output()).toContain("Larkline is running."));
+      expect(run.output()).toContain(`http://127.0.0.1:${run.ports.playground}`);
+      const answer = await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
+        method: "POST",
+        body: JSON.stringify({ message: "what is 12*7?" }),
+      });
+      expect(await answer.text()).toMatch(/"tool_result".*84[^]*"type":"done"/);
+      const keyFile = join(run.dataDirectory, "signing-key");
+      const signingKey = readFileSync(keyFile, "utf8").trim();
+      expect(statSync(keyFile).mode & 0o777).toBe(0o600);
+      expect(keysOf(run, "agent-worker")).toEqual({ CALL_SIGNING_KEY: signingKey });
+      expect(keysOf(run, "tool-runner")).toEqual({ RUNNER_KEY: runnerKeyOf(signingKey, "local") });
+      expect([keysOf(run, "ingress"), keysOf(run, "playground"), keysOf(run, "console")]).toEqual([{}, {}, {}]);
+      expect(secretsOfDesk(run, "ingress")).toEqual(["FEISHU_APP_SECRET_DESK", "FEISHU_ENCRYPT_KEY_DESK"]);
+      expect(secretsOfDesk(run, "agent-worker")).toEqual(["FEISHU_APP_SECRET_DESK"]);
+      for (const name of ["tool-runner", "console", "playground"]) expect(secretsOfDesk(run, name)).toEqual([]);
+      expect(run.output()).toContain(`http://127.0.0.1:${run.ports.console}`);
+      const overview = await (await fetch(`http://127.0.0.1:${run.ports.console}`)).text();
+      expect(overview).toMatch(/Workers alive<\/dt>\s*<dd>1<[^]*href="\/runners">local</);
+      const startedMs = Date.now();
+      run.kill("SIGINT");
+      run.kill("SIGINT");
+      expect(await run.exitCode()).toBe(0);
+      expect(Date.now() - startedMs).toBeLessThan(10_000);
+      expect(run.processes()).toEqual([]);
+      expect(run.output().trimEnd().endsWith("Stopped.")).toBe(true);
+    },
+  );
 
   it("starts a killed service again, and says which one cannot live", { timeout: 90_000 }, async () => {
     const run = await launch();

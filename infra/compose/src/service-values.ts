@@ -1,7 +1,7 @@
 import { runnerKeyOf } from "@larkline/protocol";
 import { runnerUserName } from "@larkline/redis-users";
 import type { Secrets } from "./secrets.ts";
-import { ofRunners, runnerNames, settingsOf, type Service } from "./settings.ts";
+import { ofRunners, runnerNames, secretsOfBots, settingsOf, type Service } from "./settings.ts";
 
 type Values = Readonly<Record<string, string | undefined>>;
 
@@ -36,9 +36,15 @@ const ownSecrets: Readonly<Record<Service, (known: Known) => Record<string, stri
   console: (known) => ({ ...redisUrl("console", known), CONSOLE_PASSWORD: known.secrets.consolePassword }),
 };
 
+function withBots(name: string, given: Values): string[] {
+  if (!secretsOfBots.includes(name)) return [name];
+  return [name, ...Object.keys(given).filter((other) => other.startsWith(`${name}_`))];
+}
+
 function told(names: readonly string[], given: Values): Record<string, string> {
+  const all = names.flatMap((name) => withBots(name, given));
   return Object.fromEntries(
-    names.flatMap((name) => {
+    all.flatMap((name) => {
       const value = given[name];
       return value === undefined || value === "" ? [] : [[name, value]];
     }),

@@ -46,5 +46,12 @@ export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
   "sandbox-host": [...everywhere, "SANDBOX_SLOTS", "SANDBOX_WAITING", "SANDBOX_WARM", "SANDBOX_TIERS"],
 };
 
+/** Of these, every bot with a name has its own: `FEISHU_APP_SECRET_<NAME>`. Whoever is told one is told all of its kind. */
+export const secretsOfBots: readonly string[] = [
+  "FEISHU_APP_SECRET",
+  "FEISHU_ENCRYPT_KEY",
+  "FEISHU_VERIFICATION_TOKEN",
+];
+
 /** Names of the runners of the composition, by service. */
 export const runnerNames = { "tool-runner": "default", "python-runner": "python" } as const;

@@ -35,8 +35,14 @@ const withheld = {
   console: [...secrets.filter((name) => !consolePasswords.includes(name)), "SANDBOX_TOKEN"],
 };
 
+/** Of these, every bot with a name has its own, with that name behind. */
+const secretsOfBots = ["FEISHU_APP_SECRET", "FEISHU_ENCRYPT_KEY", "FEISHU_VERIFICATION_TOKEN"];
+
 function without(env, names) {
-  return Object.fromEntries(Object.entries(env).filter(([name]) => !names.includes(name) && !name.startsWith("npm_")));
+  const bots = secretsOfBots.filter((name) => names.includes(name)).map((name) => `${name}_`);
+  const isOut = (name) =>
+    names.includes(name) || name.startsWith("npm_") || bots.some((start) => name.startsWith(start));
+  return Object.fromEntries(Object.entries(env).filter(([name]) => !isOut(name)));
 }
 
 function local(port) {

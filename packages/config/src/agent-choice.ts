@@ -15,6 +15,12 @@ export function agentInChat(settings: Pick<Settings, "agents">, bot: BotConfig, 
   return agentNamed(settings, bot.chats.get(chatId) ?? bot.agent) ?? settings.agents.default;
 }
 
+/** The app ids of all bots; `first` is `FEISHU_APP_ID`. */
+export function appIdsOf({ bots }: Pick<Settings, "bots">, first: string | undefined): string[] {
+  const named = Object.values(bots).flatMap(({ app }) => app?.id ?? []);
+  return first === undefined ? named : [first, ...named];
+}
+
 /** The bot of that app; one that no other has the id of is the bot of `FEISHU_APP_ID`. */
 export function botOfApp({ bots }: Pick<Settings, "bots">, appId: string): BotConfig {
   return Object.values(bots).find(({ app }) => app?.id === appId) ?? bots.default;

@@ -1,4 +1,4 @@
-export { agentInChat, agentNamed, agentOfMessage, botOfApp } from "./agent-choice.ts";
+export { agentInChat, agentNamed, agentOfMessage, appIdsOf, botOfApp } from "./agent-choice.ts";
 export { botVariable, readBots, readEdges, type BotAccess, type EdgeAccess } from "./bot-access.ts";
 export { domainProblem, type BotConfig, type FeishuSettings } from "./bot-config.ts";
 export { loadConfigFile } from "./config-file.ts";
