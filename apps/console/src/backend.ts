@@ -3,6 +3,7 @@ import type { QueueCatalog } from "@larkline/queue";
 import type {
   ApprovalStore,
   AuditLog,
+  BudgetStore,
   LookupCache,
   PermissionRules,
   RateGovernor,
@@ -15,6 +16,7 @@ import {
   createGateStateReader,
   createRedisApprovalStore,
   createRedisAuditLog,
+  createRedisBudgetStore,
   createRedisLookupCache,
   createRedisPermissionRules,
   createRedisPresence,
@@ -22,8 +24,10 @@ import {
   createRedisRunnerDirectory,
   createRedisSessionStore,
   mastersOf,
+  readServerStates,
   type GateState,
   type Presence,
+  type ServerState,
 } from "@larkline/session-redis";
 import type { Logger } from "@larkline/telemetry";
 
@@ -32,11 +36,14 @@ export interface Backend {
   store: Pick<SessionStore, "summary" | "history" | "cancel">;
   approvals: Pick<ApprovalStore, "pending" | "dueExpiries">;
   rules: Pick<PermissionRules, "list" | "revoke">;
+  budgets: Pick<BudgetStore, "spent" | "biggest">;
   audit: Pick<AuditLog, "append">;
   directory: Pick<RunnerDirectory, "runners">;
-  presence: Pick<Presence, "members">;
+  presence: Pick<Presence, "members" | "takeDuty">;
   /** How all sessions are. */
   gate: () => Promise<GateState>;
+  /** How the servers of Redis are. */
+  servers: () => Promise<ServerState[]>;
   lookups: LookupCache;
   governor: Pick<RateGovernor, "take" | "callsOf">;
   catalog: QueueCatalog;
@@ -68,9 +75,11 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
     approvals: createRedisApprovalStore({ redis, namespace }),
     rules: createRedisPermissionRules({ redis, namespace }),
     audit: createRedisAuditLog({ redis, namespace }),
+    budgets: createRedisBudgetStore({ redis, namespace }),
     directory: createRedisRunnerDirectory({ redis, namespace }),
     presence: createRedisPresence({ redis, namespace }),
     gate: createGateStateReader({ redis, namespace }),
+    servers: async () => await readServerStates(redis),
     lookups: createRedisLookupCache({ redis, namespace }),
     governor: createRedisRateGovernor({ redis, namespace }),
     catalog,

@@ -12,6 +12,8 @@ it("without a password it listens on loopback only", () => {
       logLevel: "info",
       passwords: undefined,
       appId: undefined,
+      configFile: undefined,
+      canary: undefined,
     },
   });
 });

@@ -20,6 +20,10 @@ export interface ConsoleConfig {
   passwords: Passwords | undefined;
   /** The bot, whose permission rules are shown beside those of the HTTP API. */
   appId: string | undefined;
+  /** Absent: no messages are sent to prove that they are answered. */
+  canary: { url: string; token: string | undefined; intervalMs: number } | undefined;
+  /** Path of larkline.config.ts, which says what may be spent. */
+  configFile: string | undefined;
 }
 
 function readPasswords(reader: EnvReader): Passwords | undefined {
@@ -41,6 +45,17 @@ function readHost(reader: EnvReader, hasPassword: boolean): string {
   return host;
 }
 
+const shortestIntervalMs = 1_000;
+
+function readCanary(reader: EnvReader): ConsoleConfig["canary"] {
+  const intervalMs = reader.integer("CANARY_INTERVAL_MS", { default: 0, min: 0, max: 86_400_000 });
+  const url = reader.url("INGRESS_URL", { default: "http://127.0.0.1:8000" });
+  const token = reader.secret("API_TOKEN");
+  if (intervalMs === 0) return undefined;
+  if (intervalMs < shortestIntervalMs) reader.problem(`CANARY_INTERVAL_MS must be 0 or at least ${shortestIntervalMs}.`);
+  return { url, token, intervalMs };
+}
+
 /**
  * Reads the environment; every problem is reported at once, one per line, naming the variable.
  * Without `CONSOLE_PASSWORD` the console listens on loopback only, and asks nobody to sign in.
@@ -56,5 +71,7 @@ export function loadConfig(env: Env): ParseResult<ConsoleConfig> {
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
     passwords,
     appId: reader.text("FEISHU_APP_ID"),
+    canary: readCanary(reader),
+    configFile: reader.text("LARKLINE_CONFIG"),
   });
 }

@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { resolveConfig, type LarklineConfig } from "@larkline/config";
 import { argumentsHashOf, type Approval, type InboundMessage, type ToolJob } from "@larkline/protocol";
 import { createToolQueues, createTurnQueue } from "@larkline/queue";
 import {
@@ -6,6 +7,7 @@ import {
   connectRedis,
   createRedisApprovalStore,
   createRedisAuditLog,
+  createRedisBudgetStore,
   createRedisPermissionRules,
   createRedisPresence,
   createRedisRunnerDirectory,
@@ -44,6 +46,7 @@ export function openWorld() {
     approvals: createRedisApprovalStore(options),
     rules: createRedisPermissionRules(options),
     audit: createRedisAuditLog(options),
+    budgets: createRedisBudgetStore(options),
     directory: createRedisRunnerDirectory(options),
     presence: createRedisPresence(options),
     close: async () => {
@@ -60,14 +63,22 @@ export interface TestConsole {
   close(): Promise<void>;
 }
 
+function settingsOf(config: object): LarklineConfig {
+  const resolved = resolveConfig(config);
+  if (!resolved.ok) throw new Error(resolved.error);
+  return resolved.value;
+}
+
 /** `given: null` starts one without passwords, for whoever is on this machine. */
 export async function startTestConsole(
   { namespace }: Pick<World, "namespace">,
   given: Passwords | null = passwords,
+  config: object = {},
 ): Promise<TestConsole> {
   const backend = connectBackend({ redisUrl: inject("redisUrl"), namespace, logger: silentLogger });
   const { port, close } = await startConsole({
-    config: { host: "127.0.0.1", port: 0, passwords: given ?? undefined, appId },
+    settings: settingsOf(config),
+    config: { host: "127.0.0.1", port: 0, passwords: given ?? undefined, appId, canary: undefined },
     backend,
     metrics: createMetrics({ service: "console" }),
     logger: silentLogger,

@@ -1,14 +1,19 @@
+import { createBudgetBook } from "@larkline/budgets";
+import { appIdsOf, type LarklineConfig } from "@larkline/config";
 import type { Logger, Metrics } from "@larkline/telemetry";
 import type { Backend } from "./backend.ts";
 import type { ConsoleConfig } from "./config.ts";
+import { startCanary } from "./canary.ts";
 import { createConsoleMetrics } from "./console-metrics.ts";
 import { createQueueList } from "./queue-list.ts";
+import { showRedis } from "./redis-metrics.ts";
 import { createServer } from "./server.ts";
 import { createSignIns } from "./sign-ins.ts";
 import { showState } from "./state-metrics.ts";
 
 export interface ConsoleParts {
-  config: Pick<ConsoleConfig, "host" | "port" | "passwords" | "appId">;
+  config: Pick<ConsoleConfig, "host" | "port" | "passwords" | "appId" | "canary">;
+  settings: Pick<LarklineConfig, "bots" | "budgets">;
   backend: Backend;
   metrics: Metrics;
   logger: Logger;
@@ -25,18 +30,23 @@ export interface Console {
 const apiApp = "api";
 
 /** Starts the console. Rejects when the port is taken. */
-export async function startConsole({ config, backend, metrics, logger }: ConsoleParts): Promise<Console> {
+export async function startConsole({ config, settings, backend, metrics, logger }: ConsoleParts): Promise<Console> {
   const { passwords, appId } = config;
+  const bots = appIdsOf(settings, appId);
   const queues = createQueueList({ ...backend, logger });
-  showState({ ...backend, metrics, queues, apps: appId === undefined ? [] : [appId], logger });
+  showState({ ...backend, metrics, queues, apps: bots, logger });
+  showRedis(metrics, backend.servers);
+  const canary = config.canary && startCanary({ ...config.canary, ...backend, metrics, logger });
   let isClosing = false;
   const server = await createServer({
     backend,
     queues,
     signIns: passwords === undefined ? undefined : createSignIns({ passwords, ...backend }),
-    apps: appId === undefined ? [apiApp] : [appId, apiApp],
+    apps: [...bots, apiApp],
+    budgets: createBudgetBook(settings.budgets),
     metrics,
     counters: createConsoleMetrics(metrics),
+    canary,
     isClosing: () => isClosing,
     logger,
   });
@@ -44,7 +54,7 @@ export async function startConsole({ config, backend, metrics, logger }: Console
   const shutDown = async () => {
     isClosing = true;
     queues.close();
-    await server.close();
+    await Promise.all([canary?.close(), server.close()]);
   };
   let closed: Promise<void> | undefined;
   const address = server.server.address();

@@ -1,3 +1,4 @@
+import { loadConfigFile } from "@larkline/config";
 import { createLogger, createMetrics, runUntilSignal } from "@larkline/telemetry";
 import { connectBackend } from "./backend.ts";
 import { loadConfig } from "./config.ts";
@@ -11,12 +12,14 @@ function refuse(problem: string): never {
 const loaded = loadConfig(process.env);
 if (!loaded.ok) refuse(loaded.error);
 const config = loaded.value;
+const settings = await loadConfigFile(config.configFile);
+if (!settings.ok) refuse(settings.error);
 
 const logger = createLogger({ service: "console", level: config.logLevel });
 const metrics = createMetrics({ service: "console" });
 const backend = connectBackend({ ...config, logger });
-const started = await startConsole({ config, backend, metrics, logger }).catch((error: unknown) =>
-  refuse(`console cannot start: ${error instanceof Error ? error.message : String(error)}`),
+const started = await startConsole({ config, settings: settings.value, backend, metrics, logger }).catch(
+  (error: unknown) => refuse(`console cannot start: ${error instanceof Error ? error.message : String(error)}`),
 );
 const { host, passwords } = config;
 logger.info({ host, port: started.port }, "console ready");

@@ -1,7 +1,10 @@
 import { readFile } from "node:fs/promises";
+import type { BudgetBook } from "@larkline/budgets";
 import { registerOpsRoutes, type Logger, type Metrics } from "@larkline/telemetry";
 import { fastify, type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Backend } from "./backend.ts";
+import type { Canary } from "./canary.ts";
+import { registerBudgetRoutes } from "./budget-routes.ts";
 import type { ConsoleMetrics } from "./console-metrics.ts";
 import { guard, type Refusal } from "./guard.ts";
 import { registerJobRoutes } from "./job-routes.ts";
@@ -33,8 +36,12 @@ export interface ServerDeps {
   signIns: SignIns | undefined;
   /** Apps whose rules are shown. */
   apps: readonly string[];
+  /** Who may spend what. */
+  budgets: BudgetBook;
   metrics: Metrics;
   counters: ConsoleMetrics;
+  /** Absent: nobody asks whether messages are answered. */
+  canary: Pick<Canary, "isAlive"> | undefined;
   isClosing: () => boolean;
   logger: Logger;
 }
@@ -85,9 +92,10 @@ function switchLanguages(server: FastifyInstance): void {
 }
 
 async function registerPages(server: FastifyInstance, deps: ServerDeps, pages: PagesDeps): Promise<void> {
-  const { apps, backend, queues, logger } = deps;
+  const { apps, backend, budgets, queues, logger } = deps;
   registerOverviewRoutes(server, { ...pages, queues });
   registerRuleRoutes(server, { ...pages, apps });
+  registerBudgetRoutes(server, { ...pages, book: budgets });
   registerSessionRoutes(server, pages);
   registerJobRoutes(server, { ...pages, queues });
   const { visitorOf, onAction } = pages;
@@ -97,7 +105,7 @@ async function registerPages(server: FastifyInstance, deps: ServerDeps, pages: P
 
 /** The HTTP server with all routes, not yet listening. */
 export async function createServer(deps: ServerDeps): Promise<FastifyInstance> {
-  const { backend, signIns, metrics, counters, isClosing, logger } = deps;
+  const { backend, signIns, metrics, counters, canary, isClosing, logger } = deps;
   const style = await readFile(new URL("style.css", import.meta.url), "utf8");
   const server = fastify({
     logger: false,
@@ -112,7 +120,11 @@ export async function createServer(deps: ServerDeps): Promise<FastifyInstance> {
   sendSecurityHeaders(server, boardPath);
   const visitorOf = guard(server, { signIns, deadlineMs: signInDeadlineMs, refuse });
   switchLanguages(server);
-  const ready = async () => ({ redis: await backend.ping(), accepting: !isClosing() });
+  const ready = async () => ({
+    redis: await backend.ping(),
+    accepting: !isClosing(),
+    ...(canary === undefined ? {} : { canary: await canary.isAlive() }),
+  });
   registerOpsRoutes(server, { metrics, ready, logger });
   server.get("/style.css", async (_request, reply) =>
     reply.header("cache-control", "max-age=300").type("text/css; charset=utf-8").send(style),

@@ -82,6 +82,7 @@ const sections = [
   ["/runners", "runners"],
   ["/approvals", "approvals"],
   ["/rules", "rules"],
+  ["/budgets", "budgets"],
 ] as const;
 
 function navigation({ say, url }: View): Html {

@@ -1,4 +1,13 @@
-import { localMinute, type BudgetAccount, type BudgetKind, type BudgetPeriod, type BudgetUse } from "@larkline/budgets";
+import {
+  localMinute,
+  percentText,
+  tokenCount,
+  usdText,
+  type BudgetAccount,
+  type BudgetKind,
+  type BudgetPeriod,
+  type BudgetUse,
+} from "@larkline/budgets";
 import type { ReplyLanguage } from "@larkline/protocol";
 
 /** What texts about budgets say beside the numbers. */
@@ -29,17 +38,7 @@ export function isOwn({ per }: BudgetAccount): boolean {
 }
 
 function tokensText(tokens: number, language: ReplyLanguage): string {
-  return `${tokens.toLocaleString("en-US")} ${language === "zh" ? "token" : "tokens"}`;
-}
-
-/** Cents, and smaller parts of small sums. */
-export function usdText(usd: number): string {
-  return `$${usd.toFixed(usd > 0 && usd < 0.1 ? 4 : 2)}`;
-}
-
-/** Whole percent, rounded down: 100 only when everything is spent. */
-export function percentOf({ share }: BudgetUse): string {
-  return `${Math.floor(share * 100 + 1e-9)}%`;
+  return `${tokenCount(tokens)} ${language === "zh" ? "token" : "tokens"}`;
 }
 
 /** The limit that is spent. */
@@ -66,7 +65,7 @@ export function overBudgetText(use: BudgetUse, language: ReplyLanguage, { timeZo
 export function nearBudgetText(use: BudgetUse, language: ReplyLanguage): string {
   const { per, period } = use.account;
   const [owner, span] = [owners[per][language], periods[period][language]];
-  const percent = percentOf(use);
+  const percent = percentText(use);
   return language === "zh" ? `${owner}${span}的额度已用 ${percent}` : `${owner} ${span} is ${percent} used`;
 }
 
@@ -77,7 +76,11 @@ function ofLimit(spent: string, limit: string | undefined, language: ReplyLangua
 
 function figures({ account, spent }: BudgetUse, language: ReplyLanguage): string {
   const { tokens, usd } = account;
-  const ofTokens = ofLimit(tokensText(spent.tokens, language), tokens?.toLocaleString("en-US"), language);
+  const ofTokens = ofLimit(
+    tokensText(spent.tokens, language),
+    tokens === undefined ? undefined : tokenCount(tokens),
+    language,
+  );
   const ofUsd = ofLimit(usdText(spent.usd), usd === undefined ? undefined : usdText(usd), language);
   const separator = language === "zh" ? "，" : ", ";
   return [ofTokens, ...(spent.usd > 0 || usd !== undefined ? [ofUsd] : [])].join(separator);
@@ -88,7 +91,7 @@ function usageLine(use: BudgetUse, language: ReplyLanguage, timeZone: string): s
   const { per, period, tokens, usd, endsAtMs } = account;
   const isLimited = tokens !== undefined || usd !== undefined;
   const unlimited = language === "zh" ? "不限" : "no limit";
-  const share = isLimited ? percentOf(use) : unlimited;
+  const share = isLimited ? percentText(use) : unlimited;
   const renewal = localMinute(timeZone, endsAtMs);
   const [owner, span] = [owners[per][language], periods[period][language]];
   if (language === "zh") {

@@ -1,6 +1,6 @@
-import type { BudgetUse } from "@larkline/budgets";
+import { percentText, type BudgetUse } from "@larkline/budgets";
 import type { EventOf, ReplyLanguage, TurnState } from "@larkline/protocol";
-import { nearBudgetText, overBudgetText, percentOf, type BudgetWords } from "./budget-text.ts";
+import { nearBudgetText, overBudgetText, type BudgetWords } from "./budget-text.ts";
 import { languageOfMessage } from "./notice.ts";
 import { answering, endError, errorOf, spoken } from "./turn-ending.ts";
 import type { Transition } from "./turn-environment.ts";
@@ -39,7 +39,7 @@ export function warnNearBudget(
   const warning: EventOf<"warning"> = {
     type: "warning",
     code: "budget_near_limit",
-    message: `${percentOf(nearest)} of the budget per ${per} and ${period} is used.`,
+    message: `${percentText(nearest)} of the budget per ${per} and ${period} is used.`,
     detail: `${per}/${period}`,
   };
   const note = told === undefined ? undefined : nearBudgetText(told, languageOfMessage(turn.message, facts.texts));

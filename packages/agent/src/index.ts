@@ -1,7 +1,7 @@
 export { absorb } from "./absorb.ts";
 export { accumulateStream, createAccumulator, type Accumulator, type StepResult } from "./accumulate.ts";
 export { attachmentText } from "./attachment-text.ts";
-export { isOwn, percentOf, usageText, usdText, type BudgetWords } from "./budget-text.ts";
+export { isOwn, usageText, type BudgetWords } from "./budget-text.ts";
 export { endOverBudget, warnNearBudget, type BudgetFacts } from "./budget-turn.ts";
 export { callIdsOf } from "./call-id.ts";
 export {

@@ -18,4 +18,5 @@ export {
   type BudgetPeriod,
   type BudgetPolicy,
 } from "./budget-policy.ts";
+export { percentText, tokenCount, usdText } from "./budget-figures.ts";
 export { budgetStanding, budgetUse, nearShare, type BudgetStanding, type BudgetUse, type Spent } from "./budget-use.ts";
