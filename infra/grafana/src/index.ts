@@ -1,0 +1,1 @@
+export { dashboard, type Panel } from "./dashboard.ts";
