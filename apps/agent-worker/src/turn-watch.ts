@@ -1,6 +1,14 @@
 import type { StepResult } from "@larkline/agent";
 import { costOf, type ModelChain } from "@larkline/model";
-import { isCanary, traceparentOfMessage, turnIdOf, type CallState, type InboundMessage } from "@larkline/protocol";
+import {
+  isCanary,
+  textOf,
+  traceparentOfMessage,
+  turnIdOf,
+  type CallState,
+  type InboundMessage,
+  type Message,
+} from "@larkline/protocol";
 import { unobserved, type Observation, type Tags } from "@larkline/telemetry";
 import type { BuiltInTools } from "./built-in-tools.ts";
 import type { TurnStart } from "./turn-options.ts";
@@ -91,6 +99,12 @@ export function watchBuiltIns({ event }: Observation, builtIns: Pick<BuiltInTool
   };
 }
 
+/** Whether the model has said something since the person's last message. */
+function hasSpoken(history: readonly Message[]): boolean {
+  const asked = history.findLastIndex(({ role }) => role === "user");
+  return history.slice(asked + 1).some((message) => message.role === "assistant" && textOf(message).trim() !== "");
+}
+
 /** Begins to watch a claim of a turn. */
 export function watchTurn(given: Observation, start: TurnStart): TurnWatch {
   const { session, head } = start;
@@ -104,7 +118,7 @@ export function watchTurn(given: Observation, start: TurnStart): TurnWatch {
   const run = span("turn.run", tags);
   const channel = message.reply.channel === "feishu" ? "feishu" : "api";
   const sinceReceipt = (): number => Math.max(0, Date.now() - message.createdAtMs);
-  let isFirstText = start.turn === undefined && start.tries === 0;
+  let isFirstText = start.tries === 0 && (start.turn === undefined || !hasSpoken(start.history));
   return {
     step: async (chain, purpose, work) => await watchStep(watching, { chain, purpose }, work),
     text: () => {

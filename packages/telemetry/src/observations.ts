@@ -30,7 +30,8 @@ export interface SpanFacts extends ObservationFacts {
 
 /**
  * The tag `outcome` at the end of a `message.receive` that stored a message: that one is the root of the
- * trace. A message is stored once, however often it is delivered, so a trace has one root.
+ * trace, unless `continued` says that its client began the trace. A message is stored once, however often it
+ * is delivered, so a trace has one root.
  */
 export const rootOutcome = "accepted";
 

@@ -52,8 +52,10 @@ describe("createOtelObserver", () => {
     const { observation, close } = start("ingress");
     observation.span("message.receive", { traceparent }).end(undefined, { outcome: "accepted" });
     observation.span("message.receive", { traceparent }).end(undefined, { outcome: "duplicate" });
+    observation.span("message.receive", { traceparent, continued: true }).end(undefined, { outcome: "accepted" });
     await close();
-    const [root, again] = named("message.receive");
+    const [root, again, continued] = named("message.receive");
+    expect(continued).toMatchObject({ traceId, parentSpanId: rootId });
     expect(root).toMatchObject({ traceId, spanId: rootId, parentSpanId: undefined });
     expect(again).toMatchObject({ traceId, parentSpanId: rootId });
     expect(again?.spanId).not.toBe(rootId);

@@ -47,6 +47,8 @@ function describeError(error: unknown): { name: string; message: string } {
     : { name: "Error", message: scrubText(String(error)) };
 }
 
+function ignore(): void {}
+
 /** Troubles of the exporter, a line now and then: they are nobody else's business. */
 function tellTroubles(logger: Logger): void {
   let toldAtMs = Number.NEGATIVE_INFINITY;
@@ -55,7 +57,6 @@ function tellTroubles(logger: Logger): void {
     toldAtMs = performance.now();
     logger.warn({ reason: scrubText(message) }, "spans cannot be sent");
   };
-  const ignore = (): void => {};
   const logTo = { error: tell, warn: tell, info: ignore, debug: ignore, verbose: ignore };
   diag.setLogger(logTo, { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
 }
@@ -119,7 +120,8 @@ export function createOtelObserver(service: ObservedService, logger: Logger): Ot
       const open = spans.take(spanId);
       if (open === undefined) return;
       const tags = { ...open.tags, ...more };
-      const root = open.name === "message.receive" && tags["outcome"] === rootOutcome ? open.parent : undefined;
+      const isRoot = open.name === "message.receive" && tags["outcome"] === rootOutcome && tags["continued"] !== true;
+      const root = isRoot ? open.parent : undefined;
       finish(root === undefined ? open : { ...open, ids: root, parent: undefined }, error, tags);
     },
     close: async () => await (closed ??= withinDeadline(provider.shutdown())),

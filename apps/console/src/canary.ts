@@ -1,0 +1,133 @@
+import { randomUUID } from "node:crypto";
+import { jsonParserOf } from "@larkline/protocol";
+import type { LookupCache } from "@larkline/session";
+import type { Presence } from "@larkline/session-redis";
+import type { Logger, Metrics } from "@larkline/telemetry";
+import { Type, type Static } from "typebox";
+import { takeCanaryPath, type CanaryTarget } from "./canary-path.ts";
+import { withDeadline } from "./deadline.ts";
+
+export interface CanaryDeps extends CanaryTarget {
+  intervalMs: number;
+  presence: Pick<Presence, "takeDuty">;
+  lookups: Pick<LookupCache, "get" | "set">;
+  metrics: Metrics;
+  logger: Logger;
+}
+
+/** Sends a message through the whole system now and then. */
+export interface Canary {
+  /** False when the last three messages did not come through, whichever console sent them. Rejects without Redis. */
+  isAlive(): Promise<boolean>;
+  close(): Promise<void>;
+}
+
+/** What all consoles know of it. */
+const Report = Type.Object({
+  /** Epoch ms of the last message that came through; 0: none so far. */
+  aliveAtMs: Type.Integer({ minimum: 0 }),
+  /** Messages since then that did not. */
+  missed: Type.Integer({ minimum: 0 }),
+});
+type Report = Static<typeof Report>;
+
+const parseReport = jsonParserOf(Report);
+const reportKey = "canary";
+const reportTtlMs = 7 * 24 * 3_600_000;
+const nothingKnown: Report = { aliveAtMs: 0, missed: 0 };
+const maxMissed = 3;
+const scrapeDeadlineMs = 1_000;
+
+/** How long a message may take: with short intervals no longer than one of them. */
+function deadlineOf(intervalMs: number): number {
+  return Math.min(10_000, intervalMs);
+}
+
+function createCanaryMetrics({ histogram, counter, gauge }: Metrics) {
+  return {
+    seconds: histogram({
+      name: "larkline_canary_seconds",
+      help: "Time that the canary's messages took through the whole system.",
+    }),
+    failures: counter({
+      name: "larkline_canary_failures_total",
+      help: "Messages of the canary that did not come through in time.",
+    }),
+    aliveAt: gauge({
+      name: "larkline_canary_success_timestamp_seconds",
+      help: "When a message of the canary came through last, in seconds since 1970; absent: none so far.",
+    }),
+  };
+}
+
+/**
+ * Starts to send messages, at once and then one per interval. Of several consoles one sends; the others know
+ * what became of it from Redis.
+ */
+export function startCanary(deps: CanaryDeps): Canary {
+  const { intervalMs, presence, lookups, metrics, logger } = deps;
+  const owner = randomUUID();
+  const { seconds, failures, aliveAt } = createCanaryMetrics(metrics);
+  const closing = new AbortController();
+  let timer: NodeJS.Timeout | undefined;
+
+  const report = async (): Promise<Report> => {
+    const parsed = parseReport((await lookups.get(reportKey)) ?? "");
+    return parsed.ok ? parsed.value : nothingKnown;
+  };
+  const keep = async (news: Report): Promise<void> => await lookups.set(reportKey, JSON.stringify(news), reportTtlMs);
+
+  const comesThrough = async (): Promise<boolean> => {
+    const startedMs = performance.now();
+    const signal = AbortSignal.any([closing.signal, AbortSignal.timeout(deadlineOf(intervalMs))]);
+    try {
+      await takeCanaryPath(deps, signal);
+      seconds.observe({}, (performance.now() - startedMs) / 1_000);
+      return true;
+    } catch (error) {
+      if (closing.signal.aborted) return false;
+      failures.add({});
+      logger.warn({ error }, "the canary's message did not come through");
+      return false;
+    }
+  };
+
+  const send = async (): Promise<void> => {
+    if (await comesThrough()) return await keep({ aliveAtMs: Date.now(), missed: 0 });
+    if (closing.signal.aborted) return;
+    const { aliveAtMs, missed } = await report();
+    await keep({ aliveAtMs, missed: missed + 1 });
+  };
+
+  const round = async (): Promise<void> => {
+    const startedMs = performance.now();
+    try {
+      // Shorter than the pause, so that whoever sends can send the next one as well.
+      if (await presence.takeDuty("canary", owner, Math.ceil(intervalMs * 0.9))) await send();
+    } catch (error) {
+      // Redis is away, which is told by its own check.
+      logger.debug({ error }, "no message of the canary was sent");
+    }
+    const pauseMs = Math.max(0, intervalMs - (performance.now() - startedMs));
+    if (!closing.signal.aborted) timer = setTimeout(start, pauseMs);
+  };
+  let running = Promise.resolve();
+  const start = (): void => {
+    running = round();
+  };
+  start();
+
+  metrics.onScrape(async () => {
+    const { aliveAtMs } = await withDeadline(report(), scrapeDeadlineMs).catch(() => nothingKnown);
+    if (aliveAtMs > 0) aliveAt.set({}, aliveAtMs / 1_000);
+    else aliveAt.clear();
+  });
+  return {
+    isAlive: async () => (await report()).missed < maxMissed,
+    close: async () => {
+      closing.abort();
+      clearTimeout(timer);
+      await running;
+    },
+  };
+}
