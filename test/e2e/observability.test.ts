@@ -1,0 +1,138 @@
+import { readFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import { traceIdOf, traceparentOf } from "@larkline/protocol";
+import { freePort, startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "@larkline/testkit";
+import { Redis } from "ioredis";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { waitForAnswer } from "../system/answer.ts";
+import { metricOf, write } from "../system/answers.ts";
+import { startApp, type AppProcess } from "../system/app-process.ts";
+import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
+import { startSystem, type System } from "../system/system.ts";
+
+const observers = fileURLToPath(new URL("../fixtures/deployment-observers.ts", import.meta.url));
+const patience = { timeout: 60_000, interval: 100 };
+
+let receiver: OtlpReceiver;
+let users: RedisUsers;
+let system: System;
+let operators: AppProcess;
+
+beforeAll(async () => {
+  receiver = await startOtlpReceiver();
+  users = await writeRedisUsers(["recording"]);
+  system = await startSystem({
+    redisUsers: users,
+    config: { observers: [observers] },
+    env: { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_EXPORTER_OTLP_TIMEOUT: "1000" },
+  });
+  operators = await startApp({
+    program: { file: "apps/console/src/main.ts" },
+    port: await freePort(),
+    env: {
+      REDIS_URL: users.urlAs(system.redis.port, "console"),
+      INGRESS_URL: system.ingresses[0]?.url ?? "",
+      CANARY_INTERVAL_MS: "1000",
+    },
+  });
+}, 120_000);
+
+afterAll(async () => {
+  await operators?.kill();
+  await system?.close();
+  await users?.remove();
+  await receiver?.close();
+});
+
+async function ready(): Promise<{ status: number; canary: unknown }> {
+  const response = await fetch(`${operators.url}/ready`);
+  const body = (await response.json()) as { checks: Record<string, unknown> }; // the format of /ready
+  return { status: response.status, canary: body.checks["canary"] };
+}
+
+async function canariesAlive(): Promise<number> {
+  return await metricOf(operators, "larkline_canary_seconds_count");
+}
+
+describe("a message that uses a tool", () => {
+  it("is one trace over ingress, worker and runner, with one root and no part left hanging", async () => {
+    const written = await write(system, system.person("Ann"), 'traced\ncall note_pure {"key":"traced"}');
+    expect((await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 })).text).toContain("ok:");
+    const traceId = traceIdOf(traceparentOf({ app: system.appId, id: written.messageId }));
+    const trace = (): ReceivedSpan[] => receiver.spans.filter((span) => span.traceId === traceId);
+    const wanted = ["message.receive", "turn.run", "turn.run", "model.step", "model.step", "tool.run", "reply.deliver"];
+    const found = (name: string): ReceivedSpan[] => trace().filter((span) => span.name === name);
+    await vi.waitFor(() => {
+      for (const name of wanted) {
+        expect(found(name)).toHaveLength(wanted.filter((one) => one === name).length);
+      }
+    }, patience);
+    const [root] = found("message.receive");
+    expect(trace().filter(({ parentSpanId }) => parentSpanId === undefined)).toEqual([root]);
+    const ids = new Set(trace().map(({ spanId }) => spanId));
+    expect(trace().filter(({ parentSpanId }) => parentSpanId !== undefined && !ids.has(parentSpanId))).toEqual([]);
+    for (const name of ["turn.run", "tool.run", "reply.deliver"]) {
+      for (const span of found(name)) expect(span.parentSpanId).toBe(root?.spanId);
+    }
+    const turns = found("turn.run").map(({ spanId }) => spanId);
+    expect(found("model.step").map(({ parentSpanId }) => parentSpanId)).toEqual(turns);
+    expect(new Set(trace().map(({ service }) => service))).toEqual(
+      new Set(["larkline-ingress", "larkline-agent-worker", "larkline-tool-runner"]),
+    );
+    expect(JSON.stringify(trace())).not.toContain("note_pure {");
+  });
+
+  it("is told to the deployment's own observers, one of which fails at everything", async () => {
+    const path = `${system.env["RECORDING_FILE"] ?? ""}.observed`;
+    const names = new Set((await readFile(path, "utf8")).trim().split("\n"));
+    expect([...names]).toEqual(
+      expect.arrayContaining(["message.received", "turn.claimed", "call.outcome", "turn.ended", "reply.sent"]),
+    );
+  });
+
+  it("is counted by the process that did each part of it", async () => {
+    const [ingress, worker, runner] = [system.ingresses[0], system.workers[0], system.runners[0]];
+    if (ingress === undefined || worker === undefined || runner === undefined) throw new Error("a process is missing");
+    expect(await metricOf(ingress, "larkline_ack_seconds_count", 'outcome="accepted"')).toBe(1);
+    expect(await metricOf(worker, "larkline_model_step_seconds_count", 'outcome="ok"')).toBe(2);
+    expect(await metricOf(worker, "larkline_model_tokens_total", 'kind="output"')).toBeGreaterThan(0);
+    expect(await metricOf(worker, "larkline_first_text_seconds_count")).toBe(1);
+    expect(await metricOf(worker, "larkline_turn_seconds_count", 'outcome="answered"')).toBe(1);
+    expect(await metricOf(worker, "larkline_card_operations_total", 'result="ok"')).toBeGreaterThan(0);
+    expect(await metricOf(worker, "larkline_reply_delivered_seconds_count")).toBe(1);
+    expect(await metricOf(runner, "larkline_tool_calls_total", 'outcome="ok"')).toBe(1);
+  });
+
+  it("is answered as always when nobody takes its spans", async () => {
+    await receiver.close();
+    const answer = await system.ask(system.person("Bob"), 'untraced\ncall note_pure {"key":"untraced"}', 60_000);
+    expect(answer).toBe('[untraced] ok:{"key":"untraced"}');
+  });
+});
+
+describe("the canary of the console", () => {
+  it("comes through without a model, and is no work in the numbers of the others", async () => {
+    await vi.waitFor(async () => expect(await canariesAlive()).toBeGreaterThan(0), patience);
+    await vi.waitFor(async () => expect(await ready()).toEqual({ status: 200, canary: true }), patience);
+    expect(system.model.requests.filter(({ messages }) => JSON.stringify(messages).includes("/new"))).toEqual([]);
+    const [worker] = system.workers;
+    expect(worker && (await metricOf(worker, "larkline_turn_seconds_count"))).toBe(2);
+  });
+
+  it("says so in /ready when no worker runs, takes back what it sent, and is ready again with a worker", async () => {
+    await Promise.all(system.workers.map(async (worker) => await worker.stop()));
+    await vi.waitFor(async () => expect(await ready()).toEqual({ status: 503, canary: false }), patience);
+    const before = await canariesAlive();
+    await system.start("agent-worker");
+    await vi.waitFor(async () => expect(await ready()).toEqual({ status: 200, canary: true }), patience);
+    expect(await canariesAlive()).toBeGreaterThan(before);
+  });
+
+  it("needs nothing of Redis that its user may not do, nor do the metrics", async () => {
+    expect(await metricOf(operators, "larkline_state_up")).toBe(1);
+    const client = new Redis(users.urlAs(system.redis.port, observer));
+    const entries = (await client.call("ACL", "LOG", "100")) as unknown[][]; // one list for each refusal
+    client.disconnect();
+    expect(entries.filter((entry) => entry.includes("console"))).toEqual([]);
+  });
+});
