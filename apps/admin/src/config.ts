@@ -1,4 +1,11 @@
-import { checkNamespace, createEnvReader, redisProtocols, type Env, type EnvReader } from "@larkline/config";
+import {
+  checkNamespace,
+  createEnvReader,
+  domainProblem as problemOfDomain,
+  redisProtocols,
+  type Env,
+  type EnvReader,
+} from "@larkline/config";
 
 export interface VendorAccess {
   apiKey: string;
@@ -45,8 +52,8 @@ function present<Key extends string, Value>(key: Key, value: Value | undefined):
 
 /** A domain that no process would start with. */
 export function domainProblem(domain: string): string | undefined {
-  const fits = domain === "feishu" || domain === "lark" || (/^https?:\/\//.test(domain) && URL.canParse(domain));
-  return fits ? undefined : "FEISHU_DOMAIN must be feishu, lark or a URL that starts with http:// or https://.";
+  const problem = problemOfDomain(domain);
+  return problem === undefined ? undefined : `FEISHU_DOMAIN ${problem}.`;
 }
 
 function readFeishu(reader: EnvReader): FeishuAccess | undefined {

@@ -109,11 +109,13 @@ async function examined(env: Record<string, string>, webhookUrl?: string) {
   const file = await readEnvFile(join(workplace.folder, ".env"));
   const config = join(workplace.folder, "larkline.config.ts");
   const configured = existsSync(config) ? { LARKLINE_CONFIG: config } : {};
-  const deployment = readDeployment({ ...workplace.ports, ...configured, ...file.values, ...env });
+  const all = { ...workplace.ports, ...configured, ...file.values, ...env };
+  const deployment = readDeployment(all);
   const given = webhookUrl === undefined ? {} : { webhookUrl };
   const findings = await examine({
     file,
     deployment,
+    env: all,
     dataDirectory: workplace.folder,
     nodeVersion: process.versions.node,
     ...given,
@@ -148,6 +150,37 @@ describe("npm run doctor", () => {
     expect(await en.exitCode()).toBe(1);
     expect(en.output()).toContain("[problem] Feishu refuses FEISHU_APP_ID and FEISHU_APP_SECRET (10015)\n    -> Copy");
     expect(en.output()).toContain("[ok] maxmemory-policy is noeviction\n");
+  });
+
+  it("looks at every bot of the configuration, and names its own variables", async () => {
+    const desk = { appId: "cli_fedcba9876543210", appSecret: "s3cret-of-desk", verificationToken: "token of desk" };
+    const other = await startFeishuSimulator({ apps: [desk] });
+    const bots = { desk: { appId: desk.appId, domain: other.url, transport: "both" } };
+    await writeFile(join(workplace.folder, "larkline.config.ts"), `export default ${JSON.stringify({ bots })};`);
+    try {
+      const secrets = { FEISHU_APP_SECRET_DESK: desk.appSecret, FEISHU_VERIFICATION_TOKEN_DESK: "t" };
+      const good = await examined({ ...healthy(), ...secrets });
+      expect(good.of("feishu.bot").map(({ text }) => text.startsWith("Bot desk: "))).toEqual([false, true]);
+      expect(good.of("feishu.webhook")).toMatchObject([
+        {
+          text: expect.stringMatching(/^Bot desk: .*\/feishu\/desk\/events/),
+          advice: expect.stringContaining("_DESK"),
+        },
+        { text: expect.stringContaining("/feishu/desk/cards") },
+      ]);
+      const wrong = await examined({ ...healthy(), ...secrets, FEISHU_APP_SECRET_DESK: "s3cret-of-another" });
+      expect(wrong.of("feishu.credentials")).toMatchObject([
+        { text: "Bot desk: Feishu refuses bots.desk.appId and FEISHU_APP_SECRET_DESK (10015)" },
+      ]);
+      expect(wrong.output).not.toContain("s3cret");
+      const missing = await examined(healthy());
+      expect(missing.of("bots").map(({ text }) => text)).toEqual([
+        expect.stringContaining("needs FEISHU_ENCRYPT_KEY_DESK, FEISHU_VERIFICATION_TOKEN_DESK or both"),
+        "FEISHU_APP_SECRET_DESK is not set.",
+      ]);
+    } finally {
+      await other.close();
+    }
   });
 
   it("names the variables that are wrong, all of them, and still checks the rest", async () => {

@@ -1,4 +1,4 @@
-import type { LarklineConfig } from "@larkline/config";
+import type { Env, LarklineConfig } from "@larkline/config";
 import { createAppInspector, type AppInspector } from "@larkline/feishu";
 import {
   closeRedis,
@@ -9,6 +9,7 @@ import {
   redisUrlProblem,
   type RedisConnection,
 } from "@larkline/session-redis";
+import { namedBots, ofBot, type CheckedBot } from "./bots-check.ts";
 import { clockFindings } from "./clock-check.ts";
 import type { Deployment, FeishuAccess } from "./config.ts";
 import { within } from "./deadline.ts";
@@ -35,6 +36,8 @@ const readyMs = 2_000;
 export interface DoctorInput {
   file: EnvFile;
   deployment: Deployment;
+  /** All variables, for the secrets of bots that the configuration names. */
+  env: Env;
   nodeVersion: string;
   /** Public address of the ingress. */
   webhookUrl?: string;
@@ -115,21 +118,28 @@ async function clockOffset(inspector: AppInspector): Promise<{ offsetMs?: number
 }
 
 /** Optional scopes without which something of the configuration would not work. */
-function neededScopes(config: LarklineConfig | undefined): string[] {
-  const readsAll = Object.values(config?.agents ?? {}).some(({ groups }) => groups === "all");
+function neededScopes(name: string, config: LarklineConfig | undefined): string[] {
+  const bot = config?.bots[name];
+  const agents = bot === undefined ? [] : [bot.agent, ...bot.chats.values()];
+  const readsAll = agents.some((agent) => config?.agents[agent]?.groups === "all");
   const asksGroups = Object.values(config?.permissions.roles ?? {}).some(({ groups }) => groups.length > 0);
   return [...(readsAll ? ["im:message.group_msg"] : []), ...(asksGroups ? ["contact:group:readonly"] : [])];
 }
 
-async function scopes(inspector: AppInspector, feishu: FeishuAccess, config: LarklineConfig | undefined) {
+async function scopes(
+  inspector: AppInspector,
+  { name, access: feishu }: CheckedBot,
+  config: LarklineConfig | undefined,
+) {
   try {
-    return scopeFindings(await inspector.grantedScopes(), feishu, neededScopes(config));
+    return scopeFindings(await inspector.grantedScopes(), feishu, neededScopes(name, config));
   } catch (error) {
     return [hiddenScopes(error, feishu)];
   }
 }
 
-async function inspectFeishu(inspector: AppInspector, feishu: FeishuAccess, config: LarklineConfig | undefined) {
+async function inspectFeishu(inspector: AppInspector, checked: CheckedBot, config: LarklineConfig | undefined) {
+  const { access: feishu } = checked;
   const offset = clockOffset(inspector);
   let bot: Finding;
   try {
@@ -138,11 +148,20 @@ async function inspectFeishu(inspector: AppInspector, feishu: FeishuAccess, conf
     return { findings: [credentialFinding(error, feishu)], ...(await offset) };
   }
   const rest = await Promise.all([
-    scopes(inspector, feishu, config),
+    scopes(inspector, checked, config),
     checkSubscriptions(inspector, feishu),
     feishu.transport === "webhook" ? [] : checkLongConnection(inspector).then((finding) => [finding]),
   ]);
   return { findings: [bot, ...rest.flat()], ...(await offset) };
+}
+
+async function checkBot(bot: CheckedBot, config: LarklineConfig | undefined): Promise<FeishuResult> {
+  const inspector = createAppInspector({ ...bot.access, timeoutMs: checkMs - 1_000 });
+  try {
+    return await inspectFeishu(inspector, bot, config);
+  } finally {
+    inspector.close();
+  }
 }
 
 async function checkFeishu(
@@ -156,20 +175,23 @@ async function checkFeishu(
     };
     return { findings: [skipped("feishu", text)] };
   }
-  const inspector = createAppInspector({ ...feishu, timeoutMs: checkMs - 1_000 });
-  try {
-    return await inspectFeishu(inspector, feishu, config);
-  } finally {
-    inspector.close();
-  }
+  return await checkBot({ name: "default", access: feishu }, config);
 }
 
-async function checkWebhooks({ deployment, webhookUrl }: DoctorInput): Promise<Finding[]> {
-  const { feishu, ports } = deployment;
-  if (feishu === undefined || feishu.transport === "websocket") return [];
+async function checkWebhooks(
+  { deployment, webhookUrl }: DoctorInput,
+  { name: bot, access: feishu }: CheckedBot,
+): Promise<Finding[]> {
+  if (feishu.transport === "websocket") return [];
   const guessed = webhookUrl === undefined;
-  const base = webhookUrl ?? `http://127.0.0.1:${ports.ingress}`;
-  return await checkWebhook({ base, guessed, feishu }, AbortSignal.timeout(checkMs));
+  const base = webhookUrl ?? `http://127.0.0.1:${deployment.ports.ingress}`;
+  return await checkWebhook({ base, guessed, bot, feishu }, AbortSignal.timeout(checkMs));
+}
+
+/** All that is found about one bot besides the first one's app. */
+async function checkNamedBot(input: DoctorInput, bot: CheckedBot, config: LarklineConfig | undefined) {
+  const found = [checkBot(bot, config).then(({ findings }) => findings), checkWebhooks(input, bot)];
+  return ofBot(bot.name, (await Promise.all(found)).flat());
 }
 
 async function checkModels({ vendors }: Deployment): Promise<Finding[]> {
@@ -219,10 +241,13 @@ async function guarded(check: string, work: Promise<Finding[]>): Promise<Finding
 export async function examine(input: DoctorInput): Promise<Finding[]> {
   const { file, deployment } = input;
   const configured = await checkConfigFile(deployment.configFile);
+  const named = namedBots(input.env, configured.config, deployment.feishu);
+  const first = deployment.feishu === undefined ? [] : [{ name: "default", access: deployment.feishu }];
   const local = [
     checkNode(input.nodeVersion),
     ...checkEnvironment(file, deployment),
     ...configured.findings,
+    ...named.findings,
     ...checkModelChoice(deployment, configured.config),
   ];
   const redis = checkRedis(deployment);
@@ -246,7 +271,8 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
       "feishu",
       feishu.then(({ findings }) => findings),
     ),
-    guarded("feishu.webhook", checkWebhooks(input)),
+    ...first.map(async (bot) => await guarded("feishu.webhook", checkWebhooks(input, bot))),
+    ...named.bots.map(async (bot) => await guarded("feishu", checkNamedBot(input, bot, configured.config))),
     guarded("model", checkModels(deployment)),
     guarded("running", running()),
     guarded("keys", keys()),

@@ -23,10 +23,18 @@ const interruptedCode = 130;
 
 async function runDoctor({ envFile, language, json, webhookUrl }: DoctorOptions): Promise<number> {
   const file = await readEnvFile(envFile);
-  const deployment = readDeployment({ ...file.values, ...process.env });
+  const env = { ...file.values, ...process.env };
+  const deployment = readDeployment(env);
   const given = webhookUrl === undefined ? {} : { webhookUrl };
   const dataDirectory = readDataDirectory(process.env);
-  const findings = await examine({ file, deployment, dataDirectory, nodeVersion: process.versions.node, ...given });
+  const findings = await examine({
+    file,
+    deployment,
+    env,
+    dataDirectory,
+    nodeVersion: process.versions.node,
+    ...given,
+  });
   if (json) console.log(JSON.stringify(reportOf(findings, language), undefined, 2));
   else for (const finding of findings) console.log(linesOf(finding, language).join("\n"));
   return findings.some(({ status }) => status === "problem") ? 1 : 0;

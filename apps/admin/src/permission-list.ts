@@ -21,6 +21,7 @@ function block(heading: string, entries: readonly Entry[], language: Language): 
 /** What has to be ticked in the developer console, and what each entry is for. */
 export function permissionList(language: Language): string {
   const { scopes, events, callbacks } = appManifest;
+  const [eventPath, cardPath] = webhookPaths("default");
   const zh = language === "zh";
   const scopeBlocks = (["required", "recommended", "optional"] as const).flatMap((level) => {
     const heading = zh ? `权限管理 · ${levels[level].zh}` : `Permissions & Scopes, ${levels[level].en.toLowerCase()}`;
@@ -34,14 +35,14 @@ export function permissionList(language: Language): string {
     ? [
         "订阅方式（事件和回调相同）",
         "  使用长连接接收：无需公网地址（FEISHU_TRANSPORT=websocket），保存时需有运行中的 ingress；或",
-        `  将事件发送至 https://<你的域名>${webhookPaths[0]}，回调发送至 https://<你的域名>${webhookPaths[1]}（webhook）`,
+        `  将事件发送至 https://<你的域名>${eventPath}，回调发送至 https://<你的域名>${cardPath}（webhook）`,
         "",
         "然后在“版本管理与发布”中创建并发布版本；权限在发布后生效。",
       ]
     : [
         "Subscription mode (the same for events and callbacks)",
         "  Long connection: no public address (FEISHU_TRANSPORT=websocket); an ingress has to run while you save; or",
-        `  events to https://<your name>${webhookPaths[0]} and callbacks to https://<your name>${webhookPaths[1]} (webhook)`,
+        `  events to https://<your name>${eventPath} and callbacks to https://<your name>${cardPath} (webhook)`,
         "",
         'Then create and publish a version under "Version Management & Release": nothing works before that.',
       ];

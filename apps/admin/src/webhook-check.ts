@@ -5,7 +5,11 @@ import { ok, problem, skipped, warning, type Finding } from "./finding.ts";
 /** Feishu waits this long when an address is saved ("Send notifications to developer's server"). */
 const challengeMs = 1_000;
 
-export const webhookPaths = ["/feishu/events", "/feishu/cards"] as const;
+/** The addresses of a bot, below that of the ingress. */
+export function webhookPaths(bot: string): [events: string, cards: string] {
+  const start = bot === "default" ? "/feishu" : `/feishu/${bot}`;
+  return [`${start}/events`, `${start}/cards`];
+}
 
 interface Answer {
   status: number;
@@ -35,6 +39,8 @@ export interface WebhookCheck {
   base: string;
   /** Nobody named the address: it may well be elsewhere. */
   guessed: boolean;
+  /** `default` is the bot of `FEISHU_APP_ID`. */
+  bot: string;
   feishu: FeishuAccess;
 }
 
@@ -74,7 +80,7 @@ async function checkPath(check: WebhookCheck, path: string, signal: AbortSignal)
   return warning("feishu.webhook", text, { zh: "飞书只等待 1 秒。", en: "Feishu waits only 1 s." });
 }
 
-/** Sends both addresses the challenge that the developer console would send. */
+/** Sends both addresses of a bot the challenge that the developer console would send. */
 export async function checkWebhook(check: WebhookCheck, signal: AbortSignal): Promise<Finding[]> {
-  return await Promise.all(webhookPaths.map((path) => checkPath(check, path, signal)));
+  return await Promise.all(webhookPaths(check.bot).map((path) => checkPath(check, path, signal)));
 }

@@ -1,4 +1,11 @@
-import { checkNamespace, createEnvReader, type Env, type EnvReader, redisProtocols } from "@larkline/config";
+import {
+  checkNamespace,
+  createEnvReader,
+  domainProblem,
+  type Env,
+  type EnvReader,
+  redisProtocols,
+} from "@larkline/config";
 import type { ParseResult } from "@larkline/protocol";
 import { logLevels, type LogLevel } from "@larkline/telemetry";
 
@@ -60,9 +67,8 @@ function readCredentials(reader: EnvReader): { appId: string; appSecret: string 
 function readFeishu(reader: EnvReader): FeishuConfig | undefined {
   const transport = reader.choice("FEISHU_TRANSPORT", ["websocket", "webhook", "both"], { default: "websocket" });
   const domain = reader.text("FEISHU_DOMAIN", { default: "feishu" });
-  if (domain !== "feishu" && domain !== "lark" && !isHttpUrl(domain)) {
-    reader.problem("FEISHU_DOMAIN must be feishu, lark or a URL that starts with http:// or https://.");
-  }
+  const wrongDomain = domainProblem(domain);
+  if (wrongDomain !== undefined) reader.problem(`FEISHU_DOMAIN ${wrongDomain}.`);
   const credentials = readCredentials(reader);
   const encryptKey = reader.secret("FEISHU_ENCRYPT_KEY");
   const verificationToken = reader.secret("FEISHU_VERIFICATION_TOKEN");
