@@ -9,7 +9,9 @@ import {
   browserProgram,
   installDependencies,
   installProgram,
+  offerProgram,
   redisProgram,
+  rulesProgram,
   sandboxProgram,
   withPnpm,
 } from "./launcher/set-up.mjs";
@@ -76,6 +78,7 @@ async function setUp(life) {
   await installProgram(redisProgram, life);
   await installProgram(browserProgram, life);
   if (process.platform === "linux") await installProgram(sandboxProgram, life);
+  await offerProgram(rulesProgram, life);
   return { passed: 0, failed: 0 };
 }
 

@@ -42,6 +42,9 @@ export async function installDependencies({ signal, say }) {
   writeFileSync(stampFile, lockHash());
 }
 
+/** Packages whose service has their name. */
+const serviceNames = new Set(["redis-server", "prometheus"]);
+
 /**
  * The package of a Debian service may start it; we run servers of our own. RUNLEVEL keeps the
  * package's scripts from that without systemd, `disable --now` undoes it with systemd.
@@ -51,8 +54,8 @@ async function installDebian(packageName, { signal }) {
   const install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"];
   await runCommand(["apt-get", "update", "-q"], { signal, env });
   const code = await runCommand([...install, packageName], { signal, env });
-  if (code === 0 && packageName === "redis-server" && existsSync("/run/systemd/system")) {
-    await runCommand(["systemctl", "disable", "--now", "redis-server"], { signal, output: "ignore" });
+  if (code === 0 && serviceNames.has(packageName) && existsSync("/run/systemd/system")) {
+    await runCommand(["systemctl", "disable", "--now", packageName], { signal, output: "ignore" });
   }
 }
 
@@ -90,3 +93,5 @@ export const redisProgram = { program: "redis-server", debian: "redis-server", h
 export const browserProgram = { program: "chromium", debian: "chromium" };
 /** Keeps untrusted programs in; there is none for other systems than Linux. */
 export const sandboxProgram = { program: "bwrap", debian: "bubblewrap" };
+/** Checks the rules of Prometheus; the tests that need it are left out without it. */
+export const rulesProgram = { program: "promtool", debian: "prometheus" };
