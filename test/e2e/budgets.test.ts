@@ -1,0 +1,89 @@
+import { Redis } from "ioredis";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { elementOf, waitForAnswer } from "../system/answer.ts";
+import { answersTo, metricOf, write, type Written } from "../system/answers.ts";
+import { chat } from "../system/chat-stream.ts";
+import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
+import { answerTo } from "../system/sending.ts";
+import { startSystem, type System } from "../system/system.ts";
+
+/** Of each answer. */
+const usage = { inputTokens: 300, outputTokens: 120, cacheReadTokens: 0, cacheCreationTokens: 0 };
+const limits = [
+  { per: "person", period: "month", tokens: 1_000 },
+  { per: "person", period: "month", of: ["api"], tokens: 100 },
+];
+
+let users: RedisUsers;
+let system: System;
+
+beforeAll(async () => {
+  users = await writeRedisUsers(["recording"]);
+  system = await startSystem({
+    redisUsers: users,
+    workers: 2,
+    // Each worker has one slot: who writes in two chats at once is answered by both.
+    workerConcurrency: 1,
+    runners: 0,
+    script: ({ messages }) => ({ text: `[${messages.at(-1)?.text ?? ""}]`, firstDelayMs: 400, usage }),
+    config: { budgets: { contact: "Bo", limits } },
+  });
+}, 90_000);
+afterAll(async () => {
+  await system.close();
+  await users.remove();
+});
+
+async function footerOf({ messageId }: Written): Promise<string> {
+  const { messages } = await waitForAnswer(system.feishu, messageId, { timeoutMs: 25_000 });
+  const last = messages.at(-1);
+  return JSON.stringify(last && elementOf(last, "footer"));
+}
+
+async function countOf(metric: string): Promise<number> {
+  const counts = await Promise.all(system.workers.map(async (worker) => await metricOf(worker, metric)));
+  return counts.reduce((sum, count) => sum + count, 0);
+}
+
+it("two workers share what a person may spend: a warning, then a refusal, and others are answered", async () => {
+  const direct = system.person("Ann");
+  const other = { ...direct, chatId: system.feishu.addChat({ type: "p2p", members: [direct.openId] }).chatId };
+
+  const both = [await write(system, direct, "one"), await write(system, other, "two")];
+  expect(await Promise.all(both.map(async (written) => await answerTo(system, written)))).toEqual(["[one]", "[two]"]);
+  for (const written of both) expect(await footerOf(written)).not.toContain("Your budget");
+
+  const third = await write(system, direct, "three");
+  expect(await answerTo(system, third)).toBe("[three]");
+  expect(await footerOf(third)).toContain("Your budget for this month is 84% used");
+
+  const asked = system.model.requests.length;
+  const refused = await write(system, other, "four");
+  expect(await answerTo(system, refused)).toMatch(
+    /^Your budget for this month is used up \(1,000 tokens\)\. It renews on .+ \(Asia\/Shanghai\)\. Ask Bo /,
+  );
+  expect(answersTo(system, refused)).toHaveLength(1);
+  expect(system.model.requests).toHaveLength(asked);
+
+  expect(await system.ask(system.person("Bob"), "five", 25_000)).toBe("[five]");
+  expect(await system.ask(direct, "/usage", 25_000)).toContain("1,260 tokens of 1,000");
+  expect([await countOf("larkline_budget_warnings_total"), await countOf("larkline_budget_refusals_total")]).toEqual([
+    1, 1,
+  ]);
+});
+
+it("over HTTP the run ends in an error that says the same", async () => {
+  const [url = ""] = system.ingresses.map((ingress) => ingress.url);
+  const first = await (await chat(url, "budget-1", "hello")).end();
+  expect(first.at(-1)).toMatchObject({ type: "done" });
+  const second = await (await chat(url, "budget-2", "again")).end();
+  const message = expect.stringContaining("Your budget for this month is used up (100 tokens)");
+  expect(second.at(-1)).toMatchObject({ type: "error", message });
+});
+
+it("Redis has refused none of the counting", async () => {
+  const client = new Redis(users.urlAs(system.redis.port, observer));
+  const refusals = await client.call("ACL", "LOG", "100");
+  client.disconnect();
+  expect(JSON.stringify(refusals)).not.toContain(":budget}");
+});
