@@ -1,5 +1,5 @@
 import { createBudgetBook } from "@larkline/budgets";
-import type { BotConfig, EdgeAccess, LarklineConfig } from "@larkline/config";
+import { groupsAtBot, type BotConfig, type EdgeAccess, type LarklineConfig } from "@larkline/config";
 import {
   createGroupLookup,
   createLongConnection,
@@ -225,6 +225,7 @@ export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
     createOutboxSender({ store: share, ledger, apis: new Map([[app, api]]), watch: deliveries, logger }),
   );
   const background = createBackground({ logger, drainMs });
+  const groups = createGroupLookup({ api, lookups, timeoutMs: decisionDeadlineMs });
   const facts = createChatFacts({ app, lookups, chat: async (chatId) => await api.chat(chatId), logger });
   const desks: Desks = {
     ...deps,
@@ -238,7 +239,7 @@ export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
     placer: createPlacer({ app, facts, lookups, scopeIn: (chatId) => agents.in(chatId).sessions }),
     speak: createSpeaker({ store, deliver: (lease) => outbox.deliver(lease) }),
     namesOf: createPeopleNames({ app, api, lookups, patienceMs: namePatienceMs, logger }),
-    groupsOf: createGroupLookup({ api, lookups, timeoutMs: decisionDeadlineMs }).groupsOf,
+    groupsOf: async (openId) => groupsAtBot(bot, await groups.groupsOf(openId)),
     stop: createTurnStopper({ app, store, inbox, lookups, deadlineMs: storeDeadlineMs }),
   };
   const { events, ackSeconds } = counters;

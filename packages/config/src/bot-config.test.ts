@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { agentOfMessage, botOfApp } from "./agent-choice.ts";
 import { botVariable, readBots, readEdges } from "./bot-access.ts";
+import { groupsAtBot } from "./bot-config.ts";
 import type { ConfigInput } from "./config-schema.ts";
 import { resolveConfig, type LarklineConfig } from "./larkline-config.ts";
 
@@ -91,6 +92,13 @@ describe("the agent of a message", () => {
     expect(nameOf({ ...feishu("cli_b", "oc_ops"), agent: "toString" })).toBe("ops");
     expect(nameOf({ ...feishu("cli_a", "oc_1"), agent: "gone" })).toBe("ops");
     expect(nameOf({ app: "api", reply: { channel: "none" }, agent: "gone" })).toBe("default");
+  });
+});
+
+describe("user groups", () => {
+  it("can be named at one bot, which no group of another tenant can pose as", () => {
+    expect(groupsAtBot({ name: "desk" }, ["g_1"])).toEqual(["g_1", "desk:g_1"]);
+    expect(groupsAtBot({ name: "other" }, ["g_1", "desk:g_1"])).toEqual(["g_1", "other:g_1"]);
   });
 });
 

@@ -47,6 +47,15 @@ export function domainProblem(domain: string): string | undefined {
   return fits ? undefined : "must be feishu, lark or a URL that starts with http:// or https://";
 }
 
+/**
+ * User groups of a person as roles name them: by their ids, and for this bot alone as `<bot>:<id>`. Another tenant may
+ * give a group of its own the same id, so where bots are in several tenants only the second is sure.
+ */
+export function groupsAtBot({ name }: Pick<BotConfig, "name">, groups: readonly string[]): string[] {
+  const own = groups.filter((id) => !id.includes(":"));
+  return own.flatMap((id) => [id, `${name}:${id}`]);
+}
+
 function botOf(name: string, input: BotInput, feishu: FeishuSettings): BotConfig {
   const { appId, domain = "feishu", transport = "websocket", agent = "default", chats = {}, tenants } = input;
   return {
