@@ -3,12 +3,14 @@ import type { QueueCatalog } from "@larkline/queue";
 import type {
   ApprovalStore,
   AuditLog,
+  EventLog,
   BudgetStore,
   LookupCache,
   PermissionRules,
   RateGovernor,
   RunnerDirectory,
   SessionStore,
+  TraceLog,
 } from "@larkline/session";
 import {
   closeRedis,
@@ -22,18 +24,26 @@ import {
   createRedisPresence,
   createRedisRateGovernor,
   createRedisRunnerDirectory,
+  createRedisEventLog,
   createRedisSessionStore,
+  createRedisTraceLog,
+  createSessionLedgers,
   mastersOf,
   readServerStates,
   type GateState,
   type Presence,
+  type SessionLedger,
   type ServerState,
 } from "@larkline/session-redis";
 import type { Logger } from "@larkline/telemetry";
 
 /** Everything that the console looks at and acts upon. It holds nothing itself. */
 export interface Backend {
-  store: Pick<SessionStore, "summary" | "history" | "cancel">;
+  /** What was done for each message. */
+  traces: TraceLog;
+  log: Pick<EventLog, "read">;
+  ledgers: (session: string) => Promise<SessionLedger>;
+  store: Pick<SessionStore, "waiting" | "seqOf" | "summary" | "history" | "cancel">;
   approvals: Pick<ApprovalStore, "pending" | "dueExpiries">;
   rules: Pick<PermissionRules, "list" | "revoke">;
   budgets: Pick<BudgetStore, "spent" | "biggest">;
@@ -69,8 +79,12 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
   });
   const queue = { connection: redis, prefix: `{${namespace}}`, onError };
   const turns = createTurnQueue(queue);
+  const log = createRedisEventLog({ redis, namespace });
   const catalog = createQueueCatalog({ ...queue, masters: () => mastersOf(redis) });
   return {
+    traces: createRedisTraceLog({ redis, namespace }),
+    log,
+    ledgers: createSessionLedgers({ redis, namespace }),
     store: createRedisSessionStore({ redis, namespace }),
     approvals: createRedisApprovalStore({ redis, namespace }),
     rules: createRedisPermissionRules({ redis, namespace }),
@@ -87,6 +101,7 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
     cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
     ping: async () => (await redis.ping()) === "PONG",
     async close() {
+      log.close();
       await Promise.all([turns.close(), catalog.close()]);
       await closeRedis(redis);
     },

@@ -2,7 +2,7 @@ import type { ToolJob } from "@larkline/protocol";
 import type { QueuedJob } from "@larkline/queue";
 import { html, type Html } from "./html.ts";
 import { facts, moment } from "./parts.ts";
-import { jobPath, sessionPath } from "./paths.ts";
+import { jobPath, sessionPath, whyPath } from "./paths.ts";
 import { jobFactsOf } from "./shown-job.ts";
 import { actionForm, type Page, type View } from "./view.ts";
 
@@ -29,7 +29,7 @@ function callFacts({ say, language }: View, call: ToolJob): Html {
   const { actor } = call;
   return facts([
     [say("session"), sessionLink(call.session)],
-    [say("turn"), call.turnId],
+    [say("turn"), html`<a href="${whyPath(call.turnId)}">${call.turnId}</a>`],
     [say("call"), call.callId],
     [say("tool"), call.name],
     [say("effect"), call.effect],

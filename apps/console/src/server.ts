@@ -19,6 +19,7 @@ import { registerSessionRoutes } from "./session-routes.ts";
 import { registerSignInRoutes } from "./sign-in-routes.ts";
 import type { SignIns } from "./sign-ins.ts";
 import { languageSwitch, viewOf } from "./view.ts";
+import { registerWhyRoutes } from "./why-routes.ts";
 import type { Word } from "./words.ts";
 
 /** Forms and what Bull Board sends stay far below. */
@@ -97,6 +98,7 @@ async function registerPages(server: FastifyInstance, deps: ServerDeps, pages: P
   registerRuleRoutes(server, { ...pages, apps });
   registerBudgetRoutes(server, { ...pages, book: budgets });
   registerSessionRoutes(server, pages);
+  registerWhyRoutes(server, pages);
   registerJobRoutes(server, { ...pages, queues });
   const { visitorOf, onAction } = pages;
   const { catalog } = backend;

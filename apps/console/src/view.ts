@@ -78,6 +78,7 @@ export function actionForm(view: View, action: { path: string; label: Word; fiel
 
 const sections = [
   ["/", "overview"],
+  ["/why", "why"],
   ["/queues", "queues"],
   ["/runners", "runners"],
   ["/approvals", "approvals"],

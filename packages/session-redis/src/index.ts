@@ -35,3 +35,4 @@ export {
   type RedisTraceLogOptions,
   type TraceLogConnection,
 } from "./trace-log.ts";
+export { createSessionLedgers, type CallMark, type SessionLedger, type UnsentReply } from "./session-ledgers.ts";

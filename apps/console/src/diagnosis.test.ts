@@ -1,0 +1,196 @@
+import { describe, expect, it } from "vitest";
+import { diagnose, toneOf, traceOutcome, type Diagnosis, type Standing } from "./diagnosis.ts";
+import type { MessageTrace } from "./message-trace.ts";
+import {
+  afterwards,
+  appended,
+  approval,
+  callState,
+  entry,
+  standing,
+  startMs,
+  traceOf,
+  turnId,
+} from "./trace-samples.fixture.ts";
+import { sentenceOf } from "./why-text.ts";
+
+const nowMs = startMs + 41_000;
+
+/** The reason, and what the page says. */
+function said(trace: MessageTrace, stands?: Standing): [Diagnosis["is"], string] {
+  const diagnosis = diagnose(trace, stands);
+  expect(sentenceOf("zh", diagnosis, nowMs)).toMatch(/[。]$/);
+  expect(sentenceOf("zh", diagnosis, nowMs)).not.toMatch(/undefined|NaN/);
+  return [diagnosis.is, sentenceOf("en", diagnosis, nowMs)];
+}
+
+const claimed = entry("turn.claimed", { at: 20, data: { queuedMs: 20, tries: 0 } });
+const step = entry("model.step", { at: 1_000, kind: "begin", span: "2", data: { model: "m-1" } });
+const stepEnd = entry("model.step", { at: 3_000, kind: "end", span: "2", ms: 2_000 });
+const ended = (outcome: string) => entry("turn.ended", { at: 3_100, data: { outcome } });
+
+describe("a message that is in no session", () => {
+  it("was not mentioned, or refused for another reason", () => {
+    const refused = (reason: string) => traceOf(entry("message.refused", { at: 2, data: { reason } }));
+    expect(said(refused("not_mentioned"))).toEqual([
+      "refused",
+      "Ignored: the bot was not mentioned in this group message.",
+    ]);
+    expect(said(refused("late"))[1]).toContain("arrived too late");
+    expect(said(refused("another_reason"))[1]).toBe("It was not taken: another_reason.");
+  });
+
+  it("could not be stored, or its ingress died before that", () => {
+    const failed = traceOf(entry("message.refused", { at: 1_000, data: { reason: "failed" } }));
+    expect(said(failed)).toEqual([
+      "not_stored",
+      "It was received 40.0 s ago but not stored. It was not acknowledged, so it is delivered again.",
+    ]);
+    expect(said(traceOf())[0]).toBe("not_stored");
+  });
+
+  it("a repeated delivery of a refused one changes nothing", () => {
+    const reasons = ["too_long", "duplicate"].map((reason, at) => entry("message.refused", { at, data: { reason } }));
+    expect(diagnose(traceOf(...reasons), undefined)).toEqual({ is: "refused", reason: "too_long" });
+  });
+});
+
+describe("a message that waits in its session", () => {
+  const trace = traceOf(appended);
+
+  it("is behind others of its conversation", () => {
+    const { summary, ...rest } = standing("running", { waiting: [3, 4] });
+    const head = summary.head === undefined ? {} : { head: { ...summary.head, seq: 2 } };
+    expect(said(trace, { ...rest, summary: { ...summary, ...head } })).toEqual([
+      "behind",
+      "It waits behind 2 messages of this conversation.",
+    ]);
+  });
+
+  it("has no worker that lives, a queue that is paused, no free worker, or no wake-up", () => {
+    const job = { state: "waiting", addedAtMs: startMs + 1_000 };
+    expect(said(trace, standing("queued", { job, workers: 0 }))).toEqual([
+      "no_worker",
+      "Queued for 40.0 s: no worker is alive.",
+    ]);
+    expect(said(trace, standing("queued", { job, isPaused: true }))[0]).toBe("paused");
+    expect(said(trace, standing("queued", { job }))[1]).toBe("Queued for 40.0 s, until one of 2 worker(s) is free.");
+    expect(said(trace, standing("queued", { job: undefined }))[0]).toBe("wake_lost");
+    expect(said(trace, standing("idle"))[0]).toBe("wake_lost");
+  });
+});
+
+describe("a message that is being answered", () => {
+  it("has a model at work, or something else", () => {
+    expect(said(traceOf(appended, claimed, step), standing("running"))).toEqual([
+      "model",
+      "The model m-1 has been answering for 40.0 s.",
+    ]);
+    expect(said(traceOf(appended, claimed, step, stepEnd), standing("running"))[0]).toBe("working");
+  });
+
+  it("has lost its worker in the middle of a model step", () => {
+    const trace = traceOf(appended, claimed, step);
+    for (const job of [undefined, { state: "waiting", addedAtMs: startMs }]) {
+      const [is, text] = said(trace, standing("running", { job }));
+      expect(is).toBe("worker_died");
+      expect(text).toContain("gone in the middle of model.step, begun 40.0 s ago");
+    }
+  });
+
+  it("waits for people, and for whom", () => {
+    const calls = [callState({ id: "c0" }), callState({ state: "waiting_approval", approvalId: "a1" })];
+    const approvals: Standing["approvals"] = [{ approval: approval(), state: "pending", decisions: [] }];
+    expect(said(traceOf(appended), standing("suspended", { calls, approvals }))).toEqual([
+      "approval",
+      "The call deploy has waited for the approval of ou_boss, admins for 40.0 s; it expires in 59 min.",
+    ]);
+  });
+
+  it("waits for a runner that is not there, one that is busy, or a tool that runs", () => {
+    const calls = [callState()];
+    const trace = traceOf(appended);
+    expect(said(trace, standing("suspended", { calls, runners: new Set() }))).toEqual([
+      "no_runner",
+      "The call deploy waits for the runner ops, which is not there (for 40.0 s, given up in 20.0 s).",
+    ]);
+    expect(said(trace, standing("suspended", { calls }))[0]).toBe("call_queued");
+    const started = { calls: new Map([["c1", "started"]] as const), unsent: [] };
+    expect(said(trace, standing("suspended", { calls, ledger: started }))[0]).toBe("call_running");
+    // The ledger hears nothing of the start of a pure call.
+    const ran = entry("tool.run", { at: 31_000, kind: "begin", span: "1", data: { call: "c1", tool: "deploy" } });
+    expect(said(traceOf(appended, ran), standing("suspended", { calls }))).toEqual([
+      "call_running",
+      "The tool deploy has been running in the runner ops for 10.0 s.",
+    ]);
+  });
+});
+
+describe("a message whose turn is over", () => {
+  const unsent = (id: string, problem?: string) => ({
+    id,
+    attempts: 2,
+    createdAtMs: startMs + 3_000,
+    ...(problem === undefined ? {} : { problem }),
+  });
+  const ledgerOf = (...replies: ReturnType<typeof unsent>[]) => ({
+    calls: new Map(),
+    unsent: replies,
+    retryAtMs: nowMs + 5_000,
+  });
+
+  it("has an answer that the platform refuses, one that waits behind it, or one on its way", () => {
+    const trace = traceOf(appended, ended("answered"));
+    const refused = unsent(turnId, "target_gone 230011");
+    expect(said(trace, afterwards({ ledger: ledgerOf(refused) }))).toEqual([
+      "reply_refused",
+      "The answer is there, but Feishu refuses it (target_gone 230011, tried 2 times); next try in 5.0 s.",
+    ]);
+    expect(said(trace, afterwards({ ledger: ledgerOf(unsent("other-3", "forbidden"), unsent(turnId)) }))[1]).toBe(
+      "The answer is there and waits behind 1 reply or replies (forbidden) that are not delivered; next try in 5.0 s.",
+    );
+    expect(said(trace, afterwards({ ledger: ledgerOf(unsent(turnId)) }))[0]).toBe("reply_waiting");
+  });
+
+  it("was given up at its delivery, unless it was sent again and arrived", () => {
+    const gone = entry("reply.failed", { at: 4_000, data: { reason: "forbidden 230013", givenUp: true } });
+    expect(said(traceOf(appended, ended("answered"), gone), afterwards())).toEqual([
+      "given_up",
+      "The answer is there, but its delivery was given up: forbidden 230013.",
+    ]);
+    const sent = entry("reply.sent", { at: 9_000 });
+    expect(said(traceOf(appended, ended("answered"), gone, sent), afterwards())[0]).toBe("answered");
+  });
+
+  it("is answered, has failed, or was ended by somebody", () => {
+    const sent = entry("reply.sent", { at: 3_200, data: { attempts: 1 } });
+    expect(said(traceOf(appended, ended("answered"), sent), afterwards())).toEqual([
+      "answered",
+      "Answered after 3.2 s.",
+    ]);
+    expect(said(traceOf(appended, ended("api_overloaded")), afterwards())[1]).toContain("failed after 3.1 s with api_");
+    expect(said(traceOf(appended, ended("superseded")), afterwards())[1]).toBe(
+      "Over after 3.1 s: a later message took its place.",
+    );
+  });
+
+  it("is known by its events where its trace lost the end, and by nothing after a reset", () => {
+    const done = { totalInputTokens: 0, totalOutputTokens: 0, totalCostUsd: 0, turnCount: 1, final: "" };
+    const end = { type: "done", reason: "recalled", ...done } as const;
+    expect(said(traceOf(appended), afterwards({ end }))[1]).toContain("its sender took the message back");
+    expect(said(traceOf(appended), afterwards())[0]).toBe("forgotten");
+  });
+});
+
+it("a list says what became of a message as far as its trace knows", () => {
+  expect(traceOutcome(traceOf(appended, claimed))).toBeUndefined();
+  expect(traceOutcome(traceOf(appended, ended("answered")))).toEqual({ is: "answered", ms: 3_100 });
+  const refused = traceOf(entry("message.refused", { at: 2, data: { reason: "empty" } }));
+  expect(traceOutcome(refused)).toEqual({ is: "refused", reason: "empty" });
+});
+
+it("every reason has a tone", () => {
+  expect(toneOf({ is: "answered", ms: 1 })).toBe("fine");
+  expect(toneOf({ is: "behind", ahead: 1 })).toBe("waits");
+  expect(toneOf({ is: "no_worker", sinceMs: 1 })).toBe("wrong");
+});

@@ -1,0 +1,255 @@
+import {
+  attemptIdOf,
+  isTerminal,
+  turnIdOf,
+  type CallState,
+  type EngineEvent,
+  type TraceEntry,
+} from "@larkline/protocol";
+import type { ApprovalStatus, SessionSummary } from "@larkline/session";
+import type { SessionLedger } from "@larkline/session-redis";
+import { textIn, type MessageTrace } from "./message-trace.ts";
+
+/** How things stand now, as the ledgers have it, around a message that is in its session. */
+export interface Standing {
+  session: string;
+  seq: number;
+  summary: SessionSummary;
+  /** Numbers of the messages that wait behind the one at the head, in order. */
+  waiting: readonly number[];
+  ledger: SessionLedger;
+  approvals: readonly ApprovalStatus[];
+  /** The wake-up that the session waits for. */
+  job: { state: string; addedAtMs: number } | undefined;
+  isPaused: boolean;
+  workers: number;
+  /** Runners that live. */
+  runners: ReadonlySet<string>;
+  /** The last event of its run, where it has one. */
+  end: EngineEvent | undefined;
+}
+
+/**
+ * Why there is no answer, or that there is one. `sinceMs` and `untilMs` are epoch ms, `ms` is a duration.
+ * `tone`: nothing is wrong, somebody has to wait, or something should be done.
+ */
+export type Diagnosis =
+  | { is: "unknown" }
+  | { is: "refused"; reason: string }
+  | { is: "not_stored"; sinceMs: number }
+  | { is: "behind"; ahead: number }
+  | { is: "no_worker"; sinceMs: number }
+  | { is: "paused"; sinceMs: number }
+  | { is: "queued"; sinceMs: number; workers: number }
+  | { is: "wake_lost"; sinceMs: number }
+  | { is: "model"; sinceMs: number; model: string }
+  | { is: "working"; sinceMs: number }
+  | { is: "worker_died"; sinceMs: number; during: string }
+  | { is: "approval"; tool: string; deciders: readonly string[]; sinceMs: number; untilMs: number }
+  | { is: "no_runner"; tool: string; runner: string; sinceMs: number; untilMs: number }
+  | { is: "call_queued"; tool: string; runner: string; sinceMs: number }
+  | { is: "call_running"; tool: string; runner: string; sinceMs: number }
+  | { is: "reply_refused"; problem: string; attempts: number; retryAtMs: number }
+  | { is: "reply_behind"; ahead: number; problem: string; retryAtMs: number }
+  | { is: "reply_waiting"; sinceMs: number }
+  | { is: "given_up"; reason: string }
+  | { is: "failed"; code: string; ms: number }
+  | { is: "ended"; outcome: string; ms: number }
+  | { is: "answered"; ms: number }
+  | { is: "forgotten" };
+
+export type Tone = "fine" | "waits" | "wrong";
+
+const tones: Readonly<Record<Diagnosis["is"], Tone>> = {
+  unknown: "wrong",
+  refused: "waits",
+  not_stored: "wrong",
+  behind: "waits",
+  no_worker: "wrong",
+  paused: "wrong",
+  queued: "waits",
+  wake_lost: "wrong",
+  model: "waits",
+  working: "waits",
+  worker_died: "wrong",
+  approval: "waits",
+  no_runner: "wrong",
+  call_queued: "waits",
+  call_running: "waits",
+  reply_refused: "wrong",
+  reply_behind: "waits",
+  reply_waiting: "waits",
+  given_up: "wrong",
+  failed: "wrong",
+  ended: "fine",
+  answered: "fine",
+  forgotten: "wrong",
+};
+
+export function toneOf({ is }: Diagnosis): Tone {
+  return tones[is];
+}
+
+function lastOf(entries: readonly TraceEntry[], name: string): TraceEntry | undefined {
+  return entries.findLast((entry) => entry.name === name);
+}
+
+/** Spans that began and did not end, newest last. */
+function openSpans(entries: readonly TraceEntry[]): TraceEntry[] {
+  const ended = new Set(entries.flatMap(({ kind, instance, span }) => (kind === "end" ? [`${instance} ${span}`] : [])));
+  return entries.filter(({ kind, instance, span }) => kind === "begin" && !ended.has(`${instance} ${span}`));
+}
+
+/** A message that no session knows of. */
+function withoutSession({ entries, atMs }: MessageTrace): Diagnosis {
+  const refusals = entries.filter(({ name, data }) => name === "message.refused" && data["reason"] !== "duplicate");
+  const last = refusals.at(-1);
+  if (last !== undefined) {
+    const reason = textIn(last.data, "reason");
+    return reason === "failed" || reason === "not_ready"
+      ? { is: "not_stored", sinceMs: last.atMs }
+      : { is: "refused", reason };
+  }
+  const sent = lastOf(entries, "reply.sent");
+  if (sent !== undefined) return { is: "answered", ms: sent.atMs - atMs };
+  return entries.length === 0 ? { is: "unknown" } : { is: "not_stored", sinceMs: atMs };
+}
+
+function whileQueued({ job, isPaused, workers }: Standing, sinceMs: number): Diagnosis {
+  if (workers === 0) return { is: "no_worker", sinceMs };
+  if (isPaused) return { is: "paused", sinceMs };
+  if (job === undefined) return { is: "wake_lost", sinceMs };
+  return { is: "queued", sinceMs, workers };
+}
+
+function whileRunning({ job, workers }: Standing, { entries, atMs }: MessageTrace): Diagnosis {
+  const open = openSpans(entries).filter(({ service }) => service === "agent-worker");
+  const step = open.findLast(({ name }) => name === "model.step");
+  const during = open.at(-1);
+  const sinceMs = (step ?? during)?.atMs ?? atMs;
+  // A claim lives within its job: nobody works where that is not active.
+  if (workers === 0 || job === undefined || job.state !== "active") {
+    return { is: "worker_died", sinceMs, during: during?.name ?? "turn.run" };
+  }
+  return step === undefined ? { is: "working", sinceMs } : { is: "model", sinceMs, model: textIn(step.data, "model") };
+}
+
+function approvalOf({ approvals }: Standing, calls: readonly CallState[]): Diagnosis | undefined {
+  const asked = new Set(calls.flatMap(({ approvalId, state }) => (state.startsWith("waiting") ? [approvalId] : [])));
+  const found = approvals.find(({ approval, state }) => state === "pending" && asked.has(approval.id));
+  if (found === undefined) return undefined;
+  const { tool, deciders, requester, createdAtMs, expiresAtMs } = found.approval;
+  const people = [...(deciders.requester ? [requester.id] : []), ...deciders.people, ...deciders.roles];
+  return { is: "approval", tool, deciders: people, sinceMs: createdAtMs, untilMs: expiresAtMs };
+}
+
+function callOf({ ledger, runners }: Standing, call: CallState, fallbackMs: number): Diagnosis {
+  const { id, name: tool, runner = "", attempt = 1, startedAtMs: sinceMs = fallbackMs, deadlineMs } = call;
+  const mark = ledger.calls.get(attemptIdOf({ callId: id, attempt }));
+  if (mark === "started") return { is: "call_running", tool, runner, sinceMs };
+  // Tools of the worker itself have no runner; its name is in brackets.
+  if (!runner.startsWith("(") && !runners.has(runner)) {
+    return { is: "no_runner", tool, runner, sinceMs, untilMs: deadlineMs ?? sinceMs };
+  }
+  return { is: "call_queued", tool, runner, sinceMs };
+}
+
+/** The turn has saved its state and waits, for people before calls: only those need somebody to act. */
+function whileSuspended(standing: Standing, { entries, atMs }: MessageTrace): Diagnosis {
+  const { turn } = standing.summary;
+  const calls = turn?.calls ?? [];
+  const asked = approvalOf(standing, calls);
+  if (asked !== undefined) return asked;
+  const open = calls.filter(({ state }) => state === "running");
+  const ran = openSpans(entries).findLast(({ name }) => name === "tool.run");
+  const running = open.find(({ id }) => ran !== undefined && textIn(ran.data, "call") === id);
+  if (running !== undefined && ran !== undefined) {
+    const { name: tool, runner = "" } = running;
+    if (standing.runners.has(runner)) return { is: "call_running", tool, runner, sinceMs: ran.atMs };
+  }
+  const found = open.map((call) => callOf(standing, call, turn?.startedAtMs ?? atMs));
+  return found.find(({ is }) => is === "no_runner") ?? found[0] ?? { is: "working", sinceMs: atMs };
+}
+
+function atHead(standing: Standing, trace: MessageTrace): Diagnosis {
+  const sinceMs = lastOf(trace.entries, "message.appended")?.atMs ?? trace.atMs;
+  switch (standing.summary.state) {
+    case "queued":
+      return whileQueued(standing, standing.job?.addedAtMs ?? sinceMs);
+    case "running":
+      return whileRunning(standing, trace);
+    case "suspended":
+      return whileSuspended(standing, trace);
+    case "idle":
+      return { is: "wake_lost", sinceMs };
+  }
+}
+
+function unsentReply({ ledger, session, seq }: Standing): Diagnosis | undefined {
+  const turnId = turnIdOf(session, seq);
+  const ahead = ledger.unsent.findIndex(({ id }) => id === turnId);
+  const reply = ledger.unsent[ahead];
+  const [head] = ledger.unsent;
+  if (reply === undefined || head === undefined) return undefined;
+  const { retryAtMs = 0 } = ledger;
+  if (ahead > 0) return { is: "reply_behind", ahead, problem: head.problem ?? "", retryAtMs };
+  const { problem, attempts, createdAtMs } = reply;
+  if (problem === undefined) return { is: "reply_waiting", sinceMs: createdAtMs };
+  return { is: "reply_refused", problem, attempts, retryAtMs };
+}
+
+/** Outcomes of turns that are answers. */
+const answers: ReadonlySet<string> = new Set(["answered", "", "max_tokens", "refusal", "max_turns_reached"]);
+/** Outcomes that people have brought about; everything else is a failure. */
+const stops: ReadonlySet<string> = new Set([
+  "joined",
+  "stopped",
+  "recalled",
+  "superseded",
+  "cancelled",
+  "client_disconnected",
+]);
+
+function outcomeIn(entries: readonly TraceEntry[], end: EngineEvent | undefined): string | undefined {
+  const ended = lastOf(entries, "turn.ended");
+  if (ended !== undefined) return textIn(ended.data, "outcome");
+  if (end === undefined || !isTerminal(end)) return undefined;
+  return end.type === "done" ? end.reason : end.type === "error" ? end.code : undefined;
+}
+
+/** The turn is over: what became of its reply. */
+function afterTurn(standing: Standing, { entries, atMs }: MessageTrace): Diagnosis {
+  const unsent = unsentReply(standing);
+  if (unsent !== undefined) return unsent;
+  const failure = lastOf(entries, "reply.failed");
+  const sent = lastOf(entries, "reply.sent");
+  if (failure?.data["givenUp"] === true && (sent?.atMs ?? 0) < failure.atMs) {
+    return { is: "given_up", reason: textIn(failure.data, "reason") };
+  }
+  const outcome = outcomeIn(entries, standing.end);
+  if (outcome === undefined) return sent === undefined ? { is: "forgotten" } : { is: "answered", ms: sent.atMs - atMs };
+  const overAtMs = (sent ?? lastOf(entries, "turn.ended"))?.atMs ?? atMs;
+  const ms = Math.max(0, overAtMs - atMs);
+  if (answers.has(outcome)) return { is: "answered", ms };
+  return stops.has(outcome) ? { is: "ended", outcome, ms } : { is: "failed", code: outcome, ms };
+}
+
+/** Says in one reason where a message stands: by the ledgers, and by its trace where they have nothing to say. */
+export function diagnose(trace: MessageTrace, standing: Standing | undefined): Diagnosis {
+  if (standing === undefined) return withoutSession(trace);
+  const { summary, seq, waiting } = standing;
+  if (summary.head?.seq === seq) return atHead(standing, trace);
+  const place = waiting.indexOf(seq);
+  return place >= 0 ? { is: "behind", ahead: place + 1 } : afterTurn(standing, trace);
+}
+
+/** The same without asking anybody, for a list: undefined while it is not over as far as the trace knows. */
+export function traceOutcome(trace: MessageTrace): Diagnosis | undefined {
+  if (trace.place === undefined) return withoutSession(trace);
+  const sent = lastOf(trace.entries, "reply.sent");
+  const outcome = outcomeIn(trace.entries, undefined);
+  if (outcome === undefined) return undefined;
+  const ms = Math.max(0, ((sent ?? lastOf(trace.entries, "turn.ended"))?.atMs ?? trace.atMs) - trace.atMs);
+  if (answers.has(outcome)) return { is: "answered", ms };
+  return stops.has(outcome) ? { is: "ended", outcome, ms } : { is: "failed", code: outcome, ms };
+}

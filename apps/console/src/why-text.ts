@@ -1,0 +1,245 @@
+import type { ReplyLanguage } from "@larkline/protocol";
+import type { Diagnosis } from "./diagnosis.ts";
+
+// What the page "Why no answer?" says: reasons in one sentence, and the names of what happens.
+
+type Text = Readonly<Record<ReplyLanguage, string>>;
+
+/** What a duration is called, such as `350 ms`, `3.2 s` or `2 h 5 min`. */
+export function durationText(language: ReplyLanguage, ms: number): string {
+  const zh = language === "zh";
+  const whole = Math.max(0, Math.round(ms));
+  if (whole < 1_000) return zh ? `${whole} 毫秒` : `${whole} ms`;
+  if (whole < 60_000) return zh ? `${(whole / 1_000).toFixed(1)} 秒` : `${(whole / 1_000).toFixed(1)} s`;
+  const minutes = Math.round(whole / 60_000);
+  if (minutes < 60) return zh ? `${minutes} 分钟` : `${minutes} min`;
+  const [hours, rest] = [Math.floor(minutes / 60), minutes % 60];
+  return zh ? `${hours} 小时 ${rest} 分钟` : `${hours} h ${rest} min`;
+}
+
+/** Why a message is not taken, by what ingress calls it. */
+const refusals: Readonly<Record<string, Text>> = {
+  not_mentioned: {
+    zh: "未处理：群消息没有 @ 机器人。",
+    en: "Ignored: the bot was not mentioned in this group message.",
+  },
+  groups_off: { zh: "未处理：这个群里的消息不处理。", en: "Ignored: the bot does not answer in groups." },
+  bot_message: { zh: "未处理：消息来自另一个机器人。", en: "Ignored: another bot wrote it." },
+  own_message: { zh: "未处理：消息是机器人自己发的。", en: "Ignored: the bot itself wrote it." },
+  foreign_tenant: {
+    zh: "未处理：发送者属于不服务的企业，已告知对方。",
+    en: "Refused: its sender belongs to an organisation that is not served, and was told so.",
+  },
+  late: {
+    zh: "消息送达得太晚，没有直接处理；已询问发送者是否仍然需要。",
+    en: "It arrived too late to be answered unasked: its sender was told, or asked whether it is still wanted.",
+  },
+  too_long: { zh: "消息太长，没有处理，已告知发送者。", en: "Refused: it is too long, and its sender was told so." },
+  empty: { zh: "消息没有内容，已回复一句提示。", en: "It is empty: its sender was asked what they want." },
+  full: {
+    zh: "这个会话排队的消息太多，没有处理，已告知发送者。",
+    en: "Refused: too many messages of this conversation were waiting. Its sender was told so.",
+  },
+  busy: {
+    zh: "会话正忙，按设置拒绝了新消息，已告知发送者。",
+    en: "Refused: the conversation was busy, and the agent takes no second message then. Its sender was told so.",
+  },
+  recalled: { zh: "消息在处理之前被撤回。", en: "Its sender took it back before it could be stored." },
+  unreadable: { zh: "事件内容无法读取。", en: "The event could not be read." },
+  unsure: {
+    zh: "机器人当时还不知道自己的 open_id，等待平台重新投递。",
+    en: "The bot did not know its own open_id yet: the platform delivers the message again.",
+  },
+};
+
+type Say<Is extends Diagnosis["is"]> = (diagnosis: Extract<Diagnosis, { is: Is }>, nowMs: number) => Text;
+
+function both(say: (language: ReplyLanguage, duration: (ms: number) => string) => string): Text {
+  const of = (language: ReplyLanguage): string => say(language, (ms) => durationText(language, ms));
+  return { zh: of("zh"), en: of("en") };
+}
+
+function people(names: readonly string[], language: ReplyLanguage): string {
+  return names.length === 0 ? (language === "zh" ? "（无人）" : "nobody") : names.join(language === "zh" ? "、" : ", ");
+}
+
+/** Before a worker has taken the message, or while it has. */
+const onTheWay = {
+  unknown: () => ({
+    zh: "没有这条消息的记录：它没有到达过 ingress，或者记录已过期。",
+    en: "Nothing is known of it: it has not reached ingress, or its trace has expired.",
+  }),
+  refused: ({ reason }) => refusals[reason] ?? { zh: `未处理：${reason}。`, en: `It was not taken: ${reason}.` },
+  not_stored: ({ sinceMs }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `${duration(nowMs - sinceMs)}前收到，但没有存入会话；没有确认，平台会重新投递。`
+        : `It was received ${duration(nowMs - sinceMs)} ago but not stored. It was not acknowledged, so it is delivered again.`,
+    ),
+  behind: ({ ahead }) => ({
+    zh: `在这个会话的 ${ahead} 条消息之后等待。`,
+    en: `It waits behind ${ahead === 1 ? "1 message" : `${ahead} messages`} of this conversation.`,
+  }),
+  no_worker: ({ sinceMs }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `已排队 ${duration(nowMs - sinceMs)}：没有存活的 agent-worker。`
+        : `Queued for ${duration(nowMs - sinceMs)}: no worker is alive.`,
+    ),
+  paused: ({ sinceMs }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `已排队 ${duration(nowMs - sinceMs)}：队列 turns 被暂停。`
+        : `Queued for ${duration(nowMs - sinceMs)}: the queue turns is paused.`,
+    ),
+  queued: ({ sinceMs, workers }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `已排队 ${duration(nowMs - sinceMs)}，等待 ${workers} 个 worker 中的空闲者。`
+        : `Queued for ${duration(nowMs - sinceMs)}, until one of ${workers} worker(s) is free.`,
+    ),
+  wake_lost: ({ sinceMs }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `会话在等待，但它的唤醒任务不在队列里（${duration(nowMs - sinceMs)}）；清扫任务会在几秒内补上。`
+        : `Its wake-up is not in the queue (for ${duration(nowMs - sinceMs)}); the sweeper of the workers adds it within seconds.`,
+    ),
+  model: ({ sinceMs, model }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `模型 ${model} 正在生成，已 ${duration(nowMs - sinceMs)}。`
+        : `The model ${model} has been answering for ${duration(nowMs - sinceMs)}.`,
+    ),
+  working: ({ sinceMs }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `worker 正在处理，已 ${duration(nowMs - sinceMs)}。`
+        : `A worker has been working on it for ${duration(nowMs - sinceMs)}.`,
+    ),
+  worker_died: ({ sinceMs, during }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `处理它的进程在 ${during} 中消失（开始于 ${duration(nowMs - sinceMs)}前）；另一个 worker 会接手。`
+        : `The process that worked on it is gone in the middle of ${during}, begun ${duration(nowMs - sinceMs)} ago; another worker takes it up.`,
+    ),
+} satisfies Partial<{ [Is in Diagnosis["is"]]: Say<Is> }>;
+
+/** While a call waits or runs. */
+const inCalls = {
+  approval: ({ tool, deciders, sinceMs, untilMs }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `调用 ${tool} 等待 ${people(deciders, language)} 审批，已 ${duration(nowMs - sinceMs)}，${duration(untilMs - nowMs)}后过期。`
+        : `The call ${tool} has waited for the approval of ${people(deciders, language)} for ${duration(nowMs - sinceMs)}; it expires in ${duration(untilMs - nowMs)}.`,
+    ),
+  no_runner: ({ tool, runner, sinceMs, untilMs }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `调用 ${tool} 等待 runner ${runner}，它不在线（已 ${duration(nowMs - sinceMs)}，${duration(untilMs - nowMs)}后超时）。`
+        : `The call ${tool} waits for the runner ${runner}, which is not there (for ${duration(nowMs - sinceMs)}, given up in ${duration(untilMs - nowMs)}).`,
+    ),
+  call_queued: ({ tool, runner, sinceMs }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `调用 ${tool} 在 runner ${runner} 的队列里，已 ${duration(nowMs - sinceMs)}。`
+        : `The call ${tool} has been in the queue of the runner ${runner} for ${duration(nowMs - sinceMs)}.`,
+    ),
+  call_running: ({ tool, runner, sinceMs }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `工具 ${tool} 正在 runner ${runner} 上运行，已 ${duration(nowMs - sinceMs)}。`
+        : `The tool ${tool} has been running in the runner ${runner} for ${duration(nowMs - sinceMs)}.`,
+    ),
+} satisfies Partial<{ [Is in Diagnosis["is"]]: Say<Is> }>;
+
+/** When the turn is over. */
+const afterTurn = {
+  reply_refused: ({ problem, attempts, retryAtMs }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `回答已完成，但平台拒收（${problem}，已试 ${attempts} 次），${duration(retryAtMs - nowMs)}后重试。`
+        : `The answer is there, but Feishu refuses it (${problem}, tried ${attempts} times); next try in ${duration(retryAtMs - nowMs)}.`,
+    ),
+  reply_behind: ({ ahead, problem, retryAtMs }, nowMs) =>
+    both((language, duration) => {
+      const why = problem === "" ? "" : language === "zh" ? `（${problem}）` : ` (${problem})`;
+      return language === "zh"
+        ? `回答已完成，在 ${ahead} 条未送达的回复${why}之后等待，${duration(retryAtMs - nowMs)}后重试。`
+        : `The answer is there and waits behind ${ahead} reply or replies${why} that are not delivered; next try in ${duration(retryAtMs - nowMs)}.`;
+    }),
+  reply_waiting: ({ sinceMs }, nowMs) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `回答已完成，正在送达（${duration(nowMs - sinceMs)}）。`
+        : `The answer is there and on its way to Feishu (for ${duration(nowMs - sinceMs)}).`,
+    ),
+  given_up: ({ reason }) => ({
+    zh: `回答已完成，但送达被放弃：${reason}。`,
+    en: `The answer is there, but its delivery was given up: ${reason}.`,
+  }),
+  failed: ({ code, ms }) =>
+    both((language, duration) =>
+      language === "zh"
+        ? `${duration(ms)}后以错误结束：${code}，已告知对方。`
+        : `The turn failed after ${duration(ms)} with ${code}; the person was told so.`,
+    ),
+  ended: ({ outcome, ms }) =>
+    both((language, duration) => {
+      const text = endings[outcome]?.[language] ?? outcome;
+      return language === "zh" ? `${duration(ms)}后结束：${text}。` : `Over after ${duration(ms)}: ${text}.`;
+    }),
+  answered: ({ ms }) =>
+    both((language, duration) => (language === "zh" ? `${duration(ms)}后已回答。` : `Answered after ${duration(ms)}.`)),
+  forgotten: () => ({
+    zh: "会话里已没有它的记录：会话被重置，或记录已过期。",
+    en: "Its conversation does not know it any more: it was reset, or what was kept has expired.",
+  }),
+} satisfies Partial<{ [Is in Diagnosis["is"]]: Say<Is> }>;
+
+const endings: Readonly<Record<string, Text>> = {
+  joined: { zh: "并入了正在进行的回答", en: "it became part of the answer under way" },
+  stopped: { zh: "被停止", en: "somebody stopped it" },
+  recalled: { zh: "发送者撤回了消息", en: "its sender took the message back" },
+  superseded: { zh: "被后一条消息取代", en: "a later message took its place" },
+  cancelled: { zh: "被取消", en: "it was cancelled" },
+  client_disconnected: { zh: "客户端断开", en: "the client went away" },
+};
+
+const sentences: { [Is in Diagnosis["is"]]: Say<Is> } = { ...onTheWay, ...inCalls, ...afterTurn };
+
+/** The reason in one sentence. */
+export function sentenceOf(language: ReplyLanguage, diagnosis: Diagnosis, nowMs: number): string {
+  // The table has for each kind the function of that kind.
+  const say = sentences[diagnosis.is] as (given: Diagnosis, nowMs: number) => Text;
+  return say(diagnosis, nowMs)[language];
+}
+
+const happenings: Readonly<Record<string, Text>> = {
+  "message.received": { zh: "收到消息", en: "Message received" },
+  "message.receive": { zh: "接收与存储", en: "Taken in and stored" },
+  "message.refused": { zh: "未受理", en: "Not taken" },
+  "message.appended": { zh: "进入会话", en: "In its conversation" },
+  "turn.claimed": { zh: "worker 接手", en: "Taken by a worker" },
+  "turn.healed": { zh: "从中断恢复", en: "Taken up after a crash" },
+  "turn.run": { zh: "处理回合", en: "Turn at work" },
+  "model.step": { zh: "模型生成", en: "Model step" },
+  "stream.first_text": { zh: "首段文字", en: "First text" },
+  "call.judged": { zh: "权限判定", en: "Judged by the policy" },
+  "call.handed_out": { zh: "交给 runner", en: "Handed out" },
+  "tool.run": { zh: "工具运行", en: "Tool at work" },
+  "call.outcome": { zh: "工具结果", en: "Outcome of the call" },
+  "approval.asked": { zh: "请求审批", en: "People are asked" },
+  "approval.settled": { zh: "审批结束", en: "The question is settled" },
+  "card.write": { zh: "写卡片或消息", en: "Card or message written" },
+  "limiter.waited": { zh: "等待限流", en: "Held back by the limits" },
+  "turn.ended": { zh: "回合结束", en: "Turn over" },
+  "reply.deliver": { zh: "送达回答", en: "Reply on its way" },
+  "reply.sent": { zh: "已送达", en: "Delivered" },
+  "reply.failed": { zh: "送达失败", en: "Not delivered" },
+  error: { zh: "错误", en: "Error" },
+};
+
+/** What a line of a timeline is called; a name that is not known stands for itself. */
+export function happeningText(language: ReplyLanguage, name: string): string {
+  return happenings[name]?.[language] ?? name;
+}
