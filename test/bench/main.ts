@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import type { System } from "../system/system.ts";
 import { measureApprovals } from "./approvals.ts";
+import { measureBurst, type BurstNumbers } from "./burst.ts";
 import { measureLevels } from "./levels.ts";
 import { measureLengths } from "./long-conversation.ts";
 import {
@@ -18,17 +19,24 @@ import {
   type Subject,
 } from "./measure.ts";
 import { measureRecovery } from "./recovery.ts";
+import { soak } from "./soak.ts";
 import { measureStreaming, streamingBound } from "./streaming.ts";
+import { measureWaiting } from "./waiting.ts";
+import { measureScale, type ScaleNumbers } from "./workers.ts";
 import {
   addedTable,
   approvalTable,
+  burstTable,
   latencyTable,
   lengthTable,
   levelTable,
   memoryTable,
   recoveryTable,
+  scaleTable,
+  soakTable,
   streamingTable,
   throughputTable,
+  waitingTable,
   type SubjectRounds,
 } from "./report.ts";
 
@@ -42,7 +50,11 @@ const { values } = parseArgs({
     seconds: { type: "string", default: "20" },
     /** Turns in which a person is asked. */
     approvals: { type: "string", default: "400" },
-    /** Only one part: `turns`, `tools` or `streaming`. */
+    /** Sessions that wait for people. */
+    waiting: { type: "string", default: "10000" },
+    /** How long the load of `--only soak` lasts. */
+    minutes: { type: "string", default: "60" },
+    /** Only one part: `turns`, `tools`, `streaming`, `load` or `soak`. */
     only: { type: "string" },
     /** Writes the tables into docs/performance.md. */
     write: { type: "boolean", default: false },
@@ -143,17 +155,34 @@ async function toolTables(): Promise<string[]> {
   return [levelTable(await measureLevels()), approvalTable(await measureApprovals(Number(values.approvals)))];
 }
 
+async function loadTables(): Promise<string[]> {
+  const bursts: BurstNumbers[] = [];
+  for (const subject of [rawLoop, naiveBullmq, larkline]) {
+    bursts.push(await measureBurst(subject, { perSecond: 1_000, seconds: 5, chats: 1_000 }));
+  }
+  const scales: ScaleNumbers[] = [];
+  for (const workers of [1, 2, 4]) scales.push(await measureScale(workers));
+  return [burstTable(bursts), scaleTable(scales), waitingTable(await measureWaiting(Number(values.waiting)))];
+}
+
+async function soakTables(): Promise<string[]> {
+  const minutes = Number(values.minutes);
+  return [soakTable(await soak({ minutes, turnsPerSecond: 10, people: 8, everyMs: (minutes * 60_000) / 120 }))];
+}
+
 const parts: Readonly<Record<string, () => Promise<string[]>>> = {
   turns: turnTables,
   tools: toolTables,
   streaming: streamingTables,
+  load: loadTables,
 };
-if (values.only !== undefined && parts[values.only] === undefined) {
-  throw new Error(`--only takes ${Object.keys(parts).join(", ")}`);
-}
+/** Takes an hour, so only when it is asked for. */
+const alone: typeof parts = { soak: soakTables };
+const chosen = values.only === undefined ? Object.values(parts) : [{ ...parts, ...alone }[values.only]];
 const tables: string[] = [];
-for (const [name, measure] of Object.entries(parts)) {
-  if (values.only === undefined || values.only === name) tables.push(...(await measure()));
+for (const measure of chosen) {
+  if (measure === undefined) throw new Error(`--only takes ${Object.keys({ ...parts, ...alone }).join(", ")}`);
+  tables.push(...(await measure()));
 }
 for (const text of tables) show(text);
 

@@ -1,4 +1,8 @@
 import type { ApprovalNumbers } from "./approvals.ts";
+import type { BurstNumbers } from "./burst.ts";
+import type { ScaleNumbers } from "./workers.ts";
+import type { SoakSample } from "./soak.ts";
+import type { WaitingNumbers } from "./waiting.ts";
 import type { LevelNumbers } from "./levels.ts";
 import type { LengthNumbers } from "./long-conversation.ts";
 import { percentile, type Spread, type TurnNumbers } from "./measure.ts";
@@ -190,4 +194,79 @@ export function approvalTable(numbers: readonly ApprovalNumbers[]): string {
     ],
     rows,
   );
+}
+
+export function burstTable(numbers: readonly BurstNumbers[]): string {
+  const rows = numbers.map(({ name, sent, perSecond, ackMs, repeated, answeredSeconds, lost }) => [
+    name,
+    `${sent} at ${perSecond.toFixed(0)}/s`,
+    spreadCell(ackMs),
+    repeated,
+    answeredSeconds.toFixed(0),
+    lost,
+  ]);
+  return table(
+    [
+      "a burst, whatever is answered",
+      "messages",
+      "acknowledged p50 / p99, ms",
+      "not at the first try",
+      "all answered after, s",
+      "lost",
+    ],
+    rows,
+  );
+}
+
+export function scaleTable(numbers: readonly ScaleNumbers[]): string {
+  const rows = numbers.map(({ workers, turnsPerSecond, bound }) => [
+    workers,
+    turnsPerSecond.toFixed(0),
+    bound.toFixed(0),
+    (turnsPerSecond / bound).toFixed(2),
+  ]);
+  return table(["workers of 20 slots, a model that takes 0.5 s", "turns/s", "slots alone allow", "of that"], rows);
+}
+
+export function waitingTable({
+  sessions,
+  jobs,
+  workerMb,
+  redisBytes,
+  othersPerSecond,
+  resumedMs,
+}: WaitingNumbers): string {
+  return table(
+    [`${sessions} sessions wait for a person`, "before", "while they wait"],
+    [
+      ["jobs that are active or due", 0, jobs],
+      ["memory of the worker, MB", workerMb.before.toFixed(0), workerMb.waiting.toFixed(0)],
+      ["Redis memory of each, bytes", "", redisBytes.toFixed(0)],
+      ["turns/s of others", othersPerSecond.before.toFixed(0), othersPerSecond.waiting.toFixed(0)],
+      ["click to the turn's answer p50 / p99, ms", "", spreadCell(resumedMs)],
+    ],
+  );
+}
+
+/** Growth over the second half, MB an hour, by least squares. */
+function slopeOf(points: readonly { minutes: number; megabytes: number }[]): number {
+  const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length;
+  const minutes = mean(points.map((point) => point.minutes));
+  const level = mean(points.map((point) => point.megabytes));
+  const covariance = mean(points.map((point) => (point.minutes - minutes) * (point.megabytes - level)));
+  return (covariance / mean(points.map((point) => (point.minutes - minutes) ** 2))) * 60;
+}
+
+export function soakTable(samples: readonly SoakSample[]): string {
+  const half = samples.slice(Math.floor(samples.length / 2));
+  const [last] = samples.slice(-1);
+  const at = (share: number): SoakSample | undefined => samples[Math.floor((samples.length - 1) * share)];
+  const shown = [at(0.1), at(0.5), at(1)].flatMap((sample) => (sample === undefined ? [] : [sample]));
+  const rows = Object.keys(last?.megabytes ?? {}).map((name) => [
+    name,
+    ...shown.map(({ megabytes }) => (megabytes[name] ?? Number.NaN).toFixed(0)),
+    slopeOf(half.map(({ minutes, megabytes }) => ({ minutes, megabytes: megabytes[name] ?? Number.NaN }))).toFixed(1),
+  ]);
+  const heads = shown.map(({ minutes, turns }) => `after ${minutes.toFixed(0)} min, ${turns} turns`);
+  return table(["memory, MB", ...heads, "growth in the second half, MB/h"], rows);
 }
