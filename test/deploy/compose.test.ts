@@ -239,6 +239,8 @@ describe("npm run compose-files", () => {
     "SANDBOX_OPS_PORT",
     "SANDBOX_URL",
     "RUNNER_DRAIN_MS",
+    "INGRESS_URL",
+    "CANARY_INTERVAL_MS",
   ];
   const made = ["API_TOKEN", "CALL_SIGNING_KEY", "RUNNER_KEY", "RUNNER_NAME", "SANDBOX_TOKEN", "CONSOLE_PASSWORD"];
   const rows = rowsUnder(textOf("docs/configuration.md"), "variable");

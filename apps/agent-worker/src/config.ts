@@ -33,6 +33,8 @@ export interface WorkerConfig {
   feishu?: { appId: string; appSecret: string; domain: string };
   /** Where spans are sent to; absent: nowhere. */
   otlpEndpoint?: string | undefined;
+  /** What is sent with them, as `name=value` pairs with commas between. */
+  otlpHeaders?: string | undefined;
   /** Path of larkline.config.ts. */
   configFile?: string;
   /** Folder for files and images, shared by all workers and runners; absent: Redis keeps them. */
@@ -116,6 +118,7 @@ export function loadConfig(env: Env): ParseResult<WorkerConfig> {
     port: reader.port("PORT", { default: 8_001 }),
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
     otlpEndpoint: reader.url("OTEL_EXPORTER_OTLP_ENDPOINT"),
+    otlpHeaders: reader.secret("OTEL_EXPORTER_OTLP_HEADERS"),
     concurrency: reader.integer("WORKER_CONCURRENCY", { default: 50, min: 1, max: 10_000 }),
     models: readModels(reader, { anthropic: anthropic !== undefined, openai: openai !== undefined }),
     callSigningKey: readSigningKey(reader),

@@ -36,7 +36,7 @@ const logger = createLogger({ service: "agent-worker", level: config.logLevel })
 const metrics = createMetrics({ service: "agent-worker" });
 const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
 const watch = { service: "agent-worker", logger, metrics, traceLog, modules: settings.value.observers } as const;
-const watching = await openObservers({ ...watch, otlpEndpoint: config.otlpEndpoint });
+const watching = await openObservers({ ...watch, ...config });
 if (!watching.ok) refuse(watching.error);
 const { observers, close: closeObservers } = watching.value;
 const worker = await startWorker({

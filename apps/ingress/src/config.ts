@@ -44,6 +44,8 @@ export interface IngressConfig {
   model: string | undefined;
   /** Where spans are sent to; absent: nowhere. */
   otlpEndpoint: string | undefined;
+  /** What is sent with them, as `name=value` pairs with commas between. */
+  otlpHeaders: string | undefined;
   /** Path of larkline.config.ts. */
   configFile: string | undefined;
 }
@@ -121,6 +123,7 @@ export function loadConfig(env: Env): ParseResult<IngressConfig> {
     port: reader.port("PORT", { default: 8_000 }),
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
     otlpEndpoint: reader.url("OTEL_EXPORTER_OTLP_ENDPOINT"),
+    otlpHeaders: reader.secret("OTEL_EXPORTER_OTLP_HEADERS"),
     feishu: readFeishu(reader),
     api: readApi(reader),
     model: reader.text("MODEL"),

@@ -23,7 +23,7 @@ const logger = createLogger({ service: "ingress", level: config.logLevel });
 const metrics = createMetrics({ service: "ingress" });
 const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
 const watch = { service: "ingress", logger, metrics, traceLog, modules: settings.value.observers } as const;
-const watching = await openObservers({ ...watch, otlpEndpoint: config.otlpEndpoint });
+const watching = await openObservers({ ...watch, ...config });
 if (!watching.ok) refuse(watching.error);
 const { observers, close: closeObservers } = watching.value;
 const backend = connectBackend({ ...config, logger });

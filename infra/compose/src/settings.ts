@@ -7,6 +7,8 @@ const everyUserOfRedis = ["REDIS_NAMESPACE"];
 /** What every runner is told. */
 export const ofRunners: readonly string[] = [...everywhere, ...everyUserOfRedis, "RUNNER_CONCURRENCY"];
 
+const spans = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"];
+
 /**
  * What of the operator's `.env` each service is told, by name; nothing else reaches it. Addresses and
  * names stand in compose.yaml, and the secrets between the services are made here.
@@ -26,6 +28,7 @@ export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
     "API_ON_DISCONNECT",
     "API_HEARTBEAT_MS",
     "API_MAX_STREAMS",
+    ...spans,
   ],
   "agent-worker": [
     ...everywhere,
@@ -39,8 +42,9 @@ export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
     "OPENAI_API_KEY",
     "OPENAI_BASE_URL",
     "WORKER_CONCURRENCY",
+    ...spans,
   ],
-  "tool-runner": [...ofRunners, "RUNNER_TOOLS", "SANDBOX_TIERS"],
+  "tool-runner": [...ofRunners, "RUNNER_TOOLS", "SANDBOX_TIERS", ...spans],
   "python-runner": ofRunners,
   console: [...everywhere, ...everyUserOfRedis, "FEISHU_APP_ID", "CONSOLE_VIEWER_PASSWORD"],
   "sandbox-host": [...everywhere, "SANDBOX_SLOTS", "SANDBOX_WAITING", "SANDBOX_WARM", "SANDBOX_TIERS"],

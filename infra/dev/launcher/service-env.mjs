@@ -32,7 +32,8 @@ const withheld = {
     ...callKeys,
   ],
   "tool-runner": secrets,
-  console: [...secrets.filter((name) => !consolePasswords.includes(name)), "SANDBOX_TOKEN"],
+  // Its canary speaks to the HTTP API.
+  console: [...secrets.filter((name) => ![...consolePasswords, "API_TOKEN"].includes(name)), "SANDBOX_TOKEN"],
 };
 
 /** Of these, every bot with a name has its own, with that name behind. */
@@ -58,6 +59,7 @@ function addressesOf({ plan, redisUrl, modelPort }) {
   const portOf = (service) => plan.ports.find((entry) => entry.service === service)?.port;
   return {
     REDIS_URL: redisUrl,
+    INGRESS_URL: local(portOf("ingress")),
     MODEL: plan.model.models,
     RUNNER_NAME: "local",
     RUNNER_TOOLS: "packages/example-tools/src/index.ts",

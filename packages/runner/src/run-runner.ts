@@ -83,7 +83,7 @@ export async function runRunner({ env, defaults, load, refuse }: RunnerProgram):
   const metrics = createMetrics({ service: "tool-runner" });
   const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
   const watch = { service: "tool-runner", logger, metrics, traceLog, modules: settings.value.observers } as const;
-  const watching = await openObservers({ ...watch, otlpEndpoint: config.otlpEndpoint });
+  const watching = await openObservers({ ...watch, ...config });
   if (!watching.ok) return refuse(watching.error);
   const { observers, close: closeObservers } = watching.value;
   const runner = await startRunner({

@@ -25,6 +25,8 @@ export interface RunnerConfig {
   sandboxTiers?: SandboxTier[] | undefined;
   /** Where spans are sent to; absent: nowhere. */
   otlpEndpoint?: string | undefined;
+  /** What is sent with them, as `name=value` pairs with commas between. */
+  otlpHeaders?: string | undefined;
   /** Where the MCP servers are named; absent: `larkline.config.ts` of the working directory, if it is there. */
   configFile?: string | undefined;
   host: string;
@@ -96,5 +98,6 @@ export function loadRunnerConfig(env: Env, defaults: RunnerDefaults = {}): Parse
     port: reader.port("PORT", { default: 8_002 }),
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
     otlpEndpoint: reader.url("OTEL_EXPORTER_OTLP_ENDPOINT"),
+    otlpHeaders: reader.secret("OTEL_EXPORTER_OTLP_HEADERS"),
   });
 }

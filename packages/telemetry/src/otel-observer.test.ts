@@ -11,7 +11,6 @@ const traceparent = `00-${traceId}-${rootId}-01`;
 let receiver: OtlpReceiver;
 beforeEach(async () => {
   receiver = await startOtlpReceiver();
-  vi.stubEnv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url);
 });
 afterEach(async () => {
   vi.unstubAllEnvs();
@@ -19,7 +18,8 @@ afterEach(async () => {
 });
 
 function start(service: "ingress" | "agent-worker" = "agent-worker") {
-  const observer = createOtelObserver(service, silentLogger);
+  const headers = "authorization=Bearer%20abc, x-tenant=t1";
+  const observer = createOtelObserver({ service, logger: silentLogger, endpoint: `${receiver.url}/`, headers });
   return { observation: observeWith([observer]), close: observer.close };
 }
 
@@ -45,7 +45,10 @@ describe("createOtelObserver", () => {
       { traceId, parentSpanId: run?.spanId, attributes: { "larkline.model": "m", "larkline.tries": 2 } },
     ]);
     expect(named("reply.deliver")).toMatchObject([{ traceId, parentSpanId: rootId }]);
-    expect(receiver.requests).toContain("/v1/traces");
+    expect(receiver.requests[0]).toMatchObject({
+      path: "/v1/traces",
+      headers: { authorization: "Bearer abc", "x-tenant": "t1" },
+    });
   });
 
   it("makes the root of the delivery that was stored, and of no other", async () => {
@@ -77,7 +80,7 @@ describe("createOtelObserver", () => {
     vi.stubEnv("OTEL_EXPORTER_OTLP_TIMEOUT", "500");
     const lines: string[] = [];
     const logger = createLogger({ service: "ingress", destination: { write: (line) => void lines.push(line) } });
-    const observer = createOtelObserver("ingress", logger);
+    const observer = createOtelObserver({ service: "ingress", logger, endpoint: receiver.url });
     const observation = observeWith([observer]);
     for (let count = 0; count < 6_000; count += 1) observation.span("message.receive", { traceparent }).end();
     const startedMs = performance.now();

@@ -10,6 +10,15 @@ import type { Observer, Tags } from "./observer.ts";
 import { GivenIds, OpenSpans, type OpenSpan } from "./open-spans.ts";
 import { redactFields, scrubText } from "./redact.ts";
 
+export interface OtelObserverOptions {
+  service: ObservedService;
+  logger: Logger;
+  /** Address of a collector; `/v1/traces` is added. */
+  endpoint: string;
+  /** As in `OTEL_EXPORTER_OTLP_HEADERS`: `name=value` with commas between, values percent-encoded. */
+  headers?: string | undefined;
+}
+
 /** An observer whose spans leave the process in batches, and which has something to end. */
 export interface OtelObserver extends Observer {
   /** Sends what is left, for a second at most. Idempotent. */
@@ -61,8 +70,24 @@ function tellTroubles(logger: Logger): void {
   diag.setLogger(logTo, { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
 }
 
-/** Settings of the exporter and the resource come from the standard OTEL_ variables, which the SDK reads. */
-function createProvider(service: ObservedService, idGenerator: IdGenerator): TracerProvider {
+function decoded(value: string): string {
+  try {
+    return decodeURIComponent(value);
+  } catch {
+    return value; // it has a percent sign of its own
+  }
+}
+
+function headersIn(text: string): Record<string, string> {
+  const pairs = text.split(",").map((pair) => {
+    const [name = "", ...value] = pair.split("=");
+    return [name.trim(), decoded(value.join("=").trim())] as const;
+  });
+  return Object.fromEntries(pairs.filter(([name]) => name !== ""));
+}
+
+/** Other settings of the exporter, and attributes of the resource, are read by the SDK from the standard variables. */
+function createProvider({ service, endpoint, headers }: OtelObserverOptions, idGenerator: IdGenerator): TracerProvider {
   const own = {
     "service.name": `larkline-${service}`,
     "service.namespace": "larkline",
@@ -71,7 +96,8 @@ function createProvider(service: ObservedService, idGenerator: IdGenerator): Tra
   const resource = defaultResource()
     .merge(resourceFromAttributes(own))
     .merge(detectResources({ detectors: [envDetector] }));
-  const exporter = new OTLPTraceExporter();
+  const url = `${endpoint.replace(/\/$/, "")}/v1/traces`;
+  const exporter = new OTLPTraceExporter({ url, headers: headersIn(headers ?? "") });
   const processor = new BatchSpanProcessor({ exporter, maxQueueSize: maxWaiting, scheduledDelayMillis: 1_000 });
   return new TracerProvider({ resource, idGenerator, spanProcessors: [processor] });
 }
@@ -81,10 +107,10 @@ function createProvider(service: ObservedService, idGenerator: IdGenerator): Tra
  * other processes meet in the same trace, because each knows the message. A span is made when it ends: only
  * then is it known whether a `message.receive` is the root, whose id is the one in `traceparent`.
  */
-export function createOtelObserver(service: ObservedService, logger: Logger): OtelObserver {
-  tellTroubles(logger);
+export function createOtelObserver(options: OtelObserverOptions): OtelObserver {
+  tellTroubles(options.logger);
   const ids = new GivenIds();
-  const provider = createProvider(service, ids);
+  const provider = createProvider(options, ids);
   const tracer = provider.getTracer("larkline");
   const spans = new OpenSpans(ids);
 

@@ -14,7 +14,9 @@ export interface ProcessObserversOptions {
   logger: Logger;
   metrics: Metrics;
   /** Where spans are sent to (`OTEL_EXPORTER_OTLP_ENDPOINT`); absent: nothing of OpenTelemetry is loaded. */
-  otlpEndpoint: string | undefined;
+  otlpEndpoint?: string | undefined;
+  /** What is sent with them (`OTEL_EXPORTER_OTLP_HEADERS`). */
+  otlpHeaders?: string | undefined;
   /** Where traces of messages are kept, on a connection of its own; closed with the observers. */
   traceLog: { log: Pick<TraceLog, "append">; close(): Promise<void> };
   /** URLs of modules with the deployment's own observers. */
@@ -43,7 +45,7 @@ function openTraces({ service, logger, metrics, traceLog }: ProcessObserversOpti
 
 /** Opens the observers of a process. An error is a text of one line for each module that cannot be used. */
 export async function openObservers(options: ProcessObserversOptions): Promise<ParseResult<ProcessObservers>> {
-  const { service, logger, metrics, otlpEndpoint, traceLog, modules } = options;
+  const { service, logger, metrics, otlpEndpoint, otlpHeaders, traceLog, modules } = options;
   const own = await loadObservers(modules);
   if (!own.ok) return own;
   const traces = openTraces(options);
@@ -55,7 +57,7 @@ export async function openObservers(options: ProcessObserversOptions): Promise<P
   if (otlpEndpoint === undefined) return { ok: true, value: { observers, close: closeTraces } };
   // Several megabytes of code that most deployments do not need.
   const { createOtelObserver } = await import("./otel-observer.ts");
-  const otel = createOtelObserver(service, logger);
+  const otel = createOtelObserver({ service, logger, endpoint: otlpEndpoint, headers: otlpHeaders });
   const close = async (): Promise<void> => void (await Promise.all([otel.close(), closeTraces()]));
   return { ok: true, value: { observers: [...observers, otel], close } };
 }

@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from "node:http";
 
 /** A span as it came in, with its attributes by name. */
 export interface ReceivedSpan {
@@ -20,8 +20,7 @@ export interface OtlpReceiver {
   /** What `OTEL_EXPORTER_OTLP_ENDPOINT` should be. */
   readonly url: string;
   readonly spans: readonly ReceivedSpan[];
-  /** Paths of all requests. */
-  readonly requests: readonly string[];
+  readonly requests: readonly { path: string; headers: IncomingHttpHeaders }[];
   close(): Promise<void>;
 }
 
@@ -72,11 +71,11 @@ function spansIn(body: unknown): ReceivedSpan[] {
 /** Starts an OTLP receiver for JSON over HTTP on a free port of loopback. */
 export async function startOtlpReceiver(): Promise<OtlpReceiver> {
   const spans: ReceivedSpan[] = [];
-  const requests: string[] = [];
+  const requests: { path: string; headers: IncomingHttpHeaders }[] = [];
   const take = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(Buffer.from(chunk));
-    requests.push(request.url ?? "");
+    requests.push({ path: request.url ?? "", headers: request.headers });
     const body: unknown = JSON.parse(Buffer.concat(chunks).toString());
     spans.push(...spansIn(body));
     response.setHeader("content-type", "application/json").end("{}");
