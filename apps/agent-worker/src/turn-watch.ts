@@ -1,5 +1,5 @@
 import type { StepResult } from "@larkline/agent";
-import { costOf, type ModelChain } from "@larkline/model";
+import { costOf, type ModelChain, type ModelInfo } from "@larkline/model";
 import {
   isCanary,
   textOf,
@@ -56,6 +56,17 @@ function tokensOf({ usage }: StepResult): Record<string, number> {
   return { input: inputTokens, output: outputTokens, cache_read: cacheReadTokens, cache_write: cacheCreationTokens };
 }
 
+/** Counts what a step has used; returns what its span says of it. */
+function tellUse({ metric }: Observation, info: ModelInfo, step: StepResult): Tags {
+  const { id: model } = info;
+  const tokens = tokensOf(step);
+  for (const [kind, count] of Object.entries(tokens)) if (count > 0) metric("model.tokens", count, { model, kind });
+  const cost = step.usage === null ? 0 : costOf(step.usage, info);
+  if (cost > 0) metric("model.cost_usd", cost, { model });
+  const { input = 0, output = 0 } = tokens;
+  return { input, output, calls: step.toolCalls.length };
+}
+
 async function watchStep(
   { observation, tags }: Watching,
   { chain, purpose }: { chain: ModelChain; purpose: string },
@@ -74,13 +85,8 @@ async function watchStep(
     const info = chain.models.find(({ id }) => id === result?.model) ?? chain.primary;
     const { id: model } = info;
     metric("model.step_seconds", (performance.now() - startedMs) / 1_000, { model, outcome });
-    const tokens = result === undefined ? {} : tokensOf(result);
-    for (const [kind, count] of Object.entries(tokens)) if (count > 0) metric("model.tokens", count, { model, kind });
-    const cost = result?.usage ? costOf(result.usage, info) : 0;
-    if (cost > 0) metric("model.cost_usd", cost, { model });
-    const { input = 0, output = 0 } = tokens;
-    const calls = result?.toolCalls.length ?? 0;
-    step.end(outcome === "ok" ? undefined : outcome, { model, outcome, input, output, calls });
+    const facts = result === undefined ? {} : tellUse(observation, info, result);
+    step.end(outcome === "ok" ? undefined : outcome, { model, outcome, ...facts });
   }
 }
 

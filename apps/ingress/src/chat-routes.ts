@@ -79,29 +79,29 @@ function withCommand(message: InboundMessage, text: string, commands: CustomComm
   return command.for === "session" ? command.message : message;
 }
 
-function createChatHandlers(deps: ChatRoutesDeps) {
-  const { inbox, streams, runs, onDisconnect, isReady, count, observation, logger } = deps;
+/** Stores a message; undefined when it could not be, which is told. */
+async function stored(deps: ChatRoutesDeps, message: InboundMessage): Promise<AppendResult | undefined> {
+  const { inbox, isReady, observation, logger } = deps;
+  const { app, id, sender, session, traceparent } = message;
+  const arriving = { app, id, chat: chatOf(session), person: sender.id, channel: "api" } as const;
+  const ended = watchMessage(observation, { ...arriving, ...(traceparent === undefined ? {} : { traceparent }) });
+  if (!isReady()) {
+    ended("not_ready");
+    return undefined;
+  }
+  try {
+    const appended = await inbox.append(message);
+    ended(appended.result);
+    return appended;
+  } catch (error) {
+    ended("failed", error);
+    logger.error({ error, session }, "message could not be stored");
+    return undefined;
+  }
+}
 
-  const store = async (message: InboundMessage): Promise<AppendResult | undefined> => {
-    const { app, id, sender } = message;
-    const chat = chatOf(message.session);
-    const { traceparent } = message;
-    const arriving = { app, id, chat, person: sender.id, channel: "api", ...(traceparent && { traceparent }) } as const;
-    const ended = watchMessage(observation, arriving);
-    if (!isReady()) {
-      ended("not_ready");
-      return undefined;
-    }
-    try {
-      const appended = await inbox.append(message);
-      ended(appended.result);
-      return appended;
-    } catch (error) {
-      ended("failed", error);
-      logger.error({ error, session: message.session }, "message could not be stored");
-      return undefined;
-    }
-  };
+function createChatHandlers(deps: ChatRoutesDeps) {
+  const { inbox, streams, runs, onDisconnect, isReady, count, logger } = deps;
 
   const wake = async (session: SessionKey, wakeGen: number | undefined) => {
     try {
@@ -115,7 +115,10 @@ function createChatHandlers(deps: ChatRoutesDeps) {
   const start = async (reply: FastifyReply, ask: Ask, agent: AgentConfig) => {
     const sessionId = ask.sessionId ?? randomBytes(16).toString("base64url");
     const session = sessionKeyOf(apiApp, sessionId);
-    const appended = await store(withCommand(messageOf(ask, { session, sessionId, agent }), ask.text, agent.commands));
+    const appended = await stored(
+      deps,
+      withCommand(messageOf(ask, { session, sessionId, agent }), ask.text, agent.commands),
+    );
     if (!isCanary(session)) count(appended?.result ?? "failed");
     if (appended === undefined) return streams.single(reply, { type: "error", message: streamErrors.notReady });
     if (appended.result === "full") return streams.single(reply, full);
