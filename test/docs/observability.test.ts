@@ -1,0 +1,52 @@
+import { readdirSync } from "node:fs";
+import {
+  eventCatalogue,
+  metricCatalogue,
+  prometheusName,
+  spanCatalogue,
+  type MetricFacts,
+  type ObservationFacts,
+} from "@larkline/telemetry";
+import { describe, expect, it } from "vitest";
+import { quotedIn, root, rowsUnder, sourcesBelow, textOf } from "./document.ts";
+
+const text = textOf("docs/observability.md");
+
+const documented = new Map(
+  rowsUnder(text, "metric").map(([name = "", ...others]): [string, string[]] => [name.replaceAll("`", ""), others]),
+);
+
+/** Without the playground, which counts for itself. */
+const folders = ["apps", "packages"].flatMap((folder) =>
+  readdirSync(`${root}/${folder}`).flatMap((name) => (name === "playground" ? [] : [`${folder}/${name}/src`])),
+);
+
+describe("docs/observability.md", () => {
+  it("names every metric that there is, and no other one", () => {
+    const catalogue = Object.entries<MetricFacts>(metricCatalogue).map(([name, facts]) => prometheusName(name, facts));
+    const others = folders
+      .flatMap(sourcesBelow)
+      .flatMap((source) => [...source.matchAll(/name: "(larkline_[a-z_]+)"/g)].map(([, name = ""]) => name));
+    expect([...documented.keys()].toSorted()).toEqual([...new Set([...catalogue, ...others])].toSorted());
+  });
+
+  it("says of metrics of the catalogue what it says", () => {
+    for (const [name, facts] of Object.entries<MetricFacts>(metricCatalogue)) {
+      const [from = "", kind, labels = "", help] = documented.get(prometheusName(name, facts)) ?? [];
+      expect({ by: from.split(", "), kind, labels: quotedIn(labels), help }).toEqual(facts);
+    }
+  });
+
+  it.each([
+    ["event", eventCatalogue],
+    ["span", spanCatalogue],
+  ] as const)("names every %s of the catalogue, where it comes from and what it stands for", (heading, catalogue) => {
+    const rows = rowsUnder(text, heading).map(([name = "", by = "", help = ""]) => [
+      name.replaceAll("`", ""),
+      by,
+      help,
+    ]);
+    const facts = Object.entries<ObservationFacts>(catalogue);
+    expect(rows).toEqual(facts.map(([name, { by, help }]) => [name, by.join(", "), help]));
+  });
+});
