@@ -183,7 +183,7 @@ describe("npm run compose-files", () => {
     expect(names("tool-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME", "SANDBOX_TOKEN"]);
     expect(names("python-runner")).toEqual(["LOG_LEVEL", "REDIS_URL", "RUNNER_KEY", "RUNNER_NAME"]);
     expect(names("sandbox-host")).toEqual(["LOG_LEVEL", "SANDBOX_TOKEN"]);
-    expect(names("console")).toEqual(["CONSOLE_PASSWORD", "FEISHU_APP_ID", "LOG_LEVEL", "REDIS_URL"]);
+    expect(names("console")).toEqual(["API_TOKEN", "CONSOLE_PASSWORD", "FEISHU_APP_ID", "LOG_LEVEL", "REDIS_URL"]);
     const signingKey = of("agent-worker")["CALL_SIGNING_KEY"] ?? "";
     expect(of("tool-runner")["RUNNER_KEY"]).toBe(runnerKeyOf(signingKey, "default"));
     const passwords = services.flatMap(

@@ -232,11 +232,11 @@ describe("the networks of infra/k8s", () => {
     expect(whoReaches("redis", 6379).toSorted()).toEqual(usersOfRedis);
   });
 
-  it("let nobody reach a worker, a runner or the console but Prometheus, and ingress its controller besides", () => {
+  it("let nobody reach a worker, a runner or the console but Prometheus, and ingress its controller and the canary besides", () => {
     for (const name of ["agent-worker", "tool-runner", "code-runner", "console"])
       expect(whoReaches(name, 8000), name).toEqual(["prometheus"]);
     expect(whoReaches("sandbox-host", 8006)).toEqual(["prometheus"]);
-    expect(whoReaches("ingress", 8000)).toEqual(["prometheus", "controller"]);
+    expect(whoReaches("ingress", 8000).toSorted()).toEqual(["console", "controller", "prometheus"]);
     expect(whoReaches("sandbox-host", 8000)).toEqual(["tool-runner"]);
   });
 

@@ -33,7 +33,12 @@ const ownSecrets: Readonly<Record<Service, (known: Known) => Record<string, stri
   }),
   "python-runner": (known) => runnerSecrets(runnerNames["python-runner"], known),
   "sandbox-host": ({ secrets }) => ({ SANDBOX_TOKEN: secrets.sandboxToken }),
-  console: (known) => ({ ...redisUrl("console", known), CONSOLE_PASSWORD: known.secrets.consolePassword }),
+  console: (known) => ({
+    ...redisUrl("console", known),
+    CONSOLE_PASSWORD: known.secrets.consolePassword,
+    // For its canary, which speaks to ingress as everybody does.
+    API_TOKEN: known.secrets.apiToken,
+  }),
 };
 
 function withBots(name: string, given: Values): string[] {
