@@ -27,7 +27,20 @@ export interface AuditOptions extends CommonOptions {
   toMs: number;
 }
 
-export type Command = DoctorOptions | SetupOptions | RunnerKeyOptions | AuditOptions;
+export interface PeopleOptions extends CommonOptions {
+  command: "people";
+  action: "export" | "delete";
+  /** The person's id: an open_id, or what the HTTP API was told. */
+  person: string;
+  /** Absent: that of `FEISHU_APP_ID`. */
+  app?: string;
+  /** Direct chats of the person that no index knows. */
+  chats: readonly string[];
+  /** Delete, not only count. */
+  yes: boolean;
+}
+
+export type Command = DoctorOptions | SetupOptions | RunnerKeyOptions | AuditOptions | PeopleOptions;
 
 export interface SetupOptions extends CommonOptions {
   command: "setup";
@@ -52,6 +65,8 @@ const optionTypes = {
   model: { type: "string" },
   from: { type: "string" },
   to: { type: "string" },
+  app: { type: "string" },
+  chat: { type: "string", multiple: true },
 } as const;
 
 const answeredBy = {
@@ -121,12 +136,26 @@ function readAudit({ from, to }: Values, common: CommonOptions): ParseResult<Aud
   return { ok: true, value: { command: "audit", ...common, fromMs, toMs } };
 }
 
+function readPeople(values: Values, common: CommonOptions, words: readonly string[]): ParseResult<PeopleOptions> {
+  const { app, chat: chats = [], yes } = values;
+  const [action, person] = words;
+  if ((action !== "export" && action !== "delete") || person === undefined || person === "") {
+    return { ok: false, error: "Say what to do, and with whose data: export <id> or delete <id>." };
+  }
+  if ([...chats, ...(app === undefined ? [] : [app])].some((text) => !/^[A-Za-z0-9_-]{1,128}$/.test(text))) {
+    return { ok: false, error: "--app and --chat take ids: letters, digits, '_' and '-'." };
+  }
+  const given = app === undefined ? {} : { app };
+  return { ok: true, value: { command: "people", ...common, action, person, chats, yes, ...given } };
+}
+
 /** By name, with the number of words that follow it. */
 const commands: Readonly<Record<string, { words: number; read: Reader }>> = {
   setup: { words: 0, read: readSetup },
   doctor: { words: 0, read: readDoctor },
   "runner-key": { words: 1, read: readRunnerKey },
   audit: { words: 0, read: readAudit },
+  people: { words: 2, read: readPeople },
 };
 
 /** Reads the command line. */

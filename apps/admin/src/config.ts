@@ -1,4 +1,5 @@
 import {
+  archiveProtocols,
   checkNamespace,
   createEnvReader,
   domainProblem as problemOfDomain,
@@ -34,6 +35,10 @@ export interface Deployment {
   /** `MODEL`. */
   models?: string;
   configFile?: string;
+  /** The PostgreSQL of the archive. */
+  archiveUrl?: string;
+  /** The folder of files and images. */
+  blobDirectory?: string;
   /** The key with which calls are signed. */
   signingKey?: string;
   /** The key of the runner of that name. */
@@ -104,6 +109,8 @@ export function readDeployment(env: Env): Deployment {
     },
     ...present("models", reader.text("MODEL")),
     ...present("configFile", reader.text("LARKLINE_CONFIG")),
+    ...present("archiveUrl", reader.url("ARCHIVE_URL", { protocols: archiveProtocols })),
+    ...present("blobDirectory", reader.text("BLOB_DIR")),
     ...present("signingKey", reader.secret("CALL_SIGNING_KEY")),
     ...present("runnerKey", reader.secret("RUNNER_KEY")),
     runner: reader.text("RUNNER_NAME", { default: "local" }),

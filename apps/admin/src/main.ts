@@ -5,6 +5,7 @@ import {
   type AuditOptions,
   type Command,
   type DoctorOptions,
+  type PeopleOptions,
   type RunnerKeyOptions,
   type SetupOptions,
 } from "./command-line.ts";
@@ -13,6 +14,7 @@ import { examine } from "./doctor.ts";
 import { readEnvFile } from "./env-file.ts";
 import { linesOf, reportOf } from "./finding.ts";
 import { languageOf } from "./language.ts";
+import { lookAfterPerson, noApp } from "./people.ts";
 import { noRedis, readPrivateRedis } from "./private-redis.ts";
 import { createPrompt } from "./prompt.ts";
 import { setUp } from "./setup.ts";
@@ -76,6 +78,19 @@ async function runAudit({ envFile, language, fromMs, toMs }: AuditOptions): Prom
   return 0;
 }
 
+async function runPeople(options: PeopleOptions): Promise<number> {
+  const deployment = await deploymentOf(options.envFile);
+  const { namespace, archiveUrl, blobDirectory, feishu } = deployment;
+  const redisUrl = deployment.redisUrl ?? (await readPrivateRedis(readDataDirectory(process.env)));
+  if (redisUrl === undefined) throw new Error(noRedis[options.language]);
+  const app = options.app ?? feishu?.appId;
+  if (app === undefined) throw new Error(noApp[options.language]);
+  const person = { app, id: options.person, chats: options.chats };
+  const places = { redisUrl, namespace, archiveUrl, blobDirectory };
+  await lookAfterPerson({ ...options, person, places, output: process.stdout });
+  return 0;
+}
+
 async function obey(command: Command): Promise<number> {
   switch (command.command) {
     case "doctor":
@@ -86,6 +101,8 @@ async function obey(command: Command): Promise<number> {
       return await runRunnerKey(command);
     case "audit":
       return await runAudit(command);
+    case "people":
+      return await runPeople(command);
   }
 }
 

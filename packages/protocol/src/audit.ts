@@ -5,7 +5,8 @@ import { Type, type Static } from "typebox";
  * before it acts (unless `pure`), `call_ended`. Approvals: requested, decided (each person's word),
  * settled. Rules: added, revoked. `content_shown`: somebody was shown what is hidden otherwise.
  * `session_reset`: somebody ended its turn and began a new conversation; `inbox_dropped`: its waiting messages
- * were taken out. `letter_retried`, `letter_discarded`: of something that was given up. Never holds arguments,
+ * were taken out. `letter_retried`, `letter_discarded`: of something that was given up. `person_exported`,
+ * `person_deleted`: what is stored of a person was handed out or taken away. Never holds arguments,
  * results or secrets.
  */
 export const auditKinds = [
@@ -22,6 +23,8 @@ export const auditKinds = [
   "inbox_dropped",
   "letter_retried",
   "letter_discarded",
+  "person_exported",
+  "person_deleted",
 ] as const;
 export type AuditKind = (typeof auditKinds)[number];
 

@@ -14,7 +14,8 @@ export const readHistoryLua = `
 -- KEYS session history who | ARGV from most
 local base = tonumber(redis.call('HGET', KEYS[1], 'hb') or 0)
 local first = math.max(tonumber(ARGV[1]) - base, 0)
-local messages = redis.call('LRANGE', KEYS[2], first, first + tonumber(ARGV[2]) - 1)
+local most = tonumber(ARGV[2])
+local messages = most == 0 and {} or redis.call('LRANGE', KEYS[2], first, first + most - 1)
 return {base + first, messages, redis.call('HGETALL', KEYS[3])}`;
 
 /** -> how many messages were dropped: of those that no claim hands out any more, and not beyond 'archived'. */

@@ -1,7 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { chown, mkdtemp, readdir, rm } from "node:fs/promises";
-import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "./free-port.ts";
@@ -43,15 +42,10 @@ function owner(): { uid?: number; gid?: number; cwd: string } {
   return process.getuid?.() === 0 ? { uid: nobody, gid: nobody, cwd: "/" } : { cwd: "/" };
 }
 
-async function listens(port: number): Promise<boolean> {
-  return await new Promise((resolve) => {
-    const socket = connect(port, "127.0.0.1");
-    socket.once("connect", () => {
-      socket.destroy();
-      resolve(true);
-    });
-    socket.once("error", () => resolve(false));
-  });
+async function answers(bin: string, port: number): Promise<boolean> {
+  const asked = spawn(join(bin, "pg_isready"), ["-q", "-h", "127.0.0.1", "-p", String(port)], { stdio: "ignore" });
+  const [code] = (await once(asked, "close")) as [number | null];
+  return code === 0;
 }
 
 /** Starts a server of Debian's package on a free port, in an empty folder of its own. */
@@ -81,7 +75,7 @@ export async function startPostgres(): Promise<TestPostgres> {
     const child = spawn(join(bin, "postgres"), args, { ...owner(), stdio: "ignore" });
     server = child;
     const deadlineMs = Date.now() + patienceMs;
-    while (!(await listens(port))) {
+    while (!(await answers(bin, port))) {
       if (child.exitCode !== null || Date.now() > deadlineMs) throw new Error("PostgreSQL does not start");
       await new Promise((resolve) => setTimeout(resolve, 20));
     }

@@ -1,0 +1,355 @@
+import { randomUUID } from "node:crypto";
+import { PassThrough } from "node:stream";
+import { createPostgresArchive } from "@larkline/archive-postgres";
+import { turnIdOf, type InboundMessage, type Message, type SessionKey } from "@larkline/protocol";
+import { startPostgres, type TestPostgres } from "@larkline/testkit";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
+import { openWorkplace } from "./admin.fixture.ts";
+import { readCommand } from "./command-line.ts";
+import { lookAfterPerson } from "./people.ts";
+import { deletePerson, type DeletionCounts } from "./person-deletion.ts";
+import { exportPerson } from "./person-export.ts";
+import { openPersonStores, type PersonStores } from "./person-stores.ts";
+
+const app = "cli_app";
+const direct = `${app}.oc_direct`;
+const group = `${app}.oc_group`;
+const ann = { app, id: "ou_ann", chats: [] };
+const quick = { patienceMs: 20_000, intervalMs: 10 };
+const gone = { role: "user", content: [{ type: "text", text: "[此消息已删除 / message deleted]" }] };
+
+let postgres: TestPostgres;
+let namespace: string;
+let stores: PersonStores;
+let written = 0;
+
+beforeAll(async () => {
+  postgres = await startPostgres();
+}, 90_000);
+afterAll(async () => {
+  await postgres.close();
+});
+beforeEach(() => {
+  namespace = `test-${randomUUID()}`;
+  stores = open();
+});
+afterEach(async () => {
+  await stores.close();
+});
+
+function open(): PersonStores {
+  return openPersonStores({
+    redisUrl: inject("redisUrl"),
+    namespace,
+    archiveUrl: postgres.url,
+    onError: () => undefined,
+  });
+}
+
+function messageFrom(session: SessionKey, sender: string): InboundMessage {
+  written += 1;
+  return {
+    v: 1,
+    session,
+    id: `om_${written}`,
+    app,
+    sender: { id: sender },
+    chatType: session === direct ? "p2p" : "group",
+    parts: [{ type: "text", text: `${sender} writes ${written}` }],
+    createdAtMs: Date.now(),
+    reply: { channel: "none" },
+  };
+}
+
+/** A whole turn. Returns the message that it answered. */
+async function talk(session: SessionKey, sender: string, files: readonly string[] = []): Promise<InboundMessage> {
+  const message = messageFrom(session, sender);
+  const { wakeGen = 0 } = await stores.store.append(message);
+  const claim = await stores.store.claim(session, wakeGen, "worker");
+  const content = [
+    ...message.parts,
+    ...files.map(
+      (blobId) => ({ type: "file", name: "x", mediaType: "text/plain", bytes: 1, state: "ready", blobId }) as const,
+    ),
+  ];
+  const question: Message =
+    message.chatType === "group" ? { role: "user", content, sender } : { role: "user", content };
+  await stores.store.commit({
+    session,
+    epoch: claim?.epoch ?? "",
+    seq: claim?.head?.seq ?? 0,
+    history: [question, { role: "assistant", content: [{ type: "text", text: `answer to ${sender}` }] }],
+    events: [],
+    consumed: 0,
+    more: false,
+  });
+  return message;
+}
+
+/** What the keeper of a worker does. */
+async function archiveAll(session: SessionKey): Promise<void> {
+  const { first, messages, people } = await stores.sessions.read(session, 0, 10_000);
+  await stores.archive?.addMessages({ session, first, messages, people });
+}
+
+async function ruleOf(number: number, fields: { author?: { id: string }; person?: string }): Promise<void> {
+  await stores.rules.add({
+    v: 1,
+    id: number.toString(16).padStart(32, "0"),
+    app,
+    chatId: "oc_group",
+    tool: "shell",
+    pattern: "*",
+    author: { id: "ou_boss" },
+    createdAtMs: Date.now(),
+    expiresAtMs: Date.now() + 60_000,
+    ...fields,
+  });
+}
+
+/** Ann in a direct chat and in a group with Ben, everything archived but the last messages. */
+async function world(): Promise<{ blob: string; first: InboundMessage }> {
+  const blob = await stores.blobs.put(new TextEncoder().encode(namespace), { mediaType: "text/plain" });
+  const first = await talk(direct, "ou_ann", [blob]);
+  await talk(group, "ou_ann");
+  await talk(group, "ou_ben");
+  for (const session of [direct, group]) await archiveAll(session);
+  await talk(group, "ou_ann");
+  await talk(direct, "ou_ann");
+  await stores.lookups.set(`name:${app}:ou_ann`, "Ann", 60_000);
+  await ruleOf(1, { author: { id: "ou_ann" } });
+  await ruleOf(2, { person: "ou_ann" });
+  await ruleOf(3, { person: "ou_ben" });
+  return { blob, first };
+}
+
+async function exported(): Promise<Record<string, unknown>[]> {
+  const facts: Record<string, unknown>[] = [];
+  for await (const fact of exportPerson(stores, ann)) facts.push(fact);
+  return facts;
+}
+
+function ofType(facts: Record<string, unknown>[], type: string): Record<string, unknown>[] {
+  return facts.filter((fact) => fact["type"] === type);
+}
+
+async function expectGone(blob: string): Promise<void> {
+  const { store, sessions, archive, rules, blobs, lookups } = stores;
+  expect(await store.history(direct)).toEqual([]);
+  expect(await archive?.read(direct, 0, 100)).toEqual([]);
+  const left = await store.history(group);
+  expect(left).toHaveLength(6);
+  expect([left[0], left[4]]).toEqual([gone, gone]);
+  expect(left[2]).toMatchObject({ sender: "ou_ben" });
+  const archived = (await archive?.read(group, 0, 100)) ?? [];
+  expect(archived.map(({ number }) => number)).toEqual([0, 1, 2, 3, 4]);
+  expect([archived[0]?.message, archived[4]?.message]).toEqual([gone, gone]);
+  expect(JSON.stringify([left, archived])).not.toContain("ou_ann writes");
+  expect(await sessions.sessionsOf(app, "ou_ann")).toEqual([]);
+  expect(await archive?.sessionsOf(app, "ou_ann")).toEqual([]);
+  expect(await sessions.sessionsOf(app, "ou_ben")).toEqual([group]);
+  expect((await rules.list(app)).map(({ person }) => person)).toEqual(["ou_ben"]);
+  expect(await blobs.get(blob)).toBeUndefined();
+  expect(await lookups.get(`name:${app}:ou_ann`)).toBeUndefined();
+}
+
+describe("the data of one person", () => {
+  it("is exported whole: own conversations, own messages in groups, rules, what the audit log has", async () => {
+    await world();
+    await stores.audit.append({ kind: "call_opened", app, userId: "ou_ann", tool: "shell" });
+    await stores.audit.append({ kind: "call_opened", app, userId: "ou_ben", tool: "shell" });
+    const facts = await exported();
+    expect(ofType(facts, "person")).toEqual([{ type: "person", app, id: "ou_ann", name: "Ann" }]);
+    expect(ofType(facts, "session")).toEqual([
+      { type: "session", session: direct, whole: true },
+      { type: "session", session: group, whole: false },
+    ]);
+    const messages = ofType(facts, "message");
+    expect(messages.filter(({ session }) => session === direct).map(({ number }) => number)).toEqual([0, 1, 2, 3]);
+    expect(messages.filter(({ session }) => session === group).map(({ number }) => number)).toEqual([0, 4]);
+    expect(ofType(facts, "rule")).toHaveLength(2);
+    expect(ofType(facts, "audit").filter(({ kind }) => kind === "call_opened")).toHaveLength(1);
+    expect(JSON.stringify(facts)).not.toContain("ou_ben writes");
+    expect(ofType(await exported(), "audit")).toContainEqual(expect.objectContaining({ kind: "person_exported" }));
+  });
+
+  it("is counted before anything is deleted", async () => {
+    const { blob } = await world();
+    const counts = await deletePerson(stores, ann, { act: false, ...quick });
+    const expected: DeletionCounts = { sessions: 1, groups: 1, messages: 6, archived: 3, files: 1, rules: 2 };
+    expect(counts).toEqual(expected);
+    expect(await stores.store.history(direct)).toHaveLength(4);
+    expect(await stores.blobs.get(blob)).toBeDefined();
+    expect(await deletePerson(stores, ann, { act: true, ...quick })).toEqual(expected);
+    await expectGone(blob);
+    const nothing = { sessions: 0, groups: 0, messages: 0, archived: 0, files: 0, rules: 0 };
+    expect(await deletePerson(stores, ann, { act: true, ...quick })).toEqual(nothing);
+  });
+
+  it("does not come back: not with a redelivery, nor from a worker that is archiving", async () => {
+    const { blob, first } = await world();
+    const read = await stores.sessions.read(direct, 0, 100);
+    await deletePerson(stores, ann, { act: true, ...quick });
+    expect(await stores.store.append(first)).toMatchObject({ result: "duplicate" });
+    await stores.archive?.addMessages({ session: direct, ...read, people: {} });
+    await expectGone(blob);
+    await talk(direct, "ou_ann");
+    expect(await stores.store.history(direct)).toHaveLength(2);
+    expect(await stores.sessions.sessionsOf(app, "ou_ann")).toEqual([direct]);
+  });
+
+  it("is deleted to the end by another run, wherever the first one was killed", async () => {
+    let steps = 0;
+    for (let died = true; died; steps += 1) {
+      namespace = `test-${randomUUID()}`;
+      stores = open();
+      const { blob } = await world();
+      const mortal = mortalStores(stores, steps);
+      died = await deletePerson(mortal, ann, { act: true, ...quick }).then(
+        () => false,
+        () => true,
+      );
+      if (died) await deletePerson(stores, ann, { act: true, ...quick });
+      await expectGone(blob);
+      if (died) await stores.close();
+    }
+    expect(steps).toBeGreaterThan(10);
+  }, 90_000);
+
+  it("is deleted when its runs are stopped, not before", async () => {
+    await talk(direct, "ou_ann");
+    const running = messageFrom(direct, "ou_ann");
+    const { wakeGen = 0 } = await stores.store.append(running);
+    await stores.store.append(messageFrom(direct, "ou_ann"));
+    const claim = await stores.store.claim(direct, wakeGen, "worker");
+    const hasty = { act: true, patienceMs: 100, intervalMs: 10 };
+    await expect(deletePerson(stores, ann, hasty)).rejects.toThrow("still being answered");
+    expect(await stores.store.history(direct)).toHaveLength(2);
+    expect(await stores.store.cancelled(direct)).toBe(true);
+    expect(await stores.store.summary(direct)).toMatchObject({ waiting: 1 });
+    const deleting = deletePerson(stores, ann, { act: true, ...quick });
+    await stores.store.commit({
+      session: direct,
+      epoch: claim?.epoch ?? "",
+      seq: claim?.head?.seq ?? 0,
+      history: [{ role: "user", content: running.parts }],
+      events: [{ runId: turnIdOf(direct, 2), event: { type: "text_delta", text: "cancelled" } }],
+      consumed: 1,
+      more: false,
+    });
+    expect(await deleting).toMatchObject({ sessions: 1, messages: 3 });
+    expect(await stores.store.history(direct)).toEqual([]);
+  });
+
+  it("waits in a group for the turn of somebody else, who has read it", async () => {
+    await talk(group, "ou_ann");
+    const { wakeGen = 0 } = await stores.store.append(messageFrom(group, "ou_ben"));
+    const claim = await stores.store.claim(group, wakeGen, "worker");
+    const deleting = deletePerson(stores, ann, { act: true, ...quick });
+    await expect.poll(async () => (await stores.store.history(group))[0], { timeout: 20_000 }).toEqual(gone);
+    const summary: Message = { role: "user", content: [{ type: "text", text: "Ann has written" }] };
+    await stores.store.commit({
+      session: group,
+      epoch: claim?.epoch ?? "",
+      seq: claim?.head?.seq ?? 0,
+      history: [{ role: "user", content: [{ type: "text", text: "hi" }], sender: "ou_ben" }],
+      events: [],
+      consumed: 0,
+      more: false,
+      context: { keep: 1, summary },
+    });
+    await deleting;
+    const next = await stores.store.append(messageFrom(group, "ou_ben"));
+    const { history } = (await stores.store.claim(group, next.wakeGen ?? 0, "worker")) ?? {};
+    expect(JSON.stringify(history)).not.toContain("Ann has written");
+  });
+
+  it("is found in a direct chat of an older version when somebody names it", async () => {
+    await talk(direct, "ou_somebody");
+    const named = { ...ann, chats: ["oc_direct"] };
+    expect(await deletePerson(stores, named, { act: true, ...quick })).toMatchObject({ sessions: 1, messages: 2 });
+  });
+});
+
+/** Stores whose owner dies at the step with this number, of those that change something. */
+function mortalStores(alive: PersonStores, steps: number): PersonStores {
+  const changing = new Set(["erase", "redact", "forget", "delete", "revoke", "cancel", "append", "discard"]);
+  let left = steps;
+  const mortal = <T extends object>(target: T): T =>
+    new Proxy(target, {
+      get(held, name) {
+        const value: unknown = Reflect.get(held, name);
+        if (typeof value !== "function") return value;
+        return async (...given: unknown[]): Promise<unknown> => {
+          if (changing.has(String(name))) {
+            if (left === 0) throw new Error("killed");
+            left -= 1;
+          }
+          return (await Reflect.apply(value, held, given)) as unknown;
+        };
+      },
+    });
+  // Reads are streams as well; none of them changes anything.
+  const { audit } = alive;
+  const { sessions, rules, blobs, lookups, store, letters, archive } = alive;
+  return {
+    ...alive,
+    audit,
+    sessions: mortal(sessions),
+    rules: mortal(rules),
+    blobs: mortal(blobs),
+    lookups: mortal(lookups),
+    store: mortal(store),
+    letters: mortal(letters),
+    archive: archive && mortal(archive),
+  };
+}
+
+describe("npm run people", () => {
+  it("counts what it would delete, until it is told to delete it", async () => {
+    await talk(direct, "ou_ann");
+    const output = new PassThrough().setEncoding("utf8");
+    const places = { redisUrl: inject("redisUrl"), namespace, archiveUrl: postgres.url };
+    await lookAfterPerson({ action: "delete", person: ann, yes: false, language: "en", places, output });
+    expect(output.read()).toMatch(/^To delete: 1 conversations as a whole,.* Nothing is deleted yet/);
+    expect(await stores.store.history(direct)).toHaveLength(2);
+  });
+
+  it.each([
+    [["delete"], "export <id> or delete <id>"],
+    [["remove", "ou_ann"], "export <id> or delete <id>"],
+    [["export", "ou_ann", "--app", "a*"], "--app and --chat take ids"],
+    [["delete", "ou_ann", "--chat", "oc_1", "--chat", "../x"], "--app and --chat take ids"],
+  ])("with %j it ends in words", (words, expected) => {
+    expect(readCommand(["people", ...words], {})).toEqual({ ok: false, error: expect.stringContaining(expected) });
+  });
+
+  it("prints what is stored, and deletes it", async () => {
+    await talk(direct, "ou_ann");
+    const workplace = await openWorkplace();
+    const env = { REDIS_URL: inject("redisUrl"), REDIS_NAMESPACE: namespace, ARCHIVE_URL: postgres.url };
+    const ended = async (...args: string[]): Promise<[unknown, string]> => {
+      const run = workplace.run(["people", ...args], env);
+      return [await run.exitCode(), run.output()];
+    };
+    const [code, lines] = await ended("export", "ou_ann", "--app", app);
+    expect(code).toBe(0);
+    expect(
+      lines
+        .trim()
+        .split("\n")
+        .map((line) => (JSON.parse(line) as { type: string }).type),
+    ).toEqual(["person", "session", "message", "message"]);
+    expect(await ended("delete", "ou_ann", "--app", app, "--yes")).toEqual([0, expect.stringContaining("Deleted: 1 ")]);
+    expect(await stores.store.history(direct)).toEqual([]);
+    await workplace.close();
+  });
+
+  it("ends with an error when the archive does not answer, and deletes nothing of what it may hold", async () => {
+    await talk(direct, "ou_ann");
+    const dead = createPostgresArchive({ url: "postgres://127.0.0.1:1/x", schema: namespace });
+    await expect(deletePerson({ ...stores, archive: dead }, ann, { act: true, ...quick })).rejects.toThrow();
+    expect(await stores.store.history(direct)).toHaveLength(2);
+    await dead.close();
+  });
+});

@@ -1,0 +1,218 @@
+import { turnIdOf, type Message, type QueuedMessage, type SessionKey } from "@larkline/protocol";
+import {
+  blobsIn,
+  isOwn,
+  isWholly,
+  copiesOf,
+  sessionsOfPerson,
+  type KeptMessage,
+  type Person,
+} from "./person-sessions.ts";
+import type { PersonStores } from "./person-stores.ts";
+
+/** What a deletion takes away, or would. */
+export interface DeletionCounts {
+  /** Sessions that go as a whole. */
+  sessions: number;
+  /** Sessions of groups in which the person's messages are replaced. */
+  groups: number;
+  /** Messages in Redis; messages in the archive, which has most of them as well. */
+  messages: number;
+  archived: number;
+  files: number;
+  rules: number;
+}
+
+export interface DeletionOptions {
+  /** False: only count. */
+  act: boolean;
+  /** How long to wait for workers to end what they are doing for the person, ms. */
+  patienceMs: number;
+  /** Between two looks, ms. */
+  intervalMs: number;
+}
+
+/** Something is still being done for the person: nothing is half deleted, and another run goes on from here. */
+export class StillRunningError extends Error {
+  override readonly name = "StillRunningError";
+
+  constructor(session: SessionKey) {
+    super(
+      `${session} is still being answered. Do the workers run? Run the command again: it goes on where it stopped.`,
+    );
+  }
+}
+
+/** What stands in place of a message: a conversation needs one there. */
+const marker: Message = { role: "user", content: [{ type: "text", text: "[此消息已删除 / message deleted]" }] };
+const mostWaiting = 1_000;
+const maxRounds = 20;
+
+interface Deletion extends DeletionOptions {
+  stores: PersonStores;
+  person: Person;
+  counts: DeletionCounts;
+}
+
+/**
+ * Deletes what is stored of a person, session by session. Every step may be done twice and the index goes
+ * last, so that a run that was broken off is finished by the next one.
+ */
+export async function deletePerson(
+  stores: PersonStores,
+  person: Person,
+  options: DeletionOptions,
+): Promise<DeletionCounts> {
+  const counts = { sessions: 0, groups: 0, messages: 0, archived: 0, files: 0, rules: 0 };
+  const deletion: Deletion = { ...options, stores, person, counts };
+  for (const session of await sessionsOfPerson(stores, person)) {
+    if (await isWholly(stores, session, person)) await eraseSession(deletion, session);
+    else await redactSession(deletion, session);
+  }
+  await deleteRules(deletion);
+  if (!options.act) return counts;
+  const { app, id } = person;
+  for (const key of [`name:${app}:${id}`, `direct:${app}:${id}`]) await stores.lookups.delete(key);
+  await stores.audit.append({ kind: "person_deleted", app, userId: id });
+  return counts;
+}
+
+async function pause(ms: number): Promise<void> {
+  await new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
+}
+
+/** Stops what is done for the person in a session, and waits until nothing of it is left. */
+async function stopRuns({ stores, person, patienceMs, intervalMs }: Deletion, session: SessionKey): Promise<void> {
+  const { store } = stores;
+  const deadlineMs = Date.now() + patienceMs;
+  for (;;) {
+    const { head } = await store.summary(session);
+    const queued: QueuedMessage[] = [
+      ...(head === undefined ? [] : [head]),
+      ...(await store.waiting(session, mostWaiting)),
+    ];
+    const theirs = queued.filter(({ message }) => message.sender.id === person.id);
+    if (theirs.length === 0) return;
+    if (!(await store.cancelled(session))) {
+      for (const { seq } of theirs)
+        await store.cancel(session, { turnId: turnIdOf(session, seq), reason: "cancelled" });
+    }
+    if (Date.now() >= deadlineMs) throw new StillRunningError(session);
+    await pause(intervalMs);
+  }
+}
+
+/** What is kept of a session now; `isMeant` of it counts. */
+async function survey(
+  { stores, counts }: Deletion,
+  session: SessionKey,
+  isMeant: (message: Message) => boolean,
+): Promise<{ length: number; numbers: Set<number>; blobs: Set<string> }> {
+  const numbers = new Set<number>();
+  const blobs = new Set<string>();
+  // Where nothing of the beginning is left, the numbers go on all the same.
+  let length = (await stores.sessions.read(session, 0, 0)).first;
+  const count = ({ where }: KeptMessage): number =>
+    where === "redis" ? (counts.messages += 1) : (counts.archived += 1);
+  for await (const kept of copiesOf(stores, session)) {
+    length = Math.max(length, kept.number + 1);
+    if (!isMeant(kept.message)) continue;
+    numbers.add(kept.number);
+    for (const blob of blobsIn(kept.message)) blobs.add(blob);
+    count(kept);
+  }
+  counts.files += blobs.size;
+  return { length, numbers, blobs };
+}
+
+async function deleteBlobs({ stores }: Deletion, blobs: Iterable<string>): Promise<void> {
+  for (const blob of blobs) await stores.blobs.delete(blob);
+}
+
+async function eraseSession(deletion: Deletion, session: SessionKey): Promise<void> {
+  const { stores, counts, act } = deletion;
+  counts.sessions += 1;
+  if (!act) {
+    await survey(deletion, session, () => true);
+    return;
+  }
+  for (let round = 0; round < maxRounds; round += 1) {
+    await stopRuns(deletion, session);
+    const { length, blobs } = await survey(deletion, session, () => true);
+    await deleteBlobs(deletion, blobs);
+    await deleteLetters(deletion, session);
+    // The archive first: it refuses from then on what somebody is about to add, and the index goes with the session.
+    await stores.archive?.erase(session, length);
+    const result = await stores.sessions.erase(session, length);
+    if (result === "removed") return;
+    await pause(deletion.intervalMs);
+  }
+  throw new StillRunningError(session);
+}
+
+async function redactSession(deletion: Deletion, session: SessionKey): Promise<void> {
+  const { stores, person, counts, act } = deletion;
+  counts.groups += 1;
+  if (!act) {
+    await survey(deletion, session, (message) => isOwn(message, person));
+    return;
+  }
+  for (let round = 0; round < maxRounds; round += 1) {
+    await stopRuns(deletion, session);
+    const { length, numbers, blobs } = await survey(deletion, session, (message) => isOwn(message, person));
+    await deleteBlobs(deletion, blobs);
+    const what = { person: person.id, numbers: [...numbers], marker };
+    // Whoever runs a turn has read what was there, and may be writing a summary of it.
+    const running = await runningTurn(stores, session);
+    await stores.archive?.redact(session, what);
+    await stores.sessions.redact(session, what);
+    if (running !== undefined) {
+      await untilOver(deletion, session, running);
+      await stores.sessions.redact(session, what);
+    }
+    if (await stores.sessions.forget(session, person.id, length)) {
+      await stores.archive?.forget(session, person.id);
+      return;
+    }
+    await pause(deletion.intervalMs);
+  }
+  throw new StillRunningError(session);
+}
+
+async function runningTurn({ store }: PersonStores, session: SessionKey): Promise<string | undefined> {
+  const { state, head } = await store.summary(session);
+  return state === "running" && head !== undefined ? turnIdOf(session, head.seq) : undefined;
+}
+
+async function untilOver(
+  { stores, patienceMs, intervalMs }: Deletion,
+  session: SessionKey,
+  turnId: string,
+): Promise<void> {
+  const deadlineMs = Date.now() + patienceMs;
+  while ((await runningTurn(stores, session)) === turnId) {
+    if (Date.now() >= deadlineMs) throw new StillRunningError(session);
+    await pause(intervalMs);
+  }
+}
+
+const mostLetters = 100_000;
+
+/** Replies that were given up are kept for a while, with what they say. */
+async function deleteLetters({ stores: { letters } }: Deletion, session: SessionKey): Promise<void> {
+  for (const letter of await letters.list(mostLetters)) {
+    if (letter.session === session) await letters.discard(session, letter.id);
+  }
+}
+
+/** What they allowed, and what others allowed them, holds no longer. */
+async function deleteRules({ stores: { rules }, person, counts, act }: Deletion): Promise<void> {
+  for (const rule of await rules.ofPerson(person.app, person.id)) {
+    counts.rules += 1;
+    if (!act) continue;
+    await rules.revoke(person.app, rule.id, { id: person.id });
+    await rules.forget(rule);
+  }
+}

@@ -1,0 +1,105 @@
+import type { Message, SessionKey } from "@larkline/protocol";
+import type { PersonStores } from "./person-stores.ts";
+
+/** Whose data is meant. */
+export interface Person {
+  app: string;
+  id: string;
+  /** Chats that are theirs alone, by what the operator knows: for conversations that no index has. */
+  chats: readonly string[];
+}
+
+/** A message and where it is kept. */
+export interface KeptMessage {
+  number: number;
+  message: Message;
+  where: "redis" | "archive";
+}
+
+const page = 500;
+
+/** Sessions in which the person has written, as far as they are known. */
+export async function sessionsOfPerson(stores: PersonStores, person: Person): Promise<SessionKey[]> {
+  const { sessions, archive, lookups } = stores;
+  const { app, id } = person;
+  // Which chat with the bot is theirs is remembered while they write in it.
+  const direct = await lookups.get(`direct:${app}:${id}`);
+  const chats = new Set([...person.chats, ...(direct === undefined ? [] : [direct])]);
+  const found = await Promise.all([
+    sessions.sessionsOf(app, id),
+    archive?.sessionsOf(app, id) ?? [],
+    ...[...chats].map(async (chat) => await sessions.sessionsOfChat(app, chat)),
+  ]);
+  return [...new Set(found.flat())].sort();
+}
+
+async function* archivedOf({ archive }: PersonStores, session: SessionKey): AsyncIterable<KeptMessage> {
+  let next = 0;
+  for (let more = archive !== undefined; more;) {
+    const kept = (await archive?.read(session, next, page)) ?? [];
+    for (const { number, message } of kept) yield { number, message, where: "archive" };
+    next = (kept.at(-1)?.number ?? next) + 1;
+    more = kept.length === page;
+  }
+}
+
+async function* storedOf({ sessions }: PersonStores, session: SessionKey, from: number): AsyncIterable<KeptMessage> {
+  let next = from;
+  for (;;) {
+    const { first, messages } = await sessions.read(session, next, page);
+    for (const [at, message] of messages.entries()) yield { number: first + at, message, where: "redis" };
+    next = first + messages.length;
+    if (messages.length < page) return;
+  }
+}
+
+/** All messages of a session that are kept: those of the archive, then those that are in Redis only. */
+export async function* messagesOf(stores: PersonStores, session: SessionKey): AsyncIterable<KeptMessage> {
+  let next = 0;
+  for await (const kept of archivedOf(stores, session)) {
+    next = kept.number + 1;
+    yield kept;
+  }
+  yield* storedOf(stores, session, next);
+}
+
+/** The same, and what is in both places twice: it may be gone from one of them. */
+export async function* copiesOf(stores: PersonStores, session: SessionKey): AsyncIterable<KeptMessage> {
+  yield* archivedOf(stores, session);
+  yield* storedOf(stores, session, 0);
+}
+
+/** Whether the message is the person's own: in groups it says so; elsewhere all of the session is theirs. */
+export function isOwn(message: Message, person: Person): boolean {
+  return message.role === "user" && message.sender === person.id;
+}
+
+/**
+ * Whether the session as a whole is the person's: a direct chat, a session of the HTTP API, or a
+ * conversation in a group in which nobody else has written.
+ */
+export async function isWholly(stores: PersonStores, session: SessionKey, person: Person): Promise<boolean> {
+  const { sessions, archive } = stores;
+  const { people } = await sessions.read(session, 0, 0);
+  const archived = (await archive?.peopleOf(session)) ?? {};
+  const kinds = new Set([...Object.values(people), ...Object.values(archived)]);
+  if (!kinds.has("group")) return true;
+  const everybody = new Set([...Object.keys(people), ...Object.keys(archived)]);
+  if (everybody.size > 1) return false;
+  for await (const { message } of messagesOf(stores, session)) {
+    if (message.role === "user" && !isOwn(message, person)) return false;
+  }
+  return true;
+}
+
+/** Ids of the files and images that a message refers to. */
+export function blobsIn(message: Message): string[] {
+  return message.content.flatMap((part) => {
+    if (part.type === "file") return part.blobId === undefined ? [] : [part.blobId];
+    if (part.type === "image") return part.source.sourceType === "blob" ? [part.source.blobId] : [];
+    if (part.type !== "tool_result" || typeof part.content === "string") return [];
+    return part.content.flatMap((each) =>
+      each.type === "image" && each.source.sourceType === "blob" ? [each.source.blobId] : [],
+    );
+  });
+}

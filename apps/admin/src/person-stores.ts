@@ -1,0 +1,71 @@
+import { createPostgresArchive } from "@larkline/archive-postgres";
+import { createFileBlobStore } from "@larkline/blob-files";
+import type {
+  Archive,
+  ApprovalStore,
+  AuditLog,
+  BlobStore,
+  DeadLetters,
+  LookupCache,
+  PermissionRules,
+  PersonalData,
+  SessionRetention,
+  SessionStore,
+} from "@larkline/session";
+import {
+  closeRedis,
+  connectRedis,
+  createRedisApprovalStore,
+  createRedisAuditLog,
+  createRedisBlobStore,
+  createRedisDeadLetters,
+  createRedisLookupCache,
+  createRedisPermissionRules,
+  createRedisRetention,
+  createRedisSessionStore,
+} from "@larkline/session-redis";
+
+/** Where data of a person can be. */
+export interface PersonStores {
+  store: SessionStore;
+  sessions: PersonalData & Pick<SessionRetention, "read">;
+  approvals: ApprovalStore;
+  rules: PermissionRules;
+  audit: AuditLog;
+  lookups: LookupCache;
+  blobs: BlobStore;
+  letters: DeadLetters;
+  archive: Archive | undefined;
+  close(): Promise<void>;
+}
+
+export interface PersonStoresOptions {
+  redisUrl: string;
+  namespace: string;
+  /** The PostgreSQL of the archive; absent: there is none. */
+  archiveUrl?: string | undefined;
+  /** The folder of files; absent: they are in Redis. */
+  blobDirectory?: string | undefined;
+  onError: (error: Error) => void;
+}
+
+export function openPersonStores(options: PersonStoresOptions): PersonStores {
+  const { redisUrl, namespace, archiveUrl: url, blobDirectory: directory, onError } = options;
+  const redis = connectRedis(redisUrl, { onError });
+  const on = { redis, namespace };
+  const archive = url === undefined ? undefined : createPostgresArchive({ url, schema: namespace });
+  return {
+    store: createRedisSessionStore(on),
+    sessions: createRedisRetention(on),
+    approvals: createRedisApprovalStore(on),
+    rules: createRedisPermissionRules(on),
+    audit: createRedisAuditLog(on),
+    lookups: createRedisLookupCache(on),
+    blobs: directory === undefined ? createRedisBlobStore(on) : createFileBlobStore({ directory }),
+    letters: createRedisDeadLetters(on),
+    archive,
+    close: async () => {
+      await Promise.all([closeRedis(redis), archive?.close()]);
+    },
+  };
+}
