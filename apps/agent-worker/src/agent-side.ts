@@ -1,4 +1,4 @@
-import { languageOfMessage, turnLimits, type TurnLimits } from "@larkline/agent";
+import { answerUuid, languageOfMessage, turnLimits, type TurnLimits } from "@larkline/agent";
 import { agentOfMessage, type AgentConfig, type LarklineConfig } from "@larkline/config";
 import type { LiveReplies } from "@larkline/feishu";
 import { traceparentOfMessage, type InboundMessage } from "@larkline/protocol";
@@ -10,7 +10,6 @@ import type { MessagePreparer } from "./message-preparer.ts";
 import { turnModelOf, type AgentModels } from "./models.ts";
 import { createOfferedTools, type OfferedToolsDeps } from "./offered-tools.ts";
 import { createTurnJudge, type JudgeDeps } from "./permission-judge.ts";
-import { answerUuid } from "./reply.ts";
 import { openTurnBudget, type BudgetDeps } from "./turn-budget.ts";
 import type { AgentFacts, TurnRunOptions } from "./turn-options.ts";
 import type { WorkerMetrics } from "./worker-metrics.ts";

@@ -29,6 +29,8 @@ import type {
   BlobStore,
   BudgetStore,
   CardLedger,
+  DeadLetters,
+  InstanceDirectory,
   LookupCache,
   PermissionRules,
   RunnerDirectory,
@@ -43,6 +45,8 @@ import {
   createRedisBlobStore,
   createRedisBudgetStore,
   createRedisCardLedger,
+  createRedisDeadLetters,
+  createRedisInstanceDirectory,
   createRedisLookupCache,
   createRedisPermissionRules,
   createRedisPresence,
@@ -55,7 +59,7 @@ import {
   type RedisConnection,
 } from "@larkline/session-redis";
 import { watchPlatform, type Logger, type Observation } from "@larkline/telemetry";
-import { botOfApp, type BotAccess, type LarklineConfig } from "@larkline/config";
+import { botOfApp, groupsAtBot, type BotAccess, type LarklineConfig } from "@larkline/config";
 import type { WorkerConfig } from "./config.ts";
 import { createImageResolver } from "./image-resolver.ts";
 import type { JudgeDeps } from "./permission-judge.ts";
@@ -83,6 +87,8 @@ export interface Connections {
   /** The bots, by app id. */
   apis: ReadonlyMap<string, FeishuApi>;
   ledger: CardLedger;
+  letters: DeadLetters;
+  instances: InstanceDirectory;
   blobs: BlobStore;
   lookups: LookupCache;
   retention: SessionRetention;
@@ -116,6 +122,8 @@ function openStores({ config, settings }: Pick<ConnectionOptions, "config" | "se
     rules: createRedisPermissionRules(on),
     budgets: createRedisBudgetStore(on),
     ledger: createRedisCardLedger(on),
+    letters: createRedisDeadLetters(on),
+    instances: createRedisInstanceDirectory(on),
     presence: createRedisPresence(on),
     directory: createRedisRunnerDirectory(on),
     lookups: createRedisLookupCache(on),
@@ -146,12 +154,15 @@ function openApis(
 }
 
 /** Finds out user groups by asking the bot's own platform. */
-function groupsBy(apis: ReadonlyMap<string, FeishuApi>, lookups: LookupCache): JudgeDeps["groupsOf"] {
+function groupsBy(
+  apis: ReadonlyMap<string, FeishuApi>,
+  { settings, lookups }: { settings: LarklineConfig; lookups: LookupCache },
+): JudgeDeps["groupsOf"] {
   const byApp = new Map([...apis].map(([app, api]) => [app, createGroupLookup({ api, lookups })]));
   return async (app, openId) => {
     const lookup = byApp.get(app);
     if (lookup === undefined) throw new Error(`no credentials for the app ${app}`);
-    return await lookup.groupsOf(openId);
+    return groupsAtBot(botOfApp(settings, app), await lookup.groupsOf(openId));
   };
 }
 
@@ -165,21 +176,21 @@ export function openConnections(options: ConnectionOptions): Connections {
   const turns = createTurnQueue(queue);
   const tools = createToolQueues(queue);
   const stores = openStores(options, redis);
-  const { store, approvals, rules, ledger, blobs, lookups } = stores;
+  const { store, approvals, rules, ledger, letters, blobs, lookups } = stores;
   const apis = openApis(options, redis);
   const extractor = createTextExtractor({ maxBytes: settings.limits.attachmentBytes });
   const imageOf = createImageResolver({ blobs, lookups });
   const { deliveries } = watchPlatform(options.observation);
-  const sender = createOutboxSender({ store, ledger, apis, imageOf, watch: deliveries, logger });
+  const sender = createOutboxSender({ store, letters, ledger, apis, imageOf, watch: deliveries, logger });
   const { rulesExpireMs, roles } = settings.permissions;
   const wake = async (session: string, gen: number): Promise<void> => await turns.wake(session, gen);
-  const approvalCards = createApprovalCards({ apis, approvals, rules, rulesExpireMs, roles, wake, logger });
+  const approvalCards = createApprovalCards({ apis, letters, approvals, rules, rulesExpireMs, roles, wake, logger });
   const mayAppear = async (session: string): Promise<boolean> => await ledger.mayAppear(session);
   return {
     ...stores,
     apis,
     extractor,
-    groupsOf: groupsBy(apis, lookups),
+    groupsOf: groupsBy(apis, { settings, lookups }),
     replies: createLiveReplies({ apis, ledger, imageOf, mayAppear, logger, onFrame }),
     turns,
     tools,

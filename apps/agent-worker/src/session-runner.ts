@@ -24,6 +24,8 @@ export interface SessionRunnerOptions {
   deliver: (lease: OutboxLease, ready: Promise<void>) => void;
   /** Told when the work on a message begins (again) and when it is over; must not throw. */
   onMessage: (message: InboundMessage, what: "begins" | "ends") => void;
+  /** Keeps word of a message that is about to be given up; absent: nobody does. Must not reject. */
+  onGivenUp?: (message: InboundMessage, facts: { turnId: string; tries: number }) => Promise<void>;
   /** Name of this worker, for its heartbeat. */
   owner: string;
   maxTries: number;
@@ -101,6 +103,7 @@ async function runTurn(
   if (shutdown.aborted) stop();
   const startedMs = performance.now();
   const { message } = start.head;
+  if (start.tries >= maxTries) await options.onGivenUp?.(message, { turnId, tries: start.tries });
   onMessage(message, "begins");
   const cancelWatch = watchForCancel(options, start.session, controller);
   const watch = watchTurn(options.observation, start);

@@ -4,7 +4,9 @@ import { createReactionDesk, type ReactionDesk } from "@larkline/feishu";
 import { botOfApp, type BotAccess, type LarklineConfig } from "@larkline/config";
 import { errorCodes, type InboundMessage, type SessionKey } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
+import { startAnnouncing } from "@larkline/session";
 import type { Logger, Observation } from "@larkline/telemetry";
+import manifest from "../package.json" with { type: "json" };
 import type { WorkerConfig } from "./config.ts";
 import { openConnections, type Connections } from "./connections.ts";
 import { startHeartbeat } from "./heartbeat.ts";
@@ -14,6 +16,7 @@ import { createBuiltInTools, type BuiltInTools } from "./built-in-tools.ts";
 import { createCallSigner } from "./call-signer.ts";
 import { startDataKeeper } from "./data-keeper.ts";
 import { sweepCards } from "./card-sweep.ts";
+import { createGivenUp } from "./given-up.ts";
 import { createMessagePreparer } from "./message-preparer.ts";
 import type { AgentModels } from "./models.ts";
 import { RunningTurns } from "./running-turns.ts";
@@ -78,6 +81,7 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   await bus.subscribe(({ session, turnId }) => running.cancel(session, turnId), stopping.signal);
   await wakes.subscribe(({ session, gen }) => void turns.wake(session, gen).catch(onError), stopping.signal);
   const heartbeat = await startHeartbeat({ presence, owner, onError });
+  const announcer = announcing(owner, connections, onError);
   const parts: WorkerParts = { ...setup, owner, connections, catalog, running };
   const worker = startTurns(parts);
   const sweeper = startSweeping(parts);
@@ -87,7 +91,7 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
     const sweeps = [sweeper.close(), keeper.close()];
     await Promise.all([worker.close({ deadlineMs: 5_000 }), ...sweeps, connections.approvalCards.close()]);
     stopping.abort();
-    await heartbeat.close();
+    await Promise.all([heartbeat.close(), announcer.close()]);
     await connections.close();
   };
   let closed: Promise<void> | undefined;
@@ -95,6 +99,13 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
     ready: async () => ({ redis: await connections.redisAnswers(), queue: worker.isRunning() }),
     close: async () => await (closed ??= close()),
   };
+}
+
+/** For people who look: who this is. What is decided by, is the heartbeat. */
+function announcing(id: string, { instances, apis }: Connections, onError: (error: unknown) => void) {
+  const { version } = manifest;
+  const apps = [...apis.keys()];
+  return startAnnouncing({ directory: instances, id, service: "agent-worker", version, apps, onError });
 }
 
 /** Hands calls out, or runs those of built-in tools. */
@@ -137,6 +148,7 @@ function startTurns(parts: WorkerParts): JobWorker {
       approvals: approvalsDesk(parts),
       running,
       deliver: (lease, ready) => void ready.then(async () => await sender.deliver(lease)),
+      onGivenUp: createGivenUp({ ...connections, logger }),
       onMessage: signsOfLife(settings, { ...connections, logger }),
       owner,
       maxTries,

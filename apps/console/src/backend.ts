@@ -5,11 +5,17 @@ import type {
   AuditLog,
   EventLog,
   BudgetStore,
+  CardLedger,
+  DeadLetters,
+  EventWatchReports,
+  InstanceDirectory,
   LookupCache,
   PermissionRules,
   RateGovernor,
   RunnerDirectory,
+  SessionIndex,
   SessionStore,
+  TokenValidity,
   TraceLog,
 } from "@larkline/session";
 import {
@@ -19,13 +25,19 @@ import {
   createRedisApprovalStore,
   createRedisAuditLog,
   createRedisBudgetStore,
+  createRedisCardLedger,
+  createRedisDeadLetters,
+  createRedisEventWatchReports,
+  createRedisInstanceDirectory,
   createRedisLookupCache,
   createRedisPermissionRules,
   createRedisPresence,
   createRedisRateGovernor,
   createRedisRunnerDirectory,
   createRedisEventLog,
+  createRedisSessionIndex,
   createRedisSessionStore,
+  createRedisTokenCache,
   createRedisTraceLog,
   createSessionLedgers,
   mastersOf,
@@ -43,7 +55,15 @@ export interface Backend {
   traces: TraceLog;
   log: Pick<EventLog, "read">;
   ledgers: (session: string) => Promise<SessionLedger>;
-  store: Pick<SessionStore, "waiting" | "seqOf" | "summary" | "history" | "cancel">;
+  store: Pick<SessionStore, "waiting" | "seqOf" | "summary" | "history" | "append" | "cancel" | "reset">;
+  index: SessionIndex;
+  /** What was given up. */
+  letters: Pick<DeadLetters, "find" | "list" | "resend" | "discard">;
+  cards: Pick<CardLedger, "load">;
+  instances: Pick<InstanceDirectory, "instances">;
+  /** Looks for events that never came. */
+  watches: Pick<EventWatchReports, "of">;
+  tokens: TokenValidity;
   approvals: Pick<ApprovalStore, "pending" | "dueExpiries">;
   rules: Pick<PermissionRules, "list" | "revoke">;
   budgets: Pick<BudgetStore, "spent" | "biggest">;
@@ -55,7 +75,7 @@ export interface Backend {
   /** How the servers of Redis are. */
   servers: () => Promise<ServerState[]>;
   lookups: LookupCache;
-  governor: Pick<RateGovernor, "take" | "callsOf">;
+  governor: Pick<RateGovernor, "take" | "callsOf" | "look">;
   catalog: QueueCatalog;
   turns: Pick<TurnQueue, "wake">;
   cancels: Pick<CancelBus, "publish">;
@@ -86,6 +106,12 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
     log,
     ledgers: createSessionLedgers({ redis, namespace }),
     store: createRedisSessionStore({ redis, namespace }),
+    index: createRedisSessionIndex({ redis, namespace }),
+    letters: createRedisDeadLetters({ redis, namespace }),
+    cards: createRedisCardLedger({ redis, namespace }),
+    instances: createRedisInstanceDirectory({ redis, namespace }),
+    watches: createRedisEventWatchReports({ redis, namespace }),
+    tokens: createRedisTokenCache({ redis, namespace }),
     approvals: createRedisApprovalStore({ redis, namespace }),
     rules: createRedisPermissionRules({ redis, namespace }),
     audit: createRedisAuditLog({ redis, namespace }),

@@ -9,11 +9,11 @@ let world: World;
 beforeAll(async () => {
   browser = await launchBrowser(process.env.CHROMIUM_PATH ?? "/usr/bin/chromium");
   world = openWorld();
-  await spend("person", "ou_ann", 82_000, 0.4);
-  await spend("person", "ou_bob", 130_000, 1.25);
-  await spend("person", "ou_boss", 450_000, 3);
-  await spend("chat", "oc_<b>", 5, 0.002);
-  await spend("deployment", "all", 662_005, 4.652);
+  await spend("person", "ou_ann", { tokens: 82_000, usd: 0.4 });
+  await spend("person", "ou_bob", { tokens: 130_000, usd: 1.25 });
+  await spend("person", "ou_boss", { tokens: 450_000, usd: 3 });
+  await spend("chat", "oc_<b>", { tokens: 5, usd: 0.002 });
+  await spend("deployment", "all", { tokens: 662_005, usd: 4.652 });
 });
 
 afterAll(async () => {
@@ -32,10 +32,10 @@ const budgets = {
   ],
 };
 
-async function spend(per: string, id: string, tokens: number, usd: number): Promise<void> {
+async function spend(per: string, id: string, spent: { tokens: number; usd: number }): Promise<void> {
   const bucket = new Date().toISOString().slice(0, 7);
   const account = { per, id, bucket, endsAtMs: Date.now() + 86_400_000 };
-  await world.budgets.charge([account], { id: `${per} ${id}`, tokens, usd });
+  await world.budgets.charge([account], { id: `${per} ${id}`, ...spent });
 }
 
 async function visit(config: object, path = "/budgets", locale = "en-US"): Promise<Page> {

@@ -12,6 +12,7 @@ it("without a password it listens on loopback only", () => {
       logLevel: "info",
       passwords: undefined,
       appId: undefined,
+      domain: "feishu",
       configFile: undefined,
       canary: undefined,
     },

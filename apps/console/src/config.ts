@@ -20,6 +20,8 @@ export interface ConsoleConfig {
   passwords: Passwords | undefined;
   /** The bot, whose permission rules are shown beside those of the HTTP API. */
   appId: string | undefined;
+  /** Platform of that bot: `feishu`, `lark` or a base URL. */
+  domain: string;
   /** Absent: no messages are sent to prove that they are answered. */
   canary: { url: string; token: string | undefined; intervalMs: number } | undefined;
   /** Path of larkline.config.ts, which says what may be spent. */
@@ -52,7 +54,8 @@ function readCanary(reader: EnvReader): ConsoleConfig["canary"] {
   const url = reader.url("INGRESS_URL", { default: "http://127.0.0.1:8000" });
   const token = reader.secret("API_TOKEN");
   if (intervalMs === 0) return undefined;
-  if (intervalMs < shortestIntervalMs) reader.problem(`CANARY_INTERVAL_MS must be 0 or at least ${shortestIntervalMs}.`);
+  if (intervalMs < shortestIntervalMs)
+    reader.problem(`CANARY_INTERVAL_MS must be 0 or at least ${shortestIntervalMs}.`);
   return { url, token, intervalMs };
 }
 
@@ -71,6 +74,7 @@ export function loadConfig(env: Env): ParseResult<ConsoleConfig> {
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
     passwords,
     appId: reader.text("FEISHU_APP_ID"),
+    domain: reader.text("FEISHU_DOMAIN", { default: "feishu" }),
     canary: readCanary(reader),
     configFile: reader.text("LARKLINE_CONFIG"),
   });

@@ -78,7 +78,7 @@ export async function startTestConsole(
   const backend = connectBackend({ redisUrl: inject("redisUrl"), namespace, logger: silentLogger });
   const { port, close } = await startConsole({
     settings: settingsOf(config),
-    config: { host: "127.0.0.1", port: 0, passwords: given ?? undefined, appId, canary: undefined },
+    config: { host: "127.0.0.1", port: 0, passwords: given ?? undefined, appId, domain: "feishu", canary: undefined },
     backend,
     metrics: createMetrics({ service: "console" }),
     logger: silentLogger,

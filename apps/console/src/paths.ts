@@ -8,11 +8,6 @@ export function sessionPath(session: string): string {
   return `/sessions/${encodeURIComponent(session)}`;
 }
 
-/** What happened to one message. */
-export function tracePath(traceId: string): string {
-  return `/why?q=${encodeURIComponent(traceId)}`;
-}
-
 /** The page of something that was given up. */
 export function letterPath(session: string, id: string): string {
   return `/dead-letters/${encodeURIComponent(session)}/${encodeURIComponent(id)}`;

@@ -7,14 +7,17 @@ import type { Canary } from "./canary.ts";
 import { registerBudgetRoutes } from "./budget-routes.ts";
 import type { ConsoleMetrics } from "./console-metrics.ts";
 import { guard, type Refusal } from "./guard.ts";
+import { registerDeadLetterRoutes } from "./dead-letter-routes.ts";
 import { registerJobRoutes } from "./job-routes.ts";
 import { registerOverviewRoutes } from "./overview-routes.ts";
 import { sendPage, type PagesDeps } from "./pages.ts";
+import { registerPlatformRoutes, type PlatformDeps } from "./platform-routes.ts";
 import { problemPage } from "./problem-page.ts";
 import { boardPath, registerQueueBoard } from "./queue-board.ts";
 import type { QueueList } from "./queue-list.ts";
 import { registerRuleRoutes } from "./rule-routes.ts";
 import { sendSecurityHeaders } from "./security-headers.ts";
+import { registerSessionListRoutes } from "./session-list-routes.ts";
 import { registerSessionRoutes } from "./session-routes.ts";
 import { registerSignInRoutes } from "./sign-in-routes.ts";
 import type { SignIns } from "./sign-ins.ts";
@@ -37,6 +40,8 @@ export interface ServerDeps {
   signIns: SignIns | undefined;
   /** Apps whose rules are shown. */
   apps: readonly string[];
+  /** What the pages about Feishu need to know of the configuration. */
+  platform: Pick<PlatformDeps, "settings" | "bots" | "domain">;
   /** Who may spend what. */
   budgets: BudgetBook;
   metrics: Metrics;
@@ -97,7 +102,10 @@ async function registerPages(server: FastifyInstance, deps: ServerDeps, pages: P
   registerOverviewRoutes(server, { ...pages, queues });
   registerRuleRoutes(server, { ...pages, apps });
   registerBudgetRoutes(server, { ...pages, book: budgets });
+  registerSessionListRoutes(server, { ...pages, apps });
   registerSessionRoutes(server, pages);
+  registerDeadLetterRoutes(server, { ...pages, queues });
+  registerPlatformRoutes(server, { ...pages, ...deps.platform });
   registerWhyRoutes(server, pages);
   registerJobRoutes(server, { ...pages, queues });
   const { visitorOf, onAction } = pages;

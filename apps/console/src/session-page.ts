@@ -1,16 +1,23 @@
-import type { ContentPart, Message } from "@larkline/protocol";
-import type { SessionSummary } from "@larkline/session";
+import { traceIdOf, traceparentOfMessage, type ContentPart, type Message } from "@larkline/protocol";
+import type { InboundMessage, QueuedMessage } from "@larkline/protocol";
+import type { ApprovalStatus, OutboxRecord, SessionSummary } from "@larkline/session";
 import { html, type Html } from "./html.ts";
 import { facts, moment, table } from "./parts.ts";
-import { sessionPath } from "./paths.ts";
+import { sessionPath, whyPath } from "./paths.ts";
 import { actionForm, type Page, type View } from "./view.ts";
 import type { Word } from "./words.ts";
 
 export interface ShownSession {
   key: string;
-  summary: SessionSummary;
+  /** Undefined: what is stored of its turn cannot be read. */
+  summary: SessionSummary | undefined;
   /** The newest of the history, oldest first. */
   messages: readonly Message[];
+  /** Messages behind the one being answered. */
+  waiting: readonly QueuedMessage[];
+  /** Questions that nobody has settled. */
+  approvals: readonly ApprovalStatus[];
+  unsent: readonly OutboxRecord[];
   /** Only when an operator has asked for it, and that is noted. */
   isContentShown: boolean;
 }
@@ -49,16 +56,10 @@ function partOf({ say }: View, part: ContentPart, isShown: boolean): Html {
   </div>`;
 }
 
-function historyOf(view: View, { key, summary, messages, isContentShown }: ShownSession): Html {
-  const { say, visitor } = view;
-  const first = summary.messages - messages.length + 1;
+function historyOf(view: View, { summary, messages, isContentShown }: ShownSession): Html {
+  const { say } = view;
+  const first = (summary?.messages ?? messages.length) - messages.length + 1;
   return html`<h2>${say("history")}</h2>
-    ${!isContentShown && html`<p class="quiet">${say("hiddenContent")}</p>`}
-    ${
-      !isContentShown &&
-      visitor?.role === "operator" &&
-      actionForm(view, { path: `${sessionPath(key)}/content`, label: "showContent" })
-    }
     ${table({
       caption: say("history"),
       columns: ["#", say("role"), say("content")],
@@ -70,29 +71,122 @@ function historyOf(view: View, { key, summary, messages, isContentShown }: Shown
     })}`;
 }
 
-/** One conversation: how it stands, and what was said in it without the words. */
-export function sessionPage(view: View, shown: ShownSession, note?: Word): Page {
-  const { say, language, visitor } = view;
-  const { key, summary } = shown;
-  const { turn } = summary;
-  const open = turn?.calls.filter(({ state }) => state !== "done").map(({ name, state }) => `${name} (${state})`);
-  const body = html`${facts([
-    [say("state"), summary.state],
-    [say("generation"), summary.gen],
-    [say("epoch"), summary.epoch],
-    [say("waitingMessages"), summary.waiting],
-    [say("messages"), summary.messages],
-    [say("inContext"), summary.inContext],
-    [say("unsent"), summary.unsent],
+function traceLink(message: InboundMessage): Html {
+  const traceId = traceIdOf(traceparentOfMessage(message));
+  return html`<a href="${whyPath(traceId)}"><code>${traceId.slice(0, 8)}</code></a>`;
+}
+
+/** Who waits since when, the one being answered first. */
+function inboxOf(view: View, { summary, waiting, isContentShown }: ShownSession): Html {
+  const { say, language } = view;
+  const head = summary?.head;
+  const queued = [...(head === undefined ? [] : [head]), ...waiting];
+  return html`<h2>${say("inbox")}</h2>
+    ${table({
+      caption: say("inbox"),
+      columns: ["#", say("sender"), say("sent"), say("content"), say("trace")],
+      rows: queued.map(({ seq, message }) => [
+        seq,
+        message.sender.name ?? message.sender.id,
+        moment(language, message.createdAtMs),
+        message.command === undefined
+          ? message.parts.map((part) => partOf(view, part, isContentShown))
+          : `/${message.command.name}`,
+        traceLink(message),
+      ]),
+    })}`;
+}
+
+function callsOf(view: View, { turn }: SessionSummary): Html | false {
+  const { say } = view;
+  const open = turn?.calls.filter(({ state }) => state !== "done") ?? [];
+  if (open.length === 0) return false;
+  return html`<h2>${say("calls")}</h2>
+    ${table({
+      caption: say("calls"),
+      columns: [say("call"), say("tool"), say("state")],
+      rows: open.map(({ id, name, state }) => [id, name, state]),
+    })}`;
+}
+
+function approvalsOf({ say, language }: View, approvals: readonly ApprovalStatus[]): Html {
+  return html`<h2>${say("openApprovals")}</h2>
+    ${table({
+      caption: say("openApprovals"),
+      columns: [say("tool"), say("requester"), say("asked"), say("expires")],
+      rows: approvals.map(({ approval: { tool, requester, createdAtMs, expiresAtMs } }) => [
+        tool,
+        requester.name ?? requester.id,
+        moment(language, createdAtMs),
+        moment(language, expiresAtMs),
+      ]),
+    })}`;
+}
+
+function unsentOf(view: View, { unsent, isContentShown }: ShownSession): Html {
+  const { say, language } = view;
+  return html`<h2>${say("unsent")}</h2>
+    ${table({
+      caption: say("unsent"),
+      columns: [say("reply"), say("added"), say("tries"), say("content")],
+      rows: unsent.map(({ id, createdAtMs, attempts, text }) => [
+        id,
+        moment(language, createdAtMs),
+        attempts,
+        partOf(view, { type: "text", text }, isContentShown),
+      ]),
+    })}`;
+}
+
+function factsOf({ say, language }: View, { state, gen, epoch, turn, ...counts }: SessionSummary): Html {
+  return facts([
+    [say("state"), state],
+    [say("generation"), gen],
+    [say("epoch"), epoch],
+    [say("waitingMessages"), counts.waiting],
+    [say("messages"), counts.messages],
+    [say("inContext"), counts.inContext],
+    [say("unsent"), counts.unsent],
     [say("turn"), turn && html`${turn.turnId}, ${moment(language, turn.startedAtMs)}`],
     [say("steps"), turn?.steps],
-    [say("calls"), open === undefined || open.length === 0 ? undefined : open.join(", ")],
-  ])}
-  ${
-    visitor?.role === "operator" &&
-    summary.state !== "idle" &&
-    actionForm(view, { path: `${sessionPath(key)}/cancel`, label: "cancelTurn" })
+    [say("model"), counts.settings.model],
+  ]);
+}
+
+/** What operators may do; what cannot be undone is asked about on a page of its own. */
+function actsOf(view: View, { key, summary, waiting }: ShownSession): Html {
+  const { say } = view;
+  const path = sessionPath(key);
+  return html`<div class="row">
+    ${
+      summary !== undefined &&
+      summary.state !== "idle" &&
+      actionForm(view, { path: `${path}/cancel`, label: "cancelTurn" })
+    }
+    <a class="button" href="${path}/reset">${say("reset")}…</a>
+    ${waiting.length > 0 && html`<a class="button" href="${path}/drop">${say("dropWaiting")}…</a>`}
+  </div>`;
+}
+
+function contentNote(view: View, { key, isContentShown }: ShownSession): Html | false {
+  const { say, visitor } = view;
+  if (isContentShown) return false;
+  return html`<p class="quiet">${say("hiddenContent")}</p>
+    ${visitor?.role === "operator" && actionForm(view, { path: `${sessionPath(key)}/content`, label: "showContent" })}`;
+}
+
+/** One conversation: how it stands, and what was said in it without the words. */
+export function sessionPage(view: View, shown: ShownSession, note?: Word): Page {
+  const { say, visitor } = view;
+  const { key, summary, messages, waiting, approvals, unsent } = shown;
+  const hasInbox = summary?.head !== undefined || waiting.length > 0;
+  const hasContent = messages.length > 0 || hasInbox || unsent.length > 0;
+  const body = html`${
+    summary === undefined ? html`<p class="note" role="alert">${say("unreadableSession")}</p>` : factsOf(view, summary)
   }
-  ${shown.messages.length > 0 && historyOf(view, shown)}`;
+  ${visitor?.role === "operator" && actsOf(view, shown)} ${hasContent && contentNote(view, shown)}
+  ${hasInbox && inboxOf(view, shown)} ${summary !== undefined && callsOf(view, summary)}
+  ${approvals.length > 0 && approvalsOf(view, approvals)} ${unsent.length > 0 && unsentOf(view, shown)}
+  ${messages.length > 0 && historyOf(view, shown)}`;
   return { title: `${say("session")} ${key}`, body, ...(note === undefined ? {} : { note }) };
 }

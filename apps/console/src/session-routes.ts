@@ -1,16 +1,22 @@
-import { parserOf, SessionKey, turnIdOf } from "@larkline/protocol";
-import type { FastifyInstance } from "fastify";
+import { parserOf, SessionKey } from "@larkline/protocol";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { confirmPage, type Question } from "./confirm-page.ts";
 import { answerPage, type PagesDeps } from "./pages.ts";
 import { sessionPath } from "./paths.ts";
+import { problemPage } from "./problem-page.ts";
 import { consoleId } from "./rule-routes.ts";
+import { dropWaiting, resetSession, stopTurn } from "./session-acts.ts";
+import { isUnreadable } from "./session-list-routes.ts";
 import { sessionPage, type ShownSession } from "./session-page.ts";
-import type { Page, View } from "./view.ts";
+import type { View } from "./view.ts";
 import type { Word } from "./words.ts";
 
 const parseKey = parserOf(SessionKey);
 
-/** As many of the newest messages as anybody reads. */
+/** As many of the newest messages, and of those that wait, as anybody reads. */
 const maxMessages = 100;
+const maxWaiting = 50;
+const maxUnsent = 20;
 
 interface OfSession {
   Params: { key: string };
@@ -18,44 +24,92 @@ interface OfSession {
 
 type ReadSession = Omit<ShownSession, "isContentShown">;
 
+/** What is left of a session that no version can read: that it is there, so that it can be reset. */
+function unreadable(key: SessionKey): ReadSession {
+  return { key, summary: undefined, messages: [], waiting: [], approvals: [], unsent: [] };
+}
+
 /** Undefined when there is no such session. */
 async function sessionOf({ backend }: PagesDeps, given: string): Promise<ReadSession | undefined> {
   const key = parseKey(given);
   if (!key.ok) return undefined;
-  const summary = await backend.store.summary(key.value);
-  if (summary.gen === 0 && summary.messages === 0 && summary.unsent === 0) return undefined;
-  const history = summary.messages === 0 ? [] : await backend.store.history(key.value);
-  return { key: key.value, summary, messages: history.slice(-maxMessages) };
+  const { store, approvals, index } = backend;
+  try {
+    const summary = await store.summary(key.value);
+    if (summary.gen === 0 && summary.messages === 0 && summary.unsent === 0) return undefined;
+    const [history, waiting, pending, unsent] = await Promise.all([
+      summary.messages === 0 ? [] : store.history(key.value),
+      store.waiting(key.value, maxWaiting),
+      approvals.pending(key.value),
+      index.unsent(key.value, maxUnsent),
+    ]);
+    return { key: key.value, summary, messages: history.slice(-maxMessages), waiting, approvals: pending, unsent };
+  } catch (error) {
+    if (isUnreadable(error)) return unreadable(key.value);
+    throw error;
+  }
 }
 
-/** As a person's `/stop` does it, whoever's turn it is: stored first, then told to all workers. */
-async function stopTurn({ backend }: PagesDeps, { key, summary }: ReadSession): Promise<boolean> {
-  const { state, head } = summary;
-  if (state === "idle" || head === undefined) return false;
-  const turnId = turnIdOf(key, head.seq);
-  const { accepted, wakeGen } = await backend.store.cancel(key, { turnId, reason: "cancelled" });
-  if (wakeGen !== undefined) await backend.turns.wake(key, wakeGen);
-  await backend.cancels.publish({ session: key, turnId });
-  return accepted;
+type Act = (found: ReadSession) => Promise<Word>;
+
+function actsOf(deps: PagesDeps): Readonly<Record<"cancel" | "reset" | "drop", Act>> {
+  const { backend, onAction } = deps;
+  return {
+    async cancel({ key, summary }) {
+      if (summary?.head === undefined || summary.state === "idle") return "nothingRuns";
+      if (!(await stopTurn(deps, key, summary.head.seq))) return "nothingRuns";
+      onAction("turn_cancelled", sessionPath(key));
+      return "cancelled";
+    },
+    async reset({ key }) {
+      const ended = await resetSession(deps, key);
+      onAction("session_reset", sessionPath(key));
+      return ended === undefined ? "resetIdle" : "wasReset";
+    },
+    async drop({ key }) {
+      // Noted before: whatever fails in the middle, what is gone has a record.
+      await backend.audit.append({ kind: "inbox_dropped", session: key, userId: consoleId });
+      const dropped = await dropWaiting(deps, key);
+      onAction("inbox_dropped", sessionPath(key));
+      return dropped === 0 ? "nothingWaits" : "dropped";
+    },
+  };
 }
 
-function shown(view: View, found: ReadSession, note?: Word): Page {
-  return sessionPage({ ...view, url: sessionPath(found.key) }, { ...found, isContentShown: false }, note);
+const questions: Readonly<Record<"reset" | "drop", Pick<Question, "texts" | "label">>> = {
+  reset: { texts: ["resetEnds", "resetBegins", "resetEffects"], label: "reset" },
+  drop: { texts: ["dropTakes", "dropForever"], label: "dropWaiting" },
+};
+
+function at(view: View, key: string): View {
+  return { ...view, url: sessionPath(key) };
 }
 
-/** Adds the page of one session, showing its content, and stopping what it does. */
+/** Adds the page of one session, showing its content, and what can be done to it. */
 export function registerSessionRoutes(server: FastifyInstance, deps: PagesDeps): void {
   const { backend, onAction } = deps;
-  server.get<{ Querystring: { key?: string } }>("/sessions", async (request, reply) => {
-    const { key } = request.query;
-    return await reply.redirect(typeof key === "string" && key !== "" ? sessionPath(key.trim()) : "/", 303);
-  });
+  const ask = async (name: keyof typeof questions, [request, reply]: [FastifyRequest<OfSession>, FastifyReply]) =>
+    await answerPage(deps, [request, reply], async (view) => {
+      if (view.visitor?.role !== "operator") return problemPage(view, "viewersLook");
+      const found = await sessionOf(deps, request.params.key);
+      if (found === undefined) return undefined;
+      const back = sessionPath(found.key);
+      return confirmPage(view, {
+        ...questions[name],
+        title: `${view.say(questions[name].label)}: ${found.key}`,
+        path: `${back}/${name}`,
+        back,
+      });
+    });
+
   server.get<OfSession>("/sessions/:key", async (request, reply) =>
     answerPage(deps, [request, reply], async (view) => {
       const found = await sessionOf(deps, request.params.key);
-      return found && shown(view, found);
+      return found && sessionPage(at(view, found.key), { ...found, isContentShown: false });
     }),
   );
+  server.get<OfSession>("/sessions/:key/reset", async (request, reply) => ask("reset", [request, reply]));
+  server.get<OfSession>("/sessions/:key/drop", async (request, reply) => ask("drop", [request, reply]));
   server.post<OfSession>("/sessions/:key/content", async (request, reply) =>
     answerPage(deps, [request, reply], async (view) => {
       const found = await sessionOf(deps, request.params.key);
@@ -63,16 +117,18 @@ export function registerSessionRoutes(server: FastifyInstance, deps: PagesDeps):
       // Noted before it is seen: whatever fails now, nobody has looked without a trace.
       await backend.audit.append({ kind: "content_shown", session: found.key, userId: consoleId });
       onAction("content_shown", request.url);
-      return sessionPage({ ...view, url: sessionPath(found.key) }, { ...found, isContentShown: true }, "shown");
+      return sessionPage(at(view, found.key), { ...found, isContentShown: true }, "shown");
     }),
   );
-  server.post<OfSession>("/sessions/:key/cancel", async (request, reply) =>
-    answerPage(deps, [request, reply], async (view) => {
-      const found = await sessionOf(deps, request.params.key);
-      if (found === undefined) return undefined;
-      const isStopped = await stopTurn(deps, found);
-      if (isStopped) onAction("turn_cancelled", request.url);
-      return shown(view, (await sessionOf(deps, found.key)) ?? found, isStopped ? "cancelled" : "nothingRuns");
-    }),
-  );
+  for (const [name, act] of Object.entries(actsOf(deps))) {
+    server.post<OfSession>(`/sessions/:key/${name}`, async (request, reply) =>
+      answerPage(deps, [request, reply], async (view) => {
+        const found = await sessionOf(deps, request.params.key);
+        if (found === undefined) return undefined;
+        const note = await act(found);
+        const now = (await sessionOf(deps, found.key)) ?? found;
+        return sessionPage(at(view, found.key), { ...now, isContentShown: false }, note);
+      }),
+    );
+  }
 }

@@ -79,11 +79,15 @@ export function actionForm(view: View, action: { path: string; label: Word; fiel
 const sections = [
   ["/", "overview"],
   ["/why", "why"],
+  ["/sessions", "sessions"],
   ["/queues", "queues"],
   ["/runners", "runners"],
   ["/approvals", "approvals"],
   ["/rules", "rules"],
+  ["/dead-letters", "deadLetters"],
   ["/budgets", "budgets"],
+  ["/feishu", "feishu"],
+  ["/instances", "instances"],
 ] as const;
 
 function navigation({ say, url }: View): Html {

@@ -1,5 +1,6 @@
 export { absorb } from "./absorb.ts";
 export { accumulateStream, createAccumulator, type Accumulator, type StepResult } from "./accumulate.ts";
+export { answerUuid } from "./answer-uuid.ts";
 export { attachmentText } from "./attachment-text.ts";
 export { isOwn, usageText, type BudgetWords } from "./budget-text.ts";
 export { endOverBudget, warnNearBudget, type BudgetFacts } from "./budget-turn.ts";

@@ -2,6 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { RateBucket, RateGovernor, RateGrant, RateLane } from "@larkline/session";
 import { FeishuError } from "./error.ts";
 import { TransportFailure } from "./http-transport.ts";
+import { apiBucket, monthOf } from "./limits.ts";
 import { createWaitingLines, type WaitingLines } from "./waiting-lines.ts";
 
 /** What a call counts against, beside the limits of its API. */
@@ -39,19 +40,6 @@ export interface RateGate {
   monthlyCalls(): Promise<number>;
 }
 
-interface Tier {
-  perSecond?: number;
-  perMinute?: number;
-}
-
-/** "Rate limits", tier 4: what most of the APIs allow one app in one tenant. */
-const defaultTier: Tier = { perSecond: 50, perMinute: 1_000 };
-
-/** APIs of another tier. */
-const tiers: Readonly<Record<string, Tier>> = {
-  "contact.user.basicBatch": { perSecond: 5 },
-};
-
 const perChatSecond = 5;
 const perPatchSecond = 5;
 const perCardSecond = 10;
@@ -64,11 +52,6 @@ const crowdedMs = 200;
 
 /** A governor that does not answer must not hold a call for ever. */
 const governorTimeoutMs = 2_000;
-
-/** The month in which the platform counts a call: its quota follows the calendar of its own time zone. */
-function monthOf(nowMs: number): string {
-  return new Date(nowMs + 8 * 3_600_000).toISOString().slice(0, 7);
-}
 
 function isCounted(api: string): boolean {
   return api.startsWith("im.") || api.startsWith("cardkit.");
@@ -85,10 +68,6 @@ function targetBuckets(app: string, limits: CallLimits = {}): RateBucket[] {
   add("message", messageId, perPatchSecond);
   add("card", cardId, perCardSecond);
   return buckets;
-}
-
-function apiKey(app: string, api: string): string {
-  return `${app}:api:${api}`;
 }
 
 function heldBack(api: string, retryAfterMs: number): FeishuError {
@@ -146,7 +125,7 @@ class GovernedGate implements RateGate {
   async enter({ api, limits }: LimitedCall, pass: GatePass): Promise<void> {
     const buckets = [
       ...targetBuckets(this.#app, limits),
-      { key: apiKey(this.#app, api), ...(tiers[api] ?? defaultTier) },
+      apiBucket(this.#app, api),
     ];
     const attempt: Attempt = { api, buckets, pass, deadline: performance.now() + pass.maxWaitMs };
     const crowded = buckets.find(({ key }) => this.#lines.isCrowded(key));
@@ -161,7 +140,7 @@ class GovernedGate implements RateGate {
   refused({ api, limits }: LimitedCall, error: FeishuError): void {
     if (error.kind !== "rate_limit" || error.heldBack) return;
     const ofGateway = error.httpStatus === 429 || error.code === 99991400;
-    const keys = ofGateway ? [apiKey(this.#app, api)] : targetBuckets(this.#app, limits).map(({ key }) => key);
+    const keys = ofGateway ? [apiBucket(this.#app, api).key] : targetBuckets(this.#app, limits).map(({ key }) => key);
     for (const key of keys) this.#governor.pause(key, error.retryAfterMs || pauseMs).catch(() => undefined);
   }
 

@@ -3,6 +3,7 @@ import type { TokenCache } from "@larkline/session";
 import { withTenantToken, type Client } from "@larksuiteoapi/node-sdk";
 import { Type } from "typebox";
 import { FeishuError, feishuErrorOf } from "./error.ts";
+import { tenantTokenName } from "./limits.ts";
 
 /** The app's tenant access token. */
 export interface TokenProvider {
@@ -48,7 +49,7 @@ function withoutEffect(error: FeishuError): FeishuError {
 export function createTokenProvider(options: TokenProviderOptions): TokenProvider {
   const { client, appId, appSecret, baseUrl, tokenCache } = options;
   const now = options.now ?? Date.now;
-  const key = `feishu-tenant-token ${baseUrl} ${appId}`;
+  const key = tenantTokenName(baseUrl, appId);
   let memo: { token: Promise<string>; untilMs: number } | undefined;
 
   async function fetchToken(): Promise<{ value: string; ttlMs: number }> {

@@ -7,6 +7,7 @@ export {
   type QueueCatalog,
   type QueueCatalogOptions,
   type QueueDepth,
+  type FailedJob,
   type QueuedJob,
 } from "./queue-catalog.ts";
 export { createToolQueues, type DispatchOptions, type ToolQueues } from "./tool-queues.ts";

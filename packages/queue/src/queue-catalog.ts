@@ -1,4 +1,4 @@
-import { Queue, type JobType } from "bullmq";
+import { Queue, type Job, type JobType } from "bullmq";
 import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
 
 /** The part of a Redis connection that looking through its keys needs. */
@@ -40,7 +40,16 @@ export interface QueuedJob {
   data: unknown;
 }
 
-/** Looks at queues from outside: for operators. Changes nothing. */
+/** A job that has used up its tries. */
+export interface FailedJob {
+  id: string;
+  addedAtMs: number;
+  failedAtMs: number;
+  tries: number;
+  reason: string;
+}
+
+/** Looks at queues from outside, and deals with jobs that failed: for operators. */
 export interface QueueCatalog {
   /** Names of the queues that there are. Goes through all keys, page by page: to be asked seldom. */
   find(signal: AbortSignal): Promise<string[]>;
@@ -48,6 +57,12 @@ export interface QueueCatalog {
   open(name: string): Queue;
   depth(name: string): Promise<QueueDepth>;
   job(name: string, jobId: string): Promise<QueuedJob | undefined>;
+  /** Newest first. */
+  failed(name: string, limit: number): Promise<FailedJob[]>;
+  /** Lets a failed job run again. False when there is no such failed job (any more). */
+  retryFailed(name: string, jobId: string): Promise<boolean>;
+  /** Removes a failed job. False when there is no such failed job (any more). */
+  discardFailed(name: string, jobId: string): Promise<boolean>;
   close(): Promise<void>;
 }
 
@@ -86,6 +101,28 @@ async function jobOf(queue: Queue, jobId: string): Promise<QueuedJob | undefined
   };
 }
 
+async function failedJobsOf(queue: Queue, limit: number): Promise<FailedJob[]> {
+  const jobs: (Job | undefined)[] = await queue.getJobs(["failed"], 0, limit - 1);
+  return jobs.flatMap((job) => {
+    if (job?.id === undefined) return [];
+    const { id, timestamp, finishedOn = timestamp, attemptsMade, failedReason = "" } = job;
+    return [{ id, addedAtMs: timestamp, failedAtMs: finishedOn, tries: attemptsMade, reason: failedReason }];
+  });
+}
+
+/** Does something with a job that has failed; false when it is not one, or somebody else was quicker. */
+async function withFailed(queue: Queue, jobId: string, act: (job: Job) => Promise<void>): Promise<boolean> {
+  const job: Job | undefined = await queue.getJob(jobId);
+  if (job === undefined || !(await job.isFailed())) return false;
+  try {
+    await act(job);
+    return true;
+  } catch (error) {
+    if (await job.isFailed()) throw error;
+    return false;
+  }
+}
+
 export function createQueueCatalog(options: QueueCatalogOptions): QueueCatalog {
   const { connection, prefix = defaultQueuePrefix, masters, onError } = options;
   const queues = new Map<string, Queue>();
@@ -118,6 +155,13 @@ export function createQueueCatalog(options: QueueCatalogOptions): QueueCatalog {
     open,
     depth: async (name) => await depthOf(open(name)),
     job: async (name, jobId) => await jobOf(open(name), jobId),
+    failed: async (name, limit) => await failedJobsOf(open(name), limit),
+    retryFailed: async (name, jobId) =>
+      await withFailed(open(name), jobId, async (job) => await job.retry("failed", { resetAttemptsMade: true })),
+    discardFailed: async (name, jobId) =>
+      await withFailed(open(name), jobId, async (job) => {
+        await job.remove();
+      }),
     close: async () => {
       await Promise.all([...queues.values()].map(async (queue) => await queue.close()));
     },

@@ -37,7 +37,7 @@ export async function resetSession(
     const seq = entry === "" ? 0 : Number.parseInt(entry, 10);
     const turnId = turnIdOf(session, seq);
     const message = messageOf(entry);
-    const reply = message === undefined ? undefined : replyOf(turnId, message);
+    const reply = message === undefined ? undefined : await replyOf(turnId, message);
     const facts = JSON.stringify(seq === 0 ? {} : { turnId });
     const answer = await scripts.reset(
       [

@@ -103,6 +103,7 @@ export {
   type InstanceDirectory,
   type KnownInstance,
 } from "./instance-directory.ts";
+export { startAnnouncing, type AnnouncerOptions } from "./announcer.ts";
 export { createMemoryInstanceDirectory } from "./memory-instance-directory.ts";
 export { maxMissed, type EventWatchReport, type EventWatchReports, type MissedMessage } from "./event-watch-report.ts";
 export { createMemoryEventWatchReports } from "./memory-event-watch-reports.ts";

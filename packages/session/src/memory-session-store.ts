@@ -242,16 +242,16 @@ export class MemorySessionStore implements SessionStore {
   }
 
   async reset(key: SessionKey, { by, replyOf }: ResetOptions): Promise<ResetResult> {
+    const head = this.#sessions.get(key)?.inbox[0];
+    const reply = head && (await replyOf(turnIdOf(key, head.seq), head.message));
     const session = this.#open(key);
+    if (session.inbox[0] !== head) return await this.reset(key, { by, replyOf });
     this.#closeCalls(session);
     const { ended, wakeGen } = session.reset(this.#now());
     const about = ended === undefined ? {} : { turnId: turnIdOf(key, ended.seq) };
     this.#audit.write({ kind: "session_reset", session: key, userId: by, ...about });
-    if (ended !== undefined && about.turnId !== undefined) {
-      this.#events.add(key, [{ runId: about.turnId, event: cancelledRun }]);
-      const reply = replyOf(about.turnId, ended.message);
-      if (reply !== undefined) this.#outboxes.push(structuredClone(reply));
-    }
+    if (about.turnId !== undefined) this.#events.add(key, [{ runId: about.turnId, event: cancelledRun }]);
+    if (about.turnId !== undefined && reply !== undefined) this.#outboxes.push(structuredClone(reply));
     return withWake(about, wakeGen);
   }
 

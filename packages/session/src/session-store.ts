@@ -232,7 +232,7 @@ export interface ResetOptions {
    * What the person whose turn ends is told. Called with the message at the head, if it can be read; may
    * be called more than once, for the last call counts.
    */
-  replyOf(turnId: string, message: InboundMessage): OutboxRecord | undefined;
+  replyOf(turnId: string, message: InboundMessage): Promise<OutboxRecord | undefined>;
 }
 
 /** A session the sweeper should look at: it should be moving but has been silent. */

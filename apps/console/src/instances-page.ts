@@ -1,0 +1,105 @@
+import { maxMissed, type EventWatchReport, type KnownInstance } from "@larkline/session";
+import { html, type Html } from "./html.ts";
+import { moment, table } from "./parts.ts";
+import type { Page, View } from "./view.ts";
+
+/** What is known of the processes of a deployment. */
+export interface KnownInstances {
+  instances: readonly KnownInstance[];
+  /** Workers that beat but do not tell about themselves: of an older version. */
+  unnamed: readonly string[];
+  /** Looks for events that never came, by app. */
+  watches: readonly { app: string; report: EventWatchReport | undefined }[];
+  nowMs: number;
+}
+
+function feedsOf({ say, language }: View, { feeds }: KnownInstance): Html | string {
+  if (feeds.length === 0) return "–";
+  return html`<ul class="plain">
+    ${feeds.map(
+      ({ app, transport, state, lastEventAtMs }) =>
+        html`<li>
+          <code>${app}</code> ${transport} (${state}),
+          ${lastEventAtMs === undefined ? say("noEventYet") : html`${say("lastEvent")} ${moment(language, lastEventAtMs)}`}
+        </li> `,
+    )}
+  </ul>`;
+}
+
+function row(view: View, instance: KnownInstance, nowMs: number) {
+  const { say, language } = view;
+  const { id, service, host, version, startedAtMs, expiresAtMs, apps } = instance;
+  return [
+    html`<code title="${id}">${id.slice(0, 20)}</code>`,
+    service,
+    host,
+    version,
+    moment(language, startedAtMs),
+    apps.length === 0 ? "–" : html`<code>${apps.join(", ")}</code>`,
+    feedsOf(view, instance),
+    expiresAtMs > nowMs ? say("isAlive") : html`${say("wentSilent")} ${moment(language, expiresAtMs)}`,
+  ];
+}
+
+function connectionsOf({ instances, nowMs }: KnownInstances, app: string): number {
+  const feeds = instances.filter(({ expiresAtMs }) => expiresAtMs > nowMs).flatMap((instance) => instance.feeds);
+  return feeds.filter((feed) => feed.app === app && feed.transport === "websocket" && feed.state === "connected")
+    .length;
+}
+
+function missedOf(view: View, { app, missed }: EventWatchReport): Html {
+  const { say, language } = view;
+  const count = missed.length >= maxMissed ? `${maxMissed}+` : String(missed.length);
+  return html`<div class="note" role="alert">
+      <p><strong>${say("unknownTakes")}</strong> ${count} ${say("neverCame")}</p>
+      <p>${say("whatToDo")}</p>
+    </div>
+    ${table({
+      caption: `${app}: ${say("missedMessages")}`,
+      columns: [say("message"), say("chat"), say("sent")],
+      rows: missed.map(({ messageId, chatId, createdAtMs }) => [
+        html`<code>${messageId}</code>`,
+        html`<code>${chatId}</code>`,
+        moment(language, createdAtMs),
+      ]),
+    })}`;
+}
+
+function watchOf(view: View, known: KnownInstances, watch: KnownInstances["watches"][number]): Html {
+  const { say, language } = view;
+  const { app, report } = watch;
+  const looked =
+    report === undefined
+      ? say("notLooked")
+      : html`${say("lastLook")} ${moment(language, report.checkedAtMs)}: ${say("comparedMessages")} ${report.compared}.
+        ${report.problem !== undefined && html`${say("couldNotLook")} <code>${report.problem}</code>.`}`;
+  return html`<section>
+    <h3>${app}</h3>
+    <p>${say("ourConnections")}: ${connectionsOf(known, app)}. ${looked}</p>
+    ${report !== undefined && report.missed.length > 0 && missedOf(view, report)}
+  </section>`;
+}
+
+/** Which processes there are, and whether somebody else takes events of our apps. */
+export function instancesPage(view: View, known: KnownInstances): Page {
+  const { say } = view;
+  const { instances, unnamed, watches, nowMs } = known;
+  const columns = ["instance", "service", "host", "version", "started", "apps", "events", "state"] as const;
+  const body = html`${
+    instances.length === 0
+      ? html`<p class="note">${say("noInstances")}</p>`
+      : table({
+          caption: say("instances"),
+          columns: columns.map(say),
+          rows: instances.map((instance) => row(view, instance, nowMs)),
+        })
+  }
+  ${unnamed.length > 0 && html`<p>${say("unnamedWorkers")}: ${unnamed.length}</p>`}
+  ${
+    watches.length > 0 &&
+    html`<h2>${say("strangers")}</h2>
+      <p class="quiet">${say("strangersAre")}</p>
+      ${watches.map((watch) => watchOf(view, known, watch))}`
+  }`;
+  return { title: say("instances"), body };
+}

@@ -1,0 +1,264 @@
+import { InboundMessage, parserOf, turnIdOf } from "@larkline/protocol";
+import type { DeadLetter, OutboxRecord } from "@larkline/session";
+import {
+  createRedisCardLedger,
+  createRedisDeadLetters,
+  createRedisEventWatchReports,
+  createRedisInstanceDirectory,
+  createRedisRateGovernor,
+} from "@larkline/session-redis";
+import { afterEach, beforeEach, expect, it } from "vitest";
+import {
+  answerOne,
+  appId,
+  auditOf,
+  messageOf,
+  openWorld,
+  passwords,
+  questionOf,
+  secretText,
+  session,
+  signIn,
+  startTestConsole,
+  type Client,
+  type TestConsole,
+  type World,
+} from "./console.fixture.ts";
+
+let world: World;
+let running: TestConsole;
+let operator: Client;
+let viewer: Client;
+
+beforeEach(async () => {
+  world = openWorld();
+  running = await startTestConsole(world);
+  [operator, viewer] = await Promise.all([
+    signIn(running, passwords.operator),
+    signIn(running, passwords.viewer ?? ""),
+  ]);
+});
+
+afterEach(async () => {
+  await running.close();
+  await world.close();
+});
+
+const textOf = async (response: Promise<Response>): Promise<string> =>
+  (await (await response).text()).replaceAll(/<[^>]*>/g, " ").replaceAll(/\s+/g, " ");
+
+const at = encodeURIComponent(session);
+const turnId = turnIdOf(session, 1);
+
+const inFeishu = { channel: "feishu", app: appId, chatId: "oc_chat", messageId: "om_1", inThread: false } as const;
+
+async function claimOne() {
+  const { wakeGen = 0 } = await world.store.append({ ...messageOf("om_1"), reply: inFeishu });
+  const claim = await world.store.claim(session, wakeGen, "worker");
+  if (claim === undefined) throw new Error("nothing to claim");
+  return claim;
+}
+
+const letters = () => createRedisDeadLetters(world);
+
+const replyRecord: OutboxRecord = {
+  v: 1,
+  id: turnId,
+  uuid: "u-1",
+  session,
+  target: { app: appId, chatId: "oc_chat", messageId: "om_1", inThread: false },
+  text: secretText,
+  createdAtMs: Date.now(),
+  attempts: 3,
+  uncertainSinceMs: 0,
+};
+
+async function buryReply(): Promise<string> {
+  const lease = await world.store.pushOutbox(replyRecord, "om_1");
+  if (lease === undefined) throw new Error("the outbox is taken");
+  await letters().bury(lease, "im.message.reply forbidden 230002");
+  return `/dead-letters/${at}/${encodeURIComponent(`reply:${turnId}`)}`;
+}
+
+async function giveUpMessage(): Promise<string> {
+  const message = { ...messageOf("om_1"), reply: inFeishu };
+  const letter: DeadLetter = {
+    v: 1,
+    kind: "message",
+    id: `turn:${turnId}`,
+    session,
+    reason: "its runs crashed 5 times",
+    atMs: Date.now(),
+    turnId,
+    messageId: "om_1",
+    message,
+  };
+  await letters().add(letter);
+  return `/dead-letters/${at}/${encodeURIComponent(letter.id)}`;
+}
+
+it("lists what sessions do and have done, and finds them by key, chat and person", async () => {
+  await answerOne(world);
+  await world.store.append({ ...messageOf("om_2"), session: `${appId}.oc_other`, sender: { id: "ou_bob" } });
+  const page = await textOf(viewer.get("/sessions"));
+  expect(page).toMatch(
+    new RegExp(`Doing something.*${appId}\\.oc_other queued 1 0 0.*Finished a turn last.*${session} idle 0 0 2`),
+  );
+  expect(page).not.toContain(secretText);
+  expect((await viewer.get(`/sessions?search=${at}`)).headers.get("location")).toBe(`/sessions/${session}`);
+  expect(await textOf(viewer.get("/sessions?search=oc_other"))).toMatch(/Found.*oc_other queued.*Doing something/);
+  expect(await textOf(viewer.get("/sessions?search=ou_bob"))).toMatch(/Found.*oc_other queued.*Doing something/);
+  expect(await textOf(viewer.get("/sessions?search=ou_nobody"))).toContain("No session was found.");
+});
+
+it("shows who waits in a session, what it asks and what it has not sent, without the words", async () => {
+  await claimOne();
+  await world.store.append(messageOf("om_2"));
+  await world.approvals.add(questionOf("1".repeat(32)));
+  await world.store.pushOutbox(replyRecord, "om_9");
+  const page = await textOf(viewer.get(`/sessions/${at}`));
+  expect(page).toMatch(/Inbox.*1 ou_ann.*text, 23 characters, hidden.*2 ou_ann/);
+  expect(page).toMatch(/Open approvals.*deploy Ann/);
+  expect(page).toMatch(new RegExp(`Replies not delivered yet.*${turnId}.*hidden`));
+  expect(page).not.toContain(secretText);
+  expect(page).not.toContain("Reset");
+  expect(await textOf(operator.post(`/sessions/${at}/content`))).toContain(secretText);
+});
+
+it("resets a session after asking: the turn ends, its card is told, and what waits goes on", async () => {
+  const claim = await claimOne();
+  const card = {
+    v: 1,
+    replyId: turnId,
+    session,
+    app: appId,
+    chatId: "oc_chat",
+    mode: "final",
+    cards: [],
+    createdAtMs: 1,
+  } as const;
+  expect(await createRedisCardLedger(world).save({ ...card, cards: [] }, { epoch: claim.epoch })).toBe(true);
+  await world.store.append(messageOf("om_2"));
+  expect(await textOf(operator.get(`/sessions/${at}/reset`))).toContain("Then a new conversation begins");
+  expect((await world.store.summary(session)).state).toBe("running");
+  expect(await textOf(operator.post(`/sessions/${at}/reset`))).toContain("The session is reset, and the turn");
+  expect(await world.store.emit({ session, epoch: claim.epoch, events: [] })).toBe(false);
+  expect(await world.store.summary(session)).toMatchObject({ state: "queued", waiting: 1, unsent: 1 });
+  const sent = await world.store.leaseOutbox(session);
+  expect(sent?.record).toMatchObject({ id: turnId, target: { messageId: "om_1" }, view: { state: "stopped" } });
+  expect(await auditOf(world, "session_reset")).toMatchObject([{ session, turnId, userId: "console" }]);
+  expect(await textOf(operator.post(`/sessions/${at}/reset`))).toContain("no turn was under way");
+});
+
+it("a session that nobody can read is shown as such and can be reset", async () => {
+  await claimOne();
+  const [key = ""] = await world.redis.keys(`*:in:${session}`);
+  await (world.redis as { lset(key: string, at: number, value: string): Promise<unknown> }).lset(key, 0, '1:{"v":9}');
+  expect(await textOf(operator.get("/sessions"))).toContain("unreadable");
+  expect(await textOf(operator.get(`/sessions/${at}`))).toContain("cannot be read");
+  expect(await textOf(operator.post(`/sessions/${at}/reset`))).toContain("The session is reset, and the turn");
+  expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0, unsent: 0 });
+});
+
+it("drops the messages that wait, not the one being answered", async () => {
+  await claimOne();
+  for (const id of ["om_2", "om_3"]) await world.store.append(messageOf(id));
+  expect(await textOf(operator.get(`/sessions/${at}/drop`))).toContain("leave the inbox");
+  expect(await textOf(operator.post(`/sessions/${at}/drop`))).toContain("The waiting messages are dropped.");
+  expect(await world.store.summary(session)).toMatchObject({ state: "running", waiting: 1 });
+  expect(await auditOf(world, "inbox_dropped")).toMatchObject([{ session, userId: "console" }]);
+});
+
+it("a reply that was given up is sent again once, however often somebody asks", async () => {
+  const path = await buryReply();
+  expect(await textOf(viewer.get("/dead-letters"))).toMatch(/Undelivered reply.*im\.message\.reply forbidden 230002/);
+  expect(await textOf(viewer.get(path))).not.toContain(secretText);
+  expect(await textOf(operator.post(`${path}/content`))).toContain(secretText);
+  const answers = await Promise.all([1, 2, 3].map(async () => await textOf(operator.post(`${path}/retry`))));
+  expect(answers.filter((text) => text.includes("The reply is in its outbox again."))).toHaveLength(1);
+  expect((await world.store.summary(session)).unsent).toBe(1);
+  expect((await world.store.leaseOutbox(session))?.record).toMatchObject({ id: turnId, uuid: "u-1", attempts: 0 });
+  expect(await textOf(viewer.get("/dead-letters"))).toContain("No reply, message or approval was given up.");
+  expect((await auditOf(world, "letter_retried"))[0]).toMatchObject({ letterId: `reply:${turnId}`, userId: "console" });
+  expect(await auditOf(world, "content_shown")).toMatchObject([{ session, letterId: `reply:${turnId}` }]);
+});
+
+it("a message that was given up runs again as one new message, after asking", async () => {
+  await answerOne(world);
+  const path = await giveUpMessage();
+  expect(await textOf(operator.get(`${path}/retry`))).toContain("may be taken once more");
+  await Promise.all([1, 2, 3].map(async () => await operator.post(`${path}/retry`)));
+  const { head, waiting } = await world.store.summary(session);
+  expect(waiting).toBe(1);
+  expect(head?.message).toMatchObject({ id: "om_1.again-1", reply: { messageId: "om_1" } });
+  expect(parserOf(InboundMessage)(head?.message).ok).toBe(true);
+  expect((await world.turns.wake(session, 2), await letters().list(9))).toEqual([]);
+});
+
+it("a letter is discarded once, and a viewer changes nothing", async () => {
+  const path = await buryReply();
+  for (const act of ["retry", "discard", "content"]) expect((await viewer.post(`${path}/${act}`)).status).toBe(403);
+  expect(await textOf(viewer.get(path))).not.toContain("Discard");
+  expect(await textOf(operator.post(`${path}/discard`))).toContain("The letter is discarded.");
+  expect(await textOf(operator.post(`${path}/discard`))).toContain("Somebody has dealt with that letter already.");
+  expect(await auditOf(world, "letter_discarded")).toHaveLength(1);
+});
+
+it("shows what is left of the platform's limits, without the token", async () => {
+  const governor = createRedisRateGovernor(world);
+  const month = new Date(Date.now() + 8 * 3_600_000).toISOString().slice(0, 7);
+  for (let calls = 0; calls < 3; calls += 1) await governor.countCall(appId, month);
+  await governor.pause(`${appId}:api:im.message.reply`, 60_000);
+  await world.redis.set(
+    `{${world.namespace}}:token:feishu-tenant-token https://open.feishu.cn ${appId}`,
+    "t-secret",
+    "PX",
+    600_000,
+  );
+  const response = await viewer.get("/feishu");
+  const page = await textOf(Promise.resolve(response));
+  expect(page).toMatch(/Calls of this month 3/);
+  expect(page).toMatch(/Access token good for (9|10) minutes/);
+  expect(page).toMatch(/im\.message\.reply 0 \/ 8 refused by the platform, paused for/);
+  expect(page).toMatch(/im\.message\.create 8 \/ 8 free/);
+  expect(page).not.toContain("t-secret");
+});
+
+it("shows the processes, those that went silent, and messages that never came", async () => {
+  const directory = createRedisInstanceDirectory(world);
+  const instance = {
+    service: "ingress",
+    host: "node-1",
+    version: "1.2.3",
+    startedAtMs: Date.now() - 60_000,
+    apps: [appId],
+  };
+  const feeds = [
+    { app: appId, transport: "websocket", state: "connected", lastEventAtMs: Date.now() - 5_000 },
+  ] as const;
+  await directory.announce({ ...instance, id: "ingress-a", feeds }, 30_000);
+  await directory.announce({ ...instance, id: "ingress-b", feeds: [] }, -1_000);
+  await world.presence.beat("worker-old", 30_000);
+  const before = await textOf(viewer.get("/instances"));
+  expect(before).toMatch(
+    /ingress-a ingress node-1 1\.2\.3 1 minute ago .*websocket \(connected\), last event 5 seconds ago alive/,
+  );
+  expect(before).toMatch(/ingress-b .* silent since/);
+  expect(before).toContain("Workers of an older version, which beat but do not tell about themselves: 1");
+  expect(before).toContain("Long connections of this deployment: 1. Not compared yet.");
+  const missed = [{ messageId: "om_lost", chatId: "oc_chat", createdAtMs: Date.now() - 600_000 }];
+  await createRedisEventWatchReports(world).save({ app: appId, checkedAtMs: Date.now(), compared: 4, missed });
+  const after = await textOf(viewer.get("/instances"));
+  expect(after).toMatch(/An unknown instance probably takes events\. 1 messages never came.*om_lost/);
+});
+
+it("speaks Chinese on all of these pages", async () => {
+  const path = await buryReply();
+  for (const page of ["/sessions", "/dead-letters", path, "/feishu", "/instances"]) {
+    const response = await fetch(`${running.url}${page}`, {
+      headers: { cookie: `${viewer.cookie}; larkline_language=zh` },
+    });
+    expect(response.status).toBe(200);
+    expect(await response.text()).toMatch(/<html lang="zh-CN">/);
+  }
+});

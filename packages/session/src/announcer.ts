@@ -1,0 +1,40 @@
+import { hostname } from "node:os";
+import type { Instance, InstanceDirectory } from "./instance-directory.ts";
+
+export interface AnnouncerOptions {
+  directory: Pick<InstanceDirectory, "announce" | "withdraw">;
+  id: string;
+  service: string;
+  version: string;
+  apps: readonly string[];
+  /** How events come in at this moment; absent: this process takes none. */
+  feeds?: () => Instance["feeds"];
+  /** Told when the directory could not be told; it is told again soon. */
+  onError: (error: unknown) => void;
+}
+
+const intervalMs = 5_000;
+const ttlMs = 16_000;
+
+/**
+ * Tells the directory every few seconds that this process lives, and how. Begins at once, waits for
+ * nothing: work does not depend on it.
+ */
+export function startAnnouncing(options: AnnouncerOptions): { close(): Promise<void> } {
+  const { directory, id, service, version, apps, feeds = () => [], onError } = options;
+  const host = hostname();
+  const startedAtMs = Date.now();
+  const announce = async (): Promise<void> => {
+    const instance = { id, service, host, version, startedAtMs, apps, feeds: feeds() };
+    await directory.announce(instance, ttlMs).catch(onError);
+  };
+  let telling = announce();
+  const timer = setInterval(() => void (telling = announce()), intervalMs);
+  return {
+    close: async () => {
+      clearInterval(timer);
+      await telling;
+      await directory.withdraw(id).catch(onError);
+    },
+  };
+}
