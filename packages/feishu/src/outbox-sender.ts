@@ -21,7 +21,7 @@ export interface OutboxSenderOptions {
   watch?: DeliveryWatch | undefined;
   /** Epoch ms. */
   now?: () => number;
-  /** Waits before the second, third, ... try in ms; the last one repeats. Up to an hour by default. */
+  /** Waits before the second, third, ... try in ms; the last one repeats. Up to a quarter of an hour by default. */
   retryDelaysMs?: readonly number[];
   /** Deadline of one delivery in ms, 8 s by default. Keep it below the time a lease is good for. */
   deadlineMs?: number;
@@ -43,19 +43,14 @@ export interface OutboxSender {
 const secondMs = 1_000;
 const minuteMs = 60 * secondMs;
 const hourMs = 60 * minuteMs;
+/** No wait is much longer than all before it together: when an outage ends, what is late is at most twice as late. */
 const defaultDelaysMs = [
-  secondMs,
-  5 * secondMs,
-  15 * secondMs,
-  minuteMs,
-  5 * minuteMs,
-  15 * minuteMs,
-  30 * minuteMs,
-  hourMs,
+  ...[1, 2, 4, 8, 15, 30].map((seconds) => seconds * secondMs),
+  ...[1, 2, 4, 8, 15].map((minutes) => minutes * minuteMs),
 ];
 
-/** How often a failure nobody understands is repeated. */
-const maxUnknownAttempts = 8;
+/** How often a failure nobody understands is repeated: for half an hour. */
+const maxUnknownAttempts = 12;
 const strangeKinds: ReadonlySet<FeishuError["kind"]> = new Set([
   "unknown",
   "applied_before",

@@ -18,6 +18,7 @@ import {
   saveLua,
   summaryLua,
 } from "./gate-lua.ts";
+import { resetLua } from "./reset-lua.ts";
 import { defineScript } from "./script.ts";
 
 const sources = {
@@ -38,6 +39,7 @@ const sources = {
   leaseOutbox: leaseOutboxLua,
   ackOutbox: ackOutboxLua,
   retryOutbox: retryOutboxLua,
+  reset: resetLua,
 };
 
 /** The scripts of the gate, ready to call on one connection. */
