@@ -1,0 +1,24 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, expect, it } from "vitest";
+import { checkOut, previousVersion } from "./previous-version.ts";
+import { runTwoVersions } from "./two-versions.ts";
+
+const folder = await mkdtemp(join(tmpdir(), "larkline-upgrade-"));
+const previous = await checkOut(previousVersion, folder);
+afterAll(async () => await rm(folder, { recursive: true, force: true }));
+
+// Where the history is shallow, the recorded formats of stored-formats.test.ts are what is proved.
+it.skipIf(previous === undefined)(
+  "processes of the previous version beside ones of this version lose, repeat and reorder nothing, nor do they complain",
+  { timeout: 240_000 },
+  async () => {
+    if (previous === undefined) throw new Error("unreachable: the test is skipped");
+    const report = await runTwoVersions({ previous, chats: 4, besideMs: 6_000, patienceMs: 60_000 });
+    console.log(report);
+    const none = { lost: 0, duplicated: 0, misordered: 0, failed: 0, onceRepeated: 0, complaints: [] };
+    expect(report).toMatchObject(none);
+    expect(Math.min(report.approved, report.takenUpBy.previous, report.takenUpBy.current)).toBeGreaterThan(0);
+  },
+);

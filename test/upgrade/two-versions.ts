@@ -1,0 +1,144 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { freePort } from "@larkline/testkit";
+import { startApp, type AppProcess } from "../system/app-process.ts";
+import {
+  answersTo,
+  metricOf,
+  repeats,
+  tally,
+  untilAnswered,
+  write,
+  type Tally,
+  type Written,
+} from "../system/answers.ts";
+import { decide, openQuestions } from "../system/approvals.ts";
+import { keysFor, startSystem, type AppKind, type System } from "../system/system.ts";
+import type { CheckedOut } from "./previous-version.ts";
+
+export interface TwoVersionsOptions {
+  previous: CheckedOut;
+  chats: number;
+  /** How long both versions work side by side. */
+  besideMs: number;
+  patienceMs: number;
+}
+
+/** What became of messages while one version took over from the other. */
+export interface TwoVersionsReport extends Tally {
+  accepted: number;
+  /** Answers that are none, such as notes that a message was given up. */
+  failed: number;
+  approved: number;
+  onceRepeated: number;
+  /** How often each version has taken up a turn. */
+  takenUpBy: { previous: number; current: number };
+  /** Lines in which a process of either version complains. */
+  complaints: string[];
+}
+
+const kinds: readonly AppKind[] = ["tool-runner", "agent-worker", "ingress"];
+const toolFiles = ["test/fixtures/recording-tools.ts", "test/fixtures/approval-tools.ts"];
+
+function textOf(chat: number, position: number): string {
+  const key = `${chat}-${position}`;
+  const tool = ["", "note_pure", "ask_once", "note_idempotent"][(chat + position) % 4] ?? "";
+  const name = `m${key} pause ${50 + (((chat * 7 + position) * 53) % 250)}`;
+  return tool === "" ? name : `${name}\ncall ${tool} ${JSON.stringify({ key })}`;
+}
+
+async function keepWriting(system: System, chat: number, stop: AbortSignal): Promise<Written[]> {
+  const person = system.person(`person ${chat}`);
+  const written: Written[] = [];
+  const waiting = (): number => written.filter((message) => answersTo(system, message).length === 0).length;
+  for (let position = 0; !stop.aborted; position += 1) {
+    written.push(await write(system, person, textOf(chat, position)));
+    do await delay(20);
+    while (!stop.aborted && waiting() >= 3);
+  }
+  return written;
+}
+
+/** Approves whatever is asked until it is over; whoever started the turn, the other version may go on with it. */
+async function approveAll(system: System, over: AbortSignal): Promise<number> {
+  let approved = 0;
+  while (!over.aborted) {
+    await delay(50);
+    for (const [chatId, { members }] of system.feishu.chats) {
+      const [openId = ""] = members;
+      for (const card of openQuestions(system, chatId)) {
+        const { toast } = await decide(system, card, { openId, wanted: { decision: "approve" } });
+        if (toast?.content === "Approved") approved += 1;
+      }
+    }
+  }
+  return approved;
+}
+
+async function startPrevious(system: System, { file }: CheckedOut, kind: AppKind): Promise<AppProcess> {
+  const { RUNNER_NAME = "default", ...env } = system.env;
+  return await startApp({
+    program: { file: file(`apps/${kind}/src/main.ts`) },
+    port: await freePort(),
+    env: { ...env, RUNNER_NAME, RUNNER_TOOLS: toolFiles.map(file).join(","), ...keysFor(kind, RUNNER_NAME) },
+  });
+}
+
+function complaintsOf(processes: readonly AppProcess[]): string[] {
+  const lines = processes.flatMap((each) => each.output().split("\n"));
+  return lines.filter((line) => /"level":"(?:error|fatal)"|not readable|newer version/.test(line));
+}
+
+async function turnsOf(processes: readonly AppProcess[]): Promise<number> {
+  const counts = await Promise.all(processes.map(async (each) => await metricOf(each, "larkline_turn_runs_total")));
+  return counts.reduce((sum, count) => sum + count, 0);
+}
+
+async function run(system: System, options: TwoVersionsOptions): Promise<TwoVersionsReport> {
+  const { previous, besideMs, patienceMs } = options;
+  const current = [...system.runners, ...system.workers, ...system.ingresses];
+  const old = await Promise.all(kinds.map(async (kind) => await startPrevious(system, previous, kind)));
+  try {
+    const stop = new AbortController();
+    const over = new AbortController();
+    const approving = approveAll(system, over.signal);
+    const writing = Array.from({ length: options.chats }, async (_, chat) => keepWriting(system, chat, stop.signal));
+    let takenUpBefore = 0;
+    try {
+      await delay(besideMs);
+      takenUpBefore = await turnsOf(old);
+      for (const each of old) await each.stop(); // as a rolling restart does
+      await delay(besideMs / 4);
+    } finally {
+      stop.abort();
+    }
+    const chats = await Promise.all(writing);
+    await untilAnswered(system, chats.flat(), patienceMs);
+    over.abort();
+    const answers = chats.flat().flatMap((message) => answersTo(system, message));
+    return {
+      accepted: chats.flat().length,
+      ...tally(system, chats),
+      failed: answers.filter(({ text }) => !text.startsWith("[m")).length,
+      approved: await approving,
+      onceRepeated: repeats(await system.recorded(), "once").repeated,
+      takenUpBy: { previous: takenUpBefore, current: await turnsOf(system.workers) },
+      complaints: complaintsOf([...old, ...current]),
+    };
+  } finally {
+    await Promise.all(old.map(async (each) => await each.kill()));
+  }
+}
+
+/** One process of each app of the previous version beside one of this version, on one Redis, under load; then the former stop. */
+export async function runTwoVersions(options: TwoVersionsOptions): Promise<TwoVersionsReport> {
+  const system = await startSystem({
+    env: { RUNNER_TOOLS: toolFiles.map((file) => fileURLToPath(new URL(`../../${file}`, import.meta.url))).join(",") },
+    config: { approvals: { unknownOutcome: "tell", learnAfter: 0 } },
+  });
+  try {
+    return await run(system, options);
+  } finally {
+    await system.close();
+  }
+}
