@@ -7,6 +7,7 @@ import { fileURLToPath } from "node:url";
 import { appUsers } from "@larkline/redis-users";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { runApp } from "../system/app-process.ts";
 import { write } from "../system/answers.ts";
 import { decide } from "../system/approvals.ts";
 import { theQuestion } from "../system/asking.ts";
@@ -263,6 +264,27 @@ describe("a Redis with a user for each app", () => {
     ];
     expect(await allowedOf("admin", others)).toEqual([]);
   });
+
+  it(
+    "lets people of operations take a person's data away, and find nothing after that",
+    { timeout: 60_000 },
+    async () => {
+      await refusals(); // those of the tests before
+      const cara = system.person("Cara");
+      await system.ask(cara, "something private", patienceMs);
+      const env = { REDIS_URL: users.urlAs(system.redis.port, "admin") };
+      const people = async (...words: string[]): Promise<{ code: number | null; output: string }> =>
+        await runApp({ file: "apps/admin/src/main.ts", args: ["people", ...words] }, env, patienceMs);
+      const about = [cara.openId, "--app", system.appId, "--lang", "en"];
+      expect(await people("export", ...about)).toMatchObject({ output: expect.stringContaining("something private") });
+      expect(await people("delete", ...about, "--yes")).toMatchObject({
+        output: expect.stringContaining("Deleted: 1 "),
+      });
+      expect(await people("export", ...about)).toMatchObject({ output: expect.not.stringContaining('"message"') });
+      expect(await refusals()).toEqual([]);
+      expect(await system.ask(cara, "again", patienceMs)).toContain("[again]");
+    },
+  );
 
   it("lets nobody in without a password, but for a ping", async () => {
     const { port } = system.redis;

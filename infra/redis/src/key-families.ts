@@ -52,6 +52,8 @@ export const keyFamilies = {
   openCards: ofCell("open-cards"),
   expiries: ofCell("expiries"),
   approvalCards: ofCell("approval-cards"),
+  letters: ofCell("letters"),
+  lettersByTime: ofCell("letters-by-time"),
   ended: ofCell("ended"),
   untended: ofCell("untended"),
   people: ofCell("people"),
