@@ -52,6 +52,8 @@ interface Budgeted {
   spent(): Promise<{ tokens: number; usd: number }>;
   eventTypes(code: string): Promise<number>;
   clock: { nowMs: number };
+  /** Messages so far. */
+  said: number;
   /** Model calls that came to their end. */
   calls(): number;
 }
@@ -75,6 +77,7 @@ function budgeted(...budgets: Budget[]): Budgeted {
     world,
     store,
     clock,
+    said: 0,
     calls: () => calls,
     differences: (seen = store, backend = counting) => ({
       backend: counted(backend),
@@ -96,8 +99,9 @@ function budgeted(...budgets: Budget[]): Budgeted {
   };
 }
 
-async function say(here: Budgeted, id: string, text: string, differences = here.differences()): Promise<string> {
-  await append(here.world, inbound(id, text));
+async function say(here: Budgeted, text: string, differences = here.differences()): Promise<string> {
+  here.said += 1;
+  await append(here.world, inbound(`om_said_${here.said}`, text));
   await settle(here.world, differences);
   return (await outboxOf(here.world)).at(-1)?.text ?? "";
 }
@@ -107,8 +111,8 @@ const perPerson: Budget = { per: "person", period: "day", tokens: 1_000 };
 describe("what is counted", () => {
   it("every step of a turn counts once, for everybody who shares a budget", async () => {
     const here = budgeted(perPerson, { per: "deployment", period: "month", usd: 9 });
-    await say(here, "om_1", "tools please");
-    await say(here, "om_2", "hello");
+    await say(here, "tools please");
+    await say(here, "hello");
     expect(await here.spent()).toEqual({ tokens: 300, usd: 0.03 });
     const [all] = await here.store.biggest({ per: "deployment", bucket: "2026-11" }, "usd", 5);
     expect(all).toEqual({ id: "all", tokens: 300, usd: 0.03 });
@@ -117,9 +121,9 @@ describe("what is counted", () => {
   it("asks the store once at the beginning and once for each step while steps follow quickly, later again", async () => {
     const here = budgeted(perPerson);
     const [spent, charge] = [vi.spyOn(here.store, "spent"), vi.spyOn(here.store, "charge")];
-    await say(here, "om_1", "hello");
+    await say(here, "hello");
     expect([spent.mock.calls.length, charge.mock.calls.length]).toEqual([1, 1]);
-    await say(here, "om_2", "tools please");
+    await say(here, "tools please");
     // One question more: the tools' outcomes came to a run that knew nothing.
     expect([spent.mock.calls.length, charge.mock.calls.length]).toEqual([3, 3]);
   });
@@ -127,7 +131,7 @@ describe("what is counted", () => {
   it("nobody is asked and nothing counted where no budget is for the person", async () => {
     const here = budgeted({ ...perPerson, of: ["ou_other"] });
     const [spent, charge] = [vi.spyOn(here.store, "spent"), vi.spyOn(here.store, "charge")];
-    expect(await say(here, "om_1", "hello")).toBe("answer to hello");
+    expect(await say(here, "hello")).toBe("answer to hello");
     expect([spent.mock.calls.length, charge.mock.calls.length]).toEqual([0, 0]);
   });
 
@@ -166,7 +170,7 @@ describe("what is counted", () => {
         return reply;
       },
     };
-    expect(await say(here, "om_1", "hello", here.differences(shaky))).toBe("answer to hello");
+    expect(await say(here, "hello", here.differences(shaky))).toBe("answer to hello");
     expect([await here.spent(), here.calls()]).toEqual([perCall, 1]);
   });
 
@@ -205,7 +209,7 @@ describe("what is counted", () => {
         yield { type: "text_delta", text: "never read" };
       },
     };
-    await say(here, "om_1", "hello", here.differences(here.store, stopped));
+    await say(here, "hello", here.differences(here.store, stopped));
     expect(await here.eventTypes("budget_exceeded")).toBe(0);
     expect((await here.spent()).tokens).toBeGreaterThan(100);
   });
@@ -214,11 +218,11 @@ describe("what is counted", () => {
     const here = budgeted({ ...perPerson, tokens: 100_000 });
     const summaries = answering("SUMMARY");
     const small = { ...here.differences(here.store, summaries), info: { contextWindow: 4_000, maxOutputTokens: 500 } };
-    for (const number of [1, 2, 3]) await say(here, `om_${number}`, `${number} ${"long ".repeat(900)}`, small);
+    for (const number of [1, 2, 3]) await say(here, `${number} ${"long ".repeat(900)}`, small);
     const byItself = here.calls();
     expect(byItself).toBeGreaterThan(3);
     expect((await here.spent()).tokens).toBe(byItself * perCall.tokens);
-    for (const id of ["om_4", "om_5"]) await say(here, id, "more", small);
+    for (const text of ["four", "five"]) await say(here, text, small);
     const before = here.calls();
     await append(here.world, inbound("om_6", "/compact", { command: { name: "compact", argument: "" } }));
     await settle(here.world, small);
@@ -230,9 +234,9 @@ describe("what is counted", () => {
 describe("at 80 %", () => {
   it("each turn's events warn once, and the person is told once a period, below the answer", async () => {
     const here = budgeted({ ...perPerson, tokens: 500 });
-    for (const id of ["om_1", "om_2", "om_3", "om_4"]) expect(await say(here, id, "hi")).toBe("answer to hi");
+    for (const text of ["a", "b", "c", "d"]) expect(await say(here, text)).toBe(`answer to ${text}`);
     expect(await here.eventTypes("budget_near_limit")).toBe(0);
-    expect(await say(here, "om_5", "hi")).toBe("answer to hi\n\nYour budget for today is 80% used");
+    expect(await say(here, "hi")).toBe("answer to hi\n\nYour budget for today is 80% used");
     expect(await here.eventTypes("budget_near_limit")).toBe(1);
     expect(await here.world.scrape()).toContain(
       'larkline_budget_warnings_total{per="person",period="day",service="test"} 1',
@@ -241,23 +245,23 @@ describe("at 80 %", () => {
 
   it("in the middle of a turn as well", async () => {
     const here = budgeted({ ...perPerson, tokens: 124 });
-    expect(await say(here, "om_1", "tools please")).toMatch(/answer to tools please[^]*80% used$/);
+    expect(await say(here, "tools please")).toMatch(/answer to tools please[^]*80% used$/);
   });
 
   it("once for all steps of a turn; the turns after it are warned without the line", async () => {
     const here = budgeted({ ...perPerson, tokens: 10_000 });
     const account = { per: "person", id: "ou_1", bucket: "2026-11-22", endsAtMs: noon };
     await here.store.charge([account], { id: "before", tokens: 8_000, usd: 0 });
-    expect(await say(here, "om_1", "tools please")).toMatch(/80% used$/);
+    expect(await say(here, "tools please")).toMatch(/80% used$/);
     expect(await here.eventTypes("budget_near_limit")).toBe(1);
-    expect(await say(here, "om_2", "hi")).toBe("answer to hi");
+    expect(await say(here, "hi")).toBe("answer to hi");
     expect(await here.eventTypes("budget_near_limit")).toBe(2);
   });
 
   it("nobody is told beside their answer what a whole company has spent", async () => {
     const here = budgeted({ per: "tenant", period: "month", tokens: 125 });
-    await say(here, "om_1", "hi");
-    expect(await say(here, "om_2", "hi")).toBe("answer to hi");
+    await say(here, "hi");
+    expect(await say(here, "hi")).toBe("answer to hi");
     expect(await here.eventTypes("budget_near_limit")).toBe(1);
   });
 });
@@ -265,8 +269,8 @@ describe("at 80 %", () => {
 describe("at 100 %", () => {
   it("no model is called, the person reads why, and the next day they are answered again", async () => {
     const here = budgeted({ ...perPerson, tokens: 100 });
-    await say(here, "om_1", "first");
-    const refusal = await say(here, "om_2", "second");
+    await say(here, "first");
+    const refusal = await say(here, "second");
     expect(refusal).toBe(
       "Your budget for today is used up (100 tokens). It renews on 2026-11-23 00:00 (Asia/Shanghai). " +
         "Ask your administrator if you need more.",
@@ -274,9 +278,9 @@ describe("at 100 %", () => {
     expect([here.calls(), await here.eventTypes("budget_exceeded")]).toEqual([1, 1]);
     checkHistory(await here.world.store.history(session), ["first", "second"]);
     here.clock.nowMs = Date.parse("2026-11-22T16:00:00Z") - 1;
-    expect(await say(here, "om_3", "third")).toContain("used up");
+    expect(await say(here, "third")).toContain("used up");
     here.clock.nowMs += 1;
-    expect(await say(here, "om_4", "fourth")).toBe("answer to fourth");
+    expect(await say(here, "fourth")).toBe("answer to fourth");
     expect(await here.world.scrape()).toContain(
       'larkline_budget_refusals_total{per="person",period="day",service="test"} 2',
     );
@@ -284,13 +288,13 @@ describe("at 100 %", () => {
 
   it("in the middle of a turn its calls are answered, and the history stays valid", async () => {
     const here = budgeted({ ...perPerson, tokens: 100 });
-    expect(await say(here, "om_1", "tools please")).toContain("used up");
+    expect(await say(here, "tools please")).toContain("used up");
     const history = await here.world.store.history(session);
     checkPairs(history);
     expect(history.map(({ role }) => role)).toEqual(["user", "assistant", "tool", "assistant"]);
     expect([...here.world.ran.values()]).toEqual([1, 1]);
     here.clock.nowMs += 86_400_000;
-    expect(await say(here, "om_2", "again")).toBe("answer to again");
+    expect(await say(here, "again")).toBe("answer to again");
   });
 
   it("a person who is named is judged by their own budget, and money counts like tokens", async () => {
@@ -298,14 +302,14 @@ describe("at 100 %", () => {
       { per: "person", period: "month", usd: 0.01 },
       { per: "person", period: "month", of: ["ou_1"], usd: 0.02 },
     );
-    expect(await say(here, "om_1", "one")).toBe("answer to one");
-    expect(await say(here, "om_2", "two")).toBe("answer to two");
-    expect(await say(here, "om_3", "three")).toContain("Your budget for this month is used up ($0.0200).");
+    expect(await say(here, "one")).toBe("answer to one");
+    expect(await say(here, "two")).toBe("answer to two");
+    expect(await say(here, "three")).toContain("Your budget for this month is used up ($0.0200).");
   });
 
   it("an order to summarise is refused, too, and leaves the history alone", async () => {
     const here = budgeted({ ...perPerson, tokens: 200 });
-    for (const id of ["om_1", "om_2"]) await say(here, id, `${id} ${"long ".repeat(100)}`);
+    for (const number of [1, 2]) await say(here, `${number} ${"long ".repeat(100)}`);
     const before = await here.world.store.history(session);
     await append(here.world, inbound("om_3", "/compact", { command: { name: "compact", argument: "" } }));
     await settle(here.world, here.differences());

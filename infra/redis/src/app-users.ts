@@ -17,12 +17,22 @@ const platform: Grant[] = [
   { keys: ["lookups"], commands: "get set del getdel" },
 ];
 
+/** Keeping what is given up, within bounds. */
+const keepingLetters: Grant[] = [
+  { keys: ["letters"], commands: "hset hdel pexpire" },
+  { keys: ["lettersByTime"], commands: "zadd zrem zcard zrange zrangebyscore pexpire" },
+];
+
+/** Telling others about this process. */
+const announcing: Grant[] = [{ keys: ["instances"], commands: "hset hdel hgetall" }];
+
 /** Sending replies: the outbox, and the cards of the reply at its head. */
 const sending: Grant[] = [
   { keys: ["outboxes"], commands: "llen lindex lpop lset rpush" },
   { keys: ["due"], commands: "zadd zrem" },
   { keys: ["cards"], commands: "exists hget hset hdel" },
   { keys: ["openCards"], commands: "zadd zrem" },
+  ...keepingLetters,
 ];
 
 /** Deciding and settling approvals, and keeping rules. */
@@ -101,6 +111,7 @@ function ingress(place: Place): RedisUser {
       ...platform,
       ...sending,
       ...deciding,
+      ...announcing,
       ...beginning,
       ...tracing,
       ...naming,
@@ -112,6 +123,9 @@ function ingress(place: Place): RedisUser {
       { keys: ["seen", "parked"], commands: "get set del" },
       { keys: ["dirty"], commands: "zadd" },
       { keys: ["spending"], commands: "zscore" },
+      // Looking for events that never came: one process at a time does.
+      { keys: ["duties"], commands: "set" },
+      { keys: ["eventWatches"], commands: "get set" },
       { keys: ["turnQueue"], commands: addJobs },
     ],
     publishes: ["eventBatches", "cancels"],
@@ -131,6 +145,7 @@ function agentWorker(place: Place): RedisUser {
       ...platform,
       ...sending,
       ...deciding,
+      ...announcing,
       ...keeping,
       ...tracing,
       { keys: ["sessions"], commands: "hget hmget hset hdel hincrby" },
@@ -226,9 +241,41 @@ function operatorConsole(place: Place): RedisUser {
       { keys: ["runners"], commands: "hgetall" },
       { keys: ["alive"], commands: "mget" },
       { keys: ["workers"], commands: "zrange" },
+      // For "Why no answer?": traces, and the ledgers that say where a message stands.
       { keys: ["traces"], commands: "lrange" },
       { keys: ["traceIndexes"], commands: "zrevrange" },
+      { keys: ["seen"], commands: "get" },
+      { keys: ["calls"], commands: "hgetall" },
+      { keys: ["outboxes"], commands: "lrange" },
+      { keys: ["due"], commands: "zscore" },
+      { keys: ["events"], commands: "xrange" },
       { keys: ["turnQueue", "toolQueues"], commands: tendQueue },
+      // Resetting a session: whatever its turn holds goes, and its person is told.
+      { keys: ["sessions"], commands: "hdel hexists" },
+      { keys: ["inboxes"], commands: "lpop rpush" },
+      { keys: ["calls"], commands: "hgetall" },
+      { keys: ["controls", "calls"], commands: "del" },
+      { keys: ["deadlines", "dirty", "expiries"], commands: "zrem" },
+      { keys: ["approvals"], commands: "hget hset hincrby hdel pexpireat" },
+      { keys: ["pending"], commands: "zrem" },
+      { keys: ["approvalCards"], commands: "zadd" },
+      { keys: ["ended", "untended"], commands: "zadd" },
+      { keys: ["outboxes"], commands: "rpush lrange" },
+      { keys: ["due"], commands: "zadd" },
+      { keys: ["cards"], commands: "hget hset" },
+      { keys: ["openCards"], commands: "zadd" },
+      // Finding sessions, and running a message again.
+      { keys: ["ended"], commands: "zrevrange" },
+      { keys: ["people"], commands: "zrangebylex" },
+      { keys: ["seen"], commands: "get set" },
+      ...beginning,
+      // What was given up.
+      { keys: ["letters"], commands: "hget hmget hexists hdel" },
+      { keys: ["lettersByTime"], commands: "zrevrangebyscore zrem" },
+      // How long an access token is good for; not the token.
+      { keys: ["tokens"], commands: "pttl" },
+      { keys: ["instances"], commands: "hgetall" },
+      { keys: ["eventWatches"], commands: "get" },
     ],
     publishes: ["eventBatches", "cancels"],
   };

@@ -71,6 +71,8 @@ export const keyFamilies = {
   alive: whole("alive:*"),
   workers: whole("workers"),
   duties: whole("duty:*"),
+  instances: whole("instances"),
+  eventWatches: whole("event-watch:*"),
   tokens: whole("token:*"),
   buckets: ({ namespace }: Place): string[] => [`{${namespace}:rate:*}:bucket:*`],
   platformCalls: ({ namespace }: Place): string[] => [`{${namespace}:rate:*}:calls:*`],

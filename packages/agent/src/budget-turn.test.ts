@@ -98,6 +98,17 @@ describe("a budget near its end", () => {
     ]);
     expect(run.turn).toMatchObject({ budgetWarned: true, budgetNote: "Your budget for today is 82% used" });
     const quiet = startRun(queued("你好")).apply((turn) => warnNearBudget(turn, { nearest, told: undefined }, facts));
+    const show = {
+      thinking: false,
+      tools: false,
+      model: false,
+      tokens: false,
+      cost: false,
+      seconds: false,
+      trace: false,
+    };
+    const options = { show, language: "en", nowMs: 1, model: "m", stoppable: true } as const;
+    expect(finalView(run.turn, { reply: "hi", reason: "" }, options).footer).toEqual({ note: run.turn.budgetNote });
     expect([quiet.turn.budgetWarned, quiet.turn.budgetNote]).toEqual([true, undefined]);
   });
 

@@ -16,8 +16,7 @@ const longestMs: Readonly<Record<BudgetPeriod, number>> = { day: 27 * 3_600_000,
 /** Whether the runtime knows a time zone by this name. */
 export function isTimeZone(name: string): boolean {
   try {
-    new Intl.DateTimeFormat("en", { timeZone: name });
-    return true;
+    return new Intl.DateTimeFormat("en", { timeZone: name }).resolvedOptions().timeZone !== "";
   } catch {
     return false;
   }

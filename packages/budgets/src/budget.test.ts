@@ -7,11 +7,14 @@ import { budgetStanding, budgetUse } from "./budget-use.ts";
 
 const at = (iso: string): number => Date.parse(iso);
 
-function periodsAt(timeZone: string, iso: string): { day: string; month: string; dayEnds: string; monthEnds: string } {
+/** Day and month of a moment, and when each of them ends. */
+function periodsAt(timeZone: string, iso: string): string[] {
   const calendar = createBudgetCalendar(timeZone);
-  const [day, month] = [calendar("day", at(iso)), calendar("month", at(iso))];
-  const ends = (ms: number): string => new Date(ms).toISOString().slice(0, 16);
-  return { day: day.bucket, month: month.bucket, dayEnds: ends(day.endsAtMs), monthEnds: ends(month.endsAtMs) };
+  const spans = [calendar("day", at(iso)), calendar("month", at(iso))];
+  return [
+    ...spans.map(({ bucket }) => bucket),
+    ...spans.map(({ endsAtMs }) => new Date(endsAtMs).toISOString().slice(0, 16)),
+  ];
 }
 
 describe("days and months", () => {
@@ -28,8 +31,8 @@ describe("days and months", () => {
     ["Europe/Berlin", "2026-10-24T22:00:00.000Z", "2026-10-25", "2026-10", "2026-10-25T23:00", "2026-10-31T23:00"],
     ["Africa/Cairo", "2026-04-23T21:59:59.999Z", "2026-04-23", "2026-04", "2026-04-23T22:00", "2026-04-30T21:00"],
     ["Pacific/Kiritimati", "2026-06-30T10:00:00.000Z", "2026-07-01", "2026-07", "2026-07-01T10:00", "2026-07-31T10:00"],
-  ])("in %s at %s", (timeZone, iso, day, month, dayEnds, monthEnds) => {
-    expect(periodsAt(timeZone, iso)).toEqual({ day, month, dayEnds, monthEnds });
+  ] as const)("in %s at %s", (...[timeZone, iso, ...expected]) => {
+    expect(periodsAt(timeZone, iso)).toEqual(expected);
   });
 
   it("follow each other without a gap through two years of any zone", () => {

@@ -28,3 +28,14 @@ it("every key expires by itself, a day after its period or ten minutes after the
   const knownMs = await redis.pttl(`${base}:charge:turn-1`);
   expect(knownMs > 0 && knownMs <= 600_000).toBe(true);
 });
+
+it("of more spenders than are counted those who spent least are forgotten", async () => {
+  const redis = connectRedis(inject("redisUrl"));
+  onTestFinished(() => closeRedis(redis));
+  const store = createRedisBudgetStore({ redis, namespace: `test-${randomUUID()}`, maxSpenders: 2 });
+  const account = (id: string) => ({ per: "chat", id, bucket: "2026-11", endsAtMs: Date.now() + 3_600_000 });
+  for (const [index, id] of ["a", "b", "c"].entries()) {
+    await store.charge([account(id)], { id, tokens: [5, 3, 9][index] ?? 0, usd: 0 });
+  }
+  expect(await store.biggest(account("a"), "tokens", 5)).toMatchObject([{ id: "c" }, { id: "a" }]);
+});

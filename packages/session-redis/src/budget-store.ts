@@ -16,22 +16,26 @@ import { defineScript } from "./script.ts";
 export interface RedisBudgetStoreOptions {
   redis: RedisConnection;
   namespace?: string;
+  /** Most spenders of a kind that are counted in one period; beyond it who spent least is forgotten. Default: a million. */
+  maxSpenders?: number;
 }
 
 // Whoever spends in a period is a member of two sorted sets, by tokens and by billionths of a dollar: they are the
 // counts, and the order of the biggest at once.
 const chargeLua = `
--- KEYS charge, then tokens and money of each account | ARGV tokens, money, ms to know the charge, then id and expiry of each
+-- KEYS charge, then tokens and money of each account
+-- ARGV tokens, money, ms to know the charge, most spenders, then id and expiry of each account
 local amounts = {ARGV[1], ARGV[2]}
 local counts = (ARGV[1] ~= '0' or ARGV[2] ~= '0') and redis.call('SET', KEYS[1], '1', 'NX', 'PX', ARGV[3])
 local spent = {}
 for at = 2, #KEYS do
   local account = math.floor(at / 2)
-  local id, expiresAtMs = ARGV[2 + 2 * account], ARGV[3 + 2 * account]
+  local id, expiresAtMs = ARGV[3 + 2 * account], ARGV[4 + 2 * account]
   local amount = amounts[at % 2 + 1]
   if counts and amount ~= '0' then
     redis.call('ZINCRBY', KEYS[at], amount, id)
     redis.call('PEXPIREAT', KEYS[at], expiresAtMs)
+    if redis.call('ZCARD', KEYS[at]) > tonumber(ARGV[4]) then redis.call('ZREMRANGEBYRANK', KEYS[at], 0, 0) end
   end
   spent[at - 1] = redis.call('ZSCORE', KEYS[at], id) or '0'
 end
@@ -51,7 +55,7 @@ const nothing: Charge = { id: "", tokens: 0, usd: 0 };
 
 /** Spending on Redis: one script for a charge and what it led to, in one slot. */
 export function createRedisBudgetStore(options: RedisBudgetStoreOptions): BudgetStore {
-  const { redis, namespace = defaultNamespace } = options;
+  const { redis, namespace = defaultNamespace, maxSpenders = 1_000_000 } = options;
   const keys = createKeyspace(namespace);
   const chargeScript = defineScript(redis, "budget_charge", chargeLua);
   const tellScript = defineScript(redis, "budget_tell", tellLua);
@@ -64,7 +68,13 @@ export function createRedisBudgetStore(options: RedisBudgetStoreOptions): Budget
         keys.budget(`charge:${id}`),
         ...accounts.flatMap((account) => [keyOf("tokens", account), keyOf("usd", account)]),
       ],
-      [tokens, nanoUsdOf(usd), chargeKnownMs, ...accounts.flatMap((account) => [account.id, expiryOf(account)])],
+      [
+        tokens,
+        nanoUsdOf(usd),
+        chargeKnownMs,
+        maxSpenders,
+        ...accounts.flatMap((account) => [account.id, expiryOf(account)]),
+      ],
     );
     const scores = (reply as string[]).map(Number); // shape fixed by the script
     return accounts.map((_, at) => ({ tokens: scores[2 * at] ?? 0, usd: usdOf(scores[2 * at + 1] ?? 0) }));
