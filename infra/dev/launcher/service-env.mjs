@@ -13,6 +13,7 @@ const secrets = [
   "API_TOKEN",
   "CONSOLE_PASSWORD",
   "CONSOLE_VIEWER_PASSWORD",
+  "ARCHIVE_URL",
   ...callKeys,
 ];
 
@@ -22,7 +23,7 @@ const consolePasswords = ["CONSOLE_PASSWORD", "CONSOLE_VIEWER_PASSWORD"];
 const withheld = {
   // With the real Feishu it only serves the scripted model, so the real app is none of its business.
   playground: [...secrets, "FEISHU_APP_ID", "SANDBOX_TOKEN"],
-  ingress: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "SANDBOX_TOKEN", ...consolePasswords, ...callKeys],
+  ingress: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "SANDBOX_TOKEN", "ARCHIVE_URL", ...consolePasswords, ...callKeys],
   "agent-worker": [
     "FEISHU_ENCRYPT_KEY",
     "FEISHU_VERIFICATION_TOKEN",
@@ -62,7 +63,7 @@ function addressesOf({ plan, redisUrl, modelPort }) {
     INGRESS_URL: local(portOf("ingress")),
     MODEL: plan.model.models,
     RUNNER_NAME: "local",
-    RUNNER_TOOLS: "packages/example-tools/src/index.ts",
+    RUNNER_TOOLS: "@larkline/example-tools,@larkline/example-tools/notes",
     ...(plan.feishu.kind === "simulator" && {
       ...simulatedApp(plan),
       FEISHU_DOMAIN: local(portOf("playground")),

@@ -2,11 +2,10 @@ import { barChart } from "./bar-chart.ts";
 import { calculator } from "./calculator.ts";
 import { currentTime } from "./current-time.ts";
 import { createFetchPageTool } from "./fetch-page.ts";
-import { createAddNoteTool, createReadNotesTool } from "./notes.ts";
 
 export { calculator } from "./calculator.ts";
 export { currentTime } from "./current-time.ts";
 export { createFetchPageTool, type FetchPageOptions } from "./fetch-page.ts";
 
-/** What a runner loads when it is told nothing else. */
-export default [currentTime, calculator, createFetchPageTool(), barChart, createAddNoteTool(), createReadNotesTool()];
+/** What a runner loads when it is told nothing else. Nothing here changes anything or keeps a file. */
+export default [currentTime, calculator, createFetchPageTool(), barChart];

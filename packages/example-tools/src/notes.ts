@@ -54,3 +54,6 @@ export function createReadNotesTool(file: string = defaultFile): HandlerTool {
     },
   });
 }
+
+/** For a demo on one machine: runners elsewhere would each have notes of their own. */
+export default [createAddNoteTool(), createReadNotesTool()];
