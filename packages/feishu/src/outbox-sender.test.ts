@@ -261,7 +261,7 @@ describe("createOutboxSender", () => {
     const messageId = await say("hi");
     const heal = fail({ kind: "respond", status: 200, body: { code: 4242, msg: "?" } });
     await sender.deliver(await pushed(store, record(messageId, "one")));
-    for (let tries = 0; tries < 7; tries += 1) {
+    for (let tries = 0; tries < 11; tries += 1) {
       forward(10);
       await deliverDue(store, sender, now());
     }
