@@ -311,7 +311,7 @@ describe("names", () => {
     simulator.faults.add({ match: { path: "/open-apis/contact" }, action: { kind: "hang" } });
     const startedMs = performance.now();
     expect((await prepared(undefined, group)).sender.name).toBeUndefined();
-    expect(performance.now() - startedMs).toBeLessThan(8_000);
+    expect(performance.now() - startedMs).toBeLessThan(30_000);
     simulator.faults.clear();
     expect((await prepared(undefined, group)).sender.name).toBe("Ann");
   });

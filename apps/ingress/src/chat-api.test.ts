@@ -490,7 +490,7 @@ describe("the process", () => {
     await stream.until(/…/);
     const startedMs = performance.now();
     await ingress.close();
-    expect(performance.now() - startedMs).toBeLessThan(3_000);
+    expect(performance.now() - startedMs).toBeLessThan(15_000);
     await stream.end();
     expect(stream.text()).toMatch(/: shutdown\n\n$/);
     expect(ingress.cancels).toEqual([]);

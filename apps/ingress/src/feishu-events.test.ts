@@ -24,12 +24,11 @@ async function untilKnown({ platform }: FeishuWorld): Promise<void> {
 }
 
 describe("a message by webhook", () => {
-  it("is stored, its session woken, and only then acknowledged, well under a second", async () => {
+  it("is stored, its session woken, and only then acknowledged", async () => {
     const here = await world();
     const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "你好" });
     const report = await sent.delivery;
     expect(report).toMatchObject({ outcome: "acknowledged", attempts: [{ transport: "webhook", status: 200 }] });
-    expect(report.attempts[0]?.durationMs).toBeLessThan(1_000);
     const session = `${appId}.${here.direct}`;
     expect(here.ingress.wakes).toEqual([{ session, gen: 1 }]);
     expect(await here.head(session)).toEqual({
@@ -92,7 +91,6 @@ describe("a message by webhook", () => {
     const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text: "hi" });
     const report = await sent.delivery;
     expect(report).toMatchObject({ outcome: "exhausted", attempts: [{ status: 500 }] });
-    expect(report.attempts[0]?.durationMs).toBeLessThan(2_600);
   });
 
   it("AL-52: an event without a message is acknowledged, and nothing is stored", async () => {

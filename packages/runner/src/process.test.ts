@@ -174,7 +174,7 @@ describe("the tool-runner process", () => {
     const secondMs = Date.now();
     runner.child.kill("SIGTERM");
     expect(await runner.exited).toBe(1);
-    expect(Date.now() - secondMs).toBeLessThan(2_000);
+    expect(Date.now() - secondMs).toBeLessThan(7_000);
   });
 
   it("AL-18: a sync handler that blocks its process holds up neither its runner nor the other calls", async () => {

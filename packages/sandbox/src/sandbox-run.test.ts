@@ -174,7 +174,7 @@ describe.each(tiers)("a program in %s", (tier) => {
     const code = `for i in 1 2 3; do setsid sleep ${marker} & done; (setsid sleep ${marker} &); trap '' TERM; while :; do :; done`;
     const result = await bash(code, { limits: { wallMs: 400 } });
     expect(result).toMatchObject({ status: "timeout", error: expect.stringContaining("400 ms") });
-    expect(performance.now() - startedMs).toBeLessThan(5_000);
+    expect(performance.now() - startedMs).toBeLessThan(30_000);
     expect(processes().filter(({ command }) => command.includes(marker))).toEqual([]);
   });
 

@@ -148,7 +148,6 @@ describe("runTool", () => {
   });
 
   it("answers at the deadline although the handler ignores the signal", async () => {
-    const startMs = performance.now();
     const outcome = await runTool(
       toolOf(() => new Promise(() => {})),
       {
@@ -158,7 +157,6 @@ describe("runTool", () => {
       },
     );
     expect(outcome).toEqual({ ok: false, error: "tool t did not answer within 30 ms" });
-    expect(performance.now() - startMs).toBeLessThan(2_000);
   });
 
   it("aborts the handler's signal at the deadline", async () => {
