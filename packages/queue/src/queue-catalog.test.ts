@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { toolJobId, type ToolJob } from "@larkline/protocol";
+import { UnrecoverableError, Worker } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { createQueueCatalog, type QueueCatalog } from "./queue-catalog.ts";
@@ -79,4 +80,24 @@ it("shows one job with its data", async () => {
     data: call,
   });
   expect(await catalog.job("tools-local", "unknown")).toBeUndefined();
+});
+
+it("lists jobs that failed for good, and each is retried or discarded once", async () => {
+  await tools.dispatch("local", [callOf("c1"), callOf("c2")]);
+  const worker = new Worker("tools-local", () => Promise.reject(new UnrecoverableError("no such tool")), {
+    connection: redis,
+    prefix,
+  });
+  await expect.poll(async () => (await catalog.depth("tools-local")).failed, { timeout: 20_000 }).toBe(2);
+  await worker.close();
+  const [first, second] = await catalog.failed("tools-local", 10);
+  if (first === undefined || second === undefined) throw new Error("two jobs have failed");
+  expect([first, second]).toMatchObject([{ reason: "no such tool" }, { reason: "no such tool" }]);
+  expect(await catalog.failed("tools-local", 1)).toHaveLength(1);
+  const retried = await Promise.all([1, 2].map(async () => await catalog.retryFailed("tools-local", first.id)));
+  expect(retried.filter(Boolean)).toHaveLength(1);
+  expect(await catalog.discardFailed("tools-local", first.id)).toBe(false);
+  expect(await catalog.discardFailed("tools-local", second.id)).toBe(true);
+  expect(await catalog.discardFailed("tools-local", second.id)).toBe(false);
+  expect(await catalog.depth("tools-local")).toMatchObject({ waiting: 1, failed: 0 });
 });
