@@ -23,13 +23,17 @@ function supersedes(later: InboundMessage, { chatType, sender, createdAtMs }: In
   return later.createdAtMs >= createdAtMs && (chatType === "p2p" || later.sender.id === sender.id);
 }
 
-/** The messages that wait behind one, as they would join its turn. */
+/** The messages that wait behind one, as they would join its turn: up to the first that another agent is to answer. */
 export async function messagesToJoin(
   store: Pick<SessionStore, "waiting">,
-  { session, sender }: InboundMessage,
+  { session, sender, agent }: InboundMessage,
 ): Promise<QueuedMessage[]> {
   const queued = await store.waiting(session, waitingAtOnce);
-  return queued.map(({ seq, message }) => ({ seq, message: readyToJoin(message, sender) }));
+  const other = queued.findIndex(({ message }) => message.agent !== agent);
+  return (other === -1 ? queued : queued.slice(0, other)).map(({ seq, message }) => ({
+    seq,
+    message: readyToJoin(message, sender),
+  }));
 }
 
 /** Whether a later message takes this one back. Over HTTP none does: each request follows the run of its own. */

@@ -7,6 +7,7 @@ import type { ApprovalRoutesDeps } from "./approval-routes.ts";
 import type { Backend } from "./backend.ts";
 import type { ChatRoutesDeps } from "./chat-routes.ts";
 import type { IngressConfig } from "./config.ts";
+import { createConnectionCheck } from "./connection-check.ts";
 import { createFeishuEdge, type FeishuEdge } from "./feishu-edge.ts";
 import { createInbox, type Inbox } from "./inbox.ts";
 import { createIngressMetrics, type IngressMetrics } from "./ingress-metrics.ts";
@@ -56,19 +57,6 @@ function createEdges(shared: Shared): FeishuEdge[] {
   );
 }
 
-/** What `/ready` calls the long connection of a bot. */
-function connectionName(bot: string): string {
-  return bot === "default" ? "longConnection" : `longConnection.${bot}`;
-}
-
-function connectionStates(edges: readonly FeishuEdge[]): Record<string, boolean> {
-  return Object.fromEntries(
-    edges.flatMap(({ name, connection }) =>
-      connection === undefined ? [] : [[connectionName(name), connection.state() === "connected"]],
-    ),
-  );
-}
-
 function accessRules({ api }: IngressConfig): AccessRules {
   return { token: api.token, corsOrigins: api.corsOrigins };
 }
@@ -112,12 +100,13 @@ export async function startIngress(parts: IngressParts): Promise<Ingress> {
   const streams = createStreamHub({ log: backend.log, inbox, logger, heartbeatMs, maxStreams });
   const shared: Shared = { ...parts, inbox, counters: createIngressMetrics(metrics, streams.count) };
   const edges = createEdges(shared);
+  const connections = createConnectionCheck(edges);
   let closing = false;
 
   const ready = async () => ({
     redis: await backend.ping(),
     accepting: !closing,
-    ...connectionStates(edges),
+    ...connections(),
   });
   const server = await createServer({
     ops: { metrics, ready, logger },

@@ -60,7 +60,7 @@ beforeAll(async () => {
     FEISHU_ENCRYPT_KEY: first.encryptKey,
     FEISHU_VERIFICATION_TOKEN: first.verificationToken,
     FEISHU_DOMAIN: platform.url,
-    FEISHU_TRANSPORT: "webhook",
+    FEISHU_TRANSPORT: "both",
     FEISHU_APP_SECRET_SUPPORT: second.appSecret,
     FEISHU_ENCRYPT_KEY_SUPPORT: second.encryptKey,
     FEISHU_VERIFICATION_TOKEN_SUPPORT: second.verificationToken,
@@ -169,13 +169,25 @@ describe("several bots of one process", () => {
     expect((await fetch(`${ingress.url}/feishu/nobody/events`, { method: "POST" })).status).toBe(404);
   });
 
-  it("readiness names the long connection of each", async () => {
+  it("readiness names the long connection of each, over which events come side by side", async () => {
     const ready = async () => (await (await fetch(`${ingress.url}/ready`)).json()) as { checks: object };
     await vi.waitFor(
       async () =>
-        expect((await ready()).checks).toEqual({ redis: true, accepting: true, "longConnection.support": true }),
+        expect((await ready()).checks).toEqual({
+          redis: true,
+          accepting: true,
+          longConnection: true,
+          "longConnection.support": true,
+        }),
       { timeout: 20_000 },
     );
+    for (const app of [first, second]) {
+      platform.setTransport(app.appId, "websocket");
+      const chatId = directChat(app);
+      expect(await say(app, "over a long connection", { chatId })).toMatchObject({ outcome: "acknowledged" });
+      expect(await head(app, chatId)).toMatchObject({ app: app.appId, reply: { app: app.appId } });
+      platform.setTransport(app.appId, "webhook");
+    }
   });
 });
 

@@ -36,8 +36,12 @@ function readAccess(reader: EnvReader, { name, app }: { name: string; app: NonNu
   return { name, appId: app.id, appSecret, domain: app.domain };
 }
 
-/** The bot of `FEISHU_APP_ID` must be none of those that have a name. */
+/** Messages of the HTTP API have this name where others have their app id. */
+const apiName = "api";
+
+/** The bot of `FEISHU_APP_ID` must be none of those that have a name, and not pose as the HTTP API. */
 function checkFirst(reader: EnvReader, bots: Bots, first: string | undefined): void {
+  if (first === apiName) reader.problem("FEISHU_APP_ID must be an app id such as cli_0123456789abcdef.");
   for (const { name, app } of namedApps(bots)) {
     if (app.id === first) reader.problem(`FEISHU_APP_ID is also the appId of bots.${name}: each bot is named once.`);
   }

@@ -16,12 +16,14 @@ function problemsOf(input: ConfigInput): string {
   return result.ok ? "" : result.error;
 }
 
+const desk = "cli_bbbbbbbbbbbbbbbb";
+
 const two: ConfigInput = {
   agents: { support: {}, ops: {} },
   feishu: { typing: true, monthlyCalls: 10_000 },
   bots: {
     "help-desk": {
-      appId: "cli_b",
+      appId: desk,
       transport: "both",
       agent: "support",
       chats: { oc_ops: { agent: "ops" } },
@@ -42,22 +44,27 @@ describe("bots of a configuration", () => {
   it("behave as the deployment says, and each as it says itself", () => {
     const { bots } = resolved(two);
     expect(bots["help-desk"]).toMatchObject({
-      app: { id: "cli_b", domain: "feishu", transport: "both" },
+      app: { id: desk, domain: "feishu", transport: "both" },
       feishu: { typing: false, monthlyCalls: 10_000, welcome: true },
     });
     expect(bots.default.feishu.typing).toBe(true);
-    expect(botOfApp({ bots }, "cli_b").name).toBe("help-desk");
+    expect(botOfApp({ bots }, desk).name).toBe("help-desk");
     expect(botOfApp({ bots }, "cli_of_the_environment").name).toBe("default");
+  });
+
+  it("an app id that cannot be one is found, so that none poses as the HTTP API", () => {
+    expect(problemsOf({ bots: { a: { appId: "api" } } })).toContain("bots.a.appId must match pattern");
+    const api = { appId: "api", appSecret: "a", domain: "feishu" };
+    expect(readBots({}, resolved({}).bots, api)).toMatchObject({ ok: false });
   });
 
   it("all that cannot work is listed at once", () => {
     const problems = problemsOf({
       bots: {
         a: { agent: "nobody" },
-        b: { appId: "cli_1", domain: "open.feishu.cn", chats: { oc_1: { agent: "constructor" } } },
-        c: { appId: "cli_1" },
-        d: { appId: "api" },
-        default: { appId: "cli_2", transport: "webhook" },
+        b: { appId: desk, domain: "open.feishu.cn", chats: { oc_1: { agent: "constructor" } } },
+        c: { appId: desk },
+        default: { appId: "cli_cccccccccccccccc", transport: "webhook" },
       },
     });
     for (const problem of [
@@ -66,7 +73,6 @@ describe("bots of a configuration", () => {
       "bots.b.domain must be feishu, lark or a URL",
       "bots.b.chats.oc_1 names the unknown agent 'constructor'",
       "bots.b and bots.c have the same appId",
-      "bots.d.appId must not be 'api'",
       "bots.default.appId has no meaning",
       "bots.default.transport has no meaning",
     ]) {
@@ -82,14 +88,14 @@ describe("the agent of a message", () => {
   const nameOf = (message: Parameters<typeof agentOfMessage>[1]) => agentOfMessage(settings, message).name;
 
   it("is the one that it was accepted for", () => {
-    expect(nameOf({ ...feishu("cli_b", "oc_1"), agent: "ops" })).toBe("ops");
-    expect(nameOf(feishu("cli_b", "oc_1"))).toBe("default");
+    expect(nameOf({ ...feishu(desk, "oc_1"), agent: "ops" })).toBe("ops");
+    expect(nameOf(feishu(desk, "oc_1"))).toBe("default");
     expect(nameOf({ app: "api", reply: { channel: "none" }, agent: "support" })).toBe("support");
   });
 
   it("once it is configured no more, is the one that would answer now", () => {
-    expect(nameOf({ ...feishu("cli_b", "oc_1"), agent: "gone" })).toBe("support");
-    expect(nameOf({ ...feishu("cli_b", "oc_ops"), agent: "toString" })).toBe("ops");
+    expect(nameOf({ ...feishu(desk, "oc_1"), agent: "gone" })).toBe("support");
+    expect(nameOf({ ...feishu(desk, "oc_ops"), agent: "toString" })).toBe("ops");
     expect(nameOf({ ...feishu("cli_a", "oc_1"), agent: "gone" })).toBe("ops");
     expect(nameOf({ app: "api", reply: { channel: "none" }, agent: "gone" })).toBe("default");
   });
@@ -110,7 +116,7 @@ describe("secrets of bots", () => {
     expect(botVariable("FEISHU_APP_SECRET", "help-desk")).toBe("FEISHU_APP_SECRET_HELP_DESK");
     expect(botVariable("FEISHU_APP_SECRET", "default")).toBe("FEISHU_APP_SECRET");
     const env = { FEISHU_APP_SECRET_HELP_DESK: "b", FEISHU_ENCRYPT_KEY_HELP_DESK: "key" };
-    const named = { name: "help-desk", appId: "cli_b", appSecret: "b", domain: "feishu" };
+    const named = { name: "help-desk", appId: desk, appSecret: "b", domain: "feishu" };
     expect(readBots(env, bots, first)).toEqual({ ok: true, value: [{ name: "default", ...first }, named] });
     expect(readEdges(env, bots)).toEqual({
       ok: true,
@@ -121,7 +127,7 @@ describe("secrets of bots", () => {
   it("that are missing are all named, never shown", () => {
     const read = readEdges({}, bots, {
       ...first,
-      appId: "cli_b",
+      appId: desk,
       encryptKey: undefined,
       verificationToken: undefined,
       websocket: true,

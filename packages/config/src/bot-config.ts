@@ -38,9 +38,6 @@ const defaultFeishu: FeishuSettings = {
   rateLimits: true,
 };
 
-/** Where the app id of a bot would stand, messages of the HTTP API have this name. */
-const apiName = "api";
-
 /** What is wrong with the domain of an app; undefined when nothing is. */
 export function domainProblem(domain: string): string | undefined {
   const fits = domain === "feishu" || domain === "lark" || (/^https?:\/\//.test(domain) && URL.canParse(domain));
@@ -78,10 +75,7 @@ function placeProblems(name: string, { appId, domain, transport }: BotInput): st
   }
   if (appId === undefined) return [`${where} has no appId`];
   const wrongDomain = domain === undefined ? undefined : domainProblem(domain);
-  return [
-    ...(appId === apiName ? [`${where}.appId must not be '${apiName}', the name of the HTTP API`] : []),
-    ...(wrongDomain === undefined ? [] : [`${where}.domain ${wrongDomain}`]),
-  ];
+  return wrongDomain === undefined ? [] : [`${where}.domain ${wrongDomain}`];
 }
 
 function agentProblems(name: string, { agent, chats = {} }: BotInput, agents: object): string[] {

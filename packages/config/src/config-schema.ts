@@ -158,7 +158,7 @@ const agentName = Type.String({ pattern: "^[a-z][a-z0-9-]{0,39}$" });
 /** One bot: an app of the platform, who answers there, and whom. */
 export const BotInput = Type.Object(
   {
-    appId: Type.Optional(Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" })),
+    appId: Type.Optional(Type.String({ pattern: "^cli_[0-9a-fA-F]{16}$" })),
     /** `feishu`, `lark` or a base URL. Default `feishu`. */
     domain: Type.Optional(Type.String({ minLength: 1, maxLength: 2_000 })),
     /** Default `websocket`. */

@@ -2,8 +2,11 @@ import type { FastifyInstance } from "fastify";
 import type { Logger } from "./logger.ts";
 import type { Metrics } from "./metrics.ts";
 
-/** Whether each dependency answers, by name. May reject; then the process counts as not ready. */
-export type ReadyCheck = () => Promise<Readonly<Record<string, boolean>>>;
+/**
+ * Whether each dependency answers, by name. `lost`: one of several of a kind does not, which is no reason to take the
+ * process away from those who need the others. May reject; then the process counts as not ready.
+ */
+export type ReadyCheck = () => Promise<Readonly<Record<string, boolean | "lost">>>;
 
 export interface OpsRoutes {
   metrics: Metrics;
@@ -15,10 +18,10 @@ export interface OpsRoutes {
 
 interface Readiness {
   status: "ready" | "not ready";
-  checks: Record<string, boolean>;
+  checks: Awaited<ReturnType<ReadyCheck>>;
 }
 
-async function settled(ready: ReadyCheck, deadlineMs: number): Promise<Readonly<Record<string, boolean>>> {
+async function settled(ready: ReadyCheck, deadlineMs: number): Promise<Readiness["checks"]> {
   const { promise, reject } = Promise.withResolvers<never>();
   const timer = setTimeout(() => reject(new Error(`no answer within ${deadlineMs} ms`)), deadlineMs);
   try {

@@ -1,0 +1,46 @@
+import type { LongConnectionState } from "@larkline/feishu";
+import { describe, expect, it } from "vitest";
+import { createConnectionCheck, type CheckedBot } from "./connection-check.ts";
+
+function bot(name: string, first?: LongConnectionState): CheckedBot & { now(state: LongConnectionState): void } {
+  let state = first;
+  return {
+    name,
+    connection: first === undefined ? undefined : { state: () => state ?? first },
+    now: (next) => {
+      state = next;
+    },
+  };
+}
+
+describe("long connections in /ready", () => {
+  it("hold a new process back until all are there, for a while", () => {
+    let nowMs = 0;
+    const [one, other] = [bot("default", "connecting"), bot("desk", "connecting")];
+    const check = createConnectionCheck([one, other], () => nowMs);
+    expect(check()).toEqual({ longConnection: false, "longConnection.desk": false });
+    one.now("connected");
+    expect(check()).toEqual({ longConnection: true, "longConnection.desk": false });
+    nowMs = 31_000;
+    expect(check()).toEqual({ longConnection: true, "longConnection.desk": "lost" });
+  });
+
+  it("that are lost later keep nobody from the other bots", () => {
+    const [one, other] = [bot("default", "connected"), bot("desk", "connected")];
+    const check = createConnectionCheck([one, other, bot("hook")], () => 0);
+    expect(check()).toEqual({ longConnection: true, "longConnection.desk": true });
+    one.now("reconnecting");
+    other.now("reconnecting");
+    expect(check()).toEqual({ longConnection: "lost", "longConnection.desk": "lost" });
+  });
+
+  it("of the only bots there are make the process useless when all are gone", () => {
+    const [one, other] = [bot("default", "connected"), bot("desk", "connected")];
+    const check = createConnectionCheck([one, other], () => 60_000);
+    check();
+    one.now("reconnecting");
+    expect(check()).toEqual({ longConnection: "lost", "longConnection.desk": true });
+    other.now("reconnecting");
+    expect(check()).toEqual({ longConnection: false, "longConnection.desk": false });
+  });
+});
