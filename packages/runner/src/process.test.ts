@@ -142,7 +142,7 @@ describe("the tool-runner process", () => {
   it("gives up calls that do not end: repeatable ones move to another instance, `once` ones are unknown", async () => {
     const pure = createNotes();
     const once = createNotes();
-    const first = await started();
+    const first = await started({ RUNNER_DRAIN_MS: "2000" });
     const repeatable = await bed.send("probe", {
       name: "hold_pure",
       effect: "pure",
@@ -160,6 +160,7 @@ describe("the tool-runner process", () => {
     expect(await bed.outcomeOf(single)).toMatchObject({ ok: false, unknown: true });
     expect(await bed.outcomeOf(repeatable)).toEqual({ ok: true, result: "second run" });
     expect(await first.exited).toBe(0);
+    expect(Date.now() - stoppedMs).toBeGreaterThan(1_900);
     expect(Date.now() - stoppedMs).toBeLessThan(10_000);
     expect(once.runs()).toHaveLength(1);
   });
