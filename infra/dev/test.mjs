@@ -9,6 +9,7 @@ import {
   browserProgram,
   installDependencies,
   installProgram,
+  postgresProgram,
   offerProgram,
   redisProgram,
   rulesProgram,
@@ -77,6 +78,7 @@ async function setUp(life) {
   await installDependencies(life);
   await installProgram(redisProgram, life);
   await installProgram(browserProgram, life);
+  await installProgram(postgresProgram, life);
   if (process.platform === "linux") await installProgram(sandboxProgram, life);
   await offerProgram(rulesProgram, life);
   return { passed: 0, failed: 0 };

@@ -1,7 +1,7 @@
 import { runnerKeyOf } from "@larkline/protocol";
 import { runnerUserName } from "@larkline/redis-users";
 import type { Secrets } from "./secrets.ts";
-import { ofRunners, runnerNames, secretsOfBots, settingsOf, type Service } from "./settings.ts";
+import { ofAdmin, ofRunners, runnerNames, secretsOfBots, settingsOf, type Service } from "./settings.ts";
 
 type Values = Readonly<Record<string, string | undefined>>;
 
@@ -66,7 +66,11 @@ export function runnerValues(runner: string, known: Known): Record<string, strin
   return { ...told(ofRunners, known.env), ...runnerSecrets(runner, known) };
 }
 
-/** For people with a shell: `npm run doctor`, `npm run audit` and `npm run runner-key`. */
+/** For people with a shell: `npm run doctor`, `audit`, `people` and `runner-key`. */
 export function adminValues(known: Known): Record<string, string> {
-  return { ...redisUrl("admin", known), CALL_SIGNING_KEY: known.secrets.signingKey };
+  return {
+    ...told(ofAdmin, known.env),
+    ...redisUrl("admin", known),
+    CALL_SIGNING_KEY: known.secrets.signingKey,
+  };
 }

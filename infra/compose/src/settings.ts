@@ -42,6 +42,7 @@ export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
     "OPENAI_API_KEY",
     "OPENAI_BASE_URL",
     "WORKER_CONCURRENCY",
+    "ARCHIVE_URL",
     ...spans,
   ],
   "tool-runner": [...ofRunners, "RUNNER_TOOLS", "SANDBOX_TIERS", ...spans],
@@ -56,6 +57,9 @@ export const secretsOfBots: readonly string[] = [
   "FEISHU_ENCRYPT_KEY",
   "FEISHU_VERIFICATION_TOKEN",
 ];
+
+/** What people with a shell are told. */
+export const ofAdmin: readonly string[] = [...everyUserOfRedis, "FEISHU_APP_ID", "ARCHIVE_URL"];
 
 /** Names of the runners of the composition, by service. */
 export const runnerNames = { "tool-runner": "default", "python-runner": "python" } as const;

@@ -43,7 +43,7 @@ export async function installDependencies({ signal, say }) {
 }
 
 /** Packages whose service has their name. */
-const serviceNames = new Set(["redis-server", "prometheus"]);
+const serviceNames = new Set(["redis-server", "prometheus", "postgresql"]);
 
 /**
  * The package of a Debian service may start it; we run servers of our own. RUNLEVEL keeps the
@@ -63,9 +63,15 @@ function mayInstallDebian() {
   return process.getuid?.() === 0 && isInstalled("apt-get");
 }
 
-/** Makes sure that a program is on the PATH, installing its system package when we may. */
-export async function installProgram({ program, debian, homebrew }, { signal, say }) {
-  if (isInstalled(program)) return;
+/**
+ * Makes sure that a program is there, installing its system package when we may. `isThere` knows where those
+ * are that are not on the PATH.
+ */
+export async function installProgram(
+  { program, debian, homebrew, isThere = () => isInstalled(program) },
+  { signal, say },
+) {
+  if (isThere()) return;
   if (mayInstallDebian()) {
     say(text("installingPackage", debian));
     await installDebian(debian, { signal });
@@ -73,7 +79,7 @@ export async function installProgram({ program, debian, homebrew }, { signal, sa
     say(text("installingPackage", homebrew));
     await runCommand(["brew", "install", homebrew], { signal });
   }
-  if (!isInstalled(program)) throw new Failure(text("programMissing", program, debian));
+  if (!isThere()) throw new Failure(text("programMissing", program, debian));
 }
 
 const offerMs = 60_000;
@@ -90,6 +96,13 @@ export async function offerProgram({ program, debian }, { signal, say }) {
 }
 
 export const redisProgram = { program: "redis-server", debian: "redis-server", homebrew: "redis" };
+/** Debian keeps the programs of its servers out of the PATH, in a folder for each version. */
+export const postgresProgram = {
+  program: "initdb",
+  debian: "postgresql",
+  homebrew: "postgresql@17",
+  isThere: () => existsSync("/usr/lib/postgresql") || isInstalled("initdb"),
+};
 export const browserProgram = { program: "chromium", debian: "chromium" };
 /** Keeps untrusted programs in; there is none for other systems than Linux. */
 export const sandboxProgram = { program: "bwrap", debian: "bubblewrap" };
