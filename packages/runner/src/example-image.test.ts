@@ -25,7 +25,7 @@ beforeAll(async () => {
   await run("turbo", ["prune", "@larkline/runner-example", "--docker", "--out-dir", pruned], { cwd: root, env });
   image = join(folder, "app");
   await cp(join(pruned, "json"), image, { recursive: true });
-  await run("pnpm", ["install", "--prod", "--frozen-lockfile", "--offline"], { cwd: image, env });
+  await run("pnpm", ["install", "--prod", "--frozen-lockfile", "--prefer-offline"], { cwd: image, env });
   await cp(join(pruned, "full"), image, { recursive: true, force: true });
 }, 180_000);
 afterAll(async () => await rm(folder, { recursive: true, force: true }));
