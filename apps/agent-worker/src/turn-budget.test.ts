@@ -1,9 +1,10 @@
+import { startTurn, type TurnModel } from "@larkline/agent";
 import { createBudgetBook, type Budget } from "@larkline/budgets";
 import type { LlmBackend } from "@larkline/model";
 import { messageStop, textOf, type ModelChunk, type Usage } from "@larkline/protocol";
 import { createMemoryBudgetStore, type BudgetStore } from "@larkline/session";
 import { describe, expect, it, vi } from "vitest";
-import { openTurnBudget } from "./turn-budget.ts";
+import { openTurnBudget, type BudgetedRun, type TurnBudget } from "./turn-budget.ts";
 import {
   append,
   checkHistory,
@@ -44,11 +45,14 @@ function answering(text: string): LlmBackend {
   };
 }
 
+const model: TurnModel = { info: { id: "m", contextWindow: 9_000, maxOutputTokens: 900 }, costUsd: () => perCall.usd };
+
 interface Budgeted {
   world: World;
   store: BudgetStore;
   /** What the processes do differently; `store` as one of them reaches it. */
   differences(store?: BudgetStore, backend?: LlmBackend): Differences;
+  open(run: Omit<BudgetedRun, "signal">): TurnBudget;
   spent(): Promise<{ tokens: number; usd: number }>;
   eventTypes(code: string): Promise<number>;
   clock: { nowMs: number };
@@ -63,7 +67,6 @@ function budgeted(...budgets: Budget[]): Budgeted {
   const clock = { nowMs: noon };
   const store = createMemoryBudgetStore({ now: () => clock.nowMs });
   const book = createBudgetBook({ timeZone: "Asia/Shanghai", budgets });
-  const model = { info: { id: "m", contextWindow: 9_000, maxOutputTokens: 900 }, costUsd: () => perCall.usd };
   let calls = 0;
   const counted = (backend: LlmBackend): LlmBackend => ({
     async *stream(...given) {
@@ -73,6 +76,12 @@ function budgeted(...budgets: Budget[]): Budgeted {
       }
     },
   });
+  const openFrom = (seen: BudgetStore, run: BudgetedRun): TurnBudget =>
+    openTurnBudget(
+      { book, store: seen, metrics: world.metrics, retryMs: 1 },
+      { name: "default", model, now: () => clock.nowMs, texts: "en" },
+      run,
+    );
   return {
     world,
     store,
@@ -81,13 +90,9 @@ function budgeted(...budgets: Budget[]): Budgeted {
     calls: () => calls,
     differences: (seen = store, backend = counting) => ({
       backend: counted(backend),
-      openBudget: (run) =>
-        openTurnBudget(
-          { book, store: seen, metrics: world.metrics, retryMs: 1 },
-          { name: "default", model, now: () => clock.nowMs, texts: "en" },
-          run,
-        ),
+      openBudget: (run) => openFrom(seen, run),
     }),
+    open: (run) => openFrom(store, { ...run, signal: new AbortController().signal }),
     spent: async () => {
       const [spent] = await store.spent([{ per: "person", id: "ou_1", bucket: "2026-11-22", endsAtMs: noon }]);
       return spent ?? { tokens: 0, usd: 0 };
@@ -305,6 +310,29 @@ describe("at 100 %", () => {
     expect(await say(here, "one")).toBe("answer to one");
     expect(await say(here, "two")).toBe("answer to two");
     expect(await say(here, "three")).toContain("Your budget for this month is used up ($0.0200).");
+  });
+
+  it("runs at once overdraw a budget by what they have under way, and a run's last word is good for 5 s", async () => {
+    const here = budgeted({ ...perPerson, tokens: 150 });
+    const open = (turnId: string) => here.open({ message: inbound("om_1", "hi"), turnId, epoch: "1" });
+    const turn = startTurn({ head: { seq: 1, message: inbound("om_1", "hi") }, nowMs: noon, model }).turn;
+    const step = { text: "hi", toolCalls: [], parts: [], stopReason: "end_turn" as const, usage, warnings: [] };
+    const request = { system: "", history: [], tools: [] };
+    const [one, other] = [open("one"), open("other")];
+    expect([await one.before(turn), await other.before(turn)]).toEqual([undefined, undefined]);
+    await Promise.all([one.charge(step, request), other.charge(step, request)]);
+    expect((await here.spent()).tokens).toBe(200);
+    expect((await open("next").before(turn))?.next).toMatchObject({ do: "finish", reason: "budget_exceeded" });
+
+    const later = budgeted({ ...perPerson, tokens: 150 });
+    const asked = later.open({ message: inbound("om_1", "hi"), turnId: "asked", epoch: "1" });
+    expect(await asked.before(turn)).toBeUndefined();
+    const account = { per: "person", id: "ou_1", bucket: "2026-11-22", endsAtMs: noon };
+    await later.store.charge([account], { id: "elsewhere", tokens: 150, usd: 0 });
+    later.clock.nowMs += 4_999;
+    expect(await asked.before(turn)).toBeUndefined();
+    later.clock.nowMs += 1;
+    expect((await asked.before(turn))?.next).toMatchObject({ do: "finish" });
   });
 
   it("an order to summarise is refused, too, and leaves the history alone", async () => {

@@ -115,16 +115,15 @@ function approvalMetrics(metrics: Metrics): Pick<WorkerMetrics, "approvalAsked" 
 }
 
 function budgetMetrics(metrics: Metrics): Pick<WorkerMetrics, "budgetRefused" | "budgetWarned"> {
-  const labels = ["per", "period"] as const;
   const refusals = metrics.counter({
     name: "larkline_budget_refusals_total",
     help: "Turns that were refused a model call because a budget is spent.",
-    labels,
+    labels: ["per", "period"],
   });
   const warnings = metrics.counter({
     name: "larkline_budget_warnings_total",
     help: "Turns that were warned because a budget is spent by 80 % or more.",
-    labels,
+    labels: ["per", "period"],
   });
   return {
     budgetRefused: ({ per, period }) => refusals.add({ per, period }),
