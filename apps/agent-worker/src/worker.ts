@@ -161,6 +161,7 @@ function startTurns(parts: WorkerParts): JobWorker {
     }),
     onFailed: async ({ session, gen }, error) => {
       logger.error({ session, error }, "a wake-up failed; the session is woken again");
+      parts.observation.error(error, { session });
       const healed = await store.heal(session, gen);
       if (healed !== undefined) await turns.ensure(session, healed);
     },

@@ -29,7 +29,7 @@ const taken: ReadonlySet<string> = new Set(["accepted", "command"]);
 export function watchMessage(observation: Observation, message: ArrivingMessage): MessageWatch {
   const { app, id, chat, person, channel } = message;
   const isProbe = channel === "api" && chat === canarySessionId;
-  const { span, event, metric } = isProbe ? unobserved : observation;
+  const { span, event, error: tellError, metric } = isProbe ? unobserved : observation;
   const traceparent = traceparentOfMessage(message);
   const startedMs = performance.now();
   const tags = { traceparent, message: id };
@@ -39,6 +39,7 @@ export function watchMessage(observation: Observation, message: ArrivingMessage)
   return (outcome, error) => {
     metric("ack_seconds", (performance.now() - startedMs) / 1_000, { channel, outcome });
     if (!taken.has(outcome)) event("message.refused", { ...tags, reason: outcome });
+    if (error !== undefined) tellError(error, tags);
     receiving.end(error, { outcome });
   };
 }

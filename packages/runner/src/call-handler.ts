@@ -161,8 +161,9 @@ class ToolCallHandler implements CallHandler {
   }
 
   async fail(job: ToolJob, error: Error): Promise<void> {
-    const { store, envelope, logger } = this.#deps;
+    const { store, envelope, observation, logger } = this.#deps;
     logger.error({ ...namesOf(job), error }, "call failed");
+    observation.error(error, tagsOf(job));
     // Asking to start it once more is how the ledger tells whether it was started.
     const begun = await store.begin(job.session, attemptIdOf(job), job.effect, envelope.runner);
     const outcome = begun === "run" ? failure(texts.failed) : notStarted(begun);

@@ -30,12 +30,18 @@ describe("createLogObserver", () => {
     ]);
   });
 
-  it("says of errors alone at the usual level, and hides secrets", () => {
+  it("writes nothing at the usual level", () => {
     const { observation, lines } = start("info");
     observation.event("turn.claimed", { tries: 0 });
     observation.span("turn.run", {}).end();
-    observation.error(new Error("redis://:s3cret@host is away"), { apiKey: "s3cret" });
-    expect(lines()).toEqual([expect.objectContaining({ level: "warn", apiKey: "[secret]" })]);
+    observation.error(new Error("x"), {});
+    expect(lines()).toEqual([]);
+  });
+
+  it("writes errors with what they belong to, without secrets", () => {
+    const { observation, lines } = start("debug");
+    observation.error(new Error("redis://:s3cret@host is away"), { session: "a.b", apiKey: "s3cret" });
+    expect(lines()).toEqual([expect.objectContaining({ level: "debug", session: "a.b", apiKey: "[secret]" })]);
     expect(JSON.stringify(lines())).not.toContain("s3cret");
   });
 });

@@ -7,13 +7,16 @@ interface OpenSpan {
   startedMs: number;
 }
 
-/** Writes what happens and how long it took at the level `debug`, and errors as warnings. */
+/**
+ * Writes all that is observed at the level `debug`. What operators have to know is a line of its own, written
+ * where it happens; errors stand here a second time, with the message that they belong to.
+ */
 export function createLogObserver(logger: Logger): Observer {
   const open = new Map<string, OpenSpan>();
   let spans = 0;
   return {
     event: (name, data) => logger.debug({ ...data, event: name }, "event"),
-    error: (error, context) => logger.warn({ ...context, error }, "an error was observed"),
+    error: (error, context) => logger.debug({ ...context, error }, "error"),
     spanStart: (name, tags) => {
       spans += 1;
       open.set(String(spans), { name, tags, startedMs: performance.now() });

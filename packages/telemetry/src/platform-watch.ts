@@ -71,7 +71,7 @@ function watchCalls({ metric, event, span }: Observation): PlatformWatch["calls"
   };
 }
 
-function watchDeliveries({ metric, event, span }: Observation): PlatformWatch["deliveries"] {
+function watchDeliveries({ metric, event, error: tellError, span }: Observation): PlatformWatch["deliveries"] {
   return (reply) => {
     const { id, session, attempts, traceparent, askedAtMs } = reply;
     const tags = { ...traced(traceparent), session, reply: id };
@@ -88,6 +88,7 @@ function watchDeliveries({ metric, event, span }: Observation): PlatformWatch["d
       if ("error" in result) {
         const { retryInMs } = result;
         event("reply.failed", { ...tags, reason: reasonOf(result.error), givenUp: state === "given_up", retryInMs });
+        if (state === "given_up") tellError(result.error, tags);
       }
     };
   };
