@@ -39,7 +39,7 @@ function agentsOf() {
       },
       ops: { card: { cost: false } },
     },
-    bots: { desk: { appId: "cli_desk", agent: "support" } },
+    bots: { desk: { appId: "cli_dddddddddddddddd", agent: "support" } },
   });
   const settings = resolved.ok ? resolved.value : expect.fail(resolved.error);
   const loaded = loadConfig({ ANTHROPIC_API_KEY: "a", OPENAI_API_KEY: "o", CALL_SIGNING_KEY: "k".repeat(32) });
@@ -97,8 +97,14 @@ describe("the agent of a message", () => {
   });
 
   it("that is configured no more is answered by the one that the bot has now", () => {
-    const reply = { channel: "feishu", app: "cli_desk", chatId: "oc_1", messageId: "om_1", inThread: false } as const;
-    const gone = inbound("om_1", "hi", { app: "cli_desk", agent: "gone", reply });
+    const reply = {
+      channel: "feishu",
+      app: "cli_dddddddddddddddd",
+      chatId: "oc_1",
+      messageId: "om_1",
+      inThread: false,
+    } as const;
+    const gone = inbound("om_1", "hi", { app: "cli_dddddddddddddddd", agent: "gone", reply });
     expect(sideOf(gone, {}).instructions).toBe("Support.");
     expect(sideOf(inbound("om_1", "hi", { agent: "gone", reply: { channel: "none" } }), {}).instructions).toBe("Help.");
   });
