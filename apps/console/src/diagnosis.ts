@@ -228,7 +228,7 @@ function afterTurn(standing: Standing, { entries, atMs }: MessageTrace): Diagnos
   }
   const outcome = outcomeIn(entries, standing.end);
   if (outcome === undefined) return sent === undefined ? { is: "forgotten" } : { is: "answered", ms: sent.atMs - atMs };
-  const overAtMs = (sent ?? lastOf(entries, "turn.ended"))?.atMs ?? atMs;
+  const overAtMs = (sent ?? lastOf(entries, "turn.ended") ?? entries.at(-1))?.atMs ?? atMs;
   const ms = Math.max(0, overAtMs - atMs);
   if (answers.has(outcome)) return { is: "answered", ms };
   return stops.has(outcome) ? { is: "ended", outcome, ms } : { is: "failed", code: outcome, ms };

@@ -60,9 +60,14 @@ function traceOfMessage(messageId: string, all: readonly TraceEntry[]): MessageT
   };
 }
 
+/** Within a millisecond: what happens comes before what begins with it. */
+function rank({ kind }: TraceEntry): number {
+  return kind === "event" ? 0 : 1;
+}
+
 /** Tells the messages of a trace apart, oldest first. */
 export function messagesOf(stored: readonly TraceEntry[]): MessageTrace[] {
-  const all = stored.toSorted((one, other) => one.atMs - other.atMs);
+  const all = stored.toSorted((one, other) => one.atMs - other.atMs || rank(one) - rank(other));
   const ids = new Set(all.map(({ data }) => textIn(data, "message")).filter((id) => id !== ""));
   if (all.length === 0) return [];
   return ids.size === 0 ? [traceOfMessage("", all)] : [...ids].map((id) => traceOfMessage(id, all));
