@@ -1,5 +1,4 @@
 import { execFile, spawnSync } from "node:child_process";
-import { globSync, readFileSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -30,30 +29,44 @@ const rules = (parse(rulesText) as Rules).groups.flatMap((group) => group.rules)
 const { panels } = dashboard();
 const targets = panels.flatMap((panel) => (panel["targets"] ?? []) as { expr: string; legendFormat: string }[]);
 
-/** What the processes show: what the documentation lists, what the code creates, and what Node's own library brings. */
-function shownMetrics(): Set<string> {
-  const listed = rowsUnder(textOf("docs/observability.md"), "metric").map(([name = ""]) => name.replaceAll("`", ""));
-  const sources = globSync(["apps/*/src/*.ts", "packages/*/src/*.ts"], { cwd: root }).map((file) =>
-    readFileSync(join(root, file), "utf8"),
-  );
-  const created = sources.flatMap((text) =>
-    [...text.matchAll(/\bname: "(larkline_\w+)"/g)].map(([, name = ""]) => name),
-  );
-  const ofNode = ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"];
-  return new Set([...listed, ...created, ...ofNode, "nodejs_eventloop_lag_p99_seconds"]);
-}
+/** What processes show, with its labels: what docs/observability.md lists, and what the library of Node brings. */
+const shown = new Map(
+  rowsUnder(textOf("docs/observability.md"), "metric").map((row) => {
+    const [name = "", ...others] = row.map((cell) => cell.replaceAll("`", ""));
+    // Before the last column, which says what it means.
+    return [name, others.at(-2)?.split(", ").filter(Boolean) ?? []] as const;
+  }),
+);
+for (const name of ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"])
+  shown.set(name, []);
+shown.set("nodejs_eventloop_lag_p99_seconds", []);
+/** Every series has these; `le` those of a histogram. */
+const everywhere = ["service", "instance", "le"];
 
-const shown = [...shownMetrics()];
-
-function metricsIn(expr: string): string[] {
-  const names = [...expr.matchAll(/\b(?:larkline|process|nodejs)_\w+/g)].map(([name]) => name);
-  return names.map((name) => name.replace(/_seconds_(?:bucket|count|sum)$/, "_seconds"));
+/** Metrics and labels of a query that no process shows. */
+function unknownIn(expr: string): string[] {
+  const plain = expr.replaceAll(/"(?:\\.|[^"\\])*"/g, '""');
+  const names = [...plain.matchAll(/\b(?:larkline|process|nodejs)_\w+/g)].map(([name]) =>
+    name.replace(/_seconds_(?:bucket|count|sum)$/, "_seconds"),
+  );
+  const selected = [...plain.matchAll(/\b(\w+)(?==~|!~|!=|="")/g)].map(([, label = ""]) => label);
+  const grouped = [...plain.matchAll(/\b(?:by|on) \(([^)]*)\)/g)].flatMap(([, labels = ""]) => labels.split(", "));
+  const known = [...everywhere, ...names.flatMap((name) => shown.get(name) ?? [])];
+  return [
+    ...names.filter((name) => !shown.has(name)),
+    ...[...selected, ...grouped].filter((label) => !known.includes(label)),
+  ];
 }
 
 describe("infra/prometheus/alerts.yaml", () => {
-  it("looks at metrics that processes show", () => {
-    expect(shown.length).toBeGreaterThan(30);
-    for (const { alert, expr } of rules) expect(shown, alert).toEqual(expect.arrayContaining(metricsIn(expr)));
+  it("looks at metrics that processes show, with labels that they have", () => {
+    expect(shown.size).toBeGreaterThan(30);
+    for (const { alert, expr } of rules) expect(unknownIn(expr), alert).toEqual([]);
+    expect(unknownIn('sum by (nobody) (larkline_workers{nothing=~"x"}) / larkline_none')).toEqual([
+      "larkline_none",
+      "nothing",
+      "nobody",
+    ]);
   });
 
   it("has for each alert what it means and what to do, in docs/operations.md, and nothing there without one", () => {
@@ -76,9 +89,13 @@ describe("the dashboard", () => {
     expect(JSON.parse(textOf("infra/grafana/dashboards/larkline.json"))).toEqual(dashboard());
   });
 
-  it("shows metrics that processes show", () => {
+  it("shows metrics that processes show, with labels that they have", () => {
     expect(targets.length).toBeGreaterThan(30);
-    for (const { expr } of targets) expect(shown, expr).toEqual(expect.arrayContaining(metricsIn(expr)));
+    for (const { expr, legendFormat } of targets) {
+      expect(unknownIn(expr), expr).toEqual([]);
+      for (const [, label = ""] of legendFormat.matchAll(/\{\{(\w+)\}\}/g))
+        expect(unknownIn(`${expr} by (${label})`), legendFormat).toEqual([]);
+    }
   });
 
   it("has each panel in a place of its own, with a number and a title of its own", () => {

@@ -17,7 +17,7 @@ let image: string;
 let bed: ReturnType<typeof createTestBed>;
 let runners: RunnerProcess[] = [];
 
-/** What the Dockerfile does, by hand: prune, install without network, copy. */
+/** What the Dockerfile does, by hand: prune, install with the packages that are here, copy. */
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), "larkline-image-"));
   const env = { ...process.env, PATH, CI: "1" };
