@@ -1,12 +1,17 @@
 import type { SessionKey } from "@larkline/protocol";
 import {
   createMemoryBudgetStore,
+  createMemoryEventWatchReports,
+  createMemoryInstanceDirectory,
   createMemoryLookupCache,
   createMemorySessionStore,
   type ApprovalStore,
   type BudgetStore,
   type CardLedger,
+  type DeadLetters,
   type EventLog,
+  type EventWatchReports,
+  type InstanceDirectory,
   type LookupCache,
   type MemorySessionStoreOptions,
   type PermissionRules,
@@ -25,11 +30,21 @@ export interface TestMemory {
   approvals: ApprovalStore;
   rules: PermissionRules;
   budgets: BudgetStore;
+  letters: DeadLetters;
+  instances: InstanceDirectory;
+  watches: EventWatchReports;
 }
 
 export function createTestMemory(options?: MemorySessionStoreOptions): TestMemory {
   const { events: log, audit: _audit, ...rest } = createMemorySessionStore(options);
-  return { ...rest, log, lookups: createMemoryLookupCache(), budgets: createMemoryBudgetStore() };
+  return {
+    ...rest,
+    log,
+    lookups: createMemoryLookupCache(),
+    budgets: createMemoryBudgetStore(),
+    instances: createMemoryInstanceDirectory(),
+    watches: createMemoryEventWatchReports(),
+  };
 }
 
 /** Steps of the way of a decision that never end, or fail. */
@@ -71,6 +86,7 @@ function faultyStore(store: SessionStore, trouble: Trouble): Backend["store"] {
     leaseOutbox: async (session) => await store.leaseOutbox(session),
     ackOutbox: async (session, token) => await store.ackOutbox(session, token),
     retryOutbox: async (lease, retryAtMs) => await store.retryOutbox(lease, retryAtMs),
+    seen: async (session, app, messageId) => await store.seen(session, app, messageId),
   };
 }
 
@@ -108,6 +124,10 @@ export function createTestBackend(shared: TestMemory, trouble: Trouble, listener
     lookups: shared.lookups,
     budgets: shared.budgets,
     ledger: shared.cards,
+    letters: shared.letters,
+    instances: shared.instances,
+    watches: shared.watches,
+    takeDuty: async () => true,
     log: shared.log,
     turns: {
       wake: async (session, gen) => {

@@ -2,7 +2,10 @@ import type {
   ApprovalStore,
   BudgetStore,
   CardLedger,
+  DeadLetters,
   EventLog,
+  EventWatchReports,
+  InstanceDirectory,
   LookupCache,
   PermissionRules,
   SessionStore,
@@ -24,7 +27,16 @@ export interface Backend {
     | "leaseOutbox"
     | "ackOutbox"
     | "retryOutbox"
+    | "seen"
   >;
+  /** Keeps what is given up. */
+  letters: Pick<DeadLetters, "bury">;
+  /** Tells others about this process. */
+  instances: Pick<InstanceDirectory, "announce" | "withdraw">;
+  /** Looks for events that never came. */
+  watches: EventWatchReports;
+  /** Takes a duty for so long; false when another process has it. */
+  takeDuty(duty: string, ttlMs: number): Promise<boolean>;
   approvals: Pick<ApprovalStore, "find" | "decide" | "settle" | "pending">;
   rules: Pick<PermissionRules, "inForce" | "add" | "revoke">;
   budgets: Pick<BudgetStore, "spent">;

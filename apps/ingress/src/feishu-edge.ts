@@ -13,6 +13,7 @@ import {
   type LongConnection,
 } from "@larkline/feishu";
 import type { InboundMessage } from "@larkline/protocol";
+import type { AppFeed } from "@larkline/session";
 import { watchPlatform, type Logger, type Observation } from "@larkline/telemetry";
 import type { ApprovalClicksDeps } from "./approval-clicks.ts";
 import { servesTenant } from "./admission.ts";
@@ -29,6 +30,8 @@ import { createCommandDesk } from "./command-desk.ts";
 import { createPeopleNames, type PeopleNames } from "./people-names.ts";
 import { createPlacer, type Placer } from "./conversation-place.ts";
 import { createDirectChats } from "./direct-chats.ts";
+import { createEdgeFeeds } from "./edge-feeds.ts";
+import { createEventWatch, type EventWatch } from "./event-watch.ts";
 import { createEventRouter, type EventHandler, type EventRouter } from "./event-router.ts";
 import type { Inbox } from "./inbox.ts";
 import type { IngressMetrics } from "./ingress-metrics.ts";
@@ -47,6 +50,8 @@ export interface FeishuEdge {
   name: string;
   webhook: WebhookRoutesDeps | undefined;
   connection: LongConnection | undefined;
+  /** How its events come in at this moment. */
+  feeds(): AppFeed[];
   /** Finishes what is under way; call it when nothing new can come. */
   close(): Promise<void>;
 }
@@ -81,6 +86,8 @@ interface Desks extends FeishuEdgeDeps {
   agents: BotAgents;
   identity: BotIdentity;
   background: Background;
+  /** Absent: its events come by webhook, to one address. */
+  eventWatch: EventWatch | undefined;
   speak: Speaker;
   facts: ChatFacts;
   placer: Placer;
@@ -170,8 +177,10 @@ function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
     identity,
     agents,
     rules: { maxAgeMs, maxChars, tenants: bot.tenants },
-    onDirect: ({ senderOpenId: openId, chatId }) =>
-      background.run("direct chat", async () => await directChats.remember(openId, chatId)),
+    onDirect: ({ senderOpenId: openId, chatId }) => {
+      desks.eventWatch?.noteDirect(chatId);
+      background.run("direct chat", async () => await directChats.remember(openId, chatId));
+    },
     count: (outcome) => counters.messages.add({ channel: "feishu", outcome }),
     observation,
     logger,
@@ -204,6 +213,14 @@ function longConnectionOf({ access, logger, drainMs }: FeishuEdgeDeps, route: Ev
   });
 }
 
+function eventWatchOf({ api, backend, logger }: FeishuEdgeDeps, placer: Placer, bot: BotConfig): EventWatch {
+  const { store, watches: reports } = backend;
+  const app = api.appId;
+  const takeDuty = async (ttlMs: number) => await backend.takeDuty(`event-watch:${app}`, ttlMs);
+  const { monthlyCalls } = bot.feishu;
+  return createEventWatch({ app, api, store, placer, reports, takeDuty, monthlyCalls, logger });
+}
+
 /** The first bot has the plain addresses, others have their name in it. */
 function webhookPath(name: string): string {
   return name === "default" ? "/feishu" : `/feishu/${name}`;
@@ -221,35 +238,35 @@ export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
   const { store, lookups, ledger } = backend;
   const identity = createBotIdentity({ botInfo: async (signal) => await api.botInfo(signal), logger });
   const { deliveries } = watchPlatform(deps.observation);
-  const outbox = createNoticeOutbox(store, (share) =>
-    createOutboxSender({ store: share, ledger, apis: new Map([[app, api]]), watch: deliveries, logger }),
+  const outbox = createNoticeOutbox(store, backend.letters, (share, letters) =>
+    createOutboxSender({ store: share, letters, ledger, apis: new Map([[app, api]]), watch: deliveries, logger }),
   );
   const background = createBackground({ logger, drainMs });
   const groups = createGroupLookup({ api, lookups, timeoutMs: decisionDeadlineMs });
   const facts = createChatFacts({ app, lookups, chat: async (chatId) => await api.chat(chatId), logger });
+  const placer = createPlacer({ app, facts, lookups, scopeIn: (chatId) => agents.in(chatId).sessions });
+  const eventWatch = access.websocket ? eventWatchOf(deps, placer, bot) : undefined;
   const desks: Desks = {
     ...deps,
     logger,
     app,
+    eventWatch,
     bot,
     agents,
     identity,
     background,
     facts,
-    placer: createPlacer({ app, facts, lookups, scopeIn: (chatId) => agents.in(chatId).sessions }),
+    placer,
     speak: createSpeaker({ store, deliver: (lease) => outbox.deliver(lease) }),
     namesOf: createPeopleNames({ app, api, lookups, patienceMs: namePatienceMs, logger }),
     groupsOf: async (openId) => groupsAtBot(bot, await groups.groupsOf(openId)),
     stop: createTurnStopper({ app, store, inbox, lookups, deadlineMs: storeDeadlineMs }),
   };
   const { events, ackSeconds } = counters;
-  const route = createEventRouter({
-    handlers: handlersOf(desks),
-    events,
-    ackSeconds,
-    deadlineMs: ackDeadlineMs,
-    logger,
-  });
+  const routing = { handlers: handlersOf(desks), events, ackSeconds, deadlineMs: ackDeadlineMs, logger };
+  const { noting, feeds } = createEdgeFeeds(app);
+  const route = noting(createEventRouter(routing));
+  const connection = access.websocket ? longConnectionOf({ ...deps, logger }, route) : undefined;
   const { name, encryptKey, verificationToken, appId } = access;
   const verifier = createWebhookVerifier({ encryptKey, verificationToken, appId });
   return {
@@ -257,9 +274,10 @@ export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
     webhook: access.webhook
       ? { path: webhookPath(name), verifier, route, refused: counters.refused, logger }
       : undefined,
-    connection: access.websocket ? longConnectionOf({ ...deps, logger }, route) : undefined,
+    connection,
+    feeds: () => feeds(connection, access.webhook),
     close: async () => {
-      await background.close();
+      await Promise.all([background.close(), eventWatch?.close()]);
       await outbox.close();
       identity.close();
     },

@@ -1,6 +1,9 @@
+import { randomUUID } from "node:crypto";
 import { agentNamed, type EdgeAccess, type LarklineConfig } from "@larkline/config";
 import type { FeishuApi } from "@larkline/feishu";
+import { startAnnouncing } from "@larkline/session";
 import type { Logger, Metrics, Observation } from "@larkline/telemetry";
+import manifest from "../package.json" with { type: "json" };
 import type { AccessRules } from "./access.ts";
 import { createApprovalDesk } from "./approval-desk.ts";
 import type { ApprovalRoutesDeps } from "./approval-routes.ts";
@@ -124,12 +127,22 @@ export async function startIngress(parts: IngressParts): Promise<Ingress> {
   await server.listen({ host: config.host, port: config.port });
   // Last: a process that cannot start must not take events from those that can.
   for (const { connection } of edges) connection?.start();
+  const announcer = startAnnouncing({
+    directory: backend.instances,
+    id: `ingress-${randomUUID()}`,
+    service: "ingress",
+    version: manifest.version,
+    apps: parts.bots.map(({ api }) => api.appId),
+    feeds: () => edges.flatMap((edge) => edge.feeds()),
+    onError: (error) => logger.warn({ error }, "others could not be told about this process"),
+  });
 
   const shutDown = async () => {
     closing = true;
     const impatient = setTimeout(() => server.server.closeAllConnections(), drainMs);
     await Promise.all([...edges.map(async ({ connection }) => await connection?.close()), server.close()]);
     clearTimeout(impatient);
+    await announcer.close();
     await Promise.all(edges.map(async (edge) => await edge.close()));
   };
   let closed: Promise<void> | undefined;

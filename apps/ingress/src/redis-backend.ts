@@ -6,9 +6,13 @@ import {
   createRedisApprovalStore,
   createRedisBudgetStore,
   createRedisCardLedger,
+  createRedisDeadLetters,
   createRedisEventLog,
+  createRedisEventWatchReports,
+  createRedisInstanceDirectory,
   createRedisLookupCache,
   createRedisPermissionRules,
+  createRedisPresence,
   createRedisRateGovernor,
   createRedisSessionStore,
   createRedisTokenCache,
@@ -37,6 +41,7 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
     isBroken = false;
   });
   const log = createRedisEventLog({ redis, namespace });
+  const presence = createRedisPresence({ redis, namespace });
   const turns = createTurnQueue({ connection: redis, prefix: `{${namespace}}`, onError });
   return {
     store: createRedisSessionStore({ redis, namespace }),
@@ -48,6 +53,10 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
     cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
     lookups: createRedisLookupCache({ redis, namespace }),
     ledger: createRedisCardLedger({ redis, namespace }),
+    letters: createRedisDeadLetters({ redis, namespace }),
+    instances: createRedisInstanceDirectory({ redis, namespace }),
+    watches: createRedisEventWatchReports({ redis, namespace }),
+    takeDuty: async (duty, ttlMs) => await presence.takeDuty(duty, `ingress-${process.pid}`, ttlMs),
     governor: createRedisRateGovernor({ redis, namespace }),
     tokenCache: createRedisTokenCache({ redis, namespace }),
     isReady: () => redis.status === "ready",

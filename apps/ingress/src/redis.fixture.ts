@@ -6,7 +6,10 @@ import {
   createRedisApprovalStore,
   createRedisBudgetStore,
   createRedisCardLedger,
+  createRedisDeadLetters,
   createRedisEventLog,
+  createRedisEventWatchReports,
+  createRedisInstanceDirectory,
   createRedisLookupCache,
   createRedisPermissionRules,
   createRedisSessionStore,
@@ -34,6 +37,9 @@ export function connectSharedRedis(): SharedRedis {
       rules: createRedisPermissionRules(options),
       budgets: createRedisBudgetStore(options),
       lookups: createRedisLookupCache(options),
+      letters: createRedisDeadLetters(options),
+      instances: createRedisInstanceDirectory(options),
+      watches: createRedisEventWatchReports(options),
     },
     close: async () => {
       log.close();

@@ -11,6 +11,7 @@ import {
 } from "./api-caller.ts";
 import { findCard, type FindCardRequest } from "./approval-search.ts";
 import { createCardApi, type CardApi } from "./cardkit-api.ts";
+import { listMessages, type ListedFacts } from "./chat-history.ts";
 import { fetchChat, fetchUserNames, type ChatFacts } from "./chat-lookup.ts";
 import { baseUrlOf, type FeishuDomain } from "./domain.ts";
 import { fetchGroups } from "./group-lookup.ts";
@@ -63,6 +64,8 @@ export interface FeishuApi extends MediaApi {
   findReply?(request: FindReplyRequest, options?: CallOptions): Promise<string | undefined>;
   /** The message that shows a card of the app's own; needs the same right. */
   findCard?(request: FindCardRequest, options?: CallOptions): Promise<string | undefined>;
+  /** What a chat holds since `sinceMs`, without content; needs the same right. */
+  listMessages?(request: { chatId: string; sinceMs: number }, options?: CallOptions): Promise<ListedFacts[]>;
   readonly cards: CardApi;
   /** The message, and of a forwarded bundle the messages in it. */
   message(messageId: string, options?: CallOptions): Promise<FetchedMessage[]>;
@@ -129,6 +132,7 @@ export function createFeishuApi(options: FeishuApiOptions): FeishuApi {
     send: sender.send,
     findReply: (request, call) => findReply({ caller, appId }, request, call),
     findCard: (request, call) => findCard({ caller, appId }, request, call),
+    listMessages: (request, call) => listMessages(caller, request, call),
     cards: createCardApi(caller, sender),
     ...createMediaApi(caller),
     message: (messageId, call) => fetchMessage(caller, messageId, call),

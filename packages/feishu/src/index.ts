@@ -1,4 +1,5 @@
 export type { CallWatch, DeliveryResult, DeliveryWatch, WatchedCall } from "./watch.ts";
+export type { ListedFacts } from "./chat-history.ts";
 export { createFeishuApi, type FeishuApi, type FeishuApiOptions } from "./feishu-api.ts";
 export type { MessageBody, ReplyRequest, SendRequest, SentMessage } from "./message-sender.ts";
 export type {

@@ -1,4 +1,5 @@
 import { hostname } from "node:os";
+import { setTimeout as delay } from "node:timers/promises";
 import type { Instance, InstanceDirectory } from "./instance-directory.ts";
 
 export interface AnnouncerOptions {
@@ -15,6 +16,7 @@ export interface AnnouncerOptions {
 
 const intervalMs = 5_000;
 const ttlMs = 16_000;
+const goodbyeMs = 1_000;
 
 /**
  * Tells the directory every few seconds that this process lives, and how. Begins at once, waits for
@@ -33,8 +35,9 @@ export function startAnnouncing(options: AnnouncerOptions): { close(): Promise<v
   return {
     close: async () => {
       clearInterval(timer);
-      await telling;
-      await directory.withdraw(id).catch(onError);
+      const goodbye = telling.then(async () => await directory.withdraw(id)).catch(onError);
+      // Whoever stops does not wait for a store that does not answer: its word runs out.
+      await Promise.race([goodbye, delay(goodbyeMs, undefined, { ref: false })]);
     },
   };
 }

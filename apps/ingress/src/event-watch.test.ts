@@ -1,0 +1,133 @@
+import { createLongConnection } from "@larkline/feishu";
+import { createMemoryEventWatchReports } from "@larkline/session";
+import { silentLogger } from "@larkline/telemetry";
+import { afterEach, describe, expect, it } from "vitest";
+import { createEventWatch, type EventWatch } from "./event-watch.ts";
+import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
+
+const { appId: app } = testApp;
+const patienceMs = 20_000;
+const opened: { close(): Promise<void> }[] = [];
+
+afterEach(async () => {
+  for (const one of opened.splice(0).toReversed()) await one.close();
+});
+
+/** An ingress on a long connection, and a watch that does not wait for late deliveries. */
+async function scene(): Promise<{ world: FeishuWorld; watch: EventWatch; report: () => Promise<unknown> }> {
+  const world = await startWorld({ transport: "websocket" });
+  opened.push(world);
+  const reports = createMemoryEventWatchReports();
+  const watch = createEventWatch({
+    app,
+    api: world.api,
+    store: world.ingress.store,
+    placer: { sessionOf: async (chatId) => `${app}.${chatId}` },
+    reports,
+    takeDuty: async () => true,
+    monthlyCalls: null,
+    logger: silentLogger,
+    graceMs: 0,
+  });
+  opened.push(watch);
+  await expect.poll(async () => (await fetch(`${world.ingress.url}/ready`)).ok, { timeout: patienceMs }).toBe(true);
+  return { world, watch, report: async () => await reports.of(app) };
+}
+
+/** Somebody else's program with the same app id and secret, which acknowledges whatever it gets. */
+async function startThief({ platform }: FeishuWorld): Promise<unknown[]> {
+  const taken: unknown[] = [];
+  const thief = createLongConnection({
+    ...testApp,
+    domain: platform.url,
+    onEvent: async (envelope) => void taken.push(envelope),
+  });
+  opened.push(thief);
+  thief.start();
+  await expect.poll(() => thief.state(), { timeout: patienceMs }).toBe("connected");
+  return taken;
+}
+
+describe("a second program with the same app", () => {
+  it("is found out by the direct messages that only the platform knows of", async () => {
+    const { world, watch, report } = await scene();
+    const taken = await startThief(world);
+    const written: string[] = [];
+    // Each event goes to one of the two at random.
+    while (taken.length < 2 || written.length - taken.length < 1) {
+      written.push(await world.say(`message ${written.length}`));
+      watch.noteDirect(world.direct);
+    }
+    await watch.look();
+    const ours = await Promise.all(
+      written.map(async (id) => await world.ingress.store.seen(`${app}.${world.direct}`, app, id)),
+    );
+    const stolen = written.filter((_, at) => ours[at] === false);
+    expect(stolen).toHaveLength(taken.length);
+    const missed = stolen
+      .toReversed()
+      .map((messageId) => ({ messageId, chatId: world.direct, createdAtMs: expect.any(Number) }));
+    expect(await report()).toMatchObject({ app, compared: written.length, missed });
+  });
+
+  it("is not suspected where everything came, orders and refusals too", async () => {
+    const { world, watch, report } = await scene();
+    for (const text of ["hello", "/stop", "/status", "again", "x".repeat(60_000)]) {
+      await world.say(text);
+      watch.noteDirect(world.direct);
+    }
+    await watch.look();
+    expect(await report()).toMatchObject({ compared: 3, missed: [] });
+  });
+
+  it("is not suspected any more when a message comes late after all", async () => {
+    const { world, watch, report } = await scene();
+    const taken = await startThief(world);
+    while (taken.length < 1) await world.say("hello");
+    await world.say("one that comes");
+    watch.noteDirect(world.direct);
+    await watch.look();
+    const before = (await report()) as { missed: { messageId: string }[] };
+    expect(before.missed.length).toBeGreaterThan(0);
+    for (const { messageId } of before.missed) {
+      const [session, sender] = [`${app}.${world.direct}`, { id: world.ann }];
+      const reply = { channel: "none" } as const;
+      const parts = [{ type: "text" as const, text: "late" }];
+      await world.ingress.store.append({
+        v: 1,
+        session,
+        id: messageId,
+        app,
+        sender,
+        chatType: "p2p",
+        parts,
+        createdAtMs: 1,
+        reply,
+      });
+    }
+    watch.noteDirect(world.direct);
+    await watch.look();
+    expect(await report()).toMatchObject({ missed: [] });
+  });
+
+  it("cannot be found out without the right to read chats, which is said", async () => {
+    const { world, watch, report } = await scene();
+    world.platform.faults.add({
+      match: { method: "GET", path: /\/im\/v1\/messages$/ },
+      action: { kind: "respond", status: 400, body: { code: 230027, msg: "no" } },
+    });
+    await world.say("hello");
+    watch.noteDirect(world.direct);
+    await watch.look();
+    expect(await report()).toMatchObject({ compared: 0, missed: [], problem: "forbidden 230027" });
+  });
+});
+
+it("an ingress tells others who it is, and how events come to it", async () => {
+  const { world } = await scene();
+  await world.say("hello");
+  const { instances } = world.ingress;
+  await expect.poll(async () => (await instances.instances()).length, { timeout: patienceMs }).toBe(1);
+  const [told] = await instances.instances();
+  expect(told).toMatchObject({ service: "ingress", apps: [app], feeds: [{ app, transport: "websocket" }] });
+});
