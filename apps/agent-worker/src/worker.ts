@@ -142,7 +142,7 @@ function startTurns(parts: WorkerParts): JobWorker {
     handle: createSessionRunner({
       store,
       turns,
-      serves: serving(connections),
+      serves: serving(connections, logger),
       agent: createAgentSides({ ...connections, ...parts, budgets, builtIns, prepare }),
       dispatch: dispatcher(parts, builtIns),
       approvals: approvalsDesk(parts),
@@ -172,10 +172,15 @@ function startTurns(parts: WorkerParts): JobWorker {
 const apiApp = "api";
 
 /** Sessions of a bot that this process has no credentials for wait for a worker that has. */
-function serving({ apis }: Pick<Connections, "apis">): (session: SessionKey) => boolean {
+function serving({ apis }: Pick<Connections, "apis">, logger: Logger): (session: SessionKey) => boolean {
+  const unknown = new Set<string>();
   return (session) => {
     const [app = ""] = session.split(".", 1);
-    return app === apiApp || apis.has(app);
+    if (app === apiApp || apis.has(app)) return true;
+    if (!unknown.has(app))
+      logger.warn({ app }, "no credentials for an app: its sessions wait for a worker that has them");
+    unknown.add(app);
+    return false;
   };
 }
 
