@@ -1,7 +1,8 @@
 import { request } from "node:http";
 import { connect } from "node:net";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { turnIdOf } from "@larkline/protocol";
+import { canaryMessage, canarySessionId, turnIdOf } from "@larkline/protocol";
+import { observeWith } from "@larkline/telemetry";
 import {
   doneEvent,
   openStream,
@@ -216,6 +217,23 @@ describe("POST /chat", () => {
     expect(large.status).toBe(413);
     const broken = await fetch(`${ingress.url}/chat`, { method: "POST", body: new Uint8Array([0x7b, 0xff, 0x7d]) });
     expect(broken.status).toBe(400);
+  });
+
+  it("the session of the canary takes its message alone, which nobody is told of", async () => {
+    const told: string[] = [];
+    const watching = { event: (name: string) => void told.push(name), error: () => {} };
+    const ingress = await start({ script: hello, observation: observeWith([watching]) });
+    const canary = { session_id: canarySessionId };
+    const refused = await postChat(ingress, { ...canary, message: "what is the time?" });
+    await refused.end();
+    expect(refused.status).toBe(400);
+    expect(ingress.wakes).toEqual([]);
+    await (await postChat(ingress, { ...canary, message: canaryMessage })).end();
+    expect(ingress.wakes).toHaveLength(1);
+    expect(told).toEqual([]);
+    expect(await ingress.metrics.text()).not.toMatch(/^larkline_ingress_messages_total\{/m);
+    await (await postChat(ingress, { message: "hi" })).end();
+    expect(told).toEqual(["message.received", "message.appended"]);
   });
 
   it("SA-27: while the agent is not ready there is one error frame", async () => {
