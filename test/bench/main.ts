@@ -18,6 +18,7 @@ import {
   startSubject,
   type Subject,
 } from "./measure.ts";
+import { conversationMemoryTable, measureMemory } from "./conversation-memory.ts";
 import { measureRecovery } from "./recovery.ts";
 import { soak } from "./soak.ts";
 import { measureStreaming, streamingBound } from "./streaming.ts";
@@ -170,11 +171,16 @@ async function soakTables(): Promise<string[]> {
   return [soakTable(await soak({ minutes, turnsPerSecond: 10, people: 8, everyMs: (minutes * 60_000) / 120 }))];
 }
 
+async function dataTables(): Promise<string[]> {
+  return [conversationMemoryTable(await measureMemory([1, 10, 100, 1_000]))];
+}
+
 const parts: Readonly<Record<string, () => Promise<string[]>>> = {
   turns: turnTables,
   tools: toolTables,
   streaming: streamingTables,
   load: loadTables,
+  memory: dataTables,
 };
 /** Takes an hour, so only when it is asked for. */
 const alone: typeof parts = { soak: soakTables };

@@ -95,6 +95,15 @@ describe("docs/configuration.md", () => {
     expect(named).toEqual(limits);
   });
 
+  it("names the bounds of retention with their defaults", () => {
+    const resolved = resolveConfig({});
+    const { retention } = resolved.ok ? resolved.value : expect.fail(resolved.error);
+    const named = rowsUnder(textOf("docs/configuration.md"), "key").flatMap(([key = "", standard = ""]) =>
+      key.startsWith("`retention.") ? [[key.slice(11, -1), Number(standard.replaceAll(",", ""))]] : [],
+    );
+    expect(Object.fromEntries(named)).toEqual(retention);
+  });
+
   it("names the settings of approvals with their defaults", () => {
     const resolved = resolveConfig({});
     const {

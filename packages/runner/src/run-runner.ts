@@ -91,6 +91,7 @@ export async function runRunner({ env, defaults, load, refuse }: RunnerProgram):
     graceMs: config.drainMs,
     loaded: loaded.value,
     mcpServers,
+    blobTtlMs: settings.value.retention.blobDays * 86_400_000,
     environment: env,
     logger,
     metrics,

@@ -9,7 +9,7 @@ import {
   type JobWorker,
   type TurnQueue,
 } from "@larkline/queue";
-import type { BlobStore } from "@larkline/session";
+import { defaultBlobTtlMs, type BlobStore } from "@larkline/session";
 import {
   closeRedis,
   connectRedis,
@@ -47,6 +47,8 @@ export interface RunnerSetup {
   observation: Observation;
   /** This runner was taken for dead and another one offers its tools in another way: it must stop. */
   onRefused: (conflict: string) => void;
+  /** How long files are kept after they were last stored, ms. Default 7 days. */
+  blobTtlMs?: number;
   /** How long running calls may go on after `close`, in ms. Default 8 s. */
   graceMs?: number;
 }
@@ -108,10 +110,12 @@ function openConnections(redisUrl: string, onError: (error: unknown) => void): C
 }
 
 /** Where workers look for what tools save. */
-function blobsOf({ blobDirectory, namespace }: RunnerSetup["config"], redis: RedisConnection): BlobStore {
-  return blobDirectory === undefined
-    ? createRedisBlobStore({ redis, namespace })
-    : createFileBlobStore({ directory: blobDirectory });
+function blobsOf({ config, blobTtlMs = defaultBlobTtlMs }: RunnerSetup, redis: RedisConnection): BlobStore {
+  const { blobDirectory: directory, namespace } = config;
+  const ttlMs = blobTtlMs;
+  return directory === undefined
+    ? createRedisBlobStore({ redis, namespace, ttlMs })
+    : createFileBlobStore({ directory, ttlMs });
 }
 
 /** Everything that calls are handled with; it is there before the first one is taken. */
@@ -135,7 +139,7 @@ function handlerOf(parts: Parts, turns: TurnQueue): CallHandler {
   const { namespace, runner, runnerKey } = config;
   const { redis, onError } = connections;
   const store = createRedisSessionStore({ redis, namespace });
-  const blobs = blobsOf(config, redis);
+  const blobs = blobsOf(setup, redis);
   return createCallHandler({
     registry: { get: (name) => mountedTool(name, parts) ?? loaded.registry.get(name) },
     levels,
