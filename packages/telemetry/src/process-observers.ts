@@ -26,7 +26,7 @@ export interface ProcessObserversOptions {
 /** All observers of a process. */
 export interface ProcessObservers {
   readonly observers: readonly Observer[];
-  /** Sends what is still to be sent, for a second at most. Idempotent; to be called when nothing runs any more. */
+  /** Sends what is still to be sent, for two seconds at most. Idempotent; to be called when nothing runs any more. */
   close(): Promise<void>;
 }
 
