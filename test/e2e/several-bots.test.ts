@@ -3,8 +3,9 @@ import type { StreamFrame } from "@larkline/protocol";
 import type { NormalisedRequest } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { elementOf, visibleAnswers, waitForAnswer } from "../system/answer.ts";
+import { runApp } from "../system/app-process.ts";
 import { writeConfig } from "../system/config-file.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { keysFor, startSystem, type System } from "../system/system.ts";
 
 const support = {
   appId: "cli_5555555555555555",
@@ -110,6 +111,19 @@ it("several bots answer side by side as their own agents, also when a worker die
   expect(desk).toMatchObject({ dialect: "openai-chat", model: "gpt-5" });
   expect(desk.system).toContain("You are the support desk.");
   expect(desk.tools.map(({ name }) => name).toSorted()).toEqual(["note_pure", "read_result"]);
+});
+
+it("a process without the secrets of a bot does not start, and names all that are missing", async () => {
+  const none = { FEISHU_APP_SECRET_SUPPORT: "", FEISHU_ENCRYPT_KEY_SUPPORT: "", FEISHU_VERIFICATION_TOKEN_SUPPORT: "" };
+  const env = { ...system.env, ...keysFor("agent-worker", ""), ...none };
+  const [ingress, worker] = await Promise.all(
+    ["ingress", "agent-worker"].map(
+      async (app) => await runApp({ file: `apps/${app}/src/main.ts` }, { ...env, PORT: "0" }, patience.timeoutMs),
+    ),
+  );
+  expect(ingress).toMatchObject({ code: 1, output: expect.stringContaining("FEISHU_APP_SECRET_SUPPORT is not set.") });
+  expect(ingress?.output).toContain("needs FEISHU_ENCRYPT_KEY_SUPPORT, FEISHU_VERIFICATION_TOKEN_SUPPORT or both");
+  expect(worker).toMatchObject({ code: 1, output: "FEISHU_APP_SECRET_SUPPORT is not set.\n" });
 });
 
 describe("over HTTP", () => {
