@@ -23,6 +23,7 @@ import {
   createMemorySessionStore,
   type ApprovalStore,
   type AvailableTool,
+  type DeadLetters,
   type EventLog,
   type OutboxLease,
   type OutboxRecord,
@@ -35,6 +36,7 @@ import { expect, vi } from "vitest";
 import type { AgentSide } from "./agent-side.ts";
 import { createBuiltInTools } from "./built-in-tools.ts";
 import { createCallSigner } from "./call-signer.ts";
+import { createGivenUp } from "./given-up.ts";
 import { createLargeResults } from "./large-results.ts";
 import { createOfferedTools } from "./offered-tools.ts";
 import { createTurnJudge, type JudgeDeps } from "./permission-judge.ts";
@@ -134,6 +136,8 @@ export interface World extends Parts, WorldStores {
   wakes: number[];
   /** Tool runs by attempt id: the runner of this world. */
   ran: Map<string, number>;
+  /** Of a world that was made without stores of its own. */
+  letters?: DeadLetters;
   sent: OutboxRecord[];
   /** Calls that were handed out and not taken yet. */
   dispatched: ToolJob[];
@@ -254,6 +258,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
     }),
     running: world.running,
     deliver: ({ record }) => void world.sent.push(record),
+    ...(world.letters === undefined ? {} : { onGivenUp: createGivenUp({ letters: world.letters, logger }) }),
     onMessage: ({ id }, what) => void world.told.push([id, what]),
     owner: "worker-1",
     maxTries: 50,

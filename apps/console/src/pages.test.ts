@@ -183,7 +183,7 @@ it("what a call was given is shown to an operator who asks for it, after that is
   expect(await auditOf(world, "content_shown")).toMatchObject([
     { session, turnId: `${session}-1`, callId: "c1", tool: "deploy", app: appId, userId: "console" },
   ]);
-  await page.getByRole("link", { name: session }).click();
+  await page.getByRole("link", { name: session, exact: true }).click();
   await page.getByRole("heading", { name: `Session ${session}` }).waitFor();
 });
 

@@ -1,0 +1,34 @@
+import { expect, it } from "vitest";
+import { inbound, newWorld, runnerOf, session } from "./turn-world.fixture.ts";
+
+/** As often as the workers of these tests try. */
+const maxTries = 50;
+
+/** A message whose runs have crashed too often; resolves to the wake-up of the next one. */
+async function crashing(world: ReturnType<typeof newWorld>): Promise<number> {
+  let { wakeGen: gen = 0 } = await world.store.append(inbound("om_1", "deadly words"));
+  for (let tries = 0; tries < maxTries; tries += 1) {
+    await world.store.claim(session, gen, "worker-that-dies");
+    gen = (await world.store.heal(session, gen)) ?? gen;
+  }
+  return gen;
+}
+
+it("a message that is given up is kept with what it takes to run it again, before its person is told", async () => {
+  const world = newWorld();
+  const gen = await crashing(world);
+  await runnerOf(world)({ v: 1, session, gen }, new AbortController().signal);
+  expect(world.sent[0]?.text).toMatch(/given up/);
+  expect(await world.letters?.list(9)).toMatchObject([
+    { kind: "message", id: `turn:${session}-1`, messageId: "om_1", reason: "its runs crashed 50 times" },
+  ]);
+  expect(await world.letters?.find(session, `turn:${session}-1`)).toMatchObject({ message: { id: "om_1" } });
+});
+
+it("a store of letters that is broken holds nobody up", async () => {
+  const world = newWorld();
+  const gen = await crashing(world);
+  if (world.letters !== undefined) world.letters.add = async () => await Promise.reject(new Error("broken on purpose"));
+  await runnerOf(world)({ v: 1, session, gen }, new AbortController().signal);
+  expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
+});
