@@ -29,17 +29,16 @@ export interface SpanFacts extends ObservationFacts {
 }
 
 /**
- * The tag `outcome` at the end of a `message.receive` that stored a message: that one is the root of the
- * trace, unless `continued` says that its client began the trace. A message is stored once, however often it
- * is delivered, so a trace has one root.
+ * Tags `outcome` at the end of a `message.receive` that has not decided about its message: another delivery
+ * has, or will. Every other one is the root of the trace, unless `continued` says that a client began it.
  */
-export const rootOutcome = "accepted";
+export const undecidedOutcomes: ReadonlySet<string> = new Set(["duplicate", "failed", "not_ready", "unsure"]);
 
 /** What takes time, by name. */
 export const spanCatalogue = {
   "message.receive": {
     by: edge,
-    help: "A message from its bytes until it is stored; with the `outcome` that it is `accepted`, the root of its trace.",
+    help: "A message from its bytes until it is stored or refused; that which decides is the root of its trace.",
   },
   "turn.run": { by: worker, help: "One claim of a turn: until it ends, waits or is handed over." },
   "model.step": { by: worker, within: ["turn.run"], help: "One request to a model, with its retries and fallbacks." },

@@ -51,7 +51,7 @@ describe("createOtelObserver", () => {
     });
   });
 
-  it("makes the root of the delivery that was stored, and of no other", async () => {
+  it("makes the root of the delivery that decided about the message, and of no other", async () => {
     const { observation, close } = start("ingress");
     observation.span("message.receive", { traceparent }).end(undefined, { outcome: "accepted" });
     observation.span("message.receive", { traceparent }).end(undefined, { outcome: "duplicate" });

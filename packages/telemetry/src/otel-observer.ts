@@ -5,7 +5,7 @@ import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
 import { defaultResource, detectResources, envDetector, resourceFromAttributes } from "@opentelemetry/resources";
 import { BatchSpanProcessor, TracerProvider, type IdGenerator } from "@opentelemetry/sdk-trace";
 import type { Logger } from "./logger.ts";
-import { rootOutcome, type ObservedService } from "./observations.ts";
+import { undecidedOutcomes, type ObservedService } from "./observations.ts";
 import type { Observer, Tags } from "./observer.ts";
 import { GivenIds, OpenSpans, type OpenSpan } from "./open-spans.ts";
 import { redactFields, scrubText } from "./redact.ts";
@@ -102,6 +102,10 @@ function createProvider({ service, endpoint, headers }: OtelObserverOptions, idG
   return new TracerProvider({ resource, idGenerator, spanProcessors: [processor] });
 }
 
+function decides(name: string, { outcome, continued }: Tags): boolean {
+  return name === "message.receive" && continued !== true && !undecidedOutcomes.has(String(outcome ?? "failed"));
+}
+
 /**
  * Spans for OpenTelemetry, by OTLP over HTTP. Trace and parent are those of the tag `traceparent`; spans of
  * other processes meet in the same trace, because each knows the message. A span is made when it ends: only
@@ -146,8 +150,7 @@ export function createOtelObserver(options: OtelObserverOptions): OtelObserver {
       const open = spans.take(spanId);
       if (open === undefined) return;
       const tags = { ...open.tags, ...more };
-      const isRoot = open.name === "message.receive" && tags["outcome"] === rootOutcome && tags["continued"] !== true;
-      const root = isRoot ? open.parent : undefined;
+      const root = decides(open.name, tags) ? open.parent : undefined;
       finish(root === undefined ? open : { ...open, ids: root, parent: undefined }, error, tags);
     },
     close: async () => await (closed ??= withinDeadline(provider.shutdown())),
