@@ -21,6 +21,8 @@ import type { RedisUsers } from "./redis-users.ts";
 export type AppKind = "ingress" | "agent-worker" | "tool-runner";
 
 export interface SystemOptions {
+  /** Default: a random one. */
+  appId?: string;
   ingresses?: number;
   workers?: number;
   runners?: number;
@@ -94,8 +96,8 @@ const defaults = {
 } satisfies SystemOptions;
 
 export async function startSystem(given: SystemOptions = {}): Promise<System> {
-  const options = { ...defaults, ...given };
-  const appId = `cli_${randomBytes(8).toString("hex")}`;
+  const options = { ...defaults, appId: `cli_${randomBytes(8).toString("hex")}`, ...given };
+  const { appId } = options;
   const appSecret = randomBytes(16).toString("hex");
   const encryptKey = "test key";
   const verificationToken = "vtoken";

@@ -1,0 +1,88 @@
+// `node test/upgrade/record.ts [commit]`: lets that version write sessions in all their states, kills it, and
+// keeps what stands in Redis as stored.json. To be run for each release, with the release's commit.
+import { mkdtemp, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { chat } from "../system/chat-stream.ts";
+import { decide, untilAsked } from "../system/approvals.ts";
+import { answerTo, send } from "../system/sending.ts";
+import { startSystem, type System } from "../system/system.ts";
+import { checkOut, previousVersion, type CheckedOut } from "./previous-version.ts";
+import { addPeople, askingSession, chatOf, recordedApp, unfinishedModel } from "./scenes.ts";
+import { takeSnapshot, type Snapshot } from "./snapshot.ts";
+
+const hourMs = 3_600_000;
+
+async function until(fact: () => boolean | Promise<boolean>): Promise<void> {
+  const deadlineMs = Date.now() + 30_000;
+  while (!(await fact())) {
+    if (Date.now() > deadlineMs) throw new Error("the scene does not come");
+    await delay(20);
+  }
+}
+
+/** Brings every conversation into its state, and ends all processes in the middle of it. */
+async function play(system: System): Promise<void> {
+  const idle = chatOf("idle");
+  await answerTo(system, await send(system, idle, { text: 'first\ncall note_once {"key":"idle"}' }));
+  const asked = await send(system, idle, { text: 'second\ncall ask_once {"key":"idle"}' });
+  const [card] = await untilAsked(system, idle.chatId);
+  if (card === undefined) throw new Error("unreachable: a card was waited for");
+  await decide(system, card, { openId: idle.openId, wanted: { decision: "approve", remember: true } });
+  await answerTo(system, asked);
+
+  await chat(system.ingresses[0]?.url ?? "", askingSession, 'ask\ncall ask_pure {"key":"asked"}');
+  await send(system, chatOf("parked"), { text: "parked", createdAtMs: Date.now() - hourMs });
+  await send(system, chatOf("calling"), { text: 'calling\ncall note_idempotent {"key":"calling","ms":15000}' });
+  await send(system, chatOf("running"), { text: 'unfinished\ncall note_pure {"key":"running"}' });
+  await until(async () => (await system.recorded()).includes("idempotent calling"));
+  await until(
+    () =>
+      system.model.requests.filter(({ messages }) => messages.some(({ text }) => text.startsWith("unfinished")))
+        .length > 1,
+  );
+  await delay(500); // what streams is on its card
+
+  system.feishu.faults.add({ action: { kind: "respond", status: 503 } });
+  await send(system, chatOf("unsent"), { text: "unsent" });
+  await delay(1_500); // the answer is committed, and the first tries have failed
+  for (const worker of system.workers) await worker.kill();
+  await send(system, chatOf("queued"), { text: "queued" });
+}
+
+async function record(previous: CheckedOut, version: string): Promise<Snapshot> {
+  const program = (app: string) => ({ file: previous.file(`apps/${app}/src/main.ts`) });
+  const tools = ["recording-tools.ts", "approval-tools.ts"].map((name) => previous.file(`test/fixtures/${name}`));
+  const system = await startSystem({
+    appId: recordedApp,
+    script: unfinishedModel,
+    programs: {
+      ingress: program("ingress"),
+      "agent-worker": program("agent-worker"),
+      "tool-runner": program("tool-runner"),
+    },
+    env: { RUNNER_TOOLS: tools.join(",") },
+  });
+  try {
+    addPeople(system);
+    await play(system);
+    return await takeSnapshot(system.redis.url, version);
+  } finally {
+    await system.close();
+  }
+}
+
+const [version = previousVersion] = process.argv.slice(2);
+const previous = await checkOut(version, await mkdtemp(join(tmpdir(), "larkline-record-")));
+if (previous === undefined)
+  throw new Error(`${version} is not in the history here, or its dependencies are not installed`);
+const snapshot = await record(previous, version).finally(previous.remove);
+const lines = snapshot.keys.map((key) => `    ${JSON.stringify(key)}`);
+const { takenAtMs } = snapshot;
+await writeFile(
+  new URL("stored.json", import.meta.url),
+  `{\n  "version": ${JSON.stringify(version)},\n  "takenAtMs": ${takenAtMs},\n  "keys": [\n${lines.join(",\n")}\n  ]\n}\n`,
+);
+console.log(`${snapshot.keys.length} keys of ${version}`);
+process.exit(0);
