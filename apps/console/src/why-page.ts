@@ -5,7 +5,7 @@ import { timelineOf, type MessageTrace, type TimelineRow } from "./message-trace
 import { facts, moment, table } from "./parts.ts";
 import { sessionPath, whyPath } from "./paths.ts";
 import type { Page, View } from "./view.ts";
-import { durationText, happeningText, sentenceOf } from "./why-text.ts";
+import { durationText, happeningText, sentenceOf, tagText } from "./why-text.ts";
 
 /** One message with its reason. */
 export interface ShownMessage {
@@ -33,17 +33,10 @@ function searchForm({ say }: View, query: string): Html {
 /** Tags that stand elsewhere on the page, or in the line already. */
 const placeTags: ReadonlySet<string> = new Set(["message", "session", "turn", "app", "chat", "person", "reply"]);
 
-function detailOf({ language }: View, [name, value]: [string, string | number | boolean]): string {
-  if (typeof value === "number" && (name === "ms" || name.endsWith("Ms"))) {
-    return `${name === "ms" ? "" : `${name.slice(0, -2)} `}${durationText(language, value)}`;
-  }
-  return `${name} ${String(value)}`;
-}
-
 function detailsOf(view: View, { data, failed, count, isOpen }: TimelineRow): Html {
-  const { say } = view;
-  const shown = Object.entries(data).filter(([name, value]) => !placeTags.has(name) && value !== "");
-  const text = shown.map((entry) => detailOf(view, entry)).join(" · ");
+  const { say, language } = view;
+  const shown = Object.entries(data).filter(([name]) => !placeTags.has(name));
+  const text = shown.flatMap(([name, value]) => tagText(language, name, value) ?? []).join(" · ");
   return html`${count > 1 && html`<strong>${count} ×</strong> `}${text}
   ${failed !== undefined && html`<span class="wrong">${say("failed")}: ${failed}</span>`}
   ${isOpen && html`<span class="wrong">${say("noEnd")}</span>`}`;
@@ -53,21 +46,41 @@ function offsetText({ language }: View, { atMs }: TimelineRow, startMs: number):
   return `+${durationText(language, atMs - startMs)}`;
 }
 
+/** Where in the whole a line is, for the eye; its figures stand beside it. */
+function bar({ atMs, untilMs, isOpen }: TimelineRow, [startMs, endMs]: readonly [number, number]): Html {
+  const wholeMs = Math.max(1, endMs - startMs);
+  const share = (ms: number): number => Math.round((1_000 * ms) / wholeMs) / 10;
+  const from = Math.min(99, share(atMs - startMs));
+  const width = Math.max(1, share((isOpen ? endMs : untilMs) - atMs));
+  return html`<svg
+    class="${isOpen ? "bar open" : "bar"}"
+    viewBox="0 0 100 8"
+    preserveAspectRatio="none"
+    aria-hidden="true"
+  >
+    <rect x="${from}" width="${Math.min(width, 100 - from)}" height="8" />
+  </svg>`;
+}
+
 function timelineTable(view: View, rows: readonly TimelineRow[], startMs: number): Html {
   const { say, language } = view;
-  return table({
-    caption: say("timeline"),
-    columns: [say("offset"), say("what"), say("duration"), say("details"), say("process")],
-    rows: rows.map((row) => [
-      html`<time datetime="${new Date(row.atMs).toISOString()}" title="${new Date(row.atMs).toISOString()}"
-        >${offsetText(view, row, startMs)}</time
-      >`,
-      happeningText(language, row.name),
-      row.ms === undefined ? "" : `${row.count > 1 ? "⌀ " : ""}${durationText(language, row.ms)}`,
-      detailsOf(view, row),
-      html`<span title="${row.instance}">${row.service}</span> <span class="quiet">${processOf(row)}</span>`,
-    ]),
-  });
+  const endMs = Math.max(startMs, ...rows.map(({ untilMs }) => untilMs));
+  return html`<div class="timeline">
+    ${table({
+      caption: say("timeline"),
+      columns: [say("offset"), say("what"), say("duration"), say("course"), say("details"), say("process")],
+      rows: rows.map((row) => [
+        html`<time datetime="${new Date(row.atMs).toISOString()}" title="${new Date(row.atMs).toISOString()}"
+          >${offsetText(view, row, startMs)}</time
+        >`,
+        happeningText(language, row.name),
+        row.ms === undefined ? "" : `${row.count > 1 ? "⌀ " : ""}${durationText(language, row.ms)}`,
+        bar(row, [startMs, endMs]),
+        detailsOf(view, row),
+        html`<span title="${row.instance}">${row.service} <span class="quiet">${processOf(row)}</span></span>`,
+      ]),
+    })}
+  </div>`;
 }
 
 /** The end of an instance's name tells processes of one machine apart. */

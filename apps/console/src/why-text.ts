@@ -243,3 +243,51 @@ const happenings: Readonly<Record<string, Text>> = {
 export function happeningText(language: ReplyLanguage, name: string): string {
   return happenings[name]?.[language] ?? name;
 }
+
+const tags: Readonly<Record<string, Text>> = {
+  ahead: { zh: "前面", en: "ahead" },
+  api: { zh: "接口", en: "API" },
+  approval: { zh: "审批", en: "approval" },
+  attempt: { zh: "第几次", en: "attempt" },
+  attempts: { zh: "次数", en: "attempts" },
+  call: { zh: "调用", en: "call" },
+  calls: { zh: "工具调用", en: "calls" },
+  channel: { zh: "渠道", en: "channel" },
+  decision: { zh: "判定", en: "decision" },
+  givenUp: { zh: "已放弃", en: "given up" },
+  input: { zh: "输入 token", en: "input tokens" },
+  kind: { zh: "类型", en: "kind" },
+  model: { zh: "模型", en: "model" },
+  operation: { zh: "接口", en: "operation" },
+  outcome: { zh: "结果", en: "outcome" },
+  output: { zh: "输出 token", en: "output tokens" },
+  purpose: { zh: "用途", en: "purpose" },
+  queuedMs: { zh: "排队", en: "queued" },
+  ranMs: { zh: "运行", en: "ran" },
+  reason: { zh: "原因", en: "reason" },
+  result: { zh: "结果", en: "result" },
+  resumed: { zh: "继续之前的回合", en: "goes on with its turn" },
+  retryInMs: { zh: "重试间隔", en: "next try in" },
+  runner: { zh: "runner", en: "runner" },
+  seq: { zh: "序号", en: "number" },
+  state: { zh: "状态", en: "state" },
+  tool: { zh: "工具", en: "tool" },
+  tries: { zh: "崩溃次数", en: "crashes" },
+  waitedMs: { zh: "等待", en: "waited" },
+  what: { zh: "内容", en: "what" },
+};
+
+/** What is usual, and so not worth a word: in the first attempt nothing has crashed. */
+function isUsual(name: string, value: string | number | boolean): boolean {
+  if (value === "" || value === false) return true;
+  return (name === "tries" && value === 0) || ((name === "attempt" || name === "attempts") && value === 1);
+}
+
+/** One fact of a line, such as `tool deploy`; undefined for what is not worth a word. */
+export function tagText(language: ReplyLanguage, name: string, value: string | number | boolean): string | undefined {
+  if (isUsual(name, value)) return undefined;
+  const label = tags[name]?.[language] ?? name;
+  if (value === true) return label;
+  if (typeof value === "number" && name === "ms") return durationText(language, value);
+  return `${label} ${typeof value === "number" && name.endsWith("Ms") ? durationText(language, value) : value}`;
+}

@@ -167,6 +167,7 @@ const words = {
   offset: { zh: "时间", en: "After" },
   what: { zh: "发生了什么", en: "What happened" },
   duration: { zh: "耗时", en: "Took" },
+  course: { zh: "进程图", en: "Course" },
   details: { zh: "详情", en: "Details" },
   process: { zh: "进程", en: "Process" },
   noEnd: { zh: "没有结束", en: "has not ended" },

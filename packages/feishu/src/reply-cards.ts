@@ -79,9 +79,9 @@ export class ReplyCards {
   #style: CardStyle = "formatted";
 
   constructor(options: ReplyCardsOptions) {
-    const { api, record, now, signal } = options;
+    const { api, record, now, signal, traceparent } = options;
     this.#options = options;
-    this.#writer = new CardWriter({ api, record, now, signal });
+    this.#writer = new CardWriter({ api, record, now, signal, traceparent });
   }
 
   /** Takes over what another writer of this process knows of the platform; nobody else may have written since. */

@@ -1,0 +1,112 @@
+import { traceIdOf, traceparentOf, type TraceEntry } from "@larkline/protocol";
+import { createRedisTraceLog } from "@larkline/session-redis";
+import type { Browser } from "playwright-core";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
+import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";
+import {
+  answerOne,
+  appId,
+  messageOf,
+  openWorld,
+  passwords,
+  secretText,
+  session,
+  signIn,
+  startTestConsole,
+  type TestConsole,
+  type World,
+} from "./console.fixture.ts";
+
+let browser: Browser;
+let world: World;
+let running: TestConsole;
+
+beforeAll(async () => {
+  browser = await launchBrowser(process.env.CHROMIUM_PATH ?? "/usr/bin/chromium");
+});
+afterAll(async () => {
+  await browser?.close();
+});
+beforeEach(async () => {
+  world = openWorld();
+  running = await startTestConsole(world);
+});
+afterEach(async () => {
+  await running.close();
+  await world.close();
+});
+
+function traceIdFor(message: string): string {
+  return traceIdOf(traceparentOf({ app: appId, id: message }));
+}
+
+/** Leaves the trace of a message as ingress and workers write it. */
+async function leaveTrace(message: string, ...more: Partial<TraceEntry>[]): Promise<void> {
+  const log = createRedisTraceLog({ redis: world.redis, namespace: world.namespace });
+  const startMs = Date.now() - 5_000;
+  const subject = { message, chat: "oc_chat", person: "ou_ann" };
+  const base = { kind: "event", service: "ingress", instance: "host-7", name: "message.received" } as const;
+  const received: TraceEntry = { ...base, atMs: startMs, data: { ...subject, app: appId, channel: "feishu" } };
+  const entries = more.map((entry, at) => ({ ...base, atMs: startMs + 100 * (at + 1), data: { message }, ...entry }));
+  await log.append([{ traceId: traceIdFor(message), entries: [received, ...entries], subject }]);
+}
+
+const appended = (message: string, seq: number) => ({
+  name: "message.appended",
+  data: { message, session, seq, ahead: 0 },
+});
+
+it("a viewer finds a message in a browser, reads why it has no answer, and sees no content", async () => {
+  await world.turns.wake(session, (await world.store.append(messageOf("om_1"))).wakeGen ?? 0);
+  await leaveTrace("om_1", appended("om_1", 1), {
+    name: "model.step",
+    kind: "begin",
+    span: "3",
+    service: "agent-worker",
+    data: { session, turn: `${session}-1`, model: "m-1" },
+  });
+  const { page, problems, close } = await openPage(browser, `${running.url}/why`);
+  await signInAs(page, passwords.viewer ?? "");
+  await page.getByLabel("Look for").fill("om_1");
+  await page.getByRole("button", { name: "Search" }).click();
+  await page.getByText(/^Queued for .*: no worker is alive\.$/).waitFor();
+  const timeline = page.getByRole("region", { name: "Timeline" });
+  await timeline.getByRole("row", { name: /Model step .* has not ended/ }).waitFor();
+  expect(await page.getByText(traceIdFor("om_1")).count()).toBe(1);
+  expect(await page.content()).not.toContain(secretText);
+  await page.getByRole("link", { name: "中文" }).click();
+  await page.getByText(/^已排队 .*：没有存活的 agent-worker。$/).waitFor();
+  await page.getByRole("link", { name: "为什么没有回答？" }).click();
+  expect(await page.getByLabel("查询").inputValue()).toBe("");
+  expect(problems).toEqual([]);
+  await close();
+});
+
+it("lists the messages of a chat with what became of them, and shows the one that is chosen", async () => {
+  await leaveTrace("om_1", { name: "message.refused", data: { message: "om_1", reason: "not_mentioned" } });
+  await answerOne(world);
+  await leaveTrace("om_2", appended("om_2", 1));
+  const client = await signIn(running, passwords.operator);
+  const list = await (await client.get("/why?q=oc_chat")).text();
+  expect(list).toContain("Ignored: the bot was not mentioned");
+  expect(list).toContain('href="/why?q=om_2"');
+  expect(list).toContain("Not over yet");
+  expect(await (await client.get("/why?q=om_1")).text()).toContain("Not taken");
+  const unknown = await client.get("/why?q=om_9%3Cb%3E");
+  expect(await unknown.text()).toMatch(/value="om_9&lt;b&gt;"[\s\S]*Nothing is known of it/);
+});
+
+it("a session and a job lead to it", async () => {
+  await leaveTrace("om_1", appended("om_1", 1));
+  const client = await signIn(running, passwords.operator);
+  const ofSession = await (await client.get(`/why?q=${session}`)).text();
+  expect(ofSession).toContain(traceIdFor("om_1"));
+  expect(await (await client.get(`/why?q=${session}-1`)).text()).toContain(traceIdFor("om_1"));
+  expect(await (await client.get(`/why?q=${session}-2`)).text()).toContain("Nothing is known of it");
+});
+
+it("keeps its page for those who are signed in", async () => {
+  const answer = await fetch(`${running.url}/why?q=om_1`, { redirect: "manual" });
+  expect(answer.status).toBe(303);
+  expect(answer.headers.get("location")).toBe("/sign-in?next=%2Fwhy%3Fq%3Dom_1");
+});
