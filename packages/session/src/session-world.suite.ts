@@ -13,6 +13,7 @@ import { expect } from "vitest";
 import type { ApprovalStore } from "./approval-store.ts";
 import { ModelApprovals, questionsOf } from "./model-approvals.ts";
 import { callsAfter, turnAfter, writeOf, type NewCalls, type WakeJob, type Worker } from "./model-worker.ts";
+import type { PersonalData } from "./retention.ts";
 import type { CommitResult, DeliverResult, FencedWrite, SessionStore } from "./session-store.ts";
 import {
   assistantText,
@@ -42,6 +43,11 @@ interface SessionFacts {
   /** Messages whose senders were asked, and ids of those that were dropped then. */
   parked: Map<string, InboundMessage>;
   dropped: string[];
+  /** Ids of messages that were answered before the session was removed. */
+  forgotten: string[];
+  /** Numbers of the messages since then, and all there ever were. */
+  numbers: number[];
+  everNumbers: Set<number>;
   history: Message[];
   /** What a claim must show of it. */
   context: Message[];
@@ -113,6 +119,7 @@ function effectOf(callId: string): ToolEffect {
 export class SessionWorld {
   readonly store: SessionStore;
   readonly approvals: ModelApprovals;
+  readonly #retention: PersonalData;
   readonly sessions: readonly SessionKey[];
   readonly #facts = new Map<SessionKey, SessionFacts>();
   readonly #jobs = new Map<string, WakeJob>();
@@ -120,10 +127,11 @@ export class SessionWorld {
   #workers: Worker[] = [];
 
   constructor(
-    { store, approvals }: { store: SessionStore; approvals: ApprovalStore },
+    { store, approvals, retention }: { store: SessionStore; approvals: ApprovalStore; retention: PersonalData },
     sessions: readonly SessionKey[],
   ) {
     this.store = store;
+    this.#retention = retention;
     this.approvals = new ModelApprovals(approvals);
     this.sessions = sessions;
     for (const session of sessions) {
@@ -134,6 +142,9 @@ export class SessionWorld {
         joined: [],
         parked: new Map(),
         dropped: [],
+        forgotten: [],
+        numbers: [],
+        everNumbers: new Set(),
         history: [],
         context: [],
         told: new Set(),
@@ -155,16 +166,38 @@ export class SessionWorld {
     const known = this.#isKnown(session, message.id);
     const { result, seq, wakeGen } = await this.store.append(message);
     expect(result).toBe(known ? "duplicate" : "accepted");
-    if (!known) this.factsOf(session).waiting.push({ seq, message });
+    if (!known) this.#noteAppended(session, { seq, message }, wakeGen);
     this.#tell(session, wakeGen);
   }
 
+  /** No number and no generation is ever given twice, whatever becomes of the session. */
+  #noteAppended(session: SessionKey, queued: QueuedMessage, wakeGen: number | undefined): void {
+    const { waiting, numbers, everNumbers, told } = this.factsOf(session);
+    expect(everNumbers.has(queued.seq)).toBe(false);
+    if (wakeGen !== undefined) expect(told.has(wakeGen)).toBe(false);
+    everNumbers.add(queued.seq);
+    numbers.push(queued.seq);
+    waiting.push(queued);
+  }
+
+  /** The session is removed, whoever still holds something of it. */
+  async remove(session: SessionKey): Promise<void> {
+    const facts = this.factsOf(session);
+    const isBusy = facts.waiting.length > 0;
+    expect(await this.#retention.erase(session, Number.MAX_SAFE_INTEGER)).toBe(isBusy ? "in_use" : "removed");
+    if (isBusy) return;
+    facts.forgotten.push(...facts.answered, ...facts.turnless);
+    Object.assign(facts, { answered: [], turnless: [], joined: [], numbers: [], history: [], context: [] });
+    facts.calls.clear();
+    this.approvals.noteRemoved(session);
+  }
+
   #isKnown(session: SessionKey, id: string): boolean {
-    const { waiting, answered, turnless, parked, dropped } = this.factsOf(session);
+    const { waiting, answered, turnless, parked, dropped, forgotten } = this.factsOf(session);
     return (
       waiting.some(({ message }) => message.id === id) ||
       parked.has(id) ||
-      [...answered, ...turnless, ...dropped].includes(id)
+      [...answered, ...turnless, ...dropped, ...forgotten].includes(id)
     );
   }
 
@@ -179,7 +212,7 @@ export class SessionWorld {
 
   /** The sender of a late message decides, perhaps for the second time. */
   async release(session: SessionKey, number: number, action: "append" | "drop"): Promise<void> {
-    const { parked, waiting, dropped } = this.factsOf(session);
+    const { parked, dropped } = this.factsOf(session);
     const id = `${session}-om_${number}`;
     const message = parked.get(id);
     const released = await this.store.release(session, id, action);
@@ -187,7 +220,7 @@ export class SessionWorld {
     if (!released || !message) return;
     parked.delete(id);
     if (action === "drop") dropped.push(id);
-    else waiting.push({ seq: released.seq, message });
+    else this.#noteAppended(session, { seq: released.seq, message }, released.wakeGen);
     this.#tell(session, released.wakeGen);
   }
 
