@@ -7,6 +7,9 @@ interface OpenSpan {
   startedMs: number;
 }
 
+/** Spans under way at most: one that never ends must not be remembered for ever. */
+const maxOpen = 10_000;
+
 /**
  * Writes all that is observed at the level `debug`. What operators have to know is a line of its own, written
  * where it happens; errors stand here a second time, with the message that they belong to.
@@ -18,6 +21,8 @@ export function createLogObserver(logger: Logger): Observer {
     event: (name, data) => logger.debug({ ...data, event: name }, "event"),
     error: (error, context) => logger.debug({ ...context, error }, "error"),
     spanStart: (name, tags) => {
+      const [oldest] = open.size < maxOpen ? [] : open.keys();
+      if (oldest !== undefined) open.delete(oldest);
       spans += 1;
       open.set(String(spans), { name, tags, startedMs: performance.now() });
       return String(spans);
