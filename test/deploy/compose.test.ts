@@ -113,7 +113,7 @@ describe("infra/compose/compose.yaml", () => {
     const asked = jobs.flatMap(({ dns_sd_configs: [service] }) => service?.names.map((name) => [name, service.port]));
     const ours = Object.keys(composed).filter((name) => composed[name]?.image.startsWith("larkline/"));
     expect(asked.map((each) => each?.[0]).toSorted()).toEqual(
-      ours.filter((name) => name !== "python-runner").toSorted(),
+      ours.filter((name) => !["python-runner", "admin"].includes(name)).toSorted(),
     );
     for (const each of asked) {
       const [name = "", port] = each ?? [];
@@ -154,7 +154,7 @@ describe("infra/compose/compose.yaml", () => {
     const named = Object.entries(composed).flatMap(([name, { env_file: file }]) =>
       file === undefined ? [] : [[name, file]],
     );
-    const told = [...services, "grafana"];
+    const told = [...services, "grafana", "admin"];
     expect(named.toSorted()).toEqual(told.map((service) => [service, `${folder}${service}.env`]).toSorted());
     for (const service of told) expect([...files.keys()]).toContain(`${service}.env`);
     expect(files.get("redis/users.acl")).toContain("user runner-python on #");
