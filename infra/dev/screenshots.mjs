@@ -161,6 +161,15 @@ async function tellTurns(consoleUrl, action) {
   if (!ok) throw new Error(`The console answers ${status} to ${action}.`);
 }
 
+/** What became of one message, and how long each part of it took. */
+async function takeWhyPicture(page, { consoleUrl, apiUrl }) {
+  const body = JSON.stringify({ message: question, session_id: "answered" });
+  await (await fetch(`${apiUrl}/chat`, { method: "POST", body })).text();
+  await page.goto(`${consoleUrl}/why?q=api.answered`);
+  await page.getByText(/后已回答。$/).waitFor();
+  await page.screenshot({ path: file("console-why"), fullPage: true });
+}
+
 /** What operators see of it while a message waits, because they have paused the queue. */
 async function takeConsolePictures(page, { consoleUrl, apiUrl }) {
   await tellTurns(consoleUrl, "pause");
@@ -176,6 +185,12 @@ async function takeConsolePictures(page, { consoleUrl, apiUrl }) {
   await page.goto(`${consoleUrl}/queues/queue/turns`);
   await page.getByText("generation").waitFor();
   await page.screenshot({ path: file("console-queues") });
+  await page.goto(`${consoleUrl}/sessions`);
+  await page.getByText("queued").waitFor();
+  await page.screenshot({ path: file("console-sessions") });
+  await page.goto(`${consoleUrl}/instances`);
+  await page.getByText("agent-worker").waitFor();
+  await page.screenshot({ path: file("console-instances") });
   asking.abort();
   await tellTurns(consoleUrl, "resume");
 }
@@ -195,6 +210,7 @@ try {
   page.setDefaultTimeout(30_000);
   await takePictures(page, everything.url);
   await takeApprovalPicture(page);
+  await takeWhyPicture(page, everything);
   await takeConsolePictures(page, everything);
 } finally {
   await browser?.close();

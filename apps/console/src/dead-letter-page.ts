@@ -19,7 +19,7 @@ function factsOf({ say, language }: View, letter: DeadLetter): Html {
     [say("givenUpAt"), moment(language, atMs)],
     [say("session"), html`<a href="${sessionPath(session)}">${session}</a>`],
     [say("app"), app],
-    [say("turn"), turnId],
+    [say("letterTurn"), turnId],
     [say("message"), messageId],
     [say("trace"), traceId === undefined ? undefined : html`<a href="${whyPath(traceId)}">${traceId}</a>`],
     [say("sender"), letter.kind === "message" ? (letter.message.sender.name ?? letter.message.sender.id) : undefined],

@@ -51,7 +51,7 @@ function missedOf(view: View, { app, missed }: EventWatchReport): Html {
   const { say, language } = view;
   const count = missed.length >= maxMissed ? `${maxMissed}+` : String(missed.length);
   return html`<div class="note" role="alert">
-      <p><strong>${say("unknownTakes")}</strong> ${count} ${say("neverCame")}</p>
+      <p><strong>${say("unknownTakes")}</strong> ${say("neverCame")} ${count}.</p>
       <p>${say("whatToDo")}</p>
     </div>
     ${table({

@@ -47,7 +47,7 @@ export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
   ],
   "tool-runner": [...ofRunners, "RUNNER_TOOLS", "SANDBOX_TIERS", ...spans],
   "python-runner": ofRunners,
-  console: [...everywhere, ...everyUserOfRedis, "FEISHU_APP_ID", "CONSOLE_VIEWER_PASSWORD"],
+  console: [...everywhere, ...everyUserOfRedis, "FEISHU_APP_ID", "FEISHU_DOMAIN", "CONSOLE_VIEWER_PASSWORD"],
   "sandbox-host": [...everywhere, "SANDBOX_SLOTS", "SANDBOX_WAITING", "SANDBOX_WARM", "SANDBOX_TIERS"],
 };
 
