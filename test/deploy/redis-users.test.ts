@@ -4,7 +4,9 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { createPostgresArchive } from "@larkline/archive-postgres";
 import { appUsers } from "@larkline/redis-users";
+import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { runApp } from "../system/app-process.ts";
@@ -22,20 +24,26 @@ let users: RedisUsers;
 let system: System;
 const clients: Redis[] = [];
 let python: ChildProcess | undefined;
+let postgres: TestPostgres;
 
 beforeAll(async () => {
   users = await writeRedisUsers(["recording", "python", "other"]);
+  postgres = await startPostgres();
   system = await startSystem({
     redisUsers: users,
     workers: 2,
-    env: { RUNNER_TOOLS: `${fixture("recording-tools.ts")},${fixture("approval-tools.ts")}` },
+    env: {
+      RUNNER_TOOLS: `${fixture("recording-tools.ts")},${fixture("approval-tools.ts")}`,
+      ARCHIVE_URL: postgres.url,
+    },
   });
-}, 60_000);
+}, 90_000);
 afterAll(async () => {
   for (const client of clients) client.disconnect();
   if (python !== undefined && python.exitCode === null && python.kill("SIGKILL")) await once(python, "exit");
   await system.close();
   await users.remove();
+  await postgres.close();
 });
 
 function connect(url: string): Redis {
@@ -272,7 +280,10 @@ describe("a Redis with a user for each app", () => {
       await refusals(); // those of the tests before
       const cara = system.person("Cara");
       await system.ask(cara, "something private", patienceMs);
-      const env = { REDIS_URL: users.urlAs(system.redis.port, "admin") };
+      const archive = createPostgresArchive({ url: postgres.url, schema: "larkline" });
+      const archived = async (): Promise<string[]> => await archive.sessionsOf(system.appId, cara.openId);
+      await vi.waitUntil(async () => (await archived()).length === 1, { timeout: patienceMs });
+      const env = { REDIS_URL: users.urlAs(system.redis.port, "admin"), ARCHIVE_URL: postgres.url };
       const people = async (...words: string[]): Promise<{ code: number | null; output: string }> =>
         await runApp({ file: "apps/admin/src/main.ts", args: ["people", ...words] }, env, patienceMs);
       const about = [cara.openId, "--app", system.appId, "--lang", "en"];
@@ -281,6 +292,8 @@ describe("a Redis with a user for each app", () => {
         output: expect.stringContaining("Deleted: 1 "),
       });
       expect(await people("export", ...about)).toMatchObject({ output: expect.not.stringContaining('"message"') });
+      expect(await archived()).toEqual([]);
+      await archive.close();
       expect(await refusals()).toEqual([]);
       expect(await system.ask(cara, "again", patienceMs)).toContain("[again]");
     },
