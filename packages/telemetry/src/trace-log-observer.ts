@@ -16,7 +16,7 @@ export interface TraceLogObserverOptions {
   flushMs?: number;
   /** Entries that are written at once, without waiting for more. Default 100. */
   batchEntries?: number;
-  /** Entries that wait at most; what comes then is lost. Default 5000. */
+  /** Entries that wait at most; what comes then is lost. Default 20,000. */
   maxBuffered?: number;
   /** How long `close` waits for the last write, ms. Default 2000. */
   closeMs?: number;
@@ -159,7 +159,7 @@ class LogObserver implements TraceLogObserver {
 
   /** False when it is lost, or belongs to no trace. */
   #add(traceId: TraceId | undefined, entry: TraceEntry, subject?: TraceSubject): boolean {
-    const { maxBuffered = 5_000, batchEntries = 100 } = this.#options;
+    const { maxBuffered = 20_000, batchEntries = 100 } = this.#options;
     if (traceId === undefined || this.#closing !== undefined) return false;
     if (this.#count >= maxBuffered) {
       this.#options.onDropped?.(1);
