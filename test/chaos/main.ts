@@ -3,12 +3,13 @@ import { runApprovalChaos } from "./approvals.ts";
 import { runCallChaos } from "./calls.ts";
 import { runChaos } from "./chaos.ts";
 import { disasterNames } from "./disasters.ts";
+import { printFailovers } from "./failover-table.ts";
 import { recoveryTable } from "./recovery.ts";
 
 const { values } = parseArgs({
   options: {
     seed: { type: "string", default: String(Date.now() % 100_000) },
-    /** `everything`, `calls` or `approvals`. */
+    /** `everything`, `calls`, `approvals` or `failover`. */
     part: { type: "string", default: "everything" },
     chats: { type: "string", default: "30" },
     /** How long people write. */
@@ -18,6 +19,8 @@ const { values } = parseArgs({
     ingresses: { type: "string", default: "2" },
     calls: { type: "string", default: "20000" },
     batches: { type: "string", default: "10" },
+    /** Masters that die in each case of `failover`. */
+    rounds: { type: "string", default: "5" },
   },
 });
 const seed = Number(values.seed);
@@ -68,6 +71,7 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
     console.log(report);
     return report.batches - report.answered + report.incomplete + report.wrongRuns + report.buttonsLeft;
   },
+  failover: async () => await printFailovers({ rounds: Number(values.rounds), chats: Math.min(chats, 8), patienceMs }),
 };
 
 const run = parts[values.part];

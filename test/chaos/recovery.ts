@@ -23,7 +23,7 @@ export interface Recovery {
   hit: Record<string, Times>;
 }
 
-function timesOf(values: readonly number[]): Times {
+export function timesOf(values: readonly number[]): Times {
   const sorted = values.toSorted((one, other) => one - other);
   const at = (share: number): number => Math.round(sorted[Math.ceil(sorted.length * share) - 1] ?? 0);
   return { p50: at(0.5), p99: at(0.99), count: sorted.length };
