@@ -34,6 +34,10 @@ export const wellSeries: SeriesByName = {
   'larkline_limiter_wait_seconds_bucket{service="agent-worker",api="im",le="30"}': growing(60),
   'larkline_limiter_wait_seconds_bucket{service="agent-worker",api="im",le="+Inf"}': growing(60),
   'larkline_feishu_month_calls{service="console",app="cli_a"}': still(7_000),
+  'larkline_feishu_month_limit{service="console",app="cli_a"}': still(10_000),
+  // No quota is known of this one.
+  'larkline_feishu_month_calls{service="console",app="cli_b"}': still(20_000),
+  'larkline_dead_letters{service="console"}': still(0),
   'process_start_time_seconds{service="agent-worker",instance="a:8000"}': still(1_000),
   'larkline_events_total{service="agent-worker",event="turn.healed"}': still(3),
   'nodejs_eventloop_lag_p99_seconds{service="agent-worker",instance="a:8000"}': still(0.02),
@@ -54,7 +58,8 @@ export const alertCases: Readonly<Record<string, SeriesByName>> = {
   LarklineAcknowledgesSlowly: {
     'larkline_ack_seconds_bucket{service="ingress",channel="feishu",outcome="accepted",le="0.1"}': growing(30),
   },
-  LarklineDeadLetters: { 'larkline_queue_jobs{service="console",queue="turns",state="failed"}': still(1) },
+  LarklineDeadLetters: { 'larkline_dead_letters{service="console"}': still(1) },
+  LarklineJobsFailed: { 'larkline_queue_jobs{service="console",queue="turns",state="failed"}': still(1) },
   LarklineNoRunner: {
     'larkline_queue_jobs{service="console",queue="tools-other.limited",state="waiting"}': still(1),
   },

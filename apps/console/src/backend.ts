@@ -58,7 +58,7 @@ export interface Backend {
   store: Pick<SessionStore, "waiting" | "seqOf" | "summary" | "history" | "append" | "cancel" | "reset">;
   index: SessionIndex;
   /** What was given up. */
-  letters: Pick<DeadLetters, "find" | "list" | "resend" | "discard">;
+  letters: Pick<DeadLetters, "find" | "list" | "count" | "resend" | "discard">;
   cards: Pick<CardLedger, "load">;
   instances: Pick<InstanceDirectory, "instances">;
   /** Looks for events that never came. */

@@ -1,5 +1,5 @@
 import { createBudgetBook } from "@larkline/budgets";
-import { appIdsOf, type LarklineConfig } from "@larkline/config";
+import { appIdsOf, botOfApp, type LarklineConfig } from "@larkline/config";
 import type { Logger, Metrics } from "@larkline/telemetry";
 import type { Backend } from "./backend.ts";
 import type { ConsoleConfig } from "./config.ts";
@@ -34,7 +34,8 @@ export async function startConsole({ config, settings, backend, metrics, logger 
   const { passwords, appId } = config;
   const bots = appIdsOf(settings, appId);
   const queues = createQueueList({ ...backend, logger });
-  showState({ ...backend, metrics, queues, apps: bots, logger });
+  const quotaOf = (app: string): number | null => botOfApp(settings, app).feishu.monthlyCalls;
+  showState({ ...backend, metrics, queues, apps: bots, quotaOf, logger });
   showRedis(metrics, backend.servers);
   const canary = config.canary && startCanary({ ...config.canary, ...backend, metrics, logger });
   let isClosing = false;

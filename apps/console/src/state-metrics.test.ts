@@ -22,7 +22,9 @@ function start(changes: Partial<StateMetricsDeps> = {}) {
     presence: { members: async () => [] },
     directory: { runners: async () => [] },
     governor: { callsOf: async () => 7 },
+    letters: { count: async () => 3 },
     apps: ["cli_a"],
+    quotaOf: () => 10_000,
     logger: silentLogger,
     ...changes,
   });
@@ -94,6 +96,7 @@ describe("GET /metrics of the console", () => {
     expect(text).toMatch(/^larkline_queue_oldest_seconds\{queue="turns",.*\} 0$/m);
     expect(text).toMatch(/^larkline_sessions\{state="queued",.*\} 1$/m);
     expect(text).toMatch(/^larkline_workers\{.*\} 1$/m);
+    expect(text).toMatch(/^larkline_dead_letters\{.*\} 0$/m);
     expect(text).toMatch(/^larkline_feishu_month_calls\{app="cli_0123456789abcdef",.*\} 0$/m);
     const [, seconds] = /^larkline_message_oldest_seconds\{state="queued",.*\} ([\d.]+)$/m.exec(text) ?? [];
     expect(Number(seconds)).toBeGreaterThanOrEqual(600);

@@ -1,5 +1,5 @@
 import type { QueueCatalog } from "@larkline/queue";
-import type { RateGovernor, RunnerDirectory } from "@larkline/session";
+import type { DeadLetters, RateGovernor, RunnerDirectory } from "@larkline/session";
 import type { GateState, Presence } from "@larkline/session-redis";
 import type { Logger, Metrics } from "@larkline/telemetry";
 import { withDeadline } from "./deadline.ts";
@@ -13,8 +13,11 @@ export interface StateMetricsDeps {
   presence: Pick<Presence, "members">;
   directory: Pick<RunnerDirectory, "runners">;
   governor: Pick<RateGovernor, "callsOf">;
+  letters: Pick<DeadLetters, "count">;
   /** Apps of the platform whose quota is looked at. */
   apps: readonly string[];
+  /** Calls a month that the edition of an app allows; null: nobody has said so. */
+  quotaOf: (app: string) => number | null;
   logger: Logger;
   /** Readings are not repeated within this time, ms. Default 5000. */
   freshMs?: number;
@@ -59,6 +62,12 @@ function createGauges({ gauge }: Metrics) {
       help: "Calls of the platform this month that count against its quota.",
       labels: ["app"],
     }),
+    monthLimit: gauge({
+      name: "larkline_feishu_month_limit",
+      help: "Calls of the platform that an app may make in a month, where the configuration says so.",
+      labels: ["app"],
+    }),
+    letters: gauge({ name: "larkline_dead_letters", help: "What was given up and nobody has dealt with." }),
   };
 }
 
@@ -80,21 +89,33 @@ function showGate(gauges: Gauges, state: GateState, nowMs: number): void {
 }
 
 /** What is read at once, so that all of it is of the same moment. */
-async function readAll({ queues, catalog, gate, presence, directory, governor, apps }: StateMetricsDeps) {
+async function readAll({
+  queues,
+  catalog,
+  gate,
+  presence,
+  directory,
+  governor,
+  letters,
+  apps,
+  quotaOf,
+}: StateMetricsDeps) {
   const names = await queues.names();
   // The quota follows the calendar of the platform's own time zone.
   const month = new Date(Date.now() + 8 * 3_600_000).toISOString().slice(0, 7);
-  const [depths, state, workers, runners, calls] = await Promise.all([
+  const [depths, state, workers, runners, dead, calls] = await Promise.all([
     Promise.all(names.map(async (name) => ({ name, ...(await catalog.depth(name)) }))),
     gate(),
     presence.members(),
     directory.runners(),
-    Promise.all(apps.map(async (app) => ({ app, calls: await governor.callsOf(app, month) }))),
+    letters.count(),
+    Promise.all(apps.map(async (app) => ({ app, quota: quotaOf(app), calls: await governor.callsOf(app, month) }))),
   ]);
-  return { depths, state, workers, runners, calls };
+  return { depths, state, workers, runners, dead, calls };
 }
 
-function show(gauges: Gauges, { depths, state, workers, runners, calls }: Awaited<ReturnType<typeof readAll>>): void {
+function show(gauges: Gauges, all: Awaited<ReturnType<typeof readAll>>): void {
+  const { depths, state, workers, runners, dead, calls } = all;
   const nowMs = Date.now();
   for (const { name, oldestAtMs, ...depth } of depths) {
     for (const job of queueStates) gauges.jobs.set({ queue: name, state: job }, depth[job]);
@@ -102,10 +123,14 @@ function show(gauges: Gauges, { depths, state, workers, runners, calls }: Awaite
   }
   showGate(gauges, state, nowMs);
   gauges.workers.set({}, workers.length);
+  gauges.letters.set({}, dead);
   const instances = new Map<string, number>();
   for (const { runner } of runners) instances.set(runner, (instances.get(runner) ?? 0) + 1);
   for (const [runner, count] of instances) gauges.runners.set({ runner }, count);
-  for (const { app, calls: count } of calls) gauges.monthCalls.set({ app }, count);
+  for (const { app, quota, calls: count } of calls) {
+    gauges.monthCalls.set({ app }, count);
+    if (quota !== null) gauges.monthLimit.set({ app }, quota);
+  }
 }
 
 /**

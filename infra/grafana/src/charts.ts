@@ -153,6 +153,12 @@ const waiting: Row = {
       queries: { sessions: "max(larkline_outbox_sessions)" },
     },
     {
+      title: "Given up",
+      help: "Messages, replies and questions that nobody has dealt with. Alert: LarklineDeadLetters.",
+      unit: "short",
+      queries: { "dead letters": "max(larkline_dead_letters)" },
+    },
+    {
       title: "Calls and questions that are open",
       help: "Questions wait for people.",
       unit: "short",
@@ -259,7 +265,10 @@ const platform: Row = {
       title: "Calls this month",
       help: "Those that count against the quota. Alert: LarklineQuotaNearItsEnd.",
       unit: "short",
-      queries: { "{{app}}": "max by (app) (larkline_feishu_month_calls)" },
+      queries: {
+        "{{app}}": "max by (app) (larkline_feishu_month_calls)",
+        "limit of {{app}}": "max by (app) (larkline_feishu_month_limit)",
+      },
     },
   ],
 };

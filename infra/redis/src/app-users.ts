@@ -271,7 +271,7 @@ function operatorConsole(place: Place): RedisUser {
       ...beginning,
       // What was given up.
       { keys: ["letters"], commands: "hget hmget hexists hdel" },
-      { keys: ["lettersByTime"], commands: "zrevrangebyscore zrem" },
+      { keys: ["lettersByTime"], commands: "zrevrangebyscore zcount zrem" },
       // How long an access token is good for; not the token.
       { keys: ["tokens"], commands: "pttl" },
       { keys: ["instances"], commands: "hgetall" },

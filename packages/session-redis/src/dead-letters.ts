@@ -110,6 +110,14 @@ class RedisDeadLetters implements DeadLetters {
       .slice(0, limit);
   }
 
+  async count(): Promise<number> {
+    const oldestMs = Date.now() - keptMs;
+    const counts = this.#keys
+      .cells()
+      .map(async (cell) => await this.#redis.zcount(cell.lettersByTime, oldestMs, "+inf"));
+    return (await Promise.all(counts)).reduce((sum, count) => sum + count, 0);
+  }
+
   async #newestOf({ letters, lettersByTime }: CellKeys, limit: number): Promise<DeadLetterFacts[]> {
     const oldestMs = Date.now() - keptMs;
     const members = await this.#redis.zrevrangebyscore(lettersByTime, "+inf", oldestMs, "LIMIT", 0, limit);

@@ -72,6 +72,7 @@ export function describeDeadLetters(name: string, makeHarness: MakeSessionStore)
         });
       }
       expect((await letters.list(2)).map(({ id }) => id)).toEqual(["turn:1", "turn:2"]);
+      expect(await letters.count()).toBe(3);
     });
 
     it("no cell keeps more than its share, and the oldest go first", async () => {

@@ -55,6 +55,8 @@ export interface DeadLetters {
   discard(session: SessionKey, id: string): Promise<boolean>;
   /** Newest first. */
   list(limit: number): Promise<DeadLetterFacts[]>;
+  /** How many there are. */
+  count(): Promise<number>;
 }
 
 /** The letter of a reply that was given up. A turn's answer has the id of its turn. */

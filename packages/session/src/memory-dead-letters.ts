@@ -77,10 +77,17 @@ export class MemoryDeadLetters implements DeadLetters {
     return this.#letters.delete(keyOf(session, id));
   }
 
-  async list(limit: number): Promise<DeadLetterFacts[]> {
+  async count(): Promise<number> {
+    return this.#kept().length;
+  }
+
+  #kept(): DeadLetter[] {
     const oldestMs = this.#now() - deadLetterLimits.keptMs;
-    return [...this.#letters.values()]
-      .filter(({ atMs }) => atMs > oldestMs)
+    return [...this.#letters.values()].filter(({ atMs }) => atMs > oldestMs);
+  }
+
+  async list(limit: number): Promise<DeadLetterFacts[]> {
+    return this.#kept()
       .sort((one, other) => other.atMs - one.atMs)
       .slice(0, limit)
       .map(letterFactsOf);
