@@ -11,6 +11,9 @@ async function unanswered(world: World, tool: string, { started }: { started: bo
   if (job !== undefined && started) await world.store.begin(session, job.callId, job.effect);
 }
 
+/** Calls that observers were told of. */
+const late: string[] = [];
+
 async function sweep(world: World, living: readonly string[]): Promise<number> {
   let answered = 0;
   await sweepDeadlines({
@@ -22,6 +25,7 @@ async function sweep(world: World, living: readonly string[]): Promise<number> {
     directory: { runners: async () => living.map((runner) => ({ runner, instance: "i", tools: [], expiresAtMs: 0 })) },
     turns: { wake: async (_session, gen) => void world.wakes.push(gen) },
     onHealed: (_what, count) => void (answered += count),
+    onLate: (turn, call) => void late.push(`${turn.turnId} ${call.name}`),
   });
   return answered;
 }
@@ -37,6 +41,7 @@ describe("a call past its deadline", () => {
     const world = newWorld();
     await unanswered(world, "echo", { started: false });
     expect(await sweep(world, [])).toBe(1);
+    expect(late.splice(0)).toEqual([`${session}-1 echo`]);
     expect(await told(world, "echo")).toEqual([
       "tool_not_found: the runner 'test' of this tool is not there, and nobody answered the call in time. The call was not run.",
       true,

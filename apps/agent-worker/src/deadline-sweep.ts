@@ -1,4 +1,4 @@
-import type { CallState, ToolOutcome } from "@larkline/protocol";
+import type { CallState, ToolOutcome, TurnState } from "@larkline/protocol";
 import type { TurnQueue } from "@larkline/queue";
 import type { RunnerDirectory, SessionStore } from "@larkline/session";
 import { builtInRunner } from "./built-in-tools.ts";
@@ -11,6 +11,8 @@ export interface DeadlineSweepDeps {
   directory: Pick<RunnerDirectory, "runners">;
   turns: Pick<TurnQueue, "wake">;
   onHealed: (what: "deadline", count: number) => void;
+  /** Told of a call that was answered because its time was over. */
+  onLate: (turn: TurnState, call: CallState) => void;
 }
 
 const batch = 200;
@@ -29,7 +31,8 @@ function lateAnswer(call: CallState | undefined, started: boolean, living: Reado
 }
 
 /** Answers calls past their deadline: their runner is gone, or something took too long. */
-export async function sweepDeadlines({ store, directory, turns, onHealed }: DeadlineSweepDeps): Promise<void> {
+export async function sweepDeadlines(deps: DeadlineSweepDeps): Promise<void> {
+  const { store, directory, turns, onHealed, onLate } = deps;
   const due = await store.dueDeadlines(Date.now(), batch);
   if (due.length === 0) return;
   const living = new Set((await directory.runners()).map(({ runner }) => runner));
@@ -39,6 +42,7 @@ export async function sweepDeadlines({ store, directory, turns, onHealed }: Dead
     // Whether it was started is for the ledger to say, at the moment in which it is answered.
     const notRun = await store.deliver(session, callId, lateAnswer(call, false, living), { unlessStarted: true });
     const delivered = notRun.accepted ? notRun : await store.deliver(session, callId, lateAnswer(call, true, living));
+    if (delivered.accepted && turn !== undefined && call !== undefined) onLate(turn, call);
     await wakeAfter(turns, session, delivered);
     onHealed("deadline", 1);
   });

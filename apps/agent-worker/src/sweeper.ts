@@ -1,4 +1,5 @@
 import type { ApprovalStore, RunnerDirectory, SessionStore, StaleSession } from "@larkline/session";
+import type { CallState, TurnState } from "@larkline/protocol";
 import type { TurnQueue } from "@larkline/queue";
 import { sweepExpiries } from "./approval-sweep.ts";
 import { sweepDeadlines } from "./deadline-sweep.ts";
@@ -24,6 +25,8 @@ export interface SweeperOptions {
   /** Each looks after cards of one kind; `signal` breaks it off. */
   cardSweeps: readonly ((signal: AbortSignal) => Promise<void>)[];
   onHealed: (what: "wake" | "crash" | "deadline" | "expiry" | "outbox", count: number) => void;
+  /** Told of a call that was answered because its time was over. */
+  onLate: (turn: TurnState, call: CallState) => void;
   onError: (error: unknown) => void;
 }
 

@@ -8,6 +8,7 @@ import {
   type CallState,
   type InboundMessage,
   type Message,
+  type TurnState,
 } from "@larkline/protocol";
 import { unobserved, type Observation, type Tags } from "@larkline/telemetry";
 import type { BuiltInTools } from "./built-in-tools.ts";
@@ -109,6 +110,14 @@ export function watchBuiltIns({ event }: Observation, builtIns: Pick<BuiltInTool
 function hasSpoken(history: readonly Message[]): boolean {
   const asked = history.findLastIndex(({ role }) => role === "user");
   return history.slice(asked + 1).some((message) => message.role === "assistant" && textOf(message).trim() !== "");
+}
+
+/** Tells of a call that nobody answered in time. */
+export function tellLate({ event }: Observation, { message, turnId }: TurnState, call: CallState): void {
+  const { session } = message;
+  const { id, name: tool, runner = "" } = call;
+  const tags = { traceparent: traceparentOfMessage(message), session, turn: turnId };
+  event("turn.healed", { ...tags, what: "deadline", call: id, tool, runner });
 }
 
 /** Begins to watch a claim of a turn. */

@@ -24,7 +24,7 @@ import { createSessionRunner, type SessionRunnerOptions } from "./session-runner
 import { startSweeper } from "./sweeper.ts";
 import { createToolCatalog, type ToolCatalog } from "./tool-catalog.ts";
 import { dispatchCalls } from "./tool-dispatch.ts";
-import { watchBuiltIns } from "./turn-watch.ts";
+import { tellLate, watchBuiltIns } from "./turn-watch.ts";
 import { createTurnApprovals, type TurnApprovals } from "./turn-approvals.ts";
 import type { Dispatch } from "./turn-options.ts";
 import { wakeAfter } from "./wake-after.ts";
@@ -206,7 +206,7 @@ function signsOfLife(
   };
 }
 
-function startSweeping({ owner, connections, metrics, logger }: WorkerParts): { close(): Promise<void> } {
+function startSweeping({ owner, connections, metrics, observation, logger }: WorkerParts): { close(): Promise<void> } {
   const { store, approvals, approvalCards, sender } = connections;
   const workCards = approvalCards.work.bind(approvalCards);
   const onHealed = (what: string, count: number): void => {
@@ -227,6 +227,7 @@ function startSweeping({ owner, connections, metrics, logger }: WorkerParts): { 
       if (lease !== undefined) void sender.deliver(lease);
     },
     onHealed,
+    onLate: (turn, call) => tellLate(observation, turn, call),
     onError: (error) => logger.warn({ error }, "sweep"),
   });
 }

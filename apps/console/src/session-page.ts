@@ -182,11 +182,14 @@ export function sessionPage(view: View, shown: ShownSession, note?: Word): Page 
   const hasInbox = summary?.head !== undefined || waiting.length > 0;
   const hasContent = messages.length > 0 || hasInbox || unsent.length > 0;
   const body = html`${
-    summary === undefined ? html`<p class="note" role="alert">${say("unreadableSession")}</p>` : factsOf(view, summary)
-  }
-  ${visitor?.role === "operator" && actsOf(view, shown)} ${hasContent && contentNote(view, shown)}
-  ${hasInbox && inboxOf(view, shown)} ${summary !== undefined && callsOf(view, summary)}
-  ${approvals.length > 0 && approvalsOf(view, approvals)} ${unsent.length > 0 && unsentOf(view, shown)}
-  ${messages.length > 0 && historyOf(view, shown)}`;
+      summary === undefined
+        ? html`<p class="note" role="alert">${say("unreadableSession")}</p>`
+        : factsOf(view, summary)
+    }
+    <p><a href="${whyPath(key)}">${say("why")}</a></p>
+    ${visitor?.role === "operator" && actsOf(view, shown)} ${hasContent && contentNote(view, shown)}
+    ${hasInbox && inboxOf(view, shown)} ${summary !== undefined && callsOf(view, summary)}
+    ${approvals.length > 0 && approvalsOf(view, approvals)} ${unsent.length > 0 && unsentOf(view, shown)}
+    ${messages.length > 0 && historyOf(view, shown)}`;
   return { title: `${say("session")} ${key}`, body, ...(note === undefined ? {} : { note }) };
 }
