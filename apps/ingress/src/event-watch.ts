@@ -43,7 +43,7 @@ const minuteMs = 60_000;
 const monthMs = 30 * 24 * 60 * minuteMs;
 /** How far back a look goes. */
 const windowMs = 30 * minuteMs;
-const intervalMs = 10 * minuteMs;
+const intervalMs = 600_000;
 /** Looks may use so much of a month's calls. */
 const shareOfCalls = 0.02;
 const maxChats = 200;
@@ -144,7 +144,7 @@ class Watch implements EventWatch {
   }
 
   async #compare(chatId: string, sinceMs: number): Promise<Pick<EventWatchReport, "compared" | "missed" | "problem">> {
-    const { api, graceMs = 6 * minuteMs } = this.#deps;
+    const { api, graceMs = 360_000 } = this.#deps;
     const untilMs = this.#now() - graceMs;
     const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(deadlineMs)]);
     try {

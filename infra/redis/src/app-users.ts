@@ -206,6 +206,23 @@ function toolRunner(place: Place): RedisUser {
   };
 }
 
+/** Resetting a session: whatever its turn holds goes, and its person is told. */
+const resetting: Grant[] = [
+  { keys: ["sessions"], commands: "hdel hexists" },
+  { keys: ["inboxes"], commands: "lpop rpush" },
+  { keys: ["calls"], commands: "hgetall" },
+  { keys: ["controls", "calls"], commands: "del" },
+  { keys: ["deadlines", "dirty", "expiries"], commands: "zrem" },
+  { keys: ["approvals"], commands: "hget hset hincrby hdel pexpireat" },
+  { keys: ["pending"], commands: "zrem" },
+  { keys: ["approvalCards"], commands: "zadd" },
+  { keys: ["ended", "untended"], commands: "zadd" },
+  { keys: ["outboxes"], commands: "rpush lrange" },
+  { keys: ["due"], commands: "zadd" },
+  { keys: ["cards"], commands: "hget hset" },
+  { keys: ["openCards"], commands: "zadd" },
+];
+
 /** For people with a browser: looks at everything but secrets, stops turns, revokes rules, and tends queues. */
 function operatorConsole(place: Place): RedisUser {
   return {
@@ -250,20 +267,7 @@ function operatorConsole(place: Place): RedisUser {
       { keys: ["due"], commands: "zscore" },
       { keys: ["events"], commands: "xrange" },
       { keys: ["turnQueue", "toolQueues"], commands: tendQueue },
-      // Resetting a session: whatever its turn holds goes, and its person is told.
-      { keys: ["sessions"], commands: "hdel hexists" },
-      { keys: ["inboxes"], commands: "lpop rpush" },
-      { keys: ["calls"], commands: "hgetall" },
-      { keys: ["controls", "calls"], commands: "del" },
-      { keys: ["deadlines", "dirty", "expiries"], commands: "zrem" },
-      { keys: ["approvals"], commands: "hget hset hincrby hdel pexpireat" },
-      { keys: ["pending"], commands: "zrem" },
-      { keys: ["approvalCards"], commands: "zadd" },
-      { keys: ["ended", "untended"], commands: "zadd" },
-      { keys: ["outboxes"], commands: "rpush lrange" },
-      { keys: ["due"], commands: "zadd" },
-      { keys: ["cards"], commands: "hget hset" },
-      { keys: ["openCards"], commands: "zadd" },
+      ...resetting,
       // Finding sessions, and running a message again.
       { keys: ["ended"], commands: "zrevrange" },
       { keys: ["people"], commands: "zrangebylex" },

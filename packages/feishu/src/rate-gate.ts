@@ -123,10 +123,7 @@ class GovernedGate implements RateGate {
   }
 
   async enter({ api, limits }: LimitedCall, pass: GatePass): Promise<void> {
-    const buckets = [
-      ...targetBuckets(this.#app, limits),
-      apiBucket(this.#app, api),
-    ];
+    const buckets = [...targetBuckets(this.#app, limits), apiBucket(this.#app, api)];
     const attempt: Attempt = { api, buckets, pass, deadline: performance.now() + pass.maxWaitMs };
     const crowded = buckets.find(({ key }) => this.#lines.isCrowded(key));
     // Whoever has waited longer goes first, and frames last.

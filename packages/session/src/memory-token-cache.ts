@@ -3,8 +3,7 @@ import type { TokenCache, TokenValidity } from "./token-cache.ts";
 type Fetch = Parameters<TokenCache["get"]>[1];
 
 /** A token cache for one process. `now` is the clock, epoch ms. */
-export function createMemoryTokenCache({ now = Date.now }: { now?: () => number } = {}): TokenCache &
-  TokenValidity {
+export function createMemoryTokenCache({ now = Date.now }: { now?: () => number } = {}): TokenCache & TokenValidity {
   const values = new Map<string, { value: string; untilMs: number }>();
   const running = new Map<string, Promise<string>>();
 
