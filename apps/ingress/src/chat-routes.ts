@@ -5,6 +5,8 @@ import {
   canarySessionId,
   isCanary,
   streamErrors,
+  traceIdOf,
+  traceparentOfMessage,
   turnIdOf,
   type InboundMessage,
   type SessionKey,
@@ -115,10 +117,10 @@ function createChatHandlers(deps: ChatRoutesDeps) {
   const start = async (reply: FastifyReply, ask: Ask, agent: AgentConfig) => {
     const sessionId = ask.sessionId ?? randomBytes(16).toString("base64url");
     const session = sessionKeyOf(apiApp, sessionId);
-    const appended = await stored(
-      deps,
-      withCommand(messageOf(ask, { session, sessionId, agent }), ask.text, agent.commands),
-    );
+    const message = withCommand(messageOf(ask, { session, sessionId, agent }), ask.text, agent.commands);
+    // Also of what is refused from here on: that is what people ask about.
+    reply.header("x-trace-id", traceIdOf(traceparentOfMessage(message)));
+    const appended = await stored(deps, message);
     if (!isCanary(session)) count(appended?.result ?? "failed");
     if (appended === undefined) return streams.single(reply, { type: "error", message: streamErrors.notReady });
     if (appended.result === "full") return streams.single(reply, full);

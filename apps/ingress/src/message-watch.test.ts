@@ -66,12 +66,15 @@ it("goes on with the trace of an HTTP client, where it is well-formed", async ()
   const ingress = await startTestIngress({ observation, script: async () => undefined });
   closing.push(ingress.close);
   const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  const traceIds: string[] = [];
   const post = async (session: string, header: string) => {
     const stream = await postChat(ingress, { message: "hi", session_id: session }, { traceparent: header });
     await stream.end();
+    traceIds.push(stream.headers.get("x-trace-id") ?? "");
     return heard.find(([name, { chat }]) => name === "message.received" && chat === session)?.[1]["traceparent"];
   };
   expect(await post("one", traceparent)).toBe(traceparent);
+  expect(traceIds).toEqual(["0af7651916cd43dd8448eb211c80319c"]);
   for (const [at, bad] of ["nonsense", `00-${"0".repeat(32)}-b7ad6b7169203331-01`].entries()) {
     expect(await post(`bad-${at}`, bad)).toMatch(/^00-[0-9a-f]{32}-[0-9a-f]{16}-01$/);
     expect(await post(`bad-${at}`, bad)).not.toContain("0".repeat(32));

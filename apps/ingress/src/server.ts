@@ -62,7 +62,7 @@ export async function createServer({
   await server.register(cors, {
     origin: chat.rules.corsOrigins === "*" ? "*" : [...chat.rules.corsOrigins],
     methods: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
-    exposedHeaders: ["X-Session-Id", "X-Run-Id"],
+    exposedHeaders: ["X-Session-Id", "X-Run-Id", "X-Trace-Id"],
     credentials: false,
     maxAge: 600,
   });
