@@ -1,22 +1,42 @@
 // `npm run upgrade-test -- <commit>`: processes of that version beside ones of this version, under load.
+// With `--record` it keeps what that version stores as stored.json.
 import { mkdtemp } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { checkOut, previousVersion } from "./previous-version.ts";
+import { checkOut, previousVersion, type CheckedOut } from "./previous-version.ts";
+import { recordStored } from "./record.ts";
 import { runTwoVersions } from "./two-versions.ts";
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { seconds: { type: "string", default: "30" }, chats: { type: "string", default: "8" } },
+  options: {
+    record: { type: "boolean", default: false },
+    seconds: { type: "string", default: "30" },
+    chats: { type: "string", default: "8" },
+  },
 });
-const [ref = previousVersion] = positionals;
-const previous = await checkOut(ref, await mkdtemp(join(tmpdir(), "larkline-upgrade-")));
-if (previous === undefined) throw new Error(`${ref} is not in the history here, or its dependencies are not installed`);
-const besideMs = Number(values.seconds) * 1_000;
-const report = await runTwoVersions({ previous, chats: Number(values.chats), besideMs, patienceMs: 120_000 }).finally(
-  previous.remove,
-);
-console.log(report);
-const { lost, duplicated, misordered, failed, onceRepeated, complaints } = report;
-process.exit(lost + duplicated + misordered + failed + onceRepeated + complaints.length === 0 ? 0 : 1);
+
+/** Resolves to how much of what happened must not. */
+async function besideThisOne(previous: CheckedOut): Promise<number> {
+  const besideMs = Number(values.seconds) * 1_000;
+  const report = await runTwoVersions({ previous, chats: Number(values.chats), besideMs, patienceMs: 120_000 });
+  console.log(report);
+  const { lost, duplicated, misordered, failed, onceRepeated, complaints } = report;
+  return lost + duplicated + misordered + failed + onceRepeated + complaints.length;
+}
+
+async function run(): Promise<number> {
+  const [version = previousVersion] = positionals;
+  const previous = await checkOut(version, await mkdtemp(join(tmpdir(), "larkline-upgrade-")));
+  if (previous === undefined) throw new Error(`${version}, or what it depends on, is not on this machine`);
+  try {
+    if (!values.record) return await besideThisOne(previous);
+    console.log(`${await recordStored(previous, version)} keys of ${version}`);
+    return 0;
+  } finally {
+    await previous.remove();
+  }
+}
+
+process.exit((await run()) === 0 ? 0 : 1);

@@ -1,14 +1,10 @@
-// `node test/upgrade/record.ts [commit]`: lets that version write sessions in all their states, kills it, and
-// keeps what stands in Redis as stored.json. To be run for each release, with the release's commit.
-import { mkdtemp, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { writeFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { chat } from "../system/chat-stream.ts";
 import { decide, untilAsked } from "../system/approvals.ts";
 import { answerTo, send } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
-import { checkOut, previousVersion, type CheckedOut } from "./previous-version.ts";
+import type { CheckedOut } from "./previous-version.ts";
 import { addPeople, askingSession, chatOf, recordedApp, unfinishedModel } from "./scenes.ts";
 import { takeSnapshot, type Snapshot } from "./snapshot.ts";
 
@@ -73,16 +69,15 @@ async function record(previous: CheckedOut, version: string): Promise<Snapshot> 
   }
 }
 
-const [version = previousVersion] = process.argv.slice(2);
-const previous = await checkOut(version, await mkdtemp(join(tmpdir(), "larkline-record-")));
-if (previous === undefined)
-  throw new Error(`${version} is not in the history here, or its dependencies are not installed`);
-const snapshot = await record(previous, version).finally(previous.remove);
-const lines = snapshot.keys.map((key) => `    ${JSON.stringify(key)}`);
-const { takenAtMs } = snapshot;
-await writeFile(
-  new URL("stored.json", import.meta.url),
-  `{\n  "version": ${JSON.stringify(version)},\n  "takenAtMs": ${takenAtMs},\n  "keys": [\n${lines.join(",\n")}\n  ]\n}\n`,
-);
-console.log(`${snapshot.keys.length} keys of ${version}`);
-process.exit(0);
+/**
+ * Lets a version write sessions in all their states, kills it, and keeps what stands in Redis as
+ * stored.json. Resolves to the number of keys. To be done for each release, with the release's commit.
+ */
+export async function recordStored(previous: CheckedOut, version: string): Promise<number> {
+  const { takenAtMs, keys } = await record(previous, version);
+  const lines = keys.map((key) => `    ${JSON.stringify(key)}`);
+  const head = `  "version": ${JSON.stringify(version)},\n  "takenAtMs": ${takenAtMs},\n`;
+  const file = new URL("stored.json", import.meta.url);
+  await writeFile(file, `{\n${head}  "keys": [\n${lines.join(",\n")}\n  ]\n}\n`);
+  return keys.length;
+}

@@ -11,6 +11,8 @@ const facts: RedisServerFacts = {
   evictionPolicy: "noeviction",
   appendOnly: true,
   appendFsync: "everysec",
+  replicas: 0,
+  needsReplica: false,
   pingMs: 0.3,
   clockOffsetMs: 0,
 };
@@ -26,6 +28,7 @@ describe("the facts of a Redis server", () => {
     expect(complaints({})).toEqual([]);
     expect(complaints({ version: "8.2.0" })).toEqual([]);
     expect(complaints({ product: "valkey", version: "8.1.0" })).toEqual([]);
+    expect(complaints({ replicas: 2, needsReplica: true })).toEqual([]);
   });
 
   it("are fine when the server hides how it syncs", () => {
@@ -39,6 +42,7 @@ describe("the facts of a Redis server", () => {
     [{ evictionPolicy: "volatile-lru" }, "redis.eviction problem"],
     [{ appendOnly: false }, "redis.persistence warning"],
     [{ appendFsync: "no" }, "redis.persistence warning"],
+    [{ replicas: 2 }, "redis.replicas warning"],
     [{ pingMs: 25 }, "redis.latency warning"],
   ])("are complained about: %o", (changed, complaint) => {
     expect(complaints(changed)).toEqual([complaint]);

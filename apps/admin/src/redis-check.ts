@@ -54,6 +54,18 @@ function persistenceFinding({ appendOnly, appendFsync }: RedisServerFacts): Find
   });
 }
 
+/** A server without replicas has no failover that could lose anything. */
+function replicaFindings({ replicas, needsReplica }: RedisServerFacts): Finding[] {
+  if (replicas === 0) return [];
+  const text = { zh: `${replicas} 个副本`, en: `${replicas} replica(s)` };
+  if (needsReplica) return [ok("redis.replicas", text)];
+  const advice = {
+    zh: "故障切换会丢失副本尚未收到的写入，包括已确认的消息：设置 min-replicas-to-write 1（见 docs/reliability.md）。",
+    en: "A failover loses what no replica has got, acknowledged messages too: set min-replicas-to-write 1 (docs/reliability.md).",
+  };
+  return [warning("redis.replicas", text, advice)];
+}
+
 function latencyFinding({ pingMs }: RedisServerFacts): Finding {
   const shown = pingMs.toFixed(1);
   const text = { zh: `Redis 往返 ${shown} ms（中位数）`, en: `Redis answers in ${shown} ms (median)` };
@@ -66,5 +78,6 @@ function latencyFinding({ pingMs }: RedisServerFacts): Finding {
 
 /** What the facts of a server mean for a deployment. */
 export function redisFindings(facts: RedisServerFacts): Finding[] {
-  return [versionFinding(facts), evictionFinding(facts), persistenceFinding(facts), latencyFinding(facts)];
+  const kept = [evictionFinding(facts), persistenceFinding(facts), ...replicaFindings(facts)];
+  return [versionFinding(facts), ...kept, latencyFinding(facts)];
 }

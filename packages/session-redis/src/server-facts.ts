@@ -10,6 +10,10 @@ export interface RedisServerFacts {
   appendOnly: boolean;
   /** Absent when the server does not let its settings be read. */
   appendFsync?: string;
+  /** Servers that copy this one. */
+  replicas: number;
+  /** Whether it takes nothing that none of them could copy. */
+  needsReplica: boolean;
   /** Median of some round trips. */
   pingMs: number;
   /** The server's clock minus ours, give or take half a round trip. */
@@ -62,6 +66,8 @@ export async function readServerFacts(redis: RedisConnection): Promise<RedisServ
     evictionPolicy: info.get("maxmemory_policy") ?? "",
     appendOnly: info.get("aof_enabled") === "1",
     ...(fsync === undefined ? {} : { appendFsync: fsync }),
+    replicas: Number(info.get("connected_slaves") ?? 0),
+    needsReplica: info.has("min_slaves_good_slaves"), // shown only where `min-replicas-to-write` is set
     pingMs: await medianPingMs(redis),
     clockOffsetMs: await clockOffsetMs(redis),
   };
