@@ -167,11 +167,29 @@ describe("looking after stored data", () => {
     expect(kept).toMatchObject({ archived: 2, expired: 1, audit_archived: 1, audit_dropped: 1 });
   });
 
+  it("archives what is said after Redis has lost the end of a conversation", async () => {
+    const session = "cli_app.oc_failover";
+    for (let turn = 0; turn < 3; turn += 1) await talk(session, `turn ${turn}`);
+    await tendSessions(deps(), signal);
+    const [history = ""] = await redis.keys(`{${namespace}:*}:h:${session}`);
+    await redis.ltrim(history, 0, 3);
+    await talk(session, "said instead");
+    await tendSessions(deps(), signal);
+    const texts = await archivedTexts(session);
+    expect(texts).toHaveLength(12);
+    expect(texts.join()).toContain("turn 2");
+    expect(texts.slice(-2).join()).toContain("said instead");
+    await redis.ltrim(history, 0, 1);
+    await expireSessions(deps(91), signal);
+    expect(await store.history(session)).toEqual([]);
+    expect((await archivedTexts(session)).join()).toContain("said instead");
+  });
+
   it("lets one session that cannot be archived keep no other from it", async () => {
     for (const name of ["a", "b", "c"]) await talk(`cli_app.oc_${name}`, name);
     const choosy = deps(91, {
       archive: {
-        lengths: async (sessions) => await archive.lengths(sessions),
+        ends: async (sessions) => await archive.ends(sessions),
         addMessages: async (batch) => {
           if (batch.session.endsWith("_b")) throw new Error("cannot be written");
           await archive.addMessages(batch);

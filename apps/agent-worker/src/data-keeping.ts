@@ -1,15 +1,17 @@
 import type { RetentionSettings } from "@larkline/config";
 import type { SessionKey } from "@larkline/protocol";
-import type { Archive, AuditPlace, AuditRetention, SessionRetention } from "@larkline/session";
+import type { Archive, ArchiveEnd, AuditPlace, AuditRetention, SessionRetention } from "@larkline/session";
 
 /** What became of stored data. */
 export type KeptWhat = "expired" | "trimmed" | "audit_dropped" | "archived" | "audit_archived";
 
+type ArchiveForSessions = Pick<Archive, "ends" | "addMessages">;
+
 export interface DataKeepingDeps {
-  retention: Pick<SessionRetention, "dormant" | "untended" | "tended" | "read" | "trim" | "expire">;
+  retention: Pick<SessionRetention, "dormant" | "untended" | "tended" | "read" | "renumber" | "trim" | "expire">;
   audit: AuditRetention;
   /** Where everything is before it goes; absent: what goes is gone. */
-  archive?: Pick<Archive, "lengths" | "addMessages" | "lastAudit" | "addAudit"> | undefined;
+  archive?: (ArchiveForSessions & Pick<Archive, "lastAudit" | "addAudit">) | undefined;
   bounds: Pick<RetentionSettings, "conversationDays" | "historyMessages" | "auditDays" | "auditRecords">;
   now: () => number;
   onKept: (what: KeptWhat, count: number) => void;
@@ -46,13 +48,32 @@ async function eachUntilBroken<T>(
   return errors;
 }
 
+/**
+ * Whether the archive has what comes before the messages in Redis, under these numbers. A failover or a
+ * backup may have taken the end of a conversation away, and others were counted as those were, since.
+ */
+async function isContinued(
+  { retention }: DataKeepingDeps,
+  session: SessionKey,
+  { length, last }: ArchiveEnd,
+): Promise<boolean> {
+  if (length === 0) return true;
+  const { first, messages } = await retention.read(session, length - 1, 1);
+  // Erased there, or gone from here.
+  if (last === undefined || first >= length) return true;
+  return JSON.stringify(messages[0]) === JSON.stringify(last);
+}
+
 /** Copies what the archive does not have of a session. Returns the number that its next message will have. */
 async function copyRest(
-  { retention, onKept }: DataKeepingDeps,
-  archive: Pick<Archive, "addMessages">,
-  [session, length]: readonly [SessionKey, number],
+  deps: DataKeepingDeps,
+  archive: ArchiveForSessions,
+  [session, end]: readonly [SessionKey, ArchiveEnd],
 ): Promise<number> {
-  let next = length;
+  const { retention, onKept } = deps;
+  // Kept twice is better than not at all.
+  if (!(await isContinued(deps, session, end))) await retention.renumber(session, end.length);
+  let next = end.length;
   for (;;) {
     const { first, messages, people } = await retention.read(session, next, page);
     if (messages.length > 0) await archive.addMessages({ session, first, messages, people });
@@ -69,8 +90,10 @@ async function archived(
 ): Promise<(session: SessionKey) => Promise<{ archived?: number }>> {
   const { archive } = deps;
   if (archive === undefined) return async () => ({});
-  const lengths = await archive.lengths(sessions);
-  return async (session) => ({ archived: await copyRest(deps, archive, [session, lengths.get(session) ?? 0]) });
+  const ends = await archive.ends(sessions);
+  return async (session) => ({
+    archived: await copyRest(deps, archive, [session, ends.get(session) ?? { length: 0 }]),
+  });
 }
 
 /** Archives what turns have added, and drops what is beyond the bounds of a session. Returns whether there may be more. */

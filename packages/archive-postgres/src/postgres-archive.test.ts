@@ -48,7 +48,7 @@ describe("the tables of the archive", () => {
   it("of one namespace hold nothing of another", async () => {
     const [one, other] = [open(randomUUID()), open(randomUUID())];
     await one.addMessages(batch);
-    expect(await other.lengths([batch.session])).toEqual(new Map());
+    expect(await other.ends([batch.session])).toEqual(new Map());
     await Promise.all([one.close(), other.close()]);
   });
 
@@ -58,18 +58,18 @@ describe("the tables of the archive", () => {
     await postgres.stop();
     await expect(archive.addMessages(batch)).rejects.toThrow();
     const late = open(randomUUID());
-    await expect(late.lengths([batch.session])).rejects.toThrow();
+    await expect(late.ends([batch.session])).rejects.toThrow();
     await postgres.start();
     await expect
       .poll(async () => await archive.read(batch.session, 0, 10).catch(() => []), { timeout: 20_000 })
       .toHaveLength(1);
-    expect(await late.lengths([batch.session])).toEqual(new Map());
+    expect(await late.ends([batch.session])).toEqual(new Map());
     await Promise.all([archive.close(), late.close()]);
   });
 
   it("say what is wrong with a newer version, and never the password", async () => {
     const wrong = createPostgresArchive({ url: "postgres://me:geheim@127.0.0.1:1/x", schema: "larkline" });
-    const error = await wrong.lengths(["x"]).catch((reason: unknown) => reason);
+    const error = await wrong.ends(["x"]).catch((reason: unknown) => reason);
     expect(String(error)).not.toContain("geheim");
     await wrong.close();
   });

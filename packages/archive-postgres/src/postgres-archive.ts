@@ -1,5 +1,13 @@
 import type { AuditRecord, Message, SessionKey } from "@larkline/protocol";
-import type { Archive, ArchiveBatch, ArchivedMessage, AuditEntry, AuditPlace, Redaction } from "@larkline/session";
+import type {
+  Archive,
+  ArchiveBatch,
+  ArchivedMessage,
+  ArchiveEnd,
+  AuditEntry,
+  AuditPlace,
+  Redaction,
+} from "@larkline/session";
 import { openDatabase, type Database, type DatabaseOptions } from "./database.ts";
 
 export type PostgresArchiveOptions = DatabaseOptions;
@@ -35,16 +43,29 @@ class PostgresArchive implements Archive {
     this.#database = database;
   }
 
-  async lengths(sessions: readonly SessionKey[]): Promise<ReadonlyMap<SessionKey, number>> {
-    const rows = await this.#database.rows<{ session: string; length: string }>(
-      `select session, max(length) as length from (
-         select asked.session, (select m.number + 1 from messages m where m.session = asked.session
-           order by m.number desc limit 1) as length from unnest($1::text[]) as asked(session)
-         union all select session, below from erased where session = any($1::text[])
-       ) as known where length is not null group by session`,
+  async ends(sessions: readonly SessionKey[]): Promise<ReadonlyMap<SessionKey, ArchiveEnd>> {
+    const rows = await this.#database.rows<{
+      session: string;
+      number: string | null;
+      below: string | null;
+      message: Message;
+    }>(
+      `select asked.session, last.number, last.message, erased.below
+       from unnest($1::text[]) as asked(session)
+       left join lateral (
+         select number, message from messages where messages.session = asked.session order by number desc limit 1
+       ) as last on true
+       left join erased on erased.session = asked.session
+       where last.number is not null or erased.below is not null`,
       [sessions],
     );
-    return new Map(rows.map(({ session, length }) => [session, Number(length)]));
+    return new Map(
+      rows.map(({ session, number, below, message }) => {
+        const length = number === null ? 0 : Number(number) + 1;
+        const isErased = Number(below ?? 0) > length - 1;
+        return [session, isErased ? { length: Number(below) } : { length, last: message }];
+      }),
+    );
   }
 
   async addMessages({ session, first, messages, people }: ArchiveBatch): Promise<void> {

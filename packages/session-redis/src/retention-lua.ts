@@ -18,6 +18,14 @@ local most = tonumber(ARGV[2])
 local messages = most == 0 and {} or redis.call('LRANGE', KEYS[2], first, first + most - 1)
 return {base + first, messages, redis.call('HGETALL', KEYS[3])}`;
 
+/** -> 1 | 0 they are counted from there, or from higher up. */
+export const renumberLua = `
+-- KEYS session | ARGV first
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+if tonumber(redis.call('HGET', KEYS[1], 'hb') or 0) >= tonumber(ARGV[1]) then return 0 end
+redis.call('HSET', KEYS[1], 'hb', ARGV[1])
+return 1`;
+
 /** -> how many messages were dropped: of those that no claim hands out any more, and not beyond 'archived'. */
 export const trimLua = `
 -- KEYS session history | ARGV keep archived|''

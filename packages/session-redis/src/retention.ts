@@ -10,7 +10,16 @@ import type {
 import { mastersOf, type RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
 import { oldestMembers } from "./oldest-members.ts";
-import { adoptLua, forgetLua, readHistoryLua, redactLua, removeLua, tendedLua, trimLua } from "./retention-lua.ts";
+import {
+  adoptLua,
+  forgetLua,
+  readHistoryLua,
+  redactLua,
+  removeLua,
+  renumberLua,
+  tendedLua,
+  trimLua,
+} from "./retention-lua.ts";
 import { defineScript } from "./script.ts";
 import { approvalRequester, messageFrom } from "./stored.ts";
 
@@ -31,6 +40,7 @@ function scriptsOf(redis: RedisConnection) {
   return {
     tended: defineScript(redis, "retention_tended", tendedLua),
     read: defineScript(redis, "retention_read", readHistoryLua),
+    renumber: defineScript(redis, "retention_renumber", renumberLua),
     trim: defineScript(redis, "retention_trim", trimLua),
     remove: defineScript(redis, "retention_remove", removeLua),
     redact: defineScript(redis, "retention_redact", redactLua),
@@ -87,6 +97,10 @@ class RedisRetention implements SessionRetention, PersonalData {
     ];
     const pairs = people.flatMap((person, at) => (at % 2 === 0 ? [[person, people[at + 1] ?? ""]] : []));
     return { first, messages: texts.map(messageFrom), people: Object.fromEntries(pairs) };
+  }
+
+  async renumber(session: SessionKey, first: number): Promise<void> {
+    await this.#scripts.renumber([this.#keys.session(session).session], [first]);
   }
 
   async trim(session: SessionKey, { keep, archived }: { keep: number; archived?: number }): Promise<number> {

@@ -44,7 +44,7 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
     afterEach(() => harness.close());
 
     it("knows nothing of a session that it was never given", async () => {
-      expect(await archive.lengths([session])).toEqual(new Map());
+      expect(await archive.ends([session])).toEqual(new Map());
       expect(await archive.read(session, 0, 10)).toEqual([]);
       expect(await archive.peopleOf(session)).toEqual({});
       await archive.forget(session, "ou_ann");
@@ -54,7 +54,7 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
       const messages = [said("hello", "ou_ann"), ...texts(3)];
       await archive.addMessages({ session, first: 7, messages, people });
       const { elsewhere } = harness;
-      expect(await elsewhere.lengths([session, direct])).toEqual(new Map([[session, 11]]));
+      expect(await elsewhere.ends([session, direct])).toEqual(new Map([[session, { length: 11, last: messages[3] }]]));
       expect(await elsewhere.read(session, 0, 2)).toEqual([
         { number: 7, message: messages[0] },
         { number: 8, message: messages[1] },
@@ -112,7 +112,7 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
       await harness.elsewhere.addMessages({ session: direct, first: 0, messages, people: {} });
       expect(await archive.read(direct, 0, 10)).toEqual([]);
       expect(await archive.sessionsOf(app, "ou_ann")).toEqual([]);
-      expect(await archive.lengths([direct])).toEqual(new Map([[direct, 5]]));
+      expect(await archive.ends([direct])).toEqual(new Map([[direct, { length: 5 }]]));
       await archive.addMessages({ session: direct, first: 4, messages: texts(2), people: {} });
       expect(await archive.read(direct, 0, 10)).toEqual([{ number: 5, message: assistantText("message 1") }]);
     });
@@ -171,7 +171,7 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
     it("takes thousands of messages at once", async () => {
       const messages = texts(3_000);
       await archive.addMessages({ session, first: 0, messages, people });
-      expect(await archive.lengths([session])).toEqual(new Map([[session, 3_000]]));
+      expect(await archive.ends([session])).toEqual(new Map([[session, { length: 3_000, last: messages.at(-1) }]]));
     });
   });
 }

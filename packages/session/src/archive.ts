@@ -15,13 +15,21 @@ export interface ArchivedMessage {
   message: Message;
 }
 
+/** Where a session ends in the archive. */
+export interface ArchiveEnd {
+  /** The number that its next message would have. */
+  length: number;
+  /** The message before that; absent when it was erased. */
+  last?: Message;
+}
+
 /**
  * Keeps conversations and audit records for longer than the stores that people work with. Everything may
  * be added again: what is there already stays as it is. Every call rejects when the archive does not answer.
  */
 export interface Archive {
-  /** The number that each session's next message would have here; sessions that are not known are absent. */
-  lengths(sessions: readonly SessionKey[]): Promise<ReadonlyMap<SessionKey, number>>;
+  /** Where each session ends here; sessions that are not known are absent. */
+  ends(sessions: readonly SessionKey[]): Promise<ReadonlyMap<SessionKey, ArchiveEnd>>;
   /** What was erased before does not come back. */
   addMessages(batch: ArchiveBatch): Promise<void>;
   /** Messages of a session from a number on, oldest first. */

@@ -138,5 +138,5 @@ export type {
   SessionRetention,
   StoredHistory,
 } from "./retention.ts";
-export type { Archive, ArchiveBatch, ArchivedMessage } from "./archive.ts";
+export type { Archive, ArchiveBatch, ArchivedMessage, ArchiveEnd } from "./archive.ts";
 export { createMemoryArchive } from "./memory-archive.ts";

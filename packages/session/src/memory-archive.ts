@@ -1,5 +1,5 @@
 import type { AuditRecord, Message, SessionKey } from "@larkline/protocol";
-import type { Archive, ArchiveBatch, ArchivedMessage } from "./archive.ts";
+import type { Archive, ArchiveBatch, ArchivedMessage, ArchiveEnd } from "./archive.ts";
 import type { AuditEntry, AuditPlace, Redaction } from "./retention.ts";
 
 interface ArchivedSession {
@@ -23,12 +23,14 @@ class MemoryArchive implements Archive {
     return session;
   }
 
-  async lengths(sessions: readonly SessionKey[]): Promise<ReadonlyMap<SessionKey, number>> {
+  async ends(sessions: readonly SessionKey[]): Promise<ReadonlyMap<SessionKey, ArchiveEnd>> {
     return new Map(
       sessions.flatMap((key) => {
         const session = this.#sessions.get(key);
         if (session === undefined) return [];
-        return [[key, Math.max(session.erasedBelow, ...[...session.messages.keys()].map((number) => number + 1))]];
+        const length = Math.max(session.erasedBelow, ...[...session.messages.keys()].map((number) => number + 1));
+        const last = structuredClone(session.messages.get(length - 1));
+        return [[key, { length, ...(last && { last }) }]];
       }),
     );
   }

@@ -82,6 +82,11 @@ export class MemoryRetention implements SessionRetention, PersonalData {
     return structuredClone({ first: base + first, messages, people: Object.fromEntries(session?.people ?? []) });
   }
 
+  async renumber(key: SessionKey, first: number): Promise<void> {
+    const session = this.#parts.sessions.get(key);
+    if (session) session.historyBase = Math.max(session.historyBase, first);
+  }
+
   async trim(key: SessionKey, { keep, archived = Infinity }: { keep: number; archived?: number }): Promise<number> {
     const session = this.#parts.sessions.get(key);
     if (!session) return 0;

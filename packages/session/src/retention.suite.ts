@@ -270,6 +270,18 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect(await store.history(session)).toEqual([assistantText("answer 2")]);
       });
 
+      it("counts messages from higher up when it is told to, never from lower down", async () => {
+        await answered();
+        await retention.renumber(session, 7);
+        await retention.renumber(session, 3);
+        await retention.renumber("cli_app.oc_unknown", 3);
+        expect(await retention.read(session, 0, 10)).toMatchObject({ first: 7, messages: [{}, {}] });
+        expect((await answered()).history).toHaveLength(2);
+        expect(await retention.read(session, 10, 10)).toMatchObject({ first: 10, messages: [{}] });
+        expect(await retention.read("cli_app.oc_unknown", 0, 10)).toMatchObject({ first: 0, messages: [] });
+        expect(await store.summary(session)).toMatchObject({ messages: 4, inContext: 4 });
+      });
+
       it("lists sessions until they are looked after as they were", async () => {
         await answered();
         await harness.advance(2);

@@ -36,6 +36,8 @@ export interface SessionRetention {
   tended(ended: EndedSession): Promise<void>;
   /** At most `limit` messages from the number `from` on. */
   read(session: SessionKey, from: number, limit: number): Promise<StoredHistory>;
+  /** Counts the messages of a session from `first` on, if that is higher than they are counted now. */
+  renumber(session: SessionKey, first: number): Promise<void>;
   /**
    * Drops the oldest messages that no claim hands out any more, but for the last `keep` of them. Only
    * messages below the number `archived` go, where it is given. Returns how many went.
