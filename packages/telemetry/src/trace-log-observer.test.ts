@@ -31,10 +31,12 @@ it("writes what belongs to a message into its trace, and nothing else", async ()
   const { log, observer } = start();
   observer.event("message.refused", { traceparent, reason: "not_mentioned" });
   observer.event("message.refused", { reason: "elsewhere" });
+  observer.event("turn.ended", { traceparent, session: "s", turn: "s-1", outcome: "answered" });
   observer.error(Object.assign(new Error("the secret is 42"), { code: "ECONNRESET" }), { traceparent, api: "im" });
   await observer.close();
   expect(await log.read(traceId)).toEqual([
     expect.objectContaining({ kind: "event", service: "ingress", instance: "a-1", data: { reason: "not_mentioned" } }),
+    expect.objectContaining({ kind: "event", name: "turn.ended", data: { turn: "s-1", outcome: "answered" } }),
     expect.objectContaining({ kind: "error", failed: "ECONNRESET", data: { api: "im" } }),
   ]);
 });

@@ -45,8 +45,13 @@ function traceOf({ traceparent }: Tags): TraceId | undefined {
   return typeof traceparent === "string" && /^00-[0-9a-f]{32}-/.test(traceparent) ? traceIdOf(traceparent) : undefined;
 }
 
+function isRepeated(name: string, { session, turn }: Tags): boolean {
+  // The id of a turn begins with that of its session, and most entries have both.
+  return placeTags.has(name) || (name === "session" && typeof turn === "string" && turn.startsWith(String(session)));
+}
+
 function dataOf(tags: Tags): TraceEntry["data"] {
-  const kept = Object.entries(tags).filter(([name]) => !placeTags.has(name));
+  const kept = Object.entries(tags).filter(([name]) => !isRepeated(name, tags));
   return Object.fromEntries(
     kept.slice(0, maxTags).map(([name, value]) => [name, typeof value === "string" ? value.slice(0, maxText) : value]),
   );
