@@ -116,6 +116,12 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
     }
   });
 
+  it("mounts secrets that are there", () => {
+    const secrets = only(manifests, "Secret").map(({ metadata }) => metadata?.name);
+    const mounted = workloads.flatMap(({ pod }) => pod.volumes ?? []).flatMap(({ secret }) => secret?.secretName ?? []);
+    for (const name of mounted) expect(secrets).toContain(name);
+  });
+
   it("holds every pod to the strictest standard of Kubernetes, with a file system that is only read", () => {
     expect(only(manifests, "Namespace")[0]?.metadata?.labels).toMatchObject({
       "pod-security.kubernetes.io/enforce": "restricted",
@@ -203,6 +209,24 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
         expect(users).toContain(`user ${username} on #${hash} `);
       }
     }
+  });
+});
+
+describe("the way in", () => {
+  it("leads webhooks and the HTTP API to ingress, and nothing that is for monitoring", () => {
+    const [entry] = only(full, "Ingress");
+    const paths = entry?.spec?.rules?.flatMap(({ http }) => http?.paths ?? []) ?? [];
+    expect(paths.map(({ path }) => path)).toEqual(["/feishu/events", "/feishu/cards", "/chat", "/v1"]);
+    const service = only(full, "Service").find(({ metadata }) => metadata?.name === "ingress");
+    const ports = service?.spec?.ports?.map(({ name }) => name);
+    for (const { backend } of paths) {
+      expect(backend.service?.name).toBe("ingress");
+      expect(ports).toContain(backend.service?.port?.name);
+    }
+    const routes = ["webhook", "chat", "approval", "rule"].map((name) => textOf(`apps/ingress/src/${name}-routes.ts`));
+    const served = [...routes.join("").matchAll(/"(\/[a-z][^"\s]*)"/g)].map(([, path = ""]) => path);
+    expect(served.length).toBeGreaterThan(4);
+    for (const path of served) expect(path).toMatch(/^\/(?:feishu\/(?:events|cards)|chat|v1)(?:\/|$)/);
   });
 });
 
