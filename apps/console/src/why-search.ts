@@ -50,8 +50,9 @@ export interface Found {
   message: MessageTrace;
 }
 
-/** Traces that are read for a list. */
+/** Messages of a list. */
 const maxListed = 30;
+const readAtOnce = 15;
 
 async function idsOf(traces: TraceLog, wanted: Wanted): Promise<TraceId[]> {
   const found = async (kind: SubjectKind, id: string, limit = maxListed) => await traces.find(kind, id, limit);
@@ -99,10 +100,13 @@ function fits(wanted: Wanted, message: MessageTrace): boolean {
 /** The messages that are meant, newest first, as far as their traces are kept. */
 export async function findMessages(traces: TraceLog, wanted: Wanted): Promise<Found[]> {
   const found: Found[] = [];
-  for (const traceId of await idsOf(traces, wanted)) {
-    const messages = messagesOf(await traces.read(traceId)).filter((message) => fits(wanted, message));
-    found.push(...messages.map((message) => ({ traceId, message })));
-    if (found.length >= maxListed) break;
+  const ids = await idsOf(traces, wanted);
+  for (let at = 0; at < ids.length && found.length < maxListed; at += readAtOnce) {
+    const read = ids.slice(at, at + readAtOnce).map(async (traceId) => {
+      const messages = messagesOf(await traces.read(traceId)).filter((message) => fits(wanted, message));
+      return messages.map((message) => ({ traceId, message }));
+    });
+    found.push(...(await Promise.all(read)).flat());
   }
   return found.toSorted((one, other) => other.message.atMs - one.message.atMs).slice(0, maxListed);
 }
