@@ -152,7 +152,7 @@ it("resets a session after asking: the turn ends, its card is told, and what wai
 
 it("a session that nobody can read is shown as such and can be reset", async () => {
   await claimOne();
-  const [key = ""] = await world.redis.keys(`*:in:${session}`);
+  const [key = ""] = await world.redis.keys(`{${world.namespace}:*}:in:${session}`);
   await (world.redis as { lset(key: string, at: number, value: string): Promise<unknown> }).lset(key, 0, '1:{"v":9}');
   expect(await textOf(operator.get("/sessions"))).toContain("unreadable");
   expect(await textOf(operator.get(`/sessions/${at}`))).toContain("cannot be read");

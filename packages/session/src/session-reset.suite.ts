@@ -30,7 +30,8 @@ export function describeSessionReset(name: string, makeHarness: MakeSessionStore
     });
     afterEach(() => harness.close());
 
-    const reset = async () => await store.reset(session, { by: "console", replyOf: async (id) => outboxRecord(session, id) });
+    const reset = async () =>
+      await store.reset(session, { by: "console", replyOf: async (id) => outboxRecord(session, id) });
 
     const kindsOfAudit = async () => {
       const records = [];
