@@ -264,6 +264,27 @@ describe("the data of one person", () => {
     expect(JSON.stringify(history)).not.toContain("Ann has written");
   });
 
+  it("is in sessions of the HTTP API only if they are named: all of them have the same writer", async () => {
+    for (const session of ["api.one", "api.two"]) {
+      const { wakeGen = 0 } = await stores.store.append({
+        ...messageFrom(session, "api"),
+        app: "api",
+        chatType: "api",
+      });
+      const claim = await stores.store.claim(session, wakeGen, "worker");
+      const { epoch = "", head } = claim ?? {};
+      const history: Message[] = [{ role: "user", content: [{ type: "text", text: session }] }];
+      await stores.store.commit({ session, epoch, seq: head?.seq ?? 0, history, events: [], consumed: 0, more: false });
+    }
+    const api = { app: "api", id: "api", chats: [] };
+    expect(await deletePerson(stores, api, { act: true, ...quick })).toMatchObject({ sessions: 0 });
+    expect(await deletePerson(stores, { ...api, chats: ["one"] }, { act: true, ...quick })).toMatchObject({
+      sessions: 1,
+    });
+    expect(await stores.store.history("api.one")).toEqual([]);
+    expect(await stores.store.history("api.two")).toHaveLength(1);
+  });
+
   it("is found in a direct chat of an older version when somebody names it", async () => {
     await talk(direct, "ou_somebody");
     const named = { ...ann, chats: ["oc_direct"] };

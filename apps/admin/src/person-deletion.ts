@@ -83,8 +83,12 @@ async function pause(ms: number): Promise<void> {
   });
 }
 
-/** Stops what is done for the person in a session, and waits until nothing of it is left. */
-async function stopRuns({ stores, person, patienceMs, intervalMs }: Deletion, session: SessionKey): Promise<void> {
+/** Stops what is done for whoever is meant in a session, and waits until nothing of it is left. */
+async function stopRuns(
+  { stores, patienceMs, intervalMs }: Deletion,
+  session: SessionKey,
+  isMeant: (queued: QueuedMessage) => boolean,
+): Promise<void> {
   const { store } = stores;
   const deadlineMs = Date.now() + patienceMs;
   for (;;) {
@@ -93,7 +97,7 @@ async function stopRuns({ stores, person, patienceMs, intervalMs }: Deletion, se
       ...(head === undefined ? [] : [head]),
       ...(await store.waiting(session, mostWaiting)),
     ];
-    const theirs = queued.filter(({ message }) => message.sender.id === person.id);
+    const theirs = queued.filter(isMeant);
     if (theirs.length === 0) return;
     if (!(await store.cancelled(session))) {
       for (const { seq } of theirs)
@@ -139,7 +143,7 @@ async function eraseSession(deletion: Deletion, session: SessionKey): Promise<vo
     return;
   }
   for (let round = 0; round < maxRounds; round += 1) {
-    await stopRuns(deletion, session);
+    await stopRuns(deletion, session, () => true);
     const { length, blobs } = await survey(deletion, session, () => true);
     await deleteBlobs(deletion, blobs);
     await deleteLetters(deletion, session);
@@ -160,7 +164,7 @@ async function redactSession(deletion: Deletion, session: SessionKey): Promise<v
     return;
   }
   for (let round = 0; round < maxRounds; round += 1) {
-    await stopRuns(deletion, session);
+    await stopRuns(deletion, session, ({ message }) => message.sender.id === person.id);
     const { length, numbers, blobs } = await survey(deletion, session, (message) => isOwn(message, person));
     await deleteBlobs(deletion, blobs);
     const what = { person: person.id, numbers: [...numbers], marker };

@@ -27,10 +27,10 @@ async function* exportSession(
   const { head } = await stores.store.summary(session);
   const waiting = await stores.store.waiting(session, mostWaiting);
   for (const { message } of [...(head === undefined ? [] : [head]), ...waiting]) {
-    if (message.sender.id === person.id) yield { type: "waiting_message", ...message };
+    if (whole || message.sender.id === person.id) yield { type: "waiting_message", ...message };
   }
   for (const { approval, state, decisions } of await stores.approvals.pending(session)) {
-    if (approval.requester.id === person.id) yield { type: "approval", ...approval, state, decisions };
+    if (whole || approval.requester.id === person.id) yield { type: "approval", ...approval, state, decisions };
   }
 }
 

@@ -5,7 +5,7 @@ import type { PersonStores } from "./person-stores.ts";
 export interface Person {
   app: string;
   id: string;
-  /** Chats that are theirs alone, by what the operator knows: for conversations that no index has. */
+  /** Direct chats, or sessions of the HTTP API, by what the operator knows: for those that no index has. */
   chats: readonly string[];
 }
 
@@ -18,16 +18,19 @@ export interface KeptMessage {
 
 const page = 500;
 
+/** Sessions of the HTTP API belong to nobody whom we know: they are named one by one. */
+const apiApp = "api";
+
 /** Sessions in which the person has written, as far as they are known. */
 export async function sessionsOfPerson(stores: PersonStores, person: Person): Promise<SessionKey[]> {
   const { sessions, archive, lookups } = stores;
-  const { app, id } = person;
+  const { app, id, chats: named } = person;
   // Which chat with the bot is theirs is remembered while they write in it.
   const direct = await lookups.get(`direct:${app}:${id}`);
-  const chats = new Set([...person.chats, ...(direct === undefined ? [] : [direct])]);
+  const chats = new Set([...named, ...(direct === undefined ? [] : [direct])]);
+  const indexes = app === apiApp ? [] : [sessions, ...(archive === undefined ? [] : [archive])];
   const found = await Promise.all([
-    sessions.sessionsOf(app, id),
-    archive?.sessionsOf(app, id) ?? [],
+    ...indexes.map(async (index) => await index.sessionsOf(app, id)),
     ...[...chats].map(async (chat) => await sessions.sessionsOfChat(app, chat)),
   ]);
   return [...new Set(found.flat())].sort();

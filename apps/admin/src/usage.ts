@@ -23,10 +23,10 @@ npm run -s audit -- [--from <time>] [--to <time>]
   Prints what was done for whom, one JSON object a line; times as in 2026-03-01T08:00:00Z.
 
 npm run -s people -- export <id> [--app <app id>] [--chat <chat id>] > file.ndjson
-  Prints what is stored of a person, one JSON object a line. --app: default FEISHU_APP_ID; "api" for the HTTP API.
+  Prints what is stored of a person, one JSON object a line. --app: default FEISHU_APP_ID.
 npm run people -- delete <id> [--app <app id>] [--chat <chat id>] [--yes]
   Deletes it; without --yes it only counts. Workers have to run. What was broken off is finished by another run.
-  --chat         a direct chat of the person, where no index knows of it (see docs/data.md)
+  --chat         a direct chat of the person that no index knows of, or with --app api a session of the HTTP API
 
 All: --file <path> (default .env), --lang zh|en (default: the terminal's).`,
   zh: `npm run setup -- [--manual] [--yes] [--overwrite] [选项]
@@ -50,10 +50,10 @@ npm run -s audit -- [--from <时间>] [--to <时间>]
   输出审计记录，每行一个 JSON 对象；时间写作 2026-03-01T08:00:00Z。
 
 npm run -s people -- export <id> [--app <应用 ID>] [--chat <会话 ID>] > file.ndjson
-  输出所存储的某人的数据，每行一个 JSON 对象。--app：默认 FEISHU_APP_ID；HTTP API 用 "api"。
+  输出所存储的某人的数据，每行一个 JSON 对象。--app：默认 FEISHU_APP_ID。
 npm run people -- delete <id> [--app <应用 ID>] [--chat <会话 ID>] [--yes]
   删除这些数据；不加 --yes 只统计数量。需有运行中的 worker。中断后再次运行即可完成。
-  --chat         索引中没有的、此人的单聊会话（见 docs/data.md）
+  --chat         索引中没有的、此人的单聊会话；与 --app api 同用时为 HTTP API 的会话
 
 通用：--file <路径>（默认 .env）、--lang zh|en（默认取终端的语言）。`,
 };
