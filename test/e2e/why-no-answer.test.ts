@@ -82,7 +82,7 @@ it("shows the way of an answered message through every process, found by its id,
     "Handed out",
     "Tool at work",
     "Outcome of the call",
-    "Card or message written",
+    "Writing a card or message",
     "Turn over",
     "Delivered",
   ]) {

@@ -74,7 +74,7 @@ describe("a message that waits in its session", () => {
       "Queued for 40.0 s: no worker is alive.",
     ]);
     expect(said(trace, standing("queued", { job, isPaused: true }))[0]).toBe("paused");
-    expect(said(trace, standing("queued", { job }))[1]).toBe("Queued for 40.0 s, until one of 2 worker(s) is free.");
+    expect(said(trace, standing("queued", { job }))[1]).toBe("Queued for 40.0 s, until one of 2 workers is free.");
     expect(said(trace, standing("queued", { job: undefined }))[0]).toBe("wake_lost");
     expect(said(trace, standing("idle"))[0]).toBe("wake_lost");
   });
@@ -147,7 +147,7 @@ describe("a message whose turn is over", () => {
       "The answer is there, but Feishu refuses it (target_gone 230011, tried 2 times); next try in 5.0 s.",
     ]);
     expect(said(trace, afterwards({ ledger: ledgerOf(unsent("other-3", "forbidden"), unsent(turnId)) }))[1]).toBe(
-      "The answer is there and waits behind 1 reply or replies (forbidden) that are not delivered; next try in 5.0 s.",
+      "The answer is there and waits behind 1 reply (forbidden) not delivered yet; next try in 5.0 s.",
     );
     expect(said(trace, afterwards({ ledger: ledgerOf(unsent(turnId)) }))[0]).toBe("reply_waiting");
   });

@@ -59,6 +59,10 @@ function both(say: (language: ReplyLanguage, duration: (ms: number) => string) =
   return { zh: of("zh"), en: of("en") };
 }
 
+function counted(count: number, one: string, many = `${one}s`): string {
+  return `${count} ${count === 1 ? one : many}`;
+}
+
 function people(names: readonly string[], language: ReplyLanguage): string {
   return names.length === 0 ? (language === "zh" ? "（无人）" : "nobody") : names.join(language === "zh" ? "、" : ", ");
 }
@@ -78,7 +82,7 @@ const onTheWay = {
     ),
   behind: ({ ahead }) => ({
     zh: `在这个会话的 ${ahead} 条消息之后等待。`,
-    en: `It waits behind ${ahead === 1 ? "1 message" : `${ahead} messages`} of this conversation.`,
+    en: `It waits behind ${counted(ahead, "message")} of this conversation.`,
   }),
   no_worker: ({ sinceMs }, nowMs) =>
     both((language, duration) =>
@@ -96,7 +100,7 @@ const onTheWay = {
     both((language, duration) =>
       language === "zh"
         ? `已排队 ${duration(nowMs - sinceMs)}，等待 ${workers} 个 worker 中的空闲者。`
-        : `Queued for ${duration(nowMs - sinceMs)}, until one of ${workers} worker(s) is free.`,
+        : `Queued for ${duration(nowMs - sinceMs)}, until one of ${counted(workers, "worker")} is free.`,
     ),
   wake_lost: ({ sinceMs }, nowMs) =>
     both((language, duration) =>
@@ -158,14 +162,14 @@ const afterTurn = {
     both((language, duration) =>
       language === "zh"
         ? `回答已完成，但平台拒收（${problem}，已试 ${attempts} 次），${duration(retryAtMs - nowMs)}后重试。`
-        : `The answer is there, but Feishu refuses it (${problem}, tried ${attempts} times); next try in ${duration(retryAtMs - nowMs)}.`,
+        : `The answer is there, but Feishu refuses it (${problem}, tried ${counted(attempts, "time")}); next try in ${duration(retryAtMs - nowMs)}.`,
     ),
   reply_behind: ({ ahead, problem, retryAtMs }, nowMs) =>
     both((language, duration) => {
       const why = problem === "" ? "" : language === "zh" ? `（${problem}）` : ` (${problem})`;
       return language === "zh"
         ? `回答已完成，在 ${ahead} 条未送达的回复${why}之后等待，${duration(retryAtMs - nowMs)}后重试。`
-        : `The answer is there and waits behind ${ahead} reply or replies${why} that are not delivered; next try in ${duration(retryAtMs - nowMs)}.`;
+        : `The answer is there and waits behind ${counted(ahead, "reply", "replies")}${why} not delivered yet; next try in ${duration(retryAtMs - nowMs)}.`;
     }),
   reply_waiting: ({ sinceMs }, nowMs) =>
     both((language, duration) =>
@@ -230,7 +234,7 @@ const happenings: Readonly<Record<string, Text>> = {
   "call.outcome": { zh: "工具结果", en: "Outcome of the call" },
   "approval.asked": { zh: "请求审批", en: "People are asked" },
   "approval.settled": { zh: "审批结束", en: "The question is settled" },
-  "card.write": { zh: "写卡片或消息", en: "Card or message written" },
+  "card.write": { zh: "写卡片或消息", en: "Writing a card or message" },
   "limiter.waited": { zh: "等待限流", en: "Held back by the limits" },
   "turn.ended": { zh: "回合结束", en: "Turn over" },
   "reply.deliver": { zh: "送达回答", en: "Reply on its way" },
