@@ -39,31 +39,30 @@ async function scene(): Promise<{
 }
 
 /** Somebody else's program with the same app id and secret, which acknowledges whatever it gets. */
-async function startThief({ platform }: FeishuWorld): Promise<unknown[]> {
-  const taken: unknown[] = [];
-  const thief = createLongConnection({
-    ...testApp,
-    domain: platform.url,
-    onEvent: async (envelope) => void taken.push(envelope),
-  });
+async function startThief({ platform }: FeishuWorld): Promise<void> {
+  const thief = createLongConnection({ ...testApp, domain: platform.url, onEvent: async () => undefined });
   opened.push(thief);
   thief.start();
   await expect.poll(() => thief.state(), { timeout: patienceMs }).toBe("connected");
-  return taken;
+}
+
+/** Each event goes to one of the two at random: writes until both have some. */
+async function writeUntilStolen(world: FeishuWorld, watch: EventWatch): Promise<{ ours: string[]; stolen: string[] }> {
+  await startThief(world);
+  const [ours, stolen]: [string[], string[]] = [[], []];
+  while (ours.length === 0 || stolen.length === 0) {
+    const messageId = await world.say("hello");
+    watch.noteDirect(world.direct);
+    const came = await world.ingress.store.seen(`${app}.${world.direct}`, app, messageId);
+    (came ? ours : stolen).push(messageId);
+  }
+  return { ours, stolen };
 }
 
 describe("a second program with the same app", () => {
   it("is found out by the direct messages that only the platform knows of", async () => {
     const { world, watch, report } = await scene();
-    await startThief(world);
-    const [ours, stolen]: [string[], string[]] = [[], []];
-    // Each event goes to one of the two at random.
-    while (ours.length === 0 || stolen.length < 2) {
-      const messageId = await world.say("hello");
-      watch.noteDirect(world.direct);
-      const came = await world.ingress.store.seen(`${app}.${world.direct}`, app, messageId);
-      (came ? ours : stolen).push(messageId);
-    }
+    const { ours, stolen } = await writeUntilStolen(world, watch);
     await watch.look();
     const found = await report();
     expect(found).toMatchObject({ app, compared: ours.length + stolen.length });
@@ -83,10 +82,7 @@ describe("a second program with the same app", () => {
 
   it("is not suspected any more when a message comes late after all", async () => {
     const { world, watch, report } = await scene();
-    const taken = await startThief(world);
-    while (taken.length < 1) await world.say("hello");
-    await world.say("one that comes");
-    watch.noteDirect(world.direct);
+    await writeUntilStolen(world, watch);
     await watch.look();
     const before = (await report())?.missed ?? [];
     expect(before.length).toBeGreaterThan(0);
