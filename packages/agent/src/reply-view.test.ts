@@ -12,8 +12,8 @@ const options: ViewOptions = {
   stoppable: true,
 };
 const env = environment();
-const { app, id } = startRun().turn.message;
-const traceId = traceIdOf(traceparentOf({ app, id }));
+const { message } = startRun().turn;
+const traceId = traceIdOf(traceparentOf(message));
 const parseView = parserOf(ReplyView);
 
 function running(run: Run, live?: { text?: string; thinking?: string }): ReplyView {
