@@ -1,11 +1,14 @@
-import { spawn, type ChildProcess } from "node:child_process";
+import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { freePort } from "./free-port.ts";
 import { startNodes, type TestRedisNodes, type TestRedisNodesOptions } from "./redis-nodes.ts";
 import { untilRedisAnswers } from "./redis.ts";
+
+const run = promisify(execFile);
 
 const watched = "mymaster";
 const sentinelCount = 3;
@@ -67,7 +70,10 @@ async function untilFollowed({ ask }: Pick<TestRedisNodes, "ask">, ports: readon
   }
 }
 
-/** Starts a master, two replicas and three sentinels on free ports; `stop` ends them and removes their files. */
+/**
+ * Starts a master, two replicas and three sentinels on free ports; `stop` ends them and removes their
+ * files. Its masters are those that sentinels tell clients: more than one while they do not agree.
+ */
 export async function startRedisSentinel(options: TestRedisNodesOptions = {}): Promise<TestRedisNodes> {
   const directory = await mkdtemp(join(tmpdir(), "larkline-sentinel-"));
   const masterPort = await freePort();
@@ -85,8 +91,17 @@ export async function startRedisSentinel(options: TestRedisNodesOptions = {}): P
   }
   const plan: Plan = { directory, sentinels, masterPort, replicaPorts, options };
   const processes = await Promise.all(sentinels.map(async (sentinel) => await startSentinel(sentinel, plan)));
+  const toldBy = async ({ port }: Watch): Promise<number> => {
+    const address = await run("redis-cli", ["-p", String(port), "sentinel", "get-master-addr-by-name", watched]);
+    return Number(address.stdout.split("\n")[1]);
+  };
   return {
     ...nodes,
+    masters: async () => {
+      const alive = await nodes.masters();
+      const told = new Set(await Promise.all(sentinels.map(toldBy)));
+      return [...told].filter((port) => alive.includes(port));
+    },
     url: `redis+sentinel://${sentinels.map(({ port }) => `127.0.0.1:${port}`).join(",")}/${watched}`,
     stop: async () => {
       const ended = processes.map(async (sentinel) => await once(sentinel, "exit"));
