@@ -140,11 +140,19 @@ export class EgressGate {
   }
 }
 
-/** Connects to one of the addresses that were checked. Rejects when none answers in time. */
-export async function dial(passage: EgressPassage & { ok: true }, limits: EgressLimits): Promise<Socket> {
+/**
+ * Connects to one of the addresses that were checked. Rejects when none answers in time. `halfOpen`: a
+ * host that has said everything may still be written to.
+ */
+export async function dial(
+  passage: EgressPassage & { ok: true },
+  limits: EgressLimits,
+  { halfOpen = false } = {},
+): Promise<Socket> {
   const socket = connect({
     host: passage.target.host,
     port: passage.target.port,
+    allowHalfOpen: halfOpen,
     lookup: lookupOf(passage.addresses),
     autoSelectFamily: true,
     autoSelectFamilyAttemptTimeout: 500,

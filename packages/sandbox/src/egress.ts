@@ -69,7 +69,9 @@ async function openTunnel(
   if (target === undefined) return void client.end(tunnelRefusal(400, "CONNECT wants host:port"));
   const passage = await gate.ask(target);
   if (!passage.ok) return void client.end(tunnelRefusal(403, passage.reason));
-  const upstream = await dial(passage, gate.limits).catch(() => undefined);
+  // Were it closed as soon as it has said everything, that would break the other direction off, and the
+  // client with it, before the client has read all.
+  const upstream = await dial(passage, gate.limits, { halfOpen: true }).catch(() => undefined);
   if (upstream === undefined) return void client.end(tunnelRefusal(502, "the host cannot be reached"));
   // One side that breaks takes the other along; a side that ends is only passed on.
   const broken = (error: unknown): void => {
