@@ -5,6 +5,7 @@ import { parserOf, turnIdOf } from "@larkline/protocol";
 import type { LookupCache, SessionStore } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import { Type } from "typebox";
+import { servesTenant } from "./admission.ts";
 import type { BotAgents } from "./bot-agents.ts";
 import type { ChatFacts } from "./chat-facts.ts";
 import { chatSession, type Placer } from "./conversation-place.ts";
@@ -18,6 +19,12 @@ const Id = Type.String({ minLength: 1, maxLength: 128, pattern: "^[\\w-]+$" });
 const Person = Type.Optional(Type.Union([Type.Object({ open_id: Type.Optional(Id) }), Type.Null()]));
 
 const parseChat = parserOf(Type.Object({ chat_id: Id }));
+const parseAdded = parserOf(
+  Type.Object({
+    chat_id: Id,
+    operator_tenant_key: Type.Optional(Type.Union([Type.String({ maxLength: 128 }), Type.Null()])),
+  }),
+);
 const parseEntered = parserOf(
   Type.Object({
     chat_id: Id,
@@ -49,6 +56,8 @@ export interface ChatEventsDeps {
   app: string;
   agents: Pick<BotAgents, "in">;
   settings: Pick<FeishuSettings, "welcome" | "menu">;
+  /** Keys of the tenants whose people the bot is for; `null`: everybody. */
+  tenants: readonly string[] | null;
   store: Pick<SessionStore, "seqOf" | "release">;
   speak: Speaker;
   inbox: Pick<Inbox, "cancel">;
@@ -84,10 +93,13 @@ export function createChatEvents(deps: ChatEventsDeps): Readonly<Record<string, 
   };
 }
 
-/** Greets a chat once in a while, however often the platform says that somebody is there. */
-async function greet({ app, agents, settings, lookups, speak }: ChatEventsDeps, chatId: string): Promise<void> {
+/** Greets a chat once in a while, however often the platform says that somebody of `tenant` is there. */
+async function greet(
+  { app, agents, settings, tenants, lookups, speak }: ChatEventsDeps,
+  { chatId, tenant }: { chatId: string; tenant: string },
+): Promise<void> {
   const key = `welcomed:${app}:${chatId}`;
-  if (!settings.welcome || (await lookups.get(key)) !== undefined) return;
+  if (!settings.welcome || !servesTenant(tenants, tenant) || (await lookups.get(key)) !== undefined) return;
   const agent = agents.in(chatId);
   const language = agent.language === "auto" ? "zh" : agent.language;
   await speak({
@@ -102,33 +114,40 @@ async function greet({ app, agents, settings, lookups, speak }: ChatEventsDeps, 
 }
 
 function botAdded(deps: ChatEventsDeps): EventHandler {
-  return async ({ event }) => {
-    const parsed = parseChat(event);
-    if (parsed.ok) await greet(deps, parsed.value.chat_id);
+  return async ({ event, tenantKey }) => {
+    const parsed = parseAdded(event);
+    if (!parsed.ok) return undefined;
+    const { chat_id: chatId, operator_tenant_key: tenant } = parsed.value;
+    await greet(deps, { chatId, tenant: tenant || tenantKey });
     return undefined;
   };
 }
 
+/** Whose tenant's the person is, these events do not say: only messages of those who are served tell their chat then. */
+async function remember({ tenants, directChats }: ChatEventsDeps, openId: string, chatId: string): Promise<void> {
+  if (tenants === null) await directChats.remember(openId, chatId);
+}
+
 function chatEntered(deps: ChatEventsDeps): EventHandler {
-  return async ({ event }) => {
+  return async ({ event, tenantKey: tenant }) => {
     const parsed = parseEntered(event);
     if (!parsed.ok) return undefined;
     const { chat_id: chatId, operator_id: operator, last_message_id: lastMessageId } = parsed.value;
-    if (operator?.open_id !== undefined) await deps.directChats.remember(operator.open_id, chatId);
+    if (operator?.open_id !== undefined) await remember(deps, operator.open_id, chatId);
     // Where something was said before, nobody needs an introduction.
-    if (!lastMessageId) await greet(deps, chatId);
+    if (!lastMessageId) await greet(deps, { chatId, tenant });
     return undefined;
   };
 }
 
 /** The first time that a person and the bot have a chat; older clients tell nothing else of it. */
 function chatCreated(deps: ChatEventsDeps): EventHandler {
-  return async ({ event }) => {
+  return async ({ event, tenantKey: tenant }) => {
     const parsed = parseCreated(event);
     if (!parsed.ok) return undefined;
     const { chat_id: chatId, user } = parsed.value;
-    if (user?.open_id !== undefined) await deps.directChats.remember(user.open_id, chatId);
-    await greet(deps, chatId);
+    if (user?.open_id !== undefined) await remember(deps, user.open_id, chatId);
+    await greet(deps, { chatId, tenant });
     return undefined;
   };
 }

@@ -35,7 +35,7 @@ import { createEventWatch, type EventWatch } from "./event-watch.ts";
 import { createEventRouter, type EventHandler, type EventRouter } from "./event-router.ts";
 import type { Inbox } from "./inbox.ts";
 import type { IngressMetrics } from "./ingress-metrics.ts";
-import { createMessageDesk, type MessageDesk } from "./message-desk.ts";
+import { createMessageDesk, type Admitted, type MessageDesk } from "./message-desk.ts";
 import { createMessageHandler } from "./message-handler.ts";
 import { watchMessage } from "./message-watch.ts";
 import { createNoticeOutbox } from "./notice-outbox.ts";
@@ -116,9 +116,19 @@ function messageDeskOf(desks: Desks): MessageDesk {
   return createMessageDesk({ app, agents, settings, store, lookups, queue, commands, speak });
 }
 
+/**
+ * The event names the tenant that has the app, not the person's: at a bot for certain tenants only those start something
+ * who have written to it before, as one of theirs.
+ */
+function admitPress(tenants: BotConfig["tenants"], { openId, chatId, tenant }: SaidFor): Admitted {
+  if (!servesTenant(tenants, tenant)) return { verdict: "foreign_tenant" };
+  return { verdict: tenants === null || chatId !== openId ? "accept" : "empty" };
+}
+
 /** A press on the menu goes the way of a message; the platform's answer to it has no message to hang on. */
 function speakerFor({ app, bot, placer, settings, counters, observation, logger }: Desks, desk: MessageDesk) {
-  return async ({ openId, chatId, text, eventId, tenant, createdAtMs }: SaidFor): Promise<void> => {
+  return async (said: SaidFor): Promise<void> => {
+    const { openId, chatId, text, eventId, tenant, createdAtMs } = said;
     if (createdAtMs > 0 && Date.now() - createdAtMs > settings.limits.messageAgeMs) {
       logger.info({ eventId }, "a press on the menu came too late");
       return;
@@ -140,10 +150,9 @@ function speakerFor({ app, bot, placer, settings, counters, observation, logger 
     };
     const { session } = await placer.of(message);
     const place = { session, target: { app, chatId, messageId: "", inThread: false } };
-    const verdict = servesTenant(bot.tenants, tenant) ? "accept" : "foreign_tenant";
     const { messageId: id } = message;
     const ended = watchMessage(observation, { app, id, chat: chatId, person: openId, channel: "feishu" });
-    const outcome = await desk({ message, place, tenant }, { verdict });
+    const outcome = await desk({ message, place, tenant }, admitPress(bot.tenants, said));
     ended(outcome);
     counters.messages.add({ channel: "feishu", outcome });
   };
@@ -177,9 +186,9 @@ function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
     identity,
     agents,
     rules: { maxAgeMs, maxChars, tenants: bot.tenants },
-    onDirect: ({ senderOpenId: openId, chatId }) => {
+    onDirect: ({ senderOpenId: openId, chatId }, isServed) => {
       desks.eventWatch?.noteDirect(chatId);
-      background.run("direct chat", async () => await directChats.remember(openId, chatId));
+      if (isServed) background.run("direct chat", async () => await directChats.remember(openId, chatId));
     },
     count: (outcome) => counters.messages.add({ channel: "feishu", outcome }),
     observation,
@@ -191,6 +200,7 @@ function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
     lookups,
     directChats,
     settings: bot.feishu,
+    tenants: bot.tenants,
     speakFor: speakerFor(desks, desk),
   });
   const clicks = createCardClicks({ ...desks, tenants: bot.tenants, store, approvals: approvalsOf(desks) });

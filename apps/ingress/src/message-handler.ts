@@ -18,8 +18,8 @@ export interface MessageHandlerDeps {
   identity: Pick<BotIdentity, "openId" | "within">;
   rules: Pick<AdmissionRules, "maxAgeMs" | "maxChars" | "tenants">;
   agents: Pick<BotAgents, "in">;
-  /** Told of every direct message. */
-  onDirect: (message: FeishuMessage) => void;
+  /** Told of every direct message, and whether its sender is of a tenant that is served. */
+  onDirect: (message: FeishuMessage, isServed: boolean) => void;
   count: (outcome: MessageOutcome) => void;
   observation: Observation;
   logger: Logger;
@@ -59,7 +59,7 @@ export function createMessageHandler(deps: MessageHandlerDeps): EventHandler {
     if (admission.verdict === "unsure") return "unsure";
     const place = await placeOf(message, envelope.eventId);
     if (place === undefined) return "unreadable";
-    if (message.chatType === "p2p") deps.onDirect(message);
+    if (message.chatType === "p2p") deps.onDirect(message, admission.verdict !== "foreign_tenant");
     return await desk({ message, place, tenant: envelope.tenantKey }, admission);
   };
 

@@ -40,7 +40,14 @@ function settingsOf(domain: string): ConfigInput {
       ops: { sessions: "sender" },
     },
     bots: {
-      support: { appId: second.appId, domain, transport: "both", agent: "support", tenants: ["t_home"] },
+      support: {
+        appId: second.appId,
+        domain,
+        transport: "both",
+        agent: "support",
+        tenants: ["t_home"],
+        feishu: { menu: { report: "Sum up this week." } },
+      },
       default: { chats: { oc_ops: { agent: "ops" } } },
     },
   };
@@ -278,6 +285,45 @@ describe("people of another tenant than those that a bot is for", () => {
     const value = { __approval__: "0".repeat(32), decision: "approve" };
     expect(await click(second, value, operator)).toContain("do not serve people of your organisation");
     expect(await ingress.metrics.text()).toContain('outcome="foreign_tenant"');
+  });
+
+  it("start nothing from its menu: a press does not say whose tenant's it is, only who has written counts", async () => {
+    const zoe = platform.addUser({ name: "Zoe", tenantKey: "t_other" }).openId;
+    const bob = platform.addUser({ name: "Bob", tenantKey: "t_home" }).openId;
+    const waitingFor = async (openId: string, chatId: string) => {
+      const asked = [openId, chatId].map(async (id) => await ingress.store.summary(`${second.appId}.${id}`));
+      return (await Promise.all(asked)).reduce((sum, { waiting }) => sum + waiting, 0);
+    };
+    const press = async (openId: string) => await platform.pressMenu(openId, second.appId, "report").reports;
+    const chats = new Map<string, string>();
+    for (const openId of [zoe, bob]) {
+      const { chatId, reports } = platform.enterChat(openId, second.appId);
+      await reports;
+      await press(openId);
+      expect(await waitingFor(openId, chatId)).toBe(0);
+      chats.set(openId, chatId);
+      await say(second, "hello", { from: openId, chatId });
+    }
+    await press(zoe);
+    expect(await waitingFor(zoe, chats.get(zoe) ?? "")).toBe(0);
+    await vi.waitFor(
+      async () => {
+        await press(bob);
+        expect(await waitingFor(bob, chats.get(bob) ?? "")).toBeGreaterThan(1);
+      },
+      { timeout: 10_000 },
+    );
+  });
+
+  it("are not greeted in a group to which they add it", async () => {
+    const [theirs, ours] = [eve, ann].map((operator) => {
+      const { chatId } = platform.addChat({ type: "group", members: [operator] });
+      return { chatId, reports: platform.addBot(chatId, second.appId, { operator }).reports };
+    });
+    await Promise.all([theirs?.reports, ours?.reports]);
+    const said = (chatId = "") => platform.messages(chatId).filter(({ senderType }) => senderType === "app");
+    await vi.waitUntil(() => said(ours?.chatId).length === 1, { timeout: 10_000 });
+    expect(said(theirs?.chatId)).toEqual([]);
   });
 
   it("are answered by a bot that is for everybody", async () => {
