@@ -72,10 +72,11 @@ describe("a second program with the same app", () => {
 
   it("is not suspected where everything came, orders and refusals too", async () => {
     const { world, watch, report } = await scene();
-    for (const text of ["hello", "/stop", "/status", "again", "x".repeat(60_000)]) {
+    for (const text of ["hello", "/stop", " ／stop", "/status", "again", "x".repeat(60_000)]) {
       await world.say(text);
       watch.noteDirect(world.direct);
     }
+    await world.say("", { post: { content: [[{ tag: "text", text: "/stop" }]] } });
     await watch.look();
     expect(await report()).toMatchObject({ compared: 3, missed: [] });
   });

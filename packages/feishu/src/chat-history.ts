@@ -7,9 +7,12 @@ export interface ListedFacts {
   createdAtMs: number;
   /** Written by a person, not by a bot or by the platform, and not taken back. */
   isByPerson: boolean;
-  /** Begins as orders to the bot do. */
+  /** May be an order to the bot: something in it begins as orders do. */
   isOrder: boolean;
 }
+
+/** A slash, also a full-width one, at the beginning of a text or of a part of a post. */
+const order = /"(?:text|title)":\s*"(?:\s|\\[nrt])*[/\uFF0F]/;
 
 /** The messages of a chat since `sinceMs`, newest first, at most 500. Needs the right to read the chat's history. */
 export async function listMessages(
@@ -23,7 +26,7 @@ export async function listMessages(
     const createdAtMs = Number(createTime);
     if (createdAtMs < sinceMs) break;
     const isByPerson = sender?.sender_type === "user" && deleted !== true && type !== "system";
-    const isOrder = /^\{"text":"\s*\//.test(body?.content ?? "");
+    const isOrder = order.test(body?.content ?? "");
     listed.push({ messageId, createdAtMs, isByPerson, isOrder });
   }
   return listed;
