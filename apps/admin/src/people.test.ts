@@ -241,6 +241,20 @@ describe("the data of one person", () => {
     expect(await stores.store.history(direct)).toEqual([]);
   });
 
+  it("is not kept with what was given up, in a group its own messages alone", async () => {
+    const letterOf = async (message: InboundMessage) => {
+      const { session, id: messageId } = message;
+      const about = { id: `turn:${messageId}`, session, app, messageId, reason: "its runs crashed 3 times", atMs: 1 };
+      await stores.letters.add({ v: 1, kind: "message", ...about, message });
+      return about.id;
+    };
+    await letterOf(await talk(direct, "ou_ann"));
+    await letterOf(await talk(group, "ou_ann"));
+    const others = await letterOf(await talk(group, "ou_ben"));
+    await deletePerson(stores, ann, { act: true, ...quick });
+    expect((await stores.letters.list(10)).map(({ id }) => id)).toEqual([others]);
+  });
+
   it("waits in a group for the turn of somebody else, who has read it", async () => {
     await talk(group, "ou_ann");
     const { wakeGen = 0 } = await stores.store.append(messageFrom(group, "ou_ben"));

@@ -1,4 +1,5 @@
 import { turnIdOf, type Message, type QueuedMessage, type SessionKey } from "@larkline/protocol";
+import type { DeadLetter } from "@larkline/session";
 import {
   blobsIn,
   isOwn,
@@ -146,7 +147,7 @@ async function eraseSession(deletion: Deletion, session: SessionKey): Promise<vo
     await stopRuns(deletion, session, () => true);
     const { length, blobs } = await survey(deletion, session, () => true);
     await deleteBlobs(deletion, blobs);
-    await deleteLetters(deletion, session);
+    await deleteLetters(deletion, session, () => true);
     // The archive first: it refuses from then on what somebody is about to add, and the index goes with the session.
     await stores.archive?.erase(session, length);
     const result = await stores.sessions.erase(session, length);
@@ -167,6 +168,7 @@ async function redactSession(deletion: Deletion, session: SessionKey): Promise<v
     await stopRuns(deletion, session, ({ message }) => message.sender.id === person.id);
     const { length, numbers, blobs } = await survey(deletion, session, (message) => isOwn(message, person));
     await deleteBlobs(deletion, blobs);
+    await deleteLetters(deletion, session, (letter) => isMessageOf(letter, person));
     const what = { person: person.id, numbers: [...numbers], marker };
     // Whoever runs a turn has read what was there, and may be writing a summary of it.
     const running = await runningTurn(stores, session);
@@ -204,11 +206,21 @@ async function untilOver(
 
 const mostLetters = 100_000;
 
-/** Replies that were given up are kept for a while, with what they say. */
-async function deleteLetters({ stores: { letters } }: Deletion, session: SessionKey): Promise<void> {
-  for (const letter of await letters.list(mostLetters)) {
-    if (letter.session === session) await letters.discard(session, letter.id);
+/** Replies and messages that were given up are kept for a while, with what they say. */
+async function deleteLetters(
+  { stores: { letters } }: Deletion,
+  session: SessionKey,
+  isMeant: (letter: DeadLetter) => boolean,
+): Promise<void> {
+  for (const { id, session: itsSession } of await letters.list(mostLetters)) {
+    const letter = itsSession === session ? await letters.find(session, id) : undefined;
+    if (letter !== undefined && isMeant(letter)) await letters.discard(session, id);
   }
+}
+
+/** Answers in groups stay: they are the group's. */
+function isMessageOf(letter: DeadLetter, person: Person): boolean {
+  return letter.kind === "message" && letter.message.sender.id === person.id;
 }
 
 /** What they allowed, and what others allowed them, holds no longer. */
