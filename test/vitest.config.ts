@@ -1,5 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
+import { LongestFirst } from "./longest-first.ts";
 
 // Nobody clears Redis between files: every test works under a namespace of its own.
 export default defineConfig({
@@ -8,7 +9,9 @@ export default defineConfig({
     include: ["packages/*/src/**/*.test.ts", "apps/*/src/**/*.test.ts", "infra/**/*.test.ts", "test/**/*.test.ts"],
     globalSetup: ["test/redis-setup.ts"],
     pool: "forks",
-    maxWorkers: 2,
+    // Half of the time of a test is waiting for processes: more of them than processors.
+    maxWorkers: 3,
+    sequence: { sequencer: LongestFirst },
     // Deadlines find what hangs; how fast a shared machine is today is no fact about the product.
     testTimeout: 90_000,
     hookTimeout: 90_000,

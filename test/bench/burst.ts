@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { spread, startSubject, type Spread, type Subject } from "./measure.ts";
+import { measureTurns, spread, startSubject, type Spread, type Subject } from "./measure.ts";
 
 /** What becomes of messages that come faster than they can be answered. */
 export interface BurstNumbers {
@@ -35,6 +35,7 @@ export async function measureBurst(
   const system = await startSubject(subject);
   try {
     const { feishu, appId } = system;
+    await measureTurns(system, { inFlight: 32, messages: 1_500, perChat: 5 }); // compiled code from then on
     const open = new Set<string>();
     feishu.on("message", ({ senderType, parentId }) => {
       if (senderType === "app" && parentId !== undefined) open.delete(parentId);
