@@ -10,9 +10,10 @@ import {
 } from "@larkline/protocol";
 import type { JobResult } from "@larkline/queue";
 import type { BeginResult, ResultDesk, SessionStore } from "@larkline/session";
-import type { Logger, Observation, Tags } from "@larkline/telemetry";
+import type { Logger, Observation } from "@larkline/telemetry";
 import { ToolNotFoundError, type CallContext, type StoreFile, type Tool, type ToolRegistry } from "@larkline/tool";
 import { createCallReport, type CallReport } from "./call-report.ts";
+import { resultOf, watchCalls, type CallWatch } from "./call-watch.ts";
 import { checkEnvelope, type EnvelopeCheck } from "./envelope.ts";
 import { maxOutputBytes, withLargeResultKept } from "./large-result.ts";
 import type { DeliverOutcome } from "./outcome-delivery.ts";
@@ -104,17 +105,8 @@ function contextOf(
   };
 }
 
-function resultOf(outcome: ToolOutcome): string {
-  if (outcome.ok) return "ok";
-  return outcome.unknown === true ? "unknown" : "error";
-}
-
 function namesOf({ session, turnId, callId, attempt, name }: ToolJob) {
   return { session, turnId, callId, ...(attempt === 1 ? {} : { attempt }), tool: name };
-}
-
-function tagsOf({ session, turnId: turn, callId: call, attempt, name: tool, traceparent }: ToolJob): Tags {
-  return { session, turn, call, attempt, tool, ...(traceparent === undefined ? {} : { traceparent }) };
 }
 
 function notStarted(begun: Exclude<BeginResult, "run">): ToolOutcome {
@@ -123,10 +115,12 @@ function notStarted(begun: Exclude<BeginResult, "run">): ToolOutcome {
 
 class ToolCallHandler implements CallHandler {
   readonly #deps: CallHandlerDeps;
+  readonly #watch: CallWatch;
   readonly #results = new Map<string, Promise<JobResult>>();
 
   constructor(deps: CallHandlerDeps) {
     this.#deps = deps;
+    this.#watch = watchCalls(deps.observation, deps.metrics, deps.envelope.runner);
   }
 
   async handle(job: ToolJob, signal: AbortSignal): Promise<JobResult> {
@@ -161,9 +155,9 @@ class ToolCallHandler implements CallHandler {
   }
 
   async fail(job: ToolJob, error: Error): Promise<void> {
-    const { store, envelope, observation, logger } = this.#deps;
+    const { store, envelope, logger } = this.#deps;
     logger.error({ ...namesOf(job), error }, "call failed");
-    observation.error(error, tagsOf(job));
+    this.#watch.failed(job, error);
     // Asking to start it once more is how the ledger tells whether it was started.
     const begun = await store.begin(job.session, attemptIdOf(job), job.effect, envelope.runner);
     const outcome = begun === "run" ? failure(texts.failed) : notStarted(begun);
@@ -200,41 +194,31 @@ class ToolCallHandler implements CallHandler {
   }
 
   async #run(job: ToolJob, admitted: Admitted): Promise<Ended> {
-    const { logger, levels, metrics, observation, envelope, store, storeFile, desk } = this.#deps;
+    const { logger, levels, store, storeFile, desk } = this.#deps;
     const { tool } = admitted;
     const lines = logger.child(namesOf(job));
-    const startedMs = Date.now();
-    const started = performance.now();
-    const queuedMs = Math.max(0, startedMs - job.queuedAtMs);
-    const run = observation.span("tool.run", { ...tagsOf(job), runner: envelope.runner, queuedMs });
-    observation.metric("tool.queue_seconds", queuedMs / 1_000, { tool: job.name });
+    const ended = this.#watch.began(job);
     const report = createCallReport({ store, job, onError: (error) => lines.warn({ error }, "a report is lost") });
+    const leftMs = job.deadlineMs - Date.now();
     const outcome = await levels.run(tool, {
       argumentsText: job.arguments,
       context: contextOf(job, admitted, { lines, report }),
       storeFile,
-      timeoutMs: Math.min(tool.timeoutMs, job.deadlineMs - startedMs),
-      endsWithinMs: job.deadlineMs - startedMs,
+      timeoutMs: Math.min(tool.timeoutMs, leftMs),
+      endsWithinMs: leftMs,
       maxOutputBytes,
     });
-    const durationMs = Math.round(performance.now() - started);
-    run.end(outcome.ok ? undefined : resultOf(outcome), { outcome: resultOf(outcome) });
+    const timing = ended(outcome);
     await report.close();
-    metrics.durations.observe({ tool: job.name }, durationMs / 1_000);
+    const { ranMs: durationMs } = timing;
     lines.debug({ durationMs, level: tool.isolation.level, result: resultOf(outcome) }, "tool ran");
     const onError = (error: unknown): void => lines.error({ error }, "a large result is lost");
-    return {
-      outcome: await withLargeResultKept(outcome, { desk, session: job.session, onError }),
-      timing: { queuedMs, ranMs: durationMs },
-    };
+    return { outcome: await withLargeResultKept(outcome, { desk, session: job.session, onError }), timing };
   }
 
   async #answer(job: ToolJob, outcome: ToolOutcome, details?: Parameters<DeliverOutcome>[2]): Promise<"done"> {
-    const { deliver, observation } = this.#deps;
-    await deliver(job, outcome, details);
-    const result = resultOf(outcome);
-    observation.metric("tool.calls", 1, { tool: job.name, outcome: result });
-    observation.event("call.outcome", { ...tagsOf(job), outcome: result, ...details?.timing });
+    await this.#deps.deliver(job, outcome, details);
+    this.#watch.answered(job, outcome, details?.timing);
     return "done";
   }
 }
