@@ -1,13 +1,6 @@
 import { loadConfigFile, readBots } from "@larkline/config";
 import { connectTraceLog } from "@larkline/session-redis";
-import {
-  createLogger,
-  createMetrics,
-  observeWith,
-  openObservers,
-  runUntilSignal,
-  startOpsServer,
-} from "@larkline/telemetry";
+import { createLogger, createMetrics, openObservers, runUntilSignal, startOpsServer } from "@larkline/telemetry";
 import { loadConfig } from "./config.ts";
 import { createAgentModels } from "./models.ts";
 import { createWorkerMetrics } from "./worker-metrics.ts";
@@ -38,7 +31,7 @@ const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.tr
 const watch = { service: "agent-worker", logger, metrics, traceLog, modules: settings.value.observers } as const;
 const watching = await openObservers({ ...watch, ...config });
 if (!watching.ok) refuse(watching.error);
-const { observers, close: closeObservers } = watching.value;
+const { observation, close: closeObservers } = watching.value;
 const worker = await startWorker({
   config,
   settings: settings.value,
@@ -46,7 +39,7 @@ const worker = await startWorker({
   models: models.value,
   metrics: createWorkerMetrics(metrics),
   logger,
-  observation: observeWith(observers),
+  observation,
 }).catch((error: unknown) => refuse(`Redis (REDIS_URL) does not answer: ${messageOf(error)}`));
 const { host, port } = config;
 const ops = await startOpsServer({ host, port, metrics, logger, ready: worker.ready }).catch(async (error: unknown) => {

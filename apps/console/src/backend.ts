@@ -47,7 +47,7 @@ import {
   type SessionLedger,
   type ServerState,
 } from "@larkline/session-redis";
-import type { Logger } from "@larkline/telemetry";
+import { createOutageLog, type Logger } from "@larkline/telemetry";
 
 /** Everything that the console looks at and acts upon. It holds nothing itself. */
 export interface Backend {
@@ -86,17 +86,9 @@ export interface Backend {
 /** Opens the connection of the process. Resolves at once: until Redis answers the console is not ready. */
 export function connectBackend(options: { redisUrl: string; namespace: string; logger: Logger }): Backend {
   const { namespace, logger } = options;
-  let isBroken = false;
-  // One line per outage: every attempt to reconnect fails with the same error, here and in the queues.
-  const onError = (error: unknown) => {
-    if (!isBroken) logger.warn({ error }, "Redis cannot be reached, trying again");
-    isBroken = true;
-  };
+  const { failed: onError, back } = createOutageLog(logger, "Redis");
   const redis = connectRedis(options.redisUrl, { onError });
-  redis.on("ready", () => {
-    if (isBroken) logger.info({}, "Redis is reached again");
-    isBroken = false;
-  });
+  redis.on("ready", back);
   const queue = { connection: redis, prefix: `{${namespace}}`, onError };
   const turns = createTurnQueue(queue);
   const log = createRedisEventLog({ redis, namespace });

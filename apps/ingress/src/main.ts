@@ -1,6 +1,6 @@
 import { loadConfigFile, readEdges } from "@larkline/config";
 import { connectTraceLog } from "@larkline/session-redis";
-import { createLogger, createMetrics, observeWith, openObservers, runUntilSignal } from "@larkline/telemetry";
+import { createLogger, createMetrics, openObservers, runUntilSignal } from "@larkline/telemetry";
 import { connectBots } from "./bots.ts";
 import { loadConfig } from "./config.ts";
 import { startIngress } from "./ingress.ts";
@@ -25,9 +25,8 @@ const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.tr
 const watch = { service: "ingress", logger, metrics, traceLog, modules: settings.value.observers } as const;
 const watching = await openObservers({ ...watch, ...config });
 if (!watching.ok) refuse(watching.error);
-const { observers, close: closeObservers } = watching.value;
+const { observation, close: closeObservers } = watching.value;
 const backend = connectBackend({ ...config, logger });
-const observation = observeWith(observers);
 const bots = connectBots(edges.value, { settings: settings.value, backend, observation, logger });
 
 const parts = { config, settings: settings.value, backend, bots, metrics, logger, observation };

@@ -17,7 +17,7 @@ import {
   createRedisSessionStore,
   createRedisTokenCache,
 } from "@larkline/session-redis";
-import type { Logger } from "@larkline/telemetry";
+import { createOutageLog, type Logger } from "@larkline/telemetry";
 import type { Backend } from "./backend.ts";
 
 export interface RedisBackend extends Backend {
@@ -29,17 +29,9 @@ export interface RedisBackend extends Backend {
 /** Opens the connections of the process. Resolves at once: until Redis answers the backend is not ready. */
 export function connectBackend(options: { redisUrl: string; namespace: string; logger: Logger }): RedisBackend {
   const { namespace, logger } = options;
-  let isBroken = false;
-  // One line per outage: every attempt to reconnect fails with the same error, here and in the queue.
-  const onError = (error: unknown) => {
-    if (!isBroken) logger.warn({ error }, "Redis cannot be reached, trying again");
-    isBroken = true;
-  };
+  const { failed: onError, back } = createOutageLog(logger, "Redis");
   const redis = connectRedis(options.redisUrl, { onError });
-  redis.on("ready", () => {
-    if (isBroken) logger.info({}, "Redis is reached again");
-    isBroken = false;
-  });
+  redis.on("ready", back);
   const log = createRedisEventLog({ redis, namespace });
   const presence = createRedisPresence({ redis, namespace });
   const turns = createTurnQueue({ connection: redis, prefix: `{${namespace}}`, onError });

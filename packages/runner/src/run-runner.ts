@@ -1,13 +1,6 @@
 import { loadConfigFile, type Env } from "@larkline/config";
 import { connectTraceLog } from "@larkline/session-redis";
-import {
-  createLogger,
-  createMetrics,
-  observeWith,
-  openObservers,
-  runUntilSignal,
-  startOpsServer,
-} from "@larkline/telemetry";
+import { createLogger, createMetrics, openObservers, runUntilSignal, startOpsServer } from "@larkline/telemetry";
 import { AnnouncementRefusedError } from "./announcement.ts";
 import { IsolationRefusedError } from "./levels.ts";
 import { missingVariables } from "./mcp-mounts.ts";
@@ -85,7 +78,7 @@ export async function runRunner({ env, defaults, load, refuse }: RunnerProgram):
   const watch = { service: "tool-runner", logger, metrics, traceLog, modules: settings.value.observers } as const;
   const watching = await openObservers({ ...watch, ...config });
   if (!watching.ok) return refuse(watching.error);
-  const { observers, close: closeObservers } = watching.value;
+  const { observation, close: closeObservers } = watching.value;
   const runner = await startRunner({
     config,
     graceMs: config.drainMs,
@@ -95,7 +88,7 @@ export async function runRunner({ env, defaults, load, refuse }: RunnerProgram):
     environment: env,
     logger,
     metrics,
-    observation: observeWith(observers),
+    observation,
     onRefused: (conflict) => refuse(`The tools are refused: ${conflict}.`),
   }).catch((error: unknown) => refuse(problemOf(error)));
   const tools = loaded.value.registry.tools().map(({ name, isolation }) => `${name} (${isolation.level})`);

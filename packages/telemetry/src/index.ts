@@ -22,7 +22,6 @@ export {
   metricCatalogue,
   prometheusName,
   spanCatalogue,
-  undecidedOutcomes,
   type EventName,
   type MetricFacts,
   type MetricName,
@@ -35,7 +34,7 @@ export { observeWith, unobserved, type Observation, type Observer, type Span, ty
 export { openObservers, type ProcessObservers, type ProcessObserversOptions } from "./process-observers.ts";
 export { registerOpsRoutes, type OpsRoutes, type ReadyCheck } from "./ops-routes.ts";
 export { startOpsServer, type OpsServer, type OpsServerOptions } from "./ops-server.ts";
+export { createOutageLog, type OutageLog } from "./outage-log.ts";
 export { redactFields, scrubText } from "./redact.ts";
 export { runUntilSignal, type RunUntilSignalOptions } from "./run-until-signal.ts";
-export { createTraceLogObserver, type TraceLogObserver, type TraceLogObserverOptions } from "./trace-log-observer.ts";
 export { watchPlatform, type PlatformWatch } from "./platform-watch.ts";

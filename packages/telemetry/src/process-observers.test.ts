@@ -2,7 +2,6 @@ import { startOtlpReceiver } from "@larkline/testkit";
 import { expect, it, onTestFinished } from "vitest";
 import { silentLogger } from "./logger.ts";
 import { createMetrics } from "./metrics.ts";
-import { observeWith } from "./observer.ts";
 import { openObservers, type ProcessObserversOptions } from "./process-observers.ts";
 
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -32,7 +31,7 @@ it("what is observed reaches metrics, trace log, the deployment's own observers 
   const { options, metrics, written, isClosed } = optionsOf({ otlpEndpoint: receiver.url, modules });
   const opened = await openObservers(options);
   if (!opened.ok) throw new Error(opened.error);
-  const observation = observeWith(opened.value.observers);
+  const { observation } = opened.value;
   observation.event("message.received", { traceparent });
   observation.span("message.receive", { traceparent }).end();
   await opened.value.close();

@@ -6,7 +6,7 @@ import { createMetricObserver } from "./metric-observer.ts";
 import type { Metrics } from "./metrics.ts";
 import { loadObservers } from "./observer-modules.ts";
 import type { ObservedService } from "./observations.ts";
-import type { Observer } from "./observer.ts";
+import { observeWith, type Observation } from "./observer.ts";
 import { createTraceLogObserver, type TraceLogObserver } from "./trace-log-observer.ts";
 
 export interface ProcessObserversOptions {
@@ -25,7 +25,8 @@ export interface ProcessObserversOptions {
 
 /** All observers of a process. */
 export interface ProcessObservers {
-  readonly observers: readonly Observer[];
+  /** Tells all of them. */
+  readonly observation: Observation;
   /** Sends what is still to be sent, for two seconds at most. Idempotent; to be called when nothing runs any more. */
   close(): Promise<void>;
 }
@@ -54,10 +55,11 @@ export async function openObservers(options: ProcessObserversOptions): Promise<P
     await traces.close();
     await traceLog.close();
   };
-  if (otlpEndpoint === undefined) return { ok: true, value: { observers, close: closeTraces } };
+  if (otlpEndpoint === undefined)
+    return { ok: true, value: { observation: observeWith(observers), close: closeTraces } };
   // Several megabytes of code that most deployments do not need.
   const { createOtelObserver } = await import("./otel-observer.ts");
   const otel = createOtelObserver({ service, logger, endpoint: otlpEndpoint, headers: otlpHeaders });
   const close = async (): Promise<void> => void (await Promise.all([otel.close(), closeTraces()]));
-  return { ok: true, value: { observers: [...observers, otel], close } };
+  return { ok: true, value: { observation: observeWith([...observers, otel]), close } };
 }
