@@ -19,6 +19,25 @@ export function approvalKeysOf(keys: SessionKeys): string[] {
   return [keys.audit, keys.approvals, keys.pending, keys.kept, keys.expiries, keys.approvalCards];
 }
 
+/** The keys of all that a turn's end touches, as the scripts that end one take them. */
+export function endingKeysOf(keys: SessionKeys): string[] {
+  return [
+    keys.session,
+    keys.inbox,
+    keys.control,
+    keys.calls,
+    keys.deadlines,
+    keys.dirty,
+    keys.history,
+    keys.events,
+    keys.outbox,
+    keys.due,
+    ...approvalKeysOf(keys),
+    keys.ended,
+    keys.untended,
+  ];
+}
+
 /** One approval, as the scripts that create it take it. */
 export function approvalArgs(approval: Approval): Args {
   const { id, kind, turnId, callId, createdAtMs, expiresAtMs, deciders, argumentsHash, target } = approval;

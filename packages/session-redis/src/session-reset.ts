@@ -1,7 +1,7 @@
 import { newEngineError, turnIdOf, type InboundMessage, type SessionKey } from "@larkline/protocol";
 import { cancelledRun, type ResetOptions, type ResetResult } from "@larkline/session";
 import type { RedisConnection } from "./connection.ts";
-import { approvalKeysOf } from "./gate-args.ts";
+import { endingKeysOf } from "./gate-args.ts";
 import type { GateScripts } from "./gate-scripts.ts";
 import type { Keyspace } from "./keys.ts";
 import { batchOf, queuedFrom } from "./stored.ts";
@@ -39,33 +39,16 @@ export async function resetSession(
     const message = messageOf(entry);
     const reply = message === undefined ? undefined : await replyOf(turnId, message);
     const facts = JSON.stringify(seq === 0 ? {} : { turnId });
-    const answer = await scripts.reset(
-      [
-        keys.session,
-        keys.inbox,
-        keys.control,
-        keys.calls,
-        keys.deadlines,
-        keys.dirty,
-        keys.history,
-        keys.events,
-        keys.outbox,
-        keys.due,
-        ...approvalKeysOf(keys),
-        keys.ended,
-        keys.untended,
-      ],
-      [
-        session,
-        seq,
-        keys.channel,
-        batchOf([{ runId: turnId, event: cancelledRun }]),
-        reply === undefined ? "" : JSON.stringify(reply),
-        facts,
-        by,
-        auditMax,
-      ],
-    );
+    const answer = await scripts.reset(endingKeysOf(keys), [
+      session,
+      seq,
+      keys.channel,
+      batchOf([{ runId: turnId, event: cancelledRun }]),
+      reply === undefined ? "" : JSON.stringify(reply),
+      facts,
+      by,
+      auditMax,
+    ]);
     const [ended, gen = 0] = answer as [number, number?]; // shape fixed by the script
     if (ended !== -1) return { ...(ended === 1 ? { turnId } : {}), ...(gen > 0 ? { wakeGen: gen } : {}) };
   }

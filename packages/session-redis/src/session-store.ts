@@ -27,7 +27,7 @@ import {
 import { indexApprovals } from "./approval-index.ts";
 import { keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";
-import { approvalKeysOf, commitArgs, defaultMaxApprovals, saveArgs } from "./gate-args.ts";
+import { approvalKeysOf, commitArgs, defaultMaxApprovals, endingKeysOf, saveArgs } from "./gate-args.ts";
 import { gateScripts, type GateScripts } from "./gate-scripts.ts";
 import { HistoryCache } from "./history-cache.ts";
 import { createKeyspace, defaultNamespace, type CellKeys, type Keyspace } from "./keys.ts";
@@ -232,24 +232,10 @@ class RedisSessionStore implements SessionStore {
   async commit(request: CommitRequest): Promise<CommitResult> {
     const keys = this.#keys.session(request.session);
     const token = randomUUID();
-    const reply = await this.#scripts.commit(
-      [
-        keys.session,
-        keys.inbox,
-        keys.control,
-        keys.calls,
-        keys.deadlines,
-        keys.dirty,
-        keys.history,
-        keys.events,
-        keys.outbox,
-        keys.due,
-        ...approvalKeysOf(keys),
-        keys.ended,
-        keys.untended,
-      ],
-      [...commitArgs(request, keys.channel, { token, leaseMs: this.#outboxLeaseMs }), this.#auditMax],
-    );
+    const reply = await this.#scripts.commit(endingKeysOf(keys), [
+      ...commitArgs(request, keys.channel, { token, leaseMs: this.#outboxLeaseMs }),
+      this.#auditMax,
+    ]);
     const [state, record = "", rest = ""] = reply as [number, string?, (string | number)?];
     const deliver = record === "" ? {} : { deliver: { token, record: outboxFrom(record) } };
     if (state === -1) return { state: "fenced" };
