@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { Pool, type PoolClient, type QueryResultRow } from "pg";
 import { migrations } from "./migrations.ts";
 
@@ -18,11 +19,14 @@ export interface Database {
   rows<Row extends QueryResultRow>(text: string, values: Values): Promise<Row[]>;
   /** Statements that count together, one session at a time: others that lock the same name wait. */
   locked(name: string, run: (execute: (text: string, values: Values) => Promise<void>) => Promise<void>): Promise<void>;
+  /** Waits for a second at most. */
   close(): Promise<void>;
 }
 
 const connections = 4;
 const connectMs = 5_000;
+/** How long `close` waits for a statement that PostgreSQL does not answer. */
+const closeMs = 1_000;
 /** Several processes may start at once: one makes the tables, the others wait. */
 const migrationLock = 7_105_223_801;
 
@@ -44,12 +48,16 @@ function poolOf({ url, schema, patienceMs = 30_000 }: DatabaseOptions): Pool {
     options: `-c search_path=${quoted(schema).replaceAll(/[ \\]/g, "\\$&")}`,
   });
   // Connections that nobody uses at the moment; whoever needs one next gets another.
-  pool.on("error", () => undefined);
+  pool.on("error", ignore);
   return pool;
 }
 
+/** A connection that breaks fails its statement, which is enough; nobody listening would end the process. */
+function ignore(): void {}
+
 async function transaction(pool: Pool, run: (client: PoolClient) => Promise<void>): Promise<void> {
   const client = await pool.connect();
+  client.on("error", ignore);
   let failure: Error | undefined;
   try {
     await client.query("begin");
@@ -61,6 +69,7 @@ async function transaction(pool: Pool, run: (client: PoolClient) => Promise<void
   } finally {
     // A connection in the middle of something is of no use to others.
     client.release(failure ?? false);
+    client.off("error", ignore);
   }
 }
 
@@ -109,6 +118,6 @@ export function openDatabase(options: DatabaseOptions): Database {
         await run(async (text, values) => void (await client.query(text, [...values])));
       });
     },
-    close: async () => await pool.end(),
+    close: async () => await Promise.race([pool.end(), delay(closeMs, undefined, { ref: false })]),
   };
 }

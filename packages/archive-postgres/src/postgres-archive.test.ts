@@ -1,6 +1,8 @@
 import { randomUUID } from "node:crypto";
+import { createConnection, createServer, type AddressInfo, type Socket } from "node:net";
 import { describeArchive } from "@larkline/session/archive.suite";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
+import { Client } from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createPostgresArchive } from "./index.ts";
 
@@ -12,6 +14,32 @@ beforeAll(async () => {
 afterAll(async () => {
   await postgres.close();
 });
+
+/** Stands between PostgreSQL and its clients, and can be cut. */
+async function startLine(postgresUrl: string) {
+  const url = new URL(postgresUrl);
+  const target = { host: url.hostname, port: Number(url.port) };
+  const sockets = new Set<Socket>();
+  const server = createServer((client) => {
+    const upstream = createConnection(target);
+    client.pipe(upstream).pipe(client);
+    for (const socket of [client, upstream]) sockets.add(socket.on("error", () => undefined));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo; // it listens on TCP
+  url.port = String(port);
+  const cut = (): void => {
+    for (const socket of sockets) socket.destroy();
+  };
+  return {
+    url: url.href,
+    cut,
+    close: () => {
+      cut();
+      server.close();
+    },
+  };
+}
 
 function open(schema: string) {
   return createPostgresArchive({ url: postgres.url, schema });
@@ -65,6 +93,32 @@ describe("the tables of the archive", () => {
       .toHaveLength(1);
     expect(await late.ends([batch.session])).toEqual(new Map());
     await Promise.all([archive.close(), late.close()]);
+  });
+
+  it("are left alone by a connection that breaks in the middle: who adds is told, and the process lives on", async () => {
+    const line = await startLine(postgres.url);
+    const archive = createPostgresArchive({ url: line.url, schema: "broken" });
+    await archive.addMessages(batch);
+    const operator = new Client({ connectionString: postgres.url });
+    await operator.connect();
+    try {
+      // Whoever adds to the session waits for this one, in a transaction.
+      await operator.query("begin");
+      await operator.query("select pg_advisory_xact_lock(hashtextextended($1, 0))", [`broken ${batch.session}`]);
+      const late = { ...batch, first: 1 };
+      const added = archive.addMessages(late).catch((error: unknown) => error);
+      const waiting = "select from pg_stat_activity where wait_event = 'advisory'";
+      await expect.poll(async () => (await operator.query(waiting)).rowCount, { timeout: 20_000 }).toBe(1);
+      line.cut();
+      expect(await added).toBeInstanceOf(Error);
+      await operator.query("rollback");
+      await archive.addMessages(late);
+      expect(await archive.read(batch.session, 0, 10)).toHaveLength(2);
+    } finally {
+      await operator.end();
+      await archive.close();
+      line.close();
+    }
   });
 
   it("say what is wrong with a newer version, and never the password", async () => {

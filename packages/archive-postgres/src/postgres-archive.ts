@@ -80,11 +80,13 @@ class PostgresArchive implements Archive {
           [session, first + from, items.map(senderOf), items.map((message) => JSON.stringify(message))],
         );
       }
+      // Of those who wrote nothing but what was erased, nothing comes back.
       await execute(
         `insert into people (person, session, chat_type)
          select person, $1, chat_type from unnest($2::text[], $3::text[]) as given(person, chat_type)
+         where $4::bigint > coalesce((select below from erased where session = $1), 0)
          on conflict do nothing`,
-        [session, Object.keys(people).map(plain), Object.values(people)],
+        [session, Object.keys(people).map(plain), Object.values(people), first + messages.length],
       );
     });
   }

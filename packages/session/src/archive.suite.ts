@@ -109,11 +109,12 @@ export function describeArchive(name: string, makeHarness: () => Promise<Archive
       await archive.addMessages({ session: direct, first: 0, messages, people: { ou_ann: "p2p" } });
       await archive.erase(direct, 5);
       await archive.erase(direct, 3);
-      await harness.elsewhere.addMessages({ session: direct, first: 0, messages, people: {} });
+      await harness.elsewhere.addMessages({ session: direct, first: 0, messages, people: { ou_ann: "p2p" } });
       expect(await archive.read(direct, 0, 10)).toEqual([]);
       expect(await archive.sessionsOf(app, "ou_ann")).toEqual([]);
       expect(await archive.ends([direct])).toEqual(new Map([[direct, { length: 5 }]]));
-      await archive.addMessages({ session: direct, first: 4, messages: texts(2), people: {} });
+      await archive.addMessages({ session: direct, first: 4, messages: texts(2), people: { ou_ann: "p2p" } });
+      expect(await archive.sessionsOf(app, "ou_ann")).toEqual([direct]);
       expect(await archive.read(direct, 0, 10)).toEqual([{ number: 5, message: assistantText("message 1") }]);
     });
 

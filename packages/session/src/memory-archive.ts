@@ -37,7 +37,8 @@ class MemoryArchive implements Archive {
 
   async addMessages({ session: key, first, messages, people }: ArchiveBatch): Promise<void> {
     const session = this.#open(key);
-    for (const [person, chatType] of Object.entries(people)) session.people.set(person, chatType);
+    const isErased = first + messages.length <= session.erasedBelow;
+    for (const [person, chatType] of isErased ? [] : Object.entries(people)) session.people.set(person, chatType);
     for (const [at, message] of messages.entries()) {
       const number = first + at;
       if (number < session.erasedBelow || session.messages.has(number)) continue;
