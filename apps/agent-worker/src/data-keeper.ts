@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import type { SessionRetention } from "@larkline/session";
 import { expireSessions, keepAudit, tendSessions, type DataKeepingDeps } from "./data-keeping.ts";
 import type { Presence } from "./sweeper.ts";
@@ -11,6 +12,8 @@ export interface DataKeeperOptions extends Omit<DataKeepingDeps, "retention"> {
   onRound: (round: { waiting: number; isWhole: boolean }) => void;
 }
 
+/** How long `close` lets end what is under way: all of it is done again by whoever keeps the data next. */
+const closeMs = 2_000;
 /** Sessions that old versions have left without a note of their end are looked for so often. */
 const adoptEveryMs = 24 * 3_600_000;
 
@@ -40,7 +43,7 @@ export function startDataKeeper(options: DataKeeperOptions): { close(): Promise<
     close: async () => {
       closing.abort();
       clearTimeout(timer);
-      await round;
+      await Promise.race([round, delay(closeMs, undefined, { ref: false })]);
     },
   };
 }

@@ -205,6 +205,21 @@ describe("looking after stored data", () => {
     expect((await store.summary("cli_app.oc_c")).messages).toBe(0);
   });
 
+  it("lets sessions that can never be archived keep no other from it, though they are the oldest ones", async () => {
+    for (const name of ["a", "b", "c", "d", "e"]) await talk(`cli_app.oc_${name}`, name);
+    for (const name of ["a", "b", "c"]) {
+      const [history = ""] = await redis.keys(`{${namespace}:*}:h:cli_app.oc_${name}`);
+      await redis.rpush(history, "no message");
+    }
+    const keep = async () => {
+      await tendSessions(deps(), signal);
+      return await Promise.all(["d", "e"].map(async (name) => (await archivedTexts(`cli_app.oc_${name}`)).length));
+    };
+    await expect.poll(keep, { timeout: 20_000 }).toEqual([2, 2]);
+    expect(errors).not.toEqual([]);
+    expect(await deps().retention.untended(10)).toHaveLength(3);
+  });
+
   it("archives the audit log once, and drops records by age", async () => {
     const audit = createRedisAuditLog({ redis, namespace });
     for (let at = 0; at < 1_200; at += 1) await audit.append({ kind: "rule_added", app: "cli_app", userId: "ou_ann" });

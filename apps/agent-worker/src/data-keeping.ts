@@ -27,25 +27,34 @@ const page = 500;
 /** So many failures in a row are not about single sessions. */
 const tooManyFailures = 3;
 
-/** Runs each, until so many fail one after the other that the next one would as well. */
+function shuffled<T>(items: readonly T[]): T[] {
+  return items
+    .map((item) => ({ item, at: Math.random() }))
+    .sort((one, other) => one.at - other.at)
+    .map(({ item }) => item);
+}
+
+/**
+ * Runs each, until so many fail one after the other that the next one would as well; false then. In no order: those
+ * that fail every time must not stand before all others, every time.
+ */
 async function eachUntilBroken<T>(
   items: readonly T[],
-  signal: AbortSignal,
+  { signal, onError }: { signal: AbortSignal; onError: (error: unknown) => void },
   run: (item: T) => Promise<void>,
-): Promise<unknown[]> {
-  const errors: unknown[] = [];
+): Promise<boolean> {
   let inRow = 0;
-  for (const item of items) {
+  for (const item of shuffled(items)) {
     if (signal.aborted || inRow >= tooManyFailures) break;
     try {
       await run(item);
       inRow = 0;
     } catch (error) {
-      errors.push(error);
+      onError(error);
       inRow += 1;
     }
   }
-  return errors;
+  return inRow < tooManyFailures;
 }
 
 /**
@@ -98,47 +107,44 @@ async function archived(
 
 /** Archives what turns have added, and drops what is beyond the bounds of a session. Returns whether there may be more. */
 export async function tendSessions(deps: DataKeepingDeps, signal: AbortSignal): Promise<boolean> {
-  const { retention, bounds, onKept } = deps;
+  const { retention, bounds, onKept, onError } = deps;
   const ended = await retention.untended(batch);
   const copy = await archived(
     deps,
     ended.map(({ session }) => session),
   );
-  const errors = await eachUntilBroken(ended, signal, async (each) => {
+  const isWell = await eachUntilBroken(ended, { signal, onError }, async (each) => {
     const known = await copy(each.session);
     onKept("trimmed", await retention.trim(each.session, { keep: bounds.historyMessages, ...known }));
     await retention.tended(each);
   });
-  for (const error of errors) deps.onError(error);
-  return ended.length === batch && errors.length === 0;
+  return ended.length === batch && isWell;
 }
 
 /** Removes conversations that nobody has gone on with. Returns whether there may be more. */
 export async function expireSessions(deps: DataKeepingDeps, signal: AbortSignal): Promise<boolean> {
-  const { retention, bounds, now, onKept } = deps;
+  const { retention, bounds, now, onKept, onError } = deps;
   if (bounds.conversationDays === 0) return false;
   const beforeMs = now() - bounds.conversationDays * dayMs;
   const dormant = await retention.dormant(beforeMs, batch);
   const copy = await archived(deps, dormant);
-  const errors = await eachUntilBroken(dormant, signal, async (session) => {
+  const isWell = await eachUntilBroken(dormant, { signal, onError }, async (session) => {
     const result = await retention.expire(session, { beforeMs, ...(await copy(session)) });
     onKept("expired", result === "removed" ? 1 : 0);
   });
-  for (const error of errors) deps.onError(error);
-  return dormant.length === batch && errors.length === 0;
+  return dormant.length === batch && isWell;
 }
 
 /** Archives the audit log, and drops what is too old or too much. */
 export async function keepAudit(deps: DataKeepingDeps, signal: AbortSignal): Promise<void> {
-  const { audit, archive, bounds, now, onKept } = deps;
+  const { audit, archive, bounds, now, onKept, onError } = deps;
   const parts = audit.parts();
   const beforeMs = bounds.auditDays === 0 ? 0 : now() - bounds.auditDays * dayMs;
   const maxRecords = Math.ceil(bounds.auditRecords / parts.length);
-  const errors = await eachUntilBroken(parts, signal, async (part) => {
+  await eachUntilBroken(parts, { signal, onError }, async (part) => {
     const upTo = archive && { upTo: await copyAudit(deps, archive, part) };
     onKept("audit_dropped", await audit.trim(part, { beforeMs, maxRecords, ...(upTo && { archived: upTo }) }));
   });
-  for (const error of errors) deps.onError(error);
 }
 
 /** Returns the place of the last record that is archived. */
