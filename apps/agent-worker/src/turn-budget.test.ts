@@ -193,6 +193,20 @@ describe("what is counted", () => {
     expect(world.sent).toHaveLength(1);
   });
 
+  it("a question that fails is asked again: no crash counts while Redis restarts", async () => {
+    const here = budgeted(perPerson);
+    let asked = 0;
+    const shaky: BudgetStore = {
+      ...here.store,
+      spent: async (accounts) => {
+        asked += 1;
+        return asked < 4 ? await Promise.reject(new Error("no Redis")) : await here.store.spent(accounts);
+      },
+    };
+    expect(await say(here, "hello", here.differences(shaky))).toBe("answer to hello");
+    expect([here.calls(), asked]).toEqual([1, 4]);
+  });
+
   it("a question that cannot be asked is no permission", async () => {
     const here = budgeted(perPerson);
     const deaf: BudgetStore = { ...here.store, spent: async () => await Promise.reject(new Error("no Redis")) };

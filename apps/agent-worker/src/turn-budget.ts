@@ -21,7 +21,7 @@ import {
   type Spender,
 } from "@larkline/budgets";
 import type { InboundMessage, ReplyLanguage, TurnState } from "@larkline/protocol";
-import type { BudgetStore, Charge, Spending } from "@larkline/session";
+import type { BudgetStore, Spending } from "@larkline/session";
 import type { WorkerMetrics } from "./worker-metrics.ts";
 
 /** Counts what a model call has used, however it ended. */
@@ -51,7 +51,7 @@ export interface BudgetDeps {
   book: BudgetBook;
   store: Pick<BudgetStore, "spent" | "charge" | "tellOnce">;
   metrics: Pick<WorkerMetrics, "budgetRefused" | "budgetWarned">;
-  /** Pause before a charge that failed is repeated, ms; it doubles from time to time. Default 200. */
+  /** Pause before a question or a charge that failed is repeated, ms; it doubles from time to time. Default 200. */
   retryMs?: number;
 }
 
@@ -109,7 +109,9 @@ class Budget implements TurnBudget {
     this.#calls += 1;
     const id = `${turnId}:${epoch}:${this.#calls}`;
     const usd = this.#agent.model.costUsd(usage, step.model);
-    this.#learn(accounts, await this.#persist(accounts, { id, tokens: allTokens(usage), usd }));
+    const charge = { id, tokens: allTokens(usage), usd };
+    // Counted once, however often it takes: Redis knows the charge by its id.
+    this.#learn(accounts, await this.#patiently(async (store) => await store.charge(accounts, charge)));
   };
 
   #accounts(): BudgetAccount[] {
@@ -128,15 +130,16 @@ class Budget implements TurnBudget {
     const isFresh = known !== undefined && this.#agent.now() - known.atMs < freshMs;
     const isSame = known?.uses.every(({ account }, at) => account.bucket === accounts[at]?.bucket) ?? false;
     if (known !== undefined && isFresh && isSame) return known.uses;
-    return accounts.length === 0 ? [] : this.#learn(accounts, await this.#deps.store.spent(accounts));
+    if (accounts.length === 0) return [];
+    return this.#learn(accounts, await this.#patiently(async (store) => await store.spent(accounts)));
   }
 
-  /** Counts it once, however often it takes: Redis knows the charge by its id. */
-  async #persist(accounts: readonly BudgetAccount[], charge: Charge): Promise<Spending[]> {
+  /** Tries several times: a turn that fails counts as a crash, and in a Cluster budgets may be away alone. */
+  async #patiently(run: (store: BudgetDeps["store"]) => Promise<Spending[]>): Promise<Spending[]> {
     const { store, retryMs = 200 } = this.#deps;
     for (let tries = 1; ; tries += 1) {
       try {
-        return await store.charge(accounts, charge);
+        return await run(store);
       } catch (error) {
         if (tries === maxTries || this.#run.signal.aborted) throw error;
         await delay(retryMs * 2 ** (tries - 1));
