@@ -200,6 +200,17 @@ describe("a Redis with a user for each app", () => {
       `LPUSH ${whole}:tools-other:wait 1`,
       `LPUSH ${whole}:tools-other.limited:wait 1`,
       `HGETALL ${whole}:tools-recordings:1`,
+      "ZREVRANGE {larkline:trace:3}:by-person:ou_x 0 -1",
+      "ZADD {larkline:trace:3}:by-chat:oc_x 1 forged",
+      `HMGET ${cell}:letters x`,
+      `HSET ${cell}:letters x {}`,
+      `ZRANGEBYLEX ${cell}:people - +`,
+      `HGETALL ${cell}:who:x`,
+      `HMGET ${cell}:floor seq`,
+      "ZSCORE {larkline:budget}:tokens:person:2026-11 ou_x",
+      "ZINCRBY {larkline:budget}:tokens:person:2026-11 -1 ou_x",
+      `HGETALL ${whole}:instances`,
+      `SET ${whole}:duty:sweep x`,
       `PUBLISH ${whole}:cancel {}`,
       `SUBSCRIBE ${cell}:ch:x`,
     ];
@@ -228,6 +239,8 @@ describe("a Redis with a user for each app", () => {
       `HSET {larkline:blob:x} bytes x`,
       `HGET ${whole}:turns:x data`,
       `LLEN ${whole}:turns:wait`,
+      "LRANGE {larkline:trace:3}:of:x 0 -1",
+      "LTRIM {larkline:trace:3}:of:x 1 0",
     ];
     expect(await allowedOf("runner-recording", reachable)).toEqual(reachable);
     await as(observer).del(`${cell}:ctl:x`, `${cell}:ev:x`, "{larkline:blob:x}");
@@ -244,10 +257,37 @@ describe("a Redis with a user for each app", () => {
       "HSET {larkline}:runners x {}",
       "HSET {larkline:3}:calls:x c1 done",
       "HMGET {larkline:blob:x} bytes",
+      "HMGET {larkline:3}:letters x",
+      "ZREVRANGE {larkline:trace:3}:by-person:ou_x 0 -1",
+      "ZINCRBY {larkline:budget}:tokens:person:2026-11 -1 ou_x",
+      "SET {larkline}:duty:sweep x",
     ];
     expect(await allowedOf("ingress", [...administration, ...keeping, ...reading, ...elsewhere])).toEqual([]);
     const worker = await allowedOf("agent-worker", [...administration, ...keeping, ...reading]);
     expect(worker).toEqual(["SCAN 0", ...keeping]);
+  });
+
+  it("lets the console take no duty of workers, and read or forge no token, no looked-up fact and no file", async () => {
+    const elsewhere = [
+      "GET {larkline}:token:cli_x",
+      "SET {larkline}:token:cli_x forged",
+      "GET larkline:look:name:cli_x:ou_x",
+      "SET larkline:look:groups:cli_x:ou_x forged",
+      "GET larkline:look:result:x",
+      "HMGET {larkline:blob:x} bytes",
+      "SET {larkline}:duty:sweep x",
+      "SET {larkline}:duty:keep x",
+      "RPUSH {larkline:3}:h:x forged",
+      "HSET {larkline}:runners x {}",
+      "ZINCRBY {larkline:budget}:tokens:person:2026-11 -1 ou_x",
+      "RPUSH {larkline:trace:3}:of:x forged",
+      "XRANGE {larkline}:audit - +",
+      "XTRIM {larkline}:audit MAXLEN 0",
+    ];
+    expect(await allowedOf("console", [...administration, ...elsewhere])).toEqual(["SCAN 0"]);
+    const [signIn, canary] = ["larkline:look:console-sign-in:x", "larkline:look:canary"];
+    const own = [`GET ${signIn}`, `SET ${signIn} {} PX 1`, `DEL ${signIn}`, `GET ${canary}`, `SET ${canary} {} PX 1`];
+    expect(await allowedOf("console", own)).toEqual(own);
   });
 
   it("lets people of operations read what they ask for, take a person's data away, and change nothing else", async () => {

@@ -18,11 +18,13 @@ const secrets = [
 ];
 
 const consolePasswords = ["CONSOLE_PASSWORD", "CONSOLE_VIEWER_PASSWORD"];
+/** May hold the key of a collector of traces. */
+const ofCollectors = ["OTEL_EXPORTER_OTLP_HEADERS"];
 
 /** Secrets that a process has no use for stay out of its environment; tools run in `tool-runner`. */
 const withheld = {
   // With the real Feishu it only serves the scripted model, so the real app is none of its business.
-  playground: [...secrets, "FEISHU_APP_ID", "SANDBOX_TOKEN"],
+  playground: [...secrets, "FEISHU_APP_ID", "SANDBOX_TOKEN", ...ofCollectors],
   ingress: ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "SANDBOX_TOKEN", "ARCHIVE_URL", ...consolePasswords, ...callKeys],
   "agent-worker": [
     "FEISHU_ENCRYPT_KEY",
@@ -34,7 +36,11 @@ const withheld = {
   ],
   "tool-runner": secrets,
   // Its canary speaks to the HTTP API.
-  console: [...secrets.filter((name) => ![...consolePasswords, "API_TOKEN"].includes(name)), "SANDBOX_TOKEN"],
+  console: [
+    ...secrets.filter((name) => ![...consolePasswords, "API_TOKEN"].includes(name)),
+    "SANDBOX_TOKEN",
+    ...ofCollectors,
+  ],
 };
 
 /** Of these, every bot with a name has its own, with that name behind. */

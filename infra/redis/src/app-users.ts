@@ -82,19 +82,23 @@ const removing: Grant[] = [
     commands: "unlink",
   },
   { keys: ["sessions"], commands: "hget hmget exists" },
-  { keys: ["inboxes", "controls", "outboxes", "histories"], commands: "llen lrange" },
+  { keys: ["inboxes", "controls", "histories"], commands: "llen lrange" },
+  { keys: ["outboxes"], commands: "llen" },
   { keys: ["cards"], commands: "hlen hkeys" },
   { keys: ["pending"], commands: "zcard" },
   { keys: ["keptApprovals"], commands: "zrange" },
   { keys: ["writers"], commands: "hkeys hgetall" },
   { keys: ["floors"], commands: "hmget hset" },
-  { keys: ["ended", "untended"], commands: "zadd zrem zscore zrange zcard zrangebyscore" },
-  { keys: ["dirty", "due", "openCards", "expiries", "approvalCards", "people"], commands: "zrem" },
+  {
+    keys: ["ended", "untended", "dirty", "due", "openCards", "expiries", "approvalCards", "people"],
+    commands: "zrem",
+  },
 ];
 
 /** Looking after stored data: bounding, archiving and ending it. */
 const keeping: Grant[] = [
   ...removing,
+  { keys: ["ended", "untended"], commands: "zadd zscore zrange zcard zrangebyscore" },
   { keys: ["sessions"], commands: "hset" },
   { keys: ["histories"], commands: "ltrim" },
   { keys: ["audits"], commands: "xrange xlen xtrim" },
@@ -124,7 +128,7 @@ function ingress(place: Place): RedisUser {
       { keys: ["dirty"], commands: "zadd" },
       { keys: ["spending"], commands: "zscore" },
       // Looking for events that never came: one process at a time does.
-      { keys: ["duties"], commands: "set" },
+      { keys: ["watchDuties"], commands: "set" },
       { keys: ["eventWatches"], commands: "get set" },
       { keys: ["turnQueue"], commands: addJobs },
     ],
@@ -232,14 +236,14 @@ function operatorConsole(place: Place): RedisUser {
     commands: `${connection} scan`,
     runsScripts: true,
     grants: [
-      { keys: ["lookups"], commands: "get set del" },
+      { keys: ["signIns", "canaryReports"], commands: "get set del" },
       { keys: ["buckets"], commands: "hmget hset pexpire" },
       { keys: ["sessions"], commands: "hget hmget hset hincrby" },
       { keys: ["inboxes"], commands: "llen lindex lrange lrem" },
       { keys: ["controls"], commands: "rpush" },
       { keys: ["dirty"], commands: "zadd" },
       // Which console sends the message that proves that messages are answered.
-      { keys: ["duties"], commands: "set" },
+      { keys: ["canaryDuties"], commands: "set" },
       // For /metrics: how all sessions are, and what of the platform's quota is used.
       { keys: ["dirty", "deadlines", "expiries", "due"], commands: "zrange zcard" },
       { keys: ["outboxes"], commands: "lindex" },
