@@ -40,10 +40,10 @@ async function find(deps: SessionListDeps, search: string): Promise<ListedSessio
   const keys = prefixes.filter((key) => parseKey(key).ok);
   const [exact, ofChats, ofPerson] = await Promise.all([
     Promise.all(keys.map(async (key) => await listed(deps, key))),
-    Promise.all(prefixes.map(async (prefix) => await backend.index.recent(maxListed, prefix))),
+    backend.index.recent(maxListed, prefixes),
     backend.index.ofPerson(search, maxListed),
   ]);
-  const times = new Map(ofChats.flat().map(({ session, atMs }) => [session, atMs]));
+  const times = new Map(ofChats.map(({ session, atMs }) => [session, atMs]));
   const names = new Set([...exact.filter(exists).map(({ session }) => session), ...times.keys(), ...ofPerson]);
   const shown = [...names].slice(0, maxListed);
   return await Promise.all(shown.map(async (session) => await listed(deps, session, times.get(session))));

@@ -37,11 +37,11 @@ export function createRedisSessionIndex({ redis, namespace }: RedisSessionIndexO
       const members = await Promise.all(keys.map(async (key) => await redis.zrange(key, "0", String(limit - 1))));
       return [...new Set(members.flat().map(sessionIn))].slice(0, limit);
     },
-    recent: async (limit, prefix = "") => {
+    recent: async (limit, prefixes = [""]) => {
       const lists = await Promise.all(keyspace.cells().map(recentOf));
       return lists
         .flat()
-        .filter(({ session }) => session.startsWith(prefix))
+        .filter(({ session }) => prefixes.some((prefix) => session.startsWith(prefix)))
         .sort((one, other) => other.atMs - one.atMs)
         .slice(0, limit);
     },

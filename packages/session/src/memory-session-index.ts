@@ -19,9 +19,9 @@ export class MemorySessionIndex implements SessionIndex {
     return [...new Set([...moving, ...this.#outboxes.sessions()])].slice(0, limit);
   }
 
-  async recent(limit: number, prefix = ""): Promise<IndexedSession[]> {
+  async recent(limit: number, prefixes: readonly string[] = [""]): Promise<IndexedSession[]> {
     return [...this.#sessions.values()]
-      .filter(({ key, finishedAtMs }) => finishedAtMs > 0 && key.startsWith(prefix))
+      .filter(({ key, finishedAtMs }) => finishedAtMs > 0 && prefixes.some((prefix) => key.startsWith(prefix)))
       .sort((one, other) => other.finishedAtMs - one.finishedAtMs)
       .slice(0, limit)
       .map(({ key, finishedAtMs }) => ({ session: key, atMs: finishedAtMs }));

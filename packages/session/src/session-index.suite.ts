@@ -39,8 +39,10 @@ export function describeSessionIndex(name: string, makeHarness: MakeSessionStore
         await harness.advance(5);
       }
       expect((await index.recent(2)).map(({ session }) => session)).toEqual(["cli_app.oc_1.om_root", "cli_app.oc_2"]);
-      const ofChat = (await index.recent(10, "cli_app.oc_1")).map(({ session }) => session);
-      expect(ofChat).toEqual(["cli_app.oc_1.om_root", "cli_app.oc_1"]);
+      const beginning = async (...prefixes: string[]) =>
+        (await index.recent(10, prefixes)).map(({ session }) => session);
+      expect(await beginning("cli_app.oc_1")).toEqual(["cli_app.oc_1.om_root", "cli_app.oc_1"]);
+      expect(await beginning("oc_2", "cli_app.oc_2", "api.oc_2")).toEqual(["cli_app.oc_2"]);
     });
 
     it("finds where somebody has written", async () => {

@@ -13,10 +13,10 @@ export interface SessionIndex {
   /** Those that are queued, running, wait for tools or people, or hold unsent replies; each once, in no certain order. */
   busy(limit: number): Promise<SessionKey[]>;
   /**
-   * Those that finished a turn last, newest first; with `prefix` only those whose key begins so, as far as they
-   * are among the newest few thousand.
+   * Those that finished a turn last, newest first; with `prefixes` only those whose key begins with one of them, as
+   * far as they are among the newest few thousand.
    */
-  recent(limit: number, prefix?: string): Promise<IndexedSession[]>;
+  recent(limit: number, prefixes?: readonly string[]): Promise<IndexedSession[]>;
   /** Those that somebody has written in, in no certain order. */
   ofPerson(person: string, limit: number): Promise<SessionKey[]>;
   /** Replies of a session that are not delivered, oldest first. */
