@@ -12,6 +12,7 @@ import { chatSession, type Placer } from "./conversation-place.ts";
 import type { DirectChats } from "./direct-chats.ts";
 import type { EventHandler } from "./event-router.ts";
 import type { Inbox } from "./inbox.ts";
+import type { SaidFor } from "./menu-message.ts";
 import { recalledKey } from "./message-desk.ts";
 import type { Speaker } from "./speaker.ts";
 
@@ -40,17 +41,6 @@ const parseMenu = parserOf(
     operator: Type.Object({ operator_id: Person }),
   }),
 );
-
-/** Something said in a person's name, as by a press on the bot's menu. */
-export interface SaidFor {
-  openId: string;
-  /** The person's chat with the bot, else their open_id again. */
-  chatId: string;
-  text: string;
-  eventId: string;
-  tenant: string;
-  createdAtMs: number;
-}
 
 export interface ChatEventsDeps {
   app: string;
@@ -172,7 +162,7 @@ function messageRecalled({ app, store, inbox, placer, lookups, logger }: ChatEve
 
 /** The event names no chat: it counts as said in the person's own chat with the bot, as far as that is known. */
 function menuPressed({ directChats, settings, speakFor, logger }: ChatEventsDeps): EventHandler {
-  return async ({ event, eventId, tenantKey: tenant, createdAtMs }) => {
+  return async ({ event, eventId, tenantKey, createdAtMs }) => {
     const parsed = parseMenu(event);
     const openId = parsed.ok ? parsed.value.operator.operator_id?.open_id : undefined;
     if (!parsed.ok || openId === undefined) return undefined;
@@ -184,6 +174,7 @@ function menuPressed({ directChats, settings, speakFor, logger }: ChatEventsDeps
       return undefined;
     }
     const chatId = (await directChats.of(openId)) ?? openId;
+    const tenant = tenantKey === "" ? undefined : tenantKey;
     await speakFor({ openId, chatId, text: said, eventId, tenant, createdAtMs });
     return undefined;
   };

@@ -8,7 +8,6 @@ import {
   createWebhookVerifier,
   messageEventType,
   type FeishuApi,
-  type FeishuMessage,
   type GroupLookup,
   type LongConnection,
 } from "@larkline/feishu";
@@ -16,7 +15,6 @@ import type { InboundMessage } from "@larkline/protocol";
 import type { AppFeed } from "@larkline/session";
 import { watchPlatform, type Logger, type Observation } from "@larkline/telemetry";
 import type { ApprovalClicksDeps } from "./approval-clicks.ts";
-import { servesTenant } from "./admission.ts";
 import { createApprovalDesk } from "./approval-desk.ts";
 import type { Backend } from "./backend.ts";
 import { createBackground, type Background } from "./background.ts";
@@ -24,7 +22,7 @@ import { createBotAgents, type BotAgents } from "./bot-agents.ts";
 import { createBotIdentity, type BotIdentity } from "./bot-identity.ts";
 import { createMessageQueue } from "./busy-policy.ts";
 import { cardActionType, createCardClicks } from "./card-clicks.ts";
-import { createChatEvents, type SaidFor } from "./chat-events.ts";
+import { createChatEvents } from "./chat-events.ts";
 import { createChatFacts, type ChatFacts } from "./chat-facts.ts";
 import { createCommandDesk } from "./command-desk.ts";
 import { createPeopleNames, type PeopleNames } from "./people-names.ts";
@@ -35,9 +33,9 @@ import { createEventWatch, type EventWatch } from "./event-watch.ts";
 import { createEventRouter, type EventHandler, type EventRouter } from "./event-router.ts";
 import type { Inbox } from "./inbox.ts";
 import type { IngressMetrics } from "./ingress-metrics.ts";
-import { createMessageDesk, type Admitted, type MessageDesk } from "./message-desk.ts";
-import { createMessageHandler } from "./message-handler.ts";
-import { watchMessage } from "./message-watch.ts";
+import { createMenuMessages } from "./menu-message.ts";
+import { createMessageDesk, type MessageDesk } from "./message-desk.ts";
+import { createMessageHandler, type MessageOutcome } from "./message-handler.ts";
 import { createNoticeOutbox } from "./notice-outbox.ts";
 import { createRuleDesk } from "./rule-desk.ts";
 import { createSpeaker, type Speaker } from "./speaker.ts";
@@ -116,48 +114,6 @@ function messageDeskOf(desks: Desks): MessageDesk {
   return createMessageDesk({ app, agents, settings, store, lookups, queue, commands, speak });
 }
 
-/**
- * The event names the tenant that has the app, not the person's: at a bot for certain tenants only those start something
- * who have written to it before, as one of theirs.
- */
-function admitPress(tenants: BotConfig["tenants"], { openId, chatId, tenant }: SaidFor): Admitted {
-  if (!servesTenant(tenants, tenant)) return { verdict: "foreign_tenant" };
-  return { verdict: tenants === null || chatId !== openId ? "accept" : "empty" };
-}
-
-/** A press on the menu goes the way of a message; the platform's answer to it has no message to hang on. */
-function speakerFor({ app, bot, placer, settings, counters, observation, logger }: Desks, desk: MessageDesk) {
-  return async (said: SaidFor): Promise<void> => {
-    const { openId, chatId, text, eventId, tenant, createdAtMs } = said;
-    if (createdAtMs > 0 && Date.now() - createdAtMs > settings.limits.messageAgeMs) {
-      logger.info({ eventId }, "a press on the menu came too late");
-      return;
-    }
-    const message: FeishuMessage = {
-      messageId: `menu-${eventId}`.slice(0, 128),
-      chatId,
-      chatType: "p2p",
-      senderOpenId: openId,
-      senderType: "user",
-      messageType: "text",
-      text,
-      attachments: [],
-      forwarded: false,
-      mentions: [],
-      mentionsBot: false,
-      mentionsAll: false,
-      createdAtMs,
-    };
-    const { session } = await placer.of(message);
-    const place = { session, target: { app, chatId, messageId: "", inThread: false } };
-    const { messageId: id } = message;
-    const ended = watchMessage(observation, { app, id, chat: chatId, person: openId, channel: "feishu" });
-    const outcome = await desk({ message, place, tenant }, admitPress(bot.tenants, said));
-    ended(outcome);
-    counters.messages.add({ channel: "feishu", outcome });
-  };
-}
-
 function approvalsOf(desks: Desks): ApprovalClicksDeps {
   const { app, backend, settings, inbox, groupsOf, namesOf, decisionDeadlineMs, logger } = desks;
   const { approvals, rules } = backend;
@@ -179,18 +135,20 @@ function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
   const desk = messageDeskOf(desks);
   const directChats = createDirectChats({ app, lookups });
   const { messageAgeMs: maxAgeMs, messageChars: maxChars } = settings.limits;
+  const { tenants } = bot;
+  const count = (outcome: MessageOutcome) => counters.messages.add({ channel: "feishu", outcome });
   const message = createMessageHandler({
     app,
     desk,
     placer,
     identity,
     agents,
-    rules: { maxAgeMs, maxChars, tenants: bot.tenants },
+    rules: { maxAgeMs, maxChars, tenants },
     onDirect: ({ senderOpenId: openId, chatId }, isServed) => {
       desks.eventWatch?.noteDirect(chatId);
       if (isServed) background.run("direct chat", async () => await directChats.remember(openId, chatId));
     },
-    count: (outcome) => counters.messages.add({ channel: "feishu", outcome }),
+    count,
     observation,
     logger,
   });
@@ -200,10 +158,10 @@ function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
     lookups,
     directChats,
     settings: bot.feishu,
-    tenants: bot.tenants,
-    speakFor: speakerFor(desks, desk),
+    tenants,
+    speakFor: createMenuMessages({ app, tenants, maxAgeMs, placer, desk, count, observation, logger }),
   });
-  const clicks = createCardClicks({ ...desks, tenants: bot.tenants, store, approvals: approvalsOf(desks) });
+  const clicks = createCardClicks({ ...desks, tenants, store, approvals: approvalsOf(desks) });
   return { ...chatEvents, [messageEventType]: message, [cardActionType]: clicks };
 }
 

@@ -16,8 +16,8 @@ import type { Speaker } from "./speaker.ts";
 export interface Arrival {
   message: FeishuMessage;
   place: Place;
-  /** Tenant in which it was received; empty when the platform says none. */
-  tenant: string;
+  /** Whose its sender is; absent when the platform does not say it. */
+  tenant: string | undefined;
 }
 
 /** Verdicts on messages that are for the bot. */
@@ -46,16 +46,14 @@ export function recalledKey(app: string, messageId: string): string {
 
 const maxTenantLength = 128;
 
-function inboundOf(app: string, agent: AgentConfig, { message, place, ...arrival }: Arrival): InboundMessage {
-  // People from outside have another one than the app.
-  const tenant = message.senderTenant ?? arrival.tenant;
+function inboundOf(app: string, agent: AgentConfig, { message, place, tenant }: Arrival): InboundMessage {
   const references = referencesOf(message, place);
   return {
     v: 1,
     session: place.session,
     id: message.messageId,
     app,
-    ...(tenant === "" ? {} : { tenant: tenant.slice(0, maxTenantLength) }),
+    ...(tenant === undefined ? {} : { tenant: tenant.slice(0, maxTenantLength) }),
     sender: { id: message.senderOpenId },
     chatType: message.chatType,
     parts: [{ type: "text", text: message.text }],

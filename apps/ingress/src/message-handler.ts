@@ -7,7 +7,7 @@ import type { BotIdentity } from "./bot-identity.ts";
 import type { Place, Placer } from "./conversation-place.ts";
 import type { EventHandler } from "./event-router.ts";
 import type { ArrivalOutcome, MessageDesk } from "./message-desk.ts";
-import { watchMessage } from "./message-watch.ts";
+import { watched } from "./message-watch.ts";
 
 export type MessageOutcome = ArrivalOutcome | "unreadable" | "unsure" | IgnoreReason;
 
@@ -60,20 +60,7 @@ export function createMessageHandler(deps: MessageHandlerDeps): EventHandler {
     const place = await placeOf(message, envelope.eventId);
     if (place === undefined) return "unreadable";
     if (message.chatType === "p2p") deps.onDirect(message, admission.verdict !== "foreign_tenant");
-    return await desk({ message, place, tenant: envelope.tenantKey }, admission);
-  };
-
-  const watched = async (message: FeishuMessage, work: () => Promise<MessageOutcome>): Promise<MessageOutcome> => {
-    const { messageId: id, chatId: chat, senderOpenId: person } = message;
-    const ended = watchMessage(deps.observation, { app: deps.app, id, chat, person, channel: "feishu" });
-    try {
-      const outcome = await work();
-      ended(outcome);
-      return outcome;
-    } catch (error) {
-      ended("failed", error);
-      throw error;
-    }
+    return await desk({ message, place, tenant }, admission);
   };
 
   const handle = async (envelope: Envelope, botOpenId: string): Promise<MessageOutcome> => {
@@ -82,12 +69,17 @@ export function createMessageHandler(deps: MessageHandlerDeps): EventHandler {
       logger.warn({ reason: parsed.error, eventId: envelope.eventId }, "unreadable message event");
       return "unreadable";
     }
-    const outcome = await watched(parsed.value, async () => await take(parsed.value, envelope, botOpenId));
+    const { chatId, messageId, senderOpenId: person } = parsed.value;
+    const arriving = { app: deps.app, id: messageId, chat: chatId, person, channel: "feishu" } as const;
+    const outcome = await watched(
+      deps.observation,
+      arriving,
+      async () => await take(parsed.value, envelope, botOpenId),
+    );
     if (outcome === "unsure" && botOpenId === "") {
       const learned = await identity.within(identityWaitMs);
       if (learned !== "") return await handle(envelope, learned);
     }
-    const { chatId, messageId } = parsed.value;
     logger.info({ outcome, chatId, messageId, eventId: envelope.eventId }, "message handled");
     return outcome;
   };

@@ -57,6 +57,20 @@ it("tells of a message that is taken, one that is not for the bot, and one that 
   expect(JSON.stringify(heard)).not.toContain("too many words");
 });
 
+it("tells of a press on the menu as of a message, also when it cannot be stored", async () => {
+  const { observation, heard } = listening();
+  const here = await startWorld({ observation, settings: { feishu: { menu: { hi: "hello" } } } });
+  closing.push(here.close);
+  here.ingress.trouble.append = true;
+  const { reports } = here.platform.pressMenu(here.ann, testApp.appId, "hi");
+  const outcomes = () =>
+    heard.flatMap(([name, { outcome }]) => (name === "end" && outcome !== undefined ? [outcome] : []));
+  await vi.waitFor(() => expect(outcomes()).toContain("failed"), { timeout: 20_000 });
+  here.ingress.trouble.append = false;
+  await reports;
+  expect(outcomes().at(-1)).toBe("accepted");
+});
+
 function traceOf(id: string): string {
   return traceparentOf({ app: testApp.appId, id });
 }

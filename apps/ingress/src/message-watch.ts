@@ -44,6 +44,23 @@ export function watchMessage(observation: Observation, message: ArrivingMessage)
   };
 }
 
+/** Tells observers of a message that `work` deals with; settles as `work` does, whose result says what became of it. */
+export async function watched<Outcome extends string>(
+  observation: Observation,
+  message: ArrivingMessage,
+  work: () => Promise<Outcome>,
+): Promise<Outcome> {
+  const ended = watchMessage(observation, message);
+  try {
+    const outcome = await work();
+    ended(outcome);
+    return outcome;
+  } catch (error) {
+    ended("failed", error);
+    throw error;
+  }
+}
+
 /** Tells observers that a message is in its session, behind `ahead` others. */
 export function tellAppended(
   { event }: Observation,

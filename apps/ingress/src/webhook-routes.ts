@@ -31,7 +31,8 @@ async function answer(deps: WebhookRoutesDeps, { body, headers, ip }: FastifyReq
 
 /**
  * The addresses for the developer console. Events and card callbacks have one each, but both take
- * both kinds; each bot has its own, because a body does not tell its app before it is decrypted. Needs a scope whose parser leaves bodies as bytes: the signature covers those.
+ * both kinds; each bot has its own, because a body does not tell its app before it is decrypted.
+ * Needs a scope whose parser leaves bodies as bytes: the signature covers those.
  */
 export function registerWebhookRoutes(scope: FastifyInstance, deps: WebhookRoutesDeps): void {
   for (const kind of ["events", "cards"]) {
