@@ -140,11 +140,11 @@ export function whyListPage(view: View, query: string, listed: readonly ListedMe
       >${message.messageId === "" ? traceId : message.messageId}</a
     >`,
     moment(language, message.atMs),
+    outcome === undefined ? html`<strong>${say("notOver")}</strong>` : sentenceOf(language, outcome, Date.now()),
     message.person,
     message.chat,
-    outcome === undefined ? html`<strong>${say("notOver")}</strong>` : sentenceOf(language, outcome, Date.now()),
   ]);
-  const columns = [say("messageId"), say("received"), say("personId"), say("chatId"), say("asFarAsKnown")];
+  const columns = [say("messageId"), say("received"), say("asFarAsKnown"), say("personId"), say("chatId")];
   const body = html`${searchForm(view, query)} ${table({ caption: say("matches"), columns, rows })}`;
   return { title: say("why"), body };
 }
