@@ -1,4 +1,4 @@
-import { traceIdOf, type TraceId } from "@larkline/protocol";
+import { traceIdOf, traceparentOf, type TraceId } from "@larkline/protocol";
 import { maxTracesOfSubject, subjectKinds, type FoundTrace, type SubjectKind, type TraceLog } from "@larkline/session";
 import { messagesOf, type MessageTrace } from "./message-trace.ts";
 
@@ -97,7 +97,12 @@ function fits(wanted: Wanted, message: MessageTrace): boolean {
   }
 }
 
-/** The messages that are meant, newest first, as far as their traces are kept. */
+/** Whether the trace is made from this message; clients of the HTTP API can put others into it. */
+function isOwn({ traceId, message: { app, messageId: id } }: Found): boolean {
+  return traceIdOf(traceparentOf({ app, id })) === traceId;
+}
+
+/** The messages that are meant, newest first, as far as their traces are kept; of a trace its own one first. */
 export async function findMessages(traces: TraceLog, wanted: Wanted): Promise<Found[]> {
   const found: Found[] = [];
   const ids = await idsOf(traces, wanted);
@@ -108,5 +113,7 @@ export async function findMessages(traces: TraceLog, wanted: Wanted): Promise<Fo
     });
     found.push(...(await Promise.all(read)).flat());
   }
-  return found.toSorted((one, other) => other.message.atMs - one.message.atMs).slice(0, maxListed);
+  const newest = found.toSorted((one, other) => other.message.atMs - one.message.atMs);
+  const shown = wanted.by === "trace" ? [...newest.filter(isOwn), ...newest.filter((one) => !isOwn(one))] : newest;
+  return shown.slice(0, maxListed);
 }

@@ -96,6 +96,19 @@ it("lists the messages of a chat with what became of them, and shows the one tha
   expect(await unknown.text()).toMatch(/value="om_9&lt;b&gt;"[\s\S]*Nothing is known of it/);
 });
 
+it("shows the message of a trace before those that clients have put into it", async () => {
+  await leaveTrace("om_1", { name: "message.refused", data: { message: "om_1", reason: "not_mentioned" } });
+  const log = createRedisTraceLog({ redis: world.redis, namespace: world.namespace });
+  const entries = Array.from({ length: 40 }, (_, at): TraceEntry => {
+    const data = { message: `x.${at}`, app: "api", chat: "x", person: "api", channel: "api" };
+    return { atMs: Date.now(), kind: "event", service: "ingress", instance: "host-7", name: "message.received", data };
+  });
+  await log.append([{ traceId: traceIdFor("om_1"), entries }]);
+  const client = await signIn(running, passwords.operator);
+  const found = await (await client.get(`/why?q=${traceIdFor("om_1")}`)).text();
+  expect(found).toContain("Ignored: the bot was not mentioned");
+});
+
 it("a session and a job lead to it", async () => {
   await leaveTrace("om_1", appended("om_1", 1));
   const client = await signIn(running, passwords.operator);
