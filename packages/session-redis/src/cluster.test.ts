@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { describeBlobStore } from "@larkline/session/blob-store.suite";
 import { describeBudgetStore } from "@larkline/session/budget-store.suite";
 import { describeLookupCache } from "@larkline/session/lookup-cache.suite";
@@ -7,7 +8,8 @@ import { describeSessionStore } from "@larkline/session/session-store.suite";
 import { describeTokenCache } from "@larkline/session/token-cache.suite";
 import { describeTraceLog } from "@larkline/session/trace-log.suite";
 import { startRedisCluster, type TestRedisNodes } from "@larkline/testkit";
-import { afterAll, beforeAll } from "vitest";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { closeRedis, connectRedis, mastersOf } from "./connection.ts";
 import {
   makeBlobStore,
   makeBudgetStore,
@@ -36,3 +38,21 @@ describeTokenCache("Cluster", async () => await makeTokenCache(url()));
 describeBudgetStore("Cluster", async () => await makeBudgetStore(url()));
 describeBlobStore("Cluster", async (demands) => await makeBlobStore(url(), demands));
 describeTraceLog("Cluster", async (ttlMs) => await makeTraceLog(url(), ttlMs));
+
+it("Cluster: a command whose connection breaks before the answer fails, and is not sent again", async () => {
+  const redis = connectRedis(url());
+  try {
+    const key = `test-${randomUUID()}`;
+    await redis.llen(key);
+    const lost = redis.rpush(key, "once");
+    const asked = mastersOf(redis).filter(({ commandQueue }) => commandQueue.length > 0);
+    setImmediate(() => {
+      for (const { stream } of asked) stream.destroy();
+    });
+    await expect(lost).rejects.toThrow("may have run");
+    expect(asked).toHaveLength(1);
+    expect(await redis.llen(key)).toBeLessThan(2);
+  } finally {
+    await closeRedis(redis);
+  }
+});

@@ -102,16 +102,18 @@ export function redisUrlProblem(url: string): string | undefined {
 }
 
 /**
- * What was on the wire when the connection broke is neither sent again nor answered: ioredis forgets
- * it, and whoever waits for it would wait for ever.
+ * What was on the wire when the connection broke is neither sent again nor left without an answer: of one server
+ * ioredis forgets it, and whoever waits for it would wait for ever; in a Cluster it sends it to whoever has taken over.
+ * So it fails before ioredis hears of the end. What has not been sent yet is left to ioredis.
  */
 function failUnanswered(redis: Redis): void {
-  redis.on("close", () => {
+  const fail = (): void => {
     const error = new Error("the connection to Redis broke before it answered; the command may have run");
     for (let item = redis.commandQueue.shift(); item !== undefined; item = redis.commandQueue.shift()) {
       item.command.reject(error);
     }
-  });
+  };
+  redis.on("connect", () => redis.stream.prependOnceListener("close", fail));
 }
 
 /** Commands that are sent in one round of the event loop leave in one system call, not in one each. */
@@ -152,9 +154,12 @@ export function connectRedis(url: string, settings: ConnectOptions = {}): RedisC
   const target = parseRedisUrl(url);
   const options: RedisOptions = { ...optionsFor(settings), ...target.options };
   const connection = open(target, options);
-  if (connection instanceof Redis && options.autoResendUnfulfilledCommands === false) failUnanswered(connection);
-  if (connection instanceof Redis) writeTogether(connection);
-  else connection.on("+node", writeTogether);
+  const prepare = (redis: Redis): void => {
+    if (options.autoResendUnfulfilledCommands === false) failUnanswered(redis);
+    writeTogether(redis);
+  };
+  if (connection instanceof Redis) prepare(connection);
+  else connection.on("+node", prepare);
   connection.on("error", (error: Error) => settings.onError?.(error));
   return connection;
 }
