@@ -90,6 +90,14 @@ describe("admission", () => {
     expect(admit({ ...direct, tenant: undefined }, rules)).toEqual({ verdict: "accept" });
   });
 
+  it("tells people of other tenants so when they turn to it, not at every word of a group in which it hears all", () => {
+    const hearing: AdmissionRules = { ...rules, groups: "all", tenants: ["home"] };
+    const said = { ...inGroup, mentions: [], mentionsBot: false };
+    expect(admit(said, hearing)).toEqual({ verdict: "accept" });
+    expect(admit({ ...said, tenant: "other" }, hearing)).toEqual({ verdict: "ignore", reason: "not_mentioned" });
+    expect(admit({ ...inGroup, tenant: "other" }, hearing)).toEqual({ verdict: "foreign_tenant" });
+  });
+
   it("limits the length of a message", () => {
     expect(admit({ ...direct, text: "x".repeat(100) }, rules)).toEqual({ verdict: "accept" });
     expect(admit({ ...direct, text: "x".repeat(101) }, rules)).toEqual({ verdict: "too_long" });

@@ -48,9 +48,10 @@ function ignore(reason: IgnoreReason): Admission {
   return { verdict: "ignore", reason };
 }
 
-function admitGroup(message: ArrivedMessage, { botOpenId, groups }: AdmissionRules): Admission | undefined {
+function admitGroup(message: ArrivedMessage, { botOpenId, groups, tenants }: AdmissionRules): Admission | undefined {
   if (groups === "none") return ignore("groups_off");
-  if (groups === "all" || message.mentionsBot) return undefined;
+  // Whoever is not served is told so when they turn to the bot, not whenever they say something.
+  if (message.mentionsBot || (groups === "all" && servesTenant(tenants, message.tenant))) return undefined;
   return botOpenId === "" && message.mentions.length > 0 ? { verdict: "unsure" } : ignore("not_mentioned");
 }
 
