@@ -38,6 +38,19 @@ describe("docs/observability.md", () => {
   });
 
   it.each([
+    ["ingress", "apps/ingress/src"],
+    ["agent-worker", "apps/agent-worker/src"],
+    ["tool-runner", "packages/runner/src"],
+  ] as const)("says of everything that %s tells observers that it comes from there", (service, folder) => {
+    const catalogue: Record<string, ObservationFacts> = { ...eventCatalogue, ...spanCatalogue, ...metricCatalogue };
+    const told = sourcesBelow(folder).flatMap((source) =>
+      [...source.matchAll(/\b(?:event|span|metric)\("([a-z_.]+)"/g)].map(([, name = ""]) => name),
+    );
+    expect(told).not.toEqual([]);
+    for (const name of told) expect(catalogue[name]?.by, name).toContain(service);
+  });
+
+  it.each([
     ["event", eventCatalogue],
     ["span", spanCatalogue],
   ] as const)("names every %s of the catalogue, where it comes from and what it stands for", (heading, catalogue) => {

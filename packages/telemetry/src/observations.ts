@@ -1,5 +1,5 @@
 /** A process that observes itself. */
-export type ObservedService = "ingress" | "agent-worker" | "tool-runner" | "console";
+export type ObservedService = "ingress" | "agent-worker" | "tool-runner";
 
 /** What an event or a span stands for. */
 export interface ObservationFacts {
@@ -19,6 +19,8 @@ export interface MetricFacts extends ObservationFacts {
 const edge = ["ingress"] as const;
 const worker = ["agent-worker"] as const;
 const runner = ["tool-runner"] as const;
+/** Whoever runs calls: those of built-in tools are the worker's own. */
+const callers = ["agent-worker", "tool-runner"] as const;
 /** Whoever speaks to the platform. */
 const senders = ["ingress", "agent-worker"] as const;
 
@@ -60,7 +62,7 @@ export const eventCatalogue = {
   "turn.healed": { by: worker, help: "Something was found left lying and is taken up: `what`." },
   "call.judged": { by: worker, help: "The policy has decided about a call: `tool`, `decision`." },
   "call.handed_out": { by: worker, help: "A call is in the queue of its runner." },
-  "call.outcome": { by: runner, help: "A call has ended: `tool`, `outcome`, `queuedMs`, `ranMs`." },
+  "call.outcome": { by: callers, help: "A call has ended: `tool`, `outcome`, `queuedMs`, `ranMs`." },
   "approval.asked": { by: worker, help: "People are asked." },
   "approval.settled": { by: worker, help: "They have decided, or their time is over: `state`, `waitedMs`." },
   "turn.ended": { by: worker, help: "A turn is committed: `outcome`." },
