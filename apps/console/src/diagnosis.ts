@@ -210,6 +210,11 @@ const stops: ReadonlySet<string> = new Set([
   "client_disconnected",
 ]);
 
+function endedWith(outcome: string, ms: number): Diagnosis {
+  if (answers.has(outcome)) return { is: "answered", ms };
+  return stops.has(outcome) ? { is: "ended", outcome, ms } : { is: "failed", code: outcome, ms };
+}
+
 function outcomeIn(entries: readonly TraceEntry[], end: EngineEvent | undefined): string | undefined {
   const ended = lastOf(entries, "turn.ended");
   if (ended !== undefined) return textIn(ended.data, "outcome");
@@ -230,8 +235,7 @@ function afterTurn(standing: Standing, { entries, atMs }: MessageTrace): Diagnos
   if (outcome === undefined) return sent === undefined ? { is: "forgotten" } : { is: "answered", ms: sent.atMs - atMs };
   const overAtMs = (sent ?? lastOf(entries, "turn.ended") ?? entries.at(-1))?.atMs ?? atMs;
   const ms = Math.max(0, overAtMs - atMs);
-  if (answers.has(outcome)) return { is: "answered", ms };
-  return stops.has(outcome) ? { is: "ended", outcome, ms } : { is: "failed", code: outcome, ms };
+  return endedWith(outcome, ms);
 }
 
 /** Says in one reason where a message stands: by the ledgers, and by its trace where they have nothing to say. */
@@ -250,6 +254,5 @@ export function traceOutcome(trace: MessageTrace): Diagnosis | undefined {
   const outcome = outcomeIn(trace.entries, undefined);
   if (outcome === undefined) return undefined;
   const ms = Math.max(0, ((sent ?? lastOf(trace.entries, "turn.ended"))?.atMs ?? trace.atMs) - trace.atMs);
-  if (answers.has(outcome)) return { is: "answered", ms };
-  return stops.has(outcome) ? { is: "ended", outcome, ms } : { is: "failed", code: outcome, ms };
+  return endedWith(outcome, ms);
 }
