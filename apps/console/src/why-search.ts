@@ -54,6 +54,11 @@ export interface Found {
 const maxListed = 30;
 const readAtOnce = 15;
 
+/** What the chat of a session is found by: sessions of the HTTP API are apart from chats of the platform. */
+function placeOf({ session, chat }: SessionReading): string {
+  return session.startsWith("api.") ? `api.${chat}` : chat;
+}
+
 async function idsOf(traces: TraceLog, wanted: Wanted): Promise<TraceId[]> {
   const found = async (kind: SubjectKind, id: string, limit = maxListed) => await traces.find(kind, id, limit);
   const all = async (): Promise<FoundTrace[][]> => {
@@ -61,11 +66,14 @@ async function idsOf(traces: TraceLog, wanted: Wanted): Promise<TraceId[]> {
       case "trace":
         return [[{ traceId: wanted.traceId, atMs: 0 }]];
       case "session": {
-        const chats = [...new Set(wanted.readings.map(({ chat }) => chat))];
+        const chats = [...new Set(wanted.readings.map(placeOf))];
         return await Promise.all(chats.map(async (chat) => await found("chat", chat, maxTracesOfSubject)));
       }
       case "any":
-        return await Promise.all(subjectKinds.map(async (kind) => await found(kind, wanted.id)));
+        return await Promise.all([
+          ...subjectKinds.map(async (kind) => await found(kind, wanted.id)),
+          found("chat", `api.${wanted.id}`),
+        ]);
       default:
         return [await found(wanted.by, wanted.id)];
     }

@@ -109,6 +109,18 @@ it("shows the message of a trace before those that clients have put into it", as
   expect(found).toContain("Ignored: the bot was not mentioned");
 });
 
+it("finds a message of the HTTP API by its session, whose name a client may have taken from a chat", async () => {
+  const log = createRedisTraceLog({ redis: world.redis, namespace: world.namespace });
+  const data = { message: "oc_chat.1", app: "api", chat: "oc_chat", person: "api", channel: "api" };
+  const base = { atMs: Date.now(), service: "ingress", instance: "host-7", name: "message.received" } as const;
+  const traceId = traceIdOf(traceparentOf({ app: "api", id: "oc_chat.1" }));
+  const subject = { message: "oc_chat.1", chat: "api.oc_chat", person: "api" };
+  await log.append([{ traceId, entries: [{ ...base, kind: "event", data }], subject }]);
+  const client = await signIn(running, passwords.operator);
+  expect(await (await client.get("/why?q=api.oc_chat")).text()).toContain(traceId);
+  expect(await (await client.get("/why?q=oc_chat")).text()).not.toContain(traceId);
+});
+
 it("a session and a job lead to it", async () => {
   await leaveTrace("om_1", appended("om_1", 1));
   const client = await signIn(running, passwords.operator);

@@ -1,6 +1,9 @@
 import type { TraceEntry, TraceId } from "@larkline/protocol";
 
-/** What traces are found by, besides their ids: the platform's ids of message, chat and person. */
+/**
+ * What traces are found by, besides their ids: the platform's ids of message, chat and person. For the chat of a
+ * message of the HTTP API stands `api.<session id>`.
+ */
 export const subjectKinds = ["message", "chat", "person"] as const;
 export type SubjectKind = (typeof subjectKinds)[number];
 

@@ -54,6 +54,14 @@ it("makes a trace findable by what its message names", async () => {
   }
 });
 
+it("takes a session of the HTTP API, whose name its client chose, for no chat of the platform", async () => {
+  const { log, observer } = start();
+  observer.event("message.received", { traceparent, message: "oc_1.x", chat: "oc_1", person: "api", channel: "api" });
+  await observer.close();
+  expect(await log.find("chat", "oc_1", 5)).toEqual([]);
+  expect(await log.find("chat", "api.oc_1", 5)).toMatchObject([{ traceId }]);
+});
+
 it("writes the beginning of a span that lasts, so that a death in the middle shows", async () => {
   const { log, observer, names } = start();
   const span = observer.spanStart("model.step", { traceparent, model: "m" });

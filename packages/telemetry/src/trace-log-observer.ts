@@ -66,9 +66,13 @@ function codeOf(error: unknown): string {
   return (words.length > 0 ? words.join(" ") : typeof name === "string" ? name : "error").slice(0, maxText);
 }
 
-function subjectOf(name: string, { message, chat, person }: Tags): TraceSubject | undefined {
+function subjectOf(name: string, { message, chat, person, channel }: Tags): TraceSubject | undefined {
   if (name !== namingEvent) return undefined;
-  const given = Object.entries({ message, chat, person }).filter(([, id]) => typeof id === "string" && id !== "");
+  // Clients of the HTTP API choose the names of their sessions: none may pose as a chat of the platform.
+  const place = channel === "api" ? `api.${chat}` : chat;
+  const given = Object.entries({ message, chat: place, person }).filter(
+    ([, id]) => typeof id === "string" && id !== "",
+  );
   return Object.fromEntries(given);
 }
 
