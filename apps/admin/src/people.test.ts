@@ -255,28 +255,38 @@ describe("the data of one person", () => {
     expect((await stores.letters.list(10)).map(({ id }) => id)).toEqual([others]);
   });
 
-  it("waits in a group for the turn of somebody else, who has read it", async () => {
-    await talk(group, "ou_ann");
-    const { wakeGen = 0 } = await stores.store.append(messageFrom(group, "ou_ben"));
-    const claim = await stores.store.claim(group, wakeGen, "worker");
-    const deleting = deletePerson(stores, ann, { act: true, ...quick });
-    await expect.poll(async () => (await stores.store.history(group))[0], { timeout: 20_000 }).toEqual(gone);
-    const summary: Message = { role: "user", content: [{ type: "text", text: "Ann has written" }] };
-    await stores.store.commit({
-      session: group,
-      epoch: claim?.epoch ?? "",
-      seq: claim?.head?.seq ?? 0,
-      history: [{ role: "user", content: [{ type: "text", text: "hi" }], sender: "ou_ben" }],
-      events: [],
-      consumed: 0,
-      more: false,
-      context: { keep: 1, summary },
-    });
-    await deleting;
-    const next = await stores.store.append(messageFrom(group, "ou_ben"));
-    const { history } = (await stores.store.claim(group, next.wakeGen ?? 0, "worker")) ?? {};
-    expect(JSON.stringify(history)).not.toContain("Ann has written");
-  });
+  it.each(["has begun before", "begins meanwhile"])(
+    "goes from a group when the turn of somebody else is over, who has read it: one that %s",
+    async (when) => {
+      await talk(group, "ou_ann");
+      const { wakeGen = 0 } = await stores.store.append(messageFrom(group, "ou_ben"));
+      const begin = async () => await stores.store.claim(group, wakeGen, "worker");
+      let claim = when === "has begun before" ? await begin() : undefined;
+      const { sessions } = stores;
+      const redact = sessions.redact.bind(sessions);
+      sessions.redact = async (...given) => {
+        claim ??= await begin();
+        return await redact(...given);
+      };
+      const deleting = deletePerson(stores, ann, { act: true, ...quick });
+      await expect.poll(async () => (await stores.store.history(group))[0], { timeout: 20_000 }).toEqual(gone);
+      const summary: Message = { role: "user", content: [{ type: "text", text: "Ann has written" }] };
+      await stores.store.commit({
+        session: group,
+        epoch: claim?.epoch ?? "",
+        seq: claim?.head?.seq ?? 0,
+        history: [{ role: "user", content: [{ type: "text", text: "hi" }], sender: "ou_ben" }],
+        events: [],
+        consumed: 0,
+        more: false,
+        context: { keep: 1, summary },
+      });
+      await deleting;
+      const next = await stores.store.append(messageFrom(group, "ou_ben"));
+      const { history } = (await stores.store.claim(group, next.wakeGen ?? 0, "worker")) ?? {};
+      expect(JSON.stringify(history)).not.toContain("Ann has written");
+    },
+  );
 
   it("is in sessions of the HTTP API only if they are named: all of them have the same writer", async () => {
     for (const session of ["api.one", "api.two"]) {

@@ -170,14 +170,13 @@ async function redactSession(deletion: Deletion, session: SessionKey): Promise<v
     await deleteBlobs(deletion, blobs);
     await deleteLetters(deletion, session, (letter) => isMessageOf(letter, person));
     const what = { person: person.id, numbers: [...numbers], marker };
-    // Whoever runs a turn has read what was there, and may be writing a summary of it.
-    const running = await runningTurn(stores, session);
+    // Whoever runs a turn has read what was there, and may be writing a summary of it; one may begin meanwhile.
+    const before = await runningTurn(stores, session);
     await stores.archive?.redact(session, what);
     await stores.sessions.redact(session, what);
-    if (running !== undefined) {
-      await untilOver(deletion, session, running);
-      await stores.sessions.redact(session, what);
-    }
+    const running = [before, await runningTurn(stores, session)].filter((turnId) => turnId !== undefined);
+    for (const turnId of running) await untilOver(deletion, session, turnId);
+    if (running.length > 0) await stores.sessions.redact(session, what);
     if (await stores.sessions.forget(session, person.id, length)) {
       await stores.archive?.forget(session, person.id);
       return;
