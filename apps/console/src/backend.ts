@@ -5,7 +5,6 @@ import type {
   AuditLog,
   EventLog,
   BudgetStore,
-  CardLedger,
   DeadLetters,
   EventWatchReports,
   InstanceDirectory,
@@ -25,7 +24,6 @@ import {
   createRedisApprovalStore,
   createRedisAuditLog,
   createRedisBudgetStore,
-  createRedisCardLedger,
   createRedisDeadLetters,
   createRedisEventWatchReports,
   createRedisInstanceDirectory,
@@ -59,7 +57,6 @@ export interface Backend {
   index: SessionIndex;
   /** What was given up. */
   letters: Pick<DeadLetters, "find" | "list" | "count" | "resend" | "discard">;
-  cards: Pick<CardLedger, "load">;
   instances: Pick<InstanceDirectory, "instances">;
   /** Looks for events that never came. */
   watches: Pick<EventWatchReports, "of">;
@@ -100,7 +97,6 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
     store: createRedisSessionStore({ redis, namespace }),
     index: createRedisSessionIndex({ redis, namespace }),
     letters: createRedisDeadLetters({ redis, namespace }),
-    cards: createRedisCardLedger({ redis, namespace }),
     instances: createRedisInstanceDirectory({ redis, namespace }),
     watches: createRedisEventWatchReports({ redis, namespace }),
     tokens: createRedisTokenCache({ redis, namespace }),

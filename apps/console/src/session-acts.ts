@@ -44,8 +44,7 @@ function resetReply(turnId: string, message: InboundMessage, onCard: boolean): O
 export async function resetSession({ backend }: PagesDeps, session: SessionKey): Promise<string | undefined> {
   const { turnId, wakeGen } = await backend.store.reset(session, {
     by: consoleId,
-    replyOf: async (ending, message) =>
-      resetReply(ending, message, (await backend.cards.load(session, ending)) !== undefined),
+    replyOf: async (ending, message, hasCards) => resetReply(ending, message, hasCards),
   });
   if (wakeGen !== undefined) await backend.turns.wake(session, wakeGen);
   // Whoever runs it is fenced already; this makes its model and its tools stop at once.

@@ -2,15 +2,16 @@ import { approvals } from "./approval-lua.ts";
 import { audit, emit, gate, rising, setContext, time } from "./lua-fragments.ts";
 
 /**
- * -> {-1} another message is at the head by now | {ended, wakeGen}. A turn has begun when its session runs or waits,
+ * -> {-1} another message is at the head by now, or its turn has got its first card | {ended, wakeGen}. A turn has begun when its session runs or waits,
  * or is queued with a checkpoint or after a crash; a message that was only queued is not touched.
  */
 export const resetLua = `${time}${gate}${rising}${emit}${setContext}${audit}${approvals}
--- KEYS session inbox control calls deadlines dirty history events outbox due audit approvals(6) ended untended
--- ARGV sid headSeq channel doneBatch reply|'' facts person auditMax
+-- KEYS session inbox control calls deadlines dirty history events outbox due audit approvals(6) ended untended cards
+-- ARGV sid headSeq channel doneBatch reply|'' facts person hasCards auditMax
 local first = head(KEYS[2])
 local seq = seqOf(first) or '0'
-if seq ~= ARGV[2] then return {-1} end
+local cards = redis.call('HGET', KEYS[19], ARGV[1] .. '-' .. seq)
+if seq ~= ARGV[2] or (cards and '1' or '0') ~= ARGV[8] then return {-1} end
 local v = redis.call('HMGET', KEYS[1], 'st', 'turn', 'hs', 'try', 'ep')
 local st = v[1] or 'idle'
 local begun = first ~= '' and st ~= 'idle'

@@ -25,7 +25,7 @@ function messageOf(entry: string): InboundMessage | undefined {
   }
 }
 
-/** Looks at the head, then resets the session if that is still its head. */
+/** Looks at the head, then resets the session if all is still as it was seen. */
 export async function resetSession(
   { redis, scripts, keys: keyspace, auditMax }: ResetDeps,
   session: SessionKey,
@@ -37,18 +37,23 @@ export async function resetSession(
     const seq = entry === "" ? 0 : Number.parseInt(entry, 10);
     const turnId = turnIdOf(session, seq);
     const message = messageOf(entry);
-    const reply = message === undefined ? undefined : await replyOf(turnId, message);
+    const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
+    const reply = message === undefined ? undefined : await replyOf(turnId, message, hasCards);
     const facts = JSON.stringify(seq === 0 ? {} : { turnId });
-    const answer = await scripts.reset(endingKeysOf(keys), [
-      session,
-      seq,
-      keys.channel,
-      batchOf([{ runId: turnId, event: cancelledRun }]),
-      reply === undefined ? "" : JSON.stringify(reply),
-      facts,
-      by,
-      auditMax,
-    ]);
+    const answer = await scripts.reset(
+      [...endingKeysOf(keys), keys.cards],
+      [
+        session,
+        seq,
+        keys.channel,
+        batchOf([{ runId: turnId, event: cancelledRun }]),
+        reply === undefined ? "" : JSON.stringify(reply),
+        facts,
+        by,
+        hasCards ? 1 : 0,
+        auditMax,
+      ],
+    );
     const [ended, gen = 0] = answer as [number, number?]; // shape fixed by the script
     if (ended !== -1) return { ...(ended === 1 ? { turnId } : {}), ...(gen > 0 ? { wakeGen: gen } : {}) };
   }

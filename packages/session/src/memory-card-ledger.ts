@@ -50,6 +50,10 @@ export class MemoryCardLedger implements CardLedger {
     this.#entries.delete(keyOf(session, replyId));
   }
 
+  knows(session: SessionKey, replyId: string): boolean {
+    return this.#entries.has(keyOf(session, replyId));
+  }
+
   has(session: SessionKey): boolean {
     return [...this.#entries.values()].some(({ reply }) => reply.session === session);
   }

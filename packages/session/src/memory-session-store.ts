@@ -243,9 +243,11 @@ export class MemorySessionStore implements SessionStore {
 
   async reset(key: SessionKey, { by, replyOf }: ResetOptions): Promise<ResetResult> {
     const head = this.#sessions.get(key)?.inbox[0];
-    const reply = head && (await replyOf(turnIdOf(key, head.seq), head.message));
+    const hasCards = head !== undefined && this.cards.knows(key, turnIdOf(key, head.seq));
+    const reply = head && (await replyOf(turnIdOf(key, head.seq), head.message, hasCards));
     const session = this.#open(key);
-    if (session.inbox[0] !== head) return await this.reset(key, { by, replyOf });
+    const isSame = session.inbox[0] === head && (!head || hasCards === this.cards.knows(key, turnIdOf(key, head.seq)));
+    if (!isSame) return await this.reset(key, { by, replyOf });
     this.#closeCalls(session);
     const { ended, wakeGen } = session.reset(this.#now());
     const about = ended === undefined ? {} : { turnId: turnIdOf(key, ended.seq) };

@@ -1,4 +1,4 @@
-import { turnIdOf } from "@larkline/protocol";
+import { turnIdOf, type InboundMessage } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
 import type { SessionStore } from "./session-store.ts";
@@ -104,6 +104,21 @@ export function describeSessionReset(name: string, makeHarness: MakeSessionStore
       expect((await store.summary(session)).state).toBe("queued");
       expect(await reset()).toEqual({ turnId });
       expect(await store.claim(session, healed ?? 0, "late")).toBeUndefined();
+    });
+
+    it("knows whether the turn has a card, also one that comes in the last moment: it is what people see end", async () => {
+      const { wakeGen } = await store.append(messageOf(session, "om_1"));
+      const { epoch } = await mustClaim(store, session, wakeGen);
+      const told: boolean[] = [];
+      const card = { v: 1, app: "cli_app", chatId: "oc_chat", mode: "typewriter", createdAtMs: 1 } as const;
+      const replyOf = async (replyId: string, _message: InboundMessage, hasCards: boolean) => {
+        told.push(hasCards);
+        await harness.cards.save({ ...card, cards: [], session, replyId }, { epoch });
+        return outboxRecord(session, replyId);
+      };
+      expect(await store.reset(session, { by: "console", replyOf })).toEqual({ turnId });
+      expect(told).toEqual([false, true]);
+      expect(await store.summary(session)).toMatchObject({ state: "idle", unsent: 1 });
     });
 
     it("a second reset finds nothing to end", async () => {

@@ -229,10 +229,10 @@ export interface ResetOptions {
   /** Who asked for it, for the audit log. */
   by: string;
   /**
-   * What the person whose turn ends is told. Called with the message at the head, if it can be read; may
-   * be called more than once, for the last call counts.
+   * What the person whose turn ends is told. Called with the message at the head, if it can be read, and with
+   * whether the card ledger has cards of that turn; may be called more than once, for the last call counts.
    */
-  replyOf(turnId: string, message: InboundMessage): Promise<OutboxRecord | undefined>;
+  replyOf(turnId: string, message: InboundMessage, hasCards: boolean): Promise<OutboxRecord | undefined>;
 }
 
 /** A session the sweeper should look at: it should be moving but has been silent. */
