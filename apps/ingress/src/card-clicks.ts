@@ -138,9 +138,9 @@ export function createCardClicks(deps: CardClicksDeps, others: readonly EventHan
   ]);
   const decide = approvalClicks(deps.approvals);
 
-  const own = async ({ event, eventId, tenantKey }: Envelope): Promise<EventAnswer | undefined> => {
+  const own = async ({ event, eventId }: Envelope): Promise<EventAnswer | undefined> => {
     const click = clickOf(event);
-    if (!servesTenant(deps.tenants, click.tenant ?? tenantKey)) return foreignPerson();
+    if (!servesTenant(deps.tenants, click.tenant)) return foreignPerson();
     if (Object.hasOwn(click.value, approvalKey)) return await decide(click);
     const handler = handlers.get(click.value["larkline"]);
     if (handler === undefined) return undefined;

@@ -28,11 +28,6 @@ export interface MessageHandlerDeps {
 /** How long a group message waits for the bot to learn who it is, before it is left to redelivery. */
 const identityWaitMs = 1_000;
 
-/** People from outside have another one than the app. */
-function tenantOf({ senderTenant }: FeishuMessage, { tenantKey }: Envelope): string | undefined {
-  return senderTenant ?? (tenantKey === "" ? undefined : tenantKey);
-}
-
 function isBadId(error: unknown): boolean {
   return error instanceof EngineError && error.code === "api_bad_request";
 }
@@ -52,8 +47,9 @@ export function createMessageHandler(deps: MessageHandlerDeps): EventHandler {
   };
 
   const take = async (message: FeishuMessage, envelope: Envelope, botOpenId: string): Promise<MessageOutcome> => {
-    const tenant = tenantOf(message, envelope);
     const { groups } = agents.in(message.chatId);
+    // Theirs, not that of the event: it is the app's, and people from outside have another one.
+    const tenant = message.senderTenant;
     const admission = admit({ ...message, tenant }, { ...rules, groups, botOpenId, nowMs: Date.now() });
     if (admission.verdict === "ignore") return admission.reason;
     if (admission.verdict === "unsure") return "unsure";

@@ -315,6 +315,20 @@ describe("people of another tenant than those that a bot is for", () => {
     );
   });
 
+  it("include those whose tenant the platform does not tell: that of the event is the app's", async () => {
+    const chatId = directChat(second, eve);
+    const content = JSON.stringify({ text: "hello" });
+    const written = { message_id: "om_untold", chat_id: chatId, chat_type: "p2p", message_type: "text", content };
+    const event = {
+      sender: { sender_id: { open_id: eve }, sender_type: "user" },
+      message: { ...written, create_time: String(Date.now()) },
+    };
+    await platform.sendEvent({ appId: second.appId, eventType: "im.message.receive_v1", event });
+    expect((await ingress.store.summary(`${second.appId}.${chatId}`)).waiting).toBe(0);
+    const value = { __approval__: "0".repeat(32), decision: "approve" };
+    expect(await click(second, value, { open_id: eve })).toContain("do not serve people of your organisation");
+  });
+
   it("are not greeted in a group to which they add it", async () => {
     const [theirs, ours] = [eve, ann].map((operator) => {
       const { chatId } = platform.addChat({ type: "group", members: [operator] });
