@@ -251,6 +251,14 @@ describe("what is counted", () => {
 });
 
 describe("at 80 %", () => {
+  it("an answer does without the warning when nobody knows whether it was given", async () => {
+    const here = budgeted(perPerson);
+    for (let call = 0; call < 8; call += 1) await say(here, "hello");
+    const mute: BudgetStore = { ...here.store, tellOnce: async () => await Promise.reject(new Error("no Redis")) };
+    expect(await say(here, "hi", here.differences(mute))).toBe("answer to hi");
+    expect(await say(here, "hi")).toBe("answer to hi\n\nYour budget for today is 90% used");
+  });
+
   it("each turn's events warn once, and the person is told once a period, below the answer", async () => {
     const here = budgeted({ ...perPerson, tokens: 500 });
     for (const text of ["a", "b", "c", "d"]) expect(await say(here, text)).toBe(`answer to ${text}`);

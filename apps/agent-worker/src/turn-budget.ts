@@ -151,7 +151,8 @@ class Budget implements TurnBudget {
   async #toTell(near: readonly BudgetUse[]): Promise<BudgetUse | undefined> {
     if (this.#run.message.reply.channel === "none") return undefined;
     for (const use of near) {
-      if (isOwn(use.account) && (await this.#deps.store.tellOnce(use.account))) return use;
+      // No turn fails because of a word of warning: it stands below another answer.
+      if (isOwn(use.account) && (await this.#deps.store.tellOnce(use.account).catch(() => false))) return use;
     }
     return undefined;
   }
