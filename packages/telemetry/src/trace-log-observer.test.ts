@@ -41,6 +41,16 @@ it("writes what belongs to a message into its trace, and nothing else", async ()
   ]);
 });
 
+it("forgets the oldest of very many spans that never end, and goes on with new ones", async () => {
+  const { observer, names } = start({ flushMs: 60_000, batchEntries: 20_000 });
+  for (let span = 0; span < 10_000; span += 1) {
+    observer.spanStart("tool.run", { traceparent: traceparentOf({ app: "cli_1", id: `om_lost_${span}` }) });
+  }
+  observer.spanEnd(observer.spanStart("turn.run", { traceparent }), undefined, { outcome: "answered" });
+  await observer.close();
+  expect(await names()).toEqual(["span turn.run"]);
+});
+
 it("makes a trace findable by what its message names", async () => {
   const { log, observer } = start();
   observer.event("message.received", { traceparent, message: "om_1", chat: "oc_1", person: "ou_1" });

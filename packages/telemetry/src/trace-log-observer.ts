@@ -121,7 +121,9 @@ class LogObserver implements TraceLogObserver {
     this.#spans += 1;
     const span = String(this.#spans);
     const entry: TraceEntry = { ...this.#entry("begin", name), span, data: dataOf(tags) };
-    if (this.#open.size < maxOpen && this.#add(traceId, entry)) {
+    const [oldest] = this.#open.size < maxOpen ? [] : this.#open.keys();
+    if (oldest !== undefined) this.#open.delete(oldest);
+    if (this.#add(traceId, entry)) {
       this.#open.set(span, { traceId, name, atMs: entry.atMs, startedMs: performance.now(), entry, written: false });
     }
     return span;
