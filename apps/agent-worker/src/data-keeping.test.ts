@@ -185,6 +185,29 @@ describe("looking after stored data", () => {
     expect((await archivedTexts(session)).join()).toContain("said instead");
   });
 
+  it("copies nothing twice when a message is deleted while it looks", async () => {
+    const session = "cli_app.oc_deleted";
+    await talk(session, "hello");
+    await tendSessions(deps(), signal);
+    await talk(session, "and more");
+    const before = await archive.ends([session]);
+    const redaction = { person: "ou_ann", numbers: [0, 1], marker: text("user", "[deleted]") };
+    await archive.redact(session, redaction);
+    await createRedisRetention({ redis, namespace }).redact(session, redaction);
+    let asked = 0;
+    const late: DataKeepingDeps["archive"] = {
+      ends: async (sessions) => {
+        asked += 1;
+        return asked === 1 ? before : await archive.ends(sessions);
+      },
+      addMessages: async (batch) => await archive.addMessages(batch),
+      lastAudit: async (part) => await archive.lastAudit(part),
+      addAudit: async (part, entries) => await archive.addAudit(part, entries),
+    };
+    await tendSessions(deps(0, { archive: late }), signal);
+    expect(await archivedTexts(session)).toHaveLength(4);
+  });
+
   it("lets one session that cannot be archived keep no other from it", async () => {
     for (const name of ["a", "b", "c"]) await talk(`cli_app.oc_${name}`, name);
     const choosy = deps(91, {

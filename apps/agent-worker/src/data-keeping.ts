@@ -80,9 +80,14 @@ async function copyRest(
   [session, end]: readonly [SessionKey, ArchiveEnd],
 ): Promise<number> {
   const { retention, onKept } = deps;
-  // Kept twice is better than not at all.
-  if (!(await isContinued(deps, session, end))) await retention.renumber(session, end.length);
   let next = end.length;
+  if (!(await isContinued(deps, session, end))) {
+    // Asked for with those of many sessions, the end may be an old one: a message may have been deleted since.
+    const now = (await archive.ends([session])).get(session) ?? { length: 0 };
+    next = now.length;
+    // Kept twice is better than not at all.
+    if (!(await isContinued(deps, session, now))) await retention.renumber(session, now.length);
+  }
   for (;;) {
     const { first, messages, people } = await retention.read(session, next, page);
     if (messages.length > 0) await archive.addMessages({ session, first, messages, people });
