@@ -9,8 +9,7 @@ export default defineConfig({
     include: ["packages/*/src/**/*.test.ts", "apps/*/src/**/*.test.ts", "infra/**/*.test.ts", "test/**/*.test.ts"],
     globalSetup: ["test/redis-setup.ts"],
     pool: "forks",
-    // Half of the time of a test is waiting for processes: more of them than processors.
-    maxWorkers: 3,
+    maxWorkers: 2,
     sequence: { sequencer: LongestFirst },
     // Deadlines find what hangs; how fast a shared machine is today is no fact about the product.
     testTimeout: 90_000,

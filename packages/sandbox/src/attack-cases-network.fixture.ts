@@ -217,7 +217,7 @@ export const writeAttacks: readonly AttackCase[] = [
     ],
     gotOut: ({ results, aim, elapsedMs }) =>
       firstOf(
-        elapsedMs > 9_000 && "the collection hung",
+        elapsedMs > 18_000 && "the collection hung",
         results.some(({ files }) => files.some(({ bytes }) => Buffer.from(bytes).includes(`WORLD-${aim.mark}`))) &&
           "the hard link was delivered",
       ),

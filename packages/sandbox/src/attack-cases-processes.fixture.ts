@@ -12,7 +12,7 @@ export const processAttacks: readonly AttackCase[] = [
       { runtime: "node", code: `${attackPrelude} proc.exit(0)`, ends: ["crashed"] },
       { runtime: "node", code: `${attackPrelude} proc.reallyExit(0)`, ends: ["crashed"] },
     ],
-    gotOut: ({ elapsedMs }) => (elapsedMs > 4_000 ? "nobody noticed the end" : undefined),
+    gotOut: ({ elapsedMs }) => (elapsedMs > 15_000 ? "nobody noticed the end" : undefined),
   },
   {
     id: "P2",
