@@ -8,7 +8,7 @@ it(
   async () => {
     const report = await runCallChaos({
       seed: 11,
-      calls: 800,
+      calls: 500,
       chats: 10,
       callsPerMessage: 10,
       pauseMs: 2_500,
@@ -28,7 +28,7 @@ it(
     const report = await runApprovalChaos({
       seed: 12,
       chats: 6,
-      batchesPerChat: 4,
+      batchesPerChat: 3,
       pauseMs: 2_500,
       patienceMs: 120_000,
     });

@@ -150,7 +150,8 @@ export async function runFailover(options: FailoverOptions): Promise<FailoverRep
       ingresses: options.replicas,
       transport: "both",
       simulator: { retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000, 8_000, 8_000] },
-      config: { approvals: { unknownOutcome: "tell" } },
+      // An outcome that is lost with the end of its session is waited for up to the deadline of its call.
+      config: { approvals: { unknownOutcome: "tell" }, limits: { toolWaitMs: 5_000 } },
     });
     const watch = watchAnswers(system);
     try {
