@@ -10,6 +10,7 @@ import {
   type ColumnOutcome,
 } from "@larkline/sandbox/attack.suite";
 import { soak } from "./soak.ts";
+import { attackWithStolenUsers } from "./stolen-users.ts";
 
 const { values } = parseArgs({
   options: {
@@ -55,6 +56,11 @@ for (const column of columns) {
     }
   }
 }
+const stolen = names === undefined ? await attackWithStolenUsers() : [];
+for (const { user, tried, forged } of stolen) {
+  console.log(`stolen Redis user ${user}: ${forged.length} of ${tried} forgeries`);
+  for (const one of forged) console.error(`  ${one}`);
+}
 const matrix = matrixOf(outcomes);
 console.log(matrix);
 if (values.write) await writeDocument(matrix);
@@ -67,4 +73,4 @@ const gotOut = outcomes.some(
 );
 const soakRuns = Number(values.soak);
 const isFlat = stop.signal.aborted || soakRuns === 0 || (await soak(soakRuns));
-process.exitCode = gotOut || !isFlat ? 1 : 0;
+process.exitCode = gotOut || !isFlat || stolen.some(({ forged }) => forged.length > 0) ? 1 : 0;

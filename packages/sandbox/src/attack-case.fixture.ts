@@ -26,6 +26,11 @@ export interface AttackAim {
   unixSocket: string;
   /** Without the leading zero. */
   abstractSocket: string;
+  /** An abstract name that is not taken. */
+  freeName: string;
+  /** The namespaces of the runner. */
+  pidNamespace: string;
+  userNamespace: string;
 }
 
 /** What the judge saw from outside while the programs of one attack ran. */
@@ -43,6 +48,10 @@ export interface AttackEvidence {
   /** Most processes and threads with this attack's mark at one moment, and their memory. */
   peakTasks: number;
   peakMb: number;
+  /** Whether the free name was taken at some moment, in the network of the runner. */
+  isNameTaken: boolean;
+  /** What is different about the file of the runner's user. */
+  changes: string[];
   /** Processes with this attack's mark after its end. */
   remaining: number;
   runner: RunnerReport;

@@ -245,7 +245,7 @@ const files: AttackCase[] = [
           let mb = 0;
           for (const dir of [proc.cwd(), '/tmp', '/var/tmp', '/dev', '/dev/shm']) {
             for (let i = 0; i < (dir === proc.cwd() ? 200 : 20); i++) {
-              const file = dir + '/' + input.mark + '-' + i;
+              const file = dir + '/' + input.mark + dir.replaceAll('/', '-') + '-' + i;
               try { fs.writeFileSync(file, block) } catch { break } finally { left.push(file) }
               mb += 4;
               by[dir] = (by[dir] ?? 0) + 4;

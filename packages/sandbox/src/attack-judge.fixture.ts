@@ -53,7 +53,7 @@ const watch = new AttackWatch();
 const root = mkdtempSync(join(tmpdir(), "larkline-attack-"));
 chmodSync(root, 0o711);
 
-const launcherPath = contained && order.place.tier !== "bwrap" ? buildLauncher(root) : undefined;
+const launcherPath = contained ? buildLauncher(root) : undefined;
 
 let runnerCount = 0;
 async function startRunner(): Promise<AttackedRunner> {
@@ -109,9 +109,9 @@ function verdictOf(attack: AttackCase, evidence: AttackEvidence): AttackVerdict 
 }
 
 async function observe(attack: AttackCase, runner: AttackedRunner, targets: AttackTargets): Promise<AttackVerdict> {
-  const { aim, hits } = targets;
+  const { aim, hits, changes } = targets;
   const { programs } = attack;
-  const seen = watch.follow(aim.mark);
+  const seen = watch.follow(aim);
   const startedMs = performance.now();
   const wallMs = programs.reduce((total, program) => total + (program.wallMs ?? limits.wallMs), 0);
   const answer = runner.answer(aim.mark, wallMs + (contained ? 15_000 : 2_500));
@@ -123,7 +123,7 @@ async function observe(attack: AttackCase, runner: AttackedRunner, targets: Atta
   const remaining = remainingOf(aim.mark, runner.pid);
   killMarked(aim.mark, runner.pid);
   if (typeof reply !== "string" && "results" in reply && !runner.dead) {
-    const { peakTasks, peakMb } = seen;
+    const { peakTasks, peakMb, isNameTaken } = seen;
     const { progress, runner: report } = reply;
     const results = resultsOf(reply);
     return verdictOf(attack, {
@@ -135,6 +135,8 @@ async function observe(attack: AttackCase, runner: AttackedRunner, targets: Atta
       hits,
       peakTasks,
       peakMb,
+      isNameTaken,
+      changes: changes(),
       remaining,
       runner: report,
     });
@@ -144,7 +146,7 @@ async function observe(attack: AttackCase, runner: AttackedRunner, targets: Atta
 }
 
 async function judge(attack: AttackCase, runner: AttackedRunner): Promise<AttackVerdict> {
-  const targets = await placeTargets(attack, { runner: runner.pid, directory: root });
+  const targets = await placeTargets(attack, { runner: runner.pid, directory: root, owner: order.uid });
   try {
     return await observe(attack, runner, targets);
   } finally {

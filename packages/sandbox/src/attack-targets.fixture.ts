@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { createSocket } from "node:dgram";
-import { chmod, mkdir, rm, writeFile } from "node:fs/promises";
+import { lstatSync, readlinkSync } from "node:fs";
+import { chmod, chown, mkdir, rm, symlink, writeFile } from "node:fs/promises";
 import { createServer as createHttpServer } from "node:http";
 import { connect, createServer, type AddressInfo, type Server } from "node:net";
 import { join } from "node:path";
@@ -11,6 +12,8 @@ import { attackTargets, type AttackAim, type AttackCase, type AttackTarget } fro
 export interface AttackTargets {
   aim: AttackAim;
   hits: Record<AttackTarget, number>;
+  /** What is different about the file of the runner's user by now. */
+  changes(): string[];
   close(): Promise<void>;
 }
 
@@ -51,22 +54,45 @@ function knock(port: number, count: () => void): () => void {
   return () => clearInterval(timer);
 }
 
-async function placeFiles(outside: string, mark: string): Promise<void> {
+async function placeFiles(outside: string, mark: string, owner: number | undefined): Promise<void> {
   await mkdir(join(outside, "drop"), { recursive: true });
   await chmod(outside, 0o755);
   await chmod(join(outside, "drop"), 0o777);
   await writeFile(join(outside, "world.txt"), `WORLD-${mark}`, { mode: 0o644 });
   await writeFile(join(outside, "private.txt"), `PRIVATE-${mark}`, { mode: 0o600 });
+  const own = join(outside, "own.txt");
+  await writeFile(own, "own", { mode: 0o600 });
+  await symlink(own, join(outside, "own.link"));
+  if (owner !== undefined) await chown(own, owner, owner);
+}
+
+function namespacesOf(process: number): Pick<AttackAim, "pidNamespace" | "userNamespace"> {
+  const link = (kind: string): string => readlinkSync(`/proc/${process}/ns/${kind}`);
+  return { pidNamespace: link("pid"), userNamespace: link("user") };
+}
+
+/** What has become different about the file of the runner's user, by name. */
+function watchOwn(outside: string): () => string[] {
+  const facts = (): Record<string, number> => {
+    const { mode, mtimeMs, uid } = lstatSync(join(outside, "own.txt"));
+    return { mode, mtimeMs, uid };
+  };
+  const before = facts();
+  return () =>
+    Object.entries(facts())
+      .filter(([name, value]) => before[name] !== value)
+      .map(([name]) => name);
 }
 
 /** Sets up everything that an attack on this runner may try to reach, in a directory that is removed with it. */
 export async function placeTargets(
   attack: AttackCase,
-  { runner, directory }: { runner: number; directory: string },
+  { runner, directory, owner }: { runner: number; directory: string; owner: number | undefined },
 ): Promise<AttackTargets> {
   const mark = `${attack.id}-${randomBytes(6).toString("hex")}`;
   const outside = join(directory, mark);
-  await placeFiles(outside, mark);
+  await placeFiles(outside, mark, owner);
+  const changes = watchOwn(outside);
   const hits = Object.fromEntries(attackTargets.map((name) => [name, 0])) as AttackTargets["hits"]; // all names are there
   const count = (name: AttackTarget) => () => void (hits[name] += 1);
   const unixSocket = join(outside, "redis.sock");
@@ -101,8 +127,11 @@ export async function placeTargets(
       backdoorPort,
       unixSocket,
       abstractSocket,
+      freeName: `free-${mark}`,
+      ...namespacesOf(runner),
     },
     hits,
+    changes,
     close: async () => {
       stopKnocking();
       udp.close();

@@ -1,4 +1,5 @@
 import { readdirSync, readFileSync } from "node:fs";
+import type { AttackAim } from "./attack-case.fixture.ts";
 
 /** A process that belongs to an attack. */
 interface MarkedProcess {
@@ -40,21 +41,27 @@ export class AttackWatch {
           id: Number(id),
           parentId: Number(/^PPid:\s+(\d+)/m.exec(status)?.[1] ?? 0),
           tasks: /^State:\s+[ZX]/m.test(status) ? 0 : Number(/^Threads:\s+(\d+)/m.exec(status)?.[1] ?? 0),
-          mb: (kilobytes(status, "RssAnon") + kilobytes(status, "RssShmem")) / 1_024,
+          mb: (kilobytes(status, "RssAnon") + kilobytes(status, "RssShmem") + kilobytes(status, "VmPTE")) / 1_024,
         };
       })
       .filter(({ tasks }) => tasks > 0);
   }
 
   /** Samples until it is stopped. */
-  follow(mark: string): { peakTasks: number; peakMb: number; stop(): void } {
+  follow({ mark, freeName }: Pick<AttackAim, "mark" | "freeName">): {
+    peakTasks: number;
+    peakMb: number;
+    isNameTaken: boolean;
+    stop(): void;
+  } {
     const sample = (): void => {
       const found = this.marked(mark);
+      seen.isNameTaken ||= read("self", "net/unix").includes(`@${freeName}`);
       seen.peakTasks = Math.max(seen.peakTasks, sum(found.map(({ tasks }) => tasks)));
       seen.peakMb = Math.max(seen.peakMb, sum(found.map(({ mb }) => mb)));
     };
     const timer = setInterval(sample, 40);
-    const seen = { peakTasks: 0, peakMb: 0, stop: () => clearInterval(timer) };
+    const seen = { peakTasks: 0, peakMb: 0, isNameTaken: false, stop: () => clearInterval(timer) };
     return seen;
   }
 }

@@ -34,7 +34,6 @@ export function attackColumns(): AttackColumn[] {
   const own = [
     column("bwrap", { tier: "bwrap" }),
     column("sbx", { tier: "sbx" }),
-    column("setpriv", { tier: "setpriv" }),
     column("warm", { tier: "bwrap", warm: 2 }),
     column("remote", { level: "remote" }),
   ];
@@ -43,7 +42,7 @@ export function attackColumns(): AttackColumn[] {
     column("sbx-user", { tier: "sbx" }, { uid: ordinaryUid + 1 }),
   ];
   if (asRoot) return [...own, ...dropped];
-  return own.filter(({ name }) => name !== "setpriv").map((one) => ({ ...one, name: `${one.name}-user` }));
+  return own.map((one) => ({ ...one, name: `${one.name}-user` }));
 }
 
 /** The levels that keep no attacker in: the attacks must get out of them. */

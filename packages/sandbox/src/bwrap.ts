@@ -3,6 +3,7 @@ import { join } from "node:path";
 import {
   baseEnv,
   proxyPort,
+  supervisorArgs,
   systemDirectories,
   systemRoots,
   systemSettings,
@@ -12,9 +13,12 @@ import {
   type LaunchPlan,
   type TierPlan,
 } from "./launch.ts";
+import { filterName, questionsName } from "./seccomp.ts";
 import { limitsPrefix, taskLimitInside } from "./limits-prefix.ts";
 import type { Slot } from "./slot.ts";
 
+// Descriptors for the command line: see `guest-process.ts`.
+const lastDescriptor = "6";
 const places: GuestPlaces = {
   node: "/opt/larkline/bin/node",
   python: "", // the host's own path
@@ -75,6 +79,22 @@ function bridged(command: readonly string[]): string[] {
   return ["/bin/bash", "--noprofile", "--norc", "-c", script, "bash", ...command];
 }
 
+/** Directories for temporary files: those of the slot where they have a bounded number of files. */
+function temporaryArgs({ limits }: Launch, { inside, sizedMb }: Slot): string[] {
+  if (sizedMb !== undefined) return ["/tmp", "/dev/shm"].flatMap((path) => ["--bind", inside.temporary, path]);
+  return ["--size", String(limits.diskMb * 1_048_576), "--tmpfs", "/tmp"];
+}
+
+/** Where no control group counts memory the supervisor of `native/sbx.c` does, outside the namespaces. */
+function supervision(parts: HostParts, { launch, slot }: { launch: Launch; slot: Slot }): string[] {
+  const questions = questionsName({ files: false, tasks: false, sockets: true });
+  return [
+    ["-q", join(parts.filterDirectory, questions), "-o", lastDescriptor],
+    ["-b", "memlock=65536", "-b", "msgqueue=0", "-b", "sigpending=256"],
+    [...supervisorArgs(launch, slot), "-w", slot.directory, "--"],
+  ].flat();
+}
+
 /**
  * Namespaces of the kernel through bubblewrap, as a user of its own where that is possible, with a
  * seccomp program and limits. What the program sees of the host is the operating system, read-only.
@@ -85,32 +105,36 @@ export async function bwrapTier(parts: HostParts): Promise<TierPlan> {
 
   async function plan(launch: Launch, slot: Slot): Promise<LaunchPlan> {
     const isNetworked = launch.egressSocket !== undefined;
+    const isMemoryCounted = slot.group !== undefined;
+    // Sockets of the internet keep more in their buffers than others: where no group counts that, only for the proxy.
+    const sockets = isMemoryCounted || isNetworked ? "loopback" : "none";
+    const supervisor = isMemoryCounted ? undefined : parts.launcherPath;
     const limitedInside = taskLimitInside(launch, slot);
     const command = [...limitedInside, ...launch.command(inside)];
     const privateArgs = setEnv(launch.env);
     const args = [
       await limitsPrefix(launch, slot, limitedInside.length > 0),
       dropUser(slot),
-      ["bwrap", ...isolation],
+      [...slot.enter, "bwrap", ...isolation],
       setEnv(baseEnv(inside, isNetworked)),
       privateArgs.length === 0 ? [] : ["--args", "6"],
       system,
-      ["--size", String(launch.limits.diskMb * 1_048_576), "--tmpfs", "/tmp"],
+      temporaryArgs(launch, slot),
       launch.readable.flatMap(({ source, path }) => ["--ro-bind", source, path]),
-      ["--bind", slot.directory, inside.work, "--chdir", inside.work],
+      ["--bind", slot.inside.directory, inside.work, "--chdir", inside.work],
       isNetworked ? ["--ro-bind", launch.egressSocket ?? "", inside.egressSocket] : [],
-      ["--remount-ro", "/", "--info-fd", "5", "--seccomp", "4", "--"],
+      ["--remount-ro", "/", ...(supervisor === undefined ? ["--info-fd", "5"] : []), "--seccomp", "4", "--"],
       isNetworked ? bridged(command) : command,
     ].flat();
-    const filter = slot.group === undefined ? "loopback-without-shared-memory" : "loopback";
     return {
-      command: "/bin/bash",
-      args,
+      command: supervisor ?? "/bin/bash",
+      args: supervisor === undefined ? args : [...supervision(parts, { launch, slot }), "/bin/bash", ...args],
       env: { PATH: "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" },
       cwd: "/",
-      filterPath: join(parts.filterDirectory, filter),
+      filterPath: join(parts.filterDirectory, filterName({ sockets, isMemoryCounted, seesHost: false })),
       privateArgs,
-      end: "namespace",
+      end: supervisor === undefined ? "namespace" : "supervisor",
+      isDiskWatched: supervisor !== undefined,
     };
   }
   return { hasNetwork: true, hasOwnPaths: true, plan };

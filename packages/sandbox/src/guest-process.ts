@@ -8,6 +8,9 @@ import type { Slot } from "./slot.ts";
 import { spawnProcess } from "./spawn-process.ts";
 import { hasEnded, killUsers } from "./user-processes.ts";
 
+/** Signals by which a supervisor ends when it has killed everything inside, and why. */
+export const supervisorEnds: Readonly<Record<string, "memory" | "disk">> = { SIGUSR1: "memory", SIGUSR2: "disk" };
+
 /** How the launcher ended: with the program's own code, or for a signal. */
 export interface GuestEnd {
   exitCode: number | undefined;
@@ -23,7 +26,7 @@ const stuckMs = 10_000;
 const emptyingRounds = 200;
 const roundMs = 5;
 // The gentle way of ending a sandbox takes a millisecond or two.
-const patienceMs = { namespace: 150, supervisor: 500, group: 0 };
+const patienceMs = { namespace: 150, supervisor: 500 };
 /** Where nothing but the supervisor finds what has run away, it gets more time on a busy machine. */
 const solePatienceMs = 5_000;
 
@@ -66,6 +69,11 @@ export class GuestProcess {
   /** Until it ends or is killed. */
   get isRunning(): boolean {
     return !this.#killing && this.#process.exitCode === null && this.#process.signalCode === null;
+  }
+
+  /** Whether the size of its working directory is watched by its supervisor. */
+  get isDiskWatched(): boolean {
+    return this.#plan.isDiskWatched;
   }
 
   /** Kills everything inside at once. Idempotent. */
@@ -123,20 +131,20 @@ export class GuestProcess {
   }
 
   /** The direct child is gone: whatever has left its group goes now. Whether nothing is left. */
-  async #endRest({ exitCode }: Partial<GuestEnd>): Promise<boolean> {
+  async #endRest({ exitCode, signal = "" }: Partial<GuestEnd>): Promise<boolean> {
     const { group } = this.#slot;
-    const isFound = await this.#endRunaways(exitCode);
+    const isFound = await this.#endRunaways(exitCode !== undefined || signal in supervisorEnds);
     this.#isOver = true;
     return (await isEmptied(group)) && isFound;
   }
 
   /** Whether all that has run away is found here, or by a control group later. */
-  async #endRunaways(exitCode: number | undefined): Promise<boolean> {
+  async #endRunaways(endedItself: boolean): Promise<boolean> {
     const { group, user } = this.#slot;
     // All of a namespace ends before its first process does, which outlives a launcher that was killed.
     if (this.#plan.end === "namespace") return await hasEndedSoon(this.#namespaceInit);
     // A supervisor has seen to it, unless it was killed itself.
-    if (this.#plan.end === "supervisor" && exitCode !== undefined) return true;
+    if (this.#plan.end === "supervisor" && endedItself) return true;
     if (this.#process.pid !== undefined) signalled(-this.#process.pid);
     if (group !== undefined) return true; // nothing leaves it
     return user === undefined ? this.#process.pid === undefined : await killUsers(user);

@@ -118,7 +118,9 @@ export class Guest {
     job.signal.addEventListener("abort", cancel, { once: true });
     if (job.signal.aborted) cancel();
     const timer = setTimeout(() => this.#end({ kind: "timeout" }), limits.wallMs);
-    const stopWatching = watchDisk(this.slot, limits.diskMb, () => this.#end({ kind: "disk_limit" }));
+    const stopWatching = this.#process.isDiskWatched
+      ? () => {}
+      : watchDisk(this.slot, limits.diskMb, () => this.#end({ kind: "disk_limit" }));
     this.#process.control?.write(jobBytes(job));
     const end = await this.ended;
     clearTimeout(timer);

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { systemDirectories, type HostParts, type HostPython } from "./launch.ts";
-import { seccompProgram } from "./seccomp.ts";
+import { filterFiles } from "./seccomp.ts";
 import { architectureOf } from "./system-call.ts";
 import { isOpenToAll } from "./views.ts";
 
@@ -64,6 +64,13 @@ async function findPython(pythonPath: string): Promise<HostPython | undefined> {
   }
 }
 
+async function isExecutable(path: string): Promise<boolean> {
+  return await access(path, constants.X_OK).then(
+    () => true,
+    () => false,
+  );
+}
+
 /** Prepares what the tiers have in common, in an instance's directory. Rejects for a Node.js that is not there, or an unknown processor. */
 export async function prepareParts(
   directory: string,
@@ -71,24 +78,15 @@ export async function prepareParts(
 ): Promise<HostParts> {
   const architecture = architectureOf(process.arch);
   if (architecture === undefined) throw new Error(`the system calls of ${process.arch} are not known`);
-  const filters = {
-    loopback: seccompProgram(architecture, { sockets: "loopback", refuseSharedMemory: false }),
-    "loopback-without-shared-memory": seccompProgram(architecture, { sockets: "loopback", refuseSharedMemory: true }),
-    none: seccompProgram(architecture, { sockets: "none", refuseSharedMemory: false }),
-    "none-without-shared-memory": seccompProgram(architecture, { sockets: "none", refuseSharedMemory: true }),
-  };
   const guestDirectory = await makeReadable(join(directory, "guest"), {});
   await cp(sourceDirectory, guestDirectory, { recursive: true });
   return {
     nodePath: await placeNode(options.nodePath, join(directory, "bin")),
     python: await findPython(options.pythonPath),
-    hasBash: await access("/bin/bash", constants.X_OK).then(
-      () => true,
-      () => false,
-    ),
+    hasBash: await isExecutable("/bin/bash"),
     guestDirectory,
     etcDirectory: await makeReadable(join(directory, "etc"), etc),
-    filterDirectory: await makeReadable(join(directory, "filter"), filters),
-    launcherPath: options.launcherPath,
+    filterDirectory: await makeReadable(join(directory, "filter"), filterFiles(architecture)),
+    launcherPath: (await isExecutable(options.launcherPath)) ? options.launcherPath : undefined,
   };
 }

@@ -42,7 +42,9 @@ export interface LaunchPlan {
   /** Arguments that the launcher reads from descriptor 6, where nobody else on the host sees them. */
   privateArgs: readonly string[];
   /** How everything inside is ended; see `GuestProcess`. */
-  end: "namespace" | "supervisor" | "group";
+  end: "namespace" | "supervisor";
+  /** Whether a supervisor watches the size of the working directory; otherwise this process has to. */
+  isDiskWatched: boolean;
 }
 
 /** One way of keeping a program in. */
@@ -66,7 +68,8 @@ export interface HostParts {
   etcDirectory: string;
   /** Directory of the seccomp programs. */
   filterDirectory: string;
-  launcherPath: string;
+  /** Of `native/sbx.c`; undefined when it was not built. */
+  launcherPath: string | undefined;
 }
 
 export interface HostPython {
@@ -137,6 +140,24 @@ const nodeReservedMb = 640;
 export function reservedMbOf(runtime: SandboxProgram["runtime"], hasBridge: boolean): number {
   return runtime === "node" || hasBridge ? nodeReservedMb : 0;
 }
+
+/** Arguments of a supervisor for what neither a control group nor a file system holds. */
+export function supervisorArgs({ limits }: Launch, slot: Slot): string[] {
+  const memory =
+    slot.group === undefined ? ["-m", String(limits.memoryMb), "-k", String(channelLimit(limits.memoryMb))] : [];
+  const disk = slot.sizedMb === undefined ? ["-f", String(limits.files), "-d", String(limits.diskMb)] : [];
+  return [...memory, ...disk];
+}
+
+const leastChannels = 64;
+/** Sockets and pipes, of which each can hold a quarter of a megabyte in its buffers: as many as are a quarter of the memory. */
+function channelLimit(memoryMb: number): number {
+  return Math.max(leastChannels, memoryMb);
+}
+
+// V8 reserves ten gigabytes for each WebAssembly memory. What is reserved costs page tables at most, a 512th part.
+/** The limit on addresses of each process, MB. */
+export const addressMb = 32_768;
 
 /** The limit on data of each process, MB. */
 export function dataMb(launch: Launch, slot: Slot): number {

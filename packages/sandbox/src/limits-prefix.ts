@@ -1,10 +1,10 @@
 import { release } from "node:os";
-import { dataMb, type Launch } from "./launch.ts";
+import { addressMb, dataMb, type Launch } from "./launch.ts";
 import type { Slot } from "./slot.ts";
 import { ownTasks } from "./user-processes.ts";
 
 /** Processes that the limit of the kernel has to allow. It counts all of a user, so those of this process's own user come on top. */
-export async function taskLimit(launch: Launch, slot: Slot): Promise<number> {
+async function taskLimit(launch: Launch, slot: Slot): Promise<number> {
   const others = slot.user === undefined ? await ownTasks() : 0;
   return others + launch.limits.processes;
 }
@@ -42,6 +42,7 @@ export async function limitsPrefix(launch: Launch, slot: Slot, limitedInside = f
     `ulimit -n ${limits.openFiles} 2>/dev/null`,
     `ulimit -f ${limits.diskMb * 1_024} 2>/dev/null`,
     `ulimit -t ${limits.cpuSeconds} 2>/dev/null`,
+    `ulimit -v ${addressMb * 1_024} 2>/dev/null`,
     `ulimit -d ${dataMb(launch, slot) * 1_024} 2>/dev/null`,
     ...(limitedInside ? [] : [`ulimit -u ${await taskLimit(launch, slot)} 2>/dev/null`]),
     'exec "$@"',

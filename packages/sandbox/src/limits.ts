@@ -8,12 +8,13 @@ export const defaultLimits: Readonly<SandboxLimits> = {
   processes: 64,
   openFiles: 256,
   diskMb: 64,
+  files: 4_096,
   outputBytes: 4 * 1024 * 1024,
   resultBytes: 1024 * 1024,
 };
 
 // With less no interpreter boots.
-const lowest: Partial<SandboxLimits> = { memoryMb: 32, processes: 16, openFiles: 32 };
+const lowest: Partial<SandboxLimits> = { memoryMb: 32, processes: 16, openFiles: 32, files: 64 };
 // Beyond these a number is a mistake, and some of them would overflow what the kernel or a timer takes.
 const highest: Readonly<SandboxLimits> = {
   wallMs: 86_400_000,
@@ -22,6 +23,7 @@ const highest: Readonly<SandboxLimits> = {
   processes: 32_768,
   openFiles: 1_048_576,
   diskMb: 1_048_576,
+  files: 10_000_000,
   outputBytes: 1024 * 1024 * 1024,
   resultBytes: 64 * 1024 * 1024,
 };
@@ -47,6 +49,6 @@ function isLimit(name: string): name is keyof SandboxLimits {
 export type KernelLimits = Omit<SandboxLimits, "wallMs" | "outputBytes" | "resultBytes">;
 
 export function kernelLimits(limits: SandboxLimits): KernelLimits {
-  const { cpuSeconds, memoryMb, processes, openFiles, diskMb } = limits;
-  return { cpuSeconds, memoryMb, processes, openFiles, diskMb };
+  const { cpuSeconds, memoryMb, processes, openFiles, diskMb, files } = limits;
+  return { cpuSeconds, memoryMb, processes, openFiles, diskMb, files };
 }

@@ -6,8 +6,9 @@ import { findControlGroups, groupParents } from "./control-group.ts";
 import { defaultLauncherPath, prepareParts } from "./host-parts.ts";
 import { hostPowers } from "./host-powers.ts";
 import { groupName, openInstanceDirectory, type InstanceDirectory } from "./instance-directory.ts";
-import { setprivTier, supervisedTier } from "./landlock.ts";
+import { sbxTier } from "./landlock.ts";
 import type { HostParts, TierPlan } from "./launch.ts";
+import { openMountKeeper } from "./mount-keeper.ts";
 import { LocalSandbox } from "./local-sandbox.ts";
 import { attackTier } from "./probe.ts";
 import type { Sandbox, TierFinding } from "./sandbox.ts";
@@ -30,6 +31,11 @@ export interface OpenSandboxOptions {
   pythonPath?: string;
   /** The compiled launcher of the tier `sbx`. Default: what `native/build.sh` makes. Without it the tier does not hold. */
   launcherPath?: string;
+  /**
+   * Accepts a tier in which programs get more than twice the memory that they may have: without control
+   * groups and without a launcher nothing counts the memory of several processes together.
+   */
+  allowUnboundedMemory?: boolean;
   /** Where working directories are made; its own, of a path up to 80 bytes. Default: one for this user in the system's temporary directory. */
   directory?: string;
   /** For all programs and sessions that have a network. */
@@ -46,15 +52,15 @@ export type SandboxOpening =
 interface Host {
   instance: InstanceDirectory;
   parts: HostParts;
-  store: SlotStore;
+  /** Slots for a tier that has mounts of its own, and for others. */
+  storeFor(plan: TierPlan): SlotStore;
   views: Views;
   close(): Promise<void>;
 }
 
 const tierPlans: Record<SandboxTier, (parts: HostParts) => Promise<TierPlan>> = {
   bwrap: bwrapTier,
-  sbx: supervisedTier,
-  setpriv: setprivTier,
+  sbx: sbxTier,
 };
 
 interface Sizes {
@@ -98,12 +104,18 @@ async function openHost(options: OpenSandboxOptions): Promise<Host> {
     const parts = await prepareParts(instance.path, { nodePath, pythonPath, launcherPath });
     const ownUsers = instance.firstUser !== undefined;
     const views = new Views({ directory: instance.path, ownUsers, mounts: powers.mounts });
-    const store = new SlotStore({ instance, groups, mounts: powers.mounts, onEvent });
+    const keeper = powers.mounts || ownUsers ? undefined : await openMountKeeper();
+    const common = { instance, groups, mounts: powers.mounts, onEvent };
+    const store = new SlotStore({ ...common, keeper: undefined, name: "slot" });
+    const kept = keeper === undefined ? undefined : new SlotStore({ ...common, keeper, name: "kept" });
     const close = async (): Promise<void> => {
       await store.close();
+      await kept?.close();
+      keeper?.close();
       await instance.close();
     };
-    return { instance, parts, store, views, close };
+    const storeFor = ({ hasOwnPaths }: TierPlan): SlotStore => (hasOwnPaths ? (kept ?? store) : store);
+    return { instance, parts, storeFor, views, close };
   } catch (error) {
     await instance.close();
     throw error;
@@ -115,12 +127,11 @@ async function tryTier(
   tier: SandboxTier,
   { host, sizes, options }: { host: Host; sizes: Sizes; options: OpenSandboxOptions },
 ): Promise<{ finding: TierFinding; sandbox: LocalSandbox | undefined }> {
-  const { parts, store, views, instance } = host;
+  const { parts, views, instance } = host;
   let lastBoot = "";
   const common = {
     tier,
     parts,
-    store,
     views,
     directory: instance.path,
     ...sizes,
@@ -132,9 +143,14 @@ async function tryTier(
   };
   try {
     const plan = await tierPlans[tier](parts);
-    const attacked = new LocalSandbox({ ...common, plan, warm: 0 });
-    const finding = await attackTier(attacked, instance.path).finally(async () => await attacked.close());
-    if (finding.holds) return { finding, sandbox: new LocalSandbox({ ...common, plan }) };
+    const store = host.storeFor(plan);
+    const attacked = new LocalSandbox({ ...common, plan, store, warm: 0 });
+    const finding = await attackTier(attacked, {
+      directory: instance.path,
+      hasPython: parts.python !== undefined,
+      allowUnboundedMemory: options.allowUnboundedMemory === true,
+    }).finally(async () => await attacked.close());
+    if (finding.holds) return { finding, sandbox: new LocalSandbox({ ...common, plan, store }) };
     return {
       finding: { ...finding, reason: [finding.reason, lastBoot].filter(Boolean).join(" ") },
       sandbox: undefined,

@@ -5,6 +5,8 @@ export interface ProbeTargets extends Partial<SandboxLimits> {
   /** A file that everybody may read. */
   secret: string;
   pid: number;
+  /** Its namespace of processes, as a link in `/proc` shows it. */
+  pidNamespace: string;
   /** Listeners: on loopback, with an abstract name, at a path that everybody can reach. */
   port: number;
   abstractName: string;
@@ -24,13 +26,16 @@ const connects = (target) => new Promise((resolve, reject) => {
   const socket = net.connect(target, () => { socket.destroy(); resolve("was connected to"); });
   socket.on("error", reject);
 });
+// In a namespace of processes a number of the host means nothing, or a process inside.
+let isApart = false;
+try { isApart = fs.readlinkSync("/proc/self/ns/pid") !== input.pidNamespace && fs.existsSync("/proc/" + input.pid); } catch {}
 fs.writeFileSync("probe.txt", "x");
 outcome["its own directory"] = fs.readFileSync("probe.txt", "utf8") === "x" ? "held" : "cannot be used";
 await attack("a file of the host", () => fs.readFileSync(input.secret) && "was read");
 await attack("writing beside it", () => { fs.writeFileSync(input.secret + ".new", "x"); return "was possible"; });
-await attack("the runner's environment", () => fs.readFileSync("/proc/" + input.pid + "/environ") && "was read");
-await attack("the runner's memory", () => fs.openSync("/proc/" + input.pid + "/mem", "r") && "was opened");
-await attack("the runner", () => process.kill(input.pid, 0) && "can be signalled");
+if (!isApart) await attack("the runner's environment", () => fs.readFileSync("/proc/" + input.pid + "/environ") && "was read");
+if (!isApart) await attack("the runner's memory", () => fs.openSync("/proc/" + input.pid + "/mem", "r") && "was opened");
+if (!isApart) await attack("the runner", () => process.kill(input.pid, 0) && "can be signalled");
 await attack("a service on loopback", () => connects({ port: input.port, host: "127.0.0.1" }));
 await attack("an abstract socket", () => connects(input.abstractName));
 await attack("a socket at a path", () => connects(input.socketPath));

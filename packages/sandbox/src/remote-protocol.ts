@@ -41,6 +41,7 @@ const RemoteRun = Type.Object(
           memoryMb: limit,
           processes: limit,
           openFiles: limit,
+          files: limit,
           diskMb: limit,
           outputBytes: limit,
           resultBytes: limit,

@@ -1,3 +1,4 @@
+import { supervisorEnds } from "./guest-process.ts";
 import type { GuestReport } from "./guest.ts";
 import type { SandboxLimits, SandboxProgram, SandboxResult } from "./sandbox.ts";
 
@@ -27,7 +28,7 @@ function stopVerdict(kind: "timeout" | "cancelled" | "output_limit" | "disk_limi
     timeout: `The program was stopped after ${limits.wallMs} ms. Do less in one run.`,
     cancelled: "The run was cancelled.",
     output_limit: `The program wrote more than ${limits.outputBytes} bytes of output and was stopped. Print less, or write to a file in the working directory.`,
-    disk_limit: `The program wrote more than ${limits.diskMb} MB, or more than 4096 files, and was stopped.`,
+    disk_limit: `The program wrote more than ${limits.diskMb} MB, or more than ${limits.files} files, and was stopped.`,
   }[kind];
   return { status: kind, error };
 }
@@ -41,6 +42,9 @@ function errorVerdict({ name, message, stack }: { name: string; message: string;
 /** The program ended by itself, without an answer. */
 function endVerdict({ end, stderr, wallMs }: GuestReport, { program, limits }: Run): Verdict {
   const { exitCode, signal } = end;
+  const limit = supervisorEnds[signal ?? ""];
+  if (limit === "memory") return overMemory(limits);
+  if (limit === "disk") return stopVerdict("disk_limit", limits);
   const wasKilled = signal === "SIGKILL" || signal === "SIGXCPU" || exitCode === killed;
   // Time on the clock is at least the time of one processor.
   if (wasKilled && wallMs >= limits.cpuSeconds * 900) {

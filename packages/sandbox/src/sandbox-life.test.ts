@@ -169,7 +169,7 @@ describe("directories", () => {
 describe("findings", () => {
   it("say of each accepted tier whether it holds, and why not", async () => {
     const findings = await probeTiers({ directory: newDirectory(), launcherPath: join(place, "missing") });
-    expect(findings.map(({ tier }) => tier)).toEqual(["bwrap", "sbx", "setpriv"]);
+    expect(findings.map(({ tier }) => tier)).toEqual(["bwrap", "sbx"]);
     expect(findings[1]).toMatchObject({ holds: false, reason: expect.stringContaining("native/build.sh") });
     for (const { holds, reason } of findings) expect(reason === "").toBe(holds);
   });
@@ -268,7 +268,10 @@ describe.runIf(hasBwrap && launcherPath !== undefined)("a host without user name
     const architecture = architectureOf(process.arch);
     if (architecture === undefined) throw new Error("no tier runs here");
     const filter = join(place, "no-namespaces");
-    writeFileSync(filter, seccompProgram(architecture, { sockets: "loopback", refuseSharedMemory: false }));
+    writeFileSync(
+      filter,
+      seccompProgram(architecture, { sockets: "loopback", isMemoryCounted: true, seesHost: false }),
+    );
     // As in a container: the same files, a filter that refuses namespaces and mounts.
     const shut = `exec 9<"${filter}"; exec bwrap --dev-bind / / --cap-add ALL --seccomp 9 -- "$@"`;
     const { line } = startParent({ before: ["/bin/bash", "-c", shut, "bash"], directory: newDirectory() });

@@ -26,6 +26,8 @@ export interface SandboxLimits {
   openFiles: number;
   /** Working directory, and again temporary files, MB. */
   diskMb: number;
+  /** Files and directories in the working directory, and again in that for temporary files. */
+  files: number;
   /** Bytes on stdout and stderr together, after which it is killed. */
   outputBytes: number;
   /** Bytes of the result as JSON. */
@@ -138,6 +140,6 @@ export interface Sandbox {
 export interface TierFinding {
   tier: string;
   holds: boolean;
-  /** Why it does not, in words: the attack that got through, or what is missing. */
+  /** Why it does not, in words: the attack that got through, or what is missing. Where it holds: what was allowed. */
   reason: string;
 }

@@ -1,7 +1,7 @@
 import type { Readable, Writable } from "node:stream";
 import { watchDisk } from "./disk-watch.ts";
 import type { EgressProxy } from "./egress.ts";
-import { GuestProcess, type GuestEnd } from "./guest-process.ts";
+import { GuestProcess, supervisorEnds, type GuestEnd } from "./guest-process.ts";
 import { reservedMbOf, type Launch, type TierPlan } from "./launch.ts";
 import { defaultLimits, limitsFrom } from "./limits.ts";
 import { findReadable, problemOfEnv, problemOfNetwork } from "./request-check.ts";
@@ -59,6 +59,8 @@ async function start(
 }
 
 function words({ exitCode, signal, spawnError }: GuestEnd, reason: string | undefined): string {
+  const limit = supervisorEnds[signal ?? ""];
+  if (limit !== undefined) return `It used more ${limit} than it may, and was stopped.`;
   return (
     reason ??
     spawnError ??
@@ -83,10 +85,12 @@ export async function openSession(command: SandboxCommand, host: SessionHost): P
     throw error;
   }
   let reason: string | undefined;
-  const stopWatching = watchDisk(slot, limits.diskMb, () => {
-    reason = `It wrote more than ${limits.diskMb} MB, or more than 4096 files, and was stopped.`;
-    process.kill();
-  });
+  const stopWatching = process.isDiskWatched
+    ? () => {}
+    : watchDisk(slot, limits.diskMb, () => {
+        reason = `It wrote more than ${limits.diskMb} MB, or more than ${limits.files} files, and was stopped.`;
+        process.kill();
+      });
   const wipe = async (): Promise<void> => {
     const { isStuck } = await process.ended;
     stopWatching();

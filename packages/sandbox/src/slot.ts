@@ -4,6 +4,7 @@ import type { ControlGroup, ControlGroups } from "./control-group.ts";
 import { usersPerInstance } from "./host-powers.ts";
 import { groupName, type InstanceDirectory } from "./instance-directory.ts";
 import type { KernelLimits } from "./limits.ts";
+import type { MountKeeper } from "./mount-keeper.ts";
 import { emptyDirectory, runCommand } from "./removal.ts";
 
 import type { SandboxEvent } from "./tier.ts";
@@ -16,22 +17,30 @@ export interface Slot {
   readonly group: ControlGroup | undefined;
   /** The working directory as this process sees it: empty at the start, wiped after the run. */
   readonly directory: string;
-  /** Size of the working directory, MB, when the kernel holds it to that; otherwise somebody has to watch. */
+  /** The same, and one for temporary files, as commands see them that are put behind `enter`. */
+  readonly inside: { readonly directory: string; readonly temporary: string };
+  readonly enter: readonly string[];
+  /** Size of each directory, MB, when the kernel holds it to that; otherwise they have to be watched. */
   readonly sizedMb: number | undefined;
 }
 
 interface MutableSlot extends Slot {
   sizedMb: number | undefined;
+  /** The settings of its mounts. */
+  settings: string;
 }
 
 export interface SlotStoreOptions {
   instance: InstanceDirectory;
   groups: ControlGroups | undefined;
   mounts: boolean;
+  /** Mounts the directories instead where this process may not. */
+  keeper: MountKeeper | undefined;
+  /** Tells its directories from those of another store of this instance. */
+  name: string;
   onEvent(event: SandboxEvent): void;
 }
 
-const maxFiles = 4_096;
 // The launcher's own processes.
 const extraProcesses = 4;
 
@@ -45,18 +54,18 @@ export class SlotStore {
 
   constructor(options: SlotStoreOptions) {
     this.#options = options;
-    this.#mounts = options.mounts;
+    this.#mounts = options.mounts || options.keeper !== undefined;
   }
 
   /** An empty slot, bounded for a run. Rejects when none can be made. */
   async take(limits: KernelLimits): Promise<Slot> {
     const slot = this.#free.pop() ?? (await this.#make(limits));
     try {
-      await this.#size(slot, limits.diskMb);
+      await this.#size(slot, limits);
       slot.group?.bound({ memoryMb: limits.memoryMb, processes: limits.processes + extraProcesses });
       return slot;
     } catch (error) {
-      this.#free.push(slot);
+      await this.discard(slot); // who knows what of it is bounded
       throw error;
     }
   }
@@ -64,8 +73,10 @@ export class SlotStore {
   /** Wipes a slot in which nothing runs any more. A slot that cannot be wiped is not used again. */
   async giveBack(slot: Slot): Promise<void> {
     try {
-      await chmod(slot.directory, 0o700);
-      await emptyDirectory(slot.directory);
+      for (const directory of this.#directoriesOf(slot)) {
+        await chmod(directory, 0o700);
+        await emptyDirectory(directory);
+      }
       this.#free.push(slot as MutableSlot); // made here
     } catch {
       await this.discard(slot);
@@ -92,37 +103,69 @@ export class SlotStore {
     const number = this.#made;
     if (number >= usersPerInstance) throw new Error("too many slots had to be given up");
     this.#made += 1;
-    const directory = join(instance.path, `slot-${number}`);
+    const place = join(instance.path, `${this.#options.name}-${number}`);
+    const inside = { directory: place, temporary: `${place}-tmp` };
     const user = instance.firstUser === undefined ? undefined : instance.firstUser + number;
-    await mkdir(directory, { mode: 0o700 });
-    if (user !== undefined) await chown(directory, user, user);
-    const group = groups?.create(groupName(instance.name, String(number)));
-    const slot: MutableSlot = { number, user, group, directory, sizedMb: undefined };
-    if (this.#mounts) await this.#mount(slot, limits.diskMb);
-    return slot;
-  }
-
-  async #mount(slot: MutableSlot, diskMb: number): Promise<void> {
-    const owner = slot.user ?? process.getuid?.() ?? 0;
-    const settings = [`size=${diskMb}m`, `nr_inodes=${maxFiles}`, "mode=0700", `uid=${owner}`, `gid=${owner}`];
-    try {
-      await runCommand("mount", [
-        "-t",
-        "tmpfs",
-        "-o",
-        [...settings, "nosuid", "nodev"].join(),
-        "larkline",
-        slot.directory,
-      ]);
-      slot.sizedMb = diskMb;
-    } catch {
-      this.#mounts = false; // having the capability was not enough: somebody watches instead
+    for (const directory of [inside.directory, inside.temporary]) {
+      await mkdir(directory, { mode: 0o700 });
+      if (user !== undefined) await chown(directory, user, user);
     }
+    const group = groups?.create(groupName(instance.name, String(number)));
+    const plain: MutableSlot = {
+      number,
+      user,
+      group,
+      directory: place,
+      inside,
+      enter: [],
+      sizedMb: undefined,
+      settings: "",
+    };
+    return this.#mounts ? await this.#mounted(plain, limits) : plain;
   }
 
-  async #size(slot: MutableSlot, diskMb: number): Promise<void> {
-    if (slot.sizedMb === undefined || slot.sizedMb === diskMb) return;
-    await runCommand("mount", ["-o", `remount,size=${diskMb}m`, slot.directory]);
+  /** As this process sees them. */
+  #directoriesOf(slot: Slot): string[] {
+    const { keeper } = this.#options;
+    const { directory, temporary } = slot.inside;
+    if (slot.sizedMb === undefined || keeper === undefined) return [directory, temporary];
+    return [keeper.seen(directory), keeper.seen(temporary)];
+  }
+
+  async #mounted(slot: MutableSlot, limits: KernelLimits): Promise<MutableSlot> {
+    const { keeper } = this.#options;
+    const all = this.#settings(slot, limits);
+    const sized = { settings: all, sizedMb: limits.diskMb };
+    try {
+      for (const path of [slot.inside.directory, slot.inside.temporary]) {
+        if (keeper === undefined) await runCommand("mount", ["-t", "tmpfs", "-o", all, "larkline", path]);
+        else await keeper.mount(path, all);
+      }
+    } catch {
+      this.#mounts = false; // the right to was not enough: the directories are watched instead
+      return slot;
+    }
+    if (keeper === undefined) return { ...slot, ...sized };
+    return { ...slot, ...sized, directory: keeper.seen(slot.inside.directory), enter: keeper.enter };
+  }
+
+  #settings({ user }: Slot, { diskMb, files }: KernelLimits): string {
+    // In the namespace of a keeper this process's user is the first one.
+    const owner = this.#options.keeper === undefined ? (user ?? process.getuid?.() ?? 0) : 0;
+    const facts = [`size=${diskMb}m`, `nr_inodes=${files}`, "mode=0700", `uid=${owner}`, `gid=${owner}`];
+    return [...facts, "nosuid", "nodev"].join();
+  }
+
+  async #size(slot: MutableSlot, limits: KernelLimits): Promise<void> {
+    const settings = this.#settings(slot, limits);
+    if (slot.sizedMb === undefined || slot.settings === settings) return;
+    const { keeper } = this.#options;
+    const { diskMb, files } = limits;
+    for (const path of [slot.inside.directory, slot.inside.temporary]) {
+      if (keeper !== undefined) await keeper.mountAgain(path, settings);
+      else await runCommand("mount", ["-o", `remount,size=${diskMb}m,nr_inodes=${files}`, path]);
+    }
     slot.sizedMb = diskMb;
+    slot.settings = settings;
   }
 }

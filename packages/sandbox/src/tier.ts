@@ -1,5 +1,5 @@
 /** The ways of keeping a program in, the strongest first. */
-export const sandboxTiers = ["bwrap", "sbx", "setpriv"] as const;
+export const sandboxTiers = ["bwrap", "sbx"] as const;
 export type SandboxTier = (typeof sandboxTiers)[number];
 
 /** Something that operators want to know and no caller is told: a failed boot, a slot that was given up. */

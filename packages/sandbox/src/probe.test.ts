@@ -1,0 +1,102 @@
+import { spawn } from "node:child_process";
+import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { text } from "node:stream/consumers";
+import { afterAll, describe, expect, it } from "vitest";
+import type { TierFinding } from "./index.ts";
+import { buildLauncher, hasProgram, makePlace, removePlace } from "./sandbox-place.fixture.ts";
+
+const place = makePlace();
+const launcher = buildLauncher(place);
+afterAll(() => removePlace(place));
+
+const program = fileURLToPath(new URL("./sandbox-findings.fixture.ts", import.meta.url));
+const isRoot = process.getuid?.() === 0;
+const user = 48_222;
+let count = 0;
+
+/** The real launcher, told less than it should be: an option and its value that match the first pattern are left out, or rewritten. */
+function weakLauncher(pattern: string, instead?: string): string {
+  const path = join(place, `weak-${(count += 1)}`);
+  const script = `#!/bin/bash
+args=()
+while [ "$1" != "--" ]; do
+  case "$1 $2" in
+    ${pattern}) ${instead === undefined ? "" : `args+=("$1" "\${2/${instead}}")`} ;;
+    *) args+=("$1" "$2") ;;
+  esac
+  shift 2
+done
+exec ${launcher} "\${args[@]}" "$@"
+`;
+  writeFileSync(path, script);
+  chmodSync(path, 0o755);
+  return path;
+}
+
+/** What an ordinary user finds. */
+async function findings(options: Record<string, unknown>): Promise<TierFinding[]> {
+  const directory = join(place, `d${(count += 1)}`);
+  mkdirSync(directory, { mode: 0o777 });
+  chmodSync(directory, 0o777);
+  const as = isRoot ? ["setpriv", `--reuid=${user}`, `--regid=${user}`, "--clear-groups", "--inh-caps=-all"] : [];
+  const given = JSON.stringify({ directory: join(directory, "own"), ...options });
+  const [command = "", ...args] = [...as, process.execPath, "--no-warnings", program, given];
+  const child = spawn(command, args, { stdio: ["ignore", "pipe", "inherit"] });
+  return JSON.parse(await text(child.stdout)) as TierFinding[];
+}
+
+describe.runIf(launcher !== undefined)("the probe of sbx, as an ordinary user", { timeout: 60_000 }, () => {
+  it("says that it holds, and for no reason", async () => {
+    expect(await findings({ tiers: ["sbx"], launcherPath: launcher })).toEqual([
+      { tier: "sbx", holds: true, reason: "" },
+    ]);
+  });
+
+  it.each([
+    { what: "all system calls", option: "-s*", reason: "a socket at a path: was connected to" },
+    { what: "sockets", option: "-s*", instead: "none-/loopback-", reason: "a socket at a path: was connected to" },
+    { what: "memory files", option: "-s*", instead: "-uncounted/-counted", reason: "MB in memory files" },
+    { what: "paths", option: "-s*", instead: "-host/-own", reason: "a descriptor of a path: was had" },
+    { what: "facts of files", option: "-q*", instead: "ask-files/ask", reason: "the facts of a file: was had" },
+    { what: "the files themselves", option: "-l*", reason: "a file of the host: was read" },
+    { what: "the size of dumps", option: '"-b core"*', reason: "a dump of" },
+    { what: "memory", option: "-m*", reason: "MB in several processes, " },
+    { what: "the buffers of sockets", option: "-k*", reason: "MB in buffers of sockets" },
+    { what: "the number of files", option: "-f*", reason: "the number of files in .: is not bounded" },
+    { what: "the number of processes", option: "-n*", reason: "the limit of processes: " },
+  ])("finds that nothing holds $what", async ({ option, instead, reason }) => {
+    const [finding] = await findings({ tiers: ["sbx"], launcherPath: weakLauncher(option, instead) });
+    expect(finding).toMatchObject({ holds: false, reason: expect.stringContaining(reason) });
+  });
+
+  it("accepts unbounded memory where it is told to, and still says so", async () => {
+    const options = { tiers: ["sbx"], launcherPath: weakLauncher("-m*"), allowUnboundedMemory: true };
+    const [finding] = await findings(options);
+    expect(finding).toMatchObject({
+      tier: "sbx",
+      holds: true,
+      reason: expect.stringContaining("memory is not bounded"),
+    });
+  });
+
+  it("proves nothing without Python, and says so", async () => {
+    const options = { tiers: ["sbx"], launcherPath: launcher, pythonPath: "/nonexistent/python3" };
+    const [finding] = await findings(options);
+    expect(finding).toMatchObject({ holds: false, reason: expect.stringContaining("cannot be proved") });
+  });
+});
+
+describe.runIf(hasProgram("bwrap"))("the probe of bwrap, as an ordinary user", { timeout: 60_000 }, () => {
+  it.runIf(launcher !== undefined)("says that it holds, and for no reason", async () => {
+    expect(await findings({ tiers: ["bwrap"], launcherPath: launcher })).toEqual([
+      { tier: "bwrap", holds: true, reason: "" },
+    ]);
+  });
+
+  it("finds that nothing counts memory without the launcher", async () => {
+    const [finding] = await findings({ tiers: ["bwrap"], launcherPath: "/nonexistent/sbx" });
+    expect(finding).toMatchObject({ holds: false, reason: expect.stringContaining("memory is not bounded") });
+  });
+});
