@@ -1,8 +1,26 @@
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { startRedis } from "@larkline/testkit";
 import type { TestProject } from "vitest/node";
 
+/**
+ * Images are built by pnpm, which a machine need not have: the launcher gets it from npm, and so do the tests that
+ * run the steps of an image.
+ */
+function offerPnpm(): void {
+  try {
+    execFileSync("pnpm", ["--version"], { stdio: "ignore" });
+  } catch {
+    const file = new URL("../package.json", import.meta.url);
+    const { packageManager } = JSON.parse(readFileSync(file, "utf8")) as { packageManager: string };
+    const command = ["exec", "--yes", `--package=${packageManager}`, "--", "node", "-p", "process.env.PATH"];
+    process.env["PATH"] = execFileSync("npm", command, { encoding: "utf8" }).trim();
+  }
+}
+
 /** One Redis server for the whole run; tests get its address by `inject("redisUrl")`. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  offerPnpm();
   const redis = await startRedis();
   project.provide("redisUrl", redis.url);
   return redis.stop;

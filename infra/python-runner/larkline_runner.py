@@ -1,7 +1,7 @@
 """A runner of Larkline in Python's standard library alone.
 
 It speaks the protocol of docs/tool-protocol.md: jobs come from a BullMQ queue by plain Redis
-commands, calls are begun and answered by the scripts of docs/tool-protocol/scripts.json. Give
+commands, and what becomes of its calls is handed in, signed, for workers to take. Give
 `run` a list of tools; everything else is read from the environment (REDIS_URL, REDIS_NAMESPACE,
 RUNNER_NAME, RUNNER_KEY, RUNNER_CONCURRENCY).
 """
@@ -31,6 +31,8 @@ LOCK_MS = 10_000
 FETCH_WAIT_S = 2
 GRACE_S = 8
 MAX_RESULT_BYTES = 256 * 1024
+# How long the answer to a question may take before every worker is rung again.
+RING_AGAIN_S = 0.5
 # In one step, so that no job gets lost between the two lists.
 TAKE_BACKGROUND = """
 local taken = redis.call('ZPOPMIN', KEYS[1])[1]
@@ -56,7 +58,9 @@ class Tool:
 
     def announcement(self) -> dict[str, Any]:
         spec = {"name": self.name, "description": self.description, "inputSchema": self.input_schema}
+        relied_on = json.dumps([self.input_schema, self.effect, self.requires_approval])
         return {
+            "digest": hashlib.sha256(relied_on.encode()).hexdigest(),
             "spec": spec,
             "effect": self.effect,
             "requiresApproval": self.requires_approval,
@@ -161,17 +165,8 @@ class Names:
     def whole(self, name: str) -> str:
         return f"{{{self.namespace}}}:{name}"
 
-    def of_session(self, session: str) -> dict[str, str]:
-        cell = f"{{{self.namespace}:{cell_of(session)}}}"
-        return {
-            "session": f"{cell}:s:{session}",
-            "control": f"{cell}:ctl:{session}",
-            "calls": f"{cell}:calls:{session}",
-            "events": f"{cell}:ev:{session}",
-            "dirty": f"{cell}:dirty",
-            "deadlines": f"{cell}:deadlines",
-            "audit": f"{cell}:audit",
-        }
+    def of_cell(self, session: str, name: str) -> str:
+        return f"{{{self.namespace}:{cell_of(session)}}}:{name}"
 
 
 def cell_of(session: str) -> int:
@@ -180,10 +175,6 @@ def cell_of(session: str) -> int:
     for character in session:
         value = ((value ^ ord(character)) * 0x01000193) & 0xFFFFFFFF
     return value % 16
-
-
-def attempt_id(job: dict[str, Any]) -> str:
-    return job["callId"] if job["attempt"] == 1 else f"{job['callId']}.{job['attempt']}"
 
 
 def job_of(data: str) -> dict[str, Any] | None:
@@ -242,6 +233,7 @@ class Runner:
         self.tools = {tool.name: tool for tool in tools}
         self.instance = str(uuid.uuid4())
         self.stopping = threading.Event()
+        self.superseded = False
         self.lockless: set[str] = set()
 
     def serve(self) -> None:
@@ -269,36 +261,44 @@ class Runner:
 
     def announce(self, redis: Redis) -> None:
         announcements = [tool.announcement() for tool in self.tools.values()]
-        digests = {one["spec"]["name"]: hashlib.sha256(json.dumps(one).encode()).hexdigest() for one in announcements}
+        digests = {one["spec"]["name"]: one["digest"] for one in announcements}
+        generation = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
+        offer = json.dumps(announcements, separators=(",", ":"))
+        lines = ["announcement", self.name, self.instance, generation, offer]
         stored = {
             "expiresAtMs": 0,
+            "beganAtMs": 0,
+            "generation": generation,
             "digests": digests,
             "runner": self.name,
             "instance": self.instance,
-            "tools": announcements,
+            "offer": offer,
+            "mac": hmac.new(self.key.encode(), "\n".join(lines).encode(), hashlib.sha256).hexdigest(),
         }
-        conflict = self.scripts.call(
+        answer = self.scripts.call(
             redis,
             "announce",
-            {"instances": self.names.whole("runners")},
+            {"instances": self.names.whole(f"runners:{self.name}"), "names": self.names.whole("runner-names")},
             {
-                "field": f"{self.name}/{self.instance}",
+                "instance": self.instance,
                 "runner": self.name,
                 "json": json.dumps(stored, separators=(",", ":")),
                 "ttlMs": ANNOUNCED_FOR_MS,
                 "channel": self.names.whole("runners-changed"),
+                "base": self.names.whole("runners:"),
             },
         )
-        if conflict:
-            raise SystemExit(f"the tools are refused: another runner offers {conflict}")
+        if answer not in ("current", "superseded"):
+            raise SystemExit(f"the tools are refused: another runner offers {answer}")
+        self.superseded = answer == "superseded"
 
     def withdraw(self, redis: Redis) -> None:
         self.scripts.call(
             redis,
             "withdraw",
-            {"instances": self.names.whole("runners")},
+            {"instances": self.names.whole(f"runners:{self.name}")},
             {
-                "field": f"{self.name}/{self.instance}",
+                "instance": self.instance,
                 "runner": self.name,
                 "channel": self.names.whole("runners-changed"),
             },
@@ -319,6 +319,9 @@ class Runner:
     def work(self) -> None:
         redis = Redis(self.url)
         while not self.stopping.is_set():
+            if self.superseded:  # a newer build of this runner takes the calls
+                self.stopping.wait(ANNOUNCE_EVERY_S)
+                continue
             try:
                 job_id = self.guarded(self.take, redis)
                 if job_id is not None:
@@ -357,25 +360,48 @@ class Runner:
         problem = problem_of_envelope(job, self.name, self.key)
         if problem is not None:
             return self.not_run(redis, job, f"the call is refused: {problem}")
+        if tool is not None and job.get("toolDigest", tool.announcement()["digest"]) != tool.announcement()["digest"]:
+            return self.not_run(redis, job, "tool_changed: the tool changed while the call waited; it was not run")
         if tool is None:
             return self.not_run(redis, job, f"unknown tool {job['name']}; it was not run")
         if now_ms() >= job["deadlineMs"]:
             return self.not_run(redis, job, "the call was not started before its deadline")
         effect = max(tool.effect, job["effect"], key=EFFECTS.index)
-        begun = "run" if effect == "pure" else self.begin(redis, job, effect)
-        if begun == "closed":
-            return None
-        if begun == "started_before":
-            return self.deliver(redis, job, failure("outcome unknown: its runner died during the call", unknown=True))
+        if effect == "idempotent":
+            self.hand_in(redis, job, {"kind": "begun", "effect": effect})
+        if effect == "once":
+            answer = self.may_start(redis, job, effect)
+            if answer is None:
+                return self.not_run(redis, job, "the call was not started before its deadline")
+            if answer == "started_before":
+                return self.deliver(redis, job, failure("outcome unknown: its runner died during the call", unknown=True))
+            if answer == "closed":
+                return self.not_run(redis, job, "the call was already answered")
         self.deliver(redis, job, outcome_of(tool, job))
 
     def not_run(self, redis: Redis, job: dict[str, Any], error: str) -> None:
         """Says so, unless another process has started the call: then that one answers, or the deadline does."""
-        self.deliver(redis, job, failure(error), script="refuse")
+        self.deliver(redis, job, failure(error), not_run=True)
 
-    def begin(self, redis: Redis, job: dict[str, Any], effect: str) -> str:
-        arguments = {"callId": attempt_id(job), "effect": effect, "runner": self.name, "sid": job["session"], "auditMax": 0}
-        return self.scripts.call(redis, "begin", self.names.of_session(job["session"]), arguments)
+    def may_start(self, redis: Redis, job: dict[str, Any], effect: str) -> str | None:
+        """Asks a worker, and waits for its answer up to the call's deadline: without one the call does not start."""
+        ask = str(uuid.uuid4())
+        self.hand_in(redis, job, {"kind": "begun", "effect": effect, "ask": ask})
+        key = self.names.of_cell(job["session"], f"begun:{self.name}:{ask}")
+        wait_s, ring_at = 0.001, time.monotonic() + RING_AGAIN_S
+        while now_ms() < job["deadlineMs"]:
+            answer = self.guarded(lambda connection: connection.command("GET", key), redis)
+            if answer is not None:
+                return answer
+            if time.monotonic() >= ring_at:
+                # The same question again gets the same answer: the first one may be lost.
+                self.hand_in(redis, job, {"kind": "begun", "effect": effect, "ask": ask})
+                ring_at = time.monotonic() + 2
+            time.sleep(wait_s)
+            wait_s = min(wait_s * 1.5, 0.05)
+        # Behind the question in the stream, so it takes back what that may still bring about.
+        self.hand_in(redis, job, {"kind": "returned", "ask": ask})
+        return None
 
     @contextmanager
     def locked(self, job_id: str) -> Iterator[None]:
@@ -396,29 +422,30 @@ class Runner:
         redis.close()
 
     def deliver(
-        self, redis: Redis, job: dict[str, Any], outcome: dict[str, Any], script: str = "deliver"
+        self, redis: Redis, job: dict[str, Any], outcome: dict[str, Any], not_run: bool = False
     ) -> None:
-        """Answers the call; tries again while Redis is away, up to the deadline: then workers have answered it."""
-        entry = {"type": "outcome", "callId": attempt_id(job), "outcome": outcome}
+        """Answers the call."""
+        self.hand_in(redis, job, {"kind": "outcome", "outcome": outcome, **({"notRun": True} if not_run else {})})
+
+    def hand_in(self, redis: Redis, job: dict[str, Any], said: dict[str, Any]) -> None:
+        """Tells workers about the call; tries again while Redis is away, up to its deadline: then they have answered it."""
+        about = {name: job[name] for name in ("session", "turnId", "callId", "attempt")}
+        digest = hashlib.sha256(job["arguments"].encode()).hexdigest()
+        entry = json.dumps(
+            {"v": 1, "runner": self.name, **about, "tool": job["name"], "argumentsHash": digest, **said}
+        )
+        worker = job.get("worker")
         arguments = {
-            "sid": job["session"],
-            "callId": attempt_id(job),
-            "entry": json.dumps(entry),
-            "runner": self.name,
-            "auditMax": 0,
-            "result": "ok" if outcome["ok"] else "unknown" if outcome.get("unknown") else "error",
+            "entry": entry,
+            "mac": hmac.new(self.key.encode(), f"handoff:{entry}".encode(), hashlib.sha256).hexdigest(),
+            "ring": json.dumps({"runner": self.name, "cell": cell_of(job["session"])}),
+            "workerChannel": self.names.whole(f"handoff:{worker}") if isinstance(worker, str) else "",
+            "channel": self.names.whole("handoff"),
         }
-        keys = self.names.of_session(job["session"])
-        while True:
-            answer = self.guarded(lambda connection: self.scripts.call(connection, script, keys, arguments), redis)
-            if answer is not None:
-                break
+        keys = {"handoff": self.names.of_cell(job["session"], f"handoff:{self.name}")}
+        while self.guarded(lambda connection: self.scripts.call(connection, "hand_in", keys, arguments), redis) is None:
             if now_ms() >= job["deadlineMs"]:
                 return None
-        generation = int(answer[1])
-        if generation > 0:
-            wake_up = {"v": 1, "session": job["session"], "gen": generation}
-            redis.command("PUBLISH", self.names.whole("wake"), json.dumps(wake_up))
 
 
 def outcome_of(tool: Tool, job: dict[str, Any]) -> dict[str, Any]:
@@ -437,12 +464,32 @@ def failure(error: str, unknown: bool = False) -> dict[str, Any]:
     return {"ok": False, "error": error, **({"unknown": True} if unknown else {})}
 
 
+def take_environment() -> dict[str, str]:
+    """The variables of this process. Tools and other processes of its user find no secret there afterwards."""
+    taken = dict(os.environ)
+    for name in ("RUNNER_KEY", "REDIS_URL"):
+        os.environ.pop(name, None)
+    for name, value in list(os.environ.items()):
+        # A variable that is set anew no longer lies where the kernel put it.
+        del os.environ[name]
+        os.environ[name] = value
+    try:
+        # The name of the program is the second field, in parentheses; the place is told by fields 50 and 51.
+        start, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[47:49])
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(start)
+            memory.write(bytes(end - start))
+    except OSError as error:
+        print(f"other processes of this user can read the environment: {error}", file=sys.stderr)
+    return taken
+
+
 def run(tools: list[Tool]) -> None:
     """Offers the tools until SIGTERM or SIGINT; running calls get 8 seconds to end."""
     missing = [name for name in ("RUNNER_KEY",) if name not in os.environ]
     if missing:
         raise SystemExit(f"{', '.join(missing)} must be set: see docs/tool-protocol.md")
-    runner = Runner(tools, dict(os.environ))
+    runner = Runner(tools, take_environment())
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: runner.stopping.set())
     runner.serve()

@@ -67,7 +67,7 @@ async function bytesOf(redis: RedisConnection, pattern: string): Promise<number>
 
 async function measure(redis: RedisConnection, turns: number): Promise<MemoryNumbers> {
   const namespace = `memory-${turns}`;
-  const store = createRedisSessionStore({ redis, namespace });
+  const store = createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) });
   const session = `cli_0123456789abcdef.oc_${"z".repeat(32)}`;
   for (let turn = 1; turn <= turns; turn += 1) await talk(store, session, turn);
   const messages = await store.history(session);

@@ -4,6 +4,8 @@ import { openSandbox, serveSandbox } from "@larkline/sandbox";
 import type { Tool } from "@larkline/tool";
 import { spread, type Spread } from "./measure.ts";
 
+const begin = async (): Promise<undefined> => await Promise.resolve(undefined);
+
 /** What one level of isolation costs. */
 export interface LevelNumbers {
   name: string;
@@ -26,18 +28,22 @@ const rows: readonly { tool: string; name: string; calls: number }[] = [
 
 async function callOnce(levels: Levels, tool: Tool, n: number): Promise<number> {
   const startMs = performance.now();
-  const outcome = await levels.run(tool, {
-    argumentsText: JSON.stringify({ n }),
-    context: {
-      callId: `c${n}`,
-      turnId: "t1",
-      actor: { app: "cli", userId: "ou_1", chatId: "oc_1" },
-      authority: { by: "policy" },
-      signal: new AbortController().signal,
-      progress: () => undefined,
-      log: () => undefined,
+  const outcome = await levels.run(
+    tool,
+    {
+      argumentsText: JSON.stringify({ n }),
+      context: {
+        callId: `c${n}`,
+        turnId: "t1",
+        actor: { app: "cli", userId: "ou_1", chatId: "oc_1" },
+        authority: { by: "policy" },
+        signal: new AbortController().signal,
+        progress: () => undefined,
+        log: () => undefined,
+      },
     },
-  });
+    begin,
+  );
   if (!outcome.ok) throw new Error(`${tool.name}: ${outcome.error}`);
   return performance.now() - startMs;
 }

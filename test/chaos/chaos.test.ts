@@ -14,6 +14,10 @@ const plan: DisasterName[] = [
   "redis_restart",
   "kill_worker",
   "feishu_outage",
+  "half_open",
+  "wrong_clock",
+  "disk_full",
+  "dead_lines",
 ];
 
 it(
@@ -29,6 +33,7 @@ it(
       ingresses: 2,
       plan,
       disasters: plan.length,
+      poison: 1,
       pauseMs: 600,
       freezeMs: 9_000,
       clickPauseMs: 600,
@@ -39,6 +44,7 @@ it(
     expect(report.onceStarted).toBeGreaterThan(0);
     expect(report.stopClicks).toBeGreaterThan(0);
     expect(report).toMatchObject({ lost: 0, duplicated: 0, misordered: 0, failed: 0, leftOpen: 0, onceRepeated: 0 });
+    expect(report).toMatchObject({ poison: 1, givenUp: 1 });
     expect(report.answered).toBe(report.accepted);
   },
 );

@@ -1,13 +1,15 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import type { SimMessage } from "@larkline/feishu-simulator";
 import { closeRedis, connectRedis, createRedisSessionStore } from "@larkline/session-redis";
 import { elementOf, isClosed, visibleAnswers } from "../system/answer.ts";
-import { answersTo, repeats, tally, untilAnswered } from "../system/answers.ts";
+import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
 import { obedientModel } from "../system/model-script.ts";
 import { startSystem, type System } from "../system/system.ts";
 import { watchAnswers, type Watched } from "./answer-watch.ts";
-import { disasters, healedBy, type DisasterName, type DisasterScene } from "./disasters.ts";
+import { disasters, healedBy, startAgain, type DisasterName, type DisasterScene } from "./disasters.ts";
 import { createModelWeather } from "./model-weather.ts";
+import { mountDisk } from "./small-disk.ts";
 import { createRandom } from "./random.ts";
 import { recoveryOf, type Harm, type Recovery } from "./recovery.ts";
 
@@ -24,6 +26,8 @@ export interface ChaosOptions {
   ingresses: number;
   /** What happens, one after the other and again from the start. */
   plan: readonly DisasterName[];
+  /** Messages that kill each worker that takes them up, spread over the run. Each ends as a dead letter. */
+  poison: number;
   /** Pause between two disasters: half of it to one and a half times. */
   pauseMs: number;
   freezeMs: number;
@@ -43,6 +47,9 @@ export interface ChaosReport {
   misordered: number;
   /** Answered with something else than an answer: given up, a model that failed to the end. */
   failed: number;
+  /** Messages that kill workers: written, and given up in the end. */
+  poison: number;
+  givenUp: number;
   /** Cards that were never closed. */
   leftOpen: number;
   /** Answers that were stopped by a click. */
@@ -57,6 +64,8 @@ export interface ChaosReport {
   modelErrors: number;
   /** How soon answers came, and how soon after each kind of disaster. */
   recovery: Recovery;
+  /** Some of those answers. */
+  failedTexts: string[];
   /** What is known of messages without an answer. */
   unanswered: string[];
 }
@@ -72,6 +81,7 @@ function textOf(key: string, random: ReturnType<typeof createRandom>): string {
 }
 
 const openAtOnce = 2;
+const poisonFixture = fileURLToPath(new URL("../fixtures/poison.mjs", import.meta.url));
 
 /** One person writes until told to stop. */
 async function writeChat({ system, watch }: DisasterScene, chat: number, over: AbortSignal): Promise<Watched[]> {
@@ -84,6 +94,32 @@ async function writeChat({ system, watch }: DisasterScene, chat: number, over: A
     while (!over.aborted && written.filter(({ answeredMs }) => answeredMs === undefined).length >= openAtOnce);
   }
   return written;
+}
+
+/** Somebody writes what kills every worker, each time in a chat of its own. */
+async function writePoison({ system }: DisasterScene, options: ChaosOptions, over: AbortSignal): Promise<Written[]> {
+  const written: Written[] = [];
+  const pauseMs = options.durationMs / (options.poison + 1);
+  while (written.length < options.poison && !over.aborted) {
+    await delay(written.length === 0 ? Math.min(pauseMs, 3_000) : pauseMs, undefined, { signal: over }).catch(
+      () => undefined, // it is over
+    );
+    if (!over.aborted) written.push(await write(system, system.person(`villain ${written.length}`), "poison-pill"));
+  }
+  return written;
+}
+
+/** As a supervisor does: another worker takes the place of one that a message has killed. */
+async function superviseWorkers({ system, expected }: DisasterScene, closing: AbortSignal): Promise<void> {
+  while (!closing.aborted) {
+    await delay(200, undefined, { signal: closing }).catch(() => undefined); // it is over
+    for (const [at, worker] of system.workers.entries()) {
+      const ended = await Promise.race([worker.exited, delay(0, undefined)]);
+      if (closing.aborted || ended === undefined || expected.has(worker)) continue;
+      expected.add(worker);
+      system.workers[at] = await startAgain(system, "agent-worker");
+    }
+  }
 }
 
 interface Havoc {
@@ -151,7 +187,17 @@ async function storiesOf({ system }: DisasterScene, written: readonly Watched[])
         const summary = await store.summary(session);
         const shown = visibleAnswers(system.feishu, message).map(({ text, finished }) => ({ text, finished }));
         const unsent = (await store.leaseOutbox(session))?.record;
-        return JSON.stringify({ message, shown, summary, unsent });
+        const cell = (await redis.keys(`*:h:${session}`))[0] ?? "";
+        const history = await redis.lrange(cell, -6, -1);
+        const seen = await redis.mget(...(await redis.keys(`*:seen:${session}:*:${message.messageId}`)), "none");
+        return JSON.stringify({
+          message,
+          shown,
+          summary,
+          unsent,
+          seen,
+          history: history.map((one) => one.slice(0, 200)),
+        });
       }),
     );
   } finally {
@@ -160,7 +206,11 @@ async function storiesOf({ system }: DisasterScene, written: readonly Watched[])
 }
 
 /** Looked at while the system still stands. */
-async function count(scene: DisasterScene, written: readonly Watched[][], havoc: Havoc): Promise<ChaosReport> {
+async function count(
+  scene: DisasterScene,
+  { written, poison }: { written: readonly Watched[][]; poison: readonly Written[] },
+  havoc: Havoc,
+): Promise<ChaosReport> {
   const { system, watch, weather } = scene;
   const answers = written.flat().map((message) => answersTo(system, message));
   const texts = answers.flat().map(({ text }) => text);
@@ -168,11 +218,16 @@ async function count(scene: DisasterScene, written: readonly Watched[][], havoc:
   const once = repeats(recorded, "once");
   const unanswered = written.flat().filter((_, at) => answers[at]?.length === 0);
   const healed = await Promise.all(system.workers.map(async ({ url }) => await healedBy(url)));
+  const failed = texts.filter((text) => !/^\[m|^Stopped\.$/m.test(text));
   return {
     accepted: answers.length,
     answered: answers.filter(({ length }) => length > 0).length,
     ...tally(system, written),
-    failed: texts.filter((text) => !/^\[m|^Stopped\.$/m.test(text)).length,
+    failed: failed.length,
+    failedTexts: failed.slice(0, 20),
+    poison: poison.length,
+    givenUp: poison.filter((message) => answersTo(system, message).some(({ text }) => text.includes("given up")))
+      .length,
     leftOpen: botMessages(system).filter((message) => !isClosed(message)).length,
     stopped: texts.filter((text) => /^Stopped\.$/m.test(text)).length,
     onceStarted: once.started,
@@ -196,14 +251,22 @@ async function run(scene: DisasterScene, options: ChaosOptions): Promise<ChaosRe
     wreak(scene, options, over.signal).finally(() => over.abort()),
     Promise.all(chats),
     clickStops(system, options, over.signal),
+    writePoison(scene, options, over.signal),
   ] as const;
-  const [havoc, written, stopClicks] = await Promise.all(parts).finally(() => {
-    over.abort();
-    clearTimeout(ending);
-  });
-  await untilAnswered(system, written.flat(), options.patienceMs);
-  watch.close();
-  return { ...(await count(scene, written, havoc)), stopClicks };
+  const counted = new AbortController();
+  const supervising = superviseWorkers(scene, counted.signal);
+  try {
+    const [havoc, written, stopClicks, poison] = await Promise.all(parts).finally(() => {
+      over.abort();
+      clearTimeout(ending);
+    });
+    await untilAnswered(system, [...written.flat(), ...poison], options.patienceMs);
+    watch.close();
+    return { ...(await count(scene, { written, poison }, havoc)), stopClicks };
+  } finally {
+    counted.abort();
+    await supervising;
+  }
 }
 
 /** Messages are written while everything breaks; then it is counted what became of them. */
@@ -211,7 +274,11 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport & { s
   const random = createRandom(options.seed);
   const weather = createModelWeather(obedientModel, random);
   const { workers, runners, ingresses, freezeMs } = options;
+  const disk = options.plan.includes("disk_full") ? await mountDisk() : undefined;
   const system = await startSystem({
+    lines: true,
+    ...(disk === undefined ? {} : { redisDirectory: disk.path }),
+    env: { NODE_OPTIONS: `--import=${poisonFixture}` },
     workers,
     runners,
     ingresses,
@@ -224,9 +291,10 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport & { s
   system.feishu.setDeliveryNoise({ duplicates: true, lostAcks: 2 * options.chats });
   const watch = watchAnswers(system);
   try {
-    return await run({ system, watch, weather, random, freezeMs }, options);
+    return await run({ system, watch, weather, random, freezeMs, disk, expected: new WeakSet() }, options);
   } finally {
     watch.close();
     await system.close();
+    await disk?.remove();
   }
 }

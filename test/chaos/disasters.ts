@@ -1,7 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import type { FaultAction } from "@larkline/feishu-simulator";
 import { closeRedis, connectRedis } from "@larkline/session-redis";
 import { metricOf } from "../system/answers.ts";
+import type { AppProcess } from "../system/app-process.ts";
 import type { System } from "../system/system.ts";
 import type { AnswerWatch } from "./answer-watch.ts";
 import { groupOf, type Kind } from "./attacks.ts";
@@ -16,6 +18,10 @@ export interface DisasterScene {
   random: ReturnType<typeof createRandom>;
   /** How long a stopped process sleeps: longer than its heartbeat and locks live. */
   freezeMs: number;
+  /** Fills the disk of Redis, and gives the room back; absent where no disk could be made for it. */
+  disk: { fill(): Promise<void>; clear(): Promise<void> } | undefined;
+  /** Processes that end as part of a disaster: nobody else starts others in their place. */
+  expected: WeakSet<AppProcess>;
 }
 
 export const disasterNames = [
@@ -29,6 +35,11 @@ export const disasterNames = [
   "feishu_faults",
   "model_errors",
   "late_events",
+  "half_open",
+  "dead_lines",
+  "wrong_clock",
+  "redis_full",
+  "disk_full",
 ] as const;
 export type DisasterName = (typeof disasterNames)[number];
 
@@ -50,16 +61,32 @@ export async function healedBy(url: string): Promise<number> {
 }
 
 /** SIGKILL; another process is started in its place, and until then the others do its work. */
-async function kill({ system, random }: DisasterScene, kind: Kind): Promise<Damage> {
+async function kill(
+  { system, random, expected }: DisasterScene,
+  kind: Kind,
+  env: Record<string, string> = {},
+): Promise<Damage> {
   const group = groupOf(system, kind);
   const at = random.below(group.length);
   const victim = group[at];
   if (victim === undefined) return {};
   const healed = kind === "agent-worker" ? await healedBy(victim.url) : 0;
+  expected.add(victim);
   await victim.kill();
   const overMs = performance.now();
-  group[at] = await system.start(kind);
+  group[at] = await startAgain(system, kind, env);
   return { healed, overMs };
+}
+
+/** Another process; one more where a message that kills workers ends it before it is ready. */
+export async function startAgain(system: System, kind: Kind, env: Record<string, string> = {}): Promise<AppProcess> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await system.start(kind, env);
+    } catch (error) {
+      if (kind !== "agent-worker" || tries === 5) throw error;
+    }
+  }
 }
 
 /** A machine that stalls: the process comes back and goes on as if nothing had been. */
@@ -129,6 +156,59 @@ async function lateEvents({ system, random, watch }: DisasterScene): Promise<Dam
   return {};
 }
 
+const directions = ["toServer", "toClient", "both"] as const;
+
+/** Connections of one process whose other side is gone without a word, for one direction or both; new ones work. */
+async function halfOpen({ system, random }: DisasterScene): Promise<Damage> {
+  const what = random.pick(kinds);
+  const lines = system.linesOf(random.pick(groupOf(system, what)));
+  for (const line of lines) if (random.below(2) === 0) line.swallow(random.pick(directions));
+  return { what };
+}
+
+/** A network that takes everything of one process and gives nothing, new connections included, for some seconds. */
+async function deadLines({ system, random }: DisasterScene): Promise<Damage> {
+  const what = random.pick(kinds);
+  const lines = system.linesOf(random.pick(groupOf(system, what)));
+  for (const line of lines) line.swallow("both", { andNew: true });
+  await delay(3_000 + random.below(9_000));
+  for (const line of lines) line.restore();
+  return { what };
+}
+
+const wrongClock = fileURLToPath(new URL("../fixtures/wrong-clock.mjs", import.meta.url));
+const offsetsMs = [10_000, -10_000, 3_600_000, -3_600_000];
+
+/** A machine with a wrong clock takes the place of one that dies. */
+async function startWithWrongClock(scene: DisasterScene): Promise<Damage> {
+  const what = scene.random.pick(kinds);
+  const NODE_OPTIONS = `${scene.system.env["NODE_OPTIONS"] ?? ""} --import=${wrongClock}`.trim();
+  const env = { NODE_OPTIONS, CLOCK_AHEAD_MS: String(scene.random.pick(offsetsMs)) };
+  return { ...(await kill(scene, what, env)), what };
+}
+
+/** Redis has no memory left, and refuses whatever needs some, for seconds. */
+async function fillRedis({ system, random }: DisasterScene): Promise<Damage> {
+  const redis = connectRedis(system.redis.url);
+  try {
+    await redis.call("CONFIG", "SET", "maxmemory", "1mb");
+    await delay(1_000 + random.below(4_000));
+  } finally {
+    await redis.call("CONFIG", "SET", "maxmemory", "0");
+    await closeRedis(redis);
+  }
+  return {};
+}
+
+/** The disk under Redis is full, so that it refuses to write, for seconds. */
+async function fillDisk({ disk, random }: DisasterScene): Promise<Damage> {
+  if (disk === undefined) return { what: "left out" };
+  await disk.fill();
+  await delay(2_000 + random.below(3_000));
+  await disk.clear();
+  return {};
+}
+
 /** Resolves once the harm is over: what is slow from then on is recovery. */
 export const disasters: Readonly<Record<DisasterName, (scene: DisasterScene) => Promise<Damage>>> = {
   kill_worker: async (scene) => await kill(scene, "agent-worker"),
@@ -144,4 +224,9 @@ export const disasters: Readonly<Record<DisasterName, (scene: DisasterScene) => 
     return {};
   },
   late_events: lateEvents,
+  half_open: halfOpen,
+  dead_lines: deadLines,
+  wrong_clock: startWithWrongClock,
+  redis_full: fillRedis,
+  disk_full: fillDisk,
 };

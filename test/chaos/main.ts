@@ -43,6 +43,7 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
       runners: Number(values.runners),
       ingresses: Number(values.ingresses),
       plan,
+      poison: 3,
       freezeMs: 12_000,
       pauseMs: 2_500,
       clickPauseMs: 1_000,
@@ -50,8 +51,8 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
     });
     console.log(report);
     console.log(recoveryTable(report.recovery));
-    const { lost, duplicated, misordered, leftOpen, onceRepeated } = report;
-    return lost + duplicated + misordered + leftOpen + onceRepeated;
+    const { lost, duplicated, misordered, leftOpen, onceRepeated, poison, givenUp } = report;
+    return lost + duplicated + misordered + leftOpen + onceRepeated + (poison - givenUp);
   },
   calls: async () => {
     const report = await runCallChaos({

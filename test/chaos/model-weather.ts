@@ -6,6 +6,8 @@ const faults: readonly ModelFault[] = [
   { kind: "status", status: 529, type: "overloaded_error" },
   { kind: "status", status: 500 },
   { kind: "status", status: 429, headers: { "retry-after": "1" } },
+  { kind: "hang", afterFrames: 0 },
+  { kind: "hang", afterFrames: 3 },
   { kind: "cut", afterFrames: 0 },
   { kind: "cut", afterFrames: 3 },
   { kind: "end", afterFrames: 2 },

@@ -74,7 +74,7 @@ describe("infra/compose/compose.yaml", () => {
         cap_drop: ["ALL"],
         security_opt: ["no-new-privileges:true"],
       });
-      expect(service["tmpfs"], name).toEqual([expect.stringMatching(/^\/tmp:size=\d+[mg]$/)]);
+      expect(service["tmpfs"], name).toEqual([expect.stringMatching(/^\/tmp:size=\d+[mg](,nr_inodes=\d+k)?$/)]);
       expect(service, name).not.toHaveProperty("privileged");
       expect(service, name).not.toHaveProperty("cap_add");
       for (const volume of service.volumes ?? [])

@@ -175,6 +175,10 @@ describe("a Redis with a user for each app", () => {
       `XRANGE ${cell}:ev:x - +`,
       `LRANGE ${cell}:ob:x 0 -1`,
       `HGETALL ${cell}:cards:x`,
+      `HGETALL ${cell}:state:x`,
+      `HSET ${cell}:state:x turn {}`,
+      `RPUSH ${cell}:req:x {}`,
+      `HSET ${cell}:said:x:1 st approved`,
       `HMGET ${cell}:approval:x:1 a`,
       `HSET ${cell}:approval:x:1 st approved`,
       `GET ${cell}:parked:x:om_1`,
@@ -190,8 +194,8 @@ describe("a Redis with a user for each app", () => {
       `HGETALL ${whole}:rules:cli_x`,
       `HSET ${whole}:rules:cli_x id {}`,
       "GET larkline:approval:1",
-      "GET larkline:look:name:cli_x:ou_x",
-      "SET larkline:look:name:cli_x:ou_x forged",
+      "GET larkline:look:ingress:name:cli_x:ou_x",
+      "SET larkline:look:worker:name:cli_x:ou_x forged",
       "GET larkline:look:result:x",
       "HMGET {larkline:blob:x} bytes",
       `LRANGE ${whole}:turns:wait 0 -1`,
@@ -230,20 +234,40 @@ describe("a Redis with a user for each app", () => {
   it("leaves a runner what docs/deploy.md says, because a script runs with the rights of its caller", async () => {
     const [cell, whole] = ["{larkline:3}", "{larkline}"];
     const reachable = [
-      `HMGET ${cell}:s:x turn sm`,
-      `HGET ${cell}:calls:x c1`,
-      `RPUSH ${cell}:ctl:x {}`,
-      `XADD ${cell}:ev:x * d []`,
-      `XADD ${whole}:audit * k x`,
-      `HGETALL ${whole}:runners`,
+      `XADD ${cell}:handoff:recording * e x`,
+      `GET ${cell}:begun:recording:x`,
+      `HSET ${whole}:runners:recording x {}`,
+      `HGETALL ${whole}:runners:other`,
       `HSET {larkline:blob:x} bytes x`,
-      `HGET ${whole}:turns:x data`,
-      `LLEN ${whole}:turns:wait`,
       "LRANGE {larkline:trace:3}:of:x 0 -1",
       "LTRIM {larkline:trace:3}:of:x 1 0",
     ];
     expect(await allowedOf("runner-recording", reachable)).toEqual(reachable);
-    await as(observer).del(`${cell}:ctl:x`, `${cell}:ev:x`, "{larkline:blob:x}");
+    const beyond = [
+      `HSET ${whole}:runners:other x {}`,
+      `HMGET ${cell}:s:x st gen`,
+      `HSET ${cell}:s:x st queued`,
+      `HGET ${cell}:calls:x c1`,
+      `HSET ${cell}:calls:x c1 done`,
+      `RPUSH ${cell}:ctl:x {}`,
+      `XADD ${cell}:ev:x * d []`,
+      `XADD ${cell}:audit * k x`,
+      `ZADD ${cell}:dirty 1 x`,
+      `ZREM ${cell}:deadlines x`,
+      `HGET ${whole}:turns:x data`,
+      `LPUSH ${whole}:turns:wait 1`,
+      `XADD ${cell}:handoff:other * e x`,
+      `XDEL ${cell}:handoff:recording 1-1`,
+      `XRANGE ${cell}:handoff:recording - +`,
+      `GET ${cell}:begun:other:x`,
+      `SET ${cell}:begun:recording:x run`,
+      `SADD ${whole}:handoff-runners x`,
+      "SET larkline:look:result:x y",
+      `PUBLISH ${whole}:begun:recording x`,
+      `PUBLISH ${cell}:ch:x 1:[]`,
+    ];
+    expect(await allowedOf("runner-recording", beyond)).toEqual([]);
+    await as(observer).del(`${whole}:runners:recording`, `${cell}:handoff:recording`, "{larkline:blob:x}");
   });
 
   it("lets ingress hand out no calls, and read or shorten the audit log only those who look after its age", async () => {
@@ -254,7 +278,7 @@ describe("a Redis with a user for each app", () => {
       "LRANGE {larkline:3}:h:x 0 -1",
       "LPUSH {larkline}:tools-recording:wait 1",
       "HSET {larkline}:tools-recording:1 data {}",
-      "HSET {larkline}:runners x {}",
+      "HSET {larkline}:runners:recording x {}",
       "HSET {larkline:3}:calls:x c1 done",
       "HMGET {larkline:blob:x} bytes",
       "HMGET {larkline:3}:letters x",
@@ -271,21 +295,21 @@ describe("a Redis with a user for each app", () => {
     const elsewhere = [
       "GET {larkline}:token:cli_x",
       "SET {larkline}:token:cli_x forged",
-      "GET larkline:look:name:cli_x:ou_x",
-      "SET larkline:look:groups:cli_x:ou_x forged",
+      "GET larkline:look:ingress:name:cli_x:ou_x",
+      "SET larkline:look:worker:groups:cli_x:ou_x forged",
       "GET larkline:look:result:x",
       "HMGET {larkline:blob:x} bytes",
       "SET {larkline}:duty:sweep x",
       "SET {larkline}:duty:keep x",
       "RPUSH {larkline:3}:h:x forged",
-      "HSET {larkline}:runners x {}",
+      "HSET {larkline}:runners:recording x {}",
       "ZINCRBY {larkline:budget}:tokens:person:2026-11 -1 ou_x",
       "RPUSH {larkline:trace:3}:of:x forged",
       "XRANGE {larkline}:audit - +",
       "XTRIM {larkline}:audit MAXLEN 0",
     ];
     expect(await allowedOf("console", [...administration, ...elsewhere])).toEqual(["SCAN 0"]);
-    const [signIn, canary] = ["larkline:look:console-sign-in:x", "larkline:look:canary"];
+    const [signIn, canary] = ["larkline:look:console:console-sign-in:x", "larkline:look:console:canary"];
     const own = [`GET ${signIn}`, `SET ${signIn} {} PX 1`, `DEL ${signIn}`, `GET ${canary}`, `SET ${canary} {} PX 1`];
     expect(await allowedOf("console", own)).toEqual(own);
   });
@@ -294,7 +318,7 @@ describe("a Redis with a user for each app", () => {
     const reads = [
       "LRANGE {larkline:3}:h:x 0 -1",
       "XRANGE {larkline}:audit - +",
-      "HGETALL {larkline}:runners",
+      "HGETALL {larkline}:runners:recording",
       "CONFIG GET appendfsync",
       "INFO server",
     ];
@@ -306,7 +330,7 @@ describe("a Redis with a user for each app", () => {
       "XTRIM {larkline}:audit MAXLEN 0",
       "HSET {larkline:3}:approval:x:y st approved",
       "LPUSH {larkline}:turns:wait 1",
-      "HSET {larkline}:runners x {}",
+      "HSET {larkline}:runners:recording x {}",
       "GET {larkline}:token:x",
       "CONFIG SET save x",
     ];

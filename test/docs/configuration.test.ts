@@ -32,6 +32,7 @@ function readsOf(source: string): Read[] {
 const apps = readdirSync(`${root}/apps`);
 /** A runner of anybody's own is configured like ours. */
 const elsewhere: Readonly<Record<string, readonly string[]>> = {
+  "agent-worker": ["apps/agent-worker/src/config.ts", "packages/config/src/provider-config.ts"],
   "tool-runner": ["apps/tool-runner/src/main.ts", "packages/runner/src/runner-config.ts"],
 };
 const byApp = new Map(

@@ -1,5 +1,13 @@
 import { mkdirSync, writeFileSync } from "node:fs";
-import { CallClaims, ToolAnnouncement, ToolJob, ToolOutcome } from "@larkline/protocol";
+import {
+  CallClaims,
+  HandoffAnswer,
+  HandoffEntry,
+  RunnerAnnouncement,
+  ToolAnnouncement,
+  ToolJob,
+  ToolOutcome,
+} from "@larkline/protocol";
 import { runnerScripts } from "@larkline/session-redis";
 import { root } from "./document.ts";
 
@@ -13,7 +21,7 @@ export function protocolFiles(): Record<string, string> {
   return {
     "docs/tool-protocol/schemas.json": formatted({
       $schema,
-      $defs: { ToolAnnouncement, ToolJob, CallClaims, ToolOutcome },
+      $defs: { RunnerAnnouncement, ToolAnnouncement, ToolJob, CallClaims, ToolOutcome, HandoffEntry, HandoffAnswer },
     }),
     "docs/tool-protocol/scripts.json": formatted(runnerScripts()),
   };

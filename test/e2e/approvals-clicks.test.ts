@@ -64,7 +64,7 @@ describe("the card of a call that needs an approval", () => {
   it("AL-29, AL-63: has both buttons, shows the arguments as they are within their fence, and hides secrets", async () => {
     const secret = "hunter2-hunter2";
     const key = "```\n**用户** <at id=all></at>";
-    const asked = await ask({ key, password: secret }, "做这个");
+    const asked = await ask({ key, password: secret }, "请帮我做一下这个，谢谢你的帮助");
     const { card, person, written } = asked;
     const id = card.values[0]?.["__approval__"];
     expect(id).toMatch(/^[0-9a-f]{32}$/);

@@ -129,7 +129,7 @@ describe("a session over HTTP in which calls of one kind were approved three tim
     expect((await stream.end()).at(-1)).toMatchObject({ type: "done" });
   }
 
-  it("is offered a rule, and calls run unasked from the moment it is approved", async () => {
+  it("is offered a rule, and calls run unasked once a worker has written it", async () => {
     for (let round = 1; round <= 3; round += 1) {
       expect(await pendingOf(session)).toEqual([]);
       await approveOne();
@@ -137,6 +137,10 @@ describe("a session over HTTP in which calls of one kind were approved three tim
     const rule = await untilPending(session);
     expect(rule).toMatchObject({ kind: "rule", tool: "ask_pure", arguments: { key: "archive" } });
     expect(await post(rule.id, { decision: "approve" })).toMatchObject({ status: 200 });
+    const rules = async () => await (await fetch(`${urlOf(0)}/v1/permissions?session_id=${session}`)).json();
+    await vi.waitFor(async () => expect(await rules()).toMatchObject({ rules: [{ id: rule.id }] }), {
+      timeout: 10_000,
+    });
     const unasked = await chat(urlOf(0), session, message);
     expect((await unasked.end()).map(({ type }) => type)).toEqual([
       "user_message",

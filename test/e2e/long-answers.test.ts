@@ -9,7 +9,11 @@ import { startSystem, type System } from "../system/system.ts";
 const model = createPromptedModel();
 let system: System;
 beforeAll(async () => {
-  system = await startSystem({ script: model.script, simulator: { limits: "enforced" } });
+  system = await startSystem({
+    config: { feishu: { maxCards: 50 } },
+    script: model.script,
+    simulator: { limits: "enforced" },
+  });
 }, 60_000);
 afterAll(async () => await system.close());
 

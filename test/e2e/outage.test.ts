@@ -82,7 +82,7 @@ describe("while Redis is away", () => {
       expect(answersTo(system, written).map(({ text }) => text)).toEqual([`[${written.text}]`]);
     }
     for (const { url } of [...system.workers, ...system.runners, ...system.ingresses]) {
-      expect((await fetch(`${url}/ready`)).status).toBe(200);
+      await vi.waitFor(async () => expect((await fetch(`${url}/ready`)).status).toBe(200), { timeout: 15_000 });
     }
     expect(await system.ask(system.person("after"), 'after\ncall note_pure {"key":"after"}')).toBe(
       '[after] ok:{"key":"after"}',

@@ -1,4 +1,5 @@
 import { spawn, type ChildProcess } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { toolsQueue } from "@larkline/protocol";
 import { Queue } from "bullmq";
@@ -50,6 +51,14 @@ async function ask(text: string): Promise<string> {
 }
 
 describe("a runner that knows the protocol document alone", () => {
+  it("leaves no secret where other processes of its user can read", async () => {
+    const { pid } = await startPython();
+    const shown = readFileSync(`/proc/${pid}/environ`, "utf8") + readFileSync(`/proc/${pid}/cmdline`, "utf8");
+    expect(shown).toContain("python_tools.py");
+    expect(shown).not.toContain(keysFor("tool-runner", runner)["RUNNER_KEY"]);
+    expect(shown).not.toContain(system.env["REDIS_URL"]);
+  });
+
   it("offers its tools, runs calls and answers them at once", async () => {
     await startPython();
     await vi.waitUntil(async () => (await ask('t\ncall py_pure {"key":"p1"}')).includes("ok:"), {

@@ -38,6 +38,31 @@ async function untilTools(fact: (names: string[]) => boolean): Promise<void> {
   );
 }
 
+/** Waits until no instance of the second runner counts as living any more. */
+async function untilWithdrawn(): Promise<void> {
+  const redis = new Redis(system.redis.url);
+  try {
+    await vi.waitFor(
+      async () => {
+        const [seconds, micros] = await redis.time();
+        const nowMs = Number(seconds) * 1_000 + Number(micros) / 1_000;
+        const instances = (await redis.hvals("{larkline}:runners:second")).map(
+          (text) => JSON.parse(text) as { expiresAtMs: number },
+        );
+        expect(instances.filter(({ expiresAtMs }) => expiresAtMs > nowMs)).toEqual([]);
+      },
+      { timeout: 10_000, interval: 20 },
+    );
+  } finally {
+    redis.disconnect();
+  }
+}
+
+/** All that stands on the cards of a chat. */
+function shownIn(chatId: string): string {
+  return JSON.stringify(system.feishu.messages(chatId).map(({ card }) => card));
+}
+
 async function untilRecorded(line: string, times = 1): Promise<void> {
   const count = async () => (await system.recorded()).filter((one) => one === line).length;
   await vi.waitFor(async () => expect(await count()).toBe(times), { timeout: 15_000, interval: 20 });
@@ -48,7 +73,7 @@ function call(tool: string, key: string): string {
 }
 
 describe("a second runner", () => {
-  it("makes its tools available while everything runs, and takes them along when it stops", async () => {
+  it("makes its tools available while everything runs, and calls wait for it while it is away", async () => {
     const person = system.person("Ann");
     await system.release("quick");
     expect(await system.ask(person, `early\n${call("hold_pure", "quick")}`)).toMatch(
@@ -57,8 +82,34 @@ describe("a second runner", () => {
     const runner = await startHolding();
     expect(await system.ask(person, `now\n${call("hold_pure", "quick")}`)).toBe("[now] ok:released");
     expect(await runner.stop()).toBe(0);
+    await untilTools((names) => names.includes("hold_pure") && names.includes("note_pure"));
+    const late = await write(system, person, `late\n${call("hold_pure", "quick")}`);
+    await vi.waitFor(() => expect(shownIn(late.chatId)).toContain("its runner is away"), {
+      timeout: 10_000,
+      interval: 50,
+    });
+    const successor = await startHolding();
+    expect((await waitForAnswer(system.feishu, late.messageId, { timeoutMs: 10_000 })).text).toBe("[late] ok:released");
+    await successor.kill();
+    const killed = await write(system, person, `killed\n${call("hold_pure", "quick")}`);
+    const third = await startHolding();
+    expect((await waitForAnswer(system.feishu, killed.messageId, { timeoutMs: 10_000 })).text).toBe(
+      "[killed] ok:released",
+    );
+    expect(await third.stop()).toBe(0);
+  });
+
+  it("is forgotten at once when an operator says so", async () => {
+    await untilTools((names) => names.includes("hold_pure"));
+    await untilWithdrawn(); // the one that was killed counts as living for some seconds
+    const { env } = system;
+    const admin = { file: "apps/admin/src/main.ts", args: ["runner", "remove", "second"] };
+    const { code, output } = await runApp(admin, env);
+    expect({ code, output: output.trim() }).toEqual({ code: 0, output: expect.stringContaining("second") });
     await untilTools((names) => !names.includes("hold_pure") && names.includes("note_pure"));
-    expect(await system.ask(person, `late\n${call("hold_pure", "quick")}`)).toMatch(/^\[late\] failed:tool_not_found/);
+    const text = `gone\n${call("hold_pure", "quick")}`;
+    expect(await system.ask(system.person("Ann"), text)).toMatch(/^\[gone\] failed:tool_not_found/);
+    expect((await runApp({ ...admin, args: ["runner", "remove", "recording"] }, env)).code).toBe(1);
   });
 
   it("lets its running call end when it is stopped, and the one that waits in its queue waits for its successor", async () => {
@@ -67,7 +118,7 @@ describe("a second runner", () => {
     const written = await write(system, system.person("Bob"), text);
     await untilRecorded("once running");
     const stopped = runner.stop();
-    await untilTools((names) => !names.includes("hold_once"));
+    await untilWithdrawn();
     await system.release("running");
     expect(await stopped).toBe(0);
     expect(await system.recorded()).not.toContain("once waiting");
@@ -96,19 +147,16 @@ describe("a second runner", () => {
   });
 });
 
-it.each(["third", "recording"])(
-  "a runner '%s' that offers a known tool in another way is refused in one line",
-  async (name) => {
-    const own = { ...keysFor("tool-runner", name), RUNNER_NAME: name, RUNNER_TOOLS: clashing };
-    const env = { ...system.env, PORT: String(await freePort()), ...own };
-    const { code, output } = await runApp({ file: "apps/tool-runner/src/main.ts" }, env);
-    expect(code).toBe(1);
-    expect(output.trim().split("\n")).toEqual([
-      expect.stringMatching(/^The tools are refused: .*runner 'recording' .*'note_once'/),
-    ]);
-    expect(await system.ask(system.person("Eve"), 'still\ncall note_once {"key":"still"}')).toContain("ok:");
-  },
-);
+it("a runner that offers the tool of another living one is refused in one line", async () => {
+  const own = { ...keysFor("tool-runner", "third"), RUNNER_NAME: "third", RUNNER_TOOLS: clashing };
+  const env = { ...system.env, PORT: String(await freePort()), ...own };
+  const { code, output } = await runApp({ file: "apps/tool-runner/src/main.ts" }, env);
+  expect(code).toBe(1);
+  expect(output.trim().split("\n")).toEqual([
+    expect.stringMatching(/^The tools are refused: .*runner 'recording' .*'note_once'/),
+  ]);
+  expect(await system.ask(system.person("Eve"), 'still\ncall note_once {"key":"still"}')).toContain("ok:");
+});
 
 describe("a runner that is killed", () => {
   it("does not get its `once` call repeated, and the model is told that the outcome is unknown; a pure call runs again", async () => {

@@ -1,5 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { toolsQueue } from "@larkline/protocol";
+import { closeRedis, connectRedis, createRedisRunnerDirectory } from "@larkline/session-redis";
 import { Queue } from "bullmq";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { AppProcess } from "../system/app-process.ts";
@@ -26,12 +27,24 @@ async function startRunner(name: string, tools: string, concurrency = 4): Promis
 }
 
 /** Waits until the model is offered the tool. */
-async function untilOffered(tool: string): Promise<void> {
+/** Forgets a runner that has stopped, so that calls wait for it no longer than for one that is there. */
+async function forget(runner: string): Promise<void> {
+  const redis = connectRedis(system.redis.url);
+  try {
+    const directory = createRedisRunnerDirectory({ redis });
+    expect(await directory.forget(runner)).toEqual({ forgotten: true, living: 0 });
+  } finally {
+    await closeRedis(redis);
+  }
+}
+
+async function untilOffered(tool: string, isOffered = true): Promise<void> {
   const person = system.person("Tom");
   await vi.waitFor(
     async () => {
       await system.ask(person, "which tools");
-      expect(system.model.requests.at(-1)?.tools.map(({ name }) => name)).toContain(tool);
+      const names = system.model.requests.at(-1)?.tools.map(({ name }) => name) ?? [];
+      expect(names.includes(tool)).toBe(isOffered);
     },
     { timeout: 15_000, interval: 20 },
   );
@@ -75,6 +88,8 @@ describe("a call whose runner is missing", () => {
     await untilOffered("act_soon");
     const asked = [await askFor("act_soon", "late"), await askFor("act_patiently", "patient")] as const;
     expect(await runner.stop()).toBe(0);
+    await forget(waitingRunner);
+    await untilOffered("act_soon", false);
     for (const { approve } of asked) await approve();
     [late, patient] = [asked[0].written, asked[1].written];
     await queueOf(waitingRunner, async (queue) => await untilQueued(queue, "wait", 2));

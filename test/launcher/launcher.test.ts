@@ -74,30 +74,40 @@ describe("npm start that cannot work", () => {
   });
 });
 
-function variablesOf(run: LauncherRun, name: string): [string, string][] {
-  const lines = readFileSync(`/proc/${serviceOf(run, name)}/environ`, "utf8").split("\0");
-  return lines.map((line) => [line.split("=", 1)[0] ?? "", line.slice(line.indexOf("=") + 1)]);
-}
-
-/** The variables of a service that hold keys of calls. */
-function keysOf(run: LauncherRun, name: string): Record<string, string> {
-  const pairs = variablesOf(run, name);
-  return Object.fromEntries(pairs.filter(([variable]) => variable === "CALL_SIGNING_KEY" || variable === "RUNNER_KEY"));
-}
-
-/** The secrets of the bot `desk` that a service knows. */
-function secretsOfDesk(run: LauncherRun, name: string): string[] {
-  return variablesOf(run, name)
-    .map(([variable]) => variable)
-    .filter((variable) => variable.endsWith("_DESK"))
-    .toSorted();
-}
-
 function serviceOf(run: LauncherRun, name: string): number {
   const found = run.processes().find((pid) => readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(`apps/${name}/`));
   if (found === undefined) throw new Error(`${name} does not run`);
   return found;
 }
+
+/** The launcher is plain JavaScript, without types. */
+const { serviceEnv }: { serviceEnv(name: string, context: object): Record<string, string> } = await import(
+  new URL("../../infra/dev/launcher/service-env.mjs", import.meta.url).href
+);
+
+describe("what npm start tells a service", () => {
+  const service = (name: string) => ({ service: name, host: "127.0.0.1", port: 1 });
+  const names = ["playground", "ingress", "agent-worker", "tool-runner", "console"];
+  const plan = {
+    ports: names.map(service),
+    model: { kind: "scripted" },
+    feishu: { kind: "real", domain: "feishu" },
+  };
+  const env = { FEISHU_APP_SECRET_DESK: "s", FEISHU_ENCRYPT_KEY_DESK: "k", CONSOLE_PASSWORD: "p", RUNNER_KEY: "r" };
+  const given = (name: string) => {
+    const all = serviceEnv(name, { env, plan, redisUrl: "redis://x", modelPort: 2, signingKey: "signing" });
+    const secret = Object.entries(all).filter(([variable]) => /SECRET|_KEY|PASSWORD/.test(variable));
+    return Object.fromEntries(secret.filter(([variable]) => variable !== "ANTHROPIC_API_KEY"));
+  };
+
+  it("is what it needs of the secrets, and no others", () => {
+    expect(given("ingress")).toEqual({ FEISHU_APP_SECRET_DESK: "s", FEISHU_ENCRYPT_KEY_DESK: "k" });
+    expect(given("agent-worker")).toEqual({ FEISHU_APP_SECRET_DESK: "s", CALL_SIGNING_KEY: "signing" });
+    expect(given("tool-runner")).toEqual({ RUNNER_KEY: runnerKeyOf("signing", "local") });
+    expect(given("console")).toEqual({ CONSOLE_PASSWORD: "p" });
+    expect(given("playground")).toEqual({});
+  });
+});
 
 describe.runIf(process.platform === "linux")("npm start", () => {
   it(
@@ -120,7 +130,7 @@ describe.runIf(process.platform === "linux")("npm start", () => {
     "brings everything up, answers a question, and leaves nothing behind at Ctrl-C",
     { timeout: 150_000 },
     async () => {
-      const run = await launch({ FEISHU_APP_SECRET_DESK: "s", FEISHU_ENCRYPT_KEY_DESK: "k" });
+      const run = await launch({ FEISHU_APP_SECRET_DESK: "secret-of-desk", FEISHU_ENCRYPT_KEY_DESK: "key-of-desk" });
       await until(() => expect(run.output()).toContain("Larkline is running."));
       expect(run.output()).toContain(`http://127.0.0.1:${run.ports.playground}`);
       const answer = await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
@@ -131,12 +141,11 @@ describe.runIf(process.platform === "linux")("npm start", () => {
       const keyFile = join(run.dataDirectory, "signing-key");
       const signingKey = readFileSync(keyFile, "utf8").trim();
       expect(statSync(keyFile).mode & 0o777).toBe(0o600);
-      expect(keysOf(run, "agent-worker")).toEqual({ CALL_SIGNING_KEY: signingKey });
-      expect(keysOf(run, "tool-runner")).toEqual({ RUNNER_KEY: runnerKeyOf(signingKey, "local") });
-      expect([keysOf(run, "ingress"), keysOf(run, "playground"), keysOf(run, "console")]).toEqual([{}, {}, {}]);
-      expect(secretsOfDesk(run, "ingress")).toEqual(["FEISHU_APP_SECRET_DESK", "FEISHU_ENCRYPT_KEY_DESK"]);
-      expect(secretsOfDesk(run, "agent-worker")).toEqual(["FEISHU_APP_SECRET_DESK"]);
-      for (const name of ["tool-runner", "console", "playground"]) expect(secretsOfDesk(run, name)).toEqual([]);
+      const secrets = [signingKey, runnerKeyOf(signingKey, "local"), "secret-of-desk", "key-of-desk"];
+      for (const name of ["ingress", "agent-worker", "tool-runner", "console", "playground"]) {
+        const shown = readFileSync(`/proc/${serviceOf(run, name)}/environ`, "utf8");
+        expect([name, secrets.filter((secret) => shown.includes(secret))]).toEqual([name, []]);
+      }
       expect(run.output()).toContain(`http://127.0.0.1:${run.ports.console}`);
       const overview = await (await fetch(`http://127.0.0.1:${run.ports.console}`)).text();
       expect(overview).toMatch(/Workers alive<\/dt>\s*<dd>1<[^]*href="\/runners">local</);

@@ -5,6 +5,8 @@ import type { System } from "./system.ts";
 /** A message that the platform has handed over. */
 export interface Written {
   chatId: string;
+  /** Whose it is: in a group, order is promised to each person. */
+  openId?: string;
   messageId: string;
   text: string;
 }
@@ -28,7 +30,7 @@ export async function write(
   const { messageId, delivery } = await feishu.sendMessage({ appId, chatId, from: openId, text });
   const { outcome } = await delivery;
   if (outcome !== "acknowledged") throw new Error(`'${text}' was not acknowledged: ${outcome}`);
-  return { chatId, messageId, text };
+  return { chatId, openId, messageId, text };
 }
 
 /** The bot's finished answers to one message. */
@@ -50,8 +52,13 @@ export async function untilAnswered(system: System, written: readonly Written[],
   while (Date.now() < until && written.some((message) => answersTo(system, message).length === 0)) await delay(50);
 }
 
-/** How many answers appeared before the answer to an earlier message of the chat. */
-function misorderedIn({ feishu }: System, chat: readonly Written[]): number {
+/** How many answers appeared before the answer to an earlier message of the same person in the chat. */
+function misorderedIn(system: System, chat: readonly Written[]): number {
+  const people = Map.groupBy(chat, ({ openId }) => openId);
+  return [...people.values()].reduce((sum, own) => sum + misorderedOf(system, own), 0);
+}
+
+function misorderedOf({ feishu }: System, chat: readonly Written[]): number {
   const order = feishu.messages(chat[0]?.chatId ?? "").map(({ messageId }) => messageId);
   const firstOf = (message: Written): string => visibleAnswers(feishu, message)[0]?.messages[0]?.messageId ?? "";
   const positions = chat.map((message) => order.indexOf(firstOf(message))).filter((at) => at >= 0);

@@ -20,9 +20,10 @@ function framesIn(text: string): StreamFrame[] {
   return data.map((line) => JSON.parse(line.slice("data: ".length)) as StreamFrame); // our own server wrote it
 }
 
-/** Sends a message of a session over the HTTP API and reads its stream in the background. */
-export async function chat(url: string, session: string, message: string): Promise<ChatStream> {
-  return await open(url, { message, session_id: session }, {});
+/** Sends a message of a session over the HTTP API, or a whole body, and reads its stream in the background. */
+export async function chat(url: string, session: string, sent: string | object): Promise<ChatStream> {
+  const body = typeof sent === "string" ? { message: sent } : sent;
+  return await open(url, { session_id: session, ...body }, {});
 }
 
 /** Goes on with a stream after the frame of that number, at whichever ingress. */

@@ -12,6 +12,8 @@ import {
   type ModelScript,
   type ModelServer,
   type TestRedis,
+  startTcpLine,
+  type TcpLine,
 } from "@larkline/testkit";
 import { waitForAnswer } from "./answer.ts";
 import { startApp, type AppProcess, type Program } from "./app-process.ts";
@@ -40,6 +42,10 @@ export interface SystemOptions {
   redisUrl?: string;
   /** Redis has a user for each app and nobody else; default: everybody may do everything. */
   redisUsers?: RedisUsers;
+  /** Each process has lines of its own to Redis, the model and Feishu's API, which tests can break: see `linesOf`. */
+  lines?: boolean;
+  /** Where Redis keeps its files; default: below the system's own folder. */
+  redisDirectory?: string;
   /** Other programs in place of the apps, to compare with. */
   programs?: Partial<Record<AppKind, Program>>;
 }
@@ -57,6 +63,8 @@ export interface System {
   /** The environment of every process; {@link keysFor} adds what only some get. */
   readonly env: Readonly<Record<string, string>>;
   start(kind: AppKind, env?: Record<string, string>): Promise<AppProcess>;
+  /** The lines of a process to its servers; none without the option `lines`. */
+  linesOf(app: AppProcess): readonly TcpLine[];
   /** A person with a chat of their own. */
   person(name: string): { openId: string; chatId: string };
   /** Writes and waits for the text of the finished answer. */
@@ -103,8 +111,8 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
   const verificationToken = "vtoken";
   const folder = await mkdtemp(join(tmpdir(), "larkline-system-"));
   const recordingFile = join(folder, "recorded");
-  const redisDirectory = join(folder, "redis");
-  await mkdir(redisDirectory);
+  const redisDirectory = options.redisDirectory ?? join(folder, "redis");
+  await mkdir(redisDirectory, { recursive: true });
   const configFile = join(folder, "larkline.config.ts");
   if (options.config !== undefined) await writeFile(configFile, `export default ${JSON.stringify(options.config)};\n`);
   const { redisUsers } = options;
@@ -140,13 +148,37 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
     ...options.env,
   };
   const running = new Set<AppProcess>();
+  const linesOf = new Map<AppProcess, TcpLine[]>();
+  /** Addresses by which one process reaches its servers. */
+  const openLines = async (addresses: Record<string, string>) => {
+    const lines: TcpLine[] = [];
+    const through: Record<string, string> = {};
+    for (const [name, address] of Object.entries(addresses)) {
+      const url = new URL(address);
+      const line = await startTcpLine(Number(url.port));
+      lines.push(line);
+      url.port = String(line.port);
+      through[name] = url.href.replace(/\/$/, "");
+    }
+    return { lines, through };
+  };
   const start: System["start"] = async (app, extra = {}) => {
     const program = options.programs?.[app] ?? { file: `apps/${app}/src/main.ts` };
     const all = { ...env, ...extra };
     const keys = keysFor(app, all.RUNNER_NAME);
     const address = redisUsers && { REDIS_URL: redisUsers.urlFor(env.REDIS_URL, app, all.RUNNER_NAME) };
-    const started = await startApp({ program, port: await freePort(), env: { ...keys, ...all, ...address, ...extra } });
+    const { REDIS_URL, ANTHROPIC_BASE_URL, FEISHU_DOMAIN } = env;
+    const { lines, through } =
+      options.lines === true
+        ? await openLines({ REDIS_URL, ANTHROPIC_BASE_URL, FEISHU_DOMAIN })
+        : { lines: [], through: {} };
+    const ownEnv = { ...keys, ...all, ...through, ...address, ...extra };
+    const started = await startApp({ program, port: await freePort(), env: ownEnv });
     running.add(started);
+    linesOf.set(started, lines);
+    void started.exited.finally(() => {
+      for (const line of lines) line.close();
+    });
     return started;
   };
   const close = async (): Promise<void> => {
@@ -183,6 +215,7 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
     runners,
     env,
     start,
+    linesOf: (app) => linesOf.get(app) ?? [],
     person: (name) => {
       const { openId } = feishu.addUser({ name });
       return { openId, chatId: feishu.addChat({ type: "p2p", members: [openId] }).chatId };

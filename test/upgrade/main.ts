@@ -1,4 +1,4 @@
-// `npm run upgrade-test -- <commit>`: processes of that version beside ones of this version, under load.
+// `npm run upgrade-test -- <commit>`: processes of that version, and then ones of this version, under load.
 // With `--record` it keeps what that version stores as stored.json.
 import { mkdtemp } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -18,9 +18,9 @@ const { values, positionals } = parseArgs({
 });
 
 /** Resolves to how much of what happened must not. */
-async function besideThisOne(previous: CheckedOut): Promise<number> {
-  const besideMs = Number(values.seconds) * 1_000;
-  const report = await runTwoVersions({ previous, chats: Number(values.chats), besideMs, patienceMs: 120_000 });
+async function thenThisOne(previous: CheckedOut): Promise<number> {
+  const eachMs = Number(values.seconds) * 500;
+  const report = await runTwoVersions({ previous, chats: Number(values.chats), eachMs, patienceMs: 120_000 });
   console.log(report);
   const { lost, duplicated, misordered, failed, onceRepeated, complaints } = report;
   return lost + duplicated + misordered + failed + onceRepeated + complaints.length;
@@ -31,7 +31,7 @@ async function run(): Promise<number> {
   const previous = await checkOut(version, await mkdtemp(join(tmpdir(), "larkline-upgrade-")));
   if (previous === undefined) throw new Error(`${version}, or what it depends on, is not on this machine`);
   try {
-    if (!values.record) return await besideThisOne(previous);
+    if (!values.record) return await thenThisOne(previous);
     console.log(`${await recordStored(previous, version)} keys of ${version}`);
     return 0;
   } finally {

@@ -19,8 +19,8 @@ import type { CheckedOut } from "./previous-version.ts";
 export interface TwoVersionsOptions {
   previous: CheckedOut;
   chats: number;
-  /** How long both versions work side by side. */
-  besideMs: number;
+  /** How long the previous version works alone, and then this one. */
+  eachMs: number;
   patienceMs: number;
 }
 
@@ -39,6 +39,7 @@ export interface TwoVersionsReport extends Tally {
 
 const kinds: readonly AppKind[] = ["tool-runner", "agent-worker", "ingress"];
 const toolFiles = ["test/fixtures/recording-tools.ts", "test/fixtures/approval-tools.ts"];
+const currentTools = toolFiles.map((name) => fileURLToPath(new URL(`../../${name}`, import.meta.url)));
 
 function textOf(chat: number, position: number): string {
   const key = `${chat}-${position}`;
@@ -59,7 +60,7 @@ async function keepWriting(system: System, chat: number, stop: AbortSignal): Pro
   return written;
 }
 
-/** Approves whatever is asked until it is over; whoever started the turn, the other version may go on with it. */
+/** Approves whatever is asked until it is over; a turn that the previous version started is finished by this one. */
 async function approveAll(system: System, over: AbortSignal): Promise<number> {
   let approved = 0;
   while (!over.aborted) {
@@ -75,12 +76,13 @@ async function approveAll(system: System, over: AbortSignal): Promise<number> {
   return approved;
 }
 
-async function startPrevious(system: System, { file }: CheckedOut, kind: AppKind): Promise<AppProcess> {
-  const { RUNNER_NAME = "default", ...env } = system.env;
+/** A process of this version in place of one of the previous one. */
+async function startCurrent(system: System, kind: AppKind): Promise<AppProcess> {
+  const { RUNNER_NAME = "", ...env } = system.env;
   return await startApp({
-    program: { file: file(`apps/${kind}/src/main.ts`) },
+    program: { file: `apps/${kind}/src/main.ts` },
     port: await freePort(),
-    env: { ...env, RUNNER_NAME, RUNNER_TOOLS: toolFiles.map(file).join(","), ...keysFor(kind, RUNNER_NAME) },
+    env: { ...env, RUNNER_NAME, RUNNER_TOOLS: currentTools.join(","), ...keysFor(kind, RUNNER_NAME) },
   });
 }
 
@@ -95,20 +97,22 @@ async function turnsOf(processes: readonly AppProcess[]): Promise<number> {
 }
 
 async function run(system: System, options: TwoVersionsOptions): Promise<TwoVersionsReport> {
-  const { previous, besideMs, patienceMs } = options;
-  const current = [...system.runners, ...system.workers, ...system.ingresses];
-  const old = await Promise.all(kinds.map(async (kind) => await startPrevious(system, previous, kind)));
+  const { eachMs, patienceMs } = options;
+  const old = [...system.ingresses, ...system.workers, ...system.runners];
+  const current: AppProcess[] = [];
+  const stop = new AbortController();
+  const over = new AbortController();
   try {
-    const stop = new AbortController();
-    const over = new AbortController();
     const approving = approveAll(system, over.signal);
     const writing = Array.from({ length: options.chats }, async (_, chat) => keepWriting(system, chat, stop.signal));
     let takenUpBefore = 0;
     try {
-      await delay(besideMs);
-      takenUpBefore = await turnsOf(old);
-      for (const each of old) await each.stop(); // as a rolling restart does
-      await delay(besideMs / 4);
+      await delay(eachMs);
+      takenUpBefore = await turnsOf(system.workers);
+      // All of them before the first new one begins, as docs/operations.md has it; people go on writing.
+      await Promise.all(old.map(async (each) => await each.stop()));
+      current.push(...(await Promise.all(kinds.map(async (kind) => await startCurrent(system, kind)))));
+      await delay(eachMs);
     } finally {
       stop.abort();
     }
@@ -116,24 +120,36 @@ async function run(system: System, options: TwoVersionsOptions): Promise<TwoVers
     await untilAnswered(system, chats.flat(), patienceMs);
     over.abort();
     const answers = chats.flat().flatMap((message) => answersTo(system, message));
+    const workers = current.filter(({ name }) => name.includes("agent-worker"));
     return {
       accepted: chats.flat().length,
       ...tally(system, chats),
       failed: answers.filter(({ text }) => !text.startsWith("[m")).length,
       approved: await approving,
       onceRepeated: repeats(await system.recorded(), "once").repeated,
-      takenUpBy: { previous: takenUpBefore, current: await turnsOf(system.workers) },
+      takenUpBy: { previous: takenUpBefore, current: await turnsOf(workers) },
       complaints: complaintsOf([...old, ...current]),
     };
   } finally {
-    await Promise.all(old.map(async (each) => await each.kill()));
+    over.abort();
+    await Promise.all(current.map(async (each) => await each.kill()));
   }
 }
 
-/** One process of each app of the previous version beside one of this version, on one Redis, under load; then the former stop. */
+/**
+ * One process of each app of the previous version under load; all of them stop, and those of this version begin
+ * where they have stopped, on the same Redis.
+ */
 export async function runTwoVersions(options: TwoVersionsOptions): Promise<TwoVersionsReport> {
+  const { file } = options.previous;
+  const program = (kind: AppKind) => ({ file: file(`apps/${kind}/src/main.ts`) });
   const system = await startSystem({
-    env: { RUNNER_TOOLS: toolFiles.map((file) => fileURLToPath(new URL(`../../${file}`, import.meta.url))).join(",") },
+    programs: {
+      ingress: program("ingress"),
+      "agent-worker": program("agent-worker"),
+      "tool-runner": program("tool-runner"),
+    },
+    env: { RUNNER_TOOLS: toolFiles.map(file).join(",") },
     config: { approvals: { unknownOutcome: "tell", learnAfter: 0 } },
   });
   try {

@@ -20,6 +20,13 @@ export interface RunnerKeyOptions extends CommonOptions {
   name: string;
 }
 
+export interface RunnerOptions extends CommonOptions {
+  command: "runner";
+  action: "remove";
+  /** The runner. */
+  name: string;
+}
+
 export interface AuditOptions extends CommonOptions {
   command: "audit";
   /** Epoch ms: records from the first to before the second. */
@@ -40,7 +47,7 @@ export interface PeopleOptions extends CommonOptions {
   yes: boolean;
 }
 
-export type Command = DoctorOptions | SetupOptions | RunnerKeyOptions | AuditOptions | PeopleOptions;
+export type Command = DoctorOptions | SetupOptions | RunnerKeyOptions | RunnerOptions | AuditOptions | PeopleOptions;
 
 export interface SetupOptions extends CommonOptions {
   command: "setup";
@@ -108,14 +115,23 @@ function readSetup(values: Values, common: CommonOptions): ParseResult<SetupOpti
 
 const parseRunnerName = parserOf(RunnerName);
 
+const badRunnerName = "Name the runner: 1 to 64 letters, digits, '_' or '-', as in its RUNNER_NAME.";
+
 function readRunnerKey(
   _values: Values,
   common: CommonOptions,
   words: readonly string[],
 ): ParseResult<RunnerKeyOptions> {
   const [name = ""] = words;
-  if (parseRunnerName(name).ok) return { ok: true, value: { command: "runner-key", ...common, name } };
-  return { ok: false, error: "Name the runner: 1 to 64 letters, digits, '_' or '-', as in its RUNNER_NAME." };
+  if (!parseRunnerName(name).ok) return { ok: false, error: badRunnerName };
+  return { ok: true, value: { command: "runner-key", ...common, name } };
+}
+
+function readRunner(_values: Values, common: CommonOptions, words: readonly string[]): ParseResult<RunnerOptions> {
+  const [action, name = ""] = words;
+  if (action !== "remove") return { ok: false, error: "Say what to do, and with which runner: remove <name>." };
+  if (!parseRunnerName(name).ok) return { ok: false, error: badRunnerName };
+  return { ok: true, value: { command: "runner", ...common, action, name } };
 }
 
 /** A date, or date and time, as in ISO 8601; without a zone it is UTC. */
@@ -154,6 +170,7 @@ const commands: Readonly<Record<string, { words: number; read: Reader }>> = {
   setup: { words: 0, read: readSetup },
   doctor: { words: 0, read: readDoctor },
   "runner-key": { words: 1, read: readRunnerKey },
+  runner: { words: 2, read: readRunner },
   audit: { words: 0, read: readAudit },
   people: { words: 2, read: readPeople },
 };

@@ -248,7 +248,7 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
     ...checkEnvironment(file, deployment),
     ...configured.findings,
     ...named.findings,
-    ...checkModelChoice(deployment, configured.config),
+    ...checkModelChoice(deployment, configured.config, input.env),
   ];
   const redis = checkRedis(deployment);
   const feishu = checkFeishu(deployment.feishu, configured.config);

@@ -1,6 +1,12 @@
 import { existsSync } from "node:fs";
-import { loadConfigFile, type LarklineConfig } from "@larkline/config";
-import { parseModelList, type ModelChoice } from "@larkline/model";
+import {
+  loadConfigFile,
+  readModelNames,
+  readProviders,
+  type Env,
+  type KnownModels,
+  type LarklineConfig,
+} from "@larkline/config";
 import { redisUrlProblem } from "@larkline/session-redis";
 import type { Deployment } from "./config.ts";
 import { within } from "./deadline.ts";
@@ -105,16 +111,16 @@ export async function checkConfigFile(path: string | undefined): Promise<ConfigC
 /** The vendors that the configured models need. */
 export type Vendor = "anthropic" | "openai";
 
-function vendorOf({ provider }: ModelChoice): Vendor {
-  return provider === "anthropic" ? "anthropic" : "openai";
-}
-
-/** The models of `MODEL` and of the agents: whether they are named rightly, and each has its key. */
-export function checkModelChoice(deployment: Deployment, config: LarklineConfig | undefined): Finding[] {
-  const agents = Object.values(config?.agents ?? {}).flatMap(({ model }) => (model === null ? [] : [model]));
+/** The models of `MODEL` and of the agents: whether all are known, and have their keys. */
+export function checkModelChoice(deployment: Deployment, config: LarklineConfig | undefined, env: Env): Finding[] {
+  const agents = Object.values(config?.agents ?? {}).flatMap(({ model, models }) => [
+    ...(model === null ? [] : [model]),
+    ...models,
+  ]);
   const lists = [...(deployment.models === undefined ? [] : [deployment.models]), ...agents];
-  const { vendors } = deployment;
-  if (vendors.anthropic === undefined && vendors.openai === undefined) {
+  const providers = readProviders(env, config?.providers ?? {});
+  if (!providers.ok) return []; // the environment's findings have named it
+  if (Object.values(providers.value).every(({ keyEnv, apiKey }) => keyEnv !== undefined && apiKey === undefined)) {
     const text =
       lists.length === 0
         ? {
@@ -128,23 +134,17 @@ export function checkModelChoice(deployment: Deployment, config: LarklineConfig 
     const advice = { zh: "设置 ANTHROPIC_API_KEY 或 OPENAI_API_KEY。", en: "Set ANTHROPIC_API_KEY or OPENAI_API_KEY." };
     return [lists.length === 0 ? warning("model.key", text, advice) : problem("model.key", text, advice)];
   }
-  return lists.flatMap((list) => choiceFindings(list, vendors));
+  return lists.flatMap((list) => choiceFindings(list, { providers: providers.value, models: config?.models ?? [] }));
 }
 
-function choiceFindings(list: string, vendors: Deployment["vendors"]): Finding[] {
-  const parsed = parseModelList(list);
-  if (!parsed.ok) {
-    const text = { zh: `模型配置有误：${parsed.error}`, en: `The models are named wrongly: ${parsed.error}` };
-    const advice = {
-      zh: "写作 anthropic/<id>、openai/<id> 或 openai-responses/<id>。",
-      en: "Write <provider>/<model id>.",
-    };
-    return [problem("model.name", text, advice)];
-  }
-  const missing = new Set(parsed.value.map(vendorOf).filter((vendor) => vendors[vendor] === undefined));
-  return [...missing].map((vendor) => {
-    const key = `${vendor.toUpperCase()}_API_KEY`;
-    const text = { zh: `${list} 需要 ${key}`, en: `${list} needs ${key}` };
-    return problem("model.key", text, { zh: `设置 ${key}，或更换模型。`, en: `Set ${key}, or choose another model.` });
-  });
+function choiceFindings(list: string, known: KnownModels): Finding[] {
+  const read = readModelNames(list, known);
+  if (read.ok) return [];
+  const isKey = / needs [A-Z]/.test(read.error);
+  const text = { zh: `模型配置有误：${read.error}`, en: `The models are named wrongly: ${read.error}` };
+  const advice = {
+    zh: "设置该密钥，或更正模型名称：<provider>/<model id>。",
+    en: "Set that key, or correct the name: <provider>/<model id>.",
+  };
+  return [problem(isKey ? "model.key" : "model.name", text, advice)];
 }

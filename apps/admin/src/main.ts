@@ -7,6 +7,7 @@ import {
   type DoctorOptions,
   type PeopleOptions,
   type RunnerKeyOptions,
+  type RunnerOptions,
   type SetupOptions,
 } from "./command-line.ts";
 import { readDataDirectory, readDeployment, type Deployment } from "./config.ts";
@@ -17,6 +18,7 @@ import { languageOf } from "./language.ts";
 import { lookAfterPerson, noApp } from "./people.ts";
 import { noRedis, readPrivateRedis } from "./private-redis.ts";
 import { createPrompt } from "./prompt.ts";
+import { removeRunner } from "./runner-removal.ts";
 import { setUp } from "./setup.ts";
 import { noSigningKey, readStoredKey, shortestKey } from "./signing-key.ts";
 import { usage } from "./usage.ts";
@@ -70,6 +72,16 @@ async function runRunnerKey({ envFile, language, name }: RunnerKeyOptions): Prom
   return 0;
 }
 
+async function runRunner({ envFile, language, name }: RunnerOptions): Promise<number> {
+  const { redisUrl, namespace } = await deploymentOf(envFile);
+  const url = redisUrl ?? (await readPrivateRedis(readDataDirectory(process.env)));
+  if (url === undefined) throw new Error(noRedis[language]);
+  const { done, line } = await removeRunner(name, { redisUrl: url, namespace, language });
+  if (done) console.log(line);
+  else console.error(line);
+  return done ? 0 : 1;
+}
+
 async function runAudit({ envFile, language, fromMs, toMs }: AuditOptions): Promise<number> {
   const { redisUrl, namespace } = await deploymentOf(envFile);
   const url = redisUrl ?? (await readPrivateRedis(readDataDirectory(process.env)));
@@ -99,6 +111,8 @@ async function obey(command: Command): Promise<number> {
       return await runSetup(command);
     case "runner-key":
       return await runRunnerKey(command);
+    case "runner":
+      return await runRunner(command);
     case "audit":
       return await runAudit(command);
     case "people":

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { PassThrough } from "node:stream";
 import { createPostgresArchive } from "@larkline/archive-postgres";
 import { turnIdOf, type InboundMessage, type Message, type SessionKey } from "@larkline/protocol";
+import { closeRedis, connectRedis, createRedisSessionStore } from "@larkline/session-redis";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
 import { openWorkplace } from "./admin.fixture.ts";
@@ -38,12 +39,17 @@ afterEach(async () => {
 });
 
 function open(): PersonStores {
-  return openPersonStores({
-    redisUrl: inject("redisUrl"),
-    namespace,
-    archiveUrl: postgres.url,
-    onError: () => undefined,
-  });
+  const redisUrl = inject("redisUrl");
+  const opened = openPersonStores({ redisUrl, namespace, archiveUrl: postgres.url, onError: () => undefined });
+  // What a worker has beside it: turns are run, too.
+  const redis = connectRedis(redisUrl);
+  return {
+    ...opened,
+    store: createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) }),
+    close: async () => {
+      await Promise.all([opened.close(), closeRedis(redis)]);
+    },
+  };
 }
 
 function messageFrom(session: SessionKey, sender: string): InboundMessage {

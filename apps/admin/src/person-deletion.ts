@@ -73,7 +73,9 @@ export async function deletePerson(
   await deleteRules(deletion);
   if (!options.act) return counts;
   const { app, id } = person;
-  for (const key of [`name:${app}:${id}`, `direct:${app}:${id}`]) await stores.lookups.delete(key);
+  for (const key of [`name:${app}:${id}`, `direct:${app}:${id}`]) {
+    await Promise.all([stores.lookups.delete(key), stores.workerLookups.delete(key)]);
+  }
   await stores.audit.append({ kind: "person_deleted", app, userId: id });
   return counts;
 }
@@ -93,8 +95,9 @@ async function stopRuns(
   const { store } = stores;
   const deadlineMs = Date.now() + patienceMs;
   for (;;) {
-    const { head } = await store.summary(session);
+    const { head, setAside } = await store.summary(session);
     const queued: QueuedMessage[] = [
+      ...setAside.map((turn) => turn.head),
       ...(head === undefined ? [] : [head]),
       ...(await store.waiting(session, mostWaiting)),
     ];

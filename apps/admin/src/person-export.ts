@@ -6,7 +6,8 @@ const mostWaiting = 1_000;
 /** Everything that is stored of a person, one fact after the other; what they wrote in groups, not what others wrote. */
 export async function* exportPerson(stores: PersonStores, person: Person): AsyncIterable<Record<string, unknown>> {
   const { app, id } = person;
-  const name = await stores.lookups.get(`name:${app}:${id}`);
+  const key = `name:${app}:${id}`;
+  const name = (await stores.lookups.get(key)) ?? (await stores.workerLookups.get(key));
   yield { type: "person", app, id, ...(name === undefined ? {} : { name }) };
   for (const session of await sessionsOfPerson(stores, person)) yield* exportSession(stores, session, person);
   for (const rule of await stores.rules.ofPerson(app, id)) yield { type: "rule", ...rule };

@@ -33,6 +33,8 @@ export interface PersonStores {
   rules: PermissionRules;
   audit: AuditLog;
   lookups: LookupCache;
+  /** What workers have looked up. */
+  workerLookups: LookupCache;
   blobs: BlobStore;
   letters: DeadLetters;
   archive: Archive | undefined;
@@ -60,7 +62,8 @@ export function openPersonStores(options: PersonStoresOptions): PersonStores {
     approvals: createRedisApprovalStore(on),
     rules: createRedisPermissionRules(on),
     audit: createRedisAuditLog(on),
-    lookups: createRedisLookupCache(on),
+    lookups: createRedisLookupCache({ ...on, owner: "ingress" }),
+    workerLookups: createRedisLookupCache({ ...on, owner: "worker" }),
     blobs: directory === undefined ? createRedisBlobStore(on) : createFileBlobStore({ directory }),
     letters: createRedisDeadLetters(on),
     archive,

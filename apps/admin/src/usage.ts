@@ -19,6 +19,9 @@ npm run doctor -- [--json] [--webhook-url <url>]
 npm run -s runner-key -- <name>
   Prints the RUNNER_KEY of the runner of that name, made from CALL_SIGNING_KEY or from the key of npm start.
 
+npm run runner -- remove <name>
+  Forgets a runner that has stopped for good. Without this its tools are offered for 10 minutes, and calls wait for it.
+
 npm run -s audit -- [--from <time>] [--to <time>]
   Prints what was done for whom, one JSON object a line; times as in 2026-03-01T08:00:00Z.
 
@@ -45,6 +48,9 @@ npm run doctor -- [--json] [--webhook-url <地址>]
 
 npm run -s runner-key -- <名称>
   输出该名称的 tool-runner 的 RUNNER_KEY，由 CALL_SIGNING_KEY 或 npm start 的密钥派生。
+
+npm run runner -- remove <名称>
+  忘掉已永久停止的 tool-runner。否则它的工具还会提供 10 分钟，调用会等它回来。
 
 npm run -s audit -- [--from <时间>] [--to <时间>]
   输出审计记录，每行一个 JSON 对象；时间写作 2026-03-01T08:00:00Z。

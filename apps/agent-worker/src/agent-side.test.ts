@@ -1,5 +1,5 @@
 import { createBudgetBook } from "@larkline/budgets";
-import { resolveConfig } from "@larkline/config";
+import { readProviders, resolveConfig } from "@larkline/config";
 import type { ToolAnnouncement } from "@larkline/protocol";
 import {
   createMemoryBlobStore,
@@ -11,7 +11,6 @@ import { createMetrics, silentLogger } from "@larkline/telemetry";
 import { describe, expect, it } from "vitest";
 import { createAgentSides, limitsOf } from "./agent-side.ts";
 import { createBuiltInTools } from "./built-in-tools.ts";
-import { loadConfig } from "./config.ts";
 import { createAgentModels } from "./models.ts";
 import { inbound } from "./turn-world.fixture.ts";
 import { createWorkerMetrics } from "./worker-metrics.ts";
@@ -42,8 +41,12 @@ function agentsOf() {
     bots: { desk: { appId: "cli_dddddddddddddddd", agent: "support" } },
   });
   const settings = resolved.ok ? resolved.value : expect.fail(resolved.error);
-  const loaded = loadConfig({ ANTHROPIC_API_KEY: "a", OPENAI_API_KEY: "o", CALL_SIGNING_KEY: "k".repeat(32) });
-  const models = createAgentModels(loaded.ok ? loaded.value : expect.fail(loaded.error), settings);
+  const providers = readProviders({ ANTHROPIC_API_KEY: "a", OPENAI_API_KEY: "o" }, settings.providers);
+  const models = createAgentModels(
+    { concurrency: 1 },
+    settings,
+    providers.ok ? providers.value : expect.fail(providers.error),
+  );
   const tools = new Map([tool("search"), tool("shell")]);
   const desk = { blobs: createMemoryBlobStore(), lookups: createMemoryLookupCache() };
   const limits = limitsOf(settings, settings.agents.default);

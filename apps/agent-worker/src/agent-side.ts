@@ -1,7 +1,7 @@
 import { answerUuid, languageOfMessage, turnLimits, type TurnLimits } from "@larkline/agent";
-import { agentOfMessage, type AgentConfig, type LarklineConfig } from "@larkline/config";
+import { agentOfMessage, botOfApp, type AgentConfig, type LarklineConfig } from "@larkline/config";
 import type { LiveReplies } from "@larkline/feishu";
-import { traceparentOfMessage, type InboundMessage } from "@larkline/protocol";
+import { traceparentOfMessage, type InboundMessage, sharedNow } from "@larkline/protocol";
 import type { BlobStore, LookupCache, PermissionRules, SessionSettings } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import { createFileReader, createHistoryReader } from "./history-reader.ts";
@@ -19,6 +19,7 @@ export type AgentSide = Pick<
   TurnRunOptions,
   | "chain"
   | "instructions"
+  | "request"
   | "followUps"
   | "now"
   | "facts"
@@ -102,7 +103,7 @@ function createAgentSide(deps: AgentSideDeps, agent: AgentConfig): (choices: Ses
   const limits = limitsOf(settings, agent);
   warnOfMissingPrices(deps, agent);
   const tools = createOfferedTools(deps, agent.tools);
-  const judging = { policy: settings.permissions, rules, tools, groupsOf, logger };
+  const judging = { policy: settings.permissions, rules, tools, groupsOf, logger, egress: agent.egress };
   const keepLarge = createLargeResults({ desk: { blobs, lookups }, limits, metrics, logger });
   const texts = agent.language === "auto" ? {} : { texts: agent.language };
   const budgets = { ...deps.budgets, metrics };
@@ -115,14 +116,15 @@ function createAgentSide(deps: AgentSideDeps, agent: AgentConfig): (choices: Ses
     return {
       chain,
       instructions: agent.instructions,
+      request: agent.request,
       followUps: followUps[agent.busy],
-      now: Date.now,
+      now: sharedNow,
       facts: (): AgentFacts => ({ limits, tools: tools(), model, ...texts }),
       judge: (message) => createTurnJudge(judging, message),
       keepLarge,
-      openBudget: (run) => openTurnBudget(budgets, { name: agent.name, model, now: Date.now, ...texts }, run),
+      openBudget: (run) => openTurnBudget(budgets, { name: agent.name, model, now: sharedNow, ...texts }, run),
       commandFacts: () => ({
-        nowMs: Date.now(),
+        nowMs: sharedNow(),
         model: name,
         defaultModel: models.defaultName,
         models: agent.models,
@@ -142,7 +144,8 @@ function createAgentSide(deps: AgentSideDeps, agent: AgentConfig): (choices: Ses
         if (agent.reply !== "card" || reply.channel !== "feishu" || command !== undefined) return undefined;
         const language = languageOfMessage(message, texts.texts);
         const { displayName } = chain.primary;
-        return { show: agent.card, language, nowMs: Date.now(), model: displayName, stoppable: true };
+        const { maxCards } = botOfApp(settings, reply.app).feishu;
+        return { show: agent.card, language, nowMs: sharedNow(), model: displayName, stoppable: true, maxCards };
       },
       openReply: ({ turn, epoch, view }) => {
         const { session, reply, id } = turn.message;

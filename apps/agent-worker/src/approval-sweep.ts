@@ -1,3 +1,4 @@
+import { sharedNow } from "@larkline/protocol";
 import type { TurnQueue } from "@larkline/queue";
 import type { ApprovalStore } from "@larkline/session";
 import { eachOf } from "./each-of.ts";
@@ -15,7 +16,7 @@ export interface ExpirySweepDeps {
 
 /** Ends approvals that nobody has decided in time; whoever waits for one hears of it at once. */
 export async function sweepExpiries({ approvals, turns, onHealed }: ExpirySweepDeps): Promise<void> {
-  await eachOf(await approvals.dueExpiries(Date.now(), batch), async ({ session, approvalId }) => {
+  await eachOf(await approvals.dueExpiries(sharedNow(), batch), async ({ session, approvalId }) => {
     const settled = await approvals.settle(session, approvalId, "expired");
     if (settled.result !== "settled" && settled.result !== "closed") return;
     if (settled.wakeGen !== undefined) await turns.wake(session, settled.wakeGen);
@@ -33,7 +34,7 @@ export interface ApprovalCardSweepDeps {
 /** Works on cards that do not show the state of their approval: unsent ones, stale copies, those of workers that died. */
 export async function sweepApprovalCards(deps: ApprovalCardSweepDeps): Promise<void> {
   const { approvals, workCards, signal } = deps;
-  const due = await approvals.dueCards(Date.now(), batch);
+  const due = await approvals.dueCards(sharedNow(), batch);
   const work = async (): Promise<void> => {
     for (let next = due.shift(); next !== undefined && !signal.aborted; next = due.shift()) {
       await workCards(next.session, next.approvalId);

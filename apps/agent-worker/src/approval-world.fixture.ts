@@ -24,7 +24,7 @@ export function redisWorld(url: string): World {
     await closeRedis(redis);
   });
   return newWorld({
-    store: createRedisSessionStore({ ...on, outboxLeaseMs: 20 }),
+    store: createRedisSessionStore({ ...on, stateKey: "0".repeat(64), outboxLeaseMs: 20 }),
     approvals: createRedisApprovalStore(on),
     rules: createRedisPermissionRules(on),
     events,
@@ -39,8 +39,9 @@ export function calling(...batches: Wanted[][]): { backend: LlmBackend; requests
   const requests: ModelRequest[] = [];
   const backend: LlmBackend = {
     async *stream(request): AsyncIterable<ModelChunk> {
+      const { alive: _alive, ...asked } = request;
       checkPairs(request.messages);
-      requests.push(structuredClone(request));
+      requests.push(structuredClone(asked));
       const answered = answersIn(request);
       const step = request.messages.slice(answered.at).filter(({ role }) => role === "tool").length;
       const batch = batches[step];

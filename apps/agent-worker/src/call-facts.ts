@@ -38,12 +38,13 @@ export function actorOf({ message }: TurnState): Actor {
 /** What the audit log says of a call. */
 function factsOf(turn: TurnState, call: CallState): CallFacts {
   const { userName: _userName, ...actor } = actorOf(turn);
-  const { authority } = call;
+  const { authority, runner } = call;
   return {
     ...actor,
     turnId: turn.turnId,
     tool: call.name,
     argumentsHash: argumentsHashOf(argumentsTextOf(call)),
+    ...(runner === undefined ? {} : { runner }),
     ...(authority?.by === "approval" ? { approvalId: authority.id } : {}),
     ...(authority?.by === "rule" ? { ruleId: authority.id } : {}),
   };
@@ -58,4 +59,18 @@ export function openCallsOf(turn: TurnState): OpenCall[] {
       deadlineMs: call.deadlineMs ?? Number.MAX_SAFE_INTEGER,
       facts: factsOf(turn, call),
     }));
+}
+
+/** Whether people are to say what becomes of the call. */
+export function waitsForPeople({ state }: CallState): boolean {
+  return state === "waiting_approval" || state === "waiting_outcome";
+}
+
+/**
+ * Whether a turn in a group waits for people and for nothing else, so that turns of others may come before its end.
+ * Not where the step is in the history already, as earlier versions wrote it: its results have to follow at once.
+ */
+export function waitsForPeopleOnly({ calls, held, message }: TurnState): boolean {
+  const open = calls.filter(({ state }) => state !== "done");
+  return message.chatType === "group" && held !== undefined && open.length > 0 && open.every(waitsForPeople);
 }

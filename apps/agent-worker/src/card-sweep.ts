@@ -1,5 +1,5 @@
 import { endOrphan, type FeishuApi } from "@larkline/feishu";
-import { turnIdOf } from "@larkline/protocol";
+import { turnIdOf, sharedNow } from "@larkline/protocol";
 import type { CardLedger, CardReply, SessionStore } from "@larkline/session";
 
 export interface CardSweepDeps {
@@ -18,8 +18,9 @@ const batch = 50;
 
 /** A card is somebody's as long as its turn is the one being answered, or messages of its session are unsent. */
 async function isOrphan(store: CardSweepDeps["store"], { session, replyId }: CardReply): Promise<boolean> {
-  const { state, head, unsent } = await store.summary(session);
-  const isRunning = state !== "idle" && head !== undefined && turnIdOf(session, head.seq) === replyId;
+  const { state, head, setAside, unsent } = await store.summary(session);
+  const open = [...(state === "idle" || head === undefined ? [] : [head]), ...setAside.map((turn) => turn.head)];
+  const isRunning = open.some(({ seq }) => turnIdOf(session, seq) === replyId);
   return !isRunning && unsent === 0;
 }
 
@@ -28,7 +29,7 @@ async function isOrphan(store: CardSweepDeps["store"], { session, replyId }: Car
  * to be generating for ever. Everything else that is found is left for another while.
  */
 export async function sweepCards({ ledger, store, apis, untouchedMs, signal, onHealed }: CardSweepDeps): Promise<void> {
-  for (const { session, replyId } of await ledger.untouched(Date.now() - untouchedMs, batch)) {
+  for (const { session, replyId } of await ledger.untouched(sharedNow() - untouchedMs, batch)) {
     if (signal.aborted) return;
     await ledger.touch(session, replyId);
     const reply = await ledger.load(session, replyId);

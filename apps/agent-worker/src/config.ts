@@ -6,15 +6,8 @@ import {
   type EnvReader,
   redisProtocols,
 } from "@larkline/config";
-import { parseModelList, type ModelChoice } from "@larkline/model";
 import type { ParseResult } from "@larkline/protocol";
 import { logLevels, type LogLevel } from "@larkline/telemetry";
-
-export interface VendorAccess {
-  apiKey: string;
-  /** Absent: the vendor's own address. */
-  baseUrl?: string;
-}
 
 export interface WorkerConfig {
   redisUrl: string;
@@ -25,10 +18,8 @@ export interface WorkerConfig {
   logLevel: LogLevel;
   /** Model steps this process runs at once. */
   concurrency: number;
-  /** The model, then its fallbacks. */
-  models: ModelChoice[];
-  anthropic?: VendorAccess;
-  openai?: VendorAccess;
+  /** `MODEL`: the model, then its fallbacks. Absent: one of the vendor that has a key. */
+  model?: string;
   /** Absent: answers go to the HTTP API only. */
   feishu?: { appId: string; appSecret: string; domain: string };
   /** Where spans are sent to; absent: nowhere. */
@@ -45,13 +36,6 @@ export interface WorkerConfig {
   callSigningKey: string;
 }
 
-function readVendor(reader: EnvReader, vendor: "ANTHROPIC" | "OPENAI"): VendorAccess | undefined {
-  const apiKey = reader.secret(`${vendor}_API_KEY`);
-  const baseUrl = reader.url(`${vendor}_BASE_URL`);
-  if (apiKey === undefined) return undefined;
-  return { apiKey, ...(baseUrl === undefined ? {} : { baseUrl }) };
-}
-
 function readFeishu(reader: EnvReader): WorkerConfig["feishu"] {
   const appId = reader.text("FEISHU_APP_ID");
   const appSecret = reader.secret("FEISHU_APP_SECRET");
@@ -60,33 +44,6 @@ function readFeishu(reader: EnvReader): WorkerConfig["feishu"] {
   if (appId === undefined) reader.problem("FEISHU_APP_ID is not set, but FEISHU_APP_SECRET is.");
   if (appSecret === undefined) reader.problem("FEISHU_APP_SECRET is not set, but FEISHU_APP_ID is.");
   return { appId: appId ?? "", appSecret: appSecret ?? "", domain };
-}
-
-function defaultModel(anthropic: boolean, openai: boolean): string | undefined {
-  if (anthropic) return "anthropic/claude-sonnet-5-5";
-  return openai ? "openai/gpt-6.1-sol" : undefined;
-}
-
-/** The models of a list like that of `MODEL`; an error when one cannot be reached for want of a key. */
-export function modelsOf(text: string, has: { anthropic: boolean; openai: boolean }): ParseResult<ModelChoice[]> {
-  const list = parseModelList(text);
-  if (!list.ok) return list;
-  const locked = list.value.find(({ provider }) => !(provider === "anthropic" ? has.anthropic : has.openai));
-  if (locked === undefined) return list;
-  const key = locked.provider === "anthropic" ? "ANTHROPIC_API_KEY" : "OPENAI_API_KEY";
-  return { ok: false, error: `${locked.provider}/${locked.id} needs ${key}.` };
-}
-
-function readModels(reader: EnvReader, has: { anthropic: boolean; openai: boolean }): ModelChoice[] {
-  const text = reader.text("MODEL") ?? defaultModel(has.anthropic, has.openai);
-  if (text === undefined) {
-    reader.problem("Set ANTHROPIC_API_KEY or OPENAI_API_KEY (and MODEL, to choose the model).");
-    return [];
-  }
-  const models = modelsOf(text, has);
-  if (models.ok) return models.value;
-  reader.problem(`MODEL: ${models.error}`);
-  return [];
 }
 
 const shortestKey = 32;
@@ -105,9 +62,8 @@ function readSigningKey(reader: EnvReader): string {
 /** Reads the environment; every problem is reported at once, one per line, naming the variable. */
 export function loadConfig(env: Env): ParseResult<WorkerConfig> {
   const reader = createEnvReader(env);
-  const anthropic = readVendor(reader, "ANTHROPIC");
-  const openai = readVendor(reader, "OPENAI");
   const feishu = readFeishu(reader);
+  const model = reader.text("MODEL");
   const configFile = reader.text("LARKLINE_CONFIG");
   const blobDirectory = reader.text("BLOB_DIR");
   const archiveUrl = reader.url("ARCHIVE_URL", { protocols: archiveProtocols });
@@ -120,10 +76,8 @@ export function loadConfig(env: Env): ParseResult<WorkerConfig> {
     otlpEndpoint: reader.url("OTEL_EXPORTER_OTLP_ENDPOINT"),
     otlpHeaders: reader.secret("OTEL_EXPORTER_OTLP_HEADERS"),
     concurrency: reader.integer("WORKER_CONCURRENCY", { default: 50, min: 1, max: 10_000 }),
-    models: readModels(reader, { anthropic: anthropic !== undefined, openai: openai !== undefined }),
     callSigningKey: readSigningKey(reader),
-    ...(anthropic === undefined ? {} : { anthropic }),
-    ...(openai === undefined ? {} : { openai }),
+    ...(model === undefined ? {} : { model }),
     ...(feishu === undefined ? {} : { feishu }),
     ...(configFile === undefined ? {} : { configFile }),
     ...(blobDirectory === undefined ? {} : { blobDirectory }),

@@ -5,6 +5,7 @@ import {
   createApprovalCards,
   createFeishuApi,
   createGroupLookup,
+  createCardHandover,
   createLiveReplies,
   createOutboxSender,
   type ApprovalCards,
@@ -15,16 +16,15 @@ import {
   createCancelBus,
   createToolQueues,
   createTurnQueue,
-  createWakeBus,
   type CancelBus,
   type QueueOptions,
   type ToolQueues,
   type TurnQueue,
-  type WakeBus,
 } from "@larkline/queue";
 import type {
   ApprovalStore,
   Archive,
+  AuditLog,
   AuditRetention,
   BlobStore,
   BudgetStore,
@@ -40,6 +40,8 @@ import type {
 import {
   closeRedis,
   connectRedis,
+  isAnswered,
+  takesWrites,
   createRedisApprovalStore,
   createRedisAuditRetention,
   createRedisBlobStore,
@@ -55,11 +57,17 @@ import {
   createRedisRunnerDirectory,
   createRedisSessionStore,
   createRedisTokenCache,
+  createRedisAuditLog,
+  OperatorOrders,
+  StateMigration,
   type Presence,
   type RedisConnection,
+  ServerClock,
 } from "@larkline/session-redis";
-import { watchPlatform, type Logger, type Observation } from "@larkline/telemetry";
+import { runnerKeyOf, stateKeyOf } from "@larkline/protocol";
+import { createClockLog, watchPlatform, type Logger, type Observation } from "@larkline/telemetry";
 import { botOfApp, groupsAtBot, type BotAccess, type LarklineConfig } from "@larkline/config";
+import { Authorities } from "./authority.ts";
 import type { WorkerConfig } from "./config.ts";
 import { createImageResolver } from "./image-resolver.ts";
 import type { JudgeDeps } from "./permission-judge.ts";
@@ -74,15 +82,20 @@ export interface Connections {
   rules: PermissionRules;
   budgets: BudgetStore;
   presence: Presence;
+  /** What operators want done. */
+  orders: OperatorOrders;
+  auditLog: AuditLog;
+  /** Takes over what the version before has stored. */
+  migration: StateMigration;
   directory: RunnerDirectory;
   turns: TurnQueue;
   tools: ToolQueues;
   bus: CancelBus;
-  /** Wake-ups of those who cannot add jobs themselves. */
-  wakes: WakeBus;
   sender: ReplySender;
   approvalCards: ApprovalCards;
   groupsOf: JudgeDeps["groupsOf"];
+  /** What allows calls, looked up where it was decided. */
+  authorities: Authorities;
   replies: LiveReplies;
   /** The bots, by app id. */
   apis: ReadonlyMap<string, FeishuApi>;
@@ -97,7 +110,13 @@ export interface Connections {
   archive: Archive | undefined;
   extractor: TextExtractor;
   queue: QueueOptions;
-  redisAnswers(): Promise<boolean>;
+  clock: ServerClock;
+  /** For requests: fails when Redis is away. */
+  redis: RedisConnection;
+  /** Whether Redis answers, and takes what is written. */
+  checkRedis(): Promise<{ redis: boolean; writes: boolean }>;
+  /** Whether the connection that waits for jobs is answered. */
+  hearsOfJobs(): boolean;
   close(): Promise<void>;
 }
 
@@ -115,9 +134,13 @@ export interface ConnectionOptions {
 function openStores({ config, settings }: Pick<ConnectionOptions, "config" | "settings">, redis: RedisConnection) {
   const { namespace, blobDirectory: directory, archiveUrl: url } = config;
   const on = { redis, namespace };
+  const stateKey = stateKeyOf(config.callSigningKey);
   const ttlMs = settings.retention.blobDays * 86_400_000;
   return {
-    store: createRedisSessionStore(on),
+    store: createRedisSessionStore({ ...on, stateKey }),
+    orders: new OperatorOrders(on),
+    auditLog: createRedisAuditLog(on),
+    migration: new StateMigration({ ...on, stateKey }),
     approvals: createRedisApprovalStore(on),
     rules: createRedisPermissionRules(on),
     budgets: createRedisBudgetStore(on),
@@ -125,8 +148,8 @@ function openStores({ config, settings }: Pick<ConnectionOptions, "config" | "se
     letters: createRedisDeadLetters(on),
     instances: createRedisInstanceDirectory(on),
     presence: createRedisPresence(on),
-    directory: createRedisRunnerDirectory(on),
-    lookups: createRedisLookupCache(on),
+    directory: createRedisRunnerDirectory({ ...on, keyOf: (runner) => runnerKeyOf(config.callSigningKey, runner) }),
+    lookups: createRedisLookupCache({ ...on, owner: "worker" }),
     blobs: directory === undefined ? createRedisBlobStore({ ...on, ttlMs }) : createFileBlobStore({ directory, ttlMs }),
     retention: createRedisRetention(on),
     audit: createRedisAuditRetention(on),
@@ -172,6 +195,7 @@ export function openConnections(options: ConnectionOptions): Connections {
   const onError = (error: unknown): void => logger.warn({ error }, "Redis connection");
   const redis = connectRedis(config.redisUrl, { onError });
   const queueRedis = connectRedis(config.redisUrl, { role: "worker", onError });
+  const clock = new ServerClock(redis, createClockLog(logger));
   const queue: QueueOptions = { connection: queueRedis, prefix: `{${namespace}}`, onError };
   const turns = createTurnQueue(queue);
   const tools = createToolQueues(queue);
@@ -181,26 +205,34 @@ export function openConnections(options: ConnectionOptions): Connections {
   const extractor = createTextExtractor({ maxBytes: settings.limits.attachmentBytes });
   const imageOf = createImageResolver({ blobs, lookups });
   const { deliveries } = watchPlatform(options.observation);
-  const sender = createOutboxSender({ store, letters, ledger, apis, imageOf, watch: deliveries, logger });
-  const { rulesExpireMs, roles } = settings.permissions;
+  const handover = createCardHandover();
+  const sender = createOutboxSender({ store, letters, ledger, handover, apis, imageOf, watch: deliveries, logger });
+  const { roles } = settings.permissions;
+  const groupsOf = groupsBy(apis, { settings, lookups });
+  const authorities = new Authorities({ approvals, rules, policy: settings.permissions, groupsOf, logger });
+  const keepRule = authorities.keepRule.bind(authorities);
   const wake = async (session: string, gen: number): Promise<void> => await turns.wake(session, gen);
-  const approvalCards = createApprovalCards({ apis, letters, approvals, rules, rulesExpireMs, roles, wake, logger });
+  const approvalCards = createApprovalCards({ apis, letters, approvals, keepRule, roles, wake, logger });
   const mayAppear = async (session: string): Promise<boolean> => await ledger.mayAppear(session);
   return {
     ...stores,
     apis,
     extractor,
-    groupsOf: groupsBy(apis, { settings, lookups }),
-    replies: createLiveReplies({ apis, ledger, imageOf, mayAppear, logger, onFrame }),
+    groupsOf,
+    authorities,
+    replies: createLiveReplies({ apis, ledger, handover, imageOf, mayAppear, logger, onFrame }),
     turns,
     tools,
     bus: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
-    wakes: createWakeBus({ connection: redis, channel: `{${namespace}}:wake` }),
     sender,
     approvalCards,
     queue,
-    redisAnswers: async () => (await redis.ping()) === "PONG",
+    clock,
+    redis,
+    checkRedis: async () => ({ redis: (await redis.ping()) === "PONG", writes: await takesWrites(redis) }),
+    hearsOfJobs: () => isAnswered(queueRedis),
     close: async () => {
+      clock.close();
       await Promise.all([sender.close(), approvalCards.close()]);
       await extractor.close();
       await Promise.all([...apis.values()].map(async (api) => await api.close()));

@@ -38,7 +38,7 @@ afterAll(async () => {
 beforeEach(() => {
   namespace = `test-${randomUUID()}`;
   redis = connectRedis(inject("redisUrl"));
-  store = createRedisSessionStore({ redis, namespace });
+  store = createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) });
   archive = createPostgresArchive({ url: postgres.url, schema: namespace });
   [kept, errors] = [{}, []];
 });

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { calling, resultsIn } from "./approval-world.fixture.ts";
+import type { LivingRunner } from "@larkline/session";
 import { sweepDeadlines } from "./deadline-sweep.ts";
 import { append, inbound, newWorld, runWakes, session, settle, type World } from "./turn-world.fixture.ts";
 
@@ -14,15 +15,20 @@ async function unanswered(world: World, tool: string, { started }: { started: bo
 /** Calls that observers were told of. */
 const late: string[] = [];
 
+function livingRunner(runner: string): LivingRunner {
+  return { runner, instance: "i", generation: "", tools: [], beganAtMs: 0, expiresAtMs: 0, isCurrent: true };
+}
+
 async function sweep(world: World, living: readonly string[]): Promise<number> {
   let answered = 0;
   await sweepDeadlines({
     store: {
       deliver: world.store.deliver.bind(world.store),
       summary: world.store.summary.bind(world.store),
+      wakeDue: world.store.wakeDue.bind(world.store),
       dueDeadlines: async (nowMs, limit) => await world.store.dueDeadlines(nowMs + 3_600_000, limit),
     },
-    directory: { runners: async () => living.map((runner) => ({ runner, instance: "i", tools: [], expiresAtMs: 0 })) },
+    directory: { runners: async () => living.map(livingRunner) },
     turns: { wake: async (_session, gen) => void world.wakes.push(gen) },
     onHealed: (_what, count) => void (answered += count),
     onLate: (turn, call) => void late.push(`${turn.turnId} ${call.name}`),

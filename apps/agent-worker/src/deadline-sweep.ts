@@ -1,4 +1,4 @@
-import type { CallState, ToolOutcome, TurnState } from "@larkline/protocol";
+import { sharedNow, type CallState, type ToolOutcome, type TurnState } from "@larkline/protocol";
 import type { TurnQueue } from "@larkline/queue";
 import type { RunnerDirectory, SessionStore } from "@larkline/session";
 import { builtInRunner } from "./built-in-tools.ts";
@@ -7,7 +7,7 @@ import { eachOf } from "./each-of.ts";
 import { wakeAfter } from "./wake-after.ts";
 
 export interface DeadlineSweepDeps {
-  store: Pick<SessionStore, "deliver" | "dueDeadlines" | "summary">;
+  store: Pick<SessionStore, "deliver" | "dueDeadlines" | "summary" | "wakeDue">;
   directory: Pick<RunnerDirectory, "runners">;
   turns: Pick<TurnQueue, "wake">;
   onHealed: (what: "deadline", count: number) => void;
@@ -30,13 +30,18 @@ function lateAnswer(call: CallState | undefined, started: boolean, living: Reado
   return effect === "once" ? { ok: false, error, unknown: true } : { ok: false, error };
 }
 
-/** Answers calls past their deadline: their runner is gone, or something took too long. */
+/**
+ * Answers calls past their deadline: their runner is gone, or something took too long. Wakes turns whose model step
+ * was put off until now.
+ */
 export async function sweepDeadlines(deps: DeadlineSweepDeps): Promise<void> {
   const { store, directory, turns, onHealed, onLate } = deps;
-  const due = await store.dueDeadlines(Date.now(), batch);
+  const due = await store.dueDeadlines(sharedNow(), batch);
   if (due.length === 0) return;
   const living = new Set((await directory.runners()).map(({ runner }) => runner));
   await eachOf(due, async ({ session, callId }) => {
+    // A step that was put off: nothing has gone wrong here.
+    if (callId === "") return await wakeAfter(turns, session, await store.wakeDue(session));
     const { turn } = await store.summary(session);
     const call = turn?.calls.find((one) => attemptOf(one) === callId);
     // Whether it was started is for the ledger to say, at the moment in which it is answered.

@@ -4,11 +4,11 @@ import { inbound, newWorld, runnerOf, session } from "./turn-world.fixture.ts";
 /** As often as the workers of these tests try. */
 const maxTries = 50;
 
-/** A message whose runs have crashed too often; resolves to the wake-up of the next one. */
+/** A message whose runs have ended in errors too often; resolves to the wake-up of the next one. */
 async function crashing(world: ReturnType<typeof newWorld>): Promise<number> {
   let { wakeGen: gen = 0 } = await world.store.append(inbound("om_1", "deadly words"));
   for (let tries = 0; tries < maxTries; tries += 1) {
-    await world.store.claim(session, gen, "worker-that-dies");
+    await world.store.claim(session, gen, "worker-1");
     gen = (await world.store.heal(session, gen)) ?? gen;
   }
   return gen;

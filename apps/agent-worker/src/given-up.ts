@@ -1,10 +1,10 @@
-import { traceIdOf, traceparentOfMessage } from "@larkline/protocol";
+import { traceIdOf, traceparentOfMessage, sharedNow } from "@larkline/protocol";
 import type { DeadLetters } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import type { SessionRunnerOptions } from "./session-runner.ts";
 
 /**
- * Keeps messages whose runs crashed too often. Comes before the turn's end, and names the turn: whoever dies
+ * Keeps messages that are given up. Comes before the turn's end, and names the turn: whoever dies
  * in between leaves the same letter once more.
  */
 export function createGivenUp(deps: {
@@ -12,10 +12,9 @@ export function createGivenUp(deps: {
   logger: Logger;
   now?: () => number;
 }): NonNullable<SessionRunnerOptions["onGivenUp"]> {
-  const { letters, logger, now = Date.now } = deps;
-  return async (message, { turnId, tries }) => {
+  const { letters, logger, now = sharedNow } = deps;
+  return async (message, { turnId, reason }) => {
     const { session, app, id: messageId } = message;
-    const reason = `its runs crashed ${tries} times`;
     const traceId = traceIdOf(traceparentOfMessage(message));
     const about = { id: `turn:${turnId}`, session, app, turnId, messageId, traceId, reason, atMs: now() };
     await letters.add({ v: 1, kind: "message", ...about, message }).catch((error: unknown) => {

@@ -1,4 +1,4 @@
-import { loadConfigFile, readBots } from "@larkline/config";
+import { loadConfigFile, readBots, readProviders, takeEnvironment } from "@larkline/config";
 import { connectTraceLog } from "@larkline/session-redis";
 import { createLogger, createMetrics, openObservers, runUntilSignal, startOpsServer } from "@larkline/telemetry";
 import { loadConfig } from "./config.ts";
@@ -15,17 +15,21 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-const loaded = loadConfig(process.env);
+const { env, problem: unclean } = takeEnvironment();
+const loaded = loadConfig(env);
 if (!loaded.ok) refuse(loaded.error);
 const config = loaded.value;
 const settings = await loadConfigFile(config.configFile);
 if (!settings.ok) refuse(settings.error);
-const bots = readBots(process.env, settings.value.bots, config.feishu);
+const bots = readBots(env, settings.value.bots, config.feishu);
 if (!bots.ok) refuse(bots.error);
-const models = createAgentModels(config, settings.value);
+const providers = readProviders(env, settings.value.providers);
+if (!providers.ok) refuse(providers.error);
+const models = createAgentModels(config, settings.value, providers.value);
 if (!models.ok) refuse(models.error);
 
 const logger = createLogger({ service: "agent-worker", level: config.logLevel });
+if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
 const metrics = createMetrics({ service: "agent-worker" });
 const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
 const watch = { service: "agent-worker", logger, metrics, traceLog, modules: settings.value.observers } as const;

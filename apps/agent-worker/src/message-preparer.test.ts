@@ -317,7 +317,7 @@ describe("names", () => {
   });
 });
 
-it("a message of the HTTP API is left as it is", async () => {
+it("a message of the HTTP API is left as it is, but for the addresses in it", async () => {
   const message = inbound(undefined, { reply: { channel: "none" }, chatType: "api" });
-  expect(await prepare(message, AbortSignal.timeout(1_000))).toBe(message);
+  expect(await prepare(message, AbortSignal.timeout(1_000))).toEqual({ ...message, addresses: [] });
 });

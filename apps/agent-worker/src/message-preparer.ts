@@ -1,5 +1,6 @@
 import { speakerName, underSpeaker } from "@larkline/agent";
 import { createSlots, type TextExtractor } from "@larkline/attachments";
+import { addressesIn } from "@larkline/permissions";
 import { readContent, type FeishuApi, type FetchedMessage } from "@larkline/feishu";
 import {
   imageTypeOf,
@@ -244,11 +245,17 @@ function cut(text: string): string {
 export function createMessagePreparer(deps: MessagePreparerDeps): MessagePreparer {
   const preparer = new Preparer(deps);
   return async (message, signal) => {
+    // From here on the parts hold more than the person's own words.
+    const addresses = message.parts.flatMap((part) => (part.type === "text" ? addressesIn(part.text) : []));
+    const { attachments = [], ...others } = message.references ?? {};
+    const refers = attachments.length > 0 || Object.values(others).some((id) => id !== undefined);
+    const foreign = refers || message.parts.some(({ type }) => type !== "text");
+    const facts = { addresses: [...new Set(addresses)], ...(foreign ? { foreign } : {}) };
     try {
-      return await preparer.prepare(message, signal);
+      return { ...(await preparer.prepare(message, signal)), ...facts };
     } catch (error) {
       deps.logger.error({ error, session: message.session }, "message not prepared");
-      return message;
+      return { ...message, ...facts };
     }
   };
 }

@@ -1,37 +1,29 @@
-import { resolveConfig, type LarklineConfig } from "@larkline/config";
+import { readProviders, resolveConfig, type LarklineConfig } from "@larkline/config";
 import { describe, expect, it } from "vitest";
-import type { WorkerConfig } from "./config.ts";
 import { createAgentModels, turnModelOf } from "./models.ts";
 
-const anthropic = { apiKey: "a" };
-const openai = { apiKey: "o" };
+const keys = { ANTHROPIC_API_KEY: "a", OPENAI_API_KEY: "o" };
 
-function config(fields: Partial<WorkerConfig> = {}): WorkerConfig {
-  return {
-    redisUrl: "redis://127.0.0.1",
-    namespace: "larkline",
-    host: "127.0.0.1",
-    port: 0,
-    logLevel: "silent",
-    concurrency: 1,
-    models: [{ provider: "anthropic", id: "claude-sonnet-4-6" }],
-    callSigningKey: "k".repeat(32),
-    anthropic,
-    openai,
-    ...fields,
-  };
+function resolved(input: object): LarklineConfig {
+  const config = resolveConfig(input);
+  if (!config.ok) throw new Error(config.error);
+  return config.value;
 }
 
 function settings(agent: object = {}, models: readonly object[] = []): LarklineConfig {
-  const resolved = resolveConfig({ agents: { default: agent }, models });
-  if (!resolved.ok) throw new Error(resolved.error);
-  return resolved.value;
+  return resolved({ agents: { default: agent }, models });
 }
 
-function choices(agent: object = {}, fields: Partial<WorkerConfig> = {}) {
-  const made = createAgentModels(config(fields), settings(agent));
-  if (!made.ok) throw new Error(made.error);
-  return made.value.of("default");
+function made(config: LarklineConfig, env: Record<string, string> = keys, model = "anthropic/claude-sonnet-4-6") {
+  const providers = readProviders(env, config.providers);
+  if (!providers.ok) throw new Error(providers.error);
+  return createAgentModels({ model, concurrency: 1 }, config, providers.value);
+}
+
+function choices(agent: object = {}) {
+  const models = made(settings(agent));
+  if (!models.ok) throw new Error(models.error);
+  return models.value.of("default");
 }
 
 describe("the models of a deployment", () => {
@@ -64,11 +56,39 @@ describe("the models of a deployment", () => {
     [{ model: "openai/gpt-5" }, "agents.default.model: openai/gpt-5 needs OPENAI_API_KEY."],
     [{ models: ["openai/gpt-5"] }, "agents.default.models: openai/gpt-5 needs OPENAI_API_KEY."],
   ])("that cannot be reached for want of a key are refused at the start: %j", (agent, error) => {
-    const { openai: _openai, ...withoutKey } = config();
-    expect(createAgentModels(withoutKey, settings(agent))).toEqual({
+    expect(made(settings(agent), { ANTHROPIC_API_KEY: "a" })).toEqual({
       ok: false,
       error: `larkline.config.ts: ${error}`,
     });
+  });
+
+  it.each([
+    [{ model: "deepsek/chat" }, "'deepsek/chat' names an unknown provider"],
+    [{ model: "anthropic/claude-sonet-4-6" }, "'anthropic/claude-sonet-4-6' is an unknown model"],
+    [{ models: ["openai/gtp-5"] }, "'openai/gtp-5' is an unknown model"],
+    [{ model: "deepseek/chat" }, "deepseek/chat needs DEEPSEEK_KEY."],
+  ])("that nobody knows are refused at the start: %j", (agent, error) => {
+    const providers = { deepseek: { type: "openai", baseUrl: "http://127.0.0.1:1/v1", keyEnv: "DEEPSEEK_KEY" } };
+    const refused = made(resolved({ agents: { default: agent }, providers }));
+    expect(refused).toMatchObject({ ok: false, error: expect.stringContaining(error) });
+  });
+
+  it("of another server may have any name, as those of a vendor's interface at another address", () => {
+    const providers = {
+      deepseek: { type: "openai", baseUrl: "http://127.0.0.1:1/v1", keyEnv: "DEEPSEEK_KEY" },
+      local: { type: "anthropic", baseUrl: "http://127.0.0.1:2" },
+    };
+    const env = { ...keys, DEEPSEEK_KEY: "d", OPENAI_BASE_URL: "http://127.0.0.1:3/v1" };
+    const model = "deepseek/chat,local/own,openai/mine,anthropic/claude-opus-4-6";
+    const all = made(resolved({ agents: { default: { model } }, providers }), env);
+    if (!all.ok) throw new Error(all.error);
+    const chain = all.value.of("default").choose(undefined).chain;
+    expect(chain.models.map(({ id, provider }) => [provider, id])).toEqual([
+      ["deepseek", "chat"],
+      ["local", "own"],
+      ["openai", "mine"],
+      ["anthropic", "claude-opus-4-6"],
+    ]);
   });
 
   it("have the facts and prices of the configuration, and cost what the one that answered costs", () => {
@@ -77,9 +97,9 @@ describe("the models of a deployment", () => {
       { ...facts, id: "small" },
       { ...facts, id: "dear", inputPricePer1M: 100 },
     ];
-    const made = createAgentModels(config(), settings({ model: "openai/small,openai/dear" }, models));
-    if (!made.ok) throw new Error(made.error);
-    const model = turnModelOf(made.value.of("default").choose(undefined).chain);
+    const all = made(settings({ model: "openai/small,openai/dear" }, models));
+    if (!all.ok) throw new Error(all.error);
+    const model = turnModelOf(all.value.of("default").choose(undefined).chain);
     expect(model.info).toMatchObject({ id: "small", contextWindow: 5_000 });
     const usage = { inputTokens: 1_000_000, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0 };
     expect([model.costUsd(usage), model.costUsd(usage, "dear"), model.costUsd(usage, "unknown")]).toEqual([1, 100, 1]);

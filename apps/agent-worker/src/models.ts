@@ -2,6 +2,7 @@ import {
   costOf,
   createModelChain,
   findModelInfo,
+  ModelHealth,
   type LlmBackend,
   type ModelChain,
   type ModelChoice,
@@ -9,15 +10,26 @@ import {
 import { createAnthropicBackend } from "@larkline/model-anthropic";
 import { createOpenAiChatBackend, createOpenAiResponsesBackend } from "@larkline/model-openai";
 import type { TurnModel } from "@larkline/agent";
-import type { AgentConfig, LarklineConfig } from "@larkline/config";
+import { readModelNames, type AgentConfig, type LarklineConfig, type ModelProviders } from "@larkline/config";
 import type { ParseResult } from "@larkline/protocol";
-import { modelsOf, type WorkerConfig } from "./config.ts";
+import type { WorkerConfig } from "./config.ts";
 
-function backendOf(provider: string, config: WorkerConfig): LlmBackend {
-  const access = provider === "anthropic" ? config.anthropic : config.openai;
-  if (access === undefined) throw new RangeError(`no key for ${provider}`); // loadConfig has checked
-  if (provider === "anthropic") return createAnthropicBackend(access);
-  return provider === "openai" ? createOpenAiChatBackend(access) : createOpenAiResponsesBackend(access);
+/** Servers without a key take any. */
+const noKey = "none";
+
+function backendOf(provider: string, providers: ModelProviders): LlmBackend {
+  const access = providers[provider];
+  if (access === undefined) throw new RangeError(`no provider ${provider}`); // readModelNames has checked
+  const { type, apiKey = noKey, baseUrl } = access;
+  const reached = { apiKey, ...(baseUrl === undefined ? {} : { baseUrl }) };
+  if (type === "anthropic") return createAnthropicBackend(reached);
+  return type === "openai" ? createOpenAiChatBackend(reached) : createOpenAiResponsesBackend(reached);
+}
+
+/** The model of a deployment that names none: one of a vendor that it has a key for. */
+function standardModel({ anthropic, openai }: ModelProviders): string | undefined {
+  if (anthropic?.apiKey !== undefined) return "anthropic/claude-sonnet-5-5";
+  return openai?.apiKey === undefined ? undefined : "openai/gpt-6.1-sol";
 }
 
 /** The models of one agent: its own, and those that people may choose. */
@@ -44,13 +56,31 @@ export interface AgentModels {
  * The models of every agent: its own, or else those of the environment, and those that it offers for
  * `/model`. A chosen model falls back to the usual ones. The error lists every agent with a problem.
  */
-export function createAgentModels(config: WorkerConfig, settings: LarklineConfig): ParseResult<AgentModels> {
-  const [first] = config.models;
+export function createAgentModels(
+  config: Pick<WorkerConfig, "model" | "concurrency">,
+  settings: LarklineConfig,
+  providers: ModelProviders,
+): ParseResult<AgentModels> {
+  const { concurrency: slots } = config;
+  const text = config.model ?? standardModel(providers);
+  if (text === undefined) {
+    return { ok: false, error: "Set ANTHROPIC_API_KEY or OPENAI_API_KEY (and MODEL, to choose the model)." };
+  }
+  const usual = readModelNames(text, { providers, models: settings.models });
+  if (!usual.ok) return { ok: false, error: `MODEL: ${usual.error}` };
+  const [first] = usual.value;
   if (first === undefined) return { ok: false, error: "MODEL names no model." };
-  const backends = new Map<string, LlmBackend>();
+  const sources: ChainSources = {
+    usual: usual.value,
+    settings,
+    providers,
+    slots,
+    backends: new Map(),
+    health: new Map(),
+  };
   const made = Object.values(settings.agents).map((agent) => ({
     name: agent.name,
-    choices: choicesOf(agent, { config, settings, backends }),
+    choices: choicesOf(agent, sources),
   }));
   const problems = made.flatMap(({ choices }) => (choices.ok ? [] : [choices.error]));
   if (problems.length > 0) return { ok: false, error: problems.join("\n") };
@@ -69,12 +99,12 @@ export function createAgentModels(config: WorkerConfig, settings: LarklineConfig
 }
 
 function choicesOf({ name, model, models }: AgentConfig, sources: ChainSources): ParseResult<ModelChoices> {
-  const { config } = sources;
-  const has = { anthropic: config.anthropic !== undefined, openai: config.openai !== undefined };
+  const known = { providers: sources.providers, models: sources.settings.models };
   const where = `larkline.config.ts: agents.${name}`;
-  const own: ParseResult<ModelChoice[]> = model === null ? { ok: true, value: config.models } : modelsOf(model, has);
+  const own: ParseResult<ModelChoice[]> =
+    model === null ? { ok: true, value: sources.usual } : readModelNames(model, known);
   const offered: ParseResult<ModelChoice[]> =
-    models.length === 0 ? { ok: true, value: [] } : modelsOf(models.join(","), has);
+    models.length === 0 ? { ok: true, value: [] } : readModelNames(models.join(","), known);
   if (!own.ok) return { ok: false, error: `${where}.model: ${own.error}` };
   if (!offered.ok) return { ok: false, error: `${where}.models: ${offered.error}` };
   const [first] = own.value;
@@ -98,19 +128,37 @@ function choicesOf({ name, model, models }: AgentConfig, sources: ChainSources):
 }
 
 interface ChainSources {
-  config: WorkerConfig;
+  /** Those of `MODEL`. */
+  usual: ModelChoice[];
   settings: LarklineConfig;
+  providers: ModelProviders;
   /** Models of one provider share a client. */
   backends: Map<string, LlmBackend>;
+  /** Turns that this process runs at once. */
+  slots: number;
+  /** By name: what all agents of this process know of a model. */
+  health: Map<string, ModelHealth>;
 }
 
-function chainOf(choices: readonly ModelChoice[], { config, settings, backends }: ChainSources): ModelChain {
+function chainOf(
+  choices: readonly ModelChoice[],
+  { settings, providers, slots, backends, health }: ChainSources,
+): ModelChain {
   const models = choices.map(({ provider, id }) => {
-    const backend = backends.get(provider) ?? backendOf(provider, config);
+    const backend = backends.get(provider) ?? backendOf(provider, providers);
     backends.set(provider, backend);
-    return { info: findModelInfo(provider, id, settings.models), backend };
+    const name = nameOf({ provider, id });
+    const known = health.get(name) ?? new ModelHealth({ slots, now: () => performance.now() });
+    health.set(name, known);
+    return { info: findModelInfo(provider, id, settings.models), backend, health: known };
   });
-  return createModelChain({ models });
+  const { stepBytes, modelSilenceMs, modelThinkingMs, modelRetryMs } = settings.limits;
+  return createModelChain({
+    models,
+    maxStepBytes: stepBytes,
+    timeouts: { headersMs: modelSilenceMs, gapMs: modelSilenceMs, thinkingMs: modelThinkingMs },
+    retry: { giveUpMs: modelRetryMs },
+  });
 }
 
 /** What the turn needs to know about its model: facts of the first, prices of whichever answered. */

@@ -1,6 +1,6 @@
 import { decideCall, unknownOutcomeOf, type PermissionPolicy, type Person, type Question } from "@larkline/permissions";
 import type { CallJudge } from "@larkline/agent";
-import type { InboundMessage, PermissionRule } from "@larkline/protocol";
+import { sharedNow, type InboundMessage, type PermissionRule } from "@larkline/protocol";
 import type { AvailableTool, PermissionRules } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import { builtInRunner } from "./built-in-tools.ts";
@@ -15,6 +15,8 @@ export interface JudgeDeps {
   /** The platform's user groups of a person; rejects where they cannot be found out. */
   groupsOf: (app: string, openId: string) => Promise<readonly string[]>;
   logger: Logger;
+  /** Hosts that calls may reach unasked. */
+  egress?: readonly string[];
 }
 
 /**
@@ -70,7 +72,8 @@ class Judge implements TurnJudge {
     if (tool === undefined) return refused("its tool is not offered any more");
     if (tool.runner === builtInRunner) return builtIn;
     const facts = { ...this.#facts(call), tool: tool.announcement, rules: this.#rules ?? [] };
-    const verdict = this.#judged(() => decideCall(this.#deps.policy, facts));
+    const { egress = [] } = this.#deps;
+    const verdict = this.#judged(() => decideCall(this.#deps.policy, { ...facts, egress }));
     if (verdict === undefined) {
       return refused("it could not be checked whether this person may do that: their user groups are not known");
     }
@@ -83,9 +86,16 @@ class Judge implements TurnJudge {
     return this.#judged(() => unknownOutcomeOf(this.#deps.policy, facts));
   }
 
-  #facts({ arguments: given }: Call) {
+  #facts({ arguments: given, heard }: Call) {
     const { chatType } = this.#message;
-    return { arguments: given, person: this.#person, chatId: placeOf(this.#message), chatType, nowMs: Date.now() };
+    return {
+      ...(heard === undefined ? {} : { heard }),
+      arguments: given,
+      person: this.#person,
+      chatId: placeOf(this.#message),
+      chatType,
+      nowMs: sharedNow(),
+    };
   }
 
   #groupsNow(): readonly string[] {

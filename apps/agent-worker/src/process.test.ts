@@ -20,13 +20,22 @@ async function ended(env: Record<string, string>): Promise<{ code: number | null
 }
 
 it("names every wrong variable, without the key", async () => {
-  const { code, said } = await ended({ MODEL: "openai/x", PORT: "many", CALL_SIGNING_KEY: "s3cret" });
+  const { code, said } = await ended({ PORT: "many", CALL_SIGNING_KEY: "s3cret" });
   expect(code).toBe(1);
-  expect(said).toHaveLength(3);
-  expect(said.join("\n")).toContain("OPENAI_API_KEY");
+  expect(said).toHaveLength(2);
   expect(said.join("\n")).toContain("PORT");
   expect(said.join("\n")).toContain("CALL_SIGNING_KEY must have at least 32 characters. npm start makes one");
   expect(said.join("\n")).not.toContain("s3cret");
+});
+
+it("names every model that it cannot use", async () => {
+  const { code, said } = await ended({ ...signing, MODEL: "openai/gpt-5,nobody/x,anthropic/claude-sonet" });
+  expect(code).toBe(1);
+  expect(said).toEqual([
+    expect.stringMatching(
+      /^MODEL: openai\/gpt-5 needs OPENAI_API_KEY.*'nobody\/x' names.*'anthropic\/claude-sonet' is/,
+    ),
+  ]);
 });
 
 it("says in one line that Redis does not answer", async () => {

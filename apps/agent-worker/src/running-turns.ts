@@ -42,6 +42,11 @@ export class RunningTurns {
     }
   }
 
+  /** Of the turn that runs in a session, and of messages that have joined it. */
+  idsOf(session: SessionKey): readonly string[] {
+    return this.#bySession.get(session)?.turnIds ?? [];
+  }
+
   remove(session: SessionKey, controller: AbortController): void {
     if (this.#bySession.get(session)?.controller === controller) this.#bySession.delete(session);
   }

@@ -1,7 +1,21 @@
 import { setImmediate } from "node:timers/promises";
-import { isCanary, turnIdOf, type InboundMessage, type SessionKey, type TurnJob } from "@larkline/protocol";
+import {
+  isCanary,
+  newEngineError,
+  turnIdOf,
+  type InboundMessage,
+  type ModelFailure,
+  type SessionKey,
+  type TurnJob,
+} from "@larkline/protocol";
 import type { JobResult, TurnQueue } from "@larkline/queue";
-import type { Claim, OutboxLease, SessionSettings, SessionStore } from "@larkline/session";
+import {
+  ClaimRefusedError,
+  type Claim,
+  type OutboxLease,
+  type SessionSettings,
+  type SessionStore,
+} from "@larkline/session";
 import type { Observation } from "@larkline/telemetry";
 import type { AgentSide } from "./agent-side.ts";
 import type { AbortReason, RunningTurns } from "./running-turns.ts";
@@ -25,36 +39,62 @@ export interface SessionRunnerOptions {
   /** Told when the work on a message begins (again) and when it is over; must not throw. */
   onMessage: (message: InboundMessage, what: "begins" | "ends") => void;
   /** Keeps word of a message that is about to be given up; absent: nobody does. Must not reject. */
-  onGivenUp?: (message: InboundMessage, facts: { turnId: string; tries: number }) => Promise<void>;
+  onGivenUp?: (message: InboundMessage, facts: { turnId: string; reason: string }) => Promise<void>;
+  /** Told why this process does not take a session. */
+  onRefused?: (session: SessionKey, refused: ClaimRefusedError) => void;
   /** Name of this worker, for its heartbeat. */
   owner: string;
+  /** Whether a worker lives; default: none but this one. */
+  isAlive?: (owner: string) => Promise<boolean>;
+  /** Errors of one message after which it is given up. */
   maxTries: number;
   /** Pause between looks for a cancel whose broadcast was missed, ms; 2 s if absent. */
   cancelPollMs?: number;
   /** Messages of one session taken in a row before others get their turn. */
   maxInRow: number;
   observation: Observation;
-  onTurn: (end: { turnId: string; outcome: string; seconds: number }) => void;
+  onTurn: (end: { turnId: string; outcome: string; seconds: number; failure: ModelFailure | undefined }) => void;
 }
 
 /** Runs wake-up jobs: claims the session, runs what there is to run, gives it back. */
 export function createSessionRunner(
   options: SessionRunnerOptions,
-): (job: TurnJob, signal: AbortSignal) => Promise<JobResult> {
-  const { serves = () => true } = options;
-  return async ({ session, gen }, signal) => {
+): (job: TurnJob, signal: AbortSignal, alone?: boolean) => Promise<JobResult> {
+  const { store, owner, isAlive, serves = () => true } = options;
+  return async ({ session, gen }, signal, alone = false) => {
     if (!serves(session)) return "postpone";
-    const claim = await options.store.claim(session, gen, options.owner);
-    if (claim === undefined) return "done";
-    return await runClaim(options, claim, signal);
+    try {
+      const claim = await store.claim(session, gen, owner, { alone, ...(isAlive === undefined ? {} : { isAlive }) });
+      return claim === undefined ? "done" : await runClaim(options, claim, { shutdown: signal, alone });
+    } catch (error) {
+      if (!(error instanceof ClaimRefusedError)) throw error;
+      options.onRefused?.(session, error);
+      return error.reason === "alone" ? "alone" : "postpone";
+    }
   };
 }
 
-async function runClaim(options: SessionRunnerOptions, claim: Claim, shutdown: AbortSignal): Promise<JobResult> {
+/** Deaths of its worker, with nothing else at work in it, after which a message is given up. */
+const maxDeathsAlone = 3;
+
+/** Why a message is not run again; undefined while it is. Deaths beside other turns may be the fault of those. */
+function whyGivenUp({ tries, deaths, damaged }: TurnStart, maxTries: number): string | undefined {
+  if (deaths.alone >= maxDeathsAlone) return `its worker died ${deaths.alone} times, with nothing else at work in it`;
+  if (tries - deaths.alone - deaths.together < maxTries) return undefined;
+  return damaged === undefined ? `its runs crashed ${tries} times` : `what is stored of it cannot be read: ${damaged}`;
+}
+
+async function runClaim(
+  options: SessionRunnerOptions,
+  claim: Claim,
+  { shutdown, alone }: { shutdown: AbortSignal; alone: boolean },
+): Promise<JobResult> {
+  const most = alone ? 1 : options.maxInRow; // others wait until it is over
   let start = firstStart(claim);
   for (let taken = 1; start !== undefined; taken += 1) {
-    const end = await runTurn(options, start, { shutdown, more: () => taken < options.maxInRow && !shutdown.aborted });
+    const end = await runTurn(options, start, { shutdown, more: () => taken < most && !shutdown.aborted });
     if (end.end === "handoff") return "requeue";
+    if (end.end === "suspended" && end.wakeGen !== undefined) await options.turns.wake(claim.session, end.wakeGen);
     if (end.end !== "committed") return "done";
     start = await afterCommit(options, claim, end);
   }
@@ -62,9 +102,8 @@ async function runClaim(options: SessionRunnerOptions, claim: Claim, shutdown: A
   return "done";
 }
 
-function firstStart({ session, epoch, head, turn, control, history, settings, tries }: Claim): TurnStart | undefined {
-  if (head === undefined) return undefined;
-  return { session, epoch, head, control, history, settings, tries, ...(turn === undefined ? {} : { turn }) };
+function firstStart({ gen: _gen, head, ...claim }: Claim): TurnStart | undefined {
+  return head === undefined ? undefined : { ...claim, head };
 }
 
 /** A wake-up without a message (its message was cancelled): gives the session back. */
@@ -76,7 +115,7 @@ async function settleEmpty({ store, turns }: SessionRunnerOptions, { session, ep
 
 async function afterCommit(
   options: SessionRunnerOptions,
-  { session, epoch }: Claim,
+  { session, epoch, othersWait }: Claim,
   { result, history, settings, released }: Extract<TurnEnd, { end: "committed" }>,
 ): Promise<TurnStart | undefined> {
   if (result.state === "fenced") return undefined;
@@ -86,7 +125,10 @@ async function afterCommit(
   }
   if (result.state === "requeue") await options.turns.wake(session, result.wakeGen);
   if (result.state !== "next") return undefined;
-  return { session, epoch, head: result.head, control: result.control, history, settings, tries: 0 };
+  const { head, control } = result;
+  const deaths = { together: 0, alone: 0 };
+  const damaged = head.unreadable === undefined ? {} : { damaged: "the message" };
+  return { session, epoch, head, control, history, settings, tries: 0, deaths, othersWait, ...damaged };
 }
 
 async function runTurn(
@@ -96,6 +138,10 @@ async function runTurn(
 ): Promise<TurnEnd> {
   const { store, dispatch, approvals, maxTries, running, onMessage } = options;
   const turnId = turnIdOf(start.session, start.head.seq);
+  const givenUp = whyGivenUp(start, maxTries);
+  if (start.damaged !== undefined && givenUp === undefined) {
+    throw newEngineError("internal_error", `what is stored of ${turnId} cannot be read: ${start.damaged}`);
+  }
   const controller = running.add(start.session, turnId);
   for (const joined of start.turn?.absorbed ?? []) running.join(start.session, controller, joined);
   const stop = (): void => controller.abort("shutdown" satisfies AbortReason);
@@ -103,7 +149,7 @@ async function runTurn(
   if (shutdown.aborted) stop();
   const startedMs = performance.now();
   const { message } = start.head;
-  if (start.tries >= maxTries) await options.onGivenUp?.(message, { turnId, tries: start.tries });
+  if (givenUp !== undefined) await options.onGivenUp?.(message, { turnId, reason: givenUp });
   onMessage(message, "begins");
   const cancelWatch = watchForCancel(options, start.session, controller);
   const watch = watchTurn(options.observation, start);
@@ -118,7 +164,7 @@ async function runTurn(
       approvals,
       controller,
       watch,
-      maxTries,
+      givenUp,
       more,
       // It gets no answer of its own: what was shown on it has to go now.
       onJoined: ({ seq, message: joined }) => {
@@ -132,7 +178,8 @@ async function runTurn(
     if (end.end === "committed") onMessage(message, "ends");
     outcome = end.end === "committed" ? end.reason || "answered" : end.end;
     if (!isCanary(start.session)) {
-      options.onTurn({ turnId, outcome, seconds: (performance.now() - startedMs) / 1_000 });
+      const failure = end.end === "committed" ? end.failure : undefined;
+      options.onTurn({ turnId, outcome, seconds: (performance.now() - startedMs) / 1_000, failure });
     }
     return end;
   } finally {
@@ -145,12 +192,12 @@ async function runTurn(
 
 /** A broadcast reaches only who listens at that moment; what was asked for is looked up now and then, too. */
 function watchForCancel(
-  { store, cancelPollMs = 2_000 }: SessionRunnerOptions,
+  { store, running, cancelPollMs = 2_000 }: SessionRunnerOptions,
   session: string,
   controller: AbortController,
 ): NodeJS.Timeout {
   const look = async (): Promise<void> => {
-    if (!controller.signal.aborted && (await store.cancelled(session)))
+    if (!controller.signal.aborted && (await store.cancelled(session, running.idsOf(session))))
       controller.abort("cancel" satisfies AbortReason);
   };
   return setInterval(() => void look().catch(() => undefined), cancelPollMs); // asked again the next time

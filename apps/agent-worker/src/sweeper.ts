@@ -1,5 +1,5 @@
 import type { ApprovalStore, RunnerDirectory, SessionStore, StaleSession } from "@larkline/session";
-import type { CallState, TurnState } from "@larkline/protocol";
+import { sharedNow, type CallState, type TurnState } from "@larkline/protocol";
 import type { TurnQueue } from "@larkline/queue";
 import { sweepExpiries } from "./approval-sweep.ts";
 import { sweepDeadlines } from "./deadline-sweep.ts";
@@ -16,6 +16,8 @@ export interface SweeperOptions {
   approvals: Pick<ApprovalStore, "dueExpiries" | "settle">;
   directory: Pick<RunnerDirectory, "runners">;
   presence: Presence;
+  /** What runners have handed in without a ring that anybody heard. */
+  handoffs: { sweep(living: readonly string[]): Promise<void> };
   /** Tries the outbox of a session; must not throw. */
   deliverOutbox: (session: string) => Promise<void>;
   owner: string;
@@ -76,9 +78,14 @@ export function startSweeper(options: SweeperOptions): { close(): Promise<void> 
 
 /** What fails in one part keeps no other from its work. */
 async function sweepAll(options: SweeperOptions): Promise<void> {
-  const parts = [sweepSessions, sweepDeadlines, sweepExpiries, sweepOutboxes];
+  const parts = [sweepHandoffs, sweepSessions, sweepDeadlines, sweepExpiries, sweepOutboxes];
   const ended = await Promise.allSettled(parts.map(async (part) => await part(options)));
   for (const end of ended) if (end.status === "rejected") options.onError(end.reason);
+}
+
+async function sweepHandoffs({ handoffs, directory }: SweeperOptions): Promise<void> {
+  const living = await directory.runners();
+  await handoffs.sweep(living.map(({ runner }) => runner));
 }
 
 /** A sweep that talks to Feishu: nothing else waits for it, and it begins anew only when it is over. */
@@ -100,7 +107,7 @@ function besideOthers(
 
 /** Sessions of dead workers are taken up at once; others are looked at when nothing has moved for longer. */
 async function sweepSessions(options: SweeperOptions): Promise<void> {
-  const nowMs = Date.now();
+  const nowMs = sharedNow();
   await sweepOrphans(options, nowMs - orphanMs);
   for (const session of await options.store.stale(nowMs - options.staleMs, batch)) {
     if (await isBeingRun(options, session)) await options.store.touch(session.session);
@@ -127,7 +134,7 @@ async function healSession({ store, turns, onHealed }: SweeperOptions, stale: St
 }
 
 async function sweepOutboxes({ store, deliverOutbox, onHealed }: SweeperOptions): Promise<void> {
-  const due = await store.dueOutboxes(Date.now(), batch);
+  const due = await store.dueOutboxes(sharedNow(), batch);
   await Promise.all(due.map(async (session) => await deliverOutbox(session)));
   if (due.length > 0) onHealed("outbox", due.length);
 }

@@ -48,7 +48,11 @@ function callOf(fields: Partial<CallState> = {}): CallState {
   return { id: "c1", ...shape, deadlineMs, ...fields };
 }
 
-async function dispatched(calls: CallState[], turn = turnOf()) {
+async function dispatched(
+  calls: CallState[],
+  turn = turnOf(),
+  objectionTo: () => string | undefined = () => undefined,
+) {
   const handedOut: { runner: string; jobs: readonly ToolJob[]; options: DispatchOptions | undefined }[] = [];
   const answers: [string, ToolOutcome][] = [];
   const queues = {
@@ -63,11 +67,23 @@ async function dispatched(calls: CallState[], turn = turnOf()) {
   };
   const builtIns = { run: async () => ({ ok: true, result: "a page" }) as const };
   const sign = createCallSigner(signingKey);
-  await dispatchCalls({ queues, store, wake: async () => {}, sign, builtIns }, turn, calls);
+  const authorities = { objectionTo: async () => objectionTo() };
+  await dispatchCalls(
+    { queues, worker: "w", expect: async () => {}, store, wake: async () => {}, sign, authorities, builtIns },
+    turn,
+    calls,
+  );
   return { handedOut, answers };
 }
 
 describe("handing out calls", () => {
+  it("vouches for no call whose authority was not found again", async () => {
+    const objection = "permission_denied: the rule that allowed this call does not hold any more. It was not run.";
+    const { handedOut, answers } = await dispatched([callOf()], turnOf(), () => objection);
+    expect(handedOut).toEqual([]);
+    expect(answers).toEqual([["c1", { ok: false, error: objection }]]);
+  });
+
   it("vouches towards the call's own runner, and no other, for who it acts for and what allows it", async () => {
     const authority: CallAuthority = { by: "approval", id: "a".repeat(32), people: ["ou_2"] };
     const call = callOf({ authority });

@@ -1,7 +1,17 @@
-import { approvalKindOf, rememberedRule, ruleApprovalOf, ruleText, type PermissionPolicy } from "@larkline/permissions";
-import type { Approval, CallState, ControlEntry, EventOf, SessionKey, TurnState } from "@larkline/protocol";
+import { approvalKindOf, ruleApprovalOf, ruleText, type PermissionPolicy } from "@larkline/permissions";
+import {
+  sharedNow,
+  type Approval,
+  type CallState,
+  type ControlEntry,
+  type EventOf,
+  type SessionKey,
+  type TurnState,
+} from "@larkline/protocol";
 import type { ApprovalStatus, ApprovalStore, PermissionRules } from "@larkline/session";
 import type { Logger, Observation, Tags } from "@larkline/telemetry";
+import type { Authorities } from "./authority.ts";
+import { waitsForPeople } from "./call-facts.ts";
 import type { WorkerMetrics } from "./worker-metrics.ts";
 
 /** Brings the cards of one approval to its state, as far as possible now. Never rejects. */
@@ -9,20 +19,30 @@ export type WorkCards = (session: SessionKey, approvalId: string) => Promise<voi
 
 export interface TurnApprovalsDeps {
   approvals: Pick<ApprovalStore, "add" | "find">;
-  rules: Pick<PermissionRules, "add" | "approvedAgain" | "inForce">;
-  policy: Pick<PermissionPolicy, "learnAfter" | "expiresMs" | "rulesExpireMs">;
+  rules: Pick<PermissionRules, "approvedAgain" | "inForce">;
+  authorities: Pick<Authorities, "heard" | "checked" | "keepRule">;
+  policy: Pick<PermissionPolicy, "learnAfter" | "expiresMs">;
   workCards: WorkCards;
   metrics: Pick<WorkerMetrics, "approvalAsked" | "approvalSettled">;
   observation: Observation;
   logger: Logger;
 }
 
+/** Control entries that can be believed, and what follows from the decisions among them. */
+export interface HeardControl {
+  entries: ControlEntry[];
+  events: EventOf<"permission_learn">[];
+}
+
 /** What a worker does about the approvals of its turns besides saving them. Nothing here fails a turn. */
 export interface TurnApprovals {
   /** Questions were saved: their cards go out, and nobody waits for them. */
   asked(approvals: readonly Approval[]): void;
-  /** Decisions have come; the events that follow from them. */
-  heard(turn: TurnState, control: readonly ControlEntry[]): Promise<EventOf<"permission_learn">[]>;
+  /**
+   * Decisions have come: `entries` are those that hold, and everything else that has come; `events` follow from them.
+   * Rejects when the store does not answer.
+   */
+  heard(turn: TurnState, control: readonly ControlEntry[]): Promise<HeardControl>;
   /** The turn is over: nobody needs the answers any more to the questions of these calls. */
   dropped(turn: TurnState, calls: readonly CallState[]): void;
 }
@@ -45,45 +65,58 @@ class Desk implements TurnApprovals {
     }
   }
 
-  async heard(turn: TurnState, control: readonly ControlEntry[]): Promise<EventOf<"permission_learn">[]> {
-    const events: EventOf<"permission_learn">[] = [];
+  async heard(turn: TurnState, control: readonly ControlEntry[]): Promise<HeardControl> {
+    const heard: HeardControl = { entries: [], events: [] };
     for (const entry of control) {
-      if (entry.type !== "decision" || !isAwaited(turn, entry.approvalId)) continue;
-      const event = await this.#settled(turn, entry.approvalId).catch((error: unknown) => {
-        const { approvalId } = entry;
+      if (entry.type !== "decision") {
+        heard.entries.push(entry);
+        continue;
+      }
+      const { approvalId } = entry;
+      if (!isAwaited(turn, approvalId)) continue;
+      const decided = await this.#deps.authorities.heard(turn.message.app, entry);
+      if (decided === undefined) {
+        this.#deps.logger.error({ turnId: turn.turnId, approvalId }, "a decision that the store does not know");
+        continue;
+      }
+      heard.entries.push(decided.entry);
+      const event = await this.#settled(turn, decided.status).catch((error: unknown) => {
         this.#deps.logger.warn({ error, approvalId }, "what follows from a decision was not done");
         return undefined;
       });
-      if (event !== undefined) events.push(event);
+      if (event !== undefined) heard.events.push(event);
     }
-    return events;
+    return heard;
   }
 
   dropped(turn: TurnState, calls: readonly CallState[]): void {
     for (const { approvalId } of calls) {
       if (approvalId === undefined) continue;
-      void this.#settled(turn, approvalId).catch((error: unknown) => {
+      void this.#settledBefore(turn, approvalId).catch((error: unknown) => {
         this.#deps.logger.warn({ error, approvalId }, "a dropped approval was not looked after");
       });
     }
   }
 
-  async #settled({ message }: TurnState, approvalId: string): Promise<EventOf<"permission_learn"> | undefined> {
-    const { approvals, logger, metrics, observation, workCards } = this.#deps;
+  async #settledBefore(turn: TurnState, approvalId: string): Promise<void> {
+    const { approvals, authorities } = this.#deps;
+    const found = await approvals.find(turn.message.app, approvalId);
+    if (found !== undefined && found.state !== "pending") await this.#settled(turn, await authorities.checked(found));
+  }
+
+  async #settled({ message }: TurnState, status: ApprovalStatus): Promise<EventOf<"permission_learn"> | undefined> {
+    const { authorities, logger, metrics, observation, workCards } = this.#deps;
+    const { approval, state, decisions, settledAtMs = sharedNow() } = status;
+    const { session, turnId, kind, tool, id: approvalId } = approval;
     void workCards(message.session, approvalId); // copies that nobody pressed
-    const status = await approvals.find(message.app, approvalId);
-    if (status === undefined || status.state === "pending") return undefined;
-    const { approval, state, decisions, settledAtMs = Date.now() } = status;
-    const { session, turnId, kind, tool } = approval;
+    if (state === "pending") return undefined;
     const seconds = Math.max(0, settledAtMs - approval.createdAtMs) / 1_000;
     metrics.approvalSettled({ kind, state, seconds });
     observation.event("approval.settled", { ...tagsOf(approval), state, waitedMs: Math.round(seconds * 1_000) });
     const by = decisions.map(({ by: { id } }) => id);
     logger.info({ session, turnId, approvalId, kind, tool, state, by, seconds }, "approval settled");
     if (state !== "approved") return undefined;
-    // Whoever took the decision adds it as well, but may have died; over HTTP there is no card that somebody looks after.
-    const rule = rememberedRule(approval, decisions, this.#deps.policy.rulesExpireMs);
-    if (rule !== undefined) await this.#deps.rules.add(rule);
+    await authorities.keepRule(status);
     return await this.#learn(status);
   }
 
@@ -96,7 +129,7 @@ class Desk implements TurnApprovals {
     // Counted again after a crash it gives the same number, and the same proposal.
     const count = await rules.approvedAgain(approval.app, kind, approval.id);
     if (count % policy.learnAfter !== 0 || (await this.#isRuled(status))) return undefined;
-    const proposal = ruleApprovalOf(approval, { nowMs: Date.now(), expiresMs: policy.expiresMs });
+    const proposal = ruleApprovalOf(approval, { nowMs: sharedNow(), expiresMs: policy.expiresMs });
     if (proposal?.remember === undefined) return undefined;
     await approvals.add(proposal);
     this.asked([proposal]);
@@ -123,11 +156,6 @@ function tagsOf({ session, turnId, callId, id, kind, tool, traceparent }: Approv
 
 function isAwaited({ calls }: TurnState, approvalId: string): boolean {
   return calls.some((call) => call.approvalId === approvalId && waitsForPeople(call));
-}
-
-/** Whether people are to say what becomes of the call. */
-export function waitsForPeople({ state }: CallState): boolean {
-  return state === "waiting_approval" || state === "waiting_outcome";
 }
 
 function descriptionOf({ tool, remember }: Approval, count: number): string {

@@ -1,4 +1,4 @@
-import { startTurn, type TurnModel } from "@larkline/agent";
+import { startTurn, stepUse, type TurnModel } from "@larkline/agent";
 import { createBudgetBook, type Budget } from "@larkline/budgets";
 import type { LlmBackend } from "@larkline/model";
 import { messageStop, textOf, type ModelChunk, type Usage } from "@larkline/protocol";
@@ -91,6 +91,7 @@ function budgeted(...budgets: Budget[]): Budgeted {
     differences: (seen = store, backend = counting) => ({
       backend: counted(backend),
       openBudget: (run) => openFrom(seen, run),
+      model,
     }),
     open: (run) => openFrom(store, { ...run, signal: new AbortController().signal }),
     spent: async () => {
@@ -342,7 +343,8 @@ describe("at 100 %", () => {
     const request = { system: "", history: [], tools: [] };
     const [one, other] = [open("one"), open("other")];
     expect([await one.before(turn), await other.before(turn)]).toEqual([undefined, undefined]);
-    await Promise.all([one.charge(step, request), other.charge(step, request)]);
+    const used = stepUse(step, request, model);
+    await Promise.all([one.charge(used), other.charge(used)]);
     expect((await here.spent()).tokens).toBe(200);
     expect((await open("next").before(turn))?.next).toMatchObject({ do: "finish", reason: "budget_exceeded" });
 

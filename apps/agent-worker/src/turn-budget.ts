@@ -3,11 +3,8 @@ import {
   allTokens,
   endOverBudget,
   isOwn,
-  usedBy,
   warnNearBudget,
   type BudgetFacts,
-  type StepRequest,
-  type StepResult,
   type Transition,
   type TurnModel,
 } from "@larkline/agent";
@@ -20,12 +17,12 @@ import {
   type BudgetUse,
   type Spender,
 } from "@larkline/budgets";
-import type { InboundMessage, ReplyLanguage, TurnState } from "@larkline/protocol";
+import type { InboundMessage, ReplyLanguage, StepUse, TurnState } from "@larkline/protocol";
 import type { BudgetStore, Spending } from "@larkline/session";
 import type { WorkerMetrics } from "./worker-metrics.ts";
 
-/** Counts what a model call has used, however it ended. */
-export type ChargeStep = (step: StepResult, request: StepRequest) => Promise<void>;
+/** Counts what a model step has used, however it ended. */
+export type ChargeStep = (used: StepUse) => Promise<void>;
 
 /** The budgets that one run of a turn draws on. */
 export interface TurnBudget {
@@ -101,15 +98,14 @@ class Budget implements TurnBudget {
     return warnNearBudget(turn, { nearest, told: await this.#toTell(near) }, this.#facts);
   }
 
-  charge: ChargeStep = async (step, request) => {
+  charge: ChargeStep = async (used) => {
     const accounts = this.#accounts();
-    const usage = accounts.length === 0 ? undefined : usedBy(step, request);
-    if (usage === undefined) return;
+    const tokens = allTokens(used);
+    if (accounts.length === 0 || tokens === 0) return;
     const { turnId, epoch } = this.#run;
     this.#calls += 1;
     const id = `${turnId}:${epoch}:${this.#calls}`;
-    const usd = this.#agent.model.costUsd(usage, step.model);
-    const charge = { id, tokens: allTokens(usage), usd };
+    const charge = { id, tokens, usd: used.costUsd };
     // Counted once, however often it takes: Redis knows the charge by its id.
     this.#learn(accounts, await this.#patiently(async (store) => await store.charge(accounts, charge)));
   };

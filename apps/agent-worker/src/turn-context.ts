@@ -7,7 +7,7 @@ import {
   type StepResult,
   type Transition,
 } from "@larkline/agent";
-import { summarise } from "./model-step.ts";
+import { pastOf, summarise } from "./model-step.ts";
 import type { ChargeStep } from "./turn-budget.ts";
 import type { TurnRunOptions } from "./turn-options.ts";
 import type { TurnProgress } from "./turn-progress.ts";
@@ -69,13 +69,21 @@ export class TurnContext {
   /** Undefined when it was broken off. */
   async summarise(plan: CompactionPlan): Promise<StepResult | undefined> {
     const { chain, controller, facts, readBriefly: read, charge, watch } = this.#options;
-    const language = languageOfMessage(this.#progress.turn.message, facts().texts);
-    const { signal } = controller;
-    return await watch.step(
+    const { texts, model } = facts();
+    const { turn } = this.#progress;
+    const asked = {
       chain,
-      "summary",
-      async () => await summarise({ chain, plan, language, read, signal, charge }),
-    );
+      plan,
+      read,
+      charge,
+      model,
+      language: languageOfMessage(turn.message, texts),
+      signal: controller.signal,
+      past: pastOf(turn),
+      onRetry: watch.retried,
+    };
+    const summary = await watch.step(chain, "summary", async () => await summarise(asked));
+    return summary.brokenOff === true ? undefined : summary;
   }
 
   compacted(plan: CompactionPlan, summary: StepResult): ReturnType<typeof compactedTransition> {

@@ -1,5 +1,14 @@
+import { setTimeout as delay } from "node:timers/promises";
 import type { LlmBackend, ModelRequest } from "@larkline/model";
-import { messageStop, textOf, toolCallDelta, turnIdOf, type Message, type ModelChunk } from "@larkline/protocol";
+import {
+  messageStop,
+  streamFramesOfRecord,
+  textOf,
+  toolCallDelta,
+  turnIdOf,
+  type Message,
+  type ModelChunk,
+} from "@larkline/protocol";
 import { expect, it } from "vitest";
 import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";
 import { append, checkPairs, inbound, session, type World } from "./turn-world.fixture.ts";
@@ -137,3 +146,41 @@ it("a crash anywhere leaves a turn that was stopped while it spoke stopped", asy
     },
   });
 });
+
+/**
+ * What a client of the stream holds of each run when it drops what a restart or a tool's result voids.
+ * A result that comes again is nothing new to it.
+ */
+async function heldByClients({ events }: World): Promise<{ held: string; final: string }[]> {
+  const ends: { held: string; final: string }[] = [];
+  const results = new Set<string | undefined>();
+  let held = "";
+  for (const frame of (await events.read(session, 0, 10_000)).flatMap(streamFramesOfRecord)) {
+    if (frame.type === "assistant") held += frame.content;
+    else if (frame.type === "done") ends.push({ held, final: frame.final });
+    const isNew = frame.type === "tool_result" && !results.has(frame.id);
+    if (frame.type === "tool_result") results.add(frame.id);
+    if (isNew || frame.type === "restart" || frame.type === "done") held = "";
+  }
+  return ends;
+}
+
+it("EE-49: a crash anywhere leaves a client that obeys restarts with exactly the final text", async () => {
+  const backend: LlmBackend = {
+    async *stream({ messages }) {
+      const [first, rest] = messages.length === 1 ? (["let me ", "look"] as const) : (["all is ", "well"] as const);
+      yield { type: "text_delta", text: first };
+      await delay(70); // longer than the writer collects, so that the first piece is published by itself
+      yield { type: "text_delta", text: rest };
+      if (messages.length === 1) yield toolCallDelta(0, { id: "a", name: "echo", arguments: "{}" });
+      yield messageStop(messages.length === 1 ? "tool_use" : "end_turn", usage);
+    },
+  };
+  await survives({
+    differences: () => ({ backend }),
+    messages: [inbound("om_1", "tools")],
+    check: async (world) => {
+      expect(await heldByClients(world)).toEqual([{ held: "all is well", final: "all is well" }]);
+    },
+  });
+}, 30_000);

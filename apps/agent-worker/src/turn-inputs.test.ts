@@ -49,7 +49,8 @@ function model(stream: (request: ModelRequest, signal?: AbortSignal) => AsyncIte
   const backend = {
     stream: (request: ModelRequest, signal?: AbortSignal) => {
       checkPairs(request.messages);
-      requests.push(structuredClone(request));
+      const { alive: _alive, ...asked } = request;
+      requests.push(structuredClone(asked));
       return stream(request, signal);
     },
   };

@@ -1,4 +1,5 @@
 import type { CommandFacts, TurnEnvironment, ViewOptions } from "@larkline/agent";
+import type { ModelOptions } from "@larkline/config";
 import type { LiveReply } from "@larkline/feishu";
 import type { ModelChain } from "@larkline/model";
 import type {
@@ -6,11 +7,12 @@ import type {
   ControlEntry,
   InboundMessage,
   Message,
+  ModelFailure,
   QueuedMessage,
   ReplyView,
   TurnState,
 } from "@larkline/protocol";
-import type { CommitResult, SessionSettings, SessionStore } from "@larkline/session";
+import type { Claim, CommitResult, SessionSettings, SessionStore } from "@larkline/session";
 import type { KeepLargeResults } from "./large-results.ts";
 import type { HistoryReader } from "./model-step.ts";
 import type { TurnJudge } from "./permission-judge.ts";
@@ -21,7 +23,8 @@ import type { BudgetedRun, TurnBudget } from "./turn-budget.ts";
 /** How running a turn ended, seen from the session. */
 export type TurnEnd =
   | { end: "fenced" }
-  | { end: "suspended" }
+  /** `wakeGen`: others have something to do meanwhile. */
+  | { end: "suspended"; wakeGen?: number }
   | { end: "handoff" }
   /** `history` is the conversation with this turn, for the turn that follows at once. */
   | {
@@ -32,6 +35,8 @@ export type TurnEnd =
       settings: SessionSettings;
       /** Settles when nothing is written to the turn's card any more. */
       released: Promise<void>;
+      /** Of the model, when the turn ended in it. */
+      failure?: ModelFailure;
     };
 
 /** Where a turn starts from: a message, with the checkpoint of an earlier run if there was one. */
@@ -43,14 +48,18 @@ export interface TurnStart {
   control: ControlEntry[];
   history: Message[];
   settings: SessionSettings;
+  /** As in a claim. */
   tries: number;
+  deaths: Claim["deaths"];
+  othersWait: boolean;
+  damaged?: string;
 }
 
 /** Hands calls to their runners. */
 export type Dispatch = (turn: TurnState, calls: readonly CallState[]) => Promise<void>;
 
 /** The facts of a moment that are the same for all turns of an agent. */
-export type AgentFacts = Omit<TurnEnvironment, "nowMs" | "judge" | "history" | "live">;
+export type AgentFacts = Omit<TurnEnvironment, "nowMs" | "judge" | "history" | "live" | "othersWait">;
 
 /** What a reply that types is opened with. */
 export interface ReplyOpening {
@@ -63,6 +72,8 @@ export interface TurnRunOptions {
   store: Pick<SessionStore, "save" | "commit" | "emit" | "waiting">;
   chain: ModelChain;
   instructions: string;
+  /** What model steps ask of the vendor besides an answer. */
+  request: ModelOptions;
   /** What the next message of the same person does to a turn that is not over. */
   followUps: "wait" | "join" | "supersede";
   /** The clock, epoch ms. */
@@ -95,8 +106,8 @@ export interface TurnRunOptions {
   watch: TurnWatch;
   /** Aborts with an {@link AbortReason}. */
   controller: AbortController;
-  /** Crashes of one message after which it is given up. */
-  maxTries: number;
+  /** Why the message is given up instead of being answered; absent: it is not. */
+  givenUp: string | undefined;
   /** Whether the next waiting message may follow at once. */
   more: () => boolean;
 }

@@ -8,7 +8,7 @@ import type {
   SessionSettings,
   SessionStore,
 } from "@larkline/session";
-import { openCallsOf } from "./call-facts.ts";
+import { openCallsOf, waitsForPeopleOnly } from "./call-facts.ts";
 import { EventWriter } from "./event-writer.ts";
 
 /** Where a turn's writes go and what proves that they may. */
@@ -110,8 +110,10 @@ export class TurnProgress {
       turn: this.#turn,
       open: mode === "suspend" ? openCallsOf(this.#turn) : [],
       mode,
+      ...(this.#turn.putOff === undefined ? {} : { wakeAtMs: this.#turn.putOff.atMs }),
       ...(context === undefined ? {} : { context }),
       ...(approvals.length === 0 ? {} : { approvals }),
+      ...(mode === "suspend" && waitsForPeopleOnly(this.#turn) ? { waits: this.#turn.message.sender.id } : {}),
       ...(absorbed.length === 0 ? {} : { absorbed: absorbed.map(({ seq }) => seq) }),
     });
     const { settings } = this.#unsaved;
@@ -139,12 +141,13 @@ export class TurnProgress {
   /** With the ends of the runs of messages that have joined this one. */
   async #takenEvents(): Promise<{ runId: string; event: EngineEvent }[]> {
     const events = await this.#events.take();
-    return [...events, ...this.#unsaved.absorbed.map(({ runId }) => ({ runId, event: joinedEvent() }))];
+    const takenBy = this.#turn.turnId;
+    return [...events, ...this.#unsaved.absorbed.map(({ runId }) => ({ runId, event: joinedEvent(takenBy) }))];
   }
 }
 
 /** The end of the run of a message that has become part of another one. */
-function joinedEvent(): EventOf<"done"> {
+function joinedEvent(takenBy: string): EventOf<"done"> {
   const reason = "joined";
   return {
     type: "done",
@@ -154,6 +157,7 @@ function joinedEvent(): EventOf<"done"> {
     turnCount: 0,
     reason,
     final: "",
+    takenBy,
   };
 }
 

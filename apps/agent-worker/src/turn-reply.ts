@@ -42,6 +42,7 @@ export class TurnReply {
 
   /** From now on the card stays as it is: how the turn ends is for the delivery of the answer to show. */
   freeze(): void {
+    this.#reply?.answered();
     const seen = this.#view?.();
     if (seen !== undefined) this.#view = () => seen;
   }

@@ -3,23 +3,30 @@ import {
   absorb,
   afterControl,
   afterStep,
-  answerRestarted,
   commandDone,
   commandTurn,
+  newTurn,
   resumeTurn,
   startTurn,
+  stepRestart,
   type LiveStep,
   type StepResult,
   type Transition,
   type TurnEnvironment,
 } from "@larkline/agent";
-import type { CallState, CancelReason, ControlEntry, EngineEvent, QueuedMessage } from "@larkline/protocol";
-import { attemptOf } from "./call-facts.ts";
-import { runModelStep } from "./model-step.ts";
+import type {
+  CallState,
+  CancelReason,
+  ControlEntry,
+  EngineEvent,
+  ModelFailure,
+  QueuedMessage,
+} from "@larkline/protocol";
+import { attemptOf, waitsForPeople } from "./call-facts.ts";
+import { pastOf, runModelStep } from "./model-step.ts";
 import type { TurnJudge } from "./permission-judge.ts";
 import { replyOf } from "./reply.ts";
 import type { AbortReason } from "./running-turns.ts";
-import { waitsForPeople } from "./turn-approvals.ts";
 import type { TurnBudget } from "./turn-budget.ts";
 import { TurnContext } from "./turn-context.ts";
 import type { TurnEnd, TurnRunOptions, TurnStart } from "./turn-options.ts";
@@ -41,6 +48,8 @@ export class TurnRun {
   readonly #judge: TurnJudge;
   #head: QueuedMessage;
   #live: LiveStep | undefined;
+  /** Of the last step. */
+  #failure: ModelFailure | undefined;
   /** Id of the model that gave the last step: a fallback may have. */
   #answeredBy: string | undefined;
   /** Approvals that the last decision was about. */
@@ -105,20 +114,27 @@ export class TurnRun {
     const saved = await this.#progress.save("suspend");
     if (saved.state === "fenced") return { end: "fenced" };
     if (next.do === "tools") await this.#dispatch(next.calls, saved.state === "running" ? saved.control : []);
-    return saved.state === "suspended" ? { end: "suspended" } : await this.#hear(saved.control);
+    if (saved.state === "running") return await this.#hear(saved.control);
+    const { wakeGen } = saved;
+    return { end: "suspended", ...(wakeGen === undefined ? {} : { wakeGen }) };
   }
 
   #first(): Transition {
     const head = this.#head;
+    const { othersWait, history } = this.#start;
     const { commandFacts, facts, now } = this.#options;
-    return commandTurn(head, commandFacts()) ?? startTurn({ head, nowMs: now(), model: facts().model });
+    return (
+      commandTurn(head, commandFacts()) ?? startTurn({ head, nowMs: now(), model: facts().model, othersWait, history })
+    );
   }
 
   async #begin(): Promise<Transition | TurnEnd> {
-    const { turn, control, tries } = this.#start;
-    if (tries >= this.#options.maxTries) {
-      const reason = `given up after ${tries} crashes while it was running`;
-      return abandonTurn(turn ?? this.#head, this.#environment(), reason);
+    const { turn, control, tries, damaged } = this.#start;
+    const { givenUp } = this.#options;
+    if (givenUp !== undefined) {
+      // A checkpoint that cannot be read was written together with the message, which is in the history by then.
+      const begun = turn ?? (damaged === undefined ? this.#head : newTurn(this.#head, this.#options.now()));
+      return abandonTurn(begun, this.#environment(), `given up: ${givenUp}`);
     }
     if (turn !== undefined) {
       return control.length > 0 ? await this.#hearAgain(control) : resumeTurn(turn, this.#environment());
@@ -128,7 +144,10 @@ export class TurnRun {
     // What could not be fetched only because this process stops must not be stored as lost: nothing is saved.
     if (reason === "shutdown" || reason === "fenced") return { end: reason === "fenced" ? "fenced" : "handoff" };
     const first = this.#first();
-    if (tries > 0) first.events.push(restarted(this.#environment()));
+    // Followers may hold deltas of a run that died before it saved anything.
+    if (tries > 0 && first.next.do === "model") {
+      first.events.push(stepRestart(first.turn.steps, this.#environment().model, "crash"));
+    }
     if (control.length === 0) return first;
     if (first.next.do === "finish") {
       this.#progress.heard(control); // a command that is done at once cannot be cancelled any more
@@ -149,8 +168,10 @@ export class TurnRun {
 
   #environment(): TurnEnvironment {
     const { facts, now } = this.#options;
+    const { history } = this.#progress;
+    const { othersWait } = this.#start;
     const live = this.#live === undefined ? {} : { live: this.#live };
-    return { ...facts(), nowMs: now(), judge: this.#judge, history: this.#progress.history, ...live };
+    return { ...facts(), nowMs: now(), judge: this.#judge, history, othersWait, ...live };
   }
 
   /** Decides once all facts are there that the decision asks for: most need none that has to be fetched. */
@@ -167,10 +188,10 @@ export class TurnRun {
     const { turn } = this.#progress;
     this.#progress.heard(control);
     this.#settled = new Set(control.map((entry) => (entry.type === "decision" ? entry.approvalId : undefined)));
-    const entries = await keepLarge(turn, control);
-    const learned = await approvals.heard(turn, control);
+    const { entries: believed, events } = await approvals.heard(turn, control);
+    const entries = await keepLarge(turn, believed);
     const heard = await this.#decide((environment) => afterControl(turn, entries, environment));
-    return { ...heard, events: [...learned, ...heard.events] };
+    return { ...heard, events: [...events, ...heard.events] };
   }
 
   /**
@@ -178,7 +199,12 @@ export class TurnRun {
    * calls, so those still open are handed out again; a runner runs none twice.
    */
   async #hearAgain(control: readonly ControlEntry[]): Promise<Transition> {
+    const inStep = this.#progress.turn.calls.length === 0;
     const heard = await this.#hear(control);
+    // The worker that died may have heard the same, and published deltas of the step that follows.
+    if (heard.next.do === "model" && (inStep || this.#start.tries > 0)) {
+      heard.events.push(stepRestart(heard.turn.steps, this.#environment().model, "crash"));
+    }
     if (heard.next.do !== "wait" && heard.next.do !== "tools") return heard;
     return { ...heard, next: resumeTurn(heard.turn, this.#environment()).next };
   }
@@ -197,6 +223,11 @@ export class TurnRun {
 
   /** A model step, with what has to come before it: waiting messages that join in, a shorter context. */
   async #model(): Promise<Transition | TurnEnd> {
+    const { turn } = this.#progress;
+    // Something else than its time has woken a turn whose step was put off.
+    if (turn.putOff !== undefined && turn.putOff.atMs > this.#options.now()) {
+      return { turn, history: [], events: [], next: { do: "wait" } };
+    }
     // What makes it ready may have cost something itself.
     const instead = (await this.#makeReady()) ?? (await this.#overBudget());
     if (instead !== undefined) return instead;
@@ -205,9 +236,13 @@ export class TurnRun {
     if (step === undefined) return await this.#brokenOff();
     if (step.failure?.code === "context_overflow") {
       const shortened = await this.#context.afterOverflow();
-      if (shortened !== undefined) return shortened;
+      if (shortened !== undefined) {
+        const restart = stepRestart(shortened.turn.steps, this.#environment().model, step.failure.code);
+        return step.failure.partial ? { ...shortened, events: [restart, ...shortened.events] } : shortened;
+      }
       if (this.#aborted() !== undefined) return await this.#brokenOff();
     }
+    this.#failure = step.failure;
     this.#context.used(step.usage);
     this.#answeredBy = step.model;
     const decided = await this.#decide((environment) => afterStep(this.#progress.turn, step, environment));
@@ -275,19 +310,28 @@ export class TurnRun {
     return { ...done, events: [...compacted.events, ...done.events], context: compacted.context };
   }
 
+  /** Undefined when it was broken off. */
   async #step(): Promise<StepResult | undefined> {
-    const { chain, instructions, controller, facts, read, watch } = this.#options;
+    const { chain, instructions, request, controller, facts, read, watch } = this.#options;
     const step = {
       chain,
+      model: facts().model,
+      past: pastOf(this.#progress.turn),
+      turnNumber: this.#progress.turn.steps + 1,
       system: instructions,
+      options: request,
       history: this.#progress.history,
       read,
       tools: [...facts().tools.values()].map(({ announcement }) => announcement.spec),
       signal: controller.signal,
       charge: this.#budget.charge,
       onEvent: (event: EngineEvent) => this.#streamed(event),
+      onRetry: watch.retried,
     };
-    return await watch.step(chain, "answer", async () => await runModelStep(step));
+    const result = await watch.step(chain, "answer", async () => await runModelStep(step));
+    if (result.brokenOff !== true) return result;
+    this.#live = { text: "", thinking: "", ...this.#live, broken: result };
+    return undefined;
   }
 
   #streamed(event: EngineEvent): void {
@@ -298,7 +342,7 @@ export class TurnRun {
       live.text += event.text;
       this.#options.watch.text();
     } else if (event.type === "thinking_delta") live.thinking += event.text;
-    else if (isRestart(event)) this.#live = { text: "", thinking: "" };
+    else if (event.type === "step_restarted") this.#live = { text: "", thinking: "" };
     else return;
     this.#reply.changed();
   }
@@ -322,7 +366,8 @@ export class TurnRun {
     const control = saved.state === "running" ? saved.control : [];
     const cancel: ControlEntry = { type: "cancel", turnId: this.#progress.turn.turnId, reason };
     this.#progress.heard(control);
-    return await this.#decide((environment) => afterControl(this.#progress.turn, [...control, cancel], environment));
+    const { entries } = await this.#options.approvals.heard(this.#progress.turn, control);
+    return await this.#decide((environment) => afterControl(this.#progress.turn, [...entries, cancel], environment));
   }
 
   async #leave(): Promise<TurnEnd> {
@@ -343,15 +388,7 @@ export class TurnRun {
     const settings = this.#progress.settings ?? this.#start.settings;
     // What is on its way to the card must not arrive after what the delivery of the answer sends.
     const released = this.#reply.release();
-    return { end: "committed", result, reason, history: this.#progress.history, settings, released };
+    const failure = this.#failure === undefined ? {} : { failure: this.#failure };
+    return { end: "committed", result, reason, history: this.#progress.history, settings, released, ...failure };
   }
-}
-
-function isRestart(event: EngineEvent): boolean {
-  return event.type === "warning" && event.code === answerRestarted;
-}
-
-/** Followers may hold deltas of a run that died before it saved anything. */
-function restarted({ model }: TurnEnvironment): EngineEvent {
-  return { type: "warning", code: answerRestarted, message: "The answer begins anew.", detail: model.info.id };
 }

@@ -2,22 +2,25 @@ import type { StepResult } from "@larkline/agent";
 import { costOf, type ModelChain, type ModelInfo } from "@larkline/model";
 import {
   isCanary,
-  textOf,
   traceparentOfMessage,
   turnIdOf,
   type CallState,
   type InboundMessage,
-  type Message,
+  type ModelRetry,
   type TurnState,
+  sharedNow,
+  type Usage,
 } from "@larkline/protocol";
-import { unobserved, type Observation, type Tags } from "@larkline/telemetry";
+import { scrubText, unobserved, type Observation, type Tags } from "@larkline/telemetry";
 import type { BuiltInTools } from "./built-in-tools.ts";
 import type { TurnStart } from "./turn-options.ts";
 
 /** What observers hear of one claim of a turn. Ids, numbers and names of tools and models only. */
 export interface TurnWatch {
   /** Runs a request to a model; `purpose` is `answer` or `summary`. */
-  step(chain: ModelChain, purpose: string, run: () => Promise<StepResult | undefined>): Promise<StepResult | undefined>;
+  step(chain: ModelChain, purpose: string, run: () => Promise<StepResult>): Promise<StepResult>;
+  /** A call of a vendor went wrong and is followed by another one. */
+  retried: (retry: ModelRetry) => void;
   /** Text of the answer has come. */
   text(): void;
   /** The policy has decided about these calls, which are new. */
@@ -46,33 +49,46 @@ interface Watching {
 function tellClaim({ observation, tags, message }: Watching, { tries, turn }: TurnStart): void {
   const { event } = observation;
   const resumed = turn !== undefined;
-  const waited = resumed ? {} : { queuedMs: Math.max(0, Date.now() - message.createdAtMs) };
+  const waited = resumed ? {} : { queuedMs: Math.max(0, sharedNow() - message.createdAtMs) };
   event("turn.claimed", { ...tags, ...waited, tries, resumed });
   if (tries > 0) event("turn.healed", { ...tags, what: "crash", tries });
 }
 
-function tokensOf({ usage }: StepResult): Record<string, number> {
-  if (usage === null) return {};
+function tokensOf(usage: Usage): Record<string, number> {
   const { inputTokens, outputTokens, cacheReadTokens = 0, cacheCreationTokens = 0 } = usage;
   return { input: inputTokens, output: outputTokens, cache_read: cacheReadTokens, cache_write: cacheCreationTokens };
 }
 
-/** Counts what a step has used; returns what its span says of it. */
-function tellUse({ metric }: Observation, info: ModelInfo, step: StepResult): Tags {
-  const { id: model } = info;
-  const tokens = tokensOf(step);
-  for (const [kind, count] of Object.entries(tokens)) if (count > 0) metric("model.tokens", count, { model, kind });
-  const cost = step.usage === null ? 0 : costOf(step.usage, info);
-  if (cost > 0) metric("model.cost_usd", cost, { model });
-  const { input = 0, output = 0 } = tokens;
+/** Counts what each call of a vendor has used, as budgets count it; returns what the step's span says of it. */
+function tellUse({ metric }: Observation, chain: ModelChain, step: StepResult): Tags {
+  for (const { model: asked, usage } of step.uses ?? []) {
+    const info = infoOf(chain, asked);
+    const { id: model } = info;
+    for (const [kind, count] of Object.entries(tokensOf(usage))) {
+      if (count > 0) metric("model.tokens", count, { model, kind });
+    }
+    const cost = costOf(usage, info);
+    if (cost > 0) metric("model.cost_usd", cost, { model });
+  }
+  const { inputTokens: input = 0, outputTokens: output = 0 } = step.use ?? {};
   return { input, output, calls: step.toolCalls.length };
+}
+
+function infoOf({ models, primary }: ModelChain, asked: string | undefined): ModelInfo {
+  return models.find(({ id }) => id === asked) ?? primary;
+}
+
+/** What a vendor said when it refused, for operators: its text is cut and redacted already by those who log it. */
+function refusalTags({ failure }: StepResult): Tags {
+  const { message, requestId = "" } = failure?.vendor ?? { message: failure?.message ?? "" };
+  return failure === undefined ? {} : { problem: scrubText(message), requestId };
 }
 
 async function watchStep(
   { observation, tags }: Watching,
   { chain, purpose }: { chain: ModelChain; purpose: string },
-  run: () => Promise<StepResult | undefined>,
-): Promise<StepResult | undefined> {
+  run: () => Promise<StepResult>,
+): Promise<StepResult> {
   const { span, metric } = observation;
   const startedMs = performance.now();
   const step = span("model.step", { ...tags, model: chain.primary.id, purpose });
@@ -80,13 +96,12 @@ async function watchStep(
   let outcome = "failed";
   try {
     result = await run();
-    outcome = result === undefined ? "broken_off" : (result.failure?.code ?? "ok");
+    outcome = result.brokenOff === true ? "broken_off" : (result.failure?.code ?? "ok");
     return result;
   } finally {
-    const info = chain.models.find(({ id }) => id === result?.model) ?? chain.primary;
-    const { id: model } = info;
+    const { id: model } = infoOf(chain, result?.model);
     metric("model.step_seconds", (performance.now() - startedMs) / 1_000, { model, outcome });
-    const facts = result === undefined ? {} : tellUse(observation, info, result);
+    const facts = result === undefined ? {} : { ...tellUse(observation, chain, result), ...refusalTags(result) };
     step.end(outcome === "ok" ? undefined : outcome, { model, outcome, ...facts });
   }
 }
@@ -106,10 +121,9 @@ export function watchBuiltIns({ event }: Observation, builtIns: Pick<BuiltInTool
   };
 }
 
-/** Whether the model has said something since the person's last message. */
-function hasSpoken(history: readonly Message[]): boolean {
-  const asked = history.findLastIndex(({ role }) => role === "user");
-  return history.slice(asked + 1).some((message) => message.role === "assistant" && textOf(message).trim() !== "");
+/** Whether the person has seen text of an earlier step. */
+function hasSpoken({ shown }: TurnState): boolean {
+  return shown !== undefined && shown.text.trim() !== "";
 }
 
 /** Tells of a call that nobody answered in time. */
@@ -132,10 +146,14 @@ export function watchTurn(given: Observation, start: TurnStart): TurnWatch {
   tellClaim(watching, start);
   const run = span("turn.run", tags);
   const channel = message.reply.channel === "feishu" ? "feishu" : "api";
-  const sinceReceipt = (): number => Math.max(0, Date.now() - message.createdAtMs);
-  let isFirstText = start.tries === 0 && (start.turn === undefined || !hasSpoken(start.history));
+  const sinceReceipt = (): number => Math.max(0, sharedNow() - message.createdAtMs);
+  let isFirstText = start.tries === 0 && (start.turn === undefined || !hasSpoken(start.turn));
   return {
     step: async (chain, purpose, work) => await watchStep(watching, { chain, purpose }, work),
+    retried: ({ model, code, waitMs, attempt }) => {
+      event("model.retried", { ...tags, model, code, waitMs, attempt });
+      metric("model.retries", 1, { model, code });
+    },
     text: () => {
       if (!isFirstText) return;
       isFirstText = false;

@@ -1,4 +1,4 @@
-import { turnLimits } from "@larkline/agent";
+import { turnLimits, type TurnModel } from "@larkline/agent";
 import { resolveConfig } from "@larkline/config";
 import { createModelChain, findModelInfo, type LlmBackend, type ModelInfo } from "@larkline/model";
 import type { PermissionPolicy } from "@larkline/permissions";
@@ -34,6 +34,7 @@ import {
 import { createLogger, createMetrics, unobserved } from "@larkline/telemetry";
 import { expect, vi } from "vitest";
 import type { AgentSide } from "./agent-side.ts";
+import { Authorities } from "./authority.ts";
 import { createBuiltInTools } from "./built-in-tools.ts";
 import { createCallSigner } from "./call-signer.ts";
 import { createGivenUp } from "./given-up.ts";
@@ -194,6 +195,8 @@ export type Differences = Partial<Omit<AgentSide, "chain">> & {
   info?: Partial<ModelInfo>;
   policy?: PermissionPolicy;
   groupsOf?: JudgeDeps["groupsOf"];
+  /** Facts and prices; of one that costs nothing if absent. */
+  model?: TurnModel;
 };
 
 /** The policy of a configuration with these entries. */
@@ -205,12 +208,13 @@ export function policyOf(input: object = {}): PermissionPolicy {
 
 function sideOf(world: World, { rules }: Parts, differences: Differences): Omit<AgentSide, "chain"> {
   const { policy = policyOf(), groupsOf = async () => [], info: _info, ...rest } = differences;
-  const { fallback: _fallback, backend: _backend, ...side } = rest;
-  const model = { info: findModelInfo("anthropic", "claude-sonnet-4-6"), costUsd: () => 0 };
+  const { fallback: _fallback, backend: _backend, model: given, ...side } = rest;
+  const model = given ?? { info: findModelInfo("anthropic", "claude-sonnet-4-6"), costUsd: () => 0 };
   const builtIns = createBuiltInTools({ desk: world.desk, limits, logger });
   const offered = createOfferedTools({ catalog: { tools: () => tools }, builtIns, logger }, null);
   return {
     instructions: "test",
+    request: {},
     followUps: "wait",
     now: Date.now,
     facts: () => ({ limits, tools: offered(), model }),
@@ -242,14 +246,27 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
   const builtIns = createBuiltInTools({ desk: world.desk, limits, logger });
   const wake = wakeAfter.bind(undefined, turns);
   const sign = createCallSigner(signingKey);
+  const authorities = new Authorities({
+    approvals,
+    rules,
+    policy,
+    groupsOf: differences.groupsOf ?? (async () => []),
+    logger,
+  });
   return createSessionRunner({
     store,
     turns,
     agent: () => ({ chain: createModelChain({ models }), ...sideOf(world, parts, differences) }),
-    dispatch: async (turn, calls) => await dispatchCalls({ queues, store, wake, sign, builtIns }, turn, calls),
+    dispatch: async (turn, calls) =>
+      await dispatchCalls(
+        { queues, worker: "w", expect: async () => {}, store, wake, sign, authorities, builtIns },
+        turn,
+        calls,
+      ),
     approvals: createTurnApprovals({
       approvals,
       rules,
+      authorities,
       policy,
       workCards,
       metrics: world.metrics,

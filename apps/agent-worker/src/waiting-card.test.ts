@@ -51,11 +51,11 @@ async function scene() {
   const { chatId } = simulator.addChat({ type: "p2p", members: [openId] });
   const { messageId } = await simulator.sendMessage({ appId, chatId, from: openId, text: "please" });
   const stores = createMemorySessionStore({ now });
-  const { store, cards: ledger, approvals, rules } = stores;
+  const { store, cards: ledger, approvals } = stores;
   const apis = new Map([[appId, api]]);
   const world = newWorld(stores);
   const wake = async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen);
-  const cards = createApprovalCards({ apis, approvals, rules, rulesExpireMs: 90 * 86_400_000, roles: {}, wake, now });
+  const cards = createApprovalCards({ apis, approvals, keepRule: async () => {}, roles: {}, wake, now });
   const target = { app: appId, chatId, messageId, inThread: false };
   await append(world, inbound(messageId, "please", { app: appId, reply: { channel: "feishu", ...target } }));
   const { backend } = calling(["pay"]);

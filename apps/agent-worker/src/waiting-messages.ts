@@ -36,9 +36,8 @@ export async function messagesToJoin(
   }));
 }
 
-/** Whether a later message takes this one back. Over HTTP none does: each request follows the run of its own. */
+/** Whether a later message takes this one back. */
 export async function isSuperseded(store: Pick<SessionStore, "waiting">, message: InboundMessage): Promise<boolean> {
-  if (message.reply.channel === "none") return false;
   const waiting = await store.waiting(message.session, waitingAtOnce);
   return waiting.some((later) => supersedes(later.message, message));
 }

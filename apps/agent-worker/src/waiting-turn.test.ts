@@ -1,3 +1,4 @@
+import { turnLimits } from "@larkline/agent";
 import { textOf, turnIdOf, type InboundMessage } from "@larkline/protocol";
 import { describe, expect, inject, it, vi } from "vitest";
 import { sweepExpiries } from "./approval-sweep.ts";
@@ -218,10 +219,11 @@ describe("waiting for people", () => {
 
   it("AL-43: steps count over the whole turn, whatever people decide in between", async () => {
     const world = newWorld();
-    const { backend, requests } = calling(...Array.from({ length: 20 }, () => ["pay"]));
+    const { maxIterations } = turnLimits();
+    const { backend, requests } = calling(...Array.from({ length: maxIterations + 5 }, () => ["pay"]));
     await ask(world, { backend });
     await settle(world, { backend });
-    expect(requests).toHaveLength(8);
+    expect(requests).toHaveLength(maxIterations);
     expect((await eventsOf(world)).at(-1)).toMatchObject({ type: "done", reason: "max_turns_reached" });
   });
 

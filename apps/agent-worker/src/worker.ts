@@ -2,14 +2,15 @@ import { randomUUID } from "node:crypto";
 import { createBudgetBook } from "@larkline/budgets";
 import { createReactionDesk, type ReactionDesk } from "@larkline/feishu";
 import { botOfApp, type BotAccess, type LarklineConfig } from "@larkline/config";
-import { errorCodes, type InboundMessage, type SessionKey } from "@larkline/protocol";
+import { errorCodes, runnerKeyOf, type InboundMessage, type SessionKey, sharedNow } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
 import { startAnnouncing } from "@larkline/session";
-import type { Logger, Observation } from "@larkline/telemetry";
+import { HandoffImport } from "@larkline/session-redis";
+import { scrubText, type Logger, type Observation } from "@larkline/telemetry";
 import manifest from "../package.json" with { type: "json" };
 import type { WorkerConfig } from "./config.ts";
 import { openConnections, type Connections } from "./connections.ts";
-import { startHeartbeat } from "./heartbeat.ts";
+import { startHeartbeat, type Heartbeat } from "./heartbeat.ts";
 import { createAgentSides, limitsOf } from "./agent-side.ts";
 import { sweepApprovalCards } from "./approval-sweep.ts";
 import { createBuiltInTools, type BuiltInTools } from "./built-in-tools.ts";
@@ -19,9 +20,11 @@ import { sweepCards } from "./card-sweep.ts";
 import { createGivenUp } from "./given-up.ts";
 import { createMessagePreparer } from "./message-preparer.ts";
 import type { AgentModels } from "./models.ts";
+import { startOperatorDesk } from "./operator-desk.ts";
 import { RunningTurns } from "./running-turns.ts";
 import { createSessionRunner, type SessionRunnerOptions } from "./session-runner.ts";
 import { startSweeper } from "./sweeper.ts";
+import { takeOverState, untilStateIsTakenOver } from "./state-takeover.ts";
 import { createToolCatalog, type ToolCatalog } from "./tool-catalog.ts";
 import { dispatchCalls } from "./tool-dispatch.ts";
 import { tellLate, watchBuiltIns } from "./turn-watch.ts";
@@ -43,12 +46,12 @@ export interface WorkerSetup {
 
 export interface AgentWorker {
   /** What `/ready` reports. */
-  ready(): Promise<Record<string, boolean>>;
+  ready(): Promise<Record<string, boolean | string>>;
   /** Hands running turns over and closes everything. Idempotent. */
   close(): Promise<void>;
 }
 
-/** Crashes of one message after which it is given up. */
+/** Errors of one message after which it is given up. */
 const maxTries = 5;
 // Shorter than BullMQ's defaults: a wake-up whose worker died before it claimed, or between saving and
 // handing out calls, has no other way back. A job that is taken away too early is fenced.
@@ -65,6 +68,8 @@ interface WorkerParts extends WorkerSetup {
   connections: Connections;
   catalog: ToolCatalog;
   running: RunningTurns;
+  heartbeat: Heartbeat;
+  handoffs: HandoffImport;
 }
 
 /** Opens every connection and starts to work. */
@@ -75,53 +80,114 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   const stopping = new AbortController();
   const { settings, bots, metrics, observation } = setup;
   const connections = openConnections({ config, settings, bots, logger, observation, onFrame: metrics.frame });
-  const { directory, presence, bus, wakes, turns } = connections;
+  const { directory, presence, bus } = connections;
+  await connections.clock.followed;
   const catalog = await createToolCatalog({ directory, signal: stopping.signal, onError });
   const running = new RunningTurns();
   await bus.subscribe(({ session, turnId }) => running.cancel(session, turnId), stopping.signal);
-  await wakes.subscribe(({ session, gen }) => void turns.wake(session, gen).catch(onError), stopping.signal);
+  const handoffs = openHandoffs(setup, owner, connections);
+  await handoffs.listen(stopping.signal);
   const heartbeat = await startHeartbeat({ presence, owner, onError });
   const announcer = announcing(owner, connections, onError);
-  const parts: WorkerParts = { ...setup, owner, connections, catalog, running };
-  const worker = startTurns(parts);
-  const sweeper = startSweeping(parts);
-  const keeper = startKeeping(parts);
+  const parts: WorkerParts = { ...setup, owner, connections, catalog, running, heartbeat, handoffs };
+  let work: Work | undefined;
+  const waiting = new AbortController();
+  const takeover = { ...connections, owner, logger, signal: waiting.signal };
+  const begin = (isTakenOver: boolean): void => {
+    if (isTakenOver) work = startWork(parts);
+  };
+  begin(await takeOverState(takeover));
+  const begun = work === undefined ? untilStateIsTakenOver(takeover).then(begin) : undefined;
   const close = async (): Promise<void> => {
-    // Together: each lets what is on its way end for some seconds, and a stop must not add them up.
-    const sweeps = [sweeper.close(), keeper.close()];
-    await Promise.all([worker.close({ deadlineMs: 5_000 }), ...sweeps, connections.approvalCards.close()]);
+    waiting.abort();
+    await begun;
+    await Promise.all([work?.close(), connections.approvalCards.close()]);
     stopping.abort();
+    await handoffs.settled();
     await Promise.all([heartbeat.close(), announcer.close()]);
     await connections.close();
   };
   let closed: Promise<void> | undefined;
   return {
-    ready: async () => ({ redis: await connections.redisAnswers(), queue: worker.isRunning() }),
+    ready: async () => ({
+      ...(await connections.checkRedis()),
+      clock: connections.clock.problem() ?? true,
+      queue: (work?.worker.isRunning() ?? false) && connections.hearsOfJobs(),
+      state: work !== undefined,
+    }),
     close: async () => await (closed ??= close()),
   };
 }
 
+/** What a worker does once it may believe what is stored. */
+interface Work {
+  worker: JobWorker;
+  close(): Promise<void>;
+}
+
+function startWork(parts: WorkerParts): Work {
+  const worker = startTurns(parts);
+  const sweeper = startSweeping(parts);
+  const keeper = startKeeping(parts);
+  const { orders, store, letters, rules, auditLog: audit, turns, bus } = parts.connections;
+  const wake = turns.wake.bind(turns);
+  const stop = bus.publish.bind(bus);
+  const desk = startOperatorDesk({ orders, store, letters, rules, audit, wake, stop, logger: parts.logger });
+  return {
+    worker,
+    close: async () => {
+      // Together: each lets what is on its way end for some seconds, and a stop must not add them up.
+      await Promise.all([worker.close({ deadlineMs: 5_000 }), sweeper.close(), keeper.close(), desk.close()]);
+    },
+  };
+}
+
+/** What runners hand in about calls is carried over into sessions. */
+function openHandoffs({ config, logger }: WorkerSetup, worker: string, connections: Connections): HandoffImport {
+  const { redis, store, lookups, turns } = connections;
+  const keys = new Map<string, string>();
+  return new HandoffImport({
+    redis,
+    namespace: config.namespace,
+    worker,
+    runnerKeyOf: (runner) => {
+      const key = keys.get(runner) ?? runnerKeyOf(config.callSigningKey, runner);
+      if (keys.size < 1_000) keys.set(runner, key);
+      return key;
+    },
+    store,
+    lookups,
+    wake: async (session, gen) => await turns.wake(session, gen),
+    onRefused: (refused) => logger.warn({ ...refused }, "what a runner has handed in is refused"),
+    onError: (error) => logger.warn({ error }, "what a runner has handed in waits"),
+  });
+}
+
 /** For people who look: who this is. What is decided by, is the heartbeat. */
-function announcing(id: string, { instances, apis }: Connections, onError: (error: unknown) => void) {
+function announcing(id: string, { instances, apis, clock }: Connections, onError: (error: unknown) => void) {
   const { version } = manifest;
   const apps = [...apis.keys()];
-  return startAnnouncing({ directory: instances, id, service: "agent-worker", version, apps, onError });
+  const { problem: clockProblem } = clock;
+  return startAnnouncing({ directory: instances, id, service: "agent-worker", version, apps, clockProblem, onError });
 }
 
 /** Hands calls out, or runs those of built-in tools. */
-function dispatcher({ config, connections, observation }: WorkerParts, builtIns: BuiltInTools): Dispatch {
-  const { store, turns, tools: queues } = connections;
+function dispatcher(parts: WorkerParts, builtIns: BuiltInTools): Dispatch {
+  const { config, connections, observation, owner: worker, handoffs } = parts;
+  const { store, turns, tools: queues, authorities } = connections;
+  const expect = handoffs.expect.bind(handoffs);
   const sign = createCallSigner(config.callSigningKey);
   const wake = wakeAfter.bind(undefined, turns);
   const watched = watchBuiltIns(observation, builtIns);
-  return async (turn, calls) => await dispatchCalls({ queues, store, wake, sign, builtIns: watched }, turn, calls);
+  return async (turn, calls) =>
+    await dispatchCalls({ queues, worker, expect, store, wake, sign, authorities, builtIns: watched }, turn, calls);
 }
 
 function approvalsDesk({ settings, connections, metrics, observation, logger }: WorkerParts): TurnApprovals {
-  const { approvals, rules, approvalCards } = connections;
+  const { approvals, rules, approvalCards, authorities } = connections;
   const workCards = approvalCards.work.bind(approvalCards);
   const policy = settings.permissions;
-  return createTurnApprovals({ approvals, rules, policy, workCards, metrics, observation, logger });
+  return createTurnApprovals({ approvals, rules, authorities, policy, workCards, metrics, observation, logger });
 }
 
 function startTurns(parts: WorkerParts): JobWorker {
@@ -150,7 +216,9 @@ function startTurns(parts: WorkerParts): JobWorker {
       deliver: (lease, ready) => void ready.then(async () => await sender.deliver(lease)),
       onGivenUp: createGivenUp({ ...connections, logger }),
       onMessage: signsOfLife(settings, { ...connections, logger }),
+      onRefused: tellRefused(logger),
       owner,
+      isAlive: parts.heartbeat.isAlive,
       maxTries,
       maxInRow,
       observation: parts.observation,
@@ -184,11 +252,27 @@ function serving({ apis }: Pick<Connections, "apis">, logger: Logger): (session:
   };
 }
 
+/** A session may come again and again until a newer process takes it: what it needs is told once. */
+function tellRefused(logger: Logger): NonNullable<SessionRunnerOptions["onRefused"]> {
+  const told = new Set<string>();
+  return (session, { reason, message }) => {
+    if (reason === "alone") logger.warn({ session }, "its worker died twice: its message runs with no other beside it");
+    else if (!told.has(message)) logger.warn({ session }, `left to newer workers: ${message}`);
+    told.add(message);
+  };
+}
+
 /** A turn that failed is somebody's business who can mend the cause: its person cannot. */
-function logTurn(logger: Logger, { turnId, outcome, seconds }: Parameters<SessionRunnerOptions["onTurn"]>[0]): void {
-  const [, failure] = Object.entries(errorCodes).find(([code]) => code === outcome) ?? [];
-  if (failure === undefined) logger.debug({ turnId, outcome, seconds }, "turn");
-  else logger.warn({ turnId, code: outcome, suggestion: failure.suggestion, seconds }, "a turn failed");
+function logTurn(
+  logger: Logger,
+  { turnId, outcome, seconds, failure }: Parameters<SessionRunnerOptions["onTurn"]>[0],
+): void {
+  const [, known] = Object.entries(errorCodes).find(([code]) => code === outcome) ?? [];
+  if (known === undefined) return logger.debug({ turnId, outcome, seconds }, "turn");
+  const { message, requestId } = failure?.vendor ?? {};
+  const vendor = message === undefined ? {} : { vendor: scrubText(message), requestId };
+  const suggestion = failure?.suggestion ?? known.suggestion;
+  logger.warn({ turnId, code: outcome, suggestion, seconds, ...vendor }, "a turn failed");
 }
 
 /** Takes back the reactions that ingress has put on a message, when they stop being true. */
@@ -206,7 +290,9 @@ function signsOfLife(
   };
 }
 
-function startSweeping({ owner, connections, metrics, observation, logger }: WorkerParts): { close(): Promise<void> } {
+function startSweeping({ owner, connections, metrics, observation, logger, handoffs }: WorkerParts): {
+  close(): Promise<void>;
+} {
   const { store, approvals, approvalCards, sender } = connections;
   const workCards = approvalCards.work.bind(approvalCards);
   const onHealed = (what: string, count: number): void => {
@@ -220,6 +306,7 @@ function startSweeping({ owner, connections, metrics, observation, logger }: Wor
       async (signal) => await sweepCards({ ...connections, untouchedMs: untouchedCardMs, signal, onHealed }),
       async (signal) => await sweepApprovalCards({ approvals, workCards, signal }),
     ],
+    handoffs,
     intervalMs: 1_000,
     staleMs: 3_000,
     deliverOutbox: async (session) => {
@@ -241,7 +328,7 @@ function startKeeping({ owner, settings, connections, metrics, logger }: WorkerP
     owner,
     bounds: settings.retention,
     intervalMs: keepEveryMs,
-    now: Date.now,
+    now: sharedNow,
     onKept: metrics.keeper.kept,
     onRound: metrics.keeper.round,
     onError: (error) => logger.warn({ error }, "stored data was not looked after; it stays until it can be"),

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { answerClosing, answerOpening, frameText, openingText } from "./answer-view.ts";
+import { answerClosing, answerOpening, AnswerView, frameText, openingText } from "./answer-view.ts";
 import { texts } from "./texts.ts";
 
 const { zh, en } = texts;
@@ -53,5 +53,26 @@ describe("frameText", () => {
 
   it("keeps control characters of a model away from the terminal", () => {
     expect(frameText({ type: "assistant", content: "a\u001B[2Jb\u009B\u0007\tc\r\n" }, zh)).toBe("a[2Jb\tc\n");
+  });
+});
+
+describe("AnswerView", () => {
+  const restarted = "\n[The answer was interrupted and begins anew]\nAssistant: ";
+
+  it("EE-49: draws an answer anew that begins again, when some of it was shown", () => {
+    const view = new AnswerView(en);
+    expect(view.draw({ type: "restart" })).toBe("");
+    view.draw({ type: "assistant", content: "half" });
+    expect(view.draw({ type: "restart" })).toBe(restarted);
+    expect(view.draw({ type: "restart" })).toBe("");
+    expect(view.draw({ type: "assistant", content: "whole" })).toBe("whole");
+  });
+
+  it("shows an outcome once that a worker tells again after a crash of another", () => {
+    const view = new AnswerView(en);
+    const call = { type: "tool_call", name: "t", args: {}, id: "c1" } as const;
+    const result = { type: "tool_result", name: "t", result: 1, id: "c1" } as const;
+    expect([call, result, call, result].map((frame) => view.draw(frame) === "")).toEqual([false, false, true, true]);
+    expect(view.draw({ ...call, id: "c2" })).not.toBe("");
   });
 });

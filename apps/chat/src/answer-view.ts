@@ -19,6 +19,30 @@ export function answerClosing(): string {
   return `\n${answerRuler}\n`;
 }
 
+/** Draws one answer. What a worker that died had told already is not drawn twice. */
+export class AnswerView {
+  readonly #texts: Texts;
+  /** Text of this round stands on the screen. */
+  #hasText = false;
+  readonly #seen = new Set<string>();
+
+  constructor(texts: Texts) {
+    this.#texts = texts;
+  }
+
+  /** What the next frame adds to the screen. */
+  draw(frame: StreamFrame): string {
+    if ("name" in frame) {
+      const key = `${frame.type} ${frame.id ?? ""}`;
+      if (frame.id !== undefined && this.#seen.has(key)) return "";
+      this.#seen.add(key);
+    }
+    if (frame.type === "restart" && !this.#hasText) return "";
+    this.#hasText = frame.type === "assistant" || (this.#hasText && frame.type === "user_message");
+    return frameText(frame, this.#texts);
+  }
+}
+
 /** What a frame adds to the screen; empty for frames (and unknown types) that show nothing. */
 export function frameText(frame: StreamFrame, texts: Texts): string {
   switch (frame.type) {
@@ -34,6 +58,8 @@ export function frameText(frame: StreamFrame, texts: Texts): string {
       return `\n${texts.error(printable(frame.message))}${answerClosing()}`;
     case "done":
       return answerClosing();
+    case "restart":
+      return `\n${texts.restarted}\n${texts.assistant}`;
     default:
       return "";
   }

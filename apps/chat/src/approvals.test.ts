@@ -51,9 +51,11 @@ async function asked(codes: number[] = []): Promise<Asked> {
     const body = await textOf(request);
     const { pathname, searchParams } = new URL(request.url ?? "/", "http://localhost");
     if (pathname === "/chat") {
-      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.writeHead(200, { "content-type": "text/event-stream", "x-run-id": "api.s-1" });
       streams.push((frame) => void response.write(formatSseEvent(frame)));
       response.write(formatSseEvent({ type: "tool_call", id: "c1", name: "deploy", args: {} }));
+    } else if (pathname === "/v1/runs/api.s-1/cancel") {
+      response.writeHead(202).end("{}");
     } else if (request.method === "GET") {
       const isOpen = searchParams.get("session_id") === "s" && request.headers.authorization === "Bearer t0ken";
       response.end(JSON.stringify({ approvals: isOpen ? [approval] : [] }));

@@ -20,9 +20,10 @@ export interface ChatClientOptions {
 
 export interface ChatClient {
   /**
-   * Sends a message and yields the frames of its run as they arrive. Never throws: what goes wrong
-   * is an `error` frame. Ends after `done` or `error`; aborting `signal` cancels the run on the
-   * server and ends without either.
+   * Sends a message and yields the frames of its run as they arrive, over as many connections as it
+   * takes. Never throws: what goes wrong is an `error` frame. Ends after `done` or `error`; aborting
+   * `signal` cancels the run on the server and ends without either, or with an `error` frame when the
+   * run may go on.
    */
   send(message: string, signal: AbortSignal): AsyncGenerator<StreamFrame>;
 }
@@ -30,16 +31,32 @@ export interface ChatClient {
 /** The server answered and will answer the same again. */
 class Refused extends Error {}
 
+/** The server takes nothing at the moment, or did not learn whether it did: worth another attempt. */
+class NotNow extends Error {}
+
 /** No byte came for too long. */
 class Silence extends Error {}
+
+/** `signal`: the person wants no more of it. `stop`: the connection has to end. */
+interface Stops {
+  signal: AbortSignal;
+  stop: AbortSignal;
+}
 
 interface Attempt {
   message: string;
   messageId: string;
   lastEventId: string | undefined;
+  runId: string | undefined;
+  /** Whether the server may have stored the message. */
+  mayBeStored: boolean;
 }
 
 const standardRetryDelaysMs = [200, 500, 1_000, 2_000, 4_000] as const;
+/** A connection that held for so long was a good one: attempts are counted anew after it. */
+const goodConnectionMs = 5_000;
+/** How long Ctrl-C waits for the answer that names the run, and for the cancel. */
+const cancelPatienceMs = 5_000;
 
 /** Aborts a connection when it is silent for too long. */
 function createWatch(silenceMs: number) {
@@ -76,6 +93,12 @@ async function reasonOf(response: Response): Promise<string> {
   return body;
 }
 
+/** Resolves when the signal aborts. */
+async function abortOf(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+}
+
 class HttpChatClient implements ChatClient {
   readonly #options: ChatClientOptions;
 
@@ -84,25 +107,63 @@ class HttpChatClient implements ChatClient {
   }
 
   async *send(message: string, signal: AbortSignal): AsyncGenerator<StreamFrame> {
-    const attempt: Attempt = { message, messageId: randomUUID(), lastEventId: undefined };
-    const retryDelaysMs = this.#options.retryDelaysMs ?? standardRetryDelaysMs;
-    let connected = false;
+    const messageId = randomUUID();
+    const attempt: Attempt = { message, messageId, lastEventId: undefined, runId: undefined, mayBeStored: false };
+    // Ctrl-C ends the connection only after the cancel: the run's id may still be on its way.
+    const stop = new AbortController();
+    const cancelling = abortOf(signal).then(async () => await this.#cancel(attempt).finally(() => stop.abort()));
+    for await (const frame of this.#frames(attempt, { signal, stop: stop.signal })) {
+      if (!signal.aborted) yield frame;
+    }
+    if (!signal.aborted) return;
+    stop.abort();
+    if (!(await cancelling)) yield { type: "error", message: this.#options.texts.mayGoOn };
+  }
+
+  async *#frames(attempt: Attempt, { signal, stop }: Stops): AsyncGenerator<StreamFrame> {
+    const { texts, retryDelaysMs = standardRetryDelaysMs } = this.#options;
     for (let tries = 0; ; tries += 1) {
+      const startedMs = performance.now();
+      let received = false;
+      let problem: unknown;
       try {
-        for await (const frame of this.#receive(attempt, signal)) {
-          connected = true;
+        for await (const frame of this.#receive(attempt, stop)) {
+          received = true;
           yield frame;
           if (isOver(frame)) return;
         }
         // The stream ended in the middle of a run.
       } catch (error) {
-        if (signal.aborted) return;
-        if (error instanceof Refused || !connected) return yield this.#failure(error);
+        problem = error;
+        const isNew = attempt.runId === undefined && !(error instanceof NotNow);
+        if (!stop.aborted && (error instanceof Refused || isNew)) return yield this.#failure(error);
       }
       if (signal.aborted) return;
+      if (received || performance.now() - startedMs >= goodConnectionMs) tries = 0;
       const pauseMs = retryDelaysMs[tries];
-      if (pauseMs === undefined) return yield { type: "error", message: this.#options.texts.cutOff };
+      if (pauseMs === undefined) {
+        const message = problem instanceof NotNow ? problem.message : texts.cutOff;
+        return yield { type: "error", message };
+      }
       await delay(pauseMs, undefined, { signal }).catch(() => {});
+    }
+  }
+
+  /** Stops the run on the server; false when it may go on. */
+  async #cancel(attempt: Attempt): Promise<boolean> {
+    const { url, token } = this.#options;
+    const patience = AbortSignal.timeout(cancelPatienceMs);
+    while (attempt.runId === undefined && attempt.mayBeStored && !patience.aborted) await delay(20);
+    if (attempt.runId === undefined) return !attempt.mayBeStored;
+    try {
+      const { status } = await fetch(new URL(`/v1/runs/${encodeURIComponent(attempt.runId)}/cancel`, url), {
+        method: "POST",
+        headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
+        signal: patience,
+      });
+      return status === 202 || status === 200;
+    } catch {
+      return false;
     }
   }
 
@@ -113,7 +174,9 @@ class HttpChatClient implements ChatClient {
       const response = await this.#post(attempt, AbortSignal.any([signal, watch.signal]));
       if (response.body === null) return;
       for await (const { frame, id } of readFrames(heardBytes(response.body, watch))) {
+        if (frame.type === "error" && frame.code === "uncertain") throw new NotNow(frame.message);
         attempt.lastEventId = id ?? attempt.lastEventId;
+        if (frame.run_id !== undefined) attempt.runId = frame.run_id;
         yield frame;
       }
     } catch (error) {
@@ -123,8 +186,10 @@ class HttpChatClient implements ChatClient {
     }
   }
 
-  async #post({ message, messageId, lastEventId }: Attempt, signal: AbortSignal): Promise<Response> {
+  async #post(attempt: Attempt, signal: AbortSignal): Promise<Response> {
+    const { message, messageId, lastEventId } = attempt;
     const { url, token, sessionId, texts } = this.#options;
+    attempt.mayBeStored = true;
     const response = await fetch(new URL("/chat", url), {
       method: "POST",
       signal,
@@ -134,9 +199,12 @@ class HttpChatClient implements ChatClient {
         ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
         ...(lastEventId === undefined ? {} : { "last-event-id": lastEventId }),
       },
-      body: JSON.stringify({ message, session_id: sessionId, message_id: messageId, on_disconnect: "cancel" }),
+      body: JSON.stringify({ message, session_id: sessionId, message_id: messageId, on_disconnect: "continue" }),
     });
+    attempt.runId = response.headers.get("x-run-id") ?? attempt.runId;
     if (response.ok) return response;
+    attempt.mayBeStored = attempt.runId !== undefined;
+    if (response.status === 503) throw new NotNow(texts.refused(503, await reasonOf(response)));
     if (response.status === 401) throw new Refused(texts.tokenRefused);
     throw new Refused(texts.refused(response.status, await reasonOf(response)));
   }

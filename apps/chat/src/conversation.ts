@@ -1,4 +1,4 @@
-import { answerClosing, answerOpening, frameText, openingText } from "./answer-view.ts";
+import { answerClosing, answerOpening, AnswerView, openingText } from "./answer-view.ts";
 import type { ApprovalClient } from "./approval-client.ts";
 import { watchApprovals } from "./approval-watch.ts";
 import type { ChatClient } from "./chat-client.ts";
@@ -19,12 +19,15 @@ async function showAnswer(parts: ConversationParts, message: string, signal: Abo
   const { terminal, client, approvals, texts } = parts;
   terminal.write(answerOpening(texts));
   const watch = watchApprovals({ terminal, approvals, texts }, signal);
+  const view = new AnswerView(texts);
+  let failed = false;
   for await (const frame of client.send(message, signal)) {
+    failed = frame.type === "error";
     watch.note(frame);
-    terminal.write(frameText(frame, texts));
+    terminal.write(view.draw(frame));
   }
   await watch.close();
-  if (signal.aborted) terminal.write(`\n${texts.cancelled}${answerClosing()}`);
+  if (signal.aborted && !failed) terminal.write(`\n${texts.cancelled}${answerClosing()}`);
 }
 
 /**

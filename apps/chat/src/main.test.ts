@@ -7,6 +7,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { startChat as startProcess, type ChatProcess } from "./chat-process.fixture.ts";
 
 interface Request {
+  url: string;
   headers: IncomingMessage["headers"];
   body: Record<string, unknown>;
 }
@@ -20,7 +21,8 @@ let child: ChatProcess["process"] | undefined;
 async function startServer(...answers: Answer[]) {
   const requests: Request[] = [];
   const started = createServer(async (incoming, response) => {
-    const request = { headers: incoming.headers, body: JSON.parse(await textOf(incoming)) };
+    const body = await textOf(incoming);
+    const request = { url: incoming.url ?? "", headers: incoming.headers, body: body === "" ? {} : JSON.parse(body) };
     requests.push(request);
     answers[requests.length - 1]?.(response, request);
   });
@@ -68,26 +70,72 @@ describe("the chat program", () => {
     expect(requests[0]?.body["message_id"]).not.toBe(requests[1]?.body["message_id"]);
   });
 
-  it("closes the connection of the running answer at Ctrl-C and leaves at the next one", async () => {
+  it("cancels the run of the answer at Ctrl-C and leaves at the next one", async () => {
     let left = false;
-    const { url } = await startServer((response) => {
-      stream(response, { type: "assistant", content: "slow" });
-      response.on("close", () => (left = true));
-    });
-    const chat = startChat(["--url", url, "--lang", "en"]);
+    const { url, requests } = await startServer(
+      (response) => {
+        response.setHeader("x-run-id", "api.s-1");
+        stream(response, { type: "assistant", content: "slow" });
+        response.on("close", () => (left = true));
+      },
+      (response) => void response.writeHead(202).end("{}"),
+    );
+    const chat = startChat(["--url", url, "--lang", "en"], { API_TOKEN: "t0ken" });
     chat.type("hello");
     await chat.until("slow");
     chat.process.kill("SIGINT");
     await chat.until("[Cancelled]");
+    expect(requests[0]?.body["on_disconnect"]).toBe("continue");
+    expect(requests[1]).toMatchObject({
+      url: "/v1/runs/api.s-1/cancel",
+      headers: { authorization: "Bearer t0ken" },
+    });
     await vi.waitFor(() => expect(left).toBe(true), { timeout: 5_000, interval: 10 });
     chat.process.kill("SIGINT");
     expect(await chat.exitCode()).toBe(0);
     expect(chat.screen().endsWith("Goodbye!\n")).toBe(true);
   });
 
+  it("says that the answer may go on when the server does not confirm the cancel", async () => {
+    const { url } = await startServer(
+      (response) => {
+        response.setHeader("x-run-id", "api.s-1");
+        stream(response, { type: "assistant", content: "slow" });
+      },
+      (response) => void response.writeHead(503).end("{}"),
+    );
+    const chat = startChat(["--url", url, "--lang", "en"]);
+    chat.type("hello");
+    await chat.until("slow");
+    chat.process.kill("SIGINT");
+    await chat.until("[Error]: The server did not confirm the cancel");
+    expect(chat.screen()).not.toContain("[Cancelled]");
+  });
+
+  it("repeats under the same id what may be stored, and what was not taken", async () => {
+    const ids = { session_id: "s", message_id: "m" };
+    const { url, requests } = await startServer(
+      (response) => void response.writeHead(503).end('{"error":"not taken"}'),
+      (response) => {
+        stream(response, { type: "error", message: "ERROR: may be stored", code: "uncertain", ...ids });
+        response.end();
+      },
+      (response) => {
+        stream(response, { type: "assistant", content: "once" }, { type: "done", final: "once" });
+        response.end();
+      },
+    );
+    const chat = startChat(["--url", url]);
+    chat.type("hello");
+    await chat.until("once");
+    expect(new Set(requests.map(({ body }) => body["message_id"])).size).toBe(1);
+    expect(chat.screen()).not.toContain("错误");
+  });
+
   it("goes on after a broken connection where it stopped", async () => {
     const { url, requests } = await startServer(
       (response) => {
+        response.setHeader("x-run-id", "api.s-1");
         stream(response, { type: "assistant", content: "first " }, { type: "assistant", content: "half, " });
         setImmediate(() => response.socket?.destroy());
       },

@@ -8,6 +8,10 @@ export interface Texts {
   assistant: string;
   goodbye: string;
   cancelled: string;
+  /** After Ctrl-C, when the server did not confirm that it stops. */
+  mayGoOn: string;
+  /** Stands before an answer that begins anew; what was shown of it so far is void. */
+  restarted: string;
   calling(tool: string): string;
   finished(tool: string, preview: string): string;
   failed(tool: string, preview: string): string;
@@ -33,6 +37,8 @@ const zh: Texts = {
   assistant: "助手: ",
   goodbye: "再见!",
   cancelled: "[已取消]",
+  mayGoOn: "服务器没有确认取消，回答可能仍在进行。",
+  restarted: "[回答中断，重新开始]",
   calling: (tool) => `[正在调用工具: ${tool}]`,
   finished: (tool, preview) => `[工具 ${tool} 执行完成]: ${preview}`,
   failed: (tool, preview) => `[工具 ${tool} 执行失败]: ${preview}`,
@@ -67,6 +73,8 @@ const en: Texts = {
   assistant: "Assistant: ",
   goodbye: "Goodbye!",
   cancelled: "[Cancelled]",
+  mayGoOn: "The server did not confirm the cancel: the answer may go on.",
+  restarted: "[The answer was interrupted and begins anew]",
   calling: (tool) => `[Calling tool: ${tool}]`,
   finished: (tool, preview) => `[Tool ${tool} finished]: ${preview}`,
   failed: (tool, preview) => `[Tool ${tool} failed]: ${preview}`,

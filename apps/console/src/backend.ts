@@ -1,8 +1,6 @@
-import { createCancelBus, createQueueCatalog, createTurnQueue, type CancelBus, type TurnQueue } from "@larkline/queue";
-import type { QueueCatalog } from "@larkline/queue";
+import { createQueueCatalog, type QueueCatalog } from "@larkline/queue";
 import type {
   ApprovalStore,
-  AuditLog,
   EventLog,
   BudgetStore,
   DeadLetters,
@@ -20,9 +18,9 @@ import type {
 import {
   closeRedis,
   connectRedis,
+  takesWrites,
   createGateStateReader,
   createRedisApprovalStore,
-  createRedisAuditLog,
   createRedisBudgetStore,
   createRedisDeadLetters,
   createRedisEventWatchReports,
@@ -38,14 +36,16 @@ import {
   createRedisTokenCache,
   createRedisTraceLog,
   createSessionLedgers,
+  OperatorOrders,
   mastersOf,
   readServerStates,
   type GateState,
   type Presence,
   type SessionLedger,
   type ServerState,
+  ServerClock,
 } from "@larkline/session-redis";
-import { createOutageLog, type Logger } from "@larkline/telemetry";
+import { createClockLog, createOutageLog, type Logger } from "@larkline/telemetry";
 
 /** Everything that the console looks at and acts upon. It holds nothing itself. */
 export interface Backend {
@@ -53,19 +53,20 @@ export interface Backend {
   traces: TraceLog;
   log: Pick<EventLog, "read">;
   ledgers: (session: string) => Promise<SessionLedger>;
-  store: Pick<SessionStore, "waiting" | "seqOf" | "summary" | "history" | "append" | "cancel" | "reset">;
+  store: Pick<SessionStore, "waiting" | "seqOf" | "summary" | "history">;
+  /** The way to have something done: workers look at orders, do them and keep a record. */
+  orders: Pick<OperatorOrders, "handIn">;
   index: SessionIndex;
   /** What was given up. */
-  letters: Pick<DeadLetters, "find" | "list" | "count" | "resend" | "discard">;
+  letters: Pick<DeadLetters, "find" | "list" | "count">;
   instances: Pick<InstanceDirectory, "instances">;
   /** Looks for events that never came. */
   watches: Pick<EventWatchReports, "of">;
   tokens: TokenValidity;
   approvals: Pick<ApprovalStore, "pending" | "dueExpiries">;
-  rules: Pick<PermissionRules, "list" | "revoke">;
+  rules: Pick<PermissionRules, "list">;
   budgets: Pick<BudgetStore, "spent" | "biggest">;
-  audit: Pick<AuditLog, "append">;
-  directory: Pick<RunnerDirectory, "runners">;
+  directory: Pick<RunnerDirectory, "runners" | "away" | "forget">;
   presence: Pick<Presence, "members" | "takeDuty">;
   /** How all sessions are. */
   gate: () => Promise<GateState>;
@@ -74,9 +75,11 @@ export interface Backend {
   lookups: LookupCache;
   governor: Pick<RateGovernor, "take" | "callsOf" | "look">;
   catalog: QueueCatalog;
-  turns: Pick<TurnQueue, "wake">;
-  cancels: Pick<CancelBus, "publish">;
   ping(): Promise<boolean>;
+  /** Whether it takes what is written: it is not full, not read-only, and can write its disk. */
+  takesWrites(): Promise<boolean>;
+  /** Which clocks differ, in English. */
+  clockProblem(): string | undefined;
   close(): Promise<void>;
 }
 
@@ -86,8 +89,8 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
   const { failed: onError, back } = createOutageLog(logger, "Redis");
   const redis = connectRedis(options.redisUrl, { onError });
   redis.on("ready", back);
+  const clock = new ServerClock(redis, createClockLog(logger));
   const queue = { connection: redis, prefix: `{${namespace}}`, onError };
-  const turns = createTurnQueue(queue);
   const log = createRedisEventLog({ redis, namespace });
   const catalog = createQueueCatalog({ ...queue, masters: () => mastersOf(redis) });
   return {
@@ -95,6 +98,7 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
     log,
     ledgers: createSessionLedgers({ redis, namespace }),
     store: createRedisSessionStore({ redis, namespace }),
+    orders: new OperatorOrders({ redis, namespace }),
     index: createRedisSessionIndex({ redis, namespace }),
     letters: createRedisDeadLetters({ redis, namespace }),
     instances: createRedisInstanceDirectory({ redis, namespace }),
@@ -102,21 +106,21 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
     tokens: createRedisTokenCache({ redis, namespace }),
     approvals: createRedisApprovalStore({ redis, namespace }),
     rules: createRedisPermissionRules({ redis, namespace }),
-    audit: createRedisAuditLog({ redis, namespace }),
     budgets: createRedisBudgetStore({ redis, namespace }),
     directory: createRedisRunnerDirectory({ redis, namespace }),
     presence: createRedisPresence({ redis, namespace }),
     gate: createGateStateReader({ redis, namespace }),
     servers: async () => await readServerStates(redis),
-    lookups: createRedisLookupCache({ redis, namespace }),
+    lookups: createRedisLookupCache({ redis, namespace, owner: "console" }),
     governor: createRedisRateGovernor({ redis, namespace }),
     catalog,
-    turns,
-    cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
     ping: async () => (await redis.ping()) === "PONG",
+    takesWrites: async () => await takesWrites(redis),
+    clockProblem: clock.problem,
     async close() {
+      clock.close();
       log.close();
-      await Promise.all([turns.close(), catalog.close()]);
+      await catalog.close();
       await closeRedis(redis);
     },
   };

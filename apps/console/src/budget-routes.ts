@@ -1,3 +1,4 @@
+import { sharedNow } from "@larkline/protocol";
 import {
   accountIn,
   budgetUse,
@@ -63,7 +64,7 @@ export function registerBudgetRoutes(server: FastifyInstance, deps: BudgetRoutes
   const { book } = deps;
   server.get<{ Querystring: { id?: string } }>("/budgets", async (request, reply) =>
     answerPage(deps, [request, reply], async (view) => {
-      const groups = book.groups(Date.now());
+      const groups = book.groups(sharedNow());
       const { id: given } = request.query;
       const id = typeof given === "string" ? given.trim().slice(0, maxIdLength) : "";
       const [spendings, lookup] = await Promise.all([

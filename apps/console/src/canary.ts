@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { jsonParserOf } from "@larkline/protocol";
+import { jsonParserOf, sharedNow } from "@larkline/protocol";
 import type { LookupCache } from "@larkline/session";
 import type { Presence } from "@larkline/session-redis";
 import type { Logger, Metrics } from "@larkline/telemetry";
@@ -93,7 +93,7 @@ export function startCanary(deps: CanaryDeps): Canary {
   };
 
   const send = async (): Promise<void> => {
-    if (await comesThrough()) return await keep({ aliveAtMs: Date.now(), missed: 0 });
+    if (await comesThrough()) return await keep({ aliveAtMs: sharedNow(), missed: 0 });
     if (closing.signal.aborted) return;
     const { aliveAtMs, missed } = await report();
     await keep({ aliveAtMs, missed: missed + 1 });

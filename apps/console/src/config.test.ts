@@ -37,17 +37,29 @@ it.each(["127.0.0.1", "127.1.2.3", "::1", "localhost", "console.localhost"])(
 );
 
 it("with a password it listens everywhere, unless told otherwise", () => {
-  const loaded = loadConfig({ CONSOLE_PASSWORD: "one", CONSOLE_VIEWER_PASSWORD: "two" });
-  expect(loaded).toMatchObject({ ok: true, value: { host: "0.0.0.0", passwords: { operator: "one", viewer: "two" } } });
+  const loaded = loadConfig({ CONSOLE_PASSWORD: "one of the two", CONSOLE_VIEWER_PASSWORD: "two of the two" });
+  expect(loaded).toMatchObject({
+    ok: true,
+    value: { host: "0.0.0.0", passwords: { operator: "one of the two", viewer: "two of the two" } },
+  });
+});
+
+it("takes no password that is shorter than twelve characters", () => {
+  const loaded = loadConfig({ CONSOLE_PASSWORD: "elevenchars", CONSOLE_VIEWER_PASSWORD: "short" });
+  expect(loaded.ok ? "" : loaded.error.split("\n")).toEqual([
+    "CONSOLE_PASSWORD must be at least 12 characters long.",
+    "CONSOLE_VIEWER_PASSWORD must be at least 12 characters long.",
+  ]);
+  expect(loadConfig({ CONSOLE_PASSWORD: "twelve chars" }).ok).toBe(true);
 });
 
 it("reports every problem at once, without the passwords", () => {
-  const same = loadConfig({ CONSOLE_PASSWORD: "hunter2", CONSOLE_VIEWER_PASSWORD: "hunter2", PORT: "x" });
-  const alone = loadConfig({ CONSOLE_VIEWER_PASSWORD: "hunter2" });
+  const same = loadConfig({ CONSOLE_PASSWORD: "hunter2hunter2", CONSOLE_VIEWER_PASSWORD: "hunter2hunter2", PORT: "x" });
+  const alone = loadConfig({ CONSOLE_VIEWER_PASSWORD: "hunter2hunter2" });
   expect(same.ok ? "" : same.error.split("\n")).toEqual([
     "CONSOLE_VIEWER_PASSWORD must differ from CONSOLE_PASSWORD.",
     expect.stringContaining("PORT"),
   ]);
   expect(alone.ok ? "" : alone.error).toBe("CONSOLE_VIEWER_PASSWORD is set, but CONSOLE_PASSWORD is not.");
-  expect(JSON.stringify([same, alone])).not.toContain("hunter2");
+  expect(JSON.stringify([same, alone])).not.toContain("hunter2hunter2");
 });

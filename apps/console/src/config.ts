@@ -28,14 +28,18 @@ export interface ConsoleConfig {
   configFile: string | undefined;
 }
 
+/** Shorter passwords can be guessed. */
+const shortestPassword = 12;
+
 function readPasswords(reader: EnvReader): Passwords | undefined {
-  const operator = reader.secret("CONSOLE_PASSWORD");
-  const viewer = reader.secret("CONSOLE_VIEWER_PASSWORD");
+  const operator = reader.secret("CONSOLE_PASSWORD", { minLength: shortestPassword });
+  const viewer = reader.secret("CONSOLE_VIEWER_PASSWORD", { minLength: shortestPassword });
   if (operator === undefined) {
     if (viewer !== undefined) reader.problem("CONSOLE_VIEWER_PASSWORD is set, but CONSOLE_PASSWORD is not.");
     return undefined;
   }
-  if (operator === viewer) reader.problem("CONSOLE_VIEWER_PASSWORD must differ from CONSOLE_PASSWORD.");
+  if (operator !== "" && operator === viewer)
+    reader.problem("CONSOLE_VIEWER_PASSWORD must differ from CONSOLE_PASSWORD.");
   return { operator, viewer };
 }
 

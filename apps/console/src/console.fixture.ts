@@ -1,17 +1,21 @@
 import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
 import { resolveConfig, type LarklineConfig } from "@larkline/config";
 import { argumentsHashOf, type Approval, type InboundMessage, type ToolJob } from "@larkline/protocol";
 import { createToolQueues, createTurnQueue } from "@larkline/queue";
+import { applyOrder, type OrderDeps } from "@larkline/session";
 import {
   closeRedis,
   connectRedis,
   createRedisApprovalStore,
   createRedisAuditLog,
   createRedisBudgetStore,
+  createRedisDeadLetters,
   createRedisPermissionRules,
   createRedisPresence,
   createRedisRunnerDirectory,
   createRedisSessionStore,
+  OperatorOrders,
 } from "@larkline/session-redis";
 import { createMetrics, silentLogger } from "@larkline/telemetry";
 import { inject } from "vitest";
@@ -37,21 +41,63 @@ export function openWorld() {
   const queue = { connection: redis, prefix: `{${namespace}}` };
   const tools = createToolQueues(queue);
   const turns = createTurnQueue(queue);
+  const stores = {
+    store: createRedisSessionStore({ ...options, stateKey: "0".repeat(64) }),
+    letters: createRedisDeadLetters(options),
+    rules: createRedisPermissionRules(options),
+    audit: createRedisAuditLog(options),
+  };
+  const desk = serveOrders(new OperatorOrders(options), {
+    ...stores,
+    wake: async (key, gen) => await turns.wake(key, gen),
+    stop: async () => {},
+    replyOf: async (id, { session: key, id: messageId, parts, reply }) => {
+      if (reply.channel === "none") return undefined;
+      return {
+        v: 1,
+        id,
+        uuid: id.slice(0, 50),
+        session: key,
+        target: { app: reply.app, chatId: reply.chatId, messageId, inThread: false },
+        text: `stopped (${parts.length})`,
+        createdAtMs: Date.now(),
+        attempts: 0,
+        uncertainSinceMs: 0,
+      };
+    },
+  });
   return {
     redis,
     namespace,
+    ...stores,
     tools,
     turns,
-    store: createRedisSessionStore(options),
     approvals: createRedisApprovalStore(options),
-    rules: createRedisPermissionRules(options),
-    audit: createRedisAuditLog(options),
     budgets: createRedisBudgetStore(options),
     directory: createRedisRunnerDirectory(options),
     presence: createRedisPresence(options),
     close: async () => {
+      await desk.close();
       await Promise.all([tools.close(), turns.close()]);
       await closeRedis(redis);
+    },
+  };
+}
+
+/** Does what operators order, as a worker does. */
+function serveOrders(orders: OperatorOrders, deps: OrderDeps): { close(): Promise<void> } {
+  const closing = new AbortController();
+  const serve = async (): Promise<void> => {
+    while (!closing.signal.aborted) {
+      const served = await orders.serve(async (order) => await applyOrder(deps, order));
+      if (!served) await delay(10, undefined, { signal: closing.signal }).catch(() => undefined);
+    }
+  };
+  const serving = serve();
+  return {
+    close: async () => {
+      closing.abort();
+      await serving;
     },
   };
 }

@@ -2,14 +2,14 @@ import { parserOf, SessionKey } from "@larkline/protocol";
 import type { DeadLetter } from "@larkline/session";
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import { confirmPage } from "./confirm-page.ts";
-import { retryLetter } from "./dead-letter-acts.ts";
 import { deadLetterPage } from "./dead-letter-page.ts";
 import { deadLettersPage, type GivenUp } from "./dead-letters-page.ts";
+import { noted, order } from "./orders.ts";
 import { answerPage, fieldOf, type PagesDeps } from "./pages.ts";
 import { letterPath } from "./paths.ts";
 import { problemPage } from "./problem-page.ts";
 import type { QueueList } from "./queue-list.ts";
-import { consoleId } from "./rule-routes.ts";
+
 import type { Word } from "./words.ts";
 
 export interface DeadLetterDeps extends PagesDeps {
@@ -41,16 +41,6 @@ async function givenUp({ backend, queues }: DeadLetterDeps): Promise<GivenUp> {
   };
 }
 
-/** The audit log has a deed before it is done: whatever fails in the middle, it has a record. */
-async function note(
-  { backend, onAction }: PagesDeps,
-  kind: "letter_retried" | "letter_discarded",
-  about: { letterId: string; session?: string; turnId?: string; app?: string },
-): Promise<void> {
-  await backend.audit.append({ kind, userId: consoleId, ...about });
-  onAction(kind, "/dead-letters");
-}
-
 function aboutOf({ id, session, turnId, app }: DeadLetter) {
   return {
     letterId: id,
@@ -71,13 +61,20 @@ function registerJobActs(server: FastifyInstance, deps: DeadLetterDeps): void {
       answerPage(deps, [request, reply], async (view) => {
         const [queue, job] = [fieldOf(request, "queue"), fieldOf(request, "job")];
         if (queue === undefined || job === undefined || !(await deps.queues.names()).includes(queue)) return undefined;
-        await note(deps, kind, { letterId: `${queue}/${job}` });
+        // The audit log has a deed before it is done: whatever fails in the middle, it has a record.
+        const problem = await noted(deps, { kind, letterId: `${queue}/${job}` });
+        if (problem !== undefined)
+          return deadLettersPage({ ...view, url: "/dead-letters" }, await givenUp(deps), problem);
+        deps.onAction(kind, "/dead-letters");
         const word: Word = (await act(queue, job)) ? done : "jobGone";
         return deadLettersPage({ ...view, url: "/dead-letters" }, await givenUp(deps), word);
       }),
     );
   }
 }
+
+const retryWords = { nothing: "letterGone", full: "inboxFull", not_possible: "approvalIsOver" } as const;
+const discardWords = { done: "letterDiscarded", nothing: "letterGone" } as const;
 
 /** Adds the list of what was given up, looking into one, trying it again and doing away with it. */
 export function registerDeadLetterRoutes(server: FastifyInstance, deps: DeadLetterDeps): void {
@@ -110,15 +107,20 @@ export function registerDeadLetterRoutes(server: FastifyInstance, deps: DeadLett
       const letter = await letterOf(request);
       if (letter === undefined) return undefined;
       // Noted before it is seen: whatever fails now, nobody has looked without a trace.
-      await backend.audit.append({ kind: "content_shown", userId: consoleId, ...aboutOf(letter) });
+      const problem = await noted(deps, { kind: "content_shown", ...aboutOf(letter) });
+      if (problem !== undefined) return problemPage(view, problem);
       onAction("content_shown", request.url);
       return deadLetterPage({ ...view, url: letterPath(letter.session, letter.id) }, letter, true);
     }),
   );
-  const act = async (letter: DeadLetter, name: "retry" | "discard"): Promise<Word> => {
-    await note(deps, name === "retry" ? "letter_retried" : "letter_discarded", aboutOf(letter));
-    if (name === "retry") return await retryLetter(deps, letter);
-    return (await backend.letters.discard(letter.session, letter.id)) ? "letterDiscarded" : "letterGone";
+  const act = async ({ session, id: letterId, kind }: DeadLetter, name: "retry" | "discard"): Promise<Word> => {
+    const again = kind === "message" ? "runsAgain" : "isSentAgain";
+    const { word, result } =
+      name === "retry"
+        ? await order(deps, { do: "retry_letter", session, letterId }, { ...retryWords, done: again })
+        : await order(deps, { do: "discard_letter", session, letterId }, discardWords);
+    if (result !== undefined) onAction(name === "retry" ? "letter_retried" : "letter_discarded", "/dead-letters");
+    return word;
   };
   for (const name of ["retry", "discard"] as const) {
     server.post<OfLetter>(`/dead-letters/:session/:id/${name}`, async (request, reply) =>

@@ -60,8 +60,14 @@ function sentCsrf({ headers, body }: FastifyRequest): string {
   return body instanceof URLSearchParams ? (body.get(csrfField) ?? "") : "";
 }
 
-/** Without passwords the network is the only guard; a page of any site could name this machine, too. */
+const proxyHeader = /^(?:forwarded|via|x-forwarded(?:-.*)?|x-real-ip)$/;
+
+/**
+ * Without passwords the network is the only guard; a page of any site could name this machine, too. A proxy
+ * on it looks like a local client, whomever it speaks for.
+ */
 function isLocal({ socket, headers }: FastifyRequest): boolean {
+  if (Object.keys(headers).some((name) => proxyHeader.test(name))) return false;
   const host = URL.canParse(`http://${headers.host ?? ""}`) ? new URL(`http://${headers.host ?? ""}`).hostname : "";
   return isLoopbackAddress(socket.remoteAddress ?? "") && isLoopbackHost(host);
 }

@@ -11,6 +11,8 @@ export interface KnownInstances {
   /** Looks for events that never came, by app. */
   watches: readonly { app: string; report: EventWatchReport | undefined }[];
   nowMs: number;
+  /** What the console finds wrong with clocks. */
+  clock?: string | undefined;
 }
 
 function feedsOf({ say, language }: View, { feeds }: KnownInstance): Html | string {
@@ -26,6 +28,12 @@ function feedsOf({ say, language }: View, { feeds }: KnownInstance): Html | stri
   </ul>`;
 }
 
+/** That it lives, and what its clock has against others. */
+export function aliveText({ say }: View, clock: string | undefined): Html | string {
+  if (clock === undefined) return say("isAlive");
+  return html`${say("isAlive")}, <strong role="alert">${say("clocksDiffer")}${clock}</strong>`;
+}
+
 function row(view: View, instance: KnownInstance, nowMs: number) {
   const { say, language } = view;
   const { id, service, host, version, startedAtMs, expiresAtMs, apps } = instance;
@@ -37,7 +45,7 @@ function row(view: View, instance: KnownInstance, nowMs: number) {
     moment(language, startedAtMs),
     apps.length === 0 ? "–" : html`<code>${apps.join(", ")}</code>`,
     feedsOf(view, instance),
-    expiresAtMs > nowMs ? say("isAlive") : html`${say("wentSilent")} ${moment(language, expiresAtMs)}`,
+    expiresAtMs > nowMs ? aliveText(view, instance.clock) : html`${say("wentSilent")} ${moment(language, expiresAtMs)}`,
   ];
 }
 
@@ -83,9 +91,10 @@ function watchOf(view: View, known: KnownInstances, watch: KnownInstances["watch
 /** Which processes there are, and whether somebody else takes events of our apps. */
 export function instancesPage(view: View, known: KnownInstances): Page {
   const { say } = view;
-  const { instances, unnamed, watches, nowMs } = known;
+  const { instances, unnamed, watches, nowMs, clock } = known;
   const columns = ["instance", "service", "host", "version", "started", "apps", "events", "state"] as const;
-  const body = html`${
+  const body = html`${clock !== undefined && html`<p class="note" role="alert">${say("clocksDiffer")}${clock}</p>`}
+  ${
     instances.length === 0
       ? html`<p class="note">${say("noInstances")}</p>`
       : table({

@@ -1,9 +1,11 @@
 import type { FastifyInstance } from "fastify";
 import { jobPage } from "./job-page.ts";
+import { noted } from "./orders.ts";
 import { answerPage, type PagesDeps } from "./pages.ts";
 import { jobPath } from "./paths.ts";
+import { problemPage } from "./problem-page.ts";
 import type { QueueList } from "./queue-list.ts";
-import { consoleId } from "./rule-routes.ts";
+
 import { jobFactsOf } from "./shown-job.ts";
 
 export interface JobRoutesDeps extends PagesDeps {
@@ -35,8 +37,9 @@ export function registerJobRoutes(server: FastifyInstance, deps: JobRoutesDeps):
       if (job === undefined || facts?.kind !== "call") return undefined;
       const { session, turnId, callId, name: tool, actor } = facts.call;
       // Noted before it is seen: whatever fails now, nobody has looked without a trace.
-      const record = { session, turnId, callId, tool, app: actor.app, chatId: actor.chatId, userId: consoleId };
-      await backend.audit.append({ kind: "content_shown", ...record });
+      const record = { session, turnId, callId, tool, app: actor.app, chatId: actor.chatId };
+      const problem = await noted(deps, { kind: "content_shown", ...record });
+      if (problem !== undefined) return problemPage(view, problem);
       onAction("content_shown", request.url);
       return jobPage({ ...view, url: jobPath(queue, job.id) }, { queue, job, isContentShown: true });
     }),

@@ -1,4 +1,4 @@
-import { loadConfigFile } from "@larkline/config";
+import { loadConfigFile, takeEnvironment } from "@larkline/config";
 import { createLogger, createMetrics, runUntilSignal } from "@larkline/telemetry";
 import { connectBackend } from "./backend.ts";
 import { loadConfig } from "./config.ts";
@@ -9,13 +9,15 @@ function refuse(problem: string): never {
   process.exit(1);
 }
 
-const loaded = loadConfig(process.env);
+const { env, problem: unclean } = takeEnvironment();
+const loaded = loadConfig(env);
 if (!loaded.ok) refuse(loaded.error);
 const config = loaded.value;
 const settings = await loadConfigFile(config.configFile);
 if (!settings.ok) refuse(settings.error);
 
 const logger = createLogger({ service: "console", level: config.logLevel });
+if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
 const metrics = createMetrics({ service: "console" });
 const backend = connectBackend({ ...config, logger });
 const started = await startConsole({ config, settings: settings.value, backend, metrics, logger }).catch(

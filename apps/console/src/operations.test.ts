@@ -145,7 +145,7 @@ it("resets a session after asking: the turn ends, its card is told, and what wai
   expect(await world.store.emit({ session, epoch: claim.epoch, events: [] })).toBe(false);
   expect(await world.store.summary(session)).toMatchObject({ state: "queued", waiting: 1, unsent: 1 });
   const sent = await world.store.leaseOutbox(session);
-  expect(sent?.record).toMatchObject({ id: turnId, target: { messageId: "om_1" }, view: { state: "stopped" } });
+  expect(sent?.record).toMatchObject({ id: turnId, target: { messageId: "om_1" } });
   expect(await auditOf(world, "session_reset")).toMatchObject([{ session, turnId, userId: "console" }]);
   expect(await textOf(operator.post(`/sessions/${at}/reset`))).toContain("no turn was under way");
 });
@@ -219,8 +219,8 @@ it("shows what is left of the platform's limits, without the token", async () =>
   const page = await textOf(Promise.resolve(response));
   expect(page).toMatch(/Calls of this month 3/);
   expect(page).toMatch(/Access token good for (9|10) minutes/);
-  expect(page).toMatch(/im\.message\.reply 0 \/ 8 refused by the platform, paused for/);
-  expect(page).toMatch(/im\.message\.create 8 \/ 8 free/);
+  expect(page).toMatch(/im\.message\.reply 0 \/ 50 refused by the platform, paused for/);
+  expect(page).toMatch(/im\.message\.create 50 \/ 50 free/);
   expect(page).not.toContain("t-secret");
 });
 

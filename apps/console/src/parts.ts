@@ -1,4 +1,4 @@
-import type { ReplyLanguage } from "@larkline/protocol";
+import { sharedNow, type ReplyLanguage } from "@larkline/protocol";
 import { html, type Html, type HtmlValue } from "./html.ts";
 
 // Parts that several pages are made of.
@@ -10,7 +10,7 @@ const units = [
 ] as const;
 
 /** A moment as people say it, such as "3 minutes ago"; the exact time is behind it. */
-export function moment(language: ReplyLanguage, atMs: number, nowMs = Date.now()): Html {
+export function moment(language: ReplyLanguage, atMs: number, nowMs = sharedNow()): Html {
   const awayMs = atMs - nowMs;
   const [unit, unitMs] = units.find(([, ms]) => Math.abs(awayMs) >= ms) ?? (["second", 1_000] as const);
   const words = new Intl.RelativeTimeFormat(language).format(Math.round(awayMs / unitMs), unit);

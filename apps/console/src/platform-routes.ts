@@ -1,3 +1,4 @@
+import { sharedNow } from "@larkline/protocol";
 import { botOfApp, type LarklineConfig } from "@larkline/config";
 import { apiBuckets, monthOf, tenantTokenName } from "@larkline/feishu/limits";
 import type { KnownInstance } from "@larkline/session";
@@ -19,7 +20,7 @@ async function stateOf({ backend, settings, domain }: PlatformDeps, app: string)
   const bot = botOfApp(settings, app);
   const { monthlyCalls, rateLimits } = bot.feishu;
   const [calls, tokenMs, buckets] = await Promise.all([
-    governor.callsOf(app, monthOf(Date.now())),
+    governor.callsOf(app, monthOf(sharedNow())),
     tokens.validity(tenantTokenName(bot.app?.domain ?? domain, app)),
     governor.look(apiBuckets(app)),
   ]);
@@ -41,7 +42,8 @@ async function knownInstances({ backend, bots }: PlatformDeps): Promise<KnownIns
     instances: instances.sort(byServiceAndAge),
     unnamed: workers.filter((id) => !named.has(id)),
     watches,
-    nowMs: Date.now(),
+    nowMs: sharedNow(),
+    clock: backend.clockProblem(),
   };
 }
 

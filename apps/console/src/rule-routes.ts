@@ -1,7 +1,7 @@
 import type { FastifyInstance } from "fastify";
+import { order } from "./orders.ts";
 import { answerPage, fieldOf, type PagesDeps } from "./pages.ts";
 import { rulesPage, type RulesOfApp } from "./rules-page.ts";
-import type { Word } from "./words.ts";
 
 export interface RuleRoutesDeps extends PagesDeps {
   /** Apps whose rules are shown. */
@@ -10,9 +10,6 @@ export interface RuleRoutesDeps extends PagesDeps {
 
 const maxRules = 500;
 
-/** The name of the console where a person's would stand. */
-export const consoleId = "console";
-
 async function rulesOf({ backend }: RuleRoutesDeps, app: string): Promise<RulesOfApp> {
   const rules = await backend.rules.list(app);
   return { app, rules: rules.slice(0, maxRules), hasMore: rules.length > maxRules };
@@ -20,7 +17,7 @@ async function rulesOf({ backend }: RuleRoutesDeps, app: string): Promise<RulesO
 
 /** Adds the page of permission rules, and taking one back. */
 export function registerRuleRoutes(server: FastifyInstance, deps: RuleRoutesDeps): void {
-  const { apps, backend, onAction } = deps;
+  const { apps, onAction } = deps;
   const allRules = async () => await Promise.all(apps.map(async (app) => await rulesOf(deps, app)));
 
   server.get("/rules", async (request, reply) =>
@@ -30,10 +27,10 @@ export function registerRuleRoutes(server: FastifyInstance, deps: RuleRoutesDeps
     answerPage(deps, [request, reply], async (view) => {
       const [app, rule] = [fieldOf(request, "app"), fieldOf(request, "rule")];
       if (app === undefined || rule === undefined || !apps.includes(app)) return undefined;
-      const revoked = await backend.rules.revoke(app, rule, { id: consoleId });
-      if (revoked !== undefined) onAction("rule_revoked", request.url);
-      const note: Word = revoked === undefined ? "ruleGone" : "revoked";
-      return rulesPage({ ...view, url: "/rules" }, await allRules(), note);
+      const words = { done: "revoked", nothing: "ruleGone" } as const;
+      const { word, isDone } = await order(deps, { do: "revoke_rule", app, ruleId: rule }, words);
+      if (isDone) onAction("rule_revoked", request.url);
+      return rulesPage({ ...view, url: "/rules" }, await allRules(), word);
     }),
   );
 }

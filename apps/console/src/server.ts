@@ -28,6 +28,8 @@ import type { Word } from "./words.ts";
 /** Forms and what Bull Board sends stay far below. */
 const bodyLimit = 65_536;
 const requestTimeoutMs = 10_000;
+/** How often Node looks for requests that take longer. */
+const slowRequestsEveryMs = 1_000;
 /** Finding out who somebody is. */
 const signInDeadlineMs = 3_000;
 /** Reading everything that one page shows. */
@@ -121,6 +123,7 @@ export async function createServer(deps: ServerDeps): Promise<FastifyInstance> {
     logger: false,
     bodyLimit,
     requestTimeout: requestTimeoutMs,
+    http: { headersTimeout: requestTimeoutMs, connectionsCheckingInterval: slowRequestsEveryMs },
     forceCloseConnections: true,
     trustProxy: false,
     routerOptions: { maxParamLength: 500 },
@@ -132,6 +135,8 @@ export async function createServer(deps: ServerDeps): Promise<FastifyInstance> {
   switchLanguages(server);
   const ready = async () => ({
     redis: await backend.ping(),
+    writes: await backend.takesWrites(),
+    clock: backend.clockProblem() ?? true,
     accepting: !isClosing(),
     ...(canary === undefined ? {} : { canary: await canary.isAlive() }),
   });

@@ -5,7 +5,7 @@ import { sessionPath } from "./paths.ts";
 import type { Page, View } from "./view.ts";
 import type { Word } from "./words.ts";
 
-/** A session in a list; what cannot be read has no summary. */
+/** A session in a list; one whose state cannot be read at all has no summary. */
 export interface ListedSession {
   session: string;
   summary: SessionSummary | undefined;
@@ -30,9 +30,10 @@ function sinceOf({ language, say }: View, { summary, atMs }: ListedSession): Htm
 
 function row(view: View, listed: ListedSession) {
   const { session, summary } = listed;
+  const state = summary?.head?.unreadable === true ? undefined : summary?.state;
   return [
     html`<a href="${sessionPath(session)}">${session}</a>`,
-    summary?.state ?? view.say("unreadableState"),
+    state ?? view.say("unreadableState"),
     summary?.waiting ?? "–",
     summary?.unsent ?? "–",
     summary?.messages ?? "–",

@@ -175,17 +175,18 @@ function contentNote(view: View, { key, isContentShown }: ShownSession): Html | 
     ${visitor?.role === "operator" && actionForm(view, { path: `${sessionPath(key)}/content`, label: "showContent" })}`;
 }
 
+function unreadableNote({ say }: View, { summary }: ShownSession): Html | false {
+  const isUnreadable = summary === undefined || summary.head?.unreadable === true;
+  return isUnreadable && html`<p class="note" role="alert">${say("unreadableSession")}</p>`;
+}
+
 /** One conversation: how it stands, and what was said in it without the words. */
 export function sessionPage(view: View, shown: ShownSession, note?: Word): Page {
   const { say, visitor } = view;
   const { key, summary, messages, waiting, approvals, unsent } = shown;
   const hasInbox = summary?.head !== undefined || waiting.length > 0;
   const hasContent = messages.length > 0 || hasInbox || unsent.length > 0;
-  const body = html`${
-      summary === undefined
-        ? html`<p class="note" role="alert">${say("unreadableSession")}</p>`
-        : factsOf(view, summary)
-    }
+  const body = html`${unreadableNote(view, shown)} ${summary !== undefined && factsOf(view, summary)}
     <p><a href="${whyPath(key)}">${say("why")}</a></p>
     ${visitor?.role === "operator" && actsOf(view, shown)} ${hasContent && contentNote(view, shown)}
     ${hasInbox && inboxOf(view, shown)} ${summary !== undefined && callsOf(view, summary)}

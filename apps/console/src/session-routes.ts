@@ -1,11 +1,11 @@
 import { parserOf, SessionKey } from "@larkline/protocol";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { confirmPage, type Question } from "./confirm-page.ts";
+import { noted, order } from "./orders.ts";
 import { answerPage, type PagesDeps } from "./pages.ts";
 import { sessionPath } from "./paths.ts";
 import { problemPage } from "./problem-page.ts";
-import { consoleId } from "./rule-routes.ts";
-import { dropWaiting, resetSession, stopTurn } from "./session-acts.ts";
+
 import { isUnreadable } from "./session-list-routes.ts";
 import { sessionPage, type ShownSession } from "./session-page.ts";
 import type { View } from "./view.ts";
@@ -53,25 +53,26 @@ async function sessionOf({ backend }: PagesDeps, given: string): Promise<ReadSes
 type Act = (found: ReadSession) => Promise<Word>;
 
 function actsOf(deps: PagesDeps): Readonly<Record<"cancel" | "reset" | "drop", Act>> {
-  const { backend, onAction } = deps;
+  const { onAction } = deps;
   return {
-    async cancel({ key, summary }) {
+    async cancel({ key: session, summary }) {
       if (summary?.head === undefined || summary.state === "idle") return "nothingRuns";
-      if (!(await stopTurn(deps, key, summary.head.seq))) return "nothingRuns";
-      onAction("turn_cancelled", sessionPath(key));
-      return "cancelled";
+      const words = { done: "cancelled", nothing: "nothingRuns" } as const;
+      const { word, isDone } = await order(deps, { do: "cancel", session, seq: summary.head.seq }, words);
+      if (isDone) onAction("turn_cancelled", sessionPath(session));
+      return word;
     },
-    async reset({ key }) {
-      const ended = await resetSession(deps, key);
-      onAction("session_reset", sessionPath(key));
-      return ended === undefined ? "resetIdle" : "wasReset";
+    async reset({ key: session }) {
+      const words = { done: "wasReset", nothing: "resetIdle" } as const;
+      const { word, result } = await order(deps, { do: "reset", session }, words);
+      if (result !== undefined) onAction("session_reset", sessionPath(session));
+      return word;
     },
-    async drop({ key }) {
-      // Noted before: whatever fails in the middle, what is gone has a record.
-      await backend.audit.append({ kind: "inbox_dropped", session: key, userId: consoleId });
-      const dropped = await dropWaiting(deps, key);
-      onAction("inbox_dropped", sessionPath(key));
-      return dropped === 0 ? "nothingWaits" : "dropped";
+    async drop({ key: session }) {
+      const words = { done: "dropped", nothing: "nothingWaits" } as const;
+      const { word, result } = await order(deps, { do: "drop", session }, words);
+      if (result !== undefined) onAction("inbox_dropped", sessionPath(session));
+      return word;
     },
   };
 }
@@ -87,7 +88,7 @@ function at(view: View, key: string): View {
 
 /** Adds the page of one session, showing its content, and what can be done to it. */
 export function registerSessionRoutes(server: FastifyInstance, deps: PagesDeps): void {
-  const { backend, onAction } = deps;
+  const { onAction } = deps;
   const ask = async (name: keyof typeof questions, [request, reply]: [FastifyRequest<OfSession>, FastifyReply]) =>
     await answerPage(deps, [request, reply], async (view) => {
       if (view.visitor?.role !== "operator") return problemPage(view, "viewersLook");
@@ -115,7 +116,8 @@ export function registerSessionRoutes(server: FastifyInstance, deps: PagesDeps):
       const found = await sessionOf(deps, request.params.key);
       if (found === undefined) return undefined;
       // Noted before it is seen: whatever fails now, nobody has looked without a trace.
-      await backend.audit.append({ kind: "content_shown", session: found.key, userId: consoleId });
+      const problem = await noted(deps, { kind: "content_shown", session: found.key });
+      if (problem !== undefined) return problemPage(view, problem);
       onAction("content_shown", request.url);
       return sessionPage(at(view, found.key), { ...found, isContentShown: true }, "shown");
     }),

@@ -38,8 +38,8 @@ export interface SignInsDeps {
 /** How long somebody stays signed in. */
 export const signedInMs = 12 * 3_600_000;
 
-/** A few at once, then one every few seconds; all addresses together may do more than one. */
-const triesPerMinute = { address: 20, everyone: 200 };
+/** In any minute; all addresses together may do more than one. */
+const triesPerMinute = { address: 7, everyone: 70 };
 
 /** What is kept of a sign-in, under the hash of its token. */
 const StoredSignIn = Type.Object({ role: Type.Enum([...roles]), proof: Type.String() });

@@ -1,3 +1,4 @@
+import { sharedNow } from "@larkline/protocol";
 import type { QueueCatalog } from "@larkline/queue";
 import type { DeadLetters, RateGovernor, RunnerDirectory } from "@larkline/session";
 import type { GateState, Presence } from "@larkline/session-redis";
@@ -102,7 +103,7 @@ async function readAll({
 }: StateMetricsDeps) {
   const names = await queues.names();
   // The quota follows the calendar of the platform's own time zone.
-  const month = new Date(Date.now() + 8 * 3_600_000).toISOString().slice(0, 7);
+  const month = new Date(sharedNow() + 8 * 3_600_000).toISOString().slice(0, 7);
   const [depths, state, workers, runners, dead, calls] = await Promise.all([
     Promise.all(names.map(async (name) => ({ name, ...(await catalog.depth(name)) }))),
     gate(),
@@ -116,7 +117,7 @@ async function readAll({
 
 function show(gauges: Gauges, all: Awaited<ReturnType<typeof readAll>>): void {
   const { depths, state, workers, runners, dead, calls } = all;
-  const nowMs = Date.now();
+  const nowMs = sharedNow();
   for (const { name, oldestAtMs, ...depth } of depths) {
     for (const job of queueStates) gauges.jobs.set({ queue: name, state: job }, depth[job]);
     gauges.oldestJob.set({ queue: name }, ageSeconds(nowMs, oldestAtMs));

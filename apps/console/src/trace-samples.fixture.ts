@@ -90,6 +90,8 @@ export function standing(
       messages: 2,
       inContext: 2,
       unsent: 0,
+      eventSeq: 0,
+      setAside: [],
       settings: {},
       head: { seq: 4, message },
       ...(calls === undefined ? {} : { turn: turnWith(calls) }),

@@ -1,4 +1,4 @@
-import { turnIdOf, type TraceId } from "@larkline/protocol";
+import { turnIdOf, type TraceId, sharedNow } from "@larkline/protocol";
 import { toneOf, type Diagnosis } from "./diagnosis.ts";
 import { html, type Html } from "./html.ts";
 import { timelineOf, type MessageTrace, type TimelineRow } from "./message-trace.ts";
@@ -89,7 +89,7 @@ function processOf({ instance }: TimelineRow): string {
 }
 
 function reasonBox({ language }: View, diagnosis: Diagnosis): Html {
-  return html`<p class="reason ${toneOf(diagnosis)}" role="status">${sentenceOf(language, diagnosis, Date.now())}</p>`;
+  return html`<p class="reason ${toneOf(diagnosis)}" role="status">${sentenceOf(language, diagnosis, sharedNow())}</p>`;
 }
 
 function lookUpLink(id: string): Html | undefined {
@@ -140,7 +140,7 @@ export function whyListPage(view: View, query: string, listed: readonly ListedMe
       >${message.messageId === "" ? traceId : message.messageId}</a
     >`,
     moment(language, message.atMs),
-    outcome === undefined ? html`<strong>${say("notOver")}</strong>` : sentenceOf(language, outcome, Date.now()),
+    outcome === undefined ? html`<strong>${say("notOver")}</strong>` : sentenceOf(language, outcome, sharedNow()),
     message.person,
     message.chat,
   ]);

@@ -8,6 +8,9 @@ export interface Caller {
   host: string | undefined;
   origin: string | undefined;
   authorization: string | undefined;
+  /** Names of the headers of the request, and whether a browser says that another site's page made it. */
+  headerNames: readonly string[];
+  isCrossSite: boolean;
 }
 
 export interface AccessRules {
@@ -32,6 +35,8 @@ function isLoopbackUrl(url: string): boolean {
   return name === "localhost" || name.endsWith(".localhost") || isLoopbackAddress(name);
 }
 
+const proxyHeader = /^(?:forwarded|via|x-forwarded(?:-.*)?|x-real-ip)$/;
+
 function digestOf(text: string): Buffer {
   return createHash("sha256").update(text).digest();
 }
@@ -53,17 +58,21 @@ function refused(reason: string): Access {
 function withoutToken(caller: Caller, corsOrigins: AccessRules["corsOrigins"]): Access {
   if (!isLoopbackAddress(caller.address)) return refused("without API_TOKEN only clients on loopback are served");
   if (!isLoopbackUrl(`http://${caller.host ?? ""}`)) return refused("the Host header does not name loopback");
+  // To this process a proxy on the same machine is a client on loopback, whomever it speaks for.
+  const proxied = caller.headerNames.find((name) => proxyHeader.test(name));
+  if (proxied !== undefined) return refused(`requests that a proxy passes on (${proxied}) need API_TOKEN`);
   const { origin } = caller;
-  if (origin === undefined || isLoopbackUrl(origin)) return { allowed: true };
-  if (corsOrigins !== "*" && corsOrigins.includes(origin)) return { allowed: true };
+  if (origin !== undefined && corsOrigins !== "*" && corsOrigins.includes(origin)) return { allowed: true };
+  if ((origin === undefined || isLoopbackUrl(origin)) && !caller.isCrossSite) return { allowed: true };
   return refused("pages of other origins need API_TOKEN, or their origin in API_CORS_ORIGINS");
 }
 
 /**
  * Decides who may use the HTTP API. With a token, everybody who shows it, from any origin: a page
- * cannot know it. Without a token the network is the only guard, so two tricks of web pages that run
- * on the same machine are refused as well: DNS rebinding (the Host header then names the attacker's
- * domain) and plain cross-origin requests (the Origin header does), although CORS preflights succeed.
+ * cannot know it. Without a token the network is the only guard, so what a proxy on the same machine
+ * passes on is refused, and so are two tricks of web pages that run there: DNS rebinding (the Host header
+ * then names the attacker's domain) and plain cross-origin requests (the Origin header does, or
+ * Sec-Fetch-Site where a request has no Origin), although CORS preflights succeed.
  */
 export function accessOf(caller: Caller, rules: AccessRules): Access {
   return rules.token === undefined ? withoutToken(caller, rules.corsOrigins) : withToken(caller, rules.token);

@@ -76,6 +76,17 @@ describe("the rows of the contract", () => {
     expect(await told()).toEqual([]);
   });
 
+  it.each([
+    ["missing", {}, "maybe"],
+    ["missing", {}, undefined],
+    ["empty", { __approval__: "" }, "Approve"],
+    ["null", { __approval__: null }, true],
+  ])("AL-30: an id that is %s is told before anything is said of the decision", async (...[, id, decision]) => {
+    const { here, send, pending } = await asked();
+    expect(await send(here.ann, { ...id, decision })).toEqual({ code: 0, toast: noPending, cardChanged: false });
+    expect(await pending()).toBe(1);
+  });
+
   it.each([["maybe"], ["Approve"], [undefined], [true], ["retry"]])(
     "AL-31: the decision %j is invalid, and the approval stays usable",
     async (decision) => {
@@ -117,6 +128,7 @@ describe("the rows of the contract", () => {
         argumentsHash: approval.argumentsHash,
         state: "approved",
         decisions: [{ decision: "approve", by: { id: ann }, atMs: expect.any(Number) }],
+        turnId: `${session}-1`,
       },
     ]);
 
@@ -303,34 +315,22 @@ describe("several people", () => {
 describe("always allow", () => {
   const remember = { tool: "deploy", pattern: "prod" };
 
-  it("leaves a rule behind, once", async () => {
-    const { here, question, click, send } = await asked({ remember });
+  it("is told to the session with the decision, and the rule left to the worker that looks at it", async () => {
+    const { here, question, click, send, told } = await asked({ remember });
     expect(await click(here.ann, "always")).toMatchObject({ toast: { content: "Approved" }, cardChanged: true });
     await send(here.ann, { __approval__: question.approval.id, decision: "approve", remember: true });
-    expect(await here.ingress.rules.inForce(appId, here.group)).toMatchObject([
-      { id: question.approval.id, tool: "deploy", pattern: "prod", author: { id: here.ann } },
-    ]);
+    expect(await told()).toMatchObject([{ decisions: [{ by: { id: here.ann }, remember: true }] }]);
+    expect(await here.ingress.rules.inForce(appId, here.group)).toEqual([]);
   });
 
-  it("is what approving a proposed rule means, and rejecting it does not; no session waits for either", async () => {
+  it("is what approving a proposed rule means; no session waits for it, but those who look after its cards", async () => {
     const approved = await asked({ kind: "rule", remember });
     expect(await approved.click(approved.here.ann, "approve")).toMatchObject({ toast: { content: "Approved" } });
-    expect(await approved.here.ingress.rules.inForce(appId, approved.here.group)).toHaveLength(1);
     expect(await approved.told()).toEqual([]);
-    const rejected = await asked({ kind: "rule", remember });
-    expect(await rejected.click(rejected.here.ann, "reject")).toMatchObject({ toast: { content: "Rejected" } });
-    expect(await rejected.here.ingress.rules.inForce(appId, rejected.here.group)).toEqual([]);
+    const { session, id } = approved.question.approval;
+    const due = await approved.here.ingress.approvals.dueCards(Date.now() + 60_000, 10);
+    expect(due).toContainEqual({ session, approvalId: id });
   });
-
-  it.each([["fails"], ["hangs"]] as const)(
-    "is approved also when adding the rule %s: the workers repeat it",
-    async (how) => {
-      const { here, click, told } = await asked({ remember });
-      here.ingress.trouble[how] = "rule";
-      expect(await click(here.ann, "always")).toMatchObject({ code: 0, toast: { content: "Approved" } });
-      expect(await told()).toMatchObject([{ decisions: [{ remember: true }] }]);
-    },
-  );
 });
 
 describe("a question what became of a call", () => {

@@ -1,12 +1,6 @@
-import { mayDecide, rememberedRule, type PermissionPolicy, type Person } from "@larkline/permissions";
-import { ApprovalId, parserOf, type Approval, type ApprovalDecision } from "@larkline/protocol";
-import {
-  answersKind,
-  type ApprovalStatus,
-  type ApprovalStore,
-  type DecideResult,
-  type PermissionRules,
-} from "@larkline/session";
+import { isDecider, type PermissionPolicy } from "@larkline/permissions";
+import { ApprovalId, parserOf, sharedNow, type Approval, type ApprovalDecision } from "@larkline/protocol";
+import { answersKind, type ApprovalStatus, type ApprovalStore, type DecideResult } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import { sharedDeadline } from "./deadline.ts";
 import type { Inbox } from "./inbox.ts";
@@ -37,9 +31,8 @@ export type ApprovalDesk = (say: Say) => Promise<SayResult>;
 
 export interface ApprovalDeskDeps {
   approvals: Pick<ApprovalStore, "find" | "decide" | "settle">;
-  rules: Pick<PermissionRules, "add">;
   inbox: Pick<Inbox, "wake">;
-  policy: Pick<PermissionPolicy, "roles" | "rulesExpireMs">;
+  policy: Pick<PermissionPolicy, "roles">;
   /** User groups that a person belongs to. */
   groupsOf: (openId: string) => Promise<readonly string[]>;
   deadlineMs: number;
@@ -58,37 +51,28 @@ function decisionAbout({ remember: offered }: Approval, given: Say["decision"]):
 }
 
 export function createApprovalDesk(deps: ApprovalDeskDeps): ApprovalDesk {
-  const { approvals, rules, inbox, policy, groupsOf, deadlineMs, logger } = deps;
+  const { approvals, inbox, policy, groupsOf, deadlineMs, logger } = deps;
 
-  /** Groups are asked for only where they could make a difference. */
+  /** For the answer to a click; workers look again before they believe a decision. */
   const isAllowed = async ({ approval }: ApprovalStatus, say: Say["decision"], limit: Limit): Promise<boolean> => {
     const { decision: word, by } = say;
-    const { roles } = policy;
-    const may = (groups: Person["groups"]): boolean =>
-      mayDecide(approval, { person: { id: by.id, groups }, word, roles });
-    if (may([])) return true;
-    const named = approval.deciders.roles.flatMap((name) => (Object.hasOwn(roles, name) ? [roles[name]] : []));
-    if (!may(named.flatMap((role) => role?.groups ?? []))) return false;
-    return may(await limit(groupsOf(by.id)));
+    const groups = async (openId: string): Promise<readonly string[]> => await limit(groupsOf(openId));
+    return await isDecider(approval, { id: by.id, word }, { roles: policy.roles, groups });
   };
 
   /** The decision is safe already: what fails here is repeated by the workers. */
   const follow = async (decided: DecideResult, limit: Limit): Promise<void> => {
     if (decided.result !== "settled" && decided.result !== "closed") return;
-    const { approval, state, decisions } = decided.status;
-    const rule = state === "approved" ? rememberedRule(approval, decisions, policy.rulesExpireMs) : undefined;
-    const works = [limit(inbox.wake(approval.session, decided.wakeGen))];
-    if (rule !== undefined) works.push(limit(rules.add(rule)));
-    for (const work of await Promise.allSettled(works)) {
-      if (work.status === "fulfilled") continue;
-      logger.warn({ error: work.reason, session: approval.session, approvalId: approval.id }, "left to the workers");
-    }
+    const { session, id: approvalId } = decided.status.approval;
+    await limit(inbox.wake(session, decided.wakeGen)).catch((error: unknown) => {
+      logger.warn({ error, session, approvalId }, "left to the workers");
+    });
   };
 
   /** The store's clock decides; ours only says when to ask it. */
   const current = async (status: ApprovalStatus, limit: Limit): Promise<DecideResult> => {
     const { session, id, expiresAtMs } = status.approval;
-    const isDue = status.state === "pending" && expiresAtMs <= Date.now();
+    const isDue = status.state === "pending" && expiresAtMs <= sharedNow();
     return isDue ? await limit(approvals.settle(session, id, "expired")) : { result: "closed", status };
   };
 

@@ -49,18 +49,26 @@ export function createTestMemory(options?: MemorySessionStoreOptions): TestMemor
 
 /** Steps of the way of a decision that never end, or fail. */
 interface ApprovalTrouble {
-  hangs?: "find" | "decide" | "wake" | "rule";
-  fails?: "decide" | "rule";
+  hangs?: "find" | "decide" | "wake";
+  fails?: "decide";
 }
 
 /** What is broken at this moment. */
 export type Trouble = {
+  /** It has not been reached yet. */
+  starting: boolean;
   notReady: boolean;
+  /** It says no. */
+  refuse: boolean;
+  /** Stores what it is given, but its answer does not arrive. */
+  silent: boolean;
   append: boolean;
   hang: boolean;
   wake: boolean;
   cancel: boolean;
 } & ApprovalTrouble;
+
+class Refusal extends Error {}
 
 function failWhen(broken: boolean): void {
   if (broken) throw new Error("broken on purpose");
@@ -70,8 +78,11 @@ function faultyStore(store: SessionStore, trouble: Trouble): Backend["store"] {
   return {
     append: async (message, how) => {
       failWhen(trouble.append);
+      if (trouble.refuse) throw new Refusal();
       if (trouble.hang) await new Promise(() => {});
-      return await store.append(message, how);
+      const appended = await store.append(message, how);
+      failWhen(trouble.silent);
+      return appended;
     },
     cancel: async (session, cancel) => {
       failWhen(trouble.cancel);
@@ -105,7 +116,6 @@ function faultyApprovals({ approvals, rules }: TestMemory, trouble: Trouble): Pi
     },
     rules: {
       inForce: async (app, chatId) => await rules.inForce(app, chatId),
-      add: async (rule) => await step("rule", async () => await rules.add(rule)),
       revoke: async (...given) => await rules.revoke(...given),
     },
   };
@@ -137,7 +147,11 @@ export function createTestBackend(shared: TestMemory, trouble: Trouble, listener
       },
     },
     cancels: { publish: async (cancel) => listener.cancel(cancel) },
-    isReady: () => !trouble.notReady,
+    isReady: () => !trouble.notReady && !trouble.starting,
+    wasReady: () => !trouble.starting,
+    refused: (error) => error instanceof Refusal,
     ping: async () => !trouble.notReady,
+    takesWrites: async () => true,
+    clockProblem: () => undefined,
   };
 }

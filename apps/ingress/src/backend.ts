@@ -38,7 +38,7 @@ export interface Backend {
   /** Takes a duty for so long; false when another process has it. */
   takeDuty(duty: string, ttlMs: number): Promise<boolean>;
   approvals: Pick<ApprovalStore, "find" | "decide" | "settle" | "pending">;
-  rules: Pick<PermissionRules, "inForce" | "add" | "revoke">;
+  rules: Pick<PermissionRules, "inForce" | "revoke">;
   budgets: Pick<BudgetStore, "spent">;
   log: EventLog;
   turns: TurnWaker;
@@ -48,6 +48,14 @@ export interface Backend {
   ledger: CardLedger;
   /** Whether the backend can be reached, as far as is known without asking. */
   isReady(): boolean;
+  /** Whether it has ever been reached: until then the process starts. */
+  wasReady(): boolean;
+  /** Whether this error is its own answer to a write, which then was not done. */
+  refused(error: unknown): boolean;
   /** Asks it. */
   ping(): Promise<boolean>;
+  /** Whether it takes what is written: it is not full, not read-only, and can write its disk. */
+  takesWrites(): Promise<boolean>;
+  /** Which clocks differ, in English. */
+  clockProblem(): string | undefined;
 }

@@ -19,6 +19,34 @@ export interface Queuing {
 /** What became of it. `busy`: refused because the session is at work. */
 export type QueuedAs = "accepted" | "duplicate" | "full" | "busy";
 
+/** Stores a message as the policy says; `busy` when the session is at work and takes nothing meanwhile. */
+export async function appendAs(
+  policy: BusyPolicy,
+  inbox: Pick<Inbox, "append">,
+  message: InboundMessage,
+): Promise<AppendResult | "busy"> {
+  // Orders such as `/new` are how a person gets out of what keeps the session busy.
+  const refuses = policy === "reject" && message.command === undefined;
+  const appended = await inbox.append(message, refuses ? { maxWaiting: 1 } : undefined);
+  return refuses && appended.result === "full" ? "busy" : appended;
+}
+
+/**
+ * Stops the turn that the policy `interrupt` has this message replace: one of the same person, never
+ * that of another. True when there was one.
+ */
+export async function supersede(
+  { store, inbox }: { store: Pick<SessionStore, "summary">; inbox: Pick<Inbox, "cancel"> },
+  { session, sender }: InboundMessage,
+  appended: AppendResult,
+): Promise<boolean> {
+  // The first delivery may have died before its cancel.
+  const head = appended.result === "duplicate" ? (await store.summary(session)).head : appended.head;
+  if (head === undefined || head.seq >= appended.seq || !mayStop(head.message, sender.id)) return false;
+  await inbox.cancel(session, turnIdOf(session, head.seq), "superseded");
+  return true;
+}
+
 /** Puts messages into their sessions as the agent's busy policy says. */
 export type MessageQueue = (queuing: Queuing) => Promise<QueuedAs>;
 
@@ -41,15 +69,6 @@ interface Spot {
 
 export function createMessageQueue(deps: MessageQueueDeps): MessageQueue {
   const { policyFor, settings, store, inbox, speak, reactions, background } = deps;
-
-  /** Whoever goes on writing replaces what they asked for, never what another person did. */
-  const supersede = async ({ session, sender }: InboundMessage, appended: AppendResult): Promise<boolean> => {
-    // The first delivery may have died before its cancel.
-    const head = appended.result === "duplicate" ? (await store.summary(session)).head : appended.head;
-    if (head === undefined || head.seq >= appended.seq || !mayStop(head.message, sender.id)) return false;
-    await inbox.cancel(session, turnIdOf(session, head.seq), "superseded");
-    return true;
-  };
 
   /** The turn may have begun, or ended, before the platform took the reaction. */
   const react = async ({ session, id }: InboundMessage, { seq, ahead }: Spot, purpose: ReactionPurpose) => {
@@ -81,12 +100,11 @@ export function createMessageQueue(deps: MessageQueueDeps): MessageQueue {
   return async (queuing) => {
     const { message } = queuing;
     const policy = policyFor(message);
-    // Orders such as `/new` are how a person gets out of what keeps the session busy.
-    const refuses = policy === "reject" && message.command === undefined;
-    const appended = await inbox.append(message, refuses ? { maxWaiting: 1 } : undefined);
+    const appended = await appendAs(policy, inbox, message);
+    if (appended === "busy") return "busy";
     const { result, seq, ahead } = appended;
-    if (result === "full") return refuses ? "busy" : "full";
-    const superseded = policy === "interrupt" && seq > 0 && (await supersede(message, appended));
+    if (result === "full") return "full";
+    const superseded = policy === "interrupt" && seq > 0 && (await supersede({ store, inbox }, message, appended));
     // Also for a duplicate: its first delivery may have died between append and wake.
     await inbox.wake(message.session, appended.wakeGen);
     if (result !== "accepted") return result;

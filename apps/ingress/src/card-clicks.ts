@@ -1,7 +1,7 @@
 import { noticeText } from "@larkline/agent";
 import { lateDecidedCard } from "@larkline/cards";
 import type { Envelope } from "@larkline/feishu";
-import { parserOf, SessionKey, textOf, type InboundMessage, type ReplyLanguage } from "@larkline/protocol";
+import { parserOf, SessionKey, textOf, type InboundMessage, type ReplyLanguage, sharedNow } from "@larkline/protocol";
 import type { SessionStore } from "@larkline/session";
 import type { Logger, Observation } from "@larkline/telemetry";
 import { Type, type Static } from "typebox";
@@ -84,7 +84,7 @@ function lateClicks({ app, store, inbox, observation, logger }: CardClicksDeps, 
   const decided = (value: LateValue, parked: InboundMessage): Record<string, unknown> => {
     const language = languageFor(parked);
     const { session, message, action } = value;
-    const late = { language, session, message, ageMs: Date.now() - parked.createdAtMs, text: wordsOf(parked) };
+    const late = { language, session, message, ageMs: sharedNow() - parked.createdAtMs, text: wordsOf(parked) };
     return lateDecidedCard(late, action);
   };
 

@@ -236,14 +236,87 @@ describe("POST /chat", () => {
     expect(told).toEqual(["message.received", "message.appended"]);
   });
 
-  it("SA-27: while the agent is not ready there is one error frame", async () => {
+  it("SA-27: while the process starts there is one error frame and nothing is stored; later it answers", async () => {
     const ingress = await start({ script: hello });
-    for (const trouble of [{ notReady: true }, { notReady: false, append: true }]) {
-      Object.assign(ingress.trouble, trouble);
-      const stream = await postChat(ingress, { message: "hi" });
+    ingress.trouble.starting = true;
+    const requests = [
+      async () => await postChat(ingress, { message: "hi", session_id: "s", message_id: "m" }),
+      async () => await postChat(ingress, { message: "/help", session_id: "s" }),
+      async () => await openStream(`${ingress.url}/chat/s/events`),
+      async () => await postChat(ingress, { session_id: "s" }, { "last-event-id": "1" }),
+    ];
+    for (const send of requests) {
+      const stream = await send();
       await stream.end();
+      expect(stream.status).toBe(200);
       expect(stream.text()).toBe('data: {"type":"error","message":"Agent 未初始化"}\n\n');
     }
+    expect(await ingress.store.summary("api.s")).toMatchObject({ state: "idle", waiting: 0 });
+    ingress.trouble.starting = false;
+    const stream = await postChat(ingress, { message: "hi", session_id: "s", message_id: "m" });
+    await stream.end();
+    expect(stream.frames().at(-1)).toMatchObject({ type: "done", final: "你好，hi" });
+  });
+
+  it.each([{ notReady: true }, { refuse: true }])(
+    "SA-27: with %j, later, the answer is 503 and nothing was stored",
+    async (trouble) => {
+      const ingress = await start({ script: hello });
+      Object.assign(ingress.trouble, trouble);
+      const refused = await postChat(ingress, { message: "hi", session_id: "s" });
+      await refused.end();
+      expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "1"]);
+      expect(refused.text()).not.toContain("未初始化");
+      expect(await ingress.store.summary("api.s")).toMatchObject({ state: "idle", waiting: 0 });
+    },
+  );
+
+  it.each([
+    ["was stored", { silent: true }],
+    ["was not stored", { append: true }],
+  ])("a message that %s, but whose answer did not come, is uncertain and can be repeated", async (_what, trouble) => {
+    const ingress = await start({ script: hello });
+    Object.assign(ingress.trouble, trouble);
+    const uncertain = await postChat(ingress, { message: "hi" });
+    await uncertain.end();
+    const [told] = uncertain.frames();
+    expect(uncertain.frames()).toEqual([
+      {
+        type: "error",
+        message: expect.stringContaining("may be stored"),
+        code: "uncertain",
+        session_id: uncertain.headers.get("x-session-id"),
+        message_id: expect.stringMatching(/^[\w-]{22}$/),
+      },
+    ]);
+    Object.assign(ingress.trouble, { silent: false, append: false });
+    const { session_id, message_id } = told?.type === "error" ? told : {};
+    const again = { message: "hi", session_id, message_id };
+    for (let repeated = 0; repeated < 2; repeated += 1) {
+      const stream = await postChat(ingress, again);
+      await stream.end();
+      expect(stream.frames().at(-1)).toMatchObject({ type: "done", final: "你好，hi", run_id: `api.${session_id}-1` });
+    }
+    const runs = (await ingress.log.read(`api.${session_id}`, 0, 100)).map(({ runId }) => runId);
+    expect(new Set(runs).size).toBe(1);
+  });
+
+  it("an uncertain message keeps the id that its client gave it", async () => {
+    const ingress = await start({ script: hello });
+    ingress.trouble.append = true;
+    const stream = await postChat(ingress, { message: "hi", session_id: "s", message_id: "m-7" });
+    await stream.end();
+    expect(stream.frames()).toMatchObject([{ code: "uncertain", session_id: "s", message_id: "m-7" }]);
+  });
+
+  it("a message over limits.messageChars is refused with 413, one of that length is taken", async () => {
+    const ingress = await start({ script: hello, settings: { limits: { messageChars: 10 } } });
+    const long = await postChat(ingress, { message: "x".repeat(11), session_id: "s" });
+    await long.end();
+    expect(long.status).toBe(413);
+    expect(JSON.parse(long.text())).toEqual({ error: expect.stringContaining("10 characters") });
+    expect(ingress.wakes).toEqual([]);
+    expect((await postChat(ingress, { message: "x".repeat(10) })).status).toBe(200);
   });
 
   it("SA-30: each request without a session id gets a session of its own, named in the headers", async () => {
@@ -269,6 +342,25 @@ describe("POST /chat", () => {
     expect(one.frames().at(-1)).toMatchObject({ type: "done", final: "first one", run_id: "api.s-1" });
     expect(two.frames().at(-1)).toMatchObject({ type: "done", final: "first two", run_id: "api.s-2" });
     expect(two.frames().filter((frame) => frame.run_id !== "api.s-2")).toEqual([]);
+  });
+
+  it("SA-31: each later fragment arrives before the next one is made", async () => {
+    const pieces = Array.from({ length: 6 }, (_, index) => `piece${index} `);
+    const gates = pieces.map(() => Promise.withResolvers<void>());
+    const script: Script = async (_text, { emit }) => {
+      for (const [index, text] of pieces.entries()) {
+        await emit({ type: "text_delta", text });
+        await gates[index]?.promise;
+      }
+    };
+    const stream = await postChat(await start({ script }), { message: "go" });
+    for (const [index, piece] of pieces.entries()) {
+      await stream.until(new RegExp(`"content":"${piece}"`));
+      expect(stream.frames()).toHaveLength(index + 2);
+      gates[index]?.resolve();
+    }
+    await stream.end();
+    expect(stream.frames().at(-1)).toMatchObject({ type: "done", final: pieces.join("") });
   });
 
   it("SA-31: fragments arrive while the run is still going on", async () => {
@@ -299,7 +391,7 @@ describe("POST /chat", () => {
     await first.until(/user_message/);
     const second = await postChat(ingress, { message: "b", session_id: "s" });
     await second.end();
-    expect(second.frames()).toEqual([{ type: "error", message: expect.stringContaining("too many") }]);
+    expect(second.frames()).toEqual([{ type: "error", message: expect.stringContaining("too many"), code: "full" }]);
     first.leave();
   });
 
@@ -314,9 +406,12 @@ describe("POST /chat", () => {
 });
 
 describe("a client that leaves", () => {
-  it("SA-32: its run is cancelled within a second", async () => {
-    const ingress = await start({ script: endless });
-    const stream = await postChat(ingress, { message: "a", session_id: "s" });
+  it.each([
+    [{}, { on_disconnect: "cancel" }],
+    [{ API_ON_DISCONNECT: "cancel" }, {}],
+  ])("SA-32, EE-43: with %j and %j its run is cancelled within a second", async (env, body) => {
+    const ingress = await start({ script: endless, env });
+    const stream = await postChat(ingress, { message: "a", session_id: "s", ...body });
     await stream.until(/…/);
     stream.leave();
     await vi.waitFor(() => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-1" }]), 1_000);
@@ -324,10 +419,12 @@ describe("a client that leaves", () => {
     expect((await ingress.log.read("api.s", 0, 10)).at(-1)?.event).toMatchObject({ type: "done", reason: "cancelled" });
   });
 
-  it("SA-32: its run goes on where the configuration or the request says so", async () => {
+  it("SA-32, EE-43: its run goes on, unless the request or the configuration says otherwise", async () => {
     for (const [env, body] of [
+      [{}, {}],
       [{ API_ON_DISCONNECT: "detach" }, {}],
-      [{}, { on_disconnect: "detach" }],
+      [{ API_ON_DISCONNECT: "cancel" }, { on_disconnect: "detach" }],
+      [{ API_ON_DISCONNECT: "cancel" }, { on_disconnect: "continue" }],
     ] as const) {
       const { script, release } = gated();
       const ingress = await start({ script, env });
@@ -350,7 +447,7 @@ describe("a client that leaves", () => {
       for (const piece of pieces) await emit({ type: "text_delta", text: piece });
       await emit({ type: "text_delta", text: "end" });
     };
-    const ingress = await start({ script, env: { API_ON_DISCONNECT: "detach" } });
+    const ingress = await start({ script });
     const socket = connect(Number(new URL(ingress.url).port), "127.0.0.1");
     socket.pause();
     const body = '{"message":"big"}';
@@ -370,10 +467,144 @@ describe("a client that leaves", () => {
   });
 });
 
+describe("POST /v1/runs/:id/cancel", () => {
+  const cancel = async ({ url }: TestIngress, runId: string) => {
+    const response = await fetch(`${url}/v1/runs/${runId}/cancel`, { method: "POST" });
+    return [response.status, ((await response.json()) as { state?: string }).state];
+  };
+
+  it("stops the run under way, and says when it has ended", async () => {
+    const ingress = await start({ script: endless });
+    const stream = await postChat(ingress, { message: "a", session_id: "s-1" });
+    await stream.until(/…/);
+    expect(await cancel(ingress, stream.headers.get("x-run-id") ?? "")).toEqual([202, "cancelling"]);
+    await stream.end();
+    expect(stream.frames().at(-1)).toMatchObject({ type: "error", message: expect.stringContaining("cancelled") });
+    expect(await cancel(ingress, "api.s-1-1")).toEqual([200, "ended"]);
+    expect(ingress.cancels).toEqual([{ session: "api.s-1", turnId: "api.s-1-1" }]);
+  });
+
+  it("takes a waiting message out and leaves the running one alone", async () => {
+    const { script, release } = gated();
+    const ingress = await start({ script });
+    const one = await postChat(ingress, { message: "one", session_id: "s" });
+    await one.until(/first/);
+    const two = await postChat(ingress, { message: "two", session_id: "s" });
+    await two.until(/user_message/);
+    expect(await cancel(ingress, "api.s-2")).toEqual([202, "cancelling"]);
+    await two.end();
+    expect(two.frames().at(-1)).toMatchObject({ type: "error" });
+    release();
+    await one.end();
+    expect(one.frames().at(-1)).toMatchObject({ type: "done", final: "first one" });
+  });
+
+  it("knows nothing of other runs, and says when it does not know", async () => {
+    const guarded = await start({ script: endless, env: { API_TOKEN: "a-token-of-the-api" } });
+    expect((await fetch(`${guarded.url}/v1/runs/api.s-1/cancel`, { method: "POST" })).status).toBe(401);
+    const ingress = await start({ script: endless });
+    for (const runId of ["api.nobody-1", "cli_app.oc_1-1", "api.s", "nonsense"]) {
+      expect(await cancel(ingress, runId)).toEqual([404, undefined]);
+    }
+    const stream = await postChat(ingress, { message: "a", session_id: "s" });
+    await stream.until(/…/);
+    ingress.trouble.cancel = true;
+    expect(await cancel(ingress, "api.s-1")).toEqual([503, undefined]);
+    stream.leave();
+  });
+});
+
+describe("commands", () => {
+  const said = async (ingress: TestIngress, message: string, more: object = {}) => {
+    const stream = await postChat(ingress, { message, session_id: "s", ...more });
+    await stream.end();
+    const [echo, answer, end, ...rest] = stream.frames();
+    expect(echo).toEqual({ type: "user_message", content: message });
+    expect(rest).toEqual([]);
+    expect(end).toMatchObject({ type: "done", final: answer?.type === "assistant" ? answer.content : "none" });
+    return end?.type === "done" ? end.final : "";
+  };
+
+  it.each([
+    ["/help", "/stop"],
+    ["/帮助", "/停止"],
+    ["/status", "Model"],
+    ["/whoami", "api.s"],
+    ["/usage", ""],
+    ["/permissions", ""],
+    ["/stop", "Nothing"],
+  ])("%s is answered with text and starts no run", async (command, part) => {
+    const ingress = await start({ script: hello });
+    const text = await said(ingress, command);
+    expect(text).toContain(part);
+    expect(text.trim()).not.toBe("");
+    expect(ingress.wakes).toEqual([]);
+    expect(await ingress.metrics.text()).toMatch(/channel="api",outcome="command"[^}]*\} 1/);
+  });
+
+  it("/stop ends the run of the session, and no later one when it is repeated", async () => {
+    const ingress = await start({ script: endless });
+    const first = await postChat(ingress, { message: "one", session_id: "s" });
+    await first.until(/…/);
+    expect(await said(ingress, "/stop", { message_id: "order" })).not.toContain("Nothing");
+    await first.end();
+    expect(first.frames().at(-1)).toMatchObject({ type: "error" });
+    const second = await postChat(ingress, { message: "two", session_id: "s" });
+    await second.until(/…/);
+    await said(ingress, "/stop", { message_id: "order" });
+    expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-1" }]);
+    second.leave();
+  });
+
+  it("/permissions shows and takes back what was remembered in the session", async () => {
+    const ingress = await start({ script: hello });
+    const rule = { v: 1, app: "api", chatId: "api.s", tool: "deploy", pattern: "prod", author: { id: "api" } } as const;
+    await ingress.rules.add({ ...rule, id: "rule_1", createdAtMs: Date.now(), expiresAtMs: Date.now() + 60_000 });
+    expect(await said(ingress, "/permissions")).toContain("deploy");
+    await said(ingress, "/permissions revoke 1");
+    expect(await ingress.rules.inForce("api", "api.s")).toEqual([]);
+  });
+
+  it("one that cannot be obeyed at the moment is answered with 503", async () => {
+    const ingress = await start({ script: endless });
+    const stream = await postChat(ingress, { message: "one", session_id: "s" });
+    await stream.until(/…/);
+    ingress.trouble.cancel = true;
+    expect((await postChat(ingress, { message: "/stop", session_id: "s" })).status).toBe(503);
+    stream.leave();
+  });
+});
+
+describe("a message that comes while the session is at work", () => {
+  it("is refused where the agent's policy says so; orders are not", async () => {
+    const ingress = await start({ script: endless, settings: { agents: { default: { busy: "reject" } } } });
+    const first = await postChat(ingress, { message: "one", session_id: "s" });
+    await first.until(/…/);
+    const second = await postChat(ingress, { message: "two", session_id: "s" });
+    await second.end();
+    expect(second.frames()).toEqual([{ type: "error", message: expect.any(String), code: "busy" }]);
+    const order = await postChat(ingress, { message: "/new", session_id: "s" });
+    await order.until(/user_message/);
+    expect((await ingress.store.summary("api.s")).waiting).toBe(2);
+    for (const stream of [first, order]) stream.leave();
+  });
+
+  it("ends the run under way where the policy is to interrupt", async () => {
+    const script: Script = async (text, run) => await (text === "one" ? endless : hello)(text, run);
+    const ingress = await start({ script, settings: { agents: { default: { busy: "interrupt" } } } });
+    const first = await postChat(ingress, { message: "one", session_id: "s" });
+    await first.until(/…/);
+    const second = await postChat(ingress, { message: "two", session_id: "s" });
+    await Promise.all([first.end(), second.end()]);
+    expect(first.frames().at(-1)).toMatchObject({ type: "error" });
+    expect(second.frames().at(-1)).toMatchObject({ type: "done", final: "你好，two" });
+  });
+});
+
 describe("coming back", () => {
   it("a follower gets the rest of the run after Last-Event-ID, and only that", async () => {
     const { script, release } = gated();
-    const ingress = await start({ script, env: { API_ON_DISCONNECT: "detach" } });
+    const ingress = await start({ script });
     const first = await postChat(ingress, { message: "rest", session_id: "s" });
     await first.until(/first/);
     first.leave();
@@ -395,7 +626,7 @@ describe("coming back", () => {
 
   it("POST with Last-Event-ID and a session resumes and never repeats the message", async () => {
     const { script, release } = gated();
-    const ingress = await start({ script, env: { API_ON_DISCONNECT: "detach" } });
+    const ingress = await start({ script });
     const first = await postChat(ingress, { message: "rest", session_id: "s" });
     await first.until(/first/);
     first.leave();
@@ -448,9 +679,25 @@ describe("coming back", () => {
     expect((await postChat(ingress, { message: "a" }, { "last-event-id": "3" })).status).toBe(400);
   });
 
+  it("a Last-Event-ID from the future ends at once, also while the session is at work", async () => {
+    const ingress = await start({ script: endless });
+    const ask = { message: "a", session_id: "s", message_id: "m" };
+    const stream = await postChat(ingress, ask);
+    await stream.until(/…/);
+    const ahead = { "last-event-id": "99" };
+    expect((await fetch(`${ingress.url}/chat/s/events`, { headers: ahead })).status).toBe(204);
+    expect((await postChat(ingress, { session_id: "s" }, ahead)).status).toBe(204);
+    const repeated = await postChat(ingress, ask, ahead);
+    await repeated.end();
+    expect(repeated.frames()).toEqual([{ type: "error", message: expect.stringContaining("Last-Event-ID") }]);
+    const fresh = await postChat(ingress, { ...ask, message_id: "n" }, ahead);
+    await fresh.until(/user_message/);
+    for (const each of [stream, fresh]) each.leave();
+  });
+
   it("a follower of a session with a waiting message gets the run that comes next", async () => {
     const ingress = await start();
-    const post = await postChat(ingress, { message: "a", session_id: "s", on_disconnect: "detach" });
+    const post = await postChat(ingress, { message: "a", session_id: "s" });
     await post.until(/user_message/);
     post.leave();
     const stream = await openStream(`${ingress.url}/chat/s/events`);
@@ -468,7 +715,7 @@ describe("coming back", () => {
     const ingress = await start({ script });
     const one = await postChat(ingress, { message: "one", session_id: "s" });
     await one.until(/first/);
-    const two = await postChat(ingress, { message: "two", session_id: "s" });
+    const two = await postChat(ingress, { message: "two", session_id: "s", on_disconnect: "cancel" });
     await two.until(/user_message/);
     two.leave();
     await vi.waitFor(() => expect(ingress.cancels).toEqual([{ session: "api.s", turnId: "api.s-2" }]));
@@ -502,6 +749,40 @@ describe("the process", () => {
     first.leave();
   });
 
+  it("API_MAX_STREAMS holds when many streams come at once, and places become free again", async () => {
+    const ingress = await start({ script: endless, env: { API_MAX_STREAMS: "10" } });
+    const streams = await Promise.all(
+      Array.from({ length: 250 }, async () => await postChat(ingress, { message: "a", on_disconnect: "cancel" })),
+    );
+    const taken = streams.filter(({ status }) => status === 200);
+    expect(taken).toHaveLength(10);
+    expect(streams.filter(({ status }) => status === 503)).toHaveLength(240);
+    expect(ingress.wakes).toHaveLength(10);
+    for (const stream of taken) stream.leave();
+    await vi.waitFor(async () => {
+      const again = await postChat(ingress, { message: "a" });
+      expect(again.status).toBe(200);
+      again.leave();
+    }, 5_000);
+  });
+
+  it.each([
+    ["headers", "POST /chat HTTP/1.1\r\nHost: localhost\r\n"],
+    ["a body", 'POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"message":'],
+  ])(
+    "a request that takes too long to send %s is ended after ten seconds",
+    { timeout: 20_000 },
+    async (_what, bytes) => {
+      const ingress = await start();
+      const socket = connect(Number(new URL(ingress.url).port), "127.0.0.1");
+      const startedMs = performance.now();
+      socket.resume().write(bytes);
+      await new Promise((resolve) => socket.once("close", resolve));
+      expect(performance.now() - startedMs).toBeGreaterThan(9_000);
+      expect(performance.now() - startedMs).toBeLessThan(14_000);
+    },
+  );
+
   it("closing ends the streams with a comment and leaves their runs alone", async () => {
     const ingress = await start({ script: endless });
     const stream = await postChat(ingress, { message: "a" });
@@ -534,19 +815,21 @@ describe("the process", () => {
 
 describe("access", () => {
   it("with API_TOKEN only its bearer is served, from any origin", async () => {
-    const ingress = await start({ env: { API_TOKEN: "right-token" } });
+    const ingress = await start({ env: { API_TOKEN: "right-token-of-the-api" } });
     for (const authorization of [
       "",
       "Bearer",
       "Bearer wrong",
-      "Bearer right-tokenx",
-      "Basic right-token",
-      "right-token",
+      "Bearer right-token-of-the-apix",
+      "Basic right-token-of-the-api",
+      "right-token-of-the-api",
     ]) {
       expect([authorization, await statusWith(ingress, { authorization })]).toEqual([authorization, 401]);
     }
-    expect(await statusWith(ingress, { authorization: "Bearer right-token" })).toBe(200);
-    expect(await statusWith(ingress, { authorization: "bearer right-token", origin: "https://x.example" })).toBe(200);
+    expect(await statusWith(ingress, { authorization: "Bearer right-token-of-the-api" })).toBe(200);
+    expect(
+      await statusWith(ingress, { authorization: "bearer right-token-of-the-api", origin: "https://x.example" }),
+    ).toBe(200);
     expect((await fetch(`${ingress.url}/chat/s/events`)).status).toBe(401);
     expect((await fetch(`${ingress.url}/health`)).status).toBe(200);
   });
@@ -560,20 +843,37 @@ describe("access", () => {
       { host: "evil.example:8000" },
       { host: "127.0.0.1.evil.example" },
       { host: "localhost@evil.example" },
+      { "sec-fetch-site": "cross-site" },
+      { "sec-fetch-site": "cross-site", origin: "http://localhost:8004" },
     ]) {
       expect([headers, await statusWith(ingress, headers)]).toEqual([headers, 403]);
     }
     expect(await statusWith(ingress, { host: "localhost:8000", origin: "http://localhost:8004" })).toBe(200);
-    expect(await statusWith(ingress, { host: "[::1]:8000", "x-forwarded-for": "1.2.3.4" })).toBe(200);
+    expect(await statusWith(ingress, { host: "[::1]:8000", "sec-fetch-site": "same-origin" })).toBe(200);
+  });
+
+  it("without it, what a proxy passes on is refused; with it, the token alone counts", async () => {
+    const ingress = await start();
+    const guarded = await start({ env: { API_TOKEN: "right-token-of-the-api" } });
+    for (const name of ["forwarded", "x-forwarded-for", "x-forwarded-host", "X-Forwarded-Proto", "via", "x-real-ip"]) {
+      const headers = { [name]: "127.0.0.1" };
+      expect([name, await statusWith(ingress, headers)]).toEqual([name, 403]);
+      expect((await fetch(`${ingress.url}/chat/s/events`, { headers })).status).toBe(403);
+      expect((await fetch(`${ingress.url}/v1/approvals?session_id=s`, { headers })).status).toBe(403);
+      expect((await fetch(`${ingress.url}/v1/runs/api.s-1/cancel`, { method: "POST", headers })).status).toBe(403);
+      const authorization = "Bearer right-token-of-the-api";
+      expect([name, await statusWith(guarded, { ...headers, authorization })]).toEqual([name, 200]);
+    }
   });
 
   it("named origins may call without a token", async () => {
     const ingress = await start({ env: { API_CORS_ORIGINS: "https://ok.example" } });
-    expect(await statusWith(ingress, { origin: "https://ok.example" })).toBe(200);
+    const headers = { origin: "https://ok.example", "sec-fetch-site": "cross-site" };
+    expect(await statusWith(ingress, headers)).toBe(200);
     expect(await statusWith(ingress, { origin: "https://no.example" })).toBe(403);
   });
 
-  it.each([{}, { API_TOKEN: "t" }])(
+  it.each([{}, { API_TOKEN: "a-token-of-the-api" }])(
     "SA-29: a preflight from a foreign origin succeeds with %j, without credentials",
     async (env) => {
       const ingress = await start({ env });

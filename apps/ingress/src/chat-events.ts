@@ -1,6 +1,7 @@
 import { describedCommands, helpText } from "@larkline/agent";
 import { welcomeCard } from "@larkline/cards";
 import type { FeishuSettings } from "@larkline/config";
+import type { Envelope } from "@larkline/feishu";
 import { parserOf, turnIdOf } from "@larkline/protocol";
 import type { LookupCache, SessionStore } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
@@ -56,6 +57,8 @@ export interface ChatEventsDeps {
   placer: Placer;
   facts: ChatFacts;
   speakFor: (said: SaidFor) => Promise<void>;
+  /** Gets the events that say nothing to us. */
+  others: (envelope: Envelope) => void;
   logger: Logger;
 }
 
@@ -64,10 +67,12 @@ const rememberedMs = 30 * 24 * 3_600_000;
 /** As long as the platform goes on delivering a message that was not acknowledged, and more. */
 const recalledMs = 24 * 3_600_000;
 
-const ignore: EventHandler = async () => undefined;
-
 /** Handlers for everything besides messages and clicks, by event type. */
 export function createChatEvents(deps: ChatEventsDeps): Readonly<Record<string, EventHandler>> {
+  const ignore: EventHandler = async (envelope) => {
+    deps.others(envelope);
+    return undefined;
+  };
   return {
     "im.chat.member.bot.added_v1": botAdded(deps),
     "im.chat.access_event.bot_p2p_chat_entered_v1": chatEntered(deps),

@@ -7,7 +7,7 @@ export interface Ask {
   sessionId: string | undefined;
   /** Dedup id of the message within its session. */
   key: string | undefined;
-  onDisconnect: "cancel" | "detach" | undefined;
+  onDisconnect: "cancel" | "continue" | undefined;
   /** Tool calls of the run come after those of others. */
   background: boolean;
   /** Name of the agent that is to answer; not looked up yet. */
@@ -63,7 +63,8 @@ export function parseAsk(body: unknown, headers: Headers): ParsedAsk {
   if (sessionId === undefined && (key !== undefined || lastEventId !== undefined)) {
     return { ok: false, error: "message_id, Idempotency-Key and Last-Event-ID need a session_id" };
   }
-  const { message, on_disconnect: onDisconnect, background = false, agent } = parsed.value;
+  const { message, on_disconnect: given, background = false, agent } = parsed.value;
+  const onDisconnect = given === "detach" ? "continue" : given;
   const traceparent = traceparentIn(headers);
   const asked = { text: message ?? "", sessionId, key, onDisconnect, background, agent, traceparent, lastEventId };
   return { ok: true, ask: asked };

@@ -9,7 +9,7 @@ import {
   type CustomCommands,
 } from "@larkline/agent";
 import { budgetUse, spenderOf, type BudgetBook } from "@larkline/budgets";
-import type { InboundMessage, ReplyLanguage, SessionCommand } from "@larkline/protocol";
+import { sharedNow, type InboundMessage, type ReplyLanguage, type SessionCommand } from "@larkline/protocol";
 import type { BudgetStore, SessionStore } from "@larkline/session";
 import type { BotAgents } from "./bot-agents.ts";
 import type { RuleDesk } from "./rule-desk.ts";
@@ -82,7 +82,7 @@ export function createCommandDesk({ agents, model, store, stop, rules, budgets }
     const busy = state !== "idle" && head !== undefined;
     const tools = (turn?.calls ?? []).flatMap((call) => (call.state === "done" ? [] : [call.name]));
     return statusText(language, {
-      nowMs: Date.now(),
+      nowMs: sharedNow(),
       model: settings.model ?? agents.of(message).model ?? model ?? "default",
       waiting: Math.max(0, waiting - (busy ? 1 : 0)),
       messages: inContext,
@@ -99,7 +99,7 @@ export function createCommandDesk({ agents, model, store, stop, rules, budgets }
   };
 
   const usage = async (message: InboundMessage, language: ReplyLanguage): Promise<string> => {
-    const accounts = budgets.book.accountsOf(spenderOf(message, agents.of(message).name), Date.now());
+    const accounts = budgets.book.accountsOf(spenderOf(message, agents.of(message).name), sharedNow());
     const spent = accounts.length === 0 ? [] : await budgets.store.spent(accounts);
     const uses = accounts.map((account, at) => budgetUse(account, spent[at] ?? { tokens: 0, usd: 0 }));
     return usageText(uses, language, budgets.book);

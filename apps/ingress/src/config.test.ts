@@ -15,7 +15,7 @@ describe("configuration", () => {
         port: 8000,
         logLevel: "info",
         feishu: undefined,
-        api: { token: undefined, corsOrigins: "*", onDisconnect: "cancel", heartbeatMs: 15_000, maxStreams: 1_000 },
+        api: { token: undefined, corsOrigins: "*", onDisconnect: "continue", heartbeatMs: 15_000, maxStreams: 1_000 },
         configFile: undefined,
       },
     });
@@ -52,6 +52,16 @@ describe("configuration", () => {
     const secret = loadConfig({ FEISHU_APP_SECRET: "hunter2" });
     expect(secret).toMatchObject({ ok: false });
     expect(JSON.stringify(secret)).not.toContain("hunter2");
+  });
+
+  it("takes no API token that is shorter than sixteen characters, and does not repeat it", () => {
+    const loaded = loadConfig({ API_TOKEN: "fifteen-chars.." });
+    expect(loaded).toEqual({ ok: false, error: "API_TOKEN must be at least 16 characters long." });
+    expect(loadConfig({ API_TOKEN: "sixteen-chars..." }).ok).toBe(true);
+    expect(loadConfig({ API_TOKEN: "sixteen chars..." })).toEqual({
+      ok: false,
+      error: expect.stringContaining("blanks"),
+    });
   });
 
   it("takes either key for webhooks, and none for the long connection", () => {

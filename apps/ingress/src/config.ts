@@ -25,7 +25,7 @@ export interface ApiConfig {
   token: string | undefined;
   /** Origins of browsers that may call; `*` is any. */
   corsOrigins: "*" | readonly string[];
-  onDisconnect: "cancel" | "detach";
+  onDisconnect: "cancel" | "continue";
   heartbeatMs: number;
   maxStreams: number;
 }
@@ -40,6 +40,8 @@ export interface IngressConfig {
   /** Absent without credentials: then only the HTTP API is served. */
   feishu: FeishuConfig | undefined;
   api: ApiConfig;
+  /** Signs what is sent to `events.url`. */
+  eventsKey: string | undefined;
   /** Models of the deployment, shown by `/status`; the workers check them. */
   model: string | undefined;
   /** Where spans are sent to; absent: nowhere. */
@@ -95,11 +97,26 @@ function readOrigins(reader: EnvReader): "*" | string[] {
   return origins;
 }
 
+/** Shorter tokens can be guessed. */
+const shortestToken = 16;
+
+function readOnDisconnect(reader: EnvReader): ApiConfig["onDisconnect"] {
+  const choice = reader.choice("API_ON_DISCONNECT", ["continue", "cancel", "detach"], { default: "continue" });
+  return choice === "cancel" ? "cancel" : "continue"; // "detach" is the former name
+}
+
+function readToken(reader: EnvReader): string | undefined {
+  const token = reader.secret("API_TOKEN", { minLength: shortestToken });
+  if (token !== undefined && /\s/.test(token))
+    reader.problem("API_TOKEN must not contain blanks: no header can carry it.");
+  return token;
+}
+
 function readApi(reader: EnvReader): ApiConfig {
   return {
-    token: reader.secret("API_TOKEN"),
+    token: readToken(reader),
     corsOrigins: readOrigins(reader),
-    onDisconnect: reader.choice("API_ON_DISCONNECT", ["cancel", "detach"], { default: "cancel" }),
+    onDisconnect: readOnDisconnect(reader),
     heartbeatMs: reader.integer("API_HEARTBEAT_MS", { default: 15_000, min: 10, max: 600_000 }),
     maxStreams: reader.integer("API_MAX_STREAMS", { default: 1_000, min: 1, max: 100_000 }),
   };
@@ -109,9 +126,11 @@ function readApi(reader: EnvReader): ApiConfig {
  * Reads the environment; every problem is reported at once, one per line, naming the variable.
  * Besides the names that all apps share (design of the deployment, README):
  * - `API_CORS_ORIGINS` (`*`): origins of browsers that may call the HTTP API, comma-separated
- * - `API_ON_DISCONNECT` (`cancel`): what a client that leaves does to its run, `cancel` or `detach`
+ * - `API_ON_DISCONNECT` (`continue`): what a client that leaves does to its run when its request does not
+ *   say, `continue` or `cancel`
  * - `API_HEARTBEAT_MS` (15000): pause between heartbeats of a stream
  * - `API_MAX_STREAMS` (1000): streams served at once
+ * - `EVENTS_SIGNING_KEY`: signs events and clicks that are sent to `events.url` of the configuration
  * - `REDIS_NAMESPACE` (`larkline`): prefix of all keys, the same in every process of a deployment
  */
 export function loadConfig(env: Env): ParseResult<IngressConfig> {
@@ -126,6 +145,7 @@ export function loadConfig(env: Env): ParseResult<IngressConfig> {
     otlpHeaders: reader.secret("OTEL_EXPORTER_OTLP_HEADERS"),
     feishu: readFeishu(reader),
     api: readApi(reader),
+    eventsKey: reader.secret("EVENTS_SIGNING_KEY", { minLength: 32 }),
     model: reader.text("MODEL"),
     configFile: reader.text("LARKLINE_CONFIG"),
   });

@@ -1,3 +1,4 @@
+import { sharedNow } from "@larkline/protocol";
 import type { LookupCache } from "@larkline/session";
 
 /** Which chat with the bot is whose: a press on the menu names nobody's. */
@@ -19,7 +20,7 @@ const rememberedMs = 30 * 24 * 3_600_000;
 const freshMs = 24 * 3_600_000;
 const maxFresh = 10_000;
 
-export function createDirectChats({ app, lookups, now = Date.now }: DirectChatsDeps): DirectChats {
+export function createDirectChats({ app, lookups, now = sharedNow }: DirectChatsDeps): DirectChats {
   const keyOf = (openId: string): string => `direct:${app}:${openId}`;
   /** What this process has stored, longest ago first. */
   const fresh = new Map<string, { chatId: string; untilMs: number }>();

@@ -1,3 +1,4 @@
+import { sharedNow } from "@larkline/protocol";
 import type { LongConnection } from "@larkline/feishu";
 import type { AppFeed } from "@larkline/session";
 import type { EventRouter, Transport } from "./event-router.ts";
@@ -10,7 +11,7 @@ export interface EdgeFeeds {
   feeds(connection: Pick<LongConnection, "state"> | undefined, hasWebhook: boolean): AppFeed[];
 }
 
-export function createEdgeFeeds(app: string, now: () => number = Date.now): EdgeFeeds {
+export function createEdgeFeeds(app: string, now: () => number = sharedNow): EdgeFeeds {
   const last = new Map<Transport, number>();
   const feedOf = (transport: Transport, state: string): AppFeed => {
     const lastEventAtMs = last.get(transport);

@@ -13,6 +13,8 @@ export type Transport = "webhook" | "websocket";
 export interface EventRouterDeps {
   /** By event type. */
   handlers: Readonly<Record<string, EventHandler>>;
+  /** Gets the events that are not for us; must return at once. */
+  others: (envelope: Envelope) => void;
   events: CounterMetric<"type" | "outcome">;
   ackSeconds: HistogramMetric<"transport" | "outcome">;
   /** The platform counts an answer as missing after 3 s ("Event subscription overview"). */
@@ -26,12 +28,14 @@ export interface EventRouterDeps {
  */
 export type EventRouter = (envelope: Envelope, transport: Transport) => Promise<EventAnswer>;
 
-export function createEventRouter({ handlers, events, ackSeconds, deadlineMs, logger }: EventRouterDeps): EventRouter {
+export function createEventRouter(deps: EventRouterDeps): EventRouter {
+  const { handlers, others, events, ackSeconds, deadlineMs, logger } = deps;
   const handlerOf = new Map(Object.entries(handlers));
 
   const handle = async (envelope: Envelope): Promise<EventAnswer> => {
     const handler = handlerOf.get(envelope.type);
     if (handler === undefined) {
+      others(envelope);
       logger.debug({ eventType: envelope.type, eventId: envelope.eventId }, "event of a type without a handler");
       return {};
     }

@@ -1,3 +1,4 @@
+import { sharedNow } from "@larkline/protocol";
 import { FeishuError, type FeishuApi } from "@larkline/feishu";
 import {
   maxMissed,
@@ -90,7 +91,7 @@ class Watch implements EventWatch {
 
   constructor(deps: EventWatchDeps) {
     this.#deps = deps;
-    this.#now = deps.now ?? Date.now;
+    this.#now = deps.now ?? sharedNow;
     this.#startedAtMs = this.#now();
     const { monthlyCalls } = deps;
     this.#everyMs = monthlyCalls === null ? intervalMs : Math.max(intervalMs, monthMs / (monthlyCalls * shareOfCalls));

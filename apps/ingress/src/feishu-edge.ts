@@ -7,11 +7,12 @@ import {
   createReactionDesk,
   createWebhookVerifier,
   messageEventType,
+  type Envelope,
   type FeishuApi,
   type GroupLookup,
   type LongConnection,
 } from "@larkline/feishu";
-import type { InboundMessage } from "@larkline/protocol";
+import { sharedNow, type InboundMessage } from "@larkline/protocol";
 import type { AppFeed } from "@larkline/session";
 import { watchPlatform, type Logger, type Observation } from "@larkline/telemetry";
 import type { ApprovalClicksDeps } from "./approval-clicks.ts";
@@ -37,6 +38,7 @@ import { createMenuMessages } from "./menu-message.ts";
 import { createMessageDesk, type MessageDesk } from "./message-desk.ts";
 import { createMessageHandler, type MessageOutcome } from "./message-handler.ts";
 import { createNoticeOutbox } from "./notice-outbox.ts";
+import { otherEventOf, type OtherEvents } from "./other-events.ts";
 import { createRuleDesk } from "./rule-desk.ts";
 import { createSpeaker, type Speaker } from "./speaker.ts";
 import { createTurnStopper, type TurnStopper } from "./turn-stopper.ts";
@@ -64,6 +66,8 @@ export interface FeishuEdgeDeps {
   inbox: Inbox;
   counters: IngressMetrics;
   observation: Observation;
+  /** Get what is not for us. */
+  otherEvents: OtherEvents;
   logger: Logger;
   /** How long closing waits for what is under way. */
   drainMs: number;
@@ -92,6 +96,7 @@ interface Desks extends FeishuEdgeDeps {
   stop: TurnStopper;
   namesOf: PeopleNames;
   groupsOf: GroupLookup["groupsOf"];
+  others: (envelope: Envelope) => void;
 }
 
 function messageDeskOf(desks: Desks): MessageDesk {
@@ -116,10 +121,9 @@ function messageDeskOf(desks: Desks): MessageDesk {
 
 function approvalsOf(desks: Desks): ApprovalClicksDeps {
   const { app, backend, settings, inbox, groupsOf, namesOf, decisionDeadlineMs, logger } = desks;
-  const { approvals, rules } = backend;
+  const { approvals } = backend;
   const decide = createApprovalDesk({
     approvals,
-    rules,
     inbox,
     policy: settings.permissions,
     groupsOf,
@@ -161,7 +165,9 @@ function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
     tenants,
     speakFor: createMenuMessages({ app, tenants, maxAgeMs, placer, desk, count, observation, logger }),
   });
-  const clicks = createCardClicks({ ...desks, tenants, store, approvals: approvalsOf(desks) });
+  const clicks = createCardClicks({ ...desks, tenants, store, approvals: approvalsOf(desks) }, [
+    async (envelope) => await desks.otherEvents.click(otherEventOf(bot.name, envelope)),
+  ]);
   return { ...chatEvents, [messageEventType]: message, [cardActionType]: clicks };
 }
 
@@ -228,15 +234,17 @@ export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
     speak: createSpeaker({ store, deliver: (lease) => outbox.deliver(lease) }),
     namesOf: createPeopleNames({ app, api, lookups, patienceMs: namePatienceMs, logger }),
     groupsOf: async (openId) => groupsAtBot(bot, await groups.groupsOf(openId)),
+    others: (envelope) => deps.otherEvents.pass(otherEventOf(bot.name, envelope)),
     stop: createTurnStopper({ app, store, inbox, lookups, deadlineMs: storeDeadlineMs }),
   };
   const { events, ackSeconds } = counters;
-  const routing = { handlers: handlersOf(desks), events, ackSeconds, deadlineMs: ackDeadlineMs, logger };
+  const { others } = desks;
+  const routing = { handlers: handlersOf(desks), others, events, ackSeconds, deadlineMs: ackDeadlineMs, logger };
   const { noting, feeds } = createEdgeFeeds(app);
   const route = noting(createEventRouter(routing));
   const connection = access.websocket ? longConnectionOf({ ...deps, logger }, route) : undefined;
   const { name, encryptKey, verificationToken, appId } = access;
-  const verifier = createWebhookVerifier({ encryptKey, verificationToken, appId });
+  const verifier = createWebhookVerifier({ encryptKey, verificationToken, appId, ...settings.webhook, now: sharedNow });
   return {
     name,
     webhook: access.webhook

@@ -14,6 +14,11 @@ export function createIngressMetrics(metrics: Metrics, streams: () => number) {
       help: "Events of the platform by type (unknown: without a handler).",
       labels: ["type", "outcome"],
     }),
+    otherEvents: metrics.counter({
+      name: "larkline_ingress_other_events_total",
+      help: "Events and clicks that are not Larkline's own, by what became of them at each consumer (passed, failed, dropped).",
+      labels: ["kind", "outcome"],
+    }),
     refused: metrics.counter({
       name: "larkline_ingress_webhook_refused_total",
       help: "Webhook requests that were forged, unreadable or of another app.",

@@ -5,7 +5,7 @@ import type { MemorySessionStoreOptions, SessionStore } from "@larkline/session"
 import { createMetrics, silentLogger, unobserved, type Metrics, type Observation } from "@larkline/telemetry";
 import { createTestBackend, createTestMemory, type TestMemory, type Trouble } from "./backend.fixture.ts";
 import { loadConfig } from "./config.ts";
-import { startIngress, type ReachableBot } from "./ingress.ts";
+import { startIngress, type IngressParts, type ReachableBot } from "./ingress.ts";
 
 // For tests: the whole process over HTTP, with sessions in memory and a worker of a few lines.
 
@@ -26,6 +26,8 @@ export interface TestOptions {
   settings?: ConfigInput;
   /** What another replica keeps its state in. */
   shared?: TestMemory;
+  /** Get what is not for Larkline itself; default: nobody. */
+  consumers?: IngressParts["consumers"];
   /** Who watches; default: nobody. */
   observation?: Observation;
 }
@@ -96,7 +98,16 @@ export async function startTestIngress(options: TestOptions = {}): Promise<TestI
   const worker = options.script === undefined ? undefined : createTestWorker(shared.store, options.script);
   const wakes: TestIngress["wakes"] = [];
   const cancels: TestIngress["cancels"] = [];
-  const trouble: Trouble = { notReady: false, append: false, hang: false, wake: false, cancel: false };
+  const trouble: Trouble = {
+    starting: false,
+    notReady: false,
+    refuse: false,
+    silent: false,
+    append: false,
+    hang: false,
+    wake: false,
+    cancel: false,
+  };
   const backend = createTestBackend(shared, trouble, {
     wake: (session, gen) => {
       wakes.push({ session, gen });
@@ -119,8 +130,8 @@ export async function startTestIngress(options: TestOptions = {}): Promise<TestI
       : [{ access: { name: "default", ...feishu }, api: options.api }];
   const bots = [...first, ...(options.bots ?? [])];
   const parts = { config: config.value, settings: settings.value, backend, bots, metrics };
-  const { observation = unobserved } = options;
-  const ingress = await startIngress({ ...parts, observation, logger: silentLogger });
+  const { observation = unobserved, consumers = [] } = options;
+  const ingress = await startIngress({ ...parts, consumers, observation, logger: silentLogger });
   const url = `http://127.0.0.1:${ingress.port}`;
   return { url, ...shared, metrics, wakes, cancels, trouble, close: ingress.close };
 }

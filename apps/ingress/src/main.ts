@@ -1,9 +1,10 @@
-import { loadConfigFile, readEdges } from "@larkline/config";
+import { loadConfigFile, readEdges, takeEnvironment } from "@larkline/config";
 import { connectTraceLog } from "@larkline/session-redis";
 import { createLogger, createMetrics, openObservers, runUntilSignal } from "@larkline/telemetry";
 import { connectBots } from "./bots.ts";
 import { loadConfig } from "./config.ts";
 import { startIngress } from "./ingress.ts";
+import { eventConsumers } from "./other-events.ts";
 import { connectBackend } from "./redis-backend.ts";
 
 function refuse(problem: string): never {
@@ -11,15 +12,17 @@ function refuse(problem: string): never {
   process.exit(1);
 }
 
-const loaded = loadConfig(process.env);
+const { env, problem: unclean } = takeEnvironment();
+const loaded = loadConfig(env);
 if (!loaded.ok) refuse(loaded.error);
 const config = loaded.value;
 const settings = await loadConfigFile(config.configFile);
 if (!settings.ok) refuse(settings.error);
-const edges = readEdges(process.env, settings.value.bots, config.feishu);
+const edges = readEdges(env, settings.value.bots, config.feishu);
 if (!edges.ok) refuse(edges.error);
 
 const logger = createLogger({ service: "ingress", level: config.logLevel });
+if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
 const metrics = createMetrics({ service: "ingress" });
 const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
 const watch = { service: "ingress", logger, metrics, traceLog, modules: settings.value.observers } as const;
@@ -29,7 +32,19 @@ const { observation, close: closeObservers } = watching.value;
 const backend = connectBackend({ ...config, logger });
 const bots = connectBots(edges.value, { settings: settings.value, backend, observation, logger });
 
-const parts = { config, settings: settings.value, backend, bots, metrics, logger, observation };
+const consumers = await eventConsumers(settings.value.events, config.eventsKey);
+if (!consumers.ok) refuse(consumers.error);
+
+const parts = {
+  consumers: consumers.value,
+  config,
+  settings: settings.value,
+  backend,
+  bots,
+  metrics,
+  logger,
+  observation,
+};
 const ingress = await startIngress(parts).catch((error: unknown) =>
   refuse(`ingress cannot start: ${error instanceof Error ? error.message : String(error)}`),
 );

@@ -1,3 +1,4 @@
+import { sharedNow } from "@larkline/protocol";
 import type { FeishuMessage } from "@larkline/feishu";
 import type { Logger, Observation } from "@larkline/telemetry";
 import { servesTenant } from "./admission.ts";
@@ -61,7 +62,7 @@ export function createMenuMessages(deps: MenuMessageDeps): (said: SaidFor) => Pr
   const { app, placer, desk, observation, logger } = deps;
   return async (said) => {
     const { openId: person, chatId, eventId, tenant, createdAtMs } = said;
-    if (createdAtMs > 0 && Date.now() - createdAtMs > deps.maxAgeMs) {
+    if (createdAtMs > 0 && sharedNow() - createdAtMs > deps.maxAgeMs) {
       logger.info({ eventId }, "a press on the menu came too late");
       return;
     }

@@ -2,7 +2,7 @@ import { noticeText } from "@larkline/agent";
 import { lateCard } from "@larkline/cards";
 import type { AgentConfig, FeishuSettings } from "@larkline/config";
 import type { FeishuMessage } from "@larkline/feishu";
-import type { InboundMessage, ReplyLanguage } from "@larkline/protocol";
+import { sharedNow, type InboundMessage, type ReplyLanguage } from "@larkline/protocol";
 import type { LookupCache, SessionStore } from "@larkline/session";
 import type { Admission } from "./admission.ts";
 import { answeredBy, type BotAgents } from "./bot-agents.ts";
@@ -58,7 +58,7 @@ function inboundOf(app: string, agent: AgentConfig, { message, place, tenant }: 
     chatType: message.chatType,
     parts: [{ type: "text", text: message.text }],
     language: writtenLanguage(message.text),
-    createdAtMs: message.createdAtMs === 0 ? Date.now() : message.createdAtMs,
+    createdAtMs: message.createdAtMs === 0 ? sharedNow() : message.createdAtMs,
     reply: { channel: "feishu", ...place.target },
     ...answeredBy(agent),
     ...(references === undefined ? {} : { references }),

@@ -1,5 +1,5 @@
 import { inboundFromEvent, type Envelope, type FeishuMessage } from "@larkline/feishu";
-import { EngineError } from "@larkline/protocol";
+import { EngineError, sharedNow } from "@larkline/protocol";
 import type { Logger, Observation } from "@larkline/telemetry";
 import { admit, type AdmissionRules, type IgnoreReason } from "./admission.ts";
 import type { BotAgents } from "./bot-agents.ts";
@@ -50,7 +50,7 @@ export function createMessageHandler(deps: MessageHandlerDeps): EventHandler {
     const { groups } = agents.in(message.chatId);
     // Theirs, not that of the event: it is the app's, and people from outside have another one.
     const tenant = message.senderTenant;
-    const admission = admit({ ...message, tenant }, { ...rules, groups, botOpenId, nowMs: Date.now() });
+    const admission = admit({ ...message, tenant }, { ...rules, groups, botOpenId, nowMs: sharedNow() });
     if (admission.verdict === "ignore") return admission.reason;
     if (admission.verdict === "unsure") return "unsure";
     const place = await placeOf(message, envelope.eventId);

@@ -1,3 +1,4 @@
+import { sharedNow } from "@larkline/protocol";
 import type { OutboxSender } from "@larkline/feishu";
 import type { DeadLetters, OutboxLease, SessionStore } from "@larkline/session";
 
@@ -23,7 +24,7 @@ export function createNoticeOutbox(
 ): NoticeOutbox {
   const unlessReply = async (lease: OutboxLease | undefined): Promise<OutboxLease | undefined> => {
     if (lease?.record.view === undefined) return lease;
-    await store.retryOutbox(lease, Date.now());
+    await store.retryOutbox(lease, sharedNow());
     return undefined;
   };
   const bury: Letters["bury"] = async (lease, reason) => await unlessReply(await letters.bury(lease, reason));

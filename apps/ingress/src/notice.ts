@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { languageOf } from "@larkline/agent";
 import { traceparentOf, type ReplyLanguage } from "@larkline/protocol";
 import type { OutboxRecord, OutboxTarget } from "@larkline/session";
 
@@ -48,10 +49,10 @@ export function joiningText(language: ReplyLanguage): string {
   return joining[language];
 }
 
-/** English needs a Latin letter and no Chinese one: a picture or an empty message says nothing about its writer. */
+/** English needs a Latin letter: a picture or an empty message says nothing about its writer. */
 export function writtenLanguage(text: string): ReplyLanguage {
   const words = text.replaceAll(/@\S+|^\[\w+\]$/g, "");
-  return /\p{Script=Latin}/u.test(words) && !/\p{Script=Han}/u.test(words) ? "en" : "zh";
+  return /\p{Script=Latin}/u.test(words) ? languageOf(words) : "zh";
 }
 
 /** Something to be said outside a turn. */

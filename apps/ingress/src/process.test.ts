@@ -54,7 +54,7 @@ async function started(
 function storeOf(redisUrl: string, namespace: string) {
   const redis = connectRedis(redisUrl);
   connections.push(redis);
-  return createRedisSessionStore({ redis, namespace });
+  return createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) });
 }
 
 async function exitCodeOf(child: ChildProcess): Promise<number | null> {
@@ -96,11 +96,11 @@ describe("the ingress process", () => {
     expect((await store.summary(session)).state).toBe("idle");
   });
 
-  it("a client that leaves cancels its run through Redis", async () => {
+  it("a client that leaves cancels its run through Redis, when its request said so", async () => {
     const redisUrl = inject("redisUrl");
     const namespace = `test-${randomUUID()}`;
     const ingress = await started({ REDIS_URL: redisUrl, REDIS_NAMESPACE: namespace });
-    const stream = await postChat(ingress, { message: "hi", session_id: "s" });
+    const stream = await postChat(ingress, { message: "hi", session_id: "s", on_disconnect: "cancel" });
     await stream.until(/user_message/);
     const store = storeOf(redisUrl, namespace);
     expect(await store.claim("api.s", 1, "test")).toBeDefined();
@@ -111,29 +111,46 @@ describe("the ingress process", () => {
     }, 1_000);
   });
 
-  it("SA-27: while Redis is away it says so, and serves again when it is back", async () => {
+  it("SA-27: before Redis has ever answered there is one error frame", async () => {
+    const port = await freePort();
+    const url = `http://127.0.0.1:${port}`;
+    const ingress = launch({ PORT: String(port), REDIS_URL: `redis://127.0.0.1:${await freePort()}` });
+    const early = await vi.waitUntil(async () => await postChat({ url }, { message: "hi" }).catch(() => undefined), {
+      timeout: 10_000,
+    });
+    await early.end();
+    expect(early.text()).toBe('data: {"type":"error","message":"Agent 未初始化"}\n\n');
+    ingress.child.kill("SIGTERM");
+    expect(await exitCodeOf(ingress.child)).toBe(0);
+  });
+
+  it("SA-27: while Redis is silent or away it says what is known, and serves again when it is back", async () => {
     const redis = await startRedis();
     const ingress = await started({ REDIS_URL: redis.url });
     redis.process.kill("SIGSTOP");
-    const slow = await postChat(ingress, { message: "hi" });
+    const slow = await postChat(ingress, { message: "hi", session_id: "s" });
+    redis.process.kill("SIGCONT"); // only now does it read what has been written to it
     await slow.end();
-    expect(slow.text()).toBe('data: {"type":"error","message":"Agent 未初始化"}\n\n');
-    redis.process.kill("SIGCONT");
+    expect(slow.frames()).toMatchObject([{ type: "error", code: "uncertain", session_id: "s" }]);
+    const [told] = slow.frames();
+    const again = { message: "hi", session_id: "s", message_id: told?.type === "error" ? told.message_id : undefined };
+    const attached = await postChat(ingress, again);
+    await attached.until(/"run_id":"api.s-1"/);
+    attached.leave();
     redis.process.kill("SIGKILL");
     await once(redis.process, "exit");
     await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(503), 5_000);
     const gone = await postChat(ingress, { message: "hi" });
-    await gone.end();
-    expect(gone.text()).toBe('data: {"type":"error","message":"Agent 未初始化"}\n\n');
+    expect([gone.status, gone.headers.get("retry-after")]).toEqual([503, "1"]);
     expect((await fetch(`${ingress.url}/health`)).status).toBe(200);
-    const again = await startRedis({ port: redis.port });
+    const restarted = await startRedis({ port: redis.port });
     await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(200), 5_000);
     const back = await postChat(ingress, { message: "hi" });
     await back.until(/user_message/);
     back.leave();
     ingress.child.kill("SIGTERM");
     expect(await exitCodeOf(ingress.child)).toBe(0);
-    await again.stop();
+    await restarted.stop();
   });
 
   it("a wrong configuration ends it with every problem, a taken port with one line", async () => {

@@ -3,6 +3,7 @@ import type { RateGovernor, TokenCache } from "@larkline/session";
 import {
   closeRedis,
   connectRedis,
+  takesWrites,
   createRedisApprovalStore,
   createRedisBudgetStore,
   createRedisCardLedger,
@@ -16,8 +17,9 @@ import {
   createRedisRateGovernor,
   createRedisSessionStore,
   createRedisTokenCache,
+  ServerClock,
 } from "@larkline/session-redis";
-import { createOutageLog, type Logger } from "@larkline/telemetry";
+import { createClockLog, createOutageLog, type Logger } from "@larkline/telemetry";
 import type { Backend } from "./backend.ts";
 
 export interface RedisBackend extends Backend {
@@ -26,12 +28,24 @@ export interface RedisBackend extends Backend {
   close(): Promise<void>;
 }
 
+/** Answers of Redis that come before anything is written: full, read-only, still loading, without a master. */
+const refusals = /^(?:OOM|READONLY|MISCONF|LOADING|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|NOPERM|NOAUTH)\b/;
+
+function isRefusedWrite(error: unknown): boolean {
+  return error instanceof Error && error.name === "ReplyError" && refusals.test(error.message);
+}
+
 /** Opens the connections of the process. Resolves at once: until Redis answers the backend is not ready. */
 export function connectBackend(options: { redisUrl: string; namespace: string; logger: Logger }): RedisBackend {
   const { namespace, logger } = options;
   const { failed: onError, back } = createOutageLog(logger, "Redis");
   const redis = connectRedis(options.redisUrl, { onError });
-  redis.on("ready", back);
+  let wasReady = redis.status === "ready";
+  redis.on("ready", () => {
+    wasReady = true;
+    back();
+  });
+  const clock = new ServerClock(redis, createClockLog(logger));
   const log = createRedisEventLog({ redis, namespace });
   const presence = createRedisPresence({ redis, namespace });
   const turns = createTurnQueue({ connection: redis, prefix: `{${namespace}}`, onError });
@@ -43,7 +57,7 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
     log,
     turns,
     cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
-    lookups: createRedisLookupCache({ redis, namespace }),
+    lookups: createRedisLookupCache({ redis, namespace, owner: "ingress" }),
     ledger: createRedisCardLedger({ redis, namespace }),
     letters: createRedisDeadLetters({ redis, namespace }),
     instances: createRedisInstanceDirectory({ redis, namespace }),
@@ -52,8 +66,13 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
     governor: createRedisRateGovernor({ redis, namespace }),
     tokenCache: createRedisTokenCache({ redis, namespace }),
     isReady: () => redis.status === "ready",
+    wasReady: () => wasReady,
+    refused: isRefusedWrite,
     ping: async () => (await redis.ping()) === "PONG",
+    takesWrites: async () => await takesWrites(redis),
+    clockProblem: clock.problem,
     async close() {
+      clock.close();
       log.close();
       await turns.close();
       await closeRedis(redis);

@@ -30,13 +30,13 @@ export function connectSharedRedis(): SharedRedis {
   const log = createRedisEventLog(options);
   return {
     memory: {
-      store: createRedisSessionStore(options),
+      store: createRedisSessionStore({ ...options, stateKey: "0".repeat(64) }),
       log,
       cards: createRedisCardLedger(options),
       approvals: createRedisApprovalStore(options),
       rules: createRedisPermissionRules(options),
       budgets: createRedisBudgetStore(options),
-      lookups: createRedisLookupCache(options),
+      lookups: createRedisLookupCache({ ...options, owner: "ingress" }),
       letters: createRedisDeadLetters(options),
       instances: createRedisInstanceDirectory(options),
       watches: createRedisEventWatchReports(options),

@@ -35,9 +35,9 @@ const rememberedMs = 24 * 3_600_000;
 /** Characters of a rule that are remembered: what is said of it is cut anyway. */
 const maxShown = 200;
 
-/** Rules are of chats: those of the chat in which the message was written. */
-function chatOf({ reply }: InboundMessage): string {
-  return reply.channel === "none" ? "" : reply.chatId;
+/** Rules are of chats: those of the chat in which the message was written. A session of the API is one of its own. */
+function chatOf({ reply, session }: InboundMessage): string {
+  return reply.channel === "none" ? session : reply.chatId;
 }
 
 export function createRuleDesk({ app, rules, policy, lookups, groupsOf, namesOf }: RuleDeskDeps): RuleDesk {

@@ -17,8 +17,11 @@ export interface RunQuery {
   afterSeq: number | undefined;
 }
 
-/** A run to follow, or why there is none: the session does nothing now, or nothing is known of it. */
-export type FoundRun = RunPosition | "idle" | "unknown";
+/**
+ * A run to follow, or why there is none: the session does nothing now, nothing is known of it, or the client
+ * claims to have seen events that the session does not have.
+ */
+export type FoundRun = RunPosition | "idle" | "unknown" | "ahead";
 
 async function* retained(
   log: RunFinderDeps["log"],
@@ -70,6 +73,7 @@ export async function findRun({ store, log }: RunFinderDeps, query: RunQuery): P
   // Read before the log: a run that ends in between has its last events in the log already.
   const summary = await store.summary(session);
   const moving = summary.state !== "idle" || summary.waiting > 0;
+  if (afterSeq !== undefined && afterSeq > summary.eventSeq) return "ahead";
   if (runId === undefined && afterSeq === undefined) return await latestRun(log, session, moving);
   const position =
     runId === undefined

@@ -43,6 +43,28 @@ describe("the frames of one run", () => {
     expect(frames).toEqual([lostRunFrame]);
   });
 
+  it("hold an outcome once that the successor of a dead worker tells again", async () => {
+    const outcome = (seq: number, id: string): EventRecord => ({
+      seq,
+      runId: "api.s-1",
+      event: { type: "tool_result", id, toolName: "t", output: "", isError: false, truncated: false, storedPath: "" },
+    });
+    const records = [outcome(1, "c1"), outcome(2, "c2"), outcome(3, "c1"), end(4, 1)];
+    expect((await framesFrom(records, {})).map(({ seq }) => seq)).toEqual([1, 2, 4]);
+  });
+
+  it("go on with those of the run that took the message, once it has joined that", async () => {
+    const { event: ended } = end(3, 2);
+    const event = ended.type === "done" ? { ...ended, reason: "joined", takenBy: "api.s-1" } : ended;
+    const joined: EventRecord = { seq: 3, runId: "api.s-2", event };
+    const records = [delta(1, 1), end(2, 3), joined, end(4, 3), delta(5, 1), end(6, 1), delta(7, 4)];
+    const frames = await framesFrom(records, { runId: "api.s-2" });
+    expect(frames.map(({ seq, run_id }) => [seq, run_id])).toEqual([
+      [5, "api.s-1"],
+      [6, "api.s-1"],
+    ]);
+  });
+
   it("are not ended by a waiting run that was cancelled, nor by run 10 sorting before run 9", async () => {
     const records = [delta(1, 9), end(2, 10), delta(3, 9), end(4, 9)];
     const frames = await framesFrom(records, { runId: "api.s-9" });

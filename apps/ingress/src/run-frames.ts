@@ -32,7 +32,8 @@ function provesEnd(record: EventRecord, runId: string): boolean {
 
 /**
  * The frames of one run as they come, up to its terminal frame; an error frame when the end of the
- * run is no longer in the log. Ends early when `signal` aborts; fails when the log does.
+ * run is no longer in the log. An outcome that is told again, by the successor of a worker that died
+ * before it could save, comes once. A message that has joined another run ends with that one. Ends early when `signal` aborts; fails when the log does.
  */
 export async function* framesOfRun(
   log: Pick<EventLog, "follow">,
@@ -40,10 +41,19 @@ export async function* framesOfRun(
   signal: AbortSignal,
 ): AsyncGenerator<StreamFrame> {
   let { runId } = position;
+  const outcomes = new Set<string>();
   for await (const record of log.follow(position.session, position.afterSeq, signal)) {
     if (record === undefined) continue;
     runId ??= record.runId;
     if (record.runId === runId) {
+      if (record.event.type === "tool_result") {
+        if (outcomes.has(record.event.id)) continue;
+        outcomes.add(record.event.id);
+      }
+      if (record.event.type === "done" && record.event.takenBy !== undefined) {
+        runId = record.event.takenBy;
+        continue;
+      }
       yield* streamFramesOfRecord(record);
       if (isTerminal(record.event)) return;
     } else if (provesEnd(record, runId)) {

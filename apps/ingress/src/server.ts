@@ -9,8 +9,9 @@ import { registerWebhookRoutes, type WebhookRoutesDeps } from "./webhook-routes.
 /** Largest body that is read: events of the platform stay far below. */
 const bodyLimit = 1_048_576;
 
-/** How long a client may take to send its request. */
+/** How long a client may take to send its request, and how often Node looks for those that take longer. */
 const requestTimeoutMs = 10_000;
+const slowRequestsEveryMs = 1_000;
 
 export interface ServerDeps {
   ops: OpsRoutes;
@@ -54,6 +55,7 @@ export async function createServer({
     logger: false,
     bodyLimit,
     requestTimeout: requestTimeoutMs,
+    http: { headersTimeout: requestTimeoutMs, connectionsCheckingInterval: slowRequestsEveryMs },
     forceCloseConnections: "idle",
     trustProxy: false,
   });

@@ -182,6 +182,8 @@ describe("several bots of one process", () => {
       async () =>
         expect((await ready()).checks).toEqual({
           redis: true,
+          clock: true,
+          writes: true,
           accepting: true,
           longConnection: true,
           "longConnection.support": true,

@@ -1,4 +1,4 @@
-import type { InboundMessage } from "@larkline/protocol";
+import { sharedNow, type InboundMessage } from "@larkline/protocol";
 import type { OutboxLease, SessionStore } from "@larkline/session";
 import { recordOf, type Statement } from "./notice.ts";
 
@@ -15,7 +15,7 @@ export function createSpeaker(deps: {
   deliver: (lease: OutboxLease) => void;
 }): Speaker {
   return async (statement, { messageId, parked } = {}) => {
-    const record = recordOf({ ...statement, nowMs: Date.now() });
+    const record = recordOf({ ...statement, nowMs: sharedNow() });
     const lease = await deps.store.pushOutbox(record, messageId ?? record.id, parked);
     if (lease !== undefined) deps.deliver(lease);
     return lease !== undefined;

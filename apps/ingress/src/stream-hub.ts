@@ -26,11 +26,12 @@ export interface RunStream {
 
 /** All open event streams of the process. */
 export interface StreamHub {
-  /** Whether no further stream is to be opened. */
-  full(): boolean;
+  /** Takes a place for the answer of this request until it is closed; false when there is none left. */
+  reserve(reply: FastifyReply): boolean;
+  /** Open streams of runs. */
   count(): number;
-  /** Answers with a single frame. */
-  single(reply: FastifyReply, frame: StreamFrame): void;
+  /** Answers with these frames alone. */
+  single(reply: FastifyReply, ...frames: readonly StreamFrame[]): void;
   /** Answers with the frames of a run; resolves when the stream is closed. */
   follow(reply: FastifyReply, stream: RunStream): Promise<void>;
   /** Ends all streams so that their clients resume elsewhere; their runs go on. Idempotent. */
@@ -60,6 +61,7 @@ function open(reply: FastifyReply, heartbeatMs: number): SseStream {
 export function createStreamHub(deps: StreamHubDeps): StreamHub {
   const closing = new AbortController();
   const running = new Set<Promise<void>>();
+  let reserved = 0;
 
   const deliver = async (stream: SseStream, { run, first }: RunStream): Promise<Ending> => {
     const expired = AbortSignal.timeout(deps.maxStreamMs ?? defaultMaxStreamMs);
@@ -93,12 +95,17 @@ export function createStreamHub(deps: StreamHubDeps): StreamHub {
   };
 
   return {
-    full: () => running.size >= deps.maxStreams || closing.signal.aborted,
+    reserve(reply) {
+      if (reserved >= deps.maxStreams || closing.signal.aborted) return false;
+      reserved += 1;
+      reply.raw.once("close", () => (reserved -= 1));
+      return true;
+    },
     count: () => running.size,
-    single(reply, frame) {
+    single(reply, ...frames) {
       const stream = open(reply, deps.heartbeatMs);
-      // A client that left before its only frame has nothing to be told.
-      stream.write(formatSseEvent(frame)).finally(() => stream.end());
+      // A client that left before its only frames has nothing to be told.
+      stream.write(frames.map((frame) => formatSseEvent(frame)).join("")).finally(() => stream.end());
     },
     async follow(reply, request) {
       const work = serve(reply, request);

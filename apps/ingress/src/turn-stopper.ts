@@ -54,7 +54,13 @@ export function createTurnStopper({ app, store, inbox, lookups, deadlineMs }: Tu
 
   const decide = async (request: StopRequest, wanted: string | undefined): Promise<StopResult> => {
     const { session, by, reason } = request;
-    const { state, head } = await withDeadline(store.summary(session), deadlineMs);
+    const { state, head: first, setAside } = await withDeadline(store.summary(session), deadlineMs);
+    const turns = [...(first === undefined ? [] : [first]), ...setAside.map((turn) => turn.head)];
+    // Of several turns that wait it is one's own that one stops.
+    const meant = turns.find(({ seq, message }) =>
+      wanted === undefined ? mayStop(message, by) : turnIdOf(session, seq) === wanted,
+    );
+    const head = meant ?? first;
     const running = state === "idle" || head === undefined ? noRun : turnIdOf(session, head.seq);
     const isAllowed = head !== undefined && mayStop(head.message, by);
     if (wanted === undefined) await aim(request, isAllowed ? running : noRun);

@@ -93,6 +93,18 @@ describe("forged webhook requests are refused and leave no trace in the store", 
     await storedNothing();
   });
 
+  it("replayed with its timestamp moved into the nonce, in whole or in part", async () => {
+    const body = sealed(plainEvent());
+    const old = String(Math.floor(Date.now() / 1_000) - 86_400);
+    const signature = signEvent({ timestamp: old, nonce: "n", encryptKey: testApp.encryptKey, body });
+    for (const cut of [0, 1, 9, 10, 11]) {
+      const [timestamp, nonce] = [`${old}n`.slice(0, cut), `${old}n`.slice(cut)];
+      const headers = { "x-lark-request-timestamp": timestamp, "x-lark-request-nonce": nonce };
+      expect([cut, await post({ body, headers: { ...headers, "x-lark-signature": signature } })]).toEqual([cut, 401]);
+    }
+    await storedNothing();
+  });
+
   it("not encrypted, encrypted with another key, truncated", async () => {
     expect(await post({ body: plainEvent(), headers: { "x-lark-signature": "" } })).toBe(401);
     const whole = sealed(plainEvent());

@@ -16,7 +16,8 @@ describe("loadConfig", () => {
         slots: undefined,
         waiting: 64,
         warm: 2,
-        tiers: ["bwrap", "sbx", "setpriv"],
+        tiers: ["bwrap", "sbx"],
+        allowUnboundedMemory: false,
       },
     });
     expect(loadConfig({})).toEqual({ ok: false, error: "SANDBOX_TOKEN is not set." });

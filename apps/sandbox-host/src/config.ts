@@ -19,6 +19,8 @@ export interface SandboxHostConfig {
   warm: number;
   /** Tiers that the operator accepts. */
   tiers: readonly SandboxTier[];
+  /** Whether a tier is accepted in which programs get far more memory than they may have. */
+  allowUnboundedMemory: boolean;
 }
 
 const leastTokenCharacters = 16;
@@ -45,5 +47,7 @@ export function loadConfig(env: Env): ParseResult<SandboxHostConfig> {
     waiting: reader.integer("SANDBOX_WAITING", { default: 64, min: 0, max: 10_000 }),
     warm: reader.integer("SANDBOX_WARM", { default: 2, min: 0, max: 8 }),
     tiers,
+    allowUnboundedMemory:
+      reader.choice("SANDBOX_ALLOW_UNBOUNDED_MEMORY", ["false", "true"], { default: "false" }) === "true",
   });
 }

@@ -1,4 +1,5 @@
 import { availableParallelism } from "node:os";
+import { takeEnvironment } from "@larkline/config";
 import { openSandbox, probeTiers, serveSandbox } from "@larkline/sandbox";
 import { createLogger, createMetrics, runUntilSignal, startOpsServer } from "@larkline/telemetry";
 import { loadConfig } from "./config.ts";
@@ -14,16 +15,19 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-const loaded = loadConfig(process.env);
+const { env, problem: unclean } = takeEnvironment();
+const loaded = loadConfig(env);
 if (!loaded.ok) refuse(loaded.error);
-const { token, host, port, opsPort, logLevel, waiting, warm, tiers } = loaded.value;
+const { token, host, port, opsPort, logLevel, waiting, warm, tiers, allowUnboundedMemory } = loaded.value;
 const slots = loaded.value.slots ?? Math.min(32, 2 * availableParallelism());
 
 const logger = createLogger({ service: "sandbox-host", level: logLevel });
+if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
 const metrics = createMetrics({ service: "sandbox-host" });
 const report = createHostReport({ logger, metrics });
 const opening = await openSandbox({
   tiers,
+  allowUnboundedMemory,
   warm,
   slots,
   onEvent: report.onSandboxEvent,
@@ -52,7 +56,7 @@ const server = await serveSandbox({
 metrics.gauge({ name: "larkline_sandbox_running", help: "Runs under way or waiting.", read: () => server.running() });
 
 const watch = watchTier({
-  probe: async () => await probeTiers({ tiers: tiers.filter((tier) => tier === sandbox.tier) }),
+  probe: async () => await probeTiers({ tiers: tiers.filter((tier) => tier === sandbox.tier), allowUnboundedMemory }),
   // A program must not run in something that keeps nothing in: a fresh start picks a tier that holds, or none.
   onLost: (reason) => {
     logger.error({ tier: sandbox.tier, reason }, "the sandbox no longer holds, leaving");

@@ -1,14 +1,13 @@
 import { createEnvReader, lendPackages } from "@larkline/config";
 import { loadTools, runRunner } from "@larkline/runner";
 
-const { env } = process;
-const named = createEnvReader(env).list("RUNNER_TOOLS");
+const reader = createEnvReader(process.env);
+const named = reader.list("RUNNER_TOOLS");
 // A tool may be a single file anywhere.
 const lend = { names: ["@larkline/tool-kit", "typebox"], lender: import.meta.url };
 lendPackages(lend.names, lend.lender);
 
 await runRunner({
-  env,
   load: async () =>
     await loadTools(named.length > 0 ? named : ["@larkline/example-tools"], { directory: process.cwd(), lend }),
   refuse: (problem) => {

@@ -41,13 +41,15 @@ const ownSecrets: Readonly<Record<Service, (known: Known) => Record<string, stri
   }),
 };
 
-function withBots(name: string, given: Values): string[] {
+function withNamed(name: string, given: Values): string[] {
+  // Providers of larkline.config.ts have keys with names of their own.
+  if (name === "OPENAI_API_KEY") return Object.keys(given).filter((other) => other.endsWith("_API_KEY"));
   if (!secretsOfBots.includes(name)) return [name];
   return [name, ...Object.keys(given).filter((other) => other.startsWith(`${name}_`))];
 }
 
 function told(names: readonly string[], given: Values): Record<string, string> {
-  const all = names.flatMap((name) => withBots(name, given));
+  const all = names.flatMap((name) => withNamed(name, given));
   return Object.fromEntries(
     all.flatMap((name) => {
       const value = given[name];

@@ -5,7 +5,12 @@ export type Service = (typeof services)[number];
 const everywhere = ["LOG_LEVEL"];
 const everyUserOfRedis = ["REDIS_NAMESPACE"];
 /** What every runner is told. */
-export const ofRunners: readonly string[] = [...everywhere, ...everyUserOfRedis, "RUNNER_CONCURRENCY"];
+export const ofRunners: readonly string[] = [
+  ...everywhere,
+  ...everyUserOfRedis,
+  "RUNNER_CONCURRENCY",
+  "RUNNER_CHILD_MB",
+];
 
 const spans = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"];
 
@@ -28,6 +33,7 @@ export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
     "API_ON_DISCONNECT",
     "API_HEARTBEAT_MS",
     "API_MAX_STREAMS",
+    "EVENTS_SIGNING_KEY",
     ...spans,
   ],
   "agent-worker": [
@@ -48,7 +54,14 @@ export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
   "tool-runner": [...ofRunners, "RUNNER_TOOLS", "SANDBOX_TIERS", ...spans],
   "python-runner": ofRunners,
   console: [...everywhere, ...everyUserOfRedis, "FEISHU_APP_ID", "FEISHU_DOMAIN", "CONSOLE_VIEWER_PASSWORD"],
-  "sandbox-host": [...everywhere, "SANDBOX_SLOTS", "SANDBOX_WAITING", "SANDBOX_WARM", "SANDBOX_TIERS"],
+  "sandbox-host": [
+    ...everywhere,
+    "SANDBOX_SLOTS",
+    "SANDBOX_WAITING",
+    "SANDBOX_WARM",
+    "SANDBOX_TIERS",
+    "SANDBOX_ALLOW_UNBOUNDED_MEMORY",
+  ],
 };
 
 /** Of these, every bot with a name has its own: `FEISHU_APP_SECRET_<NAME>`. Whoever is told one is told all of its kind. */

@@ -47,8 +47,12 @@ function feishuOf(env) {
   return { kind: "simulator", appId: "cli_1a2b3c4d5e6f7081", appSecret: randomBytes(16).toString("hex") };
 }
 
+const vendors = { anthropic: "anthropic", openai: "openai", "openai-responses": "openai" };
+
+/** Those with keys that are known here; providers of larkline.config.ts are looked at by the workers. */
 function vendorsOf(models) {
-  return new Set(models.split(",").map((entry) => (entry.trim().startsWith("anthropic/") ? "anthropic" : "openai")));
+  const named = models.split(",").map((entry) => vendors[entry.trim().split("/")[0]]);
+  return new Set(named.filter((vendor) => vendor !== undefined));
 }
 
 const keys = { anthropic: "ANTHROPIC_API_KEY", openai: "OPENAI_API_KEY" };

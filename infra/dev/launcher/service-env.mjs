@@ -11,6 +11,7 @@ const secrets = [
   "ANTHROPIC_API_KEY",
   "OPENAI_API_KEY",
   "API_TOKEN",
+  "EVENTS_SIGNING_KEY",
   "CONSOLE_PASSWORD",
   "CONSOLE_VIEWER_PASSWORD",
   "ARCHIVE_URL",
@@ -30,6 +31,7 @@ const withheld = {
     "FEISHU_ENCRYPT_KEY",
     "FEISHU_VERIFICATION_TOKEN",
     "API_TOKEN",
+    "EVENTS_SIGNING_KEY",
     "SANDBOX_TOKEN",
     ...consolePasswords,
     ...callKeys,
@@ -46,10 +48,14 @@ const withheld = {
 /** Of these, every bot with a name has its own, with that name behind. */
 const secretsOfBots = ["FEISHU_APP_SECRET", "FEISHU_ENCRYPT_KEY", "FEISHU_VERIFICATION_TOKEN"];
 
+/** Keys of models, those of providers in larkline.config.ts too where they are named so: workers alone need them. */
+const modelKeys = "_API_KEY";
+
 function without(env, names) {
+  const isModelKey = (name) => names.includes("OPENAI_API_KEY") && name.endsWith(modelKeys);
   const bots = secretsOfBots.filter((name) => names.includes(name)).map((name) => `${name}_`);
   const isOut = (name) =>
-    names.includes(name) || name.startsWith("npm_") || bots.some((start) => name.startsWith(start));
+    names.includes(name) || isModelKey(name) || name.startsWith("npm_") || bots.some((start) => name.startsWith(start));
   return Object.fromEntries(Object.entries(env).filter(([name]) => !isOut(name)));
 }
 

@@ -1,10 +1,11 @@
 import { spawn } from "node:child_process";
-import { createWriteStream } from "node:fs";
+import { closeSync, openSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { signalGroup } from "./command.mjs";
 import { logDirectory, pinnedNode, root } from "./paths.mjs";
 import { until } from "./process.mjs";
+import { text } from "./texts.mjs";
 
 const loud = new Set(["warn", "error"]);
 const plumbing = new Set(["level", "time", "service", "pid", "msg", "error"]);
@@ -25,6 +26,37 @@ function readable(line) {
 }
 
 /**
+ * The log file of a service. A line that cannot be written (the disk is full) is dropped: `onLine` is told of the
+ * first one, and how many were lost once there is room again. Never throws, keeps nothing in memory.
+ */
+function openLog(name, onLine) {
+  let file;
+  let lost = 0;
+  return {
+    write(line) {
+      try {
+        file ??= openSync(join(logDirectory, `${name}.log`), "a");
+        writeSync(file, `${line}\n`);
+      } catch (error) {
+        if (lost === 0) onLine(text("logUnwritable", name, error.code ?? error.message));
+        lost += 1;
+        return;
+      }
+      if (lost > 0) onLine(text("logWritable", name, lost));
+      lost = 0;
+    },
+    close() {
+      try {
+        if (file !== undefined) closeSync(file);
+      } catch {
+        // Some file systems report a full disk only now; the lines are lost all the same.
+      }
+      file = undefined;
+    },
+  };
+}
+
+/**
  * Starts one of our processes: everything it writes goes to its log file, warnings and errors to
  * `onLine` too. The IPC channel lets it notice when we are gone.
  */
@@ -37,11 +69,11 @@ export function startService({ name, args, env, onLine }) {
     detached: true,
     stdio: ["ignore", "pipe", "pipe", "ipc"],
   });
-  const file = createWriteStream(join(logDirectory, `${name}.log`), { flags: "a" });
+  const log = openLog(name, onLine);
   const readers = [child.stdout, child.stderr].map((stream) => {
     const lines = createInterface({ input: stream });
     lines.on("line", (line) => {
-      file.write(`${line}\n`);
+      log.write(line);
       const words = readable(line);
       if (words !== null) onLine(`[${name}] ${words}`);
     });
@@ -60,7 +92,7 @@ export function startService({ name, args, env, onLine }) {
   ]);
   const exited = ended.then(async (how) => {
     await drained;
-    file.end();
+    log.close();
     return how;
   });
   return { name, child, exited, isUp: () => isUp };

@@ -106,6 +106,14 @@ const texts = {
     en: (service, how) => `${service} ended unexpectedly (${how}) and is started again; nothing is lost.`,
     zh: (service, how) => `${service} 意外退出（${how}），正在重新启动；不会丢失任何内容。`,
   },
+  logUnwritable: {
+    en: (service, reason) => `the log of ${service} cannot be written (${reason}); its lines are dropped until it can.`,
+    zh: (service, reason) => `无法写入 ${service} 的日志（${reason}），在恢复之前日志行会被丢弃。`,
+  },
+  logWritable: {
+    en: (service, lost) => `the log of ${service} can be written again; ${lost} line(s) are missing.`,
+    zh: (service, lost) => `${service} 的日志已恢复写入，缺少 ${lost} 行。`,
+  },
   serviceDied: {
     en: (service, how, logs) =>
       `${service} ended unexpectedly (${how}): see the lines above and ${logs}/${service}.log.`,

@@ -11,10 +11,10 @@ const connection = "ping info select time multi exec discard client|setname clus
 
 /** The rate limits of the platform, its access tokens, and looked-up facts. */
 const platform: Grant[] = [
-  { keys: ["buckets"], commands: "hget hmget hset pexpire pttl" },
+  { keys: ["buckets"], commands: "hget hmget hset pexpire pttl zadd zcard zrange zremrangebyscore zscore" },
   { keys: ["platformCalls"], commands: "get incr pexpire" },
   { keys: ["tokens"], commands: "get set del pttl" },
-  { keys: ["lookups"], commands: "get set del getdel" },
+  { keys: ["reactionLookups"], commands: "get set del getdel" },
 ];
 
 /** Keeping what is given up, within bounds. */
@@ -35,17 +35,26 @@ const sending: Grant[] = [
   ...keepingLetters,
 ];
 
-/** Deciding and settling approvals, and keeping rules. */
+/** Deciding and settling approvals, and revoking rules. What was asked, only workers write. */
 const deciding: Grant[] = [
   { keys: ["approvalSessions"], commands: "get" },
-  { keys: ["approvals"], commands: "hmget hget hset hsetnx hdel hincrby pexpireat" },
+  { keys: ["approvals"], commands: "hmget hget pexpireat" },
+  { keys: ["said"], commands: "hmget hget hset hsetnx hdel hincrby pexpireat" },
   { keys: ["pending"], commands: "zrange zrem" },
   { keys: ["expiries"], commands: "zrem" },
   { keys: ["approvalCards"], commands: "zadd" },
-  { keys: ["rules"], commands: "hget hmget hset hsetnx hdel" },
-  { keys: ["rulesByExpiry"], commands: "zadd zrem zrangebyscore" },
-  { keys: ["rulesOfChats"], commands: "zadd zrem zscore zrangebyscore zremrangebyscore zrevrange pexpireat" },
+  { keys: ["rules"], commands: "hget hmget" },
+  { keys: ["rulesRevoked"], commands: "hmget hsetnx" },
+  { keys: ["rulesOfChats"], commands: "zscore zrangebyscore" },
   { keys: ["audits"], commands: "xadd" },
+];
+
+/** What people allow from now on: a worker writes it when it has checked who has said so. */
+const ruling: Grant[] = [
+  { keys: ["rules"], commands: "hsetnx hdel" },
+  { keys: ["rulesRevoked"], commands: "hdel" },
+  { keys: ["rulesByExpiry"], commands: "zadd zrem zrangebyscore" },
+  { keys: ["rulesOfChats"], commands: "zadd zrem zremrangebyscore zrevrange pexpireat" },
 ];
 
 /** Adding to traces, which get shortened when they are too long. */
@@ -75,14 +84,20 @@ const removing: Grant[] = [
       "outboxes",
       "cards",
       "approvals",
+      "said",
+      "states",
+      "requests",
       "pending",
       "keptApprovals",
       "writers",
     ],
     commands: "unlink",
   },
-  { keys: ["sessions"], commands: "hget hmget exists" },
-  { keys: ["inboxes", "controls", "histories"], commands: "llen lrange" },
+  { keys: ["sessions"], commands: "hmget exists" },
+  { keys: ["states"], commands: "hget hmget exists" },
+  { keys: ["said"], commands: "hget" },
+  { keys: ["inboxes", "controls", "requests", "histories"], commands: "llen" },
+  { keys: ["inboxes", "controls", "histories"], commands: "lrange" },
   { keys: ["outboxes"], commands: "llen" },
   { keys: ["cards"], commands: "hlen hkeys" },
   { keys: ["pending"], commands: "zcard" },
@@ -99,7 +114,7 @@ const removing: Grant[] = [
 const keeping: Grant[] = [
   ...removing,
   { keys: ["ended", "untended"], commands: "zadd zscore zrange zcard zrangebyscore" },
-  { keys: ["sessions"], commands: "hset" },
+  { keys: ["states"], commands: "hset" },
   { keys: ["histories"], commands: "ltrim" },
   { keys: ["audits"], commands: "xrange xlen xtrim" },
 ];
@@ -121,7 +136,9 @@ function ingress(place: Place): RedisUser {
       ...naming,
       { keys: ["sessions"], commands: "hget hmget hset hdel hincrby" },
       { keys: ["inboxes"], commands: "llen lindex lrange lrem rpush" },
-      { keys: ["controls"], commands: "rpush" },
+      { keys: ["ingressLookups"], commands: "get set del getdel" },
+      { keys: ["states"], commands: "hget hmget" },
+      { keys: ["requests"], commands: "rpush" },
       { keys: ["histories"], commands: "llen" },
       { keys: ["events"], commands: "xadd xrange pexpire" },
       { keys: ["seen", "parked"], commands: "get set del" },
@@ -149,22 +166,38 @@ function agentWorker(place: Place): RedisUser {
       ...platform,
       ...sending,
       ...deciding,
+      ...ruling,
       ...announcing,
+      ...beginning,
       ...keeping,
       ...tracing,
       { keys: ["sessions"], commands: "hget hmget hset hdel hincrby" },
-      { keys: ["inboxes"], commands: "llen lindex lrange lrem lpop rpush" },
+      { keys: ["inboxes"], commands: "llen lindex lrange lrem lpop lpush rpush" },
+      { keys: ["states"], commands: "hget hmget hset hdel hincrby" },
+      { keys: ["stateVersion"], commands: "get set" },
+      { keys: ["workerLookups"], commands: "get set del getdel" },
+      { keys: ["orders"], commands: "xrange xdel" },
+      { keys: ["orderResults"], commands: "set" },
+      // Orders of operators: a reset, and running a message again.
+      { keys: ["letters"], commands: "hmget hexists hget" },
+      { keys: ["floors"], commands: "hget" },
       { keys: ["controls"], commands: "llen lrange ltrim rpush" },
+      { keys: ["requests"], commands: "llen lrange rpush" },
+      // What runners hand in.
+      { keys: ["handoffs"], commands: "xrange xdel" },
+      { keys: ["begun"], commands: "get set" },
+      { keys: ["handoffRunners"], commands: "sadd smembers" },
       { keys: ["calls"], commands: "hget hgetall hset hsetnx" },
       // Removed by one command, which has to be allowed as a whole.
-      { keys: ["controls", "calls"], commands: "del" },
+      { keys: ["controls", "requests", "calls"], commands: "del" },
       { keys: ["histories"], commands: "llen lindex lrange rpush" },
       { keys: ["events"], commands: "xadd pexpire" },
       { keys: ["seen", "parked"], commands: "get set del" },
       { keys: ["dirty", "deadlines", "expiries", "openCards"], commands: "zadd zrem zrangebyscore" },
       { keys: ["due"], commands: "zrangebyscore" },
       { keys: ["approvalSessions"], commands: "set" },
-      { keys: ["approvals"], commands: "exists del" },
+      { keys: ["approvals"], commands: "exists hset hgetall hdel del pttl" },
+      { keys: ["said"], commands: "del exists pexpire" },
       { keys: ["pending"], commands: "zadd zscore" },
       { keys: ["keptApprovals"], commands: "zadd zrem zcard zrange zrevrange zremrangebyscore pexpireat" },
       { keys: ["approvalCards"], commands: "zrem zscore zrangebyscore" },
@@ -174,16 +207,17 @@ function agentWorker(place: Place): RedisUser {
       { keys: ["alive"], commands: "set del mget" },
       { keys: ["workers"], commands: "zadd zrem zrange zremrangebyscore" },
       { keys: ["duties"], commands: "set" },
-      { keys: ["runners"], commands: "hgetall" },
+      { keys: ["everyRunner"], commands: "hvals" },
+      { keys: ["runnerNames"], commands: "smembers" },
       { keys: ["turnQueue"], commands: workQueue },
       { keys: ["toolQueues"], commands: keepQueue },
     ],
-    publishes: ["eventBatches", "cancels"],
-    subscribes: ["cancels", "wakes", "runnersChanged"],
+    publishes: ["eventBatches", "cancels", "handoffAnswers"],
+    subscribes: ["cancels", "runnersChanged", "handoffRings"],
   };
 }
 
-/** Works its own queue, begins, reports and answers calls, and keeps what its tools make. */
+/** Works its own queue, hands in what becomes of its calls, and keeps what its tools make. Reaches no session. */
 function toolRunner(place: Place): RedisUser {
   return {
     name: runnerUserName(place.runner ?? "default"),
@@ -193,41 +227,19 @@ function toolRunner(place: Place): RedisUser {
     grants: [
       ...tracing,
       { keys: ["toolQueues"], commands: workQueue },
-      { keys: ["sessions"], commands: "hmget hset hincrby" },
-      { keys: ["calls"], commands: "hget hset" },
-      { keys: ["controls"], commands: "rpush" },
-      { keys: ["dirty"], commands: "zadd" },
-      { keys: ["deadlines"], commands: "zrem" },
-      { keys: ["events"], commands: "xadd pexpire" },
-      { keys: ["audits"], commands: "xadd" },
-      { keys: ["turnQueue"], commands: addJobs },
-      { keys: ["runners"], commands: "hget hgetall hset hdel" },
+      { keys: ["handoffs"], commands: "xadd" },
+      { keys: ["begun"], commands: "get" },
+      { keys: ["runners"], commands: "hget hset hdel pexpire" },
+      { keys: ["everyRunner"], commands: "hgetall" },
+      { keys: ["runnerNames"], commands: "smembers sadd" },
       { keys: ["blobs"], commands: "hset pexpire" },
-      { keys: ["storedResults"], commands: "set del" },
     ],
-    publishes: ["eventBatches", "runnersChanged", "wakes"],
-    subscribes: ["cancels"],
+    publishes: ["handoffRings", "runnersChanged"],
+    subscribes: ["cancels", "handoffAnswers", "runnersChanged"],
   };
 }
 
-/** Resetting a session: whatever its turn holds goes, and its person is told. */
-const resetting: Grant[] = [
-  { keys: ["sessions"], commands: "hdel hexists" },
-  { keys: ["inboxes"], commands: "lpop rpush" },
-  { keys: ["calls"], commands: "hgetall" },
-  { keys: ["controls", "calls"], commands: "del" },
-  { keys: ["deadlines", "dirty", "expiries"], commands: "zrem" },
-  { keys: ["approvals"], commands: "hget hset hincrby hdel pexpireat" },
-  { keys: ["pending"], commands: "zrem" },
-  { keys: ["approvalCards"], commands: "zadd" },
-  { keys: ["ended", "untended"], commands: "zadd" },
-  { keys: ["outboxes"], commands: "rpush lrange" },
-  { keys: ["due"], commands: "zadd" },
-  { keys: ["cards"], commands: "hget hset" },
-  { keys: ["openCards"], commands: "zadd" },
-];
-
-/** For people with a browser: looks at everything but secrets, stops turns, revokes rules, and tends queues. */
+/** For people with a browser: looks at everything but secrets, tends queues, and has workers do the rest. */
 function operatorConsole(place: Place): RedisUser {
   return {
     name: "console",
@@ -236,30 +248,30 @@ function operatorConsole(place: Place): RedisUser {
     commands: `${connection} scan`,
     runsScripts: true,
     grants: [
-      { keys: ["signIns", "canaryReports"], commands: "get set del" },
-      { keys: ["buckets"], commands: "hmget hset pexpire" },
-      { keys: ["sessions"], commands: "hget hmget hset hincrby" },
-      { keys: ["inboxes"], commands: "llen lindex lrange lrem" },
-      { keys: ["controls"], commands: "rpush" },
-      { keys: ["dirty"], commands: "zadd" },
+      { keys: ["consoleLookups"], commands: "get set del" },
+      // What operators want done: workers look at it, do it, and keep a record of who asked.
+      { keys: ["orders"], commands: "xadd xdel" },
+      { keys: ["orderResults"], commands: "get" },
+      { keys: ["buckets"], commands: "hmget hset pexpire pttl zadd zcard zcount zrange zremrangebyscore" },
+      { keys: ["sessions", "states"], commands: "hget hmget" },
+      { keys: ["inboxes"], commands: "llen lindex lrange" },
       // Which console sends the message that proves that messages are answered.
       { keys: ["canaryDuties"], commands: "set" },
       // For /metrics: how all sessions are, and what of the platform's quota is used.
       { keys: ["dirty", "deadlines", "expiries", "due"], commands: "zrange zcard" },
-      { keys: ["outboxes"], commands: "lindex" },
       { keys: ["platformCalls"], commands: "get" },
-      { keys: ["events"], commands: "xadd pexpire" },
       { keys: ["histories"], commands: "llen lrange" },
-      { keys: ["outboxes"], commands: "llen" },
-      { keys: ["approvals"], commands: "hmget" },
+      { keys: ["outboxes"], commands: "llen lindex lrange" },
+      { keys: ["cards"], commands: "hget" },
+      { keys: ["approvals", "said"], commands: "hget hmget" },
       { keys: ["pending"], commands: "zrange" },
       { keys: ["expiries"], commands: "zrangebyscore" },
-      { keys: ["rules"], commands: "hget hmget hset" },
+      { keys: ["rules"], commands: "hget hmget" },
+      { keys: ["rulesRevoked"], commands: "hmget" },
       { keys: ["rulesByExpiry"], commands: "zrangebyscore" },
-      { keys: ["rulesOfChats"], commands: "zrem zscore" },
       { keys: ["spending"], commands: "zscore zmscore zrevrangebyscore" },
-      { keys: ["audits"], commands: "xadd" },
-      { keys: ["runners"], commands: "hgetall" },
+      { keys: ["everyRunner"], commands: "hvals hgetall unlink" },
+      { keys: ["runnerNames"], commands: "smembers srem" },
       { keys: ["alive"], commands: "mget" },
       { keys: ["workers"], commands: "zrange" },
       // For "Why no answer?": traces, and the ledgers that say where a message stands.
@@ -267,25 +279,21 @@ function operatorConsole(place: Place): RedisUser {
       { keys: ["traceIndexes"], commands: "zrevrange" },
       { keys: ["seen"], commands: "get" },
       { keys: ["calls"], commands: "hgetall" },
-      { keys: ["outboxes"], commands: "lrange" },
       { keys: ["due"], commands: "zscore" },
       { keys: ["events"], commands: "xrange" },
       { keys: ["turnQueue", "toolQueues"], commands: tendQueue },
-      ...resetting,
-      // Finding sessions, and running a message again.
+      // Finding sessions.
       { keys: ["ended"], commands: "zrevrange" },
       { keys: ["people"], commands: "zrangebylex" },
-      { keys: ["seen"], commands: "get set" },
-      ...beginning,
       // What was given up.
-      { keys: ["letters"], commands: "hget hmget hexists hdel" },
-      { keys: ["lettersByTime"], commands: "zrevrangebyscore zcount zrem" },
+      { keys: ["letters"], commands: "hget hmget hexists" },
+      { keys: ["lettersByTime"], commands: "zrevrangebyscore zcount" },
       // How long an access token is good for; not the token.
       { keys: ["tokens"], commands: "pttl" },
       { keys: ["instances"], commands: "hgetall" },
       { keys: ["eventWatches"], commands: "get" },
     ],
-    publishes: ["eventBatches", "cancels"],
+    publishes: [],
   };
 }
 
@@ -299,26 +307,29 @@ function admin(place: Place): RedisUser {
     runsScripts: true,
     grants: [
       ...removing,
-      { keys: ["sessions"], commands: "hset hdel hincrby" },
+      { keys: ["sessions"], commands: "hget hset hincrby" },
+      { keys: ["states"], commands: "hset hdel" },
       { keys: ["inboxes"], commands: "lindex lrem" },
-      { keys: ["controls"], commands: "rpush" },
+      { keys: ["requests"], commands: "rpush" },
       { keys: ["dirty"], commands: "zadd" },
       { keys: ["events"], commands: "xadd pexpire" },
       { keys: ["histories"], commands: "lset" },
       { keys: ["writers"], commands: "hdel" },
       { keys: ["people"], commands: "zrangebylex" },
       { keys: ["keptApprovals"], commands: "zrem" },
-      { keys: ["approvals"], commands: "hget hmget" },
+      { keys: ["approvals", "said"], commands: "hget hmget" },
       { keys: ["pending"], commands: "zrange" },
-      { keys: ["rules"], commands: "hget hmget hset hdel" },
+      { keys: ["rules"], commands: "hget hmget hdel" },
+      { keys: ["rulesRevoked"], commands: "hexists hmget hsetnx hdel" },
       { keys: ["rulesByExpiry"], commands: "zrangebyscore zrem" },
       { keys: ["rulesOfChats"], commands: "zrem zscore" },
       { keys: ["letters"], commands: "hmget hdel" },
       { keys: ["lettersByTime"], commands: "zrevrangebyscore zrem" },
-      { keys: ["lookups"], commands: "get del" },
+      { keys: ["ingressLookups", "workerLookups"], commands: "get del" },
       { keys: ["blobs"], commands: "unlink" },
       { keys: ["audits"], commands: "xrange xadd" },
-      { keys: ["runners"], commands: "hgetall" },
+      { keys: ["everyRunner"], commands: "hvals hgetall unlink" },
+      { keys: ["runnerNames"], commands: "smembers srem" },
       { keys: ["alive"], commands: "mget" },
       { keys: ["workers"], commands: "zrange" },
     ],

@@ -27,6 +27,14 @@ function toolQueues({ namespace, runner }: Place): string[] {
   return runner === undefined ? [`${queue}*`] : [`${queue}${runner}:*`, `${queue}${runner}.*`];
 }
 
+/** What one runner hands in, and the answers to its questions; with no runner those of all. */
+function handoffs(name: "handoff" | "begun") {
+  return ({ namespace, runner }: Place): string[] => {
+    if (name === "handoff") return cells(namespace, `handoff:${runner ?? "*"}`);
+    return cells(namespace, runner === undefined ? "begun:*" : `begun:${runner}:*`);
+  };
+}
+
 /**
  * All keys, by what they hold, as patterns of Redis. The names are those of docs/architecture.md,
  * "What is in Redis"; a pattern holds one kind of value and nothing else.
@@ -34,7 +42,9 @@ function toolQueues({ namespace, runner }: Place): string[] {
 export const keyFamilies = {
   sessions: ofCell("s:*"),
   inboxes: ofCell("in:*"),
+  states: ofCell("state:*"),
   controls: ofCell("ctl:*"),
+  requests: ofCell("req:*"),
   calls: ofCell("calls:*"),
   histories: ofCell("h:*"),
   writers: ofCell("who:*"),
@@ -42,6 +52,7 @@ export const keyFamilies = {
   outboxes: ofCell("ob:*"),
   cards: ofCell("cards:*"),
   approvals: ofCell("approval:*"),
+  said: ofCell("said:*"),
   pending: ofCell("pending:*"),
   keptApprovals: ofCell("approvals:*"),
   seen: ofCell("seen:*"),
@@ -58,20 +69,30 @@ export const keyFamilies = {
   untended: ofCell("untended"),
   people: ofCell("people"),
   floors: ofCell("floor"),
+  handoffs: handoffs("handoff"),
+  begun: handoffs("begun"),
+  handoffRunners: whole("handoff-runners"),
   audits: (place: Place): string[] => [...ofCell("audit")(place), ...whole("audit")(place)],
   approvalSessions: untagged("approval:*"),
-  lookups: untagged("look:*"),
-  storedResults: untagged("look:result:*"),
-  signIns: untagged("look:console-sign-in:*"),
-  canaryReports: untagged("look:canary"),
+  ingressLookups: untagged("look:ingress:*"),
+  workerLookups: untagged("look:worker:*"),
+  consoleLookups: untagged("look:console:*"),
+  reactionLookups: untagged("look:reaction:*"),
+  orders: whole("orders"),
+  orderResults: whole("order-result:*"),
   blobs: ({ namespace }: Place): string[] => [`{${namespace}:blob:*}`],
   rules: whole("rules:*"),
+  rulesRevoked: whole("rules-revoked:*"),
   rulesByExpiry: whole("rules-by-expiry:*"),
   rulesOfChats: whole("rules-of-chat:*"),
   approved: whole("approved:*"),
-  runners: whole("runners"),
+  /** Of one runner; with no runner those of all. */
+  runners: ({ namespace, runner = "*" }: Place): string[] => [`{${namespace}}:runners:${runner}`],
+  everyRunner: whole("runners:*"),
+  runnerNames: whole("runner-names"),
   alive: whole("alive:*"),
   workers: whole("workers"),
+  stateVersion: whole("state-version"),
   duties: whole("duty:*"),
   watchDuties: whole("duty:event-watch:*"),
   canaryDuties: whole("duty:canary"),
@@ -92,7 +113,8 @@ export type KeyFamily = keyof typeof keyFamilies;
 export const channelFamilies = {
   eventBatches: ofCell("ch:*"),
   cancels: whole("cancel"),
-  wakes: whole("wake"),
+  handoffRings: ({ namespace }: Place): string[] => [`{${namespace}}:handoff`, `{${namespace}}:handoff:*`],
+  handoffAnswers: ({ namespace, runner }: Place): string[] => [`{${namespace}}:begun:${runner ?? "*"}`],
   runnersChanged: whole("runners-changed"),
 } as const satisfies Record<string, (place: Place) => string[]>;
 

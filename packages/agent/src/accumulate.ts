@@ -1,3 +1,4 @@
+import { writtenTokens } from "./token-estimate.ts";
 import type {
   ModelChunk,
   ModelFailure,
@@ -7,6 +8,7 @@ import type {
   TextPart,
   ThinkingDelta,
   ThinkingPart,
+  StepUse,
   ToolCall,
   ToolCallDelta,
   Usage,
@@ -25,9 +27,30 @@ export interface StepResult {
   usage: Usage | null;
   /** The model that answered, when the vendor or a fallback told. */
   model?: string;
+  /** Most output tokens that the last request allowed. */
+  maxTokens?: number;
   /** Present when the stream failed: the rest is what had arrived before. */
   failure?: ModelFailure;
+  /** Every call of a vendor, the last one included; absent where the stream does not tell of them. */
+  vendorCalls?: readonly VendorCall[];
+  /** What all of them have used, once it is reckoned. */
+  use?: StepUse;
+  /** The same for each call. */
+  uses?: readonly { model: string | undefined; usage: Usage }[];
+  /** The caller has broken it off. */
+  brokenOff?: true;
   warnings: ModelWarning[];
+}
+
+/** What one call of a vendor has left, whether its answer counts or not. */
+export interface VendorCall {
+  model: string;
+  /** What the vendor has reported: all of it at the end, less before. */
+  usage: Usage | null;
+  /** Whether it said so at the end of a whole answer. */
+  complete: boolean;
+  /** About what it has written, in tokens. */
+  writtenTokens: number;
 }
 
 /** Takes the chunks of one model stream, in order. */
@@ -47,6 +70,7 @@ interface Ending {
   stopReason: StopReason;
   usage: Usage | null;
   model?: string;
+  maxTokens?: number;
   failure?: ModelFailure;
 }
 
@@ -100,6 +124,21 @@ function sortedCalls({ callsByIndex }: Blocks): ToolCall[] {
   return [...callsByIndex].sort(([left], [right]) => left - right).map(([, call]) => ({ ...call }));
 }
 
+function resultOf(
+  blocks: Blocks,
+  ending: Ending,
+  { warnings, calls }: { warnings: readonly ModelWarning[]; calls: readonly VendorCall[] },
+): StepResult {
+  return {
+    ...(calls.length === 0 ? {} : { vendorCalls: calls }),
+    text: textOfParts(blocks.parts),
+    toolCalls: sortedCalls(blocks),
+    parts: blocks.parts.map((part) => ({ ...part })),
+    ...ending,
+    warnings: [...warnings],
+  };
+}
+
 /**
  * Collects a model stream into one step. Calls and thinking are grouped by `index`; of several ids
  * or names of one call the first non-empty one wins; a later stop replaces an earlier one; chunks
@@ -109,6 +148,20 @@ export function createAccumulator(): Accumulator {
   const warnings: ModelWarning[] = [];
   let blocks = emptyBlocks();
   let ending: Ending = { stopReason: "other", usage: null };
+  const ended: VendorCall[] = [];
+  let current: VendorCall | undefined;
+
+  /** The call as it stands. */
+  function call(): VendorCall[] {
+    if (current === undefined) return [];
+    const { parts, callsByIndex } = blocks;
+    return [{ ...current, writtenTokens: writtenTokens({ parts, toolCalls: [...callsByIndex.values()] }) }];
+  }
+
+  function endCall(): void {
+    ended.push(...call());
+    current = undefined;
+  }
 
   function push(chunk: ModelChunk): void {
     switch (chunk.type) {
@@ -120,30 +173,31 @@ export function createAccumulator(): Accumulator {
         return addCall(blocks, chunk);
       case "warning":
         return void warnings.push(chunk);
+      case "attempt":
+        endCall();
+        current = { model: chunk.model, usage: null, complete: false, writtenTokens: 0 };
+        ending = { ...ending, model: chunk.model, maxTokens: chunk.maxTokens };
+        return;
+      case "usage_so_far":
+        if (current !== undefined) current.usage = chunk.usage;
+        return;
       case "restart":
+        endCall();
         blocks = emptyBlocks();
         ending = { stopReason: "other", usage: null, model: chunk.model };
         return;
       case "message_stop":
         ending = { ...ending, stopReason: chunk.stopReason, usage: chunk.usage };
         if (chunk.model !== undefined) ending.model = chunk.model;
+        if (current !== undefined && chunk.usage !== null)
+          Object.assign(current, { usage: chunk.usage, complete: true });
         return;
       case "error":
         ending.failure = chunk;
     }
   }
 
-  function result(): StepResult {
-    return {
-      text: textOfParts(blocks.parts),
-      toolCalls: sortedCalls(blocks),
-      parts: blocks.parts.map((part) => ({ ...part })),
-      ...ending,
-      warnings: [...warnings],
-    };
-  }
-
-  return { push, result };
+  return { push, result: () => resultOf(blocks, ending, { warnings, calls: [...ended, ...call()] }) };
 }
 
 /** Reads a stream to its end. An exception of the iterator propagates. */

@@ -1,6 +1,17 @@
 import { budgetUse, type BudgetAccount, type BudgetUse } from "@larkline/budgets";
+import { messageStop, type ModelChunk, type Usage } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { afterControl, afterStep, endOverBudget, finalView, usageText, usedBy, warnNearBudget } from "./index.ts";
+import type { StepResult } from "./accumulate.ts";
+import {
+  createAccumulator,
+  afterControl,
+  afterStep,
+  endOverBudget,
+  finalView,
+  stepUse,
+  usageText,
+  warnNearBudget,
+} from "./index.ts";
 import { call, environment, eventsOf, outcome, queued, startRun, step } from "./turn.fixture.ts";
 
 const renews = Date.parse("2026-11-22T16:00:00Z");
@@ -28,7 +39,7 @@ describe("a spent budget", () => {
       "Ask the IT desk if you need more.";
     expect(run.next).toEqual({ do: "finish", reply: text, reason: "budget_exceeded" });
     expect(run.history.at(-1)).toEqual({ role: "assistant", content: [{ type: "text", text }] });
-    expect(run.events.at(-1)).toEqual({
+    expect(run.events.at(-1)).toMatchObject({
       type: "error",
       code: "budget_exceeded",
       message: text,
@@ -147,21 +158,51 @@ describe("/usage", () => {
   });
 });
 
-describe("what a call has used", () => {
+describe("what a step has used", () => {
   const request = { system: "x".repeat(400), history: [], tools: [] };
   const noUsage = { usage: null };
+  const prices = { costUsd: ({ inputTokens }: Usage, model?: string) => inputTokens * (model === "dear" ? 10 : 1) };
+  const used = (result: StepResult) => stepUse(result, request, prices);
 
   it("is what the vendor reported", () => {
-    expect(usedBy(step("hi"), request)).toMatchObject({ inputTokens: 100, outputTokens: 10 });
+    expect(used(step("hi"))).toMatchObject({ inputTokens: 100, outputTokens: 10, attempts: 1, estimated: false });
   });
 
   it("is estimated when nothing was reported and the model had begun to answer", () => {
-    expect(usedBy(step("y".repeat(40), noUsage), request)).toMatchObject({ inputTokens: 100, outputTokens: 10 });
-    const asked = usedBy(step("", { ...noUsage, calls: [call("c1", "weather", '{"a":"中文"}')] }), request);
-    expect(asked?.outputTokens).toBeGreaterThan(3);
+    const guessed = { inputTokens: 100, outputTokens: 10, estimated: true };
+    expect(used(step("y".repeat(40), noUsage))).toMatchObject(guessed);
+    const asked = used(step("", { ...noUsage, calls: [call("c1", "weather", '{"a":"中文"}')] }));
+    expect(asked.outputTokens).toBeGreaterThan(3);
   });
 
-  it("is unknown when nothing came back", () => {
-    expect(usedBy(step("", noUsage), request)).toBeUndefined();
+  it("is nothing when nothing came back", () => {
+    expect(used(step("", noUsage))).toMatchObject({ inputTokens: 0, outputTokens: 0, costUsd: 0, estimated: false });
+  });
+
+  it("EE-48: counts every call of a vendor at the price of its model, also those whose answer is void", () => {
+    const counted: Usage = { inputTokens: 7, outputTokens: 1, cacheReadTokens: 2, cacheCreationTokens: 0 };
+    const accumulator = createAccumulator();
+    const chunks: ModelChunk[] = [
+      { type: "attempt", model: "dear", maxTokens: 9 },
+      { type: "usage_so_far", usage: counted },
+      { type: "text_delta", text: "y".repeat(40) },
+      { type: "restart", model: "cheap", reason: "stream_truncated" },
+      { type: "attempt", model: "refusing", maxTokens: 9 },
+      { type: "attempt", model: "cheap", maxTokens: 5 },
+      { type: "text_delta", text: "hello" },
+      { ...messageStop("end_turn", { ...counted, outputTokens: 3 }), model: "cheap" },
+    ];
+    for (const chunk of chunks) accumulator.push(chunk);
+    const result = accumulator.result();
+    expect(result).toMatchObject({ text: "hello", model: "cheap", maxTokens: 5 });
+    expect(used(result)).toEqual({
+      inputTokens: 14,
+      outputTokens: 13,
+      cacheReadTokens: 4,
+      cacheCreationTokens: 0,
+      costUsd: 77,
+      attempts: 3,
+      estimated: true,
+    });
   });
 });

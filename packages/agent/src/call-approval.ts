@@ -36,7 +36,10 @@ export function hashOf({ arguments: given }: CallState): string {
 
 function reasonOf({ kind, call, question, findings }: AskedCall, language: ReplyLanguage): string {
   if (kind === "outcome") return noticeText("outcomeUnknown", language, { tool: call.name });
-  if (question.reason !== "") return textHead(question.reason, maxReasonChars);
+  const { addresses = [] } = question;
+  const reach = addresses.length === 0 ? "" : noticeText("addressAsked", language, { addresses: addresses.join(" ") });
+  if (question.reason !== "") return textHead([reach, question.reason].filter(Boolean).join(" "), maxReasonChars);
+  if (reach !== "") return reach;
   const patterns = findings.map(({ pattern }) => pattern).join(", ");
   return patterns === "" ? "" : noticeText("riskFound", language, { patterns });
 }

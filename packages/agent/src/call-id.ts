@@ -1,5 +1,6 @@
 import type { Message, ToolCall, TurnState } from "@larkline/protocol";
 import { isSummary } from "./compaction-summary.ts";
+import { isResumeNote } from "./held-step.ts";
 
 /** What every vendor accepts as the id of a call. */
 const acceptedId = /^[A-Za-z0-9_-]{1,40}$/;
@@ -24,7 +25,7 @@ function turnNumberOf(turnId: string): string {
  * an id that looks new may be that of a call of an earlier turn, whose late outcome it would catch.
  */
 export function isWhole(history: readonly Message[], { turnId, absorbed = [] }: TurnState): boolean {
-  const asked = history.filter((message) => message.role === "user" && !isSummary(message));
+  const asked = history.filter((message) => message.role === "user" && !isSystemMessage(message));
   return asked.length - absorbed.length >= Number(turnNumberOf(turnId));
 }
 
@@ -45,4 +46,8 @@ export function uniqueCallIds(
     given.add(unique);
     return unique;
   });
+}
+
+function isSystemMessage(message: Message): boolean {
+  return isSummary(message) || isResumeNote(message);
 }

@@ -1,6 +1,7 @@
 import { cancelReasons, type CancelReason, type TurnState } from "@larkline/protocol";
 import { cancelReport } from "./cancel-report.ts";
 import { withText, withThinking } from "./shown-so-far.ts";
+import { withUnanswered } from "./step-report.ts";
 import { joinedTexts } from "./text-cut.ts";
 import { closeRound } from "./tool-round.ts";
 import { answering, endDone, spoken } from "./turn-ending.ts";
@@ -34,10 +35,14 @@ export function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment
   const reply = cancelReport(turn, reason, languageOfMessage(turn.message, env.texts));
   const live = turn.calls.length === 0 ? env.live : undefined;
   const said = live?.text ?? "";
+  const used =
+    turn.calls.length > 0
+      ? { turn: closed.turn, events: [] }
+      : withUnanswered(closed.turn, { text: said, use: live?.broken?.use, step: live?.broken ?? {} }, env);
   const parts = live === undefined ? [] : [{ type: "thinking" as const, text: live.thinking }];
-  return endDone(withText(withThinking(closed.turn, { parts }), said), {
+  return endDone(withText(withThinking(used.turn, { parts }), said), {
     history: answering(turn, [...closed.history, spoken(joinedTexts(said, reply))]),
-    events: closed.events,
+    events: [...closed.events, ...used.events],
     reply,
     reason: "cancelled",
     final: live === undefined ? (turn.openStep?.text ?? "") : said,

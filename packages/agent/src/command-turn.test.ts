@@ -35,7 +35,7 @@ describe("an order to the session", () => {
 
   it("EE-2: ends in one done event and leaves nothing in history", () => {
     for (const transition of [taken("new"), taken("model"), taken("model", "b/z"), taken("model", "none")]) {
-      expect(transition.events.map(({ type }) => type)).toEqual(["slash_command", "text", "done"]);
+      expect(transition.events.map(({ type }) => type)).toEqual(["slash_command", "text_delta", "text", "done"]);
       expect(transition.history).toEqual([]);
       expect(transition.next).toMatchObject({ do: "finish", reason: "" });
     }

@@ -1,4 +1,4 @@
-import type { QueuedMessage, ReplyLanguage, TurnState } from "@larkline/protocol";
+import type { EngineEvent, QueuedMessage, ReplyLanguage, TurnState } from "@larkline/protocol";
 import { modelText, modelUnknownText, type ModelFacts } from "./command-text.ts";
 import { newTurn } from "./new-turn.ts";
 import { languageOfMessage, noticeText } from "./notice.ts";
@@ -66,7 +66,11 @@ function notice(
 }
 
 function finished(turn: TurnState, reply: string): Transition {
-  return endDone(turn, { history: [], events: [{ type: "text", text: reply }], reply, reason: "", final: reply });
+  const events: EngineEvent[] = [
+    { type: "text_delta", text: reply },
+    { type: "text", text: reply },
+  ];
+  return endDone(turn, { history: [], events, reply, reason: "", final: reply });
 }
 
 const defaultWords: ReadonlySet<string> = new Set(["default", "默认"]);

@@ -1,13 +1,13 @@
 import { messageStop, toolCallDelta, type EngineEvent, type ModelChunk } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { afterStep, answerRestarted, createAccumulator, deltaEventOf } from "./index.ts";
+import { afterStep, createAccumulator, deltaEventOf } from "./index.ts";
 import { environment, startRun } from "./turn.fixture.ts";
 
 /** Blocks as a reader of the live events would build them: a change of kind begins a new one. */
 function joinedDeltas(chunks: readonly ModelChunk[]): EngineEvent[] {
   const blocks: (EngineEvent & { type: "text" | "thinking" })[] = [];
   for (const chunk of chunks) {
-    const event = deltaEventOf(chunk);
+    const event = deltaEventOf(chunk, 3);
     if (event?.type !== "text_delta" && event?.type !== "thinking_delta") continue;
     const type = event.type === "text_delta" ? "text" : "thinking";
     const last = blocks.at(-1);
@@ -19,23 +19,25 @@ function joinedDeltas(chunks: readonly ModelChunk[]): EngineEvent[] {
 
 describe("live events of a model stream", () => {
   it("text and thinking deltas are shown as they come", () => {
-    expect(deltaEventOf({ type: "text_delta", text: "a" })).toEqual({ type: "text_delta", text: "a" });
-    expect(deltaEventOf({ type: "thinking_delta", index: 3, text: "b" })).toEqual({
+    expect(deltaEventOf({ type: "text_delta", text: "a" }, 3)).toEqual({ type: "text_delta", text: "a" });
+    expect(deltaEventOf({ type: "thinking_delta", index: 3, text: "b" }, 3)).toEqual({
       type: "thinking_delta",
       text: "b",
     });
   });
 
   it("SA-6: empty deltas produce no event", () => {
-    expect(deltaEventOf({ type: "text_delta", text: "" })).toBeUndefined();
-    expect(deltaEventOf({ type: "thinking_delta", index: 0, text: "", providerMetadata: { s: "1" } })).toBeUndefined();
+    expect(deltaEventOf({ type: "text_delta", text: "" }, 3)).toBeUndefined();
+    expect(
+      deltaEventOf({ type: "thinking_delta", index: 0, text: "", providerMetadata: { s: "1" } }, 3),
+    ).toBeUndefined();
   });
 
   it("EE-10: stops with usage, calls and warnings are not live events", () => {
     const usage = { inputTokens: 1, outputTokens: 1, cacheReadTokens: 0, cacheCreationTokens: 0 };
-    expect(deltaEventOf(messageStop("end_turn", usage))).toBeUndefined();
-    expect(deltaEventOf(toolCallDelta(0))).toBeUndefined();
-    expect(deltaEventOf({ type: "warning", code: "w", message: "m" })).toBeUndefined();
+    expect(deltaEventOf(messageStop("end_turn", usage), 3)).toBeUndefined();
+    expect(deltaEventOf(toolCallDelta(0), 3)).toBeUndefined();
+    expect(deltaEventOf({ type: "warning", code: "w", message: "m" }, 3)).toBeUndefined();
   });
 
   it("EE-5: the deltas of a block concatenate to its complete event", () => {
@@ -57,10 +59,7 @@ describe("live events of a model stream", () => {
   });
 
   it("a restart voids the deltas so far", () => {
-    expect(deltaEventOf({ type: "restart", model: "m2", reason: "cut" })).toMatchObject({
-      type: "warning",
-      code: answerRestarted,
-      detail: "m2",
-    });
+    const event = deltaEventOf({ type: "restart", model: "m2", reason: "stream_truncated" }, 3);
+    expect(event).toEqual({ type: "step_restarted", turnNumber: 3, model: "m2", reason: "stream_truncated" });
   });
 });

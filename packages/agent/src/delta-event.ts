@@ -1,16 +1,16 @@
 import type { EngineEvent, ModelChunk } from "@larkline/protocol";
 
-/** Code of the warning that voids all deltas of the running step: its answer begins anew. */
-export const answerRestarted = "answer_restarted";
-
-/** The event of a chunk that is shown while the model generates; undefined for everything else and for empty deltas. */
-export function deltaEventOf(chunk: ModelChunk): EngineEvent | undefined {
+/**
+ * The event of a chunk that is shown while model step `turnNumber` generates; undefined for everything
+ * else and for empty deltas.
+ */
+export function deltaEventOf(chunk: ModelChunk, turnNumber: number): EngineEvent | undefined {
   switch (chunk.type) {
     case "text_delta":
     case "thinking_delta":
       return chunk.text === "" ? undefined : { type: chunk.type, text: chunk.text };
     case "restart":
-      return { type: "warning", code: answerRestarted, message: "The answer begins anew.", detail: chunk.model };
+      return { type: "step_restarted", turnNumber, model: chunk.model, reason: chunk.reason };
     default:
       return undefined;
   }

@@ -19,7 +19,8 @@ export { commandDone, commandTurn, type CommandFacts, type CompactionReport } fr
 export { compactionPlan, type CompactionNeed, type CompactionPlan } from "./compaction-plan.ts";
 export { compactionRequest, type CompactionRequest } from "./compaction-request.ts";
 export { compactedTransition, type Compacted } from "./compaction-summary.ts";
-export { answerRestarted, deltaEventOf } from "./delta-event.ts";
+export { deltaEventOf } from "./delta-event.ts";
+export { stepRestart } from "./step-report.ts";
 export { largeResults, type LargeResult } from "./large-results.ts";
 export { modelMessagesOf } from "./model-messages.ts";
 export {
@@ -46,6 +47,7 @@ export type {
 } from "./turn-environment.ts";
 export { requestTokens } from "./token-estimate.ts";
 export { resultShare, turnLimits, type TurnLimits } from "./turn-limits.ts";
-export { allTokens, usedBy, type StepRequest } from "./used-tokens.ts";
+export { allTokens, callUses, stepUse, type CallUse, type StepRequest } from "./used-tokens.ts";
 export { speakerName, underSpeaker } from "./user-message.ts";
 export { userTextOf, type Mention, type MessageContent } from "./user-text.ts";
+export { newTurn } from "./new-turn.ts";

@@ -12,6 +12,10 @@ const notices = {
     zh: "模型没有给出任何回答，请换个说法再试一次。",
     en: "The model gave no answer. Please try again in other words.",
   },
+  exhausted: {
+    zh: "已达到最大步数，请求没有完成。",
+    en: "Reached the maximum number of steps without completing the request.",
+  },
   refusal: {
     zh: "模型拒绝回答这个请求。",
     en: "The model refused to answer this request.",
@@ -72,6 +76,10 @@ const notices = {
   approvalNeeded: {
     zh: "工具 {tool} 需要有人批准后才能执行。",
     en: "The tool {tool} needs somebody's approval before it runs.",
+  },
+  addressAsked: {
+    zh: "读取外部内容后，模型要访问没有人提到过的地址：{addresses}。地址里可能带有对话中的内容，请确认后再批准。",
+    en: "After reading text from outside, the model wants to reach an address that nobody here has named: {addresses}. It may carry what was said here, so look at it before you approve.",
   },
   riskFound: {
     zh: "操作内容有风险：{patterns}。",
@@ -139,9 +147,14 @@ export function inlineCode(text: string, maxChars = maxValueChars): string {
   return `\`${oneLine(text.replaceAll("`", "'"), maxChars)}\``;
 }
 
-/** The language a text is written in: Chinese when it holds a Chinese character. */
+/**
+ * The language a text is written in: Chinese when it holds at least as many Chinese characters as words in Latin
+ * letters. A question about one Chinese word is English, a Chinese sentence with the name of a file is Chinese.
+ */
 export function languageOf(text: string): ReplyLanguage {
-  return /\p{Script=Han}/u.test(text) ? "zh" : "en";
+  const characters = text.match(/\p{Script=Han}/gu)?.length ?? 0;
+  const words = text.match(/[\p{Script=Latin}\p{M}'’]+/gu)?.length ?? 0;
+  return characters > 0 && characters >= words ? "zh" : "en";
 }
 
 /**
@@ -155,5 +168,5 @@ export function languageOfMessage(
   return configured ?? language ?? languageOf(textOf({ role: "user", content: parts }));
 }
 
-/** Sent and stored when the step limit is reached; the same in every language, by contract. */
+/** Sent and stored when the step limit is reached; the same in every language, by contract. Cards say it in the person's. */
 export const exhaustedText = "[Reached the maximum number of steps without completing the request.]";

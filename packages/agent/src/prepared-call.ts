@@ -1,4 +1,5 @@
 import {
+  argumentsHashOf,
   type Approval,
   type CallState,
   type EngineEvent,
@@ -9,16 +10,19 @@ import {
   type ToolUsePart,
   type TurnState,
 } from "@larkline/protocol";
-import { maskedArguments, type Verdict } from "@larkline/permissions";
+import { maskedArguments, type Heard, type Verdict } from "@larkline/permissions";
 import { approvalOf, requestEvents, suggestionEvents } from "./call-approval.ts";
 import { parseArguments } from "./tool-arguments.ts";
 import type { TurnEnvironment } from "./turn-environment.ts";
+import { heardIn } from "./user-message.ts";
 import type { TurnLimits } from "./turn-limits.ts";
 
 /** A tool that can be called now, and the runner that offers it. */
 export interface OfferedTool {
   runner: string;
   announcement: ToolAnnouncement;
+  /** The runner has no living instance, and is believed to come back within so many ms: a call waits as long. */
+  awayForMs?: number;
 }
 
 /** A call of the model under the id it is stored with. `refusal` is set when it must not run. */
@@ -38,8 +42,24 @@ function storableName(name: string): string {
   return clean === "" ? "unnamed_tool" : clean;
 }
 
+/** Steps in a row that may make the same call; the next one is not run, unless its tool is there to be polled. */
+const maxRepeats = 2;
+
+/** Names a call by what it would do. */
+export function signatureOf({ name, arguments: text }: Pick<ToolCall, "name" | "arguments">): string {
+  const parsed = parseArguments(text);
+  return `${name} ${argumentsHashOf(parsed.ok ? JSON.stringify(parsed.value) : text)}`;
+}
+
 function notFound(name: string): string {
   return `tool_not_found: there is no tool named ${JSON.stringify(name)}. Use only the tools you were given.`;
+}
+
+function repeatedTooOften(name: string): string {
+  return (
+    `This is the third step in a row that calls ${name} with the same arguments. It was not run: the result would be ` +
+    "the same. Use what you have, try something else, or say what you could not do."
+  );
 }
 
 function tooMany({ maxCallsPerStep }: TurnLimits): string {
@@ -61,14 +81,22 @@ function toolUse(source: ToolCall, parsed: Record<string, unknown>): ToolUsePart
   return source.providerMetadata === undefined ? use : { ...use, providerMetadata: source.providerMetadata };
 }
 
-/** Epoch ms after which a call that is handed out now is answered with a timeout. */
-export function deadlineOf(timeoutMs: number, { limits, nowMs }: Pick<TurnEnvironment, "limits" | "nowMs">): number {
-  return nowMs + Math.min(timeoutMs, limits.toolTimeoutMs) + limits.toolWaitMs;
+/**
+ * Epoch ms after which a call that is handed out now is answered with a timeout. It may wait in the queue for
+ * `toolWaitMs`, or for as long as a runner that is away is believed in.
+ */
+export function deadlineOf(
+  timeoutMs: number,
+  { limits, nowMs }: Pick<TurnEnvironment, "limits" | "nowMs">,
+  tool?: Pick<OfferedTool, "awayForMs">,
+): number {
+  const waitMs = Math.max(limits.toolWaitMs, tool?.awayForMs ?? 0);
+  return nowMs + Math.min(timeoutMs, limits.toolTimeoutMs) + waitMs;
 }
 
 /** The call with what its tool says of it; that must hold when the tool is gone. */
-function withFacts(call: CallState, { announcement, runner }: OfferedTool): CallState {
-  const { effect, timeoutMs, limits, secrets } = announcement;
+function withFacts(call: CallState, { announcement, runner, awayForMs }: OfferedTool): CallState {
+  const { effect, timeoutMs, limits, secrets, digest } = announcement;
   return {
     ...call,
     runner,
@@ -76,6 +104,8 @@ function withFacts(call: CallState, { announcement, runner }: OfferedTool): Call
     timeoutMs,
     ...(limits === undefined ? {} : { limited: true }),
     ...(secrets === undefined ? {} : { secrets }),
+    ...(digest === undefined ? {} : { toolDigest: digest }),
+    ...(awayForMs === undefined ? {} : { runnerIsAway: true }),
   };
 }
 
@@ -95,7 +125,7 @@ function judged({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }:
       return refuse(denied(verdict.reason));
     case "run": {
       const { authority } = verdict;
-      const deadlineMs = deadlineOf(tool.announcement.timeoutMs, env);
+      const deadlineMs = deadlineOf(tool.announcement.timeoutMs, env, tool);
       const allowed = authority.by === "policy" ? call : { ...call, authority };
       return { call: { ...allowed, deadlineMs }, use, events: suggestions };
     }
@@ -114,6 +144,8 @@ function judged({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }:
 export interface Preparation {
   turn: TurnState;
   env: TurnEnvironment;
+  /** Of the conversation: the same for all calls of a step. */
+  heard: Heard;
 }
 
 function prepare(source: ToolCall, position: number, preparation: Preparation): PreparedCall {
@@ -128,7 +160,9 @@ function prepare(source: ToolCall, position: number, preparation: Preparation): 
   if (tool === undefined) return refuse(notFound(source.name));
   if (position >= limits.maxCallsPerStep) return refuse(tooMany(limits));
   if (!parsed.ok) return refuse(parsed.problem);
-  const verdict = judge.verdict({ name: source.name, arguments: given });
+  const repeats = preparation.turn.repeated?.[signatureOf(source)] ?? 0;
+  if (repeats >= maxRepeats && tool.announcement.poll !== true) return refuse(repeatedTooOften(source.name));
+  const verdict = judge.verdict({ name: source.name, arguments: given, heard: preparation.heard });
   return judged({ call, use, tool }, verdict, preparation);
 }
 
@@ -140,13 +174,14 @@ function prepare(source: ToolCall, position: number, preparation: Preparation): 
 export function prepareCalls(
   calls: readonly ToolCall[],
   ids: readonly string[],
-  preparation: Preparation,
+  { turn, env }: Omit<Preparation, "heard">,
 ): PreparedCall[] {
+  const heard = heardIn(env.history ?? [], turn.message);
   const prepared = calls.map((source, position) =>
-    prepare({ ...source, id: ids[position] ?? source.id }, position, preparation),
+    prepare({ ...source, id: ids[position] ?? source.id }, position, { turn, env, heard }),
   );
-  const allowed = new Set(prepared.filter(isAsked).slice(0, preparation.env.limits.maxQuestionsPerStep));
-  return prepared.map((each) => (isAsked(each) && !allowed.has(each) ? unasked(each, preparation.env) : each));
+  const allowed = new Set(prepared.filter(isAsked).slice(0, env.limits.maxQuestionsPerStep));
+  return prepared.map((each) => (isAsked(each) && !allowed.has(each) ? unasked(each, env) : each));
 }
 
 function isAsked({ approval }: PreparedCall): boolean {

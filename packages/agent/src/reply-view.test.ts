@@ -1,6 +1,6 @@
 import { parserOf, ReplyView, traceIdOf, traceparentOf, type ModelFailure } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { afterControl, afterStep, exhaustedText, finalView, runningView, type ViewOptions } from "./index.ts";
+import { afterControl, afterStep, finalView, runningView, type ViewOptions } from "./index.ts";
 import { cancel, call, environment, failed, outcome, startRun, step, type Run } from "./turn.fixture.ts";
 
 const everything = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
@@ -166,8 +166,10 @@ describe("the view of a finished turn", () => {
     }
     expect(final(run)).toMatchObject({
       state: "answered",
-      answer: `Looking for c1.\n\nLooking for c2.\n\n${exhaustedText}`,
+      answer:
+        "Looking for c1.\n\nLooking for c2.\n\nReached the maximum number of steps without completing the request.",
     });
+    expect(final(run, { language: "zh" }).answer).toContain("已达到最大步数");
   });
 
   it("keeps what a failed step had said before the notice", () => {

@@ -6,6 +6,7 @@ import {
   type ReplyView,
   type TurnState,
 } from "@larkline/protocol";
+import { exhaustedText, noticeText } from "./notice.ts";
 import { shownOf, shownThinking, toolsNow } from "./shown-so-far.ts";
 import { joinedTexts } from "./text-cut.ts";
 import type { LiveStep } from "./turn-environment.ts";
@@ -27,6 +28,8 @@ export interface ViewOptions {
   model: string;
   /** Whether a running reply has a stop button. */
   stoppable: boolean;
+  /** Cards that a reply may take; absent: as many as it needs. */
+  maxCards?: number;
 }
 
 /** Reasons of endings in which the model had its say. */
@@ -45,6 +48,16 @@ function seen(turn: TurnState, thinking: string, { show, nowMs }: ViewOptions): 
     tools: show.tools ? toolsNow(turn, nowMs) : [],
     earlierTools: show.tools ? shownOf(turn).earlierTools : 0,
   };
+}
+
+function cardsOf({ maxCards }: ViewOptions): Pick<ReplyView, "maxCards"> {
+  return maxCards === undefined ? {} : { maxCards };
+}
+
+/** The loop's own words, which are fixed elsewhere, in the language of the card. */
+function inLanguage(reply: string, language: ReplyLanguage): string {
+  if (!reply.endsWith(exhaustedText)) return reply;
+  return `${reply.slice(0, -exhaustedText.length)}${noticeText("exhausted", language)}`;
 }
 
 function runningFooter({ message }: TurnState, { show, model }: ViewOptions): ReplyFooter {
@@ -78,6 +91,7 @@ export function runningView(turn: TurnState, live: LiveStep | undefined, options
     state: "running",
     ...seen(turn, shownThinking(thinking, live?.thinking ?? ""), options),
     answer: joinedTexts(text, live?.text ?? ""),
+    ...cardsOf(options),
     footer: runningFooter(turn, options),
     ...(options.stoppable ? { stop: { session: turn.message.session, turnId: turn.turnId } } : {}),
   };
@@ -95,7 +109,8 @@ export function finalView(turn: TurnState, end: { reply: string; reason: string 
     language: options.language,
     state: stateOf(end.reason),
     ...seen(turn, thinking, options),
-    answer: joinedTexts(text, end.reply),
+    answer: joinedTexts(text, inLanguage(end.reply, options.language)),
+    ...cardsOf(options),
     footer: finalFooter(turn, options),
   };
 }

@@ -78,11 +78,15 @@ function hearOutcome(heard: Heard, { callId, outcome, timing }: OutcomeEntry, fa
 /** Lets a call run from now on, by the word of people: whatever waited for them begins anew. */
 function started(call: CallState, { approvalId, decisions }: DecisionEntry, env: TurnEnvironment): CallState {
   const people = [...new Set(decisions.map(({ by }) => by.id))];
+  const offered = env.tools.get(call.name);
+  const tool = offered?.runner === call.runner ? offered : undefined;
+  const { runnerIsAway: _wasAway, ...rest } = withoutWait(call);
   return {
-    ...withoutWait(call),
+    ...rest,
+    ...(tool?.awayForMs === undefined ? {} : { runnerIsAway: true }),
     state: "running",
     startedAtMs: env.nowMs,
-    deadlineMs: deadlineOf(call.timeoutMs ?? env.limits.toolTimeoutMs, env),
+    deadlineMs: deadlineOf(call.timeoutMs ?? env.limits.toolTimeoutMs, env, tool),
     authority: { by: "approval", id: approvalId, people },
   };
 }

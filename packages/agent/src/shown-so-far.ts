@@ -94,7 +94,9 @@ export function toolsNow(turn: TurnState, nowMs: number): ShownTool[] {
     if (ended !== undefined) return [ended];
     if (call.state === "done") return [];
     const state = call.state === "running" ? "running" : "waiting";
-    return [{ id: call.id, name: call.name, state, startedAtMs: call.startedAtMs ?? nowMs }];
+    const isAway = state === "running" && call.runnerIsAway === true;
+    const startedAtMs = call.startedAtMs ?? nowMs;
+    return [{ id: call.id, name: call.name, state, ...(isAway ? { isAway } : {}), startedAtMs }];
   });
   return [...tools.filter(({ id }) => !ofRound.has(id)), ...round];
 }

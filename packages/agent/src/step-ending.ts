@@ -3,7 +3,7 @@ import type { StepResult } from "./accumulate.ts";
 import type { NoticeName } from "./notice.ts";
 import { isSendable, withoutTrailingThinking } from "./sendable-part.ts";
 import { withText } from "./shown-so-far.ts";
-import { blockEvents, stepEnd, warningEvent } from "./step-report.ts";
+import { blockEvents, stepEnd, warningEvent, withUnanswered } from "./step-report.ts";
 import { answering, endDone, endError, noticeFor, spoken } from "./turn-ending.ts";
 import type { Transition, TurnEnvironment } from "./turn-environment.ts";
 
@@ -59,15 +59,17 @@ function failureNotice({ code, retryable }: ModelFailure): NoticeName {
 /** The model failed for good: the person gets a notice, which also answers the message in history. */
 export function stepFailure(
   turn: TurnState,
-  { failure, warnings, text }: StepResult & { failure: ModelFailure },
+  step: StepResult & { failure: ModelFailure },
   env: TurnEnvironment,
 ): Transition {
+  const { failure, warnings, text } = step;
   const { code, message, suggestion, retryable } = failure;
   const reply = noticeFor(turn, failureNotice(failure), env.texts);
   const isCommand = turn.message.command !== undefined; // its step wrote a summary, not an answer
-  return endError(isCommand ? turn : withText(turn, text), {
+  const used = isCommand ? { turn, events: [] } : withUnanswered(turn, { text, use: step.use, step }, env);
+  return endError(isCommand ? turn : withText(used.turn, text), {
     history: answering(turn, [spoken(reply)]),
-    events: warnings.map(warningEvent),
+    events: [...warnings.map(warningEvent), ...used.events],
     reply,
     error: { code, message, suggestion, retryable },
   });

@@ -1,10 +1,16 @@
-import type { EngineEvent, EventOf, ModelWarning, OpenStep, TurnState } from "@larkline/protocol";
+import type { EngineEvent, EventOf, ModelWarning, OpenStep, StepUse, TurnState } from "@larkline/protocol";
 import type { StepResult } from "./accumulate.ts";
 import type { TurnEnvironment, TurnModel } from "./turn-environment.ts";
+import { addUse, allTokens, noUse, stepUse } from "./used-tokens.ts";
 
 /** The event that opens the model step after `steps` finished ones. */
 export function stepStart(steps: number, { info }: TurnModel): EventOf<"turn_start"> {
   return { type: "turn_start", turnNumber: steps + 1, model: info.id, contextWindowTokens: info.contextWindow };
+}
+
+/** The event that voids the deltas of the model step after `steps` finished ones: it is asked again. */
+export function stepRestart(steps: number, { info }: TurnModel, reason: string): EventOf<"step_restarted"> {
+  return { type: "step_restarted", turnNumber: steps + 1, model: info.id, reason };
 }
 
 /** The event that closes model step number `steps`, after its tools. */
@@ -12,20 +18,35 @@ export function stepEnd(steps: number, { text: _text, ...numbers }: OpenStep): E
   return { type: "turn_end", turnNumber: steps, ...numbers };
 }
 
-/** What a step used. Steps without usage count as zero. */
-export function measured(step: StepResult, { model }: TurnEnvironment): OpenStep {
-  const { usage } = step;
+/** What a step used, what it had used before it was put off included. Steps without usage count as zero. */
+export function measured(step: StepResult, turn: TurnState, { model }: Pick<TurnEnvironment, "model">): OpenStep {
+  const nothing = { system: "", history: [], tools: [] };
+  const use = step.use ?? stepUse({ ...step, parts: [], toolCalls: [] }, nothing, model);
+  const all = turn.putOff === undefined ? use : addUse(turn.putOff.used, use);
   return {
     text: step.text,
-    inputTokens: usage?.inputTokens ?? 0,
-    outputTokens: usage?.outputTokens ?? 0,
-    costUsd: usage === null ? 0 : model.costUsd(usage, step.model),
-    maxTokens: model.info.maxOutputTokens,
+    ...all,
+    maxTokens: step.maxTokens ?? model.info.maxOutputTokens,
+    model: step.model ?? model.info.id,
   };
 }
 
+/** A step that ended without an answer but has used something: it is counted like any other. */
+export function withUnanswered(
+  turn: TurnState,
+  used: { text: string; use?: StepUse | undefined; step?: Partial<StepResult> },
+  { model }: Pick<TurnEnvironment, "model">,
+): { turn: TurnState; events: EngineEvent[] } {
+  const use = addUse(turn.putOff?.used ?? noUse, used.use ?? noUse);
+  if (allTokens(use) === 0) return { turn, events: [] };
+  const maxTokens = used.step?.maxTokens ?? model.info.maxOutputTokens;
+  const numbers = { text: used.text, ...use, maxTokens, model: used.step?.model ?? model.info.id };
+  const next = counted(turn, numbers);
+  return { turn: next, events: [stepEnd(next.steps, numbers)] };
+}
+
 /** The turn with one more finished step. */
-export function counted(turn: TurnState, step: OpenStep): TurnState {
+export function counted({ putOff: _putOff, needs: _needs, ...turn }: TurnState, step: OpenStep): TurnState {
   return {
     ...turn,
     steps: turn.steps + 1,

@@ -22,6 +22,18 @@ export function textTokens(text: string): number {
   return Math.ceil(quarters / 4);
 }
 
+/** About what a model has written in one step. */
+export function writtenTokens({
+  parts,
+  toolCalls,
+}: {
+  parts: readonly { text: string }[];
+  toolCalls: readonly { name: string; arguments: string }[];
+}): number {
+  const calls = toolCalls.map(({ name, arguments: given }) => textTokens(name) + textTokens(given));
+  return [...parts.map(({ text }) => textTokens(text)), ...calls].reduce((sum, tokens) => sum + tokens, 0);
+}
+
 type Part = Message["content"][number];
 
 function partTokens(part: Part): number {

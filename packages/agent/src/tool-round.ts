@@ -14,13 +14,14 @@ import { callIdsOf, isWhole, uniqueCallIds } from "./call-id.ts";
 import { answered, resultText } from "./call-outcome.ts";
 import { exhaustedText } from "./notice.ts";
 import { attemptOf } from "./call-approval.ts";
-import { prepareCalls, toolUseEvent } from "./prepared-call.ts";
+import { prepareCalls, signatureOf, toolUseEvent } from "./prepared-call.ts";
 import { isSendable } from "./sendable-part.ts";
 import { endedTool, shownOf, withoutText, withTools } from "./shown-so-far.ts";
 import { blockEvents, stepEnd, stepStart } from "./step-report.ts";
 import { endDone, spoken } from "./turn-ending.ts";
 import { after, type NextAction, type Records, type Transition, type TurnEnvironment } from "./turn-environment.ts";
 import { resultShare } from "./turn-limits.ts";
+import { heldStep, releasedStep } from "./held-step.ts";
 import { withWaitingTime } from "./waiting-time.ts";
 
 /** An outcome on its way to a call. */
@@ -48,17 +49,32 @@ export function runningCalls({ calls }: TurnState): CallState[] {
 export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
   const known = turn.callIds ?? [];
   const taken = new Set([...known, ...callIdsOf(env.history ?? [])]);
-  const trusted = env.history === undefined || isWhole(env.history, turn);
+  // Ids of steps that are held back are in no history yet.
+  const trusted = env.othersWait !== true && (env.history === undefined || isWhole(env.history, turn));
   const wanted = trusted ? step.toolCalls : step.toolCalls.map((call) => ({ ...call, id: "" }));
   const ids = uniqueCallIds(wanted, { turnId: turn.turnId, step: turn.steps }, taken);
   const prepared = prepareCalls(step.toolCalls, ids, { turn, env });
-  const open = { ...turn, calls: prepared.map(({ call }) => call), callIds: [...known, ...ids] };
+  const said: Message = {
+    role: "assistant",
+    content: [...step.parts.filter(isSendable), ...prepared.map(({ use }) => use)],
+  };
+  const held = heldStep(said, env.history);
+  const signatures = new Set(step.toolCalls.map(signatureOf));
+  const repeated = Object.fromEntries([...signatures].map((one) => [one, (turn.repeated?.[one] ?? 0) + 1]));
+  const open = {
+    ...turn,
+    repeated,
+    calls: prepared.map(({ call }) => call),
+    callIds: [...known, ...ids],
+    held,
+    needs: ["held-step"],
+  };
   const refusals = prepared.flatMap(({ call, refusal }) =>
     refusal === undefined ? [] : [{ callId: call.id, outcome: refusal }],
   );
   const round = answerCalls(open, refusals, env);
   const records: Records = {
-    history: [{ role: "assistant", content: [...step.parts.filter(isSendable), ...prepared.map(({ use }) => use)] }],
+    history: [],
     events: [
       ...blockEvents(step),
       ...prepared.map(toolUseEvent),
@@ -118,15 +134,19 @@ function resultsMessage(calls: readonly CallState[]): Message {
   return { role: "tool", content };
 }
 
-function roundRecords({ calls, steps, openStep }: TurnState): Records {
-  return { history: [resultsMessage(calls)], events: openStep === undefined ? [] : [stepEnd(steps, openStep)] };
+function roundRecords(turn: TurnState, history: readonly Message[] | undefined): Records {
+  const { calls, steps, openStep } = turn;
+  return {
+    history: [...releasedStep(turn, history), resultsMessage(calls)],
+    events: openStep === undefined ? [] : [stepEnd(steps, openStep)],
+  };
 }
 
 /** Every call is answered: stores the results, then the next model step, unless the limit is reached. */
 export function settleRound(turn: TurnState, env: TurnEnvironment): Transition {
-  const records = roundRecords(turn);
+  const records = roundRecords(turn, env.history);
   if (turn.steps >= env.limits.maxIterations) return after(records, exhausted(turn));
-  const { openStep: _openStep, ...rest } = turn;
+  const { openStep: _openStep, held: _held, needs: _needs, ...rest } = turn;
   return after(records, {
     turn: { ...rest, calls: [] },
     history: [],
@@ -152,14 +172,14 @@ function closedOutcome({ state, outcome }: CallState, { maybeRun, notRun }: Clos
 export function closeRound(
   turn: TurnState,
   words: ClosingWords,
-  { limits, nowMs }: RoundFacts,
+  { limits, nowMs, history: before }: RoundFacts & Pick<TurnEnvironment, "history">,
 ): Pick<Transition, "turn" | "history" | "events"> {
   if (turn.calls.length === 0) return { turn, history: [], events: [] };
   const answers = turn.calls
     .filter(isOpen)
     .map((call): Answer => ({ callId: attemptOf(call), outcome: closedOutcome(call, words) }));
   const round = answerCalls(turn, answers, { limits, nowMs, stopped: true });
-  const { history, events } = roundRecords(round.turn);
+  const { history, events } = roundRecords(round.turn, before);
   return { turn: withWaitingTime(round.turn, nowMs), history, events: [...round.events, ...events] };
 }
 

@@ -169,7 +169,7 @@ describe("a call that people are asked about", () => {
     expect(eventsOf(run, "tool_use")).toMatchObject([{ input: { pin: "***" } }]);
     expect(JSON.stringify(run.events)).not.toContain("1234");
     expect(run.turn.calls).toMatchObject([{ arguments: { pin: "1234" } }]);
-    expect(run.history.at(-1)?.content).toMatchObject([{ type: "tool_use", arguments: { pin: "1234" } }]);
+    expect(run.turn.held?.message.content).toMatchObject([{ type: "tool_use", arguments: { pin: "1234" } }]);
   });
 
   it("a question without a reason of the policy says which risk was found, in the person's language, or nothing", () => {
@@ -365,9 +365,10 @@ describe("a decision", () => {
 
   it("three rejections in a turn end the asking: further calls are refused at once, and the model is told to stop", () => {
     const run = asking([["c0", "deploy"]]);
+    const deployed = (count: number) => call(`c${count}`, "deploy", `{"to":"stage ${count}"}`);
     for (const id of ["c0", "c1", "c2"]) {
       decided(run, id, { state: "rejected" });
-      moved(run, (turn) => afterStep(turn, step("", { calls: [call(`c${Number(id[1]) + 1}`, "deploy")] }), env));
+      moved(run, (turn) => afterStep(turn, step("", { calls: [deployed(Number(id[1]) + 1)] }), env));
     }
     expect(run.turn.denials).toBe(3);
     expect(run.approvals).toHaveLength(3);

@@ -47,7 +47,13 @@ export function answering({ message }: TurnState, history: Message[]): Message[]
 }
 
 /** Calls that ended are in `shown` by then. */
-function withoutCalls({ openStep: _openStep, ...turn }: TurnState): TurnState {
+function withoutCalls({
+  openStep: _openStep,
+  putOff: _putOff,
+  held: _held,
+  needs: _needs,
+  ...turn
+}: TurnState): TurnState {
   return { ...turn, calls: [] };
 }
 
@@ -92,10 +98,17 @@ export interface ErrorEnding {
 
 /** Ends the turn with its `error` event, the last one of the run. */
 export function endError(turn: TurnState, ending: ErrorEnding): Transition {
+  const { totals, steps } = turn;
+  const counts = {
+    totalInputTokens: totals.inputTokens,
+    totalOutputTokens: totals.outputTokens,
+    totalCostUsd: totals.costUsd,
+    turnCount: steps,
+  };
   return {
     turn: withoutCalls(turn),
     history: ending.history,
-    events: [...ending.events, { type: "error", ...ending.error }],
+    events: [...ending.events, { type: "error", ...ending.error, ...counts }],
     next: { do: "finish", reply: ending.reply, reason: ending.error.code },
   };
 }

@@ -1,6 +1,7 @@
 import type { Approval, CallState, EngineEvent, Message, ReplyLanguage, TurnState, Usage } from "@larkline/protocol";
 import type { ModelInfo } from "@larkline/model";
-import type { Question, Verdict } from "@larkline/permissions";
+import type { Heard, Question, Verdict } from "@larkline/permissions";
+import type { StepResult } from "./accumulate.ts";
 import type { OfferedTool } from "./prepared-call.ts";
 import type { TurnLimits } from "./turn-limits.ts";
 
@@ -8,6 +9,8 @@ import type { TurnLimits } from "./turn-limits.ts";
 export interface LiveStep {
   text: string;
   thinking: string;
+  /** What it has used, once it was broken off. */
+  broken?: Pick<StepResult, "use" | "model" | "maxTokens">;
 }
 
 /** The model of a turn: facts, and the price of what it used. */
@@ -21,6 +24,8 @@ export interface TurnModel {
 export interface WantedCall {
   readonly name: string;
   readonly arguments: Readonly<Record<string, unknown>>;
+  /** What the conversation says about addresses. */
+  readonly heard?: Heard;
 }
 
 /** The deployment's policy, for the person, the chat and the moment of the turn. Must not throw. */
@@ -42,6 +47,8 @@ export interface TurnEnvironment {
   texts?: ReplyLanguage;
   /** The conversation so far. With it no call gets an id that an earlier turn used. */
   history?: readonly Message[];
+  /** Turns of other people wait for answers, set aside: what they hold back is in no history yet. */
+  othersWait?: boolean;
   /** What a model step had said when it was broken off: a cancel keeps it. */
   live?: LiveStep;
 }

@@ -2,8 +2,8 @@ import { describe, expect, it } from "vitest";
 import { turnLimits } from "./index.ts";
 
 describe("turn limits", () => {
-  it("AL-19: the default of maxIterations is 8", () => {
-    expect(turnLimits().maxIterations).toBe(8);
+  it("AL-19: the default of maxIterations is 25", () => {
+    expect(turnLimits().maxIterations).toBe(25);
     expect(turnLimits({ maxIterations: 3 }).maxIterations).toBe(3);
   });
 

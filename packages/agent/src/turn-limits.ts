@@ -23,7 +23,7 @@ export interface TurnLimits {
 }
 
 const defaults: TurnLimits = {
-  maxIterations: 8,
+  maxIterations: 25,
   maxCallsPerStep: 64,
   maxQuestionsPerStep: 10,
   toolTimeoutMs: 600_000,

@@ -1,16 +1,23 @@
-import { type ControlEntry, type EventOf, type QueuedMessage, type TurnState } from "@larkline/protocol";
+import {
+  type ControlEntry,
+  type ModelFailure,
+  type PutOffStep,
+  type QueuedMessage,
+  type TurnState,
+} from "@larkline/protocol";
 import type { StepResult } from "./accumulate.ts";
 import { cancelTurn } from "./cancel-turn.ts";
-import { answerRestarted } from "./delta-event.ts";
+import { pauseNote } from "./held-step.ts";
 import { newTurn } from "./new-turn.ts";
 import { withText, withThinking } from "./shown-so-far.ts";
 import { slashCommandIn } from "./slash-command.ts";
 import { finalAnswer, stepFailure } from "./step-ending.ts";
-import { counted, measured, stepStart } from "./step-report.ts";
+import { counted, measured, stepRestart, stepStart, warningEvent } from "./step-report.ts";
 import { hear, startedSince } from "./round-control.ts";
 import { closeRound, goOn, openRound, runningCalls, type RoundMove } from "./tool-round.ts";
 import { answering, endError, errorOf, noticeFor, spoken } from "./turn-ending.ts";
 import { after, type Transition, type TurnEnvironment, type TurnModel } from "./turn-environment.ts";
+import { addUse, noUse } from "./used-tokens.ts";
 import { userMessageOf } from "./user-message.ts";
 
 /*
@@ -22,7 +29,8 @@ import { userMessageOf } from "./user-message.ts";
  *                  +--- afterControl (outcomes, decisions, cancel) -> finish
  *
  * Before a model step, `absorb` adds messages that arrived meanwhile and `compactedTransition` cuts
- * a context that has grown too long. Orders to the session take `commandTurn` in place of all this.
+ * a context that has grown too long. While calls are open, what the model said with them is held in
+ * the checkpoint: see `held-step.ts`. Orders to the session take `commandTurn` in place of all this.
  *
  * Each function looks at a checkpoint and at what happened, and returns the next checkpoint, what
  * to write with it, and what to do after the write. Nothing here does anything.
@@ -33,15 +41,17 @@ export function startTurn({
   head,
   nowMs,
   model,
+  othersWait = false,
+  history = [],
 }: {
   head: QueuedMessage;
   nowMs: number;
   model: TurnModel;
-}): Transition {
+} & Pick<TurnEnvironment, "othersWait" | "history">): Transition {
   const command = slashCommandIn(head.message);
   return {
     turn: newTurn(head, nowMs),
-    history: [userMessageOf(head.message)],
+    history: [...(othersWait ? pauseNote(history) : []), userMessageOf(head.message)],
     events: [stepStart(0, model), ...(command === undefined ? [] : [command])],
     next: { do: "model" },
   };
@@ -52,12 +62,43 @@ export function startTurn({
  * up. Not for a step that was aborted: its stream has no end.
  */
 export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
-  if (step.failure !== undefined) return stepFailure(turn, { ...step, failure: step.failure }, env);
-  const numbers = measured(step, env);
+  const { failure } = step;
+  if (failure?.retryInMs !== undefined)
+    return putOffStep(turn, step, { failure, waitMs: failure.retryInMs, nowMs: env.nowMs });
+  if (failure !== undefined) return stepFailure(turn, { ...step, failure }, env);
+  const numbers = measured(step, turn, env);
   const next = withThinking(counted(turn, numbers), step);
   return step.stopReason === "tool_use" && step.toolCalls.length > 0
     ? openRound({ ...withText(next, step.text), openStep: numbers }, step, env)
     : finalAnswer(next, step, { env, numbers });
+}
+
+/**
+ * No model has answered, but one may later: the turn waits without a slot. The time is in the checkpoint, so that it
+ * holds for whichever worker goes on.
+ */
+function putOffStep(
+  turn: TurnState,
+  { warnings, use = noUse, model = "" }: StepResult,
+  { failure, waitMs, nowMs }: { failure: ModelFailure; waitMs: number; nowMs: number },
+): Transition {
+  const { needs: _needs, ...rest } = turn;
+  const before = turn.putOff;
+  const putOff: PutOffStep = {
+    atMs: nowMs + Math.round(waitMs),
+    sinceMs: before?.sinceMs ?? nowMs,
+    rounds: (before?.rounds ?? 0) + 1,
+    askedWaitMs: Math.round(failure.askedWaitMs ?? 0),
+    model,
+    code: failure.code,
+    used: addUse(before?.used ?? noUse, use),
+  };
+  return {
+    turn: { needs: ["put-off-step"], ...rest, putOff },
+    history: [],
+    events: warnings.map(warningEvent),
+    next: { do: "wait" },
+  };
 }
 
 /**
@@ -77,13 +118,13 @@ export function afterControl(turn: TurnState, entries: readonly ControlEntry[], 
 }
 
 /**
- * After a crash: what must be commanded again. A model step runs anew, and a warning voids the
- * deltas of the lost one; running calls are dispatched anew under the same ids. Nobody is asked again.
+ * After a crash: what must be commanded again. A model step runs anew, and an event voids the deltas
+ * of the lost one; running calls are dispatched anew under the same ids. Nobody is asked again.
  */
 export function resumeTurn(turn: TurnState, env: TurnEnvironment): Transition {
   const resumed = inTheMiddle({ turn, started: runningCalls(turn), approvals: [] }, env);
   return resumed.next.do === "model" && turn.calls.length === 0
-    ? after({ history: [], events: [restartWarning(env)] }, resumed)
+    ? after({ history: [], events: [stepRestart(turn.steps, env.model, turn.putOff?.code ?? "crash")] }, resumed)
     : resumed;
 }
 
@@ -119,8 +160,4 @@ function inTheMiddle(move: RoundMove, env: TurnEnvironment): Transition {
   const { turn } = move;
   if (turn.calls.length > 0) return goOn(move, env);
   return { turn, history: [], events: [], next: { do: turn.message.command === undefined ? "model" : "compact" } };
-}
-
-function restartWarning({ model }: TurnEnvironment): EventOf<"warning"> {
-  return { type: "warning", code: answerRestarted, message: "The answer begins anew.", detail: model.info.id };
 }

@@ -1,4 +1,6 @@
+import { addressesIn, type Heard } from "@larkline/permissions";
 import type { InboundMessage, Message } from "@larkline/protocol";
+import { isSummary } from "./compaction-summary.ts";
 import { oneLine } from "./notice.ts";
 import { isSendable } from "./sendable-part.ts";
 
@@ -41,6 +43,28 @@ function attributed(parts: readonly UserPart[], speaker: string): UserPart[] {
 export function userMessageOf(message: InboundMessage): UserMessage {
   const sendable = message.parts.filter(isSendable);
   const parts: UserPart[] = sendable.length > 0 ? sendable : [{ type: "text", text: "[empty message]" }];
-  if (message.chatType !== "group") return { role: "user", content: parts };
-  return { role: "user", content: attributed(parts, speakerOf(message)), sender: message.sender.id };
+  const named = namedIn(message);
+  const facts = {
+    ...(named.length === 0 ? {} : { addresses: [...named] }),
+    ...(message.foreign === true ? { foreign: true } : {}),
+  };
+  if (message.chatType !== "group") return { role: "user", content: parts, ...facts };
+  return { role: "user", content: attributed(parts, speakerOf(message)), sender: message.sender.id, ...facts };
+}
+
+/** Addresses that the person named. */
+function namedIn({ addresses, foreign, parts }: InboundMessage): readonly string[] {
+  if (addresses !== undefined) return addresses;
+  return foreign === true ? [] : parts.flatMap((part) => (part.type === "text" ? addressesIn(part.text) : []));
+}
+
+/** What the conversation says about addresses: what a call may reach unasked depends on it. */
+export function heardIn(history: readonly Message[], message: InboundMessage): Heard {
+  const named = new Set(namedIn(message));
+  let foreign = message.foreign === true;
+  for (const said of history) {
+    foreign ||= said.role === "tool" || isSummary(said) || (said.role === "user" && said.foreign === true);
+    if (said.role === "user") for (const address of said.addresses ?? []) named.add(address);
+  }
+  return { foreign, named };
 }

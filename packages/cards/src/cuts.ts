@@ -4,6 +4,8 @@ import { LineReader, maxTables, maxTablesPerCard, startOfAnswer, type Context, t
 export interface CardLimits {
   /** Bytes of JSON of the answer element's content. Default 20,000: the rest of the card needs the room. */
   answerBytes?: number;
+  /** Cuts to find at most: what is behind the last one is not looked at. Default: all. */
+  maxCuts?: number;
 }
 
 export const defaultAnswerBytes = 20_000;
@@ -199,14 +201,16 @@ function contextAfter(slice: string, context: Context): Context {
  * every piece never shows more of a card than the cut leaves on it.
  */
 export function extendCuts(answer: string, cuts: readonly number[], options: CardLimits = {}): number[] {
-  const limits = { answerBytes: options.answerBytes ?? defaultAnswerBytes };
+  const { answerBytes = defaultAnswerBytes, maxCuts = Number.POSITIVE_INFINITY } = options;
+  const limits = { answerBytes, maxCuts };
   const extended = [...cuts];
   let context = contextAt(answer, cuts, cuts.length);
-  for (;;) {
+  while (extended.length < maxCuts) {
     const start = extended.at(-1) ?? 0;
     const cut = firstCut(answer.slice(start), context, limits);
     if (cut === undefined) return extended;
     extended.push(start + cut.at);
     context = cut.context;
   }
+  return extended;
 }

@@ -13,4 +13,5 @@ export {
 } from "./notice-cards.ts";
 export { operationsBetween, shownOf, type CardOperation, type ShownCard } from "./operations.ts";
 export { renderCard, type CardPage, type RenderedCard, type RenderOptions } from "./reply-card.ts";
+export { restFileName } from "./panels.ts";
 export { plainTextOf, summaryOf } from "./reply-text.ts";

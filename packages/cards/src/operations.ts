@@ -21,7 +21,7 @@ export interface ShownCard {
   parts: Record<string, string>;
 }
 
-const order = ["thinking", "tools", "answer", "stop", "footer"];
+const order = ["thinking", "tools", "answer", "rest", "stop", "footer"];
 
 function hashOf(value: unknown): string {
   return createHash("sha256").update(JSON.stringify(value)).digest("base64url").slice(0, 16);

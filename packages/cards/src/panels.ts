@@ -1,4 +1,4 @@
-import type { ReplyView, ShownTool } from "@larkline/protocol";
+import type { ReplyLanguage, ReplyView, ShownTool } from "@larkline/protocol";
 import { showAnswer } from "./answer.ts";
 import { fenced, printable } from "./escape.ts";
 import {
@@ -25,6 +25,8 @@ const stateIcons: Record<ShownTool["state"], string> = {
   failed: "❌",
   stopped: "⏹️",
 };
+
+const awayIcon = "💤";
 
 /** A shorter wait for a runner is nothing that a person notices. */
 const shownQueueMs = 1_000;
@@ -62,17 +64,25 @@ export function thinkingPanel(view: ReplyView, bytes: number): CardElement | und
   );
 }
 
-/** Stands on the folded panel, too: nobody should wait for a bot that waits for them. */
-function waitingMark(texts: CardTexts): string {
-  return `${stateIcons.waiting} ${texts.waiting}`;
+/** What a reader should know without unfolding: that a person is waited for, or a runner that is away. */
+function waitingMarks({ tools }: ReplyView, texts: CardTexts): string[] {
+  return [
+    ...(tools.some(({ state }) => state === "waiting") ? [`${stateIcons.waiting} ${texts.waiting}`] : []),
+    ...(tools.some(isAway) ? [`${awayIcon} ${texts.away}`] : []),
+  ];
+}
+
+function isAway({ state, isAway: away }: ShownTool): boolean {
+  return state === "running" && away === true;
 }
 
 function toolTitle(tool: ShownTool, texts: CardTexts): string {
   const name = headWithin(printable(tool.name).replaceAll(/\s+/g, " "), { characters: 64, bytes: 200 });
   const { state, elapsedMs, queuedMs = 0 } = tool;
   return [
-    `${stateIcons[state]} ${name}`,
+    `${isAway(tool) ? awayIcon : stateIcons[state]} ${name}`,
     ...(state === "waiting" ? [texts.waiting] : []),
+    ...(isAway(tool) ? [texts.away] : []),
     ...(elapsedMs === undefined ? [] : [texts.seconds(shownSeconds(elapsedMs / 1000))]),
     ...(queuedMs > shownQueueMs ? [texts.queued(shownSeconds(queuedMs / 1000))] : []),
   ].join(" · ");
@@ -98,9 +108,7 @@ export function toolsPanel(view: ReplyView, bytes: number): CardElement | undefi
     const earlier = count - tools.length;
     const elements = tools.map((tool) => toolElement(tool, { texts, bytes: outputBytes }));
     return foldedPanel(
-      view.tools.some(({ state }) => state === "waiting")
-        ? `${texts.tools(count)} · ${waitingMark(texts)}`
-        : texts.tools(count),
+      [texts.tools(count), ...waitingMarks(view, texts)].join(" · "),
       [...(earlier === 0 ? [] : [smallText(texts.earlier(earlier))]), ...elements],
       "tools",
     );
@@ -114,6 +122,17 @@ export function toolsPanel(view: ReplyView, bytes: number): CardElement | undefi
     if (jsonBytes(panel) <= bytes) return panel;
   }
   return panelOf(1, 0);
+}
+
+/** Says where the rest of a very long answer is. */
+export function restLine(view: ReplyView): CardElement {
+  const { rest, restFile } = cardTexts[view.language];
+  return { ...smallText(view.state === "running" ? rest.later : rest.now(restFile), "grey"), element_id: "rest" };
+}
+
+/** Name of the file that holds the rest of a very long answer. */
+export function restFileName(language: ReplyLanguage): string {
+  return cardTexts[language].restFile;
 }
 
 export function stopButton(view: ReplyView): CardElement | undefined {

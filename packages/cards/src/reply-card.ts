@@ -4,7 +4,7 @@ import { contextAt } from "./cuts.ts";
 import { countElements, jsonBytes, markdown, type CardElement } from "./element.ts";
 import type { ImageKeys } from "./inline.ts";
 import type { SliceEnd } from "./lines.ts";
-import { footerLine, stopButton, thinkingPanel, toolsPanel } from "./panels.ts";
+import { footerLine, restLine, stopButton, thinkingPanel, toolsPanel } from "./panels.ts";
 import { summaryOf } from "./reply-text.ts";
 import { cardTexts } from "./texts.ts";
 
@@ -29,6 +29,8 @@ export interface RenderedCard {
 export interface CardPage {
   cuts: readonly number[];
   number: number;
+  /** It is the last card although the answer goes on: the rest is a file. */
+  restInFile?: boolean;
 }
 
 export interface RenderOptions {
@@ -72,10 +74,11 @@ function shownAnswer(view: ReplyView, { cuts, number }: CardPage, { streaming, i
 
 function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<string, CardElement> {
   const room = answerBytes <= widePanels.upToAnswerBytes ? widePanels : narrowPanels;
-  const isLast = page.number >= page.cuts.length;
+  const isLast = page.number >= page.cuts.length || page.restInFile === true;
   const parts = {
     thinking: page.number === 0 ? thinkingPanel(view, room.thinking) : undefined,
     tools: page.number === 0 ? toolsPanel(view, room.tools) : undefined,
+    rest: page.restInFile === true ? restLine(view) : undefined,
     stop: isLast ? stopButton(view) : undefined,
     footer: isLast ? footerLine(view) : undefined,
   };

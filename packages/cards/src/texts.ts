@@ -9,12 +9,18 @@ export interface CardTexts {
   seconds(seconds: string): string;
   /** A call that a person has to decide about. */
   waiting: string;
+  /** A call whose runner is not there. */
+  away: string;
   /** How long a call waited for its runner, in seconds. */
   queued(seconds: string): string;
   /** Input and output tokens. */
   tokens(input: string, output: string): string;
   stop: string;
   noAnswer: string;
+  /** Where the rest of an answer is that takes too many cards. */
+  rest: { later: string; now(file: string): string };
+  /** Name of that file. */
+  restFile: string;
   states: Record<ReplyView["state"], string>;
   late: { title: string; body(age: string): string; run: string; ignore: string; ran: string; ignored: string };
   age(ms: number): string;
@@ -37,10 +43,13 @@ const zh: CardTexts = {
   earlier: (count) => `…更早的 ${count} 次调用`,
   seconds: (seconds) => `${seconds} 秒`,
   waiting: "等待批准",
+  away: "工具暂时离线，等它回来",
   queued: (seconds) => `排队 ${seconds} 秒`,
   tokens: (input, output) => `输入 ${input} · 输出 ${output} token`,
   stop: "停止",
   noAnswer: "（没有回答）",
+  rest: { later: "📄 回答很长，其余部分将以文件发送。", now: (file) => `📄 回答很长，其余部分见下面的文件 ${file}。` },
+  restFile: "回答（续）.md",
   states: {
     running: "回答中…",
     answered: "已回答",
@@ -67,10 +76,16 @@ const en: CardTexts = {
   earlier: (count) => `… ${count} earlier ${count === 1 ? "call" : "calls"}`,
   seconds: (seconds) => `${seconds} s`,
   waiting: "waiting for a person",
+  away: "its runner is away; waiting for it",
   queued: (seconds) => `queued ${seconds} s`,
   tokens: (input, output) => `${input} in · ${output} out tokens`,
   stop: "Stop",
   noAnswer: "(no answer)",
+  rest: {
+    later: "📄 The answer is long: the rest will come as a file.",
+    now: (file) => `📄 The answer is long: the rest is in the file ${file} below.`,
+  },
+  restFile: "answer-continued.md",
   states: {
     running: "Answering…",
     answered: "Answered",

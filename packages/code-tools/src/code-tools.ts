@@ -9,7 +9,15 @@ const closing =
   "outside can be reached or changed. Images (PNG, JPEG, GIF, WebP) that it leaves in the working directory can be shown.";
 
 /** What is the same for all: nobody has read the program, so a person decides whether it runs. */
-const unread = { effect: "once", requiresApproval: true, risk: "high", isolation: "sandbox", timeoutMs } as const;
+// Programs may hold addresses of any kind: what they reach is for the sandbox's gate to say.
+const unread = {
+  effect: "once",
+  addresses: [],
+  requiresApproval: true,
+  risk: "high",
+  isolation: "sandbox",
+  timeoutMs,
+} as const;
 
 interface CodeTool {
   name: string;

@@ -35,6 +35,7 @@ const defaultFeishu: FeishuSettings = {
   welcome: true,
   menu: {},
   monthlyCalls: null,
+  maxCards: 5,
   rateLimits: true,
 };
 

@@ -54,5 +54,6 @@ export async function loadConfigFile(path?: string): Promise<ParseResult<Larklin
   const resolved = loaded.ok ? resolveConfig(loaded.value) : loaded;
   if (!resolved.ok) return { ok: false, error: `${file}: ${resolved.error}` };
   const observers = resolved.value.observers.map((name) => urlOfModule(name, file));
-  return { ok: true, value: { ...resolved.value, observers } };
+  const modules = resolved.value.events.modules.map((name) => urlOfModule(name, file));
+  return { ok: true, value: { ...resolved.value, observers, events: { ...resolved.value.events, modules } } };
 }

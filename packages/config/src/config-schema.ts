@@ -2,6 +2,7 @@ import { Type, type Static } from "typebox";
 import { BudgetsInput } from "./budget-schema.ts";
 import { McpInput } from "./mcp-schema.ts";
 import { ApprovalsInput, PermissionInput, RoleInput } from "./permission-schema.ts";
+import { ProviderInput } from "./provider-config.ts";
 import { RetentionInput } from "./retention-config.ts";
 
 const count = (maximum: number) => Type.Integer({ minimum: 1, maximum });
@@ -54,14 +55,34 @@ export const AgentInput = Type.Object(
     /** The system prompt. */
     instructions: Type.Optional(Type.String({ maxLength: 100_000 })),
     /** `<provider>/<id>`, a comma separates fallbacks; beats the environment's `MODEL`. */
-    model: Type.Optional(Type.String({ pattern: "^[a-z-]+/[^,\\s]+(,\\s*[a-z-]+/[^,\\s]+)*$" })),
+    model: Type.Optional(Type.String({ pattern: "^[a-z][a-z0-9-]*/[^,\\s]+(,\\s*[a-z][a-z0-9-]*/[^,\\s]+)*$" })),
     /** Model steps in one turn. */
     maxIterations: Type.Optional(count(1_000)),
     /** Names of the tools it may use; absent means every tool that a runner offers. */
     tools: Type.Optional(Type.Array(Type.String({ minLength: 1 }))),
+    /**
+     * Hosts that its tools may reach unasked after text from outside was read: `docs.example.com`, `*.example.com` for
+     * those below, `host:port`, `*` for all. Default: none.
+     */
+    egress: Type.Optional(
+      Type.Array(Type.String({ pattern: "^(\\*|(\\*\\.)?[^\\s/*@:]+(:\\d{1,5})?)$", maxLength: 260 }), {
+        maxItems: 200,
+      }),
+    ),
     groups: Type.Optional(Type.Enum([...groupPolicies])),
     /** Models that people may choose with `/model`; absent means none but the agent's own. */
-    models: Type.Optional(Type.Array(Type.String({ pattern: "^[a-z-]+/[^,\\s]+$" }), { maxItems: 20 })),
+    models: Type.Optional(Type.Array(Type.String({ pattern: "^[a-z][a-z0-9-]*/[^,\\s]+$" }), { maxItems: 20 })),
+    /** Ask for thinking; a model without it ignores this. */
+    thinking: Type.Optional(Type.Boolean()),
+    /** How hard the model works, where it can be told so. */
+    effort: Type.Optional(Type.Enum(["low", "medium", "high"])),
+    /** Sampling values go to the vendor unchecked. */
+    temperature: Type.Optional(Type.Number()),
+    topP: Type.Optional(Type.Number()),
+    /** Most tokens of one step, thinking included. Default: what the model can write, at most 32,000. */
+    maxOutputTokens: Type.Optional(count(10_000_000)),
+    /** Short answers: 4,096 tokens at most, unless `maxOutputTokens` says otherwise. */
+    fast: Type.Optional(Type.Boolean()),
     busy: Type.Optional(Type.Enum([...busyPolicies])),
     sessions: Type.Optional(Type.Enum([...sessionScopes])),
     /** A card that types, or a plain message when the answer is complete. */
@@ -79,7 +100,7 @@ export type AgentInput = Static<typeof AgentInput>;
 export const ModelInput = Type.Object(
   {
     id: Type.String({ minLength: 1 }),
-    provider: Type.String({ pattern: "^[a-z-]+$" }),
+    provider: Type.String({ pattern: "^[a-z][a-z0-9-]*$" }),
     displayName: Type.Optional(Type.String()),
     contextWindow: count(100_000_000),
     maxOutputTokens: count(10_000_000),
@@ -98,6 +119,15 @@ export const ModelInput = Type.Object(
   { additionalProperties: false },
 );
 export type ModelInput = Static<typeof ModelInput>;
+
+/** What an operator accepts of the sandboxes of runners. */
+export const SandboxInput = Type.Object(
+  {
+    /** Accepts a sandbox in which programs get more than twice the memory that they may have. Default: refused. */
+    allowUnboundedMemory: Type.Optional(Type.Boolean()),
+  },
+  { additionalProperties: false },
+);
 
 /** Bounds that hold for every agent. */
 export const LimitsInput = Type.Object(
@@ -120,6 +150,14 @@ export const LimitsInput = Type.Object(
     toolWaitMs: Type.Optional(count(86_400_000)),
     /** Longest tool result that the model gets, in characters. Default 100,000. */
     maxResultChars: Type.Optional(count(10_000_000)),
+    /** Text, thinking and tool arguments of one model step, in bytes; more is cut. Default 1,000,000. */
+    stepBytes: Type.Optional(count(100_000_000)),
+    /** How long a model may send no byte before its fallback is asked. Default 30 s. */
+    modelSilenceMs: Type.Optional(count(3_600_000)),
+    /** The same until the first word of one that thinks over Chat Completions. Default 5 minutes. */
+    modelThinkingMs: Type.Optional(count(3_600_000)),
+    /** How long a step is tried again after all its models have failed. Default 5 minutes. */
+    modelRetryMs: Type.Optional(count(86_400_000)),
   },
   { additionalProperties: false },
 );
@@ -142,12 +180,42 @@ export const FeishuInput = Type.Object(
     ),
     /** API calls a month that the app's edition allows (10,000 in the free one). Default: not limited. */
     monthlyCalls: Type.Optional(count(1_000_000_000)),
+    /** Cards that one answer may fill; the rest of it is one file. Default 5. */
+    maxCards: Type.Optional(count(50)),
     /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
     rateLimits: Type.Optional(Type.Boolean()),
   },
   { additionalProperties: false },
 );
 export type FeishuInput = Static<typeof FeishuInput>;
+
+/** What is taken from webhooks. */
+export const WebhookInput = Type.Object(
+  {
+    /**
+     * Further forms of `X-Lark-Request-Timestamp`, as regular expressions of the whole text whose named groups give
+     * its instant: `seconds` (10 digits), `millis` (13), `micros` (16), or `year`, `month`, `day`, `hour`, `minute`,
+     * `second` and `zone` (`Z`, `UTC`, `+0800` or `+08:00`).
+     */
+    timestampForms: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 500 }), { maxItems: 10 })),
+  },
+  { additionalProperties: false },
+);
+export type WebhookInput = Static<typeof WebhookInput>;
+
+/** Who gets the events and clicks of the platform that Larkline has no use for itself. */
+export const EventsInput = Type.Object(
+  {
+    /** Modules whose default export wants them: paths from the folder of this file, or packages. */
+    modules: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 1_000 }), { maxItems: 20 })),
+    /** They are sent there, signed with `EVENTS_SIGNING_KEY`; https, or http on this machine. */
+    url: Type.Optional(
+      Type.String({ pattern: "^(https://|http://(localhost|127\\.0\\.0\\.1|\\[::1\\])[:/])", maxLength: 2_000 }),
+    ),
+  },
+  { additionalProperties: false },
+);
+export type EventsInput = Static<typeof EventsInput>;
 
 /** How events of a bot come. */
 export const botTransports = ["websocket", "webhook", "both"] as const;
@@ -192,8 +260,12 @@ export const ConfigInput = Type.Object(
     /** By name; `default` is the bot of `FEISHU_APP_ID`. */
     bots: Type.Optional(Type.Record(Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$" }), BotInput)),
     models: Type.Optional(Type.Array(ModelInput)),
+    /** Servers with models, by the name that stands before the slash of a model's name. */
+    providers: Type.Optional(Type.Record(Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$" }), ProviderInput)),
     limits: Type.Optional(LimitsInput),
     feishu: Type.Optional(FeishuInput),
+    webhook: Type.Optional(WebhookInput),
+    events: Type.Optional(EventsInput),
     roles: Type.Optional(Type.Record(Type.String({ pattern: "^[\\p{L}\\p{N}_-]{1,64}$" }), RoleInput)),
     permissions: Type.Optional(Type.Array(PermissionInput, { maxItems: 1_000 })),
     approvals: Type.Optional(ApprovalsInput),
@@ -202,6 +274,7 @@ export const ConfigInput = Type.Object(
     /** Modules whose default export is an observer, or several: paths from the folder of this file, or packages. */
     observers: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 1_000 }), { maxItems: 20 })),
     retention: Type.Optional(RetentionInput),
+    sandbox: Type.Optional(SandboxInput),
   },
   { additionalProperties: false },
 );

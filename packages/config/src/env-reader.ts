@@ -19,8 +19,8 @@ export type Read<T, O> = O extends { required: true } | { default: T } ? T : T |
  */
 export interface EnvReader {
   text<const O extends ReadOptions<string>>(name: string, options?: O): Read<string, O>;
-  /** Like text; its value never appears in a problem. */
-  secret<const O extends ReadOptions<string>>(name: string, options?: O): Read<string, O>;
+  /** Like text; its value never appears in a problem. `minLength` in characters. */
+  secret<const O extends ReadOptions<string> & { minLength?: number }>(name: string, options?: O): Read<string, O>;
   /** A whole number within `min` and `max`. */
   integer<const O extends ReadOptions<number> & { min?: number; max?: number }>(
     name: string,
@@ -58,6 +58,10 @@ type Converted<T> = { value: T } | { mustBe: string };
 
 function toText(text: string): Converted<string> {
   return { value: text };
+}
+
+function toSecret(text: string, { minLength = 0 }: { minLength?: number }): Converted<string> {
+  return text.length >= minLength ? { value: text } : { mustBe: `at least ${minLength} characters long` };
 }
 
 function toInteger(text: string, { min = Number.MIN_SAFE_INTEGER, max = Number.MAX_SAFE_INTEGER }): Converted<number> {
@@ -123,7 +127,8 @@ export function createEnvReader(env: Env): EnvReader {
 
   return {
     text: (name, options) => read({ name, options, convert: toText, standIn: "", shown: true }),
-    secret: (name, options) => read({ name, options, convert: toText, standIn: "", shown: false }),
+    secret: (name, options) =>
+      read({ name, options, convert: (text) => toSecret(text, options ?? {}), standIn: "", shown: false }),
     integer: (name, options) =>
       read({ name, options, convert: (text) => toInteger(text, options ?? {}), standIn: 0, shown: true }),
     port: (name, options) =>

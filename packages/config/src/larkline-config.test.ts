@@ -12,10 +12,23 @@ describe("resolveConfig", () => {
     expect(resolved).toMatchObject({
       ok: true,
       value: {
-        agents: { default: { maxIterations: 8, tools: null, model: null, groups: "mention" } },
+        agents: { default: { maxIterations: 25, tools: null, model: null, groups: "mention" } },
         models: [],
         limits: { messageAgeMs: 600_000 },
       },
+    });
+  });
+
+  it("takes forms of webhook timestamps that give an instant, for the whole text", () => {
+    const formsOf = (...timestampForms: string[]) => resolveConfig({ webhook: { timestampForms } });
+    const taken = formsOf("at (?<seconds>\\d{10})|(?<millis>\\d{13})");
+    expect(taken.ok ? taken.value.webhook.timestampForms.map((form) => form.test("at 1700000000 ")) : taken).toEqual([
+      false,
+    ]);
+    expect(formsOf("(?<micros>\\d+")).toMatchObject({ ok: false, error: expect.stringContaining("not a regular") });
+    expect(formsOf(".*", "(?<year>\\d+)")).toMatchObject({
+      ok: false,
+      error: expect.stringMatching(/'\.\*' has neither .*; .*'\(\?<year>\\d\+\)' has neither/),
     });
   });
 
@@ -29,7 +42,7 @@ describe("resolveConfig", () => {
       ok: true,
       value: {
         agents: {
-          default: { instructions: "Be brief.", maxIterations: 8 },
+          default: { instructions: "Be brief.", maxIterations: 25 },
           ops: { tools: ["clock"], maxIterations: 3 },
         },
         models: [{ id: "m", displayName: "m", inputPricePer1M: 2, outputPricePer1M: 0, supportsVision: false }],

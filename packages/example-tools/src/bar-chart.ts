@@ -63,6 +63,7 @@ export const barChart: HandlerTool = defineTool({
     { additionalProperties: false },
   ),
   effect: "pure",
+  addresses: [],
   risk: "low",
   timeoutMs: 10_000,
   savesFiles: true,

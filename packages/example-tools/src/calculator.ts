@@ -128,6 +128,7 @@ export const calculator: HandlerTool = defineTool({
     { additionalProperties: false },
   ),
   effect: "pure",
+  addresses: [],
   risk: "low",
   timeoutMs: 10_000,
   run: ({ expression }) => calculate(expression),

@@ -52,6 +52,7 @@ export const currentTime: HandlerTool = defineTool({
     { additionalProperties: false },
   ),
   effect: "pure",
+  addresses: [],
   risk: "low",
   isolation: "inline", // nothing in it can take time or fail badly
   timeoutMs: 5_000,

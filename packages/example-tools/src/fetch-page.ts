@@ -30,6 +30,7 @@ export function createFetchPageTool(options: FetchPageOptions = {}): HandlerTool
     effect: "pure",
     risk: "low",
     subject: "url",
+    addresses: ["url"],
     timeoutMs,
     async run({ url }, { signal }) {
       const page = await getPage(url, { policy, signal, maxBytes });

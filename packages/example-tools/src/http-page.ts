@@ -82,9 +82,14 @@ async function readBody(response: IncomingMessage, maxBytes: number): Promise<{ 
   return { body: Buffer.concat(chunks).subarray(0, maxBytes), truncated: size > maxBytes };
 }
 
+function siteOf({ hostname }: URL): string {
+  return hostname.replace(/^www\./, "");
+}
+
 /**
- * Gets a page, following at most 5 redirects by hand: each address is checked and pinned anew.
- * Rejects with a reason for the model.
+ * Gets a page, following at most 5 redirects by hand: each address is checked and pinned anew. A redirect to another
+ * host is told and not followed: whether that one may be reached is judged like any call. Rejects with a reason for
+ * the model.
  */
 export async function getPage(start: string, request: HttpPageRequest): Promise<HttpPage> {
   let url = checkedUrl(start);
@@ -95,7 +100,10 @@ export async function getPage(start: string, request: HttpPageRequest): Promise<
       const { location } = response.headers;
       const status = response.statusCode ?? 0;
       if (redirectStatus.has(status) && location !== undefined) {
-        url = checkedUrl(location, url);
+        const target = checkedUrl(location, url);
+        // With or without `www.`: who let the call reach the one has let it reach the other.
+        if (siteOf(target) !== siteOf(url)) throw new Error(`the page redirects to another host: ${target.href}`);
+        url = target;
         continue;
       }
       const body = await readBody(response, request.maxBytes);

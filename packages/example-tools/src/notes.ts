@@ -23,6 +23,7 @@ export function createAddNoteTool(file: string = defaultFile): HandlerTool {
       { additionalProperties: false },
     ),
     effect: "once",
+    addresses: [],
     requiresApproval: true,
     risk: "low",
     subject: "text",
@@ -43,6 +44,7 @@ export function createReadNotesTool(file: string = defaultFile): HandlerTool {
     description: "Reads the shared notes of the team, the newest last.",
     input: Type.Object({}, { additionalProperties: false }),
     effect: "pure",
+    addresses: [],
     risk: "low",
     timeoutMs: 10_000,
     run: async () => {

@@ -33,6 +33,13 @@ export interface CallOptions {
   maxWaitMs?: number | undefined;
   /** Of the message that the call is made for; told to those who watch. */
   traceparent?: string | undefined;
+  /** Asked once the call has its turn, before it leaves; when it rejects, the call rejects with that and never leaves. */
+  beforeLeaving?: (() => Promise<void>) | undefined;
+}
+
+/** The caller did not want the call any more when its turn came. */
+class Withdrawn extends Error {
+  override readonly name = "Withdrawn";
 }
 
 /** One call of the platform. Only requests that are safe to repeat: reads, and sends with a `uuid`. */
@@ -96,46 +103,47 @@ function afterAll(error: FeishuError, doubt: boolean, left: boolean): FeishuErro
 const finalWaitMs = 5_000;
 
 /** How a call may wait, and who made it. */
-interface Pass extends GatePass {
+interface Pass extends GatePass, Pick<CallOptions, "beforeLeaving"> {
   traceparent: string | undefined;
 }
 
 function passOf(options: CallOptions, closing: AbortSignal): Pass {
-  const { lane = "final", signal, traceparent } = options;
+  const { lane = "final", signal, traceparent, beforeLeaving } = options;
   const maxWaitMs = options.maxWaitMs ?? (lane === "final" ? finalWaitMs : 0);
-  return { lane, maxWaitMs, signals: signal === undefined ? [closing] : [closing, signal], traceparent };
+  const signals = signal === undefined ? [closing] : [closing, signal];
+  return { lane, maxWaitMs, signals, traceparent, beforeLeaving };
 }
 
-/** Waits until the call may leave, and tells how long that took. */
+/** Waits until the call may leave, and tells how long that took. Resolves to what has to be told that it is over. */
 async function enter<T>(
   { gate, watch }: { gate: RateGate; watch: CallWatch | undefined },
   request: ApiRequest<T>,
   pass: Pass,
-): Promise<void> {
+): Promise<() => void> {
   const startedMs = performance.now();
   let left = false;
   try {
-    await gate.enter(request, pass);
+    const over = await gate.enter(request, pass);
+    await pass.beforeLeaving?.().catch((cause: unknown) => {
+      over();
+      throw new Withdrawn("not wanted any more", { cause });
+    });
     left = true;
+    return over;
   } finally {
     watch?.waited({ api: request.api, traceparent: pass.traceparent }, performance.now() - startedMs, left);
   }
 }
 
-export function createApiCaller({
-  client,
-  tokens,
-  retry,
-  gate = openGate,
-  watch,
-  closing,
-}: ApiCallerOptions): ApiCaller {
+export function createApiCaller(options: ApiCallerOptions): ApiCaller {
+  const { client, tokens, retry, gate = openGate, watch, closing } = options;
+
   async function attempt<T>(request: ApiRequest<T>, pass: Pass, token: string): Promise<T> {
-    await enter({ gate, watch }, request, pass);
+    const over = await enter({ gate, watch }, request, pass);
     const ended = watch?.began({ api: request.api, traceparent: pass.traceparent });
     try {
-      const options = withCallContext(authorization(token), { ...request.context, signals: pass.signals });
-      const answer = parsed(request, await request.run(client, options));
+      const context = withCallContext(authorization(token), { ...request.context, signals: pass.signals });
+      const answer = parsed(request, await request.run(client, context));
       ended?.();
       return answer;
     } catch (thrown) {
@@ -143,6 +151,8 @@ export function createApiCaller({
       ended?.(error);
       gate.refused(request, error);
       throw error;
+    } finally {
+      over();
     }
   }
 
@@ -170,13 +180,14 @@ export function createApiCaller({
   }
 
   return {
-    call: async (request, options = {}) => {
-      const pass = passOf(options, closing);
+    call: async (request, callOptions = {}) => {
+      const pass = passOf(callOptions, closing);
       let doubt = false;
       for (let tries = 1; ; tries += 1) {
         try {
           return await withToken(request, pass);
         } catch (thrown) {
+          if (thrown instanceof Withdrawn) throw thrown.cause;
           const error = feishuErrorOf(request.api, thrown);
           doubt ||= error.uncertain;
           if (request.once === true || !(await mayRepeat(error, tries, pass))) throw afterAll(error, doubt, tries > 1);

@@ -154,7 +154,7 @@ describe("when an approval is settled", () => {
     const remember = { tool: "deploy", pattern: "prod *" };
     const kept = await world.ask({ remember });
     await world.decide(kept, "approve", { remember: true });
-    const failing = world.cardsOver({ rules: { add: async () => await Promise.reject(new Error("down")) } });
+    const failing = world.cardsOver({ keepRule: async () => await Promise.reject(new Error("down")) });
     await failing.work(kept.session, kept.id);
     expect(await world.rules.list(world.appId)).toEqual([]);
     await world.settleCards();

@@ -1,6 +1,6 @@
-import { rememberedRule, type Roles } from "@larkline/permissions";
-import type { Approval, SessionKey } from "@larkline/protocol";
-import type { ApprovalCard, ApprovalLease, ApprovalStore, DeadLetters, PermissionRules } from "@larkline/session";
+import type { Roles } from "@larkline/permissions";
+import { sharedNow, type Approval, type SessionKey } from "@larkline/protocol";
+import type { ApprovalCard, ApprovalLease, ApprovalStatus, ApprovalStore, DeadLetters } from "@larkline/session";
 import { copiesOf, isUntouched, sendPatienceMs } from "./approval-copies.ts";
 import { bringCopy, type ApprovalApi, type CopyOutcome } from "./approval-copy.ts";
 import type { FeishuError } from "./error.ts";
@@ -10,11 +10,10 @@ export interface ApprovalCardsOptions {
   /** By app id. */
   apis: ReadonlyMap<string, ApprovalApi>;
   approvals: Pick<ApprovalStore, "leaseCards" | "saveCards" | "settle">;
-  rules: Pick<PermissionRules, "add">;
+  /** Writes the rule that an approved question leaves behind, if it leaves one; may be repeated. */
+  keepRule: (status: ApprovalStatus) => Promise<void>;
   /** Keeps word of questions that nobody could be asked. */
   letters?: Pick<DeadLetters, "add">;
-  /** How long a remembered decision holds, ms. */
-  rulesExpireMs: number;
   /** The roles that deciders are named by; those who are in them only by a user group get no copy. */
   roles: Roles;
   /** Adds the wake-up of a session whose question could not be asked. */
@@ -58,7 +57,7 @@ class Reconciler implements ApprovalCards {
   constructor(options: ApprovalCardsOptions) {
     this.#options = options;
     this.#logger = options.logger ?? noLogger;
-    this.#now = options.now ?? Date.now;
+    this.#now = options.now ?? sharedNow;
   }
 
   async work(session: SessionKey, approvalId: string): Promise<void> {
@@ -92,7 +91,9 @@ class Reconciler implements ApprovalCards {
   async #round(session: SessionKey, approvalId: string, signal: AbortSignal): Promise<void> {
     const first = await this.#options.approvals.leaseCards(session, approvalId);
     if (first === undefined) return;
-    const api = this.#options.apis.get(first.status.approval.app);
+    const { app, target } = first.status.approval;
+    if (target.channel === "none") return await this.#withoutCards(first);
+    const api = this.#options.apis.get(app);
     if (api === undefined) return await this.#leave(first);
     const begun = await this.#begin(first);
     if (begun === undefined) return;
@@ -125,17 +126,21 @@ class Reconciler implements ApprovalCards {
   }
 
   async #keepRule({ status }: ApprovalLease): Promise<boolean> {
-    const { approval, decisions, state } = status;
-    const { rules, rulesExpireMs } = this.#options;
-    const rule = state === "approved" ? rememberedRule(approval, decisions, rulesExpireMs) : undefined;
-    if (rule === undefined) return true;
+    if (status.state !== "approved") return true;
     try {
-      await rules.add(rule);
+      await this.#options.keepRule(status);
       return true;
     } catch (error) {
-      this.#logger.warn({ session: approval.session, approvalId: approval.id, err: error }, "rule not kept yet");
+      const { session, id: approvalId } = status.approval;
+      this.#logger.warn({ session, approvalId, err: error }, "rule not kept yet");
       return false;
     }
+  }
+
+  /** Of a question over HTTP, which has no cards, a rule may be left to write. */
+  async #withoutCards(lease: ApprovalLease): Promise<void> {
+    const ruleKept = await this.#keepRule(lease);
+    await this.#options.approvals.saveCards(lease, ruleKept ? undefined : this.#now() + this.#waitMs(lease, []));
   }
 
   /** A worker that knows the bot does it; that this one does not is no reason to give the question up. */

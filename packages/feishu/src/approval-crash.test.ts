@@ -19,7 +19,7 @@ class Dead extends Error {
 
 /** The same parts for a process that dies; `met` tells whether it came that far. */
 function mortal(
-  { api, approvals, rules, wake }: ApprovalParts,
+  { api, approvals, keepRule, wake }: ApprovalParts,
   fate: Fate,
 ): { parts: ApprovalParts; met: () => boolean } {
   let steps = 0;
@@ -50,7 +50,7 @@ function mortal(
       saveCards: (...call) => step(() => approvals.saveCards(...call)),
       settle: (...call) => step(() => approvals.settle(...call)),
     },
-    rules: { add: (...call) => step(() => rules.add(...call)) },
+    keepRule: (...call) => step(() => keepRule(...call)),
     wake: (...call) => step(() => wake(...call)),
   };
   return { parts, met: () => met };

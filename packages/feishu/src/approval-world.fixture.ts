@@ -1,6 +1,12 @@
 import type { FeishuSimulator, SimMessage } from "@larkline/feishu-simulator";
 import type { Approval, ApprovalDecision } from "@larkline/protocol";
-import { createMemorySessionStore, createMemoryTokenCache, type ApprovalStore } from "@larkline/session";
+import { rememberedRule } from "@larkline/permissions";
+import {
+  createMemorySessionStore,
+  createMemoryTokenCache,
+  type ApprovalStatus,
+  type ApprovalStore,
+} from "@larkline/session";
 import { onTestFinished } from "vitest";
 import { createApprovalCards, type ApprovalCards, type ApprovalCardsOptions } from "./approval-cards.ts";
 import type { ApprovalApi } from "./approval-copy.ts";
@@ -23,7 +29,7 @@ export interface ApprovalWorldOptions extends SimulatedApiOptions {
 export interface ApprovalParts {
   api: ApprovalApi;
   approvals: Pick<ApprovalStore, "leaseCards" | "saveCards" | "settle">;
-  rules: ApprovalCardsOptions["rules"];
+  keepRule: ApprovalCardsOptions["keepRule"];
   wake: ApprovalCardsOptions["wake"];
 }
 
@@ -112,12 +118,16 @@ export async function approvalWorld(options: ApprovalWorldOptions = {}) {
   const { store, approvals, rules, letters } = stores;
   const { lines, logger } = recorded();
   const woken: string[] = [];
-  const parts: ApprovalParts = { api, approvals, rules, wake: async (session) => void woken.push(session) };
+  const keepRule = async ({ approval, decisions }: ApprovalStatus): Promise<void> => {
+    const rule = rememberedRule(approval, decisions, dayMs);
+    if (rule !== undefined) await rules.add(rule);
+  };
+  const parts: ApprovalParts = { api, approvals, keepRule, wake: async (session) => void woken.push(session) };
 
   const cardsOver = (more: Partial<ApprovalParts & ApprovalCardsOptions> = {}): ApprovalCards => {
     const { api: client, ...rest } = { ...parts, ...more };
     const apis = new Map([[appId, client]]);
-    const made = createApprovalCards({ apis, letters, rulesExpireMs: dayMs, roles: {}, logger, now, ...rest });
+    const made = createApprovalCards({ apis, letters, roles: {}, logger, now, ...rest });
     onTestFinished(() => made.close());
     return made;
   };

@@ -42,9 +42,10 @@ export function isKind(error: unknown, ...kinds: FeishuErrorKind[]): error is Fe
 
 export function callOf(
   lane: RateLane,
-  { signal, traceparent }: Pick<CardWriterOptions, "signal" | "traceparent">,
+  { signal, traceparent, record }: Pick<CardWriterOptions, "signal" | "traceparent" | "record">,
 ): CallOptions {
-  return { signal, traceparent, lane, maxWaitMs: lane === "frame" ? 0 : structureWaitMs };
+  const beforeLeaving = async (): Promise<void> => await record.stillOurs();
+  return { signal, traceparent, lane, maxWaitMs: lane === "frame" ? 0 : structureWaitMs, beforeLeaving };
 }
 
 /** What has gone wrong so far with one operation. */
@@ -127,7 +128,8 @@ export class CardWriter {
       const sequence = await this.#nextSequence(number);
       const { cardId } = record.entry(number);
       try {
-        return await run({ cardId, sequence, uuid: `${cardId}-${sequence}-${this.#writerId}` });
+        await run({ cardId, sequence, uuid: `${cardId}-${sequence}-${this.#writerId}` });
+        return record.proven();
       } catch (error) {
         // After a lost answer the platform refuses the repeat: the first one was applied.
         if (isKind(error, "applied_before")) return;

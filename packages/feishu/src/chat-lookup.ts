@@ -15,6 +15,8 @@ export interface ChatFacts {
   external: boolean;
   /** The chat still exists. */
   active: boolean;
+  /** No bot but this one is a member. False when the platform does not say. */
+  onlyBot: boolean;
 }
 
 const text = Type.Optional(Type.String());
@@ -27,6 +29,7 @@ const parseChat = parserOf(
       name: text,
       chat_status: text,
       external: Type.Optional(Type.Boolean()),
+      bot_count: text,
     }),
   }),
 );
@@ -60,6 +63,7 @@ export async function fetchChat(caller: ApiCaller, chatId: string, options?: Cal
     name: data.name ?? "",
     external: data.external ?? false,
     active: (data.chat_status ?? "normal") === "normal",
+    onlyBot: data.chat_mode === "p2p" || data.bot_count === "1",
   };
 }
 

@@ -11,6 +11,7 @@ interface FeishuErrorFields {
   logId?: string;
   uncertain?: boolean;
   retryAfterMs?: number;
+  namedLimit?: number;
   heldBack?: boolean;
   reason?: string;
 }
@@ -31,6 +32,8 @@ export class FeishuError extends Error {
   readonly uncertain: boolean;
   /** How long the platform asks to wait; 0 when it says nothing. */
   readonly retryAfterMs: number;
+  /** What the platform names as its limit; 0 when it names none. */
+  readonly namedLimit: number;
   /** Our own governor did not let it go: it never left, and the platform knows nothing of it. */
   readonly heldBack: boolean;
 
@@ -50,6 +53,7 @@ export class FeishuError extends Error {
     this.retryable = isRetryableKind(fields.kind);
     this.uncertain = fields.uncertain ?? false;
     this.retryAfterMs = fields.retryAfterMs ?? 0;
+    this.namedLimit = fields.namedLimit ?? 0;
     this.heldBack = fields.heldBack ?? false;
   }
 }
@@ -86,6 +90,7 @@ export function feishuErrorOf(api: string, thrown: unknown): FeishuError {
       logId: thrown.logId,
       uncertain: thrown.httpStatus >= 500 || (thrown.unreadable && kind === "unavailable"),
       retryAfterMs: thrown.retryAfterMs,
+      namedLimit: thrown.namedLimit,
       reason: reasonOf(thrown),
     });
   }

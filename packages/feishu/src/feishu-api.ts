@@ -122,8 +122,15 @@ export function createFeishuApi(options: FeishuApiOptions): FeishuApi {
   });
   const tokens = createTokenProvider({ client, appId, appSecret, baseUrl, tokenCache });
   const retry = { ...defaultRetryPolicy, ...options.retry };
-  const gate = createRateGate(options.governor, appId);
-  const caller = createApiCaller({ client, tokens, retry, gate, watch: options.watch, closing: closing.signal });
+  const gate = createRateGate(options.governor, appId, async (chatId) => (await fetchChat(caller, chatId)).onlyBot);
+  const caller: ApiCaller = createApiCaller({
+    client,
+    tokens,
+    retry,
+    gate,
+    watch: options.watch,
+    closing: closing.signal,
+  });
   const sender = createMessageSender(caller);
   return {
     appId,

@@ -12,6 +12,8 @@ export class HttpRejection extends Error {
   readonly platformMessage: string;
   readonly logId: string;
   readonly retryAfterMs: number;
+  /** What the gateway names as the limit; 0 when it names none. */
+  readonly namedLimit: number;
   /** The body was no JSON object. */
   readonly unreadable: boolean;
 
@@ -23,6 +25,8 @@ export class HttpRejection extends Error {
     this.logId = String(headers["x-tt-logid"] ?? "").slice(0, 100);
     const resetSeconds = Number(headers["x-ogw-ratelimit-reset"] ?? headers["retry-after"] ?? 0);
     this.retryAfterMs = Number.isFinite(resetSeconds) && resetSeconds > 0 ? Math.ceil(resetSeconds * 1000) : 0;
+    const named = Number(headers["x-ogw-ratelimit-limit"] ?? 0);
+    this.namedLimit = Number.isInteger(named) && named > 0 ? named : 0;
     this.unreadable = body === undefined;
   }
 }

@@ -57,6 +57,7 @@ export {
 } from "./app-inspector.ts";
 export { registerApp, type RegisterAppOptions, type Registration, type RegistrationLink } from "./app-registration.ts";
 export { createWebhookChallenge, type WebhookChallenge } from "./webhook-challenge.ts";
+export { createCardHandover, type CardHandover } from "./card-handover.ts";
 export { createLiveReplies, type LiveReplies, type LiveRepliesOptions } from "./live-replies.ts";
 export type { LiveReply, ReplyStart } from "./live-reply.ts";
 export type { ImageResolver } from "./reply-finisher.ts";

@@ -1,5 +1,6 @@
 import type { ReplyView } from "@larkline/protocol";
 import type { CardLedger } from "@larkline/session";
+import type { CardHandover } from "./card-handover.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import { createLiveImages } from "./live-images.ts";
 import { ReplyTyper, type LiveReply, type ReplyStart } from "./live-reply.ts";
@@ -17,6 +18,8 @@ export interface LiveRepliesOptions {
   mayAppear?: (session: string) => Promise<boolean>;
   /** Uploads the images that answers name while they type; without it cards show names until the last frame. */
   imageOf?: ImageResolver;
+  /** The one of the sender that delivers the answers. */
+  handover?: CardHandover;
   logger?: FeishuLogger;
   /** Epoch ms. */
   now?: () => number;
@@ -35,7 +38,7 @@ const maxRemembered = 500;
 
 export function createLiveReplies(options: LiveRepliesOptions): LiveReplies {
   const { apis, ledger, logger = noLogger, now = Date.now, onFrame = () => undefined } = options;
-  const { mayAppear = async () => true, imageOf } = options;
+  const { mayAppear = async () => true, imageOf, handover } = options;
   const liveImages = imageOf === undefined ? undefined : createLiveImages({ imageOf });
   const suspended = new Map<string, ReplyTyper>();
 
@@ -65,9 +68,11 @@ export function createLiveReplies(options: LiveRepliesOptions): LiveReplies {
       const known = suspended.get(replyId);
       suspended.delete(replyId);
       known?.resume(start);
-      const typer: ReplyTyper = known ?? new ReplyTyper(start, { api, ledger, mayAppear, logger, now, onFrame });
+      const typer: ReplyTyper =
+        known ?? new ReplyTyper(start, { api, ledger, mayAppear, handover, logger, now, onFrame });
       return {
         changed: () => typer.changed(),
+        answered: () => typer.answered(),
         pause: () => {
           typer.pause();
           remember(replyId, typer);

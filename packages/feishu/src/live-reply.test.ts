@@ -1,6 +1,9 @@
 import type { ReplyView } from "@larkline/protocol";
 import { createMemoryRateGovernor } from "@larkline/session";
-import { describe, expect, it } from "vitest";
+import { setTimeout as delay } from "node:timers/promises";
+import { describe, expect, it, vi } from "vitest";
+import { createCardHandover } from "./card-handover.ts";
+import { createLiveReplies } from "./live-replies.ts";
 import { expectFinished, textOf, twoCards, typing } from "./live-typing.fixture.ts";
 import { answered, lettersOf, longAnswer, opened, replyWorld, until, viewOf } from "./reply-world.fixture.ts";
 
@@ -83,16 +86,44 @@ describe("a live reply", () => {
     const second = world.live(turn, () => view);
     second.changed();
     await reads("two");
-    show("one zombie");
-    await until(() => world.cards()[0]?.operations.some(({ code }) => code === 300317) === true);
-    view = viewOf("two three");
-    second.changed();
-    await reads("two three");
+    // The first worker was stopped for longer than anything is believed.
+    await delay(600);
     const calls = simulator.apiCalls.length;
+    const saves = vi.spyOn(world.ledger, "save");
+    show("one zombie");
+    await until(async () =>
+      (await Promise.all(saves.mock.results.map(({ value }) => value as unknown))).includes(false),
+    );
     show("one zombie again");
     await second.release();
     expect(simulator.apiCalls.length).toBe(calls);
+    expect(world.cards().flatMap(({ operations }) => operations.filter(({ code }) => code !== 0))).toEqual([]);
     expect(world.cards()).toHaveLength(1);
+  });
+
+  it("of a turn that was handed over asks the ledger before a frame that had to wait", async () => {
+    const governor = createMemoryRateGovernor();
+    const world = await replyWorld({ api: { governor } });
+    const turn = await world.turn();
+    let view = viewOf("one");
+    const first = world.live(turn, () => view);
+    first.changed();
+    await until(() => textOf(world) === "one");
+    // The frame waits for the limits while the turn is suspended and another worker goes on.
+    const cardId = world.cards()[0]?.cardId ?? "";
+    await governor.pause(`${world.appId}:card:${cardId}`, 400);
+    view = viewOf("one two");
+    first.changed();
+    first.pause();
+    await turn.reclaim();
+    const second = world.live(turn, () => viewOf("one two three"));
+    second.changed();
+    await until(() => textOf(world) === "one two three");
+    first.changed();
+    await delay(700);
+    expect(textOf(world)).toBe("one two three");
+    await second.release();
+    expect(world.cards().flatMap(({ operations }) => operations.filter(({ code }) => code !== 0))).toEqual([]);
   });
 
   it("waits until the answers before it are delivered, and appears then", async () => {
@@ -257,5 +288,46 @@ describe("a live reply", () => {
     await world.sender().deliver(await turn.commit(answered("one two")));
     await expectFinished(world, turn, "one two");
     expect(world.cards()).toHaveLength(1);
+  });
+
+  it.each([
+    ["made", /\/cardkit\/v1\/cards$/],
+    ["sent", /\/reply$/],
+  ])("of an answer that is ready while its card is being %s makes one card and sends it once", async (_what, path) => {
+    const world = await replyWorld();
+    const { simulator, appId } = world;
+    const turn = await world.turn();
+    const handover = createCardHandover();
+    const apis = new Map([[appId, world.api]]);
+    const replies = createLiveReplies({ apis, ledger: world.ledger, handover, now: world.now });
+    simulator.faults.add({ match: { path }, times: 1, action: { kind: "delay", delayMs: 200 } });
+    const reply = opened(replies.open(world.startOf(turn, () => viewOf(""))));
+    reply.changed();
+    await until(() => simulator.faults.size === 0);
+    reply.answered();
+    const lease = await turn.commit(answered("all of it"));
+    await reply.release();
+    await world.sender({ handover }).deliver(lease);
+    await expectFinished(world, turn, "all of it");
+    const called = (pattern: RegExp): number => simulator.apiCalls.filter((call) => pattern.test(call.path)).length;
+    expect(called(/\/cardkit\/v1\/cards$/)).toBe(1);
+    expect(called(/\/reply$/)).toBe(1);
+  });
+
+  it("begins no card for an answer that is there already", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    const load = Promise.withResolvers<undefined>();
+    const ledger = { save: world.ledger.save.bind(world.ledger), load: async () => await load.promise };
+    const reply = world.live(turn, () => viewOf(""), { ledger });
+    reply.changed();
+    reply.answered();
+    load.resolve(undefined);
+    const lease = await turn.commit(answered("all of it"));
+    await reply.release();
+    expect(world.simulator.apiCalls.filter(({ path }) => path.includes("cardkit"))).toEqual([]);
+    await world.sender().deliver(lease);
+    await expectFinished(world, turn, "all of it");
+    expect(world.cards()[0]?.operations.map(({ op }) => op)).toEqual(["create", "send"]);
   });
 });

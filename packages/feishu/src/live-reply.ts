@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { ReplyView } from "@larkline/protocol";
 import type { CardLedger, OutboxTarget } from "@larkline/session";
+import type { CardHandover } from "./card-handover.ts";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import type { FeishuLogger } from "./logger.ts";
@@ -30,6 +31,8 @@ export interface ReplyStart {
 export interface LiveReply {
   /** There is something new to show. */
   changed(): void;
+  /** The turn has its answer: what is on a card is still typed on, but no first card is begun any more. */
+  answered(): void;
   /** The turn is suspended: what is new is still shown, once, in the background. */
   pause(): void;
   /**
@@ -46,6 +49,8 @@ export interface LiveReplyDeps {
   mayAppear: (session: string) => Promise<boolean>;
   logger: FeishuLogger;
   now: () => number;
+  /** For the delivery of the answer. */
+  handover?: CardHandover | undefined;
   /** Told when a frame has reached the platform, with the time since the reply began. */
   onFrame: (sinceStartMs: number, isFirst: boolean) => void;
 }
@@ -85,6 +90,7 @@ export class ReplyTyper implements LiveReply {
   #opened: Opened | undefined;
   #dirty = false;
   #paused = false;
+  #answered = false;
   #stopped = false;
   #pumping: Promise<void> | undefined;
   #turnedAway = 0;
@@ -112,8 +118,13 @@ export class ReplyTyper implements LiveReply {
     if (!this.#stopped) this.#pumping ??= this.#pump();
   }
 
+  answered(): void {
+    this.#answered = true;
+  }
+
   pause(): void {
     this.#paused = true;
+    this.#opened?.record.doubt();
     // Nothing of the turn is kept for as long as it is suspended, which may be days.
     const last = this.#start.view();
     this.#start = { ...this.#start, view: () => last };
@@ -121,6 +132,7 @@ export class ReplyTyper implements LiveReply {
 
   async release(): Promise<void> {
     this.#stopped = true;
+    this.#opened?.record.doubt();
     this.#stopping.abort();
     const late = Promise.withResolvers<void>();
     const timer = setTimeout(late.resolve, releaseMs);
@@ -148,6 +160,7 @@ export class ReplyTyper implements LiveReply {
     try {
       const { cards, record } = await this.#open(start);
       if (record.mode === "final" || record.mode === "text") return undefined;
+      if (record.cards.length === 0 && this.#answered) return undefined;
       if (record.cards.length === 0 && !(await this.#deps.mayAppear(start.session))) return this.#turnAway();
       this.#dirty = false;
       await cards.show(start.view());
@@ -167,7 +180,7 @@ export class ReplyTyper implements LiveReply {
     const { session, replyId, target, uuid, epoch, images, traceparent } = start;
     const known = this.#opened;
     if (known?.epoch === epoch) return known;
-    const { api, ledger, now } = this.#deps;
+    const { api, ledger, now, handover } = this.#deps;
     const stored = await ledger.load(session, replyId);
     const reply = stored ?? newReply(start, await modeFor(api), now());
     const record = new ReplyRecord({ ledger, fence: { epoch }, reply });
@@ -180,6 +193,7 @@ export class ReplyTyper implements LiveReply {
       now,
       signal,
       traceparent,
+      handover,
       ...(images === undefined ? {} : { images }),
     });
     // Nobody else has written since: what is known of the platform is still true.

@@ -39,6 +39,13 @@ export interface LongConnection {
 /** How often the SDK's state is looked at: it reports no lost connection by itself. */
 const watchMs = 100;
 const handshakeTimeoutMs = 10_000;
+/**
+ * Every peer must answer pings of the WebSocket itself (RFC 6455), however seldom the platform wants its own. The
+ * SDK's watchdog does not do for that: where the platform wants pings more often than it waits, each one restarts it.
+ */
+const socketPingMs = 5_000;
+/** A connection that says nothing for so long has died without a word. */
+const socketSilenceMs = 15_000;
 /** A connection that lived this long makes the next failure a first one. */
 const stableMs = 30_000;
 
@@ -59,6 +66,42 @@ function endpointInstance(instance: HttpInstance, onRefusal: (rejection: HttpRej
       }
     },
   };
+}
+
+/** The WebSocket below the SDK, as far as we need it. */
+interface Socket {
+  ping(): void;
+  terminate(): void;
+  on(event: "message" | "ping" | "pong", listener: () => void): void;
+}
+
+/** The SDK keeps its socket to itself; undefined where a version has it elsewhere. */
+function socketOf(client: WSClient): Socket | undefined {
+  const { wsConfig } = client as unknown as { wsConfig?: { getWSInstance?(): Socket | null } };
+  return wsConfig?.getWSInstance?.() ?? undefined;
+}
+
+/** Whether anything comes over a socket. Asks for a sign of life, whatever the platform says. */
+class Liveness {
+  readonly #socket: Socket;
+  #heardMs = performance.now();
+  #pingedMs = performance.now();
+
+  constructor(socket: Socket) {
+    this.#socket = socket;
+    for (const event of ["message", "ping", "pong"] as const) {
+      socket.on(event, () => (this.#heardMs = performance.now()));
+    }
+  }
+
+  /** To be called often. Ends the socket when it is dead. */
+  check(): void {
+    const nowMs = performance.now();
+    if (nowMs - this.#heardMs > socketSilenceMs) return this.#socket.terminate();
+    if (nowMs - this.#pingedMs < socketPingMs) return;
+    this.#pingedMs = nowMs;
+    this.#socket.ping();
+  }
 }
 
 /** Runs the handlers and remembers which are still running. */
@@ -88,12 +131,17 @@ class Inflight {
 /** Server-side troubles; every other refusal needs an operator ("WebSocket endpoint" codes). */
 const passingCodes: ReadonlySet<number> = new Set([1, 1000040343, 1000040350]);
 
+/** For asking where to connect. */
+function openTransport(): HttpTransport {
+  return createHttpTransport({ timeoutMs: 10_000, maxConnections: 1 });
+}
+
 class Supervisor implements LongConnection {
   readonly #options: LongConnectionOptions;
   readonly #baseUrl: string;
   readonly #logger: FeishuLogger;
   readonly #backOff: { min: number; max: number };
-  readonly #transport: HttpTransport;
+  #transport: HttpTransport;
   readonly #inflight = new Inflight();
   #state: LongConnectionState = "idle";
   #client: WSClient | undefined;
@@ -109,7 +157,7 @@ class Supervisor implements LongConnection {
     this.#baseUrl = baseUrlOf(options.domain);
     this.#logger = options.logger ?? noLogger;
     this.#backOff = options.backOffMs ?? { min: 1_000, max: 60_000 };
-    this.#transport = createHttpTransport({ timeoutMs: 10_000, maxConnections: 1 });
+    this.#transport = openTransport();
   }
 
   start(): void {
@@ -151,6 +199,9 @@ class Supervisor implements LongConnection {
   #connect(): void {
     this.#enter(this.#everConnected ? "reconnecting" : "connecting");
     this.#refusalCode = 0;
+    // What has swallowed the WebSocket has swallowed kept connections as well.
+    this.#transport.close();
+    this.#transport = openTransport();
     const client = new WSClient({
       appId: this.#options.appId,
       appSecret: this.#options.appSecret,
@@ -177,14 +228,18 @@ class Supervisor implements LongConnection {
     this.#connectedAtMs = Date.now();
     this.#enter("connected");
     this.#logger.info({ appId: this.#options.appId }, "long connection established");
-    this.#watch(client);
+    const socket = socketOf(client);
+    if (socket === undefined)
+      this.#logger.warn({ appId: this.#options.appId }, "the SDK does not show its socket: a dead one is found late");
+    this.#watch(client, socket && new Liveness(socket));
   }
 
-  #watch(client: WSClient): void {
+  #watch(client: WSClient, liveness: Liveness | undefined): void {
     this.#timer = setTimeout(() => {
       if (client !== this.#client) return;
-      if (client.getConnectionStatus().state === "connected") this.#watch(client);
-      else this.#onLost(client);
+      if (client.getConnectionStatus().state !== "connected") return this.#onLost(client);
+      liveness?.check();
+      this.#watch(client, liveness);
     }, watchMs);
   }
 

@@ -58,6 +58,7 @@ describe("a chat", () => {
     expect(await api.chat(chatId)).toEqual({
       mode: "group",
       groupMessageType: "chat",
+      onlyBot: true,
       name: "Team",
       external: false,
       active: true,

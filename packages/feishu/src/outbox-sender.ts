@@ -1,4 +1,6 @@
+import { sharedNow } from "@larkline/protocol";
 import type { CardLedger, DeadLetters, OutboxLease, OutboxRecord, SessionStore } from "@larkline/session";
+import type { CardHandover } from "./card-handover.ts";
 import { FeishuError, feishuErrorOf } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import { noLogger, type FeishuLogger } from "./logger.ts";
@@ -14,6 +16,8 @@ export interface OutboxSenderOptions {
   ledger: Pick<CardLedger, "load" | "save">;
   /** Uploads the images that answers name; without it they show none. */
   imageOf?: ImageResolver;
+  /** What the live replies of this process have done and could not record any more. */
+  handover?: CardHandover;
   /** By app id. */
   apis: ReadonlyMap<string, FeishuApi>;
   logger?: FeishuLogger;
@@ -89,7 +93,7 @@ class Sender implements OutboxSender {
   constructor(options: OutboxSenderOptions) {
     this.#options = options;
     this.#logger = options.logger ?? noLogger;
-    this.#now = options.now ?? Date.now;
+    this.#now = options.now ?? sharedNow;
     this.#delaysMs = options.retryDelaysMs ?? defaultDelaysMs;
   }
 
@@ -189,7 +193,7 @@ class Sender implements OutboxSender {
   /** Rejects when the ledger cannot be used: no failure of the reply. */
   async #send(lease: OutboxLease): Promise<Attempt | "taken over"> {
     const { record } = lease;
-    const { ledger, imageOf } = this.#options;
+    const { ledger, imageOf, handover } = this.#options;
     const api = this.#options.apis.get(record.target.app);
     if (api === undefined) return { error: noCredentials(), progress: 0 };
     const sending = new AbortController();
@@ -198,7 +202,8 @@ class Sender implements OutboxSender {
     let progress = 0;
     const onProgress = (cards: number): void => void (progress = cards);
     try {
-      const finisher = { ledger, logger: this.#logger, now: this.#now, ...(imageOf === undefined ? {} : { imageOf }) };
+      const known = { ledger, handover, logger: this.#logger, now: this.#now };
+      const finisher = { ...known, ...(imageOf === undefined ? {} : { imageOf }) };
       await finishReply(finisher, { api, lease, signal: sending.signal, onProgress });
       return { error: undefined, progress };
     } catch (error) {

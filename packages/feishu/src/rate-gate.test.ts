@@ -2,14 +2,15 @@ import { createMemoryRateGovernor, type RateGovernor } from "@larkline/session";
 import { describe, expect, it, vi } from "vitest";
 import type { CallOptions } from "./api-caller.ts";
 import type { FeishuApi, FeishuApiOptions } from "./feishu-api.ts";
+import { apiBucket } from "./limits.ts";
 import { failureOf, simulatedApi } from "./simulated-api.fixture.ts";
 
 const patient: CallOptions = { maxWaitMs: 20_000 };
 
 /** A world whose limits refuse, and an API that keeps them. */
-async function limited(governor: RateGovernor = createMemoryRateGovernor(), attempts = 1) {
+async function limited(governor: RateGovernor = createMemoryRateGovernor(), attempts = 1, otherBot = false) {
   const options = { governor, retry: { attempts, minDelayMs: 1 } };
-  const world = await simulatedApi({ simulator: { limits: "enforced" }, api: options });
+  const world = await simulatedApi({ simulator: { limits: "enforced" }, api: options, otherBot });
   return { ...world, send: sender(world.api), governor };
 }
 
@@ -24,6 +25,10 @@ function sender(api: FeishuApi) {
 
 function times<T>(count: number, make: (index: number) => Promise<T>): Promise<T[]> {
   return Promise.all(Array.from({ length: count }, (_, index) => make(index)));
+}
+
+function sentBy(simulator: Awaited<ReturnType<typeof limited>>["simulator"]): number {
+  return simulator.apiCalls.filter(({ path }) => path.endsWith("/messages")).length;
 }
 
 function granting(take: RateGovernor["take"]): RateGovernor {
@@ -85,6 +90,26 @@ describe("calls through a governor", () => {
     expect(simulator.refusals).toEqual([]);
   });
 
+  it.each([
+    { otherBot: true, share: 0.8 },
+    { otherBot: false, share: 0.95 },
+  ])("into a chat use $share of its limit (another bot is in it: $otherBot)", async ({ otherBot, share }) => {
+    const { simulator, chatId, send } = await limited(undefined, 1, otherBot);
+    // The first that has to wait has it asked who is in the chat.
+    await times(6, () => send(chatId));
+    const askedIn = ({ path }: { path: string }): boolean => path.endsWith(`/chats/${chatId}`);
+    await vi.waitFor(() => expect(simulator.apiCalls.some(askedIn)).toBe(true));
+    await times(5, () => send(chatId));
+    const startedMs = performance.now();
+    await times(10, () => send(chatId));
+    const seconds = (performance.now() - startedMs) / 1_000;
+    // Two full windows have passed, each as long as this share makes it.
+    expect(seconds).toBeGreaterThan((2 / share) * 0.95);
+    expect(seconds).toBeLessThan(2 / share + 0.6);
+    expect(simulator.refusals).toEqual([]);
+    expect(simulator.apiCalls.filter(askedIn)).toHaveLength(1);
+  });
+
   it("into one chat leave in the order in which they were made", async () => {
     const { simulator, chatId, send } = await limited();
     await times(5, () => send(chatId));
@@ -106,7 +131,7 @@ describe("calls through a governor", () => {
 
   it("that may not wait are held back: nothing leaves, and the caller knows it", async () => {
     const { simulator, chatId, send } = await limited();
-    await times(2, () => send(chatId));
+    await times(5, () => send(chatId));
     const before = simulator.apiCalls.length;
     const error = await failureOf(send(chatId, { maxWaitMs: 0 }));
     expect(error).toMatchObject({
@@ -136,14 +161,14 @@ describe("calls through a governor", () => {
 
   it("end at the caller's signal while they wait", async () => {
     const { simulator, chatId, send } = await limited();
-    await times(2, () => send(chatId));
-    const before = simulator.apiCalls.length;
+    await times(5, () => send(chatId));
+    const before = sentBy(simulator);
     const abort = new AbortController();
     const waiting = [1, 2, 3].map(() => failureOf(send(chatId, { ...patient, signal: abort.signal })));
     abort.abort();
     for (const error of await Promise.all(waiting))
       expect(error).toMatchObject({ kind: "cancelled", uncertain: false });
-    expect(simulator.apiCalls).toHaveLength(before);
+    expect(sentBy(simulator)).toBe(before);
   });
 
   it("count for the month when they are about messages or cards", async () => {
@@ -175,11 +200,11 @@ describe("frames", () => {
         options,
       );
     const frames = await Promise.allSettled(
-      Array.from({ length: 9 }, (_, index) => write(index + 1, { lane: "frame" })),
+      Array.from({ length: 12 }, (_, index) => write(index + 1, { lane: "frame" })),
     );
-    expect(frames.filter(({ status }) => status === "fulfilled").length).toBeLessThan(9);
-    await write(10, { maxWaitMs: 0 });
-    expect(simulator.card(cardId)?.frames.at(-1)?.text).toHaveLength(11);
+    expect(frames.filter(({ status }) => status === "fulfilled").length).toBe(9);
+    await write(13, { maxWaitMs: 0 });
+    expect(simulator.card(cardId)?.frames.at(-1)?.text).toHaveLength(14);
     expect(simulator.refusals).toEqual([]);
   });
 
@@ -201,7 +226,9 @@ describe("frames", () => {
     const governor = granting(async (buckets, lane) => {
       const chat = buckets.find(({ key }) => key.includes(":chat:"));
       if (chat !== undefined) asked.push(lane);
-      return chat === undefined || isOpen ? { granted: true } : { granted: false, key: chat.key, waitMs: 20 };
+      return chat === undefined || isOpen
+        ? { granted: true, ticket: "t" }
+        : { granted: false, key: chat.key, waitMs: 20 };
     });
     const { api, chatId, send } = await limited(governor);
     const waiting = send(chatId);
@@ -230,6 +257,16 @@ describe("a refusal of the platform all the same", () => {
     expect(held.heldBack).toBe(true);
     expect(held.retryAfterMs).toBeGreaterThan(6_000);
     await api.chat(chatId, { maxWaitMs: 0 });
+  });
+
+  it("that names a lower limit lowers ours", async () => {
+    const { api, simulator, chatId, governor } = await limited();
+    const headers = { "x-ogw-ratelimit-reset": "1", "x-ogw-ratelimit-limit": "3" };
+    const action = { kind: "respond", status: 429, headers, body: { code: 99991400, msg: "limit" } } as const;
+    simulator.faults.add({ times: 1, match: { path: /chats\// }, action });
+    await failureOf(api.chat(chatId, { maxWaitMs: 0 }));
+    const [bucket] = await governor.look([apiBucket("cli_0123456789abcdef", "im.chat.get")]);
+    expect(bucket).toMatchObject({ most: 3 });
   });
 
   it("with 230020 holds that chat back for a second, and no other", async () => {
@@ -261,7 +298,7 @@ describe("a governor that fails", () => {
     let takes = 0;
     const once = granting(async () => {
       takes += 1;
-      return takes === 1 ? { granted: true } : { granted: false, key: "x", waitMs: 60_000 };
+      return takes === 1 ? { granted: true, ticket: "t" } : { granted: false, key: "x", waitMs: 60_000 };
     });
     const { simulator, chatId, send } = await limited(once, 3);
     simulator.faults.add({ match: { path: /messages$/ }, action: { kind: "lose_response" } });

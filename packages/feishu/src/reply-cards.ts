@@ -1,6 +1,7 @@
 import {
   extendCuts,
   operationsBetween,
+  restFileName,
   shownOf,
   type CardOperation,
   type CardPage,
@@ -18,11 +19,12 @@ import {
   textFollowsCard,
   type CardStyle,
 } from "./card-drawing.ts";
+import type { CardHandover } from "./card-handover.ts";
 import { callOf, CardWriter, isKind } from "./card-writer.ts";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import { derivedUuid } from "./platform-id.ts";
-import { receiverOf } from "./reply-delivery.ts";
+import { receiverOf, sendFile } from "./reply-delivery.ts";
 import type { ReplyRecord } from "./reply-record.ts";
 
 export interface ReplyCardsOptions {
@@ -38,6 +40,8 @@ export interface ReplyCardsOptions {
   signal: AbortSignal;
   /** Of the message that is answered. */
   traceparent?: string | undefined;
+  /** What other writers of this process could not record any more. */
+  handover?: CardHandover | undefined;
 }
 
 /** Bytes of the answer on one card: fewer each time the platform finds a card too large that we did not. */
@@ -76,6 +80,8 @@ export class ReplyCards {
   /** Ids of cards that certainly are in no chat: made here, and never sent with an unknown outcome. */
   readonly #unsent = new Set<string>();
   #shrinks = 0;
+  /** The platform takes no files: the whole answer is on cards, however many. */
+  #noFile = false;
   #style: CardStyle = "formatted";
 
   constructor(options: ReplyCardsOptions) {
@@ -123,14 +129,20 @@ export class ReplyCards {
   }
 
   async #bringOnce(view: ReplyView, final: boolean): Promise<Failure | undefined> {
-    const cuts = this.#cutsOf(view.answer);
-    for (let number = 0; number <= cuts.length; number += 1) {
-      const goal = { view, page: { cuts, number }, closing: final || number < cuts.length };
-      const failure = await this.#bringCard(goal);
+    const maxCards = this.#noFile ? undefined : view.maxCards;
+    const cuts = this.#cutsOf(view.answer, maxCards);
+    const last = Math.min(cuts.length, (maxCards ?? cuts.length + 1) - 1);
+    for (let number = 0; number <= last; number += 1) {
+      const page = { cuts, number, restInFile: number === last && cuts.length > last };
+      const failure = await this.#bringCard({ view, page, closing: final || number < last });
       if (failure !== undefined) return failure;
     }
     if (!final) return undefined;
-    for (let number = cuts.length + 1; number < this.#options.record.cards.length; number += 1) {
+    if (cuts.length > last && !(await this.#sendRest(view, cuts[last] ?? 0))) {
+      this.#noFile = true;
+      return await this.#bringOnce(view, final);
+    }
+    for (let number = last + 1; number < this.#options.record.cards.length; number += 1) {
       await this.#retire(number, replacedCard(view.language));
     }
     return undefined;
@@ -178,7 +190,7 @@ export class ReplyCards {
    * Cuts behind cards that are full stay as long as the answer before them does: it starts anew when
    * a model step does.
    */
-  #cutsOf(answer: string): number[] {
+  #cutsOf(answer: string, maxCuts: number | undefined): number[] {
     const known: number[] = [];
     if (this.#shrinks === 0) {
       for (const { state, from, to, parts } of this.#options.record.cards) {
@@ -188,7 +200,37 @@ export class ReplyCards {
       }
     }
     const answerBytes = answerBytesSteps[this.#shrinks];
-    return extendCuts(answer, known, answerBytes === undefined ? {} : { answerBytes });
+    return extendCuts(answer, known, {
+      ...(answerBytes === undefined ? {} : { answerBytes }),
+      ...(maxCuts === undefined ? {} : { maxCuts }),
+    });
+  }
+
+  /**
+   * The rest of a very long answer, as one file: uploaded and sent once, whoever goes on after a crash. False when the
+   * platform takes none, as from an app without the right to upload.
+   */
+  async #sendRest(view: ReplyView, from: number): Promise<boolean> {
+    const { api, record, signal, traceparent, target, uuid, now } = this.#options;
+    const fileName = restFileName(view.language);
+    if (record.file?.messageId !== undefined) return true;
+    try {
+      let key = record.file?.key;
+      if (key === undefined) {
+        const bytes = Buffer.from(view.answer.slice(from), "utf8");
+        key = await api.uploadFile({ bytes, fileName, fileType: "stream" }, callOf("final", this.#options));
+        await record.putFile({ key });
+      }
+      const body = { messageType: "file" as const, content: JSON.stringify({ file_key: key }) };
+      const to = { api, target, traceparent, nowMs: now(), createdAtMs: record.createdAtMs, signal };
+      const file = { key, name: fileName, body, uuid: derivedUuid(uuid, "f") };
+      await record.putFile({ key, messageId: await sendFile(to, file) });
+      return true;
+    } catch (error) {
+      const isHopeless = error instanceof FeishuError && !error.retryable && error.kind !== "cancelled";
+      if (isHopeless && !error.uncertain) return false;
+      throw error;
+    }
   }
 
   async #bringCard(goal: Goal): Promise<Failure | undefined> {
@@ -227,34 +269,45 @@ export class ReplyCards {
   async #create({ page, closing }: Goal, rendered: RenderedCard): Promise<CardEntry> {
     const { api, now, record, uuid } = this.#options;
     const { number, cuts } = page;
+    const { handover } = this.#options;
     const sinceMs = now();
-    const cardId = await api.cards.create(rendered.card, callOf("final", this.#options));
+    const known = handover?.takeCard(record.replyId, number);
+    const cardId = known ?? (await api.cards.create(rendered.card, callOf("final", this.#options)));
     const to = cuts[number];
     const { parts, ...measures } = measuresOf(rendered);
-    const entry = await record.put(number, {
+    const entry = {
       cardId,
       uuid: derivedUuid(uuid, cardId),
       reservedSequence: 0,
       streamingSinceMs: closing ? 0 : sinceMs,
-      state: "created",
+      state: "created" as const,
       from: cuts[number - 1] ?? 0,
       ...(to === undefined ? {} : { to }),
       ...measures,
-      parts: { ...parts, card: hashOf(rendered.card) },
-    });
+      // What one that was made before shows is not known here: it is drawn anew.
+      parts: known === undefined ? { ...parts, card: hashOf(rendered.card) } : {},
+    };
     this.#unsent.add(cardId);
-    this.#shown.set(number, shownOf(rendered));
+    try {
+      await record.put(number, entry);
+    } catch (error) {
+      handover?.keepCard(record.replyId, number, cardId);
+      throw error;
+    }
+    if (known === undefined) this.#shown.set(number, shownOf(rendered));
     return entry;
   }
 
   /** A card entity can be sent once only, so that even a repeat long after `uuid` has expired shows no second card. */
   async #send(number: number, entry: CardEntry): Promise<void> {
-    const { record } = this.#options;
+    const { record, handover } = this.#options;
     try {
-      const { messageId } = await this.#sendOnce(entry);
+      const messageId = handover?.takeSent(entry.cardId) ?? (await this.#sendOnce(entry)).messageId;
       // Also for whoever goes on from here, should the ledger not take the next line.
       this.#unsent.delete(entry.cardId);
+      handover?.keepSent(entry.cardId, messageId);
       await record.change(number, { state: "sent", messageId });
+      handover?.takeSent(entry.cardId);
     } catch (error) {
       if (!(error instanceof FeishuError)) throw error;
       const wasUnsent = this.#unsent.has(entry.cardId);

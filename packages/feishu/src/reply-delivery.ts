@@ -85,6 +85,42 @@ async function answer(delivery: Delivery, record: OutboxRecord, form: Form & Cal
   }
 }
 
+/** Where a file goes, and since when it was to be sent. */
+export interface FileTarget {
+  api: FeishuApi;
+  target: OutboxRecord["target"];
+  nowMs: number;
+  createdAtMs: number;
+  signal: AbortSignal;
+  traceparent: string | undefined;
+}
+
+/** Sends one file message as an answer, or to the chat when the message is gone. Resolves to its id. */
+export async function sendFile(to: FileTarget, file: Form & { key: string; name: string }): Promise<string> {
+  const { api, target, nowMs, createdAtMs, signal, traceparent } = to;
+  const { chatId, messageId, inThread } = target;
+  const { body, uuid, key, name } = file;
+  const call = { signal, traceparent };
+  // The platform has forgotten the `uuid`: an earlier attempt may have got through without being recorded.
+  if (nowMs - createdAtMs >= uuidProtectionMs && messageId !== "" && api.findReply !== undefined) {
+    const request = { chatId, messageId, sinceMs: createdAtMs - clockSkewMs, file: { key, name } };
+    const found = await api.findReply(request, call).catch((error: unknown) => {
+      if (!isKind(error, "forbidden", "target_gone", "bad_request", "app_setup")) throw error;
+      return undefined;
+    });
+    if (found !== undefined) return found;
+  }
+  const toChat = async (): Promise<string> =>
+    (await api.send({ ...receiverOf(chatId), ...body, uuid: derivedUuid(uuid, "c") }, call)).messageId;
+  if (messageId === "") return await toChat();
+  try {
+    return (await api.reply({ messageId, chatId, ...body, uuid, inThread }, call)).messageId;
+  } catch (error) {
+    if (!isKind(error, "target_gone")) throw error;
+    return await toChat();
+  }
+}
+
 /**
  * Gets one reply to the person, stepping down where the platform refuses: to the chat when the
  * message is gone, as plain text when the format is refused, as a note when the content is.

@@ -1,6 +1,7 @@
 import { imageRefsIn } from "@larkline/cards";
 import type { ReplyView } from "@larkline/protocol";
 import type { CardLedger, OutboxLease } from "@larkline/session";
+import type { CardHandover } from "./card-handover.ts";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import type { FeishuLogger } from "./logger.ts";
@@ -20,6 +21,7 @@ export interface ImageResolver {
 export interface ReplyFinisherOptions {
   ledger: Pick<CardLedger, "load" | "save">;
   imageOf?: ImageResolver;
+  handover?: CardHandover | undefined;
   logger: FeishuLogger;
   now: () => number;
 }
@@ -121,7 +123,7 @@ async function finishWithNewImages({ options, context, view }: Finish): Promise<
 }
 
 async function opened(options: ReplyFinisherOptions, context: FinishContext, view: ReplyView): Promise<Finish> {
-  const { ledger, now } = options;
+  const { ledger, now, handover } = options;
   const { api, lease, signal } = context;
   const { id: replyId, session, target, uuid, traceparent } = lease.record;
   const known = await ledger.load(session, replyId).catch((cause: unknown) => {
@@ -130,7 +132,7 @@ async function opened(options: ReplyFinisherOptions, context: FinishContext, vie
   const reply = known ?? newReply({ session, replyId, target }, await modeFor(api), now());
   const record = new ReplyRecord({ ledger, fence: { outboxToken: lease.token }, reply });
   const images = record.mode === "text" ? new Map<string, null>() : await imagesOf(options, context, view);
-  const cards = new ReplyCards({ api, record, target, uuid, images, now, signal, traceparent });
+  const cards = new ReplyCards({ api, record, target, uuid, images, now, signal, traceparent, handover });
   return { options, context, view, record, cards };
 }
 

@@ -10,6 +10,9 @@ export class LedgerFailure extends Error {
   override readonly name = "LedgerFailure";
 }
 
+/** How long it is believed that nobody has taken the cards over since the last sign of it, ms. */
+const proofMs = 500;
+
 /**
  * What the ledger knows of a reply. Holds nothing that is not stored: a change that could not be
  * stored is not made, so that nobody acts upon what a successor cannot know.
@@ -20,6 +23,8 @@ export class ReplyRecord {
   #reply: CardReply;
   #mode: ReplyMode;
   readonly #noted = new Map<number, Partial<CardEntry>>();
+  /** `performance.now()` at which the cards were certainly this writer's. */
+  #provenMs = performance.now();
 
   constructor(of: { ledger: Pick<CardLedger, "save">; fence: CardFence; reply: CardReply }) {
     this.#ledger = of.ledger;
@@ -28,8 +33,21 @@ export class ReplyRecord {
     this.#mode = of.reply.mode;
   }
 
+  get replyId(): string {
+    return this.#reply.replyId;
+  }
+
   get cards(): readonly CardEntry[] {
     return this.#reply.cards;
+  }
+
+  /** The file with the rest of the answer, as far as it is on the platform. */
+  get file(): CardReply["file"] {
+    return this.#reply.file;
+  }
+
+  get createdAtMs(): number {
+    return this.#reply.createdAtMs;
   }
 
   /** How the reply is written now; stored with the next change. */
@@ -81,6 +99,28 @@ export class ReplyRecord {
     return entry;
   }
 
+  /** The platform took an operation under our numbers: nobody has written with higher ones. */
+  proven(): void {
+    this.#provenMs = performance.now();
+  }
+
+  /** The turn is suspended, or the process was: another worker may go on with it. */
+  doubt(): void {
+    this.#provenMs = Number.NEGATIVE_INFINITY;
+  }
+
+  /**
+   * To be asked right before a call leaves. Rejects with {@link FencedOut} when another writer has taken over while the
+   * call waited, so that the platform does not hear of it.
+   */
+  async stillOurs(): Promise<void> {
+    if (performance.now() - this.#provenMs > proofMs) await this.save();
+  }
+
+  async putFile(file: NonNullable<CardReply["file"]>): Promise<void> {
+    await this.#save({ ...this.#reply, mode: this.#mode, file });
+  }
+
   /** Stores the mode. */
   async save(): Promise<void> {
     await this.#save({ ...this.#reply, mode: this.#mode });
@@ -92,5 +132,6 @@ export class ReplyRecord {
     });
     if (!saved) throw new FencedOut("another writer has these cards");
     this.#reply = reply;
+    this.proven();
   }
 }

@@ -17,6 +17,8 @@ export interface FindReplyRequest {
   text?: string;
   /** The card that was to be sent instead. */
   card?: Record<string, unknown>;
+  /** The file that was to be sent instead; the platform may list it under another key. */
+  file?: { key: string; name: string };
 }
 
 interface Searcher {
@@ -146,9 +148,19 @@ function markOf(content: Record<string, unknown> | undefined): string {
   return (letters === "" ? said.replaceAll(/\s/g, "") : letters).slice(0, markLength);
 }
 
-function marksOf({ text, card }: FindReplyRequest): string[] {
+function marksOf({ text, card, file }: FindReplyRequest): string[] {
+  if (file !== undefined) return [file.key];
   if (card !== undefined) return [markOf(card)];
   return contentsOf(text ?? "").map(({ content }) => markOf(parsedObject(content)));
+}
+
+/** Cards, files, and everything that a text may have become. */
+function kindOf(messageType: string | undefined): "interactive" | "file" | "text" {
+  return messageType === "interactive" || messageType === "file" ? messageType : "text";
+}
+
+function isFile(content: Record<string, unknown> | undefined, { file }: FindReplyRequest): boolean {
+  return file !== undefined && (content?.["file_key"] === file.key || content?.["file_name"] === file.name);
 }
 
 /**
@@ -158,13 +170,15 @@ function marksOf({ text, card }: FindReplyRequest): string[] {
  */
 function createRecogniser(request: FindReplyRequest, threadId: string): (message: ListedMessage) => boolean {
   const missing = marksOf(request);
-  const isAny = request.text === undefined && request.card === undefined;
+  const kind = request.card === undefined ? kindOf(request.file === undefined ? "text" : "file") : "interactive";
+  const isAny = request.text === undefined && kind === "text";
   return ({ parent_id: parentId = "", msg_type: messageType, body }) => {
     if (isAny) return parentId === request.messageId;
-    if ((messageType === "interactive") !== (request.card !== undefined)) return false;
+    if (kindOf(messageType) !== kind) return false;
     // Without a parent it went to the chat, because the message could not be answered.
     if (parentId !== request.messageId && parentId !== "" && threadId === "") return false;
-    const at = missing.indexOf(markOf(parsedObject(body?.content ?? "")));
+    const content = parsedObject(body?.content ?? "");
+    const at = missing.indexOf(isFile(content, request) ? (request.file?.key ?? "") : markOf(content));
     if (at >= 0) missing.splice(at, 1);
     return at >= 0;
   };

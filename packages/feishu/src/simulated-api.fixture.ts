@@ -9,16 +9,20 @@ import { createFeishuApi, type FeishuApi, type FeishuApiOptions } from "./feishu
 const appId = "cli_0123456789abcdef";
 const appSecret = "s3cret-of-the-app";
 
+const otherApp = { appId: "cli_fedcba9876543210", appSecret: "s3cret-of-another-app", name: "Other" };
+
 type SimulatorOptions = Parameters<typeof startFeishuSimulator>[0];
 
 export interface SimulatedApiOptions {
   simulator?: Omit<SimulatorOptions, "apps">;
+  /** Another bot is a member of every chat. */
+  otherBot?: boolean;
   api?: Partial<FeishuApiOptions>;
 }
 
 export async function simulatedApi(options: SimulatedApiOptions = {}) {
   const simulator = await startFeishuSimulator({
-    apps: [{ appId, appSecret, name: "Larkline" }],
+    apps: [{ appId, appSecret, name: "Larkline" }, ...(options.otherBot === true ? [otherApp] : [])],
     limits: "off",
     ...options.simulator,
   });

@@ -32,7 +32,7 @@ function event(overrides: object = {}): object {
       event_type: "im.message.receive_v1",
       token,
       app_id: "cli_1",
-      create_time: "1608725989000",
+      create_time: String(nowMs - 1_000),
     },
     event: { a: 1 },
     ...overrides,
@@ -133,10 +133,99 @@ describe("with an encrypt key", () => {
     }
   });
 
-  it("takes the time text that card callbacks carry", () => {
+  interface Stamp {
+    timestamp: string;
+    nonce?: string;
+    /** Timestamp and nonce as the platform signed them. */
+    signedAs?: string;
+    timestampForms?: readonly RegExp[];
+  }
+  const stamped = ({ timestamp, nonce = "nonce", signedAs = `${timestamp}${nonce}`, timestampForms }: Stamp) => {
     const body = encrypted(event());
-    const headers = signed(body, "2026-10-04 18:23:46.052290112 +0800 CST m=+3612.1");
-    expect(verifier().verify(body, headers).kind).toBe("event");
+    return verifier({ encryptKey, verificationToken: token, timestampForms }).verify(body, {
+      "x-lark-request-timestamp": timestamp,
+      "x-lark-request-nonce": nonce,
+      "x-lark-signature": signatureOf([signedAs, "", encryptKey], body),
+    });
+  };
+
+  // nowMs is 2023-11-14T22:13:20Z.
+  it.each([
+    ["1700000000", "event"],
+    ["1700000000000", "event"],
+    ["1700000300000", "event"],
+    ["1700000300001", "refused"],
+    ["2023-11-15 06:13:20.052290112 +0800 CST m=+3612.100000001", "event"],
+    ["2023-11-14 22:13:20 +0000 UTC", "event"],
+    ["2023-11-14 17:18:20.9 -0500 EST m=-1.5", "event"],
+    ["2023-11-14 17:18:21 -0500 EST", "refused"],
+    ["2023-11-14 22:13:20 +0800 CST", "refused"],
+    ["2023-11-15 03:43:20 +0530 +0530", "event"],
+    ["2026-10-04 18:23:46.052290112 +0800 CST m=+3612.1", "refused"],
+  ])("judges %s by its own instant: %s", (timestamp, kind) => {
+    expect(stamped({ timestamp }).kind).toBe(kind);
+  });
+
+  it.each([
+    "",
+    "1",
+    "170000000",
+    "17000000000",
+    "1700000000000000",
+    " 1700000000",
+    "1700000000 ",
+    "+1700000000",
+    "1.7e9",
+    "0x6553f100",
+    "2023-11-14T22:13:20Z",
+    "2023-11-14 22:13:20",
+    "2023-11-14 22:13:20 +00",
+    "2023-13-14 22:13:20 +0000 UTC",
+    "2023-11-14 22:13:20 +0000 UTC m=+1.0 more",
+    "Tue, 14 Nov 2023 22:13:20 GMT",
+    "soon",
+    `1700000000${"0".repeat(200)}`,
+  ])("refuses the timestamp '%s', however it is signed", (timestamp) => {
+    expect(stamped({ timestamp }).kind).toBe("refused");
+  });
+
+  it("refuses an old request whose characters were moved between timestamp and nonce, at any place", () => {
+    for (const old of ["1600000000", "1600000000000", "2020-09-13 20:26:40.5 +0800 CST m=+36.1"]) {
+      const whole = `${old}4711nonce`;
+      for (let cut = 0; cut <= whole.length; cut += 1) {
+        const verdict = stamped({ timestamp: whole.slice(0, cut), nonce: whole.slice(cut), signedAs: whole });
+        expect([old, cut, verdict]).toMatchObject([old, cut, { kind: "refused", status: 401 }]);
+      }
+    }
+  });
+
+  it("tells the log the shape of an unknown form and nothing of its content", () => {
+    const reasonOf = (timestamp: string) => {
+      const verdict = stamped({ timestamp });
+      return verdict.kind === "refused" ? verdict.reason : verdict.kind;
+    };
+    expect(reasonOf("2023-11-14T22:13:20Z")).toContain("unknown form: '9999-99-99a99:99:99a'; webhook.timestampForms");
+    expect(reasonOf("")).toContain("unknown form: empty;");
+    expect(reasonOf("\n\u{1f600}" + "z".repeat(500)).length).toBeLessThan(250);
+    expect(stamped({ timestamp: "soon", signedAs: "other" })).toMatchObject({
+      reason: "signature missing, wrong or too old",
+    });
+  });
+
+  it("takes forms that the configuration adds, by their instant as well", () => {
+    const timestampForms = [
+      /^(?<year>\d{4})-(?<month>\d\d)-(?<day>\d\d)T(?<hour>\d\d):(?<minute>\d\d):(?<second>\d\d)(?<zone>Z|[+-]\d\d:\d\d)$/,
+      /^(?<micros>\d{16})$/,
+      /^at (?<seconds>\d+)$/,
+    ];
+    const kindOf = (timestamp: string) => stamped({ timestamp, timestampForms }).kind;
+    expect(kindOf("2023-11-14T22:13:20Z")).toBe("event");
+    expect(kindOf("2023-11-15T06:13:20+08:00")).toBe("event");
+    expect(kindOf("2023-11-14T22:13:20+08:00")).toBe("refused");
+    expect(kindOf("1700000000000000")).toBe("event");
+    expect(kindOf("1600000000000000")).toBe("refused");
+    expect(kindOf("at 1700000000")).toBe("event");
+    expect(kindOf("at 17000000000")).toBe("refused");
   });
 
   it("refuses a signed event with a wrong token, of another app, or without meaning", () => {
@@ -174,18 +263,32 @@ describe("with a token only", () => {
     expect(plain.verify(Buffer.from("{"), {})).toMatchObject({ status: 400 });
   });
 
+  it("takes events as long as the platform repeats them, by their own time: 7.5 hours in ms, us or 1.0's seconds", () => {
+    const hours = (count: number) => nowMs - count * 3_600_000;
+    const kindAt = (time: string | null) => {
+      const header = { event_id: "e1", event_type: "t", token, create_time: time };
+      return plain.verify(jsonBody({ schema: "2.0", header, event: {} }), {});
+    };
+    expect(kindAt(String(hours(7.4)))).toMatchObject({ kind: "event" });
+    expect(kindAt(`${hours(7.4)}000`)).toMatchObject({ kind: "event" });
+    for (const time of [String(hours(7.6)), `${hours(7.6)}000`, String(nowMs + 301_000), "", "soon", "0", null])
+      expect([time, kindAt(time)]).toMatchObject([time, { kind: "refused", status: 401 }]);
+    const old = { uuid: "u", token, ts: String(hours(8) / 1000), type: "event_callback", event: { type: "x" } };
+    expect(plain.verify(jsonBody(old), {})).toMatchObject({ kind: "refused", status: 401 });
+  });
+
   it("takes a 1.0 envelope", () => {
     const verdict = plain.verify(
       jsonBody({
         uuid: "u",
         token,
-        ts: "1502199207.7171419",
+        ts: "1699999999.7171419",
         type: "event_callback",
         event: { type: "p2p_chat_create" },
       }),
       {},
     );
-    expect(verdict).toMatchObject({ kind: "event", envelope: { type: "p2p_chat_create", createdAtMs: 1502199207717 } });
+    expect(verdict).toMatchObject({ kind: "event", envelope: { type: "p2p_chat_create", createdAtMs: 1699999999717 } });
   });
 });
 

@@ -2,7 +2,7 @@ import { parseEnvelope, type Envelope } from "./envelope.ts";
 import { objectOf, parsedObject, textField, type JsonObject } from "./json-object.ts";
 import { cipherKeyOf, decryptEvent, sameSecret, signatureOf } from "./webhook-cipher.ts";
 
-/** What a webhook request is. `reason` is for the log: it holds nothing of the request. */
+/** What a webhook request is. `reason` is for the log: it holds no content of the request. */
 export type WebhookVerdict =
   | { kind: "challenge"; challenge: string }
   | { kind: "event"; envelope: Envelope }
@@ -15,6 +15,11 @@ export interface WebhookVerifierOptions {
   verificationToken?: string | undefined;
   /** Events of other apps are refused. */
   appId?: string | undefined;
+  /**
+   * Further forms of the timestamp header, with named groups that give its instant: `seconds`, `millis`, `micros`, or
+   * `year` to `second` with `zone` (`webhook.timestampForms` of the configuration).
+   */
+  timestampForms?: readonly RegExp[] | undefined;
   /** Epoch ms. */
   now?: () => number;
 }
@@ -26,7 +31,10 @@ export interface WebhookVerifier {
 
 /** The platform documents no window; five minutes is what its community uses. */
 const freshnessMs = 300_000;
+/** The platform repeats an event for 6 h 5 min 15 s ("Event subscription overview"). */
+const retriesMs = 7.5 * 3_600_000;
 const maxBodyBytes = 1024 * 1024;
+const maxTimestampChars = 128;
 
 type Refusal = Extract<WebhookVerdict, { kind: "refused" }>;
 
@@ -53,11 +61,39 @@ function tokenOf(data: JsonObject): string {
   return textField(objectOf(data["header"]) ?? data, "token");
 }
 
-/** Whether a numeric timestamp is recent. Card callbacks were seen with a text in its place: those pass. */
-function isFresh(timestamp: string, nowMs: number): boolean {
-  if (!/^\d{9,16}$/.test(timestamp)) return true;
-  const sentAtMs = timestamp.length >= 12 ? Number(timestamp) : Number(timestamp) * 1000;
-  return Math.abs(nowMs - sentAtMs) <= freshnessMs;
+/** `2026-10-04 18:23:46.052290112 +0800 CST m=+3612.1`: the text that Go makes of a time, seen on card callbacks. */
+const goTime =
+  /^(?<year>\d{4})-(?<month>\d\d)-(?<day>\d\d) (?<hour>\d\d):(?<minute>\d\d):(?<second>\d\d)(?:\.\d{1,9})? (?<zone>[+-]\d{4}) (?:[A-Z]{1,5}|[+-]\d{2,4})(?: m=[+-]\d{1,15}(?:\.\d{1,9})?)?$/;
+const builtInForms: readonly RegExp[] = [/^(?<seconds>\d{10})$/, /^(?<millis>\d{13})$/, goTime];
+
+function instantOf(groups: Readonly<Record<string, string | undefined>>): number {
+  const { seconds = "", millis = "", micros = "", year, month, day, hour, minute, second } = groups;
+  if (/^\d{10}$/.test(seconds)) return Number(seconds) * 1_000;
+  if (/^\d{13}$/.test(millis)) return Number(millis);
+  if (/^\d{16}$/.test(micros)) return Number(micros) / 1_000;
+  const zone = (groups["zone"] ?? "").replace(/^([+-]\d\d):?(\d\d)$/, "$1:$2");
+  return Date.parse(`${year}-${month}-${day}T${hour}:${minute}:${second}${zone === "UTC" ? "Z" : zone}`);
+}
+
+/** Epoch ms of a timestamp header; `undefined` for forms that are not known. */
+function sentAtOf(timestamp: string, forms: readonly RegExp[]): number | undefined {
+  if (timestamp.length > maxTimestampChars) return undefined;
+  for (const form of forms) {
+    const groups = form.exec(timestamp)?.groups;
+    const instant = groups === undefined ? Number.NaN : instantOf(groups);
+    if (!Number.isNaN(instant)) return instant;
+  }
+  return undefined;
+}
+
+/** A text without its content, for the log: digits as 9, letters as a, everything unprintable as a question mark. */
+function shapeOf(text: string): string {
+  const shape = text
+    .slice(0, maxTimestampChars)
+    .replace(/\d/g, "9")
+    .replace(/[A-Za-z]/g, "a")
+    .replace(/[^ -~]/g, "?");
+  return shape === "" ? "empty" : `'${shape}'`;
 }
 
 type HeaderReader = (name: string) => string;
@@ -74,15 +110,26 @@ interface Checks {
   cipherKey: Buffer | undefined;
   token: string | undefined;
   appId: string | undefined;
+  forms: readonly RegExp[];
   now: () => number;
 }
 
-/** Computed for every request, whatever else is wrong with it. */
-function hasSignature(checks: Checks, rawBody: Buffer, header: HeaderReader): boolean {
+const unsigned = "signature missing, wrong or too old";
+
+/**
+ * Why a request is not taken as signed now; undefined when it is. Computed for every request, whatever else is wrong
+ * with it. The signature covers timestamp and nonce without a separator, so characters can be moved from one to the
+ * other: only whole forms that carry their own instant are taken.
+ */
+function signatureProblem(checks: Checks, rawBody: Buffer, header: HeaderReader): string | undefined {
   const timestamp = header("x-lark-request-timestamp");
   const expected = signatureOf([timestamp, header("x-lark-request-nonce"), checks.encryptKey ?? ""], rawBody);
   const matches = sameSecret(expected, header("x-lark-signature"));
-  return matches && isFresh(timestamp, checks.now());
+  const sentAtMs = sentAtOf(timestamp, checks.forms);
+  if (!matches) return unsigned;
+  if (sentAtMs === undefined)
+    return `timestamp of an unknown form: ${shapeOf(timestamp)}; webhook.timestampForms can add it`;
+  return Math.abs(checks.now() - sentAtMs) <= freshnessMs ? undefined : unsigned;
 }
 
 function challengeOf(data: JsonObject, tokenMatches: boolean): WebhookVerdict {
@@ -108,14 +155,25 @@ function verifyEncrypted(
   cipherKey: Buffer,
   request: { rawBody: Buffer; header: HeaderReader },
 ): WebhookVerdict {
-  const signed = hasSignature(checks, request.rawBody, request.header);
+  const problem = signatureProblem(checks, request.rawBody, request.header);
   const wire = textField(parsedObject(textIn(request.rawBody)), "encrypt");
   const data = parsedObject(decryptEvent(cipherKey, wire) ?? "");
   const tokenMatches = checks.token === undefined || sameSecret(checks.token, data === undefined ? "" : tokenOf(data));
   if (data?.["type"] === "url_verification" && tokenMatches) return challengeOf(data, true);
-  if (!signed) return refused(401, wire === "" ? "not encrypted" : "signature missing, wrong or too old");
+  if (problem !== undefined) return refused(401, wire === "" ? "not encrypted" : problem);
   if (data === undefined) return refused(400, "cannot be decrypted with the configured encrypt key");
   return tokenMatches ? eventOf(checks, data) : refused(403, "wrong verification token");
+}
+
+/** Without a signature, the time inside the event is the only bound on how long a copy of it can be sent again. */
+function recentEventOf(checks: Checks, data: JsonObject): WebhookVerdict {
+  const verdict = eventOf(checks, data);
+  if (verdict.kind !== "event") return verdict;
+  const { createdAtMs } = verdict.envelope;
+  const ageMs = checks.now() - createdAtMs;
+  if (createdAtMs === 0) return refused(401, "event without create_time");
+  if (ageMs < -freshnessMs) return refused(401, "create_time is in the future");
+  return ageMs <= retriesMs ? verdict : refused(401, "create_time is older than the platform's retries");
 }
 
 function verifyPlain(checks: Checks, rawBody: Buffer): WebhookVerdict {
@@ -124,7 +182,7 @@ function verifyPlain(checks: Checks, rawBody: Buffer): WebhookVerdict {
   if (data === undefined) return refused(400, "not a JSON object");
   if (data["encrypt"] !== undefined) return refused(401, "encrypted, but FEISHU_ENCRYPT_KEY is not set");
   if (data["type"] === "url_verification") return challengeOf(data, tokenMatches);
-  return tokenMatches ? eventOf(checks, data) : refused(403, "wrong verification token");
+  return tokenMatches ? recentEventOf(checks, data) : refused(403, "wrong verification token");
 }
 
 function present(secret: string | undefined): string | undefined {
@@ -133,14 +191,16 @@ function present(secret: string | undefined): string | undefined {
 
 /**
  * Checks webhook requests ("Receive events", "Receive and handle callbacks"): with an encrypt key
- * the signature over the raw bytes, its age and the token if one is set; without it the token alone.
+ * the signature over the raw bytes, its age and the token if one is set; without it the token and the event's own time.
  * Without either everything is refused.
  */
 export function createWebhookVerifier(options: WebhookVerifierOptions): WebhookVerifier {
   const encryptKey = present(options.encryptKey);
   const cipherKey = encryptKey === undefined ? undefined : cipherKeyOf(encryptKey);
   const token = present(options.verificationToken);
-  const checks: Checks = { encryptKey, cipherKey, token, appId: present(options.appId), now: options.now ?? Date.now };
+  const appId = present(options.appId);
+  const forms = [...builtInForms, ...(options.timestampForms ?? [])];
+  const checks: Checks = { encryptKey, cipherKey, token, appId, forms, now: options.now ?? Date.now };
   return {
     verify: (rawBody, headers) => {
       if (rawBody.length > maxBodyBytes) return refused(400, "body larger than 1 MiB");

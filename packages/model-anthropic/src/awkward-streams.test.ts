@@ -9,7 +9,9 @@ async function read(events: readonly Record<string, unknown>[]): Promise<ModelCh
   const chunks: ModelChunk[] = [];
   const backend = createAnthropicBackend({ apiKey: "k", baseUrl: server.url });
   const messages = [{ role: "user" as const, content: [{ type: "text" as const, text: "hi" }] }];
-  for await (const chunk of backend.stream({ model: "claude-opus-5-5", messages })) chunks.push(chunk);
+  for await (const chunk of backend.stream({ model: "claude-opus-5-5", messages })) {
+    if (chunk.type !== "usage_so_far") chunks.push(chunk);
+  }
   await server.close();
   return chunks;
 }

@@ -1,15 +1,19 @@
 import Anthropic from "@anthropic-ai/sdk";
 import {
+  failureOfRefusal,
   findModelInfo,
   httpFetch,
   modelFailure,
+  refusalIn,
+  requestIdOf,
   requestProblem,
+  serverEvents,
   type LlmBackend,
   type ModelRequest,
 } from "@larkline/model";
 import type { ModelChunk } from "@larkline/protocol";
-import { createEventReader } from "./event-reader.ts";
-import { requestBody, type RequestBody } from "./request-body.ts";
+import { createEventReader, type StreamEvent } from "./event-reader.ts";
+import { requestBody } from "./request-body.ts";
 import { vendorFailure } from "./vendor-failure.ts";
 
 export interface AnthropicBackendOptions {
@@ -22,43 +26,39 @@ export interface AnthropicBackendOptions {
   fetch?: typeof fetch;
 }
 
-type Events = AsyncIterable<Anthropic.Messages.RawMessageStreamEvent>;
-
-/** `messages.create` does the same, but prints to the console for every call of a model that is about to retire. */
-function open(client: Anthropic, call: Omit<RequestBody, "warnings"> & { signal: AbortSignal | undefined }) {
-  const { body, headers, signal } = call;
-  return client.post<Events>("/v1/messages", {
-    body,
-    headers,
-    stream: true,
-    ...(signal === undefined ? {} : { signal }),
-  });
-}
-
 async function* streamed(
-  client: Anthropic,
+  { client, secret }: { client: Anthropic; secret: string },
   request: ModelRequest,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<ModelChunk> {
   const info = request.capabilities ?? findModelInfo("anthropic", request.model);
   const problem = requestProblem(request, info);
   if (problem !== null) return void (yield modelFailure("api_bad_request", problem));
+  const { alive = () => undefined } = request;
   const { body, headers, warnings } = requestBody(request, info);
   yield* warnings;
   const reader = createEventReader(request.model);
+  let requestId: string | undefined;
   let began = false;
   let partial = false;
   try {
-    const events = await open(client, { body, headers, signal });
+    const options = { body, headers, stream: true, ...(signal === undefined ? {} : { signal }) };
+    const response = await client.post("/v1/messages", options).asResponse();
     began = true;
-    for await (const event of events) {
+    requestId = requestIdOf(response.headers);
+    alive();
+    for await (const { data } of serverEvents(response, alive)) {
+      const event = JSON.parse(data) as StreamEvent; // the reader skips what it does not know
+      if (event.type === "error") {
+        return void (yield { ...failureOfRefusal({ ...refusalIn(event), requestId, secret }), partial });
+      }
       const chunk = reader.read(event);
       if (chunk === null) continue;
-      partial = true;
+      partial ||= chunk.type !== "usage_so_far";
       yield chunk;
     }
   } catch (error) {
-    if (signal?.aborted !== true) yield { ...vendorFailure(error, began), partial };
+    if (signal?.aborted !== true) yield { ...vendorFailure(error, { began, secret }), partial };
     return;
   }
   if (signal?.aborted === true) return;
@@ -81,5 +81,6 @@ export function createAnthropicBackend(options: AnthropicBackendOptions): LlmBac
     maxRetries: 0,
     logLevel: "off",
   });
-  return { stream: (request, signal) => streamed(client, request, signal) };
+  const called = { client, secret: options.apiKey };
+  return { stream: (request, signal) => streamed(called, request, signal) };
 }

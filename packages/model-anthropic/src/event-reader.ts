@@ -6,10 +6,13 @@ import {
   type ModelChunk,
   type StopReason,
   type Usage,
+  type UsageSoFar,
 } from "@larkline/protocol";
 import { thinkingMetadata } from "./message-blocks.ts";
 
 type Event = Anthropic.Messages.RawMessageStreamEvent;
+/** What comes in a stream: events of the answer, or the report of an error. */
+export type StreamEvent = Event | { type: "error"; error?: unknown };
 type BlockStart = Anthropic.Messages.RawContentBlockStartEvent;
 type BlockDelta = Anthropic.Messages.RawContentBlockDeltaEvent;
 
@@ -63,8 +66,7 @@ class Reader implements EventReader {
   read(event: Event): ModelChunk | null {
     switch (event.type) {
       case "message_start":
-        this.#count(event.message.usage);
-        return null;
+        return this.#count(event.message.usage);
       case "content_block_start":
         return this.#start(event);
       case "content_block_delta":
@@ -87,9 +89,10 @@ class Reader implements EventReader {
     return this.#complete ? messageStop(this.#stopReason, this.#usage) : null;
   }
 
-  #count(counts: Counts | null | undefined): void {
+  #count(counts: Counts | null | undefined): UsageSoFar {
     const nothing = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0 };
     this.#usage = addCounts(this.#usage ?? nothing, counts);
+    return { type: "usage_so_far", usage: this.#usage };
   }
 
   #start({ index, content_block: block }: BlockStart): ModelChunk | null {

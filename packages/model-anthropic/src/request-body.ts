@@ -1,5 +1,5 @@
 import type Anthropic from "@anthropic-ai/sdk";
-import type { ModelInfo, ModelRequest } from "@larkline/model";
+import { outputLimit, type ModelInfo, type ModelRequest } from "@larkline/model";
 import type { ModelWarning } from "@larkline/protocol";
 import { markHistory, systemWithMarks } from "./cache-marks.ts";
 import { vendorTurns, type VendorTurn } from "./message-blocks.ts";
@@ -8,9 +8,9 @@ import { vendorTurns, type VendorTurn } from "./message-blocks.ts";
 type Body = Anthropic.Messages.MessageCreateParamsStreaming & { temperature?: number; top_p?: number };
 type Tool = Anthropic.Messages.Tool;
 
-/** Output tokens when the caller names no limit: plenty for an answer, far from a runaway bill. */
-const usualMaxTokens = 16_384;
-const fastMaxTokens = 4_096;
+/** The vendor's least thinking budget, and what has to be left for the answer. */
+const leastBudget = 1_024;
+const answerTokens = 1_024;
 const thinkingBudgets = { low: 2_048, medium: 8_192, high: 16_384 };
 
 /** Models that take a fixed thinking budget; later ones decide themselves (vendor guide "Adaptive thinking"). */
@@ -31,21 +31,25 @@ function loopHasThinking(turns: readonly VendorTurn[]): boolean {
   return !inLoop || first === "thinking" || first === "redacted_thinking";
 }
 
-function thinkingOf(request: ModelRequest, turns: readonly VendorTurn[]): Partial<Body> {
+interface Thinking {
+  fields: Partial<Body>;
+  warnings: ModelWarning[];
+}
+
+function thinkingOf(request: ModelRequest, turns: readonly VendorTurn[], maxTokens: number): Thinking {
+  const asks = request.needsThinking === true;
   if (!fixedBudget.test(request.model)) {
     const effort = request.effort === undefined ? {} : { output_config: { effort: request.effort } };
     // Later models hide their thinking unless asked, and with it what they say between tool calls.
-    return { thinking: { type: "adaptive", display: "summarized" }, ...effort };
+    const thinking = asks ? { thinking: { type: "adaptive" as const, display: "summarized" as const } } : {};
+    return { fields: { ...thinking, ...effort }, warnings: [] };
   }
-  if (!loopHasThinking(turns)) return {};
-  return { thinking: { type: "enabled", budget_tokens: thinkingBudgets[request.effort ?? "medium"] } };
-}
-
-function maxTokensOf(request: ModelRequest, info: Readonly<ModelInfo>, thinking: Partial<Body>["thinking"]): number {
-  const wanted =
-    request.maxTokens ?? Math.min(request.fastMode === true ? fastMaxTokens : usualMaxTokens, info.maxOutputTokens);
-  // The budget counts towards the limit, which has to be larger.
-  return thinking?.type === "enabled" ? Math.max(wanted, thinking.budget_tokens + 1_024) : wanted;
+  if (!asks || !loopHasThinking(turns)) return { fields: {}, warnings: [] };
+  // The budget counts towards the limit, which is the caller's word.
+  const budget = Math.min(thinkingBudgets[request.effort ?? "medium"], maxTokens - answerTokens);
+  if (budget >= leastBudget) return { fields: { thinking: { type: "enabled", budget_tokens: budget } }, warnings: [] };
+  const message = `A limit of ${maxTokens} output tokens leaves no room for thinking; none is asked for.`;
+  return { fields: {}, warnings: [{ type: "warning", code: "thinking_dropped", message }] };
 }
 
 interface Override {
@@ -100,22 +104,22 @@ export function requestBody(request: ModelRequest, info: Readonly<ModelInfo>): R
   const tools = toolsOf(request);
   const system = systemWithMarks(request, info);
   markHistory({ system, tools, turns }, info);
-  const asksThinking = request.needsThinking === true && info.supportsThinking;
-  const thinking = asksThinking ? thinkingOf(request, turns) : {};
-  const sampling = samplingOf(request, thinking.thinking !== undefined);
+  const maxTokens = outputLimit(request, info);
+  const thinking = info.supportsThinking ? thinkingOf(request, turns, maxTokens) : { fields: {}, warnings: [] };
+  const sampling = samplingOf(request, thinking.fields.thinking !== undefined);
   const samples = Object.keys(sampling.fields).length > 0;
   return {
     headers: samples ? { "anthropic-version": "2023-06-01" } : {},
     body: {
       model: request.model,
-      max_tokens: maxTokensOf(request, info, thinking.thinking),
+      max_tokens: maxTokens,
       stream: true,
       ...(system.length > 0 ? { system } : {}),
       messages: turns,
       ...(tools.length > 0 ? { tools } : {}),
-      ...thinking,
+      ...thinking.fields,
       ...sampling.fields,
     },
-    warnings: sampling.warnings,
+    warnings: [...thinking.warnings, ...sampling.warnings],
   };
 }

@@ -68,9 +68,12 @@ export function createOpenAiChatBackend(options: OpenAiBackendOptions): LlmBacke
   const client = createClient(options);
   const own = options.baseUrl === undefined || new URL(options.baseUrl).hostname === "api.openai.com";
   const spoken: Interface<OpenAI.Chat.Completions.ChatCompletionChunk> = {
-    open: (request, info, signal) =>
-      client.chat.completions.create(bodyOf(request, info, own), signal === undefined ? {} : { signal }),
+    open: async (request, info, signal) =>
+      await client.chat.completions
+        .create(bodyOf(request, info, own), signal === undefined ? {} : { signal })
+        .asResponse(),
     createReader: createChatReader,
+    secret: options.apiKey,
   };
-  return { stream: (request, signal) => streamed(spoken, request, signal) };
+  return { thinksSilently: true, stream: (request, signal) => streamed(spoken, request, signal) };
 }

@@ -1,10 +1,15 @@
 import {
+  failureOfRefusal,
   findModelInfo,
   httpFetch,
   modelFailure,
+  refusalIn,
+  requestIdOf,
   requestProblem,
+  serverEvents,
   type ModelInfo,
   type ModelRequest,
+  type ServerEvent,
 } from "@larkline/model";
 import type { MessageStop, ModelChunk } from "@larkline/protocol";
 import OpenAI from "openai";
@@ -37,12 +42,10 @@ export function createClient(options: OpenAiBackendOptions): OpenAI {
 
 /** How one of the vendor's interfaces is spoken. */
 export interface Interface<Event> {
-  open(
-    request: ModelRequest,
-    info: Readonly<ModelInfo>,
-    signal: AbortSignal | undefined,
-  ): Promise<AsyncIterable<Event>>;
+  open(request: ModelRequest, info: Readonly<ModelInfo>, signal: AbortSignal | undefined): Promise<Response>;
   createReader(): Reader<Event>;
+  /** The key. */
+  secret: string;
 }
 
 /** Reads one vendor stream. */
@@ -51,6 +54,42 @@ export interface Reader<Event> {
   read(event: Event): ModelChunk[];
   /** The end of the answer; null when the vendor never said that it was complete. */
   stop(): MessageStop | null;
+}
+
+/** The last event of a stream of Chat Completions. */
+const done = "[DONE]";
+
+/** An error that is reported inside a stream, in the form of Chat Completions; Responses has an event of its own. */
+function errorIn(body: unknown): boolean {
+  return (
+    typeof body === "object" &&
+    body !== null &&
+    "error" in body &&
+    body.error !== null &&
+    !("type" in body && body.type !== "error")
+  );
+}
+
+/** The chunks of a stream; a failure that it reports is the last one. */
+async function* chunksOf<Event>(
+  events: AsyncIterable<ServerEvent>,
+  reader: Reader<Event>,
+  { requestId, secret }: { requestId: string | undefined; secret: string },
+): AsyncGenerator<ModelChunk> {
+  for await (const { data } of events) {
+    if (data.startsWith(done)) return;
+    const event: unknown = JSON.parse(data);
+    if (errorIn(event)) return void (yield failureOfRefusal({ ...refusalIn(event), requestId, secret }));
+    // The reader skips what it does not know.
+    for (const chunk of reader.read(event as Event)) {
+      if (chunk.type !== "error") {
+        yield chunk;
+        continue;
+      }
+      const id = requestId === undefined ? {} : { requestId };
+      return void (yield { ...chunk, vendor: { message: chunk.message, ...chunk.vendor, ...id } });
+    }
+  }
 }
 
 /** Runs one request: local rules, vendor stream, and whatever goes wrong as last chunk. Never throws. */
@@ -62,21 +101,24 @@ export async function* streamed<Event>(
   const info = request.capabilities ?? findModelInfo("openai", request.model);
   const problem = requestProblem(request, info);
   if (problem !== null) return void (yield modelFailure("api_bad_request", problem));
+  const { alive = () => undefined } = request;
+  const { secret } = spoken;
   const reader = spoken.createReader();
   let began = false;
   let partial = false;
   try {
-    const events = await spoken.open(request, info, signal);
+    const response = await spoken.open(request, info, signal);
     began = true;
-    for await (const event of events) {
-      for (const chunk of reader.read(event)) {
-        if (chunk.type === "error") return void (yield { ...chunk, partial });
-        partial = true;
-        yield chunk;
-      }
+    const requestId = requestIdOf(response.headers);
+    alive();
+    const told = { requestId, secret };
+    for await (const chunk of chunksOf(serverEvents(response, alive), reader, told)) {
+      yield chunk.type === "error" ? { ...chunk, partial } : chunk;
+      if (chunk.type === "error") return;
+      partial = true;
     }
   } catch (error) {
-    if (signal?.aborted !== true) yield { ...vendorFailure(error, began), partial };
+    if (signal?.aborted !== true) yield { ...vendorFailure(error, { began, secret }), partial };
     return;
   }
   if (signal?.aborted === true) return;

@@ -60,9 +60,10 @@ function bodyOf(request: ModelRequest, info: Readonly<ModelInfo>): Body {
 export function createOpenAiResponsesBackend(options: OpenAiBackendOptions): LlmBackend {
   const client = createClient(options);
   const spoken: Interface<OpenAI.Responses.ResponseStreamEvent> = {
-    open: (request, info, signal) =>
-      client.responses.create(bodyOf(request, info), signal === undefined ? {} : { signal }),
+    open: async (request, info, signal) =>
+      await client.responses.create(bodyOf(request, info), signal === undefined ? {} : { signal }).asResponse(),
     createReader: createResponsesReader,
+    secret: options.apiKey,
   };
   return { stream: (request, signal) => streamed(spoken, request, signal) };
 }

@@ -1,9 +1,9 @@
-import { failureOfRefusal, modelFailure, retryAfterOf } from "@larkline/model";
+import { failureOfSdkError, modelFailure } from "@larkline/model";
 import type { ModelFailure } from "@larkline/protocol";
 import { APIConnectionError, APIConnectionTimeoutError, APIError } from "openai";
 
-/** What an error of the SDK means to us. `began`: the vendor's stream had started. */
-export function vendorFailure(error: unknown, began: boolean): ModelFailure {
+/** What an error of the SDK means to us. `began`: the vendor's stream had started; `secret`: the key. */
+export function vendorFailure(error: unknown, { began, secret }: { began: boolean; secret: string }): ModelFailure {
   if (error instanceof APIConnectionTimeoutError) {
     return modelFailure("api_overloaded", "The model vendor did not answer in time.");
   }
@@ -11,12 +11,8 @@ export function vendorFailure(error: unknown, began: boolean): ModelFailure {
     return modelFailure("api_overloaded", "The model vendor could not be reached.");
   }
   if (error instanceof APIError) {
-    return failureOfRefusal({
-      status: error.status,
-      kind: error.code ?? error.type,
-      message: error.message,
-      retryAfterMs: retryAfterOf(error.headers, Date.now()),
-    });
+    const { status, error: body, headers, message } = error;
+    return failureOfSdkError({ status, error: body, headers, message }, secret);
   }
   if (began) return modelFailure("stream_truncated", "The model's stream broke off.");
   return modelFailure("internal_error", error instanceof Error ? error.message : "The model call failed.");

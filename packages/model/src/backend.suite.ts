@@ -13,7 +13,15 @@ export interface SuiteReply {
   usage?: { inputTokens?: number; outputTokens?: number; cacheReadTokens?: number };
   delayMs?: number;
   fault?:
-    | { kind: "status"; status: number; headers?: Record<string, string>; message?: string; type?: string }
+    | {
+        kind: "status";
+        status: number;
+        headers?: Record<string, string>;
+        message?: string;
+        type?: string;
+        body?: string;
+      }
+    | { kind: "pinging"; afterFrames: number; everyMs: number }
     | { kind: "cut" | "end" | "hang" | "garbage"; afterFrames: number }
     | { kind: "error_event"; afterFrames: number; type: string; message: string };
 }
@@ -53,7 +61,7 @@ const tool = (name: string) => ({ name, description: name, inputSchema: { type: 
 
 async function collect(chunks: AsyncIterable<ModelChunk>): Promise<ModelChunk[]> {
   const all: ModelChunk[] = [];
-  for await (const chunk of chunks) all.push(chunk);
+  for await (const chunk of chunks) if (chunk.type !== "usage_so_far") all.push(chunk);
   return all;
 }
 
@@ -354,6 +362,48 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         const message = "prompt is too long: 209382 tokens > 200000 maximum";
         harness.say({ fault: { kind: "status", status: 400, message, type: "invalid_request_error" } });
         expect(failureIn(await ask())).toMatchObject({ code: "context_overflow", retryable: false });
+      });
+
+      it("EE-57: calls what speaks of the account a matter of it, whatever the status", async () => {
+        for (const [status, message] of [
+          [400, "Your credit balance is too low to access the API."],
+          [429, "You exceeded your current quota, please check your plan and billing details."],
+          [500, "Billing hard limit has been reached"],
+        ] as const) {
+          harness.say({ fault: { kind: "status", status, message } });
+          const failure = failureIn(await ask());
+          expect(failure).toMatchObject({ code: "api_auth_error", retryable: false, vendor: { message } });
+          expect(failure.suggestion).toContain("account");
+        }
+      });
+
+      it("EE-57: shows the page of a proxy as its status", async () => {
+        const body = "<html><h1>Bad gateway of load balancer 10.0.0.7</h1></html>";
+        harness.say({ fault: { kind: "status", status: 502, body } });
+        const failure = failureIn(await ask());
+        expect(failure).toMatchObject({ code: "api_overloaded", retryable: true, vendor: { message: "status 502" } });
+        expect(failure.message).toContain("status 502");
+        expect(JSON.stringify(failure)).not.toContain("10.0.0.7");
+      });
+
+      it("EE-51: keeps the vendor's words and its request id apart from ours", async () => {
+        const message = `max_tokens: too large for ${"x".repeat(600)}`;
+        harness.say({ fault: { kind: "status", status: 400, message } });
+        const failure = failureIn(await ask());
+        expect(failure.message).not.toContain("too large");
+        expect(failure.vendor).toEqual({ message: message.slice(0, 500), requestId: "req_scripted" });
+      });
+
+      it("takes pings for signs of life", async () => {
+        harness.say({ text: "one", fault: { kind: "pinging", afterFrames: 4, everyMs: 10 } });
+        const controller = new AbortController();
+        let signs = 0;
+        const alive = () => {
+          signs += 1;
+          if (signs === 8) controller.abort();
+        };
+        expect(await ask({ alive }, controller.signal)).not.toContainEqual({ type: "error" });
+        expect(signs).toBeGreaterThanOrEqual(8);
       });
 
       it("says nothing of the key when it is refused", async () => {

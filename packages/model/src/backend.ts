@@ -30,6 +30,8 @@ export interface ModelRequest {
   responseFormat?: ResponseFormat;
   /** Snapshot of the model's facts; null makes the adapter use its built-in ones. Never changed. */
   capabilities?: Readonly<ModelInfo> | null;
+  /** Called for the vendor's headers and each piece of its body, whatever is in it. Must not throw. */
+  alive?: () => void;
 }
 
 /**
@@ -37,5 +39,7 @@ export interface ModelRequest {
  * or aborting `signal` stops the vendor call; an aborted stream ends without a terminal chunk.
  */
 export interface LlmBackend {
+  /** Whether its interface sends nothing, not even pings, while a model thinks. Default: it does not. */
+  readonly thinksSilently?: boolean;
   stream(request: ModelRequest, signal?: AbortSignal): AsyncIterable<ModelChunk>;
 }

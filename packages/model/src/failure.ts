@@ -1,37 +1,36 @@
 import { errorCodes, type ErrorCode, type ModelFailure } from "@larkline/protocol";
 
+type FailureDetails = Partial<Pick<ModelFailure, "retryable" | "partial" | "retryAfterMs" | "silent" | "vendor">> & {
+  suggestion?: string;
+};
+
 /** A failure chunk; suggestion and retryable come from the code unless given. */
-export function modelFailure(
-  code: ErrorCode,
-  message: string,
-  details: { retryable?: boolean; partial?: boolean; retryAfterMs?: number } = {},
-): ModelFailure {
-  return {
-    type: "error",
-    code,
-    message,
-    suggestion: errorCodes[code].suggestion,
-    retryable: details.retryable ?? errorCodes[code].retryable,
-    partial: details.partial ?? false,
-    ...(details.retryAfterMs === undefined ? {} : { retryAfterMs: details.retryAfterMs }),
-  };
+export function modelFailure(code: ErrorCode, message: string, details: FailureDetails = {}): ModelFailure {
+  return { type: "error", code, message, ...errorCodes[code], partial: false, ...details };
 }
 
-/** What a vendor said when it refused. `kind` is its own error type or code. */
+/** What a vendor said when it refused. */
 export interface VendorRefusal {
   /** HTTP status; undefined for an error event inside a stream. */
   status?: number | undefined;
+  /** The vendor's own error type or code. */
   kind?: string | undefined;
-  message: string;
+  /** Absent when the body was none of the vendor's, such as the page of a proxy: that is not shown. */
+  message?: string | undefined;
+  requestId?: string | undefined;
   retryAfterMs?: number | undefined;
+  /** What the vendor may quote and must not be repeated. */
+  secret?: string | undefined;
 }
 
 const overflowText =
   /prompt is too long|context[ _]length|context window|maximum context|input is too long|too many (?:input )?tokens/i;
 const overflowKinds = new Set(["context_length_exceeded", "request_too_large", "string_above_max_length"]);
-const authKinds = new Set(["authentication_error", "permission_error", "invalid_api_key", "billing_error"]);
+const authKinds = new Set(["authentication_error", "permission_error", "invalid_api_key"]);
 const rateKinds = new Set(["rate_limit_error", "rate_limit_exceeded", "tokens", "requests"]);
 const busyKinds = new Set(["overloaded_error", "api_error", "server_error", "timeout_error", "server_is_overloaded"]);
+const billingKind = /credit|balance|billing|quota/i;
+const billingText = /\b(?:credits?|balance|billing|quota)\b/i;
 
 function codeOfKind(kind: string): ErrorCode | null {
   if (overflowKinds.has(kind)) return "context_overflow";
@@ -49,24 +48,50 @@ function codeOfStatus(status: number): ErrorCode {
   return "api_bad_request";
 }
 
+function isBilling({ status, kind = "", message = "" }: VendorRefusal): boolean {
+  return status === 402 || billingKind.test(kind) || billingText.test(message);
+}
+
 function codeOf(refusal: VendorRefusal): ErrorCode {
-  const { status, kind = "", message } = refusal;
+  const { status, kind = "", message = "" } = refusal;
+  if (isBilling(refusal)) return "api_auth_error";
   if (overflowKinds.has(kind) || (overflowText.test(message) && (status ?? 400) === 400)) return "context_overflow";
   if (status !== undefined) return codeOfStatus(status);
   return codeOfKind(kind) ?? (kind.startsWith("invalid") ? "api_bad_request" : "api_overloaded");
 }
 
+/** What people may read about a refusal: none of the vendor's own words. */
+const ourWords: Partial<Record<ErrorCode, string>> = {
+  api_auth_error: "The model vendor refused the credentials",
+  api_rate_limit: "The model vendor takes no more requests now",
+  api_overloaded: "The model vendor could not answer",
+  context_overflow: "The conversation is too long for the model",
+};
+const accountWords = "The account at the model vendor has nothing left";
+const accountAdvice = "Look at the account: its credit, balance, billing or quota.";
+
+const vendorChars = 500;
+
+function vendorOf({ status, message, requestId, secret = "" }: VendorRefusal): NonNullable<ModelFailure["vendor"]> {
+  const said = message ?? `status ${status}`;
+  const kept = secret === "" ? said : said.replaceAll(secret, "[key]");
+  return { message: kept.slice(0, vendorChars), ...(requestId === undefined ? {} : { requestId }) };
+}
+
 /**
- * Maps a vendor's refusal to our codes. The text of an authentication refusal is replaced,
- * because vendors quote the key in it. An exhausted quota is a rate limit that waiting does not cure.
+ * Maps a vendor's refusal to our codes. `message` is in our own words; what the vendor said is in `vendor`, for
+ * operators. What speaks of credit, balance, billing or quota is a matter of the account, whatever its status.
  */
 export function failureOfRefusal(refusal: VendorRefusal): ModelFailure {
   const code = codeOf(refusal);
   const where = refusal.status === undefined ? "in the stream" : `status ${refusal.status}`;
-  const retryAfter = refusal.retryAfterMs === undefined ? {} : { retryAfterMs: refusal.retryAfterMs };
-  if (code === "api_auth_error") return modelFailure(code, `The model vendor refused the credentials (${where}).`);
-  const exhausted = refusal.kind === "insufficient_quota" ? { retryable: false } : {};
-  return modelFailure(code, `${refusal.message.slice(0, 500)} (${where})`, { ...retryAfter, ...exhausted });
+  const billing = isBilling(refusal);
+  const words = billing ? accountWords : (ourWords[code] ?? "The model vendor refused the request");
+  return modelFailure(code, `${words} (${where}).`, {
+    vendor: vendorOf(refusal),
+    ...(billing ? { suggestion: accountAdvice } : {}),
+    ...(refusal.retryAfterMs === undefined || billing ? {} : { retryAfterMs: refusal.retryAfterMs }),
+  });
 }
 
 /** The wait a vendor asked for, in ms: `retry-after-ms`, else `retry-after` as seconds or HTTP date. */
@@ -78,4 +103,41 @@ export function retryAfterOf(headers: Headers | undefined, nowMs: number): numbe
   if (seconds >= 0) return seconds * 1_000;
   const date = Date.parse(text);
   return Number.isNaN(date) ? undefined : Math.max(0, date - nowMs);
+}
+
+/** What the SDKs' errors have in common. */
+interface SdkError {
+  status: number | undefined;
+  /** The body, when it was JSON. */
+  error: unknown;
+  headers: Headers | undefined;
+  message: string;
+}
+
+function textIn(value: unknown, name: string): string | undefined {
+  const field: unknown = typeof value === "object" && value !== null ? Reflect.get(value, name) : undefined;
+  return typeof field === "string" && field !== "" ? field : undefined;
+}
+
+/** The id under which the vendor finds a request again. */
+export function requestIdOf(headers: Headers | undefined): string | undefined {
+  return headers?.get("request-id") ?? headers?.get("x-request-id") ?? undefined;
+}
+
+/** A refusal in a body of the form that all vendors use: `{error: {type, code, message}}`, or its inside. */
+export function refusalIn(body: unknown): Pick<VendorRefusal, "kind" | "message"> {
+  const inner: unknown = typeof body === "object" && body !== null && "error" in body ? body.error : body;
+  const kind = textIn(inner, "code") ?? textIn(inner, "type");
+  return { kind, message: textIn(inner, "message") ?? textIn(body, "message") ?? textIn(body, "error") };
+}
+
+/** The failure behind an error of an SDK that stands for an HTTP answer. */
+export function failureOfSdkError({ status, error, headers }: SdkError, secret: string): ModelFailure {
+  return failureOfRefusal({
+    status,
+    ...refusalIn(error),
+    requestId: requestIdOf(headers),
+    retryAfterMs: retryAfterOf(headers, Date.now()),
+    secret,
+  });
 }

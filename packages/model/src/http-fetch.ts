@@ -1,12 +1,29 @@
 import { request as requestHttp, type IncomingMessage, type RequestOptions } from "node:http";
 import { request as requestHttps } from "node:https";
 
-/** The body as it arrives. Leaving early reads the rest away, so that the connection can be used again. */
+/** What may follow after the reader has left, before the connection is closed. */
+const maxRestBytes = 65_536;
+const maxRestMs = 1_000;
+
+/** Reads the rest of a body away, so that the connection can be used again; an endless rest closes it. */
+function drain(incoming: IncomingMessage): void {
+  if (incoming.complete || incoming.destroyed) return void incoming.resume();
+  let bytes = 0;
+  incoming.on("data", (piece: Uint8Array) => {
+    bytes += piece.length;
+    if (bytes > maxRestBytes) incoming.destroy();
+  });
+  const timer = setTimeout(() => incoming.destroy(), maxRestMs);
+  timer.unref();
+  incoming.once("close", () => clearTimeout(timer));
+}
+
+/** The body as it arrives. */
 async function* piecesOf(incoming: IncomingMessage): AsyncGenerator<Uint8Array> {
   try {
     for await (const piece of incoming.iterator({ destroyOnReturn: false })) yield piece;
   } finally {
-    incoming.resume();
+    drain(incoming);
   }
 }
 
@@ -17,6 +34,8 @@ function headersOf(incoming: IncomingMessage): Headers {
   return headers;
 }
 
+const maxTextBytes = 1_000_000;
+
 /** The part of a `Response` that the vendors' SDKs use. */
 class HttpResponse {
   readonly ok: boolean;
@@ -25,6 +44,7 @@ class HttpResponse {
   readonly headers: Headers;
   readonly url: string;
   readonly body: AsyncIterable<Uint8Array>;
+  readonly #incoming: IncomingMessage;
 
   constructor(incoming: IncomingMessage, url: string) {
     this.status = incoming.statusCode ?? 0;
@@ -33,12 +53,20 @@ class HttpResponse {
     this.headers = headersOf(incoming);
     this.url = url;
     this.body = piecesOf(incoming);
+    this.#incoming = incoming;
   }
 
+  /** The SDKs read the bodies of refusals with it: an endless one is cut, and its connection closed. */
   async text(): Promise<string> {
     const pieces: Uint8Array[] = [];
-    for await (const piece of this.body) pieces.push(piece);
-    return Buffer.concat(pieces).toString("utf8");
+    let bytes = 0;
+    for await (const piece of this.body) {
+      pieces.push(piece);
+      bytes += piece.length;
+      if (bytes > maxTextBytes) break;
+    }
+    if (bytes > maxTextBytes) this.#incoming.destroy();
+    return Buffer.concat(pieces).subarray(0, maxTextBytes).toString("utf8");
   }
 
   async json(): Promise<unknown> {

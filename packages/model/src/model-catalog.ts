@@ -152,17 +152,27 @@ function unknownModel(provider: string, id: string): ModelInfo {
   return completeModelInfo({ id, provider, contextWindow: 32_000, maxOutputTokens: 4_096 });
 }
 
+function knownModel(provider: string, id: string, extra: readonly ModelInfo[]): ModelInfo | undefined {
+  const vendor = vendorOf(provider);
+  for (const wanted of [id, id.replace(datedSuffix, "")]) {
+    const matches = (info: ModelInfo) => info.id === wanted && vendorOf(info.provider) === vendor;
+    const found = extra.find(matches) ?? builtinModels.find(matches);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+/** Whether `extra` or the built-in table has the model. */
+export function isKnownModel(provider: string, id: string, extra: readonly ModelInfo[] = []): boolean {
+  return knownModel(provider, id, extra) !== undefined;
+}
+
 /**
  * Facts about a model. `extra` wins over the built-in table; a dated id (`-20250929`,
  * `-2025-08-07`, `-latest`) has the facts of its family; an unknown model gets cautious limits,
  * no special abilities and prices of 0. The result always carries the id asked for.
  */
 export function findModelInfo(provider: string, id: string, extra: readonly ModelInfo[] = []): ModelInfo {
-  const vendor = vendorOf(provider);
-  for (const wanted of [id, id.replace(datedSuffix, "")]) {
-    const matches = (info: ModelInfo) => info.id === wanted && vendorOf(info.provider) === vendor;
-    const found = extra.find(matches) ?? builtinModels.find(matches);
-    if (found !== undefined) return { ...found, id };
-  }
-  return unknownModel(vendor, id);
+  const found = knownModel(provider, id, extra);
+  return found === undefined ? unknownModel(vendorOf(provider), id) : { ...found, id };
 }

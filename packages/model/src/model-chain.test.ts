@@ -34,7 +34,7 @@ function chainOf(backends: LlmBackend[], options: Partial<ModelChainOptions> = {
 
 async function collect(chunks: AsyncIterable<ModelChunk>): Promise<ModelChunk[]> {
   const all: ModelChunk[] = [];
-  for await (const chunk of chunks) all.push(chunk);
+  for await (const chunk of chunks) if (chunk.type !== "attempt" && chunk.type !== "retry") all.push(chunk);
   return all;
 }
 
@@ -65,24 +65,73 @@ describe("createModelChain", () => {
     }
   });
 
-  it("repeats with growing waits, then gives the last failure", async () => {
-    const { backend, seen } = scripted([busy], [busy], [busy], [stop]);
+  it("repeats with growing waits, then asks to be put off for ever longer, until it gives up", async () => {
+    const { backend, seen } = scripted([busy], [busy], [busy], [busy], [busy], [busy]);
     const { chain, waits } = chainOf([backend]);
-    expect(await collect(chain.stream(request))).toEqual([busy]);
+    expect(await collect(chain.stream(request))).toEqual([{ ...busy, retryInMs: 2_000, askedWaitMs: 0 }]);
     expect(seen).toHaveLength(3);
     expect(waits).toEqual([500, 1_000]);
+    const past = { rounds: 2, elapsedMs: 20_000, askedWaitMs: 0 };
+    expect(await collect(chain.stream(request, undefined, past))).toMatchObject([{ retryInMs: 8_000 }]);
+    expect(seen).toHaveLength(4);
+    const late = { rounds: 8, elapsedMs: 260_000, askedWaitMs: 0 };
+    expect((await collect(chain.stream(request, undefined, late)))[0]).toEqual(busy);
   });
 
-  it("waits as long as the vendor asks, up to a cap beyond which it does not wait at all", async () => {
-    const asks = (retryAfterMs: number) => modelFailure("api_rate_limit", "slow", { retryAfterMs });
-    const patient = scripted([asks(20_000)], [stop]);
-    const first = chainOf([patient.backend]);
-    expect((await collect(first.chain.stream(request))).at(-1)).toMatchObject({ type: "message_stop" });
-    expect(first.waits).toEqual([20_000]);
-    const hopeless = scripted([asks(3_600_000)], [stop]);
-    const second = chainOf([hopeless.backend]);
-    expect(await collect(second.chain.stream(request))).toMatchObject([{ type: "error", retryAfterMs: 3_600_000 }]);
-    expect(second.waits).toEqual([]);
+  const asks = (retryAfterMs: number) => modelFailure("api_rate_limit", "slow", { retryAfterMs });
+
+  it("EE-50: waits in place as long as the vendor asks when that is short", async () => {
+    const { chain, waits } = chainOf([scripted([asks(2_000)], [stop]).backend, scripted([stop]).backend]);
+    expect((await collect(chain.stream(request))).at(-1)).toEqual({ ...stop, model: "m0" });
+    expect(waits).toEqual([2_000]);
+  });
+
+  it("EE-50: is put off for up to a minute that the vendor asks for, before the fallback is asked", async () => {
+    const { chain, waits } = chainOf([scripted([asks(40_000)], [asks(40_000)]).backend, scripted([stop]).backend]);
+    expect(await collect(chain.stream(request))).toMatchObject([{ retryInMs: 40_000, askedWaitMs: 40_000 }]);
+    const past = { rounds: 1, elapsedMs: 40_000, askedWaitMs: 40_000 };
+    expect((await collect(chain.stream(request, undefined, past))).at(-1)).toEqual({ ...stop, model: "m1" });
+    expect(waits).toEqual([]);
+  });
+
+  it("EE-50: goes to the fallback at once when the vendor asks for more; without one it waits within bounds", async () => {
+    const { chain, waits } = chainOf([scripted([asks(300_000)]).backend, scripted([stop]).backend]);
+    expect(await collect(chain.stream(request))).toEqual([{ ...stop, model: "m1" }]);
+    expect(waits).toEqual([]);
+    const alone = chainOf([scripted([asks(120_000)]).backend]).chain;
+    expect(await collect(alone.stream(request))).toMatchObject([{ retryInMs: 120_000 }]);
+    const hopeless = chainOf([scripted([asks(3_600_000)]).backend]).chain;
+    expect((await collect(hopeless.stream(request)))[0]).not.toHaveProperty("retryInMs");
+  });
+
+  it("tells of each repeat", async () => {
+    const { chain } = chainOf([scripted([busy], [asks(300_000)]).backend, scripted([stop]).backend]);
+    const all: ModelChunk[] = [];
+    for await (const chunk of chain.stream(request)) if (chunk.type === "retry") all.push(chunk);
+    expect(all).toEqual([
+      { type: "retry", model: "m0", code: "api_overloaded", waitMs: 500, attempt: 1 },
+      { type: "retry", model: "m0", code: "api_rate_limit", waitMs: 0, attempt: 2 },
+    ]);
+  });
+
+  it("cuts an endless step at its limit, says so and stops the vendor", async () => {
+    const seen: (AbortSignal | undefined)[] = [];
+    const backend: LlmBackend = {
+      async *stream(_request, signal) {
+        seen.push(signal);
+        for (let n = 0; n < 1_000_000; n += 1) yield n % 2 === 0 ? text("想一想") : { ...toolCallDelta(n), name: "x" };
+      },
+    };
+    const chunks = await collect(chainOf([backend], { maxStepBytes: 1_000 }).chain.stream(request));
+    const bytes = chunks.map((chunk) => (chunk.type === "text_delta" ? Buffer.byteLength(chunk.text) : 0));
+    expect(bytes.reduce((sum, one) => sum + one, 0)).toBeLessThanOrEqual(1_000);
+    expect(JSON.stringify(chunks)).not.toContain("\uFFFD");
+    expect(chunks.length).toBeLessThan(60);
+    expect(chunks.slice(-2)).toMatchObject([
+      { type: "warning", code: "step_too_long", message: expect.stringContaining("limits.stepBytes") },
+      { type: "message_stop", stopReason: "max_tokens", usage: null },
+    ]);
+    expect(seen[0]?.aborted).toBe(true);
   });
 
   it("puts a restart between a broken call that had delivered something and the next one", async () => {
@@ -146,7 +195,7 @@ describe("deadlines and cancellation", () => {
   beforeEach(() => void vi.useFakeTimers());
   afterEach(() => void vi.useRealTimers());
 
-  const timeouts = { firstChunkMs: 100, gapMs: 50, callMs: 1_000 };
+  const timeouts = { headersMs: 100, thinkingMs: 400, gapMs: 50, callMs: 1_000 };
   const once = { timeouts, retry: { attempts: 1 } };
 
   it("gives up a call that does not begin, and stops it", async () => {
@@ -157,6 +206,38 @@ describe("deadlines and cancellation", () => {
     await vi.advanceTimersByTimeAsync(1);
     expect(await result).toMatchObject([{ type: "error", code: "api_overloaded", retryable: true }]);
     expect(seen[0]?.signal?.aborted).toBe(true);
+  });
+
+  it("takes every sign of life for one, and asks the fallback of a silent model at once", async () => {
+    const pinging: LlmBackend = {
+      async *stream({ alive }, signal) {
+        const timer = setInterval(() => alive?.(), 40);
+        await vi.advanceTimersByTimeAsync(0);
+        setTimeout(() => clearInterval(timer), 400);
+        await new Promise((resolve) => signal?.addEventListener("abort", resolve));
+        yield busy;
+      },
+    };
+    const { chain, waits } = chainOf([pinging, scripted([stop]).backend], { timeouts });
+    let over = false;
+    const result = collect(chain.stream(request)).finally(() => (over = true));
+    await vi.advanceTimersByTimeAsync(450);
+    expect(over).toBe(false);
+    await vi.advanceTimersByTimeAsync(60);
+    expect(await result).toEqual([{ ...stop, model: "m1" }]);
+    expect(waits).toEqual([]);
+  });
+
+  it("leaves a model that thinks without a word more time for its first one", async () => {
+    const { backend } = scripted(["hang"]);
+    const silent = { ...backend, thinksSilently: true };
+    let over = false;
+    const thinking = { ...request, needsThinking: true };
+    const result = collect(chainOf([silent], once).chain.stream(thinking)).finally(() => (over = true));
+    await vi.advanceTimersByTimeAsync(399);
+    expect(over).toBe(false);
+    await vi.advanceTimersByTimeAsync(1);
+    expect(await result).toMatchObject([{ code: "api_overloaded", silent: true }]);
   });
 
   it("gives up a stream that stands still", async () => {
@@ -174,15 +255,18 @@ describe("deadlines and cancellation", () => {
   });
 
   it("does not take a slow consumer for a slow vendor", async () => {
-    const { chain } = chainOf([scripted([text("a"), text("b"), stop]).backend], once);
+    const { chain } = chainOf([scripted([text("a"), text("b"), stop]).backend], {
+      ...once,
+      timeouts: { ...timeouts, callMs: 5_000 },
+    });
     const types: string[] = [];
     const consumer = (async () => {
       for await (const chunk of chain.stream(request)) {
-        types.push(chunk.type);
+        if (chunk.type !== "attempt") types.push(chunk.type);
         await new Promise((resolve) => setTimeout(resolve, 500));
       }
     })();
-    await vi.advanceTimersByTimeAsync(2_000);
+    await vi.advanceTimersByTimeAsync(3_000);
     await consumer;
     expect(types).toEqual(["text_delta", "text_delta", "message_stop"]);
   });
@@ -210,7 +294,7 @@ describe("deadlines and cancellation", () => {
 
   it("EE-43: leaving the iteration stops the vendor call", async () => {
     const { backend, seen } = scripted([text("a"), "hang"]);
-    for await (const _ of chainOf([backend]).chain.stream(request)) break;
+    for await (const chunk of chainOf([backend]).chain.stream(request)) if (chunk.type === "text_delta") break;
     expect(seen[0]?.signal?.aborted).toBe(true);
   });
 });

@@ -1,29 +1,20 @@
 import type { ParseResult } from "@larkline/protocol";
 
 /** The interfaces a model can be reached through. */
-export type ModelProvider = "anthropic" | "openai" | "openai-responses";
+export type ProviderType = "anthropic" | "openai" | "openai-responses";
 
 /** One entry of `MODEL`. */
 export interface ModelChoice {
-  provider: ModelProvider;
+  /** Name of a provider: one of the interfaces, or of the configuration's own. */
+  provider: string;
   id: string;
 }
 
-const providers: readonly ModelProvider[] = ["anthropic", "openai", "openai-responses"];
-
-function parseChoice(text: string): ParseResult<ModelChoice> {
-  const slash = text.indexOf("/");
-  const provider = providers.find((name) => name === text.slice(0, Math.max(slash, 0)));
-  const id = text.slice(slash + 1).trim();
-  if (provider === undefined || id === "") {
-    return { ok: false, error: `'${text}' is not <provider>/<model id>; providers are ${providers.join(", ")}` };
-  }
-  return { ok: true, value: { provider, id } };
-}
+const entryForm = /^([a-z][a-z0-9-]*)\/(.+)$/;
 
 /**
- * Parses `MODEL`: `anthropic/<id>`, `openai/<id>` or `openai-responses/<id>`, a comma separates
- * fallbacks. The id may hold further slashes. Every wrong entry is named in the error.
+ * Parses `MODEL`: `<provider>/<model id>`, a comma separates fallbacks. The id may hold further slashes. Every
+ * wrong entry is named in the error. Whether a provider exists is not looked at.
  */
 export function parseModelList(text: string): ParseResult<ModelChoice[]> {
   const entries = text
@@ -34,9 +25,9 @@ export function parseModelList(text: string): ParseResult<ModelChoice[]> {
   const choices: ModelChoice[] = [];
   const errors: string[] = [];
   for (const entry of entries) {
-    const parsed = parseChoice(entry);
-    if (parsed.ok) choices.push(parsed.value);
-    else errors.push(parsed.error);
+    const [, provider, id] = entryForm.exec(entry) ?? [];
+    if (provider === undefined || id === undefined) errors.push(`'${entry}' is not <provider>/<model id>`);
+    else choices.push({ provider, id });
   }
   return errors.length > 0 ? { ok: false, error: errors.join("; ") } : { ok: true, value: choices };
 }

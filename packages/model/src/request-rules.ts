@@ -73,6 +73,14 @@ function imagesProblem(request: ModelRequest, info: Readonly<ModelInfo>): string
   return null;
 }
 
+const usualOutput = 32_000;
+const fastOutput = 4_096;
+
+/** Most output tokens of a request: as it says, else what the model can write, up to a bound that an answer never needs. */
+export function outputLimit(request: Pick<ModelRequest, "maxTokens" | "fastMode">, info: Readonly<ModelInfo>): number {
+  return request.maxTokens ?? Math.min(info.maxOutputTokens, request.fastMode === true ? fastOutput : usualOutput);
+}
+
 /** The first reason to refuse a request before it is sent, or null. Sampling values are the vendor's to judge. */
 export function requestProblem(request: ModelRequest, info: Readonly<ModelInfo>): string | null {
   if (request.messages.length === 0) return "The request has no messages.";

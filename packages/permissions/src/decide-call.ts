@@ -1,4 +1,5 @@
 import type { Deciders, PermissionRule } from "@larkline/protocol";
+import { strangeAddresses } from "./addresses.ts";
 import { hasRole, requesterApproves } from "./person.ts";
 import type {
   JudgedCall,
@@ -81,12 +82,19 @@ interface Judgement {
   call: JudgedCall;
   policy: PermissionPolicy;
   findings: RiskFinding[];
+  /** Addresses that no person has named, after text from outside was read. */
+  strange: readonly string[];
 }
 
 /** Asks, unless a remembered decision answers. Nobody who left a rule has seen the input of a risky call. */
-function ask(entry: PolicyEntry | undefined, { call, policy, findings }: Judgement): Verdict {
+function ask(entry: PolicyEntry | undefined, { call, policy, findings, strange }: Judgement): Verdict {
   const asking = askingOf(entry, policy);
   const risky = findings.length > 0;
+  if (strange.length > 0) {
+    // Only this call: a rule for an address that a page has named would be a way out for the next one.
+    const question = questionOf({ ...asking, remember: false }, call, risky);
+    return { do: "ask", question: { ...question, addresses: strange }, findings };
+  }
   const ruled = asking.remember && !(risky && policy.risky === "ask");
   const rules = asking.deciders.fourEyes ? call.rules.filter((one) => isSeenByOther(one, call)) : call.rules;
   const rule = ruled ? ruleFor(rules, { ...call, person: call.person.id }) : undefined;
@@ -95,7 +103,7 @@ function ask(entry: PolicyEntry | undefined, { call, policy, findings }: Judgeme
     : { do: "run", authority: { by: "rule", id: rule.id }, findings };
 }
 
-function needsApproval({ call, policy, findings }: Judgement): boolean {
+function needsApproval({ call, policy, findings }: Omit<Judgement, "strange">): boolean {
   return call.tool.requiresApproval || (findings.length > 0 && policy.risky === "ask");
 }
 
@@ -141,14 +149,18 @@ function decidingEntry(judgement: Judgement): PolicyEntry | undefined {
 /**
  * Whether a call runs. An entry that fits decides; without one, what the tool asks for, and the risk
  * patterns if they are to. A rule that a person left stands in for an approval, never for a refusal,
- * and only where the policy has it.
+ * and only where the policy has it. Once text from outside was read, an address that no person has named
+ * is asked about, whatever rules there are.
  */
 export function decideCall(policy: PermissionPolicy, call: JudgedCall): Verdict {
   const findings = riskOf(call.arguments);
-  const judgement = { call, policy, findings };
+  const judgement = { call, policy, findings, strange: strangeAddresses(call) };
   const entry = decidingEntry(judgement);
   if (entry?.do === "refuse") return { do: "refuse", reason: entry.reason, findings };
   const asked = entry === undefined ? needsApproval(judgement) : entry.do === "ask";
+  // An entry that allows a subject names the address itself; one that allows a tool says nothing of where it goes.
+  const named = entry?.do === "allow" && entry.subject !== undefined;
+  if (judgement.strange.length > 0 && !named) return ask(entry?.do === "ask" ? entry : undefined, judgement);
   return asked ? ask(entry, judgement) : { do: "run", authority: { by: "policy" }, findings };
 }
 

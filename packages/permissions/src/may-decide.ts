@@ -36,6 +36,22 @@ export function mayDecide(
   return isNamed(deciders, person, roles) && !(isRequester && deciders.fourEyes);
 }
 
+/** The platform's user groups of a person; rejects where they cannot be found out. */
+export type GroupsOf = (app: string, openId: string) => Promise<readonly string[]>;
+
+/** As {@link mayDecide}, of a person whose groups are looked up only where they could make a difference. */
+export async function isDecider(
+  approval: Approval,
+  { id, word }: { id: string; word: DecisionWord },
+  { roles, groups }: { roles: Roles; groups: (openId: string) => Promise<readonly string[]> },
+): Promise<boolean> {
+  const may = (its: Person["groups"]): boolean => mayDecide(approval, { person: { id, groups: its }, word, roles });
+  if (may([])) return true;
+  const named = approval.deciders.roles.flatMap((name) => (Object.hasOwn(roles, name) ? [roles[name]] : []));
+  if (!may(named.flatMap((role) => role?.groups ?? []))) return false;
+  return may(await groups(id));
+}
+
 /** How people and things are called where deciders are named. */
 export interface DeciderNames {
   readonly language: ReplyLanguage;

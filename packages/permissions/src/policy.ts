@@ -7,6 +7,8 @@ import type {
   ToolAnnouncement,
 } from "@larkline/protocol";
 
+import type { Heard } from "./addresses.ts";
+
 /** Members of a role of the configuration. */
 export interface RoleMembers {
   /** open_ids. */
@@ -77,6 +79,10 @@ export interface JudgedCall {
   /** Rules of the chat that are in force. */
   readonly rules: readonly PermissionRule[];
   readonly nowMs: number;
+  /** What the conversation says about addresses; absent: it is not known to hold anything but people's words. */
+  readonly heard?: Heard;
+  /** Hosts that the agent's calls may reach unasked: `docs.example.com`, `*.example.com`, `*`. */
+  readonly egress?: readonly string[];
 }
 
 /** Something in a call's input that people should know of. */
@@ -94,6 +100,8 @@ export interface Question {
   readonly reason: string;
   readonly risk: RiskLevel;
   readonly remember?: RuleProposal;
+  /** What the call would reach that no person has named. */
+  readonly addresses?: readonly string[];
   readonly expiresAtMs: number;
 }
 

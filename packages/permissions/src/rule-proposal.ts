@@ -77,6 +77,16 @@ function inForce({ expiresAtMs, revoked }: PermissionRule, nowMs: number): boole
   return revoked === undefined && nowMs < expiresAtMs;
 }
 
+/**
+ * Whether a rule in force is for this person's calls of this tool. Its pattern was held against the arguments when the
+ * call was judged; the tool that says which argument counts may be gone by now.
+ */
+export function holdsInForce(rule: PermissionRule, call: { tool: string; person: string; chatId: string }): boolean {
+  return (
+    rule.tool === call.tool && rule.chatId === call.chatId && (rule.person === undefined || rule.person === call.person)
+  );
+}
+
 /** The oldest rule in force that covers the call. */
 export function ruleFor(rules: readonly PermissionRule[], call: RuledCall): PermissionRule | undefined {
   const { tool, chatId, person, nowMs } = call;

@@ -45,6 +45,14 @@ export function runnerKeyOf(signingKey: string, runner: string): string {
   return createHmac("sha256", signingKey).update(`runner:${runner}`).digest("hex");
 }
 
+/**
+ * The key with which workers seal what they store of a session, made from the deployment's: only workers may have
+ * it. 64 hex digits.
+ */
+export function stateKeyOf(signingKey: string): string {
+  return createHmac("sha256", signingKey).update("larkline state").digest("hex");
+}
+
 function signatureOf(runnerKey: string, payload: string): Buffer {
   return createHmac("sha256", runnerKey).update(payload).digest();
 }

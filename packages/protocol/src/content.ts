@@ -94,6 +94,10 @@ export const Message = Type.Union([
     content: Type.Array(UserPart),
     /** Who wrote it, by id: in groups, where a conversation is not one person's. No model sees it. */
     sender: Type.Optional(Type.String()),
+    /** Addresses that the person named. No model sees this list. */
+    addresses: Type.Optional(Type.Array(Type.String())),
+    /** It holds what others wrote: quotes, forwarded messages, files. */
+    foreign: Type.Optional(Type.Boolean()),
   }),
   Type.Object({ role: Type.Literal("assistant"), content: Type.Array(AssistantPart) }),
   Type.Object({ role: Type.Literal("tool"), content: Type.Array(ToolResultPart) }),

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { engineEventTypes, isTerminal, warningCodes } from "./index.ts";
 
 describe("engine events", () => {
-  it("EE-1: there are exactly the 23 types of the contract, each once", () => {
+  it("EE-1: there are exactly the 23 types of the contract and ours, each once", () => {
     expect(engineEventTypes.toSorted()).toEqual([
       "checkpoint",
       "checkpoint_suggested",
@@ -14,6 +14,7 @@ describe("engine events", () => {
       "permission_request",
       "session_info",
       "slash_command",
+      "step_restarted",
       "teammate_message_received",
       "text",
       "text_delta",

@@ -1,4 +1,4 @@
-/** The 23 things that can happen in a run, in the order of the contract. */
+/** Everything that can happen in a run: the 23 types of the contract in its order, then ours. */
 export const engineEventTypes = [
   "text_delta",
   "text",
@@ -23,6 +23,7 @@ export const engineEventTypes = [
   "done",
   "inbox_message",
   "teammate_message_received",
+  "step_restarted",
 ] as const;
 export type EngineEventType = (typeof engineEventTypes)[number];
 
@@ -51,7 +52,23 @@ interface EventFields {
   };
   tool_summary: { id: string; toolName: string; summary: string };
   turn_start: { turnNumber: number; model: string; contextWindowTokens: number };
-  turn_end: { turnNumber: number; inputTokens: number; outputTokens: number; costUsd: number; maxTokens: number };
+  /** Tokens and cost of all calls of vendors that the step took. The last fields are absent in stored events of earlier versions. */
+  turn_end: {
+    turnNumber: number;
+    inputTokens: number;
+    outputTokens: number;
+    costUsd: number;
+    /** The output limit that was sent. */
+    maxTokens: number;
+    cacheReadTokens?: number | undefined;
+    cacheCreationTokens?: number | undefined;
+    /** The model that answered. */
+    model?: string | undefined;
+    /** Calls of vendors. */
+    attempts?: number | undefined;
+    /** A vendor has not said all of it. */
+    estimated?: boolean | undefined;
+  };
   usage: {
     inputTokens: number;
     outputTokens: number;
@@ -80,7 +97,17 @@ interface EventFields {
   };
   slash_command: { name: string; args: string };
   warning: { code: string; message: string; detail: string };
-  error: { message: string; code: string; suggestion: string; retryable: boolean };
+  /** The totals are absent in stored events of earlier versions. */
+  error: {
+    message: string;
+    code: string;
+    suggestion: string;
+    retryable: boolean;
+    totalInputTokens?: number;
+    totalOutputTokens?: number;
+    totalCostUsd?: number;
+    turnCount?: number;
+  };
   /** `reason` is empty for a normal end, otherwise names a controlled stop (`cancelled`, `max_turns_reached`, ...). */
   done: {
     totalInputTokens: number;
@@ -90,9 +117,16 @@ interface EventFields {
     reason: string;
     /** Text of the last model step. */
     final: string;
+    /** With the reason `joined`: the run that answers this message, too. */
+    takenBy?: string;
   };
   inbox_message: { messageType: "progress" | "log" | "result"; toolUseId: string; data: string; meta: string };
   teammate_message_received: { from: string; to: string; messageType: string; messageId: string; payloadSize: number };
+  /**
+   * The deltas of this step so far are void: it is asked again, of `model`. `reason` is the code of the
+   * error that ended the attempt before, or `crash` when the worker was lost.
+   */
+  step_restarted: { turnNumber: number; model: string; reason: string };
 }
 
 /** One event of a run. Every run ends in exactly one `done` or `error`, and nothing follows it. */

@@ -1,5 +1,6 @@
 import { Type, type Static } from "typebox";
 import { UserPart } from "./content.ts";
+import { Needs } from "./needs.ts";
 import { ApprovalDecision, ApprovalId, SettledState } from "./decision.ts";
 import { Sender } from "./sender.ts";
 import { SessionKey } from "./session-key.ts";
@@ -51,6 +52,7 @@ export type SessionCommand = Static<typeof SessionCommand>;
 
 /** A user message, normalised: mentions resolved, attachments as references. */
 export const InboundMessage = Type.Object({
+  needs: Type.Optional(Needs),
   v: Type.Literal(1),
   session: SessionKey,
   /** The platform's message id; with `app` it is the dedup key. */
@@ -68,6 +70,10 @@ export const InboundMessage = Type.Object({
   command: Type.Optional(SessionCommand),
   /** Language of the person's own words; absent: whoever needs it looks at the parts. */
   language: Type.Optional(Type.Enum(["zh", "en"])),
+  /** Addresses in the person's own words; with `foreign`, set when the message is prepared. */
+  addresses: Type.Optional(Type.Array(Type.String())),
+  /** The parts hold what others wrote: quotes, forwarded messages, files. */
+  foreign: Type.Optional(Type.Boolean()),
   /** Nobody waits for the answer: tool calls of other turns come first. */
   background: Type.Optional(Type.Boolean()),
   /** Which agent answers; absent means the default agent. */
@@ -94,6 +100,7 @@ export type CallTiming = Static<typeof CallTiming>;
 /** Everything that reaches a session besides user messages. */
 export const ControlEntry = Type.Union([
   Type.Object({
+    needs: Type.Optional(Needs),
     type: Type.Literal("outcome"),
     /** Id of the attempt: see `attemptIdOf`. */
     callId: Type.String(),
@@ -102,7 +109,10 @@ export const ControlEntry = Type.Union([
   }),
   /** An approval of this session is no longer pending. */
   Type.Object({
+    needs: Type.Optional(Needs),
     type: Type.Literal("decision"),
+    /** The turn that waits for it; absent in entries of earlier versions. */
+    turnId: Type.Optional(Type.String()),
     approvalId: ApprovalId,
     /** Of the approval: a call with other arguments is not run. */
     argumentsHash: Type.String(),
@@ -111,6 +121,7 @@ export const ControlEntry = Type.Union([
     decisions: Type.Array(ApprovalDecision),
   }),
   Type.Object({
+    needs: Type.Optional(Needs),
     type: Type.Literal("cancel"),
     turnId: Type.Optional(Type.String()),
     /** One of {@link cancelReasons}; anything else is told like `stopped`. */
@@ -123,6 +134,8 @@ export type ControlEntry = Static<typeof ControlEntry>;
 export interface QueuedMessage {
   seq: number;
   message: InboundMessage;
+  /** What is stored cannot be read: `message` has only what is needed to tell its sender so, as far as it is known. */
+  unreadable?: true;
 }
 
 /** Names one run. Deterministic, so that a redelivered message and its retry share it. */

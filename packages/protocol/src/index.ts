@@ -1,3 +1,4 @@
+export { followClock, sharedNow } from "./shared-clock.ts";
 export { compileJsonSchema, jsonParserOf, parserOf, type ParseResult, type Parser } from "./schema.ts";
 export { canaryMessage, canarySessionId, isCanary } from "./canary.ts";
 export {
@@ -26,6 +27,8 @@ export {
   type ModelChunk,
   type ModelFailure,
   type ModelRestart,
+  type ModelRetry,
+  type UsageSoFar,
   type ModelWarning,
   type StopReason,
   type TextDelta,
@@ -51,12 +54,14 @@ export {
   StoredResult,
   ToolAnnouncement,
   ToolEffect,
+  toolDigestOf,
   toolEffects,
   ToolLimits,
   ToolOutcome,
   ToolSpec,
   type ToolCall,
 } from "./tool.ts";
+export { announcementMac, readAnnouncement, RunnerAnnouncement } from "./runner-announcement.ts";
 export {
   ApprovalDecision,
   ApprovalId,
@@ -70,7 +75,24 @@ export {
 export { ApiApproval, ApiApprovals, ApiDecision, ApiRule, ApiRules } from "./api-approval.ts";
 export { Approval, Deciders, PermissionRule, RuleProposal } from "./approval.ts";
 export { auditKinds, AuditRecord, type AuditKind } from "./audit.ts";
-export { argumentsHashOf, CallAuthority, CallClaims, runnerKeyOf, signCall, verifyCall } from "./call-envelope.ts";
+export {
+  argumentsHashOf,
+  CallAuthority,
+  CallClaims,
+  runnerKeyOf,
+  stateKeyOf,
+  signCall,
+  verifyCall,
+} from "./call-envelope.ts";
+export {
+  HandoffAnswer,
+  HandoffEntry,
+  handoffMac,
+  maxHandoffBytes,
+  parseHandoffAnswer,
+  parseHandoffRing,
+  readHandoff,
+} from "./handoff.ts";
 export { Sender } from "./sender.ts";
 export { SessionKey } from "./session-key.ts";
 export {
@@ -87,7 +109,8 @@ export {
   type QueuedMessage,
 } from "./inbox.ts";
 export { ReplyFooter, replyLanguages, ReplyView, ShownTool, type ReplyLanguage } from "./reply-view.ts";
-export { CallState, OpenStep, ShownSoFar, TurnState, TurnTotals } from "./turn.ts";
+export { knownFeatures, Needs } from "./needs.ts";
+export { CallState, HeldStep, OpenStep, PutOffStep, ShownSoFar, StepUse, TurnState, TurnTotals } from "./turn.ts";
 export {
   attemptIdOf,
   backgroundPriority,
@@ -126,3 +149,4 @@ export {
   splitAtOpenMark,
   withoutImageMarks,
 } from "./stored-image.ts";
+export { OperatorOrder, OrderResult } from "./operator-order.ts";

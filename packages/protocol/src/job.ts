@@ -1,6 +1,6 @@
 import { Type, type Static } from "typebox";
 import { SessionKey } from "./session-key.ts";
-import { Actor, ToolEffect } from "./tool.ts";
+import { Actor, ToolDigest, ToolEffect } from "./tool.ts";
 import { Traceparent } from "./trace.ts";
 
 /** Queue of wake-ups of sessions. */
@@ -32,6 +32,8 @@ export const ToolJob = Type.Object({
   /** JSON text of the arguments, checked by the runner against the tool's schema. */
   arguments: Type.String(),
   effect: ToolEffect,
+  /** Of the tool that the call was made for, as its runner announced it; absent: not known. */
+  toolDigest: Type.Optional(ToolDigest),
   /** From 2 on a person has asked for another try of a call whose outcome was unknown. */
   attempt: Type.Integer({ minimum: 1 }),
   actor: Actor,
@@ -41,6 +43,8 @@ export const ToolJob = Type.Object({
   queuedAtMs: Type.Integer(),
   /** Epoch ms; later the call has been answered with a timeout and must not be started. */
   deadlineMs: Type.Integer(),
+  /** The worker that hands it out: who is rung first when the runner hands something in about it. */
+  worker: Type.Optional(Type.String({ pattern: "^[A-Za-z0-9-]{1,64}$" })),
   /** Of the message that the call is made for. */
   traceparent: Type.Optional(Traceparent),
 });

@@ -53,6 +53,14 @@ export interface ModelWarning {
   message: string;
 }
 
+/** A vendor is called (again). Everything that follows, up to the next one, is of this call. */
+export interface ModelAttempt {
+  type: "attempt";
+  model: string;
+  /** Most output tokens that the request allows. */
+  maxTokens: number;
+}
+
 /**
  * The answer begins anew (a retry or a fallback model after a broken stream): what came before
  * is void.
@@ -73,10 +81,34 @@ export interface ModelFailure {
   partial: boolean;
   /** What the vendor asked us to wait, in ms. */
   retryAfterMs?: number;
+  /** The vendor has said nothing for too long, or was not asked at all: another one is worth more than a repeat. */
+  silent?: boolean;
+  /** For operators alone: what the vendor said, and the id under which it finds the request. */
+  vendor?: { message: string; requestId?: string };
+  /** The step is worth asking again after this time, in ms; the wait should hold no slot. */
+  retryInMs?: number;
+  /** With `retryInMs`: how long the vendor has been waited for by then because it asked for that, in ms. */
+  askedWaitMs?: number;
+}
+
+/** A call of a vendor went wrong and another one follows: at once, or after `waitMs`. */
+export interface ModelRetry {
+  type: "retry";
+  model: string;
+  code: string;
+  waitMs: number;
+  /** Calls of this model in a row so far. */
+  attempt: number;
+}
+
+/** What the vendor has counted so far, before its answer is complete. */
+export interface UsageSoFar {
+  type: "usage_so_far";
+  usage: Usage;
 }
 
 /**
- * One element of a model stream: any number of deltas, warnings and restarts, then exactly one
+ * One element of a model stream: any number of deltas, warnings and notes on its calls, then exactly one
  * `message_stop` or `error`. Model streams never throw.
  */
 export type ModelChunk =
@@ -84,6 +116,9 @@ export type ModelChunk =
   | ThinkingDelta
   | ToolCallDelta
   | ModelWarning
+  | ModelAttempt
+  | ModelRetry
+  | UsageSoFar
   | ModelRestart
   | MessageStop
   | ModelFailure;

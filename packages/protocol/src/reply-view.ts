@@ -7,6 +7,8 @@ export const ShownTool = Type.Object({
   name: Type.String(),
   /** `waiting`: for a person; `stopped`: broken off by a cancel, it may have taken effect. */
   state: Type.Enum(["running", "waiting", "done", "failed", "stopped"]),
+  /** While it runs: its runner has no living instance, so the call waits for one. */
+  isAway: Type.Optional(Type.Boolean()),
   /** Epoch ms. */
   startedAtMs: Type.Integer(),
   /** How long it took, ms; absent while it runs. */
@@ -52,6 +54,8 @@ export const ReplyView = Type.Object({
   /** Markdown as the model wrote it, unfiltered: whoever renders it makes it safe. */
   answer: Type.String(),
   footer: ReplyFooter,
+  /** Cards that it may take at most; the rest of the answer is a file. Absent: as many as it needs. */
+  maxCards: Type.Optional(Type.Integer({ minimum: 1 })),
   /** Which turn the stop button stops; absent: no button. */
   stop: Type.Optional(Type.Object({ session: SessionKey, turnId: Type.String() })),
 });

@@ -46,6 +46,19 @@ describe("the view of engine events as stream frames", () => {
     expect(streamFramesOfRecord(record)).toEqual([{ type: "assistant", content: "a", run_id: "api.s1-2", seq: 7 }]);
   });
 
+  it("EE-49: a step that is asked again makes a restart frame, also when the version before stored it", () => {
+    const restart = { type: "restart" };
+    expect(streamFramesOf({ type: "step_restarted", turnNumber: 1, model: "m", reason: "crash" })).toEqual([restart]);
+    const former = {
+      type: "warning",
+      code: "answer_restarted",
+      message: "The answer begins anew.",
+      detail: "m",
+    } as const;
+    expect(streamFramesOf(former)).toEqual([restart]);
+    expect(streamFramesOf({ ...former, code: "budget_near_limit" })).toEqual([]);
+  });
+
   it("SA-6: an empty delta makes no frame", () => {
     expect(streamFramesOf({ type: "text_delta", text: "" })).toEqual([]);
   });
@@ -63,7 +76,7 @@ describe("the view of engine events as stream frames", () => {
     expect(streamFramesOf(toolResult({ result }))).toEqual([
       { type: "tool_result", name: "get_weather", result, id: "c1" },
     ]);
-    for (const value of [0, false, ""]) {
+    for (const value of [0, false, "", null]) {
       expect(streamFramesOf(toolResult({ result: value }))).toEqual([
         { type: "tool_result", name: "get_weather", result: value, id: "c1" },
       ]);
@@ -96,7 +109,7 @@ describe("the view of engine events as stream frames", () => {
     expect(
       streamFramesOf({ type: "permission_request", id: "c1", toolName: "rm", input: {}, message: "may I?" }),
     ).toEqual([]);
-    expect(engineEventTypes).toHaveLength(23);
+    expect(engineEventTypes).toHaveLength(24);
   });
 });
 

@@ -18,7 +18,20 @@ export const StreamFrame = Type.Union([
   Type.Object({ type: Type.Literal("tool_result"), result: Type.Unknown(), ...call }),
   Type.Object({ type: Type.Literal("tool_error"), error: Type.String(), ...call }),
   Type.Object({ type: Type.Literal("done"), final: Type.String(), ...trace }),
-  Type.Object({ type: Type.Literal("error"), message: Type.String(), ...trace }),
+  Type.Object({
+    type: Type.Literal("error"),
+    message: Type.String(),
+    /**
+     * Why a message has no run, as far as is known: `uncertain`: it may be stored, and a request with these
+     * `session_id` and `message_id` joins its run, or stores it once; `busy`, `full`: it was not stored.
+     */
+    code: Type.Optional(Type.String()),
+    session_id: Type.Optional(Type.String()),
+    message_id: Type.Optional(Type.String()),
+    ...trace,
+  }),
+  /** The `assistant` frames since the last tool result are void: the answer begins anew. */
+  Type.Object({ type: Type.Literal("restart"), ...trace }),
 ]);
 export type StreamFrame = Static<typeof StreamFrame>;
 
@@ -29,8 +42,11 @@ export const ChatRequest = Type.Object({
   session_id: Type.Optional(Type.Union([Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" }), Type.Null()])),
   /** Makes a repeated request join the first one's run; needs `session_id`. */
   message_id: Type.Optional(Type.Union([Type.String({ pattern: "^[\\x21-\\x7e]{1,100}$" }), Type.Null()])),
-  /** What the end of the connection does to the run; absent: as the server is configured. */
-  on_disconnect: Type.Optional(Type.Enum(["cancel", "detach"])),
+  /**
+   * What the end of the connection does to the run; absent: as the server is configured, which is
+   * `continue` unless it says otherwise. `detach` is the former name of `continue`.
+   */
+  on_disconnect: Type.Optional(Type.Enum(["cancel", "continue", "detach"])),
   /** Nobody waits for the answer: the run's tool calls come after those of others. */
   background: Type.Optional(Type.Boolean()),
   /** Name of the agent that answers; absent: `default`. */
@@ -53,7 +69,7 @@ function shownOutput({ output, storedPath }: EventOf<"tool_result">): string {
 function toolResultFrame(event: EventOf<"tool_result">): StreamFrame {
   const about = { name: event.toolName, id: event.id };
   if (event.isError) return { type: "tool_error", ...about, error: event.output };
-  return { type: "tool_result", ...about, result: event.result ?? shownOutput(event) };
+  return { type: "tool_result", ...about, result: event.result === undefined ? shownOutput(event) : event.result };
 }
 
 function doneFrame(event: EventOf<"done">): StreamFrame {
@@ -61,6 +77,9 @@ function doneFrame(event: EventOf<"done">): StreamFrame {
   if (event.reason === "max_turns_reached") return { type: "error", message: streamErrors.roundLimit };
   return { type: "error", message: `ERROR: the run was stopped (${event.reason})` };
 }
+
+/** Events that the version before has stored say a restart with this warning. */
+const formerRestartCode = "answer_restarted";
 
 function frameOf(event: EngineEvent): StreamFrame | undefined {
   switch (event.type) {
@@ -74,6 +93,10 @@ function frameOf(event: EngineEvent): StreamFrame | undefined {
       return doneFrame(event);
     case "error":
       return { type: "error", message: event.message };
+    case "step_restarted":
+      return { type: "restart" };
+    case "warning":
+      return event.code === formerRestartCode ? { type: "restart" } : undefined;
     default:
       return undefined;
   }

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { Type, type Static } from "typebox";
 
 /**
@@ -36,6 +37,9 @@ export const ToolLimits = Type.Object({
 });
 export type ToolLimits = Static<typeof ToolLimits>;
 
+/** Text of a runner's choice; see {@link toolDigestOf}. */
+export const ToolDigest = Type.String({ minLength: 1, maxLength: 64 });
+
 /** A tool as a runner announces it. `timeoutMs` is the deadline of one run, counted from its start. */
 export const ToolAnnouncement = Type.Object({
   spec: ToolSpec,
@@ -48,9 +52,26 @@ export const ToolAnnouncement = Type.Object({
   secrets: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { maxItems: 50 })),
   /** The argument that says what is done, such as `command`: what patterns of permission rules match. */
   subject: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
+  /**
+   * Names of arguments, at any depth, that hold addresses which the tool reaches; empty when it reaches none that it is
+   * given. Absent: whatever looks like an address is taken for one.
+   */
+  addresses: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 100 }), { maxItems: 50 })),
+  /** It is called again and again with the same arguments until something has happened. Default false. */
+  poll: Type.Optional(Type.Boolean()),
   limits: Type.Optional(ToolLimits),
+  /** Stands for schema and effect: calls carry it back, so that a runner knows those that were made for another tool. */
+  digest: Type.Optional(ToolDigest),
 });
 export type ToolAnnouncement = Static<typeof ToolAnnouncement>;
+
+/** What a call relies on: with another schema or effect it is a call of another tool. */
+export function toolDigestOf({ inputSchema, effect }: { inputSchema: unknown; effect: ToolEffect }): string {
+  return createHash("sha256")
+    .update(JSON.stringify([inputSchema, effect]))
+    .digest("base64url")
+    .slice(0, 22);
+}
 
 /** A call as assembled from a stream: `arguments` is the complete JSON text the model wrote. */
 export interface ToolCall {

@@ -1,9 +1,11 @@
 import { Type, type Static } from "typebox";
 import { CallAuthority } from "./call-envelope.ts";
+import { Message } from "./content.ts";
+import { Needs } from "./needs.ts";
 import { ApprovalId } from "./decision.ts";
 import { InboundMessage } from "./inbox.ts";
 import { ShownTool } from "./reply-view.ts";
-import { ToolEffect, ToolOutcome } from "./tool.ts";
+import { ToolEffect, ToolOutcome, ToolDigest } from "./tool.ts";
 
 /**
  * Where a call of the current batch stands. Every call reaches `done` with exactly one outcome
@@ -22,6 +24,10 @@ export const CallState = Type.Object({
   /** Whose call it is: handed out again, it goes to the same runner, even if another offers the tool by then. */
   runner: Type.Optional(Type.String()),
   effect: Type.Optional(ToolEffect),
+  /** What its runner announced of the tool: goes along with the call. */
+  toolDigest: Type.Optional(ToolDigest),
+  /** Its runner had no living instance when it was handed out: the call waits for one. */
+  runnerIsAway: Type.Optional(Type.Boolean()),
   /** How long one run may take, ms: its deadline is counted anew whenever people let it run. */
   timeoutMs: Type.Optional(Type.Integer({ minimum: 1 })),
   /** Names of arguments whose values no card shows, even when the tool is gone by then. */
@@ -46,6 +52,37 @@ export const TurnTotals = Type.Object({
 });
 export type TurnTotals = Static<typeof TurnTotals>;
 
+/** What the calls of vendors for one model step have used, those whose answers were thrown away included. */
+export const StepUse = Type.Object({
+  inputTokens: Type.Integer(),
+  outputTokens: Type.Integer(),
+  cacheReadTokens: Type.Integer(),
+  cacheCreationTokens: Type.Integer(),
+  costUsd: Type.Number(),
+  /** Calls of vendors. */
+  attempts: Type.Integer(),
+  /** A vendor has not said all of it. */
+  estimated: Type.Boolean(),
+});
+export type StepUse = Static<typeof StepUse>;
+
+/** A model step that is asked again later, because no model has answered. */
+export const PutOffStep = Type.Object({
+  /** Epoch ms before which no model is asked. */
+  atMs: Type.Integer(),
+  /** Epoch ms of its first failure. */
+  sinceMs: Type.Integer(),
+  /** How often it was put off. */
+  rounds: Type.Integer({ minimum: 1 }),
+  /** How long a vendor was waited for because it asked for that, ms. */
+  askedWaitMs: Type.Integer({ minimum: 0 }),
+  /** The model that failed last, and how. */
+  model: Type.String(),
+  code: Type.String(),
+  used: StepUse,
+});
+export type PutOffStep = Static<typeof PutOffStep>;
+
 /** The model step whose calls are open: reported as the end of the step once all are answered. */
 export const OpenStep = Type.Object({
   /** What the model wrote beside the calls. */
@@ -55,8 +92,26 @@ export const OpenStep = Type.Object({
   costUsd: Type.Number(),
   /** Most tokens the model could have written. */
   maxTokens: Type.Integer(),
+  // Absent in checkpoints of earlier versions.
+  cacheReadTokens: Type.Optional(Type.Integer()),
+  cacheCreationTokens: Type.Optional(Type.Integer()),
+  /** The model that answered. */
+  model: Type.Optional(Type.String()),
+  attempts: Type.Optional(Type.Integer()),
+  estimated: Type.Optional(Type.Boolean()),
 });
 export type OpenStep = Static<typeof OpenStep>;
+
+/**
+ * What the model said in the open step. It enters the history together with the results of its calls:
+ * between the two the turns of other people may have written there.
+ */
+export const HeldStep = Type.Object({
+  message: Message,
+  /** `argumentsHashOf` the JSON of the last message of the history when the step ended; absent when there was none. */
+  after: Type.Optional(Type.String()),
+});
+export type HeldStep = Static<typeof HeldStep>;
 
 /** What the person has seen of the finished steps: enough for a successor to go on with the same card. */
 export const ShownSoFar = Type.Object({
@@ -73,6 +128,7 @@ export type ShownSoFar = Static<typeof ShownSoFar>;
 /** The checkpoint of a turn: all that a successor needs, besides history, to go on after a crash. */
 export const TurnState = Type.Object({
   v: Type.Literal(1),
+  needs: Type.Optional(Needs),
   turnId: Type.String(),
   message: InboundMessage,
   /** Model steps finished so far; the iteration limit counts these over the whole turn. */
@@ -80,6 +136,10 @@ export const TurnState = Type.Object({
   calls: Type.Array(CallState),
   /** Present while `calls` is not empty. */
   openStep: Type.Optional(OpenStep),
+  /** Beside `calls`. Absent in checkpoints of earlier versions, whose step is in the history already. */
+  held: Type.Optional(HeldStep),
+  /** The next step has failed and waits. */
+  putOff: Type.Optional(PutOffStep),
   /** Ids of all calls of this turn so far: none is given twice. */
   callIds: Type.Optional(Type.Array(Type.String())),
   totals: TurnTotals,
@@ -97,6 +157,8 @@ export const TurnState = Type.Object({
   budgetWarned: Type.Optional(Type.Boolean()),
   /** What the person is told about it beside the answer. */
   budgetNote: Type.Optional(Type.String()),
+  /** Calls of the last step by name and hash of the arguments, each with the number of steps in a row that made it. */
+  repeated: Type.Optional(Type.Record(Type.String(), Type.Integer({ minimum: 1 }))),
   /** Calls that a person has rejected in this turn. */
   denials: Type.Optional(Type.Integer({ minimum: 0 })),
 });

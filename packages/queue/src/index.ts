@@ -13,4 +13,3 @@ export {
 export { createToolQueues, type DispatchOptions, type ToolQueues } from "./tool-queues.ts";
 export { createTurnQueue, type TurnQueue } from "./turn-queue.ts";
 export { createToolWorker, createTurnWorker, type JobResult, type JobWorker, type JobWorkerOptions } from "./worker.ts";
-export { createWakeBus, type WakeBus } from "./wake-bus.ts";

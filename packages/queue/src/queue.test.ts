@@ -102,6 +102,85 @@ describe("wake-ups", () => {
     await vi.waitFor(() => expect(done).toEqual([1]), patience);
   });
 
+  it("that have to be alone run beside no other of the process, and the others go on afterwards", async () => {
+    const running = new Set<number>();
+    const beside: number[][] = [];
+    const done: number[] = [];
+    const first = Promise.withResolvers<void>();
+    const worker = createTurnWorker({
+      ...options,
+      concurrency: 4,
+      onFailed: async () => {},
+      handle: async ({ gen }, _signal, alone) => {
+        if (gen === 2 && !alone) return "alone";
+        beside.push([...running, gen]);
+        running.add(gen);
+        if (gen === 1) await first.promise;
+        running.delete(gen);
+        done.push(gen);
+        return "done";
+      },
+    });
+    workers.push(worker);
+    await turns.wake("app.oc_1", 1);
+    await vi.waitFor(() => expect([...running]).toEqual([1]), patience);
+    await turns.wake("app.oc_1", 2);
+    await turns.wake("app.oc_1", 3);
+    await turns.wake("app.oc_1", 4);
+    await vi.waitFor(async () => expect(await turns.alive("app.oc_1", 4)).toBe(true), patience);
+    first.resolve();
+    await vi.waitFor(() => expect(done.toSorted()).toEqual([1, 2, 3, 4]), patience);
+    expect(beside.find((together) => together.includes(2))).toEqual([2]);
+  });
+
+  it("that have to be alone do not wait for ever: the others are asked to leave, and come again", async () => {
+    const ran: string[] = [];
+    const worker = createTurnWorker({
+      ...options,
+      concurrency: 4,
+      drainMs: 100,
+      onFailed: async () => {},
+      handle: async ({ gen }, signal, alone) => {
+        if (gen === 2) {
+          if (!alone) return "alone";
+          ran.push("alone");
+          return "done";
+        }
+        ran.push(`long ${ran.length}`);
+        if (ran.length > 1) return "done";
+        await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+        return "requeue";
+      },
+    });
+    workers.push(worker);
+    await turns.wake("app.oc_1", 1);
+    await vi.waitFor(() => expect(ran).toEqual(["long 0"]), patience);
+    await turns.wake("app.oc_1", 2);
+    await vi.waitFor(() => expect(ran).toEqual(["long 0", "alone", "long 2"]), patience);
+  });
+
+  it("a worker that waits to be alone closes all the same, and leaves both to others", async () => {
+    const asked = Promise.withResolvers<void>();
+    const worker = turnWorker(async ({ gen }, signal) => {
+      if (gen === 2) {
+        asked.resolve();
+        return "alone";
+      }
+      await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+      return "requeue";
+    });
+    await turns.wake("app.oc_1", 1);
+    await turns.wake("app.oc_1", 2);
+    await asked.promise;
+    await worker.close({ deadlineMs: 5_000 });
+    const seen: number[] = [];
+    turnWorker(async ({ gen }) => {
+      seen.push(gen);
+      return "done";
+    });
+    await vi.waitFor(() => expect(seen.toSorted()).toEqual([1, 2]), patience);
+  });
+
   it("that throw are tried again, and nobody is told that they failed for good", async () => {
     let runs = 0;
     const failed: number[] = [];

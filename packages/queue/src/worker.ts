@@ -5,21 +5,27 @@ import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
 
 /**
  * `done`: finished. `requeue`: put the job back for another worker at once (shutdown). `postpone`: put
- * it back for later, because this worker cannot do it. Neither counts as a failure.
+ * it back for later, because this worker cannot do it. Neither counts as a failure. `alone`: nothing was
+ * done; handle it once more when no other job runs in this process.
  */
-export type JobResult = "done" | "requeue" | "postpone";
+export type JobResult = "done" | "requeue" | "postpone" | "alone";
 
 export interface JobWorkerOptions<T> extends QueueOptions {
   /** Jobs run at once. */
   concurrency: number;
-  /** `signal` aborts when the worker closes. */
-  handle: (job: T, signal: AbortSignal) => Promise<JobResult>;
+  /**
+   * `signal` aborts when the worker closes, or when another job has to be alone and this one has not ended in
+   * time: answer `requeue` then. `alone`: no other job of this worker runs meanwhile.
+   */
+  handle: (job: T, signal: AbortSignal, alone: boolean) => Promise<JobResult>;
   /** The job failed for good (thrown, or stalled too often). May be called more than once. */
   onFailed: (job: T, error: Error) => Promise<void>;
   /** Ms without renewal after which a job counts as stalled. Renewed at half of it. */
   lockDurationMs?: number;
   /** How long a postponed job rests, ms; 5 s if absent. */
   postponeMs?: number;
+  /** How long the other jobs may take to end before one that has to be alone, ms; 30 s if absent. */
+  drainMs?: number;
   /** Ms between searches for stalled jobs. */
   stalledIntervalMs?: number;
 }
@@ -31,6 +37,8 @@ export interface JobWorker {
    */
   close(options?: { deadlineMs?: number; abort?: boolean }): Promise<void>;
   isRunning(): boolean;
+  /** Whether jobs are taken; those that run go on either way. */
+  take(jobs: boolean): Promise<void>;
 }
 
 /** Processes wake-ups of sessions. */
@@ -59,18 +67,35 @@ async function postpone(job: Job, token: string | undefined, waitMs = defaultPos
   throw new DelayedError();
 }
 
+/**
+ * How long a worker waits for a job before it asks anew, in seconds. What has heard nothing for a little longer than
+ * this is dead: BullMQ's own 5 to 10 s would let a lost connection pass for one that has nothing to do.
+ */
+const blockForS = 4;
+
+class PatientWorker extends Worker {
+  override get maximumBlockTimeout(): number {
+    return blockForS;
+  }
+}
+
 function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
   const lockDuration = setup.lockDurationMs ?? 10_000;
   // One signal for all jobs: BullMQ's own misses a job that is fetched while the worker closes, the
   // very one that was just put back.
   const closing = new AbortController();
-  setMaxListeners(0, closing.signal);
-  const worker = new Worker(
+  // BullMQ's pause lets a fetch that waits bring one more job.
+  let takes = true;
+  const company = new Company(setup, closing.signal, {
+    pause: async () => await worker.pause(true),
+    resume: () => void worker.resume(),
+  });
+  const worker: Worker = new PatientWorker(
     setup.queue,
     async (job: Job, token?: string) => {
       const parsed = setup.parse(job.data);
       if (!parsed.ok) throw new UnrecoverableError(`job data: ${parsed.error}`);
-      const result = closing.signal.aborted ? "requeue" : await setup.handle(parsed.value, closing.signal);
+      const result = takes ? await company.run(parsed.value) : "requeue";
       if (result === "done") return;
       if (result === "postpone") await postpone(job, token, setup.postponeMs);
       await job.moveToWait(token);
@@ -81,6 +106,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
       prefix: setup.prefix ?? defaultQueuePrefix,
       concurrency: setup.concurrency,
       lockDuration,
+      drainDelay: blockForS,
       stalledInterval: setup.stalledIntervalMs ?? lockDuration / 2,
       // A stalled wake-up is harmless to repeat: what must not repeat is fenced elsewhere.
       maxStalledCount: 10,
@@ -94,7 +120,85 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
     if (parsed.ok) setup.onFailed(parsed.value, error).catch((cause: unknown) => setup.onError?.(asError(cause)));
     else setup.onError?.(error);
   });
-  return { close: closer(worker, closing), isRunning: () => worker.isRunning() };
+  return {
+    close: closer(worker, closing),
+    isRunning: () => worker.isRunning(),
+    take: async (jobs) => {
+      takes = jobs;
+      if (jobs) worker.resume();
+      else await worker.pause(true);
+    },
+  };
+}
+
+/** The jobs of one worker: side by side, or one of them alone. */
+class Company<T> {
+  readonly #setup: WorkerSetup<T>;
+  readonly #closing: AbortSignal;
+  readonly #fetching: { pause(): Promise<void>; resume(): void };
+  #running = 0;
+  #isReserved = false;
+  /** Asks the running jobs to leave; a new one after each time it was used. */
+  #leave = new AbortController();
+  #emptied: (() => void) | undefined;
+
+  constructor(
+    setup: WorkerSetup<T>,
+    closing: AbortSignal,
+    fetching: { pause: () => Promise<void>; resume: () => void },
+  ) {
+    this.#setup = setup;
+    this.#closing = closing;
+    this.#fetching = fetching;
+    setMaxListeners(0, this.#leave.signal);
+    closing.addEventListener("abort", () => this.#leave.abort(closing.reason), { once: true });
+  }
+
+  async run(job: T): Promise<JobResult> {
+    // One that was fetched in the last moment; the worker fetches no more until it is its turn.
+    if (this.#closing.aborted || this.#isReserved) return "requeue";
+    const result = await this.#handle(job, false);
+    if (result !== "alone") return result;
+    // Another one was quicker: this one comes again, here or elsewhere.
+    return this.#isReserved ? "requeue" : await this.#runAlone(job);
+  }
+
+  async #handle(job: T, alone: boolean): Promise<JobResult> {
+    this.#running += 1;
+    try {
+      return await this.#setup.handle(job, this.#leave.signal, alone);
+    } finally {
+      this.#running -= 1;
+      if (this.#running === 0) this.#emptied?.();
+    }
+  }
+
+  async #runAlone(job: T): Promise<JobResult> {
+    this.#isReserved = true;
+    try {
+      await this.#fetching.pause();
+      await this.#untilEmpty();
+      if (this.#closing.aborted) return "requeue";
+      const result = await this.#handle(job, true);
+      return result === "alone" ? "postpone" : result;
+    } finally {
+      this.#isReserved = false;
+      if (!this.#closing.aborted) this.#fetching.resume();
+    }
+  }
+
+  /** The others end by themselves, or are asked to leave when that takes too long. */
+  async #untilEmpty(): Promise<void> {
+    if (this.#running === 0) return;
+    const { drainMs = 30_000 } = this.#setup;
+    const timer = setTimeout(() => this.#leave.abort("shutdown"), drainMs);
+    await new Promise<void>((resolve) => (this.#emptied = resolve));
+    clearTimeout(timer);
+    this.#emptied = undefined;
+    if (!this.#leave.signal.aborted || this.#closing.aborted) return;
+    this.#leave = new AbortController();
+    setMaxListeners(0, this.#leave.signal);
+  }
 }
 
 function asError(cause: unknown): Error {

@@ -21,7 +21,36 @@ function instanceOf(runner: string, instance: string): RunnerInstance {
   return { runner, instance, tools: [toolNamed("tool")] };
 }
 
+const onCurrent = (): void => undefined;
+
 describe("an announcement", () => {
+  it("tells when a newer generation takes over, and when that is gone", async () => {
+    const { directory } = bed;
+    const told: boolean[] = [];
+    const announcement = await startAnnouncement({
+      directory,
+      instance: { runner: "a", instance: "1", generation: "old" },
+      tools: () => [toolNamed("tool")],
+      intervalMs: 20,
+      onError: () => {},
+      onCurrent: (isCurrent) => void told.push(isCurrent),
+      onRefused: () => {},
+    });
+    // The generation whose instance began later, by the store's clock, wins: begin until it is later.
+    const newer: RunnerInstance = { ...instanceOf("a", "2"), generation: "new" };
+    await until("the newer one leads", async () => {
+      const { isCurrent } = { isCurrent: false, ...(await directory.announce(newer, 60_000)) };
+      if (!isCurrent) await directory.announce({ ...newer, generation: "" }, 60_000);
+      return isCurrent ? true : undefined;
+    });
+    await until("it was told", () => (told.length > 0 ? true : undefined));
+    expect(told).toEqual([false]);
+    await directory.withdraw("a", "2");
+    await until("it was told again", () => (told.length > 1 ? true : undefined));
+    expect(told).toEqual([false, true]);
+    await announcement.withdraw();
+  });
+
   it("outlives its time to live by renewal, and ends with the withdrawal", async () => {
     const { directory } = bed;
     const instance = instanceOf("a", "1");
@@ -42,13 +71,14 @@ describe("an announcement", () => {
       intervalMs: 50,
       ttlMs: 500,
       onError: () => {},
+      onCurrent,
       onRefused,
     });
     await until("many renewals", () => (renewals > 15 ? true : undefined));
     expect((await directory.tools()).get("tool")?.runner).toBe("a");
     expect(await announcement.withdraw()).toEqual({ last: true });
     expect(await announcement.withdraw()).toEqual({ last: true });
-    expect((await directory.tools()).size).toBe(0);
+    expect(await directory.runners()).toEqual([]);
     expect(refused).toEqual([]);
   });
 
@@ -56,7 +86,15 @@ describe("an announcement", () => {
     const { directory } = bed;
     const refused = Promise.withResolvers<string>();
     const tools = () => [toolNamed("tool")];
-    const options = { directory, tools, intervalMs: 20, ttlMs: 5_000, onError: () => {}, onRefused: refused.resolve };
+    const options = {
+      directory,
+      tools,
+      intervalMs: 20,
+      ttlMs: 5_000,
+      onError: () => {},
+      onCurrent,
+      onRefused: refused.resolve,
+    };
     const first = await startAnnouncement({ ...options, instance: instanceOf("a", "1") });
     await expect(startAnnouncement({ ...options, instance: instanceOf("b", "2") })).rejects.toThrow(
       AnnouncementRefusedError,
@@ -79,6 +117,7 @@ describe("an announcement", () => {
       tools: () => names.map(toolNamed),
       intervalMs: 60_000,
       onError: () => {},
+      onCurrent,
       onRefused: () => {},
     });
     names = ["one", "two"];
@@ -91,7 +130,7 @@ describe("an announcement", () => {
     });
     await announcement.withdraw();
     announcement.changed();
-    expect((await directory.tools()).size).toBe(0);
+    expect(await directory.runners()).toEqual([]);
   });
 
   it("names the tool because of which it is refused", async () => {
@@ -104,6 +143,7 @@ describe("an announcement", () => {
       instance: { runner: "a", instance: "1" },
       tools: () => names.map(toolNamed),
       onError: () => {},
+      onCurrent,
       onRefused: (_conflict, tool) => refused.resolve(tool),
     });
     names = ["own", "shared"];

@@ -3,7 +3,9 @@ import type { RunnerDirectory, RunnerInstance } from "@larkline/session";
 
 export interface AnnouncementOptions {
   directory: Pick<RunnerDirectory, "announce" | "withdraw">;
-  instance: Omit<RunnerInstance, "tools">;
+  instance: Omit<RunnerInstance, "tools" | "clock">;
+  /** Which clocks differ at this moment. */
+  clockProblem?: () => string | undefined;
   /** What is offered now. */
   tools(): ToolAnnouncement[];
   /** Default 2 s. */
@@ -12,8 +14,13 @@ export interface AnnouncementOptions {
   ttlMs?: number;
   onError: (error: unknown) => void;
   /**
+   * Told when it changes whether this instance is of the runner's current generation: a superseded one finishes
+   * its calls and takes no new ones. Not told at first while it is.
+   */
+  onCurrent: (isCurrent: boolean) => void;
+  /**
    * The announcement was refused after it had been accepted, because of this tool: this runner was
-   * silent for too long, or has changed what it offers.
+   * silent for too long, and another one offers the tool now.
    */
   onRefused: (conflict: string, tool: string) => void;
 }
@@ -32,15 +39,24 @@ export class AnnouncementRefusedError extends Error {
 
 /** Announces an instance and keeps renewing. Throws {@link AnnouncementRefusedError}. */
 export async function startAnnouncement(options: AnnouncementOptions): Promise<Announcement> {
-  const { directory, instance, tools, intervalMs = 2_000, ttlMs = 8_000, onError, onRefused } = options;
-  const announce = async () => await directory.announce({ ...instance, tools: tools() }, ttlMs);
+  const { directory, instance, tools, clockProblem, intervalMs = 2_000, ttlMs = 8_000 } = options;
+  const { onError, onCurrent, onRefused } = options;
+  const announce = async () =>
+    await directory.announce({ ...instance, tools: tools(), clock: clockProblem?.() }, ttlMs);
   const first = await announce();
   if (!first.ok) throw new AnnouncementRefusedError(first.conflict);
+  let isCurrent = true;
+  const tell = (now: boolean): void => {
+    if (isCurrent !== now) onCurrent(now);
+    isCurrent = now;
+  };
+  tell(first.isCurrent);
   let beating: Promise<void> = Promise.resolve();
   let state: "idle" | "busy" | "again" | "over" = "idle";
   const beat = async (): Promise<void> => {
     const renewed = await announce();
-    if (!renewed.ok) onRefused(renewed.conflict, renewed.tool);
+    if (renewed.ok) tell(renewed.isCurrent);
+    else onRefused(renewed.conflict, renewed.tool);
   };
   const renew = (): void => {
     if (state !== "idle") return;

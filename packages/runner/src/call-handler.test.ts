@@ -1,6 +1,7 @@
 import { createMetrics, silentLogger, unobserved } from "@larkline/telemetry";
 import { createToolRegistry, defineTool } from "@larkline/tool";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
+import { CallHandoff } from "./call-handoff.ts";
 import { createCallHandler, type CallHandler } from "./call-handler.ts";
 import { createRunnerMetrics } from "./runner-metrics.ts";
 import { createRunningCalls, type RunningCalls } from "./running-calls.ts";
@@ -11,7 +12,8 @@ let bed: ReturnType<typeof createTestBed>;
 let calls: RunningCalls;
 let handler: CallHandler;
 let runs = 0;
-beforeEach(() => {
+let closing: AbortController;
+beforeEach(async () => {
   bed = createTestBed(inject("redisUrl"));
   calls = createRunningCalls();
   runs = 0;
@@ -24,15 +26,17 @@ beforeEach(() => {
     };
     registry.add(defineTool({ name: effect, description: "hangs", input, effect, run, isolation: "inline" }));
   }
+  await bed.listening;
+  await bed.handoffs.expect("r");
+  closing = new AbortController();
+  const handoff = new CallHandoff({ handoff: bed.handoffOf("r"), runner: "r", onError: () => undefined });
+  await handoff.open(closing.signal);
   handler = createCallHandler({
     registry,
     levels: createInlineLevel(),
     envelope: { runner: "r", runnerKey: keyOf("r") },
-    store: bed.store,
-    deliver: async ({ session, callId }, outcome, details) => {
-      await bed.store.deliver(session, callId, outcome, details);
-    },
-    desk: bed,
+    handoff,
+    blobs: bed.blobs,
     storeFile: bed.blobs.put.bind(bed.blobs),
     calls,
     metrics: createRunnerMetrics(createMetrics({ service: "test" }), calls.count),
@@ -41,10 +45,12 @@ beforeEach(() => {
   });
 });
 afterEach(async () => {
+  closing.abort();
   await bed.close();
 });
 
 async function stored(session: string): Promise<unknown> {
+  await bed.handoffs.sweep();
   const { gen } = await bed.store.summary(session);
   return (await bed.store.claim(session, gen, "test"))?.control;
 }
@@ -82,6 +88,7 @@ describe("a second delivery of a job, after the process died that had started it
     const job = await bed.openCall({ effect: "once", ...call });
     await bed.store.begin(job.session, job.callId, job.effect);
     expect(await handler.handle(job, new AbortController().signal)).toBe("done");
+    await bed.handoffs.sweep();
     expect((await bed.store.summary(job.session)).state).toBe("suspended");
     expect(await bed.store.dueDeadlines(job.deadlineMs, 1_000)).toContainEqual({
       session: job.session,

@@ -1,5 +1,6 @@
 import {
   attemptIdOf,
+  toolDigestOf,
   toolEffects,
   toolJobId,
   type CallClaims,
@@ -7,16 +8,25 @@ import {
   type ToolEffect,
   type ToolJob,
   type ToolOutcome,
+  sharedNow,
 } from "@larkline/protocol";
 import type { JobResult } from "@larkline/queue";
-import type { BeginResult, ResultDesk, SessionStore } from "@larkline/session";
+import type { BlobStore } from "@larkline/session";
 import type { Logger, Observation } from "@larkline/telemetry";
-import { ToolNotFoundError, type CallContext, type StoreFile, type Tool, type ToolRegistry } from "@larkline/tool";
+import {
+  announcementOf,
+  errorText,
+  ToolNotFoundError,
+  type CallContext,
+  type StoreFile,
+  type Tool,
+  type ToolRegistry,
+} from "@larkline/tool";
+import type { CallHandoff, DeliveryDetails } from "./call-handoff.ts";
 import { createCallReport, type CallReport } from "./call-report.ts";
 import { resultOf, watchCalls, type CallWatch } from "./call-watch.ts";
 import { checkEnvelope, type EnvelopeCheck } from "./envelope.ts";
 import { maxOutputBytes, withLargeResultKept } from "./large-result.ts";
-import type { DeliverOutcome } from "./outcome-delivery.ts";
 import type { RunnerMetrics } from "./runner-metrics.ts";
 import type { RunningCall, RunningCalls } from "./running-calls.ts";
 import type { ToolLevel } from "./tool-level.ts";
@@ -26,12 +36,12 @@ export interface CallHandlerDeps {
   /** Runs each tool at its level of isolation. */
   levels: Pick<ToolLevel, "run">;
   envelope: EnvelopeCheck;
-  store: Pick<SessionStore, "begin" | "report">;
-  deliver: DeliverOutcome;
+  /** Tells workers what becomes of the calls. */
+  handoff: Pick<CallHandoff, "begins" | "deliver" | "mayStart" | "report">;
   /** Keeps what tools save. */
   storeFile: StoreFile;
   /** Keeps results that are too large for a session. */
-  desk: ResultDesk;
+  blobs: Pick<BlobStore, "put" | "get">;
   calls: RunningCalls;
   metrics: RunnerMetrics;
   observation: Observation;
@@ -47,6 +57,7 @@ export interface CallHandler {
 }
 
 const texts = {
+  changed: "the tool changed while the call waited for it; it was not run. Look at its description and call it again",
   late: "the call was not started before its deadline",
   closed: "the call was already answered",
   refused: "the call was refused by its runner, which cannot see who asks for it; it was not run",
@@ -54,6 +65,9 @@ const texts = {
   startedBefore:
     "outcome unknown: the call was started, but its runner stopped before it could report. It was not run again. Check whether it took effect before repeating it",
 };
+
+/** Node fires longer timers at once. */
+const maxTimerMs = 2_147_483_647;
 
 function failure(error: string, unknown = false): ToolOutcome {
   return unknown ? { ok: false, error, unknown } : { ok: false, error };
@@ -73,6 +87,12 @@ function find(registry: Pick<ToolRegistry, "get">, name: string): Tool | ToolNot
   }
 }
 
+/** As {@link ToolAnnouncement} has it. */
+export function digestOf(tool: Tool): string {
+  const { spec, effect } = announcementOf(tool);
+  return toolDigestOf({ inputSchema: spec.inputSchema, effect });
+}
+
 /** A call that may run. */
 interface Admitted {
   tool: Tool;
@@ -81,9 +101,14 @@ interface Admitted {
   closing: AbortSignal;
 }
 
-interface Ended {
+/** How far a call has come. */
+interface Run {
   outcome: ToolOutcome;
-  timing: CallTiming;
+  /** Absent when it did not begin. */
+  timing?: CallTiming;
+  blobId?: string;
+  /** It may begin, and has; `back`: it has not, and goes back to the queue. */
+  state: "waiting" | "begun" | "back";
 }
 
 function contextOf(
@@ -107,10 +132,6 @@ function contextOf(
 
 function namesOf({ session, turnId, callId, attempt, name }: ToolJob) {
   return { session, turnId, callId, ...(attempt === 1 ? {} : { attempt }), tool: name };
-}
-
-function notStarted(begun: Exclude<BeginResult, "run">): ToolOutcome {
-  return begun === "closed" ? failure(texts.closed) : failure(texts.startedBefore, true);
 }
 
 class ToolCallHandler implements CallHandler {
@@ -140,11 +161,15 @@ class ToolCallHandler implements CallHandler {
 
   async #work(job: ToolJob, closing: AbortSignal): Promise<JobResult> {
     const { calls, registry, envelope } = this.#deps;
-    if (Date.now() >= job.deadlineMs) return await this.#notRun(job, texts.late);
-    const checked = checkEnvelope(job, envelope, Date.now());
+    if (sharedNow() >= job.deadlineMs) return await this.#notRun(job, texts.late);
+    const checked = checkEnvelope(job, envelope, sharedNow());
     if (!checked.ok) return await this.#refuse(job, checked.error);
     const tool = find(registry, job.name);
     if (tool instanceof ToolNotFoundError) return await this.#notRun(job, `${tool.message}; it was not run`);
+    // Arguments, effect and approval were judged for another tool than the one that is here.
+    if (job.toolDigest !== undefined && job.toolDigest !== digestOf(tool)) {
+      return await this.#notRun(job, `tool_changed: ${texts.changed}`);
+    }
     // Known from here on, so that a cancellation during the next step is not missed.
     const call = calls.start(job);
     try {
@@ -155,13 +180,11 @@ class ToolCallHandler implements CallHandler {
   }
 
   async fail(job: ToolJob, error: Error): Promise<void> {
-    const { store, envelope, logger } = this.#deps;
-    logger.error({ ...namesOf(job), error }, "call failed");
+    this.#deps.logger.error({ ...namesOf(job), error }, "call failed");
     this.#watch.failed(job, error);
-    // Asking to start it once more is how the ledger tells whether it was started.
-    const begun = await store.begin(job.session, attemptIdOf(job), job.effect, envelope.runner);
-    const outcome = begun === "run" ? failure(texts.failed) : notStarted(begun);
-    await this.#answer(job, outcome);
+    // The ledger tells whether it was started: only one of the two answers counts.
+    if (job.effect === "once") await this.#notRun(job, texts.failed);
+    await this.#answer(job, job.effect === "once" ? failure(texts.startedBefore, true) : failure(texts.failed));
   }
 
   async #refuse(job: ToolJob, reason: string): Promise<"done"> {
@@ -176,49 +199,83 @@ class ToolCallHandler implements CallHandler {
    * delivery then. Whoever started it answers, or the deadline does.
    */
   async #notRun(job: ToolJob, error: string): Promise<"done"> {
-    return await this.#answer(job, failure(error), { unlessStarted: true });
+    return await this.#answer(job, failure(error), { notRun: true });
   }
 
   async #begin(job: ToolJob, admitted: Admitted): Promise<JobResult> {
     const { tool, call, closing } = admitted;
-    const { store, envelope } = this.#deps;
     const effect = stricter(job.effect, tool.effect);
     // Not started yet: whoever takes the job next can run it, whatever its effect.
     if (closing.aborted || call.stopped()) return "requeue";
-    // Running a pure call needs no leave: once too often does nothing, and only one answer counts.
-    const begun = effect === "pure" ? "run" : await store.begin(job.session, attemptIdOf(job), effect, envelope.runner);
-    if (begun !== "run") return await this.#answer(job, notStarted(begun));
-    const { outcome, timing } = await this.#run(job, { ...admitted, tool: { ...tool, effect } });
-    if (!outcome.ok && call.stopped() && effect !== "once") return "requeue";
-    return await this.#answer(job, outcome, { timing });
+    const run = await this.#run(job, { ...admitted, tool: { ...tool, effect } });
+    if (run.state === "back") return "requeue";
+    const { outcome, state } = run;
+    if (!outcome.ok && call.stopped() && (effect !== "once" || state === "waiting")) return "requeue";
+    const { timing, blobId } = run;
+    return await this.#answer(job, outcome, { ...(timing && { timing }), ...(blobId !== undefined && { blobId }) });
   }
 
-  async #run(job: ToolJob, admitted: Admitted): Promise<Ended> {
-    const { logger, levels, store, storeFile, desk } = this.#deps;
+  async #run(job: ToolJob, admitted: Admitted): Promise<Run> {
+    const { logger, levels, handoff, storeFile, blobs } = this.#deps;
     const { tool } = admitted;
     const lines = logger.child(namesOf(job));
-    const ended = this.#watch.began(job);
-    const report = createCallReport({ store, job, onError: (error) => lines.warn({ error }, "a report is lost") });
-    const leftMs = job.deadlineMs - Date.now();
-    const outcome = await levels.run(tool, {
+    const report = createCallReport({
+      publish: async (reported) => await handoff.report(job, reported),
+      onError: (error) => lines.warn({ error }, "a report is lost"),
+    });
+    const run: Pick<Run, "state"> = { state: "waiting" };
+    let ended: ReturnType<CallWatch["began"]> | undefined;
+    const begin = async (): Promise<ToolOutcome | undefined> => {
+      const instead = await this.#mayBegin(job, admitted, run);
+      if (instead === undefined) ended = this.#watch.began(job);
+      return instead;
+    };
+    const leftMs = job.deadlineMs - sharedNow();
+    const request = {
       argumentsText: job.arguments,
       context: contextOf(job, admitted, { lines, report }),
       storeFile,
       timeoutMs: Math.min(tool.timeoutMs, leftMs),
       endsWithinMs: leftMs,
       maxOutputBytes,
-    });
-    const timing = ended(outcome);
+    };
+    const outcome = await levels.run(tool, request, begin);
+    const timing = ended?.(outcome);
     await report.close();
-    const { ranMs: durationMs } = timing;
-    lines.debug({ durationMs, level: tool.isolation.level, result: resultOf(outcome) }, "tool ran");
+    lines.debug({ durationMs: timing?.ranMs, level: tool.isolation.level, result: resultOf(outcome) }, "tool ran");
     const onError = (error: unknown): void => lines.error({ error }, "a large result is lost");
-    return { outcome: await withLargeResultKept(outcome, { desk, session: job.session, onError }), timing };
+    return { ...run, ...(await withLargeResultKept(outcome, { blobs, onError })), ...(timing && { timing }) };
   }
 
-  async #answer(job: ToolJob, outcome: ToolOutcome, details?: Parameters<DeliverOutcome>[2]): Promise<"done"> {
-    await this.#deps.deliver(job, outcome, details);
-    this.#watch.answered(job, outcome, details?.timing);
+  /** Tells workers that the call begins; of a `once` call one has to agree. Gives the outcome where it may not begin. */
+  async #mayBegin(job: ToolJob, admitted: Admitted, run: Pick<Run, "state">): Promise<ToolOutcome | undefined> {
+    const { handoff } = this.#deps;
+    const { tool, call } = admitted;
+    // Running a pure call needs no leave: once too often does nothing, and only one answer counts.
+    if (tool.effect === "idempotent") handoff.begins(job, tool.effect);
+    if (tool.effect === "once") {
+      const leftMs = Math.max(0, job.deadlineMs - sharedNow());
+      const late = AbortSignal.timeout(Math.min(leftMs, maxTimerMs));
+      const answer = await handoff.mayStart(job, tool.effect, AbortSignal.any([call.signal, late]));
+      if (answer === "closed") return failure(texts.closed);
+      if (answer === "started_before") return failure(texts.startedBefore, true);
+      if (answer === undefined && call.stopped()) {
+        run.state = "back";
+        return failure(texts.failed);
+      }
+      if (answer === undefined) return failure(call.signal.aborted ? errorText(call.signal.reason) : texts.late);
+    }
+    run.state = "begun";
+    return undefined;
+  }
+
+  async #answer(
+    job: ToolJob,
+    outcome: ToolOutcome,
+    details: DeliveryDetails & { timing?: CallTiming } = {},
+  ): Promise<"done"> {
+    await this.#deps.handoff.deliver(job, outcome, details);
+    this.#watch.answered(job, outcome, details.timing);
     return "done";
   }
 }

@@ -1,9 +1,8 @@
-import { attemptIdOf, type EngineEvent, type ToolJob } from "@larkline/protocol";
-import type { SessionStore } from "@larkline/session";
+import type { CallReported } from "./call-handoff.ts";
 
 export interface CallReportOptions {
-  store: Pick<SessionStore, "report">;
-  job: ToolJob;
+  /** Hands it in; rejects when that fails. */
+  publish(reported: CallReported): Promise<void>;
   onError: (error: unknown) => void;
   /** Least time between two published reports of a kind, ms. */
   intervalMs?: number;
@@ -29,8 +28,8 @@ function withinOne(fraction: number): number {
 
 /** Publishes what `next` gives: at once, and then when the one before is published and an interval has passed. */
 function createPace(options: {
-  next: () => EngineEvent | undefined;
-  publish: (event: EngineEvent) => Promise<void>;
+  next: () => CallReported | undefined;
+  publish: (reported: CallReported) => Promise<void>;
   intervalMs: number;
 }) {
   const { next, publish, intervalMs } = options;
@@ -39,12 +38,12 @@ function createPace(options: {
   let stopped = false;
   const fire = (): void => {
     timer = undefined;
-    const event = next();
-    if (event === undefined) return;
-    publishing = paced(event);
+    const reported = next();
+    if (reported === undefined) return;
+    publishing = paced(reported);
   };
-  const paced = async (event: EngineEvent): Promise<void> => {
-    await publish(event);
+  const paced = async (reported: CallReported): Promise<void> => {
+    await publish(reported);
     publishing = undefined;
     if (!stopped) timer = setTimeout(fire, intervalMs);
   };
@@ -62,7 +61,7 @@ function createPace(options: {
 }
 
 /** Keeps the lines of a call until they are published, in order. */
-function createLines(job: ToolJob) {
+function createLines() {
   let waiting = "";
   let left = maxCallCharacters;
   return {
@@ -71,29 +70,27 @@ function createLines(job: ToolJob) {
       left -= line.length + 1;
       waiting += left > 0 ? `${line}\n` : `${line.slice(0, left)}[further lines are left out]\n`;
     },
-    next: (): EngineEvent | undefined => {
+    next: (): CallReported | undefined => {
       if (waiting === "") return undefined;
-      const data = waiting.slice(0, maxEventCharacters).toWellFormed();
+      const text = waiting.slice(0, maxEventCharacters).toWellFormed();
       waiting = waiting.slice(maxEventCharacters);
-      const meta = JSON.stringify({ toolName: job.name });
-      return { type: "inbox_message", messageType: "log", toolUseId: job.callId, data, meta };
+      return { kind: "log", text };
     },
   };
 }
 
-export function createCallReport({ store, job, onError, intervalMs = 250 }: CallReportOptions): CallReport {
-  const attempt = attemptIdOf(job);
-  let newest: EngineEvent | undefined;
+export function createCallReport({ publish: handIn, onError, intervalMs = 250 }: CallReportOptions): CallReport {
+  let newest: CallReported | undefined;
   let closed = false;
-  const publish = async (event: EngineEvent): Promise<void> => {
-    await store.report(job.session, attempt, { runId: job.turnId, event }).catch(onError);
+  const publish = async (reported: CallReported): Promise<void> => {
+    await handIn(reported).catch(onError);
   };
-  const lines = createLines(job);
+  const lines = createLines();
   const logs = createPace({ next: lines.next, publish, intervalMs });
-  const takeNewest = (): EngineEvent | undefined => {
-    const event = newest;
+  const takeNewest = (): CallReported | undefined => {
+    const reported = newest;
     newest = undefined;
-    return event;
+    return reported;
   };
   const progress = createPace({ next: takeNewest, publish, intervalMs });
 
@@ -101,11 +98,9 @@ export function createCallReport({ store, job, onError, intervalMs = 250 }: Call
     progress: (fraction, detail = "") => {
       if (closed) return;
       newest = {
-        type: "tool_progress",
-        id: job.callId,
-        toolName: job.name,
-        progress: withinOne(fraction),
-        detail: detail.slice(0, maxDetailCharacters),
+        kind: "progress",
+        fraction: withinOne(fraction),
+        detail: detail.slice(0, maxDetailCharacters).toWellFormed(),
       };
       progress.wake();
     },
@@ -117,7 +112,7 @@ export function createCallReport({ store, job, onError, intervalMs = 250 }: Call
     close: async () => {
       closed = true;
       await Promise.all([progress.stop(), logs.stop()]);
-      for (let event = lines.next(); event !== undefined; event = lines.next()) await publish(event);
+      for (let rest = lines.next(); rest !== undefined; rest = lines.next()) await publish(rest);
     },
   };
 }

@@ -1,4 +1,4 @@
-import type { CallTiming, ToolJob, ToolOutcome } from "@larkline/protocol";
+import { sharedNow, type CallTiming, type ToolJob, type ToolOutcome } from "@larkline/protocol";
 import type { Observation, Tags } from "@larkline/telemetry";
 import type { RunnerMetrics } from "./runner-metrics.ts";
 
@@ -30,7 +30,7 @@ export function watchCalls(
   return {
     began: (job) => {
       const startedMs = performance.now();
-      const queuedMs = Math.max(0, Date.now() - job.queuedAtMs);
+      const queuedMs = Math.max(0, sharedNow() - job.queuedAtMs);
       const { name: tool } = job;
       const run = span("tool.run", { ...tagsOf(job), runner, queuedMs });
       metric("tool.queue_seconds", queuedMs / 1_000, { tool });

@@ -1,10 +1,52 @@
 import { availableParallelism } from "node:os";
+import type { ToolOutcome } from "@larkline/protocol";
 import { createProcessPool, ProcessCallError, type ProcessCallOptions, type ProcessPool } from "@larkline/sandbox";
 import type { HostLoad } from "./host-message.ts";
+import type { BeginCall } from "./tool-level.ts";
+
+/**
+ * How many children fit into the memory of this process, over all sets of them. The children that are kept warm do
+ * not count: without them nothing would run at all.
+ */
+export class ChildRoom {
+  readonly #most: number;
+  readonly #sets = new Set<{ giveUpIdle(): boolean; grow(): void }>();
+  #taken = 0;
+
+  constructor(most: number) {
+    this.#most = most;
+  }
+
+  join(set: { giveUpIdle(): boolean; grow(): void }): void {
+    this.#sets.add(set);
+  }
+
+  /** Takes the place of a child; where all are taken, an idle child of another set goes, and makes room when it is gone. */
+  take(): boolean {
+    if (this.#taken < this.#most) {
+      this.#taken += 1;
+      return true;
+    }
+    for (const set of this.#sets) if (set.giveUpIdle()) break;
+    return false;
+  }
+
+  free(): void {
+    this.#taken -= 1;
+    this.changed();
+  }
+
+  /** A child is idle, or gone: others may be waiting for its place. */
+  changed(): void {
+    for (const set of this.#sets) set.grow();
+  }
+}
 
 export interface ChildSlotsOptions {
   /** Children at most; further calls wait. */
   most: number;
+  /** Shared with the other sets of children. */
+  room: ChildRoom;
   /** Children that are kept although nobody calls. */
   warm: number;
   memoryMb?: number | undefined;
@@ -14,11 +56,20 @@ export interface ChildSlotsOptions {
   onLine(line: string, stream: "stdout" | "stderr"): void;
 }
 
+/** One call for a child. */
+export interface SlotCall {
+  body: unknown;
+  /** Called when a child is there for it; the call does not take place where this gives an outcome. */
+  begin: BeginCall;
+  /** How long it may wait for a child, ms. Default: without bound. */
+  endsWithinMs?: number | undefined;
+}
+
 /** Children for calls: started when calls wait for one, kept while they are needed. */
 export interface ChildSlots {
   /** Resolves when the first child has loaded the modules; rejects with the reason why it could not. */
   ready(): Promise<void>;
-  call(body: unknown, options: ProcessCallOptions): Promise<unknown>;
+  call(call: SlotCall, options: ProcessCallOptions): Promise<{ answer: unknown } | { instead: ToolOutcome }>;
   /** Kills all; calls under way reject. Idempotent. */
   close(): Promise<void>;
 }
@@ -31,17 +82,20 @@ const idleMs = 60_000;
 const leavingMs = 2_500;
 /** After a child that could not load the modules. */
 const pauseMs = 1_000;
-/** A call that has taken this long may take much longer. */
-const longCallMs = 200;
-const startsAtOnce = availableParallelism();
+/** While no call has ended for this long, waiting for one takes longer than starting a child. */
+const stallMs = 50;
+/** More would not start sooner: starting one keeps a processor busy. */
+const startsAtOnce = Math.max(4, 2 * availableParallelism());
+/** Node fires longer timers at once. */
+const maxTimerMs = 2_147_483_647;
 
 interface Slot {
   pool: ProcessPool;
   /** Whether its child has loaded the modules; never rejects. */
   loaded: Promise<ProcessCallError | undefined>;
   idleSinceMs: number;
-  /** When its call began; undefined while it has none. */
-  busySinceMs: number | undefined;
+  /** Whether it has a place of the room: the warm ones have none. */
+  hasPlace: boolean;
 }
 
 interface Waiter {
@@ -50,8 +104,8 @@ interface Waiter {
 }
 
 /**
- * A call takes whatever child is free first: one that was busy, or one that has just been started. So short
- * calls share a few children, and only calls that stay bring more of them.
+ * A call takes whatever child is free first: one that was busy, or one that has just been started. Short calls share
+ * a few children; when calls wait and none ends, as many are started as calls are waiting.
  */
 class Slots implements ChildSlots {
   readonly #options: ChildSlotsOptions;
@@ -65,11 +119,14 @@ class Slots implements ChildSlots {
   /** Slots that calls may use: those in `all` without the leaving ones. */
   #usable = 0;
   #starting = 0;
+  /** When a child was last free for a waiting call. */
+  #endedMs = 0;
   #lookAgain: NodeJS.Timeout | undefined;
 
   constructor(options: ChildSlotsOptions) {
     this.#options = options;
     this.#shrinking = setInterval(() => this.#shrink(), idleMs / 4).unref();
+    options.room.join({ giveUpIdle: () => this.#giveUpIdle(), grow: () => this.#grow() });
     this.#fill();
   }
 
@@ -79,24 +136,27 @@ class Slots implements ChildSlots {
     if (problem !== undefined) throw problem;
   }
 
-  async call(body: unknown, options: ProcessCallOptions): Promise<unknown> {
-    const slot = await this.#take(options.signal);
-    if (options.signal.aborted) {
-      this.#offer(slot);
-      throw cancelledError();
-    }
+  async call(
+    { body, begin, endsWithinMs }: SlotCall,
+    options: ProcessCallOptions,
+  ): Promise<{ answer: unknown } | { instead: ToolOutcome }> {
+    const slot = await this.#take(options.signal, endsWithinMs);
     let next: () => void = () => this.#offer(slot);
-    slot.busySinceMs = performance.now();
+    let isCalled = false;
     try {
-      return await slot.pool.call(body, options);
+      if (options.signal.aborted) throw cancelledError();
+      const instead = await begin();
+      if (instead !== undefined) return { instead };
+      isCalled = true;
+      return { answer: await slot.pool.call(body, options) };
     } catch (error) {
-      if (!(error instanceof ProcessCallError)) throw error;
+      if (!isCalled || !(error instanceof ProcessCallError)) throw error;
       // The child of a call that was broken off may still be at it; a dead one has a successor.
       if (error.failure === "timeout" || error.failure === "cancelled") next = () => this.#retire(slot, leavingMs);
       else if (error.failure !== "handler") next = () => this.#load(slot);
       throw error;
     } finally {
-      slot.busySinceMs = undefined;
+      this.#endedMs = performance.now();
       next();
       this.#grow();
     }
@@ -112,22 +172,28 @@ class Slots implements ChildSlots {
     await this.#closed;
   }
 
-  async #take(signal: AbortSignal): Promise<Slot> {
+  async #take(signal: AbortSignal, withinMs: number | undefined): Promise<Slot> {
     if (this.#closed !== undefined) throw closedError();
     if (signal.aborted) throw cancelledError();
-    return this.#idle.pop() ?? (await this.#nextFree(signal));
+    return this.#idle.pop() ?? (await this.#nextFree(signal, withinMs));
   }
 
-  async #nextFree(signal: AbortSignal): Promise<Slot> {
+  async #nextFree(signal: AbortSignal, withinMs: number | undefined): Promise<Slot> {
     const { promise, resolve, reject } = Promise.withResolvers<Slot>();
     const waiter: Waiter = { take: resolve, reject };
     const leave = (): void => {
       if (this.#waiting.delete(waiter)) reject(cancelledError());
     };
+    const late = (): void => {
+      if (this.#waiting.delete(waiter)) reject(lateError());
+    };
+    if (this.#waiting.size === 0) this.#endedMs = performance.now();
     this.#waiting.add(waiter);
     this.#grow();
     signal.addEventListener("abort", leave, { once: true });
+    const timer = withinMs === undefined ? undefined : setTimeout(late, Math.min(Math.max(0, withinMs), maxTimerMs));
     return await promise.finally(() => {
+      clearTimeout(timer);
       this.#waiting.delete(waiter);
       signal.removeEventListener("abort", leave);
     });
@@ -137,23 +203,22 @@ class Slots implements ChildSlots {
     const [first] = this.#waiting;
     if (first === undefined) {
       this.#idle.push(Object.assign(slot, { idleSinceMs: performance.now() }));
+      if (this.#usable > this.#options.warm) this.#options.room.changed();
       return;
     }
     this.#waiting.delete(first);
     first.take(slot);
   }
 
-  /**
-   * Starts children for those that wait, no more at once than there are processors to start them, and only
-   * while all others have long calls: short ones make room sooner than a new child is there.
-   */
+  /** Starts children for those that wait while no call ends: short ones make room sooner than a new child is there. */
   #grow(): void {
-    while (this.#isShort() && this.#staysBusy()) this.#start();
+    while (this.#isShort() && performance.now() - this.#endedMs >= stallMs && this.#options.room.take())
+      this.#start(true);
     if (!this.#isShort() || this.#lookAgain !== undefined) return;
     this.#lookAgain = setTimeout(() => {
       this.#lookAgain = undefined;
       this.#grow();
-    }, longCallMs / 4).unref();
+    }, stallMs / 2).unref();
   }
 
   #isShort(): boolean {
@@ -162,16 +227,11 @@ class Slots implements ChildSlots {
     return isAllowed && this.#waiting.size > this.#starting;
   }
 
-  #staysBusy(): boolean {
-    const sinceMs = performance.now() - longCallMs;
-    return [...this.#all].every(({ busySinceMs = 0 }) => busySinceMs < sinceMs);
-  }
-
-  #start(): void {
+  #start(hasPlace: boolean): void {
     const { memoryMb, env, onLine } = this.#options;
     const limits = memoryMb === undefined ? {} : { memoryMb };
     const pool = createProcessPool({ entry, size: 1, maxCalls, env, onLog: onLine, ...limits });
-    const slot: Slot = { pool, loaded: Promise.resolve(undefined), idleSinceMs: 0, busySinceMs: undefined };
+    const slot: Slot = { pool, loaded: Promise.resolve(undefined), idleSinceMs: 0, hasPlace };
     this.#all.add(slot);
     this.#usable += 1;
     this.#load(slot);
@@ -213,11 +273,24 @@ class Slots implements ChildSlots {
   }
 
   #end(slot: Slot): void {
-    void slot.pool.close().finally(() => this.#all.delete(slot));
+    void slot.pool.close().finally(() => {
+      this.#all.delete(slot);
+      if (slot.hasPlace) this.#options.room.free();
+      slot.hasPlace = false;
+    });
   }
 
   #fill(): void {
-    while (this.#closed === undefined && this.#usable < this.#options.warm) this.#start();
+    while (this.#closed === undefined && this.#usable < this.#options.warm) this.#start(false);
+  }
+
+  /** Frees the place of an idle child at once, where there is one. */
+  #giveUpIdle(): boolean {
+    const at = this.#idle.findIndex(({ hasPlace }) => hasPlace);
+    const [slot] = at < 0 || this.#waiting.size > 0 ? [] : this.#idle.splice(at, 1);
+    if (slot === undefined) return false;
+    this.#drop(slot);
+    return true;
   }
 
   #shrink(): void {
@@ -246,6 +319,11 @@ async function loadIn(pool: ProcessPool, load: HostLoad): Promise<ProcessCallErr
 
 function cancelledError(): ProcessCallError {
   return new ProcessCallError("cancelled", "cancelled", { childFault: false });
+}
+
+function lateError(): ProcessCallError {
+  const message = "no process was free for the call before its deadline; it was not run";
+  return new ProcessCallError("timeout", message, { childFault: false });
 }
 
 function closedError(): ProcessCallError {

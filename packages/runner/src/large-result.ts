@@ -1,5 +1,5 @@
-import { outcomeText, type SessionKey, type ToolOutcome } from "@larkline/protocol";
-import { keepResult, shortenedResult, type ResultDesk } from "@larkline/session";
+import { outcomeText, type ToolOutcome } from "@larkline/protocol";
+import { putResult, shortenedResult, type BlobStore } from "@larkline/session";
 
 /** Larger results do not go through the session, in bytes. */
 export const maxResultBytes = 262_144;
@@ -8,28 +8,27 @@ export const maxOutputBytes = 16 * 1_048_576;
 const shownCharacters = 50_000;
 
 export interface KeepOptions {
-  desk: ResultDesk;
-  session: SessionKey;
+  blobs: Pick<BlobStore, "put" | "get">;
   onError: (error: unknown) => void;
 }
 
 /**
  * Keeps a large result where the model can read it page by page; what goes into the session is its
- * head and tail. When it cannot be kept, these are all there is, and the text says so.
+ * head and tail; the handle is good once a worker has taken the outcome. When it cannot be kept, these are all there is, and the text says so.
  */
 export async function withLargeResultKept(
   outcome: ToolOutcome,
-  { desk, session, onError }: KeepOptions,
-): Promise<ToolOutcome> {
+  { blobs, onError }: KeepOptions,
+): Promise<{ outcome: ToolOutcome; blobId?: string }> {
   const text = outcomeText(outcome);
-  if (!outcome.ok || Buffer.byteLength(text) <= maxResultBytes) return outcome;
+  if (!outcome.ok || Buffer.byteLength(text) <= maxResultBytes) return { outcome };
   try {
-    const stored = await keepResult(desk, session, text);
-    return { ok: true, result: shortenedResult(text, stored, shownCharacters), stored };
+    const { stored, blobId } = await putResult(blobs, text);
+    return { outcome: { ok: true, result: shortenedResult(text, stored, shownCharacters), stored }, blobId };
   } catch (error) {
     onError(error);
     const left = text.length - shownCharacters;
     const mark = `[the last ${left} of ${text.length} characters could not be kept: ask for less]`;
-    return { ok: true, result: `${text.slice(0, shownCharacters).toWellFormed()}\n${mark}` };
+    return { outcome: { ok: true, result: `${text.slice(0, shownCharacters).toWellFormed()}\n${mark}` } };
   }
 }

@@ -8,6 +8,8 @@ import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { IsolationRefusedError, openLevels, type Levels, type LevelsOptions } from "./levels.ts";
 import { loadTools, toolsFrom, type LoadedTools } from "./tool-modules.ts";
 
+const begin = async (): Promise<undefined> => await Promise.resolve(undefined);
+
 // Starting processes takes its time on a busy machine.
 vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
@@ -73,7 +75,7 @@ function requestOf(args: object, { signal, storeFile, told = [], printed = [] }:
 }
 
 async function call(name: string, args: object, changes?: Changes): Promise<ToolOutcome> {
-  return await levels.run(loaded.registry.get(name), requestOf(args, changes));
+  return await levels.run(loaded.registry.get(name), requestOf(args, changes), begin);
 }
 
 describe("a handler in a sandbox", () => {
@@ -171,10 +173,10 @@ describe("a program in a sandbox", () => {
     });
     const remote = { url: `http://127.0.0.1:${host.port}`, token: "secret" };
     const own = await openLevels(optionsFor(toolsOf(tool), { remote }));
-    expect(await own.run(tool, requestOf({}))).toEqual({ ok: true, result: { result: 42 } });
+    expect(await own.run(tool, requestOf({}), begin)).toEqual({ ok: true, result: { result: 42 } });
     await own.close();
     const wrong = await openLevels(optionsFor(toolsOf(tool), { remote: { ...remote, token: "other" } }));
-    expect(await wrong.run(tool, requestOf({}))).toEqual({ ok: false, error: expect.stringContaining("token") });
+    expect(await wrong.run(tool, requestOf({}), begin)).toEqual({ ok: false, error: expect.stringContaining("token") });
     await Promise.all([wrong.close(), host.close()]);
     await sandbox.close();
   });
@@ -203,7 +205,7 @@ describe("what a host cannot give is refused when tools are registered", () => {
       else process.env["TMPDIR"] = before;
     });
     expect(message).toMatch(
-      /^tool "code" asks for isolation "sandbox": no sandbox holds on this host \(bwrap: .+; sbx: .+; setpriv: .+\)\. /,
+      /^tool "code" asks for isolation "sandbox": no sandbox holds on this host \(bwrap: .+; sbx: .+\)\. /,
     );
     for (const way of ["bubblewrap", "Landlock", "SANDBOX_URL", "out of this runner"]) expect(message).toContain(way);
     expect(message).not.toContain("\n");

@@ -22,6 +22,8 @@ export interface LevelsOptions extends ProcessLevelOptions {
   loaded: LoadedTools;
   /** Tiers that the operator accepts. Default: all. */
   tiers?: readonly SandboxTier[] | undefined;
+  /** Whether a sandbox is accepted in which programs get far more memory than they may have. Default: no. */
+  allowUnboundedMemory?: boolean;
   /** A host that runs programs for this runner. */
   remote?: { url: string; token: string } | undefined;
   onSandboxEvent(event: SandboxEvent): void;
@@ -79,8 +81,9 @@ function readableFor(tool: Tool, { modules, lend }: LoadedTools): string[] {
 }
 
 /** The message of its error says what was found, and what can be done. */
-async function openLocal({ tiers, onSandboxEvent, onFinding }: LevelsOptions): Promise<Sandbox> {
-  const opening = await openSandbox({ ...(tiers === undefined ? {} : { tiers }), onEvent: onSandboxEvent });
+async function openLocal({ tiers, allowUnboundedMemory, onSandboxEvent, onFinding }: LevelsOptions): Promise<Sandbox> {
+  const accepted = { ...(tiers === undefined ? {} : { tiers }), allowUnboundedMemory: allowUnboundedMemory === true };
+  const opening = await openSandbox({ ...accepted, onEvent: onSandboxEvent });
   if (!opening.ok) {
     const found = opening.findings.map(({ tier, reason }) => `${tier}: ${reason}`).join("; ");
     throw new Error(`no sandbox holds on this host (${found}). ${waysOut}`);
@@ -125,10 +128,10 @@ class OpenLevels implements Levels {
     }
   }
 
-  async run(tool: Tool, request: Parameters<ToolLevel["run"]>[1]): ReturnType<ToolLevel["run"]> {
+  async run(...[tool, request, begin]: Parameters<ToolLevel["run"]>): ReturnType<ToolLevel["run"]> {
     const level = this.#levels.get(tool.isolation.level);
     if (level === undefined) return { ok: false, error: `this runner has no isolation ${tool.isolation.level}` };
-    return await level.run(tool, request);
+    return await level.run(tool, request, begin);
   }
 
   sandbox(): { tier: string; holds: boolean } | undefined {
@@ -138,7 +141,8 @@ class OpenLevels implements Levels {
   async recheck(): Promise<void> {
     const tier = this.#tier;
     if (tier === undefined) return;
-    const findings = await probeTiers({ tiers: [tier as SandboxTier] }); // it came from openSandbox
+    const allowUnboundedMemory = this.#options.allowUnboundedMemory === true;
+    const findings = await probeTiers({ tiers: [tier as SandboxTier], allowUnboundedMemory }); // it came from openSandbox
     const finding = findings.find((each) => each.tier === tier) ?? { tier, holds: false, reason: "it is gone" };
     this.#problem = finding.holds ? undefined : finding.reason;
     this.#options.onFinding(finding);

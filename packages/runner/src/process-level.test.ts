@@ -8,6 +8,8 @@ import { until } from "./test-bed.fixture.ts";
 import type { ToolLevel } from "./tool-level.ts";
 import { loadTools, type LoadedTools } from "./tool-modules.ts";
 
+const begin = async (): Promise<undefined> => await Promise.resolve(undefined);
+
 // Starting processes takes its time on a busy machine.
 vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
@@ -68,7 +70,7 @@ function requestOf({ signal = new AbortController().signal, callId = "c1", ...ch
 }
 
 async function call(name: string, changes: Changes = {}): Promise<ToolOutcome> {
-  return await level.run(loaded.registry.get(name), requestOf(changes));
+  return await level.run(loaded.registry.get(name), requestOf(changes), begin);
 }
 
 /** Of a call whose tool did something bad: the next one finds everything as it was. */
@@ -118,11 +120,32 @@ describe("a tool in a process of its own", () => {
       onDropped: () => {},
     });
     const tool = loaded.registry.get("pid");
-    const outcomes = await Promise.all(Array.from({ length: 200 }, async () => await own.run(tool, requestOf({}))));
+    const outcomes = await Promise.all(
+      Array.from({ length: 200 }, async () => await own.run(tool, requestOf({}), begin)),
+    );
     await own.close();
     const processes = new Set(outcomes.map((outcome) => (outcome.ok ? outcome.result : outcome.error)));
     // The warm one, and those that were being started when it became free.
     expect(processes.size).toBeLessThanOrEqual(1 + availableParallelism());
+  });
+
+  it("waits for a process no longer than its deadline, and does not begin then; no more are started than fit", async () => {
+    const options = { loaded, environment, concurrency: 16, childrenAtMost: 1, onLine: () => {}, onDropped: () => {} };
+    const own = await openProcessLevel(options);
+    const tool = loaded.registry.get("spin");
+    let begun = 0;
+    const counted = async (): Promise<undefined> => {
+      begun += 1;
+      return await Promise.resolve(undefined);
+    };
+    // Longer than the two processes that there is room for can need for more than one call each.
+    const request = { ...requestOf({ timeoutMs: 6_000 }), endsWithinMs: 3_000 };
+    const outcomes = await Promise.all(Array.from({ length: 8 }, async () => await own.run(tool, request, counted)));
+    await own.close();
+    const waited = outcomes.filter((outcome) => !outcome.ok && outcome.error.includes("it was not run"));
+    expect(begun).toBeGreaterThan(0);
+    expect(begun).toBeLessThanOrEqual(2);
+    expect(waited).toHaveLength(outcomes.length - begun);
   });
 
   it("sees none of the runner's variables but those that it names", async () => {
@@ -154,7 +177,7 @@ describe("a tool in a process of its own", () => {
     const dropped: string[] = [];
     const onDropped = (tool: string, reason: string): void => void dropped.push(`${tool}: ${reason}`);
     const own = await openProcessLevel({ loaded, environment, concurrency: 1, onLine: () => {}, onDropped });
-    const outcome = await own.run(loaded.registry.get("gossip"), requestOf({}));
+    const outcome = await own.run(loaded.registry.get("gossip"), requestOf({}), begin);
     expect(outcome).toEqual({ ok: true, result: "said" });
     expect(told).toEqual([]);
     expect(dropped).toEqual(['gossip: messages of kind "gossip" do not exist']);
@@ -224,7 +247,7 @@ describe("the fault of a tool stays in its process", () => {
 
   it("what a tool started ends with its process", async () => {
     const own = await openProcessLevel({ loaded, environment, concurrency: 1, onLine: () => {}, onDropped: () => {} });
-    const outcome = await own.run(loaded.registry.get("leave_behind"), requestOf({}));
+    const outcome = await own.run(loaded.registry.get("leave_behind"), requestOf({}), begin);
     const pid = outcome.ok ? Number(outcome.result) : 0;
     expect(() => process.kill(pid, 0)).not.toThrow();
     await own.close();

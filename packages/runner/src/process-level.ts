@@ -1,9 +1,9 @@
 import type { ToolOutcome } from "@larkline/protocol";
 import { ProcessCallError } from "@larkline/sandbox";
 import { errorText, inputOf, interruptedOutcome, type RunToolRequest, type Tool } from "@larkline/tool";
-import { createChildSlots, type ChildSlots } from "./child-slots.ts";
+import { ChildRoom, createChildSlots, type ChildSlots, type SlotCall } from "./child-slots.ts";
 import { parseHostEvent, parseHostOutcome, parseHostRequest, type HostCall } from "./host-message.ts";
-import type { ToolLevel } from "./tool-level.ts";
+import type { BeginCall, ToolLevel } from "./tool-level.ts";
 import type { LoadedTools } from "./tool-modules.ts";
 
 export interface ProcessLevelOptions {
@@ -12,6 +12,8 @@ export interface ProcessLevelOptions {
   environment: Readonly<Record<string, string | undefined>>;
   /** Calls at once, and so children at most, for each set of settings. */
   concurrency: number;
+  /** Children beside the warm ones that fit into memory, over all sets. Default: as many as calls at once. */
+  childrenAtMost?: number;
   /** A line that a tool's process wrote. */
   onLine(line: string, stream: "stdout" | "stderr"): void;
   /** A message of a tool's process was no good and is dropped. */
@@ -50,6 +52,11 @@ function failed(tool: Tool, error: unknown, request: RunToolRequest): ToolOutcom
   }
 }
 
+/** The outcome of a call for which no process was free: it had no effect. */
+function neverBegan(error: unknown, signal: AbortSignal): ToolOutcome {
+  return { ok: false, error: signal.aborted ? errorText(signal.reason) : errorText(error) };
+}
+
 /** No child could be started. */
 function neverRan({ failure, exitCode, signal }: ProcessCallError): boolean {
   return failure === "crashed" && exitCode === undefined && signal === undefined;
@@ -62,6 +69,8 @@ function mayRepeat(tool: Tool, error: unknown): boolean {
   );
 }
 
+const hasBegunBefore: BeginCall = async () => await Promise.resolve(undefined);
+
 /** Tools with the same key share children. */
 function keyOf({ isolation: { env, memoryMb } }: Tool): string {
   return JSON.stringify([env.toSorted(), memoryMb]);
@@ -71,23 +80,34 @@ class ProcessLevel implements ToolLevel {
   readonly #options: ProcessLevelOptions;
   /** One set of children for each environment and size of memory. */
   readonly #slots = new Map<string, ChildSlots>();
+  readonly #room: ChildRoom;
 
   constructor(options: ProcessLevelOptions) {
     this.#options = options;
+    this.#room = new ChildRoom(options.childrenAtMost ?? options.concurrency);
     for (const tool of options.loaded.registry.tools()) if (tool.isolation.level === "process") this.#slotsOf(tool);
   }
 
-  async run(tool: Tool, request: RunToolRequest): Promise<ToolOutcome> {
+  async run(tool: Tool, request: RunToolRequest, begin: BeginCall): Promise<ToolOutcome> {
     const input = inputOf(tool, request.argumentsText);
     if (!input.ok) return input;
     const { signal } = request.context;
     if (signal.aborted) return { ok: false, error: errorText(signal.reason) };
+    let hasBegun = false;
+    const beginNow: BeginCall = async () => {
+      const instead = await begin();
+      hasBegun = instead === undefined;
+      return instead;
+    };
     try {
-      return await this.#call(tool, input.value, request);
+      return await this.#call(tool, input.value, { ...request, begin: beginNow });
     } catch (error) {
+      if (!hasBegun) return neverBegan(error, signal);
       if (!mayRepeat(tool, error) || signal.aborted) return failed(tool, error, request);
     }
-    return await this.#call(tool, input.value, request).catch((error: unknown) => failed(tool, error, request));
+    return await this.#call(tool, input.value, { ...request, begin: hasBegunBefore }).catch((error: unknown) =>
+      failed(tool, error, request),
+    );
   }
 
   /** Waits until every module is loaded in a child. Rejects with a reason that names the module. */
@@ -99,7 +119,11 @@ class ProcessLevel implements ToolLevel {
     await Promise.all([...this.#slots.values()].map(async (slots) => await slots.close()));
   }
 
-  async #call(tool: Tool, input: Record<string, unknown>, request: RunToolRequest): Promise<ToolOutcome> {
+  async #call(
+    tool: Tool,
+    input: Record<string, unknown>,
+    request: RunToolRequest & { begin: BeginCall },
+  ): Promise<ToolOutcome> {
     const { loaded, onDropped } = this.#options;
     const { signal, progress, log, ...facts } = request.context;
     const body: HostCall = {
@@ -110,7 +134,12 @@ class ProcessLevel implements ToolLevel {
       maxOutputBytes: request.maxOutputBytes ?? 262_144,
       lend: loaded.lend,
     };
-    const answer = await this.#slotsOf(tool).call(body, {
+    const call: SlotCall = {
+      body,
+      begin: request.begin,
+      endsWithinMs: request.endsWithinMs,
+    };
+    const answer = await this.#slotsOf(tool).call(call, {
       signal,
       timeoutMs: request.timeoutMs ?? tool.timeoutMs,
       onEvent: (message) => {
@@ -121,7 +150,8 @@ class ProcessLevel implements ToolLevel {
       },
       onRequest: async (message) => await this.#answer(tool, message, request),
     });
-    const outcome = parseHostOutcome(answer);
+    if ("instead" in answer) return answer.instead;
+    const outcome = parseHostOutcome(answer.answer);
     return outcome.ok ? outcome.value : { ok: false, error: `the process of tool ${tool.name} gave no outcome` };
   }
 
@@ -144,6 +174,7 @@ class ProcessLevel implements ToolLevel {
     const { env, memoryMb } = tool.isolation;
     const slots = createChildSlots({
       most: concurrency,
+      room: this.#room,
       warm: warmChildren,
       memoryMb,
       env: pickedEnv(environment, env),

@@ -103,6 +103,34 @@ describe("the tool-runner process", () => {
     expect(notes.runs().map(({ callId }) => callId)).toEqual([job.callId]);
   });
 
+  it("asks about those calls alone that had begun, of many that waited for a process when it was killed", async () => {
+    const notes = createNotes();
+    const argumentsText = JSON.stringify({ file: notes.file });
+    const first = await started({ RUNNER_CONCURRENCY: "24", RUNNER_CHILD_MB: "65536" });
+    const jobs = await Promise.all(
+      Array.from({ length: 24 }, async () => {
+        return await bed.send("probe", { name: "slow", effect: "once", arguments: argumentsText });
+      }),
+    );
+    await until("the first run", () => (notes.runs().length > 0 ? true : undefined));
+    first.child.kill("SIGKILL");
+    await first.exited;
+    const begun = new Set(notes.runs().map(({ callId }) => callId));
+    await started({ RUNNER_CONCURRENCY: "24" });
+    const outcomes = await Promise.all(jobs.map(async (job) => ({ job, outcome: await bed.outcomeOf(job, 50_000) })));
+    const unknown = outcomes.filter(({ outcome }) => !outcome.ok && outcome.unknown === true);
+    // With room for one more child, two calls at most had begun.
+    expect(begun.size).toBeLessThanOrEqual(2);
+    expect(unknown.map(({ job }) => job.callId).filter((callId) => !begun.has(callId))).toEqual([]);
+    expect(outcomes.filter(({ outcome }) => outcome.ok)).toHaveLength(jobs.length - unknown.length);
+    expect(
+      notes
+        .runs()
+        .map(({ callId }) => callId)
+        .sort(),
+    ).toEqual(jobs.map(({ callId }) => callId).sort());
+  });
+
   it("runs a `pure` call again on another instance after kill -9, within seconds", async () => {
     const notes = createNotes();
     const instances = await Promise.all([started(), started()]);
@@ -130,7 +158,7 @@ describe("the tool-runner process", () => {
     });
     await until("the run", () => (notes.runs().length === 1 ? true : undefined));
     runner.child.kill("SIGTERM");
-    await until("the withdrawal", async () => ((await bed.directory.tools()).size === 0 ? true : undefined), 1_000);
+    await until("the withdrawal", async () => ((await bed.directory.runners()).length === 0 ? true : undefined), 1_000);
     const late = await bed.send("probe", { name: "echo", effect: "pure" });
     expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "finished" });
     expect(await runner.exited).toBe(0);

@@ -1,4 +1,4 @@
-import { loadConfigFile, type Env } from "@larkline/config";
+import { loadConfigFile, takeEnvironment, type Env } from "@larkline/config";
 import { connectTraceLog } from "@larkline/session-redis";
 import { createLogger, createMetrics, openObservers, runUntilSignal, startOpsServer } from "@larkline/telemetry";
 import { AnnouncementRefusedError } from "./announcement.ts";
@@ -9,8 +9,8 @@ import { startRunner, type ToolRunner } from "./runner.ts";
 import type { LoadedTools } from "./tool-modules.ts";
 
 export interface RunnerProgram {
-  /** The environment of the process: settings, and the variables that tools name. */
-  env: Env;
+  /** Settings, and the variables that tools name. Default: the environment of the process, which is left clean. */
+  env?: Env | undefined;
   defaults?: RunnerDefaults;
   /** Finds the tools; an error is a text of one line for each problem. */
   load(): Promise<{ ok: true; value: LoadedTools } | { ok: false; error: string }>;
@@ -61,7 +61,8 @@ interface Telemetry {
  * A runner as a whole process: reads its environment, serves health, readiness and metrics, works
  * until a signal. Resolves when it works. SIGHUP attacks its sandbox again.
  */
-export async function runRunner({ env, defaults, load, refuse }: RunnerProgram): Promise<void> {
+export async function runRunner({ env: given, defaults, load, refuse }: RunnerProgram): Promise<void> {
+  const { env, problem: unclean } = given === undefined ? takeEnvironment() : { env: given };
   const read = loadRunnerConfig(env, defaults);
   if (!read.ok) return refuse(read.error);
   const config = read.value;
@@ -73,6 +74,7 @@ export async function runRunner({ env, defaults, load, refuse }: RunnerProgram):
   const missing = mcpServers.flatMap((server) => missingVariables(server, env));
   if (missing.length > 0) return refuse(missing.join("\n"));
   const logger = createLogger({ service: "tool-runner", level: config.logLevel });
+  if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
   const metrics = createMetrics({ service: "tool-runner" });
   const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
   const watch = { service: "tool-runner", logger, metrics, traceLog, modules: settings.value.observers } as const;
@@ -84,6 +86,7 @@ export async function runRunner({ env, defaults, load, refuse }: RunnerProgram):
     graceMs: config.drainMs,
     loaded: loaded.value,
     mcpServers,
+    allowUnboundedMemory: settings.value.sandbox.allowUnboundedMemory,
     blobTtlMs: settings.value.retention.blobDays * 86_400_000,
     environment: env,
     logger,

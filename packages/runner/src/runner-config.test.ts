@@ -16,6 +16,7 @@ describe("the environment of a runner", () => {
         runner: "default",
         runnerKey: RUNNER_KEY,
         concurrency: 32,
+        childMb: 80,
         drainMs: 8_000,
       },
     });

@@ -15,6 +15,8 @@ export interface RunnerConfig {
   runnerKey: string;
   /** Calls this process runs at once; of each tool with limits, which have queues of their own, once more as many. */
   concurrency: number;
+  /** Memory that a child process is expected to take, in MB: bounds how many are started. Default 80. */
+  childMb?: number;
   /** How long running calls may take to end when the process is told to stop. */
   drainMs: number;
   /** Folder for the files that tools save, shared with all workers; absent: Redis keeps them. */
@@ -89,6 +91,7 @@ export function loadRunnerConfig(env: Env, defaults: RunnerDefaults = {}): Parse
     runner: runnerNameFrom(reader, defaults.runner ?? "default"),
     runnerKey: runnerKeyFrom(reader),
     concurrency: reader.integer("RUNNER_CONCURRENCY", { default: defaults.concurrency ?? 32, min: 1, max: 1_000 }),
+    childMb: reader.integer("RUNNER_CHILD_MB", { default: 80, min: 16, max: 65_536 }),
     drainMs: reader.integer("RUNNER_DRAIN_MS", { default: 8_000, min: 0, max: 3_600_000 }),
     blobDirectory: reader.text("BLOB_DIR"),
     remoteSandbox: remoteSandboxFrom(reader),

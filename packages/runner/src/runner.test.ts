@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -161,10 +162,8 @@ describe("a runner answers calls", () => {
   });
 
   it("says how long the call waited and ran, and who began and answered it", async () => {
-    const gate = Promise.withResolvers<void>();
-    await start([toolOf("wait", async () => await gate.promise, { effect: "once" })]);
+    await start([toolOf("wait", async () => await delay(60), { effect: "once" })]);
     const job = await bed.send("r", { name: "wait", effect: "once", queuedAtMs: Date.now() - 5_000 });
-    setTimeout(gate.resolve, 60);
     const { timing } = await bed.answerOf(job);
     expect(timing?.queuedMs).toBeGreaterThanOrEqual(5_000);
     expect(timing?.ranMs).toBeGreaterThanOrEqual(50);
@@ -298,11 +297,11 @@ describe("a runner answers calls", () => {
 
   it("does not run a call that was answered meanwhile, and adds the lost wake-up again", async () => {
     let runs = 0;
-    const job = await bed.openCall({ name: "count", effect: "idempotent" });
+    const job = await bed.openCall({ name: "count", effect: "once" });
     // Answered, but whoever answered died before it added the wake-up.
     await bed.store.deliver(job.session, job.callId, { ok: true, result: "first" });
     await bed.queues.dispatch("r", [job]);
-    await start([toolOf("count", () => (runs += 1))]);
+    await start([toolOf("count", () => (runs += 1), { effect: "once" })]);
     expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "first" });
     expect(runs).toBe(0);
   });
@@ -357,29 +356,54 @@ describe("a runner answers calls", () => {
 });
 
 describe("a runner in the directory", () => {
-  it("is found while it runs and gone when it is closed", async () => {
+  it("is found while it runs and away when it is closed", async () => {
     const runner = await start([toolOf("one", () => 1)]);
     expect((await bed.directory.tools()).get("one")).toMatchObject({ runner: "r", announcement: { effect: "pure" } });
     await runner.close();
-    expect((await bed.directory.tools()).size).toBe(0);
+    expect(await bed.directory.runners()).toEqual([]);
+    expect((await bed.directory.tools()).get("one")?.awayForMs).toBeGreaterThan(0);
   });
 
-  it("is refused when a living instance offers the tool with another schema, and accepted after that one left", async () => {
+  it("is refused when another living runner offers the tool, and accepted once that one is away", async () => {
     const first = await start([toolOf("one", () => 1)]);
-    const other = defineTool({
-      name: "one",
-      description: "other",
-      input: { type: "object" },
-      effect: "once",
-      isolation: "inline",
-      run: () => 1,
-    });
-    await expect(start([other])).rejects.toThrow(/'one'.*different schema/);
     await expect(start([toolOf("one", () => 1)], { runner: "r2" })).rejects.toThrow(/runner 'r' already offers/);
-    await start([toolOf("one", () => 2)]); // the same announcement is a second instance
     await first.close();
-    await Promise.all(runners.map(async (runner) => await runner.close()));
-    await start([other]);
+    await start([toolOf("one", () => 2)], { runner: "r2" });
+    expect((await bed.directory.tools()).get("one")?.runner).toBe("r2");
+  });
+
+  it("a new build with a changed tool takes over while the old one lives, and the old one takes calls again without it", async () => {
+    const changed = defineTool({
+      name: "one",
+      description: "now with another schema",
+      input: { type: "object", properties: { m: { type: "string" } } },
+      effect: "pure",
+      isolation: "inline",
+      run: () => "new",
+    });
+    await start([toolOf("one", () => "old")]);
+    const newer = await start([changed]);
+    expect((await bed.directory.tools()).get("one")?.announcement.spec.description).toBe("now with another schema");
+    const superseded = async (): Promise<boolean> =>
+      (await bed.directory.runners()).some(({ isCurrent }) => !isCurrent);
+    expect(await superseded()).toBe(true);
+    for (let i = 0; i < 20; i += 1) {
+      const job = await bed.send("r", { name: "one", effect: "pure" });
+      expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "new" });
+    }
+    await newer.close();
+    const job = await bed.send("r", { name: "one", effect: "pure" });
+    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "old" });
+  });
+
+  it("answers a call that waited for a tool that is another one by now, and does not run it", async () => {
+    const job = await bed.send("r", { name: "one", effect: "pure", toolDigest: "of another schema" });
+    let ran = 0;
+    await start([toolOf("one", () => (ran += 1))]);
+    expect(await bed.outcomeOf(job)).toMatchObject({ ok: false, error: expect.stringMatching(/^tool_changed: /) });
+    const announced = (await bed.directory.tools()).get("one")?.announcement.digest;
+    const fitting = await bed.send("r", { name: "one", effect: "pure", toolDigest: announced ?? "" });
+    expect(await bed.outcomeOf(fitting)).toEqual({ ok: true, result: 1 });
   });
 
   it("leaves waiting calls to whoever comes next when its last instance closes", async () => {

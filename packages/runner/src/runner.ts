@@ -1,33 +1,29 @@
-import { randomUUID } from "node:crypto";
+import { totalmem } from "node:os";
+import { createHash, randomUUID } from "node:crypto";
 import { createFileBlobStore } from "@larkline/blob-files";
 import type { Env, McpServerConfig } from "@larkline/config";
-import {
-  createCancelBus,
-  createToolQueues,
-  createToolWorker,
-  createTurnQueue,
-  type JobWorker,
-  type TurnQueue,
-} from "@larkline/queue";
+import { createCancelBus, createToolQueues, createToolWorker, type JobWorker } from "@larkline/queue";
 import { defaultBlobTtlMs, type BlobStore } from "@larkline/session";
 import {
   closeRedis,
   connectRedis,
+  isAnswered,
+  takesWrites,
   createRedisBlobStore,
-  createRedisLookupCache,
   createRedisRunnerDirectory,
-  createRedisSessionStore,
+  RunnerHandoff,
   type RedisConnection,
+  ServerClock,
 } from "@larkline/session-redis";
 import type { ToolAnnouncement } from "@larkline/protocol";
-import type { Logger, Metrics, Observation } from "@larkline/telemetry";
+import { createClockLog, type Logger, type Metrics, type Observation } from "@larkline/telemetry";
 import { announcementOf, type Tool } from "@larkline/tool";
 import { AnnouncementRefusedError, startAnnouncement, type Announcement } from "./announcement.ts";
-import { createCallHandler, type CallHandler } from "./call-handler.ts";
+import { createCallHandler, digestOf, type CallHandler } from "./call-handler.ts";
+import { CallHandoff } from "./call-handoff.ts";
 import { createFileStore } from "./file-store.ts";
 import { IsolationRefusedError, openLevels, type Levels } from "./levels.ts";
 import { openMcpMounts, type McpMounts } from "./mcp-mounts.ts";
-import { createOutcomeDelivery } from "./outcome-delivery.ts";
 import type { RunnerConfig } from "./runner-config.ts";
 import { createRunnerMetrics, type RunnerMetrics } from "./runner-metrics.ts";
 import { createRunningCalls, type RunningCalls } from "./running-calls.ts";
@@ -40,6 +36,8 @@ export interface RunnerSetup {
   loaded: LoadedTools;
   /** MCP servers whose tools this runner offers. Default: none. */
   mcpServers?: readonly McpServerConfig[];
+  /** Whether a sandbox is accepted in which programs get far more memory than they may have. Default: no. */
+  allowUnboundedMemory?: boolean;
   /** The variables of which tools get those that they name. Default: none. */
   environment?: Env;
   logger: Logger;
@@ -54,7 +52,7 @@ export interface RunnerSetup {
 }
 
 export interface ToolRunner {
-  ready(): Promise<Record<string, boolean>>;
+  ready(): Promise<Record<string, boolean | string>>;
   /**
    * Withdraws first, so that workers stop choosing this runner; lets running calls finish for the
    * grace period, then gives repeatable ones back to the queue and answers `once` ones as unknown.
@@ -78,32 +76,32 @@ async function withdrawQuietly(announcement: Announcement, onError: (error: unkn
   await announcement.withdraw().catch(onError); // it expires by itself
 }
 
-async function pings(redis: RedisConnection): Promise<boolean> {
-  return (await redis.ping()) === "PONG";
-}
-
 interface Connections {
   /** Fails fast: for what somebody waits for. */
   redis: RedisConnection;
   /** Waits for Redis without limit, as queue workers must. */
   queueRedis: RedisConnection;
+  clock: ServerClock;
   /** Aborts when the connections close. */
   closing: AbortSignal;
   onError: (error: unknown) => void;
   close(): Promise<void>;
 }
 
-function openConnections(redisUrl: string, onError: (error: unknown) => void): Connections {
+function openConnections(redisUrl: string, logger: Logger, onError: (error: unknown) => void): Connections {
   const redis = connectRedis(redisUrl, { onError });
   const queueRedis = connectRedis(redisUrl, { role: "worker", onError });
+  const clock = new ServerClock(redis, createClockLog(logger));
   const closing = new AbortController();
   return {
     redis,
     queueRedis,
+    clock,
     closing: closing.signal,
     onError,
     close: async () => {
       closing.abort();
+      clock.close();
       await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
     },
   };
@@ -130,24 +128,29 @@ interface Parts {
 
 interface Workers {
   isRunning(): boolean;
+  take(jobs: boolean): Promise<void>;
   close(deadlineMs: number): Promise<void>;
 }
 
-function handlerOf(parts: Parts, turns: TurnQueue): CallHandler {
+async function openHandler(parts: Parts): Promise<CallHandler> {
   const { setup, connections, levels, metrics, calls } = parts;
   const { config, loaded, observation, logger } = setup;
   const { namespace, runner, runnerKey } = config;
-  const { redis, onError } = connections;
-  const store = createRedisSessionStore({ redis, namespace });
+  const { redis, closing, onError } = connections;
   const blobs = blobsOf(setup, redis);
+  const handoff = new CallHandoff({
+    handoff: new RunnerHandoff({ redis, namespace, runner, runnerKey }),
+    runner,
+    onError,
+  });
+  await handoff.open(closing);
   return createCallHandler({
     registry: { get: (name) => mountedTool(name, parts) ?? loaded.registry.get(name) },
     levels,
     envelope: { runner, runnerKey },
-    store,
+    handoff,
     storeFile: createFileStore({ blobs, onError }),
-    desk: { blobs, lookups: createRedisLookupCache({ redis, namespace }) },
-    deliver: createOutcomeDelivery({ store, turns, runner, onRetry: onError }),
+    blobs,
     calls,
     metrics,
     observation,
@@ -162,7 +165,7 @@ function mountedTool(name: string, { setup, mounts }: Pick<Parts, "setup" | "mou
 }
 
 /** One worker for the runner's queue, and one for each tool that has limits. */
-async function startWorkers({ setup, connections }: Parts, turns: TurnQueue, handler: CallHandler): Promise<Workers> {
+async function startWorkers({ setup, connections }: Parts, handler: CallHandler): Promise<Workers> {
   const { runner, concurrency, namespace } = setup.config;
   const { queueRedis: connection, onError } = connections;
   const queueOptions = { connection, prefix: `{${namespace}}`, onError };
@@ -185,9 +188,12 @@ async function startWorkers({ setup, connections }: Parts, turns: TurnQueue, han
   }
   return {
     isRunning: () => workers.every((each) => each.isRunning()),
+    take: async (jobs) => {
+      await Promise.all(workers.map(async (each) => await each.take(jobs)));
+    },
     close: async (deadlineMs) => {
       await Promise.all(workers.map(async (each) => await each.close({ deadlineMs, abort: false })));
-      await Promise.all([turns.close(), queues.close()]);
+      await queues.close();
     },
   };
 }
@@ -217,14 +223,14 @@ function watchSandbox(levels: Levels, onError: (error: unknown) => void): { rech
 }
 
 /** Works the runner's queues. Closing ends all of it, the connections too. */
-async function work(parts: Parts, announcement: Announcement): Promise<ToolRunner> {
+async function work(parts: Parts, { announcement, generation }: Announced): Promise<ToolRunner> {
   const { setup, connections, levels, mounts, calls } = parts;
   const { config, graceMs = 8_000 } = setup;
-  const { redis, queueRedis, closing, onError } = connections;
-  const turns = createTurnQueue({ connection: queueRedis, prefix: `{${config.namespace}}`, onError });
+  const { redis, clock, closing, onError } = connections;
   const bus = createCancelBus({ connection: redis, channel: `{${config.namespace}}:cancel` });
   await bus.subscribe(({ session, turnId }) => calls.cancel(session, turnId), closing);
-  const workers = await startWorkers(parts, turns, handlerOf(parts, turns));
+  const workers = await startWorkers(parts, await openHandler(parts));
+  const takesCalls = generation.follow((isCurrent) => void workers.take(isCurrent).catch(onError));
   const sandboxWatch = watchSandbox(levels, onError);
 
   const close = async (): Promise<void> => {
@@ -242,7 +248,13 @@ async function work(parts: Parts, announcement: Announcement): Promise<ToolRunne
   };
   let closed: Promise<void> | undefined;
   return {
-    ready: async () => ({ redis: await pings(redis), worker: workers.isRunning(), ...sandboxCheck(levels) }),
+    ready: async () => ({
+      redis: (await redis.ping()) === "PONG",
+      writes: await takesWrites(redis),
+      clock: clock.problem() ?? true,
+      worker: (workers.isRunning() && isAnswered(connections.queueRedis)) || !takesCalls(),
+      ...sandboxCheck(levels),
+    }),
     recheck: sandboxWatch.recheck,
     close: async () => await (closed ??= close()),
   };
@@ -264,13 +276,26 @@ function callsAtOnce({ config: { concurrency }, loaded }: RunnerSetup): number {
   return limited.reduce((sum, tool) => sum + limitedConcurrency(tool, concurrency), concurrency);
 }
 
+/** What the runner itself takes, and its warm children, in MB. */
+const ownMb = 384;
+
+/** As many children as fit into the memory of this process: that of its control group, or of the machine. */
+function childrenAtMost(childMb: number | undefined = 80, most: number): number {
+  const limit = process.constrainedMemory();
+  const bytes = limit > 0 && limit < totalmem() ? limit : totalmem();
+  const fit = Math.floor((bytes / 1_048_576 - ownMb) / childMb);
+  return Math.max(1, Math.min(most, fit));
+}
+
 async function openRunnerLevels(setup: RunnerSetup, metrics: RunnerMetrics): Promise<Levels> {
-  const { config, loaded, logger, environment = {} } = setup;
+  const { config, loaded, logger, environment = {}, allowUnboundedMemory = false } = setup;
   return await openLevels({
     loaded,
     environment,
     concurrency: callsAtOnce(setup),
+    childrenAtMost: childrenAtMost(config.childMb, callsAtOnce(setup)),
     tiers: config.sandboxTiers,
+    allowUnboundedMemory,
     remote: config.remoteSandbox,
     onLine: (line, stream) => logger.info({ stream }, line),
     onDropped: (tool, reason) => {
@@ -280,7 +305,8 @@ async function openRunnerLevels(setup: RunnerSetup, metrics: RunnerMetrics): Pro
     onSandboxEvent: ({ event, detail }) => logger.warn({ event, detail }, "sandbox"),
     onFinding: ({ tier, holds, reason }) => {
       metrics.sandbox.set({ tier }, holds ? 1 : 0);
-      if (holds) logger.info({ tier }, "the sandbox holds");
+      if (holds && reason === "") logger.info({ tier }, "the sandbox holds");
+      else if (holds) logger.warn({ tier, reason }, "the sandbox holds, but for what is allowed");
       else logger.error({ tier, reason }, "the sandbox does not hold");
     },
   });
@@ -311,21 +337,40 @@ interface OpenedMounts {
 function offered({ loaded }: RunnerSetup, mounts: McpMounts): ToolAnnouncement[] {
   const own = loaded.registry.tools();
   const names = new Set(own.map(({ name }) => name));
-  return [...own, ...mounts.tools().filter(({ name }) => !names.has(name))].map(announcementOf);
+  const tools = [...own, ...mounts.tools().filter(({ name }) => !names.has(name))];
+  return tools.map((tool) => ({ ...announcementOf(tool), digest: digestOf(tool) }));
+}
+
+/** Names this build of the runner. Mounted tools come and go while it runs, so they are no part of it. */
+function generationOf({ loaded }: RunnerSetup): string {
+  const tools = loaded.registry.tools().map((tool) => {
+    const { spec, effect, requiresApproval, limits = {} } = announcementOf(tool);
+    return [spec.name, spec.inputSchema, effect, requiresApproval, limits];
+  });
+  const inOrder = tools.toSorted(([a], [b]) => (String(a) < String(b) ? -1 : 1));
+  return createHash("sha256").update(JSON.stringify(inOrder)).digest("base64url").slice(0, 22);
 }
 
 /** A mounted tool that cannot be offered is left out for a while; without its own tools a runner must stop. */
 async function announceTools(
   setup: RunnerSetup,
-  { redis, onError }: Connections,
+  { redis, clock, closing, onError }: Connections,
   { mounts, follow }: OpenedMounts,
-): Promise<Announcement> {
+): Promise<Announced> {
   const { config, logger, onRefused } = setup;
+  const directory = createRedisRunnerDirectory({ redis, namespace: config.namespace, runnerKey: config.runnerKey });
+  const generation = new GenerationState();
   const announcement = await startAnnouncement({
-    directory: createRedisRunnerDirectory({ redis, namespace: config.namespace }),
-    instance: { runner: config.runner, instance: randomUUID() },
+    directory,
+    instance: { runner: config.runner, instance: randomUUID(), generation: generationOf(setup) },
     tools: () => offered(setup, mounts),
+    clockProblem: clock.problem,
     onError,
+    onCurrent: (isCurrent) => {
+      generation.set(isCurrent);
+      if (isCurrent) logger.info({}, "this runner takes calls again: the newer generation is gone");
+      else logger.warn({}, "a newer generation of this runner has started: this one takes no more calls");
+    },
     onRefused: (conflict, tool) => {
       if (!mounts.exclude(tool)) return onRefused(conflict);
       logger.warn({ tool, conflict }, "MCP tool is not offered for now");
@@ -333,7 +378,32 @@ async function announceTools(
     },
   });
   follow(announcement.changed);
-  return announcement;
+  // A new generation of this runner is learned of at once, not with the next renewal.
+  await directory.watch(announcement.changed, closing);
+  return { announcement, generation };
+}
+
+interface Announced {
+  announcement: Announcement;
+  generation: GenerationState;
+}
+
+/** Whether this instance is of the runner's current generation, which it may hear before it works, and after. */
+class GenerationState {
+  #isCurrent = true;
+  #listener: ((isCurrent: boolean) => void) | undefined;
+
+  set(isCurrent: boolean): void {
+    this.#isCurrent = isCurrent;
+    this.#listener?.(isCurrent);
+  }
+
+  /** Tells the listener now, if this instance is superseded, and of each change. Returns how it is at a moment. */
+  follow(listener: (isCurrent: boolean) => void): () => boolean {
+    this.#listener = listener;
+    if (!this.#isCurrent) listener(false);
+    return () => this.#isCurrent;
+  }
 }
 
 /**
@@ -346,18 +416,18 @@ export async function startRunner(setup: RunnerSetup): Promise<ToolRunner> {
   const metrics = createRunnerMetrics(setup.metrics, calls.count);
   let started = false;
   let problem: unknown;
-  const connections = openConnections(config.redisUrl, (error) => {
+  const connections = openConnections(config.redisUrl, logger, (error) => {
     problem = error; // while starting it is told by the caller, in one line
     if (started) logger.warn({ error }, "background error");
   });
   let levels: Levels | undefined;
   let opened: OpenedMounts | undefined;
   try {
-    await connections.redis.ping();
+    await connections.clock.followed;
     levels = await openRunnerLevels(setup, metrics);
     opened = openMounts(setup, levels);
-    const announcement = await announceTools(setup, connections, opened);
-    const working = await work({ setup, connections, levels, mounts: opened.mounts, metrics, calls }, announcement);
+    const announced = await announceTools(setup, connections, opened);
+    const working = await work({ setup, connections, levels, mounts: opened.mounts, metrics, calls }, announced);
     started = true;
     return working;
   } catch (error) {

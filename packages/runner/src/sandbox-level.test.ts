@@ -5,6 +5,8 @@ import { describe, expect, it } from "vitest";
 import { createSandboxLevel } from "./sandbox-level.ts";
 import { toolsFrom } from "./tool-modules.ts";
 
+const begin = async (): Promise<undefined> => await Promise.resolve(undefined);
+
 const online = { allow: ["api.example.com"] };
 
 function toolWith(effect: "pure" | "once", isolation: Partial<IsolationSettings> = {}): ProgramTool {
@@ -48,19 +50,23 @@ async function runWith(
     environment: { REDIS_URL: "geheim", GIVEN: "given" },
     readable: new Map(),
   });
-  const outcome = await level.run(tool, {
-    argumentsText: '{"code":"1"}',
-    ...bounds,
-    context: {
-      callId: "c1",
-      turnId: "t1",
-      signal: cancelled ? AbortSignal.abort(new Error("cancelled")) : new AbortController().signal,
-      actor: { app: "app", userId: "ou_1", chatId: "oc_1" },
-      authority: { by: "policy" },
-      progress: () => {},
-      log: () => {},
+  const outcome = await level.run(
+    tool,
+    {
+      argumentsText: '{"code":"1"}',
+      ...bounds,
+      context: {
+        callId: "c1",
+        turnId: "t1",
+        signal: cancelled ? AbortSignal.abort(new Error("cancelled")) : new AbortController().signal,
+        actor: { app: "app", userId: "ou_1", chatId: "oc_1" },
+        authority: { by: "policy" },
+        progress: () => {},
+        log: () => {},
+      },
     },
-  });
+    begin,
+  );
   return { outcome, requests };
 }
 

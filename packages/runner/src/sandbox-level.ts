@@ -12,7 +12,7 @@ import {
 } from "@larkline/tool";
 import { parseHostOutcome, type HostCall } from "./host-message.ts";
 import { pickedEnv, type ProcessLevelOptions } from "./process-level.ts";
-import type { ToolLevel } from "./tool-level.ts";
+import type { BeginCall, ToolLevel } from "./tool-level.ts";
 import type { LoadedTools } from "./tool-modules.ts";
 
 export interface SandboxLevelOptions {
@@ -112,11 +112,15 @@ class SandboxLevel implements ToolLevel {
     this.#options = options;
   }
 
-  async run(tool: Tool, request: RunToolRequest): Promise<ToolOutcome> {
+  async run(tool: Tool, request: RunToolRequest, begin: BeginCall): Promise<ToolOutcome> {
     const input = inputOf(tool, request.argumentsText);
     if (!input.ok) return input;
     try {
       const program = this.#programOf(tool, input.value, request);
+      const refused = this.#options.refusal();
+      if (refused !== undefined) throw new Error(refused);
+      const instead = await begin();
+      if (instead !== undefined) return instead;
       const result = await this.#execute(tool, program, request);
       return tool.kind === "program"
         ? await programOutcome({ tool, runtime: program.runtime, result }, request)
@@ -132,9 +136,7 @@ class SandboxLevel implements ToolLevel {
 
   /** A crash is the sandbox's, not the program's: it gets another try where that can do no harm. */
   async #execute(tool: Tool, program: SandboxRequest["program"], request: RunToolRequest): Promise<SandboxResult> {
-    const { sandbox, refusal } = this.#options;
-    const refused = refusal();
-    if (refused !== undefined) throw new Error(refused);
+    const { sandbox } = this.#options;
     const asked = this.#requestOf(tool, program, request);
     const result = await sandbox.run(asked);
     const again = result.status === "crashed" && (tool.effect !== "once" || isHarmless(tool));

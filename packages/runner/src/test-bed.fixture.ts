@@ -19,7 +19,7 @@ import {
   type ToolJob,
   type TurnState,
 } from "@larkline/protocol";
-import { createCancelBus, createToolQueues, createTurnWorker, type DispatchOptions } from "@larkline/queue";
+import { createCancelBus, createToolQueues, type DispatchOptions } from "@larkline/queue";
 import type { SessionStore } from "@larkline/session";
 import {
   closeRedis,
@@ -30,6 +30,10 @@ import {
   createRedisLookupCache,
   createRedisRunnerDirectory,
   createRedisSessionStore,
+  HandoffImport,
+  RunnerHandoff,
+  type RedisConnection,
+  type RefusedHandoff,
 } from "@larkline/session-redis";
 
 /** Asks until the answer is there; fails loudly instead of waiting forever. */
@@ -127,7 +131,9 @@ async function openCall(store: SessionStore, call: Call): Promise<ToolJob> {
     startedAtMs: Date.now(),
   };
   const written = { session, epoch: claim?.epoch ?? "", history: [], events: [], consumed: 0, turn };
-  const open = [{ callId: attemptIdOf(job), deadlineMs: job.deadlineMs, facts: { tool: job.name } }];
+  const { turnId, name: tool } = job;
+  const facts = { turnId, tool, argumentsHash: argumentsHashOf(job.arguments), runner: call.runner ?? "r" };
+  const open = [{ callId: attemptIdOf(job), deadlineMs: job.deadlineMs, facts }];
   const saved = await store.save({ ...written, open, mode: "suspend" });
   if (saved.state !== "suspended") throw new Error(`the session is ${saved.state}`);
   return job;
@@ -148,37 +154,68 @@ async function answerOf(
   return first;
 }
 
+/** What carries over what the runners hand in. */
+function importer(parts: {
+  redis: RedisConnection;
+  namespace: string;
+  store: SessionStore;
+  lookups: ReturnType<typeof createRedisLookupCache>;
+  wakes: Map<string, number>;
+  refused: RefusedHandoff[];
+}): HandoffImport {
+  const { redis, namespace, store, lookups, wakes, refused } = parts;
+  return new HandoffImport({
+    redis,
+    namespace,
+    worker: "test",
+    runnerKeyOf: keyOf,
+    store,
+    lookups,
+    wake: async (session, gen) => {
+      wakes.set(session, gen);
+      await Promise.resolve();
+    },
+    onRefused: (one) => refused.push(one),
+    onError: () => undefined,
+  });
+}
+
 /** The worker's side of a runner, in a namespace of its own. */
 export function createTestBed(redisUrl: string) {
   const namespace = `runner-test-${randomUUID()}`;
   const redis = connectRedis(redisUrl);
   const queueRedis = connectRedis(redisUrl, { role: "worker" });
-  const store = createRedisSessionStore({ redis, namespace });
+  const store = createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) });
   const log = createRedisEventLog({ redis, namespace });
   const audit = createRedisAuditLog({ redis, namespace });
   const queueOptions = { connection: queueRedis, prefix: `{${namespace}}` };
   const queues = createToolQueues(queueOptions);
+  const lookups = createRedisLookupCache({ redis, namespace, owner: "worker" });
   const wakes = new Map<string, number>();
-  const turns = createTurnWorker({
-    ...queueOptions,
-    concurrency: 4,
-    handle: async ({ session, gen }) => {
-      wakes.set(session, gen);
-      return await Promise.resolve("done");
-    },
-    onFailed: async () => await Promise.resolve(),
-  });
+  const refused: RefusedHandoff[] = [];
+  const handoffs = importer({ redis, namespace, store, lookups, wakes, refused });
+  const closing = new AbortController();
+  const listening = handoffs.listen(closing.signal);
   return {
+    redis,
+    handoffs,
+    /** What was handed in and not believed. */
+    refused,
+    /** A way of runner `r` to hand something in. */
+    handoffOf: (runner: string) => new RunnerHandoff({ redis, namespace, runner, runnerKey: keyOf(runner) }),
+    /** Resolves when rings are heard. */
+    listening,
     namespace,
     store,
     blobs: createRedisBlobStore({ redis, namespace }),
-    lookups: createRedisLookupCache({ redis, namespace }),
+    lookups,
     queues,
     directory: createRedisRunnerDirectory({ redis, namespace }),
     bus: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
     openCall: async (call: Call) => await openCall(store, call),
     send: async (runner: string, call: Call, options?: DispatchOptions) => {
       const job = await openCall(store, { runner, ...call });
+      await handoffs.expect(runner);
       await queues.dispatch(runner, [job], options);
       return job;
     },
@@ -192,7 +229,9 @@ export function createTestBed(redisUrl: string) {
       return records.filter((record) => record.session === session);
     },
     close: async () => {
-      await Promise.all([queues.close(), turns.close()]);
+      closing.abort();
+      await Promise.allSettled([listening, handoffs.settled()]);
+      await queues.close();
       await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
     },
   };

@@ -1,4 +1,4 @@
-import type { Approval } from "@larkline/protocol";
+import { sharedNow, type Approval } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import type { Keyspace } from "./keys.ts";
 
@@ -13,7 +13,7 @@ export async function indexApprovals(
   keys: Keyspace,
   approvals: readonly Approval[],
 ): Promise<void> {
-  const nowMs = Date.now();
+  const nowMs = sharedNow();
   await Promise.all(
     approvals.map(async ({ id, session, expiresAtMs }) => {
       await redis.set(keys.approval(id), session, "PX", Math.max(0, expiresAtMs - nowMs) + weekMs);

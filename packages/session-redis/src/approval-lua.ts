@@ -1,9 +1,10 @@
-import { audit, gate, time } from "./lua-fragments.ts";
+import { asides, audit, gate, owned, time } from "./lua-fragments.ts";
 
-// One hash per approval holds it as it was created (a), its state (st, at), what the scripts need of it (kind, turn,
-// call, exp, need, hash as JSON, f for the audit log), who has said what (dec: JSON objects joined by commas; n:<word>
-// counts and by:<word>:<person> tells them), and its cards (hc: has any; cards; v counts what they are to show, cv what
-// the holder of the lease has seen; ct and cu: token and end of the lease; tries).
+// Each approval has two hashes. The record only workers may write: the approval as it was created (a) and what the
+// scripts need of it (kind, turn, call, exp, need, hash as JSON, hc: has any cards, f for the audit log). What was said,
+// ingress writes, too, and workers check before they believe it: state (st, at; none: pending), who has said what (dec:
+// JSON objects joined by commas; n:<word> counts and by:<word>:<person> tells them), and cards (cards; v counts what they
+// are to show, cv what the holder of the lease has seen; ct and cu: token and end of the lease; tries).
 
 /** How many arguments stand for one approval: id approval kind turnId callId createdAtMs expiresAtMs need hash hasCards facts. */
 export const approvalSize = 11;
@@ -14,10 +15,11 @@ export const approvalSize = 11;
  */
 export const approvals = `
 local weekMs = 604800000
--- KEYS from 'at' on: audit records pending kept expiries cards. The hash of an approval is 'records:<id>', in the same slot.
+-- KEYS from 'at' on: audit records pending kept expiries cards said. The hashes of an approval are 'records:<id>' and
+-- 'said:<id>', in the same slot.
 local function approvalKeys(at)
   return {audit = KEYS[at], records = KEYS[at + 1], pending = KEYS[at + 2],
-    kept = KEYS[at + 3], expiries = KEYS[at + 4], cards = KEYS[at + 5]}
+    kept = KEYS[at + 3], expiries = KEYS[at + 4], cards = KEYS[at + 5], said = KEYS[at + 6]}
 end
 
 -- Forgets the oldest that nothing is left to do for, until one more has room.
@@ -28,7 +30,7 @@ local function makeRoom(k, sid, maxKept)
   for _, id in ipairs(redis.call('ZRANGE', k.kept, 0, -1)) do
     if tooMany <= 0 then return end
     if not redis.call('ZSCORE', k.pending, id) and not redis.call('ZSCORE', k.cards, sid .. '|' .. id) then
-      redis.call('DEL', k.records .. ':' .. id)
+      redis.call('DEL', k.records .. ':' .. id, k.said .. ':' .. id)
       redis.call('ZREM', k.kept, id)
       tooMany = tooMany - 1
     end
@@ -41,10 +43,12 @@ local function ask(k, sid, i, maxKept)
   local record, member = k.records .. ':' .. id, sid .. '|' .. id
   if redis.call('EXISTS', record) == 1 then return end
   makeRoom(k, sid, maxKept)
-  redis.call('HSET', record, 'a', ARGV[i + 1], 'st', 'pending', 'kind', ARGV[i + 2], 'turn', ARGV[i + 3],
+  redis.call('HSET', record, 'a', ARGV[i + 1], 'kind', ARGV[i + 2], 'turn', ARGV[i + 3],
     'call', ARGV[i + 4], 'exp', ARGV[i + 6], 'need', ARGV[i + 7], 'hash', ARGV[i + 8], 'hc', ARGV[i + 9],
-    'f', ARGV[i + 10], 'v', 0)
-  redis.call('ZADD', k.pending, ARGV[i + 5], id)
+    'f', ARGV[i + 10])
+  -- Those of one moment stay in the order in which they were asked.
+  local place = math.min(redis.call('ZCARD', k.pending), 999) / 1000
+  redis.call('ZADD', k.pending, tonumber(ARGV[i + 5]) + place, id)
   redis.call('ZADD', k.expiries, expiresAtMs, member)
   redis.call('ZADD', k.kept, expiresAtMs + weekMs, id)
   redis.call('PEXPIREAT', k.kept, redis.call('ZREVRANGE', k.kept, 0, 0, 'WITHSCORES')[2])
@@ -53,62 +57,72 @@ local function ask(k, sid, i, maxKept)
 end
 
 -- Whoever holds the cards learns of a change when they write; otherwise they are due at once.
-local function changeCards(k, record, member)
-  local v = redis.call('HMGET', record, 'hc', 'cu')
-  if v[1] ~= '1' then return end
-  redis.call('HINCRBY', record, 'v', 1)
-  redis.call('HDEL', record, 'tries')
-  if tonumber(v[2] or 0) <= now() then redis.call('ZADD', k.cards, now(), member) end
+local function changeCards(k, id, member)
+  if redis.call('HGET', k.records .. ':' .. id, 'hc') ~= '1' then return end
+  local said = k.said .. ':' .. id
+  redis.call('HINCRBY', said, 'v', 1)
+  redis.call('HDEL', said, 'tries')
+  if tonumber(redis.call('HGET', said, 'cu') or 0) <= now() then redis.call('ZADD', k.cards, now(), member) end
 end
 
 local function become(k, sid, id, state)
-  local record, member = k.records .. ':' .. id, sid .. '|' .. id
+  local record, said, member = k.records .. ':' .. id, k.said .. ':' .. id, sid .. '|' .. id
   local v = redis.call('HMGET', record, 'exp', 'call', 'f')
-  redis.call('HSET', record, 'st', state, 'at', now())
-  redis.call('PEXPIREAT', record, math.max(tonumber(v[1]), now()) + weekMs)
+  redis.call('HSET', said, 'st', state, 'at', now())
+  for _, key in ipairs({record, said}) do
+    redis.call('PEXPIREAT', key, math.max(tonumber(v[1]), now()) + weekMs)
+  end
   redis.call('ZREM', k.pending, id)
   redis.call('ZREM', k.expiries, member)
-  changeCards(k, record, member)
+  changeCards(k, id, member)
   audit(k.audit, 'approval_settled', sid, v[2], v[3], {result = state})
 end
 
--- The end of a turn: nobody waits for its questions any more.
-local function cancel(k, sid, pending)
+-- The end of a turn, or of all if none is named: nobody waits for its questions any more.
+local function cancel(k, sid, pending, turn)
   for _, id in ipairs(pending) do
-    if redis.call('HGET', k.records .. ':' .. id, 'kind') ~= 'rule' then become(k, sid, id, 'cancelled') end
+    local v = redis.call('HMGET', k.records .. ':' .. id, 'kind', 'turn')
+    if v[1] ~= 'rule' and (not turn or v[2] == turn) then become(k, sid, id, 'cancelled') end
   end
 end
 `;
 
 // Answers are {result, approval, state, decisions, settledAtMs or '', wakeGen}.
-const settling = `${time}${gate}${audit}${approvals}
--- KEYS session inbox control dirty audit approvals... | ARGV sid id ...
+const settling = `${time}${gate}${owned}${asides}${audit}${approvals}
+-- KEYS session inbox requests dirty audit approvals... state | ARGV sid id ...
 local k, sid, id = approvalKeys(5), ARGV[1], ARGV[2]
-local record = k.records .. ':' .. id
-local v = redis.call('HMGET', record, 'a', 'kind', 'turn', 'exp', 'st')
+local record, said = k.records .. ':' .. id, k.said .. ':' .. id
+local v = redis.call('HMGET', record, 'a', 'kind', 'turn', 'exp')
+v[5] = redis.call('HGET', said, 'st') or 'pending'
 local gateState = redis.call('HGET', KEYS[1], 'st') or 'idle'
 local isExpired = v[4] and tonumber(v[4]) <= now()
+local isAtHead = gateState ~= 'idle' and v[3] == sid .. '-' .. (seqOf(head(KEYS[2])) or '')
+local othersWait = redis.call('HGET', state, 'waits')
 
 local function answer(result, gen)
-  local s = redis.call('HMGET', record, 'st', 'dec', 'at')
-  return {result, v[1], s[1], s[2] or '', s[3] or '', gen or 0}
+  local s = redis.call('HMGET', said, 'st', 'dec', 'at')
+  return {result, v[1], s[1] or 'pending', s[2] or '', s[3] or '', gen or 0}
 end
 
 -- Settles and tells the session, if its turn waits for it. -> wakeGen
 local function settle(state)
   become(k, sid, id, state)
-  if v[2] == 'rule' then return 0 end
-  local s = redis.call('HMGET', record, 'hash', 'dec')
-  redis.call('RPUSH', KEYS[3], '{"type":"decision","approvalId":"' .. id .. '","argumentsHash":' .. s[1]
-    .. ',"state":"' .. state .. '","decisions":[' .. (s[2] or '') .. ']}')
-  return gateState == 'suspended' and wake(KEYS[1], KEYS[4], sid) or 0
+  if v[2] == 'rule' then
+    -- No turn waits for it: the worker that looks after its cards writes the rule, also where it has no cards.
+    if state == 'approved' and redis.call('HGET', record, 'hc') ~= '1' then redis.call('ZADD', k.cards, now(), sid .. '|' .. id) end
+    return 0
+  end
+  redis.call('RPUSH', KEYS[3], '{"type":"decision","turnId":"' .. v[3] .. '","approvalId":"' .. id .. '","argumentsHash":'
+    .. redis.call('HGET', record, 'hash') .. ',"state":"' .. state .. '","decisions":['
+    .. (redis.call('HGET', said, 'dec') or '') .. ']}')
+  -- Of a turn set aside while another one waits for calls: it is heard after that.
+  return gateState == 'suspended' and (isAtHead or othersWait) and wake(KEYS[1], KEYS[4], sid) or 0
 end
 
 -- Nothing to decide any more; a question whose turn is over is settled by that. -> nil | answer
 local function closed()
   if v[5] == 'pending' and v[2] ~= 'rule' then
-    local running = gateState ~= 'idle' and sid .. '-' .. (seqOf(head(KEYS[2])) or '')
-    if running ~= v[3] then
+    if not isAtHead and not asideOf(numberOf(v[3])) then
       become(k, sid, id, 'cancelled')
       return answer('closed')
     end
@@ -125,14 +139,14 @@ if not v[1] or (v[2] == 'outcome') ~= (ARGV[4] == '1') then return false end
 local over = closed()
 if over then return over end
 if isExpired then return answer('closed', settle('expired')) end
-if redis.call('HSETNX', record, 'by:' .. ARGV[3] .. ':' .. ARGV[5], 1) == 0 then return answer('repeated') end
-local w = redis.call('HMGET', record, 'dec', 'need', 'call', 'f')
+if redis.call('HSETNX', said, 'by:' .. ARGV[3] .. ':' .. ARGV[5], 1) == 0 then return answer('repeated') end
+local known, w = redis.call('HGET', said, 'dec'), redis.call('HMGET', record, 'need', 'call', 'f')
 local decision = '{"atMs":' .. string.format('%.0f', now()) .. ',' .. string.sub(ARGV[6], 2)
-redis.call('HSET', record, 'dec', w[1] and w[1] .. ',' .. decision or decision)
-audit(k.audit, 'approval_decided', sid, w[3], w[4], {result = ARGV[3], person = ARGV[5]})
-local agreeing = redis.call('HINCRBY', record, 'n:' .. ARGV[3], 1)
-if ARGV[8] == '1' or agreeing >= tonumber(w[2]) then return answer('settled', settle(ARGV[7])) end
-changeCards(k, record, sid .. '|' .. id)
+redis.call('HSET', said, 'dec', known and known .. ',' .. decision or decision)
+audit(k.audit, 'approval_decided', sid, w[2], w[3], {result = ARGV[3], person = ARGV[5]})
+local agreeing = redis.call('HINCRBY', said, 'n:' .. ARGV[3], 1)
+if ARGV[8] == '1' or agreeing >= tonumber(w[1]) then return answer('settled', settle(ARGV[7])) end
+changeCards(k, id, sid .. '|' .. id)
 return answer('counted')`;
 
 /** -> nil unknown | answer: settled | closed */
@@ -150,25 +164,26 @@ ask(approvalKeys(1), ARGV[1], 3, tonumber(ARGV[2]))`;
 
 /** -> nil | {approval, state, decisions, settledAtMs or '', cards or '', attempts} */
 export const leaseCardsLua = `${time}
--- KEYS record cards | ARGV member token leaseMs
-local dueAtMs = redis.call('ZSCORE', KEYS[2], ARGV[1])
+-- KEYS record said cards | ARGV member token leaseMs
+local dueAtMs = redis.call('ZSCORE', KEYS[3], ARGV[1])
 if not dueAtMs or tonumber(dueAtMs) > now() then return false end
-local v = redis.call('HMGET', KEYS[1], 'a', 'st', 'dec', 'at', 'cards', 'v')
-if not v[1] then redis.call('ZREM', KEYS[2], ARGV[1]); return false end
+local approval = redis.call('HGET', KEYS[1], 'a')
+if not approval then redis.call('ZREM', KEYS[3], ARGV[1]); return false end
+local v = redis.call('HMGET', KEYS[2], 'st', 'dec', 'at', 'cards', 'v')
 local untilMs = now() + tonumber(ARGV[3])
-redis.call('ZADD', KEYS[2], untilMs, ARGV[1])
-redis.call('HSET', KEYS[1], 'ct', ARGV[2], 'cu', untilMs, 'cv', v[6])
-local tries = redis.call('HINCRBY', KEYS[1], 'tries', 1)
-return {v[1], v[2], v[3] or '', v[4] or '', v[5] or '', tries - 1}`;
+redis.call('ZADD', KEYS[3], untilMs, ARGV[1])
+redis.call('HSET', KEYS[2], 'ct', ARGV[2], 'cu', untilMs, 'cv', v[5] or '0')
+local tries = redis.call('HINCRBY', KEYS[2], 'tries', 1)
+return {approval, v[1] or 'pending', v[2] or '', v[3] or '', v[4] or '', tries - 1}`;
 
 /** -> 1 | 0 not held any more. A late holder counts as long as nobody took over. */
 export const saveApprovalCardsLua = `${time}
--- KEYS record cards | ARGV member token cards retryAtMs|''
+-- KEYS said cards | ARGV member token cards retryAtMs|''
 local v = redis.call('HMGET', KEYS[1], 'ct', 'v', 'cv')
 if v[1] ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], 'cards', ARGV[3])
 redis.call('HDEL', KEYS[1], 'ct', 'cu', 'cv')
-if v[2] ~= v[3] then redis.call('ZADD', KEYS[2], now(), ARGV[1])
+if (v[2] or '0') ~= v[3] then redis.call('ZADD', KEYS[2], now(), ARGV[1])
 elseif ARGV[4] ~= '' then redis.call('ZADD', KEYS[2], ARGV[4], ARGV[1])
 else redis.call('ZREM', KEYS[2], ARGV[1]) end
 return 1`;

@@ -75,7 +75,7 @@ it("keeps about as many audit records as it is told", async () => {
 });
 
 it("a call costs one round trip each to hand out, start, answer and end, its audit records included", async () => {
-  const store = createRedisSessionStore({ redis, namespace });
+  const store = createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) });
   const facts = { app: "cli_app", tool: "shell", userId: "ou_user" };
 
   async function runCall(message: string): Promise<number[]> {
@@ -107,7 +107,7 @@ it("a call costs one round trip each to hand out, start, answer and end, its aud
     const counts: number[] = [];
     for (const step of [
       () => store.save({ ...write, turn, open: [{ callId: "c1", deadlineMs: 1, facts }], mode: "continue" }),
-      () => store.begin(session, "c1", "once", "tools"),
+      () => store.begin(session, "c1", "once", { runner: "tools" }),
       () => store.deliver(session, "c1", { ok: true, result: 1 }, { runner: "tools" }),
       () => store.commit({ ...write, seq: head.seq, more: false }),
     ]) {

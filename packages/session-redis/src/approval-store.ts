@@ -76,10 +76,13 @@ class RedisApprovalStore implements ApprovalStore {
   }
 
   async #read(session: SessionKey, approvalId: string): Promise<ApprovalStatus | undefined> {
-    const record = this.#keys.session(session).approvalOf(approvalId);
-    const [approval, state, decisions, settledAtMs] = await this.#redis.hmget(record, "a", "st", "dec", "at");
-    if (typeof approval !== "string" || typeof state !== "string") return undefined;
-    return approvalStatusFrom([approval, state, decisions ?? "", settledAtMs ?? ""]);
+    const keys = this.#keys.session(session);
+    const [approval, [state, decisions, settledAtMs]] = await Promise.all([
+      this.#redis.hget(keys.approvalOf(approvalId), "a"),
+      this.#redis.hmget(keys.saidOf(approvalId), "st", "dec", "at"),
+    ]);
+    if (approval === null) return undefined;
+    return approvalStatusFrom([approval, state ?? "pending", decisions ?? "", settledAtMs ?? ""]);
   }
 
   async decide(...given: Parameters<ApprovalStore["decide"]>): Promise<DecideResult> {
@@ -103,7 +106,7 @@ class RedisApprovalStore implements ApprovalStore {
   async #settling(script: "decide" | "settle", session: SessionKey, args: (string | number)[]): Promise<DecideResult> {
     const keys = this.#keys.session(session);
     const reply = await this.#scripts[script](
-      [keys.session, keys.inbox, keys.control, keys.dirty, ...approvalKeysOf(keys)],
+      [keys.session, keys.inbox, keys.requests, keys.dirty, ...approvalKeysOf(keys), keys.state],
       [session, ...args, this.#auditMax],
     );
     if (reply === null) return { result: "unknown" };
@@ -139,7 +142,7 @@ class RedisApprovalStore implements ApprovalStore {
     const keys = this.#keys.session(session);
     const token = randomUUID();
     const reply = await this.#scripts.lease(
-      [keys.approvalOf(approvalId), keys.approvalCards],
+      [keys.approvalOf(approvalId), keys.saidOf(approvalId), keys.approvalCards],
       [`${session}|${approvalId}`, token, this.#leaseMs],
     );
     if (reply === null) return undefined;
@@ -156,7 +159,7 @@ class RedisApprovalStore implements ApprovalStore {
     const { session, id } = status.approval;
     const keys = this.#keys.session(session);
     const reply = await this.#scripts.saveCards(
-      [keys.approvalOf(id), keys.approvalCards],
+      [keys.saidOf(id), keys.approvalCards],
       [`${session}|${id}`, token, JSON.stringify(cards), retryAtMs ?? ""],
     );
     return reply === 1;

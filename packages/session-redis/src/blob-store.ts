@@ -59,7 +59,8 @@ class RedisBlobStore implements BlobStore {
     if (!isBlobId(blobId)) return undefined;
     const [facts, bytes] = await this.#redis.hmgetBuffer(this.#keyOf(blobId), "facts", "bytes");
     const readable = facts && blobFactsFrom(facts.toString());
-    return readable && bytes ? { bytes, facts: readable } : undefined;
+    // Runners may write under any id: what is not what the id says is not there.
+    return readable && bytes && blobIdOf(bytes) === blobId ? { bytes, facts: readable } : undefined;
   }
 
   async delete(blobId: string): Promise<void> {

@@ -1,4 +1,4 @@
-import type { SessionKey } from "@larkline/protocol";
+import { sharedNow, type SessionKey } from "@larkline/protocol";
 import type { CardFence, CardLedger, CardReply } from "@larkline/session";
 import type { RedisConnection } from "./connection.ts";
 import { saveCardsLua } from "./gate-lua.ts";
@@ -29,7 +29,7 @@ export function createRedisCardLedger(options: RedisCardLedgerOptions): CardLedg
       const keys = keyspace.session(session);
       const proof = "epoch" in fence ? ["epoch", fence.epoch] : ["outbox", fence.outboxToken];
       const saved = await saveCards(
-        [keys.session, keys.inbox, keys.outbox, keys.cards, keys.openCards],
+        [keys.session, keys.inbox, keys.outbox, keys.cards, keys.openCards, keys.state],
         [session, replyId, JSON.stringify(reply), ...proof],
       );
       return saved === 1;
@@ -42,7 +42,7 @@ export function createRedisCardLedger(options: RedisCardLedgerOptions): CardLedg
     },
     touch: async (session: SessionKey, replyId: string) => {
       const { openCards } = keyspace.session(session);
-      await redis.zadd(openCards, "XX", Date.now(), `${session}|${replyId}`);
+      await redis.zadd(openCards, "XX", sharedNow(), `${session}|${replyId}`);
     },
     forget: async (session: SessionKey, replyId: string) => {
       const { cards, openCards } = keyspace.session(session);

@@ -14,7 +14,7 @@ export interface ConnectOptions {
   role?: "request" | "worker";
   /**
    * How long a command may go without any answer before the connection counts as dead and is opened
-   * anew; default 10 s, of a worker's 30 s: longer than its blocking commands wait.
+   * anew; default 10 s, of a worker's 6 s: longer than its blocking commands wait (`blockForS` of the queue package).
    */
   silenceMs?: number;
   /** Called with connection errors; without it they are ignored, because ioredis retries by itself. */
@@ -26,7 +26,7 @@ function retryDelayMs(attempt: number): number {
   return Math.min(attempt * 100, 1_000);
 }
 
-const silencesMs = { request: 10_000, worker: 30_000 };
+const silencesMs = { request: 10_000, worker: 6_000 };
 
 function optionsFor({ role = "request", silenceMs = silencesMs[role] }: ConnectOptions): RedisOptions {
   return {
@@ -134,6 +134,103 @@ function writeTogether(redis: Redis): void {
   };
 }
 
+/** Longer than a blocking command waits, and short enough for `/ready` to tell within 10 s. */
+const longestSilenceMs = 7_000;
+/** Who has not waited for so long after a wait that failed has found something to do. */
+const betweenWaitsMs = 2_000;
+
+/** Whether one connection, of a Cluster to all its nodes, gets answers to what it asks. */
+class AnswerWatch {
+  /** When each node that is asked something was heard last. */
+  readonly #heardMs = new Map<Redis, number>();
+  /** The blocking command that was sent last. It fails and is sent anew when its connection breaks. */
+  #waiting: { command: object; sinceMs: number; failedMs: number | undefined } | undefined;
+
+  constructor(connection: RedisConnection) {
+    if (connection instanceof Redis) this.#watch(connection);
+    else connection.on("+node", (node: Redis) => this.#watch(node));
+  }
+
+  isAnswered(): boolean {
+    const nowMs = performance.now();
+    const isStillWaiting = this.#waiting !== undefined && !this.#hasGivenUp(nowMs);
+    if (isStillWaiting && nowMs - (this.#waiting?.sinceMs ?? nowMs) > longestSilenceMs) return false;
+    return [...this.#heardMs].every(([redis, heardMs]) => !isWaiting(redis) || nowMs - heardMs <= longestSilenceMs);
+  }
+
+  #hasGivenUp(nowMs: number): boolean {
+    return nowMs - (this.#waiting?.failedMs ?? nowMs) > betweenWaitsMs;
+  }
+
+  #watch(redis: Redis): void {
+    const heard = (): void => void this.#heardMs.set(redis, performance.now());
+    heard();
+    const send = redis.sendCommand.bind(redis);
+    redis.sendCommand = (command, stream) => {
+      if (!isWaiting(redis)) heard();
+      if (command.name === "bzpopmin") this.#noteWait(command);
+      return send(command, stream);
+    };
+    redis.on("connect", () => redis.stream.on("data", heard));
+    redis.on("end", () => this.#heardMs.delete(redis));
+  }
+
+  #noteWait(command: { promise: Promise<unknown> }): void {
+    const nowMs = performance.now();
+    if (this.#waiting?.command === command) return; // sent again by ioredis
+    const sinceMs = this.#hasGivenUp(nowMs) ? nowMs : (this.#waiting?.sinceMs ?? nowMs);
+    const waiting = { command, sinceMs, failedMs: undefined as number | undefined };
+    this.#waiting = waiting;
+    const answered = (): void => {
+      if (this.#waiting === waiting) this.#waiting = undefined;
+    };
+    command.promise.then(answered, () => void (waiting.failedMs = performance.now()));
+  }
+}
+
+function isWaiting({ commandQueue, status }: Redis): boolean {
+  return commandQueue.length > 0 || !["ready", "wait", "end"].includes(status);
+}
+
+const watches = new WeakMap<RedisConnection, Set<AnswerWatch>>();
+
+/** Watches the answers to a connection, and to those that others (BullMQ, for its blocking commands) make of it. */
+function watchAnswers(connection: RedisConnection, watched: Set<AnswerWatch>): void {
+  // For as long as the process lives: BullMQ ends its blocking connection and opens the same one again.
+  watched.add(new AnswerWatch(connection));
+  // The signatures of both kinds differ; what is passed is passed on.
+  const duplicate = connection.duplicate.bind(connection) as (...options: unknown[]) => RedisConnection;
+  const watchedDuplicate = (...options: unknown[]): RedisConnection => {
+    const copy = duplicate(...options);
+    watchAnswers(copy, watched);
+    return copy;
+  };
+  Object.assign(connection, { duplicate: watchedDuplicate });
+}
+
+/**
+ * Whether a connection of role `worker` and its copies, one of which waits for jobs, are answered: false when one has
+ * waited for any word of its server, or for the end of a blocking command, for longer than such a command may take.
+ */
+export function isAnswered(connection: RedisConnection): boolean {
+  return [...(watches.get(connection) ?? [])].every((watch) => watch.isAnswered());
+}
+
+const refusesWrites = /^(?:OOM|READONLY|MISCONF|NOREPLICAS)\b/;
+/** Redis runs a script with a first line like this only where it would let it write; the script does nothing. */
+const mayWriteLua = "#!lua\nreturn 1";
+
+/** Whether every server that holds keys takes writes: it is not full, not read-only, and can write its disk. */
+export async function takesWrites(connection: RedisConnection): Promise<boolean> {
+  try {
+    await Promise.all(mastersOf(connection).map(async (server) => await server.eval(mayWriteLua, 0)));
+    return true;
+  } catch (error) {
+    if (error instanceof Error && refusesWrites.test(error.message)) return false;
+    throw error;
+  }
+}
+
 /**
  * A connection for subscriptions, with the settings of another one. To subscribe twice is harmless,
  * so what was on the wire when it broke is sent again.
@@ -160,6 +257,9 @@ export function connectRedis(url: string, settings: ConnectOptions = {}): RedisC
   };
   if (connection instanceof Redis) prepare(connection);
   else connection.on("+node", prepare);
+  const watched = new Set<AnswerWatch>();
+  watches.set(connection, watched);
+  watchAnswers(connection, watched);
   connection.on("error", (error: Error) => settings.onError?.(error));
   return connection;
 }

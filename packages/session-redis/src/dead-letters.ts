@@ -1,4 +1,4 @@
-import type { SessionKey } from "@larkline/protocol";
+import { sharedNow, type SessionKey } from "@larkline/protocol";
 import {
   deadLetterLimits,
   letterFactsOf,
@@ -66,7 +66,7 @@ class RedisDeadLetters implements DeadLetters {
   async bury({ token, record }: OutboxLease, reason: string): Promise<OutboxLease | undefined> {
     const { session } = record;
     const keys = this.#keys.session(session);
-    const letter = letterOfReply(record, reason, Date.now());
+    const letter = letterOfReply(record, reason, sharedNow());
     const reply = await this.#scripts.bury(
       [keys.session, keys.outbox, keys.due, keys.cards, keys.openCards, keys.letters, keys.lettersByTime],
       [session, token, this.#leaseMs, memberOf(session, letter.id), JSON.stringify(letter), keptMs, perCell],
@@ -79,7 +79,7 @@ class RedisDeadLetters implements DeadLetters {
     const letter = await this.find(session, id);
     if (letter?.kind !== "reply") return false;
     const keys = this.#keys.session(session);
-    const again = replyAgain(letter, Date.now());
+    const again = replyAgain(letter, sharedNow());
     const done = await this.#scripts.resend(
       [keys.outbox, keys.due, keys.cards, keys.openCards, keys.letters, keys.lettersByTime],
       [session, memberOf(session, id), JSON.stringify(again), again.id],
@@ -111,7 +111,7 @@ class RedisDeadLetters implements DeadLetters {
   }
 
   async count(): Promise<number> {
-    const oldestMs = Date.now() - keptMs;
+    const oldestMs = sharedNow() - keptMs;
     const counts = this.#keys
       .cells()
       .map(async (cell) => await this.#redis.zcount(cell.lettersByTime, oldestMs, "+inf"));
@@ -119,7 +119,7 @@ class RedisDeadLetters implements DeadLetters {
   }
 
   async #newestOf({ letters, lettersByTime }: CellKeys, limit: number): Promise<DeadLetterFacts[]> {
-    const oldestMs = Date.now() - keptMs;
+    const oldestMs = sharedNow() - keptMs;
     const members = await this.#redis.zrevrangebyscore(lettersByTime, "+inf", oldestMs, "LIMIT", 0, limit);
     if (members.length === 0) return [];
     const texts = await this.#redis.hmget(letters, ...members);

@@ -1,6 +1,7 @@
 import type { Approval } from "@larkline/protocol";
 import { approvalFactsOf, type CommitRequest, type FencedWrite, type SaveRequest } from "@larkline/session";
 import type { SessionKeys } from "./keys.ts";
+import type { StateSeal } from "./state-seal.ts";
 import { batchOf } from "./stored.ts";
 
 type Args = (string | number)[];
@@ -9,14 +10,16 @@ type Args = (string | number)[];
 export const defaultMaxApprovals = 200;
 
 /** How the scripts take what a write says about the context. */
-function contextArgs({ context }: FencedWrite): [string, string] {
+function contextArgs({ context, session, epoch }: FencedWrite, seal: StateSeal): [string, string] {
   if (context === undefined) return ["", ""];
-  return [String(context.keep), context.summary === undefined ? "" : JSON.stringify(context.summary)];
+  const { keep, summary } = context;
+  const sealed = summary && seal.seal("summary", session, { epoch, text: JSON.stringify(summary) });
+  return [String(keep), sealed ?? ""];
 }
 
 /** The keys of a session's approvals and of their audit records, as the scripts take them. */
 export function approvalKeysOf(keys: SessionKeys): string[] {
-  return [keys.audit, keys.approvals, keys.pending, keys.kept, keys.expiries, keys.approvalCards];
+  return [keys.audit, keys.approvals, keys.pending, keys.kept, keys.expiries, keys.approvalCards, keys.said];
 }
 
 /** The keys of all that a turn's end touches, as the scripts that end one take them. */
@@ -35,6 +38,7 @@ export function endingKeysOf(keys: SessionKeys): string[] {
     ...approvalKeysOf(keys),
     keys.ended,
     keys.untended,
+    keys.requests,
   ];
 }
 
@@ -57,22 +61,27 @@ export function approvalArgs(approval: Approval): Args {
 }
 
 /** The arguments of `saveLua`, but for the last. */
-export function saveArgs(request: SaveRequest, channel: string, maxApprovals: number): Args {
-  const { history, open, events, approvals = [], absorbed = [] } = request;
+export function saveArgs(
+  request: SaveRequest,
+  { seal, channel, maxApprovals }: { seal: StateSeal; channel: string; maxApprovals: number },
+): Args {
+  const { session, epoch, history, open, events, approvals = [], absorbed = [] } = request;
   return [
-    request.epoch,
-    request.session,
-    JSON.stringify(request.turn),
+    epoch,
+    session,
+    seal.seal("turn", session, { epoch, text: JSON.stringify(request.turn) }),
     request.consumed,
-    request.mode,
+    request.mode === "suspend" && request.wakeAtMs !== undefined ? `suspend ${request.wakeAtMs}` : request.mode,
     channel,
     batchOf(events),
     events.length,
-    ...contextArgs(request),
+    ...contextArgs(request, seal),
     history.length,
     open.length,
     approvals.length,
     maxApprovals,
+    request.turn.needs === undefined ? "" : JSON.stringify(request.turn.needs),
+    request.waits ?? "",
     ...history.map((message) => JSON.stringify(message)),
     ...open.flatMap(({ callId, deadlineMs, facts }) => [callId, deadlineMs, JSON.stringify(facts)]),
     ...approvals.flatMap(approvalArgs),
@@ -81,21 +90,24 @@ export function saveArgs(request: SaveRequest, channel: string, maxApprovals: nu
 }
 
 /** The arguments of `commitLua`, but for the last. */
-export function commitArgs(request: CommitRequest, channel: string, lease: { token: string; leaseMs: number }): Args {
-  const { outbox, settings } = request;
+export function commitArgs(
+  request: CommitRequest,
+  { seal, channel, token, leaseMs }: { seal: StateSeal; channel: string; token: string; leaseMs: number },
+): Args {
+  const { session, epoch, outbox, settings } = request;
   return [
-    request.epoch,
-    request.session,
+    epoch,
+    session,
     request.seq,
     request.more ? 1 : 0,
     channel,
     batchOf(request.events),
     request.events.length,
     outbox === undefined ? "" : JSON.stringify(outbox),
-    lease.token,
-    lease.leaseMs,
-    ...contextArgs(request),
-    settings === undefined ? "" : JSON.stringify(settings),
+    token,
+    leaseMs,
+    ...contextArgs(request, seal),
+    settings === undefined ? "" : seal.seal("settings", session, { epoch, text: JSON.stringify(settings) }),
     ...request.history.map((message) => JSON.stringify(message)),
   ];
 }

@@ -1,29 +1,37 @@
-// The gate: one hash per session holds its state (st: idle | queued | running | suspended), the
-// last generation handed out (gen), the generation being run (rg), the fencing epoch (ep), counters
-// (seq, es), the head message's number and crashes (hs, try), its owner (own), the checkpoint
-// (turn), the numbers of messages that joined its turn (abs), the session's settings (set), the
-// outbox lease (olt, ole, ort), how many messages of its history are not here any more (hb), and the
-// context: what stands for the compacted part (sm), where in the list that is here the rest begins (cs),
-// and a version that changes whenever a claim is to read all of it again (hv).
+// The gate. Each session has two hashes. Its hash `s` holds what ingress writes, too: state (st: idle | queued |
+// running | suspended), the last generation handed out (gen), counters (seq, es) and the outbox lease (olt, ole, ort).
+// Its hash `state` only workers may write: the generation being run (rg), the fencing epoch (ep), the head message's
+// number and crashes (hs, try), its owner (own), the checkpoint (turn), the numbers of messages that joined its turn
+// (abs), what a process must know to go on with it (needs), its worker that ended without giving it back (lost), how often
+// workers died with it beside other turns (deaths) and with it alone (deathsAlone; alone: it is run so), the session's settings (set), how many messages of its history are not here any more (hb), and the context:
+// what stands for the compacted part (sm), where in the list that is here the rest begins (cs), and a version that
+// changes whenever a claim is to read all of it again (hv). turn, sm and set are sealed by the worker: see state-seal.ts.
 
+import { deathsTogether } from "@larkline/session";
 import { approvals, approvalSize } from "./approval-lua.ts";
 import {
   appendHistory,
+  asides,
   audit,
   calls,
+  choosing,
   emit,
   enqueue,
   gate,
+  handedIn,
+  needs,
   outbox,
+  owned,
   recordId,
+  requests,
   rising,
   setContext,
   time,
 } from "./lua-fragments.ts";
 
 /** -> {result, seq, wakeGen, eventSeq or '', ahead, head or ''} */
-export const appendLua = `${time}${gate}${enqueue}
--- KEYS session inbox dirty seen floor who people | ARGV sid message seenTtlMs maxWaiting person chatType
+export const appendLua = `${time}${gate}${owned}${enqueue}
+-- KEYS session inbox dirty seen floor who people state | ARGV sid message seenTtlMs maxWaiting person chatType
 local known = redis.call('GET', KEYS[4])
 if not known then
   return enqueue(KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4],
@@ -33,8 +41,8 @@ local v = redis.call('HMGET', KEYS[1], 'st', 'gen')
 return {'duplicate', known, v[1] == 'queued' and v[2] or 0, '', 0, ''}`;
 
 /** -> nil not parked | as append. What a full session cannot take stays parked. */
-export const releaseLua = `${time}${gate}${enqueue}
--- KEYS session inbox dirty seen parked floor who people | ARGV sid action seenTtlMs maxWaiting person chatType
+export const releaseLua = `${time}${gate}${owned}${enqueue}
+-- KEYS session inbox dirty seen parked floor who people state | ARGV sid action seenTtlMs maxWaiting person chatType
 local message = redis.call('GET', KEYS[5])
 if not message then return false end
 local released = {'accepted', 0, 0, '', 0, ''}
@@ -45,14 +53,17 @@ end
 if released[1] == 'accepted' then redis.call('DEL', KEYS[5]) end
 return released`;
 
-const delivery = `${time}${gate}${audit}${calls}
--- KEYS session control dirty calls deadlines audit | ARGV sid callId entry result runner auditMax`;
+const delivery = `${time}${gate}${audit}${calls}${handedIn}
+-- KEYS session control dirty calls deadlines audit handoff
+-- ARGV sid callId entry result runner handoffEntry|'' handoffClaims auditMax
+local call, facts = openCall(KEYS[4], ARGV[2])
+local refused = refusal(KEYS[7], ARGV[6], facts, ARGV[7])
+if refused then return {0, 0, refused} end`;
 
 const answer = `
 redis.call('ZREM', KEYS[5], ARGV[1] .. '|' .. ARGV[2])
 local v = redis.call('HMGET', KEYS[1], 'st', 'gen')
 local st = v[1] or 'idle'
-local call, facts = openCall(KEYS[4], ARGV[2])
 if not call then return {0, st == 'queued' and v[2] or 0} end
 redis.call('HSET', KEYS[4], ARGV[2], 'done')
 redis.call('RPUSH', KEYS[2], ARGV[3])
@@ -60,23 +71,29 @@ audit(KEYS[6], 'call_ended', ARGV[1], ARGV[2], facts, {result = ARGV[4], runner 
 if st == 'suspended' or st == 'idle' then return {1, wake(KEYS[1], KEYS[3], ARGV[1])} end
 return {1, 0}`;
 
-/** -> {accepted, wakeGen}. The first answer to a call wins. */
+/** -> {accepted, wakeGen, refusal of the hand-off's entry}. The first answer to a call wins. */
 export const deliverLua = `${delivery}${answer}`;
 
 /** -> as deliver, and the call stays as it is where it has been started. */
 export const deliverUnstartedLua = `${delivery}
-if openCall(KEYS[4], ARGV[2]) == 'started' then return {0, 0} end${answer}`;
+if call == 'started' then return {0, 0} end${answer}`;
 
 /** -> {accepted, wakeGen}. A cancelled waiting message leaves the inbox and its run is logged as done. */
-export const cancelLua = `${time}${gate}${emit}
--- KEYS session inbox control dirty events | ARGV sid seq|'' entry channel doneBatch
+export const cancelLua = `${time}${gate}${owned}${asides}${emit}
+-- KEYS session inbox requests dirty events state | ARGV sid seq|'' entry channel doneBatch
 local v = redis.call('HMGET', KEYS[1], 'st', 'gen')
 local st = v[1] or 'idle'
 if st == 'idle' then return {0, 0} end
-local joined = redis.call('HGET', KEYS[1], 'abs') or ''
+local joined = redis.call('HGET', state, 'abs') or ''
 if ARGV[2] == '' or seqOf(head(KEYS[2])) == ARGV[2] or string.find(joined, ',' .. ARGV[2] .. ',', 1, true) then
   redis.call('RPUSH', KEYS[3], ARGV[3])
   if st == 'suspended' then return {1, wake(KEYS[1], KEYS[4], ARGV[1])} end
+  return {1, 0}
+end
+if asideOf(ARGV[2]) then
+  redis.call('RPUSH', KEYS[3], ARGV[3])
+  -- Where another turn runs or waits for calls, it is heard after that.
+  if st == 'suspended' and redis.call('HGET', state, 'waits') then return {1, wake(KEYS[1], KEYS[4], ARGV[1])} end
   return {1, 0}
 end
 for _, entry in ipairs(redis.call('LRANGE', KEYS[2], 1, -1)) do
@@ -88,22 +105,57 @@ for _, entry in ipairs(redis.call('LRANGE', KEYS[2], 1, -1)) do
 end
 return {0, 0}`;
 
-/** -> nil | {epoch, turn, head, tries, contextVersion, from, context from there on, control, settings} */
-export const claimLua = `${time}${gate}${rising}
--- KEYS session inbox control history dirty | ARGV sid gen owner knownVersion knownLength knownLastSha1
-local v = redis.call('HMGET', KEYS[1], 'st', 'rg', 'turn', 'hs', 'try', 'hv', 'ep', 'cs', 'sm', 'set')
-local st = v[1] or 'idle'
+/**
+ * -> nil | {'needs', feature...} | {'lost', owner}: call again with what became of that worker | {'alone'} refused
+ * | {'claimed', epoch, turn, head, tries, deaths, deathsAlone, contextVersion, from, context from there on, control,
+ *    settings, summary, whether turns are set aside}
+ */
+export const claimLua = `${time}${gate}${owned}${requests}${choosing}${rising}${needs}
+-- KEYS session inbox control history dirty floor requests state
+-- ARGV sid gen owner knownVersion knownLength knownLastSha1 judgedOwner|'*'|'' judgedDead alone features
+local st = redis.call('HGET', KEYS[1], 'st') or 'idle'
 if st == 'idle' then return false end
-if st ~= 'queued' and v[2] ~= ARGV[2] then return false end
+if st ~= 'queued' and redis.call('HGET', state, 'rg') ~= ARGV[2] then return false end
+takeRequests(KEYS[7], KEYS[3])
+if st == 'queued' and not choose(KEYS[1], KEYS[2], KEYS[3], KEYS[5], ARGV[1]) then return false end
+local v = redis.call('HMGET', state, 'ep', 'rg', 'turn', 'hs', 'try', 'hv', 'cs', 'sm', 'set')
+-- Its first claim: what is counted in its history begins above what removed sessions of its cell had.
+local base = not v[1] and redis.call('HGET', KEYS[6], 'hb')
+if base then
+  v[6] = above(nil)
+  redis.call('HSET', state, 'hb', base, 'hv', v[6])
+end
 local first = head(KEYS[2])
 local seq = seqOf(first) or '0'
-local tries = tonumber(v[5] or 0)
-if v[4] ~= seq then tries = 0 elseif st == 'running' then tries = tries + 1 end
-local ep = above(v[7])
-redis.call('HSET', KEYS[1], 'st', 'running', 'rg', ARGV[2], 'own', ARGV[3], 'hs', seq, 'try', tries, 'ep', ep)
+local control = redis.call('LRANGE', KEYS[3], 0, -1)
+local lacking = lackingOf(ARGV[10], redis.call('HGET', state, 'needs'), first, control)
+if #lacking > 0 then return {'needs', unpack(lacking)} end
+local tries, deaths, deathsAlone = 0, 0, 0
+if v[4] == seq then
+  local w = redis.call('HMGET', state, 'own', 'lost', 'deaths', 'deathsAlone', 'alone')
+  tries, deaths, deathsAlone = tonumber(v[5] or 0), tonumber(w[3] or 0), tonumber(w[4] or 0)
+  local lost = st == 'running' and w[1] or st == 'queued' and w[2]
+  if lost then
+    local isKnown = ARGV[7] == lost or ARGV[7] == '*' or lost == ARGV[3]
+    if not isKnown then return {'lost', lost} end
+    tries = tries + 1
+    if lost ~= ARGV[3] and ARGV[8] == '1' then
+      if w[5] == '1' then deathsAlone = deathsAlone + 1 else deaths = deaths + 1 end
+    end
+  end
+end
+redis.call('HDEL', state, 'lost', 'waits')
+redis.call('HSET', state, 'hs', seq, 'try', tries, 'deaths', deaths, 'deathsAlone', deathsAlone)
 redis.call('ZADD', KEYS[5], now(), ARGV[1])
+if deaths >= ${deathsTogether} and ARGV[9] ~= '1' then
+  redis.call('HSET', KEYS[1], 'st', 'queued')
+  return {'alone'}
+end
+local ep = above(v[1])
+redis.call('HSET', KEYS[1], 'st', 'running')
+redis.call('HSET', state, 'rg', ARGV[2], 'own', ARGV[3], 'ep', ep, 'alone', ARGV[9])
 -- The context counts as one list: the summary, if there is one, then history from cs on.
-local version, start, summary = v[6] or '0', tonumber(v[8] or 0), v[9]
+local version, start, summary = v[6] or '0', tonumber(v[7] or 0), v[8]
 local from = version == ARGV[4] and tonumber(ARGV[5]) or 0
 local skipped = (summary and from > 0) and from - 1 or from
 -- A failover may have lost the end of what the caller knows, and others may have written since.
@@ -112,34 +164,35 @@ if skipped > 0 then
   if not last or redis.sha1hex(last) ~= ARGV[6] then from, skipped = 0, 0 end
 end
 local tail = redis.call('LRANGE', KEYS[4], start + skipped, -1)
-if summary and from == 0 then table.insert(tail, 1, summary) end
-return {ep, v[3] or '', first, tries, version, from, tail, redis.call('LRANGE', KEYS[3], 0, -1), v[10] or ''}`;
+return {'claimed', ep, v[3] or '', first, tries, deaths, deathsAlone, version, from, tail, control, v[9] or '',
+  from == 0 and summary or '', asideList() ~= ',' and 1 or 0}`;
 
-/** -> -1 fenced | 0 suspended or handed off | unread control entries */
-export const saveLua = `${time}${gate}${emit}${appendHistory}${setContext}${audit}
--- KEYS session control calls deadlines dirty history events inbox audit approvals...
--- ARGV epoch sid turn consumed then channel batch nEvents keep|'' summary|'' nHistory nOpen nApprovals maxKept
---      message... (callId deadlineMs facts)... (approval)... absorbed... auditMax
-if fenced(KEYS[1], ARGV[1]) then return -1 end
+/** -> -1 fenced | 0 suspended or handed off | generation to wake as text: suspended, others may go on | unread control entries */
+export const saveLua = `${time}${gate}${owned}${requests}${choosing}${emit}${appendHistory}${setContext}${audit}
+-- KEYS session control calls deadlines dirty history events inbox audit approvals(6) requests state
+-- ARGV epoch sid turn consumed then|'suspend <wakeAtMs>' channel batch nEvents keep|'' summary|'' nHistory nOpen nApprovals maxKept
+--      needs|'' waits|'' message... (callId deadlineMs facts)... (approval)... absorbed... auditMax
+if fenced(ARGV[1]) then return -1 end
 local nHistory, nOpen, nApprovals = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local opened = 15 + nHistory
+local opened = 17 + nHistory
 local asked = opened + 3 * nOpen
 local absorbed, isAbsorbed = asked + ${approvalSize} * nApprovals, {}
-redis.call('HSET', KEYS[1], 'turn', ARGV[3])
+redis.call('HSET', state, 'turn', ARGV[3])
+if ARGV[15] == '' then redis.call('HDEL', state, 'needs') else redis.call('HSET', state, 'needs', ARGV[15]) end
 if ARGV[4] ~= '0' then redis.call('LTRIM', KEYS[2], ARGV[4], -1) end
-appendHistory(KEYS[6], 15, nHistory)
-setContext(KEYS[1], KEYS[6], ARGV[9], ARGV[10])
+appendHistory(KEYS[6], 17, nHistory)
+setContext(KEYS[6], ARGV[9], ARGV[10])
 emit(KEYS[1], KEYS[7], ARGV[6], ARGV[2], ARGV[7], tonumber(ARGV[8]))
 for i = absorbed, #ARGV - 1 do isAbsorbed[ARGV[i]] = true end
 if next(isAbsorbed) then
-  local joined = redis.call('HGET', KEYS[1], 'abs') or ','
+  local joined = redis.call('HGET', state, 'abs') or ','
   for _, entry in ipairs(redis.call('LRANGE', KEYS[8], 1, -1)) do
     if isAbsorbed[seqOf(entry)] then
       redis.call('LREM', KEYS[8], 1, entry)
       joined = joined .. seqOf(entry) .. ','
     end
   end
-  redis.call('HSET', KEYS[1], 'abs', joined)
+  redis.call('HSET', state, 'abs', joined)
 end
 for i = opened, asked - 1, 3 do
   if redis.call('HSETNX', KEYS[3], ARGV[i], 'open ' .. ARGV[i + 2]) == 1 then
@@ -155,28 +208,44 @@ if ARGV[5] == 'handoff' then
   redis.call('ZADD', KEYS[5], now(), ARGV[2])
   return 0
 end
+takeRequests(KEYS[#KEYS - 1], KEYS[2])
 local unread = redis.call('LRANGE', KEYS[2], 0, -1)
-if ARGV[5] == 'suspend' and #unread == 0 then
+if string.sub(ARGV[5], 1, 7) == 'suspend' and #unread == 0 then
+  if ARGV[16] ~= '' then
+    redis.call('HSET', state, 'waits', ARGV[16])
+    if asideWithNews() or firstFree(KEYS[8], ARGV[16]) then return string.format('%.0f', wake(KEYS[1], KEYS[5], ARGV[2])) end
+  end
   redis.call('HSET', KEYS[1], 'st', 'suspended')
+  local wakeAt = string.match(ARGV[5], '%d+$')
+  if wakeAt then redis.call('ZADD', KEYS[4], wakeAt, ARGV[2] .. '|') end
   redis.call('ZREM', KEYS[5], ARGV[2])
   return 0
 end
 redis.call('ZADD', KEYS[5], now(), ARGV[2])
 return unread`;
 
+/** -> {woken, wakeGen}. The time at which a suspended session asked to be woken has come. */
+export const wakeDueLua = `${time}${gate}
+-- KEYS session dirty deadlines | ARGV sid
+redis.call('ZREM', KEYS[3], ARGV[1] .. '|')
+if redis.call('HGET', KEYS[1], 'st') ~= 'suspended' then return {0, 0} end
+return {1, wake(KEYS[1], KEYS[2], ARGV[1])}`;
+
 /** -> {-1} fenced | {0, lease} idle | {1, lease, head} next | {2, lease, gen} requeue */
-export const commitLua = `${time}${gate}${emit}${appendHistory}${setContext}${outbox}${audit}
--- KEYS session inbox control calls deadlines dirty history events outbox due audit approvals(6) ended untended
+export const commitLua = `${time}${gate}${owned}${requests}${choosing}${emit}${appendHistory}${setContext}${outbox}${audit}
+-- KEYS session inbox control calls deadlines dirty history events outbox due audit approvals(6) ended untended requests
+--      state
 -- ARGV epoch sid seq more channel batch nEvents outboxRecord leaseToken leaseMs keep|'' summary|'' settings|''
 --      message... auditMax
-if fenced(KEYS[1], ARGV[1]) then return {-1} end
+if fenced(ARGV[1]) then return {-1} end
 -- A turn that was committed before is not committed again, even under the same epoch.
 if (seqOf(head(KEYS[2])) or '0') ~= ARGV[3] then return {-1} end
 redis.call('LPOP', KEYS[2])
 appendHistory(KEYS[7], 14, #ARGV - 14)
-setContext(KEYS[1], KEYS[7], ARGV[11], ARGV[12])
-if ARGV[13] ~= '' then redis.call('HSET', KEYS[1], 'set', ARGV[13]) end
+setContext(KEYS[7], ARGV[11], ARGV[12])
+if ARGV[13] ~= '' then redis.call('HSET', state, 'set', ARGV[13]) end
 emit(KEYS[1], KEYS[8], ARGV[5], ARGV[2], ARGV[6], tonumber(ARGV[7]))
+redis.call('ZREM', KEYS[5], ARGV[2] .. '|')
 local calls = redis.call('HGETALL', KEYS[4])
 for i = 1, #calls, 2 do
   if calls[i + 1] ~= 'done' then
@@ -187,78 +256,123 @@ for i = 1, #calls, 2 do
 end
 local pending = redis.call('ZRANGE', KEYS[13], 0, -1)
 if #pending > 0 then ${approvals}
-  cancel(approvalKeys(11), ARGV[2], pending)
+  cancel(approvalKeys(11), ARGV[2], pending, ARGV[2] .. '-' .. ARGV[3])
 end
-redis.call('HDEL', KEYS[1], 'turn', 'abs')
+redis.call('HDEL', state, 'turn', 'abs', 'needs')
+takeRequests(KEYS[#KEYS - 1], KEYS[3])
 redis.call('DEL', KEYS[3], KEYS[4])
-redis.call('ZADD', KEYS[17], now(), ARGV[2])
 redis.call('ZADD', KEYS[18], now(), ARGV[2])
+redis.call('ZADD', KEYS[19], now(), ARGV[2])
 local record = ''
 if ARGV[8] ~= '' then
   redis.call('RPUSH', KEYS[9], ARGV[8])
   record = lease(KEYS[1], KEYS[9], KEYS[10], ARGV[2], ARGV[9], tonumber(ARGV[10]))
 end
 local first = head(KEYS[2])
+if asideList() ~= ',' then
+  local free, back = firstFree(KEYS[2]), asideWithNews()
+  if not free and not back then
+    waitAtHead(KEYS[1], KEYS[2], KEYS[3], KEYS[6], ARGV[2])
+    return {0, record}
+  end
+  if back then return {2, record, wake(KEYS[1], KEYS[6], ARGV[2])} end
+  bringForward(KEYS[2], free)
+  first = free
+end
 if first == '' then
   redis.call('HSET', KEYS[1], 'st', 'idle')
   redis.call('ZREM', KEYS[6], ARGV[2])
   return {0, record}
 end
 if ARGV[4] ~= '1' then return {2, record, wake(KEYS[1], KEYS[6], ARGV[2])} end
-redis.call('HSET', KEYS[1], 'hs', seqOf(first), 'try', 0)
+redis.call('HSET', state, 'hs', seqOf(first), 'try', 0, 'deaths', 0, 'deathsAlone', 0)
 redis.call('ZADD', KEYS[6], now(), ARGV[2])
 return {1, record, first}`;
 
 /** -> 1 | 0 fenced */
-export const emitLua = `${gate}${emit}
--- KEYS session events | ARGV epoch sid channel batch nEvents
-if fenced(KEYS[1], ARGV[1]) then return 0 end
+export const emitLua = `${owned}${emit}
+-- KEYS session events state | ARGV epoch sid channel batch nEvents
+if fenced(ARGV[1]) then return 0 end
 emit(KEYS[1], KEYS[2], ARGV[3], ARGV[2], ARGV[4], tonumber(ARGV[5]))
 return 1`;
 
 /** -> 1 | 0 answered or not known */
-export const reportLua = `${emit}
--- KEYS session calls events | ARGV sid callId channel batch
-local call = redis.call('HGET', KEYS[2], ARGV[2])
-if not call or call == 'done' then return 0 end
+export const reportLua = `${emit}${calls}${handedIn}
+-- KEYS session calls events handoff | ARGV sid callId channel batch handoffEntry|'' handoffClaims
+local call, facts = openCall(KEYS[2], ARGV[2])
+if refusal(KEYS[4], ARGV[5], facts, ARGV[6]) or not call then return 0 end
 emit(KEYS[1], KEYS[3], ARGV[3], ARGV[1], ARGV[4], 1)
 return 1`;
 
-/** -> run | closed | started_before */
-export const beginLua = `${audit}${calls}
--- KEYS calls audit | ARGV sid callId effect runner auditMax
+/**
+ * -> run | closed | started_before | taken | foreign. The answer to a question is kept for as long as its runner may
+ * ask again (answerMs), and published; a question that was answered gets the same answer, or `closed` once its call was
+ * given back. A question that has waited for longer than freshMs gets none: who lives has asked again meanwhile, and of
+ * the dead nothing is to start.
+ */
+export const beginLua = `${audit}${calls}${handedIn}
+-- KEYS calls audit handoff answer
+-- ARGV sid callId effect runner handoffEntry|'' handoffClaims ask|'' channel answerMs freshMs auditMax
+local function answer(word)
+  if ARGV[7] == '' then return word end
+  redis.call('SET', KEYS[4], word, 'PX', ARGV[9])
+  redis.call('PUBLISH', ARGV[8], '{"ask":"' .. ARGV[7] .. '","answer":"' .. word .. '"}')
+  return word
+end
 local call, facts = openCall(KEYS[1], ARGV[2])
-if not call then return 'closed' end
-if call == 'started' and ARGV[3] == 'once' then return 'started_before' end
+local refused = refusal(KEYS[3], ARGV[5], facts, ARGV[6])
+if refused == 'taken' then return refused end
+if refused then answer('closed'); return refused end
+local askedMs = ARGV[7] ~= '' and string.match(ARGV[5], '^(%d+)%-')
+if askedMs and redis.call('TIME')[1] * 1000 - tonumber(askedMs) > tonumber(ARGV[10]) then return 'taken' end
+local answered = ARGV[7] ~= '' and redis.call('GET', KEYS[4])
+if answered then return answer(answered) end
+if not call then return answer('closed') end
+if call == 'started' and ARGV[3] == 'once' then return answer('started_before') end
 if call == 'open' then redis.call('HSET', KEYS[1], ARGV[2], 'started ' .. facts) end
 audit(KEYS[2], 'call_started', ARGV[1], ARGV[2], facts, {runner = ARGV[4]})
-return 'run'`;
+return answer('run')`;
 
-/** -> generation to add a job for, or 0. A running session counts a crash of its head message. */
-export const healLua = `${time}${gate}
--- KEYS session inbox control dirty | ARGV sid deadGen
-local v = redis.call('HMGET', KEYS[1], 'st', 'gen', 'rg')
+/** -> 1 open again | 0. Works once for a question, and only while its answer is kept. */
+export const giveBackLua = `${calls}${handedIn}
+-- KEYS calls handoff answer | ARGV callId handoffEntry handoffClaims answerMs
+local call, facts = openCall(KEYS[1], ARGV[1])
+if refusal(KEYS[2], ARGV[2], facts, ARGV[3]) then return 0 end
+if call ~= 'started' or redis.call('GET', KEYS[3]) ~= 'run' then return 0 end
+redis.call('SET', KEYS[3], 'closed', 'PX', ARGV[4])
+redis.call('HSET', KEYS[1], ARGV[1], 'open ' .. facts)
+return 1`;
+
+/** -> generation to add a job for, or 0. Who lost a running session is judged by the claim that takes it up. */
+export const healLua = `${time}${gate}${owned}
+-- KEYS session inbox control dirty requests state | ARGV sid deadGen
+local v = redis.call('HMGET', KEYS[1], 'st', 'gen')
 local st = v[1] or 'idle'
 if st == 'queued' then redis.call('ZADD', KEYS[4], now(), ARGV[1]); return tonumber(v[2]) end
 if st == 'running' then
-  if v[3] ~= ARGV[2] then return 0 end
-  redis.call('HINCRBY', KEYS[1], 'try', 1)
+  local v = redis.call('HMGET', state, 'rg', 'own')
+  if v[1] ~= ARGV[2] then return 0 end
+  redis.call('HSET', state, 'lost', v[2] or '')
   return wake(KEYS[1], KEYS[4], ARGV[1])
 end
-if redis.call('LLEN', KEYS[3]) > 0 or (st == 'idle' and redis.call('LLEN', KEYS[2]) > 0) then
+if redis.call('LLEN', KEYS[3]) + redis.call('LLEN', KEYS[5]) > 0 or (st == 'idle' and redis.call('LLEN', KEYS[2]) > 0) then
   return wake(KEYS[1], KEYS[4], ARGV[1])
 end
 redis.call('ZREM', KEYS[4], ARGV[1])
 return 0`;
 
-/** -> {state, gen, waiting, messages, unsent, head or '', turn or '', settings or '', messages of the context} */
-export const summaryLua = `${gate}
--- KEYS session inbox history outbox
-local v = redis.call('HMGET', KEYS[1], 'st', 'gen', 'turn', 'set', 'cs', 'ep')
+/** -> {state, gen, waiting, messages, unsent, head or '', turn or '', settings or '', messages of the context, epoch, {entry, turn} of each turn set aside} */
+export const summaryLua = `${gate}${owned}${asides}
+-- KEYS session inbox history outbox state
+local s, v = redis.call('HMGET', KEYS[1], 'st', 'gen', 'es'), redis.call('HMGET', state, 'turn', 'set', 'cs', 'ep')
 local waiting, messages = redis.call('LLEN', KEYS[2]), redis.call('LLEN', KEYS[3])
-local unsent = redis.call('LLEN', KEYS[4])
-return {v[1] or 'idle', v[2] or 0, waiting, messages, unsent, head(KEYS[2]), v[3] or '', v[4] or '',
-  messages - tonumber(v[5] or 0), v[6] or '0'}`;
+local unsent, setAside = redis.call('LLEN', KEYS[4]), {}
+for seq in string.gmatch(asideList(), '%d+') do
+  local a = redis.call('HMGET', state, 'aside:' .. seq, 'aside:' .. seq .. ':turn')
+  table.insert(setAside, {a[1] or '', a[2] or ''})
+end
+return {s[1] or 'idle', s[2] or 0, waiting, messages, unsent, head(KEYS[2]), v[1] or '', v[2] or '',
+  messages - tonumber(v[3] or 0), v[4] or '0', tonumber(s[3] or 0), setAside}`;
 
 /** -> record or ''. */
 export const pushOutboxLua = `${time}${outbox}
@@ -302,10 +416,10 @@ return 1`;
  * -> 1 | 0 fenced. An epoch may write its own turn's cards until the commit: later they belong to
  * whoever sends the outbox, and what was sent is not written down again.
  */
-export const saveCardsLua = `${time}${gate}${recordId}
--- KEYS session inbox outbox cards openCards | ARGV sid replyId reply fence epoch|outboxToken
+export const saveCardsLua = `${time}${gate}${owned}${recordId}
+-- KEYS session inbox outbox cards openCards state | ARGV sid replyId reply fence epoch|outboxToken
 if ARGV[4] == 'epoch' then
-  if fenced(KEYS[1], ARGV[5]) then return 0 end
+  if fenced(ARGV[5]) then return 0 end
   if ARGV[1] .. '-' .. (seqOf(head(KEYS[2])) or '') ~= ARGV[2] then return 0 end
 else
   if redis.call('HGET', KEYS[1], 'olt') ~= ARGV[5] then return 0 end

@@ -9,6 +9,7 @@ import {
   deliverLua,
   deliverUnstartedLua,
   emitLua,
+  giveBackLua,
   healLua,
   leaseOutboxLua,
   pushOutboxLua,
@@ -17,6 +18,7 @@ import {
   retryOutboxLua,
   saveLua,
   summaryLua,
+  wakeDueLua,
 } from "./gate-lua.ts";
 import { resetLua } from "./reset-lua.ts";
 import { defineScript } from "./script.ts";
@@ -33,12 +35,14 @@ const sources = {
   emit: emitLua,
   report: reportLua,
   begin: beginLua,
+  giveBack: giveBackLua,
   heal: healLua,
   summary: summaryLua,
   pushOutbox: pushOutboxLua,
   leaseOutbox: leaseOutboxLua,
   ackOutbox: ackOutboxLua,
   retryOutbox: retryOutboxLua,
+  wakeDue: wakeDueLua,
   reset: resetLua,
 };
 

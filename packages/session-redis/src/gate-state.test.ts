@@ -44,7 +44,7 @@ function turnOf({ session, head }: Claim): TurnState {
 
 function start() {
   const on = { redis, namespace: `test-${randomUUID()}` };
-  const store = createRedisSessionStore(on);
+  const store = createRedisSessionStore({ ...on, stateKey: "0".repeat(64) });
   const append = async (session: string, createdAtMs: number) => {
     const { wakeGen = 0 } = await store.append(messageOf(session, createdAtMs));
     return wakeGen;

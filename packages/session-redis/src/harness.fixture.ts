@@ -8,7 +8,7 @@ import { createRedisAuditLog, createRedisAuditRetention } from "./audit-log.ts";
 import { createRedisBlobStore } from "./blob-store.ts";
 import { createRedisBudgetStore } from "./budget-store.ts";
 import { createRedisCardLedger } from "./card-ledger.ts";
-import { closeRedis, connectRedis } from "./connection.ts";
+import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createRedisDeadLetters } from "./dead-letters.ts";
 import { createRedisEventLog } from "./event-log.ts";
 import { createRedisEventWatchReports } from "./event-watch-reports.ts";
@@ -38,7 +38,14 @@ export async function makeStore(
   const kept = maxApprovals === undefined ? {} : { maxApprovals };
   const limits = { ...kept, ...(maxWaiting === undefined ? {} : { maxWaiting }) };
   return {
-    store: createRedisSessionStore({ redis, namespace, outboxLeaseMs, dedupTtlMs, ...limits }),
+    store: createRedisSessionStore({
+      redis,
+      namespace,
+      stateKey: "0".repeat(64),
+      outboxLeaseMs,
+      dedupTtlMs,
+      ...limits,
+    }),
     events,
     cards: createRedisCardLedger({ redis, namespace }),
     approvals: createRedisApprovalStore({ redis, namespace, cardsLeaseMs, ...kept }),
@@ -86,9 +93,18 @@ function connectTwice(url: string) {
   };
 }
 
+async function timeMs(redis: RedisConnection): Promise<number> {
+  const [seconds, micros] = await redis.time();
+  return Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000);
+}
+
 export async function makeDirectory(url: string) {
   const { here, there, rest } = connectTwice(url);
-  return { ...rest, directory: createRedisRunnerDirectory(here), elsewhere: createRedisRunnerDirectory(there) };
+  const later = async (): Promise<void> => {
+    const fromMs = await timeMs(here.redis);
+    while ((await timeMs(here.redis)) <= fromMs) await delay(1);
+  };
+  return { ...rest, later, directory: createRedisRunnerDirectory(here), elsewhere: createRedisRunnerDirectory(there) };
 }
 
 export async function makeInstanceDirectory(url: string) {
@@ -104,7 +120,9 @@ export async function makeEventWatchReports(url: string) {
 
 export async function makeLookupCache(url: string) {
   const { here, there, rest } = connectTwice(url);
-  return { ...rest, cache: createRedisLookupCache(here), elsewhere: createRedisLookupCache(there) };
+  const owner = "worker";
+  const cache = createRedisLookupCache({ ...here, owner });
+  return { ...rest, cache, elsewhere: createRedisLookupCache({ ...there, owner }) };
 }
 
 export async function makeRateGovernor(url: string): Promise<RateGovernorHarness> {

@@ -12,6 +12,7 @@ function said(text: string): Message {
   return { role: "user", content: [{ type: "text", text }] };
 }
 
+const stateKey = "0".repeat(64);
 describe("history cache", () => {
   let redis: RedisConnection;
   let namespace: string;
@@ -21,7 +22,7 @@ describe("history cache", () => {
   beforeEach(() => {
     redis = connectRedis(inject("redisUrl"));
     namespace = `test-${randomUUID()}`;
-    store = createRedisSessionStore({ redis, namespace });
+    store = createRedisSessionStore({ redis, namespace, stateKey });
   });
   afterEach(async () => await closeRedis(redis));
 
@@ -74,7 +75,7 @@ describe("history cache", () => {
   });
 
   it("a process that has not read the session since reads the whole context, and no more", async () => {
-    const other = createRedisSessionStore({ redis, namespace });
+    const other = createRedisSessionStore({ redis, namespace, stateKey });
     await turn({ history: [said("0"), said("1")] });
     await turn({}, other);
     await turn({ history: [said("2")], context: { keep: 2, summary: said("summary") } });
@@ -92,7 +93,7 @@ describe("history cache", () => {
     await turn({ history: [said("lost again")] });
     expect(await turn({})).toHaveLength(3);
     await redis.ltrim(history, 0, 1);
-    await turn({ history: [said("2"), said("3")] }, createRedisSessionStore({ redis, namespace }));
+    await turn({ history: [said("2"), said("3")] }, createRedisSessionStore({ redis, namespace, stateKey }));
     expect(await turn({})).toEqual([said("0"), said("1"), said("2"), said("3")]);
   });
 
@@ -102,7 +103,7 @@ describe("history cache", () => {
     await turn({ history: [said("lost")] });
     expect(await turn({})).toEqual([said("summary"), said("1"), said("lost")]);
     await redis.ltrim(history, 0, 1);
-    await turn({ history: [said("2")] }, createRedisSessionStore({ redis, namespace }));
+    await turn({ history: [said("2")] }, createRedisSessionStore({ redis, namespace, stateKey }));
     expect(await turn({})).toEqual([said("summary"), said("1"), said("2")]);
   });
 
@@ -111,7 +112,10 @@ describe("history cache", () => {
     await turn({ history: [said("0")], context: { keep: 1, summary: said("lost") } });
     expect(await turn({})).toEqual([said("lost"), said("0")]);
     await redis.hdel(key, "hv", "cs", "sm");
-    await turn({ context: { keep: 1, summary: said("anew") } }, createRedisSessionStore({ redis, namespace }));
+    await turn(
+      { context: { keep: 1, summary: said("anew") } },
+      createRedisSessionStore({ redis, namespace, stateKey }),
+    );
     expect(await turn({})).toEqual([said("anew"), said("0")]);
   });
 });

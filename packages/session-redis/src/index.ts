@@ -6,18 +6,23 @@ export { createRedisCardLedger, type RedisCardLedgerOptions } from "./card-ledge
 export {
   closeRedis,
   connectRedis,
+  isAnswered,
   mastersOf,
   redisUrlProblem,
+  takesWrites,
   type ConnectOptions,
   type RedisConnection,
 } from "./connection.ts";
 export { createRedisDeadLetters, type RedisDeadLettersOptions } from "./dead-letters.ts";
 export { createRedisEventLog, type RedisEventLogOptions } from "./event-log.ts";
+export { RunnerHandoff, type RunnerHandoffOptions } from "./handoff.ts";
+export { HandoffImport, type HandoffImportOptions, type RefusedHandoff } from "./handoff-import.ts";
 export { createGateStateReader, type GateState, type GateStateOptions } from "./gate-state.ts";
 export { defaultNamespace } from "./keys.ts";
 export { createRedisEventWatchReports, type RedisEventWatchReportsOptions } from "./event-watch-reports.ts";
 export { createRedisInstanceDirectory, type RedisInstanceDirectoryOptions } from "./instance-directory.ts";
 export { createRedisLookupCache, type RedisLookupCacheOptions } from "./lookup-cache.ts";
+export { OperatorOrders, type HandedIn, type OperatorOrdersOptions } from "./operator-orders.ts";
 export { createRedisPermissionRules, type RedisPermissionRulesOptions } from "./permission-rules.ts";
 export { createRedisPresence, type Presence, type RedisPresenceOptions } from "./presence.ts";
 export { createRedisRateGovernor, type RedisRateGovernorOptions } from "./rate-governor.ts";
@@ -27,6 +32,8 @@ export { runnerScripts, type PublishedScript } from "./runner-scripts.ts";
 export { createRedisSessionIndex, type RedisSessionIndexOptions } from "./session-index.ts";
 export { readServerStates, type ServerState } from "./server-state.ts";
 export { createRedisSessionStore, type RedisSessionStoreOptions } from "./session-store.ts";
+export { StateMigration, type StateMigrationOptions } from "./state-migration.ts";
+export { ServerClock } from "./server-clock.ts";
 export { createRedisTokenCache, type RedisTokenCacheOptions } from "./token-cache.ts";
 export { readServerFacts, type RedisServerFacts } from "./server-facts.ts";
 export {

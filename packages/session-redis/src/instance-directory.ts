@@ -1,3 +1,4 @@
+import { sharedNow } from "@larkline/protocol";
 import { silentInstanceMs, type InstanceDirectory, type KnownInstance } from "@larkline/session";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
@@ -18,18 +19,18 @@ export function createRedisInstanceDirectory(options: RedisInstanceDirectoryOpti
     Object.values(await redis.hgetall(key)).map((text) => JSON.parse(text) as KnownInstance); // written by announce
   /** Those that nobody is shown any more are removed by whoever comes and goes. */
   const purge = async (): Promise<void> => {
-    const old = (await known()).filter(({ expiresAtMs }) => expiresAtMs <= Date.now() - silentInstanceMs);
+    const old = (await known()).filter(({ expiresAtMs }) => expiresAtMs <= sharedNow() - silentInstanceMs);
     if (old.length > 0) await redis.hdel(key, ...old.map(({ id }) => id));
   };
   return {
     announce: async (instance, ttlMs) => {
-      const stored: KnownInstance = { ...instance, expiresAtMs: Date.now() + ttlMs };
+      const stored: KnownInstance = { ...instance, expiresAtMs: sharedNow() + ttlMs };
       if ((await redis.hset(key, instance.id, JSON.stringify(stored))) > 0) await purge();
     },
     withdraw: async (id) => {
       await redis.hdel(key, id);
       await purge();
     },
-    instances: async () => (await known()).filter(({ expiresAtMs }) => expiresAtMs > Date.now() - silentInstanceMs),
+    instances: async () => (await known()).filter(({ expiresAtMs }) => expiresAtMs > sharedNow() - silentInstanceMs),
   };
 }

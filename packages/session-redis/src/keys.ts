@@ -10,7 +10,8 @@ export const cellCount = 16;
 /** Prefix of every key when nothing else is configured. */
 export const defaultNamespace = "larkline";
 
-function cellOf(name: SessionKey): number {
+/** Number of the cell that a session belongs to. */
+export function cellOf(name: SessionKey): number {
   let hash = 0x811c9dc5; // FNV-1a
   for (let i = 0; i < name.length; i += 1) hash = Math.imul(hash ^ name.charCodeAt(i), 0x01000193);
   return (hash >>> 0) % cellCount;
@@ -44,15 +45,23 @@ export interface CellKeys {
   people: string;
   /** HASH: the highest numbers that sessions had when they were removed; see `beginLife`. */
   floor: string;
+  /** STREAM: what a runner has handed in about calls of the cell's sessions; no other one can write there. */
+  handoffOf(runner: string): string;
+  /** STRING: the answer to a question of a runner whether a call may start. */
+  answerOf(runner: string, ask: string): string;
 }
 
 export interface SessionKeys extends CellKeys {
-  /** HASH: state, generations, epoch, counters, checkpoint, outbox lease. */
+  /** HASH: state, generation, counters, outbox lease. */
   session: string;
+  /** HASH that only workers write: epoch, checkpoint, summary, settings; what is content in it is sealed. */
+  state: string;
   /** LIST of `seq:message`: waiting user messages, the running one first. */
   inbox: string;
-  /** LIST of control entries. */
+  /** LIST of control entries; only workers write it. */
   control: string;
+  /** LIST of cancels and decisions that no worker has taken into `control` yet. */
+  requests: string;
   /** HASH callId -> `open <facts>` | `started <facts>` | `done`: the effect ledger of the running turn. */
   calls: string;
   /** LIST of all messages, append-only; compacted ones too. */
@@ -69,8 +78,12 @@ export interface SessionKeys extends CellKeys {
   cards: string;
   /** What the keys of the session's approvals begin with; nothing has this key itself. */
   approvals: string;
-  /** HASH: one approval, its state, decisions and cards. */
+  /** HASH: one approval as it was asked for. */
   approvalOf(approvalId: string): string;
+  /** What the keys begin with that hold what was said about approvals. */
+  said: string;
+  /** HASH: state, decisions and cards of one approval. */
+  saidOf(approvalId: string): string;
   /** ZSET approvalId -> ms of creation; those that are pending. */
   pending: string;
   /** ZSET approvalId -> ms when it may be forgotten; all that are kept. */
@@ -83,8 +96,10 @@ export interface SessionKeys extends CellKeys {
 
 /** Permission rules of one app; all in the slot of the audit log outside the cells. */
 interface RuleKeys {
-  /** HASH ruleId -> rule, revoked ones included. */
+  /** HASH ruleId -> rule, revoked ones included; only workers write it. */
   rules: string;
+  /** HASH ruleId -> who has revoked it, and when. */
+  revoked: string;
   /** ZSET ruleId -> ms of expiry, of all rules. */
   byExpiry: string;
   /** ZSET ruleId -> ms of expiry, of the rules of one chat that are not revoked. */
@@ -137,6 +152,8 @@ function cellsOf(namespace: string): (CellKeys & { base: string })[] {
       untended: `${base}:untended`,
       people: `${base}:people`,
       floor: `${base}:floor`,
+      handoffOf: (runner: string) => `${base}:handoff:${runner}`,
+      answerOf: (runner: string, ask: string) => `${base}:begun:${runner}:${ask}`,
     };
   });
 }
@@ -151,11 +168,14 @@ export function createKeyspace(namespace: string): Keyspace {
       if (cell === undefined) throw new RangeError("cell out of range");
       const { base, ...indexes } = cell;
       const approvals = `${base}:approval:${session}`;
+      const said = `${base}:said:${session}`;
       return {
         ...indexes,
         session: `${base}:s:${session}`,
+        state: `${base}:state:${session}`,
         inbox: `${base}:in:${session}`,
         control: `${base}:ctl:${session}`,
+        requests: `${base}:req:${session}`,
         calls: `${base}:calls:${session}`,
         history: `${base}:h:${session}`,
         who: `${base}:who:${session}`,
@@ -165,6 +185,8 @@ export function createKeyspace(namespace: string): Keyspace {
         cards: `${base}:cards:${session}`,
         approvals,
         approvalOf: (approvalId) => `${approvals}:${approvalId}`,
+        said,
+        saidOf: (approvalId) => `${said}:${approvalId}`,
         pending: `${base}:pending:${session}`,
         kept: `${base}:approvals:${session}`,
         seenOf: (app, messageId) => `${base}:seen:${session}:${app}:${messageId}`,
@@ -176,6 +198,7 @@ export function createKeyspace(namespace: string): Keyspace {
     approval: (approvalId) => `${namespace}:approval:${approvalId}`,
     rules: (app) => ({
       rules: global(`rules:${app}`),
+      revoked: global(`rules-revoked:${app}`),
       byExpiry: global(`rules-by-expiry:${app}`),
       ofChat: (chatId) => global(`rules-of-chat:${app}:${chatId}`),
       approved: (kind) => global(`approved:${app}:${kind}`),

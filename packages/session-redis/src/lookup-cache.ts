@@ -6,19 +6,26 @@ import { createKeyspace, defaultNamespace } from "./keys.ts";
 export interface RedisLookupCacheOptions {
   redis: RedisConnection;
   namespace?: string;
+  /** Whose facts these are: what another app has looked up is not believed. */
+  owner: "ingress" | "worker" | "console";
 }
+
+/** What one app hands to another one: reactions that ingress adds and workers take back. */
+const shared = "reaction";
 
 const longestPlainKey = 64;
 
 /** The lookup cache on Redis; expiry is Redis's. */
 export function createRedisLookupCache(options: RedisLookupCacheOptions): LookupCache {
-  const { redis } = options;
+  const { redis, owner } = options;
   const keyspace = createKeyspace(options.namespace ?? defaultNamespace);
 
   function keyOf(key: string): string {
     const isShort = key.length <= longestPlainKey;
+    const [kind = ""] = key.split(":", 1);
+    const [place, name] = kind === shared ? [kind, key.slice(kind.length + 1)] : [owner, key];
     // The colon keeps hashed keys apart from plain ones, which are shorter than a hash with it.
-    return keyspace.lookup(isShort ? key : `:${createHash("sha256").update(key).digest("hex")}`);
+    return keyspace.lookup(`${place}:${isShort ? name : `:${createHash("sha256").update(name).digest("hex")}`}`);
   }
 
   return {

@@ -4,7 +4,7 @@ import type { AppendResult, OutboxLease, OutboxRecord } from "@larkline/session"
 import type { RedisConnection } from "./connection.ts";
 import type { GateScripts } from "./gate-scripts.ts";
 import type { Keyspace } from "./keys.ts";
-import { appendResultFrom, inboundFrom, outboxFrom } from "./stored.ts";
+import { appendResultFrom, inboundFrom, needsFirst, outboxFrom } from "./stored.ts";
 
 interface RedisOutboxOptions {
   redis: RedisConnection;
@@ -28,7 +28,7 @@ export class RedisOutbox {
     const { scripts, leaseMs, rememberMs } = this.#options;
     const keys = this.#options.keys.session(record.session);
     const seen = keys.seenOf(record.target.app, messageId);
-    const text = parked === undefined ? "" : JSON.stringify(parked);
+    const text = parked === undefined ? "" : needsFirst(parked);
     return await this.#lease(async (token) => {
       const args = [record.session, JSON.stringify(record), rememberMs, token, leaseMs, text];
       return await scripts.pushOutbox([keys.session, keys.outbox, keys.due, seen, keys.parkedOf(messageId)], args);
@@ -56,10 +56,11 @@ export class RedisOutbox {
         keys.floor,
         keys.who,
         keys.people,
+        keys.state,
       ],
       [session, action, rememberMs, maxWaiting, message.sender.id, message.chatType],
     );
-    return reply === null ? undefined : appendResultFrom(reply);
+    return reply === null ? undefined : appendResultFrom(session, reply);
   }
 
   async lease(session: SessionKey): Promise<OutboxLease | undefined> {

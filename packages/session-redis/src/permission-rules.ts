@@ -48,13 +48,13 @@ class RedisPermissionRules implements PermissionRules {
   }
 
   async inForce(app: string, chatId: string): Promise<PermissionRule[]> {
-    const { rules, ofChat } = this.#keys.rules(app);
-    return await this.#read([ofChat(chatId), rules]);
+    const { rules, ofChat, revoked } = this.#keys.rules(app);
+    return await this.#read([ofChat(chatId), rules, revoked]);
   }
 
   async list(app: string): Promise<PermissionRule[]> {
-    const { rules, byExpiry } = this.#keys.rules(app);
-    return await this.#read([byExpiry, rules]);
+    const { rules, byExpiry, revoked } = this.#keys.rules(app);
+    return await this.#read([byExpiry, rules, revoked]);
   }
 
   async #read(keys: string[]): Promise<PermissionRule[]> {
@@ -64,22 +64,22 @@ class RedisPermissionRules implements PermissionRules {
   }
 
   async add(rule: PermissionRule): Promise<void> {
-    const { rules, byExpiry, ofChat, audit } = this.#keys.rules(rule.app);
+    const { rules, byExpiry, ofChat, audit, revoked } = this.#keys.rules(rule.app);
     const facts = JSON.stringify(ruleFactsOf(rule));
     await this.#scripts.add(
-      [rules, byExpiry, ofChat(rule.chatId), audit],
+      [rules, byExpiry, ofChat(rule.chatId), audit, revoked],
       [rule.id, JSON.stringify(rule), rule.expiresAtMs, facts, rule.author.id, keepMs, this.#auditMax],
     );
   }
 
   async revoke(app: string, ruleId: string, by: Sender): Promise<PermissionRule | undefined> {
-    const { rules, ofChat, audit } = this.#keys.rules(app);
+    const { rules, ofChat, audit, revoked } = this.#keys.rules(app);
     // Only to learn the chat, which the key of its rules needs; the script decides.
     const known = await this.#redis.hget(rules, ruleId);
     if (known === null) return undefined;
     const rule = ruleFrom(known);
     const reply = await this.#scripts.revoke(
-      [rules, ofChat(rule.chatId), audit],
+      [rules, ofChat(rule.chatId), audit, revoked],
       [ruleId, JSON.stringify(by), JSON.stringify(ruleFactsOf(rule)), by.id, this.#auditMax],
     );
     return reply === null ? undefined : ruleFrom(String(reply));
@@ -97,8 +97,8 @@ class RedisPermissionRules implements PermissionRules {
   }
 
   async forget({ app, id, chatId }: Pick<PermissionRule, "app" | "id" | "chatId">): Promise<void> {
-    const { rules, byExpiry, ofChat } = this.#keys.rules(app);
-    await this.#scripts.forget([rules, byExpiry, ofChat(chatId)], [id]);
+    const { rules, byExpiry, ofChat, revoked } = this.#keys.rules(app);
+    await this.#scripts.forget([rules, byExpiry, ofChat(chatId), revoked], [id]);
   }
 
   async approvedAgain(app: string, kind: string, approvalId: string): Promise<number> {

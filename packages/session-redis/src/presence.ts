@@ -1,3 +1,4 @@
+import { sharedNow } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
 
@@ -33,13 +34,13 @@ export function createRedisPresence({ redis, namespace = defaultNamespace }: Red
   return {
     beat: async (id, ttlMs) => {
       await redis.set(keyOf(id), "1", "PX", ttlMs);
-      await redis.zadd(index, String(Date.now()), id);
+      await redis.zadd(index, String(sharedNow()), id);
     },
     leave: async (id) => {
       await redis.del(keyOf(id));
       await redis.zrem(index, id);
       // Those that died without a word.
-      await redis.zremrangebyscore(index, "-inf", String(Date.now() - forgetMs));
+      await redis.zremrangebyscore(index, "-inf", String(sharedNow() - forgetMs));
     },
     alive,
     members: async () => [...(await alive(await redis.zrange(index, "0", "-1")))],

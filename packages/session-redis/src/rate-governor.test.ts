@@ -13,7 +13,7 @@ it("every key of the governor expires by itself", async () => {
   await governor.take([{ key: "app:unlimited" }], "frame");
   await governor.pause("app:chat:1", 30_000);
   await governor.take([{ key: "app:chat:1", perSecond: 5 }], "final");
-  await governor.pause("app:chat:2", 30_000);
+  await governor.pause("app:chat:2", 30_000, { perSecond: 2 });
   await governor.countCall("app", "2026-11");
   const keys = await redis.keys(`{${namespace}:*`);
   expect(keys.length).toBeGreaterThanOrEqual(3);

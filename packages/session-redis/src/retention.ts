@@ -89,8 +89,8 @@ class RedisRetention implements SessionRetention, PersonalData {
   }
 
   async read(session: SessionKey, from: number, limit: number): Promise<StoredHistory> {
-    const { session: hash, history, who } = this.#keys.session(session);
-    const [first, texts, people] = (await this.#scripts.read([hash, history, who], [from, limit])) as [
+    const { state, history, who } = this.#keys.session(session);
+    const [first, texts, people] = (await this.#scripts.read([state, history, who], [from, limit])) as [
       number,
       string[],
       string[], // shape fixed by the script
@@ -100,12 +100,12 @@ class RedisRetention implements SessionRetention, PersonalData {
   }
 
   async renumber(session: SessionKey, first: number): Promise<void> {
-    await this.#scripts.renumber([this.#keys.session(session).session], [first]);
+    await this.#scripts.renumber([this.#keys.session(session).state], [first]);
   }
 
   async trim(session: SessionKey, { keep, archived }: { keep: number; archived?: number }): Promise<number> {
-    const { session: hash, history } = this.#keys.session(session);
-    return Number(await this.#scripts.trim([hash, history], [keep, archived ?? ""]));
+    const { state, history } = this.#keys.session(session);
+    return Number(await this.#scripts.trim([state, history], [keep, archived ?? ""]));
   }
 
   async expire(
@@ -143,36 +143,21 @@ class RedisRetention implements SessionRetention, PersonalData {
         keys.expiries,
         keys.approvalCards,
         keys.people,
+        keys.requests,
+        keys.state,
       ],
-      [session, beforeMs, length, keys.approvals],
+      [session, beforeMs, length, keys.approvals, keys.said],
     );
     return reply as RemovalResult; // the script answers nothing else
   }
 
   async adopt(signal: AbortSignal): Promise<number> {
     let adopted = 0;
-    for await (const session of this.#sessions(signal)) {
+    for await (const session of storedSessions(this.#redis, this.#namespace, signal)) {
       const keys = this.#keys.session(session);
       adopted += Number(await this.#scripts.adopt([keys.session, keys.ended, keys.untended], [session]));
     }
     return adopted;
-  }
-
-  /** All that are stored, each at least once. */
-  async *#sessions(signal?: AbortSignal): AsyncIterable<SessionKey> {
-    const name = /:\d+\}:s:(.+)$/;
-    for (const node of mastersOf(this.#redis)) {
-      let cursor = "0";
-      do {
-        signal?.throwIfAborted();
-        const [next, found] = await node.scan(cursor, "MATCH", `{${this.#namespace}:*}:s:*`, "COUNT", scanPage);
-        cursor = next;
-        for (const key of found) {
-          const session = name.exec(key)?.[1];
-          if (session !== undefined && key === this.#keys.session(session).session) yield session;
-        }
-      } while (cursor !== "0");
-    }
   }
 
   async sessionsOf(app: string, person: string): Promise<SessionKey[]> {
@@ -188,7 +173,7 @@ class RedisRetention implements SessionRetention, PersonalData {
   async sessionsOfChat(app: string, chatId: string): Promise<SessionKey[]> {
     const chat = `${app}.${chatId}`;
     const found = new Set<SessionKey>();
-    for await (const session of this.#sessions()) {
+    for await (const session of storedSessions(this.#redis, this.#namespace)) {
       if (session === chat || session.startsWith(`${chat}.`)) found.add(session);
     }
     return [...found];
@@ -203,14 +188,36 @@ class RedisRetention implements SessionRetention, PersonalData {
       if (text !== null && approvalRequester(text) === person) theirs.push(id);
     }
     const reply = await this.#scripts.redact(
-      [keys.session, keys.history, keys.events, keys.kept, keys.expiries, keys.approvalCards],
-      [session, JSON.stringify(marker), numbers.length, keys.approvals, ...numbers, ...theirs],
+      [keys.session, keys.history, keys.events, keys.kept, keys.expiries, keys.approvalCards, keys.state],
+      [session, JSON.stringify(marker), numbers.length, keys.approvals, keys.said, ...numbers, ...theirs],
     );
     return Number(reply);
   }
 
   async forget(session: SessionKey, person: string, length: number): Promise<boolean> {
-    const { session: hash, inbox, history, who, people } = this.#keys.session(session);
-    return (await this.#scripts.forget([hash, inbox, history, who, people], [session, person, length])) === 1;
+    const { state, inbox, history, who, people } = this.#keys.session(session);
+    return (await this.#scripts.forget([state, inbox, history, who, people], [session, person, length])) === 1;
+  }
+}
+
+/** All sessions that are stored, each at least once. */
+export async function* storedSessions(
+  redis: RedisConnection,
+  namespace: string,
+  signal?: AbortSignal,
+): AsyncIterable<SessionKey> {
+  const keys = createKeyspace(namespace);
+  const name = /:\d+\}:s:(.+)$/;
+  for (const node of mastersOf(redis)) {
+    let cursor = "0";
+    do {
+      signal?.throwIfAborted();
+      const [next, found] = await node.scan(cursor, "MATCH", `{${namespace}:*}:s:*`, "COUNT", scanPage);
+      cursor = next;
+      for (const key of found) {
+        const session = name.exec(key)?.[1];
+        if (session !== undefined && key === keys.session(session).session) yield session;
+      }
+    } while (cursor !== "0");
   }
 }

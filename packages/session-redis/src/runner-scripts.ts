@@ -1,4 +1,5 @@
-import { beginLua, deliverLua, deliverUnstartedLua, reportLua } from "./gate-lua.ts";
+import { handInLua } from "./handoff.ts";
+import { serverClock } from "./script.ts";
 import { announceLua, withdrawLua } from "./runner-directory.ts";
 
 /** A script as a runner in another language calls it. */
@@ -14,7 +15,7 @@ const signature = /^-- KEYS ([^|\n]+) \| ARGV ([^\n]+)$/m;
 
 function published(lua: string): PublishedScript {
   const [, keys = "", args = ""] = signature.exec(lua) ?? [];
-  return { keys: keys.split(" "), arguments: args.split(" "), lua: lua.trim() };
+  return { keys: keys.split(" "), arguments: args.split(" "), lua: `${serverClock}${lua.trim()}` };
 }
 
 /** The scripts of the tool protocol, by name. */
@@ -22,9 +23,6 @@ export function runnerScripts(): Record<string, PublishedScript> {
   return {
     announce: published(announceLua),
     withdraw: published(withdrawLua),
-    begin: published(beginLua),
-    report: published(reportLua),
-    deliver: published(deliverLua),
-    refuse: published(deliverUnstartedLua),
+    hand_in: published(handInLua),
   };
 }

@@ -34,7 +34,7 @@ function replyOf(id: string): OutboxRecord {
 }
 
 it("tells which calls are open and started, and which replies wait until when, without their content", async () => {
-  const store = createRedisSessionStore({ redis, namespace });
+  const store = createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) });
   const read = createSessionLedgers({ redis, namespace });
   expect(await read(session)).toEqual({ calls: new Map(), unsent: [] });
   const { wakeGen = 0 } = await store.append(message);

@@ -1,9 +1,9 @@
-import { newEngineError, turnIdOf, type InboundMessage, type SessionKey } from "@larkline/protocol";
+import { newEngineError, turnIdOf, type SessionKey } from "@larkline/protocol";
 import { cancelledRun, type ResetOptions, type ResetResult } from "@larkline/session";
 import type { RedisConnection } from "./connection.ts";
 import { endingKeysOf } from "./gate-args.ts";
 import type { GateScripts } from "./gate-scripts.ts";
-import type { Keyspace } from "./keys.ts";
+import type { Keyspace, SessionKeys } from "./keys.ts";
 import { batchOf, queuedFrom } from "./stored.ts";
 
 interface ResetDeps {
@@ -16,13 +16,23 @@ interface ResetDeps {
 /** Turns that may end between the look at the head and the script. */
 const maxLooks = 10;
 
-/** What nobody can read is what a reset is for. */
-function messageOf(entry: string): InboundMessage | undefined {
-  try {
-    return queuedFrom(entry).message;
-  } catch {
-    return undefined;
-  }
+/** The turns set aside, as the script takes them. */
+async function waitingTurns(
+  { redis, keys }: { redis: RedisConnection; keys: SessionKeys },
+  session: SessionKey,
+  replyOf: ResetOptions["replyOf"],
+): Promise<{ number: string; args: (string | number)[] }[]> {
+  const numbers = ((await redis.hget(keys.state, "asides")) ?? "").split(",").filter((number) => number !== "");
+  return await Promise.all(
+    numbers.map(async (number) => {
+      const turnId = turnIdOf(session, Number(number));
+      const entry = (await redis.hget(keys.state, `aside:${number}`)) ?? "";
+      const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
+      const reply = entry === "" ? undefined : await replyOf(turnId, queuedFrom(session, entry).message, hasCards);
+      const done = batchOf([{ runId: turnId, event: cancelledRun }]);
+      return { number, args: [number, done, reply === undefined ? "" : JSON.stringify(reply), hasCards ? 1 : 0] };
+    }),
+  );
 }
 
 /** Looks at the head, then resets the session if all is still as it was seen. */
@@ -36,12 +46,13 @@ export async function resetSession(
     const entry = (await redis.lindex(keys.inbox, 0)) ?? "";
     const seq = entry === "" ? 0 : Number.parseInt(entry, 10);
     const turnId = turnIdOf(session, seq);
-    const message = messageOf(entry);
+    const message = entry === "" ? undefined : queuedFrom(session, entry).message;
     const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
     const reply = message === undefined ? undefined : await replyOf(turnId, message, hasCards);
+    const waiting = await waitingTurns({ redis, keys }, session, replyOf);
     const facts = JSON.stringify(seq === 0 ? {} : { turnId });
     const answer = await scripts.reset(
-      [...endingKeysOf(keys), keys.cards],
+      [...endingKeysOf(keys), keys.cards, keys.state],
       [
         session,
         seq,
@@ -51,6 +62,8 @@ export async function resetSession(
         facts,
         by,
         hasCards ? 1 : 0,
+        `,${waiting.map(({ number }) => `${number},`).join("")}`,
+        ...waiting.flatMap(({ args }) => args),
         auditMax,
       ],
     );

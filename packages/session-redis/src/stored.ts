@@ -4,13 +4,17 @@ import {
   InboundMessage,
   jsonParserOf,
   newEngineError,
+  parserOf,
   PermissionRule,
+  ReplyTarget,
+  sharedNow,
   TurnState,
   type ApprovalDecision,
   type EngineEvent,
   type Message,
   type ParseResult,
   type QueuedMessage,
+  type SessionKey,
 } from "@larkline/protocol";
 import type {
   AppendResult,
@@ -68,14 +72,56 @@ export function controlFrom(text: string): ControlEntry {
   return { type: "outcome", callId, outcome: { ok: false, error, unknown: true } };
 }
 
+/** The text of a message or entry, with `needs` where scripts look for it. */
+export function needsFirst<T extends { needs?: string[] }>({ needs, ...rest }: T): string {
+  return JSON.stringify(needs === undefined ? rest : { needs, ...rest });
+}
+
 export function turnFrom(text: string): TurnState {
   return required("turn", parseTurn(text));
 }
 
-/** Reads a `seq:message` entry of an inbox. */
-export function queuedFrom(entry: string): QueuedMessage {
+/**
+ * Reads a `seq:message` entry of an inbox of `session`. One that cannot be read still has its place in it, and
+ * its sender is to learn that it is lost.
+ */
+export function queuedFrom(session: SessionKey, entry: string): QueuedMessage {
   const colon = entry.indexOf(":");
-  return { seq: Number(entry.slice(0, colon)), message: inboundFrom(entry.slice(colon + 1)) };
+  const seq = Number(entry.slice(0, colon));
+  const text = entry.slice(colon + 1);
+  const parsed = parseInbound(text);
+  if (parsed.ok) return { seq, message: parsed.value };
+  return { seq, message: remainsOf(session, seq, text), unreadable: true };
+}
+
+const parseReply = parserOf(ReplyTarget);
+
+/** A message that cannot be read, as far as it is known where its answer goes and whose it is. */
+function remainsOf(session: SessionKey, seq: number, text: string): InboundMessage {
+  const found = fieldsOf(text);
+  const reply = parseReply(found["reply"]);
+  const target = reply.ok ? reply.value : ({ channel: "none" } as const);
+  const id = typeof found["id"] === "string" && found["id"] !== "" ? found["id"].slice(0, 200) : `unreadable-${seq}`;
+  return {
+    v: 1,
+    session,
+    id,
+    app: target.channel === "feishu" ? target.app : (session.split(".", 1)[0] ?? ""),
+    sender: { id: "unknown" },
+    chatType: "p2p",
+    parts: [{ type: "text", text: "[a message that cannot be read]" }],
+    createdAtMs: sharedNow(),
+    reply: target,
+  };
+}
+
+function fieldsOf(text: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? { ...value } : {};
+  } catch {
+    return {};
+  }
 }
 
 export function inboundFrom(text: string): InboundMessage {
@@ -88,7 +134,7 @@ export function settingsFrom(text: string): SessionSettings {
 }
 
 /** Reads what the scripts answer that append. */
-export function appendResultFrom(reply: unknown): AppendResult {
+export function appendResultFrom(session: SessionKey, reply: unknown): AppendResult {
   const [result, seq, gen, eventSeq, ahead, head] = reply as [
     AppendResult["result"],
     ...[string | number, string | number, string | number, number, string], // shape fixed by the script
@@ -98,7 +144,7 @@ export function appendResultFrom(reply: unknown): AppendResult {
     seq: Number(seq),
     ahead,
     ...(eventSeq === "" ? {} : { eventSeq: Number(eventSeq) }),
-    ...(head === "" ? {} : { head: queuedFrom(head) }),
+    ...(head === "" ? {} : { head: queuedFrom(session, head) }),
     ...(Number(gen) > 0 ? { wakeGen: Number(gen) } : {}),
   };
 }

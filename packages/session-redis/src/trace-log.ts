@@ -1,4 +1,4 @@
-import { jsonParserOf, TraceEntry, type TraceId } from "@larkline/protocol";
+import { jsonParserOf, TraceEntry, type TraceId, sharedNow } from "@larkline/protocol";
 import {
   defaultTraceTtlMs,
   keptHeadEntries,
@@ -69,7 +69,7 @@ export function createRedisTraceLog(options: RedisTraceLogOptions): TraceLog {
   const shorten = defineScript(redis, "shortenTrace", shortenTrace);
 
   const note = (at: (key: string) => Pipeline, traceId: TraceId, subject: TraceSubject): void => {
-    const nowMs = Date.now();
+    const nowMs = sharedNow();
     for (const kind of subjectKinds) {
       const id = subject[kind];
       if (id === undefined) continue;

@@ -1,6 +1,7 @@
+import { sharedNow } from "@larkline/protocol";
 import { hostname } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
-import type { Instance, InstanceDirectory } from "./instance-directory.ts";
+import { stateVersion, type Instance, type InstanceDirectory } from "./instance-directory.ts";
 
 export interface AnnouncerOptions {
   directory: Pick<InstanceDirectory, "announce" | "withdraw">;
@@ -10,6 +11,8 @@ export interface AnnouncerOptions {
   apps: readonly string[];
   /** How events come in at this moment; absent: this process takes none. */
   feeds?: () => Instance["feeds"];
+  /** Which clocks differ at this moment. */
+  clockProblem?: () => string | undefined;
   /** Told when the directory could not be told; it is told again soon. */
   onError: (error: unknown) => void;
 }
@@ -23,11 +26,12 @@ const goodbyeMs = 1_000;
  * nothing: work does not depend on it.
  */
 export function startAnnouncing(options: AnnouncerOptions): { close(): Promise<void> } {
-  const { directory, id, service, version, apps, feeds = () => [], onError } = options;
+  const { directory, id, service, version, apps, feeds = () => [], clockProblem, onError } = options;
   const host = hostname();
-  const startedAtMs = Date.now();
+  const startedAtMs = sharedNow();
   const announce = async (): Promise<void> => {
-    const instance = { id, service, host, version, startedAtMs, apps, feeds: feeds() };
+    const shown = { id, service, host, version, stateVersion, startedAtMs, apps };
+    const instance = { ...shown, feeds: feeds(), clock: clockProblem?.() };
     await directory.announce(instance, ttlMs).catch(onError);
   };
   let telling = announce();

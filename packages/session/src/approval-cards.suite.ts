@@ -66,8 +66,18 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
 
     it("are never due where nobody gets one", async () => {
       await approvals.add(approvalOf(session, 2, { kind: "rule", target: { channel: "none" } }));
-      await approvals.decide(session, approvalIdOf(2), decisionOf("approve"));
+      await approvals.decide(session, approvalIdOf(2), decisionOf("reject"));
       expect(await approvals.leaseCards(session, approvalIdOf(2))).toBeUndefined();
+      expect(await approvals.dueCards(farFutureMs, 10)).toEqual([due]);
+    });
+
+    it("are due where nobody gets one when a rule is approved: whoever looks after them writes it", async () => {
+      await approvals.add(approvalOf(session, 2, { kind: "rule", target: { channel: "none" } }));
+      await approvals.decide(session, approvalIdOf(2), decisionOf("approve"));
+      const held = await approvals.leaseCards(session, approvalIdOf(2));
+      expect(held).toMatchObject({ cards: [], status: { state: "approved" } });
+      if (held === undefined) throw new Error("unreachable: it is held");
+      expect(await approvals.saveCards(held)).toBe(true);
       expect(await approvals.dueCards(farFutureMs, 10)).toEqual([due]);
     });
 

@@ -1,4 +1,4 @@
-import type { Approval, ControlEntry } from "@larkline/protocol";
+import { turnIdOf, type Approval, type ControlEntry } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { describeApprovalCards } from "./approval-cards.suite.ts";
 import { describeApprovalRaces } from "./approval-races.suite.ts";
@@ -26,6 +26,7 @@ const soonMs = 20;
 function toldOf(approval: Approval, state: string, decisions: unknown[]): unknown {
   return {
     type: "decision",
+    turnId: turnIdOf(session, 1),
     approvalId: approval.id,
     argumentsHash: approval.argumentsHash,
     state,
@@ -126,6 +127,13 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
         await decide("approve", "ou_boss", 2);
         expect(await listed()).toEqual(["c1", "c3"]);
         expect(await approvals.pending("cli_app.unknown")).toEqual([]);
+      });
+
+      it("lists what was asked at one moment in the order in which it was asked", async () => {
+        const numbers = [5, 2, 9, 1, 7, 3];
+        await asked(...numbers.map((number) => approvalOf(session, number, { createdAtMs: 1_700_000_000_000 })));
+        const listed = (await approvals.pending(session)).map(({ approval }) => approval.callId);
+        expect(listed).toEqual(numbers.map((number) => `c${number}`));
       });
 
       it("holds copies: changing what went in or came out changes nothing stored", async () => {

@@ -56,7 +56,7 @@ export function describeAuditLog(name: string, makeHarness: MakeSessionStore): v
     it("has a call before it can run, when it starts, and how it ended", async () => {
       await suspendOn(store, await started(), "c1");
       expect(await written()).toEqual([{ kind: "call_opened", session, callId: "c1", ...callFacts }]);
-      await store.begin(session, "c1", "once", "tools");
+      await store.begin(session, "c1", "once", { runner: "tools" });
       await store.deliver(session, "c1", { ok: true, result: "secret" }, { runner: "tools" });
       expect(await written()).toEqual([
         { kind: "call_opened", session, callId: "c1", ...callFacts },
@@ -118,7 +118,7 @@ export function describeAuditLog(name: string, makeHarness: MakeSessionStore): v
     it("ends the calls that a turn leaves open, and forgets what it knew of them", async () => {
       const claim = await started();
       await suspendOn(store, claim, "c1", "c2", "c3");
-      await store.begin(session, "c2", "once", "tools");
+      await store.begin(session, "c2", "once", { runner: "tools" });
       await store.deliver(session, "c3", { ok: true, result: 1 });
       await commitOf(store, claim);
       const ended = (await written()).filter(({ kind }) => kind === "call_ended");

@@ -38,6 +38,8 @@ export interface CardReply {
   chatId: string;
   mode: ReplyMode;
   cards: CardEntry[];
+  /** The file with the rest of a very long answer: its key once uploaded, its message once sent. */
+  file?: { key: string; messageId?: string };
   createdAtMs: number;
 }
 

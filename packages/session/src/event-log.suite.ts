@@ -120,6 +120,13 @@ export function describeEventLog(name: string, makeHarness: MakeSessionStore): v
       expect(seqs(await events.read(session, 0, 10))).toEqual([1]);
     });
 
+    it("the summary of a session tells the number of its newest event", async () => {
+      expect(await store.summary(session)).toMatchObject({ eventSeq: 0 });
+      await emit(1, 3);
+      expect(await store.summary(session)).toMatchObject({ eventSeq: 3 });
+      expect(await store.summary("cli_app.unknown")).toMatchObject({ eventSeq: 0 });
+    });
+
     it("follows from stored to live events without gap or repetition", async () => {
       await emit(1, 50);
       const followed = [follow(0, 400), follow(20, 380), follow(50, 350), follow(120, 280)];

@@ -4,6 +4,7 @@ import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from 
 import type { Claim, EventLog, SessionStore } from "./session-store.ts";
 import {
   commitOf,
+  farFutureMs,
   messageOf,
   mustClaim,
   outboxRecord,
@@ -124,6 +125,8 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
           messages: 0,
           inContext: 0,
           unsent: 0,
+          eventSeq: 0,
+          setAside: [],
           head,
           settings: {},
         });
@@ -145,6 +148,8 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
           messages: 0,
           inContext: 0,
           unsent: 0,
+          eventSeq: 0,
+          setAside: [],
           settings: {},
         });
       });
@@ -246,6 +251,29 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
         await mustClaim(store, session, 1);
         expect(await saveAs(store, old, { mode: "continue", absorbed: [2] })).toEqual({ state: "fenced" });
         expect(await store.summary(session)).toMatchObject({ waiting: 2 });
+      });
+
+      it("a suspended turn is woken when the time has come that it asked for, once", async () => {
+        const claim = await startedWith(1);
+        expect(await saveAs(store, claim, { mode: "suspend", wakeAtMs: 2_000 })).toEqual({ state: "suspended" });
+        expect(await store.dueDeadlines(1_999, 10)).toEqual([]);
+        expect(await store.dueDeadlines(2_000, 10)).toEqual([{ session, callId: "" }]);
+        const { accepted, wakeGen } = await store.wakeDue(session);
+        expect(accepted).toBe(true);
+        expect(await store.dueDeadlines(farFutureMs, 10)).toEqual([]);
+        expect(await store.wakeDue(session)).toEqual({ accepted: false });
+        const again = await mustClaim(store, session, wakeGen ?? 0);
+        expect(again).toMatchObject({ tries: 0, control: [], turn: claim.turn ?? {} });
+      });
+
+      it("an entry wakes such a turn early, and its end forgets the time", async () => {
+        const claim = await startedWith(1);
+        await saveAs(store, claim, { mode: "suspend", wakeAtMs: 2_000 });
+        const { wakeGen } = await store.cancel(session, { reason: "stopped" });
+        const again = await mustClaim(store, session, wakeGen ?? 0);
+        expect(again.control).toHaveLength(1);
+        await commitOf(store, again, { consumed: 1 });
+        expect(await store.dueDeadlines(farFutureMs, 10)).toEqual([]);
       });
 
       it("a message joins with calls, history and a new context in one write", async () => {

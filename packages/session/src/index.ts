@@ -1,26 +1,31 @@
-export type {
-  AppendResult,
-  BeginResult,
-  CallFacts,
-  Claim,
-  CommitRequest,
-  CommitResult,
-  DeliverDetails,
-  DeliverResult,
-  EventLog,
-  FencedWrite,
-  OpenCall,
-  OutboxLease,
-  OutboxRecord,
-  OutboxTarget,
-  ResetOptions,
-  ResetResult,
-  SaveRequest,
-  SaveResult,
-  SessionSettings,
-  SessionStore,
-  SessionSummary,
-  StaleSession,
+export {
+  ClaimRefusedError,
+  deathsTogether,
+  type AppendResult,
+  type BeginResult,
+  type CallFacts,
+  type Claim,
+  type ClaimOptions,
+  type CommitRequest,
+  type CommitResult,
+  type DeliverDetails,
+  type DeliverResult,
+  type EventLog,
+  type FencedWrite,
+  type HandedIn,
+  type HandoffRefusal,
+  type OpenCall,
+  type OutboxLease,
+  type OutboxRecord,
+  type OutboxTarget,
+  type ResetOptions,
+  type ResetResult,
+  type SaveRequest,
+  type SaveResult,
+  type SessionSettings,
+  type SessionStore,
+  type SessionSummary,
+  type StaleSession,
 } from "./session-store.ts";
 export type {
   ApprovalCard,
@@ -31,11 +36,14 @@ export type {
   DecideResult,
   PermissionRules,
 } from "./approval-store.ts";
+export { applyOrder, messageAgain, type OrderDeps } from "./apply-order.ts";
 export { approvalFactsOf, auditResultOf, ruleFactsOf } from "./audit-facts.ts";
 export { cancelledRun } from "./cancelled-run.ts";
 export { answersKind, settlesAlone } from "./decision-words.ts";
 export {
   keepResult,
+  nameResult,
+  putResult,
   readResultName,
   resultPage,
   shortenedResult,
@@ -60,8 +68,8 @@ export {
   type DeadLetters,
 } from "./dead-letters.ts";
 export type { IndexedSession, SessionIndex } from "./session-index.ts";
-export type { BucketState, RateBucket, RateGovernor, RateGrant, RateLane } from "./rate-governor.ts";
-export { appOfBuckets, bucketStateOf, ratePacesOf } from "./rate-pace.ts";
+export type { BucketState, RateBucket, RateCeiling, RateGovernor, RateGrant, RateLane } from "./rate-governor.ts";
+export { appOfBuckets, bucketStateOf, ceilingMs, rateWindowsOf } from "./rate-windows.ts";
 export { createMemoryRateGovernor } from "./memory-rate-governor.ts";
 export {
   blobFactsFrom,
@@ -89,15 +97,21 @@ export {
 } from "./budget-store.ts";
 export { createMemoryBudgetStore } from "./memory-budget-store.ts";
 export { maxLookupBytes, type LookupCache } from "./lookup-cache.ts";
-export type {
-  AnnounceResult,
-  AvailableTool,
-  LivingRunner,
-  RunnerDirectory,
-  RunnerInstance,
+export {
+  awayMs,
+  viewOfRunners,
+  type AnnouncedInstance,
+  type AnnounceResult,
+  type AvailableTool,
+  type AwayRunner,
+  type LivingRunner,
+  type RunnerDirectory,
+  type RunnerInstance,
+  type RunnersView,
 } from "./runner-directory.ts";
 export {
   silentInstanceMs,
+  stateVersion,
   type AppFeed,
   type Instance,
   type InstanceDirectory,

@@ -15,11 +15,15 @@ export interface Instance {
   service: string;
   host: string;
   version: string;
+  /** The form of what it stores, see {@link stateVersion}; absent: the first. */
+  stateVersion?: number;
   startedAtMs: number;
   /** Apps as which it speaks. */
   apps: readonly string[];
   /** Apps whose events it takes. */
   feeds: readonly AppFeed[];
+  /** Which clocks it finds to differ, in English; absent: none. */
+  clock?: string | undefined;
 }
 
 /** One that has not said goodbye. */
@@ -28,7 +32,7 @@ export interface KnownInstance extends Instance {
   expiresAtMs: number;
 }
 
-/** Which processes there are. For people who look: nothing is decided by it. */
+/** Which processes there are: for people who look, and for workers that wait until older ones have stopped. */
 export interface InstanceDirectory {
   /** Announces or renews an instance; it counts as gone after `ttlMs` without another word. */
   announce(instance: Instance, ttlMs: number): Promise<void>;
@@ -36,6 +40,12 @@ export interface InstanceDirectory {
   /** The living ones, and those that went silent within the last hour. */
   instances(): Promise<KnownInstance[]>;
 }
+
+/**
+ * The form in which sessions are stored. Raised when processes of an older form must have stopped before those of a
+ * newer one may begin.
+ */
+export const stateVersion = 2;
 
 /** How long an instance that went silent is still shown. */
 export const silentInstanceMs = 3_600_000;

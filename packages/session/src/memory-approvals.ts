@@ -141,13 +141,14 @@ export class MemoryApprovals implements ApprovalStore {
     const { decision, by } = given;
     const before = status.decisions.filter((each) => each.decision === decision);
     if (before.some((each) => each.by.id === by.id)) return { result: "repeated", status };
-    status.decisions.push({ ...structuredClone(given), atMs: this.#options.now() });
+    const atMs = this.#options.now();
+    status.decisions.push({ ...structuredClone(given), atMs });
     this.#record("approval_decided", status.approval, { result: decision, userId: by.id });
     if (!settlesAlone(decision) && before.length + 1 < status.approval.deciders.count) {
       this.#changeCards(entry);
       return { result: "counted", status };
     }
-    return withWake({ result: "settled", status } as const, this.#settle(entry, stateAfter[decision]));
+    return withWake({ result: "settled", status } as const, this.#settle(entry, stateAfter[decision], atMs));
   }
 
   async settle(session: SessionKey, approvalId: string, state: "expired" | "undeliverable"): Promise<DecideResult> {
@@ -161,12 +162,17 @@ export class MemoryApprovals implements ApprovalStore {
   }
 
   /** Settles and tells the session, if its turn waits for it. */
-  #settle(entry: Entry, state: SettledState): number | undefined {
-    this.#become(entry, state);
+  #settle(entry: Entry, state: SettledState, atMs = this.#options.now()): number | undefined {
+    this.#become(entry, state, atMs);
     const { approval, decisions } = entry.status;
-    if (approval.kind === "rule") return undefined;
+    if (approval.kind === "rule") {
+      // The worker that looks after its cards writes the rule, also where it has none.
+      if (state === "approved" && approval.target.channel === "none") entry.cardsDueAtMs = this.#options.now();
+      return undefined;
+    }
     const told: ControlEntry = {
       type: "decision",
+      turnId: approval.turnId,
       approvalId: approval.id,
       argumentsHash: approval.argumentsHash,
       state,
@@ -175,18 +181,20 @@ export class MemoryApprovals implements ApprovalStore {
     return this.#options.inbox.tell(approval.session, told);
   }
 
-  #become(entry: Entry, state: SettledState): void {
+  #become(entry: Entry, state: SettledState, atMs = this.#options.now()): void {
     entry.status.state = state;
-    entry.status.settledAtMs = this.#options.now();
+    entry.status.settledAtMs = atMs;
     this.#changeCards(entry);
     this.#record("approval_settled", entry.status.approval, { result: state });
   }
 
   /** The end of a turn: nobody waits for its questions any more. */
-  cancelAll(session: SessionKey): void {
+  /** Of one turn, or of all if none is named. */
+  cancelAll(session: SessionKey, turnId?: string): void {
     for (const entry of this.#of(session)) {
       const { state, approval } = entry.status;
-      if (state === "pending" && approval.kind !== "rule") this.#become(entry, "cancelled");
+      const isMeant = turnId === undefined || approval.turnId === turnId;
+      if (state === "pending" && approval.kind !== "rule" && isMeant) this.#become(entry, "cancelled");
     }
   }
 

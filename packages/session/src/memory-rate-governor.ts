@@ -1,71 +1,144 @@
-import type { RateBucket, RateGovernor, RateLane } from "./rate-governor.ts";
-import { appOfBuckets, bucketStateOf, ratePacesOf, type BucketTimes, type RatePace } from "./rate-pace.ts";
+import { randomUUID } from "node:crypto";
+import type { BucketState, RateBucket, RateCeiling, RateGovernor, RateGrant, RateLane } from "./rate-governor.ts";
+import { appOfBuckets, bucketStateOf, ceilingMs, rateWindowsOf, usableOf, type RateWindow } from "./rate-windows.ts";
 
-interface Asked {
-  key: string;
-  state: BucketTimes;
-  second: RatePace | undefined;
-  minute: RatePace | undefined;
+/** Until when each grant keeps its place, by ticket. */
+type Places = Map<string, number>;
+
+interface State {
+  second: Places;
+  minute: Places;
+  lastMinuteMs: number;
+  pausedUntil: number;
+  ceiling: RateCeiling;
+  ceilingUntil: number;
 }
 
-const sweepSize = 10_000;
+interface Asked {
+  state: State;
+  window: RateWindow;
+  places: Places;
+  ceiling: number | undefined;
+}
 
-function waitOf({ state, second, minute }: Asked, nowMs: number): number {
-  const waits = [state.pausedUntil - nowMs];
-  if (second !== undefined) waits.push(state.second - second.toleranceMs - nowMs);
-  if (minute !== undefined) waits.push(state.minute - minute.toleranceMs - nowMs);
-  return Math.max(...waits);
+function freed(places: Places, nowMs: number): Places {
+  for (const [ticket, untilMs] of places) if (untilMs <= nowMs) places.delete(ticket);
+  return places;
+}
+
+/** How long until one more fits, 0: now. */
+function waitOf({ state, window, places, ceiling }: Asked, nowMs: number, flightMs: number): number {
+  const usable = usableOf(window, ceiling);
+  if (places.size >= usable) {
+    const untilMs = [...places.values()].toSorted((a, b) => a - b)[places.size - usable] ?? nowMs;
+    const waitMs = untilMs - nowMs;
+    // A call that is under way most likely ends soon.
+    return waitMs > window.spanMs ? Math.max(10, waitMs - flightMs) : waitMs;
+  }
+  if (window.spacedFrom === 0 || places.size < window.spacedFrom) return 0;
+  const firstMs = Math.min(...places.values()) - nowMs;
+  return state.lastMinuteMs + Math.min(window.spanMs, firstMs) / (usable - places.size) - nowMs;
+}
+
+/** Clock and memory of one governor. */
+class Buckets {
+  readonly #now: () => number;
+  readonly #states = new Map<string, State>();
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  state(key: string): State {
+    const fresh = { pausedUntil: 0, lastMinuteMs: 0, ceiling: {}, ceilingUntil: 0 };
+    const state = this.#states.get(key) ?? { second: new Map(), minute: new Map(), ...fresh };
+    this.#states.set(key, state);
+    return state;
+  }
+
+  take(buckets: readonly RateBucket[], lane: RateLane, flightMs: number): RateGrant {
+    const nowMs = this.#now();
+    const asked = buckets.map((bucket) => this.#asked(bucket, lane, nowMs));
+    let longest = { key: "", waitMs: 0 };
+    for (const [index, { key }] of buckets.entries()) {
+      const waits = (asked[index] ?? []).map((one) => waitOf(one, nowMs, flightMs));
+      const waitMs = Math.max(this.state(key).pausedUntil - nowMs, ...waits);
+      if (waitMs > longest.waitMs) longest = { key, waitMs };
+    }
+    if (longest.waitMs > 0) return { granted: false, key: longest.key, waitMs: Math.ceil(longest.waitMs) };
+    const ticket = randomUUID();
+    for (const { state, window, places } of asked.flat()) {
+      places.set(ticket, nowMs + window.spanMs + flightMs);
+      if (window.lengthMs > 1_000) state.lastMinuteMs = nowMs;
+    }
+    return { granted: true, ticket };
+  }
+
+  ended(ticket: string, buckets: readonly RateBucket[], flightMs: number): void {
+    const nowMs = this.#now();
+    for (const { window, places } of buckets.flatMap((bucket) => this.#asked(bucket, "final", nowMs))) {
+      const untilMs = places.get(ticket);
+      if (untilMs === undefined) continue;
+      places.set(ticket, Math.min(untilMs, Math.max(untilMs - flightMs, nowMs + window.lengthMs)));
+    }
+  }
+
+  pause(key: string, pauseMs: number, ceiling: RateCeiling | undefined): void {
+    const nowMs = this.#now();
+    const state = this.state(key);
+    state.pausedUntil = Math.max(state.pausedUntil, nowMs + pauseMs);
+    if (ceiling === undefined) return;
+    state.ceiling = { ...ceilingOf(state, nowMs), ...ceiling };
+    state.ceilingUntil = nowMs + ceilingMs;
+  }
+
+  look(bucket: RateBucket): BucketState {
+    const nowMs = this.#now();
+    const state = this.state(bucket.key);
+    const { perSecond, perMinute } = ceilingOf(state, nowMs);
+    const counts = {
+      second: freed(state.second, nowMs).size,
+      minute: freed(state.minute, nowMs).size,
+      pausedUntil: state.pausedUntil,
+      ceilings: { second: perSecond, minute: perMinute },
+    };
+    return bucketStateOf(bucket, counts, nowMs);
+  }
+
+  #asked(bucket: RateBucket, lane: RateLane, nowMs: number): Asked[] {
+    const state = this.state(bucket.key);
+    const { second, minute } = rateWindowsOf(bucket, lane);
+    const { perSecond, perMinute } = ceilingOf(state, nowMs);
+    const places = (of: Places): Places => freed(of, nowMs);
+    return [
+      ...(second === undefined ? [] : [{ state, window: second, places: places(state.second), ceiling: perSecond }]),
+      ...(minute === undefined ? [] : [{ state, window: minute, places: places(state.minute), ceiling: perMinute }]),
+    ];
+  }
+}
+
+function ceilingOf(state: State, nowMs: number): RateCeiling {
+  return state.ceilingUntil > nowMs ? state.ceiling : {};
 }
 
 /** A governor for one process. `now` is the clock, ms. */
 export function createMemoryRateGovernor({ now = Date.now }: { now?: () => number } = {}): RateGovernor {
-  const states = new Map<string, BucketTimes>();
+  const memory = new Buckets(now);
   const calls = new Map<string, number>();
 
-  function sweep(nowMs: number): void {
-    for (const [key, { second, minute, pausedUntil }] of states) {
-      if (Math.max(second, minute, pausedUntil) <= nowMs) states.delete(key);
-    }
-  }
-
-  function stateOf(key: string): BucketTimes {
-    return states.get(key) ?? { second: 0, minute: 0, pausedUntil: 0 };
-  }
-
-  function askedOf(bucket: RateBucket, lane: RateLane): Asked {
-    const { second, minute } = ratePacesOf(bucket, lane);
-    return { key: bucket.key, state: stateOf(bucket.key), second, minute };
-  }
-
   return {
-    take: async (buckets, lane) => {
+    take: async (buckets, lane, flightMs = 0) => {
       if (buckets.length > 0) appOfBuckets(buckets);
-      const nowMs = now();
-      if (states.size > sweepSize) sweep(nowMs);
-      const asked = buckets.map((bucket) => askedOf(bucket, lane));
-      let longest = { key: "", waitMs: 0 };
-      for (const one of asked) {
-        const waitMs = waitOf(one, nowMs);
-        if (waitMs > longest.waitMs) longest = { key: one.key, waitMs };
-      }
-      if (longest.waitMs > 0) return { granted: false, key: longest.key, waitMs: Math.ceil(longest.waitMs) };
-      for (const { key, state, second, minute } of asked) {
-        states.set(key, {
-          ...state,
-          second: Math.max(state.second, nowMs) + (second?.intervalMs ?? 0),
-          minute: Math.max(state.minute, nowMs) + (minute?.intervalMs ?? 0),
-        });
-      }
-      return { granted: true };
+      return memory.take(buckets, lane, flightMs);
     },
-    pause: async (key, pauseMs) => {
+    ended: async (ticket, buckets, flightMs) => memory.ended(ticket, buckets, flightMs),
+    pause: async (key, pauseMs, ceiling) => {
       appOfBuckets([{ key }]);
-      const state = stateOf(key);
-      states.set(key, { ...state, pausedUntil: Math.max(state.pausedUntil, now() + pauseMs) });
+      memory.pause(key, pauseMs, ceiling);
     },
     look: async (buckets) => {
       if (buckets.length > 0) appOfBuckets(buckets);
-      return buckets.map((bucket) => bucketStateOf(bucket, stateOf(bucket.key), now()));
+      return buckets.map((bucket) => memory.look(bucket));
     },
     countCall: async (app, month) => {
       const count = (calls.get(`${app} ${month}`) ?? 0) + 1;

@@ -165,7 +165,8 @@ export class MemoryRetention implements SessionRetention, PersonalData {
   async forget(key: SessionKey, person: string, length: number): Promise<boolean> {
     const session = this.#parts.sessions.get(key);
     if (!session) return true;
-    const isWaiting = session.inbox.some(({ message }) => message.sender.id === person);
+    const isWaiting =
+      session.asideOfPerson(person) !== undefined || session.inbox.some(({ message }) => message.sender.id === person);
     if (isWaiting || session.historyBase + session.history.length > length) return false;
     session.people.delete(person);
     return true;

@@ -11,6 +11,9 @@ describeRunnerDirectory("memory", async () => {
     async expire() {
       nowMs += 10_000;
     },
+    async later() {
+      nowMs += 1;
+    },
     async close() {},
   };
 });

@@ -1,18 +1,18 @@
 import { EventEmitter } from "node:events";
 import { isDeepStrictEqual } from "node:util";
 import type { ToolAnnouncement } from "@larkline/protocol";
-import type {
-  AnnounceResult,
-  AvailableTool,
-  LivingRunner,
-  RunnerDirectory,
-  RunnerInstance,
+import {
+  awayMs,
+  viewOfRunners,
+  type AnnouncedInstance,
+  type AnnounceResult,
+  type AvailableTool,
+  type AwayRunner,
+  type LivingRunner,
+  type RunnerDirectory,
+  type RunnerInstance,
+  type RunnersView,
 } from "./runner-directory.ts";
-
-interface Announced {
-  instance: RunnerInstance;
-  untilMs: number;
-}
 
 /** A runner directory in the memory of this process. `now` is the clock, epoch ms. */
 export function createMemoryRunnerDirectory({ now = Date.now }: { now?: () => number } = {}): RunnerDirectory {
@@ -20,7 +20,7 @@ export function createMemoryRunnerDirectory({ now = Date.now }: { now?: () => nu
 }
 
 class MemoryRunnerDirectory implements RunnerDirectory {
-  readonly #announced = new Map<string, Announced>();
+  readonly #announced = new Map<string, AnnouncedInstance>();
   readonly #changes = new EventEmitter().setMaxListeners(0);
   readonly #now: () => number;
 
@@ -29,33 +29,49 @@ class MemoryRunnerDirectory implements RunnerDirectory {
   }
 
   async announce(instance: RunnerInstance, ttlMs: number): Promise<AnnounceResult> {
+    const nowMs = this.#now();
+    const { generation = "" } = instance;
     const id = idOf(instance.runner, instance.instance);
-    const others = this.#living().filter((other) => idOf(other.runner, other.instance) !== id);
-    const conflict = conflictOf(instance, others);
+    const others = this.#view().living.filter((other) => idOf(other.runner, other.instance) !== id);
+    const conflict = conflictOf({ ...instance, generation }, others);
     if (conflict !== undefined) return { ok: false, ...conflict };
     const known = this.#announced.get(id);
-    const isNew = !known || known.untilMs <= this.#now() || !isDeepStrictEqual(known.instance, instance);
-    this.#announced.set(id, { instance: structuredClone(instance), untilMs: this.#now() + ttlMs });
-    if (isNew) this.#changes.emit("change");
-    return { ok: true };
+    const beganAtMs = known?.generation === generation ? known.beganAtMs : nowMs;
+    const announced = structuredClone({ ...instance, generation, beganAtMs, expiresAtMs: nowMs + ttlMs });
+    this.#announced.set(id, announced);
+    const isSame = known !== undefined && known.expiresAtMs > nowMs && isDeepStrictEqual(known.tools, announced.tools);
+    if (!isSame || known.generation !== generation) this.#changes.emit("change");
+    const mine = this.#view().living.find((each) => idOf(each.runner, each.instance) === id);
+    return { ok: true, isCurrent: mine?.isCurrent ?? false };
   }
 
   async withdraw(runner: string, instance: string): Promise<{ last: boolean }> {
-    this.#announced.delete(idOf(runner, instance));
+    const known = this.#announced.get(idOf(runner, instance));
+    if (known !== undefined) known.expiresAtMs = Math.min(known.expiresAtMs, this.#now());
     this.#changes.emit("change");
-    return { last: this.#living().every((other) => other.runner !== runner) };
+    return { last: this.#view().living.every((other) => other.runner !== runner) };
+  }
+
+  async forget(runner: string): Promise<{ forgotten: boolean; living: number }> {
+    const { living, away } = this.#view();
+    for (const [id, each] of this.#announced) {
+      if (each.runner === runner && each.expiresAtMs <= this.#now()) this.#announced.delete(id);
+    }
+    this.#changes.emit("change");
+    const its = living.filter((each) => each.runner === runner);
+    return { forgotten: away.some((each) => each.runner === runner), living: its.length };
   }
 
   async tools(): Promise<ReadonlyMap<string, AvailableTool>> {
-    const tools = new Map<string, AvailableTool>();
-    for (const { runner, tools: announced } of await this.runners()) {
-      for (const announcement of announced) tools.set(announcement.spec.name, { runner, announcement });
-    }
-    return tools;
+    return structuredClone(this.#view().tools);
   }
 
   async runners(): Promise<LivingRunner[]> {
-    return structuredClone(this.#living());
+    return structuredClone(this.#view().living);
+  }
+
+  async away(): Promise<AwayRunner[]> {
+    return structuredClone(this.#view().away);
   }
 
   async watch(listener: () => void, signal: AbortSignal): Promise<void> {
@@ -66,11 +82,12 @@ class MemoryRunnerDirectory implements RunnerDirectory {
     signal.addEventListener("abort", () => this.#changes.off("change", notify), { once: true });
   }
 
-  #living(): LivingRunner[] {
-    for (const [id, { untilMs }] of this.#announced) {
-      if (untilMs <= this.#now()) this.#announced.delete(id);
+  #view(): RunnersView {
+    const nowMs = this.#now();
+    for (const [id, { expiresAtMs }] of this.#announced) {
+      if (expiresAtMs <= nowMs - awayMs) this.#announced.delete(id);
     }
-    return [...this.#announced.values()].map(({ instance, untilMs }) => ({ ...instance, expiresAtMs: untilMs }));
+    return viewOfRunners([...this.#announced.values()], nowMs);
   }
 }
 
@@ -83,7 +100,7 @@ interface Conflict {
   conflict: string;
 }
 
-function conflictOf(instance: RunnerInstance, others: readonly RunnerInstance[]): Conflict | undefined {
+function conflictOf(instance: RunnerInstance, others: readonly LivingRunner[]): Conflict | undefined {
   for (const other of others) {
     for (const theirs of other.tools) {
       const tool = theirs.spec.name;
@@ -92,6 +109,7 @@ function conflictOf(instance: RunnerInstance, others: readonly RunnerInstance[])
       if (other.runner !== instance.runner) {
         return { tool, conflict: `tool "${tool}" is already offered by runner "${other.runner}"` };
       }
+      if (other.generation !== instance.generation) continue;
       if (!isDeepStrictEqual(promiseOf(ours), promiseOf(theirs))) {
         const who = `instance "${other.instance}" of runner "${other.runner}"`;
         return { tool, conflict: `tool "${tool}" is announced differently by ${who}` };
@@ -101,7 +119,7 @@ function conflictOf(instance: RunnerInstance, others: readonly RunnerInstance[])
   return undefined;
 }
 
-/** What all instances that offer a tool must agree on: description and deadline may change in a rolling deploy. */
+/** What all instances of a generation that offer a tool must agree on; descriptions and deadlines may differ. */
 function promiseOf({ spec, effect, requiresApproval, limits = {} }: ToolAnnouncement): unknown {
   return { inputSchema: spec.inputSchema, effect, requiresApproval, limits };
 }

@@ -1,12 +1,15 @@
+/* oxlint-disable max-lines -- one class implements the whole store. */
 import {
+  knownFeatures,
   turnIdOf,
   type AuditRecord,
   type ControlEntry,
-  type EngineEvent,
   type InboundMessage,
   type Message,
   type QueuedMessage,
   type SessionKey,
+  type ToolEffect,
+  type ToolOutcome,
 } from "@larkline/protocol";
 import { auditResultOf } from "./audit-facts.ts";
 import { cancelledRun } from "./cancelled-run.ts";
@@ -15,29 +18,35 @@ import type { MemoryAuditLog } from "./memory-audit-log.ts";
 import { MemoryCardLedger } from "./memory-card-ledger.ts";
 import type { MemoryEventLog } from "./memory-event-log.ts";
 import { MemoryDeadLetters } from "./memory-dead-letters.ts";
+import { MemoryHandoffs } from "./memory-handoffs.ts";
 import { MemoryOutboxes } from "./memory-outbox.ts";
 import { MemoryRetention } from "./memory-retention.ts";
 import { MemorySessionIndex } from "./memory-session-index.ts";
 import { MemorySession, type LedgerEntry } from "./memory-session.ts";
 import { Remembered } from "./remembered.ts";
-import type {
-  AppendResult,
-  BeginResult,
-  Claim,
-  CommitRequest,
-  CommitResult,
-  DeliverResult,
-  FencedWrite,
-  OutboxLease,
-  OutboxRecord,
-  ResetOptions,
-  ResetResult,
-  SaveRequest,
-  SaveResult,
-  SessionStore,
-  SessionSummary,
-  StaleSession,
+import {
+  ClaimRefusedError,
+  deathsTogether,
+  type AppendResult,
+  type BeginResult,
+  type Claim,
+  type CommitRequest,
+  type CommitResult,
+  type DeliverDetails,
+  type DeliverResult,
+  type FencedWrite,
+  type OutboxLease,
+  type OutboxRecord,
+  type ResetOptions,
+  type ResetResult,
+  type SaveRequest,
+  type SaveResult,
+  type SessionStore,
+  type SessionSummary,
+  type StaleSession,
 } from "./session-store.ts";
+
+const diesAlways = async (): Promise<boolean> => false;
 
 const dayMs = 24 * 60 * 60 * 1_000;
 
@@ -70,6 +79,9 @@ export class MemorySessionStore implements SessionStore {
   readonly #maxWaiting: number;
   readonly #messageIds: Remembered<number>;
   readonly #parked: Remembered<InboundMessage>;
+  readonly #handoffs = new MemoryHandoffs();
+  /** Answers to questions of runners. */
+  readonly #asked = new Map<string, BeginResult>();
 
   constructor(events: MemoryEventLog, audit: MemoryAuditLog, options: MemorySessionStoreOptions) {
     const { now = Date.now, limits, dedupTtlMs = dayMs, cardsLeaseMs = 15_000, maxApprovals = 200 } = options;
@@ -122,15 +134,17 @@ export class MemorySessionStore implements SessionStore {
   }
 
   #enqueue(session: MemorySession, message: InboundMessage, maxWaiting: number): AppendResult {
-    const ahead = session.inbox.length;
-    const head = structuredClone(session.inbox[0]);
+    const isFree = session.passesHead(message);
+    const ahead = session.inbox.length - (isFree ? 1 : 0);
+    const head = structuredClone(session.asideOfPerson(message.sender.id) ?? session.inbox[0]);
     const before = head === undefined ? {} : { head };
     if (ahead >= maxWaiting) return { result: "full", seq: 0, ahead: 0, ...before };
     const nowMs = this.#now();
     const seq = session.enqueue(structuredClone(message));
     this.#messageIds.set(keyOf(session.key, message.app, message.id), seq, nowMs);
     const eventSeq = this.#events.lastSeq(session.key);
-    const wakeGen = session.state === "idle" ? session.wake(nowMs) : undefined;
+    const isWoken = session.state === "idle" || (session.state === "suspended" && isFree);
+    const wakeGen = isWoken ? session.wake(nowMs) : undefined;
     return withWake({ result: "accepted", seq, eventSeq, ahead, ...before } as const, wakeGen);
   }
 
@@ -148,11 +162,22 @@ export class MemorySessionStore implements SessionStore {
   }
 
   async deliver(...given: Parameters<SessionStore["deliver"]>): Promise<DeliverResult> {
-    const [key, callId, outcome, { timing, runner, unlessStarted = false } = {}] = given;
+    const [key, callId, outcome, details = {}] = given;
     const session = this.#sessions.get(key);
     const entry = session?.ledger.get(callId);
-    if (entry?.state === "started" && unlessStarted) return { accepted: false };
+    const refusal = this.#handoffs.refusal(entry, details.handed);
+    if (refusal !== undefined) return { accepted: false, refusal };
+    if (entry?.state === "started" && details.unlessStarted === true) return { accepted: false };
     if (!session || !entry || entry.state === "done") return withWake({ accepted: false }, session?.lostWake());
+    return this.#answerCall(session, entry, { outcome, ...details });
+  }
+
+  #answerCall(
+    session: MemorySession,
+    entry: LedgerEntry,
+    { outcome, timing, handed, runner = handed?.runner }: DeliverDetails & { outcome: ToolOutcome },
+  ): DeliverResult {
+    const { callId } = entry;
     entry.state = "done";
     const answer: ControlEntry = { type: "outcome", callId, outcome, ...(timing && { timing }) };
     session.control.push(structuredClone(answer));
@@ -168,8 +193,14 @@ export class MemorySessionStore implements SessionStore {
   /** What has become of a question of the running turn. */
   #tell(key: SessionKey, entry: ControlEntry): number | undefined {
     const session = this.#sessions.get(key);
-    session?.control.push(entry);
-    return session && this.#wakeIfResting(session);
+    return session && this.#hear(session, entry);
+  }
+
+  /** Gives an entry to the turn that it is for. Of a turn set aside while another one waits for calls: it is heard after that. */
+  #hear(session: MemorySession, entry: ControlEntry): number | undefined {
+    const aside = entry.type === "outcome" ? undefined : session.asideOf(entry.turnId);
+    (aside ?? session).control.push(entry);
+    return aside !== undefined && session.waits === undefined ? undefined : this.#wakeIfResting(session);
   }
 
   #wakeIfResting(session: MemorySession): number | undefined {
@@ -180,15 +211,22 @@ export class MemorySessionStore implements SessionStore {
     const session = this.#sessions.get(key);
     if (!session || session.inbox.length === 0 || session.state === "idle") return { accepted: false };
     const seq = Number(turnId?.slice(turnId.lastIndexOf("-") + 1));
-    if (turnId !== undefined && (turnId !== turnIdOf(key, seq) || !session.isAnswering(seq))) {
+    const isAnswered = session.isAnswering(seq) || session.asideOf(turnId) !== undefined;
+    if (turnId !== undefined && (turnId !== turnIdOf(key, seq) || !isAnswered)) {
       return this.#cancelWaiting(session, turnId);
     }
-    session.control.push({ type: "cancel", ...(turnId !== undefined && { turnId }), reason });
-    return withWake({ accepted: true }, this.#wakeIfResting(session));
+    const entry: ControlEntry = { type: "cancel", ...(turnId !== undefined && { turnId }), reason };
+    return withWake({ accepted: true }, this.#hear(session, entry));
   }
 
-  async cancelled(key: SessionKey): Promise<boolean> {
-    return this.#sessions.get(key)?.control.some(({ type }) => type === "cancel") ?? false;
+  async cancelled(key: SessionKey, turnIds?: readonly string[]): Promise<boolean> {
+    const session = this.#sessions.get(key);
+    const entries = [...(session?.control ?? []), ...(session?.setAside.flatMap(({ control }) => control) ?? [])];
+    return entries.some(
+      (entry) =>
+        entry.type === "cancel" &&
+        (turnIds === undefined || entry.turnId === undefined || turnIds.includes(entry.turnId)),
+    );
   }
 
   /** The message leaves the inbox at once; its run ends before it began, so that followers do not wait. */
@@ -200,11 +238,24 @@ export class MemorySessionStore implements SessionStore {
     return { accepted: true };
   }
 
-  async claim(key: SessionKey, gen: number, owner: string): Promise<Claim | undefined> {
+  async claim(...given: Parameters<SessionStore["claim"]>): Promise<Claim | undefined> {
+    const [key, gen, owner, { alone = false, features = knownFeatures, isAlive = diesAlways } = {}] = given;
     const session = this.#sessions.get(key);
-    const claim = session?.claim(gen, owner);
-    if (session && claim) session.touchedAtMs = this.#now();
-    return structuredClone(claim);
+    if (session === undefined || !session.hasWorkFor(gen)) return undefined;
+    const missing = session.needs().filter((feature) => !features.includes(feature));
+    if (missing.length > 0) throw new ClaimRefusedError("needs", `it needs ${missing.join(", ")}`);
+    const { judged } = session;
+    if (judged !== undefined) {
+      const hasDied = judged !== owner && !(await isAlive(judged));
+      // Another claim may have been quicker.
+      if (session.judged !== judged || !session.isFor(gen)) return await this.claim(...given);
+      session.countLost(hasDied);
+    }
+    if (session.deaths.together >= deathsTogether && !alone) {
+      throw new ClaimRefusedError("alone", "it has taken others along");
+    }
+    session.touchedAtMs = this.#now();
+    return structuredClone(session.claim(gen, owner, alone));
   }
 
   async save(request: SaveRequest): Promise<SaveResult> {
@@ -216,15 +267,16 @@ export class MemorySessionStore implements SessionStore {
       if (opened) this.#recordCall(session, opened, { kind: "call_opened" });
     }
     for (const approval of request.approvals ?? []) this.approvals.create(approval);
-    return structuredClone(session.save(structuredClone(request)));
+    return structuredClone(session.save(structuredClone(request), this.#now()));
   }
 
   async commit(request: CommitRequest): Promise<CommitResult> {
     const session = this.#held(request);
     if (!session || session.inbox[0]?.seq !== request.seq) return { state: "fenced" };
     this.#write(session, request);
-    this.#closeCalls(session);
+    this.#closeCalls(session, turnIdOf(request.session, request.seq));
     session.finishHead();
+    session.wakeAtMs = undefined;
     session.finishedAtMs = this.#now();
     if (request.settings) session.settings = structuredClone(request.settings);
     const deliver = request.outbox && this.#send(request.outbox);
@@ -232,13 +284,13 @@ export class MemorySessionStore implements SessionStore {
   }
 
   /** The end of a turn: nobody waits for its calls and questions any more. */
-  #closeCalls(session: MemorySession): void {
+  #closeCalls(session: MemorySession, turnId?: string): void {
     for (const call of session.ledger.values()) {
       if (call.state === "done") continue;
       const result = call.state === "started" ? "unknown" : "cancelled";
       this.#recordCall(session, call, { kind: "call_ended", result });
     }
-    this.approvals.cancelAll(session.key);
+    this.approvals.cancelAll(session.key, turnId);
   }
 
   async reset(key: SessionKey, { by, replyOf }: ResetOptions): Promise<ResetResult> {
@@ -248,6 +300,12 @@ export class MemorySessionStore implements SessionStore {
     const session = this.#open(key);
     const isSame = session.inbox[0] === head && (!head || hasCards === this.cards.knows(key, turnIdOf(key, head.seq)));
     if (!isSame) return await this.reset(key, { by, replyOf });
+    for (const { head: waiting } of session.setAside) {
+      const turnId = turnIdOf(key, waiting.seq);
+      const told = await replyOf(turnId, waiting.message, this.cards.knows(key, turnId));
+      this.#events.add(key, [{ runId: turnId, event: cancelledRun }]);
+      if (told !== undefined) this.#outboxes.push(structuredClone(told));
+    }
     this.#closeCalls(session);
     const { ended, wakeGen } = session.reset(this.#now());
     const about = ended === undefined ? {} : { turnId: turnIdOf(key, ended.seq) };
@@ -258,12 +316,10 @@ export class MemorySessionStore implements SessionStore {
   }
 
   #afterCommit(session: MemorySession, more: boolean): CommitResult {
+    const next = session.afterEnd();
     const head = session.inbox[0];
-    if (!head) {
-      session.state = "idle";
-      return { state: "idle" };
-    }
-    if (!more) return { state: "requeue", wakeGen: session.wake(this.#now()) };
+    if (next === "idle") return { state: "idle" };
+    if (next === "requeue" || !more || !head) return { state: "requeue", wakeGen: session.wake(this.#now()) };
     session.startHead(head.seq);
     return { state: "next", head, control: session.control };
   }
@@ -274,16 +330,32 @@ export class MemorySessionStore implements SessionStore {
     return session !== undefined;
   }
 
-  async report(key: SessionKey, callId: string, happened: { runId: string; event: EngineEvent }): Promise<boolean> {
+  async report(...[key, callId, happened, handed]: Parameters<SessionStore["report"]>): Promise<boolean> {
     const entry = this.#sessions.get(key)?.ledger.get(callId);
+    if (this.#handoffs.refusal(entry, handed) !== undefined) return false;
     if (!entry || entry.state === "done") return false;
     this.#events.add(key, [happened]);
     return true;
   }
 
-  async begin(...[key, callId, effect, runner]: Parameters<SessionStore["begin"]>): Promise<BeginResult> {
+  async begin(...[key, callId, effect, by = {}]: Parameters<SessionStore["begin"]>): Promise<BeginResult> {
+    const { handed, runner = handed?.runner, ask } = by;
     const session = this.#sessions.get(key);
     const entry = session?.ledger.get(callId);
+    const refusal = this.#handoffs.refusal(entry, handed);
+    if (refusal !== undefined) return refusal;
+    const known = ask === undefined ? undefined : this.#asked.get(ask);
+    if (known !== undefined) return known;
+    const answer = this.#start(session, entry, { effect, runner });
+    if (ask !== undefined) this.#asked.set(ask, answer);
+    return answer;
+  }
+
+  #start(
+    session: MemorySession | undefined,
+    entry: LedgerEntry | undefined,
+    { effect, runner }: { effect: ToolEffect; runner: string | undefined },
+  ): BeginResult {
     if (!session || !entry || entry.state === "done") return "closed";
     if (entry.state === "started" && effect === "once") return "started_before";
     entry.state = "started";
@@ -291,18 +363,38 @@ export class MemorySessionStore implements SessionStore {
     return "run";
   }
 
+  async giveBack(...[key, callId, { handed, ask }]: Parameters<SessionStore["giveBack"]>): Promise<boolean> {
+    const entry = this.#sessions.get(key)?.ledger.get(callId);
+    if (this.#handoffs.refusal(entry, handed) !== undefined) return false;
+    if (entry?.state !== "started" || this.#asked.get(ask) !== "run") return false;
+    this.#asked.set(ask, "closed");
+    entry.state = "open";
+    return true;
+  }
+
   async history(key: SessionKey): Promise<Message[]> {
     return structuredClone(this.#sessions.get(key)?.history ?? []);
   }
 
   async summary(key: SessionKey): Promise<SessionSummary> {
-    return (this.#sessions.get(key) ?? new MemorySession(key)).summary(this.#outboxes.count(key));
+    return (this.#sessions.get(key) ?? new MemorySession(key)).summary(
+      this.#outboxes.count(key),
+      this.#events.lastSeq(key),
+    );
   }
 
   async dueDeadlines(nowMs: number, limit: number): Promise<{ session: SessionKey; callId: string }[]> {
     const due = [...this.#sessions.values()].flatMap((session) => session.dueCalls(nowMs));
     due.sort((a, b) => a.deadlineMs - b.deadlineMs);
     return due.slice(0, limit).map(({ session, callId }) => ({ session, callId }));
+  }
+
+  async wakeDue(key: SessionKey): Promise<DeliverResult> {
+    const session = this.#sessions.get(key);
+    if (session === undefined) return { accepted: false };
+    session.wakeAtMs = undefined;
+    if (session.state !== "suspended") return { accepted: false };
+    return withWake({ accepted: true }, this.#wakeIfResting(session));
   }
 
   async stale(beforeMs: number, limit: number): Promise<StaleSession[]> {

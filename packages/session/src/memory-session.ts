@@ -23,6 +23,17 @@ export interface LedgerEntry extends OpenCall {
   state: "open" | "started" | "done";
 }
 
+/** A turn that waits for people while those of others run. */
+interface SetAside {
+  head: QueuedMessage;
+  turn: TurnState | undefined;
+  joined: Set<number>;
+  tries: number;
+  deaths: { together: number; alone: number };
+  /** What has come for it since. */
+  control: ControlEntry[];
+}
+
 /** One conversation as the in-memory adapter holds it: the transitions of the gate, without clock and without copies. */
 export class MemorySession {
   readonly key: SessionKey;
@@ -35,7 +46,12 @@ export class MemorySession {
   /** The message `tries` belongs to. */
   headSeq = 0;
   tries = 0;
+  deaths = { together: 0, alone: 0 };
   owner = "";
+  /** No other turn runs beside the claimed one. */
+  isAlone = false;
+  /** The worker that lost the session, until it is known whether it died. */
+  lostBy: string | undefined;
   touchedAtMs = 0;
   /** When it last finished a turn; 0: never. */
   finishedAtMs = 0;
@@ -51,7 +67,11 @@ export class MemorySession {
   readonly ledger = new Map<string, LedgerEntry>();
   readonly history: Message[] = [];
   /** Numbers of messages that have become part of the running turn. */
-  readonly #joined = new Set<number>();
+  #joined = new Set<number>();
+  /** The person whose turn is at the head and waits for people only. */
+  waits: string | undefined;
+  /** Oldest first. */
+  setAside: SetAside[] = [];
   settings: SessionSettings = {};
   /** Where in `history` the context begins, and what stands for everything before. */
   #contextStart = 0;
@@ -84,21 +104,170 @@ export class MemorySession {
     return this.epoch > 0 && String(this.epoch) === epoch;
   }
 
-  isRunningTurn(turnId: string): boolean {
+  isAtHead(turnId: string): boolean {
     const head = this.inbox[0];
     return this.state !== "idle" && head !== undefined && turnIdOf(this.key, head.seq) === turnId;
+  }
+
+  isRunningTurn(turnId: string): boolean {
+    return this.isAtHead(turnId) || this.asideOf(turnId) !== undefined;
+  }
+
+  /** The turn set aside that a turn's id, or that of a message that has joined one, stands for. */
+  asideOf(turnId: string | undefined): SetAside | undefined {
+    const seq = Number(turnId?.slice(turnId.lastIndexOf("-") + 1));
+    return this.setAside.find(({ head, joined }) => head.seq === seq || joined.has(seq));
+  }
+
+  /** Whether the person's message comes before the turn at the head, which waits for people. */
+  passesHead({ chatType, sender }: InboundMessage): boolean {
+    return chatType === "group" && this.waits !== undefined && this.waits !== sender.id && !this.#isBlocked(sender.id);
+  }
+
+  /** The message of this person's that is being answered, if their turn is set aside. */
+  asideOfPerson(person: string): QueuedMessage | undefined {
+    return this.setAside.find(({ head }) => head.message.sender.id === person)?.head;
+  }
+
+  #isBlocked(person: string): boolean {
+    return this.asideOfPerson(person) !== undefined;
+  }
+
+  #firstFree(): QueuedMessage | undefined {
+    const rest = this.waits === undefined ? this.inbox : this.inbox.slice(1);
+    return rest.find(
+      ({ message: { chatType, sender } }) =>
+        chatType === "group" && sender.id !== this.waits && !this.#isBlocked(sender.id),
+    );
+  }
+
+  #bringForward(free: QueuedMessage): void {
+    this.inbox = [free, ...this.inbox.filter((each) => each !== free)];
+  }
+
+  #asideWithNews(): SetAside | undefined {
+    return this.setAside.find(({ control }) => control.length > 0);
+  }
+
+  /** Whether others have something to do while the turn at the head waits. */
+  get hasOthers(): boolean {
+    return this.#asideWithNews() !== undefined || this.#firstFree() !== undefined;
+  }
+
+  #putAside(): void {
+    const head = this.inbox.shift();
+    if (head === undefined) return;
+    const { turn, tries, deaths } = this;
+    this.setAside.push({ head, turn, joined: this.#joined, tries, deaths, control: [] });
+    this.setAside.sort((a, b) => a.head.seq - b.head.seq);
+    this.#forgetTurn();
+  }
+
+  #forgetTurn(): void {
+    this.turn = undefined;
+    this.#joined = new Set();
+    this.waits = undefined;
+    this.startHead(0);
+  }
+
+  #bringBack(aside: SetAside): void {
+    this.setAside = this.setAside.filter((each) => each !== aside);
+    this.#forgetTurn();
+    this.inbox.unshift(aside.head);
+    this.control.push(...aside.control);
+    const { turn, tries, deaths, joined } = aside;
+    Object.assign(this, { turn, headSeq: aside.head.seq, tries, deaths });
+    this.#joined = joined;
+  }
+
+  /** Nobody else has anything to be done: the oldest one waits at the head again. */
+  #waitAtHead(): void {
+    const [oldest] = this.setAside;
+    if (oldest !== undefined) this.#bringBack(oldest);
+    this.waits ??= this.inbox[0]?.message.sender.id;
+    this.state = "suspended";
+  }
+
+  /** Whether the message at the head is to be run, whatever else there is. */
+  #keepsHead(): boolean {
+    const hasNews = this.control.length > 0;
+    if (this.waits !== undefined) return hasNews;
+    // With news: a cancel of a message that has not begun.
+    return this.setAside.length === 0 || this.hasBegun() || (hasNews && this.#firstFree() === this.inbox[0]);
+  }
+
+  /** Puts at the head what is to be run now; false when everything that there is waits for people. */
+  choose(): boolean {
+    if (this.#keepsHead()) return true;
+    const free = this.#firstFree();
+    const back = this.#asideWithNews();
+    if (back === undefined && free === undefined) {
+      if (this.waits === undefined) this.#waitAtHead();
+      this.state = "suspended";
+      return false;
+    }
+    if (this.waits !== undefined) this.#putAside();
+    if (back !== undefined) this.#bringBack(back);
+    else if (free !== undefined) this.#bringForward(free);
+    return true;
+  }
+
+  /** After a turn has ended: what comes next. */
+  afterEnd(): "idle" | "next" | "requeue" {
+    if (this.setAside.length > 0) {
+      const free = this.#firstFree();
+      if (this.#asideWithNews() !== undefined) return "requeue";
+      if (free === undefined) {
+        this.#waitAtHead();
+        return "idle";
+      }
+      this.#bringForward(free);
+    }
+    if (this.inbox.length > 0) return "next";
+    this.state = "idle";
+    return "idle";
   }
 
   isMoving(): boolean {
     return this.state === "queued" || this.state === "running";
   }
 
-  claim(gen: number, owner: string): Claim | undefined {
-    if (this.state === "idle") return undefined;
-    if (this.state !== "queued" && this.runningGen !== gen) return undefined;
+  /** Whether there is something to claim for this wake-up. */
+  isFor(gen: number): boolean {
+    return this.state === "queued" || (this.state !== "idle" && this.runningGen === gen);
+  }
+
+  /** The same, with the turn that is to be run at the head. */
+  hasWorkFor(gen: number): boolean {
+    return this.isFor(gen) && (this.state !== "queued" || this.choose());
+  }
+
+  /** The worker whose end is to be judged before the next claim. */
+  get judged(): string | undefined {
+    if (this.headSeq !== (this.inbox[0]?.seq ?? 0)) return undefined;
+    return this.state === "running" ? this.owner : this.lostBy;
+  }
+
+  /** Counts the end of a run that did not end the turn. From then on the session waits for a claim. */
+  countLost(hasDied: boolean): void {
+    this.tries += 1;
+    if (hasDied) this.deaths[this.isAlone ? "alone" : "together"] += 1;
+    this.lostBy = undefined;
+    this.state = "queued";
+  }
+
+  /** What a process must have to go on: of the checkpoint, the message and the unread entries. */
+  needs(): string[] {
+    const entries = [this.turn, this.inbox[0]?.message, ...this.control];
+    return [...new Set(entries.flatMap((entry) => entry?.needs ?? []))];
+  }
+
+  claim(gen: number, owner: string, alone: boolean): Claim {
     const head = this.inbox[0];
-    this.#countTry(head?.seq ?? 0);
+    if (this.headSeq !== (head?.seq ?? 0)) this.startHead(head?.seq ?? 0);
     this.state = "running";
+    this.waits = undefined;
+    this.isAlone = alone;
     this.runningGen = gen;
     this.owner = owner;
     this.epoch += 1;
@@ -109,6 +278,8 @@ export class MemorySession {
       ...(this.turn && { turn: this.turn }),
       ...(head && { head }),
       tries: this.tries,
+      deaths: this.deaths,
+      othersWait: this.setAside.length > 0,
       control: this.control,
       history: this.#context(),
       settings: this.settings,
@@ -146,17 +317,14 @@ export class MemorySession {
     return this.state !== "idle" || this.inbox.length > 0 || this.control.length > 0;
   }
 
-  #countTry(seq: number): void {
-    if (this.headSeq !== seq) this.startHead(seq);
-    else if (this.state === "running") this.tries += 1;
-  }
-
   startHead(seq: number): void {
     this.headSeq = seq;
     this.tries = 0;
+    this.deaths = { together: 0, alone: 0 };
+    this.lostBy = undefined;
   }
 
-  save(request: Pick<SaveRequest, "turn" | "absorbed" | "mode">): SaveResult {
+  save(request: Pick<SaveRequest, "turn" | "absorbed" | "mode" | "wakeAtMs" | "waits">, nowMs: number): SaveResult {
     this.turn = request.turn;
     for (const seq of request.absorbed ?? []) this.#takeIn(seq);
     if (request.mode === "handoff") {
@@ -164,7 +332,10 @@ export class MemorySession {
       return { state: "suspended" };
     }
     if (request.mode === "suspend" && this.control.length === 0) {
+      this.waits = request.waits;
+      if (this.waits !== undefined && this.hasOthers) return { state: "suspended", wakeGen: this.wake(nowMs) };
       this.state = "suspended";
+      this.wakeAtMs = request.wakeAtMs ?? this.wakeAtMs;
       return { state: "suspended" };
     }
     return { state: "running", control: this.control };
@@ -205,50 +376,65 @@ export class MemorySession {
     return { session: key, state, gen: state === "running" ? runningGen : gen, owner };
   }
 
-  /** Its calls that are past their deadline. */
+  /** When it asked to be woken. */
+  wakeAtMs: number | undefined;
+
+  /** Its calls that are past their deadline, and itself when its time has come. */
   dueCalls(nowMs: number): { session: SessionKey; callId: string; deadlineMs: number }[] {
+    const { wakeAtMs = Number.POSITIVE_INFINITY } = this;
+    const isDue = wakeAtMs <= nowMs;
     return [...this.ledger.values()]
       .filter(({ state, deadlineMs }) => state !== "done" && deadlineMs <= nowMs)
-      .map(({ callId, deadlineMs }) => ({ session: this.key, callId, deadlineMs }));
+      .map(({ callId, deadlineMs }) => ({ session: this.key, callId, deadlineMs }))
+      .concat(isDue ? [{ session: this.key, callId: "", deadlineMs: wakeAtMs }] : []);
   }
 
   /** Whether somebody has begun to work on the message at the head. */
   hasBegun(): boolean {
     const head = this.inbox[0];
     if (head === undefined || this.state === "idle") return false;
-    return this.state !== "queued" || this.turn !== undefined || (this.headSeq === head.seq && this.tries > 0);
+    return (
+      this.state !== "queued" ||
+      this.turn !== undefined ||
+      (this.headSeq === head.seq && (this.tries > 0 || this.lostBy !== undefined))
+    );
   }
 
   /** Ends the turn that has begun and forgets the context; whoever held the session is fenced. */
   reset(nowMs: number): { ended: QueuedMessage | undefined; wakeGen: number | undefined } {
     const ended = this.hasBegun() ? this.inbox[0] : undefined;
+    this.setAside = [];
+    this.waits = undefined;
     this.epoch += 1;
     this.setContext({ keep: 0 });
     this.startHead(0);
     if (ended !== undefined) this.finishHead();
     this.turn = undefined;
+    this.settings = {};
     this.control = [];
     this.state = "idle";
     return { ended, wakeGen: this.inbox.length > 0 ? this.wake(nowMs) : undefined };
   }
 
-  summary(unsent: number): SessionSummary {
+  summary(unsent: number, eventSeq: number): SessionSummary {
     const head = this.inbox[0];
     return structuredClone({
       state: this.state,
       gen: this.gen,
       epoch: String(this.epoch),
-      waiting: this.inbox.length,
+      waiting: this.inbox.length + this.setAside.length,
       messages: this.history.length,
       inContext: this.inContext,
       unsent,
+      eventSeq,
       ...(head && { head }),
       ...(this.turn && { turn: this.turn }),
+      setAside: this.setAside.map(({ head: waiting, turn }) => ({ head: waiting, ...(turn && { turn }) })),
       settings: this.settings,
     });
   }
 
-  /** A wake-up in place of the one that died; a worker that died with its job counts as a try. */
+  /** A wake-up in place of the one that died. */
   heal(deadGen: number, nowMs: number): number | undefined {
     if (this.state === "queued") {
       this.touchedAtMs = nowMs;
@@ -256,7 +442,7 @@ export class MemorySession {
     }
     if (this.state === "running") {
       if (this.runningGen !== deadGen) return undefined;
-      this.tries += 1;
+      this.lostBy = this.owner;
       return this.wake(nowMs);
     }
     const hasWork = this.control.length > 0 || (this.state === "idle" && this.inbox.length > 0);

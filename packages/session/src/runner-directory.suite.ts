@@ -11,6 +11,8 @@ export interface RunnerDirectoryHarness {
   ttlMs: number;
   /** Returns when announcements for `ttlMs` have run out. */
   expire(): Promise<void>;
+  /** Returns when the clock of the directory has gone on. */
+  later(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -56,12 +58,13 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
 
     it("shows announced tools to every process", async () => {
       const announced = instanceOf("default", "i1", tool("weather"), tool("clock", { effect: "once" }));
-      expect(await directory.announce(announced, longMs)).toEqual({ ok: true });
+      expect(await directory.announce(announced, longMs)).toMatchObject({ ok: true });
       const tools = await elsewhere.tools();
       expect([...tools.keys()].sort()).toEqual(["clock", "weather"]);
       expect(tools.get("clock")).toEqual({ runner: "default", announcement: tool("clock", { effect: "once" }) });
       const [living, ...others] = await elsewhere.runners();
-      expect(living).toEqual({ ...announced, expiresAtMs: expect.any(Number) });
+      const stamps = { generation: "", beganAtMs: expect.any(Number), expiresAtMs: expect.any(Number) };
+      expect(living).toEqual({ ...announced, ...stamps, isCurrent: true });
       expect(living?.expiresAtMs).toBeGreaterThan(longMs);
       expect(others).toEqual([]);
     });
@@ -69,7 +72,7 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
     it("accepts more instances of a runner, also with fewer or more tools", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
       const second = instanceOf("default", "i2", tool("weather"), tool("clock"));
-      expect(await elsewhere.announce(second, longMs)).toEqual({ ok: true });
+      expect(await elsewhere.announce(second, longMs)).toMatchObject({ ok: true });
       expect((await directory.runners()).map(({ instance }) => instance).sort()).toEqual(["i1", "i2"]);
       expect([...(await directory.tools()).keys()].sort()).toEqual(["clock", "weather"]);
     });
@@ -78,7 +81,7 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       ["schema", { spec: { name: "weather", description: "", inputSchema: { type: "object" } } }],
       ["effect", { effect: "once" as const }],
       ["approval rule", { requiresApproval: true }],
-    ])("refuses a tool announced with another %s, and says which", async (_what, fields) => {
+    ])("refuses a tool announced with another %s by the same generation, and says which", async (_what, fields) => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
       const refused = await elsewhere.announce(instanceOf("default", "i2", tool("weather", fields)), longMs);
       expect(refused).toMatchObject({ ok: false, tool: "weather", conflict: expect.stringContaining("weather") });
@@ -93,32 +96,101 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       expect([...(await directory.tools()).keys()]).toEqual(["weather"]);
     });
 
-    it("accepts a conflicting tool once the other instance is gone", async () => {
+    it("a living runner takes over the name of one that is away", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
       await directory.withdraw("default", "i1");
-      expect(await directory.announce(instanceOf("other", "i1", tool("weather")), longMs)).toEqual({ ok: true });
-      expect((await directory.tools()).get("weather")?.runner).toBe("other");
+      expect(await directory.announce(instanceOf("other", "i1", tool("weather")), longMs)).toMatchObject({ ok: true });
+      expect((await directory.tools()).get("weather")).toEqual({ runner: "other", announcement: tool("weather") });
     });
 
     it("lets an instance change its own tools", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
       const changed = instanceOf("default", "i1", tool("weather", { effect: "once" }), tool("clock"));
-      expect(await directory.announce(changed, longMs)).toEqual({ ok: true });
+      expect(await directory.announce(changed, longMs)).toMatchObject({ ok: true });
       expect(await directory.runners()).toMatchObject([changed]);
     });
 
-    it("forgets an instance that does not renew", async () => {
+    it("forgets an instance that does not renew while others of its runner live", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), harness.ttlMs);
       await directory.announce(instanceOf("default", "i2", tool("clock")), longMs);
       await harness.expire();
       expect([...(await elsewhere.tools()).keys()]).toEqual(["clock"]);
       expect((await elsewhere.runners()).map(({ instance }) => instance)).toEqual(["i2"]);
+      expect(await elsewhere.away()).toEqual([]);
+    });
+
+    it.each([
+      ["that fell silent", async () => await harness.expire()],
+      ["that withdrew", async () => void (await directory.withdraw("default", "i1"))],
+    ])("goes on offering the tools of a runner %s, and says that it is away", async (_how, go) => {
+      await directory.announce(instanceOf("default", "i1", tool("weather")), harness.ttlMs);
+      await go();
+      expect(await elsewhere.runners()).toEqual([]);
+      const offered = (await elsewhere.tools()).get("weather");
+      expect(offered).toMatchObject({ runner: "default", announcement: tool("weather") });
+      expect(offered?.awayForMs).toBeGreaterThan(500_000);
+      expect(offered?.awayForMs).toBeLessThanOrEqual(600_000);
+      expect(await elsewhere.away()).toMatchObject([{ runner: "default", tools: [tool("weather")] }]);
+    });
+
+    it("a runner that comes back is no longer away", async () => {
+      await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
+      await directory.withdraw("default", "i1");
+      await directory.announce(instanceOf("default", "i2", tool("weather")), longMs);
+      expect(await elsewhere.away()).toEqual([]);
+      expect((await elsewhere.tools()).get("weather")).toEqual({ runner: "default", announcement: tool("weather") });
+    });
+
+    it("forgets a runner that is away when it is told to, and no living one", async () => {
+      await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
+      expect(await elsewhere.forget("default")).toEqual({ forgotten: false, living: 1 });
+      await directory.withdraw("default", "i1");
+      expect(await elsewhere.forget("default")).toEqual({ forgotten: true, living: 0 });
+      expect(await directory.tools()).toEqual(new Map());
+      expect(await elsewhere.forget("default")).toEqual({ forgotten: false, living: 0 });
+    });
+
+    it("a new generation wins over an old one as soon as it begins, whichever renews last", async () => {
+      const older = { ...instanceOf("default", "i1", tool("weather"), tool("gone")), generation: "a" };
+      const newer = { ...instanceOf("default", "i2", tool("weather", { effect: "once" })), generation: "b" };
+      expect(await directory.announce(older, longMs)).toEqual({ ok: true, isCurrent: true });
+      await harness.later();
+      expect(await elsewhere.announce(newer, longMs)).toEqual({ ok: true, isCurrent: true });
+      expect(await directory.announce(older, longMs)).toEqual({ ok: true, isCurrent: false });
+      const tools = await directory.tools();
+      expect([...tools.keys()]).toEqual(["weather"]);
+      expect(tools.get("weather")?.announcement.effect).toBe("once");
+      expect((await directory.runners()).map(({ instance, isCurrent }) => [instance, isCurrent]).sort()).toEqual([
+        ["i1", false],
+        ["i2", true],
+      ]);
+    });
+
+    it("goes back to the old generation when the new one is gone", async () => {
+      const older = { ...instanceOf("default", "i1", tool("weather")), generation: "a" };
+      const newer = { ...instanceOf("default", "i2", tool("weather", { effect: "once" })), generation: "b" };
+      await directory.announce(older, longMs);
+      await harness.later();
+      await directory.announce(newer, longMs);
+      await directory.withdraw("default", "i2");
+      expect(await directory.announce(older, longMs)).toEqual({ ok: true, isCurrent: true });
+      expect((await directory.tools()).get("weather")?.announcement.effect).toBe("pure");
+    });
+
+    it("an instance more of the old generation does not make that one the newest", async () => {
+      await directory.announce({ ...instanceOf("default", "i1", tool("weather")), generation: "a" }, longMs);
+      await harness.later();
+      await directory.announce({ ...instanceOf("default", "i2", tool("clock")), generation: "b" }, longMs);
+      await harness.later();
+      const more = { ...instanceOf("default", "i3", tool("weather")), generation: "a" };
+      expect(await directory.announce(more, longMs)).toEqual({ ok: true, isCurrent: false });
+      expect([...(await directory.tools()).keys()]).toEqual(["clock"]);
     });
 
     it("an instance that ran out is in nobody's way", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), harness.ttlMs);
       await harness.expire();
-      expect(await directory.announce(instanceOf("other", "i1", tool("weather")), longMs)).toEqual({ ok: true });
+      expect(await directory.announce(instanceOf("other", "i1", tool("weather")), longMs)).toMatchObject({ ok: true });
     });
 
     it("a renewal keeps an instance alive", async () => {
@@ -135,7 +207,8 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       expect(await elsewhere.withdraw("default", "i1")).toEqual({ last: false });
       expect([...(await directory.tools()).keys()].sort()).toEqual(["clock", "weather"]);
       expect(await elsewhere.withdraw("default", "i2")).toEqual({ last: true });
-      expect([...(await directory.tools()).keys()]).toEqual(["clock"]);
+      expect([...(await directory.tools()).keys()]).toEqual(["clock", "weather"]);
+      expect((await directory.tools()).get("weather")?.awayForMs).toBeGreaterThan(0);
     });
 
     it("tells watchers of new instances, changed tools and withdrawals", async () => {

@@ -4,41 +4,152 @@ import type { ToolAnnouncement } from "@larkline/protocol";
 export interface RunnerInstance {
   runner: string;
   instance: string;
+  /**
+   * Names what this build of the runner offers, such as a digest of its tools. Instances of one generation
+   * share the runner's calls; of several generations the one that began last gets them. Default: `""`.
+   */
+  generation?: string;
   tools: ToolAnnouncement[];
+  /** Which clocks it finds to differ, in English; absent: none. */
+  clock?: string | undefined;
 }
 
-/** One that lives. */
-export interface LivingRunner extends RunnerInstance {
-  /** Epoch ms at which it counts as gone, unless it announces itself again before. */
+/** An instance as it is stored, also for a while after it was last heard of. Times are the store's clock, epoch ms. */
+export interface AnnouncedInstance extends RunnerInstance {
+  generation: string;
+  /** When this instance began to announce this generation. */
+  beganAtMs: number;
+  /** When it counts as gone, unless it announces itself again before. */
   expiresAtMs: number;
 }
 
-/** `tool`: the first that is refused; `conflict` says why, for people. */
-export type AnnounceResult = { ok: true } | { ok: false; conflict: string; tool: string };
+/** One that lives. */
+export interface LivingRunner extends AnnouncedInstance {
+  /** Its generation is the one whose tools are offered; other instances take no calls any more. */
+  isCurrent: boolean;
+}
 
-/** A tool that can be called now. */
+/** A runner without a living instance whose tools are still offered. */
+export interface AwayRunner {
+  runner: string;
+  tools: ToolAnnouncement[];
+  /** Epoch ms when its last instance went. */
+  sinceMs: number;
+  /** Epoch ms when its tools are no longer offered. */
+  untilMs: number;
+}
+
+/**
+ * `isCurrent`: see {@link LivingRunner}. Refused: `tool` is the first that is refused, `conflict` says why, for people.
+ */
+export type AnnounceResult = { ok: true; isCurrent: boolean } | { ok: false; conflict: string; tool: string };
+
+/** A tool that models are offered. */
 export interface AvailableTool {
   runner: string;
   announcement: ToolAnnouncement;
+  /** The runner has no living instance: calls wait in its queue, and it is forgotten after so many ms. */
+  awayForMs?: number;
 }
 
-/** Which runners are alive and what they offer. */
+/** How long the tools of a runner are offered after its last instance went, ms: longer than a deployment takes. */
+export const awayMs = 600_000;
+
+/** Which runners are alive and what they offer. All times are of the store's clock. */
 export interface RunnerDirectory {
   /**
-   * Announces or renews an instance for `ttlMs`. Refused when a living instance of any runner
-   * offers a tool of the same name with another schema, effect or approval rule, or when
-   * another runner offers the same name; `conflict` says which.
+   * Announces or renews an instance for `ttlMs`. Refused when a living instance of another runner offers a tool
+   * of the same name, or one of the same generation offers it with another schema, effect, approval rule or
+   * limits; `conflict` says which. A runner that is away keeps its tools' names from no living one.
    */
   announce(instance: RunnerInstance, ttlMs: number): Promise<AnnounceResult>;
-  /** Takes an instance out. Returns whether it was the runner's last. */
+  /** Takes an instance out. Returns whether it was the runner's last; its tools stay offered for {@link awayMs}. */
   withdraw(runner: string, instance: string): Promise<{ last: boolean }>;
-  /** Tools of living instances, by name. */
+  /** Forgets a runner that is away: its tools are offered no longer. Tells whether it was; living instances stay. */
+  forget(runner: string): Promise<{ forgotten: boolean; living: number }>;
+  /** Tools by name: those of living runners, then those of runners that are away. */
   tools(): Promise<ReadonlyMap<string, AvailableTool>>;
-  /** Runners with at least one living instance. */
+  /** Living instances, those of superseded generations included. */
   runners(): Promise<LivingRunner[]>;
+  /** Runners without a living instance whose tools are still offered. */
+  away(): Promise<AwayRunner[]>;
   /**
    * Calls `listener` after every announce of something new and every withdraw, until `signal`
    * aborts; also when changes may have been missed. Resolves when watching has begun.
    */
   watch(listener: () => void, signal: AbortSignal): Promise<void>;
+}
+
+/**
+ * What a directory answers at `nowMs`, made from all instances that it stores. `owners` names the runner that had a
+ * tool before: it keeps the name as long as it lives, whatever another runner writes into its own announcement.
+ */
+export function viewOfRunners(
+  stored: readonly AnnouncedInstance[],
+  nowMs: number,
+  owners: ReadonlyMap<string, string> = new Map(),
+): RunnersView {
+  const living: LivingRunner[] = [];
+  const away: AwayRunner[] = [];
+  for (const instances of Map.groupBy(stored, ({ runner }) => runner).values()) {
+    const alive = instances.filter(({ expiresAtMs }) => expiresAtMs > nowMs);
+    const generation = currentGeneration(alive);
+    living.push(...alive.map((each) => ({ ...each, isCurrent: each.generation === generation })));
+    if (alive.length === 0) away.push(...awayRunner(instances, nowMs));
+  }
+  return { living, away, tools: offeredTools({ living, away }, nowMs, owners) };
+}
+
+export interface RunnersView {
+  living: LivingRunner[];
+  away: AwayRunner[];
+  tools: Map<string, AvailableTool>;
+}
+
+/** The generation whose oldest instance began last: a new build wins, however long an old one takes to stop. */
+function currentGeneration(instances: readonly AnnouncedInstance[]): string | undefined {
+  const began = new Map<string, number>();
+  for (const { generation, beganAtMs } of instances) {
+    began.set(generation, Math.min(beganAtMs, began.get(generation) ?? Number.POSITIVE_INFINITY));
+  }
+  const [latest] = [...began].sort(([a, aMs], [b, bMs]) => bMs - aMs || (a < b ? 1 : -1));
+  return latest?.[0];
+}
+
+function awayRunner(instances: readonly AnnouncedInstance[], nowMs: number): AwayRunner[] {
+  const recent = instances.filter(({ expiresAtMs }) => expiresAtMs > nowMs - awayMs);
+  const generation = currentGeneration(recent);
+  const its = recent.filter((each) => each.generation === generation);
+  const [first] = its;
+  if (first === undefined) return [];
+  const tools = [...toolsOf(its).values()];
+  const sinceMs = Math.max(...its.map(({ expiresAtMs }) => expiresAtMs));
+  return [{ runner: first.runner, tools, sinceMs, untilMs: sinceMs + awayMs }];
+}
+
+/** By name; where descriptions or deadlines differ, those of the instance that began last. */
+function toolsOf(instances: readonly AnnouncedInstance[]): Map<string, ToolAnnouncement> {
+  const inOrder = instances.toSorted((a, b) => a.beganAtMs - b.beganAtMs);
+  return new Map(inOrder.flatMap(({ tools }) => tools.map((tool) => [tool.spec.name, tool] as const)));
+}
+
+function offeredTools(
+  { living, away }: Omit<RunnersView, "tools">,
+  nowMs: number,
+  owners: ReadonlyMap<string, string>,
+): Map<string, AvailableTool> {
+  const tools = new Map<string, AvailableTool>();
+  const current = living.filter(({ isCurrent }) => isCurrent).toSorted((a, b) => a.beganAtMs - b.beganAtMs);
+  for (const [runner, instances] of Map.groupBy(current, (each) => each.runner)) {
+    for (const [name, announcement] of toolsOf(instances)) {
+      if (!tools.has(name) || owners.get(name) === runner) tools.set(name, { runner, announcement });
+    }
+  }
+  for (const { runner, tools: announcements, untilMs } of away.toSorted((a, b) => b.sinceMs - a.sinceMs)) {
+    for (const announcement of announcements) {
+      const { name } = announcement.spec;
+      if (!tools.has(name)) tools.set(name, { runner, announcement, awayForMs: untilMs - nowMs });
+    }
+  }
+  return tools;
 }

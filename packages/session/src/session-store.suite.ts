@@ -12,9 +12,10 @@ import { describePermissionRules } from "./permission-rules.suite.ts";
 import { describeParking } from "./parking.suite.ts";
 import { describeRetention } from "./retention.suite.ts";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
-import type { Claim, EventLog, SessionStore } from "./session-store.ts";
+import type { Claim, ClaimOptions, EventLog, SessionStore } from "./session-store.ts";
 import { describeCrashPoints } from "./session-crash.suite.ts";
 import { describeSessionIndex } from "./session-index.suite.ts";
+import { describeSetAside } from "./set-aside.suite.ts";
 import { describeSessionModel } from "./session-model.suite.ts";
 import { describeSessionReset } from "./session-reset.suite.ts";
 import { describeRaces } from "./session-races.suite.ts";
@@ -216,6 +217,91 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         const second = await mustClaim(store, session, wakeGen);
         expect(second).toMatchObject({ turn, tries: 0, history: [userText("om_1")] });
         expect(second.control).toEqual([{ type: "outcome", callId: "c1", outcome: succeeded }]);
+      });
+    });
+
+    describe("deaths of workers", () => {
+      const dead = { isAlive: async () => false };
+
+      /** Another worker takes the session up, after it has lost its worker. */
+      async function lost(worker: string, options: ClaimOptions = dead): Promise<Claim> {
+        const gen = await store.heal(session, (await store.summary(session)).gen);
+        const claim = await store.claim(session, gen ?? 0, worker, options);
+        if (claim === undefined) throw new Error("nothing to claim");
+        return claim;
+      }
+
+      async function startedBy(worker: string): Promise<void> {
+        const { wakeGen = 0 } = await store.append(messageOf(session, "om_1"));
+        await store.claim(session, wakeGen, worker);
+      }
+
+      it("are counted apart from errors: a worker that lives has lost a session in an error", async () => {
+        await startedBy("w1");
+        const asked: string[] = [];
+        const isAlive = async (owner: string): Promise<boolean> => asked.push(owner) > 0;
+        expect(await lost("w2", { isAlive })).toMatchObject({ tries: 1, deaths: { together: 0, alone: 0 } });
+        expect(asked).toEqual(["w1"]);
+        expect(await lost("w2", { isAlive })).toMatchObject({ tries: 2, deaths: { together: 0, alone: 0 } });
+        expect(asked).toEqual(["w1"]); // one's own life needs no proof
+        expect(await lost("w3")).toMatchObject({ tries: 3, deaths: { together: 1, alone: 0 } });
+      });
+
+      it("beside other turns, two of them, make the message run alone", async () => {
+        await startedBy("w1");
+        expect(await lost("w2")).toMatchObject({ tries: 1, deaths: { together: 1, alone: 0 } });
+        await expect(lost("w3")).rejects.toMatchObject({ reason: "alone" });
+        // Nothing is lost by the refusal, and it is counted once.
+        expect(await store.summary(session)).toMatchObject({ state: "queued", waiting: 1 });
+        await expect(lost("w4")).rejects.toMatchObject({ reason: "alone" });
+        const claim = await lost("w4", { ...dead, alone: true });
+        expect(claim).toMatchObject({ tries: 2, deaths: { together: 2, alone: 0 } });
+        expect(await lost("w5", { ...dead, alone: true })).toMatchObject({ deaths: { together: 2, alone: 1 } });
+        const last = await lost("w6", { ...dead, alone: true });
+        expect(last).toMatchObject({ tries: 4, deaths: { together: 2, alone: 2 } });
+        await commitOf(store, last);
+      });
+
+      it("are those of one message: the next one begins without", async () => {
+        await startedBy("w1");
+        await store.append(messageOf(session, "om_2"));
+        const claim = await lost("w2");
+        await commitOf(store, claim, { more: true });
+        expect(await lost("w3")).toMatchObject({ tries: 1, deaths: { together: 1, alone: 0 } });
+      });
+
+      it("are not counted for a session that was given back", async () => {
+        await startedBy("w1");
+        await saveAs(store, await lost("w2"), { mode: "handoff" });
+        const claim = await store.claim(session, (await store.summary(session)).gen, "w3", dead);
+        expect(claim).toMatchObject({ tries: 1, deaths: { together: 1, alone: 0 } });
+      });
+    });
+
+    describe("what is stored for newer processes", () => {
+      it("is left to them, and nothing is counted", async () => {
+        const claim = await started();
+        await saveAs(store, claim, { mode: "handoff", turn: turnOf(claim, { needs: ["from-tomorrow"] }) });
+        await expect(store.claim(session, 1, "w")).rejects.toMatchObject({ reason: "needs" });
+        await expect(store.claim(session, 1, "w")).rejects.toThrow("from-tomorrow");
+        expect(await store.summary(session)).toMatchObject({ state: "queued", epoch: claim.epoch });
+        const taken = await store.claim(session, 1, "w", { features: ["from-tomorrow"] });
+        expect(taken).toMatchObject({ tries: 0, turn: { needs: ["from-tomorrow"] } });
+      });
+
+      it("is left to them when it is a message, and what comes before it is not", async () => {
+        const claim = await started();
+        await store.append(messageOf(session, "om_2", { needs: ["from-tomorrow"] }));
+        await commitOf(store, claim);
+        await expect(store.claim(session, 2, "w")).rejects.toMatchObject({ reason: "needs" });
+        expect(await store.claim(session, 2, "w", { features: ["from-tomorrow"] })).toMatchObject({ head: { seq: 2 } });
+      });
+
+      it("is no matter any more when the turn does not need it", async () => {
+        const claim = await started();
+        await saveAs(store, claim, { mode: "continue", turn: turnOf(claim, { needs: ["from-tomorrow"] }) });
+        await saveAs(store, claim, { mode: "handoff" });
+        expect(await store.claim(session, 1, "w")).toMatchObject({ tries: 0 });
       });
     });
 
@@ -455,6 +541,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         expect(await store.cancelled(session)).toBe(false);
         await store.cancel(session, { reason: "user" });
         expect(await store.cancelled(session)).toBe(true);
+        expect(await saveAs(store, claim, { mode: "continue" })).toMatchObject({ control: [{}, { type: "cancel" }] });
         await saveAs(store, claim, { mode: "continue", consumed: 2 });
         expect(await store.cancelled(session)).toBe(false);
         expect(await store.cancelled("cli_app.unknown")).toBe(false);
@@ -527,6 +614,8 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
           messages: 2,
           inContext: 2,
           unsent: 0,
+          eventSeq: 0,
+          setAside: [],
           settings: {},
         });
         expect(await store.append(messageOf(session, "om_2"))).toMatchObject({ seq: 2, wakeGen: 2 });
@@ -791,6 +880,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
   describeAuditLog(name, makeHarness);
   describeEventLog(name, makeHarness);
   describeSessionReset(name, makeHarness);
+  describeSetAside(name, makeHarness, Math.ceil(modelRuns / 2));
   describeDeadLetters(name, makeHarness);
   describeSessionIndex(name, makeHarness);
   describeRaces(name, makeHarness);

@@ -42,6 +42,24 @@ export interface DeliverResult {
   /** False when the call was already answered or is not known (any more). */
   accepted: boolean;
   wakeGen?: number;
+  /** Why an entry of a runner was not carried over; absent when it was, or when there is none. */
+  refusal?: HandoffRefusal;
+}
+
+/** `taken`: another worker was quicker, with the same effect. `foreign`: the ledger has another call under that name. */
+export type HandoffRefusal = "taken" | "foreign";
+
+/**
+ * An entry of a runner's hand-off stream, as a worker has checked it. What it says is written in the step that
+ * removes it, and only where the effect ledger has that very call for that very runner.
+ */
+export interface HandedIn {
+  /** Id of the entry in the stream. */
+  entry: string;
+  runner: string;
+  turnId: string;
+  tool: string;
+  argumentsHash: string;
 }
 
 /** What a worker holds after claiming: only writes that carry `epoch` are accepted from now on. */
@@ -53,8 +71,14 @@ export interface Claim {
   turn?: TurnState;
   /** The oldest waiting message: the one `turn` belongs to, or the next to start. */
   head?: QueuedMessage;
-  /** How often a run of the head message ended in a crash. */
+  /** How often a run of the head message ended in an error, or with its worker. */
   tries: number;
+  /** How often its worker died among them: beside other turns, and with this turn alone. */
+  deaths: { together: number; alone: number };
+  /** What is stored of the turn and cannot be read; it is missing here. */
+  damaged?: string;
+  /** Turns of other people wait for people, set aside. */
+  othersWait: boolean;
   /** Unread control entries; acknowledge them with `consumed` of the next write. */
   control: ControlEntry[];
   /**
@@ -64,6 +88,34 @@ export interface Claim {
   history: Message[];
   settings: SessionSettings;
 }
+
+/** How a session is claimed. */
+export interface ClaimOptions {
+  /** No other turn runs in the process meanwhile. */
+  alone?: boolean;
+  /** What the process can read and do, see `needs` of a checkpoint; all of this version if absent. */
+  features?: readonly string[];
+  /** Whether a worker lives that held the session and has not given it back. Absent: it has died. */
+  isAlive?: (owner: string) => Promise<boolean>;
+}
+
+/** A claim was refused, and nothing of the session was changed. */
+export class ClaimRefusedError extends Error {
+  /**
+   * `alone`: workers that ran the message have died beside other turns, and it may not take others along again.
+   * `needs`: what is stored needs a newer process.
+   */
+  readonly reason: "alone" | "needs";
+
+  constructor(reason: "alone" | "needs", detail: string) {
+    super(detail);
+    this.name = "ClaimRefusedError";
+    this.reason = reason;
+  }
+}
+
+/** Deaths of its worker beside other turns after which a message runs alone. */
+export const deathsTogether = 2;
 
 export interface OpenCall {
   /** Id of the attempt. */
@@ -77,7 +129,7 @@ export interface OpenCall {
 /** Who does what, for the audit log; kept while the call is open. */
 export type CallFacts = Pick<
   AuditRecord,
-  "app" | "tenant" | "turnId" | "tool" | "userId" | "chatId" | "argumentsHash" | "approvalId" | "ruleId"
+  "app" | "tenant" | "turnId" | "tool" | "userId" | "chatId" | "argumentsHash" | "approvalId" | "ruleId" | "runner"
 >;
 
 /** How an answer to a call came about. */
@@ -87,6 +139,8 @@ export interface DeliverDetails {
   runner?: string;
   /** For answers that say the call was not run: one that has been started is not answered by them. */
   unlessStarted?: boolean;
+  /** The entry of the runner that this comes from. */
+  handed?: HandedIn;
 }
 
 /** What every fenced write carries: new history, events that happened, control entries dealt with. */
@@ -110,6 +164,11 @@ export interface SaveRequest extends FencedWrite {
   open: OpenCall[];
   /** Questions that come into being with this write. One that exists already stays as it is. */
   approvals?: Approval[];
+  /**
+   * With `suspend`: the person whose turn this is, when it waits for people only and others may go on meanwhile. It is
+   * set aside as soon as somebody else in the group has written, and comes back to the head when it hears something.
+   */
+  waits?: string;
   /** Numbers of waiting messages that have become part of this turn: they leave the inbox. */
   absorbed?: number[];
   /**
@@ -117,13 +176,19 @@ export interface SaveRequest extends FencedWrite {
    * `handoff`: give the session back under the same generation (shutdown).
    */
   mode: "continue" | "suspend" | "handoff";
+  /** With `suspend`: epoch ms from which on {@link SessionStore.dueDeadlines} reports the session itself. */
+  wakeAtMs?: number;
 }
 
 /**
  * `fenced`: another worker has taken over, stop. `suspended`: nothing to do until the next wake-up.
- * `running`: go on, with the control entries that arrived meanwhile.
+ * With `wakeGen` others have something to do: add that wake-up. `running`: go on, with the control entries that arrived
+ * meanwhile.
  */
-export type SaveResult = { state: "fenced" } | { state: "suspended" } | { state: "running"; control: ControlEntry[] };
+export type SaveResult =
+  | { state: "fenced" }
+  | { state: "suspended"; wakeGen?: number }
+  | { state: "running"; control: ControlEntry[] };
 
 /** Where an outbox record goes: an answer to `messageId`, or without one a message to the chat or person. */
 export interface OutboxTarget {
@@ -195,7 +260,8 @@ export type BeginResult =
   /** Already answered, cancelled or unknown: do nothing. */
   | "closed"
   /** A `once` call that was started before and has no outcome: do not run it. */
-  | "started_before";
+  | "started_before"
+  | HandoffRefusal;
 
 export interface SessionSummary {
   state: "idle" | "queued" | "running" | "suspended";
@@ -212,8 +278,12 @@ export interface SessionSummary {
   head?: QueuedMessage;
   /** Checkpoint of the running turn, when it has saved one. */
   turn?: TurnState;
+  /** Turns that wait for people while others go on, oldest first. They count as `waiting`. */
+  setAside: { head: QueuedMessage; turn?: TurnState }[];
   /** Messages to the person that are not delivered yet. */
   unsent: number;
+  /** Number of the newest event, also when it is no longer kept; 0 before the first. */
+  eventSeq: number;
   settings: SessionSettings;
 }
 
@@ -272,35 +342,61 @@ export interface SessionStore {
    */
   cancel(session: SessionKey, cancel: { turnId?: string; reason: string }): Promise<DeliverResult>;
 
-  /** Whether the running turn has a cancel that it has not dealt with: for those who missed the broadcast. */
-  cancelled(session: SessionKey): Promise<boolean>;
+  /**
+   * Whether a turn has a cancel that it has not dealt with: for those who missed the broadcast. `turnIds` are its own
+   * and those of messages that have joined it; absent: any turn of the session.
+   */
+  cancelled(session: SessionKey, turnIds?: readonly string[]): Promise<boolean>;
   /**
    * Ends the turn that has begun, in whatever state it is and whoever runs it, and begins a new
-   * conversation: a claim's history is empty from then on. The worker that held the session is fenced, open
+   * conversation: a claim's history is empty and the session's settings are the defaults from then on. The worker that held the session is fenced, open
    * calls and questions are closed, the message leaves the inbox and its run is logged as done. Messages that
    * wait stay, and are answered in the new conversation. Works on stored state that no worker can read, too.
    */
   reset(session: SessionKey, options: ResetOptions): Promise<ResetResult>;
 
-  /** Takes the session for the wake-up `gen`; undefined when there is nothing for it to do. */
-  claim(session: SessionKey, gen: number, owner: string): Promise<Claim | undefined>;
+  /**
+   * Takes the session for the wake-up `gen`; undefined when there is nothing for it to do. What is stored and cannot
+   * be read is reported as `damaged`. Throws a {@link ClaimRefusedError} when this process may not take it.
+   */
+  claim(session: SessionKey, gen: number, owner: string, options?: ClaimOptions): Promise<Claim | undefined>;
   save(request: SaveRequest): Promise<SaveResult>;
   /** Ends the turn. Its questions that are still pending become `cancelled`. */
   commit(request: CommitRequest): Promise<CommitResult>;
   /** Publishes events between saves. Returns false when fenced. */
   emit(write: Pick<FencedWrite, "session" | "epoch" | "events">): Promise<boolean>;
 
-  /** Publishes what happens to a call while it runs. Returns false when it is answered or not known. */
-  report(session: SessionKey, callId: string, happened: { runId: string; event: EngineEvent }): Promise<boolean>;
-  /** Marks the start of a call in the effect ledger, and in the audit log when the answer is `run`, atomically. */
-  begin(session: SessionKey, callId: string, effect: ToolEffect, runner?: string): Promise<BeginResult>;
+  /** Publishes what happens to a call while it runs. Returns false when it is answered, not known or refused. */
+  report(
+    session: SessionKey,
+    callId: string,
+    happened: { runId: string; event: EngineEvent },
+    handed?: HandedIn,
+  ): Promise<boolean>;
+  /**
+   * Marks the start of a call in the effect ledger, and in the audit log when the answer is `run`, atomically.
+   * With `ask` the runner that asked is told the answer, once more the same if it asks again.
+   */
+  begin(
+    session: SessionKey,
+    callId: string,
+    effect: ToolEffect,
+    by?: { runner?: string; handed?: HandedIn; ask?: string },
+  ): Promise<BeginResult>;
+  /**
+   * Opens a call again that was started by the answer to `ask` and that its runner has not run. False when it was
+   * answered meanwhile, or opened again before.
+   */
+  giveBack(session: SessionKey, callId: string, by: { handed: HandedIn; ask: string }): Promise<boolean>;
 
   /** The whole conversation, compacted parts included, oldest first; unknown sessions are empty. */
   history(session: SessionKey): Promise<Message[]>;
   summary(session: SessionKey): Promise<SessionSummary>;
 
-  /** Calls past their deadline, oldest first. */
+  /** Calls past their deadline, and with an empty `callId` sessions that asked to be woken by now; oldest first. */
   dueDeadlines(nowMs: number, limit: number): Promise<{ session: SessionKey; callId: string }[]>;
+  /** Wakes a suspended session whose time has come, and forgets the time. */
+  wakeDue(session: SessionKey): Promise<DeliverResult>;
   /** Sessions queued or running that were last touched before `beforeMs`. */
   stale(beforeMs: number, limit: number): Promise<StaleSession[]>;
   /** Notes that the session's job is alive. */

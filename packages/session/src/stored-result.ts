@@ -29,10 +29,28 @@ export async function keepResult(
   session: SessionKey,
   text: string,
 ): Promise<StoredResult> {
+  const { stored, blobId } = await putResult(blobs, text);
+  await lookups.set(lookupKeyOf(session, stored.handle), blobId, defaultBlobTtlMs);
+  return stored;
+}
+
+/** Stores the text under a handle that is good for nothing yet: see {@link nameResult}. */
+export async function putResult(
+  blobs: ResultDesk["blobs"],
+  text: string,
+): Promise<{ stored: StoredResult; blobId: string }> {
   const blobId = await blobs.put(Buffer.from(text, "utf8"), { mediaType: "text/plain" });
-  const handle = `res_${randomBytes(18).toString("base64url")}`;
-  await lookups.set(lookupKeyOf(session, handle), blobId, defaultBlobTtlMs);
-  return { handle, characters: text.length };
+  return { stored: { handle: `res_${randomBytes(18).toString("base64url")}`, characters: text.length }, blobId };
+}
+
+/** Makes the handle of a stored text good for a session. A handle that is good for another text stays so. */
+export async function nameResult(
+  lookups: ResultDesk["lookups"],
+  session: SessionKey,
+  { handle, blobId }: { handle: string; blobId: string },
+): Promise<void> {
+  const key = lookupKeyOf(session, handle);
+  if ((await lookups.get(key)) === undefined) await lookups.set(key, blobId, defaultBlobTtlMs);
 }
 
 /** One page of a stored result; undefined when the handle is not known in this session, or no longer. */

@@ -34,7 +34,7 @@ export { observeWith, unobserved, type Observation, type Observer, type Span, ty
 export { openObservers, type ProcessObservers, type ProcessObserversOptions } from "./process-observers.ts";
 export { registerOpsRoutes, type OpsRoutes, type ReadyCheck } from "./ops-routes.ts";
 export { startOpsServer, type OpsServer, type OpsServerOptions } from "./ops-server.ts";
-export { createOutageLog, type OutageLog } from "./outage-log.ts";
+export { createClockLog, createOutageLog, type OutageLog } from "./outage-log.ts";
 export { redactFields, scrubText } from "./redact.ts";
 export { runUntilSignal, type RunUntilSignalOptions } from "./run-until-signal.ts";
 export { watchPlatform, type PlatformWatch } from "./platform-watch.ts";

@@ -60,6 +60,10 @@ export const eventCatalogue = {
   "message.appended": { by: edge, help: "It is stored: `session`, `seq`, and how many are `ahead`." },
   "turn.claimed": { by: worker, help: "A worker has taken the turn, after `queuedMs` and `tries` crashes." },
   "turn.healed": { by: worker, help: "Something was found left lying and is taken up: `what`." },
+  "model.retried": {
+    by: worker,
+    help: "A call of a model went wrong and is followed by another one: `model`, `code`, `waitMs`, `attempt`.",
+  },
   "call.judged": { by: worker, help: "The policy has decided about a call: `tool`, `decision`." },
   "call.handed_out": { by: worker, help: "A call is in the queue of its runner." },
   "call.outcome": { by: callers, help: "A call has ended: `tool`, `outcome`, `queuedMs`, `ranMs`." },
@@ -105,6 +109,12 @@ export const metricCatalogue = {
     help: "Tokens by kind: input, output, cache_read, cache_write.",
   },
   "model.cost_usd": { by: worker, kind: "counter", labels: ["model"], help: "Cost of model steps in US dollars." },
+  "model.retries": {
+    by: worker,
+    kind: "counter",
+    labels: ["model", "code"],
+    help: "Calls of models that went wrong and were followed by another one.",
+  },
   "tool.calls": { by: runner, kind: "counter", labels: ["tool", "outcome"], help: "Calls of tools that have ended." },
   "tool.queue_seconds": {
     by: runner,

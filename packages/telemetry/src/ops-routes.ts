@@ -3,10 +3,11 @@ import type { Logger } from "./logger.ts";
 import type { Metrics } from "./metrics.ts";
 
 /**
- * Whether each dependency answers, by name. `lost`: one of several of a kind does not, which is no reason to take the
- * process away from those who need the others. May reject; then the process counts as not ready.
+ * Whether each dependency answers, by name. A text says what is wrong where that is no reason to take the process away
+ * from those who need the rest: `lost`, when one of several of a kind does not answer. May reject; then the process
+ * counts as not ready.
  */
-export type ReadyCheck = () => Promise<Readonly<Record<string, boolean | "lost">>>;
+export type ReadyCheck = () => Promise<Readonly<Record<string, boolean | string>>>;
 
 export interface OpsRoutes {
   metrics: Metrics;

@@ -21,3 +21,9 @@ export function createOutageLog(logger: Pick<Logger, "warn" | "info">, name: str
     },
   };
 }
+
+/** What the log says when clocks begin to differ, and when they agree again. */
+export function createClockLog(logger: Pick<Logger, "warn" | "info">): (problem: string | undefined) => void {
+  return (problem) =>
+    problem === undefined ? logger.info({}, "clocks agree again") : logger.warn({ problem }, "clocks differ");
+}

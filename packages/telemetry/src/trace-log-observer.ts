@@ -1,5 +1,5 @@
 import { hostname } from "node:os";
-import { traceIdOf, type TraceEntry, type TraceId } from "@larkline/protocol";
+import { traceIdOf, type TraceEntry, type TraceId, sharedNow } from "@larkline/protocol";
 import type { TraceLog, TraceSubject, TraceWrite } from "@larkline/session";
 import type { Observer, Tags } from "./observer.ts";
 
@@ -165,7 +165,7 @@ class LogObserver implements TraceLogObserver {
   }
 
   #entry(kind: TraceEntry["kind"], name: string): Omit<TraceEntry, "data"> {
-    return { atMs: Date.now(), kind, name, service: this.#options.service, instance: this.#instance };
+    return { atMs: sharedNow(), kind, name, service: this.#options.service, instance: this.#instance };
   }
 
   /** False when it is lost, or belongs to no trace. */

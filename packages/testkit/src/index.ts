@@ -2,6 +2,7 @@ export { freePort } from "./free-port.ts";
 export { startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "./otlp-receiver.ts";
 export { startPostgres, type TestPostgres } from "./postgres.ts";
 export { startRedis, type TestRedis } from "./redis.ts";
+export { startTcpLine, type Swallowed, type TcpLine } from "./tcp-line.ts";
 export { startRedisCluster, type TestRedisClusterOptions } from "./redis-cluster.ts";
 export type { TestRedisNodes, TestRedisNodesOptions, TestRedisNodeUsers } from "./redis-nodes.ts";
 export { startRedisSentinel } from "./redis-sentinel.ts";

@@ -33,7 +33,21 @@ export interface NormalisedRequest {
 /** How an answer goes wrong. `afterFrames` counts the frames that still arrive; 0 = none. */
 export type ModelFault =
   /** Refuses with this HTTP status; a vendor-like body is made when none is given. */
-  | { kind: "status"; status: number; headers?: Record<string, string>; message?: string; type?: string }
+  | {
+      kind: "status";
+      status: number;
+      headers?: Record<string, string>;
+      message?: string;
+      type?: string;
+      /** Sent as it is in place of the vendor's form, such as the page of a proxy. */
+      body?: string;
+    }
+  /** Takes the request and never answers. */
+  | { kind: "silent" }
+  /** Sends a comment now and then, and nothing more. */
+  | { kind: "pinging"; afterFrames: number; everyMs: number }
+  /** Repeats the last frame that still arrives, for ever. */
+  | { kind: "endless"; afterFrames: number }
   /** Breaks the connection. */
   | { kind: "cut"; afterFrames: number }
   /** Ends the body as if all were well, without the vendor's last frames. */

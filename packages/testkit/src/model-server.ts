@@ -109,7 +109,7 @@ function faultFrame(fault: ModelFault): string {
 
 /** The frames that arrive, and what happens after them. */
 function planOf(frames: readonly string[], fault: ModelFault | undefined): { frames: string[]; fault?: ModelFault } {
-  if (fault === undefined || fault.kind === "status") return { frames: [...frames] };
+  if (fault === undefined || fault.kind === "status" || fault.kind === "silent") return { frames: [...frames] };
   const kept = frames.slice(0, fault.afterFrames);
   const extra = faultFrame(fault);
   return { frames: extra === "" ? kept : [...kept, extra], fault };
@@ -126,14 +126,39 @@ async function sendSlowly(response: ServerResponse, frames: readonly string[], r
   }
 }
 
+function ping(response: ServerResponse, everyMs: number): void {
+  const timer = setInterval(() => response.write(": ping\n\n"), everyMs);
+  response.once("close", () => clearInterval(timer));
+}
+
+/** As fast as the client reads. */
+async function repeat(response: ServerResponse, text: string): Promise<void> {
+  const closed = new Promise((resolve) => response.once("close", resolve));
+  while (!response.destroyed) {
+    if (response.write(text)) await new Promise((resolve) => setImmediate(resolve));
+    else await Promise.race([closed, new Promise((resolve) => response.once("drain", resolve))]);
+  }
+}
+
 async function sendStream(response: ServerResponse, frames: readonly string[], reply: ScriptedReply): Promise<void> {
   const plan = planOf(frames, reply.fault);
   response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-cache" });
   const quick = (reply.firstDelayMs ?? 0) + (reply.delayMs ?? 0) === 0;
   if (quick && plan.fault === undefined) return void response.end(plan.frames.join(""));
   await sendSlowly(response, quick ? [plan.frames.join("")] : plan.frames, reply);
-  if (plan.fault?.kind === "hang" || response.destroyed) return;
-  if (plan.fault?.kind !== "cut") return void response.end();
+  await endStream(response, plan.fault, plan.frames);
+}
+
+/** What comes behind the frames. */
+async function endStream(
+  response: ServerResponse,
+  fault: ModelFault | undefined,
+  frames: readonly string[],
+): Promise<void> {
+  if (fault?.kind === "pinging") return ping(response, fault.everyMs);
+  if (fault?.kind === "endless") return await repeat(response, frames.at(-1) ?? ": endless\n\n");
+  if (fault?.kind === "hang" || response.destroyed) return;
+  if (fault?.kind !== "cut") return void response.end();
   // The pieces before the cut have to be on the wire, or the client sees none of them.
   response.write("", () => setImmediate(() => response.destroy()));
 }
@@ -189,6 +214,10 @@ async function answer(state: ServerState, incoming: IncomingMessage, response: S
   if (body["stream"] !== true) throw new Refusal(400, "invalid_request_error", "This server only streams.");
   const reply = await state.script(request);
   const { fault } = reply;
+  if (fault?.kind === "silent") return;
+  if (fault?.kind === "status" && fault.body !== undefined) {
+    return void response.writeHead(fault.status, { "content-type": "text/html", ...fault.headers }).end(fault.body);
+  }
   if (fault?.kind === "status") {
     const refusal = new Refusal(fault.status, fault.type ?? "api_error", fault.message ?? "Scripted refusal");
     return sendRefusal(response, refusal, fault.headers);

@@ -9,7 +9,7 @@ export interface RunnerOptions {
   tools: readonly Tool[];
   /** Calls at once in this process, default 32. `RUNNER_CONCURRENCY` overrides it. */
   concurrency?: number;
-  /** Default: the environment of the process. */
+  /** Default: the environment of the process, which is left without secrets, as `/proc` shows it too. */
   env?: Readonly<Record<string, string | undefined>>;
 }
 
@@ -36,7 +36,7 @@ function ownModule(): string {
  * this starts nothing and resolves at once. What should happen in the runner only comes after it, in
  * `if (await createRunner(...))`: it resolves to whether this is the runner.
  */
-export async function createRunner({ name, tools, concurrency, env = process.env }: RunnerOptions): Promise<boolean> {
+export async function createRunner({ name, tools, concurrency, env }: RunnerOptions): Promise<boolean> {
   if (offerTools(tools)) return false;
   // All that a runner consists of is loaded here only: the processes of tools stay light.
   const { runRunner, toolsFrom } = await import("@larkline/runner");

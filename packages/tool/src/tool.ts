@@ -62,6 +62,17 @@ interface ToolFacts<S extends TSchema> {
   secrets?: readonly string[];
   /** The argument that says what is done, such as `command`: permission rules match it. */
   subject?: string;
+  /**
+   * Names of arguments that hold addresses which the tool reaches (URLs, hosts); `[]` when it reaches none that it is
+   * given. Once a conversation holds text from outside, people are asked about addresses that nobody named. Default:
+   * whatever looks like an address in an argument is taken for one.
+   */
+  addresses?: readonly string[];
+  /**
+   * The tool is called again and again with the same arguments, as to see whether something has happened. Of other
+   * tools the third such call in a row is not run. Default false.
+   */
+  poll?: boolean;
   /** Bounds over all instances of the runner; further calls wait. */
   limits?: ToolLimits;
   /** Deadline of one run in ms, 1 to 3,600,000. Default 60,000. */
@@ -114,6 +125,8 @@ interface AnyTool {
   readonly risk: RiskLevel;
   readonly secrets: readonly string[];
   readonly subject: string | undefined;
+  readonly addresses: readonly string[] | undefined;
+  readonly poll: boolean;
   readonly limits: ToolLimits | undefined;
   readonly isolation: ResolvedIsolation;
   readonly savesFiles: boolean;
@@ -170,7 +183,20 @@ function compiled(name: string, schema: Record<string, unknown>): Tool["check"] 
 }
 
 function announced(tool: Omit<AnyTool, typeof toolMark | "check">): ToolAnnouncement {
-  const { name, description, inputSchema, effect, requiresApproval, timeoutMs, risk, secrets, subject, limits } = tool;
+  const {
+    name,
+    description,
+    inputSchema,
+    effect,
+    requiresApproval,
+    timeoutMs,
+    risk,
+    secrets,
+    subject,
+    addresses,
+    poll,
+    limits,
+  } = tool;
   return {
     spec: { name, description, inputSchema },
     effect,
@@ -179,6 +205,8 @@ function announced(tool: Omit<AnyTool, typeof toolMark | "check">): ToolAnnounce
     risk,
     ...(secrets.length === 0 ? {} : { secrets: [...secrets] }),
     ...(subject === undefined ? {} : { subject }),
+    ...(addresses === undefined ? {} : { addresses: [...addresses] }),
+    ...(poll ? { poll } : {}),
     ...(limits === undefined ? {} : { limits }),
   };
 }
@@ -200,7 +228,7 @@ interface ToolRest {
 
 function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFiles }: ToolRest): AnyTool {
   const { name, effect, requiresApproval = false, timeoutMs = defaultTimeoutMs, risk = "medium" } = facts;
-  const { secrets = [], subject, limits } = facts;
+  const { secrets = [], subject, addresses, poll = false, limits } = facts;
   const resolved = resolvedIsolation(isolation);
   if (!resolved.ok) throw invalid(name, resolved.error);
   const tool = {
@@ -213,6 +241,8 @@ function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFile
     risk,
     secrets,
     subject,
+    addresses,
+    poll,
     limits,
     isolation: resolved.value,
     savesFiles,

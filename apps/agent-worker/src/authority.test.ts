@@ -1,0 +1,173 @@
+import {
+  argumentsHashOf,
+  type Approval,
+  type ApprovalDecision,
+  type CallAuthority,
+  type CallState,
+  type ControlEntry,
+  type TurnState,
+} from "@larkline/protocol";
+import { createMemorySessionStore, type ApprovalStatus } from "@larkline/session";
+import { createLogger } from "@larkline/telemetry";
+import { describe, expect, it } from "vitest";
+import { Authorities } from "./authority.ts";
+
+const logger = createLogger({ service: "test", level: "silent" });
+const id = "a".repeat(32);
+const session = "cli_1.oc_1";
+const roles = { finance: { people: ["ou_cfo"], groups: ["g_finance"] } };
+const given = { sum: 5 };
+
+function approvalOf(fields: Partial<Approval> = {}): Approval {
+  return {
+    v: 1,
+    id,
+    kind: "call",
+    session,
+    turnId: `${session}-1`,
+    callId: "c1",
+    app: "cli_1",
+    chatId: "oc_1",
+    requester: { id: "ou_ann" },
+    tool: "pay",
+    arguments: given,
+    argumentsHash: argumentsHashOf(JSON.stringify(given)),
+    secrets: [],
+    deciders: { requester: false, people: ["ou_boss"], roles: ["finance"], fourEyes: true, count: 2 },
+    reason: "",
+    risk: "high",
+    remember: { tool: "pay", pattern: "*" },
+    language: "en",
+    target: { channel: "feishu", app: "cli_1", chatId: "oc_1", messageId: "om_1", inThread: false },
+    createdAtMs: 1,
+    expiresAtMs: 1_000,
+    ...fields,
+  };
+}
+
+function said(person: string, fields: Partial<ApprovalDecision> = {}): ApprovalDecision {
+  return { decision: "approve", by: { id: person }, atMs: 500, ...fields };
+}
+
+/** What a worker makes of a record that ingress, or somebody in its place, has written. */
+function scene(status: ApprovalStatus, groupsOf = async (_app: string, openId: string) => groupsIn[openId] ?? []) {
+  const { rules } = createMemorySessionStore();
+  const approvals = { find: async () => status };
+  const authorities = new Authorities({
+    approvals,
+    rules,
+    policy: { roles, rulesExpireMs: 1_000_000_000_000_000 },
+    groupsOf,
+    logger,
+  });
+  return { authorities, rules };
+}
+
+const groupsIn: Record<string, string[]> = { ou_clerk: ["g_finance"] };
+
+function approved(...decisions: ApprovalDecision[]): ApprovalStatus {
+  return { approval: approvalOf(), state: "approved", decisions, settledAtMs: 600 };
+}
+
+/** What ingress, or somebody in its place, tells of it. */
+const told: Extract<ControlEntry, { type: "decision" }> = {
+  type: "decision",
+  approvalId: id,
+  argumentsHash: "0",
+  state: "approved",
+  decisions: [],
+};
+
+describe("a decision that comes to a worker", () => {
+  it.each<[string, ApprovalStatus, string]>([
+    ["of the people who may", approved(said("ou_boss"), said("ou_cfo")), "approved"],
+    ["of a member of a group that may", approved(said("ou_boss"), said("ou_clerk")), "approved"],
+    ["of too few people", approved(said("ou_boss")), "cancelled"],
+    ["of one person, twice", approved(said("ou_boss"), said("ou_boss")), "cancelled"],
+    ["of nobody", approved(), "cancelled"],
+    ["of somebody who may not", approved(said("ou_boss"), said("ou_eve")), "cancelled"],
+    ["of the requester, who needs others", approved(said("ou_boss"), said("ou_ann")), "cancelled"],
+    ["after its time", approved(said("ou_boss"), said("ou_cfo", { atMs: 2_000 })), "cancelled"],
+    ["by another word", approved(said("ou_boss"), said("ou_cfo", { decision: "reject" })), "cancelled"],
+    ["that grants nothing", { ...approved(), state: "rejected" }, "rejected"],
+  ])("%s counts as %j", async (_what, status, state) => {
+    const { authorities } = scene(status);
+    const heard = await authorities.heard("cli_1", told);
+    expect(heard?.entry).toMatchObject({ state, argumentsHash: status.approval.argumentsHash });
+    if (state === "cancelled") expect(heard?.entry.decisions).toEqual([]);
+  });
+
+  it("is none while the approval's own record says that nothing is settled", async () => {
+    const { authorities } = scene({ approval: approvalOf(), state: "pending", decisions: [] });
+    expect(await authorities.heard("cli_1", told)).toBeUndefined();
+  });
+
+  it("does not count where groups that decide are not known", async () => {
+    const { authorities } = scene(approved(said("ou_boss"), said("ou_clerk")), async () =>
+      Promise.reject(new Error("down")),
+    );
+    expect((await authorities.checked(approved(said("ou_boss"), said("ou_clerk")))).state).toBe("cancelled");
+  });
+
+  it("leaves a rule behind only where it holds", async () => {
+    const [boss, eve, cfo] = ["ou_boss", "ou_eve", "ou_cfo"].map((person) => said(person, { remember: true }));
+    if (boss === undefined || eve === undefined || cfo === undefined) throw new Error("unreachable");
+    const { authorities, rules } = scene(approved());
+    await authorities.keepRule(approved(boss, eve));
+    expect(await rules.list("cli_1")).toEqual([]);
+    await authorities.keepRule(approved(boss, cfo));
+    expect(await rules.list("cli_1")).toMatchObject([{ id, author: { id: "ou_cfo" } }]);
+  });
+});
+
+describe("before a call is signed", () => {
+  const call: CallState = { id: "c1", name: "pay", arguments: given, state: "running" };
+  const approval: CallAuthority = { by: "approval", id, people: ["ou_boss", "ou_cfo"] };
+  const turn = {
+    turnId: `${session}-1`,
+    message: { app: "cli_1", session, sender: { id: "ou_ann" }, reply: approvalOf().target },
+  };
+  const genuine = approved(said("ou_boss"), said("ou_cfo"));
+
+  async function objection(status: ApprovalStatus, more: Partial<CallState> = {}): Promise<string | undefined> {
+    return await scene(status).authorities.objectionTo(turn as TurnState, { ...call, authority: approval, ...more }); // all that is read of a turn
+  }
+
+  it("its approval is looked up: who gave it, for which call, and that nothing else was approved", async () => {
+    expect(await objection(genuine)).toBeUndefined();
+    expect(await objection(genuine, { authority: { by: "policy" } })).toBeUndefined();
+    for (const wrong of [{ arguments: { sum: 6 } }, { name: "drop" }]) {
+      expect(await objection(genuine, wrong)).toContain("permission_denied");
+    }
+    expect(await objection(approved(said("ou_eve"), said("ou_eve")))).toContain("permission_denied");
+    expect(await objection({ ...genuine, approval: approvalOf({ turnId: `${session}-9` }) })).toContain(
+      "permission_denied",
+    );
+    expect(await objection({ ...genuine, approval: approvalOf({ kind: "rule" }) })).toContain("permission_denied");
+    expect(await objection({ ...genuine, state: "pending" })).toContain("permission_denied");
+  });
+
+  it("its rule is looked up: stored, of this chat and tool, and not revoked", async () => {
+    const { authorities, rules } = scene(genuine);
+    const ruled = { ...call, authority: { by: "rule", id } } as const;
+    const ask = async (more: Partial<CallState> = {}) =>
+      await authorities.objectionTo(turn as TurnState, { ...ruled, ...more }); // as above
+    expect(await ask()).toContain("permission_denied");
+    const author = { id: "ou_boss" };
+    const shape = {
+      v: 1,
+      id,
+      app: "cli_1",
+      chatId: "oc_1",
+      tool: "pay",
+      pattern: "*",
+      author,
+      createdAtMs: 1,
+    } as const;
+    await rules.add({ ...shape, expiresAtMs: Date.now() + 60_000 });
+    expect(await ask()).toBeUndefined();
+    expect(await ask({ name: "drop" })).toContain("permission_denied");
+    await rules.revoke("cli_1", id, author);
+    expect(await ask()).toContain("permission_denied");
+  });
+});

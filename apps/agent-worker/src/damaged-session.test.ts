@@ -1,0 +1,171 @@
+import { randomUUID } from "node:crypto";
+import {
+  closeRedis,
+  connectRedis,
+  createRedisApprovalStore,
+  createRedisDeadLetters,
+  createRedisEventLog,
+  createRedisPermissionRules,
+  createRedisSessionStore,
+  type RedisConnection,
+} from "@larkline/session-redis";
+import { describe, expect, inject, it, onTestFinished } from "vitest";
+import { calling } from "./approval-world.fixture.ts";
+import { checkEnds } from "./crash.fixture.ts";
+import { append, inbound, newWorld, outboxOf, runnerOf, runWakes, session, type World } from "./turn-world.fixture.ts";
+
+/** Errors after which the workers of these tests give up. */
+const maxTries = 50;
+
+interface Stored {
+  world: World;
+  redis: RedisConnection;
+  /** The key of the session that holds this kind of value. */
+  key(kind: string): Promise<string>;
+}
+
+function stored(): Stored {
+  const redis = connectRedis(inject("redisUrl"));
+  const namespace = `test-${randomUUID()}`;
+  const on = { redis, namespace };
+  const events = createRedisEventLog(on);
+  onTestFinished(async () => {
+    events.close();
+    await closeRedis(redis);
+  });
+  const store = createRedisSessionStore({ ...on, stateKey: "0".repeat(64), outboxLeaseMs: 20 });
+  const [approvals, rules] = [createRedisApprovalStore(on), createRedisPermissionRules(on)];
+  const world: World = { ...newWorld({ store, approvals, rules, events }), letters: createRedisDeadLetters(on) };
+  const key = async (kind: string): Promise<string> => {
+    const [found] = await redis.keys(`{${namespace}:*}:${kind}:${session}`);
+    if (found === undefined) throw new Error(`nothing of this kind is stored: ${kind}`);
+    return found;
+  };
+  return { world, redis, key };
+}
+
+/** Runs the wake-up as the queue does: again while it throws. Resolves with how often it threw. */
+async function runUntilDone(world: World): Promise<number> {
+  const gen = world.wakes.shift() ?? 0;
+  const run = runnerOf(world);
+  for (let errors = 0; errors <= maxTries; errors += 1) {
+    const result = await run({ v: 1, session, gen }, new AbortController().signal).catch((error: unknown) => error);
+    if (result === "done") return errors;
+    expect(result).toMatchObject({ message: expect.stringMatching(/cannot be read/) });
+  }
+  throw new Error("it never ends");
+}
+
+/** A person has asked, and the turn waits for the approval of a call; then an operator wakes it. */
+async function waiting(world: World): Promise<void> {
+  await append(world, inbound("om_1", "please pay"));
+  await runWakes(world, { backend: calling(["pay"]).backend });
+  expect(await world.store.summary(session)).toMatchObject({ state: "suspended" });
+  const { wakeGen = 0 } = await world.store.cancel(session, { turnId: `${session}-1`, reason: "stopped" });
+  world.wakes.push(wakeGen);
+}
+
+async function expectGivenUp(world: World, messageId = "om_1"): Promise<void> {
+  expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
+  expect((await outboxOf(world)).map(({ text, target }) => [target.messageId, /given up/.test(text)])).toEqual([
+    [messageId, true],
+  ]);
+  expect(await world.letters?.list(9)).toMatchObject([
+    { messageId, reason: expect.stringContaining("cannot be read") },
+  ]);
+  await checkEnds(world, [1]);
+}
+
+describe("what is stored of a turn and cannot be read", () => {
+  it.each([
+    ["no JSON", "turn", "{{{"],
+    ["without a seal", "turn", '{"v":1}'],
+    ["of a form that nobody knows", "sm", '{"v":99}'],
+  ])("is given up after some tries, when it is %s, and the person is told", async (_, field, value) => {
+    const { world, redis, key } = stored();
+    await waiting(world);
+    await redis.hset(await key("state"), field, value);
+    expect(await runUntilDone(world)).toBe(maxTries);
+    await expectGivenUp(world);
+    expect(await world.approvals.pending(session)).toEqual([]);
+    await append(world, inbound("om_2", "hello"));
+    if (field === "turn") await runWakes(world);
+    if (field === "turn") expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["answer to hello"]);
+  });
+
+  it("is given up when a control entry of it is damaged", async () => {
+    const { world, redis, key } = stored();
+    await waiting(world);
+    await redis.rpush((await key("state")).replace(":state:", ":ctl:"), "not an entry");
+    expect(await runUntilDone(world)).toBe(maxTries);
+    await expectGivenUp(world);
+  });
+
+  it("is told to the person when it is the message itself, as far as its place is known", async () => {
+    const { world, redis, key } = stored();
+    await append(world, inbound("om_1", "hello"));
+    const broken = { reply: inbound("om_1", "").reply, id: "om_1", parts: 7 };
+    await redis.lset(await key("in"), 0, `1:${JSON.stringify(broken)}`);
+    // Others are not held up: what they append is accepted, and answered next.
+    await append(world, inbound("om_2", "hi"));
+    expect(await runUntilDone(world)).toBe(maxTries);
+    expect((await outboxOf(world)).map(({ text }) => text)).toEqual([
+      expect.stringContaining("given up"),
+      "answer to hi",
+    ]);
+    expect(await world.letters?.list(9)).toMatchObject([{ messageId: "om_1" }]);
+  });
+
+  it("leaves the inbox even when nothing of the message is known", async () => {
+    const { world, redis, key } = stored();
+    await append(world, inbound("om_1", "hello"));
+    await redis.lset(await key("in"), 0, "1:{{{");
+    expect(await runUntilDone(world)).toBe(maxTries);
+    expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0, unsent: 0 });
+    await checkEnds(world, [1]);
+  });
+});
+
+describe("a message whose workers have died", () => {
+  /** Its workers die one after the other. */
+  async function dying(world: World, times: number): Promise<void> {
+    const { wakeGen: gen = 0 } = await world.store.append(inbound("om_1", "deadly words"));
+    let next = gen;
+    for (let death = 0; death < times; death += 1) {
+      const alone = death >= 2;
+      await world.store.claim(session, next, `dead-${death}`, { alone });
+      next = (await world.store.heal(session, next)) ?? next;
+    }
+    world.wakes.push(next);
+  }
+
+  it("asks to be alone from the third run on", async () => {
+    const world = newWorld();
+    await dying(world, 2);
+    const job = { v: 1, session, gen: world.wakes.shift() ?? 0 } as const;
+    const run = runnerOf(world);
+    expect(await run(job, new AbortController().signal)).toBe("alone");
+    expect(world.sent).toEqual([]);
+    expect(await run(job, new AbortController().signal, true)).toBe("done");
+    expect(world.sent.map(({ text }) => text)).toEqual(["answer to deadly words"]);
+  });
+
+  it("is given up after three deaths alone", async () => {
+    const world = newWorld();
+    await dying(world, 5);
+    const job = { v: 1, session, gen: world.wakes.shift() ?? 0 } as const;
+    expect(await runnerOf(world)(job, new AbortController().signal, true)).toBe("done");
+    expect(world.sent.map(({ text }) => text)).toEqual([expect.stringContaining("given up")]);
+    expect(await world.letters?.list(9)).toMatchObject([{ reason: expect.stringContaining("died 3 times") }]);
+  });
+
+  it("is left to newer workers when it needs what this one lacks", async () => {
+    const world = newWorld();
+    const { wakeGen: gen = 0 } = await world.store.append(inbound("om_1", "hello", { needs: ["from-tomorrow"] }));
+    const run = runnerOf(world);
+    for (let turn = 0; turn < 3; turn += 1) {
+      expect(await run({ v: 1, session, gen }, new AbortController().signal)).toBe("postpone");
+    }
+    expect(await world.store.claim(session, gen, "newer", { features: ["from-tomorrow"] })).toMatchObject({ tries: 0 });
+  });
+});

@@ -1,0 +1,43 @@
+import { Type, type Static } from "typebox";
+import { SessionKey } from "./session-key.ts";
+
+const id = Type.String({ minLength: 1, maxLength: 600 });
+const about = {
+  session: Type.Optional(SessionKey),
+  turnId: Type.Optional(id),
+  app: Type.Optional(id),
+  letterId: Type.Optional(id),
+  callId: Type.Optional(id),
+  tool: Type.Optional(id),
+  chatId: Type.Optional(id),
+};
+
+/** What an operator wants done. The console asks for it, a worker does it and keeps a record of who asked. */
+export const OperatorOrder = Type.Object({
+  v: Type.Literal(1),
+  /** The operator, for the audit log. */
+  by: Type.String({ minLength: 1, maxLength: 128 }),
+  act: Type.Union([
+    /** Stops the turn of the message with this number; one that waits is dropped. */
+    Type.Object({ do: Type.Literal("cancel"), session: SessionKey, seq: Type.Integer({ minimum: 0 }) }),
+    Type.Object({ do: Type.Literal("reset"), session: SessionKey }),
+    Type.Object({ do: Type.Literal("drop"), session: SessionKey }),
+    Type.Object({ do: Type.Enum(["retry_letter", "discard_letter"]), session: SessionKey, letterId: id }),
+    Type.Object({ do: Type.Literal("revoke_rule"), app: id, ruleId: id }),
+    /** Of what the console does itself: a record in the audit log, before it does it. */
+    Type.Object({
+      do: Type.Literal("note"),
+      kind: Type.Enum(["content_shown", "letter_retried", "letter_discarded"]),
+      ...about,
+    }),
+  ]),
+});
+export type OperatorOrder = Static<typeof OperatorOrder>;
+
+/** What came of an order. `nothing`: there was nothing to do it to. */
+export const OrderResult = Type.Object({
+  result: Type.Enum(["done", "nothing", "full", "not_possible", "late"]),
+  /** The turn that a reset has ended. */
+  turnId: Type.Optional(Type.String()),
+});
+export type OrderResult = Static<typeof OrderResult>;

@@ -1,0 +1,57 @@
+import { createHmac, timingSafeEqual } from "node:crypto";
+import { Type, type Static } from "typebox";
+import { RunnerName } from "./job.ts";
+import { jsonParserOf, type ParseResult } from "./schema.ts";
+import { ToolAnnouncement } from "./tool.ts";
+
+/** One process of a runner as it stores itself, under a key that only its runner may write. */
+export const RunnerAnnouncement = Type.Object({
+  /** Epoch ms of the store's clock: when it counts as gone, and when it began to offer this generation. */
+  expiresAtMs: Type.Number(),
+  beganAtMs: Type.Number(),
+  /** Names the build; the one that began last gets the runner's calls. */
+  generation: Type.String({ maxLength: 128 }),
+  /** Per tool name a digest of what all instances of a generation must agree on. */
+  digests: Type.Record(Type.String(), Type.String()),
+  runner: RunnerName,
+  instance: Type.String({ minLength: 1, maxLength: 128 }),
+  /** JSON text of the list of {@link ToolAnnouncement}. */
+  offer: Type.String(),
+  /** HMAC-SHA-256 in hex, see {@link announcementMac}. */
+  mac: Type.String({ maxLength: 128 }),
+  /** Which clocks it finds to differ, in English, for people; not signed. */
+  clock: Type.Optional(Type.String({ maxLength: 500 })),
+});
+export type RunnerAnnouncement = Static<typeof RunnerAnnouncement>;
+
+const parseAnnouncement = jsonParserOf(RunnerAnnouncement);
+const parseOffer = jsonParserOf(Type.Array(ToolAnnouncement, { maxItems: 1_000 }));
+
+type Signed = Pick<RunnerAnnouncement, "runner" | "instance" | "generation" | "offer">;
+
+/** What a runner signs of its announcement, with its `RUNNER_KEY`: the five lines `announcement`, runner, instance, generation, offer. */
+export function announcementMac({ runner, instance, generation, offer }: Signed, runnerKey: string): string {
+  const lines = ["announcement", runner, instance, generation, offer];
+  return createHmac("sha256", runnerKey).update(lines.join("\n")).digest("hex");
+}
+
+/**
+ * Reads what stands under the key of `runner`; with its key, refuses what it has not signed. Workers believe what a
+ * tool is said to be, such as that it needs no approval.
+ */
+export function readAnnouncement(
+  text: string,
+  { runner, runnerKey }: { runner: string; runnerKey: string | undefined },
+): ParseResult<RunnerAnnouncement & { tools: ToolAnnouncement[] }> {
+  const parsed = parseAnnouncement(text);
+  if (!parsed.ok) return parsed;
+  const announcement = parsed.value;
+  if (announcement.runner !== runner) return { ok: false, error: "it is of another runner" };
+  if (runnerKey !== undefined) {
+    const [given, expected] = [Buffer.from(announcement.mac), Buffer.from(announcementMac(announcement, runnerKey))];
+    const isGenuine = given.length === expected.length && timingSafeEqual(given, expected);
+    if (!isGenuine) return { ok: false, error: "the signature is wrong" };
+  }
+  const tools = parseOffer(announcement.offer);
+  return tools.ok ? { ok: true, value: { ...announcement, tools: tools.value } } : tools;
+}

@@ -1,0 +1,166 @@
+import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import {
+  argumentsHashOf,
+  sharedNow,
+  type CallTiming,
+  type HandoffAnswer,
+  type HandoffEntry,
+  type ToolEffect,
+  type ToolJob,
+  type ToolOutcome,
+} from "@larkline/protocol";
+import type { RunnerHandoff } from "@larkline/session-redis";
+
+export interface CallHandoffOptions {
+  handoff: Pick<RunnerHandoff, "add" | "answerTo" | "followAnswers" | "ring">;
+  runner: string;
+  onError(error: unknown): void;
+  /** Waits between tries, in ms; the last one again and again. */
+  backoffMs?: readonly number[];
+}
+
+/** What is told of a call while it runs. */
+export type CallReported = { kind: "progress"; fraction: number; detail: string } | { kind: "log"; text: string };
+
+export interface DeliveryDetails {
+  timing?: CallTiming;
+  /** The call was not run: one that another process has started is not answered by this. */
+  notRun?: boolean;
+  /** Blob that holds the text of the outcome's `stored`. */
+  blobId?: string;
+}
+
+const defaultBackoffMs = [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000] as const;
+/** While an answer does not come: its publication or the ring may be lost. */
+const askAgainMs = [100, 200, 400, 800, 1_000, 1_000, 1_000] as const;
+
+/** The waits between tries, for as long as another try makes sense. */
+function* waits(backoffMs: readonly number[], deadlineMs: number): Generator<number> {
+  yield* backoffMs;
+  const last = backoffMs.at(-1) ?? 0;
+  while (sharedNow() + last < deadlineMs) yield last;
+}
+
+/** What `promise` resolves with within a time, otherwise undefined. */
+async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
+  const timer = new AbortController();
+  const timeout = delay(ms, undefined, { signal: timer.signal }).catch(() => undefined);
+  try {
+    return await Promise.race([promise, timeout]);
+  } finally {
+    timer.abort();
+  }
+}
+
+/**
+ * Tells workers what becomes of the calls of this runner. All of it goes through the runner's hand-off stream, in
+ * order, and survives whoever is killed; a worker carries it over into the session.
+ */
+export class CallHandoff {
+  readonly #options: CallHandoffOptions;
+  /** Those who wait for the answer to their question. */
+  readonly #asking = new Map<string, (answer: HandoffAnswer["answer"]) => void>();
+
+  constructor(options: CallHandoffOptions) {
+    this.#options = options;
+  }
+
+  /** Listens to answers until `signal` aborts. */
+  async open(signal: AbortSignal): Promise<void> {
+    await this.#options.handoff.followAnswers(({ ask, answer }) => this.#asking.get(ask)?.(answer), signal);
+  }
+
+  /** Says that a call starts that may run twice. Nobody waits for it. */
+  begins(job: ToolJob, effect: ToolEffect): void {
+    const { handoff, onError } = this.#options;
+    void handoff.add({ ...this.#about(job), kind: "begun", effect }, job.worker).catch(onError);
+  }
+
+  /**
+   * Asks whether a call may start, and waits for the answer. Undefined when `signal` aborts before the call may start:
+   * then it counts as not started, whatever the answer would have been.
+   */
+  async mayStart(job: ToolJob, effect: ToolEffect, signal: AbortSignal): Promise<HandoffAnswer["answer"] | undefined> {
+    const ask = randomUUID();
+    const { promise, resolve } = Promise.withResolvers<HandoffAnswer["answer"] | undefined>();
+    const stop = (): void => resolve(undefined);
+    this.#asking.set(ask, resolve);
+    signal.addEventListener("abort", stop, { once: true });
+    if (signal.aborted) stop();
+    try {
+      const answer = await this.#ask(job, { effect, ask, answered: promise, signal });
+      if (answer !== undefined && (answer !== "run" || !signal.aborted)) return answer;
+      // In the stream behind the question, so it takes back what that has brought about, or will.
+      await this.#add(job, { ...this.#about(job), kind: "returned", ask });
+      return undefined;
+    } finally {
+      this.#asking.delete(ask);
+      signal.removeEventListener("abort", stop);
+    }
+  }
+
+  /**
+   * Answers a call. A result that cannot be handed in would turn a `once` call into an unknown one, so it is tried up
+   * to the call's deadline, and for some seconds in any case, before this rejects.
+   */
+  async deliver(job: ToolJob, outcome: ToolOutcome, details: DeliveryDetails = {}): Promise<void> {
+    await this.#add(job, { ...this.#about(job), kind: "outcome", outcome, ...details });
+  }
+
+  /** Publishes what a call tells while it runs. */
+  async report(job: ToolJob, reported: CallReported): Promise<void> {
+    await this.#options.handoff.add({ ...this.#about(job), ...reported }, job.worker);
+  }
+
+  async #ask(
+    job: ToolJob,
+    question: {
+      effect: ToolEffect;
+      ask: string;
+      answered: Promise<HandoffAnswer["answer"] | undefined>;
+      signal: AbortSignal;
+    },
+  ): Promise<HandoffAnswer["answer"] | undefined> {
+    const { handoff, onError } = this.#options;
+    const { effect, ask, answered, signal } = question;
+    while (!signal.aborted) {
+      let isAsked = false;
+      // The same question again changes nothing; a failover may have lost the first one.
+      for (const waitMs of askAgainMs) {
+        try {
+          const known = isAsked ? await handoff.answerTo(job.session, ask) : undefined;
+          if (known !== undefined) return known;
+          if (isAsked) await handoff.ring(job.session);
+          else await handoff.add({ ...this.#about(job), kind: "begun", effect, ask }, job.worker);
+          isAsked = true;
+        } catch (error) {
+          onError(error);
+        }
+        const answer = await within(answered, waitMs);
+        if (answer !== undefined) return answer;
+        if (signal.aborted) return undefined;
+      }
+    }
+    return undefined;
+  }
+
+  async #add(job: ToolJob, entry: HandoffEntry): Promise<void> {
+    const { handoff, onError, backoffMs = defaultBackoffMs } = this.#options;
+    for (const waitMs of waits(backoffMs, job.deadlineMs)) {
+      try {
+        await handoff.add(entry, job.worker);
+        return;
+      } catch (error) {
+        onError(error);
+        await delay(waitMs);
+      }
+    }
+    await handoff.add(entry, job.worker);
+  }
+
+  #about({ session, turnId, callId, attempt, name: tool, arguments: text }: ToolJob) {
+    const { runner } = this.#options;
+    return { v: 1, runner, session, turnId, callId, attempt, tool, argumentsHash: argumentsHashOf(text) } as const;
+  }
+}

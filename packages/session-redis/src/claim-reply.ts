@@ -1,0 +1,97 @@
+import { turnIdOf, type SessionKey } from "@larkline/protocol";
+import type { Claim } from "@larkline/session";
+import type { HistoryCache, KnownHistory } from "./history-cache.ts";
+import { damagedState, type StateSeal } from "./state-seal.ts";
+import { controlFrom, queuedFrom, settingsFrom, turnFrom } from "./stored.ts";
+
+type ClaimedReply = [
+  "claimed",
+  epoch: string,
+  turn: string,
+  head: string,
+  tries: number,
+  deaths: number,
+  deathsAlone: number,
+  version: string,
+  from: number | string,
+  tail: string[],
+  control: string[],
+  settings: string,
+  summary: string,
+  othersWait: number,
+];
+
+/** What `claimLua` answers. */
+export type ClaimReply = ClaimedReply | ["alone"] | ["lost", owner: string] | ["needs", ...features: string[]];
+
+interface ClaimedWith {
+  session: SessionKey;
+  gen: number;
+  /** What was known of the history before the claim. */
+  known: KnownHistory;
+  cache: HistoryCache;
+  seal: StateSeal;
+}
+
+/** What cannot be read is left out and named: whoever claims has to end the turn, not to fail at it again and again. */
+export function claimFrom(
+  { session, gen, known, cache, seal }: ClaimedWith,
+  [
+    ,
+    epoch,
+    turn,
+    first,
+    tries,
+    together,
+    byAlone,
+    version,
+    from,
+    tail,
+    control,
+    settings,
+    summary,
+    othersWait,
+  ]: ClaimedReply,
+): Claim {
+  const damaged: string[] = [];
+  const readable = <T>(what: string, read: () => T): T | undefined => {
+    try {
+      return read();
+    } catch (error) {
+      damaged.push(`${what} (${error instanceof Error ? error.message : String(error)})`);
+      return undefined;
+    }
+  };
+  const head = first === "" ? undefined : queuedFrom(session, first);
+  if (head?.unreadable !== undefined) damaged.push("the message");
+  const history = readable("the history", () => {
+    const texts = summary === "" ? tail : [seal.open("summary", session, { epoch, stored: summary }), ...tail];
+    return cache.extend(session, known, { version, from: Number(from), texts });
+  });
+  const checkpoint = readable("the checkpoint", () => {
+    const state = turn === "" ? undefined : turnFrom(seal.open("turn", session, { epoch, stored: turn }));
+    // A genuine checkpoint of an earlier turn that was put back.
+    if (state !== undefined && state.turnId !== turnIdOf(session, head?.seq ?? 0)) {
+      throw damagedState("turn", session, "it is of another turn");
+    }
+    return state;
+  });
+  const chosen = readable("the settings", () =>
+    settingsFrom(settings === "" ? "" : seal.open("settings", session, { epoch, stored: settings })),
+  );
+  const entries = readable("a control entry", () => control.map(controlFrom));
+  return {
+    session,
+    gen,
+    epoch,
+    ...(checkpoint === undefined ? {} : { turn: checkpoint }),
+    ...(head === undefined ? {} : { head }),
+    tries,
+    deaths: { together, alone: byAlone },
+    ...(damaged.length === 0 ? {} : { damaged: damaged.join("; ") }),
+    othersWait: othersWait === 1,
+    control: entries ?? [],
+    history: history ?? [],
+    settings: chosen ?? {},
+  };
+}

@@ -1,0 +1,90 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { jsonParserOf, OperatorOrder, OrderResult } from "@larkline/protocol";
+import type { RedisConnection } from "./connection.ts";
+import { createKeyspace, defaultNamespace } from "./keys.ts";
+import { defineScript, type Script } from "./script.ts";
+
+// Orders of operators are one stream, the only thing that the console may write which workers act upon. A worker takes
+// an order once: who dies in the middle leaves it uncertain, and the operator is told so, rather than doing it twice.
+
+/**
+ * What came of handing an order in. `not_taken`: no worker has taken it, and none will. `uncertain`: a worker has taken
+ * it and not said what came of it.
+ */
+export type HandedIn = { state: "done"; result: OrderResult } | { state: "not_taken" } | { state: "uncertain" };
+
+export interface OperatorOrdersOptions {
+  redis: RedisConnection;
+  namespace?: string;
+}
+
+/** An order that nobody has taken for so long has been given up by its operator. */
+const lateMs = 60_000;
+const answerKeptMs = 3_600_000;
+const lookMs = 25;
+const maxWaiting = 1_000;
+const taken = "taken";
+
+/** -> nil none | {id, order, 1 where it is too late} */
+const takeLua = `
+-- KEYS orders | ARGV answerPrefix taken answerKeptMs lateMs
+local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+if not first then return false end
+redis.call('XDEL', KEYS[1], first[1])
+redis.call('SET', ARGV[1] .. first[1], ARGV[2], 'PX', ARGV[3])
+local t = redis.call('TIME')
+local ageMs = t[1] * 1000 + math.floor(t[2] / 1000) - tonumber(string.match(first[1], '^%d+'))
+return {first[1], first[2][2], ageMs > tonumber(ARGV[4]) and 1 or 0}`;
+
+const parseOrder = jsonParserOf(OperatorOrder);
+const parseResult = jsonParserOf(OrderResult);
+
+/** The orders of operators on Redis. */
+export class OperatorOrders {
+  readonly #redis: RedisConnection;
+  readonly #stream: string;
+  readonly #answers: string;
+  readonly #take: Script;
+
+  constructor({ redis, namespace = defaultNamespace }: OperatorOrdersOptions) {
+    const keys = createKeyspace(namespace);
+    this.#redis = redis;
+    this.#stream = keys.global("orders");
+    this.#answers = keys.global("order-result:");
+    this.#take = defineScript(redis, "orders_take", takeLua);
+  }
+
+  /** Hands an order in, and waits for what comes of it for at most `patienceMs`. */
+  async handIn(order: OperatorOrder, patienceMs: number): Promise<HandedIn> {
+    const id = await this.#redis.xadd(this.#stream, "MAXLEN", "~", maxWaiting, "*", "o", JSON.stringify(order));
+    if (id === null) throw new Error("the order was not stored");
+    const untilMs = performance.now() + patienceMs;
+    while (performance.now() < untilMs) {
+      const answered = await this.#answerTo(id);
+      if (answered !== undefined) return answered;
+      await delay(lookMs);
+    }
+    if ((await this.#redis.xdel(this.#stream, id)) === 1) return { state: "not_taken" };
+    return (await this.#answerTo(id)) ?? { state: "uncertain" };
+  }
+
+  async #answerTo(id: string): Promise<HandedIn | undefined> {
+    const text = await this.#redis.get(this.#answers + id);
+    if (text === null || text === taken) return undefined;
+    const parsed = parseResult(text);
+    return parsed.ok ? { state: "done", result: parsed.value } : { state: "uncertain" };
+  }
+
+  /** Takes the oldest order and does it; false when there is none. What cannot be read, or comes too late, is not done. */
+  async serve(apply: (order: OperatorOrder) => Promise<OrderResult>): Promise<boolean> {
+    const args = [this.#answers, taken, answerKeptMs, lateMs];
+    const reply = (await this.#take([this.#stream], args)) as [string, string, number] | null; // shape fixed by the script
+    if (reply === null) return false;
+    const [id, text, isLate] = reply;
+    const order = parseOrder(text);
+    const result: OrderResult =
+      isLate === 1 ? { result: "late" } : order.ok ? await apply(order.value) : { result: "not_possible" };
+    await this.#redis.set(this.#answers + id, JSON.stringify(result), "PX", answerKeptMs);
+    return true;
+  }
+}

@@ -1,0 +1,61 @@
+import { randomUUID } from "node:crypto";
+import { sharedNow } from "@larkline/protocol";
+import { afterEach, describe, expect, inject, it, vi } from "vitest";
+import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
+import { createRedisRunnerDirectory } from "./runner-directory.ts";
+import { moveScriptClock } from "./script.ts";
+import { ServerClock } from "./server-clock.ts";
+
+const url = inject("redisUrl");
+const opened: RedisConnection[] = [];
+
+function connect(): RedisConnection {
+  const redis = connectRedis(url);
+  opened.push(redis);
+  return redis;
+}
+
+afterEach(async () => {
+  vi.restoreAllMocks();
+  await Promise.all(opened.splice(0).map(closeRedis));
+});
+
+async function timeOf(redis: RedisConnection): Promise<number> {
+  const [seconds, micros] = await redis.time();
+  return Number(seconds) * 1_000 + Number(micros) / 1_000;
+}
+
+describe("the shared clock", () => {
+  it("shows the time of Redis, whatever this machine's clock shows, and says how far that one is off", async () => {
+    const redis = connect();
+    const ahead = Date.now;
+    vi.spyOn(Date, "now").mockImplementation(() => ahead() + 10_000);
+    const problems: (string | undefined)[] = [];
+    const clock = new ServerClock(redis, (problem) => void problems.push(problem));
+    await clock.followed;
+    expect(Math.abs(sharedNow() - (await timeOf(redis)))).toBeLessThan(500);
+    expect(clock.problem()).toBe("the clock of this machine is 10 s ahead of Redis");
+    vi.restoreAllMocks(); // NTP sets it
+    await vi.waitFor(() => expect(clock.problem()).toBeUndefined(), { timeout: 10_000 });
+    expect(problems).toEqual(["the clock of this machine is 10 s ahead of Redis", undefined]);
+    clock.close();
+  });
+});
+
+describe("the clock of scripts", () => {
+  it("is that of Redis, and a test can move it for one connection", async () => {
+    const [here, there] = [connect(), connect()];
+    const namespace = `test-${randomUUID()}`;
+    const spec = { name: "t", description: "d", inputSchema: { type: "object" } };
+    const tool = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
+    const first = createRedisRunnerDirectory({ redis: here, namespace });
+    const second = createRedisRunnerDirectory({ redis: there, namespace });
+    await first.announce({ runner: "one", instance: "a", tools: [tool] }, 60_000);
+    const later = { runner: "two", instance: "b", tools: [{ ...tool, effect: "once" as const }] };
+    expect(await second.announce(later, 60_000)).toMatchObject({ ok: false });
+    moveScriptClock(there, 61_000);
+    expect(await second.announce(later, 60_000)).toEqual({ ok: true });
+    const [{ expiresAtMs = 0 } = {}] = await first.runners();
+    expect(expiresAtMs - (await timeOf(here))).toBeGreaterThan(100_000);
+  });
+});

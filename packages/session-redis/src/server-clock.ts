@@ -1,0 +1,114 @@
+import { followClock, sharedNow } from "@larkline/protocol";
+import type { Redis } from "ioredis";
+import { mastersOf, type RedisConnection } from "./connection.ts";
+
+/** Clocks that differ by less disagree about nothing that matters. */
+const toleratedMs = 2_000;
+const askEveryMs = 2_000;
+const firstAskMs = 100;
+/** An answer that took longer tells too little about the moment when it was given. */
+const longestTripMs = 500;
+
+/** The clock of one server: its epoch ms minus `performance.now()`, give or take half of the round trip. */
+interface Reading {
+  anchor: number;
+  tripMs: number;
+}
+
+/** A clock that differs. */
+interface Off {
+  name: string;
+  aheadMs: number;
+  of: string;
+}
+
+/** For people: `the clock of this machine is 10 s ahead of Redis`. */
+function inWords({ name, aheadMs, of }: Off): string {
+  return `${name} is ${Math.round(Math.abs(aheadMs) / 1_000)} s ${aheadMs > 0 ? "ahead of" : "behind"} ${of}`;
+}
+
+async function readClock(server: Redis): Promise<Reading> {
+  const askedMs = performance.now();
+  const [seconds, micros] = await server.time();
+  const tripMs = performance.now() - askedMs;
+  return { anchor: Number(seconds) * 1_000 + Number(micros) / 1_000 - (askedMs + tripMs / 2), tripMs };
+}
+
+/** Which of two readings to believe: the more exact one, unless the newer one shows that the clock was set. */
+function better(known: Reading | undefined, fresh: Reading): Reading {
+  if (known === undefined || fresh.tripMs <= known.tripMs) return fresh;
+  const contradicts = Math.abs(fresh.anchor - known.anchor) > (fresh.tripMs + known.tripMs) / 2;
+  return contradicts && fresh.tripMs <= longestTripMs ? fresh : known;
+}
+
+function nameOf({ options: { host = "", port = 0 } }: Redis): string {
+  return `${host}:${port}`;
+}
+
+/**
+ * Makes the shared clock of this process (`sharedNow`) follow that of Redis, and watches how far this machine and, in a
+ * Cluster, single nodes are off. Of a Cluster the clock in the middle is followed.
+ */
+export class ServerClock {
+  readonly #redis: RedisConnection;
+  readonly #onChange: (problem: string | undefined) => void;
+  readonly #readings = new Map<string, Reading>();
+  #off: readonly Off[] = [];
+  #timer: NodeJS.Timeout | undefined;
+  #closed = false;
+  /** Settles when the shared clock follows Redis; rejects when Redis does not answer the first question. */
+  readonly followed: Promise<void>;
+
+  /** `onChange` is told when a difference begins to matter, and when none does any more. */
+  constructor(redis: RedisConnection, onChange: (problem: string | undefined) => void = () => undefined) {
+    this.#redis = redis;
+    this.#onChange = onChange;
+    this.followed = this.#start();
+    this.followed.then(this.#again, this.#again);
+  }
+
+  /** In words, which clocks differ by 2 s or more; undefined: none. */
+  readonly problem = (): string | undefined => (this.#off.length === 0 ? undefined : this.#off.map(inWords).join("; "));
+
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+  }
+
+  async #start(): Promise<void> {
+    await this.#redis.ping(); // of a Cluster: its nodes are known then
+    await this.#ask();
+  }
+
+  readonly #again = (): void => {
+    if (this.#closed) return;
+    const pauseMs = this.#readings.size === 0 ? firstAskMs : askEveryMs;
+    // What Redis does not tell now, it tells next time; that it is away is said elsewhere.
+    this.#timer = setTimeout(() => void this.#ask().then(this.#again, this.#again), pauseMs).unref();
+  };
+
+  async #ask(): Promise<void> {
+    const servers = mastersOf(this.#redis);
+    if (servers.length === 0) throw new Error("no server of Redis is known yet");
+    const fresh = await Promise.all(servers.map(async (server) => [nameOf(server), await readClock(server)] as const));
+    const names = new Set(servers.map(nameOf));
+    for (const node of this.#readings.keys()) if (!names.has(node)) this.#readings.delete(node);
+    for (const [node, reading] of fresh) this.#readings.set(node, better(this.#readings.get(node), reading));
+    const anchors = [...this.#readings.values()].map(({ anchor }) => anchor).sort((one, other) => one - other);
+    const middle = anchors[Math.floor((anchors.length - 1) / 2)] ?? 0;
+    followClock(middle, 0);
+    this.#compare(middle);
+  }
+
+  #compare(middle: number): void {
+    const nodes = [...this.#readings].map(([node, { anchor }]) => ({
+      name: `the clock of Redis at ${node}`,
+      aheadMs: anchor - middle,
+      of: "the other nodes",
+    }));
+    const own = { name: "the clock of this machine", aheadMs: Date.now() - sharedNow(), of: "Redis" };
+    const before = this.#off.map(({ name }) => name).join();
+    this.#off = [own, ...nodes].filter(({ aheadMs }) => Math.abs(aheadMs) >= toleratedMs);
+    if (this.#off.map(({ name }) => name).join() !== before) this.#onChange(this.problem());
+  }
+}

@@ -1,0 +1,228 @@
+import type { EngineEvent, EventOf } from "@larkline/protocol";
+import type { NormalisedRequest, ScriptedReply } from "@larkline/testkit";
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
+import { waitForAnswer } from "../system/answer.ts";
+import { untilShown } from "../system/card-watch.ts";
+import { eventsOfRun } from "../system/run-events.ts";
+import type { AppProcess } from "../system/app-process.ts";
+import { startSystem, type System } from "../system/system.ts";
+
+type Say = (request: NormalisedRequest) => ScriptedReply;
+
+const answer: Say = ({ model, messages }) => ({ text: `${model}: ${messages.at(-1)?.text}` });
+const refused = (status: number, headers: Record<string, string> = {}, message = "no"): ScriptedReply => ({
+  fault: { kind: "status", status, headers, message },
+});
+
+let system: System;
+let worker: AppProcess;
+/** What each model does; by default it answers. */
+let models: Record<string, Say> = {};
+
+const first = "claude-sonnet-4-6";
+const second = "claude-opus-4-6";
+
+beforeAll(async () => {
+  system = await startSystem({
+    workerConcurrency: 3,
+    script: (request) => (models[request.model] ?? answer)(request),
+    config: {
+      agents: {
+        default: {
+          model: `anthropic/${first}`,
+          models: [second, "claude-opus-5", "claude-opus-5-5", "claude-sonnet-5"].map((id) => `anthropic/${id}`),
+        },
+      },
+      limits: { modelSilenceMs: 1_500, stepBytes: 40_000 },
+    },
+  });
+  [worker] = system.workers as [AppProcess];
+}, 60_000);
+afterAll(async () => await system.close());
+beforeEach(() => {
+  models = {};
+});
+
+function eventOf<T extends EngineEvent["type"]>(events: readonly EngineEvent[], type: T): EventOf<T> {
+  return (events.find((event) => event.type === type) ?? expect.fail(`no ${type}`)) as EventOf<T>; // found by its type
+}
+
+/** A person whose model falls back to the usual one. */
+async function personOf(model: string) {
+  const person = system.person("Ann");
+  await system.ask(person, `/model anthropic/${model}`);
+  return person;
+}
+
+async function metric(name: string, ...labels: string[]): Promise<number> {
+  const text = await (await fetch(`${worker.url}/metrics`)).text();
+  const line = text.split("\n").find((one) => one.startsWith(name) && labels.every((label) => one.includes(label)));
+  return Number(line?.split(" ").at(-1) ?? 0);
+}
+
+describe("a model that never ends", () => {
+  it.each(["text", "thinking", "arguments"])("is cut at the limit, and the person is told: %s", async (what) => {
+    const before = system.model.aborted;
+    const piece = "x".repeat(1_000);
+    const replies: Record<string, ScriptedReply> = {
+      text: { text: [piece, piece], fault: { kind: "endless", afterFrames: 3 } },
+      thinking: { thinking: { text: piece }, fault: { kind: "endless", afterFrames: 3 } },
+      arguments: {
+        calls: [{ name: "note_pure", arguments: `{"key":"${piece}` }],
+        fault: { kind: "endless", afterFrames: 4 },
+      },
+    };
+    models[first] = () => replies[what] ?? {};
+    const person = system.person("Ann");
+    const text = await system.ask(person, "go", 30_000);
+    expect(text.length).toBeLessThan(45_000);
+    const events = await eventsOfRun(system, person);
+    expect(eventOf(events, "warning")).toMatchObject({ code: "step_too_long" });
+    expect(eventOf(events, "turn_end")).toMatchObject({ estimated: true, attempts: 1 });
+    expect(eventOf(events, "done")).toMatchObject({ reason: "max_tokens" });
+    expect(JSON.stringify(events).length).toBeLessThan(200_000);
+    await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before));
+  });
+});
+
+describe("a model that never begins", () => {
+  it("is given up after its time, and the fallback is asked at once", async () => {
+    models[second] = () => ({ fault: { kind: "silent" } });
+    const person = await personOf(second);
+    const startMs = performance.now();
+    expect(await system.ask(person, "hello")).toBe(`${first}: hello`);
+    expect(performance.now() - startMs).toBeLessThan(5_000);
+    expect(eventOf(await eventsOfRun(system, person), "turn_end")).toMatchObject({ model: first, attempts: 2 });
+  });
+
+  it("may take its time while it sends pings", async () => {
+    models["claude-sonnet-5"] = () => ({ fault: { kind: "pinging", afterFrames: 1, everyMs: 300 } });
+    const person = await personOf("claude-sonnet-5");
+    const { feishu, appId } = system;
+    const { messageId } = await feishu.sendMessage({ appId, ...person, from: person.openId, text: "hm" });
+    await expect(waitForAnswer(feishu, messageId, { timeoutMs: 4_000 })).rejects.toThrow();
+    const before = system.model.aborted;
+    await feishu.sendMessage({ appId, chatId: person.chatId, from: person.openId, text: "/stop" });
+    await vi.waitFor(() => expect(system.model.aborted).toBeGreaterThan(before));
+  });
+});
+
+describe("a vendor that has too much to do", () => {
+  it("EE-50: is waited for as long as it says, and that is seen", async () => {
+    const asked: number[] = [];
+    models["claude-opus-5"] = (request) => {
+      asked.push(Date.now());
+      return asked.length === 1 ? refused(429, { "retry-after": "2" }) : answer(request);
+    };
+    const person = await personOf("claude-opus-5");
+    expect(await system.ask(person, "hello")).toBe("claude-opus-5: hello");
+    expect((asked[1] ?? 0) - (asked[0] ?? 0)).toBeGreaterThanOrEqual(1_990);
+    const labels = ['model="claude-opus-5"', 'code="api_rate_limit"'];
+    expect(await metric("larkline_model_retries_total", ...labels)).toBe(1);
+  });
+
+  it("EE-50, EE-53: goes to the fallback at once when it says five minutes", async () => {
+    models["claude-opus-5-5"] = () => refused(429, { "retry-after": "300" });
+    const person = await personOf("claude-opus-5-5");
+    expect(await system.ask(person, "hello", 3_000)).toBe(`${first}: hello`);
+    expect(eventOf(await eventsOfRun(system, person), "turn_end")).toMatchObject({ model: first });
+  });
+});
+
+describe("what is known of a failure", () => {
+  it("EE-51: the vendor's words and its request id are in the log, and no person reads them", async () => {
+    models[first] = () => refused(400, {}, "messages.7: odd block for scripted");
+    const person = system.person("Ann");
+    const text = await system.ask(person, "hello");
+    expect(text).not.toContain("odd block");
+    const line =
+      worker
+        .output()
+        .split("\n")
+        .find((one) => one.includes("odd block")) ?? "";
+    expect(line).toContain("req_scripted");
+    expect(line).toContain("api_bad_request");
+    expect(line).not.toContain("for scripted");
+    expect(JSON.stringify(await eventsOfRun(system, person))).not.toContain("odd block");
+  });
+});
+
+describe("tokens of answers that are void", () => {
+  const usage = { inputTokens: 1_000, outputTokens: 10, cacheReadTokens: 5 };
+
+  it("EE-48: a stream that was cut and answered the second time counts twice, after one step_restarted", async () => {
+    let calls = 0;
+    models[first] = (request) => {
+      calls += 1;
+      const whole = { ...answer(request), usage };
+      return calls === 1 ? { ...whole, text: "half ", fault: { kind: "cut", afterFrames: 3 } } : whole;
+    };
+    const person = system.person("Ann");
+    await system.ask(person, "hello");
+    const events = await eventsOfRun(system, person);
+    expect(events.filter(({ type }) => type === "step_restarted")).toHaveLength(1);
+    const end = eventOf(events, "turn_end");
+    expect(end).toMatchObject({ inputTokens: 2_000, cacheReadTokens: 10, attempts: 2, estimated: true });
+    expect(end.outputTokens).toBeGreaterThan(10);
+    expect(eventOf(events, "done")).toMatchObject({
+      totalInputTokens: 2_000,
+      totalOutputTokens: end.outputTokens,
+      totalCostUsd: end.costUsd,
+    });
+  });
+
+  it("EE-54: a step that was stopped has its turn_end, and done its sums", async () => {
+    models[first] = () => ({ text: ["some words"], usage, fault: { kind: "pinging", afterFrames: 3, everyMs: 200 } });
+    const person = system.person("Ann");
+    const { feishu, appId } = system;
+    const { messageId } = await feishu.sendMessage({ appId, chatId: person.chatId, from: person.openId, text: "go" });
+    await untilShown(system, { chatId: person.chatId, messageId, text: "go" }, "some words");
+    await feishu.sendMessage({ appId, chatId: person.chatId, from: person.openId, text: "/stop" });
+    await waitForAnswer(feishu, messageId, { timeoutMs: 10_000 });
+    const events = await eventsOfRun(system, person);
+    const end = eventOf(events, "turn_end");
+    expect(end).toMatchObject({ inputTokens: 1_000, cacheReadTokens: 5, estimated: true });
+    expect(eventOf(events, "done")).toMatchObject({
+      reason: "cancelled",
+      totalInputTokens: 1_000,
+      totalOutputTokens: end.outputTokens,
+    });
+  });
+});
+
+// These keep failing for a while: other turns would leave the model alone meanwhile.
+describe("slots", () => {
+  it("are not held while a vendor that has too much to do is asked again", async () => {
+    const failingUntilMs = Date.now() + 7_000;
+    models["claude-opus-5-5"] = (request) => (Date.now() < failingUntilMs ? refused(529) : answer(request));
+    models[first] = models["claude-opus-5-5"];
+    const person = await personOf("claude-opus-5-5");
+    const { feishu, appId } = system;
+    const sent = await Promise.all(
+      [person, ...Array.from({ length: 4 }, () => system.person("Bob"))].map(
+        async (one) => await feishu.sendMessage({ appId, chatId: one.chatId, from: one.openId, text: "later" }),
+      ),
+    );
+    const free = await personOf("claude-opus-5");
+    expect(await system.ask(free, "now", 5_000)).toBe("claude-opus-5: now");
+    for (const { messageId } of sent) {
+      expect((await waitForAnswer(feishu, messageId, { timeoutMs: 40_000 })).text).toContain("later");
+    }
+    expect(await metric("larkline_model_retries_total")).toBeGreaterThan(0);
+  }, 60_000);
+
+  it("are left to other models by one that hangs", async () => {
+    models[first] = () => ({ fault: { kind: "silent" } });
+    const stuck = Array.from({ length: 6 }, () => system.person("Stuck"));
+    const { feishu, appId } = system;
+    for (const person of stuck) {
+      await feishu.sendMessage({ appId, chatId: person.chatId, from: person.openId, text: "wait" });
+    }
+    await vi.waitUntil(
+      () => system.model.requests.filter(({ messages }) => messages.at(-1)?.text === "wait").length >= 2,
+    );
+    const other = await personOf("claude-opus-5");
+    expect(await system.ask(other, "quick", 8_000)).toBe("claude-opus-5: quick");
+    for (const person of stuck) await feishu.sendMessage({ appId, ...person, from: person.openId, text: "/stop" });
+  });
+});

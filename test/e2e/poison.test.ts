@@ -1,0 +1,55 @@
+import { fileURLToPath } from "node:url";
+import { closeRedis, connectRedis, createRedisDeadLetters } from "@larkline/session-redis";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { untilAnswered, write } from "../system/answers.ts";
+import { answerTo } from "../system/sending.ts";
+import { startSystem, type System } from "../system/system.ts";
+
+const poison = fileURLToPath(new URL("../fixtures/poison.mjs", import.meta.url));
+
+describe("a message that kills every worker", () => {
+  let system: System;
+  beforeAll(async () => {
+    system = await startSystem({ env: { NODE_OPTIONS: `--import=${poison}` } });
+  }, 60_000);
+  afterAll(() => system?.close());
+
+  /** As a supervisor does; resolves with how many have died when `over` aborts. */
+  async function keepOneWorker(over: AbortSignal): Promise<number> {
+    const stopped = new Promise<void>((resolve) => over.addEventListener("abort", () => resolve()));
+    let deaths = 0;
+    for (let worker = system.workers.at(-1); worker !== undefined && !over.aborted;) {
+      await Promise.race([stopped, worker.exited]);
+      if (over.aborted) break;
+      deaths += 1;
+      worker = await system.start("agent-worker").catch(() => worker); // it has died before it was ready
+    }
+    return deaths;
+  }
+
+  it("is given up after three deaths alone, and takes none of its neighbours along", { timeout: 240_000 }, async () => {
+    const people = Array.from({ length: 4 }, (_, at) => system.person(`person ${at}`));
+    const [villain, ...others] = people;
+    if (villain === undefined) throw new Error("nobody is there");
+    const over = new AbortController();
+    const supervising = keepOneWorker(over.signal);
+    const innocent = await Promise.all(
+      others.map(async (person, at) => await write(system, person, `m${at} pause 1500`)),
+    );
+    const deadly = await write(system, villain, "poison-pill");
+    await untilAnswered(system, [...innocent, deadly], 200_000);
+    over.abort();
+    expect(await supervising).toBe(5);
+    for (const [at, message] of innocent.entries()) expect(await answerTo(system, message)).toContain(`[m${at}`);
+    expect(await answerTo(system, deadly)).toContain("given up");
+    const redis = connectRedis(system.redis.url);
+    try {
+      const letters = await createRedisDeadLetters({ redis }).list(9);
+      expect(letters).toMatchObject([
+        { kind: "message", reason: "its worker died 3 times, with nothing else at work in it" },
+      ]);
+    } finally {
+      await closeRedis(redis);
+    }
+  });
+});
