@@ -54,7 +54,7 @@ describe("the clock of scripts", () => {
     const later = { runner: "two", instance: "b", tools: [{ ...tool, effect: "once" as const }] };
     expect(await second.announce(later, 60_000)).toMatchObject({ ok: false });
     moveScriptClock(there, 61_000);
-    expect(await second.announce(later, 60_000)).toEqual({ ok: true });
+    expect(await second.announce(later, 60_000)).toEqual({ ok: true, isCurrent: true });
     const [{ expiresAtMs = 0 } = {}] = await first.runners();
     expect(expiresAtMs - (await timeOf(here))).toBeGreaterThan(100_000);
   });
