@@ -1,11 +1,12 @@
 import { traceIdOf, traceparentOf } from "@larkline/protocol";
-import { freePort } from "@larkline/testkit";
+import { freePort, type ModelScript, type ScriptedReply } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
 import { waitForAnswer } from "../system/answer.ts";
 import { write } from "../system/answers.ts";
 import { startApp, type AppProcess } from "../system/app-process.ts";
 import { observer, writeRedisUsers, type RedisUsers } from "../system/redis-users.ts";
+import { obedientModel } from "../system/model-script.ts";
 import { startSystem, type System } from "../system/system.ts";
 
 const patience = { timeout: 60_000, interval: 200 };
@@ -13,10 +14,15 @@ const patience = { timeout: 60_000, interval: 200 };
 let users: RedisUsers;
 let system: System;
 let operators: AppProcess;
+/** What the model does in place of what it is told; undefined: just that. */
+let answerAs: (request: Parameters<ModelScript>[0]) => ScriptedReply | undefined = () => undefined;
 
 beforeAll(async () => {
   users = await writeRedisUsers(["recording"]);
-  system = await startSystem({ redisUsers: users });
+  system = await startSystem({
+    redisUsers: users,
+    script: (request) => answerAs(request) ?? obedientModel(request),
+  });
   operators = await startApp({
     program: { file: "apps/console/src/main.ts" },
     port: await freePort(),
@@ -123,6 +129,38 @@ it("shows where a worker died, that there is none, and that another one took the
   expect(healed.happened).toContain("Taken up after a crash");
   expect(healed.page).toContain("has not ended");
 }, 120_000);
+
+it("EE-51: says why a vendor refused, and when a model that is overloaded is asked again; people read neither", async () => {
+  const key = "sk-ant-api03-0123456789abcdef";
+  const said = "messages.7: odd block";
+  const refuse = (status: number, message: string): ScriptedReply => ({ fault: { kind: "status", status, message } });
+  let recovered = false;
+  answerAs = ({ messages }) => {
+    const text = messages.at(-1)?.text ?? "";
+    if (text === "bad") return refuse(400, `${said} (${key}) ${"x".repeat(300)} end`);
+    return text === "later" && !recovered ? refuse(529, "Overloaded, says the vendor") : undefined;
+  };
+  const bad = await write(system, system.person("Dee"), "bad");
+  const { text } = await waitForAnswer(system.feishu, bad.messageId, { timeoutMs: 60_000 });
+  expect(text).not.toContain(said);
+  const failed = await untilWhy(bad.messageId, /^The turn failed .* with api_bad_request/);
+  expect(failed.page).toMatch(
+    /The last call of the model .* failed: “messages\.7: odd block .* end” \(request id req_scripted\)\./,
+  );
+  expect(failed.page).not.toContain(key);
+
+  const later = await write(system, system.person("Eve"), "later");
+  const waiting = await untilWhy(
+    later.messageId,
+    /^The model .* is overloaded .*; try \d+ follows at \d\d:\d\d:\d\d UTC/,
+  );
+  expect(waiting.happened).toContain("Model asked again");
+  expect(waiting.page).toContain("“Overloaded, says the vendor” (request id req_scripted).");
+  recovered = true;
+  const answered = await waitForAnswer(system.feishu, later.messageId, { timeoutMs: 90_000 });
+  expect(answered.text).not.toContain("says the vendor");
+  expect((await untilWhy(later.messageId, /^Answered after/)).page).not.toContain("The last call");
+}, 180_000);
 
 it("needs no right at Redis that its processes do not have", async () => {
   const client = new Redis(users.urlAs(system.redis.port, observer));

@@ -150,8 +150,8 @@ export function watchTurn(given: Observation, start: TurnStart): TurnWatch {
   let isFirstText = start.tries === 0 && (start.turn === undefined || !hasSpoken(start.turn));
   return {
     step: async (chain, purpose, work) => await watchStep(watching, { chain, purpose }, work),
-    retried: ({ model, code, waitMs, attempt }) => {
-      event("model.retried", { ...tags, model, code, waitMs, attempt });
+    retried: ({ model, code, waitMs, attempt, problem, requestId = "" }) => {
+      event("model.retried", { ...tags, model, code, waitMs, attempt, problem: scrubText(problem), requestId });
       metric("model.retries", 1, { model, code });
     },
     text: () => {

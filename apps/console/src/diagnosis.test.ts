@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { diagnose, toneOf, traceOutcome, type Diagnosis, type Standing } from "./diagnosis.ts";
+import { diagnose, refusalOf, toneOf, traceOutcome, type Diagnosis, type Standing } from "./diagnosis.ts";
 import type { MessageTrace } from "./message-trace.ts";
 import {
   afterwards,
@@ -12,7 +12,7 @@ import {
   traceOf,
   turnId,
 } from "./trace-samples.fixture.ts";
-import { sentenceOf } from "./why-text.ts";
+import { refusalText, sentenceOf } from "./why-text.ts";
 
 const nowMs = startMs + 41_000;
 
@@ -87,6 +87,47 @@ describe("a message that is being answered", () => {
       "The model m-1 has been answering for 40.0 s.",
     ]);
     expect(said(traceOf(appended, claimed, step, stepEnd), standing("running"))[0]).toBe("working");
+  });
+
+  const retried = entry("model.retried", {
+    at: 2_000,
+    data: { model: "m-1", code: "api_overloaded", attempt: 2, waitMs: 900, problem: "Overloaded", requestId: "req_1" },
+  });
+
+  it("has a model at work that has failed before in this step", () => {
+    const trace = traceOf(appended, claimed, step, retried);
+    expect(said(trace, standing("running"))).toEqual([
+      "model",
+      "The model m-1 has been answering for 40.0 s; this is try 2, after api_overloaded.",
+    ]);
+    const earlier = entry("model.retried", { at: 900, data: { model: "m-1", code: "api_overloaded", attempt: 2 } });
+    expect(said(traceOf(appended, claimed, earlier, step), standing("running"))[1]).not.toContain("try");
+  });
+
+  it("waits for its next try, without a worker", () => {
+    const used = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0, costUsd: 0 };
+    const putOffBy = (model: string, code: string) => ({
+      atMs: nowMs + 20_000,
+      sinceMs: startMs + 1_000,
+      rounds: 1,
+      askedWaitMs: 0,
+      model,
+      code,
+      used: { ...used, attempts: 2, estimated: false },
+    });
+    const trace = traceOf(appended, claimed, step, retried);
+    const waits = standing("suspended", { calls: [], putOff: putOffBy("m-1", "api_overloaded") });
+    expect(said(trace, waits)).toEqual([
+      "model_waits",
+      "The model m-1 is overloaded (for 40.0 s); try 3 follows at 00:17:41 UTC, in 20.0 s.",
+    ]);
+    expect(sentenceOf("zh", diagnose(trace, waits), nowMs)).toBe(
+      "模型 m-1 过载（已 40.0 秒），第 3 次尝试在 00:17:41 UTC，20.0 秒后。",
+    );
+    const limited = standing("suspended", { calls: [], putOff: putOffBy("m-1", "api_rate_limit") });
+    expect(said(trace, limited)[1]).toContain("The model m-1 takes no more requests now");
+    const other = standing("suspended", { calls: [], putOff: putOffBy("", "another_code") });
+    expect(said(trace, other)[1]).toContain("The model cannot answer (another_code)");
   });
 
   it("has lost its worker in the middle of a model step", () => {
@@ -179,6 +220,53 @@ describe("a message whose turn is over", () => {
     const end = { type: "done", reason: "recalled", ...done } as const;
     expect(said(traceOf(appended), afterwards({ end }))[1]).toContain("its sender took the message back");
     expect(said(traceOf(appended), afterwards())[0]).toBe("forgotten");
+  });
+});
+
+describe("what a vendor said", () => {
+  const words = { problem: "Your credit balance is too low", requestId: "req_7" };
+  const failedStep = entry("model.step", {
+    at: 3_000,
+    kind: "end",
+    span: "2",
+    ms: 2_000,
+    failed: "api_auth_error",
+    data: { model: "m-1", outcome: "api_auth_error", ...words },
+  });
+  const retry = (data: Record<string, string>) =>
+    entry("model.retried", { at: 3_000, data: { model: "m-1", code: "api_overloaded", attempt: 1, ...data } });
+
+  function refusal(trace: MessageTrace, stands: Standing) {
+    return refusalOf(trace, diagnose(trace, stands));
+  }
+
+  it("stands beside a turn that has failed by it, with the id of the request", () => {
+    const found = refusal(traceOf(appended, claimed, step, failedStep, ended("api_auth_error")), afterwards());
+    expect(found).toEqual({ model: "m-1", ...words });
+    if (found === undefined) return;
+    expect(refusalText("en", found)).toBe(
+      "The last call of the model m-1 failed: “Your credit balance is too low” (request id req_7).",
+    );
+    expect(refusalText("zh", found)).toBe(
+      "模型 m-1 的最近一次调用失败：“Your credit balance is too low”（请求 ID：req_7）。",
+    );
+    expect(refusalText("en", { ...found, requestId: "" })).not.toContain("request id");
+  });
+
+  it("stands beside one that is asked again, now or later", () => {
+    const again = retry({ problem: "Overloaded", requestId: "req_8" });
+    expect(refusal(traceOf(appended, claimed, step, again), standing("running"))).toMatchObject({
+      problem: "Overloaded",
+      requestId: "req_8",
+    });
+  });
+
+  it("is left out where a turn has failed by something else, or is answered", () => {
+    const trace = traceOf(appended, claimed, step, failedStep, ended("internal_error"));
+    expect(refusal(trace, afterwards())).toBeUndefined();
+    const answered = traceOf(appended, claimed, step, retry({ problem: "Overloaded" }), stepEnd, ended("answered"));
+    expect(refusal(answered, afterwards())).toBeUndefined();
+    expect(refusal(traceOf(appended, claimed, step, retry({})), standing("running"))).toBeUndefined();
   });
 });
 

@@ -8,7 +8,7 @@ import {
 } from "@larkline/protocol";
 import type { ApprovalStatus, SessionSummary } from "@larkline/session";
 import type { SessionLedger } from "@larkline/session-redis";
-import { textIn, type MessageTrace } from "./message-trace.ts";
+import { textIn, timelineOf, type MessageTrace } from "./message-trace.ts";
 
 /** How things stand now, as the ledgers have it, around a message that is in its session. */
 export interface Standing {
@@ -42,7 +42,9 @@ export type Diagnosis =
   | { is: "paused"; sinceMs: number }
   | { is: "queued"; sinceMs: number; workers: number }
   | { is: "wake_lost"; sinceMs: number }
-  | { is: "model"; sinceMs: number; model: string }
+  | { is: "model"; sinceMs: number; model: string; again?: { attempt: number; code: string } }
+  /** No model has answered: the turn waits without a worker until `nextMs`, epoch ms, then comes try `attempt`. */
+  | { is: "model_waits"; sinceMs: number; model: string; code: string; attempt: number; nextMs: number }
   | { is: "working"; sinceMs: number }
   | { is: "worker_died"; sinceMs: number; during: string }
   | { is: "approval"; tool: string; deciders: readonly string[]; sinceMs: number; untilMs: number }
@@ -70,6 +72,7 @@ const tones: Readonly<Record<Diagnosis["is"], Tone>> = {
   queued: "waits",
   wake_lost: "wrong",
   model: "waits",
+  model_waits: "wrong",
   working: "waits",
   worker_died: "wrong",
   approval: "waits",
@@ -131,7 +134,16 @@ function whileRunning({ job, workers }: Standing, { entries, atMs }: MessageTrac
   if (workers === 0 || job === undefined || job.state !== "active") {
     return { is: "worker_died", sinceMs, during: during?.name ?? "turn.run" };
   }
-  return step === undefined ? { is: "working", sinceMs } : { is: "model", sinceMs, model: textIn(step.data, "model") };
+  if (step === undefined) return { is: "working", sinceMs };
+  const again = retryWithin(entries, step);
+  return { is: "model", sinceMs, model: textIn(step.data, "model"), ...(again === undefined ? {} : { again }) };
+}
+
+/** The try that a model step is at, when it is not the first. */
+function retryWithin(entries: readonly TraceEntry[], step: TraceEntry): { attempt: number; code: string } | undefined {
+  const retries = entries.slice(entries.indexOf(step)).filter(({ name }) => name === "model.retried");
+  const last = retries.at(-1);
+  return last === undefined ? undefined : { attempt: retries.length + 1, code: textIn(last.data, "code") };
 }
 
 function approvalOf({ approvals }: Standing, calls: readonly CallState[]): Diagnosis | undefined {
@@ -154,9 +166,13 @@ function callOf({ ledger, runners }: Standing, call: CallState, fallbackMs: numb
   return { is: "call_queued", tool, runner, sinceMs };
 }
 
-/** The turn has saved its state and waits, for people before calls: only those need somebody to act. */
+/** The turn has saved its state and waits: for a model, for people, then for calls. Only people have to act. */
 function whileSuspended(standing: Standing, { entries, atMs }: MessageTrace): Diagnosis {
   const { turn } = standing.summary;
+  if (turn?.putOff !== undefined) {
+    const { model, code, atMs: nextMs, sinceMs, used } = turn.putOff;
+    return { is: "model_waits", sinceMs, model, code, attempt: used.attempts + 1, nextMs };
+  }
   const calls = turn?.calls ?? [];
   const asked = approvalOf(standing, calls);
   if (asked !== undefined) return asked;
@@ -255,4 +271,37 @@ export function traceOutcome(trace: MessageTrace): Diagnosis | undefined {
   if (outcome === undefined) return undefined;
   const ms = Math.max(0, ((sent ?? lastOf(trace.entries, "turn.ended"))?.atMs ?? trace.atMs) - trace.atMs);
   return endedWith(outcome, ms);
+}
+
+/** What the vendor of a model said when it refused a call; without a vendor's words, what was found wrong with the call. */
+export interface Refusal {
+  model: string;
+  problem: string;
+  /** The id under which the vendor finds the request; empty when it gave none. */
+  requestId: string;
+}
+
+/** The refusal that a diagnosis is about, as far as the trace has it. Secrets were taken out before it was written. */
+export function refusalOf({ entries }: MessageTrace, diagnosis: Diagnosis): Refusal | undefined {
+  const rows = timelineOf(entries, { everyFrame: true });
+  const of = (names: readonly string[], code?: string) =>
+    rows.findLast(
+      ({ name, failed, data }) =>
+        names.includes(name) && (code === undefined || failed === code || data["code"] === code),
+    );
+  const found = () => {
+    switch (diagnosis.is) {
+      case "failed":
+        return of(["model.step"], diagnosis.code);
+      case "model_waits":
+        return of(["model.step", "model.retried"], diagnosis.code);
+      case "model":
+        return diagnosis.again === undefined ? undefined : of(["model.retried"]);
+      default:
+        return undefined;
+    }
+  };
+  const data = found()?.data ?? {};
+  const problem = textIn(data, "problem");
+  return problem === "" ? undefined : { model: textIn(data, "model"), problem, requestId: textIn(data, "requestId") };
 }

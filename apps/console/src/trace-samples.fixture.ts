@@ -1,4 +1,4 @@
-import type { Approval, CallState, InboundMessage, TraceEntry, TurnState } from "@larkline/protocol";
+import type { Approval, CallState, InboundMessage, PutOffStep, TraceEntry, TurnState } from "@larkline/protocol";
 import type { Standing } from "./diagnosis.ts";
 import { messagesOf, type MessageTrace } from "./message-trace.ts";
 
@@ -69,15 +69,16 @@ export function callState(changes: Partial<CallState> = {}): CallState {
   };
 }
 
-function turnWith(calls: CallState[]): TurnState {
+function turnWith(calls: CallState[], putOff?: PutOffStep): TurnState {
   const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
-  return { v: 1, turnId, message, steps: 1, calls, totals, startedAtMs: startMs + 900 };
+  const waits = putOff === undefined ? {} : { putOff };
+  return { v: 1, turnId, message, steps: 1, calls, ...waits, totals, startedAtMs: startMs + 900 };
 }
 
 /** The message is at the head of a session in this state. */
 export function standing(
   state: Standing["summary"]["state"],
-  { calls, ...changes }: Partial<Standing> & { calls?: CallState[] } = {},
+  { calls, putOff, ...changes }: Partial<Standing> & { calls?: CallState[]; putOff?: PutOffStep } = {},
 ): Standing {
   return {
     session,
@@ -94,7 +95,7 @@ export function standing(
       setAside: [],
       settings: {},
       head: { seq: 4, message },
-      ...(calls === undefined ? {} : { turn: turnWith(calls) }),
+      ...(calls === undefined ? {} : { turn: turnWith(calls, putOff) }),
     },
     waiting: [],
     ledger: { calls: new Map(), unsent: [] },

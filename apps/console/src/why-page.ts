@@ -1,11 +1,11 @@
 import { turnIdOf, type TraceId, sharedNow } from "@larkline/protocol";
-import { toneOf, type Diagnosis } from "./diagnosis.ts";
+import { refusalOf, toneOf, type Diagnosis } from "./diagnosis.ts";
 import { html, type Html } from "./html.ts";
 import { timelineOf, type MessageTrace, type TimelineRow } from "./message-trace.ts";
 import { facts, moment, table } from "./parts.ts";
 import { sessionPath, whyPath } from "./paths.ts";
 import type { Page, View } from "./view.ts";
-import { durationText, happeningText, sentenceOf, tagText } from "./why-text.ts";
+import { durationText, happeningText, refusalText, sentenceOf, tagText } from "./why-text.ts";
 
 /** One message with its reason. */
 export interface ShownMessage {
@@ -88,8 +88,10 @@ function processOf({ instance }: TimelineRow): string {
   return instance.split("-").at(-1) ?? "";
 }
 
-function reasonBox({ language }: View, diagnosis: Diagnosis): Html {
-  return html`<p class="reason ${toneOf(diagnosis)}" role="status">${sentenceOf(language, diagnosis, sharedNow())}</p>`;
+function reasonBox({ language }: View, { message, diagnosis }: ShownMessage): Html {
+  const refusal = refusalOf(message, diagnosis);
+  return html`<p class="reason ${toneOf(diagnosis)}" role="status">${sentenceOf(language, diagnosis, sharedNow())}</p>
+    ${refusal !== undefined && html`<p class="refusal">${refusalText(language, refusal)}</p>`}`;
 }
 
 function lookUpLink(id: string): Html | undefined {
@@ -113,10 +115,10 @@ function messageFacts(view: View, { traceId, message }: ShownMessage): Html {
 
 function messageSection(view: View, shown: ShownMessage, everyFrame: boolean): Html {
   const { say } = view;
-  const { message, diagnosis, traceId } = shown;
+  const { message, traceId } = shown;
   const rows = timelineOf(message.entries, { everyFrame });
   const hasMore = rows.some(({ count }) => count > 1);
-  return html`${reasonBox(view, diagnosis)} ${messageFacts(view, shown)}
+  return html`${reasonBox(view, shown)} ${messageFacts(view, shown)}
     <h2>${say("timeline")}</h2>
     ${rows.length === 0 ? html`<p class="quiet">${say("noTimeline")}</p>` : timelineTable(view, rows, message.atMs)}
     ${hasMore && html`<p><a href="${whyPath(traceId)}&amp;frames=all">${say("everyFrame")}</a></p>`}`;

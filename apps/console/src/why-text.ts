@@ -1,5 +1,5 @@
 import type { ReplyLanguage } from "@larkline/protocol";
-import type { Diagnosis } from "./diagnosis.ts";
+import type { Diagnosis, Refusal } from "./diagnosis.ts";
 
 // What the page "Why no answer?" says: reasons in one sentence, and the names of what happens.
 
@@ -67,6 +67,18 @@ function people(names: readonly string[], language: ReplyLanguage): string {
   return names.length === 0 ? (language === "zh" ? "（无人）" : "nobody") : names.join(language === "zh" ? "、" : ", ");
 }
 
+/** A time of day, such as `12:03:10 UTC`: clocks of operators differ. */
+function clock(atMs: number): string {
+  return `${new Date(atMs).toISOString().slice(11, 19)} UTC`;
+}
+
+/** What is wrong with a model that is asked again later. */
+const failings: Readonly<Record<string, Text>> = {
+  api_overloaded: { zh: "过载", en: "is overloaded" },
+  api_rate_limit: { zh: "暂时不再接受请求", en: "takes no more requests now" },
+  stream_truncated: { zh: "中断了回答", en: "broke its answer off" },
+};
+
 /** Before a worker has taken the message, or while it has. */
 const onTheWay = {
   unknown: () => ({
@@ -108,12 +120,24 @@ const onTheWay = {
         ? `会话在等待，但它的唤醒任务不在队列里（${duration(nowMs - sinceMs)}）；清扫任务会在几秒内补上。`
         : `Its wake-up is not in the queue (for ${duration(nowMs - sinceMs)}); the sweeper of the workers adds it within seconds.`,
     ),
-  model: ({ sinceMs, model }, nowMs) =>
-    both((language, duration) =>
-      language === "zh"
-        ? `模型 ${model} 正在生成，已 ${duration(nowMs - sinceMs)}。`
-        : `The model ${model} has been answering for ${duration(nowMs - sinceMs)}.`,
-    ),
+  model: ({ sinceMs, model, again }, nowMs) =>
+    both((language, duration) => {
+      const passed = duration(nowMs - sinceMs);
+      if (language === "zh") {
+        const tries = again === undefined ? "" : `；这是第 ${again.attempt} 次尝试，上一次：${again.code}`;
+        return `模型 ${model} 正在生成，已 ${passed}${tries}。`;
+      }
+      const tries = again === undefined ? "" : `; this is try ${again.attempt}, after ${again.code}`;
+      return `The model ${model} has been answering for ${passed}${tries}.`;
+    }),
+  model_waits: ({ sinceMs, model, code, attempt, nextMs }, nowMs) =>
+    both((language, duration) => {
+      const [passed, rest] = [duration(nowMs - sinceMs), duration(nextMs - nowMs)];
+      const why = failings[code]?.[language] ?? (language === "zh" ? `无法回答（${code}）` : `cannot answer (${code})`);
+      return language === "zh"
+        ? `模型${model === "" ? "" : ` ${model} `}${why}（已 ${passed}），第 ${attempt} 次尝试在 ${clock(nextMs)}，${rest}后。`
+        : `The model ${model === "" ? "" : `${model} `}${why} (for ${passed}); try ${attempt} follows at ${clock(nextMs)}, in ${rest}.`;
+    }),
   working: ({ sinceMs }, nowMs) =>
     both((language, duration) =>
       language === "zh"
@@ -218,6 +242,15 @@ export function sentenceOf(language: ReplyLanguage, diagnosis: Diagnosis, nowMs:
   return say(diagnosis, nowMs)[language];
 }
 
+/** What a vendor said, as a sentence of its own. */
+export function refusalText(language: ReplyLanguage, { model, problem, requestId }: Refusal): string {
+  if (language === "zh") {
+    return `模型 ${model} 的最近一次调用失败：“${problem}”${requestId === "" ? "" : `（请求 ID：${requestId}）`}。`;
+  }
+  const asked = requestId === "" ? "" : ` (request id ${requestId})`;
+  return `The last call of the model ${model} failed: “${problem}”${asked}.`;
+}
+
 const happenings: Readonly<Record<string, Text>> = {
   "message.received": { zh: "收到消息", en: "Message received" },
   "message.receive": { zh: "接收与存储", en: "Taken in and stored" },
@@ -227,6 +260,7 @@ const happenings: Readonly<Record<string, Text>> = {
   "turn.healed": { zh: "从中断恢复", en: "Taken up after a crash" },
   "turn.run": { zh: "处理回合", en: "Turn at work" },
   "model.step": { zh: "模型生成", en: "Model step" },
+  "model.retried": { zh: "再次询问模型", en: "Model asked again" },
   "stream.first_text": { zh: "首段文字", en: "First text" },
   "call.judged": { zh: "权限判定", en: "Judged by the policy" },
   "call.handed_out": { zh: "交给 runner", en: "Handed out" },
@@ -257,6 +291,7 @@ const tags: Readonly<Record<string, Text>> = {
   call: { zh: "调用", en: "call" },
   calls: { zh: "工具调用", en: "calls" },
   channel: { zh: "渠道", en: "channel" },
+  code: { zh: "错误", en: "code" },
   decision: { zh: "判定", en: "decision" },
   givenUp: { zh: "已放弃", en: "given up" },
   input: { zh: "输入 token", en: "input tokens" },
@@ -265,11 +300,13 @@ const tags: Readonly<Record<string, Text>> = {
   operation: { zh: "接口", en: "operation" },
   outcome: { zh: "结果", en: "outcome" },
   output: { zh: "输出 token", en: "output tokens" },
+  problem: { zh: "说明", en: "problem" },
   purpose: { zh: "用途", en: "purpose" },
   queuedMs: { zh: "排队", en: "queued" },
   ranMs: { zh: "运行", en: "ran" },
   reason: { zh: "原因", en: "reason" },
   result: { zh: "结果", en: "result" },
+  requestId: { zh: "请求 ID", en: "request id" },
   resumed: { zh: "继续之前的回合", en: "goes on with its turn" },
   retryInMs: { zh: "重试间隔", en: "next try in" },
   runner: { zh: "runner", en: "runner" },
@@ -277,6 +314,7 @@ const tags: Readonly<Record<string, Text>> = {
   state: { zh: "状态", en: "state" },
   tool: { zh: "工具", en: "tool" },
   tries: { zh: "崩溃次数", en: "crashes" },
+  waitMs: { zh: "再次询问前等待", en: "asked again after" },
   waitedMs: { zh: "等待", en: "waited" },
   what: { zh: "内容", en: "what" },
 };

@@ -105,12 +105,14 @@ describe("createModelChain", () => {
   });
 
   it("tells of each repeat", async () => {
-    const { chain } = chainOf([scripted([busy], [asks(300_000)]).backend, scripted([stop]).backend]);
+    const vendor = { message: "too many", requestId: "req_1" };
+    const { chain } = chainOf([scripted([busy], [{ ...asks(300_000), vendor }]).backend, scripted([stop]).backend]);
+    const retry = { type: "retry", model: "m0" };
     const all: ModelChunk[] = [];
     for await (const chunk of chain.stream(request)) if (chunk.type === "retry") all.push(chunk);
     expect(all).toEqual([
-      { type: "retry", model: "m0", code: "api_overloaded", waitMs: 500, attempt: 1 },
-      { type: "retry", model: "m0", code: "api_rate_limit", waitMs: 0, attempt: 2 },
+      { ...retry, code: "api_overloaded", waitMs: 500, attempt: 1, problem: "busy" },
+      { ...retry, code: "api_rate_limit", waitMs: 0, attempt: 2, problem: "too many", requestId: "req_1" },
     ]);
   });
 

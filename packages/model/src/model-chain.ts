@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type { ModelChunk, ModelFailure } from "@larkline/protocol";
+import type { ModelChunk, ModelFailure, ModelRetry } from "@larkline/protocol";
 import type { LlmBackend, ModelRequest } from "./backend.ts";
 import { modelFailure } from "./failure.ts";
 import { ModelHealth, type HealthCall } from "./model-health.ts";
@@ -226,7 +226,7 @@ async function* follow(
   }
   const waitMs = decision.step === "next_model" ? 0 : decision.waitMs;
   const askedMs = failure.retryAfterMs === undefined ? 0 : waitMs;
-  if (refused?.why !== "crowded") yield { type: "retry", model, code: failure.code, waitMs, attempt: tries };
+  if (refused?.why !== "crowded") yield { ...retryOf(failure), model, waitMs, attempt: tries };
   if (decision.step === "put_off") {
     yield { ...failure, partial, retryInMs: waitMs, askedWaitMs: askedWaitMs + askedMs };
     return false;
@@ -238,6 +238,11 @@ async function* follow(
   }
   if (partial) yield { type: "restart", model: settings.models[state.at]?.info.id ?? model, reason: failure.code };
   return true;
+}
+
+function retryOf({ code, message, vendor }: ModelFailure): Pick<ModelRetry, "type" | "code" | "problem" | "requestId"> {
+  const { message: problem, ...asked } = vendor ?? { message };
+  return { type: "retry", code, problem, ...asked };
 }
 
 /** Makes a chain. Throws when no model is given. */

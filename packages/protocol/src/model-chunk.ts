@@ -99,6 +99,10 @@ export interface ModelRetry {
   waitMs: number;
   /** Calls of this model in a row so far. */
   attempt: number;
+  /** For operators alone: what the vendor said, or what we found wrong. */
+  problem: string;
+  /** The id under which the vendor finds the request. */
+  requestId?: string;
 }
 
 /** What the vendor has counted so far, before its answer is complete. */

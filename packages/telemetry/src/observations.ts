@@ -62,7 +62,7 @@ export const eventCatalogue = {
   "turn.healed": { by: worker, help: "Something was found left lying and is taken up: `what`." },
   "model.retried": {
     by: worker,
-    help: "A call of a model went wrong and is followed by another one: `model`, `code`, `waitMs`, `attempt`.",
+    help: "A call of a model went wrong and is followed by another one: `model`, `code`, `waitMs`, `attempt`, what the vendor said (`problem`, without secrets) and its `requestId`.",
   },
   "call.judged": { by: worker, help: "The policy has decided about a call: `tool`, `decision`." },
   "call.handed_out": { by: worker, help: "A call is in the queue of its runner." },

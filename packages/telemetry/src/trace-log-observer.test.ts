@@ -51,6 +51,14 @@ it("forgets the oldest of very many spans that never end, and goes on with new o
   expect(await names()).toEqual(["span turn.run"]);
 });
 
+it("EE-51: keeps what a vendor said whole, and cuts everything else", async () => {
+  const { log, observer } = start();
+  const problem = "p".repeat(500);
+  observer.event("model.retried", { traceparent, problem, reason: problem });
+  await observer.close();
+  expect(await log.read(traceId)).toMatchObject([{ data: { problem, reason: "p".repeat(200) } }]);
+});
+
 it("makes a trace findable by what its message names", async () => {
   const { log, observer } = start();
   observer.event("message.received", { traceparent, message: "om_1", chat: "oc_1", person: "ou_1" });

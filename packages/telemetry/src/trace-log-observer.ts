@@ -30,6 +30,8 @@ export interface TraceLogObserver extends Observer {
 }
 
 const maxText = 200;
+/** Of what a vendor said when it refused a call, which is cut at 500 already; a mark in place of a secret is longer. */
+const maxProblem = 600;
 const maxTags = 24;
 /** Spans under way at most: one that never ends must not be remembered for ever. */
 const maxOpen = 10_000;
@@ -53,7 +55,10 @@ function isRepeated(name: string, { session, turn }: Tags): boolean {
 function dataOf(tags: Tags): TraceEntry["data"] {
   const kept = Object.entries(tags).filter(([name]) => !isRepeated(name, tags));
   return Object.fromEntries(
-    kept.slice(0, maxTags).map(([name, value]) => [name, typeof value === "string" ? value.slice(0, maxText) : value]),
+    kept.slice(0, maxTags).map(([name, value]) => {
+      const most = name === "problem" ? maxProblem : maxText;
+      return [name, typeof value === "string" ? value.slice(0, most) : value];
+    }),
   );
 }
 
