@@ -412,12 +412,12 @@ describe("npm run doctor", () => {
     ]);
   });
 
-  it("names configured tools that no runner offers", async () => {
+  it("warns of configured tools that no runner offers, with the name that was meant", async () => {
     await announceEverything();
-    const config = 'export default { agents: { default: { tools: ["roll_dice", "fly"] } } };';
+    const config = 'export default { agents: { default: { tools: ["roll_dice", "rol_dice", "fly"] } } };';
     await writeFile(join(workplace.folder, "larkline.config.ts"), config);
     expect((await examined(healthy())).of("running.tools")).toMatchObject([
-      { status: "problem", text: expect.stringMatching(/: fly$/) },
+      { status: "warning", text: expect.stringMatching(/: rol_dice \(did you mean roll_dice\?\), fly$/) },
     ]);
   });
 

@@ -50,21 +50,23 @@ interface RedisResult {
   offsetMs?: number;
   workers?: number;
   runners?: AnnouncedRunner[];
+  tools?: string[];
 }
 
 function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-async function announced(redis: RedisConnection, namespace: string): Promise<AnnouncedRunner[]> {
+async function announced(redis: RedisConnection, namespace: string) {
+  const directory = createRedisRunnerDirectory({ redis, namespace });
   const byName = new Map<string, AnnouncedRunner>();
-  for (const { runner, tools } of await createRedisRunnerDirectory({ redis, namespace }).runners()) {
+  for (const { runner, tools } of await directory.runners()) {
     const names = tools.map(({ spec }) => spec.name);
     const before = byName.get(runner);
     const all = [...new Set([...(before?.tools ?? []), ...names])];
     byName.set(runner, { runner, instances: (before?.instances ?? 0) + 1, tools: all });
   }
-  return [...byName.values()];
+  return { runners: [...byName.values()], tools: [...(await directory.tools()).keys()] };
 }
 
 async function inspectRedis(url: string, namespace: string): Promise<RedisResult> {
@@ -73,7 +75,7 @@ async function inspectRedis(url: string, namespace: string): Promise<RedisResult
   try {
     return await within(checkMs, async () => {
       const facts = await readServerFacts(redis);
-      const [workers, runners] = await Promise.all([
+      const [workers, runnersNow] = await Promise.all([
         createRedisPresence({ redis, namespace }).members(),
         announced(redis, namespace),
       ]);
@@ -81,7 +83,7 @@ async function inspectRedis(url: string, namespace: string): Promise<RedisResult
         findings: redisFindings(facts),
         offsetMs: facts.clockOffsetMs,
         workers: workers.length,
-        runners,
+        ...runnersNow,
       };
     });
   } catch (error) {
@@ -217,6 +219,7 @@ async function runningParts({ deployment }: DoctorInput, redis: RedisResult): Pr
   const parts: Running = ingress === undefined ? {} : { ingress };
   if (worker !== undefined) parts.workers = worker ? 1 : 0;
   if (redis.workers !== undefined) parts.workers = redis.workers;
+  if (redis.tools !== undefined) parts.tools = redis.tools;
   if (redis.runners !== undefined) parts.runners = redis.runners;
   else if (runner === true) parts.runners = [{ runner: "local", instances: 1 }];
   return parts;

@@ -1,4 +1,5 @@
-import type { LarklineConfig } from "@larkline/config";
+import { nearestName, type LarklineConfig } from "@larkline/config";
+import { readResultName } from "@larkline/session";
 import { ok, problem, skipped, warning, type Finding } from "./finding.ts";
 
 /** A runner and the tools that its processes offer. */
@@ -15,6 +16,8 @@ export interface Running {
   ingress?: boolean;
   workers?: number;
   runners?: readonly AnnouncedRunner[];
+  /** Names of the tools that are offered, those of runners that are away for a moment too. */
+  tools?: readonly string[];
 }
 
 /** Asks a process of this machine whether it is ready; undefined when nobody answers. */
@@ -86,24 +89,30 @@ function runnerFindings(runners: readonly AnnouncedRunner[] | undefined): Findin
   });
 }
 
-/** Tools that agents name and nobody offers. */
-function toolFindings(runners: readonly AnnouncedRunner[] | undefined, config: LarklineConfig | undefined): Finding[] {
-  if (config === undefined || runners?.every(({ tools }) => tools !== undefined) !== true) return [];
-  const offered = new Set(runners.flatMap(({ tools }) => tools ?? []));
-  const wanted = new Set(Object.values(config.agents).flatMap(({ tools }) => tools ?? []));
-  const missing = [...wanted].filter((tool) => !offered.has(tool));
+/** Tools that agents name and no runner offers: a warning, since runners come and go. */
+function toolFindings(tools: readonly string[] | undefined, config: LarklineConfig | undefined): Finding[] {
+  if (config === undefined || tools === undefined) return [];
+  const offered = [...tools, readResultName];
+  const wanted = new Set(Object.values(config.agents).flatMap(({ tools: names }) => names ?? []));
+  const missing = [...wanted].filter((tool) => !offered.includes(tool));
   if (missing.length === 0) return [];
-  const names = missing.join(", ");
+  const zh = missing.map((tool) => `${tool}${near(tool, offered, (name) => `（是否指 ${name}？）`)}`).join("、");
+  const en = missing.map((tool) => `${tool}${near(tool, offered, (name) => ` (did you mean ${name}?)`)}`).join(", ");
   return [
-    problem(
+    warning(
       "running.tools",
-      { zh: `配置的工具没有 tool-runner 提供：${names}`, en: `No tool-runner offers the configured tools: ${names}` },
+      { zh: `配置的工具没有 tool-runner 提供：${zh}`, en: `No tool-runner offers the configured tools: ${en}` },
       {
-        zh: "启动提供它们的 tool-runner（RUNNER_TOOLS），或从 larkline.config.ts 中删除。",
-        en: "Start a tool-runner that offers them (RUNNER_TOOLS), or remove them from larkline.config.ts.",
+        zh: "更正 larkline.config.ts 中的名称，或启动提供它们的 tool-runner（RUNNER_TOOLS）。",
+        en: "Correct the names in larkline.config.ts, or start a tool-runner that offers them (RUNNER_TOOLS).",
       },
     ),
   ];
+}
+
+function near(tool: string, offered: readonly string[], words: (name: string) => string): string {
+  const name = nearestName(tool, offered);
+  return name === undefined ? "" : words(name);
 }
 
 /** Nothing at all is no problem of the deployment: it was not started. */
@@ -122,6 +131,6 @@ export function runningFindings(running: Running, config: LarklineConfig | undef
     ingressFinding(ingress),
     workerFinding(running.workers),
     ...runnerFindings(running.runners),
-    ...toolFindings(running.runners, config),
+    ...toolFindings(running.tools, config),
   ];
 }

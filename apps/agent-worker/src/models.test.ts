@@ -63,9 +63,12 @@ describe("the models of a deployment", () => {
   });
 
   it.each([
-    [{ model: "deepsek/chat" }, "'deepsek/chat' names an unknown provider"],
-    [{ model: "anthropic/claude-sonet-4-6" }, "'anthropic/claude-sonet-4-6' is an unknown model"],
-    [{ models: ["openai/gtp-5"] }, "'openai/gtp-5' is an unknown model"],
+    [{ model: "deepsek/chat" }, "'deepsek/chat' names an unknown provider, did you mean 'deepseek'?"],
+    [{ model: "mistral/large" }, "unknown provider; there are anthropic, openai, openai-responses, deepseek"],
+    [{ model: "anthropic/claude-sonet-4-6" }, "is an unknown model, did you mean 'anthropic/claude-sonnet-4-6'?"],
+    [{ models: ["openai/gtp-5"] }, "'openai/gtp-5' is an unknown model, did you mean 'openai/gpt-5'?"],
+    [{ model: "openai-responses/gpt5" }, "unknown model, did you mean 'openai-responses/gpt-5'?"],
+    [{ model: "openai/o7-colossal" }, "is an unknown model; describe it in models[] if it is new"],
     [{ model: "deepseek/chat" }, "deepseek/chat needs DEEPSEEK_KEY."],
   ])("that nobody knows are refused at the start: %j", (agent, error) => {
     const providers = { deepseek: { type: "openai", baseUrl: "http://127.0.0.1:1/v1", keyEnv: "DEEPSEEK_KEY" } };

@@ -1,3 +1,4 @@
+import { didYouMean, type AgentConfig } from "@larkline/config";
 import type { AvailableTool } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import type { BuiltInTools } from "./built-in-tools.ts";
@@ -31,4 +32,27 @@ export function createOfferedTools(deps: OfferedToolsDeps, allowed: readonly str
     offered = used.length === 0 ? new Map() : new Map([...used, ...builtIns.offered]);
     return offered;
   };
+}
+
+/** How long runners of the same start are waited for: a sandbox is tried out before its tools are announced. */
+const graceMs = 15_000;
+
+/** Says once, a while after the start, which tools agents name and nothing offers: runners may come later. */
+export function warnOfUnknownTools(
+  { catalog, builtIns, logger }: OfferedToolsDeps,
+  agents: Readonly<Record<string, Pick<AgentConfig, "tools">>>,
+  signal: AbortSignal,
+): void {
+  const warn = (): void => {
+    const known = [...catalog.tools().keys(), ...builtIns.offered.keys()];
+    for (const [agent, { tools }] of Object.entries(agents)) {
+      for (const tool of tools ?? []) {
+        if (known.includes(tool)) continue;
+        const near = didYouMean(tool, known) || "; the agent gets it when a runner does";
+        logger.warn({ agent, tool }, `agents.${agent}.tools: no runner offers '${tool}'${near}`);
+      }
+    }
+  };
+  const timer = setTimeout(warn, graceMs);
+  signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
 }

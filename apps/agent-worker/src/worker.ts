@@ -27,6 +27,7 @@ import { startSweeper } from "./sweeper.ts";
 import { takeOverState, untilStateIsTakenOver } from "./state-takeover.ts";
 import { createToolCatalog, type ToolCatalog } from "./tool-catalog.ts";
 import { dispatchCalls } from "./tool-dispatch.ts";
+import { warnOfUnknownTools } from "./offered-tools.ts";
 import { tellLate, watchBuiltIns } from "./turn-watch.ts";
 import { createTurnApprovals, type TurnApprovals } from "./turn-approvals.ts";
 import type { Dispatch } from "./turn-options.ts";
@@ -97,6 +98,7 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
     if (isTakenOver) work = startWork(parts);
   };
   begin(await takeOverState(takeover));
+  warnOfUnknownTools({ catalog, builtIns: createBuiltIns(parts), logger }, settings.agents, stopping.signal);
   const begun = work === undefined ? untilStateIsTakenOver(takeover).then(begin) : undefined;
   const close = async (): Promise<void> => {
     waiting.abort();
@@ -190,16 +192,16 @@ function approvalsDesk({ settings, connections, metrics, observation, logger }: 
   return createTurnApprovals({ approvals, rules, authorities, policy, workCards, metrics, observation, logger });
 }
 
+function createBuiltIns({ settings, connections: { blobs, lookups }, logger }: WorkerParts): BuiltInTools {
+  return createBuiltInTools({ desk: { blobs, lookups }, limits: limitsOf(settings, settings.agents.default), logger });
+}
+
 function startTurns(parts: WorkerParts): JobWorker {
   const { config, settings, metrics, logger, connections, owner, running } = parts;
-  const { store, turns, sender, queue, blobs, lookups } = connections;
+  const { store, turns, sender, queue } = connections;
   const prepare = createMessagePreparer({ ...connections, limits: settings.limits, logger });
   const budgets = { book: createBudgetBook(settings.budgets), store: connections.budgets };
-  const builtIns = createBuiltInTools({
-    desk: { blobs, lookups },
-    limits: limitsOf(settings, settings.agents.default),
-    logger,
-  });
+  const builtIns = createBuiltIns(parts);
   return createTurnWorker({
     ...queue,
     concurrency: config.concurrency,

@@ -1,5 +1,6 @@
 import type { ParseResult } from "@larkline/protocol";
 import type { BotInput, BotTransport, FeishuInput } from "./config-schema.ts";
+import { didYouMean } from "./did-you-mean.ts";
 
 /** How a bot behaves on the platform, with defaults. `null` in `monthlyCalls`: not limited. */
 export type FeishuSettings = Readonly<Required<Omit<FeishuInput, "monthlyCalls">>> & {
@@ -86,7 +87,7 @@ function agentProblems(name: string, { agent, chats = {} }: BotInput, agents: ob
   ];
   return named
     .filter(([, wanted]) => !Object.hasOwn(agents, wanted))
-    .map(([where, wanted]) => `${where} names the unknown agent '${wanted}'`);
+    .map(([where, wanted]) => `${where} names the unknown agent '${wanted}'${didYouMean(wanted, Object.keys(agents))}`);
 }
 
 /** Two bots of one app would take each other's events away. */

@@ -2,6 +2,7 @@ import { isTimeZone, type Budget, type BudgetPolicy } from "@larkline/budgets";
 import type { ParseResult } from "@larkline/protocol";
 import type { BudgetInput, BudgetsInput } from "./budget-schema.ts";
 import type { RoleInput } from "./permission-schema.ts";
+import { didYouMean } from "./did-you-mean.ts";
 
 type Roles = Readonly<Record<string, RoleInput>>;
 
@@ -19,7 +20,7 @@ function rolesProblems({ per, roles = [] }: BudgetInput, known: Roles): string[]
   if (roles.length > 0 && per !== "person") return ["names roles, which only budgets per person can have"];
   return roles.flatMap((role) => {
     const members = Object.hasOwn(known, role) ? known[role] : undefined;
-    if (members === undefined) return [`names the unknown role '${role}'`];
+    if (members === undefined) return [`names the unknown role '${role}'${didYouMean(role, Object.keys(known))}`];
     if ((members.groups ?? []).length === 0) return [];
     return [`names the role '${role}', which has user groups: a budget needs people by open_id`];
   });

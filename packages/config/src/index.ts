@@ -1,5 +1,6 @@
 export { agentInChat, agentNamed, agentOfMessage, appIdsOf, botOfApp } from "./agent-choice.ts";
 export { botVariable, readBots, readEdges, type BotAccess, type EdgeAccess } from "./bot-access.ts";
+export { didYouMean, nearestName } from "./did-you-mean.ts";
 export { domainProblem, groupsAtBot, type BotConfig, type FeishuSettings } from "./bot-config.ts";
 export { loadConfigFile } from "./config-file.ts";
 export { lendPackages } from "./lent-packages.ts";

@@ -179,7 +179,7 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   const budgets = resolveBudgets(parsed.value);
   const mcp = resolveMcp(parsed.value.mcp?.servers ?? {});
   const webhook = resolveWebhook(parsed.value.webhook);
-  const providers = resolveProviders(parsed.value.providers);
+  const providers = resolveProviders(parsed.value.providers, models);
   if (!bots.ok || !permissions.ok || !budgets.ok || !mcp.ok || !webhook.ok || !providers.ok) {
     const problems = [bots, permissions, budgets, mcp, webhook, providers].flatMap((result) =>
       result.ok ? [] : [result.error],

@@ -1,6 +1,7 @@
 import type { PermissionPolicy, PolicyEntry, RoleMembers } from "@larkline/permissions";
 import type { Deciders, ParseResult } from "@larkline/protocol";
 import type { ApprovalsInput, ApproversInput, PermissionInput, RoleInput } from "./permission-schema.ts";
+import { didYouMean } from "./did-you-mean.ts";
 
 /** What the configuration says of permissions. */
 export interface PermissionsInput {
@@ -32,7 +33,9 @@ function decidersOf({ requester, people = [], roles = [], fourEyes = false, coun
 }
 
 function unknownRoles(names: readonly string[], roles: Roles, where: string): string[] {
-  return names.filter((name) => !Object.hasOwn(roles, name)).map((name) => `${where} names the unknown role '${name}'`);
+  return names
+    .filter((name) => !Object.hasOwn(roles, name))
+    .map((name) => `${where} names the unknown role '${name}'${didYouMean(name, Object.keys(roles))}`);
 }
 
 /** Most people who can approve one call; members of groups are not known, so they are enough. */

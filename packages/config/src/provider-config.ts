@@ -1,6 +1,14 @@
-import { isKnownModel, parseModelList, type ModelChoice, type ModelInfo, type ProviderType } from "@larkline/model";
+import {
+  builtinModels,
+  isKnownModel,
+  parseModelList,
+  type ModelChoice,
+  type ModelInfo,
+  type ProviderType,
+} from "@larkline/model";
 import type { ParseResult } from "@larkline/protocol";
 import { Type, type Static } from "typebox";
+import { didYouMean } from "./did-you-mean.ts";
 import { createEnvReader, type Env } from "./env-reader.ts";
 
 /** A server that models are reached at, under a name of the operator's own. */
@@ -36,11 +44,24 @@ const builtInNames: readonly ProviderType[] = ["anthropic", "openai", "openai-re
 
 type OwnProviders = Readonly<Record<string, ProviderInput>>;
 
-/** The providers of the configuration: none may have the name of a built-in one. */
-export function resolveProviders(own: OwnProviders = {}): ParseResult<OwnProviders> {
-  const taken = builtInNames.find((name) => own[name] !== undefined);
-  if (taken === undefined) return { ok: true, value: own };
-  return { ok: false, error: `providers.${taken}: this provider is built in, choose another name` };
+/**
+ * The providers of the configuration: none may have the name of a built-in one, and what `models[]` says must be
+ * about models of one of them.
+ */
+export function resolveProviders(
+  own: OwnProviders = {},
+  models: readonly Pick<ModelInfo, "provider">[] = [],
+): ParseResult<OwnProviders> {
+  const taken = builtInNames.filter((name) => own[name] !== undefined);
+  const names = [...builtInNames, ...Object.keys(own)];
+  const problems = [
+    ...taken.map((name) => `providers.${name}: this provider is built in, choose another name`),
+    ...models.flatMap(({ provider }, at) => {
+      if (names.includes(provider)) return [];
+      return `models.${at} names the unknown provider '${provider}'${didYouMean(provider, names)}`;
+    }),
+  ];
+  return problems.length === 0 ? { ok: true, value: own } : { ok: false, error: problems.join("; ") };
 }
 
 /** The providers of a deployment with their keys, which are in the environment only. */
@@ -99,9 +120,20 @@ export function readModelNames(text: string, { providers, models }: KnownModels)
 function problemOf({ provider, id }: ModelChoice, { providers, models }: KnownModels): string | undefined {
   const access = providers[provider];
   if (access === undefined) {
-    return `'${provider}/${id}' names an unknown provider; there are ${Object.keys(providers).join(", ")}`;
+    const near = didYouMean(provider, Object.keys(providers));
+    return `'${provider}/${id}' names an unknown provider${near || `; there are ${Object.keys(providers).join(", ")}`}`;
   }
   if (access.keyEnv !== undefined && access.apiKey === undefined) return `${provider}/${id} needs ${access.keyEnv}.`;
   if (access.baseUrl !== undefined || isKnownModel(provider, id, models)) return undefined;
-  return `'${provider}/${id}' is an unknown model; describe it in models[] if it is new`;
+  const near = didYouMean(`${provider}/${id}`, namesOf(provider, { providers, models }));
+  return `'${provider}/${id}' is an unknown model${near || ";"} ${near === "" ? "d" : "D"}escribe it in models[] if it is new`;
+}
+
+/** Known models as they would be named: those of this provider, then those of others. */
+function namesOf(provider: string, { providers, models }: KnownModels): string[] {
+  const known = [...models, ...builtinModels];
+  const others = Object.keys(providers).filter((name) => name !== provider);
+  return [provider, ...others].flatMap((name) =>
+    known.filter(({ id }) => isKnownModel(name, id, models)).map(({ id }) => `${name}/${id}`),
+  );
 }
