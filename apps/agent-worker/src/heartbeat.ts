@@ -6,11 +6,16 @@ export interface Beats {
   leave(id: string): Promise<void>;
   /** Those of `ids` that live. */
   alive(ids: readonly string[]): Promise<Set<string>>;
+  /** Whether it has said that it ends. */
+  hasLeft(id: string): Promise<boolean>;
 }
 
 export interface Heartbeat {
-  /** Whether a worker lives, as far as its own beats tell; waits for one where Redis has been away just now. */
-  isAlive(owner: string): Promise<boolean>;
+  /**
+   * Whether a worker has died: it beats no more and has not said that it ends. Waits for a beat where Redis has been
+   * away just now.
+   */
+  hasDied(owner: string): Promise<boolean>;
   close(): Promise<void>;
 }
 
@@ -39,12 +44,12 @@ export async function startHeartbeat(options: {
   const timer = setInterval(() => void beat().catch(onError), intervalMs);
   const isAlive = async (other: string): Promise<boolean> => (await presence.alive([other])).has(other);
   return {
-    isAlive: async (other) => {
-      if (await isAlive(other)) return true;
-      // After an outage of Redis nobody's beat is there, until everybody has beaten once more.
-      if (performance.now() - steadySinceMs > 2 * ttlMs) return false;
+    hasDied: async (other) => {
+      if ((await isAlive(other)) || (await presence.hasLeft(other))) return false;
+      // After an outage of Redis no beat is there, until every worker has beaten once more.
+      if (performance.now() - steadySinceMs > 2 * ttlMs) return true;
       await delay(2 * intervalMs);
-      return await isAlive(other);
+      return !(await isAlive(other));
     },
     close: async () => {
       clearInterval(timer);

@@ -44,8 +44,8 @@ export interface SessionRunnerOptions {
   onRefused?: (session: SessionKey, refused: ClaimRefusedError) => void;
   /** Name of this worker, for its heartbeat. */
   owner: string;
-  /** Whether a worker lives; default: none but this one. */
-  isAlive?: (owner: string) => Promise<boolean>;
+  /** Whether a worker that has not given a session back has died; default: every one but this. */
+  hasDied?: (owner: string) => Promise<boolean>;
   /** Errors of one message after which it is given up. */
   maxTries: number;
   /** Pause between looks for a cancel whose broadcast was missed, ms; 2 s if absent. */
@@ -60,11 +60,11 @@ export interface SessionRunnerOptions {
 export function createSessionRunner(
   options: SessionRunnerOptions,
 ): (job: TurnJob, signal: AbortSignal, alone?: boolean) => Promise<JobResult> {
-  const { store, owner, isAlive, serves = () => true } = options;
+  const { store, owner, hasDied, serves = () => true } = options;
   return async ({ session, gen }, signal, alone = false) => {
     if (!serves(session)) return "postpone";
     try {
-      const claim = await store.claim(session, gen, owner, { alone, ...(isAlive === undefined ? {} : { isAlive }) });
+      const claim = await store.claim(session, gen, owner, { alone, ...(hasDied === undefined ? {} : { hasDied }) });
       return claim === undefined ? "done" : await runClaim(options, claim, { shutdown: signal, alone });
     } catch (error) {
       if (!(error instanceof ClaimRefusedError)) throw error;

@@ -69,7 +69,7 @@ export interface ReplyOpening {
 }
 
 export interface TurnRunOptions {
-  store: Pick<SessionStore, "save" | "commit" | "emit" | "waiting">;
+  store: Pick<SessionStore, "save" | "commit" | "emit" | "waiting" | "handOff">;
   chain: ModelChain;
   instructions: string;
   /** What model steps ask of the vendor besides an answer. */

@@ -1,6 +1,7 @@
 import { textOf } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import {
+  append,
   checkHistory,
   Crash,
   crashing,
@@ -71,6 +72,29 @@ describe("running a session", () => {
       }
     }
     expect(crashes).toBeGreaterThan(8);
+  });
+
+  it("a run that is handed over before its first save counts neither as an error nor as a death", async () => {
+    const world = newWorld();
+    await append(world, inbound("om_1", "hello"));
+    const gen = world.wakes.shift() ?? 0;
+    for (let restart = 0; restart < 3; restart += 1) {
+      const shutdown = new AbortController();
+      const run = runnerOf(world, {
+        prepare: async (message, signal) => {
+          shutdown.abort(); // while what the message refers to is fetched
+          expect(signal.aborted).toBe(true);
+          return await Promise.resolve(message);
+        },
+      });
+      expect(await run({ v: 1, session, gen }, shutdown.signal)).toBe("requeue");
+      expect(await world.store.summary(session)).toMatchObject({ state: "queued", gen });
+    }
+    const claim = await world.store.claim(session, gen, "next", { hasDied: async () => true });
+    expect(claim).toMatchObject({ tries: 0, deaths: { together: 0, alone: 0 } });
+    world.wakes.push((await world.store.heal(session, gen)) ?? 0);
+    await settle(world);
+    expect(world.sent.map(({ text }) => text)).toEqual(["answer to hello"]);
   });
 
   it("a message that crashes every time is given up with an honest reply, and the next one is answered", async () => {

@@ -142,7 +142,8 @@ export class TurnRun {
     await this.#prepare();
     const reason = this.#aborted();
     // What could not be fetched only because this process stops must not be stored as lost: nothing is saved.
-    if (reason === "shutdown" || reason === "fenced") return { end: reason === "fenced" ? "fenced" : "handoff" };
+    if (reason === "fenced") return { end: "fenced" };
+    if (reason === "shutdown") return await this.#handOff();
     const first = this.#first();
     // Followers may hold deltas of a run that died before it saved anything.
     if (tries > 0 && first.next.do === "model") {
@@ -374,6 +375,12 @@ export class TurnRun {
     if (this.#aborted() === "fenced") return { end: "fenced" };
     const saved = await this.#progress.save("handoff");
     return { end: saved.state === "fenced" ? "fenced" : "handoff" };
+  }
+
+  /** Before anything is saved: the next worker begins anew, and this run counts neither as an error nor as a death. */
+  async #handOff(): Promise<TurnEnd> {
+    const { session, epoch } = this.#start;
+    return { end: (await this.#options.store.handOff(session, epoch)) ? "handoff" : "fenced" };
   }
 
   async #finish(reply: string | undefined, reason: string): Promise<TurnEnd> {

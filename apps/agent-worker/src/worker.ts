@@ -220,7 +220,7 @@ function startTurns(parts: WorkerParts): JobWorker {
       onMessage: signsOfLife(settings, { ...connections, logger }),
       onRefused: tellRefused(logger),
       owner,
-      isAlive: parts.heartbeat.isAlive,
+      hasDied: parts.heartbeat.hasDied,
       maxTries,
       maxInRow,
       observation: parts.observation,

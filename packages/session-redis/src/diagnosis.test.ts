@@ -26,6 +26,8 @@ describe("presence", () => {
     await expect.poll(async () => (await presence.members()).sort()).toEqual(["one", "two"]);
     await presence.leave("one");
     expect(await presence.members()).toEqual(["two"]);
+    // "silent" has died: it has not said that it ends.
+    expect(await Promise.all(["one", "two", "silent"].map(presence.hasLeft))).toEqual([true, false, false]);
   });
 });
 

@@ -167,6 +167,14 @@ local tail = redis.call('LRANGE', KEYS[4], start + skipped, -1)
 return {'claimed', ep, v[3] or '', first, tries, deaths, deathsAlone, version, from, tail, control, v[9] or '',
   from == 0 and summary or '', asideList() ~= ',' and 1 or 0}`;
 
+/** -> 1 | 0 fenced */
+export const handOffLua = `${time}${owned}
+-- KEYS session dirty state | ARGV epoch sid
+if fenced(ARGV[1]) then return 0 end
+redis.call('HSET', KEYS[1], 'st', 'queued')
+redis.call('ZADD', KEYS[2], now(), ARGV[2])
+return 1`;
+
 /** -> -1 fenced | 0 suspended or handed off | generation to wake as text: suspended, others may go on | unread control entries */
 export const saveLua = `${time}${gate}${owned}${requests}${choosing}${emit}${appendHistory}${setContext}${audit}
 -- KEYS session control calls deadlines dirty history events inbox audit approvals(6) requests state

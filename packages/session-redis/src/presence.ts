@@ -11,7 +11,10 @@ export interface RedisPresenceOptions {
 export interface Presence {
   /** Says that `id` lives; forgotten after `ttlMs` without another beat. */
   beat(id: string, ttlMs: number): Promise<void>;
+  /** Says that `id` ends in an orderly way; kept for an hour. */
   leave(id: string): Promise<void>;
+  /** Whether it has left in the last hour. */
+  hasLeft(id: string): Promise<boolean>;
   /** Those of `ids` that live. */
   alive(ids: readonly string[]): Promise<Set<string>>;
   /** All that live. For diagnosis: it may miss one that began a moment ago. */
@@ -21,10 +24,13 @@ export interface Presence {
 }
 
 const forgetMs = 24 * 3_600_000;
+/** Sessions of a worker that has left are taken up within seconds. */
+const leftKeptMs = 3_600_000;
 
 export function createRedisPresence({ redis, namespace = defaultNamespace }: RedisPresenceOptions): Presence {
   const keys = createKeyspace(namespace);
   const keyOf = (id: string): string => keys.global(`alive:${id}`);
+  const leftKeyOf = (id: string): string => keys.global(`alive:${id}:left`);
   const index = keys.global("workers");
   const alive = async (ids: readonly string[]): Promise<Set<string>> => {
     if (ids.length === 0) return new Set();
@@ -37,11 +43,13 @@ export function createRedisPresence({ redis, namespace = defaultNamespace }: Red
       await redis.zadd(index, String(sharedNow()), id);
     },
     leave: async (id) => {
+      await redis.set(leftKeyOf(id), "1", "PX", leftKeptMs);
       await redis.del(keyOf(id));
       await redis.zrem(index, id);
       // Those that died without a word.
       await redis.zremrangebyscore(index, "-inf", String(sharedNow() - forgetMs));
     },
+    hasLeft: async (id) => (await redis.mget(leftKeyOf(id)))[0] !== null,
     alive,
     members: async () => [...(await alive(await redis.zrange(index, "0", "-1")))],
     takeDuty: async (duty, id, ttlMs) => (await redis.set(keys.global(`duty:${duty}`), id, "PX", ttlMs, "NX")) === "OK",

@@ -214,11 +214,11 @@ class RedisSessionStore implements SessionStore {
   }
 
   async claim(...given: Parameters<SessionStore["claim"]>): Promise<Claim | undefined> {
-    const [session, gen, owner, { alone = false, features = knownFeatures, isAlive } = {}] = given;
+    const [session, gen, owner, { alone = false, features = knownFeatures, hasDied } = {}] = given;
     const keys = this.#keys.session(session);
     const known = this.#cache.known(session);
     // Where nobody can say whether the last worker lives, it counts as dead.
-    let judged = isAlive === undefined ? { owner: "*", isDead: true } : { owner: "", isDead: false };
+    let judged = hasDied === undefined ? { owner: "*", isDead: true } : { owner: "", isDead: false };
     for (;;) {
       const reply = (await this.#scripts.claim(
         [keys.session, keys.inbox, keys.control, keys.history, keys.dirty, keys.floor, keys.requests, keys.state],
@@ -240,8 +240,13 @@ class RedisSessionStore implements SessionStore {
         return claimFrom({ session, gen, known, cache: this.#cache, seal: this.#seal }, reply);
       if (reply[0] === "alone") throw new ClaimRefusedError("alone", "it has taken others along");
       if (reply[0] === "needs") throw new ClaimRefusedError("needs", `it needs ${reply.slice(1).join(", ")}`);
-      judged = { owner: reply[1], isDead: isAlive !== undefined && !(await isAlive(reply[1])) };
+      judged = { owner: reply[1], isDead: hasDied !== undefined && (await hasDied(reply[1])) };
     }
+  }
+
+  async handOff(session: SessionKey, epoch: string): Promise<boolean> {
+    const { session: gate, dirty, state } = this.#keys.session(session);
+    return (await this.#scripts.handOff([gate, dirty, state], [epoch, session])) === 1;
   }
 
   async save(request: SaveRequest): Promise<SaveResult> {

@@ -46,7 +46,7 @@ import {
   type StaleSession,
 } from "./session-store.ts";
 
-const diesAlways = async (): Promise<boolean> => false;
+const diesAlways = async (): Promise<boolean> => true;
 
 const dayMs = 24 * 60 * 60 * 1_000;
 
@@ -239,23 +239,29 @@ export class MemorySessionStore implements SessionStore {
   }
 
   async claim(...given: Parameters<SessionStore["claim"]>): Promise<Claim | undefined> {
-    const [key, gen, owner, { alone = false, features = knownFeatures, isAlive = diesAlways } = {}] = given;
+    const [key, gen, owner, { alone = false, features = knownFeatures, hasDied = diesAlways } = {}] = given;
     const session = this.#sessions.get(key);
     if (session === undefined || !session.hasWorkFor(gen)) return undefined;
     const missing = session.needs().filter((feature) => !features.includes(feature));
     if (missing.length > 0) throw new ClaimRefusedError("needs", `it needs ${missing.join(", ")}`);
     const { judged } = session;
     if (judged !== undefined) {
-      const hasDied = judged !== owner && !(await isAlive(judged));
+      const isDeath = judged !== owner && (await hasDied(judged));
       // Another claim may have been quicker.
       if (session.judged !== judged || !session.isFor(gen)) return await this.claim(...given);
-      session.countLost(hasDied);
+      session.countLost(isDeath);
     }
     if (session.deaths.together >= deathsTogether && !alone) {
       throw new ClaimRefusedError("alone", "it has taken others along");
     }
     session.touchedAtMs = this.#now();
     return structuredClone(session.claim(gen, owner, alone));
+  }
+
+  async handOff(session: SessionKey, epoch: string): Promise<boolean> {
+    const held = this.#held({ session, epoch });
+    held?.handOff();
+    return held !== undefined;
   }
 
   async save(request: SaveRequest): Promise<SaveResult> {

@@ -328,7 +328,7 @@ export class MemorySession {
     this.turn = request.turn;
     for (const seq of request.absorbed ?? []) this.#takeIn(seq);
     if (request.mode === "handoff") {
-      this.state = "queued";
+      this.handOff();
       return { state: "suspended" };
     }
     if (request.mode === "suspend" && this.control.length === 0) {
@@ -339,6 +339,10 @@ export class MemorySession {
       return { state: "suspended" };
     }
     return { state: "running", control: this.control };
+  }
+
+  handOff(): void {
+    this.state = "queued";
   }
 
   #takeIn(joining: number): void {

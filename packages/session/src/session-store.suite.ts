@@ -221,7 +221,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
     });
 
     describe("deaths of workers", () => {
-      const dead = { isAlive: async () => false };
+      const dead = { hasDied: async () => true };
 
       /** Another worker takes the session up, after it has lost its worker. */
       async function lost(worker: string, options: ClaimOptions = dead): Promise<Claim> {
@@ -239,10 +239,10 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
       it("are counted apart from errors: a worker that lives has lost a session in an error", async () => {
         await startedBy("w1");
         const asked: string[] = [];
-        const isAlive = async (owner: string): Promise<boolean> => asked.push(owner) > 0;
-        expect(await lost("w2", { isAlive })).toMatchObject({ tries: 1, deaths: { together: 0, alone: 0 } });
+        const hasDied = async (owner: string): Promise<boolean> => asked.push(owner) === 0;
+        expect(await lost("w2", { hasDied })).toMatchObject({ tries: 1, deaths: { together: 0, alone: 0 } });
         expect(asked).toEqual(["w1"]);
-        expect(await lost("w2", { isAlive })).toMatchObject({ tries: 2, deaths: { together: 0, alone: 0 } });
+        expect(await lost("w2", { hasDied })).toMatchObject({ tries: 2, deaths: { together: 0, alone: 0 } });
         expect(asked).toEqual(["w1"]); // one's own life needs no proof
         expect(await lost("w3")).toMatchObject({ tries: 3, deaths: { together: 1, alone: 0 } });
       });
@@ -275,6 +275,18 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         await saveAs(store, await lost("w2"), { mode: "handoff" });
         const claim = await store.claim(session, (await store.summary(session)).gen, "w3", dead);
         expect(claim).toMatchObject({ tries: 1, deaths: { together: 1, alone: 0 } });
+      });
+
+      it("are not counted for a session that was given back before anything was saved", async () => {
+        await startedBy("w1");
+        const claim = await lost("w2");
+        expect(await store.handOff(session, claim.epoch)).toBe(true);
+        const { state, gen } = await store.summary(session);
+        expect(state).toBe("queued");
+        const taken = await store.claim(session, gen, "w3", dead);
+        expect(taken).toMatchObject({ gen, tries: 1, deaths: { together: 1, alone: 0 }, head: claim.head });
+        expect(await store.handOff(session, claim.epoch)).toBe(false);
+        expect(await store.summary(session)).toMatchObject({ state: "running" });
       });
     });
 

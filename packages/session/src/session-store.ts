@@ -95,8 +95,8 @@ export interface ClaimOptions {
   alone?: boolean;
   /** What the process can read and do, see `needs` of a checkpoint; all of this version if absent. */
   features?: readonly string[];
-  /** Whether a worker lives that held the session and has not given it back. Absent: it has died. */
-  isAlive?: (owner: string) => Promise<boolean>;
+  /** Whether the worker that held the session and has not given it back has died. Absent: it has. */
+  hasDied?: (owner: string) => Promise<boolean>;
 }
 
 /** A claim was refused, and nothing of the session was changed. */
@@ -360,6 +360,8 @@ export interface SessionStore {
    * be read is reported as `damaged`. Throws a {@link ClaimRefusedError} when this process may not take it.
    */
   claim(session: SessionKey, gen: number, owner: string, options?: ClaimOptions): Promise<Claim | undefined>;
+  /** Gives the session back as it was claimed, under the same generation (shutdown). Returns false when fenced. */
+  handOff(session: SessionKey, epoch: string): Promise<boolean>;
   save(request: SaveRequest): Promise<SaveResult>;
   /** Ends the turn. Its questions that are still pending become `cancelled`. */
   commit(request: CommitRequest): Promise<CommitResult>;
