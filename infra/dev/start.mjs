@@ -29,7 +29,7 @@ function claimDataFolder() {
   } catch (error) {
     if (error instanceof Failure) throw error;
   }
-  writeFileSync(file, String(process.pid));
+  writeFileSync(file, String(process.pid), { mode: 0o600 });
   return () => rmSync(file, { force: true });
 }
 
@@ -105,6 +105,8 @@ async function prepare(life) {
   await installDependencies(life);
   if (plan.redisUrl === undefined) await installProgram(redisProgram, life);
   if (process.platform === "linux") await offerProgram(sandboxProgram, life);
+  // From here on only for data: what was installed above may be for all users. Services and Redis inherit it.
+  process.umask(0o077);
   rmSync(logDirectory, { recursive: true, force: true });
   dataFolder("logs");
   await requireCredentials({ plan, env, life });

@@ -34,9 +34,20 @@ function processesWith(variable: string): number[] {
   });
 }
 
+export interface LauncherOptions {
+  /** Changes the data folder, which is new and empty, before the start. */
+  prepare?: (dataDirectory: string) => void;
+  /** What the shell that starts it takes away from the rights of new files; default as ours. */
+  umask?: string;
+}
+
 /** Starts the launcher with these variables on top of a clean environment. */
-export async function startLauncher(env: Record<string, string> = {}): Promise<LauncherRun> {
+export async function startLauncher(
+  env: Record<string, string> = {},
+  { prepare, umask = "" }: LauncherOptions = {},
+): Promise<LauncherRun> {
   const dataDirectory = mkdtempSync(join(tmpdir(), "larkline-launcher-"));
+  prepare?.(dataDirectory);
   const [playground, ingress, worker, runner, operators] = [
     await freePort(),
     await freePort(),
@@ -44,7 +55,8 @@ export async function startLauncher(env: Record<string, string> = {}): Promise<L
     await freePort(),
     await freePort(),
   ];
-  const child = spawn(process.execPath, [script], {
+  const shell = `${umask === "" ? "" : `umask ${umask}; `}exec "$0" "$1"`;
+  const child = spawn("sh", ["-c", shell, process.execPath, script], {
     stdio: ["ignore", "pipe", "pipe"],
     env: {
       PATH: process.env["PATH"],

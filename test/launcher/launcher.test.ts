@@ -1,17 +1,17 @@
 import { once } from "node:events";
-import { readFileSync, statSync } from "node:fs";
+import { chmodSync, lstatSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { runnerKeyOf } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { startLauncher, type LauncherRun } from "./launcher-process.ts";
+import { startLauncher, type LauncherOptions, type LauncherRun } from "./launcher-process.ts";
 
 const cleanUps: (() => void)[] = [];
 
-async function launch(env: Record<string, string> = {}): Promise<LauncherRun> {
-  const run = await startLauncher(env);
+async function launch(env: Record<string, string> = {}, options: LauncherOptions = {}): Promise<LauncherRun> {
+  const run = await startLauncher(env, options);
   cleanUps.push(run.cleanUp);
   return run;
 }
@@ -66,6 +66,21 @@ describe("npm start that cannot work", () => {
     expect(await run.exitCode()).toBe(1);
   });
 
+  it("refuses a data folder that others may read and that holds other things, and leaves it as it was", async () => {
+    const prepare = (folder: string) => {
+      writeFileSync(join(folder, "of-another-program"), "x");
+      chmodSync(folder, 0o755);
+    };
+    const taken = String(await answerWith(200));
+    const run = await launch({ INGRESS_PORT: taken }, { prepare });
+    expect(await lastLineOf(run)).toBe(
+      `The data folder ${run.dataDirectory} is not private: run "chmod 700 ${run.dataDirectory}", or set LARKLINE_DATA_DIR to a new folder.`,
+    );
+    expect(await run.exitCode()).toBe(1);
+    expect(statSync(run.dataDirectory).mode & 0o777).toBe(0o755);
+    expect(readdirSync(run.dataDirectory)).toEqual(["of-another-program"]);
+  });
+
   it("says which key the vendor refuses, without showing it", async () => {
     const port = await answerWith(401);
     const run = await launch({ ANTHROPIC_API_KEY: "s3cret", ANTHROPIC_BASE_URL: `http://127.0.0.1:${port}` });
@@ -73,6 +88,15 @@ describe("npm start that cannot work", () => {
     expect(run.output()).not.toContain("s3cret");
   });
 });
+
+/** What other users of this machine may do anything with, below a folder and the folder itself. */
+function openToOthers(folder: string): string[] {
+  const all = readdirSync(folder, { recursive: true, encoding: "utf8" });
+  return ["", ...all].filter((name) => {
+    const { mode } = lstatSync(join(folder, name));
+    return (mode & 0o077) !== 0;
+  });
+}
 
 function serviceOf(run: LauncherRun, name: string): number {
   const found = run.processes().find((pid) => readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(`apps/${name}/`));
@@ -156,6 +180,32 @@ describe.runIf(process.platform === "linux")("npm start", () => {
       expect(Date.now() - startedMs).toBeLessThan(10_000);
       expect(run.processes()).toEqual([]);
       expect(run.output().trimEnd().endsWith("Stopped.")).toBe(true);
+    },
+  );
+
+  it(
+    "keeps its data from other users of the machine, whatever the umask and an older version left",
+    { timeout: 150_000 },
+    async () => {
+      const prepare = (folder: string) => {
+        mkdirSync(join(folder, "redis"));
+        writeFileSync(join(folder, "redis", "dump.rdb"), "");
+        mkdirSync(join(folder, "compile-cache"));
+        mkdirSync(join(folder, "blobs"));
+        writeFileSync(join(folder, "blobs", "x"), "x");
+        for (const name of ["", "redis", "redis/dump.rdb", "blobs", "blobs/x"]) chmodSync(join(folder, name), 0o777);
+      };
+      const run = await launch({}, { umask: "000", prepare });
+      await until(() => expect(run.output()).toContain("Larkline is running."));
+      await fetch(`http://127.0.0.1:${run.ports.ingress}/chat`, {
+        method: "POST",
+        body: JSON.stringify({ message: "what is 12*7?" }),
+      }).then(async (answer) => expect(await answer.text()).toContain('"type":"done"'));
+      expect(openToOthers(run.dataDirectory)).toEqual([]);
+      const there = readdirSync(run.dataDirectory, { recursive: true, encoding: "utf8" }).join("\n");
+      for (const name of ["redis.url", "signing-key", "launcher.pid", "logs/ingress.log", "redis/appendonlydir"]) {
+        expect(there).toContain(name);
+      }
     },
   );
 

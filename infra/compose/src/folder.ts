@@ -30,18 +30,21 @@ async function save(folder: string, { name, text, isPublic }: DeploymentFile): P
   const draft = `${path}.${process.pid}.tmp`;
   const mode = isPublic ? 0o644 : 0o600;
   await mkdir(dirname(path), { recursive: true });
+  if (isPublic) await chmod(dirname(path), 0o755); // mounted as it is, for users of containers
   await writeFile(draft, text, { mode });
   await chmod(draft, mode); // whatever the mask of the shell is
   await rename(draft, path);
 }
 
-/** Opens `.data/<name>`, for nobody but its owner. */
-export async function openFolder(name: string): Promise<Folder> {
-  const folder = join(root, ".data", name);
-  const config = await textOf(join(root, "larkline.config.ts"));
-  const env = parseEnv((await textOf(join(root, ".env"))) ?? "");
+/** Opens `.data/<name>` of a checkout (default: this one) and closes it to all users but its owner. */
+export async function openFolder(name: string, checkout = root): Promise<Folder> {
+  const data = join(checkout, ".data");
+  const folder = join(data, name);
+  const config = await textOf(join(checkout, "larkline.config.ts"));
+  const env = parseEnv((await textOf(join(checkout, ".env"))) ?? "");
   const kept = parseEnv((await textOf(join(folder, keptSecretsFile))) ?? "");
   await mkdir(folder, { recursive: true, mode: 0o700 });
+  for (const path of [data, folder]) await chmod(path, 0o700); // older versions left them open
   return {
     written: { env, ...(config === undefined ? {} : { config }) },
     kept,

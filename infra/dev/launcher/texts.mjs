@@ -119,6 +119,12 @@ const texts = {
       `${service} ended unexpectedly (${how}): see the lines above and ${logs}/${service}.log.`,
     zh: (service, how, logs) => `${service} 意外退出（${how}）：请看上面的输出和 ${logs}/${service}.log。`,
   },
+  dataNotPrivate: {
+    en: (folder) =>
+      `The data folder ${folder} is not private: run "chmod 700 ${folder}", or set LARKLINE_DATA_DIR to a new folder.`,
+    zh: (folder) =>
+      `数据目录 ${folder} 可被本机其他用户访问：请运行 "chmod 700 ${folder}"，或用 LARKLINE_DATA_DIR 指定一个新目录。`,
+  },
   starting: { en: "Starting...", zh: "正在启动……" },
   stopping: { en: "Stopping...", zh: "正在停止……" },
   stopped: { en: "Stopped.", zh: "已停止。" },

@@ -30,8 +30,8 @@ export function createAddNoteTool(file: string = defaultFile): HandlerTool {
     timeoutMs: 10_000,
     run: async ({ text }, { actor }) => {
       const line = `- ${new Date().toISOString()} ${actor.userName ?? actor.userId}: ${text.replaceAll(/\s+/g, " ")}\n`;
-      await mkdir(dirname(file), { recursive: true });
-      await appendFile(file, line);
+      await mkdir(dirname(file), { recursive: true, mode: 0o700 });
+      await appendFile(file, line, { mode: 0o600 });
       return "noted";
     },
   });
