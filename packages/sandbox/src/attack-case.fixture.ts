@@ -31,6 +31,7 @@ export interface AttackAim {
   /** The namespaces of the runner. */
   pidNamespace: string;
   userNamespace: string;
+  networkNamespace: string;
 }
 
 /** What the judge saw from outside while the programs of one attack ran. */
@@ -48,8 +49,6 @@ export interface AttackEvidence {
   /** Most processes and threads with this attack's mark at one moment, and their memory. */
   peakTasks: number;
   peakMb: number;
-  /** Whether the free name was taken at some moment, in the network of the runner. */
-  isNameTaken: boolean;
   /** What is different about the file of the runner's user. */
   changes: string[];
   /** Processes with this attack's mark after its end. */

@@ -33,7 +33,7 @@ function memoryAttack(id: string, name: keyof typeof memoryAttacks, title: strin
     threat: "memory",
     title,
     alone: true,
-    programs: [{ runtime: "python", code: memoryAttacks[name], wallMs: 8_000, ends: ["ok", "oom", "error"] }],
+    programs: [{ runtime: "python", code: memoryAttacks[name], wallMs: 8_000, ends: ["ok", "oom"] }],
     gotOut: overTwice,
   };
 }
@@ -58,10 +58,7 @@ export const userCases: readonly AttackCase[] = [
     threat: "secrets of the runner",
     title: "memory of others, and what its own memory file opens",
   }),
-  {
-    ...userAttack("U7", "abstractNames", { threat: "network", title: "taking an abstract name of the host" }),
-    gotOut: ({ isNameTaken }) => (isNameTaken ? "the name was taken" : undefined),
-  },
+  userAttack("U7", "abstractNames", { threat: "network", title: "taking an abstract name of the host" }),
   userAttack("U8", "coreDump", { threat: "disk", title: "a core dump" }),
   memoryAttack("U9", "together", "600 MB in twenty processes"),
   memoryAttack("U10", "channels", "buffers of 4,400 sockets"),

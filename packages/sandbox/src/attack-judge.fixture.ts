@@ -123,7 +123,7 @@ async function observe(attack: AttackCase, runner: AttackedRunner, targets: Atta
   const remaining = remainingOf(aim.mark, runner.pid);
   killMarked(aim.mark, runner.pid);
   if (typeof reply !== "string" && "results" in reply && !runner.dead) {
-    const { peakTasks, peakMb, isNameTaken } = seen;
+    const { peakTasks, peakMb } = seen;
     const { progress, runner: report } = reply;
     const results = resultsOf(reply);
     return verdictOf(attack, {
@@ -135,7 +135,6 @@ async function observe(attack: AttackCase, runner: AttackedRunner, targets: Atta
       hits,
       peakTasks,
       peakMb,
-      isNameTaken,
       changes: changes(),
       remaining,
       runner: report,

@@ -66,9 +66,9 @@ async function placeFiles(outside: string, mark: string, owner: number | undefin
   if (owner !== undefined) await chown(own, owner, owner);
 }
 
-function namespacesOf(process: number): Pick<AttackAim, "pidNamespace" | "userNamespace"> {
+function namespacesOf(process: number): Pick<AttackAim, "pidNamespace" | "userNamespace" | "networkNamespace"> {
   const link = (kind: string): string => readlinkSync(`/proc/${process}/ns/${kind}`);
-  return { pidNamespace: link("pid"), userNamespace: link("user") };
+  return { pidNamespace: link("pid"), userNamespace: link("user"), networkNamespace: link("net") };
 }
 
 /** What has become different about the file of the runner's user, by name. */

@@ -48,20 +48,18 @@ export class AttackWatch {
   }
 
   /** Samples until it is stopped. */
-  follow({ mark, freeName }: Pick<AttackAim, "mark" | "freeName">): {
+  follow({ mark }: Pick<AttackAim, "mark">): {
     peakTasks: number;
     peakMb: number;
-    isNameTaken: boolean;
     stop(): void;
   } {
     const sample = (): void => {
       const found = this.marked(mark);
-      seen.isNameTaken ||= read("self", "net/unix").includes(`@${freeName}`);
       seen.peakTasks = Math.max(seen.peakTasks, sum(found.map(({ tasks }) => tasks)));
       seen.peakMb = Math.max(seen.peakMb, sum(found.map(({ mb }) => mb)));
     };
     const timer = setInterval(sample, 40);
-    const seen = { peakTasks: 0, peakMb: 0, isNameTaken: false, stop: () => clearInterval(timer) };
+    const seen = { peakTasks: 0, peakMb: 0, stop: () => clearInterval(timer) };
     return seen;
   }
 }

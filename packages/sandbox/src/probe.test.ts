@@ -4,8 +4,9 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { text } from "node:stream/consumers";
 import { afterAll, describe, expect, it } from "vitest";
-import type { TierFinding } from "./index.ts";
-import { buildLauncher, hasProgram, makePlace, removePlace } from "./sandbox-place.fixture.ts";
+import type { Sandbox, TierFinding } from "./index.ts";
+import { attackTier } from "./probe.ts";
+import { buildLauncher, hasProgram, makePlace, openTier, removePlace } from "./sandbox-place.fixture.ts";
 
 const place = makePlace();
 const launcher = buildLauncher(place);
@@ -14,12 +15,17 @@ afterAll(() => removePlace(place));
 const program = fileURLToPath(new URL("./sandbox-findings.fixture.ts", import.meta.url));
 const isRoot = process.getuid?.() === 0;
 const user = 48_222;
+const minuteMs = 60_000;
 let count = 0;
 
-/** The real launcher, told less than it should be: an option and its value that match the first pattern are left out, or rewritten. */
-function weakLauncher(pattern: string, instead?: string): string {
+/**
+ * The real launcher, told less than it should be: an option and its value that match the first pattern are left out, or
+ * rewritten. `when`: only for command lines that match.
+ */
+function weakLauncher(pattern: string, instead?: string, when = "*"): string {
   const path = join(place, `weak-${(count += 1)}`);
   const script = `#!/bin/bash
+case "$*" in ${when}) ;; *) exec ${launcher} "$@" ;; esac
 args=()
 while [ "$1" != "--" ]; do
   case "$1 $2" in
@@ -47,7 +53,7 @@ async function findings(options: Record<string, unknown>): Promise<TierFinding[]
   return JSON.parse(await text(child.stdout)) as TierFinding[];
 }
 
-describe.runIf(launcher !== undefined)("the probe of sbx, as an ordinary user", { timeout: 60_000 }, () => {
+describe.runIf(launcher !== undefined)("the probe of sbx, as an ordinary user", { timeout: 5 * minuteMs }, () => {
   it("says that it holds, and for no reason", async () => {
     expect(await findings({ tiers: ["sbx"], launcherPath: launcher })).toEqual([
       { tier: "sbx", holds: true, reason: "" },
@@ -65,7 +71,7 @@ describe.runIf(launcher !== undefined)("the probe of sbx, as an ordinary user", 
     { what: "memory", option: "-m*", reason: "MB in several processes, " },
     { what: "the buffers of sockets", option: "-k*", reason: "MB in buffers of sockets" },
     { what: "the number of files", option: "-f*", reason: "the number of files in .: is not bounded" },
-    { what: "the number of processes", option: "-n*", reason: "the limit of processes: " },
+    { what: "the number of processes", option: '-n*|"-b nproc"*', reason: "the limit of processes: " },
   ])("finds that nothing holds $what", async ({ option, instead, reason }) => {
     const [finding] = await findings({ tiers: ["sbx"], launcherPath: weakLauncher(option, instead) });
     expect(finding).toMatchObject({ holds: false, reason: expect.stringContaining(reason) });
@@ -88,7 +94,53 @@ describe.runIf(launcher !== undefined)("the probe of sbx, as an ordinary user", 
   });
 });
 
-describe.runIf(hasProgram("bwrap"))("the probe of bwrap, as an ordinary user", { timeout: 60_000 }, () => {
+describe.runIf(launcher !== undefined)("an attack that decides nothing", { timeout: 5 * minuteMs }, () => {
+  it("is no proof where it could not be made", async () => {
+    // No process can be made where memory is attacked.
+    const noFork = weakLauncher('"-b nproc"*', "nproc=*/nproc=1", '*"-m 64 "*');
+    const [finding] = await findings({ tiers: ["sbx"], launcherPath: noFork });
+    expect(finding).toMatchObject({
+      holds: false,
+      reason: expect.stringContaining("it cannot be proved: the attack on memory by several processes ended: error"),
+    });
+  });
+
+  it("is made again with more time, and is no proof where that is still too little", async () => {
+    const directory = join(place, "slow");
+    const sandbox = await openTier("sbx", { launcherPath: launcher ?? "", directory });
+    const options = { directory: place, hasPython: true, allowUnboundedMemory: false };
+    const asked: string[] = [];
+    /** As on a machine on which programs get nothing done before their time is over: always, or the first time. */
+    const slow = (isSlow: (program: string) => boolean): Sandbox => ({
+      tier: "sbx",
+      open: async (command) => await sandbox.open(command),
+      close: async () => {},
+      run: async (request) => {
+        const { program: given, limits } = request;
+        const code = "code" in given ? given.code : "";
+        const wallMs = isSlow(code) ? 1 : (limits?.wallMs ?? 0);
+        asked.push(code);
+        return await sandbox.run({ ...request, limits: { ...limits, wallMs } });
+      },
+    });
+    const never = await attackTier(
+      slow(() => true),
+      options,
+    );
+    expect(never).toMatchObject({ holds: false, reason: expect.stringContaining("it cannot be proved: ") });
+    expect(asked).toHaveLength(3);
+    asked.length = 0;
+    const later = await attackTier(
+      slow((code) => !asked.includes(code)),
+      options,
+    );
+    expect(later).toEqual({ tier: "sbx", holds: true, reason: "" });
+    expect(asked).toHaveLength(2 * new Set(asked).size);
+    await sandbox.close();
+  });
+});
+
+describe.runIf(hasProgram("bwrap"))("the probe of bwrap, as an ordinary user", { timeout: 5 * minuteMs }, () => {
   it.runIf(launcher !== undefined)("says that it holds, and for no reason", async () => {
     expect(await findings({ tiers: ["bwrap"], launcherPath: launcher })).toEqual([
       { tier: "bwrap", holds: true, reason: "" },

@@ -4,8 +4,8 @@ import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { chmod, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:net";
 import { join } from "node:path";
-import { allUserAttacks, manyFiles, memoryAttacks, type UserAttackAim } from "./probe-attacks.ts";
-import { probeCode, type ProbeTargets } from "./probe-code.ts";
+import { allUserAttacks, manyFiles, memoryAttacks, memoryEnds, type UserAttackAim } from "./probe-attacks.ts";
+import { probeCode, unclearMark, type ProbeTargets } from "./probe-code.ts";
 import type { Sandbox, SandboxLimits, SandboxResult, TierFinding } from "./sandbox.ts";
 
 export interface ProbeOptions {
@@ -17,42 +17,70 @@ export interface ProbeOptions {
   allowUnboundedMemory: boolean;
 }
 
-const limits: Partial<SandboxLimits> = { wallMs: 10_000, processes: 24, diskMb: 16, openFiles: 200 };
+const limits = { processes: 24, diskMb: 16, openFiles: 200 };
 const memoryMb = 64;
 const fileLimit = 256;
 const started = 40;
-const patienceMs = 30_000;
-const lookMs = 20;
+/** Time that the attacks get, ms: where it was too little to decide anything, they are made again with more. */
+const turnsMs = [10_000, 30_000, 90_000];
+/** Time on top for a place and an interpreter. */
+const patienceMs = 60_000;
+
+/** What an attack has shown: that it was refused, what it got, or nothing. */
+type Outcome = { end: "held" } | { end: "out"; got: string } | { end: "unclear"; why: string };
+
+const held: Outcome = { end: "held" };
 
 /**
  * Lets programs inside try to get out, in the situation in which this process is right now: that a
- * launcher is installed, or a kernel new enough, proves nothing.
+ * launcher is installed, or a kernel new enough, proves nothing. Nor does an attack that ran out of
+ * time or failed for want of something else: it is repeated, and a tier that is not decided then does
+ * not hold.
  */
 export async function attackTier(sandbox: Sandbox, options: ProbeOptions): Promise<TierFinding> {
   const { tier } = sandbox;
   const place = await mkdtemp(join(options.directory, "probe-"));
   try {
-    const reason = await attackAsStranger(sandbox, place);
+    const reason = await decided(async (wallMs) => await attackAsStranger(sandbox, place, wallMs));
     if (reason !== "") return { tier, holds: false, reason };
     if (!options.hasPython) {
-      return { tier, holds: false, reason: "it cannot be proved: the attacks need Python 3, and there is none" };
+      return { tier, holds: false, reason: `${unproved}the attacks need Python 3, and there is none` };
     }
-    const had = await attackAsUser(sandbox, place);
+    const had = await decided(async (wallMs) => await attackAsUser(sandbox, place, wallMs));
     if (had !== "") return { tier, holds: false, reason: had };
     const memory = await attackMemory(sandbox);
     if (memory !== "" && !options.allowUnboundedMemory) return { tier, holds: false, reason: memory };
-    const files = await attackFiles(sandbox);
+    const files = await decided(async (wallMs) => await attackFiles(sandbox, wallMs));
     return files === "" ? { tier, holds: true, reason: memory } : { tier, holds: false, reason: files };
   } finally {
     await rm(place, { recursive: true, force: true });
   }
 }
 
+const unproved = "it cannot be proved: ";
+
+/** What got through, in words; that nothing was proved; or "". */
+async function decided(attack: (wallMs: number) => Promise<Outcome>): Promise<string> {
+  let why = "";
+  for (const wallMs of turnsMs) {
+    const outcome = await attack(wallMs);
+    if (outcome.end === "held") return "";
+    if (outcome.end === "out") return outcome.got;
+    ({ why } = outcome);
+  }
+  return `${unproved}${why}`;
+}
+
+/** Why a run says nothing about what holds. */
+function unclear(what: string, { status, error = "", stderr }: SandboxResult): Outcome {
+  return { end: "unclear", why: `${what}: ${status} ${error} ${stderr.split("\n")[0] ?? ""}`.trim() };
+}
+
 const processLimit = "the limit of processes";
 const rootHint = " (only a control group holds root to it: make one writable, or run as another user)";
 
-/** Attacks that any program can make; what got through, in words, or "". */
-async function attackAsStranger(sandbox: Sandbox, place: string): Promise<string> {
+/** Attacks that any program can make. */
+async function attackAsStranger(sandbox: Sandbox, place: string, wallMs: number): Promise<Outcome> {
   await chmod(place, 0o777); // no other right may be what keeps the program out
   const secret = join(place, "secret");
   await writeFile(secret, "secret");
@@ -64,20 +92,21 @@ async function attackAsStranger(sandbox: Sandbox, place: string): Promise<string
     await chmod(socketPath, 0o777);
     const address = servers[0]?.address();
     const port = typeof address === "object" ? (address?.port ?? 0) : 0;
-    const pidNamespace = readlinkSync("/proc/self/ns/pid");
+    const pidNamespace = ownNamespace("pid");
     const targets = { secret, pid: process.pid, pidNamespace, port, abstractName, socketPath, started, ...limits };
-    const { status, value, error, stderr } = await sandbox.run({
+    const result = await sandbox.run({
       program: { runtime: "node", code: probeCode, input: targets satisfies ProbeTargets },
-      limits,
-      signal: AbortSignal.timeout(patienceMs),
+      limits: { ...limits, wallMs },
+      signal: AbortSignal.timeout(wallMs + patienceMs),
     });
-    if (status !== "ok") return `it does not start here: ${error} ${stderr.split("\n")[0] ?? ""}`.trim();
+    if (result.status !== "ok") return unclear("it does not start here", result);
     const hint = process.getuid?.() === 0 ? rootHint : "";
-    const outcome = Object.entries(value as Record<string, string>); // our own code gave it, as far as the tier holds
-    return outcome
-      .filter(([, result]) => result !== "held")
-      .map(([name, result]) => `${name}: ${result}${name === processLimit ? hint : ""}`)
-      .join("; ");
+    const outcome = Object.entries(result.value as Record<string, string>) // our own code gave it, as far as the tier holds
+      .filter(([, end]) => end !== "held")
+      .map(([name, end]) => `${name}: ${end}${name === processLimit ? hint : ""}`);
+    const got = outcome.filter((words) => !words.includes(`: ${unclearMark}`));
+    if (got.length > 0) return { end: "out", got: got.join("; ") };
+    return outcome.length > 0 ? { end: "unclear", why: outcome.join("; ") } : held;
   } finally {
     for (const server of servers) server.close();
   }
@@ -90,51 +119,53 @@ async function listening(address: string | number): Promise<Server> {
   return server;
 }
 
-async function runPython(
-  sandbox: Sandbox,
-  code: string,
-  more: { input?: unknown; env?: Record<string, string>; limits?: Partial<SandboxLimits> } = {},
-): Promise<SandboxResult> {
-  const { input = null, env = {} } = more;
-  const signal = AbortSignal.timeout(patienceMs);
+interface PythonRun {
+  wallMs: number;
+  input?: unknown;
+  env?: Record<string, string>;
+  limits?: Partial<SandboxLimits>;
+}
+
+async function runPython(sandbox: Sandbox, code: string, run: PythonRun): Promise<SandboxResult> {
+  const { wallMs, input = null, env = {} } = run;
   return await sandbox.run({
     program: { runtime: "python", code, input },
-    limits: { ...limits, ...more.limits },
+    limits: { ...limits, ...run.limits, wallMs },
     env,
-    signal,
+    signal: AbortSignal.timeout(wallMs + patienceMs),
   });
 }
 
-/** Attacks on what this process's user may do; what got through, in words, or "". */
-async function attackAsUser(sandbox: Sandbox, place: string): Promise<string> {
+/** Attacks on what this process's user may do. */
+async function attackAsUser(sandbox: Sandbox, place: string, wallMs: number): Promise<Outcome> {
   const own = join(place, "own.txt");
+  const link = join(place, "own.link");
   await writeFile(own, "own");
-  await symlink(own, join(place, "own.link"));
+  await rm(link, { force: true });
+  await symlink(own, link);
   const mark = randomBytes(12).toString("hex");
   const aim: UserAttackAim = {
     runner: process.pid,
-    pidNamespace: readlinkSync("/proc/self/ns/pid"),
-    userNamespace: readlinkSync("/proc/self/ns/user"),
+    pidNamespace: ownNamespace("pid"),
+    userNamespace: ownNamespace("user"),
+    networkNamespace: ownNamespace("net"),
     outside: place,
     freeName: `larkline-probe-${mark}`,
   };
-  let isNameTaken = false;
-  const look = (): void => void (isNameTaken ||= readFileSync("/proc/net/unix", "latin1").includes(aim.freeName));
-  const timer = setInterval(look, lookMs);
   const before = limitsOfThisProcess();
-  const { status, value, error } = await runPython(sandbox, allUserAttacks, {
-    input: aim,
-    env: { LARKLINE_PROBE: mark },
-  }).finally(() => clearInterval(timer));
-  if (status !== "ok") return `the attacks of its own user ended: ${status} ${error ?? ""}`.trim();
-  // In a network of its own any name is free.
-  const got = (Array.isArray(value) ? value.map(String) : []).filter((name) => !name.startsWith("an abstract "));
-  return [
-    ...got.map((name) => `${name}: was had`),
-    ...(isNameTaken ? ["an abstract name of the host: was taken"] : []),
+  const result = await runPython(sandbox, allUserAttacks, { wallMs, input: aim, env: { LARKLINE_PROBE: mark } });
+  const names = Array.isArray(result.value) ? result.value.map(String) : [];
+  const got = [
+    ...names.map((name) => `${name}: was had`),
     ...(limitsOfThisProcess() === before ? [] : ["the limits of the runner: were changed"]),
     ...(hasProcessWith(`LARKLINE_PROBE=${mark}`) ? ["a daemon: lives on"] : []),
-  ].join("; ");
+  ];
+  if (got.length > 0) return { end: "out", got: got.join("; ") };
+  return result.status === "ok" ? held : unclear("the attacks of its own user ended", result);
+}
+
+function ownNamespace(kind: "pid" | "user" | "net"): string {
+  return readlinkSync(`/proc/self/ns/${kind}`);
 }
 
 function limitsOfThisProcess(): string {
@@ -151,32 +182,50 @@ function hasProcessWith(variable: string): boolean {
   });
 }
 
-async function attackFiles(sandbox: Sandbox): Promise<string> {
+async function attackFiles(sandbox: Sandbox, wallMs: number): Promise<Outcome> {
   const most = 2 * fileLimit;
-  const { status, value, error } = await runPython(sandbox, manyFiles, {
-    input: { most },
-    limits: { files: fileLimit },
-  });
-  if (status === "disk_limit") return "";
-  if (status !== "ok") return `the attack by many files ended: ${status} ${error ?? ""}`.trim();
-  const over = Object.entries(value as Record<string, number>).filter(([, made]) => made >= most); // as above
-  return over.map(([directory]) => `the number of files in ${directory}: is not bounded`).join("; ");
+  const result = await runPython(sandbox, manyFiles, { wallMs, input: { most }, limits: { files: fileLimit } });
+  if (result.status === "disk_limit") return held;
+  if (result.status !== "ok") return unclear("the attack by many files ended", result);
+  const over = Object.entries(result.value as Record<string, number>).filter(([, made]) => made >= most); // as above
+  if (over.length === 0) return held;
+  return {
+    end: "out",
+    got: over.map(([directory]) => `the number of files in ${directory}: is not bounded`).join("; "),
+  };
 }
 
-/** Attacks on memory that no limit of a process counts; how much was had beyond twice the limit, in words, or "". */
+type MemoryAttack = keyof typeof memoryAttacks;
+
+const memoryPlaces: readonly (readonly [attack: MemoryAttack, place: string])[] = [
+  ["together", "several processes"],
+  ["channels", "buffers of sockets"],
+  ["pageTables", "page tables"],
+  ["memoryFiles", "memory files"],
+];
+
+/** Attacks on memory that no limit of a process counts: what was had beyond twice the limit, in words; that nothing was proved; or "". */
 async function attackMemory(sandbox: Sandbox): Promise<string> {
-  const words: Record<keyof typeof memoryAttacks, string> = {
-    together: "several processes",
-    channels: "buffers of sockets",
-    pageTables: "page tables",
-    memoryFiles: "memory files",
-  };
-  const found = Object.entries(words).map(async ([name, place]) => {
-    const code = memoryAttacks[name as keyof typeof words]; // a key of it
-    const { stdout } = await runPython(sandbox, code, { limits: { memoryMb } });
-    const [, reached = "0"] = /(\d+) MB\s*$/.exec(stdout) ?? [];
-    return Number(reached) > 2 * memoryMb ? [`${reached} MB in ${place}`] : [];
-  });
-  const had = (await Promise.all(found)).flat();
+  const had: string[] = [];
+  // One after the other: the kernel counts the processes of all of them together, and would refuse some.
+  for (const [attack, place] of memoryPlaces) {
+    const words = await decided(async (wallMs) => await attackMemoryBy(sandbox, { attack, place, wallMs }));
+    if (words.startsWith(unproved)) return words;
+    if (words !== "") had.push(words);
+  }
   return had.length === 0 ? "" : `memory is not bounded: ${had.join(", ")}, where ${memoryMb} MB may be`;
+}
+
+async function attackMemoryBy(
+  sandbox: Sandbox,
+  { attack, place, wallMs }: { attack: MemoryAttack; place: string; wallMs: number },
+): Promise<Outcome> {
+  const result = await runPython(sandbox, memoryAttacks[attack], { wallMs, limits: { memoryMb, processes: 64 } });
+  const [, reached = "0"] = /(\d+) MB\s*$/.exec(result.stdout) ?? [];
+  if (Number(reached) > 2 * memoryMb) return { end: "out", got: `${reached} MB in ${place}` };
+  if (result.status === "oom") return held;
+  const what = `the attack on memory by ${place} ended`;
+  if (result.status !== "ok" || !Array.isArray(result.value)) return unclear(what, result);
+  const ends = result.value.map(String); // as above
+  return ends.every((end) => memoryEnds.has(end)) ? held : { end: "unclear", why: `${what}: ${ends.join(", ")}` };
 }
