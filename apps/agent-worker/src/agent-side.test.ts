@@ -55,7 +55,7 @@ function agentsOf() {
     models: models.ok ? models.value : expect.fail(models.error),
     catalog: { tools: () => tools },
     builtIns: createBuiltInTools({ desk, limits, logger: silentLogger }),
-    rules: { inForce: async () => [] },
+    authorities: { rulesInForce: async () => [] },
     groupsOf: async () => [],
     replies: { open: () => undefined },
     ...desk,

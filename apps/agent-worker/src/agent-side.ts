@@ -2,7 +2,7 @@ import { answerUuid, languageOfMessage, turnLimits, type TurnLimits } from "@lar
 import { agentOfMessage, botOfApp, type AgentConfig, type LarklineConfig } from "@larkline/config";
 import type { LiveReplies } from "@larkline/feishu";
 import { traceparentOfMessage, type InboundMessage, sharedNow } from "@larkline/protocol";
-import type { BlobStore, LookupCache, PermissionRules, SessionSettings } from "@larkline/session";
+import type { BlobStore, LookupCache, SessionSettings } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
 import { createFileReader, createHistoryReader } from "./history-reader.ts";
 import { createLargeResults } from "./large-results.ts";
@@ -37,7 +37,7 @@ export type AgentSide = Pick<
 export interface AgentSideDeps extends OfferedToolsDeps {
   settings: LarklineConfig;
   models: AgentModels;
-  rules: Pick<PermissionRules, "inForce">;
+  authorities: JudgeDeps["authorities"];
   groupsOf: JudgeDeps["groupsOf"];
   replies: LiveReplies;
   blobs: BlobStore;
@@ -98,12 +98,12 @@ function warnOfMissingPrices({ settings, models, logger }: AgentSideDeps, agent:
 }
 
 function createAgentSide(deps: AgentSideDeps, agent: AgentConfig): (choices: SessionSettings) => AgentSide {
-  const { settings, rules, groupsOf, replies, blobs, lookups, prepare, metrics, logger } = deps;
+  const { settings, authorities, groupsOf, replies, blobs, lookups, prepare, metrics, logger } = deps;
   const models = deps.models.of(agent.name);
   const limits = limitsOf(settings, agent);
   warnOfMissingPrices(deps, agent);
   const tools = createOfferedTools(deps, agent.tools);
-  const judging = { policy: settings.permissions, rules, tools, groupsOf, logger, egress: agent.egress };
+  const judging = { policy: settings.permissions, authorities, tools, groupsOf, logger, egress: agent.egress };
   const keepLarge = createLargeResults({ desk: { blobs, lookups }, limits, metrics, logger });
   const texts = agent.language === "auto" ? {} : { texts: agent.language };
   const budgets = { ...deps.budgets, metrics };

@@ -52,7 +52,7 @@ function said(person: string, fields: Partial<ApprovalDecision> = {}): ApprovalD
 /** What a worker makes of a record that ingress, or somebody in its place, has written. */
 function scene(status: ApprovalStatus, groupsOf = async (_app: string, openId: string) => groupsIn[openId] ?? []) {
   const { rules } = createMemorySessionStore();
-  const approvals = { find: async () => status };
+  const approvals = { find: async () => status, approvedRules: async () => [] };
   const authorities = new Authorities({
     approvals,
     rules,

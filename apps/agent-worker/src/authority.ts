@@ -5,6 +5,8 @@ import {
   type CallState,
   type ControlEntry,
   type DecisionWord,
+  type PermissionRule,
+  type SessionKey,
   type TurnState,
 } from "@larkline/protocol";
 import { settlesAlone, type ApprovalStatus, type ApprovalStore, type PermissionRules } from "@larkline/session";
@@ -17,7 +19,7 @@ import { within } from "./within.ts";
 // whether they may. A click of a person who may is all that ingress can make up.
 
 export interface AuthorityDeps {
-  approvals: Pick<ApprovalStore, "find">;
+  approvals: Pick<ApprovalStore, "approvedRules" | "find">;
   rules: Pick<PermissionRules, "add" | "inForce">;
   policy: Pick<PermissionPolicy, "roles" | "rulesExpireMs">;
   groupsOf: GroupsOf;
@@ -106,6 +108,16 @@ export class Authorities {
     if (state !== "approved") return;
     const rule = rememberedRule(approval, decisions, this.#deps.policy.rulesExpireMs);
     if (rule !== undefined) await this.#deps.rules.add(rule);
+  }
+
+  /**
+   * Rules of one chat that hold now. A proposal that was approved in this session before counts, also while the worker
+   * that looks after its cards has not written it yet: people were told that such calls run unasked from now on.
+   */
+  async rulesInForce(app: string, session: SessionKey, chatId: string): Promise<PermissionRule[]> {
+    const approved = await this.#deps.approvals.approvedRules(session);
+    await Promise.all(approved.map(async (status) => await this.keepRule(status)));
+    return await this.#deps.rules.inForce(app, chatId);
   }
 
   /** Why a call may not be signed although its checkpoint says so; undefined where it may. */

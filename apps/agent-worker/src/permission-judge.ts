@@ -1,15 +1,16 @@
 import { decideCall, unknownOutcomeOf, type PermissionPolicy, type Person, type Question } from "@larkline/permissions";
 import type { CallJudge } from "@larkline/agent";
 import { sharedNow, type InboundMessage, type PermissionRule } from "@larkline/protocol";
-import type { AvailableTool, PermissionRules } from "@larkline/session";
+import type { AvailableTool } from "@larkline/session";
 import type { Logger } from "@larkline/telemetry";
+import type { Authorities } from "./authority.ts";
 import { builtInRunner } from "./built-in-tools.ts";
 import { placeOf } from "./call-facts.ts";
 import { within } from "./within.ts";
 
 export interface JudgeDeps {
   policy: PermissionPolicy;
-  rules: Pick<PermissionRules, "inForce">;
+  authorities: Pick<Authorities, "rulesInForce">;
   /** The tools that can be called now. */
   tools: () => ReadonlyMap<string, AvailableTool>;
   /** The platform's user groups of a person; rejects where they cannot be found out. */
@@ -132,7 +133,8 @@ class Judge implements TurnJudge {
   }
 
   async #readRules(): Promise<void> {
-    this.#rules = await this.#deps.rules.inForce(this.#message.app, placeOf(this.#message));
+    const { app, session } = this.#message;
+    this.#rules = await this.#deps.authorities.rulesInForce(app, session, placeOf(this.#message));
   }
 
   renew(): void {

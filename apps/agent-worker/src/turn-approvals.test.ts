@@ -41,6 +41,20 @@ describe("approvals of one kind again and again", () => {
     expect(world.carded).toContain(asked?.approval.id);
   });
 
+  it("ask no more once the rule is approved, also before the worker that looks after its cards has written it", async () => {
+    const world = newWorld();
+    await approvePayments(world, 3);
+    const [asked] = await world.approvals.pending(session);
+    const { id, tool } = asked?.approval ?? expect.fail("a rule was proposed");
+    await world.approvals.decide(session, id, { decision: "approve", by: { id: "ou_1" } });
+    expect(await world.rules.inForce("cli_app", "oc_1")).toEqual([]);
+    const questions = world.carded.length;
+    await append(world, inbound("om_4", "please"));
+    await settle(world, { backend: calling([tool]).backend });
+    expect(world.ran.size).toBe(4);
+    expect(world.carded).toHaveLength(questions);
+  });
+
   it("propose nothing where such calls are to be allowed already, or policy remembers nothing", async () => {
     const remembering = newWorld();
     const { decide } = remembering.approvals;

@@ -206,7 +206,7 @@ export function policyOf(input: object = {}): PermissionPolicy {
   return resolved.value.permissions;
 }
 
-function sideOf(world: World, { rules }: Parts, differences: Differences): Omit<AgentSide, "chain"> {
+function sideOf(world: World, authorities: Authorities, differences: Differences): Omit<AgentSide, "chain"> {
   const { policy = policyOf(), groupsOf = async () => [], info: _info, ...rest } = differences;
   const { fallback: _fallback, backend: _backend, model: given, ...side } = rest;
   const model = given ?? { info: findModelInfo("anthropic", "claude-sonnet-4-6"), costUsd: () => 0 };
@@ -218,7 +218,7 @@ function sideOf(world: World, { rules }: Parts, differences: Differences): Omit<
     followUps: "wait",
     now: Date.now,
     facts: () => ({ limits, tools: offered(), model }),
-    judge: (message) => createTurnJudge({ policy, rules, tools: offered, groupsOf, logger }, message),
+    judge: (message) => createTurnJudge({ policy, authorities, tools: offered, groupsOf, logger }, message),
     keepLarge: createLargeResults({ desk: world.desk, limits, metrics: world.metrics, logger }),
     commandFacts: () => ({ nowMs: Date.now(), model: "test/model", defaultModel: "test/model", models: [] }),
     openBudget: () => ({ before: async () => undefined, charge: async () => undefined }),
@@ -256,7 +256,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
   return createSessionRunner({
     store,
     turns,
-    agent: () => ({ chain: createModelChain({ models }), ...sideOf(world, parts, differences) }),
+    agent: () => ({ chain: createModelChain({ models }), ...sideOf(world, authorities, differences) }),
     dispatch: async (turn, calls) =>
       await dispatchCalls(
         { queues, worker: "w", expect: async () => {}, store, wake, sign, authorities, builtIns },

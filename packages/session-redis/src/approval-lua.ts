@@ -162,6 +162,19 @@ export const addApprovalLua = `${time}${audit}${approvals}
 -- KEYS audit approvals... | ARGV sid maxKept approval... auditMax
 ask(approvalKeys(1), ARGV[1], 3, tonumber(ARGV[2]))`;
 
+/** -> {{approval, state, decisions, settledAtMs}...} */
+export const approvedRulesLua = `
+-- KEYS kept cards records said | ARGV sid
+local rules = {}
+for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+  local record, said = KEYS[3] .. ':' .. id, KEYS[4] .. ':' .. id
+  if redis.call('ZSCORE', KEYS[2], ARGV[1] .. '|' .. id) and redis.call('HGET', record, 'kind') == 'rule' then
+    local a, v = redis.call('HGET', record, 'a'), redis.call('HMGET', said, 'st', 'dec', 'at')
+    if v[1] == 'approved' then rules[#rules + 1] = {a, v[1], v[2] or '', v[3] or ''} end
+  end
+end
+return rules`;
+
 /** -> nil | {approval, state, decisions, settledAtMs or '', cards or '', attempts} */
 export const leaseCardsLua = `${time}
 -- KEYS record said cards | ARGV member token leaseMs

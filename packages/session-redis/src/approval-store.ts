@@ -9,7 +9,14 @@ import {
   type DecideResult,
 } from "@larkline/session";
 import { indexApprovals } from "./approval-index.ts";
-import { addApprovalLua, decideLua, leaseCardsLua, saveApprovalCardsLua, settleLua } from "./approval-lua.ts";
+import {
+  addApprovalLua,
+  approvedRulesLua,
+  decideLua,
+  leaseCardsLua,
+  saveApprovalCardsLua,
+  settleLua,
+} from "./approval-lua.ts";
 import { keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";
 import { approvalArgs, approvalKeysOf, defaultMaxApprovals } from "./gate-args.ts";
@@ -41,7 +48,7 @@ class RedisApprovalStore implements ApprovalStore {
   readonly #leaseMs: number;
   readonly #maxKept: number;
   readonly #auditMax: number;
-  readonly #scripts: Record<"add" | "decide" | "settle" | "lease" | "saveCards", Script>;
+  readonly #scripts: Record<"add" | "approvedRules" | "decide" | "settle" | "lease" | "saveCards", Script>;
 
   constructor(options: RedisApprovalStoreOptions) {
     const { redis } = options;
@@ -52,6 +59,7 @@ class RedisApprovalStore implements ApprovalStore {
     this.#auditMax = options.auditMaxRecords ?? keepAllAudits;
     this.#scripts = {
       add: defineScript(redis, "approvals_add", addApprovalLua),
+      approvedRules: defineScript(redis, "approvals_approvedRules", approvedRulesLua),
       decide: defineScript(redis, "approvals_decide", decideLua),
       settle: defineScript(redis, "approvals_settle", settleLua),
       lease: defineScript(redis, "approvals_lease", leaseCardsLua),
@@ -123,6 +131,12 @@ class RedisApprovalStore implements ApprovalStore {
     const ids = await this.#redis.zrange(this.#keys.session(session).pending, "0", "-1");
     const read = await Promise.all(ids.map(async (id) => await this.#read(session, id)));
     return read.flatMap((status) => (status?.state === "pending" ? [status] : []));
+  }
+
+  async approvedRules(session: SessionKey): Promise<ApprovalStatus[]> {
+    const { kept, approvalCards, approvals, said } = this.#keys.session(session);
+    const rules = await this.#scripts.approvedRules([kept, approvalCards, approvals, said], [session]);
+    return (rules as StoredStatus[]).map(approvalStatusFrom); // shape fixed by the script
   }
 
   async dueExpiries(nowMs: number, limit: number): Promise<{ session: SessionKey; approvalId: string }[]> {

@@ -382,6 +382,32 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
       });
     });
 
+    describe("rules that were approved", () => {
+      const rule = approvalOf(session, 1, { kind: "rule", turnId: "", callId: "" });
+
+      it("are listed until their cards are done, those of that session only", async () => {
+        expect(await approvals.approvedRules(session)).toEqual([]);
+        await asked(approvalOf(session, 2));
+        await approvals.add(rule);
+        expect(await approvals.approvedRules(session)).toEqual([]);
+        await decide("approve");
+        expect(await harness.elsewhere.approvals.approvedRules(session)).toMatchObject([
+          { approval: rule, state: "approved", decisions: [{ decision: "approve" }] },
+        ]);
+        expect(await approvals.approvedRules(other)).toEqual([]);
+        const held = await approvals.leaseCards(session, one);
+        expect(await approvals.approvedRules(session)).toHaveLength(1);
+        await approvals.saveCards(held ?? expect.fail("the cards are held"));
+        expect(await approvals.approvedRules(session)).toEqual([]);
+      });
+
+      it("are not those that were rejected", async () => {
+        await approvals.add(rule);
+        await decide("reject");
+        expect(await approvals.approvedRules(session)).toEqual([]);
+      });
+    });
+
     describe("room", () => {
       it("is made by forgetting the oldest that are finished", async () => {
         await open({ maxApprovals: 3 });

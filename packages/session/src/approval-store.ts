@@ -80,6 +80,8 @@ export interface ApprovalStore {
   settle(session: SessionKey, approvalId: string, state: "expired" | "undeliverable"): Promise<DecideResult>;
   /** Pending approvals of a session, oldest first. */
   pending(session: SessionKey): Promise<ApprovalStatus[]>;
+  /** Approved questions about rules of a session whose cards are not done: their rules may not be written yet. Oldest first. */
+  approvedRules(session: SessionKey): Promise<ApprovalStatus[]>;
   /** Pending ones past their expiry, oldest first. */
   dueExpiries(nowMs: number, limit: number): Promise<{ session: SessionKey; approvalId: string }[]>;
 

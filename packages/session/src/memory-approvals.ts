@@ -207,6 +207,12 @@ export class MemoryApprovals implements ApprovalStore {
     return structuredClone(pending.sort((one, other) => one.approval.createdAtMs - other.approval.createdAtMs));
   }
 
+  async approvedRules(session: SessionKey): Promise<ApprovalStatus[]> {
+    const open = this.#of(session).filter(({ cardsDueAtMs }) => cardsDueAtMs !== undefined);
+    const approved = open.filter(({ status }) => status.approval.kind === "rule" && status.state === "approved");
+    return structuredClone(approved.map(({ status }) => status));
+  }
+
   async dueExpiries(nowMs: number, limit: number): Promise<{ session: SessionKey; approvalId: string }[]> {
     return this.#due(nowMs, limit, ({ status }) =>
       status.state === "pending" ? status.approval.expiresAtMs : undefined,
