@@ -12,7 +12,7 @@ export default defineConfig({
     maxWorkers: 2,
     sequence: { sequencer: LongestFirst },
     // Deadlines find what hangs; how fast a shared machine is today is no fact about the product.
-    testTimeout: 90_000,
-    hookTimeout: 90_000,
+    testTimeout: 240_000,
+    hookTimeout: 300_000,
   },
 });

@@ -20,7 +20,7 @@ function withPolicy(busy: string): void {
       env: { RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/approval-tools.ts", import.meta.url)) },
       config: { agents: { default: { busy } } },
     });
-  }, 60_000);
+  });
   afterAll(async () => await system.close());
 }
 

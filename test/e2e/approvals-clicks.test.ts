@@ -20,7 +20,7 @@ beforeAll(async () => {
     script: model.script,
     env: { RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/approval-tools.ts", import.meta.url)) },
   });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 interface Asked {

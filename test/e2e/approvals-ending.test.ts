@@ -16,7 +16,7 @@ beforeAll(async () => {
     // The other tool's questions stand for a day, so that it is no expiry that ends them.
     config: { permissions: [{ tools: ["ask_once"], do: "ask", expiresMs }] },
   });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 function results() {

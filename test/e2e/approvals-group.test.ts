@@ -40,7 +40,7 @@ beforeAll(async () => {
   };
   system.feishu.addUserGroup({ groupId: "g_operations", members: [ids.olaf] });
   team = system.feishu.addChat({ type: "group", name: "Team", members: Object.values(ids) }).chatId;
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 async function askInTeam(key: string) {

@@ -20,7 +20,7 @@ beforeAll(async () => {
     },
     config: { approvals: { learnAfter: 3 } },
   });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 function urlOf(replica: number): string {

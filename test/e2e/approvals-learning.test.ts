@@ -15,7 +15,7 @@ beforeAll(async () => {
     env: { RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/approval-tools.ts", import.meta.url)) },
     config: { approvals: { learnAfter: 3 } },
   });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 const message = 'tidy\ncall ask_pure {"key":"archive"}';

@@ -20,7 +20,7 @@ beforeAll(async () => {
       approvals: { unknownOutcome: "ask" },
     },
   });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 interface Asked {

@@ -20,7 +20,7 @@ beforeAll(async () => {
       approvals: { maxDenials: 3, learnAfter: 0 },
     },
   });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 const approve = { decision: "approve" };

@@ -10,7 +10,7 @@ const model = createPromptedModel();
 let system: System;
 beforeAll(async () => {
   system = await startSystem({ script: model.script, simulator: { limits: "enforced" } });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 /** The only worker, and one that starts while the first one is at work. */

@@ -9,7 +9,7 @@ const model = createPromptedModel();
 let system: System;
 beforeAll(async () => {
   system = await startSystem({ script: model.script, simulator: { limits: "enforced" } });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 /** An answer that takes about `seconds` to be said. */

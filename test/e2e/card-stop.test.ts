@@ -15,7 +15,7 @@ beforeAll(async () => {
     RUNNER_NAME: "holding",
     RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/holding-tools.ts", import.meta.url)),
   });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 async function clickStop({ messageId }: SimMessage, openId: string): Promise<CardClickResult> {

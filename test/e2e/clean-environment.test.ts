@@ -34,7 +34,7 @@ beforeAll(async () => {
       CONSOLE_VIEWER_PASSWORD: `${consolePassword}-viewer`,
     },
   });
-}, 60_000);
+});
 
 afterAll(async () => {
   await operators?.kill();

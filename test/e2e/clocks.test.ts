@@ -47,7 +47,7 @@ describe.each([
       port: await freePort(),
       env: { REDIS_URL: system.redis.url, FEISHU_APP_ID: system.appId },
     });
-  }, 60_000);
+  });
   afterAll(async () => {
     await operators?.kill();
     await system?.close();

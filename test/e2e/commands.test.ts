@@ -35,7 +35,7 @@ beforeAll(async () => {
       RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/holding-tools.ts", import.meta.url)),
     }),
   ]);
-}, 60_000);
+});
 afterAll(async () => {
   await system.close();
   await file.remove();

@@ -30,7 +30,7 @@ beforeAll(async () => {
     env: { LARKLINE_CONFIG: file.path },
     script: async (request) => (isSummary(request) ? summarise() : await prompted.script(request)),
   });
-}, 60_000);
+});
 afterAll(async () => {
   await system.close();
   await file.remove();

@@ -17,7 +17,7 @@ beforeAll(async () => {
     port: await freePort(),
     env: { REDIS_URL: users.urlAs(system.redis.port, "console"), FEISHU_APP_ID: system.appId },
   });
-}, 60_000);
+});
 
 afterAll(async () => {
   await operators?.kill();

@@ -7,7 +7,7 @@ describe.each(["websocket", "webhook"] as const)("a conversation over %s", (tran
   let system: System;
   beforeAll(async () => {
     system = await startSystem({ transport });
-  }, 60_000);
+  });
   afterAll(async () => await system.close());
 
   it("a message is answered", async () => {

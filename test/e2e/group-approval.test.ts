@@ -12,7 +12,7 @@ describe("a group in which somebody's turn waits for people", () => {
   let system: System;
   beforeAll(async () => {
     system = await startSystem({ workers: 2, env: { RUNNER_TOOLS: `${plain},${tools}` } });
-  }, 60_000);
+  });
   afterAll(() => system?.close());
 
   it(

@@ -11,7 +11,7 @@ let system: System;
 beforeAll(async () => {
   const none = { FEISHU_APP_ID: "", FEISHU_APP_SECRET: "", FEISHU_ENCRYPT_KEY: "", FEISHU_VERIFICATION_TOKEN: "" };
   system = await startSystem({ workers: 2, env: none });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 afterEach(() => system.model.setScript(obedientModel));
 

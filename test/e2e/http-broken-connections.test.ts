@@ -10,7 +10,7 @@ import { startSystem, type System } from "../system/system.ts";
 let system: System;
 beforeAll(async () => {
   system = await startSystem({ config: { agents: { default: { busy: "queue" }, steered: { busy: "steer" } } } });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 afterEach(() => system.model.setScript(obedientModel));
 
@@ -93,7 +93,7 @@ it("SA-32: an answer reaches the terminal whole and once through a proxy that cu
   expect(proxy.cuts()).toBeGreaterThan(2);
   expect(system.model.requests.length - before).toBe(1);
   proxy.close();
-}, 60_000);
+});
 
 it("SA-32: a closed connection leaves the model at work, and Ctrl-C in the terminal stops it", async () => {
   system.model.setScript(() => hangingAfter(["first ", "second ", "third"], 1));
@@ -120,7 +120,7 @@ it("SA-32: a closed connection leaves the model at work, and Ctrl-C in the termi
   const [stopped] = (await (await chat(address(), "left", "/stop")).end()).slice(-1);
   expect(stopped).toMatchObject({ type: "done" });
   await vi.waitFor(() => expect(system.model.aborted).toBe(before + 2), { timeout: 2_000, interval: 10 });
-}, 60_000);
+});
 
 it("where messages steer, the second client follows the run that took its message", async () => {
   const message = 'first\ncall meet {"key":"steer","of":2}';

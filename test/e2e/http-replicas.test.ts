@@ -10,7 +10,7 @@ let system: System;
 beforeAll(async () => {
   const tools = fileURLToPath(new URL("../fixtures/holding-tools.ts", import.meta.url));
   system = await startSystem({ ingresses: 2, env: { RUNNER_TOOLS: tools } });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 function addressOf(replica: 0 | 1): string {

@@ -10,7 +10,7 @@ const png = Buffer.from(
 let system: System;
 beforeAll(async () => {
   system = await startSystem();
-}, 60_000);
+});
 afterAll(async () => await system.close());
 afterEach(() => {
   system.feishu.faults.clear();

@@ -23,7 +23,7 @@ beforeAll(async () => {
   file = await writeConfig(config);
   system = await startSystem({ workers: 0, env: { LARKLINE_CONFIG: file.path } });
   worker = await startWorker();
-}, 60_000);
+});
 afterAll(async () => {
   await system.close();
   await file.remove();

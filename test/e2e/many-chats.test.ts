@@ -8,7 +8,7 @@ const model = createPromptedModel();
 let system: System;
 beforeAll(async () => {
   system = await startSystem({ workers: 2, script: model.script, simulator: { limits: "enforced" } });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 it("many cards type at once: the limits of the platform are kept, and everybody gets the whole answer on one card", async () => {

@@ -37,7 +37,7 @@ beforeAll(async () => {
     },
   });
   [worker] = system.workers as [AppProcess];
-}, 60_000);
+});
 afterAll(async () => await system.close());
 beforeEach(() => {
   models = {};
@@ -209,7 +209,7 @@ describe("slots", () => {
       expect((await waitForAnswer(feishu, messageId, { timeoutMs: 40_000 })).text).toContain("later");
     }
     expect(await metric("larkline_model_retries_total")).toBeGreaterThan(0);
-  }, 60_000);
+  });
 
   it("are left to other models by one that hangs", async () => {
     models[first] = () => ({ fault: { kind: "silent" } });

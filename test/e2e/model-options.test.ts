@@ -44,7 +44,7 @@ beforeAll(async () => {
   });
   const keys = { CLAUDE_KEY: "c", DEEPSEEK_KEY: "d", LARKLINE_CONFIG: file.path };
   await system.start("agent-worker", keys);
-}, 60_000);
+});
 
 afterAll(async () => {
   await system.close();
@@ -108,4 +108,4 @@ it("EE-47: an agent that asks for nothing sends nothing but the limit of its mod
   } finally {
     await usual.close();
   }
-}, 60_000);
+});

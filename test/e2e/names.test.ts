@@ -5,7 +5,7 @@ import { startSystem, type System } from "../system/system.ts";
 let system: System;
 beforeAll(async () => {
   system = await startSystem({ workers: 0, ingresses: 0 });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 async function workerWith(config: object) {

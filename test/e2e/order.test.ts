@@ -6,7 +6,7 @@ import { startSystem, type System } from "../system/system.ts";
 let system: System;
 beforeAll(async () => {
   system = await startSystem({ workers: 3 });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 const chats = 8;

@@ -9,7 +9,7 @@ import { startSystem, type System } from "../system/system.ts";
 let system: System;
 beforeAll(async () => {
   system = await startSystem({ transport: "webhook", workers: 2 });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 afterEach(() => system.model.setScript(obedientModel));
 

@@ -11,7 +11,7 @@ describe("a message that kills every worker", () => {
   let system: System;
   beforeAll(async () => {
     system = await startSystem({ env: { NODE_OPTIONS: `--import=${poison}` } });
-  }, 60_000);
+  });
   afterAll(() => system?.close());
 
   /** As a supervisor does; resolves with how many have died when `over` aborts. */

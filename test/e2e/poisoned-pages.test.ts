@@ -32,7 +32,7 @@ beforeAll(async () => {
     env: { RUNNER_TOOLS: fixture },
     config: { agents: { default: { egress: ["docs.test", "*.docs.test", `ported.test:${port}`] } } },
   });
-}, 60_000);
+});
 afterAll(async () => {
   await system.close();
   server.close();

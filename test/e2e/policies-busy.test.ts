@@ -21,7 +21,7 @@ function withPolicy(busy: string, { feishu = {}, ...agent }: { feishu?: object; 
       RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/holding-tools.ts", import.meta.url)),
     };
     system = await startSystem({ script: model.script, env });
-  }, 60_000);
+  });
   afterAll(async () => {
     await system.close();
     await file.remove();

@@ -19,7 +19,7 @@ beforeAll(async () => {
     RUNNER_TOOLS: fileURLToPath(new URL("../fixtures/holding-tools.ts", import.meta.url)),
   };
   system = await startSystem({ script: model.script, env });
-}, 60_000);
+});
 afterAll(async () => {
   await system.close();
   await file.remove();

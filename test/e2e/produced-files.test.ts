@@ -58,7 +58,7 @@ describe("an image that a tool has produced", () => {
   let system: System;
   beforeAll(async () => {
     system = await startSystem({ env });
-  }, 60_000);
+  });
   afterAll(async () => await system.close());
   afterEach(() => system.feishu.faults.clear());
 
@@ -131,7 +131,7 @@ describe("where no image can be shown, its name stands in for it", () => {
   let system: System;
   beforeAll(async () => {
     system = await startSystem({ env, config: { agents: { default: { reply: "text" } } } });
-  }, 60_000);
+  });
   afterAll(async () => await system.close());
 
   it("in messages without a card", async () => {

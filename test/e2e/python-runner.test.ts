@@ -17,7 +17,7 @@ const children: ChildProcess[] = [];
 
 beforeAll(async () => {
   system = await startSystem({ runners: 0, config: { approvals: { unknownOutcome: "tell" } } });
-}, 60_000);
+});
 afterEach(() => {
   for (const child of children.splice(0)) child.kill("SIGKILL");
 });

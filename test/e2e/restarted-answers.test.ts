@@ -35,7 +35,7 @@ beforeAll(async () => {
       OPENAI_API_KEY: "scripted",
     },
   });
-}, 60_000);
+});
 afterAll(async () => {
   await system.close();
   await fallback.close();

@@ -17,7 +17,7 @@ const clashing = fileURLToPath(new URL("../fixtures/clashing-tool.ts", import.me
 let system: System;
 beforeAll(async () => {
   system = await startSystem({ config: { approvals: { unknownOutcome: "tell" } } });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 async function startHolding(env: Record<string, string> = {}): Promise<AppProcess> {

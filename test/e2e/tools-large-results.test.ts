@@ -48,7 +48,7 @@ beforeAll(async () => {
     },
     config: { limits: { maxResultChars } },
   });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 function readOf(characters: number): Read {
@@ -71,7 +71,7 @@ describe.each(sizes)("a tool result of %d characters", (characters) => {
     const stream = await chat(system.ingresses[0]?.url ?? "", `s${characters}`, `read ${characters}`);
     frames.types = (await stream.end()).map(({ type }) => type);
     frames.text = stream.text();
-  }, 60_000);
+  });
 
   it("EE-40: reaches the model as head, tail and handle, and the model reads on from where the head ends", () => {
     const { shortened, handle, offset, page } = readOf(characters);

@@ -41,7 +41,7 @@ beforeAll(async () => {
       },
     },
   });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 const code = { RUNNER_NAME: "default", RUNNER_TOOLS: codeTools };

@@ -15,7 +15,7 @@ let system: System;
 
 beforeAll(async () => {
   system = await startSystem({ runners: 0, config: { limits: { toolWaitMs: 1_500 } } });
-}, 60_000);
+});
 afterAll(async () => await system.close());
 
 async function startRunner(name: string, tools: string, concurrency = 4): Promise<AppProcess> {
@@ -93,7 +93,7 @@ describe("a call whose runner is missing", () => {
     for (const { approve } of asked) await approve();
     [late, patient] = [asked[0].written, asked[1].written];
     await queueOf(waitingRunner, async (queue) => await untilQueued(queue, "wait", 2));
-  }, 60_000);
+  });
 
   it("gets an error at its deadline that says so", async () => {
     expect(await answerTo(system, late)).toContain(

@@ -63,7 +63,7 @@ async function untilReady(url: string, ended: () => boolean, deadlineMs: number)
 }
 
 /** Starts a program with Node and nothing of our own environment but PATH. */
-export async function startApp({ program, port, env, readyMs = 60_000 }: AppProcessOptions): Promise<AppProcess> {
+export async function startApp({ program, port, env, readyMs = 180_000 }: AppProcessOptions): Promise<AppProcess> {
   const child = spawn(process.execPath, [program.file, ...(program.args ?? [])], {
     cwd: repository,
     env: { ...ownEnvironment, PORT: String(port), LOG_LEVEL: "info", ...env },
@@ -104,7 +104,7 @@ export async function startApp({ program, port, env, readyMs = 60_000 }: AppProc
 export async function runApp(
   { file, args = [] }: Program,
   env: Record<string, string>,
-  deadlineMs = 10_000,
+  deadlineMs = 80_000,
 ): Promise<{ code: number | null; output: string }> {
   const child = spawn(process.execPath, [file, ...args], {
     cwd: repository,

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { CardClickResult, SimMessage } from "@larkline/feishu-simulator";
 import type { System } from "./system.ts";
 
-const patienceMs = 30_000;
+const patienceMs = 80_000;
 
 type Json = Record<string, unknown>;
 

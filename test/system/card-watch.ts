@@ -6,7 +6,7 @@ import type { System } from "./system.ts";
 /** Waits until a card that answers the message shows these words. */
 export async function untilShown({ feishu }: System, { messageId }: Written, words: string): Promise<SimMessage> {
   return await feishu.waitUntil(messageId, (message) => shownAnswer(message)?.includes(words) === true, {
-    timeoutMs: 15_000,
+    timeoutMs: 80_000,
   });
 }
 

@@ -12,7 +12,7 @@ export interface ChatStream {
   leave(): void;
 }
 
-const patienceMs = 10_000;
+const patienceMs = 80_000;
 
 function framesIn(text: string): StreamFrame[] {
   const complete = text.split("\n\n").slice(0, -1);

@@ -34,7 +34,7 @@ export async function takeBack({ feishu }: System, { messageId }: Pick<Written, 
 }
 
 /** The text of the first finished answer. */
-export async function answerTo({ feishu }: System, { messageId }: Written, timeoutMs = 25_000): Promise<string> {
+export async function answerTo({ feishu }: System, { messageId }: Written, timeoutMs = 80_000): Promise<string> {
   return (await waitForAnswer(feishu, messageId, { timeoutMs })).text;
 }
 

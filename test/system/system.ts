@@ -220,7 +220,7 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
       const { openId } = feishu.addUser({ name });
       return { openId, chatId: feishu.addChat({ type: "p2p", members: [openId] }).chatId };
     },
-    ask: async ({ openId, chatId }, text, timeoutMs = 10_000) => {
+    ask: async ({ openId, chatId }, text, timeoutMs = 80_000) => {
       const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text });
       return (await waitForAnswer(feishu, messageId, { timeoutMs })).text;
     },
