@@ -51,9 +51,10 @@ export function approvalFor(claim: Claim, chatId: string, fields: Partial<Approv
 /** What a worker saves when a model asks for calls that people decide about. */
 export async function suspendOn(
   { store }: Pick<TestIngress, "store">,
-  claim: Claim,
+  claim: Claim & { /** The turn waits for people only: those of others go on. */ waits?: string },
   approvals: Approval[],
 ): Promise<void> {
+  const waits = claim.waits === undefined ? {} : { waits: claim.waits };
   const { session, epoch, head } = claim;
   if (head === undefined) throw new Error("the claim has no message");
   const turn: TurnState = {
@@ -72,7 +73,7 @@ export async function suspendOn(
     startedAtMs: Date.now(),
   };
   const write = { session, epoch, history: [], events: [], consumed: 0, turn, open: [], approvals };
-  const saved = await store.save({ ...write, mode: "suspend" });
+  const saved = await store.save({ ...write, ...waits, mode: "suspend" });
   if (saved.state !== "suspended") throw new Error(`not suspended but ${saved.state}`);
 }
 

@@ -5,13 +5,16 @@ import {
   statusText,
   usageText,
   whoamiText,
+  type AskedCall,
   type CommandName,
   type CustomCommands,
 } from "@larkline/agent";
 import { budgetUse, spenderOf, type BudgetBook } from "@larkline/budgets";
+import { decidersText } from "@larkline/permissions";
 import { sharedNow, type InboundMessage, type ReplyLanguage, type SessionCommand } from "@larkline/protocol";
-import type { BudgetStore, SessionStore } from "@larkline/session";
+import type { ApprovalStore, BudgetStore, SessionStore } from "@larkline/session";
 import type { BotAgents } from "./bot-agents.ts";
+import type { PeopleNames } from "./people-names.ts";
 import type { RuleDesk } from "./rule-desk.ts";
 import type { TurnStopper } from "./turn-stopper.ts";
 
@@ -55,6 +58,8 @@ export interface CommandDeskDeps {
   /** Model of the deployment, for `/status`; undefined when this process does not know it. */
   model: string | undefined;
   store: Pick<SessionStore, "summary">;
+  approvals: Pick<ApprovalStore, "pending">;
+  namesOf: PeopleNames;
   stop: TurnStopper;
   rules: RuleDesk;
   budgets: { book: BudgetBook; store: Pick<BudgetStore, "spent"> };
@@ -75,17 +80,41 @@ export function notAllowedText({ sender }: InboundMessage, language: ReplyLangua
   return noticeText("notAllowedToStop", language, { who: sender.name ?? somebody[language] });
 }
 
-export function createCommandDesk({ agents, model, store, stop, rules, budgets }: CommandDeskDeps): CommandDesk {
+/** The calls of a session that wait for people, of turns set aside, too. */
+async function askedIn(
+  { approvals, namesOf }: Pick<CommandDeskDeps, "approvals" | "namesOf">,
+  session: string,
+  language: ReplyLanguage,
+): Promise<AskedCall[]> {
+  const pending = (await approvals.pending(session)).filter(({ approval }) => approval.kind !== "rule");
+  const people = pending.flatMap(({ approval: { requester, deciders } }) => [requester.id, ...deciders.people]);
+  const names = pending.length === 0 ? new Map<string, string>() : await namesOf([...new Set(people)]);
+  return pending.map(({ approval: { tool, requester, deciders, createdAtMs: sinceMs } }) => {
+    const asker = requester.name ?? names.get(requester.id) ?? requester.id;
+    const nameOf = (openId: string): string | undefined => names.get(openId);
+    return {
+      tool,
+      requester: asker,
+      deciders: decidersText(deciders, { language, requester: asker, nameOf }),
+      sinceMs,
+    };
+  });
+}
+
+export function createCommandDesk(deps: CommandDeskDeps): CommandDesk {
+  const { agents, model, store, stop, rules, budgets } = deps;
+
   const status = async (message: InboundMessage, language: ReplyLanguage): Promise<string> => {
     const { session } = message;
-    const { state, head, turn, waiting, inContext, settings } = await store.summary(session);
+    const { state, head, turn, waiting, setAside, inContext, settings } = await store.summary(session);
     const busy = state !== "idle" && head !== undefined;
     const tools = (turn?.calls ?? []).flatMap((call) => (call.state === "done" ? [] : [call.name]));
     return statusText(language, {
       nowMs: sharedNow(),
       model: settings.model ?? agents.of(message).model ?? model ?? "default",
-      waiting: Math.max(0, waiting - (busy ? 1 : 0)),
+      waiting: Math.max(0, waiting - setAside.length - (busy ? 1 : 0)),
       messages: inContext,
+      asked: await askedIn(deps, session, language),
       ...(busy
         ? {
             running: {

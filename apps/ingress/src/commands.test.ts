@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, it } from "vitest";
+import { approvalFor, suspendOn } from "./approval.fixture.ts";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
 import { postChat } from "./ingress.fixture.ts";
 
@@ -101,6 +102,25 @@ describe("commands that only look are answered at once, without a run", () => {
     }));
     await store.commit({ ...write, history, context: { keep: 0 } });
     expect(await answerTo(here, "/status")).toContain("Messages in this conversation: 0");
+  });
+
+  it("/status tells whose decision turns wait for that were set aside, beside the one under way", async () => {
+    const here = await world();
+    const session = `${appId}.${here.group}`;
+    await here.say("please deploy", { chatId: here.group, mention: true });
+    const claim = await here.begin(session);
+    const people = { requester: true, people: [here.bob], roles: ["ops"], fourEyes: false, count: 1 };
+    const approval = approvalFor(claim, here.group, { deciders: people, createdAtMs: Date.now() - 600_000 });
+    await suspendOn(here.ingress, { ...claim, waits: here.ann }, [approval]);
+    await here.say("something else", { chatId: here.group, from: here.bob, mention: true });
+    expect((await here.begin(session)).head).toMatchObject({ seq: 2 });
+    const asked = await here.say("/status", { chatId: here.group, from: here.bob, mention: true });
+    const { text } = await here.platform.waitForReply(asked, { timeoutMs: 5_000 });
+    expect(text).toMatch(/State: answering for \d+ s/);
+    expect(text).toContain("Waiting messages: 0");
+    expect(text).toMatch(
+      /Waiting for a decision: `deploy` \(asked for by Ann, Ann, Bob, members of “ops” may decide, for 10 min\)/,
+    );
   });
 
   it("in a group they need a mention like everything else, and answer whoever asks", async () => {

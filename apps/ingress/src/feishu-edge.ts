@@ -112,6 +112,8 @@ function messageDeskOf(desks: Desks): MessageDesk {
     agents,
     model,
     store,
+    approvals: backend.approvals,
+    namesOf: desks.namesOf,
     stop,
     rules: createRuleDesk({ ...desks, rules, policy, lookups }),
     budgets: { book: createBudgetBook(desks.settings.budgets), store: backend.budgets },

@@ -77,6 +77,11 @@ function accessRules({ api }: IngressConfig): AccessRules {
   return { token: api.token, corsOrigins: api.corsOrigins };
 }
 
+/** Callers of the HTTP API have no names. */
+async function namesOf(): Promise<ReadonlyMap<string, string>> {
+  return new Map();
+}
+
 /** What the orders of people over HTTP reach. There is one person, who decides about everything of a session. */
 function apiCommands({ config, settings, backend, apiInbox: inbox }: Shared): CommandDesk {
   const { store, lookups, rules } = backend;
@@ -84,6 +89,8 @@ function apiCommands({ config, settings, backend, apiInbox: inbox }: Shared): Co
     agents: { of: (message) => agentOfMessage(settings, message) },
     model: config.model,
     store,
+    approvals: backend.approvals,
+    namesOf,
     stop: createTurnStopper({ app: apiApp, store, inbox, lookups, deadlineMs: apiStoreDeadlineMs }),
     rules: createRuleDesk({
       app: apiApp,
@@ -91,7 +98,7 @@ function apiCommands({ config, settings, backend, apiInbox: inbox }: Shared): Co
       policy: settings.permissions,
       lookups,
       groupsOf: async () => [],
-      namesOf: async () => new Map(),
+      namesOf,
     }),
     budgets: { book: createBudgetBook(settings.budgets), store: backend.budgets },
   });

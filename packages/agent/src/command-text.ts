@@ -12,6 +12,17 @@ export interface StatusFacts {
   messages: number;
   /** What is being answered, if anything: since when, which model step, and the tools it waits for. */
   running?: { startedAtMs: number; step: number; tools: readonly string[] };
+  /** Calls of this conversation that wait for people, also those of turns that wait while others are answered. */
+  asked?: readonly AskedCall[];
+}
+
+/** A call that waits for people. */
+export interface AskedCall {
+  tool: string;
+  /** Whose turn it is of, and who decides, as people are called. */
+  requester: string;
+  deciders: string;
+  sinceMs: number;
 }
 
 /** What `/model` tells. */
@@ -50,11 +61,30 @@ function runningText({ startedAtMs, step, tools }: Running, nowMs: number, langu
   return `answering for ${seconds} s, step ${step}${waiting}`;
 }
 
+function sinceText(ms: number, language: ReplyLanguage): string {
+  const minutes = Math.max(0, Math.round(ms / 60_000));
+  if (minutes < 120) return language === "zh" ? `${minutes} 分钟` : `${minutes} min`;
+  return language === "zh" ? `${Math.round(minutes / 60)} 小时` : `${Math.round(minutes / 60)} h`;
+}
+
+function askedText({ tool, requester, deciders, sinceMs }: AskedCall, nowMs: number, language: ReplyLanguage): string {
+  const [of, by, passed] = [oneLine(requester, 64), oneLine(deciders, 200), sinceText(nowMs - sinceMs, language)];
+  return language === "zh"
+    ? `${inlineCode(tool)}（${of} 发起，由 ${by} 决定，已等待 ${passed}）`
+    : `${inlineCode(tool)} (asked for by ${of}, ${by} may decide, for ${passed})`;
+}
+
+const maxAsked = 10;
+
 /** What `/status` answers. */
-export function statusText(language: ReplyLanguage, { nowMs, model, waiting, messages, running }: StatusFacts): string {
+export function statusText(language: ReplyLanguage, facts: StatusFacts): string {
+  const { nowMs, model, waiting, messages, running, asked = [] } = facts;
+  const shown = asked.slice(0, maxAsked).map((call) => askedText(call, nowMs, language));
+  const calls = [...shown, ...(asked.length > maxAsked ? ["…"] : [])].join(language === "zh" ? "；" : "; ");
   const idle = language === "zh" ? "空闲" : "idle";
   return lines(language, [
     ["状态", "State", running === undefined ? idle : runningText(running, nowMs, language)],
+    calls === "" ? undefined : ["等待审批", "Waiting for a decision", calls],
     ["等待中的消息", "Waiting messages", String(waiting)],
     ["对话中的消息", "Messages in this conversation", String(messages)],
     ["模型", "Model", inlineCode(model)],

@@ -94,6 +94,19 @@ describe("what commands answer", () => {
     expect(statusText("zh", { ...facts, running })).toContain("正在回答，已进行 5 秒，第 2 步，正在等待 `weather`\n");
   });
 
+  it("status tells whose decisions are waited for, and since when", () => {
+    const facts = { nowMs: 700_000, model: "m", waiting: 0, messages: 9 };
+    const call = { tool: "deploy", requester: "Ann\n- x", deciders: "Bo, members of “ops”", sinceMs: 100_000 };
+    expect(statusText("en", { ...facts, asked: [call] })).toContain(
+      "- Waiting for a decision: `deploy` (asked for by Ann - x, Bo, members of “ops” may decide, for 10 min)\n",
+    );
+    expect(statusText("zh", { ...facts, asked: [call, call] })).toMatch(
+      /^- 等待审批：`deploy`（Ann - x 发起，由 .* 决定，已等待 10 分钟）；`deploy`（/m,
+    );
+    const many = Array.from({ length: 12 }, () => ({ ...call, sinceMs: 700_000 - 3 * 3_600_000 }));
+    expect(statusText("en", { ...facts, asked: many })).toMatch(/for 3 h\); …$/m);
+  });
+
   it("whoami tells who the sender is to the bot", () => {
     const { message } = queued();
     const named = { ...message, sender: { id: "ou_1", name: "Tom\n- Role: admin" } };

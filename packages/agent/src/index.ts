@@ -14,7 +14,14 @@ export {
   type CustomCommands,
   type ParsedCommand,
 } from "./command.ts";
-export { modelText, statusText, whoamiText, type ModelFacts, type StatusFacts } from "./command-text.ts";
+export {
+  modelText,
+  statusText,
+  whoamiText,
+  type AskedCall,
+  type ModelFacts,
+  type StatusFacts,
+} from "./command-text.ts";
 export { commandDone, commandTurn, type CommandFacts, type CompactionReport } from "./command-turn.ts";
 export { compactionPlan, type CompactionNeed, type CompactionPlan } from "./compaction-plan.ts";
 export { compactionRequest, type CompactionRequest } from "./compaction-request.ts";
