@@ -11,6 +11,7 @@ import {
   startMs,
   traceOf,
   turnId,
+  turnWith,
 } from "./trace-samples.fixture.ts";
 import { refusalText, sentenceOf } from "./why-text.ts";
 
@@ -146,6 +147,34 @@ describe("a message that is being answered", () => {
       "approval",
       "The call deploy has waited for the approval of ou_boss, admins for 40.0 s; it expires in 59 min.",
     ]);
+    // The wake-up is for another person, or for the decision.
+    const job = { state: "waiting", addedAtMs: startMs };
+    expect(said(traceOf(appended), standing("queued", { job, calls: calls.slice(1), approvals }))[0]).toBe("approval");
+    expect(said(traceOf(appended), standing("queued", { job, calls: calls.slice(1) }))[0]).toBe("queued");
+  });
+
+  it("waits for people while others of the group are answered", () => {
+    const { summary, ...rest } = standing("running", { waiting: [6] });
+    const { head } = summary;
+    if (head === undefined) throw new Error("no head");
+    const calls = [callState({ state: "waiting_approval", approvalId: "a1" })];
+    const other = { ...head, seq: 5 };
+    const stands = { ...rest, summary: { ...summary, head: other, setAside: [{ head, turn: turnWith(calls) }] } };
+    const approvals: Standing["approvals"] = [{ approval: approval(), state: "pending", decisions: [] }];
+    const asked = "The call deploy has waited for the approval of ou_boss, admins for 40.0 s; it expires in 59 min.";
+    expect(said(traceOf(appended), { ...stands, approvals })).toEqual([
+      "approval",
+      `${asked} Others of the group are answered meanwhile.`,
+    ]);
+    expect(said(traceOf(appended), stands)[0]).toBe("set_aside");
+    // A later message of the same person, and of another one.
+    expect(said(traceOf(appended), { ...stands, approvals, seq: 6 })).toEqual([
+      "behind_own",
+      `It waits behind an earlier message of the same person. ${asked}`,
+    ]);
+    expect(said(traceOf(appended), { ...stands, seq: 6 })[0]).toBe("behind_own");
+    const others = { ...traceOf(appended), person: "ou_2" };
+    expect(said(others, { ...stands, approvals, seq: 6 })[0]).toBe("behind");
   });
 
   it("waits for a runner that is not there, one that is busy, or a tool that runs", () => {

@@ -10,6 +10,8 @@ import type { ApprovalStatus, SessionSummary } from "@larkline/session";
 import type { SessionLedger } from "@larkline/session-redis";
 import { textIn, timelineOf, type MessageTrace } from "./message-trace.ts";
 
+type SetAside = SessionSummary["setAside"][number];
+
 /** How things stand now, as the ledgers have it, around a message that is in its session. */
 export interface Standing {
   session: string;
@@ -27,6 +29,16 @@ export interface Standing {
   runners: ReadonlySet<string>;
   /** The last event of its run, where it has one. */
   end: EngineEvent | undefined;
+}
+
+/** People are asked about a call; `aside`: others of the group are answered meanwhile. */
+interface Asked {
+  is: "approval";
+  tool: string;
+  deciders: readonly string[];
+  sinceMs: number;
+  untilMs: number;
+  aside?: boolean;
 }
 
 /**
@@ -47,7 +59,11 @@ export type Diagnosis =
   | { is: "model_waits"; sinceMs: number; model: string; code: string; attempt: number; nextMs: number }
   | { is: "working"; sinceMs: number }
   | { is: "worker_died"; sinceMs: number; during: string }
-  | { is: "approval"; tool: string; deciders: readonly string[]; sinceMs: number; untilMs: number }
+  | Asked
+  /** Set aside while it waited for people, who have decided: it goes on after the turn under way. */
+  | { is: "set_aside"; sinceMs: number }
+  /** Behind a turn of the same person that is set aside; `asked` is what that one waits for. */
+  | { is: "behind_own"; asked?: Asked }
   | { is: "no_runner"; tool: string; runner: string; sinceMs: number; untilMs: number }
   | { is: "call_queued"; tool: string; runner: string; sinceMs: number }
   | { is: "call_running"; tool: string; runner: string; sinceMs: number }
@@ -76,6 +92,8 @@ const tones: Readonly<Record<Diagnosis["is"], Tone>> = {
   working: "waits",
   worker_died: "wrong",
   approval: "waits",
+  set_aside: "waits",
+  behind_own: "waits",
   no_runner: "wrong",
   call_queued: "waits",
   call_running: "waits",
@@ -146,7 +164,7 @@ function retryWithin(entries: readonly TraceEntry[], step: TraceEntry): { attemp
   return last === undefined ? undefined : { attempt: retries.length + 1, code: textIn(last.data, "code") };
 }
 
-function approvalOf({ approvals }: Standing, calls: readonly CallState[]): Diagnosis | undefined {
+function approvalOf({ approvals }: Standing, calls: readonly CallState[]): Asked | undefined {
   const asked = new Set(calls.flatMap(({ approvalId, state }) => (state.startsWith("waiting") ? [approvalId] : [])));
   const found = approvals.find(({ approval, state }) => state === "pending" && asked.has(approval.id));
   if (found === undefined) return undefined;
@@ -187,11 +205,33 @@ function whileSuspended(standing: Standing, { entries, atMs }: MessageTrace): Di
   return found.find(({ is }) => is === "no_runner") ?? found[0] ?? { is: "working", sinceMs: atMs };
 }
 
+/** A turn that waits for people while others of its group are answered. */
+function whileAside(standing: Standing, { turn, head }: SetAside): Asked | Extract<Diagnosis, { is: "set_aside" }> {
+  const asked = approvalOf(standing, turn?.calls ?? []);
+  return asked === undefined
+    ? { is: "set_aside", sinceMs: turn?.startedAtMs ?? head.message.createdAtMs }
+    : { ...asked, aside: true };
+}
+
+/** Messages wait for the turns of their own sender, and for those before them in the inbox. */
+function whileBehind(standing: Standing, { person }: MessageTrace, ahead: number): Diagnosis {
+  const own = standing.summary.setAside.find(({ head }) => person !== "" && head.message.sender.id === person);
+  if (own === undefined) return { is: "behind", ahead };
+  const asked = whileAside(standing, own);
+  return asked.is === "approval" ? { is: "behind_own", asked } : { is: "behind_own" };
+}
+
+function waitingForPeople(standing: Standing): Asked | undefined {
+  const { turn } = standing.summary;
+  return turn?.waitingSinceMs === undefined ? undefined : approvalOf(standing, turn.calls);
+}
+
 function atHead(standing: Standing, trace: MessageTrace): Diagnosis {
   const sinceMs = lastOf(trace.entries, "message.appended")?.atMs ?? trace.atMs;
   switch (standing.summary.state) {
     case "queued":
-      return whileQueued(standing, standing.job?.addedAtMs ?? sinceMs);
+      // Where it waits for people, the wake-up is for others of the group.
+      return waitingForPeople(standing) ?? whileQueued(standing, standing.job?.addedAtMs ?? sinceMs);
     case "running":
       return whileRunning(standing, trace);
     case "suspended":
@@ -259,8 +299,10 @@ export function diagnose(trace: MessageTrace, standing: Standing | undefined): D
   if (standing === undefined) return withoutSession(trace);
   const { summary, seq, waiting } = standing;
   if (summary.head?.seq === seq) return atHead(standing, trace);
+  const aside = summary.setAside.find(({ head }) => head.seq === seq);
+  if (aside !== undefined) return whileAside(standing, aside);
   const place = waiting.indexOf(seq);
-  return place >= 0 ? { is: "behind", ahead: place + 1 } : afterTurn(standing, trace);
+  return place >= 0 ? whileBehind(standing, trace, place + 1) : afterTurn(standing, trace);
 }
 
 /** The same without asking anybody, for a list: undefined while it is not over as far as the trace knows. */

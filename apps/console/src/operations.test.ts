@@ -125,6 +125,34 @@ it("shows who waits in a session, what it asks and what it has not sent, without
   expect(await textOf(operator.post(`/sessions/${at}/content`))).toContain(secretText);
 });
 
+it("shows the turns that wait for people while others of the group are answered, and whose approval each waits for", async () => {
+  const claim = await claimOne();
+  const asked = questionOf("2".repeat(32), { kind: "call", createdAtMs: Date.now() - 300_000 });
+  const { head, epoch } = claim;
+  if (head === undefined) throw new Error("no head");
+  const call = { id: "c1", name: "deploy", arguments: {}, state: "waiting_approval", approvalId: asked.id } as const;
+  const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
+  const turn = {
+    v: 1,
+    turnId,
+    message: head.message,
+    steps: 1,
+    calls: [call],
+    totals,
+    startedAtMs: Date.now(),
+  } as const;
+  const write = { session, epoch, history: [], events: [], consumed: 0, open: [], approvals: [asked] };
+  await world.store.save({ ...write, turn: { ...turn, calls: [call] }, mode: "suspend", waits: "ou_ann" });
+  const { wakeGen = 0 } = await world.store.append({ ...messageOf("om_2"), sender: { id: "ou_bob" } });
+  expect(await world.store.claim(session, wakeGen, "worker")).toMatchObject({ head: { seq: 2 } });
+  expect(await textOf(viewer.get(`/sessions/${at}`))).toMatch(
+    /Turns set aside.*others of the group are answered.*1 ou_ann deploy ou_boss 5 minutes ago/,
+  );
+  expect(await textOf(viewer.get("/sessions"))).toMatch(/running \+ 1 set aside/);
+  await world.approvals.decide(session, asked.id, { decision: "approve", by: { id: "ou_boss" } });
+  expect(await textOf(viewer.get(`/sessions/${at}`))).toMatch(/Turns set aside.*1 ou_ann decided already/);
+});
+
 it("resets a session after asking: the turn ends, its card is told, and what waits goes on", async () => {
   const claim = await claimOne();
   const card = {

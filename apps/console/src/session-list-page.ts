@@ -28,12 +28,19 @@ function sinceOf({ language, say }: View, { summary, atMs }: ListedSession): Htm
   return atMs === undefined ? "–" : moment(language, atMs);
 }
 
+function stateOf({ say }: View, summary: SessionSummary | undefined): Html | string {
+  if (summary === undefined || summary.head?.unreadable === true) return say("unreadableState");
+  const { state, setAside } = summary;
+  return setAside.length === 0
+    ? state
+    : html`${state} <span class="quiet">+ ${setAside.length} ${say("areSetAside")}</span>`;
+}
+
 function row(view: View, listed: ListedSession) {
   const { session, summary } = listed;
-  const state = summary?.head?.unreadable === true ? undefined : summary?.state;
   return [
     html`<a href="${sessionPath(session)}">${session}</a>`,
-    state ?? view.say("unreadableState"),
+    stateOf(view, summary),
     summary?.waiting ?? "–",
     summary?.unsent ?? "–",
     summary?.messages ?? "–",

@@ -1,7 +1,8 @@
-import { traceIdOf, traceparentOfMessage, type ContentPart, type Message } from "@larkline/protocol";
-import type { InboundMessage, QueuedMessage } from "@larkline/protocol";
+import { decidersText } from "@larkline/permissions";
+import { traceIdOf, traceparentOfMessage } from "@larkline/protocol";
+import type { Approval, ContentPart, InboundMessage, Message, QueuedMessage } from "@larkline/protocol";
 import type { ApprovalStatus, OutboxRecord, SessionSummary } from "@larkline/session";
-import { html, type Html } from "./html.ts";
+import { html, type Html, type HtmlValue } from "./html.ts";
 import { facts, moment, table } from "./parts.ts";
 import { sessionPath, whyPath } from "./paths.ts";
 import { actionForm, type Page, type View } from "./view.ts";
@@ -97,6 +98,36 @@ function inboxOf(view: View, { summary, waiting, isContentShown }: ShownSession)
     })}`;
 }
 
+/** Turns that wait for people while others of the group are answered: whose approval, and since when. */
+function asideOf(view: View, { setAside }: SessionSummary, approvals: readonly ApprovalStatus[]): Html | false {
+  const { say, language } = view;
+  if (setAside.length === 0) return false;
+  return html`<h2>${say("setAside")}</h2>
+    <p class="quiet">${say("setAsideAre")}</p>
+    ${table({
+      caption: say("setAside"),
+      columns: ["#", say("sender"), say("tool"), say("deciders"), say("asked"), say("trace")],
+      rows: setAside.map(({ head: { seq, message }, turn }) => {
+        const ids = new Set(turn?.calls.map(({ approvalId }) => approvalId));
+        const asked = approvals.filter(({ approval }) => ids.has(approval.id)).map(({ approval }) => approval);
+        const lines = (of: (approval: ApprovalStatus["approval"]) => HtmlValue) =>
+          asked.map((approval) => html`<div>${of(approval)}</div>`);
+        return [
+          seq,
+          message.sender.name ?? message.sender.id,
+          asked.length === 0 ? say("decidedAlready") : lines(({ tool }) => tool),
+          lines(({ deciders, requester }) => decidedBy(view, deciders, requester)),
+          lines(({ createdAtMs }) => moment(language, createdAtMs)),
+          traceLink(message),
+        ];
+      }),
+    })}`;
+}
+
+function decidedBy({ language }: View, deciders: Approval["deciders"], { name, id }: Approval["requester"]): string {
+  return decidersText(deciders, { language, requester: name ?? id, nameOf: () => undefined });
+}
+
 function callsOf(view: View, { turn }: SessionSummary): Html | false {
   const { say } = view;
   const open = turn?.calls.filter(({ state }) => state !== "done") ?? [];
@@ -109,14 +140,16 @@ function callsOf(view: View, { turn }: SessionSummary): Html | false {
     })}`;
 }
 
-function approvalsOf({ say, language }: View, approvals: readonly ApprovalStatus[]): Html {
+function approvalsOf(view: View, approvals: readonly ApprovalStatus[]): Html {
+  const { say, language } = view;
   return html`<h2>${say("openApprovals")}</h2>
     ${table({
       caption: say("openApprovals"),
-      columns: [say("tool"), say("requester"), say("asked"), say("expires")],
-      rows: approvals.map(({ approval: { tool, requester, createdAtMs, expiresAtMs } }) => [
+      columns: [say("tool"), say("requester"), say("deciders"), say("asked"), say("expires")],
+      rows: approvals.map(({ approval: { tool, requester, deciders, createdAtMs, expiresAtMs } }) => [
         tool,
         requester.name ?? requester.id,
+        decidedBy(view, deciders, requester),
         moment(language, createdAtMs),
         moment(language, expiresAtMs),
       ]),
@@ -189,7 +222,8 @@ export function sessionPage(view: View, shown: ShownSession, note?: Word): Page 
   const body = html`${unreadableNote(view, shown)} ${summary !== undefined && factsOf(view, summary)}
     <p><a href="${whyPath(key)}">${say("why")}</a></p>
     ${visitor?.role === "operator" && actsOf(view, shown)} ${hasContent && contentNote(view, shown)}
-    ${hasInbox && inboxOf(view, shown)} ${summary !== undefined && callsOf(view, summary)}
+    ${hasInbox && inboxOf(view, shown)}
+    ${summary !== undefined && html`${asideOf(view, summary, approvals)} ${callsOf(view, summary)}`}
     ${approvals.length > 0 && approvalsOf(view, approvals)} ${unsent.length > 0 && unsentOf(view, shown)}
     ${messages.length > 0 && historyOf(view, shown)}`;
   return { title: `${say("session")} ${key}`, body, ...(note === undefined ? {} : { note }) };

@@ -69,10 +69,11 @@ export function callState(changes: Partial<CallState> = {}): CallState {
   };
 }
 
-function turnWith(calls: CallState[], putOff?: PutOffStep): TurnState {
+export function turnWith(calls: CallState[], putOff?: PutOffStep): TurnState {
   const totals = { inputTokens: 0, outputTokens: 0, costUsd: 0 };
   const waits = putOff === undefined ? {} : { putOff };
-  return { v: 1, turnId, message, steps: 1, calls, ...waits, totals, startedAtMs: startMs + 900 };
+  const asks = calls.some(({ state }) => state === "waiting_approval") ? { waitingSinceMs: startMs + 1_000 } : {};
+  return { v: 1, turnId, message, steps: 1, calls, ...waits, ...asks, totals, startedAtMs: startMs + 900 };
 }
 
 /** The message is at the head of a session in this state. */

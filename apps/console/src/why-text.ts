@@ -152,14 +152,33 @@ const onTheWay = {
     ),
 } satisfies Partial<{ [Is in Diagnosis["is"]]: Say<Is> }>;
 
+const asksPeople: Say<"approval"> = ({ tool, deciders, sinceMs, untilMs, aside }, nowMs) =>
+  both((language, duration) => {
+    const [passed, rest] = [duration(nowMs - sinceMs), duration(untilMs - nowMs)];
+    if (language === "zh") {
+      const others = aside === true ? "期间照常回答群里其他人的消息。" : "";
+      return `调用 ${tool} 等待 ${people(deciders, language)} 审批，已 ${passed}，${rest}后过期。${others}`;
+    }
+    const others = aside === true ? " Others of the group are answered meanwhile." : "";
+    return `The call ${tool} has waited for the approval of ${people(deciders, language)} for ${passed}; it expires in ${rest}.${others}`;
+  });
+
 /** While a call waits or runs. */
 const inCalls = {
-  approval: ({ tool, deciders, sinceMs, untilMs }, nowMs) =>
+  approval: asksPeople,
+  set_aside: ({ sinceMs }, nowMs) =>
     both((language, duration) =>
       language === "zh"
-        ? `调用 ${tool} 等待 ${people(deciders, language)} 审批，已 ${duration(nowMs - sinceMs)}，${duration(untilMs - nowMs)}后过期。`
-        : `The call ${tool} has waited for the approval of ${people(deciders, language)} for ${duration(nowMs - sinceMs)}; it expires in ${duration(untilMs - nowMs)}.`,
+        ? `审批已结束（回合开始于 ${duration(nowMs - sinceMs)}前），等当前正在回答的消息结束后继续。`
+        : `People have decided; it goes on when the message that is being answered now has its answer (begun ${duration(nowMs - sinceMs)} ago).`,
     ),
+  behind_own: ({ asked }, nowMs) => {
+    const why = asked === undefined ? { zh: "", en: "" } : asksPeople({ ...asked, aside: false }, nowMs);
+    return {
+      zh: `在同一个人的上一条消息之后等待。${why.zh}`,
+      en: `It waits behind an earlier message of the same person.${why.en === "" ? "" : ` ${why.en}`}`,
+    };
+  },
   no_runner: ({ tool, runner, sinceMs, untilMs }, nowMs) =>
     both((language, duration) =>
       language === "zh"

@@ -210,6 +210,13 @@ const words = {
     en: "What is stored of this session cannot be read. A reset drops the turn that it was in; later messages are answered again.",
   },
   inbox: { zh: "收件箱", en: "Inbox" },
+  setAside: { zh: "暂挂的回合", en: "Turns set aside" },
+  setAsideAre: {
+    zh: "这些回合在等待审批；期间照常回答群里其他人的消息。",
+    en: "These wait for people, and others of the group are answered meanwhile.",
+  },
+  areSetAside: { zh: "个暂挂", en: "set aside" },
+  decidedAlready: { zh: "审批已结束", en: "decided already" },
   sender: { zh: "发送人", en: "Sender" },
   sent: { zh: "发送时间", en: "Sent" },
   trace: { zh: "追踪", en: "Trace" },
