@@ -123,6 +123,7 @@ async function world(): Promise<{ blob: string; first: InboundMessage }> {
   await talk(group, "ou_ann");
   await talk(direct, "ou_ann");
   await stores.lookups.set(`name:${app}:ou_ann`, "Ann", 60_000);
+  await stores.lookups.set(`lang:${app}:ou_ann`, "zh", 60_000);
   await ruleOf(1, { author: { id: "ou_ann" } });
   await ruleOf(2, { person: "ou_ann" });
   await ruleOf(3, { person: "ou_ben" });
@@ -157,6 +158,7 @@ async function expectGone(blob: string): Promise<void> {
   expect((await rules.list(app)).map(({ person }) => person)).toEqual(["ou_ben"]);
   expect(await blobs.get(blob)).toBeUndefined();
   expect(await lookups.get(`name:${app}:ou_ann`)).toBeUndefined();
+  expect(await lookups.get(`lang:${app}:ou_ann`)).toBeUndefined();
 }
 
 describe("the data of one person", () => {
@@ -165,7 +167,7 @@ describe("the data of one person", () => {
     await stores.audit.append({ kind: "call_opened", app, userId: "ou_ann", tool: "shell" });
     await stores.audit.append({ kind: "call_opened", app, userId: "ou_ben", tool: "shell" });
     const facts = await exported();
-    expect(ofType(facts, "person")).toEqual([{ type: "person", app, id: "ou_ann", name: "Ann" }]);
+    expect(ofType(facts, "person")).toEqual([{ type: "person", app, id: "ou_ann", name: "Ann", language: "zh" }]);
     expect(ofType(facts, "session")).toEqual([
       { type: "session", session: direct, whole: true },
       { type: "session", session: group, whole: false },

@@ -6,6 +6,7 @@ import {
   isWholly,
   copiesOf,
   sessionsOfPerson,
+  languageKeysOf,
   type KeptMessage,
   type Person,
 } from "./person-sessions.ts";
@@ -73,7 +74,7 @@ export async function deletePerson(
   await deleteRules(deletion);
   if (!options.act) return counts;
   const { app, id } = person;
-  for (const key of [`name:${app}:${id}`, `direct:${app}:${id}`]) {
+  for (const key of [`name:${app}:${id}`, `direct:${app}:${id}`, ...languageKeysOf(person)]) {
     await Promise.all([stores.lookups.delete(key), stores.workerLookups.delete(key)]);
   }
   await stores.audit.append({ kind: "person_deleted", app, userId: id });

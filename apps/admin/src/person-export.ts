@@ -1,4 +1,4 @@
-import { isOwn, isWholly, messagesOf, sessionsOfPerson, type Person } from "./person-sessions.ts";
+import { isOwn, isWholly, languageKeysOf, messagesOf, sessionsOfPerson, type Person } from "./person-sessions.ts";
 import type { PersonStores } from "./person-stores.ts";
 
 const mostWaiting = 1_000;
@@ -8,7 +8,9 @@ export async function* exportPerson(stores: PersonStores, person: Person): Async
   const { app, id } = person;
   const key = `name:${app}:${id}`;
   const name = (await stores.lookups.get(key)) ?? (await stores.workerLookups.get(key));
-  yield { type: "person", app, id, ...(name === undefined ? {} : { name }) };
+  const kept = await Promise.all(languageKeysOf(person).map(async (each) => await stores.lookups.get(each)));
+  const language = kept.find((each) => each !== undefined);
+  yield { type: "person", app, id, ...(name === undefined ? {} : { name }), ...(language && { language }) };
   for (const session of await sessionsOfPerson(stores, person)) yield* exportSession(stores, session, person);
   for (const rule of await stores.rules.ofPerson(app, id)) yield { type: "rule", ...rule };
   yield* exportAudit(stores, person);

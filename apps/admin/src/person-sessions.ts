@@ -36,6 +36,11 @@ export async function sessionsOfPerson(stores: PersonStores, person: Person): Pr
   return [...new Set(found.flat())].sort();
 }
 
+/** Under which keys the language of a person is looked up: over HTTP that of a session. */
+export function languageKeysOf({ app, id, chats }: Person): string[] {
+  return (app === apiApp ? chats : [id]).map((name) => `lang:${app}:${name}`);
+}
+
 async function* archivedOf({ archive }: PersonStores, session: SessionKey): AsyncIterable<KeptMessage> {
   let next = 0;
   for (let more = archive !== undefined; more;) {

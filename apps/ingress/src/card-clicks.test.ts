@@ -60,9 +60,9 @@ describe("a message that came late", () => {
     const asked = await late();
     const { here, session, messageId, cardId } = asked;
     const click = { messageId: cardId, openId: here.ann, elementId: "run" };
-    expect(await here.platform.click(click)).toEqual({
+    expect(await here.platform.click(click)).toMatchObject({
       code: 0,
-      toast: { type: "success", content: "All right, I am on it." },
+      toast: { type: "success", content: "All right, I am on it.", i18n: { zh_cn: "好的，现在处理。" } },
       cardChanged: true,
     });
     expect(cardText(asked)).toMatch(/please sum this up[^]*is being run/);
@@ -91,7 +91,7 @@ describe("a message that came late", () => {
   it("is decided by its writer alone", async () => {
     const { here, session, cardId } = await late();
     for (const elementId of ["run", "ignore"]) {
-      expect(await here.platform.click({ messageId: cardId, openId: here.bob, elementId })).toEqual({
+      expect(await here.platform.click({ messageId: cardId, openId: here.bob, elementId })).toMatchObject({
         code: 0,
         toast: { type: "warning", content: "Only the person who wrote this message can decide." },
         cardChanged: false,
@@ -197,7 +197,7 @@ describe("the stop button", () => {
 
   it("does nothing for anybody else in a group", async () => {
     const { here, session, click } = await running();
-    expect(await click(here.bob)).toEqual({
+    expect(await click(here.bob)).toMatchObject({
       code: 0,
       toast: { type: "warning", content: "Only the person who asked can stop this one." },
       cardChanged: false,

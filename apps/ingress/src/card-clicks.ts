@@ -14,12 +14,12 @@ import {
 } from "./approval-clicks.ts";
 import { servesTenant } from "./admission.ts";
 import type { BotAgents } from "./bot-agents.ts";
-import { clickOf, foreignPerson, toast, unknownPerson, withCard, type ClickHandler } from "./click.ts";
+import { clickOf, foreignPerson, toastIn, unknownPerson, withCard, type ClickHandler } from "./click.ts";
 import { notAllowedText } from "./command-desk.ts";
 import type { EventAnswer, EventHandler } from "./event-router.ts";
 import type { Inbox } from "./inbox.ts";
 import { tellAppended } from "./message-watch.ts";
-import { refusalText, writtenLanguage } from "./notice.ts";
+import { refusalText } from "./notice.ts";
 import type { TurnStopper } from "./turn-stopper.ts";
 
 /** Event type of a click on a card. */
@@ -61,9 +61,12 @@ function wordsOf({ parts }: InboundMessage): string {
   return textOf({ role: "user", content: parts });
 }
 
-type Languages = (message: InboundMessage | undefined) => ReplyLanguage;
+/** A text in both languages: each person sees that of their client. */
+function inBoth(textIn: (language: ReplyLanguage) => string): Readonly<Record<ReplyLanguage, string>> {
+  return { zh: textIn("zh"), en: textIn("en") };
+}
 
-function stopClicks({ app, stop }: CardClicksDeps, languageFor: Languages): ClickHandler {
+function stopClicks({ app, stop }: CardClicksDeps): ClickHandler {
   return async ({ value, by }) => {
     const parsed = parseStop(value);
     if (!parsed.ok || !isOfApp(app, parsed.value.session)) return undefined;
@@ -71,31 +74,44 @@ function stopClicks({ app, stop }: CardClicksDeps, languageFor: Languages): Clic
     const stopped = await stop({ session, by, turnId: turn, reason: "stopped" });
     switch (stopped.result) {
       case "stopping":
-        return toast("success", noticeText("stopping", languageFor(stopped.message)));
+        return toastIn(
+          "success",
+          inBoth((language) => noticeText("stopping", language)),
+        );
       case "nothing":
-        return toast("info", noticeText("nothingToStop", languageFor(undefined)));
+        return toastIn(
+          "info",
+          inBoth((language) => noticeText("nothingToStop", language)),
+        );
       case "not_allowed":
-        return toast("warning", notAllowedText(stopped.message, languageFor(stopped.message)));
+        return toastIn(
+          "warning",
+          inBoth((language) => notAllowedText(stopped.message, language)),
+        );
     }
   };
 }
 
-function lateClicks({ app, store, inbox, observation, logger }: CardClicksDeps, languageFor: Languages): ClickHandler {
+function lateClicks({ app, agents, store, inbox, observation, logger }: CardClicksDeps): ClickHandler {
   const decided = (value: LateValue, parked: InboundMessage): Record<string, unknown> => {
-    const language = languageFor(parked);
+    const agent = agents.of(parked);
+    const language = agent.language === "auto" ? (parked.language ?? agent.defaultLanguage) : agent.language;
     const { session, message, action } = value;
     const late = { language, session, message, ageMs: sharedNow() - parked.createdAtMs, text: wordsOf(parked) };
     return lateDecidedCard(late, action);
   };
 
   const release = async (value: LateValue, parked: InboundMessage): Promise<EventAnswer> => {
-    const language = languageFor(parked);
     const { session, message, action } = value;
     const released = await store.release(session, message, action === "run" ? "append" : "drop");
     // Somebody else's click, on another card or here a moment ago, was first.
-    if (released === undefined) return toast("info", texts.decided[language]);
-    if (released.result === "full") return toast("warning", refusalText("full", language));
-    if (action === "ignore") return withCard(toast("info", texts.ignored[language]), decided(value, parked));
+    if (released === undefined) return toastIn("info", texts.decided);
+    if (released.result === "full")
+      return toastIn(
+        "warning",
+        inBoth((language) => refusalText("full", language)),
+      );
+    if (action === "ignore") return withCard(toastIn("info", texts.ignored), decided(value, parked));
     tellAppended(observation, parked, released);
     try {
       await inbox.wake(session, released.wakeGen);
@@ -103,15 +119,15 @@ function lateClicks({ app, store, inbox, observation, logger }: CardClicksDeps, 
       // The platform does not repeat clicks; the message is stored, and the workers' sweeper finds it.
       logger.warn({ error, session }, "session could not be woken at once");
     }
-    return withCard(toast("success", texts.run[language]), decided(value, parked));
+    return withCard(toastIn("success", texts.run), decided(value, parked));
   };
 
   return async ({ value, by }) => {
     const parsed = parseLate(value);
     if (!parsed.ok || !isOfApp(app, parsed.value.session)) return undefined;
     const parked = await store.parked(parsed.value.session, parsed.value.message);
-    if (parked === undefined) return toast("info", texts.decided[languageFor(undefined)]);
-    if (parked.sender.id !== by) return toast("warning", texts.notYours[languageFor(parked)]);
+    if (parked === undefined) return toastIn("info", texts.decided);
+    if (parked.sender.id !== by) return toastIn("warning", texts.notYours);
     return await release(parsed.value, parked);
   };
 }
@@ -126,14 +142,9 @@ function isOfApp(app: string, session: SessionKey): boolean {
  * buttons that are not ours, in order, until one answers; what nobody knows is no pending approval.
  */
 export function createCardClicks(deps: CardClicksDeps, others: readonly EventHandler[] = []): EventHandler {
-  const languageFor: Languages = (message) => {
-    const { language } = message === undefined ? deps.agents.in("") : deps.agents.of(message);
-    if (language !== "auto") return language;
-    return message === undefined ? "zh" : writtenLanguage(wordsOf(message));
-  };
   const handlers: ReadonlyMap<unknown, ClickHandler> = new Map([
-    ["stop", stopClicks(deps, languageFor)],
-    ["late", lateClicks(deps, languageFor)],
+    ["stop", stopClicks(deps)],
+    ["late", lateClicks(deps)],
     ["outcome", outcomeClicks(deps.approvals)],
   ]);
   const decide = approvalClicks(deps.approvals);

@@ -15,6 +15,7 @@ import type { EventHandler } from "./event-router.ts";
 import type { Inbox } from "./inbox.ts";
 import type { SaidFor } from "./menu-message.ts";
 import { recalledKey } from "./message-desk.ts";
+import type { PersonLanguages } from "./person-language.ts";
 import type { Speaker } from "./speaker.ts";
 
 const Id = Type.String({ minLength: 1, maxLength: 128, pattern: "^[\\w-]+$" });
@@ -54,6 +55,7 @@ export interface ChatEventsDeps {
   inbox: Pick<Inbox, "cancel">;
   lookups: LookupCache;
   directChats: DirectChats;
+  languages: Pick<PersonLanguages, "of">;
   placer: Placer;
   facts: ChatFacts;
   speakFor: (said: SaidFor) => Promise<void>;
@@ -90,13 +92,14 @@ export function createChatEvents(deps: ChatEventsDeps): Readonly<Record<string, 
 
 /** Greets a chat once in a while, however often the platform says that somebody of `tenant` is there. */
 async function greet(
-  { app, agents, settings, tenants, lookups, speak }: ChatEventsDeps,
-  { chatId, tenant }: { chatId: string; tenant: string },
+  { app, agents, settings, tenants, lookups, languages, speak }: ChatEventsDeps,
+  { chatId, tenant, person }: { chatId: string; tenant: string; person?: string | undefined },
 ): Promise<void> {
   const key = `welcomed:${app}:${chatId}`;
   if (!settings.welcome || !servesTenant(tenants, tenant) || (await lookups.get(key)) !== undefined) return;
   const agent = agents.in(chatId);
-  const language = agent.language === "auto" ? "zh" : agent.language;
+  const spoken = person === undefined ? agent.defaultLanguage : await languages.of(person, agent);
+  const language = agent.language === "auto" ? spoken : agent.language;
   await speak({
     purpose: "welcome",
     key: chatId,
@@ -130,7 +133,7 @@ function chatEntered(deps: ChatEventsDeps): EventHandler {
     const { chat_id: chatId, operator_id: operator, last_message_id: lastMessageId } = parsed.value;
     if (operator?.open_id !== undefined) await remember(deps, operator.open_id, chatId);
     // Where something was said before, nobody needs an introduction.
-    if (!lastMessageId) await greet(deps, { chatId, tenant });
+    if (!lastMessageId) await greet(deps, { chatId, tenant, person: operator?.open_id });
     return undefined;
   };
 }
@@ -142,7 +145,7 @@ function chatCreated(deps: ChatEventsDeps): EventHandler {
     if (!parsed.ok) return undefined;
     const { chat_id: chatId, user } = parsed.value;
     if (user?.open_id !== undefined) await remember(deps, user.open_id, chatId);
-    await greet(deps, { chatId, tenant });
+    await greet(deps, { chatId, tenant, person: user?.open_id });
     return undefined;
   };
 }

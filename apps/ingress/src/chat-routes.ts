@@ -26,7 +26,7 @@ import { eventSeqOf, parseAsk, type Ask } from "./chat-request.ts";
 import { readCommand, type CommandDesk, type Order } from "./command-desk.ts";
 import type { Inbox } from "./inbox.ts";
 import { watchMessage, type MessageWatch } from "./message-watch.ts";
-import { writtenLanguage } from "./notice.ts";
+import type { PersonLanguages } from "./person-language.ts";
 import { cancelRun } from "./run-cancel.ts";
 import { findRun, type RunFinderDeps, type RunQuery } from "./run-finder.ts";
 import { lostRunFrame } from "./run-frames.ts";
@@ -41,6 +41,7 @@ export interface ChatRoutesDeps {
   streams: StreamHub;
   runs: RunFinderDeps;
   commands: CommandDesk;
+  languages: Pick<PersonLanguages, "hear">;
   rules: AccessRules;
   onDisconnect: "cancel" | "continue";
   /** Longest text that is taken. */
@@ -88,8 +89,10 @@ function randomId(): string {
   return randomBytes(16).toString("base64url");
 }
 
-function askedOf(ask: Ask, agent: AgentConfig): Asked {
+async function askedOf(ask: Ask, agent: AgentConfig, languages: ChatRoutesDeps["languages"]): Promise<Asked> {
   const { sessionId = randomId(), key = randomId() } = ask;
+  // No person is known: the session stands for one.
+  const language = await languages.hear(sessionId, ask, agent);
   const message: InboundMessage = {
     v: 1,
     session: sessionKeyOf(apiApp, sessionId),
@@ -99,6 +102,7 @@ function askedOf(ask: Ask, agent: AgentConfig): Asked {
     sender: { id: apiApp },
     chatType: "api",
     parts: [{ type: "text", text: ask.text }],
+    language,
     createdAtMs: sharedNow(),
     reply: { channel: "none" },
     ...(ask.background ? { background: true } : {}),
@@ -175,7 +179,7 @@ class ChatApi {
   async #obey(reply: FastifyReply, order: Order, { message, agent, sessionId }: Asked): Promise<void> {
     if (!this.#deps.isReady()) return await this.#unavailable(reply);
     const content = wordsOf(message);
-    const language = agent.language === "auto" ? writtenLanguage(content) : agent.language;
+    const language = agent.language === "auto" ? (message.language ?? agent.defaultLanguage) : agent.language;
     const ended = this.#watch(message);
     let text: string;
     try {
@@ -198,8 +202,8 @@ class ChatApi {
   }
 
   async start(reply: FastifyReply, ask: Ask, agent: AgentConfig): Promise<void> {
-    const { streams } = this.#deps;
-    const asked = askedOf(ask, agent);
+    const { streams, languages } = this.#deps;
+    const asked = await askedOf(ask, agent, languages);
     const { sessionId, key } = asked;
     const { session } = asked.message;
     // Also of what is refused from here on: that is what people ask about.

@@ -58,10 +58,6 @@ export function wordsIn(form: Click["form"], field: string): string | undefined 
 
 export type ToastType = "info" | "success" | "warning" | "error";
 
-export function toast(type: ToastType, content: string): EventAnswer {
-  return { toast: { type, content } };
-}
-
 /** In the language of each person's client; English where that is neither. */
 export function toastIn(type: ToastType, text: Readonly<Record<ReplyLanguage, string>>): EventAnswer {
   return { toast: { type, content: text.en, i18n: { zh_cn: text.zh, en_us: text.en } } };

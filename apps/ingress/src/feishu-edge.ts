@@ -26,6 +26,7 @@ import { cardActionType, createCardClicks } from "./card-clicks.ts";
 import { createChatEvents } from "./chat-events.ts";
 import { createChatFacts, type ChatFacts } from "./chat-facts.ts";
 import { createCommandDesk } from "./command-desk.ts";
+import { PersonLanguages } from "./person-language.ts";
 import { createPeopleNames, type PeopleNames } from "./people-names.ts";
 import { createPlacer, type Placer } from "./conversation-place.ts";
 import { createDirectChats } from "./direct-chats.ts";
@@ -93,6 +94,7 @@ interface Desks extends FeishuEdgeDeps {
   speak: Speaker;
   facts: ChatFacts;
   placer: Placer;
+  languages: PersonLanguages;
   stop: TurnStopper;
   namesOf: PeopleNames;
   groupsOf: GroupLookup["groupsOf"];
@@ -100,7 +102,7 @@ interface Desks extends FeishuEdgeDeps {
 }
 
 function messageDeskOf(desks: Desks): MessageDesk {
-  const { app, bot, agents, backend, inbox, api, logger, speak, background, stop, model } = desks;
+  const { bot, agents, backend, inbox, api, logger, speak, background, stop, model } = desks;
   const { store, lookups } = backend;
   const settings = bot.feishu;
   const reactions = createReactionDesk({ api, lookups, logger });
@@ -118,7 +120,7 @@ function messageDeskOf(desks: Desks): MessageDesk {
     rules: createRuleDesk({ ...desks, rules, policy, lookups }),
     budgets: { book: createBudgetBook(desks.settings.budgets), store: backend.budgets },
   });
-  return createMessageDesk({ app, agents, settings, store, lookups, queue, commands, speak });
+  return createMessageDesk({ ...desks, settings, store, lookups, queue, commands });
 }
 
 function approvalsOf(desks: Desks): ApprovalClicksDeps {
@@ -234,6 +236,7 @@ export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
     facts,
     placer,
     speak: createSpeaker({ store, deliver: (lease) => outbox.deliver(lease) }),
+    languages: new PersonLanguages({ app, lookups, logger }),
     namesOf: createPeopleNames({ app, api, lookups, patienceMs: namePatienceMs, logger }),
     groupsOf: async (openId) => groupsAtBot(bot, await groups.groupsOf(openId)),
     others: (envelope) => deps.otherEvents.pass(otherEventOf(bot.name, envelope)),

@@ -22,6 +22,7 @@ import { createRuleDesk } from "./rule-desk.ts";
 import { createServer } from "./server.ts";
 import { createStreamHub, type StreamHub } from "./stream-hub.ts";
 import { createTurnStopper } from "./turn-stopper.ts";
+import { PersonLanguages } from "./person-language.ts";
 
 /** A bot that people can write to. */
 export interface ReachableBot {
@@ -73,6 +74,9 @@ function createEdges(shared: Shared): FeishuEdge[] {
   );
 }
 
+/** There are as many sessions as clients begin. */
+const apiLanguageMs = 7 * 24 * 3_600_000;
+
 function accessRules({ api }: IngressConfig): AccessRules {
   return { token: api.token, corsOrigins: api.corsOrigins };
 }
@@ -112,6 +116,7 @@ function chatDeps(shared: Shared, streams: StreamHub): ChatRoutesDeps {
     streams,
     runs: backend,
     commands: apiCommands(shared),
+    languages: new PersonLanguages({ app: apiApp, lookups: backend.lookups, keptMs: apiLanguageMs, logger }),
     maxChars: settings.limits.messageChars,
     rules: accessRules(config),
     onDisconnect: config.api.onDisconnect,

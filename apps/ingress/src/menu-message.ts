@@ -71,7 +71,7 @@ export function createMenuMessages(deps: MenuMessageDeps): (said: SaidFor) => Pr
     const place: Place = { session, target: { app, chatId, messageId: "", inThread: false } };
     const admitted = admitPress(deps.tenants, said);
     const arriving = { app, id: message.messageId, chat: chatId, person, channel: "feishu" } as const;
-    const work = async () => await desk({ message, place, tenant }, admitted);
+    const work = async () => await desk({ message, place, tenant, fromMenu: true }, admitted);
     deps.count(await watched(observation, arriving, work));
   };
 }

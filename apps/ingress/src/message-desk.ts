@@ -9,7 +9,8 @@ import { answeredBy, type BotAgents } from "./bot-agents.ts";
 import type { MessageQueue, QueuedAs } from "./busy-policy.ts";
 import { readCommand, type CommandDesk, type Order, type ReadCommand } from "./command-desk.ts";
 import { referencesOf, type Place } from "./conversation-place.ts";
-import { refusalText, writtenLanguage } from "./notice.ts";
+import { refusalText } from "./notice.ts";
+import type { PersonLanguages } from "./person-language.ts";
 import type { Speaker } from "./speaker.ts";
 
 /** A message that is for the bot, and where it belongs. */
@@ -18,6 +19,16 @@ export interface Arrival {
   place: Place;
   /** Whose its sender is; absent when the platform does not say it. */
   tenant: string | undefined;
+  /** Its words are those of an entry of the bot's menu. */
+  fromMenu?: boolean;
+}
+
+/** The same when it is known in which languages to speak. */
+interface HeardArrival extends Arrival {
+  /** The sender's. */
+  spoken: ReplyLanguage;
+  /** That of the texts around the answer. */
+  language: ReplyLanguage;
 }
 
 /** Verdicts on messages that are for the bot. */
@@ -34,6 +45,7 @@ export interface MessageDeskDeps {
   settings: Pick<FeishuSettings, "lateMessages">;
   store: Pick<SessionStore, "seqOf">;
   lookups: Pick<LookupCache, "get">;
+  languages: Pick<PersonLanguages, "hear">;
   queue: MessageQueue;
   commands: CommandDesk;
   speak: Speaker;
@@ -46,7 +58,7 @@ export function recalledKey(app: string, messageId: string): string {
 
 const maxTenantLength = 128;
 
-function inboundOf(app: string, agent: AgentConfig, { message, place, tenant }: Arrival): InboundMessage {
+function inboundOf(app: string, agent: AgentConfig, { message, place, tenant, spoken }: HeardArrival): InboundMessage {
   const references = referencesOf(message, place);
   return {
     v: 1,
@@ -57,7 +69,7 @@ function inboundOf(app: string, agent: AgentConfig, { message, place, tenant }: 
     sender: { id: message.senderOpenId },
     chatType: message.chatType,
     parts: [{ type: "text", text: message.text }],
-    language: writtenLanguage(message.text),
+    language: spoken,
     createdAtMs: message.createdAtMs === 0 ? sharedNow() : message.createdAtMs,
     reply: { channel: "feishu", ...place.target },
     ...answeredBy(agent),
@@ -66,7 +78,7 @@ function inboundOf(app: string, agent: AgentConfig, { message, place, tenant }: 
 }
 
 /** What a message turns out to be; only bare words can be a command. */
-function readArrival({ app, agents }: MessageDeskDeps, arrival: Arrival): ReadCommand {
+function readArrival({ app, agents }: MessageDeskDeps, arrival: HeardArrival): ReadCommand {
   const { text, attachments, forwarded, chatId } = arrival.message;
   const agent = agents.in(chatId);
   const message = inboundOf(app, agent, arrival);
@@ -75,12 +87,7 @@ function readArrival({ app, agents }: MessageDeskDeps, arrival: Arrival): ReadCo
 }
 
 /** What is said in place of a run. */
-function createAnswers({ agents, settings, speak }: MessageDeskDeps) {
-  const languageFor = ({ message }: Arrival): ReplyLanguage => {
-    const { language } = agents.in(message.chatId);
-    return language === "auto" ? writtenLanguage(message.text) : language;
-  };
-
+function createAnswers({ settings, speak }: MessageDeskDeps) {
   /** False when it was answered before. */
   const answer = async ({ message, place }: Arrival, text: string): Promise<boolean> => {
     const { session, target } = place;
@@ -89,8 +96,8 @@ function createAnswers({ agents, settings, speak }: MessageDeskDeps) {
   };
 
   /** Asks whether it is still wanted; orders that only make sense at once are not asked about. */
-  const late = async (arrival: Arrival, read: ReadCommand, ageMs: number): Promise<void> => {
-    const language = languageFor(arrival);
+  const late = async (arrival: HeardArrival, read: ReadCommand, ageMs: number): Promise<void> => {
+    const { language } = arrival;
     const line = refusalText("late", language, ageMs);
     if (settings.lateMessages === "line" || read.for === "desk") {
       await answer(arrival, line);
@@ -103,35 +110,58 @@ function createAnswers({ agents, settings, speak }: MessageDeskDeps) {
     await speak(question, { messageId, parked: read.message });
   };
 
-  return { languageFor, answer, late };
+  return { answer, late };
+}
+
+/** Kinds of messages whose words are the sender's own. */
+const ownKinds: ReadonlySet<string> = new Set(["text", "post"]);
+
+/** The arrival with the language of its sender, which is kept from one message to the next. */
+async function heard(
+  { agents, languages }: MessageDeskDeps,
+  arrival: Arrival,
+  { verdict }: Admitted,
+): Promise<HeardArrival> {
+  const { message, fromMenu = false } = arrival;
+  const { text, senderOpenId, messageType, forwarded, mentions } = message;
+  const agent = agents.in(message.chatId);
+  const written = {
+    text: fromMenu || ownKinds.has(messageType) ? text : "",
+    mentioned: mentions.map(({ name }) => name),
+    isForeign: fromMenu || forwarded,
+    isStranger: verdict === "foreign_tenant",
+  };
+  const spoken = await languages.hear(senderOpenId, written, agent);
+  return { ...arrival, spoken, language: agent.language === "auto" ? spoken : agent.language };
 }
 
 export function createMessageDesk(deps: MessageDeskDeps): MessageDesk {
   const { app, agents, store, lookups, queue, commands } = deps;
-  const { languageFor, answer, late } = createAnswers(deps);
+  const { answer, late } = createAnswers(deps);
 
-  const enqueue = async (arrival: Arrival, message: InboundMessage): Promise<QueuedAs> => {
-    const language = languageFor(arrival);
+  const enqueue = async (arrival: HeardArrival, message: InboundMessage): Promise<QueuedAs> => {
+    const { language } = arrival;
     const result = await queue({ message, target: arrival.place.target, language });
     if (result === "full") await answer(arrival, refusalText("full", language));
     if (result === "busy") await answer(arrival, noticeText("busy", language));
     return result;
   };
 
-  const obey = async (arrival: Arrival, order: Order): Promise<ArrivalOutcome> => {
-    const text = await commands(
-      order,
-      inboundOf(app, agents.in(arrival.message.chatId), arrival),
-      languageFor(arrival),
-    );
+  const obey = async (arrival: HeardArrival, order: Order): Promise<ArrivalOutcome> => {
+    const message = inboundOf(app, agents.in(arrival.message.chatId), arrival);
+    const text = await commands(order, message, arrival.language);
     return text === undefined || (await answer(arrival, text)) ? "command" : "duplicate";
   };
 
-  return async (arrival, admitted) => {
-    const { message, place } = arrival;
-    if ((await lookups.get(recalledKey(app, message.messageId))) !== undefined) return "recalled";
+  return async (arrived, admitted) => {
+    const { message, place } = arrived;
+    const [recalled, arrival] = await Promise.all([
+      lookups.get(recalledKey(app, message.messageId)),
+      heard(deps, arrived, admitted),
+    ]);
+    if (recalled !== undefined) return "recalled";
     if (admitted.verdict === "too_long" || admitted.verdict === "empty" || admitted.verdict === "foreign_tenant") {
-      await answer(arrival, refusalText(admitted.verdict, languageFor(arrival)));
+      await answer(arrival, refusalText(admitted.verdict, arrival.language));
       return admitted.verdict;
     }
     const read = readArrival(deps, arrival);

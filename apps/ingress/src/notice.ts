@@ -1,5 +1,4 @@
 import { createHash } from "node:crypto";
-import { languageOf } from "@larkline/agent";
 import { traceparentOf, type ReplyLanguage } from "@larkline/protocol";
 import type { OutboxRecord, OutboxTarget } from "@larkline/session";
 
@@ -47,12 +46,6 @@ const joining = {
 /** What a person is told whose message joins the running turn. */
 export function joiningText(language: ReplyLanguage): string {
   return joining[language];
-}
-
-/** English needs a Latin letter: a picture or an empty message says nothing about its writer. */
-export function writtenLanguage(text: string): ReplyLanguage {
-  const words = text.replaceAll(/@\S+|^\[\w+\]$/g, "");
-  return /\p{Script=Latin}/u.test(words) ? languageOf(words) : "zh";
 }
 
 /** Something to be said outside a turn. */

@@ -19,6 +19,8 @@ it.each([
   ["把 deploy 的日志发给我", "zh"],
   ["继续", "zh"],
   ["go on", "en"],
+  ["東京はどこですか", "en"],
+  ["где находится 上海 город", "en"],
 ] as const)("%s is written in %s, whatever single words of it are", (text, language) => {
   expect(languageOf(text)).toBe(language);
 });

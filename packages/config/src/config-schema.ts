@@ -88,8 +88,10 @@ export const AgentInput = Type.Object(
     /** A card that types, or a plain message when the answer is complete. */
     reply: Type.Optional(Type.Enum(["card", "text"])),
     card: Type.Optional(CardInput),
-    /** Language of the texts around the answers; `auto` follows the person's message. */
+    /** Language of the texts around the answers; `auto` is the person's: that of their last message with words. */
     language: Type.Optional(Type.Enum(["auto", "zh", "en"])),
+    /** The same for people who have not written any words yet. Default `zh`. */
+    defaultLanguage: Type.Optional(Type.Enum(["zh", "en"])),
     commands: Type.Optional(Type.Record(Type.String({ pattern: "^[\\p{L}\\p{N}_-]{1,32}$" }), CommandInput)),
   },
   { additionalProperties: false },

@@ -36,6 +36,7 @@ export interface AgentConfig {
   readonly reply: "card" | "text";
   readonly card: Readonly<Required<CardInput>>;
   readonly language: "auto" | "zh" | "en";
+  readonly defaultLanguage: "zh" | "en";
   readonly commands: Readonly<Record<string, { description: string; prompt: string }>>;
   /** What its model steps ask of the vendor besides an answer. */
   readonly request: ModelOptions;
@@ -106,6 +107,7 @@ function behaviourOf(input: AgentInput) {
     reply: input.reply ?? "card",
     card: { ...defaultCard, ...input.card },
     language: input.language ?? "auto",
+    defaultLanguage: input.defaultLanguage ?? "zh",
     commands: input.commands ?? {},
   } as const;
 }

@@ -1,0 +1,76 @@
+import { createMemoryLookupCache } from "@larkline/session";
+import { silentLogger } from "@larkline/telemetry";
+import { describe, expect, it } from "vitest";
+import { PersonLanguages, writtenLanguage } from "./person-language.ts";
+
+const chinese = { defaultLanguage: "zh" } as const;
+const english = { defaultLanguage: "en" } as const;
+
+function languages(app = "cli_a", lookups = createMemoryLookupCache()) {
+  return new PersonLanguages({ app, lookups, logger: silentLogger });
+}
+
+describe("the language that a text is written in", () => {
+  it.each([
+    ["你好", "zh", true],
+    ["hello", "en", true],
+    ["/new 今天天气怎么样", "zh", true],
+    ["/停止", "zh", true],
+    ["/help", "en", false],
+    ["看看 https://example.com/some/long/path/with/many/words?and=more", "zh", true],
+    ["看看 `const one = two; three` 有什么问题", "zh", true],
+    ["[微笑] ok", "en", true],
+    ["[the report](https://example.com) please", "en", true],
+  ] as const)("%s", (text, language, isSure) => {
+    expect(writtenLanguage({ text })).toEqual({ language, isSure });
+  });
+
+  it.each([
+    "123",
+    "👍",
+    "",
+    "[image]",
+    "[微笑]",
+    ":THUMBSUP:",
+    "https://example.com/a",
+    "@小明",
+    "？！",
+    "```\nls -l\n```",
+  ])("none: %j", (text) => {
+    expect(writtenLanguage({ text })).toBeUndefined();
+  });
+
+  it("is not that of the names of people", () => {
+    expect(writtenLanguage({ text: "@Li Lei 123", mentioned: ["Li Lei"] })).toBeUndefined();
+  });
+});
+
+describe("a person's language", () => {
+  it("is that of their last message with words, for each person and app", async () => {
+    const lookups = createMemoryLookupCache();
+    const [here, there] = [languages("cli_a", lookups), languages("cli_b", lookups)];
+    expect(await here.hear("ou_1", { text: "hello" }, chinese)).toBe("en");
+    expect(await here.hear("ou_1", { text: "123" }, chinese)).toBe("en");
+    expect(await here.of("ou_1", chinese)).toBe("en");
+    expect(await here.hear("ou_2", { text: "123" }, chinese)).toBe("zh");
+    expect(await there.hear("ou_1", { text: "123" }, chinese)).toBe("zh");
+    expect(await here.hear("ou_1", { text: "你好" }, chinese)).toBe("zh");
+    expect(await here.hear("ou_1", { text: "/help" }, english)).toBe("zh");
+    expect(await there.hear("ou_1", { text: "/help" }, chinese)).toBe("en");
+    expect(await there.of("ou_1", chinese)).toBe("zh");
+  });
+
+  it("is not learned from the words of others, nor kept of people who are not served", async () => {
+    const here = languages();
+    await here.hear("ou_1", { text: "hello", isForeign: true }, chinese);
+    await here.hear("ou_2", { text: "hello", isStranger: true }, chinese);
+    expect([await here.of("ou_1", chinese), await here.of("ou_2", chinese)]).toEqual(["zh", "zh"]);
+  });
+
+  it("is the agent's default while what was kept cannot be read", async () => {
+    const broken = { get: () => Promise.reject(new Error("away")), set: () => Promise.reject(new Error("away")) };
+    const here = new PersonLanguages({ app: "cli_a", lookups: broken, logger: silentLogger });
+    expect(await here.hear("ou_1", { text: "hello" }, chinese)).toBe("en");
+    expect(await here.hear("ou_1", { text: "123" }, english)).toBe("en");
+  });
+});
