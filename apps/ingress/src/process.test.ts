@@ -46,7 +46,7 @@ async function started(
       if (child.exitCode !== null) throw new Error(output());
       expect((await fetch(`${url}/ready`)).status).toBe(200);
     },
-    { timeout: 15_000, interval: 50 },
+    { timeout: 60_000, interval: 50 },
   );
   return { url, child, output };
 }
@@ -116,7 +116,7 @@ describe("the ingress process", () => {
     const url = `http://127.0.0.1:${port}`;
     const ingress = launch({ PORT: String(port), REDIS_URL: `redis://127.0.0.1:${await freePort()}` });
     const early = await vi.waitUntil(async () => await postChat({ url }, { message: "hi" }).catch(() => undefined), {
-      timeout: 10_000,
+      timeout: 60_000,
     });
     await early.end();
     expect(early.text()).toBe('data: {"type":"error","message":"Agent 未初始化"}\n\n');
@@ -139,12 +139,12 @@ describe("the ingress process", () => {
     attached.leave();
     redis.process.kill("SIGKILL");
     await once(redis.process, "exit");
-    await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(503), 5_000);
+    await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(503), 30_000);
     const gone = await postChat(ingress, { message: "hi" });
     expect([gone.status, gone.headers.get("retry-after")]).toEqual([503, "1"]);
     expect((await fetch(`${ingress.url}/health`)).status).toBe(200);
     const restarted = await startRedis({ port: redis.port });
-    await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(200), 5_000);
+    await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(200), 30_000);
     const back = await postChat(ingress, { message: "hi" });
     await back.until(/user_message/);
     back.leave();
