@@ -24,8 +24,8 @@ afterEach(async () => {
   await world.close();
 });
 
-async function start(given?: typeof passwords | null): Promise<TestConsole> {
-  const started = await startTestConsole(world, given);
+async function start(given?: typeof passwords | null, proxies?: readonly string[]): Promise<TestConsole> {
+  const started = await startTestConsole(world, given, { proxies: proxies ?? [] });
   running.push(started);
   return started;
 }
@@ -71,11 +71,12 @@ describe("signing in", () => {
     expect((await tryPassword(here, "no")).status).toBe(401);
     const signedIn = await tryPassword(here, passwords.operator);
     expect([signedIn.status, signedIn.headers.get("location")]).toEqual([303, "/rules"]);
-    expect(signedIn.headers.get("set-cookie")).toMatch(
-      /^larkline_console=[0-9a-f]{64}; Path=\/; Max-Age=43200; SameSite=Strict; HttpOnly$/,
-    );
+    expect(signedIn.headers.getSetCookie()).toEqual([
+      expect.stringMatching(/^larkline_console=[0-9a-f]{64}; Path=\/; Max-Age=43200; SameSite=Strict; HttpOnly$/),
+      expect.stringMatching(/^larkline_browser=[0-9a-f]{64}; Path=\/; Max-Age=2592000; SameSite=Strict; HttpOnly$/),
+    ]);
     const behindProxy = await tryPassword(here, passwords.operator, { "x-forwarded-proto": "https" });
-    expect(behindProxy.headers.get("set-cookie")).toMatch(/; Secure$/);
+    for (const cookie of behindProxy.headers.getSetCookie()) expect(cookie).toMatch(/; Secure$/);
   });
 
   it("leads nobody to another site", async () => {
@@ -107,7 +108,7 @@ describe("signing in", () => {
     const token = client.cookie.split("=")[1] ?? "";
     const keys = (await world.redis.keys(`*${world.namespace}*`)).filter((key) => key.includes(":look:"));
     const values = await Promise.all(keys.map(async (key) => await world.redis.get(key)));
-    expect(values).toHaveLength(1);
+    expect(values).toHaveLength(2);
     expect(JSON.stringify([keys, values])).not.toContain(token);
     expect(JSON.stringify([keys, values])).not.toContain(passwords.operator);
     expect(await world.redis.pttl(keys[0] ?? "")).toBeGreaterThan(3_600_000);
@@ -127,16 +128,103 @@ describe("signing in", () => {
     const statusOf = async (cookie: string) => (await fetch(url, { headers: { cookie }, redirect: "manual" })).status;
     expect([await statusOf(operator.cookie), await statusOf(viewer.cookie)]).toEqual([303, 200]);
   });
+});
 
-  it("after a few tries an address has to wait, also with the right password, on every replica", async () => {
+describe("guessing a password", () => {
+  /** What a limit of so many tries in any minute allows since `sinceMs`. */
+  const most = (perMinute: number, sinceMs: number) => perMinute * (Math.floor((Date.now() - sinceMs) / 60_000) + 1);
+
+  /** Sends 1,000 wrong passwords, fifty at a time; resolves with how many were looked at. */
+  async function attack(
+    { url }: TestConsole,
+    headersOf: (index: number) => Record<string, string>,
+    count = 1_000,
+  ): Promise<number> {
+    const statuses: number[] = [];
+    let next = 0;
+    const guess = async () => {
+      while (next < count) {
+        const index = next++;
+        statuses.push((await tryPassword({ url } as TestConsole, `guess-${index}`, headersOf(index))).status);
+      }
+    };
+    await Promise.all(Array.from({ length: 50 }, guess));
+    expect(statuses.filter((status) => status !== 401 && status !== 429)).toEqual([]);
+    return statuses.filter((status) => status === 401).length;
+  }
+
+  const browserOf = (response: Response) =>
+    response.headers
+      .getSetCookie()
+      .map((cookie) => cookie.split(";", 1)[0] ?? "")
+      .find((cookie) => cookie.startsWith("larkline_browser=")) ?? "";
+
+  it("a browser that has signed in before signs in on every replica, whatever others try beside it", async () => {
     const [one, other] = [await start(), await start()];
-    const statuses = [];
-    for (let i = 0; i < 8; i += 1) statuses.push((await tryPassword(i % 2 === 0 ? one : other, "no")).status);
-    expect(statuses).toEqual([401, 401, 401, 401, 401, 401, 401, 429]);
-    const refused = await tryPassword(one, passwords.operator);
+    const cookie = browserOf(await tryPassword(one, passwords.operator));
+    const sinceMs = Date.now();
+    let done = false;
+    const attacking = attack(one, (index) => ({
+      cookie: `larkline_browser=${String(index).padStart(64, "0")}`,
+      "x-forwarded-for": `203.0.113.${index % 250}`,
+    })).finally(() => (done = true));
+    const outcomes = [];
+    for (const here of [one, other, one, other]) {
+      outcomes.push((await tryPassword(here, passwords.operator, { cookie })).status);
+    }
+    expect([outcomes, done]).toEqual([[303, 303, 303, 303], false]);
+    expect(await attacking).toBeLessThanOrEqual(most(30, sinceMs));
+    expect((await tryPassword(other, passwords.operator, { cookie })).status).toBe(303);
+  }, 120_000);
+
+  it("where the proxy is named, one client's tries take nothing from another's", async () => {
+    const here = await start(undefined, ["127.0.0.1"]);
+    const sinceMs = Date.now();
+    // What a client says itself stands before what the proxy adds, and is not believed.
+    const attacked = await attack(here, (index) => ({ "x-forwarded-for": `198.51.100.${index % 250}, 203.0.113.9` }));
+    expect(attacked).toBeLessThanOrEqual(most(7, sinceMs));
+    expect(attacked).toBeGreaterThan(0);
+    const another = await tryPassword(here, passwords.operator, { "x-forwarded-for": "203.0.113.10" });
+    expect(another.status).toBe(303);
+    const inNetwork = (last: string) => ({ "x-forwarded-for": `2001:db8:1:2:${last}` });
+    const judged = await attack(here, (index) => inNetwork(`${index.toString(16)}::1`), 40);
+    expect(judged).toBeLessThanOrEqual(most(7, sinceMs));
+    expect((await tryPassword(here, passwords.operator, { "x-forwarded-for": "2001:db8:1:3::1" })).status).toBe(303);
+  }, 120_000);
+
+  it("a browser that is known has few tries of its own, and its cookie opens nothing", async () => {
+    const here = await start();
+    const cookie = browserOf(await tryPassword(here, passwords.operator));
+    expect((await fetch(`${here.url}/`, { headers: { cookie }, redirect: "manual" })).status).toBe(303);
+    const sinceMs = Date.now();
+    const judged = await attack(here, () => ({ cookie }), 40);
+    expect(judged).toBeLessThanOrEqual(most(7, sinceMs));
+    const refused = await tryPassword(here, passwords.operator, { cookie });
+    if (judged < most(7, sinceMs)) return; // so slow that a minute went by
     expect(refused.status).toBe(429);
     expect(Number(refused.headers.get("retry-after"))).toBeGreaterThan(0);
-    expect(refused.headers.get("set-cookie")).toBeNull();
+  }, 120_000);
+
+  it("a viewer gets no more tries at the operator's password by making many browsers known", async () => {
+    const here = await start();
+    const sinceMs = Date.now();
+    const cookies: string[] = [];
+    for (let browser = 0; browser < 6; browser += 1) {
+      cookies.push(browserOf(await tryPassword(here, passwords.viewer ?? "")));
+    }
+    expect(new Set(cookies).size).toBe(6);
+    const judged = await attack(here, (index) => ({ cookie: cookies[index % cookies.length] ?? "" }), 200);
+    // Those of known viewers, and those of unknown browsers, of which six were used up.
+    expect(judged).toBeLessThanOrEqual(most(60, sinceMs) - 6);
+  }, 120_000);
+
+  it("a browser is known for as long as the password holds", async () => {
+    const here = await start();
+    const cookie = browserOf(await tryPassword(here, passwords.operator));
+    const changed = await start({ ...passwords, operator: "another" });
+    const again = await tryPassword(changed, "another", { cookie });
+    expect([again.status, browserOf(again) === cookie]).toEqual([303, false]);
+    expect(browserOf(await tryPassword(here, passwords.operator, { cookie }))).toBe(cookie);
   });
 });
 

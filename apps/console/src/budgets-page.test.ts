@@ -38,7 +38,7 @@ async function spend(per: string, id: string, spent: { tokens: number; usd: numb
   await world.budgets.charge([account], { id: `${per} ${id}`, ...spent });
 }
 
-async function visit(config: object, path = "/budgets", locale = "en-US"): Promise<Page> {
+async function visit(config: Record<string, unknown>, path = "/budgets", locale = "en-US"): Promise<Page> {
   const running = await startTestConsole(world, passwords, config);
   onTestFinished(running.close);
   const { page, problems, close } = await openPage(browser, `${running.url}${path}`, locale);

@@ -11,6 +11,7 @@ it("without a password it listens on loopback only", () => {
       port: 8003,
       logLevel: "info",
       passwords: undefined,
+      proxies: [],
       appId: undefined,
       domain: "feishu",
       configFile: undefined,
@@ -62,4 +63,16 @@ it("reports every problem at once, without the passwords", () => {
   ]);
   expect(alone.ok ? "" : alone.error).toBe("CONSOLE_VIEWER_PASSWORD is set, but CONSOLE_PASSWORD is not.");
   expect(JSON.stringify([same, alone])).not.toContain("hunter2hunter2");
+});
+
+it("believes proxies that are named by address or network, and no others", () => {
+  const proxiesOf = (list: string) => {
+    const read = loadConfig({ CONSOLE_PASSWORD: "long enough indeed", CONSOLE_TRUST_PROXY: list });
+    return read.ok ? read.value.proxies : read.error;
+  };
+  expect(proxiesOf("")).toEqual([]);
+  expect(proxiesOf(" 10.0.0.7, 10.1.0.0/16,fd00::/8")).toEqual(["10.0.0.7", "10.1.0.0/16", "fd00::/8"]);
+  for (const wrong of ["true", "10.0.0.0/33", "0.0.0.0/0", "10.0.0.0/8/8", "proxy.internal", "10.0.0.1/"]) {
+    expect(proxiesOf(`10.0.0.7,${wrong}`)).toContain("CONSOLE_TRUST_PROXY must list addresses");
+  }
 });

@@ -1,3 +1,4 @@
+import { isIP } from "node:net";
 import { checkNamespace, createEnvReader, redisProtocols, type Env, type EnvReader } from "@larkline/config";
 import type { ParseResult } from "@larkline/protocol";
 import { logLevels, type LogLevel } from "@larkline/telemetry";
@@ -18,6 +19,8 @@ export interface ConsoleConfig {
   logLevel: LogLevel;
   /** Absent: whoever is on this machine is an operator. */
   passwords: Passwords | undefined;
+  /** Addresses and networks of the proxies in front: a client's address is what they say it is. */
+  proxies: readonly string[];
   /** The bot, whose permission rules are shown beside those of the HTTP API. */
   appId: string | undefined;
   /** Platform of that bot: `feishu`, `lark` or a base URL. */
@@ -51,6 +54,25 @@ function readHost(reader: EnvReader, hasPassword: boolean): string {
   return host;
 }
 
+function isAddressOrNetwork(text: string): boolean {
+  const [address = "", bits, ...rest] = text.split("/");
+  const family = isIP(address);
+  if (family === 0 || rest.length > 0) return false;
+  return (
+    bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) >= 1 && Number(bits) <= (family === 4 ? 32 : 128))
+  );
+}
+
+function readProxies(reader: EnvReader): string[] {
+  const named = (reader.text("CONSOLE_TRUST_PROXY") ?? "").split(",").map((one) => one.trim());
+  const proxies = named.filter((one) => one !== "");
+  for (const proxy of proxies) {
+    if (!isAddressOrNetwork(proxy))
+      reader.problem(`CONSOLE_TRUST_PROXY must list addresses such as 10.0.0.7 or 10.0.0.0/8, but has "${proxy}".`);
+  }
+  return proxies;
+}
+
 const shortestIntervalMs = 1_000;
 
 function readCanary(reader: EnvReader): ConsoleConfig["canary"] {
@@ -77,6 +99,7 @@ export function loadConfig(env: Env): ParseResult<ConsoleConfig> {
     port: reader.port("PORT", { default: 8_003 }),
     logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
     passwords,
+    proxies: readProxies(reader),
     appId: reader.text("FEISHU_APP_ID"),
     domain: reader.text("FEISHU_DOMAIN", { default: "feishu" }),
     canary: readCanary(reader),

@@ -119,12 +119,20 @@ function settingsOf(config: object): LarklineConfig {
 export async function startTestConsole(
   { namespace }: Pick<World, "namespace">,
   given: Passwords | null = passwords,
-  config: object = {},
+  { proxies = [], ...config }: { proxies?: readonly string[] } & Record<string, unknown> = {},
 ): Promise<TestConsole> {
   const backend = connectBackend({ redisUrl: inject("redisUrl"), namespace, logger: silentLogger });
   const { port, close } = await startConsole({
     settings: settingsOf(config),
-    config: { host: "127.0.0.1", port: 0, passwords: given ?? undefined, appId, domain: "feishu", canary: undefined },
+    config: {
+      host: "127.0.0.1",
+      port: 0,
+      passwords: given ?? undefined,
+      proxies,
+      appId,
+      domain: "feishu",
+      canary: undefined,
+    },
     backend,
     metrics: createMetrics({ service: "console" }),
     logger: silentLogger,

@@ -12,7 +12,7 @@ import { createSignIns } from "./sign-ins.ts";
 import { showState } from "./state-metrics.ts";
 
 export interface ConsoleParts {
-  config: Pick<ConsoleConfig, "host" | "port" | "passwords" | "appId" | "canary" | "domain">;
+  config: Pick<ConsoleConfig, "host" | "port" | "passwords" | "proxies" | "appId" | "canary" | "domain">;
   settings: Pick<LarklineConfig, "bots" | "budgets">;
   backend: Backend;
   metrics: Metrics;
@@ -43,6 +43,7 @@ export async function startConsole({ config, settings, backend, metrics, logger 
     backend,
     queues,
     signIns: passwords === undefined ? undefined : createSignIns({ passwords, ...backend }),
+    proxies: config.proxies,
     apps: [...bots, apiApp],
     platform: { settings, bots, domain: config.domain },
     budgets: createBudgetBook(settings.budgets),

@@ -40,6 +40,8 @@ export interface ServerDeps {
   queues: QueueList;
   /** Absent: whoever is on this machine is an operator. */
   signIns: SignIns | undefined;
+  /** Addresses and networks of proxies that are believed what they say about a client's address. */
+  proxies: readonly string[];
   /** Apps whose rules are shown. */
   apps: readonly string[];
   /** What the pages about Feishu need to know of the configuration. */
@@ -117,7 +119,7 @@ async function registerPages(server: FastifyInstance, deps: ServerDeps, pages: P
 
 /** The HTTP server with all routes, not yet listening. */
 export async function createServer(deps: ServerDeps): Promise<FastifyInstance> {
-  const { backend, signIns, metrics, counters, canary, isClosing, logger } = deps;
+  const { backend, signIns, proxies, metrics, counters, canary, isClosing, logger } = deps;
   const style = await readFile(new URL("style.css", import.meta.url), "utf8");
   const server = fastify({
     logger: false,
@@ -125,7 +127,7 @@ export async function createServer(deps: ServerDeps): Promise<FastifyInstance> {
     requestTimeout: requestTimeoutMs,
     http: { headersTimeout: requestTimeoutMs, connectionsCheckingInterval: slowRequestsEveryMs },
     forceCloseConnections: true,
-    trustProxy: false,
+    trustProxy: proxies.length > 0 && [...proxies],
     routerOptions: { maxParamLength: 500 },
   });
   handleErrors(server, logger);
@@ -146,7 +148,12 @@ export async function createServer(deps: ServerDeps): Promise<FastifyInstance> {
   );
   if (signIns !== undefined) {
     const onTry = (outcome: string) => counters.signIns.add({ outcome });
-    registerSignInRoutes(server, { signIns, onTry, deadlineMs: signInDeadlineMs });
+    registerSignInRoutes(server, {
+      signIns,
+      onTry,
+      knowsAddresses: proxies.length > 0,
+      deadlineMs: signInDeadlineMs,
+    });
   }
   const onAction = (action: string, path: string) => {
     counters.actions.add({ action });

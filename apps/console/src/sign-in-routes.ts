@@ -1,16 +1,19 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { cookieOf, setCookie } from "./cookie.ts";
 import { withDeadline } from "./deadline.ts";
-import { tokenCookie } from "./guard.ts";
+import { browserCookie, tokenCookie } from "./guard.ts";
 import { fieldOf, sendPage } from "./pages.ts";
 import { isOwnPath } from "./paths.ts";
 import { signInPage, type SignInForm } from "./sign-in-page.ts";
-import { signedInMs, type SignInResult, type SignIns } from "./sign-ins.ts";
+import { knownBrowserMs, longestQueueMs, signedInMs, type SignInResult, type SignIns } from "./sign-ins.ts";
 import { viewOf } from "./view.ts";
 
 export interface SignInRoutesDeps {
   signIns: SignIns;
   onTry(outcome: SignInResult["result"]): void;
+  /** Whether addresses of requests are those of clients. */
+  knowsAddresses: boolean;
+  /** Of asking Redis. */
   deadlineMs: number;
 }
 
@@ -26,7 +29,10 @@ async function showForm(request: FastifyRequest, reply: FastifyReply, form: Sign
 }
 
 /** Adds signing in and out; only where there are passwords. */
-export function registerSignInRoutes(server: FastifyInstance, { signIns, onTry, deadlineMs }: SignInRoutesDeps): void {
+export function registerSignInRoutes(
+  server: FastifyInstance,
+  { signIns, onTry, knowsAddresses, deadlineMs }: SignInRoutesDeps,
+): void {
   server.get<{ Querystring: { next?: unknown } }>("/sign-in", async (request, reply) => {
     const { next } = request.query;
     return await showForm(request, reply, { next: nextOf(typeof next === "string" ? next : undefined) });
@@ -34,10 +40,15 @@ export function registerSignInRoutes(server: FastifyInstance, { signIns, onTry, 
   server.post("/sign-in", async (request, reply) => {
     const next = nextOf(fieldOf(request, "next", 2_000));
     const password = fieldOf(request, "password", maxPassword) ?? "";
-    const tried = await withDeadline(signIns.try(password, request.ip), deadlineMs);
+    const origin = {
+      address: knowsAddresses ? request.ip : undefined,
+      browser: cookieOf(request, browserCookie),
+    };
+    const tried = await withDeadline(signIns.try(password, origin), longestQueueMs + deadlineMs);
     onTry(tried.result);
     if (tried.result === "signed_in") {
       setCookie(reply, [tokenCookie, tried.token], { maxAgeSeconds: signedInMs / 1_000 });
+      setCookie(reply, [browserCookie, tried.browser], { maxAgeSeconds: knownBrowserMs / 1_000 });
       return await reply.redirect(next, 303);
     }
     if (tried.result === "wrong") return await showForm(request, reply.code(401), { next, problem: "wrongPassword" });

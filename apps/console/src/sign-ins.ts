@@ -1,6 +1,8 @@
 import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypto";
+import { isIPv6 } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import { jsonParserOf } from "@larkline/protocol";
-import type { LookupCache, RateGovernor } from "@larkline/session";
+import type { LookupCache, RateBucket, RateGovernor, RateGrant } from "@larkline/session";
 import { Type } from "typebox";
 import type { Passwords } from "./config.ts";
 
@@ -15,15 +17,33 @@ export interface Visitor {
   csrf: string;
 }
 
+/** Where a try comes from. */
+export interface TryOrigin {
+  /** The client's own; undefined where it cannot be told from that of a proxy. */
+  address: string | undefined;
+  /** What the browser was given when somebody signed in with it. */
+  browser: string | undefined;
+}
+
 export type SignInResult =
-  | { result: "signed_in"; role: Role; token: string }
+  | {
+      result: "signed_in";
+      role: Role;
+      token: string;
+      /** What makes this browser known at its next try. */
+      browser: string;
+    }
   | { result: "wrong" }
   /** More tries than a person makes; whether the password is right is not looked at. */
   | { result: "too_many"; waitMs: number };
 
 /** Sign-ins of people, kept in Redis so that every replica of the console knows them. */
 export interface SignIns {
-  try(password: string, address: string): Promise<SignInResult>;
+  /**
+   * Takes up to {@link longestQueueMs} longer than Redis does, when others try as well: who tries from a browser
+   * that has signed in before waits for none of them.
+   */
+  try(password: string, origin: TryOrigin): Promise<SignInResult>;
   /** Whoever holds this token; undefined when it is over, or its password has changed since. */
   find(token: string): Promise<Visitor | undefined>;
   end(token: string): Promise<void>;
@@ -38,8 +58,26 @@ export interface SignInsDeps {
 /** How long somebody stays signed in. */
 export const signedInMs = 12 * 3_600_000;
 
-/** In any minute; all addresses together may do more than one. */
-const triesPerMinute = { address: 7, everyone: 70 };
+/** How long a browser is known after the last sign-in with it. */
+export const knownBrowserMs = 30 * 86_400_000;
+
+/** How long a try waits for its turn. */
+export const longestQueueMs = 5_000;
+/** Tries that wait for their turn in this process. */
+const longestQueue = 50;
+
+/** Tries in any minute. A place in a bucket is taken whether the password is right or not. */
+const perMinute = {
+  /** From one known browser. */
+  browser: 7,
+  /** From one address, where that is a client's own. */
+  address: 7,
+  /** From all browsers that are not known; at most two of them in a second. */
+  unknown: 30,
+  /** From all browsers that only viewers signed in with: who may look could make any number of such. */
+  viewers: 30,
+};
+const unknownPerSecond = 2;
 
 /** What is kept of a sign-in, under the hash of its token. */
 const StoredSignIn = Type.Object({ role: Type.Enum([...roles]), proof: Type.String() });
@@ -56,6 +94,24 @@ export function isSame(one: string, other: string): boolean {
 
 function keyOf(token: string): string {
   return `console-sign-in:${digestOf(token).toString("hex")}`;
+}
+
+function browserKeyOf(browser: string): string {
+  return `console-browser:${digestOf(browser).toString("hex")}`;
+}
+
+/** A client on IPv6 has at least a network of 64 bits to itself. */
+function clientOf(address: string): string {
+  const plain = address.startsWith("::ffff:") ? address.slice("::ffff:".length) : address;
+  if (!isIPv6(plain)) return plain;
+  const [head = "", tail] = plain.split("%", 1)[0]?.split("::") ?? [];
+  const groups = head.split(":");
+  const missing = tail === undefined ? 0 : 8 - groups.length - tail.split(":").length;
+  const all = [...groups, ...Array<string>(Math.max(0, missing)).fill("0"), ...(tail ?? "").split(":")];
+  return all
+    .slice(0, 4)
+    .map((group) => Number.parseInt(group || "0", 16).toString(16))
+    .join(":");
 }
 
 /** Ties a sign-in to its password. Says nothing about it to whoever has no token. */
@@ -81,31 +137,89 @@ function roleOf(given: string, { operator, viewer }: Passwords): Role | undefine
   return isViewer ? "viewer" : undefined;
 }
 
-export function createSignIns({ passwords, lookups, governor }: SignInsDeps): SignIns {
-  return {
-    async try(password, address) {
-      const grant = await governor.take(
-        [
-          { key: `console:address:${address}`, perMinute: triesPerMinute.address },
-          { key: "console:everyone", perMinute: triesPerMinute.everyone },
-        ],
-        "final",
-      );
-      if (!grant.granted) return { result: "too_many", waitMs: grant.waitMs };
-      const role = roleOf(password, passwords);
-      if (role === undefined) return { result: "wrong" };
-      const token = randomBytes(32).toString("hex");
-      await lookups.set(keyOf(token), JSON.stringify({ role, proof: proofOf(token, password) }), signedInMs);
-      return { result: "signed_in", role, token };
-    },
-    async find(token) {
-      const stored = parseSignIn((await lookups.get(keyOf(token))) ?? "");
-      if (!stored.ok) return undefined;
-      const { role, proof } = stored.value;
-      const password = passwords[role];
-      const holds = password !== undefined && isSame(proof, proofOf(token, password));
-      return holds ? { role, csrf: csrfOf(token) } : undefined;
-    },
-    end: async (token) => await lookups.delete(keyOf(token)),
-  };
+/** Sign-ins by password. Compared in constant time, and never more often than {@link perMinute} says. */
+class PasswordSignIns implements SignIns {
+  readonly #passwords: Passwords;
+  readonly #lookups: SignInsDeps["lookups"];
+  readonly #governor: SignInsDeps["governor"];
+  #waiting = 0;
+
+  constructor({ passwords, lookups, governor }: SignInsDeps) {
+    this.#passwords = passwords;
+    this.#lookups = lookups;
+    this.#governor = governor;
+  }
+
+  async try(password: string, origin: TryOrigin): Promise<SignInResult> {
+    const known = await this.#knownBrowser(origin.browser);
+    const grant = await this.#turnOf(known, origin.address);
+    if (!grant.granted) return { result: "too_many", waitMs: grant.waitMs };
+    const role = roleOf(password, this.#passwords);
+    if (role === undefined) return { result: "wrong" };
+    const token = randomBytes(32).toString("hex");
+    await this.#keep(keyOf(token), { role, proof: proofOf(token, password) }, signedInMs);
+    // An operator who looks as a viewer for once stays known as one who may act.
+    const isSameBrowser = known !== undefined && (known.role === role || known.role === "operator");
+    const browser = isSameBrowser ? known.browser : randomBytes(32).toString("hex");
+    const kept = isSameBrowser ? known.role : role;
+    const keptPassword = this.#passwords[kept] ?? password;
+    await this.#keep(browserKeyOf(browser), { role: kept, proof: proofOf(browser, keptPassword) }, knownBrowserMs);
+    return { result: "signed_in", role, token, browser };
+  }
+
+  async find(token: string): Promise<Visitor | undefined> {
+    const role = await this.#roleOf(keyOf(token), token);
+    return role === undefined ? undefined : { role, csrf: csrfOf(token) };
+  }
+
+  async end(token: string): Promise<void> {
+    await this.#lookups.delete(keyOf(token));
+  }
+
+  async #keep(key: string, value: { role: Role; proof: string }, ttlMs: number): Promise<void> {
+    await this.#lookups.set(key, JSON.stringify(value), ttlMs);
+  }
+
+  /** The role that a secret text stands for; undefined when it is over or the role's password has changed. */
+  async #roleOf(key: string, secret: string): Promise<Role | undefined> {
+    const stored = parseSignIn((await this.#lookups.get(key)) ?? "");
+    if (!stored.ok) return undefined;
+    const { role, proof } = stored.value;
+    const password = this.#passwords[role];
+    return password !== undefined && isSame(proof, proofOf(secret, password)) ? role : undefined;
+  }
+
+  async #knownBrowser(browser: string | undefined): Promise<{ browser: string; role: Role } | undefined> {
+    const role = browser === undefined ? undefined : await this.#roleOf(browserKeyOf(browser), browser);
+    return browser === undefined || role === undefined ? undefined : { browser, role };
+  }
+
+  /** A place for one try. What others try takes none from a known browser of an operator. */
+  async #turnOf(known: { browser: string; role: Role } | undefined, address: string | undefined): Promise<RateGrant> {
+    if (known !== undefined) {
+      const own = { key: browserKeyOf(known.browser).replace("-", ":"), perMinute: perMinute.browser };
+      const shared = { key: "console:viewers", perMinute: perMinute.viewers };
+      const grant = await this.#governor.take(known.role === "operator" ? [own] : [own, shared], "final");
+      if (grant.granted || grant.key === own.key) return grant;
+    }
+    const unknown = { key: "console:unknown", perSecond: unknownPerSecond, perMinute: perMinute.unknown };
+    if (address === undefined) return await this.#queue([unknown]);
+    return await this.#queue([unknown, { key: `console:address:${clientOf(address)}`, perMinute: perMinute.address }]);
+  }
+
+  /** Waits for a place as long as there is hope, so that a person among many is slow and not refused. */
+  async #queue(buckets: readonly RateBucket[]): Promise<RateGrant> {
+    let leftMs = longestQueueMs;
+    for (;;) {
+      const grant = await this.#governor.take(buckets, "final");
+      if (grant.granted || grant.waitMs > leftMs || this.#waiting >= longestQueue) return grant;
+      this.#waiting += 1;
+      await sleep(grant.waitMs).finally(() => (this.#waiting -= 1));
+      leftMs -= Math.max(1, grant.waitMs);
+    }
+  }
+}
+
+export function createSignIns(deps: SignInsDeps): SignIns {
+  return new PasswordSignIns(deps);
 }

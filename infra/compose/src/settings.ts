@@ -53,7 +53,14 @@ export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
   ],
   "tool-runner": [...ofRunners, "RUNNER_TOOLS", "SANDBOX_TIERS", ...spans],
   "python-runner": ofRunners,
-  console: [...everywhere, ...everyUserOfRedis, "FEISHU_APP_ID", "FEISHU_DOMAIN", "CONSOLE_VIEWER_PASSWORD"],
+  console: [
+    ...everywhere,
+    ...everyUserOfRedis,
+    "FEISHU_APP_ID",
+    "FEISHU_DOMAIN",
+    "CONSOLE_VIEWER_PASSWORD",
+    "CONSOLE_TRUST_PROXY",
+  ],
   "sandbox-host": [
     ...everywhere,
     "SANDBOX_SLOTS",
