@@ -1,5 +1,16 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { measureTurns, spread, startSubject, type Spread, type Subject } from "./measure.ts";
+import { freshChat, talk, webhookOf, type Talk } from "./driver.ts";
+import {
+  median,
+  partsOfTrip,
+  spread,
+  startSubject,
+  warmUp,
+  type Running,
+  type Spread,
+  type Subject,
+} from "./measure.ts";
+import type { BenchVendors } from "./vendors.ts";
 
 /** What becomes of messages that come faster than they can be answered. */
 export interface BurstNumbers {
@@ -7,10 +18,12 @@ export interface BurstNumbers {
   sent: number;
   /** Really handed to the network, messages a second. */
   perSecond: number;
-  /** From the request to its acknowledgement; the platform waits 3 s. */
+  /** From the first request to the acknowledgement; the platform waits 3 s and repeats. */
   ackMs: Spread;
-  /** Not acknowledged at the first try. */
-  repeated: number;
+  /** The same for the first burst of new processes. */
+  coldAckMs: Spread;
+  /** Not acknowledged at the first try, cold and warm. */
+  repeated: { cold: number; warm: number };
   /** From the first message to the last answer. */
   answeredSeconds: number;
   lost: number;
@@ -21,62 +34,84 @@ export interface BurstOptions {
   seconds: number;
   /** Chats that the messages are spread over. */
   chats: number;
+  /** Bursts of warm processes; medians are shown. */
+  rounds: number;
+  /** Turns of each subject between its first burst and the others. */
+  warm: number;
 }
 
-const tickMs = 10;
+const tickMs = 5;
 /** How long the last answer may take. */
 const patienceMs = 180_000;
 
+interface Burst {
+  perSecond: number;
+  ackMs: Spread;
+  repeated: number;
+  answeredSeconds: number;
+  lost: number;
+}
+
 /** Sends messages at a fixed rate, whatever becomes of those before them. */
-export async function measureBurst(
-  subject: Subject,
+async function burst(
+  vendors: BenchVendors,
+  { sender, recipient }: Running,
   { perSecond, seconds, chats }: BurstOptions,
-): Promise<BurstNumbers> {
-  const system = await startSubject(subject);
+): Promise<Burst> {
+  const total = perSecond * seconds;
+  const people = Array.from({ length: chats }, freshChat);
+  const webhooks = Array.from({ length: total }, (_, index) =>
+    webhookOf(recipient, people[index % chats] ?? freshChat(), false),
+  );
+  const talks: Talk[] = [];
+  const startMs = performance.now();
+  while (talks.length < total) {
+    const due = Math.floor(((performance.now() - startMs) / 1_000) * perSecond);
+    for (const webhook of webhooks.slice(talks.length, due)) talks.push(talk(vendors, sender, webhook));
+    await delay(tickMs);
+  }
+  const sentMs = performance.now() - startMs;
+  const all = Promise.all(talks.flatMap(({ acknowledged, replied }) => [acknowledged, replied]));
+  await Promise.race([all, delay(patienceMs, undefined, { ref: false })]);
+  const trips = talks.map(({ trip }) => trip);
+  const answered = trips.filter(({ repliedMs }) => repliedMs > 0);
+  for (const trip of trips) vendors.forget(trip);
+  return {
+    perSecond: (total * 1_000) / sentMs,
+    ackMs: spread(trips.filter(({ ackedMs }) => ackedMs > 0).map(partsOfTrip.ack)),
+    repeated: trips.filter(({ tries }) => tries > 1).length,
+    answeredSeconds: (answered.reduce((last, { repliedMs }) => Math.max(last, repliedMs), startMs) - startMs) / 1_000,
+    lost: total - answered.length,
+  };
+}
+
+/** The first burst of new processes, then bursts of warm ones, in which the subjects take turns. */
+export async function measureBursts(
+  vendors: BenchVendors,
+  subjects: readonly Subject[],
+  options: BurstOptions,
+): Promise<BurstNumbers[]> {
+  const each: { running: Running; cold: Burst; warm: Burst[] }[] = [];
   try {
-    const { feishu, appId } = system;
-    await measureTurns(system, { inFlight: 32, messages: 1_500, perChat: 5 }); // compiled code from then on
-    const open = new Set<string>();
-    feishu.on("message", ({ senderType, parentId }) => {
-      if (senderType === "app" && parentId !== undefined) open.delete(parentId);
-    });
-    const people = Array.from({ length: chats }, (_, chat) => system.person(`burst ${chat}`));
-    const deliveries: Promise<{ attempts: readonly { durationMs: number; acknowledged: boolean }[] }>[] = [];
-    const send = async (index: number): Promise<void> => {
-      const person = people[index % chats];
-      if (person === undefined) return;
-      const { messageId, delivery } = await feishu.sendMessage({
-        appId,
-        chatId: person.chatId,
-        from: person.openId,
-        text: `burst ${index}`,
-      });
-      open.add(messageId);
-      deliveries.push(delivery);
-    };
-    const total = perSecond * seconds;
-    const startMs = performance.now();
-    const sends: Promise<void>[] = [];
-    while (sends.length < total) {
-      const due = Math.min(total, Math.floor(((performance.now() - startMs) / 1_000) * perSecond));
-      while (sends.length < due) sends.push(send(sends.length));
-      await delay(tickMs);
+    for (const subject of subjects) {
+      const running = await startSubject(vendors, subject);
+      each.push({ running, cold: await burst(vendors, running, options), warm: [] });
+      await warmUp(running, options.warm);
     }
-    await Promise.all(sends);
-    const sentMs = performance.now() - startMs;
-    const attempts = (await Promise.all(deliveries)).map((report) => report.attempts);
-    const untilMs = performance.now() + patienceMs;
-    while (open.size > 0 && performance.now() < untilMs) await delay(20);
-    return {
-      name: subject.name,
-      sent: total,
-      perSecond: (total * 1_000) / sentMs,
-      ackMs: spread(attempts.map(([first]) => first?.durationMs ?? Number.NaN)),
-      repeated: attempts.filter(({ length }) => length > 1).length,
-      answeredSeconds: (performance.now() - startMs) / 1_000,
-      lost: open.size,
-    };
+    for (let round = 0; round < options.rounds; round += 1) {
+      for (const { running, warm } of each) warm.push(await burst(vendors, running, options));
+    }
+    return each.map(({ running, cold, warm }) => ({
+      name: running.name,
+      sent: options.perSecond * options.seconds,
+      perSecond: median(warm.map(({ perSecond }) => perSecond)),
+      ackMs: { p50: median(warm.map(({ ackMs }) => ackMs.p50)), p99: median(warm.map(({ ackMs }) => ackMs.p99)) },
+      coldAckMs: cold.ackMs,
+      repeated: { cold: cold.repeated, warm: median(warm.map((one) => one.repeated)) },
+      answeredSeconds: median(warm.map(({ answeredSeconds }) => answeredSeconds)),
+      lost: [cold, ...warm].reduce((lost, one) => lost + one.lost, 0),
+    }));
   } finally {
-    await system.close();
+    for (const { running } of each) await running.close();
   }
 }

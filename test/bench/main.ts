@@ -1,33 +1,30 @@
-import { execFileSync } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
 import { cpus } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import type { System } from "../system/system.ts";
 import { measureApprovals } from "./approvals.ts";
-import { measureBurst, type BurstNumbers } from "./burst.ts";
+import { measureBursts } from "./burst.ts";
+import { conversationMemoryTable, measureMemory } from "./conversation-memory.ts";
 import { measureLevels } from "./levels.ts";
 import { measureLengths } from "./long-conversation.ts";
 import {
   larkline,
   larklineProcess,
   measureTurns,
+  memoryOf,
   naiveBullmq,
   rawLoop,
-  residentMb,
   startSubject,
-  type Subject,
+  warmUp,
+  type Running,
+  type TurnNumbers,
 } from "./measure.ts";
-import { conversationMemoryTable, measureMemory } from "./conversation-memory.ts";
 import { measureRecovery } from "./recovery.ts";
-import { soak } from "./soak.ts";
-import { measureStreaming, streamingBound } from "./streaming.ts";
-import { measureWaiting } from "./waiting.ts";
-import { measureScale, type ScaleNumbers } from "./workers.ts";
 import {
   addedTable,
   approvalTable,
   burstTable,
+  cpuTable,
   latencyTable,
   lengthTable,
   levelTable,
@@ -36,115 +33,175 @@ import {
   scaleTable,
   soakTable,
   streamingTable,
+  summaryOf,
   throughputTable,
   waitingTable,
   type SubjectRounds,
 } from "./report.ts";
+import { soak } from "./soak.ts";
+import { measureStreaming, streamingBound } from "./streaming.ts";
+import { BenchVendors } from "./vendors.ts";
+import { measureWaiting } from "./waiting.ts";
+import { measureScale, type ScaleNumbers } from "./workers.ts";
+
+/** What can be measured, each with its own tables in docs/performance.md. */
+const parts = {
+  turns: { tells: "throughput, CPU, latency and memory beside the baselines", measure: turnTables },
+  lengths: { tells: "latency in long chats, beside fresh ones", measure: lengthTables },
+  kills: { tells: "kill -9 to the answer", measure: recoveryTables },
+  tools: { tells: "levels of isolation, and approvals", measure: toolTables },
+  streaming: { tells: "many chats that stream at once", measure: streamingTables },
+  bursts: { tells: "messages that come faster than they can be answered", measure: burstTables },
+  workers: { tells: "turns with 1, 2 and 4 workers", measure: scaleTables },
+  waiting: { tells: "sessions that wait for people", measure: waitingTables },
+  memory: { tells: "what a conversation holds in Redis", measure: dataTables },
+  soak: { tells: "an hour of steady load; only when it is named", measure: soakTables },
+};
+type PartName = keyof typeof parts;
+
+const help = `npm run bench -- [options]
+
+  --only <parts>      measures these parts only, names joined by commas
+  --write             writes the tables of the measured parts into docs/performance.md
+  --rounds <n>        rounds of turns and bursts; medians are shown (5)
+  --turns <n>         turns of each subject in a round, with 32 in flight; with 1 a sixth of it (2000)
+  --warm <n>          turns of each subject before anything is measured (3000)
+  --kills <n>         processes that are killed, of each kind (5)
+  --chats <n>         chats that stream at once (300)
+  --seconds <n>       how long each of them streams (20)
+  --approvals <n>     turns in which a person is asked (400)
+  --waiting <n>       sessions that wait for people (10000)
+  --minutes <n>       how long the load of \`soak\` lasts (60)
+
+Parts:
+${Object.entries(parts)
+  .map(([name, { tells }]) => `  ${name.padEnd(18)}  ${tells}`)
+  .join("\n")}
+`;
 
 const { values } = parseArgs({
   options: {
-    rounds: { type: "string", default: "3" },
+    only: { type: "string" },
+    write: { type: "boolean", default: false },
+    rounds: { type: "string", default: "5" },
     turns: { type: "string", default: "2000" },
+    warm: { type: "string", default: "3000" },
     kills: { type: "string", default: "5" },
-    /** Chats that stream at once, and for how long. */
     chats: { type: "string", default: "300" },
     seconds: { type: "string", default: "20" },
-    /** Turns in which a person is asked. */
     approvals: { type: "string", default: "400" },
-    /** Sessions that wait for people. */
     waiting: { type: "string", default: "10000" },
-    /** How long the load of `--only soak` lasts. */
     minutes: { type: "string", default: "60" },
-    /** Only one part: `turns`, `tools`, `streaming`, `load` or `soak`. */
-    only: { type: "string" },
-    /** Writes the tables into docs/performance.md. */
-    write: { type: "boolean", default: false },
+    help: { type: "boolean", default: false },
   },
 });
 
-interface RedisCounts {
-  commands: number;
-  scripts: number;
+if (values.help) console.log(help);
+else await run();
+
+function isPart(name: string): name is PartName {
+  return Object.hasOwn(parts, name);
 }
 
-function redisCounts(port: number): RedisCounts {
-  const info = execFileSync("redis-cli", ["-p", String(port), "info", "commandstats"]).toString();
-  const calls = [...info.matchAll(/cmdstat_([^:]+):calls=(\d+)/g)].map(
-    ([, name, count]) => [name, Number(count)] as const,
-  );
-  return {
-    commands: calls.reduce((sum, [, count]) => sum + count, 0),
-    scripts: calls.find(([name]) => name === "evalsha")?.[1] ?? 0,
-  };
+function chosenParts(): PartName[] {
+  const names = values.only?.split(",") ?? Object.keys(parts).filter((name) => name !== "soak");
+  return names.map((name) => {
+    if (!isPart(name)) throw new Error(`--only takes ${Object.keys(parts).join(", ")}`);
+    return name;
+  });
 }
 
-function memoryOf({ ingresses, workers, runners, redis }: System): Record<string, number> {
-  const named = [
-    ...ingresses.map(({ pid }) => ["ingress", pid] as const),
-    ...workers.map(({ pid }) => ["agent-worker", pid] as const),
-    ...runners.map(({ pid }) => ["tool-runner", pid] as const),
-  ];
-  const apps = named.map(([name, pid]) => [name, residentMb(pid)] as const);
-  return Object.fromEntries([...apps, ["Redis", residentMb(redis.process.pid ?? 0)]]);
+async function run(): Promise<void> {
+  const measured: [PartName, string[]][] = [];
+  for (const name of chosenParts()) measured.push([name, await parts[name].measure()]);
+  for (const [, tables] of measured) console.log(`\n${tables.join("\n\n")}`);
+  if (values.write) await write(measured);
 }
 
-/** One round: warm-up, one in flight, many in flight. Subjects take turns, so that noise hits all alike. */
-async function runRound(subject: Subject, rounds: SubjectRounds): Promise<void> {
+/** Replaces what stands between the marks of these parts. */
+async function write(measured: readonly [PartName, string[]][]): Promise<void> {
+  const file = fileURLToPath(new URL("../../docs/performance.md", import.meta.url));
+  let page = await readFile(file, "utf8");
+  for (const [name, tables] of measured) {
+    const [begin, end] = [`<!-- ${name}:begin -->`, `<!-- ${name}:end -->`];
+    const [head, rest] = page.split(begin);
+    const [, tail] = rest?.split(end) ?? [];
+    if (head === undefined || tail === undefined) throw new Error(`docs/performance.md has no place for ${name}`);
+    const machine = `Measured ${new Date().toISOString().slice(0, 10)} on ${cpus().length} cores (${cpus()[0]?.model.trim()}), Node ${process.version}, with \`${commandLine()}\`.`;
+    page = `${head}${begin}\n\n${[machine, ...tables].join("\n\n")}\n\n${end}${tail}`;
+  }
+  await writeFile(file, page);
+}
+
+function commandLine(): string {
+  return ["npm run bench --", ...process.argv.slice(2)].join(" ");
+}
+
+/** Each round measures every subject; the first of them changes, so that noise hits all alike. */
+async function measureSubjects(vendors: BenchVendors): Promise<SubjectRounds[]> {
   const turns = Number(values.turns);
-  const system = await startSubject(subject);
+  const each: { running: Running; single: TurnNumbers[]; loaded: TurnNumbers[] }[] = [];
   try {
-    // Long enough that every process runs compiled code.
-    await measureTurns(system, { inFlight: 32, messages: 3_000, perChat: 5 });
-    rounds.single.push(await measureTurns(system, { inFlight: 1, messages: Math.ceil(turns / 6), perChat: 5 }));
-    const before = redisCounts(system.redis.port);
-    rounds.loaded.push(await measureTurns(system, { inFlight: 32, messages: turns, perChat: 5 }));
-    const after = redisCounts(system.redis.port);
-    rounds.redisCommands = (after.commands - before.commands) / turns;
-    rounds.redisScripts = (after.scripts - before.scripts) / turns;
-    rounds.residentMb = memoryOf(system);
-  } finally {
-    await system.close();
-  }
-}
-
-function show(text: string): void {
-  console.log(`\n${text}`);
-}
-
-async function measureSubjects(): Promise<SubjectRounds[]> {
-  const subjects = [rawLoop, naiveBullmq, larkline, larklineProcess];
-  const results: SubjectRounds[] = subjects.map(({ name }) => ({
-    name,
-    single: [],
-    loaded: [],
-    residentMb: {},
-    redisCommands: 0,
-    redisScripts: 0,
-  }));
-  for (let round = 1; round <= Number(values.rounds); round += 1) {
-    for (const [index, subject] of subjects.entries()) {
-      const rounds = results[index];
-      if (rounds !== undefined) await runRound(subject, rounds);
-      console.log(`round ${round}: ${subject.name}: ${rounds?.loaded.at(-1)?.turnsPerSecond.toFixed(0)} turns/s`);
+    for (const subject of [rawLoop, naiveBullmq, larkline, larklineProcess]) {
+      const running = await startSubject(vendors, subject);
+      each.push({ running, single: [], loaded: [] });
+      await warmUp(running, Number(values.warm));
     }
+    for (let round = 0; round < Number(values.rounds); round += 1) {
+      const first = round % each.length;
+      for (const { running, single, loaded } of [...each.slice(first), ...each.slice(0, first)]) {
+        single.push(await measureTurns(running, { inFlight: 1, messages: Math.ceil(turns / 6), perChat: 5 }));
+        const numbers = await measureTurns(running, { inFlight: 32, messages: turns, perChat: 5 });
+        loaded.push(numbers);
+        console.log(`round ${round + 1}: ${running.name}: ${summaryOf(numbers)}`);
+      }
+    }
+    return each.map(({ running, single, loaded }) => ({
+      name: running.name,
+      single,
+      loaded,
+      memoryMb: memoryOf(running),
+    }));
+  } finally {
+    for (const { running } of each) await running.close();
   }
-  return results;
+}
+
+async function withVendors<Result>(work: (vendors: BenchVendors) => Promise<Result>): Promise<Result> {
+  const vendors = await BenchVendors.start();
+  try {
+    return await work(vendors);
+  } finally {
+    await vendors.close();
+  }
 }
 
 async function turnTables(): Promise<string[]> {
-  const results = await measureSubjects();
-  const lengths = [10, 100, 1_000];
+  const results = await withVendors(measureSubjects);
   return [
     throughputTable(results),
+    cpuTable(results),
     latencyTable(results),
     addedTable(results),
-    lengthTable(await measureLengths(rawLoop, lengths), await measureLengths(larkline, lengths)),
-    recoveryTable(
-      await measureRecovery("agent-worker", Number(values.kills)),
-      await measureRecovery("tool-runner", Number(values.kills)),
-    ),
     memoryTable(results),
   ];
+}
+
+async function lengthTables(): Promise<string[]> {
+  const subjects = [rawLoop, naiveBullmq, larkline];
+  return [
+    lengthTable(
+      await withVendors((vendors) =>
+        measureLengths(vendors, subjects, { lengths: [10, 100, 1_000], warm: Number(values.warm) }),
+      ),
+    ),
+  ];
+}
+
+async function recoveryTables(): Promise<string[]> {
+  const kills = Number(values.kills);
+  const workers = await measureRecovery("agent-worker", kills);
+  return [recoveryTable(workers, await measureRecovery("tool-runner", kills))];
 }
 
 async function streamingTables(): Promise<string[]> {
@@ -156,14 +213,19 @@ async function toolTables(): Promise<string[]> {
   return [levelTable(await measureLevels()), approvalTable(await measureApprovals(Number(values.approvals)))];
 }
 
-async function loadTables(): Promise<string[]> {
-  const bursts: BurstNumbers[] = [];
-  for (const subject of [rawLoop, naiveBullmq, larkline]) {
-    bursts.push(await measureBurst(subject, { perSecond: 1_000, seconds: 5, chats: 1_000 }));
-  }
+async function burstTables(): Promise<string[]> {
+  const work = { perSecond: 1_000, seconds: 5, chats: 1_000, rounds: Number(values.rounds), warm: Number(values.warm) };
+  return [burstTable(await withVendors((vendors) => measureBursts(vendors, [rawLoop, naiveBullmq, larkline], work)))];
+}
+
+async function scaleTables(): Promise<string[]> {
   const scales: ScaleNumbers[] = [];
   for (const workers of [1, 2, 4]) scales.push(await measureScale(workers));
-  return [burstTable(bursts), scaleTable(scales), waitingTable(await measureWaiting(Number(values.waiting)))];
+  return [scaleTable(scales)];
+}
+
+async function waitingTables(): Promise<string[]> {
+  return [waitingTable(await measureWaiting(Number(values.waiting)))];
 }
 
 async function soakTables(): Promise<string[]> {
@@ -173,32 +235,4 @@ async function soakTables(): Promise<string[]> {
 
 async function dataTables(): Promise<string[]> {
   return [conversationMemoryTable(await measureMemory([1, 10, 100, 1_000]))];
-}
-
-const parts: Readonly<Record<string, () => Promise<string[]>>> = {
-  turns: turnTables,
-  tools: toolTables,
-  streaming: streamingTables,
-  load: loadTables,
-  memory: dataTables,
-};
-/** Takes an hour, so only when it is asked for. */
-const alone: typeof parts = { soak: soakTables };
-const chosen = values.only === undefined ? Object.values(parts) : [{ ...parts, ...alone }[values.only]];
-const tables: string[] = [];
-for (const measure of chosen) {
-  if (measure === undefined) throw new Error(`--only takes ${Object.keys({ ...parts, ...alone }).join(", ")}`);
-  tables.push(...(await measure()));
-}
-for (const text of tables) show(text);
-
-if (values.write && values.only !== undefined) throw new Error("--write needs all tables: leave --only out");
-if (values.write) {
-  const page = fileURLToPath(new URL("../../docs/performance.md", import.meta.url));
-  const [head = "", , tail = ""] = (await readFile(page, "utf8")).split(/<!-- tables:(?:begin|end) -->/);
-  const machine = `Measured ${new Date().toISOString().slice(0, 10)} on ${cpus().length} cores (${cpus()[0]?.model.trim()}), Node ${process.version}, with \`npm run bench -- --write --rounds ${values.rounds} --turns ${values.turns}\`.`;
-  await writeFile(
-    page,
-    `${head}<!-- tables:begin -->\n\n${[machine, ...tables].join("\n\n")}\n\n<!-- tables:end -->${tail}`,
-  );
 }

@@ -1,8 +1,9 @@
+import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import type { ModelScript } from "@larkline/testkit";
 import { startSystem, type System, type SystemOptions } from "../system/system.ts";
-import { load, noteModel, type Trip } from "./driver.ts";
+import { load, WebhookSender, type LoadOptions, type LoadResult, type Recipient } from "./driver.ts";
+import type { BenchVendors, Trip } from "./vendors.ts";
 
 /** One way to do the work. */
 export interface Subject {
@@ -47,31 +48,63 @@ export const naiveBullmq: Subject = {
   },
 };
 
-/** Answers at once; a message with a second line gets one tool call first. */
-const quickModel: ModelScript = ({ messages }) => {
-  const [key = "", wish] = (messages.findLast(({ role, text }) => role === "user" && text !== "")?.text ?? "").split(
-    "\n",
-  );
-  noteModel(key, "in");
-  queueMicrotask(() => noteModel(key, "out"));
-  const answered = (messages.at(-1)?.results.length ?? 0) > 0;
-  if (wish !== undefined && !answered) return { calls: [{ name: "note_pure", arguments: { key } }] };
-  return { text: "done" };
-};
+/** A subject whose processes run. */
+export interface Running {
+  readonly name: string;
+  readonly system: System;
+  /** Sends it messages and waits for the answers. */
+  load(work: Omit<LoadOptions, "vendors" | "sender" | "recipient">): Promise<LoadResult>;
+  readonly sender: WebhookSender;
+  readonly recipient: Recipient;
+  close(): Promise<void>;
+}
 
-export async function startSubject({ options }: Subject): Promise<System> {
-  return await startSystem({
+/** Every subject of the bench that runs at the moment: what uses CPU besides them is noise. */
+const allRunning = new Set<Running>();
+
+export async function startSubject(vendors: BenchVendors, { name, options }: Subject): Promise<Running> {
+  const system = await startSystem({
     transport: "webhook",
-    script: quickModel,
-    simulator: { logCapacity: 100 },
+    vendors: { model: vendors.url, feishu: vendors.url },
     ...options,
     env: { LOG_LEVEL: "error", RECORDING_FILE: "", ...options.env },
   });
+  const { appId, env, ingresses } = system;
+  const recipient = {
+    url: ingresses[0]?.url ?? "",
+    appId,
+    encryptKey: env["FEISHU_ENCRYPT_KEY"] ?? "",
+    verificationToken: env["FEISHU_VERIFICATION_TOKEN"] ?? "",
+  };
+  const sender = new WebhookSender(recipient.url);
+  const running: Running = {
+    name,
+    system,
+    sender,
+    recipient,
+    load: async (work) => await load({ vendors, sender, recipient, ...work }),
+    close: async () => {
+      allRunning.delete(running);
+      sender.close();
+      await system.close();
+    },
+  };
+  allRunning.add(running);
+  return running;
+}
+
+/** Enough turns that every process runs compiled code. */
+export async function warmUp(running: Running, messages: number): Promise<void> {
+  await running.load({ inFlight: 32, messages, perChat: 5 });
 }
 
 export function percentile(values: readonly number[], fraction: number): number {
   const sorted = values.toSorted((left, right) => left - right);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * fraction))] ?? Number.NaN;
+}
+
+export function median(values: readonly number[]): number {
+  return percentile(values, 0.5);
 }
 
 export interface Spread {
@@ -81,6 +114,12 @@ export interface Spread {
 
 export function spread(values: readonly number[]): Spread {
   return { p50: percentile(values, 0.5), p99: percentile(values, 0.99) };
+}
+
+/** The process and all that it started, from /proc. */
+function familyOf(pid: number): number[] {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim();
+  return [pid, ...(children === "" ? [] : children.split(" ").flatMap((child) => familyOf(Number(child))))];
 }
 
 /** CPU time of a process in ms, from /proc (10 ms ticks). */
@@ -94,15 +133,95 @@ export function residentMb(pid: number): number {
   return Number(line?.[1] ?? 0) / 1_024;
 }
 
-function pidsOf(system: System): number[] {
-  const apps = [...system.ingresses, ...system.workers, ...system.runners].map(({ pid }) => pid);
-  return [...apps, system.redis.process.pid ?? 0];
+/** Kinds of processes, in the order of a message. */
+export const processNames = ["ingress", "agent-worker", "tool-runner", "Redis"] as const;
+export type ProcessName = (typeof processNames)[number];
+export type PerProcess = Record<ProcessName, number>;
+
+function pidsOf({ ingresses, workers, runners, redis }: System): Record<ProcessName, number[]> {
+  const pids = (apps: readonly { pid: number }[]): number[] => apps.map(({ pid }) => pid);
+  return {
+    ingress: pids(ingresses),
+    "agent-worker": pids(workers),
+    "tool-runner": pids(runners),
+    Redis: [redis.process.pid ?? 0],
+  };
+}
+
+function perProcess(of: (name: ProcessName) => number): PerProcess {
+  return {
+    ingress: of("ingress"),
+    "agent-worker": of("agent-worker"),
+    "tool-runner": of("tool-runner"),
+    Redis: of("Redis"),
+  };
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+/** Resident memory of each kind of process, MB; 0 where a subject has none. Children are not in it. */
+export function memoryOf({ system }: Running): PerProcess {
+  const pids = pidsOf(system);
+  return perProcess((name) => sum(pids[name].map(residentMb)));
+}
+
+/** What Redis has done since its start. */
+export interface RedisUse {
+  commands: number;
+  scripts: number;
+  /** CPU of its process. */
+  cpuMs: number;
+  bytesOut: number;
+}
+
+export function redisUse(system: System): RedisUse {
+  const info = execFileSync("redis-cli", ["-p", String(system.redis.port), "info", "all"]).toString();
+  const calls = [...info.matchAll(/cmdstat_([^:]+):calls=(\d+)/g)].map(([, name, number]) => [name, Number(number)]);
+  const value = (name: string): number => Number(new RegExp(`^${name}:([\\d.]+)`, "m").exec(info)?.[1] ?? 0);
+  return {
+    commands: sum(calls.map(([, number]) => Number(number))),
+    scripts: sum(calls.filter(([name]) => /^(?:eval|fcall)/.test(String(name))).map(([, number]) => Number(number))),
+    cpuMs: (value("used_cpu_sys") + value("used_cpu_user")) * 1_000,
+    bytesOut: value("total_net_output_bytes"),
+  };
+}
+
+/** CPU of each kind of process so far, with the processes that they started. */
+function cpuOf(system: System, redis: RedisUse): PerProcess {
+  const pids = pidsOf(system);
+  return perProcess((name) => (name === "Redis" ? redis.cpuMs : sum(pids[name].flatMap(familyOf).map(cpuMs))));
+}
+
+/** CPU of this machine that no process of the bench used, ms so far; 10 ms ticks. */
+function foreignCpuMs(): number {
+  const [user = 0, nice = 0, kernel = 0, , , irq = 0, softIrq = 0, steal = 0] = (
+    readFileSync("/proc/stat", "utf8").split("\n")[0] ?? ""
+  )
+    .trim()
+    .split(/\s+/)
+    .slice(1)
+    .map(Number);
+  const own = process.cpuUsage();
+  const apps = [...allRunning].flatMap(({ system }) => Object.values(pidsOf(system)).flat().flatMap(familyOf));
+  const busy = (user + nice + kernel + irq + softIrq + steal) * 10;
+  return busy - sum(apps.map(cpuMs)) - (own.user + own.system) / 1_000;
 }
 
 export interface TurnNumbers {
   turnsPerSecond: number;
-  /** CPU of all processes but the bench's own, per turn. */
-  cpuMs: number;
+  /** Per turn, of each kind of process. */
+  cpuMs: PerProcess;
+  /** Per turn, of the bench's own process, which plays sender, platform and model. */
+  harnessMs: number;
+  /** Cores that other programs of the machine used meanwhile. */
+  foreignCores: number;
+  /** Per turn; commands with those inside scripts. */
+  redisScripts: number;
+  redisCommands: number;
+  /** Webhook sent to its acknowledgement. */
+  ack: Spread;
   /** Webhook sent to first model request. */
   before: Spread;
   /** Model asked for a tool to the request that holds its result. */
@@ -111,20 +230,40 @@ export interface TurnNumbers {
   after: Spread;
 }
 
+/** Times of a turn with one tool call: ms of each of its parts. */
+export const partsOfTrip = {
+  ack: ({ sentMs, ackedMs }: Trip): number => ackedMs - sentMs,
+  before: ({ sentMs, modelMs: [first] }: Trip): number => (first?.in ?? Number.NaN) - sentMs,
+  tool: ({ modelMs: [first, second] }: Trip): number => (second?.in ?? Number.NaN) - (first?.out ?? Number.NaN),
+  after: ({ repliedMs, modelMs }: Trip): number => repliedMs - (modelMs.at(-1)?.out ?? Number.NaN),
+};
+
+/** Measures one slice of load; a short one before it wakes what has slept while others were measured. */
 export async function measureTurns(
-  system: System,
+  running: Running,
   work: { inFlight: number; messages: number; perChat: number },
 ): Promise<TurnNumbers> {
-  const before = pidsOf(system).reduce((sum, pid) => sum + cpuMs(pid), 0);
-  const { trips, seconds } = await load({ system, ...work, text: (key) => `${key}\ntool` });
-  const after = pidsOf(system).reduce((sum, pid) => sum + cpuMs(pid), 0);
+  await running.load({ ...work, messages: Math.ceil(work.messages / 10) });
+  const redisBefore = redisUse(running.system);
+  const before = cpuOf(running.system, redisBefore);
+  const foreignBefore = foreignCpuMs();
+  const { trips, seconds, harnessMs } = await running.load(work);
+  const foreignMs = foreignCpuMs() - foreignBefore;
+  const redisAfter = redisUse(running.system);
+  const after = cpuOf(running.system, redisAfter);
+  const turns = trips.length;
   const whole = trips.filter(({ modelMs }) => modelMs.length === 2);
   const part = (of: (trip: Trip) => number): Spread => spread(whole.map(of));
   return {
-    turnsPerSecond: trips.length / seconds,
-    cpuMs: (after - before) / trips.length,
-    before: part(({ sentMs, modelMs: [first] }) => (first?.in ?? 0) - sentMs),
-    tool: part(({ modelMs: [first, second] }) => (second?.in ?? 0) - (first?.out ?? 0)),
-    after: part(({ repliedMs, modelMs: [, second] }) => repliedMs - (second?.out ?? 0)),
+    turnsPerSecond: turns / seconds,
+    cpuMs: perProcess((name) => (after[name] - before[name]) / turns),
+    harnessMs: harnessMs / turns,
+    foreignCores: Math.max(0, foreignMs / 1_000 / seconds),
+    redisScripts: (redisAfter.scripts - redisBefore.scripts) / turns,
+    redisCommands: (redisAfter.commands - redisBefore.commands) / turns,
+    ack: part(partsOfTrip.ack),
+    before: part(partsOfTrip.before),
+    tool: part(partsOfTrip.tool),
+    after: part(partsOfTrip.after),
   };
 }

@@ -4,33 +4,21 @@ import type { ScaleNumbers } from "./workers.ts";
 import type { SoakSample } from "./soak.ts";
 import type { WaitingNumbers } from "./waiting.ts";
 import type { LevelNumbers } from "./levels.ts";
-import type { LengthNumbers } from "./long-conversation.ts";
-import { percentile, type Spread, type TurnNumbers } from "./measure.ts";
+import type { LengthNumbers, TurnParts } from "./long-conversation.ts";
+import { median, processNames, type PerProcess, type Spread, type TurnNumbers } from "./measure.ts";
 import type { StreamingNumbers } from "./streaming.ts";
 
-/** All rounds of one subject. */
+/** All rounds of one subject; rounds of several subjects with the same index belong together. */
 export interface SubjectRounds {
   name: string;
+  /** One message in flight, and 32. */
   single: TurnNumbers[];
   loaded: TurnNumbers[];
-  residentMb: Record<string, number>;
-  redisCommands: number;
-  redisScripts: number;
-}
-
-function median(values: readonly number[]): number {
-  return percentile(values, 0.5);
+  memoryMb: PerProcess;
 }
 
 function ms(value: number): string {
   return value.toFixed(value < 10 ? 2 : 0);
-}
-
-type PartName = "before" | "tool" | "after";
-
-function partCell(rounds: readonly TurnNumbers[], part: PartName): string {
-  const of = (pick: (spread: Spread) => number): string => ms(median(rounds.map((round) => pick(round[part]))));
-  return `${of(({ p50 }) => p50)} / ${of(({ p99 }) => p99)}`;
 }
 
 function row(cells: readonly (string | number)[]): string {
@@ -41,48 +29,60 @@ function table(header: readonly string[], rows: readonly (readonly (string | num
   return [row(header), row(header.map(() => "---")), ...rows.map(row)].join("\n");
 }
 
-export function latencyTable(subjects: readonly SubjectRounds[]): string {
-  const rows = subjects.flatMap(({ name, single, loaded }) =>
-    [["1", single] as const, ["32", loaded] as const].map(([inFlight, rounds]) => [
-      name,
-      inFlight,
-      ...(["before", "tool", "after"] as const).map((part) => partCell(rounds, part)),
-    ]),
-  );
-  return table(["p50 / p99, ms", "in flight", "webhook to model", "tool round trip", "model to reply"], rows);
+function cpuOf({ cpuMs }: TurnNumbers): number {
+  return processNames.reduce((sum, name) => sum + cpuMs[name], 0);
 }
 
-export function addedTable([raw, ...others]: readonly SubjectRounds[]): string {
-  const p50 = ({ single }: SubjectRounds, part: PartName): number => median(single.map((round) => round[part].p50));
-  const rows = others.map((subject) => [
-    subject.name,
-    ...(["before", "tool", "after"] as const).map((part) =>
-      raw === undefined ? "" : ms(p50(subject, part) - p50(raw, part)),
-    ),
-  ]);
-  return table(
-    ["added to the raw loop, p50 ms, 1 in flight", "before the model", "per tool call", "after the model"],
-    rows,
+/** The baselines among the subjects: what every row is compared with. */
+function baselinesOf(subjects: readonly SubjectRounds[]): { naive: SubjectRounds; raw: SubjectRounds } {
+  const naive = subjects.find(({ name }) => name.startsWith("naive"));
+  const raw = subjects.find(({ name }) => name.startsWith("raw"));
+  if (naive === undefined || raw === undefined) throw new Error("a baseline was not measured");
+  return { naive, raw };
+}
+
+/** Median of what two subjects differ in, each round compared with the same round of the other. */
+function compared(
+  rounds: readonly TurnNumbers[],
+  others: readonly TurnNumbers[],
+  compare: (one: TurnNumbers, other: TurnNumbers) => number,
+): number {
+  return median(
+    rounds.flatMap((round, index) => {
+      const other = others[index];
+      return other === undefined ? [] : [compare(round, other)];
+    }),
   );
 }
 
 export function throughputTable(subjects: readonly SubjectRounds[]): string {
-  const naive = subjects.find(({ name }) => name.startsWith("naive"));
-  const perSecond = ({ loaded }: SubjectRounds): number => median(loaded.map(({ turnsPerSecond }) => turnsPerSecond));
-  const rows = subjects.map((subject) => [
-    subject.name,
-    perSecond(subject).toFixed(0),
-    naive === undefined ? "" : (perSecond(subject) / perSecond(naive)).toFixed(2),
-    ms(median(subject.loaded.map(({ cpuMs }) => cpuMs))),
-    subject.redisScripts.toFixed(1),
-    subject.redisCommands.toFixed(0),
-  ]);
+  const { naive, raw } = baselinesOf(subjects);
+  const rows = subjects.map(({ name, loaded }) => {
+    const of = (pick: (round: TurnNumbers) => number): number => median(loaded.map(pick));
+    const ratio = (to: SubjectRounds, pick: (round: TurnNumbers) => number): string =>
+      compared(loaded, to.loaded, (one, other) => pick(one) / pick(other)).toFixed(2);
+    const perSecond = ({ turnsPerSecond }: TurnNumbers): number => turnsPerSecond;
+    return [
+      name,
+      of(perSecond).toFixed(0),
+      ratio(naive, perSecond),
+      ratio(raw, perSecond),
+      ms(of(cpuOf)),
+      ratio(naive, cpuOf),
+      ratio(raw, cpuOf),
+      of(({ redisScripts }) => redisScripts).toFixed(1),
+      of(({ redisCommands }) => redisCommands).toFixed(0),
+    ];
+  });
   return table(
     [
       "32 in flight, one tool call per turn",
       "turns/s",
-      "of naive BullMQ",
+      "to naive",
+      "to raw",
       "CPU ms per turn",
+      "to naive",
+      "to raw",
       "Redis scripts per turn",
       "Redis commands per turn",
     ],
@@ -90,32 +90,87 @@ export function throughputTable(subjects: readonly SubjectRounds[]): string {
   );
 }
 
-export function memoryTable(subjects: readonly SubjectRounds[]): string {
-  const rows = subjects.map(({ name, residentMb }) => [
-    name,
-    Object.entries(residentMb)
-      .map(([process, megabytes]) => `${process} ${megabytes.toFixed(0)}`)
-      .join(", "),
-  ]);
-  return table(["resident memory after the load", "MB"], rows);
+/** One line about a round, while the bench runs. */
+export function summaryOf(round: TurnNumbers): string {
+  const { turnsPerSecond, harnessMs, foreignCores } = round;
+  return `${turnsPerSecond.toFixed(0)} turns/s, CPU ${ms(cpuOf(round))} ms, harness ${ms(harnessMs)} ms, others ${foreignCores.toFixed(2)} cores`;
 }
 
-export function lengthTable(raw: readonly LengthNumbers[], larkline: readonly LengthNumbers[]): string {
-  const rows = larkline.map(({ turns, beforeMs, afterMs, redisBytes }, index) => [
-    turns,
-    ms(beforeMs),
-    ms(raw[index]?.beforeMs ?? Number.NaN),
-    ms(beforeMs - (raw[index]?.beforeMs ?? Number.NaN)),
-    ms(afterMs),
-    redisBytes.toFixed(0),
+export function cpuTable(subjects: readonly SubjectRounds[]): string {
+  const rows = subjects.map(({ name, loaded }) => [
+    name,
+    ...processNames.map((process) => ms(median(loaded.map(({ cpuMs }) => cpuMs[process])))),
+    ms(median(loaded.map(({ harnessMs }) => harnessMs))),
+    median(loaded.map(({ foreignCores }) => foreignCores)).toFixed(2),
   ]);
   return table(
     [
-      "turns in the conversation",
-      "webhook to model, p50 ms",
-      "raw loop",
-      "difference",
+      "CPU ms per turn, 32 in flight",
+      ...processNames,
+      "sender, platform and model",
+      "other programs of the machine, cores",
+    ],
+    rows,
+  );
+}
+
+const partNames = ["ack", "before", "tool", "after"] as const;
+type PartName = (typeof partNames)[number];
+const partHeads = ["acknowledged", "webhook to model", "tool round trip", "model to reply"];
+
+export function latencyTable(subjects: readonly SubjectRounds[]): string {
+  const cell = (rounds: readonly TurnNumbers[], part: PartName): string =>
+    spreadCell({
+      p50: median(rounds.map((round) => round[part].p50)),
+      p99: median(rounds.map((round) => round[part].p99)),
+    });
+  const rows = subjects.map(({ name, single }) => [name, ...partNames.map((part) => cell(single, part))]);
+  return table(["1 in flight, p50 / p99, ms", ...partHeads], rows);
+}
+
+export function addedTable(subjects: readonly SubjectRounds[]): string {
+  const { naive, raw } = baselinesOf(subjects);
+  const rows = subjects
+    .filter((subject) => subject !== raw)
+    .map(({ name, single }) => [
+      name,
+      ...partNames.map((part) =>
+        [naive, raw]
+          .map((to) => ms(compared(single, to.single, (one, other) => one[part].p50 - other[part].p50)))
+          .join(", "),
+      ),
+    ]);
+  return table(["added to naive, to raw; 1 in flight, p50, ms", ...partHeads], rows);
+}
+
+export function memoryTable(subjects: readonly SubjectRounds[]): string {
+  const rows = subjects.map(({ name, memoryMb }) => [
+    name,
+    ...processNames.map((process) => (memoryMb[process] === 0 ? "" : memoryMb[process].toFixed(0))),
+  ]);
+  return table(["resident memory after the load, MB", ...processNames], rows);
+}
+
+export function lengthTable(numbers: readonly LengthNumbers[]): string {
+  const cell = ({ long, fresh }: LengthNumbers, part: keyof TurnParts): string =>
+    `${ms(long[part])} / ${ms(fresh[part])}`;
+  const rows = numbers.map((one) => [
+    one.turns,
+    one.name,
+    cell(one, "before"),
+    cell(one, "tool"),
+    cell(one, "after"),
+    (one.requestBytes / 1_024).toFixed(0),
+    one.redisBytes.toFixed(0),
+  ]);
+  return table(
+    [
+      "turns in the chat",
+      "this chat / a fresh one, p50 ms",
+      "webhook to model",
+      "tool round trip",
       "model to reply",
+      "model request, KB",
       "bytes read from Redis per turn",
     ],
     rows,
@@ -197,11 +252,12 @@ export function approvalTable(numbers: readonly ApprovalNumbers[]): string {
 }
 
 export function burstTable(numbers: readonly BurstNumbers[]): string {
-  const rows = numbers.map(({ name, sent, perSecond, ackMs, repeated, answeredSeconds, lost }) => [
+  const rows = numbers.map(({ name, sent, perSecond, ackMs, coldAckMs, repeated, answeredSeconds, lost }) => [
     name,
     `${sent} at ${perSecond.toFixed(0)}/s`,
     spreadCell(ackMs),
-    repeated,
+    spreadCell(coldAckMs),
+    `${repeated.warm}, ${repeated.cold}`,
     answeredSeconds.toFixed(0),
     lost,
   ]);
@@ -210,7 +266,8 @@ export function burstTable(numbers: readonly BurstNumbers[]): string {
       "a burst, whatever is answered",
       "messages",
       "acknowledged p50 / p99, ms",
-      "not at the first try",
+      "the first burst of new processes",
+      "not at the first try: warm, first",
       "all answered after, s",
       "lost",
     ],

@@ -1,6 +1,5 @@
-import { startSystem } from "../system/system.ts";
-import { load, noteModel } from "./driver.ts";
-import { plainText } from "./measure.ts";
+import { plainText, startSubject } from "./measure.ts";
+import { BenchVendors } from "./vendors.ts";
 
 /** How the number of workers decides. */
 export interface ScaleNumbers {
@@ -17,25 +16,18 @@ const runSeconds = 10;
 /** Turns of one model step that takes half a second, with 20 slots in each worker. */
 export async function measureScale(workers: number): Promise<ScaleNumbers> {
   const bound = (workers * slots * 1_000) / modelMs;
-  const system = await startSystem({
-    transport: "webhook",
-    workers,
-    workerConcurrency: slots,
-    simulator: { logCapacity: 100 },
-    config: plainText,
-    env: { LOG_LEVEL: "error" },
-    script: ({ messages }) => {
-      noteModel(messages.at(-1)?.text ?? "", "in");
-      return { text: "done", firstDelayMs: modelMs };
-    },
-  });
+  const vendors = await BenchVendors.start();
+  vendors.modelMs = modelMs;
+  const options = { workers, workerConcurrency: slots, config: plainText };
+  const running = await startSubject(vendors, { name: `${workers} workers`, options });
   try {
-    const run = { system, inFlight: workers * slots * 2, perChat: 5, text: (key: string) => key };
-    await load({ ...run, messages: bound * 3 });
+    const work = { inFlight: workers * slots * 2, perChat: 5, tool: false };
+    await running.load({ ...work, messages: bound * 3 });
     const messages = bound * runSeconds;
-    const { seconds } = await load({ ...run, messages });
+    const { seconds } = await running.load({ ...work, messages });
     return { workers, turnsPerSecond: messages / seconds, bound };
   } finally {
-    await system.close();
+    await running.close();
+    await vendors.close();
   }
 }

@@ -31,6 +31,8 @@ export interface SystemOptions {
   transport?: "websocket" | "webhook" | "both";
   script?: ModelScript;
   simulator?: Partial<SimulatorOptions>;
+  /** Addresses of a model and a platform that stay their caller's; default: the system has both of its own. */
+  vendors?: { model: string; feishu: string };
   /** Apps of the simulated platform besides the one of `FEISHU_APP_ID`. */
   otherApps?: SimulatorOptions["apps"];
   workerConcurrency?: number;
@@ -55,6 +57,7 @@ export interface System {
   readonly appId: string;
   /** Its own server; throws where the Redis is the caller's. */
   readonly redis: TestRedis;
+  /** Its own platform and model; both throw where the vendors are the caller's. */
   readonly feishu: FeishuSimulator;
   readonly model: ModelServer;
   readonly ingresses: AppProcess[];
@@ -88,14 +91,36 @@ export function keysFor(app: AppKind, runner: string): Record<string, string> {
   return app === "tool-runner" ? { RUNNER_KEY: runnerKeyOf(signingKey, runner) } : {};
 }
 
-function own(redis: TestRedis | undefined): TestRedis {
-  if (redis === undefined) throw new Error("the Redis of this system is its caller's");
-  return redis;
+function own<Server>(server: Server | undefined): Server {
+  if (server === undefined) throw new Error("this server of the system is its caller's");
+  return server;
+}
+
+interface Vendors {
+  model: ModelServer;
+  feishu: FeishuSimulator;
+}
+
+/** The system's own model and platform. */
+async function startVendors(
+  { script = obedientModel, otherApps = [], simulator }: SystemOptions,
+  bot: SimulatorOptions["apps"][number],
+): Promise<Vendors> {
+  const model = await startModelServer({ script });
+  const feishu = await startFeishuSimulator({
+    apps: [bot, ...otherApps],
+    limits: "off",
+    retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000],
+    ...simulator,
+  });
+  return { model, feishu };
+}
+
+function addressesOf({ model, feishu }: Vendors): { model: string; feishu: string } {
+  return { model: model.url, feishu: feishu.url };
 }
 
 const defaults = {
-  script: obedientModel,
-  otherApps: [],
   transport: "websocket",
   workerConcurrency: 50,
   runners: 1,
@@ -121,13 +146,9 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
     ...(redisUsers === undefined ? {} : { users: redisUsers }),
   };
   let redis = options.redisUrl === undefined ? await startRedis(redisOptions) : undefined;
-  const model = await startModelServer({ script: options.script });
-  const feishu = await startFeishuSimulator({
-    apps: [{ appId, appSecret, encryptKey, verificationToken, name: "Larkline" }, ...options.otherApps],
-    limits: "off",
-    retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000],
-    ...options.simulator,
-  });
+  const bot = { appId, appSecret, encryptKey, verificationToken, name: "Larkline" };
+  const servers = options.vendors === undefined ? await startVendors(options, bot) : undefined;
+  const vendors = options.vendors ?? addressesOf(own(servers));
   const { transport } = options;
   const env = {
     REDIS_URL: options.redisUrl ?? own(redis).url,
@@ -135,10 +156,10 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
     FEISHU_APP_SECRET: appSecret,
     FEISHU_ENCRYPT_KEY: encryptKey,
     FEISHU_VERIFICATION_TOKEN: verificationToken,
-    FEISHU_DOMAIN: feishu.url,
+    FEISHU_DOMAIN: vendors.feishu,
     FEISHU_TRANSPORT: transport,
     MODEL: "anthropic/claude-sonnet-4-6",
-    ANTHROPIC_BASE_URL: model.url,
+    ANTHROPIC_BASE_URL: vendors.model,
     ANTHROPIC_API_KEY: "scripted",
     WORKER_CONCURRENCY: String(options.workerConcurrency),
     RUNNER_NAME: "recording",
@@ -183,8 +204,8 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
   };
   const close = async (): Promise<void> => {
     await Promise.all([...running].map(async (app) => await app.kill()));
-    await feishu.close();
-    await model.close();
+    await servers?.feishu.close();
+    await servers?.model.close();
     await redis?.stop();
     await rm(folder, { recursive: true, force: true });
   };
@@ -200,16 +221,22 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
   const runners = await several("tool-runner", options.runners);
   const workers = await several("agent-worker", options.workers);
   const ingresses = await several("ingress", options.ingresses);
-  if (transport !== "websocket") feishu.setWebhookUrl(appId, `${ingresses[0]?.url ?? ""}/feishu/events`);
-  if (transport === "webhook") feishu.setTransport(appId, "webhook");
+  if (servers !== undefined && transport !== "websocket") {
+    servers.feishu.setWebhookUrl(appId, `${ingresses[0]?.url ?? ""}/feishu/events`);
+    if (transport === "webhook") servers.feishu.setTransport(appId, "webhook");
+  }
 
   return {
     appId,
     get redis() {
       return own(redis);
     },
-    feishu,
-    model,
+    get feishu() {
+      return own(servers).feishu;
+    },
+    get model() {
+      return own(servers).model;
+    },
     ingresses,
     workers,
     runners,
@@ -217,10 +244,12 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
     start,
     linesOf: (app) => linesOf.get(app) ?? [],
     person: (name) => {
+      const { feishu } = own(servers);
       const { openId } = feishu.addUser({ name });
       return { openId, chatId: feishu.addChat({ type: "p2p", members: [openId] }).chatId };
     },
     ask: async ({ openId, chatId }, text, timeoutMs = 80_000) => {
+      const { feishu } = own(servers);
       const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text });
       return (await waitForAnswer(feishu, messageId, { timeoutMs })).text;
     },

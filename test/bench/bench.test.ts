@@ -1,0 +1,55 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { larkline, measureTurns, naiveBullmq, processNames, rawLoop, startSubject } from "./measure.ts";
+import { BenchVendors } from "./vendors.ts";
+
+// What the bench shows is true only while its small servers and its sender are understood by what they measure.
+describe("the bench", () => {
+  let vendors: BenchVendors;
+  beforeAll(async () => {
+    vendors = await BenchVendors.start();
+  });
+  afterAll(async () => {
+    await vendors.close();
+  });
+
+  it.each([
+    { subject: rawLoop, processes: ["ingress"], redis: false },
+    { subject: naiveBullmq, processes: processNames, redis: true },
+    { subject: larkline, processes: processNames, redis: true },
+  ])("sends messages to $subject.name and follows them to the reply", async ({ subject, processes, redis }) => {
+    const running = await startSubject(vendors, subject);
+    try {
+      const { trips } = await running.load({ inFlight: 4, messages: 12, perChat: 3 });
+      expect(trips).toHaveLength(12);
+      for (const { sentMs, ackedMs, modelMs, repliedMs, requestBytes } of trips) {
+        expect(ackedMs).toBeGreaterThan(sentMs);
+        const [first, second, ...more] = modelMs;
+        expect(more).toEqual([]);
+        const inOrder = [sentMs, first?.in, first?.out, second?.in, second?.out, repliedMs];
+        expect(inOrder.toSorted((left, right) => Number(left) - Number(right))).toEqual(inOrder);
+        expect(requestBytes).toBeGreaterThan(200);
+      }
+      const withoutTool = await running.load({ inFlight: 1, messages: 1, perChat: 1, tool: false });
+      expect(withoutTool.trips[0]?.modelMs).toHaveLength(1);
+
+      const numbers = await measureTurns(running, { inFlight: 4, messages: 100, perChat: 5 });
+      expect(processNames.filter((name) => name !== "Redis" && numbers.cpuMs[name] > 0)).toEqual(
+        processes.filter((name) => name !== "Redis"),
+      );
+      expect(numbers.harnessMs).toBeGreaterThan(0);
+      expect(numbers.redisScripts >= 5).toBe(redis);
+      expect(numbers.redisCommands > 20).toBe(redis);
+    } finally {
+      await running.close();
+    }
+  });
+
+  it("tells when an answer is not the model's", async () => {
+    const { promise, resolve } = Promise.withResolvers<Error | undefined>();
+    const times = { sentMs: 0, ackedMs: 0, tries: 0, modelMs: [], repliedMs: 0 };
+    vendors.follow({ messageId: "om_wrong", ...times, requestBytes: 0, ended: resolve });
+    const body = JSON.stringify({ msg_type: "text", content: JSON.stringify({ text: "Something went wrong." }) });
+    await fetch(`${vendors.url}/open-apis/im/v1/messages/om_wrong/reply`, { method: "POST", body });
+    expect(await promise).toBeInstanceOf(Error);
+  });
+});

@@ -1,0 +1,202 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+
+/** One message on its way, by the clock of the bench process, which plays sender, platform and model. */
+export interface Trip {
+  /** Names the trip in the message's text, and the message at the platform. */
+  messageId: string;
+  sentMs: number;
+  /** When the webhook was acknowledged; 0 until then. */
+  ackedMs: number;
+  /** How often the webhook was sent until then. */
+  tries: number;
+  /** Arrival of each model request, and when its answer had been handed to the network. */
+  modelMs: { in: number; out: number }[];
+  /** When the reply arrived; 0 until then. */
+  repliedMs: number;
+  /** Bytes of the newest model request. */
+  requestBytes: number;
+  /** Called once: with the reply, or with what was wrong about it. */
+  ended: (problem?: Error) => void;
+}
+
+const tripMark = "@trip:";
+const toolMark = ";tool";
+
+/** What a person writes: names the trip, and wants a tool call before the answer or none. */
+export function textOf(messageId: string, tool: boolean): string {
+  return `${tripMark}${messageId}${tool ? toolMark : ";"}`;
+}
+
+interface Frame {
+  type: string;
+  [field: string]: unknown;
+}
+
+function frames(...values: readonly Frame[]): string {
+  return values.map((value) => `event: ${value.type}\ndata: ${JSON.stringify(value)}\n\n`).join("");
+}
+
+const usage = { input_tokens: 50, cache_creation_input_tokens: 0, cache_read_input_tokens: 0 };
+const answerText = "done";
+
+const startFrame: Frame = {
+  type: "message_start",
+  message: {
+    id: "msg_bench",
+    type: "message",
+    role: "assistant",
+    model: "claude-sonnet-4-6",
+    content: [],
+    stop_reason: null,
+    usage: { ...usage, output_tokens: 1 },
+  },
+};
+
+function endFrames(stopReason: string): Frame[] {
+  return [
+    { type: "content_block_stop", index: 0 },
+    {
+      type: "message_delta",
+      delta: { stop_reason: stopReason, stop_sequence: null },
+      usage: { ...usage, output_tokens: 40 },
+    },
+    { type: "message_stop" },
+  ];
+}
+
+/** The stream of an answer, as the vendor writes it. */
+const answerStream = frames(
+  startFrame,
+  { type: "content_block_start", index: 0, content_block: { type: "text", text: "" } },
+  { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: answerText } },
+  ...endFrames("end_turn"),
+);
+
+const callIdPlace = "toolu_place";
+const argumentPieces = ["", '{"key":', '"x"}'];
+
+/** The stream of a tool call, before and after the id of the call, which must be new each time. */
+const [callStreamHead = "", callStreamTail = ""] = frames(
+  startFrame,
+  {
+    type: "content_block_start",
+    index: 0,
+    content_block: { type: "tool_use", id: callIdPlace, name: "note_pure", input: {} },
+  },
+  ...argumentPieces.map((piece) => ({
+    type: "content_block_delta",
+    index: 0,
+    delta: { type: "input_json_delta", partial_json: piece },
+  })),
+  ...endFrames("tool_use"),
+).split(callIdPlace);
+
+const streamHeaders = { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache" };
+
+/** What the platform answers, by the end of the path. */
+const platformAnswers: readonly [path: string, answer: object][] = [
+  ["/auth/v3/tenant_access_token/internal", { tenant_access_token: "t-bench", expire: 7_200 }],
+  ["/bot/v3/info", { bot: { open_id: "ou_bot", app_name: "Larkline", activate_status: 2 } }],
+];
+
+/**
+ * The model and the platform of the bench in one HTTP server with ready answers: it checks nothing and parses no JSON,
+ * because its CPU is taken from the subject. A message with `;tool` in its text gets one call of `note_pure` before the answer.
+ */
+export class BenchVendors {
+  /** How long the model is silent before it answers. */
+  modelMs = 0;
+  readonly url: string;
+  readonly #server: Server;
+  readonly #trips = new Map<string, Trip>();
+  #calls = 0;
+  #replies = 0;
+
+  static async start(): Promise<BenchVendors> {
+    const server = createServer({ keepAliveTimeout: 600_000 });
+    await new Promise<void>((resolve, reject) => {
+      server.once("error", reject);
+      server.listen(0, "127.0.0.1", resolve);
+    });
+    return new BenchVendors(server);
+  }
+
+  private constructor(server: Server) {
+    const address = server.address();
+    this.url = `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`;
+    this.#server = server;
+    server.on("request", (request: IncomingMessage, response: ServerResponse) => this.#read(request, response));
+  }
+
+  /** From now on the trip is followed, until its reply. */
+  follow(trip: Trip): void {
+    this.#trips.set(trip.messageId, trip);
+  }
+
+  /** Forgets a trip whose reply is waited for no more. */
+  forget({ messageId }: Trip): void {
+    this.#trips.delete(messageId);
+  }
+
+  async close(): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise<void>((resolve) => this.#server.close(() => resolve()));
+  }
+
+  #read(request: IncomingMessage, response: ServerResponse): void {
+    const pieces: Buffer[] = [];
+    request.on("data", (piece: Buffer) => pieces.push(piece));
+    request.on("end", () => {
+      const [first = Buffer.alloc(0)] = pieces;
+      const body = pieces.length <= 1 ? first : Buffer.concat(pieces);
+      const path = request.url ?? "";
+      if (path.startsWith("/v1/messages")) this.#answerAsModel(body, response);
+      else this.#answerAsPlatform(path, body, response);
+    });
+  }
+
+  #answerAsModel(body: Buffer, response: ServerResponse): void {
+    const now = performance.now();
+    const markAt = body.lastIndexOf(tripMark);
+    const endAt = body.indexOf(";", markAt);
+    const trip = this.#trips.get(body.toString("latin1", markAt + tripMark.length, endAt));
+    const step = { in: now, out: now };
+    trip?.modelMs.push(step);
+    if (trip !== undefined) trip.requestBytes = body.length;
+    const wantsTool = body.toString("latin1", endAt, endAt + toolMark.length) === toolMark;
+    const call = wantsTool && !body.includes('"tool_result"', endAt);
+    const stream = call ? `${callStreamHead}toolu_${(this.#calls += 1)}${callStreamTail}` : answerStream;
+    const send = (): void => {
+      response.writeHead(200, streamHeaders);
+      response.end(stream);
+      step.out = performance.now();
+    };
+    if (this.modelMs > 0) setTimeout(send, this.modelMs);
+    else send();
+  }
+
+  #answerAsPlatform(path: string, body: Buffer, response: ServerResponse): void {
+    const [, messageId] = /\/messages\/([^/?]+)\/reply/.exec(path) ?? [];
+    if (messageId === undefined) {
+      const [, answer = { data: {} }] = platformAnswers.find(([end]) => path.endsWith(end)) ?? [];
+      return sendJson(response, JSON.stringify({ code: 0, msg: "success", ...answer }));
+    }
+    const trip = this.#trips.get(messageId);
+    this.#trips.delete(messageId);
+    if (trip !== undefined) {
+      trip.repliedMs = performance.now();
+      trip.ended(body.includes(answerText) ? undefined : new Error(`not the model's answer: ${body.toString()}`));
+    }
+    this.#replies += 1;
+    const reply = `{"message_id":"om_reply_${this.#replies}","chat_id":"oc_bench","msg_type":"text"}`;
+    sendJson(response, `{"code":0,"msg":"success","data":${reply}}`);
+  }
+}
+
+function sendJson(response: ServerResponse, text: string): void {
+  response.writeHead(200, {
+    "content-type": "application/json; charset=utf-8",
+    "content-length": Buffer.byteLength(text),
+  });
+  response.end(text);
+}
