@@ -6,7 +6,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { createProcessPool, ProcessCallError, type ProcessPool, type ProcessPoolOptions } from "./index.ts";
 import { descendantsOf, isAlive } from "./process-table.fixture.ts";
 
-const patience = { timeout: 20_000, interval: 20 };
+const patience = { timeout: 120_000, interval: 20 };
 const never = new AbortController().signal;
 let pool: ProcessPool;
 

@@ -4,6 +4,8 @@ import { readdirSync, readFileSync } from "node:fs";
 export interface ProcessRow {
   id: number;
   parentId: number;
+  /** When it began, in ticks since the start of the machine: numbers are used again. */
+  beganAt: string;
   state: string;
   command: string;
 }
@@ -15,9 +17,10 @@ export function processes(): ProcessRow[] {
     .flatMap((name) => {
       try {
         const stat = readFileSync(`/proc/${name}/stat`, "utf8");
-        const [state = "", parentId = ""] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+        const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+        const [state = "", parentId = ""] = fields;
         const command = readFileSync(`/proc/${name}/cmdline`, "utf8").replaceAll("\0", " ").trim();
-        return [{ id: Number(name), parentId: Number(parentId), state, command }];
+        return [{ id: Number(name), parentId: Number(parentId), beganAt: fields[19] ?? "", state, command }];
       } catch {
         return []; // it has ended meanwhile
       }

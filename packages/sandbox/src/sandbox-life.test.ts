@@ -21,7 +21,7 @@ import { buildLauncher, hasProgram, makePlace, openTier, removePlace } from "./s
 import { seccompProgram } from "./seccomp.ts";
 import { architectureOf } from "./system-call.ts";
 
-const patience = { timeout: 20_000, interval: 20 };
+const patience = { timeout: 120_000, interval: 20 };
 const never = new AbortController().signal;
 const place = makePlace();
 const launcherPath = buildLauncher(place);
@@ -95,11 +95,18 @@ describe.each(tiers)("a parent of %s that is killed", (tier) => {
     expect(JSON.parse(await line())).toMatchObject({ tier });
     expect(await line()).toBe("running");
     await vi.waitFor(() => expect(readdirSync(directory)).toHaveLength(1), patience);
-    const family = descendantsOf(parent.pid ?? 0).map(({ id }) => id);
-    const inside = (): number[] =>
+    const same = ({ id, beganAt }: { id: number; beganAt: string }): string => `${id} since ${beganAt}`;
+    // The launchers, three marked programs of the shell and that of the session.
+    let family = new Set<string>();
+    await vi.waitFor(() => {
+      const rows = descendantsOf(parent.pid ?? 0);
+      expect(rows.filter(({ command }) => command === `sleep ${mark}`).length).toBeGreaterThanOrEqual(4);
+      family = new Set(rows.map(same));
+    }, patience);
+    const inside = (): string[] =>
       processes()
-        .filter(({ id, command, state }) => state !== "Z" && (family.includes(id) || command.includes(`sleep ${mark}`)))
-        .map(({ id }) => id);
+        .filter((row) => row.state !== "Z" && (family.has(same(row)) || row.command.includes(`sleep ${mark}`)))
+        .map((row) => `${same(row)}: ${row.command}`);
     expect(inside().length).toBeGreaterThan(3);
 
     parent.kill("SIGKILL");

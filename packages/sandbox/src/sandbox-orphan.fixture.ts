@@ -1,5 +1,5 @@
-import { readdirSync, readFileSync } from "node:fs";
 import { openSandbox } from "./index.ts";
+import { processes } from "./process-table.fixture.ts";
 
 // A process without privileges whose supervisor is killed while something has run away from it: what
 // is left must not meet the next program. Arguments: a directory and the launcher. Writes what became of both programs.
@@ -7,10 +7,7 @@ const [, , directory = "", launcherPath = ""] = process.argv;
 const signal = new AbortController().signal;
 
 function killSupervisor(): void {
-  for (const id of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
-    const [, parent] = /\) \S (\d+)/.exec(readFileSync(`/proc/${id}/stat`, "utf8")) ?? [];
-    if (Number(parent) === process.pid) process.kill(Number(id), "SIGKILL");
-  }
+  for (const { id, parentId } of processes()) if (parentId === process.pid) process.kill(id, "SIGKILL");
 }
 
 const events: string[] = [];

@@ -14,7 +14,7 @@ import {
 import { descendantsOf, isAlive, processes } from "./process-table.fixture.ts";
 import { buildLauncher, hasProgram, makePlace, openTier, removePlace } from "./sandbox-place.fixture.ts";
 
-const patience = { timeout: 20_000, interval: 20 };
+const patience = { timeout: 120_000, interval: 20 };
 const never = new AbortController().signal;
 const place = makePlace();
 const launcherPath = buildLauncher(place);
