@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { SimMessage } from "@larkline/feishu-simulator";
-import { closeRedis, connectRedis, createRedisSessionStore } from "@larkline/session-redis";
+import { closeRedis, connectRedis, createRedisDeadLetters, createRedisSessionStore } from "@larkline/session-redis";
 import { elementOf, isClosed, visibleAnswers } from "../system/answer.ts";
 import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
 import { obedientModel } from "../system/model-script.ts";
@@ -35,6 +35,8 @@ export interface ChaosOptions {
   clickPauseMs: number;
   /** How long answers may take after the last message. */
   patienceMs: number;
+  /** Where what the processes say is kept, one file for each; default: nowhere. */
+  logDirectory?: string;
 }
 
 /** The delivery contract, counted. */
@@ -180,6 +182,7 @@ async function clickStops(system: System, options: ChaosOptions, over: AbortSign
 async function storiesOf({ system }: DisasterScene, written: readonly Watched[]): Promise<string[]> {
   const redis = connectRedis(system.redis.url);
   const store = createRedisSessionStore({ redis, namespace: "larkline" });
+  const letters = await createRedisDeadLetters({ redis, namespace: "larkline" }).list(1_000);
   try {
     return await Promise.all(
       written.map(async (message) => {
@@ -196,6 +199,7 @@ async function storiesOf({ system }: DisasterScene, written: readonly Watched[])
           summary,
           unsent,
           seen,
+          letters: letters.filter((letter) => letter.session === session),
           history: history.map((one) => one.slice(0, 200)),
         });
       }),
@@ -275,8 +279,10 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport & { s
   const weather = createModelWeather(obedientModel, random);
   const { workers, runners, ingresses, freezeMs } = options;
   const disk = options.plan.includes("disk_full") ? await mountDisk() : undefined;
+  const { logDirectory } = options;
   const system = await startSystem({
     lines: true,
+    ...(logDirectory === undefined ? {} : { logDirectory }),
     ...(disk === undefined ? {} : { redisDirectory: disk.path }),
     env: { NODE_OPTIONS: `--import=${poisonFixture}` },
     workers,

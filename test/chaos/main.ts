@@ -2,7 +2,7 @@ import { parseArgs } from "node:util";
 import { runApprovalChaos } from "./approvals.ts";
 import { runCallChaos } from "./calls.ts";
 import { runChaos } from "./chaos.ts";
-import { disasterNames } from "./disasters.ts";
+import { disasterNames, type DisasterName } from "./disasters.ts";
 import { printFailovers } from "./failover-table.ts";
 import { recoveryTable } from "./recovery.ts";
 
@@ -12,6 +12,10 @@ const { values } = parseArgs({
     /** `everything`, `calls`, `approvals` or `failover`. */
     part: { type: "string", default: "everything" },
     chats: { type: "string", default: "30" },
+    /** Disasters of `everything`, with commas; default: all, every second one a kill. */
+    plan: { type: "string", default: "" },
+    /** A folder for what the processes say, for those who look for a cause. */
+    logs: { type: "string" },
     /** How long people write. */
     seconds: { type: "string", default: "300" },
     workers: { type: "string", default: "3" },
@@ -30,7 +34,15 @@ const patienceMs = 120_000;
 /** Every second one is a kill. */
 const kills = disasterNames.filter((name) => name.startsWith("kill"));
 const others = disasterNames.filter((name) => !name.startsWith("kill"));
-const plan = others.flatMap((name, at) => [...kills.slice(at % kills.length, (at % kills.length) + 1), name]);
+const everything = others.flatMap((name, at) => [...kills.slice(at % kills.length, (at % kills.length) + 1), name]);
+
+function planned(names: string): DisasterName[] {
+  return names.split(",").map((name) => {
+    const known = disasterNames.find((each) => each === name);
+    if (known === undefined) throw new Error(`--plan takes ${disasterNames.join(", ")}`);
+    return known;
+  });
+}
 
 /** Prints what was counted; resolves to how much of it must never happen. */
 const parts: Readonly<Record<string, () => Promise<number>>> = {
@@ -42,7 +54,8 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
       workers: Number(values.workers),
       runners: Number(values.runners),
       ingresses: Number(values.ingresses),
-      plan,
+      plan: values.plan === "" ? everything : planned(values.plan),
+      ...(values.logs === undefined ? {} : { logDirectory: values.logs }),
       poison: 3,
       freezeMs: 12_000,
       pauseMs: 2_500,

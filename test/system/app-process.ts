@@ -1,4 +1,5 @@
 import { spawn, type ChildProcess } from "node:child_process";
+import { createWriteStream } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 const repository = fileURLToPath(new URL("../..", import.meta.url));
@@ -38,13 +39,17 @@ export interface AppProcessOptions {
   env: Record<string, string>;
   /** How long it may take to be ready. */
   readyMs?: number;
+  /** Where all that it says is kept; the process id is added to the name. */
+  logFile?: string;
 }
 
-function collect(child: ChildProcess): () => string {
+function collect(child: ChildProcess, logFile?: string): () => string {
   let text = "";
+  const log = logFile === undefined ? undefined : createWriteStream(`${logFile}-${child.pid ?? 0}.log`);
   for (const stream of [child.stdout, child.stderr]) {
     stream?.on("data", (data: Buffer) => {
       text = (text + data.toString()).slice(-20_000);
+      log?.write(data);
     });
   }
   return () => text;
@@ -63,13 +68,14 @@ async function untilReady(url: string, ended: () => boolean, deadlineMs: number)
 }
 
 /** Starts a program with Node and nothing of our own environment but PATH. */
-export async function startApp({ program, port, env, readyMs = 180_000 }: AppProcessOptions): Promise<AppProcess> {
+export async function startApp(options: AppProcessOptions): Promise<AppProcess> {
+  const { program, port, env, readyMs = 180_000, logFile } = options;
   const child = spawn(process.execPath, [program.file, ...(program.args ?? [])], {
     cwd: repository,
     env: { ...ownEnvironment, PORT: String(port), LOG_LEVEL: "info", ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });
-  const output = collect(child);
+  const output = collect(child, logFile);
   const exited = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve) => {
     child.once("exit", (code, signal) => resolve({ code, signal }));
   });

@@ -48,6 +48,8 @@ export interface SystemOptions {
   lines?: boolean;
   /** Where Redis keeps its files; default: below the system's own folder. */
   redisDirectory?: string;
+  /** Where what the processes say is kept, one file for each; default: nowhere. */
+  logDirectory?: string;
   /** Other programs in place of the apps, to compare with. */
   programs?: Partial<Record<AppKind, Program>>;
 }
@@ -135,6 +137,7 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
   const encryptKey = "test key";
   const verificationToken = "vtoken";
   const folder = await mkdtemp(join(tmpdir(), "larkline-system-"));
+  if (options.logDirectory !== undefined) await mkdir(options.logDirectory, { recursive: true });
   const recordingFile = join(folder, "recorded");
   const redisDirectory = options.redisDirectory ?? join(folder, "redis");
   await mkdir(redisDirectory, { recursive: true });
@@ -194,7 +197,9 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
         ? await openLines({ REDIS_URL, ANTHROPIC_BASE_URL, FEISHU_DOMAIN })
         : { lines: [], through: {} };
     const ownEnv = { ...keys, ...all, ...through, ...address, ...extra };
-    const started = await startApp({ program, port: await freePort(), env: ownEnv });
+    const { logDirectory } = options;
+    const kept = logDirectory === undefined ? {} : { logFile: join(logDirectory, `${Date.now()}-${app}`) };
+    const started = await startApp({ program, port: await freePort(), env: ownEnv, ...kept });
     running.add(started);
     linesOf.set(started, lines);
     void started.exited.finally(() => {
