@@ -16,6 +16,7 @@ const plan: DisasterName[] = [
   "feishu_outage",
   "half_open",
   "wrong_clock",
+  "redis_full",
   "disk_full",
   "dead_lines",
 ];

@@ -130,6 +130,12 @@ const defaults = {
   ingresses: 1,
 } satisfies SystemOptions;
 
+async function logFileFor(app: AppKind, { logDirectory }: SystemOptions): Promise<{ logFile?: string }> {
+  if (logDirectory === undefined) return {};
+  await mkdir(logDirectory, { recursive: true });
+  return { logFile: join(logDirectory, `${Date.now()}-${app}`) };
+}
+
 export async function startSystem(given: SystemOptions = {}): Promise<System> {
   const options = { ...defaults, appId: `cli_${randomBytes(8).toString("hex")}`, ...given };
   const { appId } = options;
@@ -137,7 +143,6 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
   const encryptKey = "test key";
   const verificationToken = "vtoken";
   const folder = await mkdtemp(join(tmpdir(), "larkline-system-"));
-  if (options.logDirectory !== undefined) await mkdir(options.logDirectory, { recursive: true });
   const recordingFile = join(folder, "recorded");
   const redisDirectory = options.redisDirectory ?? join(folder, "redis");
   await mkdir(redisDirectory, { recursive: true });
@@ -197,8 +202,7 @@ export async function startSystem(given: SystemOptions = {}): Promise<System> {
         ? await openLines({ REDIS_URL, ANTHROPIC_BASE_URL, FEISHU_DOMAIN })
         : { lines: [], through: {} };
     const ownEnv = { ...keys, ...all, ...through, ...address, ...extra };
-    const { logDirectory } = options;
-    const kept = logDirectory === undefined ? {} : { logFile: join(logDirectory, `${Date.now()}-${app}`) };
+    const kept = await logFileFor(app, options);
     const started = await startApp({ program, port: await freePort(), env: ownEnv, ...kept });
     running.add(started);
     linesOf.set(started, lines);

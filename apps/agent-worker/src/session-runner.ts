@@ -1,4 +1,4 @@
-import { setImmediate } from "node:timers/promises";
+import { setImmediate, setTimeout as delay } from "node:timers/promises";
 import {
   isCanary,
   newEngineError,
@@ -16,6 +16,7 @@ import {
   type SessionSettings,
   type SessionStore,
 } from "@larkline/session";
+import { isRedisTrouble } from "@larkline/session-redis";
 import type { Observation } from "@larkline/telemetry";
 import type { AgentSide } from "./agent-side.ts";
 import type { AbortReason, RunningTurns } from "./running-turns.ts";
@@ -42,6 +43,8 @@ export interface SessionRunnerOptions {
   onGivenUp?: (message: InboundMessage, facts: { turnId: string; reason: string }) => Promise<void>;
   /** Told why this process does not take a session. */
   onRefused?: (session: SessionKey, refused: ClaimRefusedError) => void;
+  /** Told of a run that ended because Redis is away or takes no writes; it is begun again when it does. */
+  onTrouble?: (session: SessionKey, error: unknown) => void;
   /** Name of this worker, for its heartbeat. */
   owner: string;
   /** Whether a worker that has not given a session back has died; default: every one but this. */
@@ -65,13 +68,45 @@ export function createSessionRunner(
     if (!serves(session)) return "postpone";
     try {
       const claim = await store.claim(session, gen, owner, { alone, ...(hasDied === undefined ? {} : { hasDied }) });
-      return claim === undefined ? "done" : await runClaim(options, claim, { shutdown: signal, alone });
+      if (claim === undefined) return "done";
+      return await runClaim(options, claim, { shutdown: signal, alone }).catch(async (error: unknown) => {
+        if (!isRedisTrouble(error)) throw error;
+        return await excuseRun(options, claim, { error, shutdown: signal });
+      });
     } catch (error) {
       if (!(error instanceof ClaimRefusedError)) throw error;
       options.onRefused?.(session, error);
       return error.reason === "alone" ? "alone" : "postpone";
     }
   };
+}
+
+/** Pauses between looks whether Redis takes writes again, ms; the last one repeats. */
+const excusePausesMs = [50, 100, 200, 400, 800];
+
+/**
+ * Redis has failed a run, which says nothing about its message: once writes are taken again the session is given back,
+ * and nothing is counted. The try counts where too many were excused already, or when this process stops before that.
+ */
+async function excuseRun(
+  { store, turns, onTrouble }: SessionRunnerOptions,
+  { session, gen, epoch }: Claim,
+  { error, shutdown }: { error: unknown; shutdown: AbortSignal },
+): Promise<JobResult> {
+  onTrouble?.(session, error);
+  for (let look = 0; ; look += 1) {
+    try {
+      const { excused, wakeGen = gen } = await store.excuse(session, epoch);
+      if (!excused) throw error;
+      // The job of the claim is put back; a sweeper, or a commit whose answer was lost, has asked for another one.
+      if (wakeGen !== gen) await turns.wake(session, wakeGen);
+      return "requeue";
+    } catch (again) {
+      if (again === error || !isRedisTrouble(again) || shutdown.aborted) throw again;
+      const pauseMs = excusePausesMs[Math.min(look, excusePausesMs.length - 1)];
+      await delay(pauseMs, undefined, { signal: shutdown }).catch(() => undefined); // then once more
+    }
+  }
 }
 
 /** Deaths of its worker, with nothing else at work in it, after which a message is given up. */

@@ -197,6 +197,8 @@ export type Differences = Partial<Omit<AgentSide, "chain">> & {
   groupsOf?: JudgeDeps["groupsOf"];
   /** Facts and prices; of one that costs nothing if absent. */
   model?: TurnModel;
+  /** Errors after which a message is given up; 50 if absent. */
+  maxTries?: number;
 };
 
 /** The policy of a configuration with these entries. */
@@ -208,7 +210,7 @@ export function policyOf(input: object = {}): PermissionPolicy {
 
 function sideOf(world: World, authorities: Authorities, differences: Differences): Omit<AgentSide, "chain"> {
   const { policy = policyOf(), groupsOf = async () => [], info: _info, ...rest } = differences;
-  const { fallback: _fallback, backend: _backend, model: given, ...side } = rest;
+  const { fallback: _fallback, backend: _backend, maxTries: _maxTries, model: given, ...side } = rest;
   const model = given ?? { info: findModelInfo("anthropic", "claude-sonnet-4-6"), costUsd: () => 0 };
   const builtIns = createBuiltInTools({ desk: world.desk, limits, logger });
   const offered = createOfferedTools({ catalog: { tools: () => tools }, builtIns, logger }, null);
@@ -233,7 +235,7 @@ function sideOf(world: World, authorities: Authorities, differences: Differences
 
 /** `parts`: what the process that runs reaches the world by, when it is going to die. */
 export function runnerOf(world: World, differences: Differences = {}, parts: Parts = world) {
-  const { backend = echoing, fallback, info, policy = policyOf() } = differences;
+  const { backend = echoing, fallback, info, policy = policyOf(), maxTries = 50 } = differences;
   const { store, approvals, rules, queues } = parts;
   const turns = { wake: async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen) };
   const model = { ...findModelInfo("anthropic", "claude-sonnet-4-6"), ...info };
@@ -278,7 +280,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
     ...(world.letters === undefined ? {} : { onGivenUp: createGivenUp({ letters: world.letters, logger }) }),
     onMessage: ({ id }, what) => void world.told.push([id, what]),
     owner: "worker-1",
-    maxTries: 50,
+    maxTries,
     cancelPollMs: 20,
     maxInRow: 8,
     observation: unobserved,

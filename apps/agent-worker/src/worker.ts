@@ -219,6 +219,7 @@ function startTurns(parts: WorkerParts): JobWorker {
       onGivenUp: createGivenUp({ ...connections, logger }),
       onMessage: signsOfLife(settings, { ...connections, logger }),
       onRefused: tellRefused(logger),
+      onTrouble: (session, error) => logger.warn({ session, error }, "Redis failed a turn; it goes on when Redis does"),
       owner,
       hasDied: parts.heartbeat.hasDied,
       maxTries,
@@ -292,7 +293,7 @@ function signsOfLife(
   };
 }
 
-function startSweeping({ owner, connections, metrics, observation, logger, handoffs }: WorkerParts): {
+function startSweeping({ owner, connections, metrics, observation, logger, handoffs, heartbeat }: WorkerParts): {
   close(): Promise<void>;
 } {
   const { store, approvals, approvalCards, sender } = connections;
@@ -309,6 +310,7 @@ function startSweeping({ owner, connections, metrics, observation, logger, hando
       async (signal) => await sweepApprovalCards({ approvals, workCards, signal }),
     ],
     handoffs,
+    isSteady: heartbeat.isSteady,
     intervalMs: 1_000,
     staleMs: 3_000,
     deliverOutbox: async (session) => {

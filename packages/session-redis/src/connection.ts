@@ -101,6 +101,15 @@ export function redisUrlProblem(url: string): string | undefined {
   }
 }
 
+/** A connection broke before a command was answered. */
+class BrokenOffError extends Error {
+  override readonly name = "BrokenOffError";
+
+  constructor() {
+    super("the connection to Redis broke before it answered; the command may have run");
+  }
+}
+
 /**
  * What was on the wire when the connection broke is neither sent again nor left without an answer: of one server
  * ioredis forgets it, and whoever waits for it would wait for ever; in a Cluster it sends it to whoever has taken over.
@@ -108,7 +117,7 @@ export function redisUrlProblem(url: string): string | undefined {
  */
 function failUnanswered(redis: Redis): void {
   const fail = (): void => {
-    const error = new Error("the connection to Redis broke before it answered; the command may have run");
+    const error = new BrokenOffError();
     for (let item = redis.commandQueue.shift(); item !== undefined; item = redis.commandQueue.shift()) {
       item.command.reject(error);
     }
@@ -229,6 +238,22 @@ export async function takesWrites(connection: RedisConnection): Promise<boolean>
     if (error instanceof Error && refusesWrites.test(error.message)) return false;
     throw error;
   }
+}
+
+/** Answers of a server that cannot work now, whatever it is asked for. */
+const unableNow = /^(?:OOM|READONLY|MISCONF|NOREPLICAS|LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY)\b/;
+/** Errors of ioredis without an answer; they have no class or code in common. */
+const withoutAnswer =
+  /^(?:Connection is closed\.|Reached the max retries per request limit|Failed to refresh slots cache|Cluster isn't ready|None of startup nodes is available|Too many Cluster redirections|Command timed out)/;
+
+/**
+ * Whether a command failed because Redis is away or takes no writes, and not because of what it was asked for. It may
+ * have run.
+ */
+export function isRedisTrouble(error: unknown): boolean {
+  if (error instanceof BrokenOffError) return true;
+  if (!(error instanceof Error)) return false;
+  return unableNow.test(error.message) || withoutAnswer.test(error.message) || isRedisTrouble(error.cause);
 }
 
 /**

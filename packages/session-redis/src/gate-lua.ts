@@ -1,13 +1,15 @@
+/* oxlint-disable max-lines -- the scripts of one gate. */
 // The gate. Each session has two hashes. Its hash `s` holds what ingress writes, too: state (st: idle | queued |
 // running | suspended), the last generation handed out (gen), counters (seq, es) and the outbox lease (olt, ole, ort).
 // Its hash `state` only workers may write: the generation being run (rg), the fencing epoch (ep), the head message's
 // number and crashes (hs, try), its owner (own), the checkpoint (turn), the numbers of messages that joined its turn
 // (abs), what a process must know to go on with it (needs), its worker that ended without giving it back (lost), how often
-// workers died with it beside other turns (deaths) and with it alone (deathsAlone; alone: it is run so), the session's settings (set), how many messages of its history are not here any more (hb), and the context:
+// workers died with it beside other turns (deaths) and with it alone (deathsAlone; alone: it is run so), the run that
+// was counted last (counted: <epoch>:<seq>:<as what>) and how many were excused (excused: <seq>:<n>), the session's settings (set), how many messages of its history are not here any more (hb), and the context:
 // what stands for the compacted part (sm), where in the list that is here the rest begins (cs), and a version that
 // changes whenever a claim is to read all of it again (hv). turn, sm and set are sealed by the worker: see state-seal.ts.
 
-import { deathsTogether } from "@larkline/session";
+import { deathsTogether, maxExcuses } from "@larkline/session";
 import { approvals, approvalSize } from "./approval-lua.ts";
 import {
   appendHistory,
@@ -116,6 +118,8 @@ export const claimLua = `${time}${gate}${owned}${requests}${choosing}${rising}${
 local st = redis.call('HGET', KEYS[1], 'st') or 'idle'
 if st == 'idle' then return false end
 if st ~= 'queued' and redis.call('HGET', state, 'rg') ~= ARGV[2] then return false end
+-- First, since it needs memory: a full Redis refuses the claim, and not only what is written after a model was asked.
+redis.call('ZADD', KEYS[5], now(), ARGV[1])
 takeRequests(KEYS[7], KEYS[3])
 if st == 'queued' and not choose(KEYS[1], KEYS[2], KEYS[3], KEYS[5], ARGV[1]) then return false end
 local v = redis.call('HMGET', state, 'ep', 'rg', 'turn', 'hs', 'try', 'hv', 'cs', 'sm', 'set')
@@ -138,15 +142,16 @@ if v[4] == seq then
   if lost then
     local isKnown = ARGV[7] == lost or ARGV[7] == '*' or lost == ARGV[3]
     if not isKnown then return {'lost', lost} end
+    local countedAs = 'try'
+    if lost ~= ARGV[3] and ARGV[8] == '1' then countedAs = w[5] == '1' and 'deathsAlone' or 'deaths' end
     tries = tries + 1
-    if lost ~= ARGV[3] and ARGV[8] == '1' then
-      if w[5] == '1' then deathsAlone = deathsAlone + 1 else deaths = deaths + 1 end
-    end
+    if countedAs == 'deathsAlone' then deathsAlone = deathsAlone + 1 end
+    if countedAs == 'deaths' then deaths = deaths + 1 end
+    redis.call('HSET', state, 'counted', (v[1] or '') .. ':' .. seq .. ':' .. countedAs)
   end
 end
 redis.call('HDEL', state, 'lost', 'waits')
 redis.call('HSET', state, 'hs', seq, 'try', tries, 'deaths', deaths, 'deathsAlone', deathsAlone)
-redis.call('ZADD', KEYS[5], now(), ARGV[1])
 if deaths >= ${deathsTogether} and ARGV[9] ~= '1' then
   redis.call('HSET', KEYS[1], 'st', 'queued')
   return {'alone'}
@@ -174,6 +179,34 @@ if fenced(ARGV[1]) then return 0 end
 redis.call('HSET', KEYS[1], 'st', 'queued')
 redis.call('ZADD', KEYS[2], now(), ARGV[2])
 return 1`;
+
+/** -> {excused, generation that is to be woken or 0}. A full Redis refuses it before anything has changed. */
+export const excuseLua = `${time}${gate}${owned}
+-- KEYS session dirty state | ARGV sid epoch
+local v = redis.call('HMGET', state, 'ep', 'hs', 'counted', 'excused', 'lost')
+local w = redis.call('HMGET', KEYS[1], 'st', 'gen')
+local st, seq = w[1] or 'idle', v[2] or '0'
+local excusedSeq, times = string.match(v[4] or '', '^(%d+):(%d+)$')
+times = excusedSeq == seq and tonumber(times) or 0
+local isHeld = v[1] == ARGV[2]
+local counted, countedAs = string.match(v[3] or '', '^(%d+:%d+):(%a+)$')
+local isCounted = counted == ARGV[2] .. ':' .. seq
+local isLost = isHeld and (st == 'running' or (st == 'queued' and v[5]))
+if isCounted or isLost then
+  if times >= ${maxExcuses} then return {0, 0} end
+  redis.call('HSET', state, 'excused', seq .. ':' .. (times + 1))
+end
+if isCounted then
+  redis.call('HDEL', state, 'counted')
+  redis.call('HINCRBY', state, 'try', -1)
+  if countedAs ~= 'try' then redis.call('HINCRBY', state, countedAs, -1) end
+end
+if isLost then
+  redis.call('HSET', KEYS[1], 'st', 'queued')
+  redis.call('HDEL', state, 'lost')
+  redis.call('ZADD', KEYS[2], now(), ARGV[1])
+end
+return {1, isHeld and (isLost or st == 'queued') and w[2] or 0}`;
 
 /** -> -1 fenced | 0 suspended or handed off | generation to wake as text: suspended, others may go on | unread control entries */
 export const saveLua = `${time}${gate}${owned}${requests}${choosing}${emit}${appendHistory}${setContext}${audit}

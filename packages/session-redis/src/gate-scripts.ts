@@ -9,6 +9,7 @@ import {
   deliverLua,
   deliverUnstartedLua,
   emitLua,
+  excuseLua,
   giveBackLua,
   handOffLua,
   healLua,
@@ -32,6 +33,8 @@ const sources = {
   cancel: cancelLua,
   claim: claimLua,
   handOff: handOffLua,
+
+  excuse: excuseLua,
   save: saveLua,
   commit: commitLua,
   emit: emitLua,

@@ -9,6 +9,7 @@ export {
   isAnswered,
   mastersOf,
   redisUrlProblem,
+  isRedisTrouble,
   takesWrites,
   type ConnectOptions,
   type RedisConnection,

@@ -18,6 +18,7 @@ import {
   type CommitRequest,
   type CommitResult,
   type DeliverResult,
+  type ExcuseResult,
   type HandedIn,
   type HandoffRefusal,
   type OutboxLease,
@@ -247,6 +248,13 @@ class RedisSessionStore implements SessionStore {
   async handOff(session: SessionKey, epoch: string): Promise<boolean> {
     const { session: gate, dirty, state } = this.#keys.session(session);
     return (await this.#scripts.handOff([gate, dirty, state], [epoch, session])) === 1;
+  }
+
+  async excuse(session: SessionKey, epoch: string): Promise<ExcuseResult> {
+    const keys = this.#keys.session(session);
+    const reply = await this.#scripts.excuse([keys.session, keys.dirty, keys.state], [session, epoch]);
+    const [excused, gen] = reply as [number, number | string]; // shape fixed by the script
+    return withWake({ excused: excused === 1 }, Number(gen));
   }
 
   async save(request: SaveRequest): Promise<SaveResult> {

@@ -1,6 +1,8 @@
 export {
   ClaimRefusedError,
   deathsTogether,
+  maxExcuses,
+  type ExcuseResult,
   type AppendResult,
   type BeginResult,
   type CallFacts,

@@ -34,6 +34,7 @@ import {
   type CommitResult,
   type DeliverDetails,
   type DeliverResult,
+  type ExcuseResult,
   type FencedWrite,
   type OutboxLease,
   type OutboxRecord,
@@ -262,6 +263,13 @@ export class MemorySessionStore implements SessionStore {
     const held = this.#held({ session, epoch });
     held?.handOff();
     return held !== undefined;
+  }
+
+  async excuse(key: SessionKey, epoch: string): Promise<ExcuseResult> {
+    const session = this.#sessions.get(key);
+    if (session === undefined) return { excused: true };
+    session.touchedAtMs = this.#now();
+    return session.excuse(epoch);
   }
 
   async save(request: SaveRequest): Promise<SaveResult> {

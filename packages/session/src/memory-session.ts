@@ -7,15 +7,17 @@ import {
   type SessionKey,
   type TurnState,
 } from "@larkline/protocol";
-import type {
-  Claim,
-  FencedWrite,
-  OpenCall,
-  SaveRequest,
-  SaveResult,
-  SessionSettings,
-  SessionSummary,
-  StaleSession,
+import {
+  maxExcuses,
+  type Claim,
+  type ExcuseResult,
+  type FencedWrite,
+  type OpenCall,
+  type SaveRequest,
+  type SaveResult,
+  type SessionSettings,
+  type SessionSummary,
+  type StaleSession,
 } from "./session-store.ts";
 
 /** One attempt of a call. */
@@ -52,6 +54,10 @@ export class MemorySession {
   isAlone = false;
   /** The worker that lost the session, until it is known whether it died. */
   lostBy: string | undefined;
+  /** The run that was counted last. */
+  #counted: { epoch: number; seq: number; hasDied: boolean; isAlone: boolean } | undefined;
+  /** How many runs of a message were excused. */
+  #excused = { seq: 0, times: 0 };
   touchedAtMs = 0;
   /** When it last finished a turn; 0: never. */
   finishedAtMs = 0;
@@ -250,10 +256,37 @@ export class MemorySession {
 
   /** Counts the end of a run that did not end the turn. From then on the session waits for a claim. */
   countLost(hasDied: boolean): void {
+    this.#counted = { epoch: this.epoch, seq: this.headSeq, hasDied, isAlone: this.isAlone };
     this.tries += 1;
     if (hasDied) this.deaths[this.isAlone ? "alone" : "together"] += 1;
     this.lostBy = undefined;
     this.state = "queued";
+  }
+
+  /** See {@link SessionStore.excuse}. */
+  excuse(epoch: string): ExcuseResult {
+    const { headSeq: seq } = this;
+    const isHeld = this.isHeldBy(epoch);
+    const counted = this.#counted;
+    const isCounted = counted !== undefined && String(counted.epoch) === epoch && counted.seq === seq;
+    const isLost = isHeld && (this.state === "running" || (this.state === "queued" && this.lostBy !== undefined));
+    if (isCounted || isLost) {
+      const times = this.#excused.seq === seq ? this.#excused.times : 0;
+      if (times >= maxExcuses) return { excused: false };
+      this.#excused = { seq, times: times + 1 };
+    }
+    if (isCounted) this.#takeBack(counted);
+    if (isLost) {
+      this.state = "queued";
+      this.lostBy = undefined;
+    }
+    return isHeld && this.state === "queued" ? { excused: true, wakeGen: this.gen } : { excused: true };
+  }
+
+  #takeBack({ hasDied, isAlone }: { hasDied: boolean; isAlone: boolean }): void {
+    this.#counted = undefined;
+    this.tries -= 1;
+    if (hasDied) this.deaths[isAlone ? "alone" : "together"] -= 1;
   }
 
   /** What a process must have to go on: of the checkpoint, the message and the unread entries. */

@@ -12,7 +12,7 @@ import { describePermissionRules } from "./permission-rules.suite.ts";
 import { describeParking } from "./parking.suite.ts";
 import { describeRetention } from "./retention.suite.ts";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
-import type { Claim, ClaimOptions, EventLog, SessionStore } from "./session-store.ts";
+import { maxExcuses, type Claim, type ClaimOptions, type EventLog, type SessionStore } from "./session-store.ts";
 import { describeCrashPoints } from "./session-crash.suite.ts";
 import { describeSessionIndex } from "./session-index.suite.ts";
 import { describeSetAside } from "./set-aside.suite.ts";
@@ -366,6 +366,65 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         expect(requeued).toMatchObject({ state: "requeue" });
         const wakeGen = requeued.state === "requeue" ? requeued.wakeGen : undefined;
         expect(await mustClaim(store, session, wakeGen)).toMatchObject({ tries: 0, head: { seq: 3 } });
+      });
+    });
+
+    describe("excuse", () => {
+      it("of a run that the store has failed leaves no try, and the session goes on under its generation", async () => {
+        for (let round = 0; round < 7; round += 1) {
+          const claim = round === 0 ? await started() : await mustClaim(store, session, 1);
+          expect(claim).toMatchObject({ tries: 0, head: { seq: 1 } });
+          expect(await store.excuse(session, claim.epoch)).toEqual({ excused: true, wakeGen: 1 });
+        }
+      });
+
+      it("takes back what another claim has counted meanwhile, once", async () => {
+        const first = await started();
+        const second = await mustClaim(store, session, 1);
+        expect(second.tries).toBe(1);
+        expect(await store.excuse(session, first.epoch)).toEqual({ excused: true });
+        expect(await store.excuse(session, first.epoch)).toEqual({ excused: true });
+        // The session is still the second one's.
+        expect(await saveAs(store, second, { mode: "continue" })).toMatchObject({ state: "running" });
+        expect(await mustClaim(store, session, 1)).toMatchObject({ tries: 1 });
+      });
+
+      it("takes back a death that was none, and a wake-up that a sweeper has made in place of the lost one", async () => {
+        const first = await started();
+        const gen = await store.heal(session, 1);
+        const second = await store.claim(session, gen ?? 0, "w2");
+        expect(second).toMatchObject({ tries: 1, deaths: { together: 1, alone: 0 } });
+        await store.excuse(session, first.epoch);
+        const healed = await store.heal(session, gen ?? 0);
+        expect(await store.excuse(session, second?.epoch ?? "")).toEqual({ excused: true, wakeGen: healed });
+        const third = await store.claim(session, healed ?? 0, "w3");
+        expect(third).toMatchObject({ tries: 0, deaths: { together: 0, alone: 0 } });
+      });
+
+      it("changes nothing of a turn that was saved or committed all the same", async () => {
+        const claim = await started();
+        await suspendOn(store, claim, "c1");
+        expect(await store.excuse(session, claim.epoch)).toEqual({ excused: true });
+        expect(await store.summary(session)).toMatchObject({ state: "suspended" });
+        const { wakeGen } = await store.deliver(session, "c1", succeeded);
+        // As one does whose suspension was stored and whose answer got lost.
+        expect(await store.excuse(session, claim.epoch)).toEqual({ excused: true, wakeGen });
+        const next = await mustClaim(store, session, wakeGen);
+        expect(next.tries).toBe(0);
+        await commitOf(store, next);
+        expect(await store.excuse(session, next.epoch)).toEqual({ excused: true });
+        expect(await store.summary(session)).toMatchObject({ state: "idle", waiting: 0 });
+      });
+
+      it(`is given ${maxExcuses} times for a message: then its runs count as any others`, async () => {
+        let claim = await started();
+        for (let times = 0; times < maxExcuses; times += 1) {
+          expect(await store.excuse(session, claim.epoch)).toMatchObject({ excused: true });
+          claim = await mustClaim(store, session, 1);
+        }
+        expect(claim.tries).toBe(0);
+        expect(await store.excuse(session, claim.epoch)).toEqual({ excused: false });
+        expect(await mustClaim(store, session, 1)).toMatchObject({ tries: 1 });
       });
     });
 

@@ -89,6 +89,15 @@ export interface Claim {
   settings: SessionSettings;
 }
 
+/** What {@link SessionStore.excuse} did. `wakeGen`: the generation whose wake-up has to be there. */
+export interface ExcuseResult {
+  excused: boolean;
+  wakeGen?: number;
+}
+
+/** Ends of runs that are excused for one message: what keeps breaking the store may be the message itself. */
+export const maxExcuses = 20;
+
 /** How a session is claimed. */
 export interface ClaimOptions {
   /** No other turn runs in the process meanwhile. */
@@ -362,6 +371,12 @@ export interface SessionStore {
   claim(session: SessionKey, gen: number, owner: string, options?: ClaimOptions): Promise<Claim | undefined>;
   /** Gives the session back as it was claimed, under the same generation (shutdown). Returns false when fenced. */
   handOff(session: SessionKey, epoch: string): Promise<boolean>;
+  /**
+   * Gives a session back whose run under `epoch` has ended because the store failed it, as while Redis takes no writes:
+   * that end is no try and no death of the message, also where another claim has counted it already. The session goes
+   * on under the same generation. Not excused: a message that has been {@link maxExcuses} times.
+   */
+  excuse(session: SessionKey, epoch: string): Promise<ExcuseResult>;
   save(request: SaveRequest): Promise<SaveResult>;
   /** Ends the turn. Its questions that are still pending become `cancelled`. */
   commit(request: CommitRequest): Promise<CommitResult>;
