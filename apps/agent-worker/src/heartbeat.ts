@@ -13,9 +13,11 @@ export interface Beats {
 export interface Heartbeat {
   /**
    * Whether a worker has died: it beats no more and has not said that it ends. Waits for a beat where Redis has been
-   * away just now.
+   * away just now. Rejects while Redis takes no beats: then it cannot be told.
    */
   hasDied(owner: string): Promise<boolean>;
+  /** Whether beats are taken, and have been for so long that those of all who live are there. */
+  isSteady(): boolean;
   close(): Promise<void>;
 }
 
@@ -43,9 +45,12 @@ export async function startHeartbeat(options: {
   await beat();
   const timer = setInterval(() => void beat().catch(onError), intervalMs);
   const isAlive = async (other: string): Promise<boolean> => (await presence.alive([other])).has(other);
+  const isTaken = (): boolean => performance.now() - lastMs <= ttlMs;
   return {
+    isSteady: () => isTaken() && performance.now() - steadySinceMs > 2 * intervalMs,
     hasDied: async (other) => {
       if ((await isAlive(other)) || (await presence.hasLeft(other))) return false;
+      if (!isTaken()) throw new Error("Redis takes no heartbeats: who lives cannot be told");
       // After an outage of Redis no beat is there, until every worker has beaten once more.
       if (performance.now() - steadySinceMs > 2 * ttlMs) return true;
       await delay(2 * intervalMs);

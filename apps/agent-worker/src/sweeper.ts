@@ -20,6 +20,8 @@ export interface SweeperOptions {
   handoffs: { sweep(living: readonly string[]): Promise<void> };
   /** Tries the outbox of a session; must not throw. */
   deliverOutbox: (session: string) => Promise<void>;
+  /** Whether the beats of all workers that live are there. */
+  isSteady: () => boolean;
   owner: string;
   intervalMs: number;
   /** How long a session may show no sign of life before it is looked at. */
@@ -116,6 +118,7 @@ async function sweepSessions(options: SweeperOptions): Promise<void> {
 }
 
 async function sweepOrphans(options: SweeperOptions, beforeMs: number): Promise<void> {
+  if (!options.isSteady()) return;
   const running = (await options.store.stale(beforeMs, manyRunning)).filter(({ state }) => state === "running");
   const alive = await options.presence.alive([...new Set(running.map(({ owner }) => owner))]);
   for (const session of running) if (!alive.has(session.owner)) await healSession(options, session);

@@ -33,7 +33,6 @@ const sources = {
   cancel: cancelLua,
   claim: claimLua,
   handOff: handOffLua,
-
   excuse: excuseLua,
   save: saveLua,
   commit: commitLua,
