@@ -30,6 +30,7 @@ import type {
   BudgetStore,
   CardLedger,
   DeadLetters,
+  EventLog,
   InstanceDirectory,
   LookupCache,
   PermissionRules,
@@ -55,6 +56,7 @@ import {
   createRedisRateGovernor,
   createRedisRetention,
   createRedisRunnerDirectory,
+  createRedisEventLog,
   createRedisSessionStore,
   createRedisTokenCache,
   createRedisAuditLog,
@@ -78,6 +80,7 @@ export type ReplySender = ReturnType<typeof createOutboxSender>;
 /** Everything of a worker that talks to something outside. */
 export interface Connections {
   store: SessionStore;
+  log: Pick<EventLog, "read">;
   approvals: ApprovalStore;
   rules: PermissionRules;
   budgets: BudgetStore;
@@ -138,6 +141,7 @@ function openStores({ config, settings }: Pick<ConnectionOptions, "config" | "se
   const ttlMs = settings.retention.blobDays * 86_400_000;
   return {
     store: createRedisSessionStore({ ...on, stateKey }),
+    log: createRedisEventLog(on),
     orders: new OperatorOrders(on),
     auditLog: createRedisAuditLog(on),
     migration: new StateMigration({ ...on, stateKey }),

@@ -1,11 +1,57 @@
 import { splitAtOpenMark, withoutImageMarks, type EngineEvent, type SessionKey } from "@larkline/protocol";
-import type { SessionStore } from "@larkline/session";
+import type { EventLog, SessionStore } from "@larkline/session";
+
+/** Keys of events that a run may have once only. */
+export type PublishedEvents = ReadonlySet<string>;
+
+/** What an event is the only one of in its run; undefined for those that may come again. */
+function keyOf(event: EngineEvent): string | undefined {
+  switch (event.type) {
+    case "turn_start":
+    case "turn_end":
+      return `${event.type} ${event.turnNumber}`;
+    case "tool_result":
+      return `${event.type} ${event.id}`;
+    case "slash_command":
+      return event.type;
+    default:
+      return undefined;
+  }
+}
+
+const pageSize = 500;
+/** Events of a session that are looked at, newest first: more than a model step publishes. */
+const maxLooked = 10_000;
+
+/**
+ * What is in the log of a run whose worker died: it may have published more than it saved. Called by the worker that
+ * holds the session, so that nothing is added meanwhile.
+ */
+export async function publishedBefore(
+  { store, log }: { store: Pick<SessionStore, "summary">; log: Pick<EventLog, "read"> },
+  session: SessionKey,
+  runId: string,
+): Promise<PublishedEvents> {
+  const found = new Set<string>();
+  const { eventSeq } = await store.summary(session);
+  const first = Math.max(0, eventSeq - maxLooked);
+  for (let after = eventSeq; after > first && !found.has("turn_start 1");) {
+    after = Math.max(first, after - pageSize);
+    for (const record of await log.read(session, after, pageSize)) {
+      const key = record.runId === runId ? keyOf(record.event) : undefined;
+      if (key !== undefined) found.add(key);
+    }
+  }
+  return found;
+}
 
 export interface EventWriterOptions {
   store: Pick<SessionStore, "emit">;
   session: SessionKey;
   epoch: string;
   runId: string;
+  /** What a worker before this one has published of the run: nothing of it is published again. */
+  published?: PublishedEvents;
   /** Called when another worker has taken the session over, or Redis refuses. */
   onLost: () => void;
 }
@@ -56,6 +102,8 @@ export class EventWriter {
   }
 
   #push(event: EngineEvent): void {
+    const key = keyOf(event);
+    if (key !== undefined && this.#options.published?.has(key) === true) return;
     const last = this.#pending.at(-1)?.event;
     if (last !== undefined && isDelta(last) && last.type === event.type && isDelta(event)) last.text += event.text;
     else this.#pending.push({ runId: this.#options.runId, event: isDelta(event) ? { ...event } : event });

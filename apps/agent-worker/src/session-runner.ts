@@ -14,6 +14,7 @@ import {
   type Claim,
   type OutboxLease,
   type SessionSettings,
+  type EventLog,
   type SessionStore,
 } from "@larkline/session";
 import { isRedisTrouble } from "@larkline/session-redis";
@@ -22,6 +23,7 @@ import type { AgentSide } from "./agent-side.ts";
 import type { AbortReason, RunningTurns } from "./running-turns.ts";
 import type { TurnApprovals } from "./turn-approvals.ts";
 import type { Dispatch, TurnEnd, TurnStart } from "./turn-options.ts";
+import { publishedBefore } from "./event-writer.ts";
 import { TurnRun } from "./turn-run.ts";
 import { watchTurn } from "./turn-watch.ts";
 
@@ -39,6 +41,8 @@ export interface SessionRunnerOptions {
   deliver: (lease: OutboxLease, ready: Promise<void>) => void;
   /** Told when the work on a message begins (again) and when it is over; must not throw. */
   onMessage: (message: InboundMessage, what: "begins" | "ends") => void;
+  /** For what a worker that died has published. */
+  log: Pick<EventLog, "read">;
   /** Keeps word of a message that is about to be given up; absent: nobody does. Must not reject. */
   onGivenUp?: (message: InboundMessage, facts: { turnId: string; reason: string }) => Promise<void>;
   /** Told why this process does not take a session. */
@@ -125,7 +129,7 @@ async function runClaim(
   { shutdown, alone }: { shutdown: AbortSignal; alone: boolean },
 ): Promise<JobResult> {
   const most = alone ? 1 : options.maxInRow; // others wait until it is over
-  let start = firstStart(claim);
+  let start = await withPublished(options, firstStart(claim));
   for (let taken = 1; start !== undefined; taken += 1) {
     const end = await runTurn(options, start, { shutdown, more: () => taken < most && !shutdown.aborted });
     if (end.end === "handoff") return "requeue";
@@ -139,6 +143,16 @@ async function runClaim(
 
 function firstStart({ gen: _gen, head, ...claim }: Claim): TurnStart | undefined {
   return head === undefined ? undefined : { ...claim, head };
+}
+
+/** A worker that died may have published more than it saved. */
+async function withPublished(
+  { store, log }: SessionRunnerOptions,
+  start: TurnStart | undefined,
+): Promise<TurnStart | undefined> {
+  if (start === undefined || start.tries === 0) return start;
+  const { session, head } = start;
+  return { ...start, published: await publishedBefore({ store, log }, session, turnIdOf(session, head.seq)) };
 }
 
 /** A wake-up without a message (its message was cancelled): gives the session back. */

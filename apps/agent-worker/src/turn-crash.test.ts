@@ -9,9 +9,19 @@ import {
   type Message,
   type ModelChunk,
 } from "@larkline/protocol";
-import { expect, it } from "vitest";
+import { expect, it, vi } from "vitest";
 import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";
-import { append, checkPairs, inbound, session, type World } from "./turn-world.fixture.ts";
+import {
+  append,
+  checkPairs,
+  inbound,
+  newWorld,
+  runnerOf,
+  runTools,
+  session,
+  settle,
+  type World,
+} from "./turn-world.fixture.ts";
 
 const usage = { inputTokens: 1, outputTokens: 1, cacheReadTokens: 0, cacheCreationTokens: 0 };
 
@@ -45,6 +55,50 @@ async function contextOf({ store }: World): Promise<Message[]> {
   const { wakeGen } = await store.append(inbound("om_probe", "probe"));
   return (await store.claim(session, wakeGen ?? 0, "worker-2"))?.history ?? [];
 }
+
+it.each([1, 2])("EE-6, EE-9: what was published before a crash in step %i is published once", async (stuckIn) => {
+  const world = newWorld();
+  const runId = turnIdOf(session, 1);
+  const eventsOf = async () => (await world.events.read(session, 0, 10_000)).map(({ event }) => event);
+  const dying = new AbortController();
+  let isDead = false;
+  let steps = 0;
+  const backend: LlmBackend = {
+    async *stream(request) {
+      steps += 1;
+      yield { type: "text_delta", text: `step ${steps} ` };
+      if (steps === stuckIn && !isDead)
+        await new Promise((_, reject) => dying.signal.addEventListener("abort", reject));
+      yield* work(request);
+    },
+  };
+  await append(world, inbound("om_1", "tools please"));
+  const doomed = runnerOf(world, { backend });
+  const run = async () => {
+    for (let gen = world.wakes.shift(); gen !== undefined; gen = world.wakes.shift()) {
+      await doomed({ v: 1, session, gen }, dying.signal);
+      await runTools(world);
+    }
+  };
+  const died = run();
+  await vi.waitFor(async () => {
+    expect(await eventsOf()).toContainEqual({ type: "text_delta", text: `step ${stuckIn} ` });
+  }, 10_000);
+  isDead = true;
+  await settle(world, { backend });
+  dying.abort();
+  await died;
+  const events = await eventsOf();
+  expect(events.flatMap((event) => (event.type === "turn_start" ? [event.turnNumber] : []))).toEqual([1, 2]);
+  expect(events.flatMap((event) => (event.type === "turn_end" ? [event.turnNumber] : []))).toEqual([1, 2]);
+  const results = events.flatMap((event) => (event.type === "tool_result" ? [event.id] : []));
+  expect(results).toHaveLength(2);
+  expect(new Set(results).size).toBe(2);
+  expect(events.filter(({ type }) => type === "step_restarted")).toHaveLength(1);
+  expect(events.filter(({ type }) => type === "done")).toHaveLength(1);
+  const frames = (await world.events.read(session, 0, 10_000)).filter((record) => record.runId === runId);
+  expect(frames.at(-1)?.event.type).toBe("done");
+});
 
 it("a crash anywhere repeats nothing of a turn that another message has joined", async () => {
   await survives({

@@ -19,6 +19,7 @@ import type { TurnJudge } from "./permission-judge.ts";
 import type { TurnApprovals } from "./turn-approvals.ts";
 import type { TurnWatch } from "./turn-watch.ts";
 import type { BudgetedRun, TurnBudget } from "./turn-budget.ts";
+import type { PublishedEvents } from "./event-writer.ts";
 
 /** How running a turn ended, seen from the session. */
 export type TurnEnd =
@@ -53,6 +54,8 @@ export interface TurnStart {
   deaths: Claim["deaths"];
   othersWait: boolean;
   damaged?: string;
+  /** After a crash: what is in the event log of the run. */
+  published?: PublishedEvents;
 }
 
 /** Hands calls to their runners. */

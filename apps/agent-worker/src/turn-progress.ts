@@ -9,7 +9,7 @@ import type {
   SessionStore,
 } from "@larkline/session";
 import { openCallsOf, waitsForPeopleOnly } from "./call-facts.ts";
-import { EventWriter } from "./event-writer.ts";
+import { EventWriter, type PublishedEvents } from "./event-writer.ts";
 
 /** Where a turn's writes go and what proves that they may. */
 export interface ProgressOptions {
@@ -18,6 +18,7 @@ export interface ProgressOptions {
   epoch: string;
   turn: TurnState;
   history: readonly Message[];
+  published?: PublishedEvents | undefined;
   /** Called when another worker has taken the session over, or Redis refuses. */
   onLost: () => void;
   /** Told of questions to people once they are stored. */
@@ -51,8 +52,8 @@ export class TurnProgress {
     this.#options = options;
     this.#turn = options.turn;
     this.#history = [...options.history];
-    const { store, session, epoch, turn, onLost } = options;
-    this.#events = new EventWriter({ store, session, epoch, runId: turn.turnId, onLost });
+    const { store, session, epoch, turn, published = new Set(), onLost } = options;
+    this.#events = new EventWriter({ store, session, epoch, runId: turn.turnId, published, onLost });
   }
 
   get turn(): TurnState {

@@ -21,6 +21,7 @@ import type {
   EngineEvent,
   ModelFailure,
   QueuedMessage,
+  TurnState,
 } from "@larkline/protocol";
 import { attemptOf, waitsForPeople } from "./call-facts.ts";
 import { pastOf, runModelStep } from "./model-step.ts";
@@ -70,6 +71,7 @@ export class TurnRun {
       epoch,
       turn: start.turn ?? this.#first().turn,
       history,
+      published: start.published,
       onLost: () => this.#lost(),
       onAsked: (asked) => approvals.asked(asked),
     });
@@ -129,7 +131,7 @@ export class TurnRun {
   }
 
   async #begin(): Promise<Transition | TurnEnd> {
-    const { turn, control, tries, damaged } = this.#start;
+    const { turn, control, damaged } = this.#start;
     const { givenUp } = this.#options;
     if (givenUp !== undefined) {
       // A checkpoint that cannot be read was written together with the message, which is in the history by then.
@@ -146,7 +148,7 @@ export class TurnRun {
     if (reason === "shutdown") return await this.#handOff();
     const first = this.#first();
     // Followers may hold deltas of a run that died before it saved anything.
-    if (tries > 0 && first.next.do === "model") {
+    if (first.next.do === "model" && this.#hasStarted(first.turn)) {
       first.events.push(stepRestart(first.turn.steps, this.#environment().model, "crash"));
     }
     if (control.length === 0) return first;
@@ -156,6 +158,11 @@ export class TurnRun {
     }
     this.#take(first);
     return await this.#hear(control);
+  }
+
+  /** Whether a worker that died has published something of the next model step. */
+  #hasStarted({ steps }: TurnState): boolean {
+    return this.#start.published?.has(`turn_start ${steps + 1}`) === true;
   }
 
   async #prepare(): Promise<void> {
@@ -203,7 +210,7 @@ export class TurnRun {
     const inStep = this.#progress.turn.calls.length === 0;
     const heard = await this.#hear(control);
     // The worker that died may have heard the same, and published deltas of the step that follows.
-    if (heard.next.do === "model" && (inStep || this.#start.tries > 0)) {
+    if (heard.next.do === "model" && (inStep || this.#hasStarted(heard.turn))) {
       heard.events.push(stepRestart(heard.turn.steps, this.#environment().model, "crash"));
     }
     if (heard.next.do !== "wait" && heard.next.do !== "tools") return heard;

@@ -257,6 +257,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
   });
   return createSessionRunner({
     store,
+    log: world.events,
     turns,
     agent: () => ({ chain: createModelChain({ models }), ...sideOf(world, authorities, differences) }),
     dispatch: async (turn, calls) =>

@@ -209,6 +209,7 @@ function startTurns(parts: WorkerParts): JobWorker {
     stalledIntervalMs,
     handle: createSessionRunner({
       store,
+      log: connections.log,
       turns,
       serves: serving(connections, logger),
       agent: createAgentSides({ ...connections, ...parts, budgets, builtIns, prepare }),

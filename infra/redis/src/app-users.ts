@@ -191,7 +191,7 @@ function agentWorker(place: Place): RedisUser {
       // Removed by one command, which has to be allowed as a whole.
       { keys: ["controls", "requests", "calls"], commands: "del" },
       { keys: ["histories"], commands: "llen lindex lrange rpush" },
-      { keys: ["events"], commands: "xadd pexpire" },
+      { keys: ["events"], commands: "xadd xrange pexpire" },
       { keys: ["seen", "parked"], commands: "get set del" },
       { keys: ["dirty", "deadlines", "expiries", "openCards"], commands: "zadd zrem zrangebyscore" },
       { keys: ["due"], commands: "zrangebyscore" },
