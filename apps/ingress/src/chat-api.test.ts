@@ -1,5 +1,8 @@
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import { request } from "node:http";
 import { connect } from "node:net";
+import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { canaryMessage, canarySessionId, turnIdOf } from "@larkline/protocol";
 import { observeWith } from "@larkline/telemetry";
@@ -764,6 +767,34 @@ describe("the process", () => {
       expect(again.status).toBe(200);
       again.leave();
     }, 5_000);
+  });
+
+  it("API_MAX_STREAMS holds with 2,500 connections of another process at once", { timeout: 180_000 }, async () => {
+    // Each stream is a file in either process; where fewer may be open, as many as that in the same ratio.
+    const files = Number(execFileSync("sh", ["-c", "ulimit -n"], { encoding: "utf8" })) || 1_000_000;
+    const all = Math.min(2_500, Math.floor((files - 400) / 100) * 50);
+    const most = all * 0.4;
+    const ingress = await start({ script: endless, env: { API_MAX_STREAMS: String(most) } });
+    const program = fileURLToPath(new URL("./stream-flood.fixture.ts", import.meta.url));
+    const flood = spawn(process.execPath, [program, ingress.url, String(all)], { stdio: ["pipe", "pipe", "inherit"] });
+    try {
+      const [line] = (await once(flood.stdout, "data", { signal: AbortSignal.timeout(150_000) })) as [Buffer];
+      expect(JSON.parse(line.toString())).toEqual({ "200": most, "503 5": all - most });
+      const late = await postChat(ingress, { message: "a" });
+      expect([late.status, late.headers.get("retry-after")]).toEqual([503, "5"]);
+      expect((await fetch(`${ingress.url}/health`)).status).toBe(200);
+      flood.stdin.end();
+      await vi.waitFor(
+        async () => {
+          const again = await postChat(ingress, { message: "a" });
+          again.leave();
+          expect(again.status).toBe(200);
+        },
+        { timeout: 60_000, interval: 100 },
+      );
+    } finally {
+      flood.kill("SIGKILL");
+    }
   });
 
   it.each([
