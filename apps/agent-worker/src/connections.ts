@@ -206,7 +206,11 @@ export function openConnections(options: ConnectionOptions): Connections {
   const stores = openStores(options, redis);
   const { store, approvals, rules, ledger, letters, blobs, lookups } = stores;
   const apis = openApis(options, redis);
-  const extractor = createTextExtractor({ maxBytes: settings.limits.attachmentBytes });
+  const extractor = createTextExtractor({
+    maxBytes: settings.limits.attachmentBytes,
+    cpuMs: settings.limits.attachmentCpuMs,
+    deadlineMs: Math.max(20_000, 4 * settings.limits.attachmentCpuMs),
+  });
   const imageOf = createImageResolver({ blobs, lookups });
   const { deliveries } = watchPlatform(options.observation);
   const handover = createCardHandover();

@@ -44,6 +44,8 @@ const maxQuotedFiles = 5;
 interface Fetching {
   api: FeishuApi;
   signal: AbortSignal;
+  /** Whose message it is for: one person's files do not hold up those of others. */
+  owner: string;
 }
 
 function textPart(text: string): TextPart {
@@ -67,7 +69,8 @@ class Preparer {
     const api = this.#deps.apis.get(message.app);
     if (api === undefined || message.reply.channel === "none") return message;
     const patience = AbortSignal.timeout(this.#deps.limits.attachmentTimeoutMs);
-    const fetching = { api, signal: AbortSignal.any([signal, patience]) };
+    const owner = `${message.app} ${message.sender.id}`;
+    const fetching = { api, signal: AbortSignal.any([signal, patience]), owner };
     const [name, parts] = await Promise.all([this.#nameFor(message, fetching), this.#parts(message, fetching)]);
     return {
       ...rest,
@@ -172,9 +175,9 @@ class Preparer {
     const isImage = attachment.kind === "image";
     const maxBytes = isImage ? maxImageBytes : this.#deps.limits.attachmentBytes;
     const { messageId, key } = attachment;
-    const { api, signal } = fetching;
+    const { api, signal, owner } = fetching;
     try {
-      const release = await this.#slots.take(signal);
+      const release = await this.#slots.take(signal, owner);
       try {
         const type = isImage ? "image" : "file";
         const file = await api.download({ messageId, key, type, maxBytes }, { signal });
@@ -208,10 +211,10 @@ class Preparer {
   async #document(
     attachment: Attachment,
     { bytes, mediaType, fileName }: { bytes: Buffer; mediaType: string; fileName?: string },
-    { signal }: Fetching,
+    { signal, owner }: Fetching,
   ): Promise<UserPart> {
     const name = attachment.name ?? fileName ?? "file";
-    const read = await this.#deps.extractor.extract({ bytes, name, mediaType }, signal);
+    const read = await this.#deps.extractor.extract({ bytes, name, mediaType }, signal, owner);
     const facts = { name, mediaType: read.mediaType, bytes: bytes.length };
     if (read.state !== "ready") return filePart(attachment, read.state, { ...facts, detail: read.detail });
     const text = Buffer.from(read.text, "utf8");

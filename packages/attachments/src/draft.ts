@@ -1,3 +1,9 @@
+/** CPU time that this process has used, ms. */
+export function usedCpuMs(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1_000;
+}
+
 /** Thrown by a draft that takes no more: readers stop where they are. */
 export class DraftFull extends Error {}
 
@@ -5,16 +11,18 @@ export class DraftFull extends Error {}
 export class Draft {
   readonly #pieces: string[] = [];
   readonly #untilMs: number;
+  readonly #untilCpuMs: number;
   #room: number;
   mediaType: string;
   /** Pages, slides or sheets, where the kind of file has them. */
   pages: number | undefined;
   truncated = false;
 
-  constructor(mediaType: string, limits: { maxChars: number; patienceMs: number }) {
+  constructor(mediaType: string, limits: { maxChars: number; patienceMs: number; patienceCpuMs: number }) {
     this.mediaType = mediaType;
     this.#room = limits.maxChars;
     this.#untilMs = performance.now() + limits.patienceMs;
+    this.#untilCpuMs = usedCpuMs() + limits.patienceCpuMs;
   }
 
   /** Throws {@link DraftFull} when the text is too long or took too long. */
@@ -31,7 +39,7 @@ export class Draft {
 
   /** For readers that work without finding text. */
   checkTime(): void {
-    if (performance.now() > this.#untilMs) this.stop();
+    if (performance.now() > this.#untilMs || usedCpuMs() > this.#untilCpuMs) this.stop();
   }
 
   /** Takes no more: the rest of the file stays unread. */

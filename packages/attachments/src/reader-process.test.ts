@@ -5,7 +5,13 @@ import { fileURLToPath } from "node:url";
 import { EngineError } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { confinedFork } from "./confinement.ts";
-import { createTextExtractor, type TextExtractor, type TextExtractorOptions } from "./index.ts";
+import {
+  createTextExtractor,
+  type AttachedFile,
+  type Extraction,
+  type TextExtractor,
+  type TextExtractorOptions,
+} from "./index.ts";
 import { expandingPdf } from "./pdf.fixture.ts";
 import { childrenOf, isAlive } from "./process-table.fixture.ts";
 
@@ -13,6 +19,8 @@ const patience = { timeout: 20_000, interval: 20 };
 const text = { bytes: Buffer.from("text"), name: "a.txt" };
 /** Keeps a reader busy for seconds without ever coming up for air. */
 const slow = { bytes: expandingPdf(60), name: "slow.pdf" };
+/** Some tens of seconds of work in few bytes. */
+const hostile = { bytes: expandingPdf(150), name: "hostile.pdf" };
 
 let opened: TextExtractor | undefined;
 
@@ -72,6 +80,28 @@ describe("reader processes", () => {
     expect(await extractor.extract(text)).toMatchObject({ text: "text" });
     stop.abort(new Error("enough"));
     expect(await slowAnswer).toEqual(new Error("enough"));
+  });
+
+  it("a person's files that take their time do not hold up the file of another", async () => {
+    const extractor = open({ cpuMs: 2_000, deadlineMs: 600_000 });
+    const order: string[] = [];
+    const read = async (owner: string, file: AttachedFile): Promise<Extraction> =>
+      await extractor.extract(file, undefined, owner).finally(() => order.push(owner));
+    const anns = [1, 2, 3].map(async () => await read("ann", hostile));
+    expect(await read("bob", text)).toMatchObject({ text: "text" });
+    expect(order.filter((owner) => owner === "ann").length).toBeLessThan(2);
+    for (const answer of await Promise.all(anns)) {
+      expect(answer).toMatchObject({ state: "failed", detail: "Reading the file took too long." });
+    }
+  });
+
+  it("a file has so much CPU time; its process is killed and replaced", async () => {
+    const extractor = open({ processes: 1, cpuMs: 1_500, deadlineMs: 600_000 });
+    const answer = extractor.extract(hostile);
+    const first = await waitForReader();
+    expect(await answer).toMatchObject({ state: "failed", detail: "Reading the file took too long." });
+    expect(await extractor.extract(text)).toMatchObject({ text: "text" });
+    expect(readers()).not.toContain(first);
   });
 
   it("a file that takes too long is given up, its process killed and replaced", async () => {

@@ -9,11 +9,13 @@ import type { ReadingJob } from "./reading.ts";
 /** How one file ended: with an answer, or with the process. */
 export type ReadingEnd =
   | { kind: "answer"; extraction: Extraction; retire: boolean }
-  | { kind: "died"; reason: "memory" | "unknown" };
+  | { kind: "died"; reason: "memory" | "time" | "unknown" };
 
 export interface ReaderLimits {
   /** Resident memory at most, MB. */
   memoryMb: number;
+  /** CPU time for one file, ms. */
+  cpuMs: number;
   /** Longest time for one file, ms. */
   deadlineMs: number;
 }
@@ -22,6 +24,14 @@ const parseAnswer = parserOf(Type.Object({ extraction: Extraction, retire: Type.
 
 // SIGUSR2: the watchdog. SIGABRT, SIGTRAP and their exit codes: the heap of V8 is full.
 const memorySignals: ReadonlySet<unknown> = new Set(["SIGUSR2", "SIGABRT", "SIGTRAP", 134, 133]);
+
+/** Sent by the watchdog. */
+const timeSignal = "SIGVTALRM";
+
+function reasonOf(cause: NodeJS.Signals | number | null): "memory" | "time" | "unknown" {
+  if (cause === timeSignal) return "time";
+  return memorySignals.has(cause) ? "memory" : "unknown";
+}
 
 const program = fileURLToPath(new URL("./reading-process.ts", import.meta.url));
 
@@ -36,7 +46,7 @@ export class ReaderProcess {
   constructor(limits: ReaderLimits) {
     // A grace for the case that this process cannot keep the deadline itself.
     const patienceMs = limits.deadlineMs * 2;
-    const orders = [String(process.pid), String(limits.memoryMb), String(patienceMs)];
+    const orders = [process.pid, limits.memoryMb, patienceMs, limits.cpuMs].map(String);
     this.#process = fork(program, orders, confinedFork(limits));
     this.#process.on("error", () => undefined); // `read` listens when it matters
     this.ended = new Promise((resolve) => {
@@ -63,7 +73,7 @@ export class ReaderProcess {
       resolve(answer.ok ? { kind: "answer", ...answer.value } : { kind: "died", reason: "unknown" });
     };
     const onExit = (code: number | null, cause: NodeJS.Signals | null): void => {
-      resolve({ kind: "died", reason: memorySignals.has(cause ?? code) ? "memory" : "unknown" });
+      resolve({ kind: "died", reason: reasonOf(cause ?? code) });
     };
     const onError = (): void => {
       this.kill();

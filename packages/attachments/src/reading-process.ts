@@ -4,6 +4,7 @@ import { confine } from "./confinement.ts";
 import type { Extraction } from "./extraction.ts";
 import { readFile } from "./file-reader.ts";
 import type { ReadingJob } from "./reading.ts";
+import { usedCpuMs } from "./draft.ts";
 import type { WatchdogOrders } from "./watchdog.ts";
 
 // The program of the reading process. It reads one file after another, from the messages of its
@@ -18,17 +19,18 @@ export interface ReadingAnswer {
 const maxFiles = 50;
 
 /** What the parent says on the command line. */
-function ordersFrom([parentId, memoryMb, patienceMs]: string[]): Omit<WatchdogOrders, "begunAt"> {
+function ordersFrom([parentId, memoryMb, patienceMs, cpuMs]: string[]): Omit<WatchdogOrders, "begunAt"> {
   return {
     parentId: Number(parentId),
     maxResidentBytes: Number(memoryMb) * 1024 * 1024,
     patienceMs: Number(patienceMs),
+    cpuMs: Number(cpuMs),
   };
 }
 
 async function serve(): Promise<void> {
   const orders = ordersFrom(process.argv.slice(2));
-  const begunAt = new SharedArrayBuffer(Float64Array.BYTES_PER_ELEMENT);
+  const begunAt = new SharedArrayBuffer(2 * Float64Array.BYTES_PER_ELEMENT);
   const begun = new Float64Array(begunAt);
   const workerData: WatchdogOrders = { ...orders, begunAt };
   const watchdog = new Worker(new URL("./watchdog.ts", import.meta.url), { workerData });
@@ -43,6 +45,7 @@ async function serve(): Promise<void> {
   process.on("disconnect", () => process.exit());
   // From the parent, which is our own code.
   process.on("message", async (job: ReadingJob) => {
+    begun[1] = usedCpuMs();
     begun[0] = Date.now();
     const extraction = await readFile(job);
     begun[0] = 0;

@@ -5,6 +5,8 @@ export interface ReadingJob extends AttachedFile {
   maxChars: number;
   /** When this time has passed, ms, what was read so far is the answer. */
   patienceMs: number;
+  /** The same for CPU time, ms. */
+  patienceCpuMs: number;
 }
 
 /** Thrown by readers: the file cannot be read, for a reason that the model may hear. */

@@ -1,38 +1,62 @@
-/** A number of places that callers take in the order in which they came. */
+/** A number of places. Callers take them in the order in which they came, except that one owner never holds them all. */
 export interface Slots {
-  /** Resolves with a function that gives the place back; rejects with the signal's reason on abort. */
-  take(signal: AbortSignal): Promise<() => void>;
+  /**
+   * Resolves with a function that gives the place back; rejects with the signal's reason on abort. Of several places
+   * one is always left to others than `owner`; takers without an owner are all different.
+   */
+  take(signal: AbortSignal, owner?: string): Promise<() => void>;
+}
+
+interface Waiter {
+  owner: string | undefined;
+  enter(): void;
 }
 
 export function createSlots(count: number): Slots {
+  const share = Math.max(1, count - 1);
+  const held = new Map<string, number>();
+  const waiting = new Set<Waiter>();
   let free = count;
-  const waiting = new Set<() => void>();
 
-  function release(): void {
-    const [next] = waiting;
-    if (next === undefined) free += 1;
-    else next();
+  function mayEnter(owner: string | undefined): boolean {
+    return free > 0 && (owner === undefined || (held.get(owner) ?? 0) < share);
+  }
+
+  function enter(owner: string | undefined): () => void {
+    free -= 1;
+    if (owner !== undefined) held.set(owner, (held.get(owner) ?? 0) + 1);
+    return () => leave(owner);
+  }
+
+  function leave(owner: string | undefined): void {
+    free += 1;
+    if (owner !== undefined) {
+      const left = (held.get(owner) ?? 0) - 1;
+      if (left > 0) held.set(owner, left);
+      else held.delete(owner);
+    }
+    for (const waiter of waiting) if (mayEnter(waiter.owner)) waiter.enter();
   }
 
   return {
-    async take(signal) {
+    async take(signal, owner) {
       signal.throwIfAborted();
-      if (free > 0) {
-        free -= 1;
-        return release;
-      }
+      if (mayEnter(owner)) return enter(owner);
       const { promise, resolve, reject } = Promise.withResolvers<() => void>();
-      const enter = (): void => {
-        waiting.delete(enter);
-        resolve(release);
+      const waiter: Waiter = {
+        owner,
+        enter: () => {
+          waiting.delete(waiter);
+          resolve(enter(owner));
+        },
       };
-      const leave = (): void => {
-        waiting.delete(enter);
+      const giveUp = (): void => {
+        waiting.delete(waiter);
         reject(signal.reason);
       };
-      waiting.add(enter);
-      signal.addEventListener("abort", leave, { once: true });
-      return await promise.finally(() => signal.removeEventListener("abort", leave));
+      waiting.add(waiter);
+      signal.addEventListener("abort", giveUp, { once: true });
+      return await promise.finally(() => signal.removeEventListener("abort", giveUp));
     },
   };
 }

@@ -1,3 +1,4 @@
+import { availableParallelism, totalmem } from "node:os";
 import { newEngineError } from "@larkline/protocol";
 import type { AttachedFile, Extraction } from "./extraction.ts";
 import { fileKindOf, unreadableKind } from "./file-kind.ts";
@@ -10,11 +11,16 @@ export interface TextExtractorOptions {
   maxBytes?: number;
   /** Longest text, characters; the rest is cut off. Default 200,000. */
   maxChars?: number;
-  /** Longest time for one file, ms, from the moment that a process takes it. Default 20 s. */
+  /** CPU time for one file, ms. Default 5 s. */
+  cpuMs?: number;
+  /** Longest time for one file, ms, from the moment that a process takes it: for a busy machine. Default 20 s. */
   deadlineMs?: number;
   /** Memory of one process at most, MB; about 110 of it are the process itself. Default 512. */
   memoryMb?: number;
-  /** Files read at the same time; others wait. Default 1. */
+  /**
+   * Files read at the same time; others wait. Default: as many as there are processors and as memory has room for, 2
+   * to 4.
+   */
   processes?: number;
 }
 
@@ -23,16 +29,34 @@ export interface TextExtractor {
   /**
    * Never rejects for what is in the file: a bad file is a value. Rejects with the signal's reason
    * on abort, and with an EngineError when the extractor is or gets closed. The deadline begins when
-   * a process takes the file; whoever will not wait for a free one passes a signal.
+   * a process takes the file; whoever will not wait for a free one passes a signal. Of several processes one is always
+   * left to others than `owner`, whose file it is.
    */
-  extract(file: AttachedFile, signal?: AbortSignal): Promise<Extraction>;
+  extract(file: AttachedFile, signal?: AbortSignal, owner?: string): Promise<Extraction>;
   /** Ends the processes at once; files that are being read or wait are abandoned. */
   close(): Promise<void>;
 }
 
+/** What the process that reads the answers takes itself, MB. */
+const ownMb = 512;
+
+/** Two even where memory is short: one file that takes its time must not hold up all others. */
+function processesThatFit(memoryMb: number): number {
+  const limit = process.constrainedMemory();
+  const bytes = limit > 0 ? Math.min(limit, totalmem()) : totalmem();
+  const fit = Math.floor((bytes / 1_048_576 - ownMb) / memoryMb);
+  return Math.max(2, Math.min(4, fit, availableParallelism()));
+}
+
+const reasons = {
+  memory: "Reading the file needed too much memory.",
+  time: "Reading the file took too long.",
+  unknown: "The file cannot be read.",
+} as const;
+
 // A process keeps the memory of the largest file it has read.
 const idleMs = 300_000;
-// Part of the deadline after which a reader ends with what it has.
+// Part of the deadline and of the CPU time after which a reader ends with what it has.
 const patience = 0.8;
 
 /** Starts no process before the first file comes. Whoever makes one closes it. */
@@ -52,16 +76,17 @@ class ProcessTextExtractor implements TextExtractor {
   constructor(options: TextExtractorOptions) {
     this.#maxBytes = options.maxBytes ?? 30 * 1024 * 1024;
     this.#maxChars = options.maxChars ?? 200_000;
-    this.#limits = { memoryMb: options.memoryMb ?? 512, deadlineMs: options.deadlineMs ?? 20_000 };
-    this.#slots = createSlots(options.processes ?? 1);
+    const { memoryMb = 512, cpuMs = 5_000, deadlineMs = 20_000 } = options;
+    this.#limits = { memoryMb, cpuMs, deadlineMs };
+    this.#slots = createSlots(options.processes ?? processesThatFit(memoryMb));
   }
 
-  async extract(file: AttachedFile, signal?: AbortSignal): Promise<Extraction> {
+  async extract(file: AttachedFile, signal?: AbortSignal, owner?: string): Promise<Extraction> {
     const stop = signal ? AbortSignal.any([signal, this.#closing.signal]) : this.#closing.signal;
     stop.throwIfAborted();
     const refused = this.#refusalOf(file);
     if (refused !== undefined) return refused;
-    const release = await this.#slots.take(stop);
+    const release = await this.#slots.take(stop, owner);
     try {
       return await this.#read(file, stop);
     } finally {
@@ -97,15 +122,15 @@ class ProcessTextExtractor implements TextExtractor {
     const deadline = AbortSignal.timeout(this.#limits.deadlineMs);
     try {
       let end = await this.#readOnce(file, AbortSignal.any([stop, deadline]));
-      // Ended by somebody else, perhaps before it had begun; a file that kills gets no third process.
+      // Ended from outside, perhaps before it had begun; a file that kills gets no third process.
       if (end.kind === "died" && end.reason === "unknown") {
         end = await this.#readOnce(file, AbortSignal.any([stop, deadline]));
       }
       if (end.kind === "answer") return end.extraction;
-      return failed(end.reason === "memory" ? "Reading the file needed too much memory." : "The file cannot be read.");
+      return failed(reasons[end.reason]);
     } catch (error) {
       if (stop.aborted || !deadline.aborted) throw error;
-      return failed("Reading the file took too long.");
+      return failed(reasons.time);
     }
   }
 
@@ -117,6 +142,7 @@ class ProcessTextExtractor implements TextExtractor {
       ...(file.mediaType === undefined ? {} : { mediaType: file.mediaType }),
       maxChars: this.#maxChars,
       patienceMs: this.#limits.deadlineMs * patience,
+      patienceCpuMs: this.#limits.cpuMs * patience,
     };
     const end = await reader.read(job, signal);
     if (end.kind === "answer" && !end.retire && !this.#closing.signal.aborted) this.#keep(reader);

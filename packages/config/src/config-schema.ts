@@ -142,6 +142,8 @@ export const LimitsInput = Type.Object(
     attachmentChars: Type.Optional(count(1_000_000)),
     /** Longest time for fetching everything a message refers to. Default 30 s. */
     attachmentTimeoutMs: Type.Optional(count(600_000)),
+    /** CPU time for extracting the text of one attachment. Default 5 s. */
+    attachmentCpuMs: Type.Optional(count(600_000)),
     /** Longest user message, in characters. Default 50,000. */
     messageChars: Type.Optional(count(1_000_000)),
     /** Calls of one model step that are run; the rest get an error result. Default 64. */

@@ -75,6 +75,7 @@ const defaultLimits: Required<LimitsInput> = {
   attachmentBytes: 20_000_000,
   attachmentChars: 60_000,
   attachmentTimeoutMs: 30_000,
+  attachmentCpuMs: 5_000,
   maxCallsPerStep: 64,
   toolTimeoutMs: 600_000,
   toolWaitMs: 30_000,
