@@ -12,7 +12,17 @@ import {
 import { describe, expect, inject, it, onTestFinished } from "vitest";
 import { calling } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";
-import { append, inbound, newWorld, outboxOf, runnerOf, runWakes, session, type World } from "./turn-world.fixture.ts";
+import {
+  append,
+  inbound,
+  newWorld,
+  outboxOf,
+  runnerOf,
+  runWakes,
+  session,
+  settle,
+  type World,
+} from "./turn-world.fixture.ts";
 
 /** Errors after which the workers of these tests give up. */
 const maxTries = 50;
@@ -80,7 +90,6 @@ describe("what is stored of a turn and cannot be read", () => {
   it.each([
     ["no JSON", "turn", "{{{"],
     ["without a seal", "turn", '{"v":1}'],
-    ["of a form that nobody knows", "sm", '{"v":99}'],
   ])("is given up after some tries, when it is %s, and the person is told", async (_, field, value) => {
     const { world, redis, key } = stored();
     await waiting(world);
@@ -89,8 +98,57 @@ describe("what is stored of a turn and cannot be read", () => {
     await expectGivenUp(world);
     expect(await world.approvals.pending(session)).toEqual([]);
     await append(world, inbound("om_2", "hello"));
-    if (field === "turn") await runWakes(world);
-    if (field === "turn") expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["answer to hello"]);
+    await runWakes(world);
+    expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["answer to hello"]);
+  });
+
+  it.each([
+    [
+      "settings",
+      { field: "set", value: "{{{" },
+      /^answer to hello\n\nThe settings of this conversation could not be read/,
+    ],
+    [
+      "a summary",
+      { field: "sm", value: '{"v":99}' },
+      /^answer to hello\n\nThe summary of the earlier conversation could not be read/,
+    ],
+  ])(
+    "costs a conversation no more than that when it is %s: the person is told once",
+    async (_, { field, value }, told) => {
+      const { world, redis, key } = stored();
+      await append(world, inbound("om_1", "first"));
+      await runWakes(world);
+      await redis.hset(await key("state"), field, value);
+      await append(world, inbound("om_2", "hello"));
+      expect(await runUntilDone(world)).toBe(0);
+      await append(world, inbound("om_3", "again"));
+      await runWakes(world);
+      expect((await outboxOf(world)).map(({ text }) => text)).toEqual([
+        "answer to first",
+        expect.stringMatching(told),
+        "answer to again",
+      ]);
+      expect(world.lost).toEqual([
+        [session, { what: field === "set" ? "settings" : "summary", bytes: value.length, reason: expect.any(String) }],
+      ]);
+      expect(await redis.hexists(await key("state"), "sm")).toBe(0);
+      expect(JSON.stringify(world.lost)).not.toContain(value);
+      expect((await world.store.history(session)).map(({ role }) => role)).toEqual(
+        Array.from({ length: 3 }, () => ["user", "assistant"]).flat(),
+      );
+    },
+  );
+
+  it("is told to the person of a turn that was under way when the settings were damaged", async () => {
+    const { world, redis, key } = stored();
+    await append(world, inbound("om_1", "tools first"));
+    await runWakes(world);
+    await redis.hset(await key("state"), "set", "{{{");
+    await settle(world);
+    expect((await outboxOf(world)).map(({ text }) => text)).toEqual([
+      expect.stringMatching(/^answer to [\s\S]*\n\nThe settings of this conversation/),
+    ]);
   });
 
   it("is given up when a control entry of it is damaged", async () => {

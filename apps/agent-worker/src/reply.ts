@@ -1,4 +1,4 @@
-import { answerUuid } from "@larkline/agent";
+import { answerUuid, notesOf } from "@larkline/agent";
 import { traceparentOfMessage, withoutImageMarks, type ReplyView, type TurnState } from "@larkline/protocol";
 import type { OutboxRecord } from "@larkline/session";
 
@@ -11,8 +11,8 @@ export interface Answer {
 }
 
 /** Where there is no card, what stands below its answer comes after the text. */
-function withNote(text: string, { budgetNote }: TurnState): string {
-  return budgetNote === undefined ? text : `${text}\n\n${budgetNote}`;
+function withNotes(text: string, turn: TurnState): string {
+  return [text, ...notesOf(turn)].join("\n\n");
 }
 
 /** The record of a turn's answer; undefined when there is nothing to send or nowhere to send it. */
@@ -25,7 +25,7 @@ export function replyOf(turn: TurnState, { text, view, nowMs }: Answer): OutboxR
     uuid: answerUuid(reply.app, id),
     session,
     target: { app: reply.app, chatId: reply.chatId, messageId: reply.messageId, inThread: reply.inThread },
-    text: withoutImageMarks(view === undefined ? withNote(text, turn) : text),
+    text: withoutImageMarks(view === undefined ? withNotes(text, turn) : text),
     ...(view === undefined ? {} : { view }),
     traceparent: traceparentOfMessage(turn.message),
     askedAtMs: turn.message.createdAtMs,

@@ -49,6 +49,8 @@ export interface SessionRunnerOptions {
   onRefused?: (session: SessionKey, refused: ClaimRefusedError) => void;
   /** Told of a run that ended because Redis is away or takes no writes; it is begun again when it does. */
   onTrouble?: (session: SessionKey, error: unknown) => void;
+  /** Told what of a session's conversation cannot be read; the conversation goes on without. */
+  onLost?: (session: SessionKey, lost: NonNullable<Claim["lost"]>) => void;
   /** Name of this worker, for its heartbeat. */
   owner: string;
   /** Whether a worker that has not given a session back has died; default: every one but this. */
@@ -73,6 +75,7 @@ export function createSessionRunner(
     try {
       const claim = await store.claim(session, gen, owner, { alone, ...(hasDied === undefined ? {} : { hasDied }) });
       if (claim === undefined) return "done";
+      if (claim.lost !== undefined) options.onLost?.(session, claim.lost);
       return await runClaim(options, claim, { shutdown: signal, alone }).catch(async (error: unknown) => {
         if (!isRedisTrouble(error)) throw error;
         return await excuseRun(options, claim, { error, shutdown: signal });

@@ -61,6 +61,25 @@ const withFile = {
   references: { attachments: [{ kind: "file" as const, messageId: "om_1", key: "k", name: "a.txt" }] },
 };
 
+it.each([
+  ["please read", "Could not be read: a.pdf, b.xlsx"],
+  ["请总结这些文件", "无法读取文件：a.pdf, b.xlsx"],
+])("a person who wrote %j is told in their language which files could not be read", async (text, told) => {
+  const world = newWorld();
+  const file = { type: "file", mediaType: "application/pdf", bytes: 97_000 } as const;
+  const prepare = async (message: InboundMessage): Promise<InboundMessage> => ({
+    ...message,
+    parts: [
+      ...message.parts,
+      { ...file, name: "a.pdf", state: "failed", detail: "Reading the file took too long." },
+      { ...file, name: "b.xlsx", state: "too_large" },
+      { ...file, name: "c.pdf", state: "ready" },
+    ],
+  });
+  await ask(world, { prepare }, inbound("om_1", text, withFile));
+  expect((await outboxOf(world)).map((record) => record.text)).toEqual([`answer to ${text}\n\n${told}`]);
+});
+
 describe("a turn that is handed on while its message is prepared", () => {
   it("stores nothing of what was broken off: the next worker fetches again", async () => {
     const world = newWorld();

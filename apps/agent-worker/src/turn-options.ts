@@ -56,6 +56,7 @@ export interface TurnStart {
   damaged?: string;
   /** After a crash: what is in the event log of the run. */
   published?: PublishedEvents;
+  lost?: Claim["lost"];
 }
 
 /** Hands calls to their runners. */

@@ -19,6 +19,8 @@ export interface ProgressOptions {
   turn: TurnState;
   history: readonly Message[];
   published?: PublishedEvents | undefined;
+  /** What its next writes put in place of what cannot be read. */
+  replaced?: Pick<Unsaved, "context" | "settings">;
   /** Called when another worker has taken the session over, or Redis refuses. */
   onLost: () => void;
   /** Told of questions to people once they are stored. */
@@ -54,6 +56,7 @@ export class TurnProgress {
     this.#history = [...options.history];
     const { store, session, epoch, turn, published = new Set(), onLost } = options;
     this.#events = new EventWriter({ store, session, epoch, runId: turn.turnId, published, onLost });
+    Object.assign(this.#unsaved, options.replaced);
   }
 
   get turn(): TurnState {

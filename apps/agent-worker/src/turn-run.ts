@@ -9,6 +9,7 @@ import {
   resumeTurn,
   startTurn,
   stepRestart,
+  withNotes,
   type LiveStep,
   type StepResult,
   type Transition,
@@ -31,7 +32,7 @@ import type { AbortReason } from "./running-turns.ts";
 import type { TurnBudget } from "./turn-budget.ts";
 import { TurnContext } from "./turn-context.ts";
 import type { TurnEnd, TurnRunOptions, TurnStart } from "./turn-options.ts";
-import { TurnProgress, type Decision } from "./turn-progress.ts";
+import { TurnProgress, type Decision, type ProgressOptions } from "./turn-progress.ts";
 import { TurnReply } from "./turn-reply.ts";
 import { isSuperseded, messagesToJoin, withoutThreadRoot } from "./waiting-messages.ts";
 
@@ -60,7 +61,10 @@ export class TurnRun {
 
   constructor(start: TurnStart, options: TurnRunOptions) {
     this.#options = options;
-    this.#start = start;
+    // What is lost may have been lost since the turn began.
+    const { turn } = start;
+    const lost = start.lost?.map(({ what }) => what) ?? [];
+    this.#start = turn === undefined ? start : { ...start, turn: withNotes(turn, lost, options.facts().texts) };
     this.#head = start.head;
     const { store, approvals, judge, openBudget, controller } = options;
     const { session, epoch, history } = start;
@@ -69,9 +73,10 @@ export class TurnRun {
       store,
       session,
       epoch,
-      turn: start.turn ?? this.#first().turn,
+      turn: this.#start.turn ?? this.#first().turn,
       history,
       published: start.published,
+      replaced: replacing(start),
       onLost: () => this.#lost(),
       onAsked: (asked) => approvals.asked(asked),
     });
@@ -123,11 +128,12 @@ export class TurnRun {
 
   #first(): Transition {
     const head = this.#head;
-    const { othersWait, history } = this.#start;
+    const { othersWait, history, lost = [] } = this.#start;
     const { commandFacts, facts, now } = this.#options;
-    return (
-      commandTurn(head, commandFacts()) ?? startTurn({ head, nowMs: now(), model: facts().model, othersWait, history })
-    );
+    const { model, texts } = facts();
+    const first = commandTurn(head, commandFacts()) ?? startTurn({ head, nowMs: now(), model, othersWait, history });
+    const whatIsLost = lost.map(({ what }) => what);
+    return { ...first, turn: withNotes(first.turn, whatIsLost, texts) };
   }
 
   async #begin(): Promise<Transition | TurnEnd> {
@@ -405,4 +411,13 @@ export class TurnRun {
     const failure = this.#failure === undefined ? {} : { failure: this.#failure };
     return { end: "committed", result, reason, history: this.#progress.history, settings, released, ...failure };
   }
+}
+
+/** The settings become the defaults, and the context all that is left of it. */
+function replacing({ lost = [], history }: TurnStart): NonNullable<ProgressOptions["replaced"]> {
+  const isLost = (what: "settings" | "summary"): boolean => lost.some((each) => each.what === what);
+  return {
+    ...(isLost("summary") ? { context: { keep: history.length } } : {}),
+    ...(isLost("settings") ? { settings: {} } : {}),
+  };
 }

@@ -23,6 +23,7 @@ import {
   createMemorySessionStore,
   type ApprovalStore,
   type AvailableTool,
+  type Claim,
   type DeadLetters,
   type EventLog,
   type OutboxLease,
@@ -145,6 +146,8 @@ export interface World extends Parts, WorldStores {
   running: RunningTurns;
   /** Message ids, and what was told of their work. */
   told: [id: string, what: "begins" | "ends"][];
+  /** What could not be read of sessions, as workers were told. */
+  lost: [session: string, lost: NonNullable<Claim["lost"]>[number]][];
   /** Ids of approvals whose cards were to be worked on. */
   carded: string[];
   /** Works on them; nobody does if absent. */
@@ -177,6 +180,7 @@ export function newWorld(stores?: WorldStores): World {
     queues: { dispatch: async (_runner, jobs) => void dispatched.push(...jobs) },
     running: new RunningTurns(),
     told: [],
+    lost: [],
     carded: [],
     outcomeOf: (job) => ({ ok: true, result: attemptIdOf(job) }),
     word: ({ kind }) => (kind === "outcome" ? "abort" : "approve"),
@@ -280,6 +284,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
     deliver: ({ record }) => void world.sent.push(record),
     ...(world.letters === undefined ? {} : { onGivenUp: createGivenUp({ letters: world.letters, logger }) }),
     onMessage: ({ id }, what) => void world.told.push([id, what]),
+    onLost: (key, lost) => void world.lost.push(...lost.map((each): World["lost"][number] => [key, each])),
     owner: "worker-1",
     maxTries,
     cancelPollMs: 20,

@@ -221,6 +221,9 @@ function startTurns(parts: WorkerParts): JobWorker {
       onMessage: signsOfLife(settings, { ...connections, logger }),
       onRefused: tellRefused(logger),
       onTrouble: (session, error) => logger.warn({ session, error }, "Redis failed a turn; it goes on when Redis does"),
+      onLost: (session, lost) => {
+        for (const facts of lost) logger.error({ session, ...facts }, "stored state cannot be read and is replaced");
+      },
       owner,
       hasDied: parts.heartbeat.hasDied,
       maxTries,

@@ -188,6 +188,16 @@ it("a session that nobody can read is shown as such and can be reset", async () 
   expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0, unsent: 0 });
 });
 
+it("says that a checkpoint and settings are damaged, and why", async () => {
+  await claimOne();
+  const [key = ""] = await world.redis.keys(`{${world.namespace}:*}:state:${session}`);
+  await world.redis.hset(key, { turn: '1.1.seal.{"v":9}', set: "{{{" });
+  expect(await textOf(operator.get("/sessions"))).toContain("running, damaged");
+  const page = await textOf(operator.get(`/sessions/${at}`));
+  expect(page).toMatch(/The checkpoint of the turn is damaged: stored turn is not readable: .*\(16 bytes\)/);
+  expect(page).toContain("The settings of the session are damaged: they are no JSON (3 bytes)");
+});
+
 it("drops the messages that wait, not the one being answered", async () => {
   await claimOne();
   for (const id of ["om_2", "om_3"]) await world.store.append(messageOf(id));

@@ -30,7 +30,9 @@ function sinceOf({ language, say }: View, { summary, atMs }: ListedSession): Htm
 
 function stateOf({ say }: View, summary: SessionSummary | undefined): Html | string {
   if (summary === undefined || summary.head?.unreadable === true) return say("unreadableState");
-  const { state, setAside } = summary;
+  const { setAside, damaged, damagedSettings } = summary;
+  const isDamaged = damaged !== undefined || damagedSettings !== undefined;
+  const state = isDamaged ? `${summary.state}, ${say("damagedState")}` : summary.state;
   return setAside.length === 0
     ? state
     : html`${state} <span class="quiet">+ ${setAside.length} ${say("areSetAside")}</span>`;

@@ -213,13 +213,27 @@ function unreadableNote({ say }: View, { summary }: ShownSession): Html | false 
   return isUnreadable && html`<p class="note" role="alert">${say("unreadableSession")}</p>`;
 }
 
+/** Which parts of what is stored are damaged, and why. */
+function damageNotes({ say }: View, { summary }: ShownSession): Html[] {
+  if (summary === undefined) return [];
+  const turns = [summary, ...summary.setAside].flatMap(({ damaged }) => (damaged === undefined ? [] : [damaged]));
+  const { damagedSettings } = summary;
+  return [
+    ...turns.map((reason) => html`<p class="note" role="alert">${say("damagedTurn")} ${reason}</p>`),
+    ...(damagedSettings === undefined
+      ? []
+      : [html`<p class="note" role="alert">${say("damagedSettings")} ${damagedSettings}</p>`]),
+  ];
+}
+
 /** One conversation: how it stands, and what was said in it without the words. */
 export function sessionPage(view: View, shown: ShownSession, note?: Word): Page {
   const { say, visitor } = view;
   const { key, summary, messages, waiting, approvals, unsent } = shown;
   const hasInbox = summary?.head !== undefined || waiting.length > 0;
   const hasContent = messages.length > 0 || hasInbox || unsent.length > 0;
-  const body = html`${unreadableNote(view, shown)} ${summary !== undefined && factsOf(view, summary)}
+  const body = html`${unreadableNote(view, shown)} ${damageNotes(view, shown)}
+    ${summary !== undefined && factsOf(view, summary)}
     <p><a href="${whyPath(key)}">${say("why")}</a></p>
     ${visitor?.role === "operator" && actsOf(view, shown)} ${hasContent && contentNote(view, shown)}
     ${hasInbox && inboxOf(view, shown)}

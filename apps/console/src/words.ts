@@ -204,6 +204,9 @@ const words = {
   inInbox: { zh: "收件箱", en: "Inbox" },
   lastTurn: { zh: "最近的回合", en: "Last turn" },
   turnBegan: { zh: "开始于", en: "began" },
+  damagedState: { zh: "已损坏", en: "damaged" },
+  damagedTurn: { zh: "回合的检查点已损坏：", en: "The checkpoint of the turn is damaged:" },
+  damagedSettings: { zh: "会话的设置已损坏：", en: "The settings of the session are damaged:" },
   unreadableState: { zh: "无法读取", en: "unreadable" },
   unreadableSession: {
     zh: "这个会话保存的状态无法读取。重置会丢弃正在进行的回合，之后的消息可以正常处理。",

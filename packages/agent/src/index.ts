@@ -39,7 +39,7 @@ export {
   type NoticeValues,
 } from "./notice.ts";
 export { permissionsOrder, permissionsText, ruleNamed, type PermissionsOrder } from "./permissions-text.ts";
-export { finalView, runningView, type ViewOptions } from "./reply-view.ts";
+export { finalView, notesOf, runningView, type ViewOptions } from "./reply-view.ts";
 export { sessionIdOf, sessionKeyOf, type MessagePlace } from "./session-id.ts";
 export type { OfferedTool } from "./prepared-call.ts";
 export { abandonTurn, afterControl, afterStep, resumeTurn, startTurn } from "./turn.ts";
@@ -57,4 +57,4 @@ export { resultShare, turnLimits, type TurnLimits } from "./turn-limits.ts";
 export { allTokens, callUses, stepUse, type CallUse, type StepRequest } from "./used-tokens.ts";
 export { speakerName, underSpeaker } from "./user-message.ts";
 export { userTextOf, type Mention, type MessageContent } from "./user-text.ts";
-export { newTurn } from "./new-turn.ts";
+export { newTurn, withNotes, type LostState } from "./new-turn.ts";

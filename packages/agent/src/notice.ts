@@ -55,6 +55,15 @@ const notices = {
     zh: "抱歉，处理这条消息时多次出错，已放弃。已执行的操作不会撤销。",
     en: "Sorry, handling this message failed several times and was given up. Actions already taken are not undone.",
   },
+  settingsLost: {
+    zh: "这个对话的设置无法读取，已恢复为默认设置。",
+    en: "The settings of this conversation could not be read and are back to the defaults.",
+  },
+  summaryLost: {
+    zh: "较早对话的摘要无法读取，其中的内容不再影响回答。",
+    en: "The summary of the earlier conversation could not be read; what it held no longer affects the answers.",
+  },
+  filesUnread: { zh: "无法读取文件：{files}", en: "Could not be read: {files}" },
   queued: {
     zh: "已收到，前面还有 {ahead} 条消息，轮到后会回答。",
     en: "Received. Messages before this one: {ahead}. I will answer in turn.",

@@ -65,9 +65,15 @@ function runningFooter({ message }: TurnState, { show, model }: ViewOptions): Re
   return { ...(show.model ? { model } : {}), ...(show.trace ? { traceId } : {}) };
 }
 
+/** What the person is told beside the answer. */
+export function notesOf({ budgetNote, notes = [] }: TurnState): string[] {
+  return budgetNote === undefined ? notes : [...notes, budgetNote];
+}
+
 /** Costs of models without a known price are 0: such a footer has none. */
 function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
-  const { totals, startedAtMs, waitedMs = 0, budgetNote } = turn;
+  const { totals, startedAtMs, waitedMs = 0 } = turn;
+  const notes = notesOf(turn);
   const { show, nowMs } = options;
   const { inputTokens, outputTokens } = totals;
   return {
@@ -75,7 +81,7 @@ function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
     ...(show.tokens && inputTokens + outputTokens > 0 ? { inputTokens, outputTokens } : {}),
     ...(show.cost && totals.costUsd > 0 ? { costUsd: totals.costUsd } : {}),
     ...(show.seconds ? { seconds: Math.max(0, nowMs - startedAtMs - waitedMs) / 1_000 } : {}),
-    ...(budgetNote === undefined ? {} : { note: budgetNote }),
+    ...(notes.length === 0 ? {} : { note: notes.join(" · ") }),
   };
 }
 

@@ -151,7 +151,7 @@ function footerFacts({ footer, language }: ReplyView): string[] {
     ...(counted ? [texts.tokens(shownCount(inputTokens), shownCount(outputTokens))] : []),
     ...(costUsd === undefined ? [] : [shownCost(costUsd)]),
     ...(seconds === undefined ? [] : [texts.seconds(shownSeconds(seconds))]),
-    ...(note === undefined ? [] : [headWithin(note, { characters: 120, bytes: 400 })]),
+    ...(note === undefined ? [] : [headWithin(note, { characters: 300, bytes: 900 })]),
     ...(traceId === undefined ? [] : [headWithin(traceId, { characters: 80, bytes: 200 })]),
   ];
 }

@@ -157,6 +157,8 @@ export const TurnState = Type.Object({
   budgetWarned: Type.Optional(Type.Boolean()),
   /** What the person is told about it beside the answer. */
   budgetNote: Type.Optional(Type.String()),
+  /** What else the person is told beside the answer, such as which files could not be read. */
+  notes: Type.Optional(Type.Array(Type.String())),
   /** Calls of the last step by name and hash of the arguments, each with the number of steps in a row that made it. */
   repeated: Type.Optional(Type.Record(Type.String(), Type.Integer({ minimum: 1 }))),
   /** Calls that a person has rejected in this turn. */

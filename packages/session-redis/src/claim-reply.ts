@@ -1,8 +1,8 @@
-import { turnIdOf, type SessionKey } from "@larkline/protocol";
-import type { Claim } from "@larkline/session";
+import { EngineError, turnIdOf, type SessionKey } from "@larkline/protocol";
+import type { Claim, SessionSettings } from "@larkline/session";
 import type { HistoryCache, KnownHistory } from "./history-cache.ts";
 import { damagedState, type StateSeal } from "./state-seal.ts";
-import { controlFrom, queuedFrom, settingsFrom, turnFrom } from "./stored.ts";
+import { controlFrom, messageFrom, queuedFrom, settingsFrom, turnFrom } from "./stored.ts";
 
 type ClaimedReply = [
   "claimed",
@@ -31,6 +31,31 @@ interface ClaimedWith {
   known: KnownHistory;
   cache: HistoryCache;
   seal: StateSeal;
+}
+
+type Lost = NonNullable<Claim["lost"]>[number];
+
+/** What a conversation can go on without: each is read, or lost with the reason. */
+function replaceableParts(
+  { session, seal }: Pick<ClaimedWith, "session" | "seal">,
+  { epoch, summary, settings }: { epoch: string; summary: string; settings: string },
+): { compacted: string | undefined; chosen: SessionSettings | undefined; lost: Lost[] } {
+  const lost: Lost[] = [];
+  const readOf = <T>(what: Lost["what"], stored: string, read: (text: string) => T): T | undefined => {
+    try {
+      return stored === "" ? undefined : read(seal.open(what, session, { epoch, stored }));
+    } catch (error) {
+      // Errors of JSON.parse repeat what they could not read.
+      const reason = error instanceof EngineError ? error.message : "it is no JSON";
+      lost.push({ what, bytes: Buffer.byteLength(stored), reason });
+      return undefined;
+    }
+  };
+  const compacted = readOf("summary", summary, (text) => {
+    messageFrom(text);
+    return text;
+  });
+  return { compacted, chosen: readOf("settings", settings, settingsFrom), lost };
 }
 
 /** What cannot be read is left out and named: whoever claims has to end the turn, not to fail at it again and again. */
@@ -64,8 +89,11 @@ export function claimFrom(
   };
   const head = first === "" ? undefined : queuedFrom(session, first);
   if (head?.unreadable !== undefined) damaged.push("the message");
+  const { compacted, chosen, lost } = replaceableParts({ session, seal }, { epoch, summary, settings });
   const history = readable("the history", () => {
-    const texts = summary === "" ? tail : [seal.open("summary", session, { epoch, stored: summary }), ...tail];
+    // The cache counts the summary, and is to hold what is stored.
+    if (compacted === undefined && summary !== "") return tail.map(messageFrom);
+    const texts = compacted === undefined ? tail : [compacted, ...tail];
     return cache.extend(session, known, { version, from: Number(from), texts });
   });
   const checkpoint = readable("the checkpoint", () => {
@@ -76,9 +104,6 @@ export function claimFrom(
     }
     return state;
   });
-  const chosen = readable("the settings", () =>
-    settingsFrom(settings === "" ? "" : seal.open("settings", session, { epoch, stored: settings })),
-  );
   const entries = readable("a control entry", () => control.map(controlFrom));
   return {
     session,
@@ -89,6 +114,7 @@ export function claimFrom(
     tries,
     deaths: { together, alone: byAlone },
     ...(damaged.length === 0 ? {} : { damaged: damaged.join("; ") }),
+    ...(lost.length === 0 ? {} : { lost }),
     othersWait: othersWait === 1,
     control: entries ?? [],
     history: history ?? [],

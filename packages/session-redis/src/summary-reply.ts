@@ -1,9 +1,9 @@
 import type { SessionKey } from "@larkline/protocol";
-import type { SessionSummary } from "@larkline/session";
+import type { SessionSummary, StoredTurn } from "@larkline/session";
 import { unsealed } from "./state-seal.ts";
 import { queuedFrom, settingsFrom, turnFrom } from "./stored.ts";
 
-/** Reads what `summaryLua` answers. For those who look: a seal is not checked. */
+/** Reads what `summaryLua` answers. For those who look: a seal is not checked, and what is damaged is said to be so. */
 export function summaryFrom(session: SessionKey, reply: unknown): SessionSummary {
   const [state, gen, waiting, messages, unsent, head, turn, settings, inContext, epoch, eventSeq, setAside] = reply as [
     SessionSummary["state"],
@@ -21,15 +21,23 @@ export function summaryFrom(session: SessionKey, reply: unknown): SessionSummary
     ...(head === "" ? {} : { head: queuedFrom(session, head) }),
     ...checkpointShown(turn),
     setAside: setAside.map(([entry, saved]) => ({ head: queuedFrom(session, entry), ...checkpointShown(saved) })),
-    settings: settingsFrom(unsealed(settings)),
+    ...settingsShown(settings),
   };
 }
 
-/** For those who look: a checkpoint that cannot be read is none. */
-function checkpointShown(turn: string): Pick<SessionSummary, "turn"> {
+function checkpointShown(turn: string): StoredTurn {
   try {
     return turn === "" ? {} : { turn: turnFrom(unsealed(turn)) };
+  } catch (error) {
+    return { damaged: `${error instanceof Error ? error.message : String(error)} (${Buffer.byteLength(turn)} bytes)` };
+  }
+}
+
+function settingsShown(settings: string): Pick<SessionSummary, "settings" | "damagedSettings"> {
+  try {
+    return { settings: settingsFrom(unsealed(settings)) };
   } catch {
-    return {};
+    // Errors of JSON.parse repeat what they could not read.
+    return { settings: {}, damagedSettings: `they are no JSON (${Buffer.byteLength(settings)} bytes)` };
   }
 }

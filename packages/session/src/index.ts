@@ -27,6 +27,7 @@ export {
   type SessionSettings,
   type SessionStore,
   type SessionSummary,
+  type StoredTurn,
   type StaleSession,
 } from "./session-store.ts";
 export type {

@@ -77,6 +77,11 @@ export interface Claim {
   deaths: { together: number; alone: number };
   /** What is stored of the turn and cannot be read; it is missing here. */
   damaged?: string;
+  /**
+   * What is stored of the conversation and cannot be read, without which it goes on: settings are the defaults here,
+   * a summary is missing. The next commit of the turn puts that in its place.
+   */
+  lost?: { what: "settings" | "summary"; bytes: number; reason: string }[];
   /** Turns of other people wait for people, set aside. */
   othersWait: boolean;
   /** Unread control entries; acknowledge them with `consumed` of the next write. */
@@ -272,7 +277,14 @@ export type BeginResult =
   | "started_before"
   | HandoffRefusal;
 
-export interface SessionSummary {
+/** The checkpoint of a turn, when it has saved one; `damaged`: why it cannot be read. */
+export interface StoredTurn {
+  turn?: TurnState;
+  damaged?: string;
+}
+
+/** Of the turn at the head it is {@link StoredTurn}. */
+export interface SessionSummary extends StoredTurn {
   state: "idle" | "queued" | "running" | "suspended";
   gen: number;
   /** That of the newest claim; `0` before the first. */
@@ -285,15 +297,15 @@ export interface SessionSummary {
   inContext: number;
   /** The message that is being answered or comes next. */
   head?: QueuedMessage;
-  /** Checkpoint of the running turn, when it has saved one. */
-  turn?: TurnState;
   /** Turns that wait for people while others go on, oldest first. They count as `waiting`. */
-  setAside: { head: QueuedMessage; turn?: TurnState }[];
+  setAside: ({ head: QueuedMessage } & StoredTurn)[];
   /** Messages to the person that are not delivered yet. */
   unsent: number;
   /** Number of the newest event, also when it is no longer kept; 0 before the first. */
   eventSeq: number;
   settings: SessionSettings;
+  /** Why they cannot be read; `settings` are the defaults then. */
+  damagedSettings?: string;
 }
 
 /** What {@link SessionStore.reset} did. */
