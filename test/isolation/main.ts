@@ -1,5 +1,6 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
+import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import {
@@ -7,6 +8,7 @@ import {
   attackColumns,
   controlColumns,
   matrixOf,
+  type AttackColumn,
   type ColumnOutcome,
 } from "@larkline/sandbox/attack.suite";
 import { soak } from "./soak.ts";
@@ -20,6 +22,10 @@ const { values } = parseArgs({
     columns: { type: "string" },
     /** Attacks, comma-separated. Default: all. */
     only: { type: "string" },
+    /** How often the tiers are attacked; each time everything must hold. The levels that keep nobody in are attacked once. */
+    rounds: { type: "string", default: "1" },
+    /** Keeps every core busy meanwhile: what holds by being quick does not hold then. */
+    busy: { type: "boolean", default: false },
     /** Runs in a row that must leave nothing behind; 0 for none. */
     soak: { type: "string", default: "3000" },
   },
@@ -38,39 +44,71 @@ async function writeDocument(matrix: string): Promise<void> {
 
 const names = values.columns?.split(",");
 const only = values.only === undefined ? {} : { only: values.only.split(",") };
-const columns = [...controlColumns(), ...attackColumns()].filter(({ name }) => names?.includes(name) ?? true);
+const isWanted = ({ name }: AttackColumn): boolean => names?.includes(name) ?? true;
+const tiers = attackColumns().filter(isWanted);
 const stop = new AbortController();
 for (const name of ["SIGINT", "SIGTERM"] as const) process.once(name, () => stop.abort());
 
-// One after the other: what is measured is the tier, not the machine.
-const outcomes: ColumnOutcome[] = [];
-for (const column of columns) {
-  const startedMs = performance.now();
-  const outcome = await attackColumn({ ...column, order: { ...column.order, ...only } }, stop.signal);
-  outcomes.push(outcome);
-  console.error(`${column.name}: ${((performance.now() - startedMs) / 1_000).toFixed(1)} s`);
-  if ("unavailable" in outcome) console.error(`  cannot be here: ${outcome.unavailable}`);
-  else {
-    for (const { id, verdict, finding, expected } of outcome.verdicts) {
-      if (verdict !== "held" || !expected) console.error(`  ${id} ${verdict}: ${finding}`);
+/** Uses up what every core has, beside what is measured. */
+function keepBusy(): () => void {
+  const loops = Array.from({ length: availableParallelism() }, () =>
+    spawn(process.execPath, ["-e", "for (;;);"], { stdio: "ignore" }),
+  );
+  return () => {
+    for (const loop of loops) loop.kill("SIGKILL");
+  };
+}
+
+/** One column after the other: what is measured is the tier, not the machine. */
+async function attackAll(columns: readonly AttackColumn[]): Promise<ColumnOutcome[]> {
+  const outcomes: ColumnOutcome[] = [];
+  for (const column of columns) {
+    const startedMs = performance.now();
+    const outcome = await attackColumn({ ...column, order: { ...column.order, ...only } }, stop.signal);
+    outcomes.push(outcome);
+    console.error(`${column.name}: ${((performance.now() - startedMs) / 1_000).toFixed(1)} s`);
+    if ("unavailable" in outcome) console.error(`  cannot be here: ${outcome.unavailable}`);
+    else {
+      for (const { id, verdict, finding, expected } of outcome.verdicts) {
+        if (verdict !== "held" || !expected) console.error(`  ${id} ${verdict}: ${finding}`);
+      }
     }
   }
+  return outcomes;
 }
+
+/** How many attacks were made on these tiers, and how many of them were held. */
+function countOf(outcomes: readonly ColumnOutcome[]): { made: number; held: number } {
+  const verdicts = outcomes.flatMap((outcome) => ("verdicts" in outcome ? outcome.verdicts : []));
+  return {
+    made: verdicts.length,
+    held: verdicts.filter(({ verdict, expected }) => verdict === "held" && expected).length,
+  };
+}
+
+const controls = await attackAll(controlColumns().filter(isWanted));
+const endLoad = values.busy ? keepBusy() : () => {};
+const rounds = Number(values.rounds);
+let outcomes: ColumnOutcome[] = [];
+let gotOut = false;
+for (let round = 1; round <= rounds && !stop.signal.aborted; round += 1) {
+  outcomes = await attackAll(tiers);
+  const { made, held } = countOf(outcomes);
+  // A tier that should be here and is not was not attacked.
+  const isMissing = outcomes.some((outcome) => "unavailable" in outcome && !outcome.excused);
+  gotOut ||= held < made || isMissing;
+  const beside = values.busy ? `, beside ${availableParallelism()} endless loops` : "";
+  console.log(`round ${round} of ${rounds}: ${held} of ${made} attacks held in ${outcomes.length} tiers${beside}`);
+}
+endLoad();
 const stolen = names === undefined ? await attackWithStolenUsers() : [];
 for (const { user, tried, forged } of stolen) {
   console.log(`stolen Redis user ${user}: ${forged.length} of ${tried} forgeries`);
   for (const one of forged) console.error(`  ${one}`);
 }
-const matrix = matrixOf(outcomes);
+const matrix = matrixOf([...controls, ...outcomes]);
 console.log(matrix);
 if (values.write) await writeDocument(matrix);
-const controls = new Set(controlColumns().map(({ name }) => name));
-const gotOut = outcomes.some(
-  (outcome) =>
-    !controls.has(outcome.name) &&
-    "verdicts" in outcome &&
-    outcome.verdicts.some(({ verdict, expected }) => verdict !== "held" || !expected),
-);
 const soakRuns = Number(values.soak);
 const isFlat = stop.signal.aborted || soakRuns === 0 || (await soak(soakRuns));
 process.exitCode = gotOut || !isFlat || stolen.some(({ forged }) => forged.length > 0) ? 1 : 0;
