@@ -133,10 +133,10 @@ export function numberOf(evidence: AttackEvidence, name: string): number {
   return Number(found?.[1] ?? 0);
 }
 
-/** How many megabytes the first program said it had, in lines such as `128 MB`, the last one counts. */
+/** How many megabytes the first program said it had, in lines such as `128 MB`: the most of them. */
 export function claimedMb(evidence: AttackEvidence): number {
-  const [, megabytes = "0"] = /(\d+) MB\s*$/.exec(evidence.results[0]?.stdout ?? "") ?? [];
-  return Number(megabytes);
+  const lines = (evidence.results[0]?.stdout ?? "").matchAll(/(\d+) MB$/gm);
+  return Math.max(0, ...Array.from(lines, ([, megabytes]) => Number(megabytes)));
 }
 
 /** The first of some findings. */
@@ -145,7 +145,7 @@ export function firstOf(...findings: (string | false | undefined)[]): string | u
 }
 
 /** What has no end of its own never comes back; how long a contained one takes to boot and to end is up to the machine. */
-const bootMs = 12_000;
+const bootMs = 100_000;
 
 export function overTime({ elapsedMs, runner }: AttackEvidence, wallMs: number): string | undefined {
   if (elapsedMs > wallMs + bootMs) return `took ${Math.round(elapsedMs)} ms, the limit was ${wallMs}`;
@@ -153,7 +153,7 @@ export function overTime({ elapsedMs, runner }: AttackEvidence, wallMs: number):
 }
 
 export function blocked({ delayMs }: RunnerReport): string | undefined {
-  return delayMs > 2_000 ? `the runner stood still for ${Math.round(delayMs)} ms` : undefined;
+  return delayMs > 5_000 ? `the runner stood still for ${Math.round(delayMs)} ms` : undefined;
 }
 
 export function grown({ grownMb }: RunnerReport, mostMb: number): string | undefined {

@@ -44,7 +44,7 @@ try:
 except BaseException as error: print(type(error).__name__)
 print(taken, "MB", flush=True)
 result = taken`,
-        wallMs: 8_000,
+        wallMs: 60_000,
         ends: ["ok", "oom", "error"],
       },
     ],
@@ -60,7 +60,7 @@ result = taken`,
         runtime: "bash",
         // In a shell of its own, which has the mark in its environment from the start.
         code: `/bin/bash -c 'fork() { if [ $1 -gt 0 ]; then fork $(($1 - 1)) & fork $(($1 - 1)) & fi; sleep 1; }; fork 7; sleep 1'`,
-        wallMs: 4_000,
+        wallMs: 8_000, // bash tries again and again
         ends: ["ok", "error", "timeout", "crashed", "oom", "output_limit"],
       },
     ],

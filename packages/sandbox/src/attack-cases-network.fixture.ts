@@ -94,12 +94,12 @@ export const networkAttacks: readonly AttackCase[] = [
       {
         runtime: "node",
         code: `${attackPrelude}
-          const run = (...command) => req('child_process').execFileSync(...command, { timeout: 2000, stdio: 'pipe' });
+          const run = (...command) => req('child_process').execFileSync(...command, { timeout: 30000, stdio: 'pipe' });
           return tries({
             bash: () => run('/bin/bash', ['-c', 'exec 9<>/dev/tcp/127.0.0.1/' + input.tcpPort + '; echo PING >&9']),
-            python: () => run('/usr/bin/python3', ['-c', 'import socket; socket.create_connection(("127.0.0.1", ' + input.tcpPort + '), 1)']),
+            python: () => run('/usr/bin/python3', ['-c', 'import socket; socket.create_connection(("127.0.0.1", ' + input.tcpPort + '), 10)']),
           })`,
-        wallMs: 6_000,
+        wallMs: 60_000,
         ends: ["ok"],
       },
     ],

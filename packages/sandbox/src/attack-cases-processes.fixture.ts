@@ -206,7 +206,7 @@ export const integrityAttacks: readonly AttackCase[] = [
       {
         runtime: "node",
         code: "let value = []; for (let i = 0; i < 200000; i++) value = [value]; return value",
-        wallMs: 4_000,
+        wallMs: 60_000,
         ends: ["error", "protocol", "crashed", "oom"],
       },
       {
@@ -218,7 +218,7 @@ export const integrityAttacks: readonly AttackCase[] = [
           try { req('fs').writeSync(Number(proc.env.NODE_CHANNEL_FD ?? 3), Buffer.concat([header, body])) } catch {}
           await sleep(200);
           return 1`,
-        wallMs: 4_000,
+        wallMs: 60_000,
         ends: ["protocol"],
       },
     ],

@@ -105,7 +105,7 @@ export const secretAttacks: readonly AttackCase[] = [
             }
           }
           return { none: true }`,
-        wallMs: 8_000,
+        wallMs: 60_000,
         ends: ["error"],
       },
     ],

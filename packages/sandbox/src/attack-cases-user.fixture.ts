@@ -33,7 +33,7 @@ function memoryAttack(id: string, name: keyof typeof memoryAttacks, title: strin
     threat: "memory",
     title,
     alone: true,
-    programs: [{ runtime: "python", code: memoryAttacks[name], wallMs: 8_000, ends: ["ok", "oom"] }],
+    programs: [{ runtime: "python", code: memoryAttacks[name], wallMs: 60_000, ends: ["ok", "oom"] }],
     gotOut: overTwice,
   };
 }
@@ -72,8 +72,8 @@ export const userCases: readonly AttackCase[] = [
       {
         runtime: "python",
         code: `input["most"] = 12000${manyFiles}`,
-        wallMs: 15_000,
-        ends: ["ok", "disk_limit", "timeout"],
+        wallMs: 60_000,
+        ends: ["ok", "disk_limit"],
       },
     ],
     gotOut: ({ results }) => {

@@ -42,7 +42,7 @@ export interface AttackVerdict {
 const order = JSON.parse(process.argv[2] ?? "") as JudgeOrder; // written by the suite
 const contained = isContained(order.place.level);
 const limits = limitsFrom({
-  wallMs: 5_000,
+  wallMs: 60_000,
   cpuSeconds: 10,
   memoryMb: 128,
   processes: 64,
@@ -114,7 +114,8 @@ async function observe(attack: AttackCase, runner: AttackedRunner, targets: Atta
   const seen = watch.follow(aim);
   const startedMs = performance.now();
   const wallMs = programs.reduce((total, program) => total + (program.wallMs ?? limits.wallMs), 0);
-  const answer = runner.answer(aim.mark, wallMs + (contained ? 15_000 : 2_500));
+  // Where nothing holds, many attacks never end.
+  const answer = runner.answer(aim.mark, contained ? wallMs + 120_000 : Math.min(wallMs, 15_000) + 2_500);
   runner.send({ aim, programs, parallel: attack.parallel === true, limits });
   const reply = await answer;
   const elapsedMs = performance.now() - startedMs;
