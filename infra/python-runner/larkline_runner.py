@@ -189,6 +189,15 @@ def job_of(data: str) -> dict[str, Any] | None:
     return job if is_whole and job["effect"] in EFFECTS else None
 
 
+def kept_of(job: dict[str, Any] | None) -> str:
+    """What stays of a call when its job has finished: ids and numbers, a `FinishedCall`; of what is no job nothing."""
+    if job is None:
+        return "{}"
+    names = ("v", "session", "turnId", "callId", "name", "effect", "attempt", "queuedAtMs", "deadlineMs", "traceparent")
+    ids = {name: job[name] for name in names if name in job}
+    return json.dumps({**ids, "argumentsLength": len(job["arguments"])})
+
+
 def problem_of_envelope(job: dict[str, Any], runner: str, key: str) -> str | None:
     """What is wrong with the claims of the worker about this job, if anything."""
     payload, _, signature = job["envelope"].partition(".")
@@ -352,8 +361,13 @@ class Runner:
                 self.answer(redis, job)
         elif data is not None:
             print(f"dropped {job_id}: it is no job", file=sys.stderr, flush=True)
-        redis.command("LREM", f"{queue}:active", 1, job_id)
-        redis.command("DEL", f"{queue}:{job_id}", f"{queue}:{job_id}:lock")
+        names = {"active": f"{queue}:active", "completed": f"{queue}:completed"}
+        self.scripts.call(
+            redis,
+            "finish_job",
+            {**names, "job": f"{queue}:{job_id}", "lock": f"{queue}:{job_id}:lock"},
+            {"jobId": job_id, "data": kept_of(job), "queue": queue},
+        )
 
     def answer(self, redis: Redis, job: dict[str, Any]) -> None:
         tool = self.tools.get(job["name"])

@@ -1,6 +1,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import {
   CallClaims,
+  FinishedCall,
   HandoffAnswer,
   HandoffEntry,
   RunnerAnnouncement,
@@ -8,6 +9,7 @@ import {
   ToolJob,
   ToolOutcome,
 } from "@larkline/protocol";
+import { finishJobScript } from "@larkline/queue";
 import { runnerScripts } from "@larkline/session-redis";
 import { root } from "./document.ts";
 
@@ -21,9 +23,18 @@ export function protocolFiles(): Record<string, string> {
   return {
     "docs/tool-protocol/schemas.json": formatted({
       $schema,
-      $defs: { RunnerAnnouncement, ToolAnnouncement, ToolJob, CallClaims, ToolOutcome, HandoffEntry, HandoffAnswer },
+      $defs: {
+        RunnerAnnouncement,
+        ToolAnnouncement,
+        ToolJob,
+        FinishedCall,
+        CallClaims,
+        ToolOutcome,
+        HandoffEntry,
+        HandoffAnswer,
+      },
     }),
-    "docs/tool-protocol/scripts.json": formatted(runnerScripts()),
+    "docs/tool-protocol/scripts.json": formatted({ ...runnerScripts(), finish_job: finishJobScript }),
   };
 }
 

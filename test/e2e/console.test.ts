@@ -78,11 +78,13 @@ describe("the console beside everything else, as its own user of Redis", () => {
 
   it("does with queues what operators may ask for", async () => {
     const token = await csrf();
-    for (const action of ["pause", "clean/failed", "clean/wait", "retry/failed", "promote", "empty", "resume"]) {
+    for (const action of ["pause", "clean/failed", "clean/wait", "promote", "empty", "resume"]) {
       const url = `${operators.url}/queues/api/queues/tools-recording/${action}`;
       const { status } = await fetch(url, { method: "PUT", headers: { "x-xsrf-token": token } });
       expect([action, status]).toEqual([action, 200]);
     }
+    const again = `${operators.url}/queues/api/queues/turns/retry/failed`;
+    expect((await fetch(again, { method: "PUT", headers: { "x-xsrf-token": token } })).status).toBe(200);
     expect(await refusals()).toEqual([]);
   });
 

@@ -203,6 +203,7 @@ function startTurns(parts: WorkerParts): JobWorker {
   const budgets = { book: createBudgetBook(settings.budgets), store: connections.budgets };
   const builtIns = createBuiltIns(parts);
   return createTurnWorker({
+    redact: scrubText,
     ...queue,
     concurrency: config.concurrency,
     lockDurationMs,

@@ -20,7 +20,7 @@ export interface OpenPage {
 export async function openPage(browser: Browser, url: string, locale = "en-US"): Promise<OpenPage> {
   const context = await browser.newContext({ locale, viewport: { width: 1280, height: 800 } });
   const page = await context.newPage();
-  page.setDefaultTimeout(10_000);
+  page.setDefaultTimeout(60_000); // a machine that is busy with other tests
   const problems: string[] = [];
   page.on("pageerror", (error) => problems.push(error.message));
   page.on("console", (line) => line.type() === "error" && problems.push(line.text()));

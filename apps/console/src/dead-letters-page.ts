@@ -35,7 +35,7 @@ function letterRow({ say, language }: View, letter: DeadLetterFacts) {
   ];
 }
 
-function jobRow(view: View, { queue, id, reason, tries, failedAtMs }: ListedJob) {
+function jobRow(view: View, { queue, id, reason, tries, failedAtMs, isRepeatable }: ListedJob) {
   const fields = { queue, job: id };
   return [
     html`<a href="${jobPath(queue, id)}">${id}</a>`,
@@ -45,7 +45,7 @@ function jobRow(view: View, { queue, id, reason, tries, failedAtMs }: ListedJob)
     moment(view.language, failedAtMs),
     view.visitor?.role === "operator" &&
       html`<div class="row">
-        ${actionForm(view, { path: "/dead-letters/jobs/retry", label: "retry", fields })}
+        ${isRepeatable && actionForm(view, { path: "/dead-letters/jobs/retry", label: "retry", fields })}
         ${actionForm(view, { path: "/dead-letters/jobs/discard", label: "discard", fields })}
       </div>`,
   ];

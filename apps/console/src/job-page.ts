@@ -1,4 +1,4 @@
-import type { ToolJob } from "@larkline/protocol";
+import { finishedCallOf, type FinishedCall, type ToolJob } from "@larkline/protocol";
 import type { QueuedJob } from "@larkline/queue";
 import { html, type Html } from "./html.ts";
 import { facts, moment } from "./parts.ts";
@@ -25,8 +25,7 @@ function sessionLink(session: string): Html {
   return html`<a href="${sessionPath(session)}">${session}</a>`;
 }
 
-function callFacts({ say, language }: View, call: ToolJob): Html {
-  const { actor } = call;
+function callFacts({ say, language }: View, call: FinishedCall, actor?: ToolJob["actor"]): Html {
   return facts([
     [say("session"), sessionLink(call.session)],
     [say("turn"), html`<a href="${whyPath(call.turnId)}">${call.turnId}</a>`],
@@ -34,8 +33,8 @@ function callFacts({ say, language }: View, call: ToolJob): Html {
     [say("tool"), call.name],
     [say("effect"), call.effect],
     [say("attempt"), call.attempt],
-    [say("app"), actor.app],
-    [say("requester"), actor.userName ?? actor.userId],
+    [say("app"), actor?.app],
+    [say("requester"), actor && (actor.userName ?? actor.userId)],
     [say("deadline"), moment(language, call.deadlineMs)],
   ]);
 }
@@ -43,7 +42,7 @@ function callFacts({ say, language }: View, call: ToolJob): Html {
 function callOf(view: View, call: ToolJob, { queue, job, isContentShown }: ShownJob): Html {
   const { say, visitor } = view;
   const size = `${call.arguments.length} ${say("characters")}, ${say("hidden")}`;
-  return html`${callFacts(view, call)}
+  return html`${callFacts(view, finishedCallOf(call), call.actor)}
     <h2>${say("arguments")}</h2>
     ${
       isContentShown
@@ -61,6 +60,12 @@ function detailsOf(view: View, shown: ShownJob): Html {
   const { say } = view;
   const found = jobFactsOf(shown.job.data);
   if (found.kind === "call") return callOf(view, found.call, shown);
+  if (found.kind === "finished") {
+    const size = `${found.call.argumentsLength} ${say("characters")}. ${say("argumentsGone")}`;
+    return html`${callFacts(view, found.call)}
+      <h2>${say("arguments")}</h2>
+      <p class="quiet">${size}</p>`;
+  }
   if (found.kind === "unknown") return html`<p>${say("unreadable")}</p>`;
   return facts([
     [say("session"), sessionLink(found.session)],

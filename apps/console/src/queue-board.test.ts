@@ -1,6 +1,7 @@
-import { toolJobId } from "@larkline/protocol";
-import { createQueueCatalog, createToolWorker } from "@larkline/queue";
+import { toolJobId, turnJobId } from "@larkline/protocol";
+import { createQueueCatalog, createToolWorker, createTurnWorker } from "@larkline/queue";
 import { closeRedis, connectRedis, mastersOf } from "@larkline/session-redis";
+import { scrubText } from "@larkline/telemetry";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, inject, it, vi } from "vitest";
 import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";
@@ -10,6 +11,7 @@ import {
   passwords,
   secretText,
   session,
+  signIn,
   startTestConsole,
   type TestConsole,
   type World,
@@ -50,24 +52,41 @@ async function visit(path: string, password: string): Promise<Page> {
 
 const jobId = toolJobId(`${session}-1`, "c1");
 
-/** A call that has failed for good, as one whose runner cannot reach Redis for long. */
-async function failOne(): Promise<void> {
+const quickly = { redact: scrubText, concurrency: 1 };
+
+/** Runs one call and one wake-up to their end, and lets another of each fail for good. */
+async function work(): Promise<void> {
   const connection = connectRedis(inject("redisUrl"), { role: "worker" });
   const options = { connection, prefix: `{${world.namespace}}` };
+  const failing = async (): Promise<never> => {
+    throw new Error(`no way with sk-0123456789 to read "${secretText}"`);
+  };
+  const workers = [
+    createToolWorker({
+      ...options,
+      ...quickly,
+      runner: "ops",
+      handle: async ({ callId }) => (callId === "c1" ? await failing() : "done"),
+      onFailed: async () => {},
+    }),
+    createTurnWorker({
+      ...options,
+      ...quickly,
+      handle: async ({ gen }) => (gen === 1 ? await failing() : "done"),
+      onFailed: async () => {},
+    }),
+  ];
+  await world.tools.dispatch("ops", [callOf("c1"), callOf("c2")]);
+  await Promise.all([1, 2].map(async (gen) => await world.turns.wake(session, gen)));
   const catalog = createQueueCatalog({ ...options, masters: () => mastersOf(world.redis) });
-  await catalog.open("tools-ops").add("deploy", callOf("c1"), { jobId, attempts: 1 });
-  const { promise: failed, resolve } = Promise.withResolvers<void>();
-  const worker = createToolWorker({
-    ...options,
-    runner: "ops",
-    concurrency: 1,
-    handle: async () => {
-      throw new Error("no way");
-    },
-    onFailed: async () => resolve(),
-  });
-  await failed;
-  await Promise.all([worker.close(), catalog.close()]);
+  for (const name of ["tools-ops", "turns"]) {
+    const queue = catalog.open(name);
+    await vi.waitFor(
+      async () => expect([await queue.getCompletedCount(), await queue.getFailedCount()]).toEqual([1, 1]),
+      { timeout: 60_000, interval: 50 },
+    );
+  }
+  await Promise.all([...workers.map(async (worker) => await worker.close()), catalog.close()]);
   await closeRedis(connection);
 }
 
@@ -110,22 +129,59 @@ it("keeps the queues of runners that went while something is left in them", asyn
   await page.getByText("tools-gone").first().waitFor({ state: "detached", timeout: 15_000 });
 });
 
-it("an operator retries a failed job with a click, a viewer is not offered to", async () => {
-  await failOne();
-  const viewing = await visit(`/queues/queue/tools-ops/${jobId}`, passwords.viewer ?? "");
+it("shows what has finished by its ids, and where a failed job failed, without a word of what was said", async () => {
+  await work();
+  const page = await visit("/queues/queue/tools-ops?status=completed", passwords.operator);
+  const done = toolJobId(`${session}-1`, "c2");
+  await page.locator(`a[href*="${done}"]`).first().waitFor();
+  const completed = await page.content();
+  await page.goto(`${running.url}/queues/queue/tools-ops/${done}`);
+  await page.getByText("not kept").first().waitFor();
+  const finished = await page.content();
+  expect(finished).toContain(`${session}-1`);
+  await page.goto(`${running.url}/queues/queue/tools-ops/${jobId}`);
+  await page
+    .getByText(/at .*queue-board\.test\.ts/)
+    .first()
+    .waitFor();
+  const failed = await page.content();
+  expect(failed).toContain("no way with [secret]");
+  await page.goto(`${running.url}/queues/queue/turns?status=failed`);
+  await page.getByText(`${session}-1`).first().waitFor();
+  const wakeUps = await page.content();
+  await page.goto(`${running.url}/jobs/tools-ops/${done}`);
+  await page.getByText("not kept").first().waitFor();
+  const ours = await page.content();
+  for (const shown of [completed, finished, failed, wakeUps, ours]) {
+    for (const text of [secretText, "sk-0123", "signed", "ou_ann"]) expect(shown).not.toContain(text);
+  }
+}, 180_000);
+
+it("an operator retries a failed wake-up with a click, a viewer is not offered to, and no call is run again", async () => {
+  await work();
+  const woken = turnJobId(session, 1);
+  const viewing = await visit(`/queues/queue/turns/${woken}`, passwords.viewer ?? "");
   await viewing.getByText("no way").first().waitFor();
   // The buttons of a job stand behind the link to its page; without them the tabs come next.
-  const next = (page: Page) => page.locator(`a[href="/jobs/tools-ops/${jobId}"]`).locator("xpath=following::button[1]");
-  expect(await next(viewing).innerText()).toBe("Error");
+  const next = (page: Page, queue: string, id: string) =>
+    page.locator(`a[href="/jobs/${queue}/${id}"]`).locator("xpath=following::button[1]");
+  expect(await next(viewing, "turns", woken).innerText()).toBe("Error");
   const page = await visit(`/queues/queue/tools-ops/${jobId}`, passwords.operator);
   await page.getByText("no way").first().waitFor();
-  await next(page).click();
+  const operator = await signIn(running, passwords.operator);
+  const refused = await operator.put(`/queues/api/queues/tools-ops/${jobId}/retry`);
+  expect([refused.status, await refused.text()]).toEqual([403, expect.stringContaining("not run again")]);
+  expect((await operator.put("/queues/api/queues/tools-ops/retry/failed")).status).toBe(403);
+  expect(await (await operator.get("/dead-letters")).text()).toContain(jobId);
+  await page.goto(`${running.url}/queues/queue/turns/${woken}`);
+  await page.getByText("no way").first().waitFor();
+  await next(page, "turns", woken).click();
   await page.getByRole("button", { name: "Confirm" }).click();
   await vi.waitFor(async () => {
-    await viewing.goto(`${running.url}/jobs/tools-ops/${jobId}`);
+    await viewing.goto(`${running.url}/jobs/turns/${woken}`);
     expect(await viewing.locator("dl").first().innerText()).toMatch(/State\s+waiting/);
   }, 10_000);
-});
+}, 180_000);
 
 it("only what the console offers is an action", () => {
   expect(actionOf("PUT", `/queues/api/queues/tools-ops/${jobId}/retry`)).toBe("retry");

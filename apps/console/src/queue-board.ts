@@ -1,6 +1,7 @@
 import { createBullBoard } from "@bull-board/api";
 import { BullMQAdapter } from "@bull-board/api/bullMQAdapter";
 import { FastifyAdapter } from "@bull-board/fastify";
+import { turnsQueue } from "@larkline/protocol";
 import type { QueueCatalog } from "@larkline/queue";
 import type { Logger } from "@larkline/telemetry";
 import type { FastifyInstance } from "fastify";
@@ -49,8 +50,15 @@ export function actionOf(method: string, path: string): string | undefined {
   return actions.has(action) ? action : undefined;
 }
 
+/** The queue that a request is about; undefined when it is about all. */
+function queueOf(path: string): string | undefined {
+  const [, name] = /\/api\/queues\/([^?/]+)\//.exec(path) ?? [];
+  return name === undefined ? undefined : decodeURIComponent(name);
+}
+
 function adapterOf(catalog: QueueBoardDeps["catalog"], name: string): BullMQAdapter {
   const adapter = new BullMQAdapter(catalog.open(name), {
+    allowRetries: name === turnsQueue,
     externalJobUrl: ({ id }) => ({ displayText: "Larkline", href: jobPath(name, String(id)) }),
   });
   adapter.setFormatter("data", shownJobData);
@@ -116,6 +124,10 @@ export async function registerQueueBoard(server: FastifyInstance, deps: QueueBoa
       if (request.method !== "GET" && request.method !== "HEAD") {
         const action = actionOf(request.method, request.url);
         if (action === undefined) return await reply.code(403).send({ error: "the console does not offer this" });
+        // A call that has failed is answered, and its arguments are not kept.
+        if (action === "retry" && queueOf(request.url) !== turnsQueue) {
+          return await reply.code(403).send({ error: "calls are not run again: ask the agent once more" });
+        }
         onAction(action, request.url);
       } else if (!request.url.includes("/static/")) {
         setCookie(reply, [csrfCookie, csrf], { maxAgeSeconds: signedInMs / 1_000, readable: true });

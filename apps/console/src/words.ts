@@ -129,6 +129,10 @@ const words = {
   history: { zh: "历史", en: "History" },
   role: { zh: "角色", en: "Role" },
   content: { zh: "内容", en: "Content" },
+  argumentsGone: {
+    zh: "调用结束后不再保留参数。",
+    en: "Arguments are not kept when a call has ended.",
+  },
   hiddenContent: {
     zh: "内容默认隐藏。查看会写入审计日志。",
     en: "Content is hidden. Showing it is noted in the audit log.",

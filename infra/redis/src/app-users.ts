@@ -1,5 +1,5 @@
 import type { Place } from "./key-families.ts";
-import { addJobs, keepQueue, tendQueue, workQueue } from "./queue-commands.ts";
+import { addJobs, eraseJobs, keepQueue, tendQueue, workQueue } from "./queue-commands.ts";
 import type { Grant, RedisUser } from "./redis-user.ts";
 
 // What each app does with what is stored: its calls of the stores in packages/session-redis, and what their scripts
@@ -327,6 +327,7 @@ function admin(place: Place): RedisUser {
       { keys: ["lettersByTime"], commands: "zrevrangebyscore zrem" },
       { keys: ["ingressLookups", "workerLookups"], commands: "get del" },
       { keys: ["blobs"], commands: "unlink" },
+      { keys: ["turnQueue", "toolQueues"], commands: eraseJobs },
       { keys: ["audits"], commands: "xrange xadd" },
       { keys: ["everyRunner"], commands: "hvals hgetall unlink" },
       { keys: ["runnerNames"], commands: "smembers srem" },

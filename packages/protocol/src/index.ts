@@ -115,6 +115,8 @@ export {
   attemptIdOf,
   backgroundPriority,
   RunnerName,
+  FinishedCall,
+  finishedCallOf,
   ToolJob,
   toolJobId,
   toolsQueue,

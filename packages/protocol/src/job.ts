@@ -50,6 +50,30 @@ export const ToolJob = Type.Object({
 });
 export type ToolJob = Static<typeof ToolJob>;
 
+/** What stays of a call when its job has finished: ids and numbers, nothing that a person or a model wrote. */
+export const FinishedCall = Type.Object({
+  v: Type.Literal(1),
+  session: SessionKey,
+  turnId: Type.String(),
+  callId: Type.String(),
+  name: Type.String(),
+  effect: ToolEffect,
+  attempt: Type.Integer({ minimum: 1 }),
+  /** Characters of the arguments. */
+  argumentsLength: Type.Integer({ minimum: 0 }),
+  queuedAtMs: Type.Integer(),
+  deadlineMs: Type.Integer(),
+  traceparent: Type.Optional(Traceparent),
+});
+export type FinishedCall = Static<typeof FinishedCall>;
+
+export function finishedCallOf(job: ToolJob): FinishedCall {
+  const { v, session, turnId, callId, name, effect, attempt, queuedAtMs, deadlineMs, traceparent } = job;
+  const ids = { v, session, turnId, callId, name, effect, attempt };
+  const numbers = { argumentsLength: job.arguments.length, queuedAtMs, deadlineMs };
+  return { ...ids, ...numbers, ...(traceparent !== undefined && { traceparent }) };
+}
+
 /** Job id of a wake-up (BullMQ job ids must not hold `:`). */
 export function turnJobId(session: SessionKey, gen: number): string {
   return `${session}-${gen}`;

@@ -1,4 +1,4 @@
-import type { ConnectionOptions } from "bullmq";
+import { Queue, type ConnectionOptions } from "bullmq";
 
 /** Keys of all queues start with this; the braces keep them in one Redis Cluster slot. */
 export const defaultQueuePrefix = "{larkline}";
@@ -12,7 +12,14 @@ export interface QueueOptions {
 }
 
 /**
- * How often a job that throws is tried, with growing pauses (0.1 s to 3.2 s, 6.3 s in all): Redis may
- * be away for a moment between two steps of a job, and only the job knows what is left to do.
+ * Entries of a queue's stream of events, which BullMQ writes at every step of a job and which no process reads.
+ * Shortened in portions of about 100.
  */
-export const retries = { attempts: 7, backoff: { type: "exponential", delay: 100 } } as const;
+export const maxEvents = 200;
+
+/** Opens a queue to add jobs to it. */
+export function openQueue(name: string, { connection, prefix = defaultQueuePrefix, onError }: QueueOptions): Queue {
+  const queue = new Queue(name, { connection, prefix, streams: { events: { maxLen: maxEvents } } });
+  queue.on("error", (error) => onError?.(error));
+  return queue;
+}

@@ -1,3 +1,4 @@
+import { parserOf, ToolJob, TurnJob, type SessionKey } from "@larkline/protocol";
 import { Queue, type Job, type JobType } from "bullmq";
 import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
 
@@ -47,6 +48,8 @@ export interface FailedJob {
   failedAtMs: number;
   tries: number;
   reason: string;
+  /** Whether it can run again. A call cannot: it has been answered, and its arguments are not kept. */
+  isRepeatable: boolean;
 }
 
 /** Looks at queues from outside, and deals with jobs that failed: for operators. */
@@ -59,11 +62,49 @@ export interface QueueCatalog {
   job(name: string, jobId: string): Promise<QueuedJob | undefined>;
   /** Newest first. */
   failed(name: string, limit: number): Promise<FailedJob[]>;
-  /** Lets a failed job run again. False when there is no such failed job (any more). */
+  /** Lets a failed job run again. False when there is no such failed job (any more), or it is not repeatable. */
   retryFailed(name: string, jobId: string): Promise<boolean>;
   /** Removes a failed job. False when there is no such failed job (any more). */
   discardFailed(name: string, jobId: string): Promise<boolean>;
+  /**
+   * Removes what is kept of a session's finished jobs in all queues, and the streams of events, which name it. Gives
+   * how many of its jobs are active: they leave something once more.
+   */
+  erase(session: SessionKey, signal: AbortSignal): Promise<number>;
   close(): Promise<void>;
+}
+
+const eraseLua = `
+local queue, session = ARGV[1], ARGV[2]
+local named = '"session":' .. cjson.encode(session)
+local function isOfSession(id)
+  if string.sub(id, 1, #session + 1) == session .. '-' or string.sub(id, 1, #session + 3) == 't-' .. session .. '-' then
+    return true
+  end
+  return string.find(redis.call('HGET', queue .. id, 'data') or '', named, 1, true) ~= nil
+end
+for set = 1, 2 do
+  for _, id in ipairs(redis.call('ZRANGE', KEYS[set], 0, -1)) do
+    if isOfSession(id) then
+      redis.call('ZREM', KEYS[set], id)
+      redis.call('DEL', queue .. id)
+    end
+  end
+end
+redis.call('DEL', KEYS[3])
+local running = 0
+for _, id in ipairs(redis.call('LRANGE', KEYS[4], 0, -1)) do
+  if isOfSession(id) then running = running + 1 end
+end
+return running
+`;
+
+/** Its jobs, in one script: none of them moves from one list to another meanwhile. */
+async function eraseIn(queue: Queue, session: SessionKey): Promise<number> {
+  const client = await queue.getBackend().client;
+  client.defineCommand("larklineEraseJobs", { numberOfKeys: 4, lua: eraseLua });
+  const keys = ["completed", "failed", "events", "active"].map((key) => queue.toKey(key));
+  return Number(await client.runCommand("larklineEraseJobs", [...keys, queue.toKey(""), session]));
 }
 
 const pageSize = 1_000;
@@ -106,17 +147,24 @@ async function failedJobsOf(queue: Queue, limit: number): Promise<FailedJob[]> {
   return jobs.flatMap((job) => {
     if (job?.id === undefined) return [];
     const { id, timestamp, finishedOn = timestamp, attemptsMade, failedReason = "" } = job;
-    return [{ id, addedAtMs: timestamp, failedAtMs: finishedOn, tries: attemptsMade, reason: failedReason }];
+    const facts = { id, addedAtMs: timestamp, failedAtMs: finishedOn, tries: attemptsMade, reason: failedReason };
+    return [{ ...facts, isRepeatable: isRepeatable(job) }];
   });
 }
 
+const parseTurn = parserOf(TurnJob);
+const parseCall = parserOf(ToolJob);
+
+function isRepeatable({ data }: Job): boolean {
+  return parseTurn(data).ok || parseCall(data).ok;
+}
+
 /** Does something with a job that has failed; false when it is not one, or somebody else was quicker. */
-async function withFailed(queue: Queue, jobId: string, act: (job: Job) => Promise<void>): Promise<boolean> {
+async function withFailed(queue: Queue, jobId: string, act: (job: Job) => Promise<boolean>): Promise<boolean> {
   const job: Job | undefined = await queue.getJob(jobId);
   if (job === undefined || !(await job.isFailed())) return false;
   try {
-    await act(job);
-    return true;
+    return await act(job);
   } catch (error) {
     if (await job.isFailed()) throw error;
     return false;
@@ -138,30 +186,41 @@ export function createQueueCatalog(options: QueueCatalogOptions): QueueCatalog {
   const namesOf = (keys: readonly string[]): string[] =>
     keys.map((key) => key.slice(prefix.length + 1, -metaSuffix.length)).filter((name) => !name.includes(":"));
 
+  const find = async (signal: AbortSignal): Promise<string[]> => {
+    const names = new Set<string>();
+    for (const master of masters()) {
+      let cursor = "0";
+      do {
+        signal.throwIfAborted();
+        const [next, keys] = await master.scan(cursor, "MATCH", `${prefix}:*${metaSuffix}`, "COUNT", pageSize);
+        for (const name of namesOf(keys)) names.add(name);
+        cursor = next;
+      } while (cursor !== "0");
+    }
+    return [...names].sort();
+  };
+
   return {
-    find: async (signal) => {
-      const names = new Set<string>();
-      for (const master of masters()) {
-        let cursor = "0";
-        do {
-          signal.throwIfAborted();
-          const [next, keys] = await master.scan(cursor, "MATCH", `${prefix}:*${metaSuffix}`, "COUNT", pageSize);
-          for (const name of namesOf(keys)) names.add(name);
-          cursor = next;
-        } while (cursor !== "0");
-      }
-      return [...names].sort();
-    },
+    find,
     open,
     depth: async (name) => await depthOf(open(name)),
     job: async (name, jobId) => await jobOf(open(name), jobId),
     failed: async (name, limit) => await failedJobsOf(open(name), limit),
     retryFailed: async (name, jobId) =>
-      await withFailed(open(name), jobId, async (job) => await job.retry("failed", { resetAttemptsMade: true })),
+      await withFailed(open(name), jobId, async (job) => {
+        if (!isRepeatable(job)) return false;
+        await job.retry("failed", { resetAttemptsMade: true });
+        return true;
+      }),
     discardFailed: async (name, jobId) =>
       await withFailed(open(name), jobId, async (job) => {
         await job.remove();
+        return true;
       }),
+    erase: async (session, signal) => {
+      const running = await Promise.all((await find(signal)).map(async (name) => await eraseIn(open(name), session)));
+      return running.reduce((sum, count) => sum + count, 0);
+    },
     close: async () => {
       await Promise.all([...queues.values()].map(async (queue) => await queue.close()));
     },

@@ -11,6 +11,8 @@ import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } fr
 // Shorter than a lock, so that nothing here passes because a stalled job was recovered.
 const patience = { timeout: 9_000, interval: 10 };
 
+const redact = (text: string): string => text.replaceAll(/sk-\w+/g, "[secret]");
+
 let redis: Redis;
 let options: QueueOptions;
 let turns: TurnQueue;
@@ -32,7 +34,7 @@ afterEach(async () => {
 });
 
 function turnWorker(handle: (job: TurnJob, signal: AbortSignal) => Promise<JobResult>): JobWorker {
-  const worker = createTurnWorker({ ...options, concurrency: 4, handle, onFailed: async () => {} });
+  const worker = createTurnWorker({ ...options, redact, concurrency: 4, handle, onFailed: async () => {} });
   workers.push(worker);
   return worker;
 }
@@ -87,7 +89,14 @@ describe("wake-ups", () => {
       passedOn.push(gen);
       return "postpone" as const;
     };
-    const unable = createTurnWorker({ ...options, concurrency: 4, handle, onFailed: async () => {}, postponeMs: 500 });
+    const unable = createTurnWorker({
+      ...options,
+      redact,
+      concurrency: 4,
+      handle,
+      onFailed: async () => {},
+      postponeMs: 500,
+    });
     workers.push(unable);
     await turns.wake("app.oc_1", 1);
     await vi.waitFor(() => expect(passedOn).toEqual([1]), patience);
@@ -109,6 +118,7 @@ describe("wake-ups", () => {
     const first = Promise.withResolvers<void>();
     const worker = createTurnWorker({
       ...options,
+      redact,
       concurrency: 4,
       onFailed: async () => {},
       handle: async ({ gen }, _signal, alone) => {
@@ -137,6 +147,7 @@ describe("wake-ups", () => {
     const ran: string[] = [];
     const worker = createTurnWorker({
       ...options,
+      redact,
       concurrency: 4,
       drainMs: 100,
       onFailed: async () => {},
@@ -186,6 +197,7 @@ describe("wake-ups", () => {
     const failed: number[] = [];
     const worker = createTurnWorker({
       ...options,
+      redact,
       concurrency: 4,
       handle: async () => {
         runs += 1;
@@ -207,6 +219,7 @@ describe("wake-ups", () => {
     const seen: number[] = [];
     const worker = createTurnWorker({
       ...options,
+      redact,
       concurrency: 4,
       handle: async ({ gen }) => {
         if (broken) throw new Error("broken");
@@ -272,6 +285,7 @@ interface ToolWorkerChanges {
 function toolWorker(seen: string[], changes: ToolWorkerChanges = {}): JobWorker {
   const worker = createToolWorker({
     ...options,
+    redact,
     runner: "alpha",
     concurrency: 4,
     handle: async ({ callId, attempt }) => {

@@ -1,4 +1,4 @@
-import { Queue } from "bullmq";
+import type { Queue } from "bullmq";
 import {
   attemptIdOf,
   backgroundPriority,
@@ -9,7 +9,8 @@ import {
   toolsQueue,
   type ToolLimits,
 } from "@larkline/protocol";
-import { defaultQueuePrefix, retries, type QueueOptions } from "./connection.ts";
+import { JobAdder, type NewJob } from "./add-job.ts";
+import { openQueue, type QueueOptions } from "./connection.ts";
 
 export interface DispatchOptions {
   /** Nobody waits for these calls: they come after all others of their queue. Default false. */
@@ -20,7 +21,7 @@ export interface DispatchOptions {
 
 /** Sends calls to runners: one queue per runner, and one for each of its tools that has limits. */
 export interface ToolQueues {
-  /** Adds calls; an attempt that is queued or running already is not added again. */
+  /** Adds calls; an attempt that is queued or running already is not added again, one that has finished is. */
   dispatch(runner: string, jobs: readonly ToolJob[], options?: DispatchOptions): Promise<void>;
   /** Bounds the queue of one tool from now on, over all instances of its runner together. */
   limit(runner: string, tool: string, limits: ToolLimits): Promise<void>;
@@ -30,7 +31,7 @@ export interface ToolQueues {
 const parseJob = parserOf(ToolJob);
 
 // Workers send at most 200 KB of arguments, which as JSON inside JSON can double; a larger job is a bug.
-const jobOptions = { ...retries, removeOnComplete: true, removeOnFail: { count: 500 }, sizeLimit: 524_288 };
+const maxBytes = 524_288;
 
 function checked(data: ToolJob): ToolJob {
   const job = parseJob(data);
@@ -38,19 +39,10 @@ function checked(data: ToolJob): ToolJob {
   return job.value;
 }
 
-type Entry = Parameters<Queue["addBulk"]>[0][number];
-
-function entryOf(data: ToolJob, background: boolean): Entry {
+function newJobOf(data: ToolJob, background: boolean): NewJob {
   const job = checked(data);
-  const opts = { ...jobOptions, jobId: toolJobId(job.turnId, attemptIdOf(job)) };
-  return { name: job.name, data: job, opts: background ? { ...opts, priority: backgroundPriority } : opts };
-}
-
-async function addAll(queue: Queue, entries: Entry[]): Promise<void> {
-  const [first, ...others] = entries;
-  if (first === undefined) return;
-  if (others.length > 0) await queue.addBulk(entries);
-  else await queue.add(first.name, first.data, first.opts); // one command in place of a transaction
+  const id = toolJobId(job.turnId, attemptIdOf(job));
+  return { id, name: job.name, data: job, maxBytes, ...(background && { priority: backgroundPriority }) };
 }
 
 async function setLimits(queue: Queue, { concurrency, rate }: ToolLimits): Promise<void> {
@@ -61,33 +53,25 @@ async function setLimits(queue: Queue, { concurrency, rate }: ToolLimits): Promi
 }
 
 export function createToolQueues(options: QueueOptions): ToolQueues {
-  const queues = new Map<string, Queue>();
-  const queueOf = (name: string): Queue => {
+  const queues = new Map<string, { queue: Queue; jobs: JobAdder }>();
+  const open = (name: string): { queue: Queue; jobs: JobAdder } => {
     const known = queues.get(name);
     if (known !== undefined) return known;
-    const queue = new Queue(name, {
-      connection: options.connection,
-      prefix: options.prefix ?? defaultQueuePrefix,
-    });
-    queue.on("error", (error) => options.onError?.(error));
-    queues.set(name, queue);
-    return queue;
+    const queue = openQueue(name, options);
+    const opened = { queue, jobs: new JobAdder(queue) };
+    queues.set(name, opened);
+    return opened;
   };
 
   return {
     dispatch: async (runner, jobs, { background = false, limitedTools } = {}) => {
       const limited = (job: ToolJob): string | undefined => (limitedTools?.has(job.name) ? job.name : undefined);
-      const byQueue = Map.groupBy(jobs, (job) => toolsQueue(runner, limited(job)));
-      await Promise.all(
-        [...byQueue].map(async ([name, batch]) => {
-          const entries = batch.map((job) => entryOf(job, background));
-          await addAll(queueOf(name), entries);
-        }),
-      );
+      const added = jobs.map((job) => ({ to: toolsQueue(runner, limited(job)), job: newJobOf(job, background) }));
+      await Promise.all(added.map(async ({ to, job }) => await open(to).jobs.add(job)));
     },
-    limit: async (runner, tool, limits) => await setLimits(queueOf(toolsQueue(runner, tool)), limits),
+    limit: async (runner, tool, limits) => await setLimits(open(toolsQueue(runner, tool)).queue, limits),
     close: async () => {
-      await Promise.all([...queues.values()].map(async (queue) => await queue.close()));
+      await Promise.all([...queues.values()].map(async ({ queue }) => await queue.close()));
     },
   };
 }

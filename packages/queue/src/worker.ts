@@ -2,6 +2,7 @@ import { setMaxListeners } from "node:events";
 import { DelayedError, UnrecoverableError, WaitingError, Worker, type Job } from "bullmq";
 import { parserOf, ToolJob, toolsQueue, TurnJob, turnsQueue, type Parser } from "@larkline/protocol";
 import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
+import { keepingBackend, type Redact } from "./kept-jobs.ts";
 
 /**
  * `done`: finished. `requeue`: put the job back for another worker at once (shutdown). `postpone`: put
@@ -18,6 +19,8 @@ export interface JobWorkerOptions<T> extends QueueOptions {
    * time: answer `requeue` then. `alone`: no other job of this worker runs meanwhile.
    */
   handle: (job: T, signal: AbortSignal, alone: boolean) => Promise<JobResult>;
+  /** What failed jobs show, their reasons and stacks, goes through it. */
+  redact: Redact;
   /** The job failed for good (thrown, or stalled too often). May be called more than once. */
   onFailed: (job: T, error: Error) => Promise<void>;
   /** Ms without renewal after which a job counts as stalled. Renewed at half of it. */
@@ -43,7 +46,7 @@ export interface JobWorker {
 
 /** Processes wake-ups of sessions. */
 export function createTurnWorker(options: JobWorkerOptions<TurnJob>): JobWorker {
-  return createWorker({ ...options, queue: turnsQueue, parse: parserOf(TurnJob) });
+  return createWorker({ ...options, queue: turnsQueue, parse: parserOf(TurnJob), isCall: false });
 }
 
 /** Processes the calls of one runner; those of one of its tools if that has limits and so a queue of its own. */
@@ -51,18 +54,20 @@ export function createToolWorker(
   options: JobWorkerOptions<ToolJob> & { runner: string; limitedTool?: string },
 ): JobWorker {
   const { runner, limitedTool } = options;
-  return createWorker({ ...options, queue: toolsQueue(runner, limitedTool), parse: parserOf(ToolJob) });
+  return createWorker({ ...options, queue: toolsQueue(runner, limitedTool), parse: parserOf(ToolJob), isCall: true });
 }
 
 interface WorkerSetup<T> extends JobWorkerOptions<T> {
   queue: string;
   parse: Parser<T>;
+  isCall: boolean;
 }
 
 /** Soon enough for a person who waits while workers are replaced, and seldom enough where none can ever do it. */
 const defaultPostponeMs = 5_000;
 
 async function postpone(job: Job, token: string | undefined, waitMs = defaultPostponeMs): Promise<never> {
+  // BullMQ makes a span of it by the same clock; the backend adds that to the shared one.
   await job.moveToDelayed(Date.now() + waitMs, token);
   throw new DelayedError();
 }
@@ -111,6 +116,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
       // A stalled wake-up is harmless to repeat: what must not repeat is fenced elsewhere.
       maxStalledCount: 10,
     },
+    keepingBackend(setup),
   );
   worker.on("error", (error) => setup.onError?.(error));
   worker.on("failed", (job, error) => {

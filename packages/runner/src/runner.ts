@@ -16,7 +16,7 @@ import {
   ServerClock,
 } from "@larkline/session-redis";
 import type { ToolAnnouncement } from "@larkline/protocol";
-import { createClockLog, type Logger, type Metrics, type Observation } from "@larkline/telemetry";
+import { createClockLog, scrubText, type Logger, type Metrics, type Observation } from "@larkline/telemetry";
 import { announcementOf, type Tool } from "@larkline/tool";
 import { AnnouncementRefusedError, startAnnouncement, type Announcement } from "./announcement.ts";
 import { createCallHandler, digestOf, type CallHandler } from "./call-handler.ts";
@@ -172,6 +172,7 @@ async function startWorkers({ setup, connections }: Parts, handler: CallHandler)
   const queues = createToolQueues(queueOptions);
   const worker = (limited: { limitedTool?: string; concurrency: number }): JobWorker =>
     createToolWorker({
+      redact: scrubText,
       ...queueOptions,
       ...limited,
       runner,

@@ -1,0 +1,187 @@
+import { finishedCallOf, parserOf, sharedNow, ToolJob } from "@larkline/protocol";
+import { createRedisBackend, RedisQueueBackend, type BackendFactory, type KeepJobs } from "bullmq";
+
+const maxAgeS = 14 * 86_400;
+/** What stays of a queue for people to look at, BullMQ drops the oldest when another job of the kind finishes. */
+export const kept = {
+  completed: { count: 200, age: maxAgeS },
+  failed: { count: 1_000, age: maxAgeS },
+} as const satisfies Record<string, KeepJobs>;
+
+/**
+ * Finishes a job as a runner does that has no BullMQ: takes it from the active ones and keeps `data`, the JSON of a
+ * `FinishedCall`, in one step; a job that is in no list would block its id.
+ */
+const finishJobLua = `
+local active, completed, job, lock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, data, queue = ARGV[1], ARGV[2], ARGV[3]
+redis.call('DEL', lock)
+if redis.call('LREM', active, 1, id) == 0 or redis.call('EXISTS', job) == 0 then return 0 end
+local time = redis.call('TIME')
+local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('HSET', job, 'data', data, 'returnvalue', 'null', 'finishedOn', nowMs)
+redis.call('HINCRBY', job, 'atm', 1)
+redis.call('ZADD', completed, nowMs, id)
+for _, old in ipairs(redis.call('ZREVRANGE', completed, ${kept.completed.count}, -1)) do redis.call('DEL', queue .. ':' .. old) end
+redis.call('ZREMRANGEBYRANK', completed, 0, -${kept.completed.count + 1})
+return 1
+`;
+
+/** For runners in other languages, with the names of its keys and arguments in order. */
+export const finishJobScript = {
+  keys: ["active", "completed", "job", "lock"],
+  arguments: ["jobId", "data", "queue"],
+  lua: finishJobLua.trim(),
+};
+
+/** Free text without the secrets that can be recognised in it. */
+export type Redact = (text: string) => string;
+
+const maxReasonLength = 300;
+const maxFrames = 15;
+const maxStacks = 3;
+
+const parseCall = parserOf(ToolJob);
+
+/**
+ * What of a job's data stays when it has finished: of a wake-up all, since it holds ids alone; of a call its ids and
+ * numbers; of what cannot be read nothing.
+ */
+function keptDataOf(data: unknown, isCall: boolean): { data: string } | undefined {
+  if (!isCall) return undefined;
+  const call = parseCall(data);
+  return { data: JSON.stringify(call.ok ? finishedCallOf(call.value) : {}) };
+}
+
+/**
+ * The reason of a failure as it may be shown: its first line up to the first quotation mark, since parsers quote what
+ * they were given, without secrets. The log has the rest.
+ */
+function shownReason(text: string, redact: Redact): string {
+  const [line = ""] = text.split("\n", 1);
+  const [unquoted = "", ...quoted] = line.split('"');
+  return `${redact(unquoted).slice(0, maxReasonLength)}${quoted.length === 0 ? "" : "…"}`;
+}
+
+/** Where a failure came from: the reason, and the calls without anything that they were given. */
+function shownStack(stack: string, redact: Redact): string {
+  const frames = stack.split("\n").filter((line) => /^\s+at \S/.test(line));
+  return [shownReason(stack, redact), ...frames.slice(0, maxFrames).map((line) => redact(line))].join("\n");
+}
+
+function shownStacks(json: unknown, redact: Redact): string {
+  const stacks: unknown = typeof json === "string" ? JSON.parse(json) : [];
+  const texts = Array.isArray(stacks) ? stacks.filter((stack) => typeof stack === "string") : [];
+  return JSON.stringify(texts.slice(-maxStacks).map((stack) => shownStack(stack, redact)));
+}
+
+/** Where the scripts that BullMQ tells the time itself have it among their keys and arguments. */
+export const timeAt: Readonly<Record<string, number>> = { moveToActive: 12, moveStalledJobsToWait: 11, retryJob: 12 };
+
+type ScriptArguments = (string | number | boolean | Buffer)[];
+
+/** What BullMQ gives a method of its backend. */
+type Given<Method extends "execCommand" | "moveToCompletedArgs" | "moveToDelayed" | "moveToFailedArgs"> = Parameters<
+  RedisQueueBackend[Method]
+>;
+
+/**
+ * BullMQ on Redis, with two differences: it decides what of finished jobs is kept and what they may show, whatever the
+ * options of a job say, and all times in Redis are those of the shared clock, so that a worker on a machine whose clock
+ * is wrong does not delay the jobs of others.
+ */
+class KeepingBackend extends RedisQueueBackend {
+  readonly #isCall: boolean;
+  readonly #redact: Redact;
+
+  constructor(base: RedisQueueBackend, [name, opts]: Parameters<BackendFactory>, rules: KeptJobRules) {
+    super(base.connection, name, base.keys, (type) => base.toKey(type), opts, base.blockingConnection);
+    this.#isCall = rules.isCall;
+    this.#redact = rules.redact;
+  }
+
+  override moveToCompletedArgs(...given: Given<"moveToCompletedArgs">): ScriptArguments {
+    const [job, , , token, fetchNext] = given;
+    const fields = keptDataOf(job.data, this.#isCall);
+    const [result, now] = ["null", sharedNow()];
+    return this.moveToFinishedArgs(
+      job,
+      result,
+      "returnvalue",
+      kept.completed,
+      "completed",
+      token,
+      now,
+      fetchNext,
+      fields,
+    );
+  }
+
+  override moveToFailedArgs(...given: Given<"moveToFailedArgs">): ScriptArguments {
+    const [job, reason, , token, fetchNext, fields = {}] = given;
+    const shown = { ...this.#shown(fields), ...keptDataOf(job.data, this.#isCall) };
+    const text = shownReason(reason, this.#redact);
+    const now = sharedNow();
+    return this.moveToFinishedArgs(job, text, "failedReason", kept.failed, "failed", token, now, fetchNext, shown);
+  }
+
+  override async moveToDelayed(...given: Given<"moveToDelayed">): Promise<void | unknown[]> {
+    const [jobId, , delay, token, { fieldsToUpdate, ...others } = {}] = given;
+    const shown = fieldsToUpdate === undefined ? others : { ...others, fieldsToUpdate: this.#shown(fieldsToUpdate) };
+    return inMachineTime(await super.moveToDelayed(jobId, sharedNow(), delay, token, shown));
+  }
+
+  override async moveToFinished(jobId: string, args: ScriptArguments): Promise<unknown[]> {
+    return inMachineTime(await super.moveToFinished(jobId, args));
+  }
+
+  override async moveToActive(token: string, name?: string): Promise<unknown[]> {
+    return inMachineTime(await super.moveToActive(token, name));
+  }
+
+  override async waitForJob(blockTimeout: number): Promise<{ member: string; score: number } | null> {
+    const found = await super.waitForJob(blockTimeout);
+    return found === null ? null : { ...found, score: machineTimeOf(found.score) };
+  }
+
+  override execCommand(...[client, command, args]: Given<"execCommand">): unknown {
+    const at = timeAt[command];
+    return super.execCommand(client, command, at === undefined ? args : args.with(at, sharedNow()));
+  }
+
+  #shown(fields: Record<string, unknown>): Record<string, unknown> {
+    const { failedReason, stacktrace, ...others } = fields;
+    return {
+      ...others,
+      ...(typeof failedReason === "string" && { failedReason: shownReason(failedReason, this.#redact) }),
+      ...(stacktrace !== undefined && { stacktrace: shownStacks(stacktrace, this.#redact) }),
+    };
+  }
+}
+
+/** A time of the shared clock, as BullMQ compares it with the machine's. 0 is no time. */
+function machineTimeOf(sharedMs: number): number {
+  return sharedMs > 0 ? sharedMs + Date.now() - sharedNow() : sharedMs;
+}
+
+/** The fourth part of what a script answers about the next job is when the next delayed one is due. */
+function inMachineTime<T extends unknown[] | void>(next: T): T {
+  const dueMs: unknown = next?.[3];
+  if (next !== undefined && typeof dueMs === "number") next[3] = machineTimeOf(dueMs);
+  return next;
+}
+
+export interface KeptJobRules {
+  /** Whether the jobs are tool calls, whose arguments are not kept. */
+  isCall: boolean;
+  redact: Redact;
+}
+
+/** What a worker works its queue with. */
+export function keepingBackend(rules: KeptJobRules): BackendFactory<KeepingBackend> {
+  return (...given) => {
+    const base = createRedisBackend(...given);
+    base.on("error", () => undefined); // the other one has the same connections, and tells of their errors
+    return new KeepingBackend(base, given, rules);
+  };
+}
