@@ -1,10 +1,25 @@
 import { randomUUID } from "node:crypto";
 import { PassThrough } from "node:stream";
+import { setTimeout as delay } from "node:timers/promises";
 import { createPostgresArchive } from "@larkline/archive-postgres";
-import { turnIdOf, type InboundMessage, type Message, type SessionKey } from "@larkline/protocol";
-import { closeRedis, connectRedis, createRedisSessionStore } from "@larkline/session-redis";
+import {
+  toolJobId,
+  turnIdOf,
+  type InboundMessage,
+  type Message,
+  type SessionKey,
+  type ToolJob,
+} from "@larkline/protocol";
+import {
+  createQueueCatalog,
+  createToolQueues,
+  createToolWorker,
+  createTurnQueue,
+  createTurnWorker,
+} from "@larkline/queue";
+import { closeRedis, connectRedis, createRedisSessionStore, mastersOf } from "@larkline/session-redis";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { openWorkplace } from "./admin.fixture.ts";
 import { readCommand } from "./command-line.ts";
 import { lookAfterPerson } from "./people.ts";
@@ -96,6 +111,23 @@ async function talk(session: SessionKey, sender: string, files: readonly string[
 async function archiveAll(session: SessionKey): Promise<void> {
   const { first, messages, people } = await stores.sessions.read(session, 0, 10_000);
   await stores.archive?.addMessages({ session, first, messages, people });
+}
+
+function callOf(session: SessionKey, userId: string): ToolJob {
+  return {
+    v: 1,
+    session,
+    turnId: `${session}-1`,
+    callId: "c1",
+    name: "deploy",
+    arguments: "{}",
+    effect: "pure",
+    attempt: 1,
+    actor: { app, userId, chatId: "oc_1" },
+    envelope: "",
+    queuedAtMs: Date.now(),
+    deadlineMs: Date.now() + 60_000,
+  };
 }
 
 async function ruleOf(number: number, fields: { author?: { id: string }; person?: string }): Promise<void> {
@@ -295,6 +327,60 @@ describe("the data of one person", () => {
       expect(JSON.stringify(history)).not.toContain("Ann has written");
     },
   );
+
+  it("is not kept with finished jobs, those of others are", async () => {
+    const prefix = `{${namespace}}`;
+    const connection = connectRedis(inject("redisUrl"), { role: "worker" });
+    const [turns, tools] = [createTurnQueue({ connection, prefix }), createToolQueues({ connection, prefix })];
+    const catalog = createQueueCatalog({ connection, prefix, masters: () => mastersOf(connection) });
+    const handled = { redact: (text: string) => text, concurrency: 1, onFailed: async () => {} };
+    await talk(direct, "ou_ann");
+    await talk(group, "ou_bob");
+    await talk(group, "ou_ann");
+    for (const session of [direct, group]) {
+      await turns.wake(session, 1);
+      await tools.dispatch("ops", [callOf(session, "ou_ann")]);
+    }
+    const { promise: held, resolve: release } = Promise.withResolvers<void>();
+    const workers = [
+      createTurnWorker({ connection, prefix, ...handled, handle: async () => "done" }),
+      createToolWorker({
+        connection,
+        prefix,
+        ...handled,
+        runner: "ops",
+        handle: async ({ session }) => {
+          if (session === direct) await held;
+          return "done";
+        },
+      }),
+    ];
+    // A failed job of the version before, with all that it was given.
+    const old = callOf(group, "ou_ann");
+    await connection.hset(`${prefix}:tools-ops:old`, { name: "deploy", data: JSON.stringify(old), opts: "{}" });
+    await connection.zadd(`${prefix}:tools-ops:failed`, 1, "old");
+    await vi.waitFor(async () => expect(await catalog.open("turns").getCompletedCount()).toBe(2), 30_000);
+    const deleting = deletePerson(stores, ann, { ...quick, act: true });
+    // One that still runs would leave its ids afterwards: it is waited for.
+    expect(await Promise.race([deleting.then(() => "deleted"), delay(300).then(() => "waits")])).toBe("waits");
+    release();
+    await deleting;
+    await Promise.all(workers.map(async (worker) => await worker.close()));
+    const ids = async (name: string) => {
+      const jobs: ({ id?: string | undefined } | undefined)[] = await catalog
+        .open(name)
+        .getJobs(["completed", "failed"]);
+      return jobs.map((job) => job?.id);
+    };
+    expect(await ids("turns")).toEqual([`${group}-1`]);
+    expect(await ids("tools-ops")).toEqual([toolJobId(`${group}-1`, "c1")]);
+    for (const name of ["turns", "tools-ops"]) {
+      const events = JSON.stringify(await connection.xrange(`${prefix}:${name}:events`, "-", "+"));
+      expect(events).not.toContain(direct);
+    }
+    await Promise.all([turns.close(), tools.close(), catalog.close()]);
+    await closeRedis(connection);
+  }, 60_000);
 
   it("is in sessions of the HTTP API only if they are named: all of them have the same writer", async () => {
     for (const session of ["api.one", "api.two"]) {

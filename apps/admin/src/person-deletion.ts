@@ -152,6 +152,7 @@ async function eraseSession(deletion: Deletion, session: SessionKey): Promise<vo
     const { length, blobs } = await survey(deletion, session, () => true);
     await deleteBlobs(deletion, blobs);
     await deleteLetters(deletion, session, () => true);
+    await eraseJobs(deletion, { session }, session);
     // The archive first: it refuses from then on what somebody is about to add, and the index goes with the session.
     await stores.archive?.erase(session, length);
     const result = await stores.sessions.erase(session, length);
@@ -173,6 +174,7 @@ async function redactSession(deletion: Deletion, session: SessionKey): Promise<v
     const { length, numbers, blobs } = await survey(deletion, session, (message) => isOwn(message, person));
     await deleteBlobs(deletion, blobs);
     await deleteLetters(deletion, session, (letter) => isMessageOf(letter, person));
+    await eraseJobs(deletion, { person: person.id }, session);
     const what = { person: person.id, numbers: [...numbers], marker };
     // Whoever runs a turn has read what was there, and may be writing a summary of it; one may begin meanwhile.
     const before = await runningTurn(stores, session);
@@ -203,6 +205,19 @@ async function untilOver(
   const deadlineMs = Date.now() + patienceMs;
   while ((await runningTurn(stores, session)) === turnId) {
     if (Date.now() >= deadlineMs) throw new StillRunningError(session);
+    await pause(intervalMs);
+  }
+}
+
+/** Queues keep the ids of finished jobs for a while, those of the version before with all that they were given. */
+async function eraseJobs(
+  { stores, patienceMs, intervalMs }: Deletion,
+  of: Parameters<PersonStores["jobs"]["erase"]>[0],
+  session: SessionKey,
+): Promise<void> {
+  const late = AbortSignal.timeout(patienceMs);
+  while ((await stores.jobs.erase(of, late)) > 0) {
+    if (late.aborted) throw new StillRunningError(session);
     await pause(intervalMs);
   }
 }

@@ -1,5 +1,6 @@
 import { createPostgresArchive } from "@larkline/archive-postgres";
 import { createFileBlobStore } from "@larkline/blob-files";
+import { createQueueCatalog, type QueueCatalog } from "@larkline/queue";
 import type {
   Archive,
   ApprovalStore,
@@ -23,6 +24,7 @@ import {
   createRedisPermissionRules,
   createRedisRetention,
   createRedisSessionStore,
+  mastersOf,
 } from "@larkline/session-redis";
 
 /** Where data of a person can be. */
@@ -37,6 +39,8 @@ export interface PersonStores {
   workerLookups: LookupCache;
   blobs: BlobStore;
   letters: DeadLetters;
+  /** What queues keep of finished jobs. */
+  jobs: Pick<QueueCatalog, "erase">;
   archive: Archive | undefined;
   close(): Promise<void>;
 }
@@ -55,6 +59,8 @@ export function openPersonStores(options: PersonStoresOptions): PersonStores {
   const { redisUrl, namespace, archiveUrl: url, blobDirectory: directory, onError } = options;
   const redis = connectRedis(redisUrl, { onError });
   const on = { redis, namespace };
+  const queues = { connection: redis, prefix: `{${namespace}}`, onError };
+  const jobs = createQueueCatalog({ ...queues, masters: () => mastersOf(redis) });
   const archive = url === undefined ? undefined : createPostgresArchive({ url, schema: namespace });
   return {
     store: createRedisSessionStore(on),
@@ -66,8 +72,10 @@ export function openPersonStores(options: PersonStoresOptions): PersonStores {
     workerLookups: createRedisLookupCache({ ...on, owner: "worker" }),
     blobs: directory === undefined ? createRedisBlobStore(on) : createFileBlobStore({ directory }),
     letters: createRedisDeadLetters(on),
+    jobs,
     archive,
     close: async () => {
+      await jobs.close();
       await Promise.all([closeRedis(redis), archive?.close()]);
     },
   };

@@ -67,25 +67,23 @@ export interface QueueCatalog {
   /** Removes a failed job. False when there is no such failed job (any more). */
   discardFailed(name: string, jobId: string): Promise<boolean>;
   /**
-   * Removes what is kept of a session's finished jobs in all queues, and the streams of events, which name it. Gives
-   * how many of its jobs are active: they leave something once more.
+   * Removes what all queues keep of the finished jobs of a session, or of calls made for a person, and the streams of
+   * events, which name them. Gives how many of such jobs are active: they leave something once more.
    */
-  erase(session: SessionKey, signal: AbortSignal): Promise<number>;
+  erase(of: { session: SessionKey } | { person: string }, signal: AbortSignal): Promise<number>;
   close(): Promise<void>;
 }
 
 const eraseLua = `
-local queue, session = ARGV[1], ARGV[2]
-local named = '"session":' .. cjson.encode(session)
-local function isOfSession(id)
-  if string.sub(id, 1, #session + 1) == session .. '-' or string.sub(id, 1, #session + 3) == 't-' .. session .. '-' then
-    return true
-  end
+local queue, session, named = ARGV[1], ARGV[2], ARGV[3]
+local function isMeant(id)
+  local begins = session ~= '' and (string.find(id, session .. '-', 1, true) or 0) or 0
+  if begins == 1 or (begins == 3 and string.sub(id, 1, 2) == 't-') then return true end
   return string.find(redis.call('HGET', queue .. id, 'data') or '', named, 1, true) ~= nil
 end
 for set = 1, 2 do
   for _, id in ipairs(redis.call('ZRANGE', KEYS[set], 0, -1)) do
-    if isOfSession(id) then
+    if isMeant(id) then
       redis.call('ZREM', KEYS[set], id)
       redis.call('DEL', queue .. id)
     end
@@ -94,17 +92,21 @@ end
 redis.call('DEL', KEYS[3])
 local running = 0
 for _, id in ipairs(redis.call('LRANGE', KEYS[4], 0, -1)) do
-  if isOfSession(id) then running = running + 1 end
+  if isMeant(id) then running = running + 1 end
 end
 return running
 `;
 
-/** Its jobs, in one script: none of them moves from one list to another meanwhile. */
-async function eraseIn(queue: Queue, session: SessionKey): Promise<number> {
+/** In one script, so that none of the jobs moves from one list to another meanwhile. */
+async function eraseIn(queue: Queue, of: { session: SessionKey } | { person: string }): Promise<number> {
   const client = await queue.getBackend().client;
   client.defineCommand("larklineEraseJobs", { numberOfKeys: 4, lua: eraseLua });
   const keys = ["completed", "failed", "events", "active"].map((key) => queue.toKey(key));
-  return Number(await client.runCommand("larklineEraseJobs", [...keys, queue.toKey(""), session]));
+  const [session, named] =
+    "session" in of
+      ? [of.session, `"session":${JSON.stringify(of.session)}`]
+      : ["", `"userId":${JSON.stringify(of.person)}`];
+  return Number(await client.runCommand("larklineEraseJobs", [...keys, queue.toKey(""), session, named]));
 }
 
 const pageSize = 1_000;
@@ -217,8 +219,8 @@ export function createQueueCatalog(options: QueueCatalogOptions): QueueCatalog {
         await job.remove();
         return true;
       }),
-    erase: async (session, signal) => {
-      const running = await Promise.all((await find(signal)).map(async (name) => await eraseIn(open(name), session)));
+    erase: async (of, signal) => {
+      const running = await Promise.all((await find(signal)).map(async (name) => await eraseIn(open(name), of)));
       return running.reduce((sum, count) => sum + count, 0);
     },
     close: async () => {
