@@ -4,6 +4,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { measureApprovals } from "./approvals.ts";
 import { measureBursts } from "./burst.ts";
+import { measureCallsAtOnce } from "./calls-at-once.ts";
 import { conversationMemoryTable, measureMemory } from "./conversation-memory.ts";
 import { measureLevels } from "./levels.ts";
 import { measureLengths } from "./long-conversation.ts";
@@ -23,6 +24,7 @@ import { measureRecovery } from "./recovery.ts";
 import {
   addedTable,
   approvalTable,
+  atOnceTable,
   burstTable,
   cpuTable,
   latencyTable,
@@ -210,7 +212,12 @@ async function streamingTables(): Promise<string[]> {
 }
 
 async function toolTables(): Promise<string[]> {
-  return [levelTable(await measureLevels()), approvalTable(await measureApprovals(Number(values.approvals)))];
+  const atOnce = await measureCallsAtOnce(Number(values.rounds), ["wait_alone", "wait_shared"]);
+  return [
+    levelTable(await measureLevels()),
+    atOnceTable(atOnce),
+    approvalTable(await measureApprovals(Number(values.approvals))),
+  ];
 }
 
 async function burstTables(): Promise<string[]> {

@@ -1,5 +1,6 @@
 import type { ApprovalNumbers } from "./approvals.ts";
 import type { BurstNumbers } from "./burst.ts";
+import type { CallsAtOnce } from "./calls-at-once.ts";
 import type { ScaleNumbers } from "./workers.ts";
 import type { SoakSample } from "./soak.ts";
 import type { WaitingNumbers } from "./waiting.ts";
@@ -231,6 +232,20 @@ export function levelTable([plain, ...levels]: readonly LevelNumbers[]): string 
     callsPerSecond.toFixed(0),
   ]);
   return table(["one call of a tool that does nothing", "round trip p50 / p99, ms", "calls/s, 2 at once"], rows);
+}
+
+export function atOnceTable(numbers: readonly CallsAtOnce[]): string {
+  const rows = numbers.map(({ tool, calls, waitMs, tookMs, children, totalMb }) => [
+    `${calls} calls of ${waitMs / 1_000} s, ${tool === "wait_shared" ? "`concurrency: 32`" : "a child for each"}`,
+    (waitMs / 1_000).toFixed(1),
+    (tookMs / 1_000).toFixed(1),
+    children,
+    totalMb.toFixed(0),
+  ]);
+  return table(
+    ["calls at once, in a runner that has just started", "lower bound, s", "last answer, s", "processes", "memory, MB"],
+    rows,
+  );
 }
 
 export function approvalTable(numbers: readonly ApprovalNumbers[]): string {

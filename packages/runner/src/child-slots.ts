@@ -45,6 +45,8 @@ export class ChildRoom {
 export interface ChildSlotsOptions {
   /** Children at most; further calls wait. */
   most: number;
+  /** Calls that one child has at once. */
+  callsAtOnce: number;
   /** Shared with the other sets of children. */
   room: ChildRoom;
   /** Children that are kept although nobody calls. */
@@ -91,6 +93,10 @@ const maxTimerMs = 2_147_483_647;
 
 interface Slot {
   pool: ProcessPool;
+  /** Places for calls that are not taken. */
+  free: number;
+  /** `leaving`, `broken`: takes no further call until all of its calls have ended, and then ends, or loads the modules again. */
+  state: "open" | "leaving" | "broken";
   /** Whether its child has loaded the modules; never rejects. */
   loaded: Promise<ProcessCallError | undefined>;
   idleSinceMs: number;
@@ -104,12 +110,12 @@ interface Waiter {
 }
 
 /**
- * A call takes whatever child is free first: one that was busy, or one that has just been started. Short calls share
- * a few children; when calls wait and none ends, as many are started as calls are waiting.
+ * A call takes whatever place is free first: in a child that was busy, or in one that has just been started. Short calls
+ * share a few children; when calls wait and none ends, as many are started as the waiting calls need.
  */
 class Slots implements ChildSlots {
   readonly #options: ChildSlotsOptions;
-  /** The last one was used last, and is used first. */
+  /** Those with a free place. The last one was used last, and is used first. */
   readonly #idle: Slot[] = [];
   readonly #all = new Set<Slot>();
   /** In the order they came. */
@@ -141,7 +147,7 @@ class Slots implements ChildSlots {
     options: ProcessCallOptions,
   ): Promise<{ answer: unknown } | { instead: ToolOutcome }> {
     const slot = await this.#take(options.signal, endsWithinMs);
-    let next: () => void = () => this.#offer(slot);
+    let state: Slot["state"] = "open";
     let isCalled = false;
     try {
       if (options.signal.aborted) throw cancelledError();
@@ -152,12 +158,12 @@ class Slots implements ChildSlots {
     } catch (error) {
       if (!isCalled || !(error instanceof ProcessCallError)) throw error;
       // The child of a call that was broken off may still be at it; a dead one has a successor.
-      if (error.failure === "timeout" || error.failure === "cancelled") next = () => this.#retire(slot, leavingMs);
-      else if (error.failure !== "handler") next = () => this.#load(slot);
+      if (error.failure === "timeout" || error.failure === "cancelled") state = "leaving";
+      else if (error.failure !== "handler") state = "broken";
       throw error;
     } finally {
       this.#endedMs = performance.now();
-      next();
+      this.#giveBack(slot, state);
       this.#grow();
     }
   }
@@ -175,7 +181,38 @@ class Slots implements ChildSlots {
   async #take(signal: AbortSignal, withinMs: number | undefined): Promise<Slot> {
     if (this.#closed !== undefined) throw closedError();
     if (signal.aborted) throw cancelledError();
-    return this.#idle.pop() ?? (await this.#nextFree(signal, withinMs));
+    const slot = this.#idle.at(-1);
+    if (slot === undefined) return await this.#nextFree(signal, withinMs);
+    this.#takePlace(slot);
+    return slot;
+  }
+
+  #takePlace(slot: Slot): void {
+    slot.free -= 1;
+    if (slot.free === 0) this.#hide(slot);
+  }
+
+  /** Calls do not find it any more. */
+  #hide(slot: Slot): void {
+    const at = this.#idle.indexOf(slot);
+    if (at >= 0) this.#idle.splice(at, 1);
+  }
+
+  /** A call has left its place, and its child in this state. What another call of the child has found before counts. */
+  #giveBack(slot: Slot, state: Slot["state"]): void {
+    slot.free += 1;
+    if (slot.state === "open" && state !== "open") {
+      slot.state = state;
+      this.#hide(slot);
+      if (state === "leaving") {
+        this.#usable -= 1;
+        this.#fill();
+      }
+    }
+    if (slot.state === "open") return this.#offer(slot);
+    if (slot.free < this.#options.callsAtOnce) return;
+    if (slot.state === "broken") this.#load(slot);
+    else setTimeout(() => this.#end(slot), leavingMs).unref();
   }
 
   async #nextFree(signal: AbortSignal, withinMs: number | undefined): Promise<Slot> {
@@ -200,14 +237,22 @@ class Slots implements ChildSlots {
   }
 
   #offer(slot: Slot): void {
-    const [first] = this.#waiting;
-    if (first === undefined) {
-      this.#idle.push(Object.assign(slot, { idleSinceMs: performance.now() }));
-      if (this.#usable > this.#options.warm) this.#options.room.changed();
-      return;
+    for (const waiter of this.#waiting) {
+      if (slot.free === 0) return;
+      this.#waiting.delete(waiter);
+      this.#takePlace(slot);
+      waiter.take(slot);
     }
-    this.#waiting.delete(first);
-    first.take(slot);
+    if (slot.free === 0) return;
+    this.#hide(slot);
+    this.#idle.push(slot);
+    if (!this.#isUnused(slot)) return;
+    slot.idleSinceMs = performance.now();
+    if (this.#usable > this.#options.warm) this.#options.room.changed();
+  }
+
+  #isUnused({ free }: Slot): boolean {
+    return free === this.#options.callsAtOnce;
   }
 
   /** Starts children for those that wait while no call ends: short ones make room sooner than a new child is there. */
@@ -224,14 +269,14 @@ class Slots implements ChildSlots {
   #isShort(): boolean {
     const { most } = this.#options;
     const isAllowed = this.#closed === undefined && this.#usable < most && this.#starting < startsAtOnce;
-    return isAllowed && this.#waiting.size > this.#starting;
+    return isAllowed && this.#waiting.size > this.#starting * this.#options.callsAtOnce;
   }
 
   #start(hasPlace: boolean): void {
-    const { memoryMb, env, onLine } = this.#options;
+    const { memoryMb, env, onLine, callsAtOnce } = this.#options;
     const limits = memoryMb === undefined ? {} : { memoryMb };
-    const pool = createProcessPool({ entry, size: 1, maxCalls, env, onLog: onLine, ...limits });
-    const slot: Slot = { pool, loaded: Promise.resolve(undefined), idleSinceMs: 0, hasPlace };
+    const pool = createProcessPool({ entry, size: 1, callsAtOnce, maxCalls, env, onLog: onLine, ...limits });
+    const slot: Slot = { pool, free: 0, state: "open", loaded: Promise.resolve(undefined), idleSinceMs: 0, hasPlace };
     this.#all.add(slot);
     this.#usable += 1;
     this.#load(slot);
@@ -247,8 +292,11 @@ class Slots implements ChildSlots {
     const problem = await slot.loaded;
     this.#starting -= 1;
     if (this.#closed !== undefined) return;
-    if (problem === undefined) this.#offer(slot);
-    else this.#giveUp(slot, problem);
+    if (problem === undefined) {
+      slot.state = "open";
+      slot.free = this.#options.callsAtOnce;
+      this.#offer(slot);
+    } else this.#giveUp(slot, problem);
     this.#grow();
   }
 
@@ -261,13 +309,8 @@ class Slots implements ChildSlots {
     setTimeout(() => this.#fill(), pauseMs).unref();
   }
 
-  #retire(slot: Slot, afterMs: number): void {
-    this.#usable -= 1;
-    setTimeout(() => this.#end(slot), afterMs).unref();
-    this.#fill();
-  }
-
   #drop(slot: Slot): void {
+    this.#hide(slot);
     this.#usable -= 1;
     this.#end(slot);
   }
@@ -286,19 +329,16 @@ class Slots implements ChildSlots {
 
   /** Frees the place of an idle child at once, where there is one. */
   #giveUpIdle(): boolean {
-    const at = this.#idle.findIndex(({ hasPlace }) => hasPlace);
-    const [slot] = at < 0 || this.#waiting.size > 0 ? [] : this.#idle.splice(at, 1);
-    if (slot === undefined) return false;
+    const slot = this.#idle.find((each) => each.hasPlace && this.#isUnused(each));
+    if (slot === undefined || this.#waiting.size > 0) return false;
     this.#drop(slot);
     return true;
   }
 
   #shrink(): void {
     const beforeMs = performance.now() - idleMs;
-    while (this.#usable > this.#options.warm && (this.#idle[0]?.idleSinceMs ?? Infinity) < beforeMs) {
-      const slot = this.#idle.shift();
-      if (slot !== undefined) this.#drop(slot);
-    }
+    const unused = this.#idle.filter((slot) => this.#isUnused(slot) && slot.idleSinceMs < beforeMs);
+    for (const slot of unused) if (this.#usable > this.#options.warm) this.#drop(slot);
   }
 }
 

@@ -1,5 +1,6 @@
 import { spawn } from "node:child_process";
 import { writeSync } from "node:fs";
+import { appendFile, readFile } from "node:fs/promises";
 import { env } from "node:process";
 import { setTimeout as delay } from "node:timers/promises";
 import {
@@ -59,6 +60,29 @@ function leaveBehind(): number {
 
 let calls = 0;
 
+const shared = { isolation: { level: "process", concurrency: 16 } } as const;
+const met: (() => void)[] = [];
+
+/** Answers when as many calls as `input.calls` are in this process at once. */
+async function meet({ calls: wanted }: Input): Promise<number> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  met.push(resolve);
+  if (met.length === wanted) for (const go of met.splice(0)) go();
+  await promise;
+  return process.pid;
+}
+
+/** Notes that it runs in the file `input.notes`, and answers when that says to go, or to how often it has been run. */
+async function hold({ notes, until }: Input): Promise<string> {
+  await appendFile(String(notes), "run\n");
+  for (;;) {
+    const lines = (await readFile(String(notes), "utf8")).trim().split("\n");
+    if (lines.length >= Number(until) || lines.includes("go"))
+      return `${lines.filter((line) => line === "run").length} ${process.pid}`;
+    await delay(10);
+  }
+}
+
 /** Tools that do what tools must not do. */
 export default [
   toolOf("echo", (input) => input),
@@ -100,6 +124,12 @@ export default [
     return "tired";
   }),
   toolOf("gossip", gossip),
+  toolOf("meet", meet, shared),
+  toolOf("hold", hold, shared),
+  toolOf("hold_once", hold, { ...shared, effect: "once" }),
+  toolOf("shared_exit", () => process.exit(3), shared),
+  toolOf("shared_spin", spin, { ...shared, timeoutMs: 300 }),
+  toolOf("shared_deaf", async () => await delay(600_000), shared),
   toolOf("leave_behind", leaveBehind),
   toolOf("large", () => "长".repeat(400_000)),
   toolOf("deep", () => {

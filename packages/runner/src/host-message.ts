@@ -10,6 +10,8 @@ export interface HostCall {
   facts: { callId: string; turnId: string; actor: Actor; authority: CallAuthority };
   maxOutputBytes: number;
   lend?: LentPackages | undefined;
+  /** Other calls may run in the process. */
+  isShared?: boolean;
 }
 
 /** Asks a process to load modules before it is called. */

@@ -1,8 +1,11 @@
-import { availableParallelism } from "node:os";
+import { existsSync } from "node:fs";
+import { appendFile, mkdtemp, readFile, rm } from "node:fs/promises";
+import { availableParallelism, tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { ToolOutcome } from "@larkline/protocol";
 import type { RunToolRequest, StoreFile } from "@larkline/tool";
-import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { openProcessLevel } from "./process-level.ts";
 import { until } from "./test-bed.fixture.ts";
 import type { ToolLevel } from "./tool-level.ts";
@@ -259,6 +262,71 @@ describe("the fault of a tool stays in its process", () => {
         return true;
       }
     });
+  });
+});
+
+describe("tools that share a process", () => {
+  let own: ToolLevel;
+  let directory: string;
+  beforeEach(async () => {
+    directory = await mkdtemp(join(tmpdir(), "shared-"));
+    own = await openProcessLevel({ loaded, environment, concurrency: 16, onLine: () => {}, onDropped: () => {} });
+  });
+  afterEach(async () => {
+    await own.close();
+    await rm(directory, { recursive: true });
+  });
+
+  async function run(name: string, input: object = {}, changes: Changes = {}): Promise<ToolOutcome> {
+    const request = requestOf({ ...changes, argumentsText: JSON.stringify(input) });
+    return await own.run(loaded.registry.get(name), request, begin);
+  }
+
+  /** Starts a call of `hold`, and gives its file when it runs. */
+  async function holding(tool: string, runs: number): Promise<{ notes: string; outcome: Promise<ToolOutcome> }> {
+    const notes = join(directory, `${tool}-${runs}`);
+    const outcome = run(tool, { notes, until: runs });
+    await vi.waitUntil(() => existsSync(notes), { timeout: 30_000, interval: 10 });
+    return { notes, outcome };
+  }
+
+  it("run in it at once, as many calls as they say", async () => {
+    const outcomes = await Promise.all(Array.from({ length: 10 }, async () => await run("meet", { calls: 10 })));
+    expect(new Set(outcomes.map((outcome) => JSON.stringify(outcome))).size).toBe(1);
+    expect(outcomes[0]).toMatchObject({ ok: true, result: expect.any(Number) });
+  });
+
+  it("lose it together: repeatable calls run once more in one that they do not share, of `once` calls nobody knows", async () => {
+    const [pure, once] = [await holding("hold", 2), await holding("hold_once", 2)];
+    expect(await run("shared_exit")).toEqual({ ok: false, error: expect.stringMatching(/exit code 3/) });
+    expect(await once.outcome).toMatchObject({ ok: false, unknown: true });
+    expect(await pure.outcome).toMatchObject({ ok: true, result: expect.stringMatching(/^2 /) });
+    expect(await readFile(once.notes, "utf8")).toBe("run\n");
+    expect(await run("meet", { calls: 1 })).toMatchObject({ ok: true });
+  });
+
+  it("leave it to the others when one is cancelled and does not obey: it ends after them", async () => {
+    const pure = await holding("hold", 9);
+    const cancel = new AbortController();
+    const deaf = run("shared_deaf", {}, { signal: cancel.signal });
+    await run("meet", { calls: 1 }); // it came after the deaf one
+    cancel.abort(new Error("cancelled"));
+    expect(await deaf).toEqual({ ok: false, error: "cancelled" });
+    const next = await run("meet", { calls: 1 });
+    await appendFile(pure.notes, "go\n");
+    const held = await pure.outcome;
+    expect(held).toMatchObject({ ok: true, result: expect.stringMatching(/^1 /) });
+    // It took no further call.
+    expect(held).not.toMatchObject({ result: `1 ${next.ok ? String(next.result) : ""}` });
+  });
+
+  it("are killed with it when one blocks it beyond its deadline, and run once more", async () => {
+    const pure = await holding("hold", 2);
+    expect(await run("shared_spin")).toMatchObject({
+      ok: false,
+      error: expect.stringMatching(/did not answer within/),
+    });
+    expect(await pure.outcome).toMatchObject({ ok: true, result: expect.stringMatching(/^2 /) });
   });
 });
 

@@ -10,7 +10,7 @@ export interface ProcessLevelOptions {
   loaded: LoadedTools;
   /** The runner's variables, of which tools get what they name. */
   environment: Readonly<Record<string, string | undefined>>;
-  /** Calls at once, and so children at most, for each set of settings. */
+  /** Calls at once for each set of settings, and children at most. */
   concurrency: number;
   /** Children beside the warm ones that fit into memory, over all sets. Default: as many as calls at once. */
   childrenAtMost?: number;
@@ -62,30 +62,39 @@ function neverRan({ failure, exitCode, signal }: ProcessCallError): boolean {
   return failure === "crashed" && exitCode === undefined && signal === undefined;
 }
 
-/** Something outside ended the child: the tool is not to blame, and may do better in a fresh one. */
+/**
+ * Something outside ended the child, or another call that it had: the tool is not to blame, and may do better in a fresh
+ * one that it has to itself.
+ */
 function mayRepeat(tool: Tool, error: unknown): boolean {
-  return (
-    tool.effect !== "once" && error instanceof ProcessCallError && error.failure === "crashed" && !error.childFault
-  );
+  if (tool.effect === "once" || !(error instanceof ProcessCallError)) return false;
+  const { failure, childFault } = error;
+  if (callsPerChild(tool) > 1) return failure === "crashed" || failure === "oom" || failure === "protocol";
+  return failure === "crashed" && !childFault;
+}
+
+function callsPerChild({ isolation: { concurrency = 1 } }: Tool): number {
+  return concurrency;
 }
 
 const hasBegunBefore: BeginCall = async () => await Promise.resolve(undefined);
 
-/** Tools with the same key share children. */
-function keyOf({ isolation: { env, memoryMb } }: Tool): string {
-  return JSON.stringify([env.toSorted(), memoryMb]);
+/** Tools with the same key share children, which have so many calls at once. */
+function keyOf({ isolation: { env, memoryMb } }: Tool, callsAtOnce: number): string {
+  return JSON.stringify([env.toSorted(), memoryMb, callsAtOnce]);
 }
 
 class ProcessLevel implements ToolLevel {
   readonly #options: ProcessLevelOptions;
-  /** One set of children for each environment and size of memory. */
+  /** One set of children for each environment, size of memory and number of calls that a child has at once. */
   readonly #slots = new Map<string, ChildSlots>();
   readonly #room: ChildRoom;
 
   constructor(options: ProcessLevelOptions) {
     this.#options = options;
     this.#room = new ChildRoom(options.childrenAtMost ?? options.concurrency);
-    for (const tool of options.loaded.registry.tools()) if (tool.isolation.level === "process") this.#slotsOf(tool);
+    for (const tool of options.loaded.registry.tools())
+      if (tool.isolation.level === "process") this.#slotsOf(tool, callsPerChild(tool));
   }
 
   async run(tool: Tool, request: RunToolRequest, begin: BeginCall): Promise<ToolOutcome> {
@@ -100,13 +109,13 @@ class ProcessLevel implements ToolLevel {
       return instead;
     };
     try {
-      return await this.#call(tool, input.value, { ...request, begin: beginNow });
+      return await this.#call(tool, input.value, { ...request, begin: beginNow, callsAtOnce: callsPerChild(tool) });
     } catch (error) {
       if (!hasBegun) return neverBegan(error, signal);
       if (!mayRepeat(tool, error) || signal.aborted) return failed(tool, error, request);
     }
-    return await this.#call(tool, input.value, { ...request, begin: hasBegunBefore }).catch((error: unknown) =>
-      failed(tool, error, request),
+    return await this.#call(tool, input.value, { ...request, begin: hasBegunBefore, callsAtOnce: 1 }).catch(
+      (error: unknown) => failed(tool, error, request),
     );
   }
 
@@ -122,7 +131,7 @@ class ProcessLevel implements ToolLevel {
   async #call(
     tool: Tool,
     input: Record<string, unknown>,
-    request: RunToolRequest & { begin: BeginCall },
+    { callsAtOnce, ...request }: RunToolRequest & { begin: BeginCall; callsAtOnce: number },
   ): Promise<ToolOutcome> {
     const { loaded, onDropped } = this.#options;
     const { signal, progress, log, ...facts } = request.context;
@@ -133,13 +142,14 @@ class ProcessLevel implements ToolLevel {
       facts,
       maxOutputBytes: request.maxOutputBytes ?? 262_144,
       lend: loaded.lend,
+      isShared: callsAtOnce > 1,
     };
     const call: SlotCall = {
       body,
       begin: request.begin,
       endsWithinMs: request.endsWithinMs,
     };
-    const answer = await this.#slotsOf(tool).call(call, {
+    const answer = await this.#slotsOf(tool, callsAtOnce).call(call, {
       signal,
       timeoutMs: request.timeoutMs ?? tool.timeoutMs,
       onEvent: (message) => {
@@ -166,19 +176,21 @@ class ProcessLevel implements ToolLevel {
     return await storeFile(Buffer.from(base64, "base64"), { mediaType, ...(name === undefined ? {} : { name }) });
   }
 
-  #slotsOf(tool: Tool): ChildSlots {
-    const key = keyOf(tool);
+  #slotsOf(tool: Tool, callsAtOnce: number): ChildSlots {
+    const key = keyOf(tool, callsAtOnce);
     const known = this.#slots.get(key);
     if (known !== undefined) return known;
     const { environment, concurrency, onLine, loaded } = this.#options;
     const { env, memoryMb } = tool.isolation;
     const slots = createChildSlots({
-      most: concurrency,
+      most: Math.ceil(concurrency / callsAtOnce),
+      callsAtOnce,
       room: this.#room,
-      warm: warmChildren,
+      // Calls that are tried again after others took their child along are few.
+      warm: callsAtOnce === callsPerChild(tool) ? warmChildren : 0,
       memoryMb,
       env: pickedEnv(environment, env),
-      load: { load: this.#modulesWith(key), lend: loaded.lend },
+      load: { load: this.#modulesWith(keyOf(tool, callsPerChild(tool))), lend: loaded.lend },
       onLine,
     });
     this.#slots.set(key, slots);
@@ -187,7 +199,9 @@ class ProcessLevel implements ToolLevel {
 
   #modulesWith(key: string): string[] {
     const { registry, modules } = this.#options.loaded;
-    const tools = registry.tools().filter((tool) => tool.isolation.level === "process" && keyOf(tool) === key);
+    const tools = registry
+      .tools()
+      .filter((tool) => tool.isolation.level === "process" && keyOf(tool, callsPerChild(tool)) === key);
     return [...new Set(tools.flatMap(({ name }) => modules.get(name) ?? []))];
   }
 }

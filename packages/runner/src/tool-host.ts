@@ -1,4 +1,5 @@
 /* The program of the processes that run tools of level `process`: see process-level.ts. */
+import { once } from "node:events";
 import { serveCalls, type CallContext } from "@larkline/sandbox/child";
 import { errorText, runToEnd, type CallContext as ToolCallContext, type HandlerTool } from "@larkline/tool";
 import type { HostCall, HostEvent, HostLoad, HostRequest, LentPackages } from "./host-message.ts";
@@ -74,7 +75,7 @@ async function run(call: HostCall, { signal, emit, request }: CallContext): Prom
   const tool = (await loadedModule(call.module, call.lend)).get(call.tool);
   if (tool === undefined) throw new Error(`tool ${JSON.stringify(call.tool)} is not in its module any more`);
   const progress = createProgress(emit);
-  const outcome = await runToEnd(tool, call.input, {
+  const ended = runToEnd(tool, call.input, {
     context: { ...call.facts, signal, progress: progress.report, log: createLog(emit) },
     maxOutputBytes: call.maxOutputBytes,
     storeFile: async (bytes, { mediaType, name }) => {
@@ -83,8 +84,16 @@ async function run(call: HostCall, { signal, emit, request }: CallContext): Prom
       return String(await request(file));
     },
   });
+  // A tool that does not obey is killed with its process, where it has one to itself. Of a shared one this answer shows
+  // that it is not blocked: it lives until its other calls have ended.
+  const outcome = await (call.isShared === true ? Promise.race([ended, abortOf(signal)]) : ended);
   progress.flush();
   return outcome;
+}
+
+async function abortOf(signal: AbortSignal): Promise<null> {
+  if (!signal.aborted) await once(signal, "abort");
+  return null;
 }
 
 serveCalls(async (body, context) => {

@@ -79,23 +79,22 @@ class RunningCall {
   }
 }
 
-/** Serves the calls of the pool that started this process, one at a time, until the pool ends. Call it once. */
+/** Serves the calls of the pool that started this process until the pool ends. Call it once. */
 export function serveCalls(handler: CallHandler): void {
   const socket = new Socket({ fd: 3, readable: true, writable: true });
   const reader = new FrameReader(callFrameBounds);
-  let running: RunningCall | undefined;
+  const running = new Map<number, RunningCall>();
 
   function send(frame: Buffer): void {
     socket.write(frame);
   }
   function take(frame: FrameToChild): void {
     if (frame.kind === "call") {
-      running = new RunningCall(frame.id, send);
-      void running.run(handler, frame.body);
-    } else if (frame.id === running?.id) {
-      if (frame.kind === "cancel") running.cancel();
-      else running.reply(frame);
-    }
+      const call = new RunningCall(frame.id, send);
+      running.set(frame.id, call);
+      void call.run(handler, frame.body).finally(() => running.delete(frame.id));
+    } else if (frame.kind === "cancel") running.get(frame.id)?.cancel();
+    else running.get(frame.id)?.reply(frame);
   }
   socket.on("data", (chunk: Buffer) => {
     // The pool is the only writer, and it writes nothing else.

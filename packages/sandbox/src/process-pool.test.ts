@@ -202,6 +202,12 @@ describe("children", () => {
     }
   });
 
+  it("that have several calls at once are replaced when all of those have ended, without a call failing", async () => {
+    open({ size: 1, callsAtOnce: 4, maxCalls: 6 });
+    const pids = await Promise.all(Array.from({ length: 20 }, async () => await pidOf()));
+    expect(new Set(pids).size).toBeGreaterThan(1);
+  });
+
   it("are replaced after so many calls, without a call failing", async () => {
     open({ maxCalls: 3 });
     const pids = new Set<number>();

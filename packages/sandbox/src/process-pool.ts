@@ -8,8 +8,13 @@ import { runningCall, type RunningCall } from "./running-call.ts";
 export interface ProcessPoolOptions {
   /** A module that calls `serveCalls` of `@larkline/sandbox/child`; run in each child. */
   entry: URL;
-  /** Children, and so calls at once. Others wait in order. */
+  /** Children. Calls for which there is no place wait in order. */
   size: number;
+  /**
+   * Calls that one child has at once. Default 1. With more, a child that ends takes all of its calls along, and its
+   * memory is that of all of them.
+   */
+  callsAtOnce?: number;
   /** Heap of a child; 128 MB more in all and it is killed (in a call) or replaced. Default 256. */
   memoryMb?: number;
   /** Calls after which a child is replaced. Default 500. */
@@ -22,7 +27,7 @@ export interface ProcessPoolOptions {
   nodePath?: string;
 }
 
-/** Reused warm children that take one call at a time: faults of trusted code stay in them. */
+/** Reused warm children that take one call at a time, or as many as they may: faults of trusted code stay in them. */
 export interface ProcessPool {
   /** `body` and the result are JSON values. Rejects with a {@link ProcessCallError}, or, before anything runs, with a TypeError for a body that is no JSON and a FrameError for one nested too deeply. */
   call(body: unknown, options: ProcessCallOptions): Promise<unknown>;
@@ -40,8 +45,11 @@ const longestPauseMs = 30_000;
 /** A child and what it is doing. */
 interface Member {
   child: PoolChild;
-  state: "booting" | "idle" | "busy" | "leaving";
-  running: RunningCall | undefined;
+  /** `leaving`: it takes no further call, and ends when it has none. */
+  state: "booting" | "up" | "leaving";
+  /** Places that are given away, those of running calls among them. */
+  taken: number;
+  running: Map<number, RunningCall>;
 }
 
 interface Waiter {
@@ -77,9 +85,9 @@ class Pool implements ProcessPool {
     this.#closing.abort();
     clearInterval(this.#look);
     for (const waiter of this.#waiting) waiter.reject(closedError());
-    for (const { child, running } of this.#members) {
-      running?.fail(closedError());
-      child.kill();
+    for (const member of this.#members) {
+      failAll(member, closedError());
+      member.child.kill();
     }
     await Promise.all([...this.#members].map(async ({ child }) => await child.ended));
   }
@@ -92,30 +100,38 @@ class Pool implements ProcessPool {
     child.calls += 1;
     child.write(frame);
     const running = runningCall(child, { id, graceMs, ...options });
-    member.running = running;
-    // The child may be taken again when it has answered, which after a cancellation is later than the caller is told.
-    void running.answered.then(() => this.#release(member));
+    member.running.set(id, running);
+    // Its place may be taken again when the child has answered, which after a cancellation is later than the caller is told.
+    void running.answered.then(() => this.#release(member, id));
     return await running.result;
   }
 
-  #release(member: Member): void {
-    member.running = undefined;
+  #release(member: Member, id: number): void {
+    member.running.delete(id);
+    member.taken -= 1;
     if (!member.child.alive) return;
-    if (member.child.calls >= (this.#options.maxCalls ?? 500)) return this.#replace(member);
+    if (member.state === "up" && member.child.calls >= (this.#options.maxCalls ?? 500)) return this.#replace(member);
+    if (member.state === "leaving" && member.taken === 0) return member.child.kill();
     this.#offer(member);
   }
 
-  /** Lets a child go and starts its successor at once. */
+  /** Starts the successor of a child at once, and lets the child go when its other calls have ended. */
   #replace(member: Member): void {
     member.state = "leaving";
-    member.child.kill();
+    if (member.taken === 0) member.child.kill();
     this.#add();
   }
 
   #offer(member: Member): void {
-    const [first] = this.#waiting;
-    member.state = first === undefined ? "idle" : "busy";
-    first?.take(member);
+    for (const waiter of this.#waiting) {
+      if (!this.#hasPlace(member)) return;
+      member.taken += 1;
+      waiter.take(member);
+    }
+  }
+
+  #hasPlace({ state, taken, child }: Member): boolean {
+    return state === "up" && taken < (this.#options.callsAtOnce ?? 1) && child.alive;
   }
 
   async #takeMember(signal: AbortSignal): Promise<Member> {
@@ -128,8 +144,8 @@ class Pool implements ProcessPool {
   #idle(): Member | undefined {
     if (this.#closing.signal.aborted) return undefined;
     for (const member of this.#members) {
-      if (member.state === "idle" && member.child.alive) {
-        member.state = "busy";
+      if (this.#hasPlace(member)) {
+        member.taken += 1;
         return member;
       }
     }
@@ -167,7 +183,7 @@ class Pool implements ProcessPool {
     const { entry, env = {}, memoryMb = 256, nodePath = process.execPath, onLog = () => {} } = this.#options;
     try {
       const child = new PoolChild({ entry, nodePath, memoryMb, onLog, env: { ...baseEnv, ...env } });
-      void this.#follow({ child, state: "booting", running: undefined });
+      void this.#follow({ child, state: "booting", taken: 0, running: new Map() });
     } catch (error) {
       void this.#pause(error instanceof Error ? error.message : String(error));
     }
@@ -181,19 +197,20 @@ class Pool implements ProcessPool {
       if (member.state === "booting") child.kill();
     }, bootMs);
     child.onFrame = (frame) => this.#onFrame(member, frame);
-    child.onGarbage = (reason) => member.running?.fail(protocolError(reason));
+    child.onGarbage = (reason) => failAll(member, protocolError(reason));
     const end = await child.ended;
     clearTimeout(boot);
     this.#members.delete(member);
-    member.running?.fail(this.#closing.signal.aborted ? closedError() : crashError(end));
+    failAll(member, this.#closing.signal.aborted ? closedError() : crashError(end));
     if (member.state === "booting") await this.#pause(described(end));
     else if (member.state !== "leaving") this.#add();
   }
 
   #onFrame(member: Member, frame: FrameToPool): void {
-    if (frame.kind !== "ready") return member.running?.take(frame);
+    if (frame.kind !== "ready") return member.running.get(frame.id)?.take(frame);
     if (member.state !== "booting") return;
     this.#failures = 0;
+    member.state = "up";
     this.#offer(member);
   }
 
@@ -210,10 +227,14 @@ class Pool implements ProcessPool {
   async #checkMemory(): Promise<void> {
     for (const member of this.#members) {
       if (!(await member.child.isTooLarge())) continue;
-      if (member.state === "idle") this.#replace(member);
+      if (member.state === "up" && member.taken === 0) this.#replace(member);
       else member.child.killForMemory();
     }
   }
+}
+
+function failAll({ running }: Member, error: ProcessCallError): void {
+  for (const call of running.values()) call.fail(error);
 }
 
 const baseEnv = { PATH: "/usr/local/bin:/usr/bin:/bin", LANG: "C.UTF-8", TZ: "UTC" };

@@ -33,8 +33,13 @@ export interface IsolationSettings {
   level: IsolationLevel;
   /** Names of variables of the runner's environment that the tool sees. Others it does not. */
   env?: readonly string[];
-  /** Memory of one call. */
+  /** Memory of one call; of a child that several calls share, that of the child. */
   memoryMb?: number;
+  /**
+   * `process`: calls that one child runs at once, 1 to 1,000. Default 1. For tools that only wait for others: what
+   * blocks, crashes or fills the memory of the child does so for all of its calls.
+   */
+  concurrency?: number;
   /** `sandbox` and `remote`: hosts that may be reached (`api.example.com`, `*.example.org`, `host:8443`). Default none. */
   network?: "none" | { allow: readonly string[] };
   limits?: ProgramLimits;
@@ -81,7 +86,7 @@ const level = Type.Enum([...isolationLevels]);
 /** What each level may be told. */
 const parsers = {
   inline: parserOf(Type.Object({ level }, exactly)),
-  process: parserOf(Type.Object({ level, env, memoryMb }, exactly)),
+  process: parserOf(Type.Object({ level, env, memoryMb, concurrency: count(1_000) }, exactly)),
   sandbox: parserOf(Type.Object({ level, ...inSandbox, readable }, exactly)),
   remote: parserOf(Type.Object({ level, ...inSandbox }, exactly)),
 } satisfies Record<IsolationLevel, unknown>;
