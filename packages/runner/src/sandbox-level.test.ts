@@ -5,8 +5,6 @@ import { describe, expect, it } from "vitest";
 import { createSandboxLevel } from "./sandbox-level.ts";
 import { toolsFrom } from "./tool-modules.ts";
 
-const begin = async (): Promise<undefined> => await Promise.resolve(undefined);
-
 const online = { allow: ["api.example.com"] };
 
 function toolWith(effect: "pure" | "once", isolation: Partial<IsolationSettings> = {}): ProgramTool {
@@ -29,8 +27,12 @@ interface Run {
 /** A run in a sandbox that ends every program as told, one after the other. */
 async function runWith(
   tool: ProgramTool,
-  results: Partial<SandboxResult>[],
-  { cancelled = false, ...bounds }: { timeoutMs?: number; endsWithinMs?: number; cancelled?: boolean } = {},
+  results: (Partial<SandboxResult> & { begins?: boolean })[],
+  {
+    cancelled = false,
+    instead,
+    ...bounds
+  }: { timeoutMs?: number; endsWithinMs?: number; cancelled?: boolean; instead?: ToolOutcome } = {},
 ): Promise<Run> {
   const loaded = toolsFrom([tool]);
   if (!loaded.ok) throw new Error(loaded.error);
@@ -38,8 +40,9 @@ async function runWith(
   const level = createSandboxLevel({
     sandbox: {
       run: async (request) => {
-        const result = results[requests.length] ?? {};
+        const { begins = true, ...result } = results[requests.length] ?? {};
         requests.push(request);
+        if (begins) await request.begin?.();
         const nothing = { stdout: "", stderr: "", files: [], skipped: [], denied: [], wallMs: 1 };
         return await Promise.resolve({ status: "ok", ...nothing, ...result });
       },
@@ -65,7 +68,7 @@ async function runWith(
         log: () => {},
       },
     },
-    begin,
+    async () => await Promise.resolve(instead),
   );
   return { outcome, requests };
 }
@@ -101,6 +104,22 @@ describe("how a run in a sandbox ended", () => {
   it("cancelled: with the reason of whoever cancelled", async () => {
     const { outcome } = await runWith(toolWith("once"), [{ status: "cancelled" }], { cancelled: true });
     expect(outcome).toEqual({ ok: false, error: "cancelled" });
+  });
+
+  it("without having begun: an error that says so, also of a `once` call with a network", async () => {
+    for (const status of ["cancelled", "crashed"] as const) {
+      const { outcome } = await runWith(toolWith("once", { network: online }), [
+        { status, error: "no place", begins: false },
+        { status, error: "no place", begins: false },
+      ]);
+      expect(outcome).toEqual({ ok: false, error: expect.stringMatching(/it was not run|no place/) });
+    }
+  });
+
+  it("as its outcome says, where the call may not begin any more", async () => {
+    const closed: ToolOutcome = { ok: false, error: "the call was already answered" };
+    const { outcome } = await runWith(toolWith("once"), [{ status: "cancelled", begins: true }], { instead: closed });
+    expect(outcome).toEqual(closed);
   });
 
   it("tells the model what the program printed and which hosts it did not reach", async () => {

@@ -43,15 +43,21 @@ function printed({ stdout, stderr, denied }: SandboxResult): string {
     .join("\n");
 }
 
-/** The outcome of a run that gave no result. */
-function failed(tool: Tool, result: SandboxResult, { context }: RunToolRequest): ToolOutcome {
+/** The outcome of a run that gave no result. What has not begun had no effect. */
+function failed(tool: Tool, result: SandboxResult, { context, hasBegun }: RunFacts): ToolOutcome {
   const { status, error = `the program ended with status ${status}` } = result;
   const reason =
     status === "cancelled" && context.signal.aborted
       ? errorText(context.signal.reason)
-      : `${status === "cancelled" ? "the call's deadline was reached" : error}${printed(result)}`;
-  const ended = status === "error" || status === "refused" || isHarmless(tool);
+      : `${status === "cancelled" ? late(hasBegun) : error}${printed(result)}`;
+  const ended = status === "error" || status === "refused" || isHarmless(tool) || !hasBegun;
   return ended ? { ok: false, error: errorText(new Error(reason)) } : interruptedOutcome(tool, new Error(reason));
+}
+
+function late(hasBegun: boolean): string {
+  return hasBegun
+    ? "the call's deadline was reached"
+    : "no sandbox was free for the call before its deadline; it was not run";
 }
 
 /** A run that takes no longer than its tool may can still be too late: it waits for a place before. */
@@ -77,13 +83,16 @@ async function filesOf(tool: Tool, result: SandboxResult, { context, storeFile }
   return [...files, ...result.skipped.map(({ name, reason }) => `${name} (${reason})`)];
 }
 
+/** A request, and whether its program has begun. */
+type RunFacts = RunToolRequest & { hasBegun: boolean };
+
 interface ProgramRun {
   tool: ProgramTool;
   runtime: SandboxRequest["program"]["runtime"];
   result: SandboxResult;
 }
 
-async function programOutcome({ tool, runtime, result }: ProgramRun, request: RunToolRequest): Promise<ToolOutcome> {
+async function programOutcome({ tool, runtime, result }: ProgramRun, request: RunFacts): Promise<ToolOutcome> {
   if (result.status !== "ok") return failed(tool, result, request);
   const { value = null, stdout, stderr, denied } = result;
   const files = await filesOf(tool, result, request);
@@ -99,10 +108,32 @@ async function programOutcome({ tool, runtime, result }: ProgramRun, request: Ru
   };
 }
 
-function handlerOutcome(tool: Tool, result: SandboxResult, request: RunToolRequest): ToolOutcome {
+function handlerOutcome(tool: Tool, result: SandboxResult, request: RunFacts): ToolOutcome {
   if (result.status !== "ok") return failed(tool, result, request);
   const outcome = parseHostOutcome(result.value);
   return outcome.ok ? outcome.value : { ok: false, error: `the sandbox of tool ${tool.name} gave no outcome` };
+}
+
+/** Asks for leave once, however often the sandbox does. */
+interface Beginning {
+  begin(): Promise<boolean>;
+  hasBegun: boolean;
+  /** The outcome in place of a run. */
+  instead: ToolOutcome | undefined;
+}
+
+function beginningOf(begin: BeginCall): Beginning {
+  const beginning: Beginning = {
+    hasBegun: false,
+    instead: undefined,
+    begin: async () => {
+      if (beginning.hasBegun) return true;
+      beginning.instead = await begin();
+      beginning.hasBegun = beginning.instead === undefined;
+      return beginning.hasBegun;
+    },
+  };
+  return beginning;
 }
 
 class SandboxLevel implements ToolLevel {
@@ -119,12 +150,14 @@ class SandboxLevel implements ToolLevel {
       const program = this.#programOf(tool, input.value, request);
       const refused = this.#options.refusal();
       if (refused !== undefined) throw new Error(refused);
-      const instead = await begin();
-      if (instead !== undefined) return instead;
-      const result = await this.#execute(tool, program, request);
+      const beginning = beginningOf(begin);
+      const asked = { ...this.#requestOf(tool, program, request), begin: beginning.begin };
+      const result = await this.#execute(tool, asked, beginning);
+      if (beginning.instead !== undefined) return beginning.instead;
+      const facts = { ...request, hasBegun: beginning.hasBegun };
       return tool.kind === "program"
-        ? await programOutcome({ tool, runtime: program.runtime, result }, request)
-        : handlerOutcome(tool, result, request);
+        ? await programOutcome({ tool, runtime: program.runtime, result }, facts)
+        : handlerOutcome(tool, result, facts);
     } catch (error) {
       return { ok: false, error: errorText(error) };
     }
@@ -135,11 +168,10 @@ class SandboxLevel implements ToolLevel {
   }
 
   /** A crash is the sandbox's, not the program's: it gets another try where that can do no harm. */
-  async #execute(tool: Tool, program: SandboxRequest["program"], request: RunToolRequest): Promise<SandboxResult> {
+  async #execute(tool: Tool, asked: SandboxRequest, beginning: Beginning): Promise<SandboxResult> {
     const { sandbox } = this.#options;
-    const asked = this.#requestOf(tool, program, request);
     const result = await sandbox.run(asked);
-    const again = result.status === "crashed" && (tool.effect !== "once" || isHarmless(tool));
+    const again = result.status === "crashed" && (tool.effect !== "once" || isHarmless(tool) || !beginning.hasBegun);
     return again && !asked.signal.aborted ? await sandbox.run(asked) : result;
   }
 

@@ -45,6 +45,8 @@ interface Run {
   profile: GuestProfile;
   signal: AbortSignal;
   egressSocket: string | undefined;
+  /** Whether the program may start; asked once. */
+  begin(): Promise<boolean>;
 }
 
 const attempts = 3;
@@ -135,7 +137,7 @@ export class LocalSandbox implements Sandbox {
     const leave = await this.#runs.enter(signal).catch(() => undefined);
     if (leave === undefined) return withoutRun("cancelled", "The run was cancelled before it began.");
     try {
-      return await this.#withNetwork({ request, limits, profile, signal });
+      return await this.#withNetwork({ request, limits, profile, signal, begin: beginOnce(request) });
     } catch (error) {
       this.#tell("boot_failed", error instanceof Error ? error.message : String(error));
       return withoutRun("crashed", "The sandbox could not be started.");
@@ -184,7 +186,7 @@ export class LocalSandbox implements Sandbox {
     }
   }
 
-  async #give(guest: Guest, { request, limits, signal }: Run): Promise<SandboxResult | undefined> {
+  async #give(guest: Guest, { request, limits, signal, begin }: Run): Promise<SandboxResult | undefined> {
     const { program, env = {}, onProgress, onOutput } = request;
     const files = program.files ?? [];
     try {
@@ -192,6 +194,7 @@ export class LocalSandbox implements Sandbox {
     } catch {
       return withoutRun("disk_limit", `The files of the program do not fit into ${limits.diskMb} MB.`);
     }
+    if (!(await begin())) return withoutRun("cancelled", "The run was not to begin any more.");
     const report = await guest.run({ program, limits, env, signal, onProgress, onOutput });
     if (!report.hasBegun && report.stop === undefined) {
       this.#tell("boot_failed", "a sandbox ended before its program began");
@@ -254,6 +257,12 @@ export class LocalSandbox implements Sandbox {
   #tell(event: SandboxEvent["event"], detail: string): void {
     this.#options.onEvent({ event, detail });
   }
+}
+
+/** A guest that ends before its program has begun is replaced: the caller has given its word by then. */
+function beginOnce({ begin }: SandboxRequest): Run["begin"] {
+  let asked: Promise<boolean> | undefined;
+  return async () => await (asked ??= begin?.() ?? Promise.resolve(true));
 }
 
 const closedError = (): Error => new Error("The sandbox is closed.");

@@ -83,6 +83,7 @@ interface RemoteCall {
 async function send({ options, request, closing, startedMs }: RemoteCall): Promise<SandboxResult> {
   const body = bodyOf(request);
   if (!body.ok) return ended("refused", body.error, startedMs);
+  if ((await request.begin?.()) === false) return ended("cancelled", "the run was not to begin any more", startedMs);
   const { resultBytes, wallMs } = limitsFrom(request.limits);
   const watch = createWatch(options.silenceMs ?? 20_000, wallMs + waitMs);
   try {

@@ -132,6 +132,40 @@ describe.each(tiers)("a parent of %s that is killed", (tier) => {
   });
 });
 
+describe("a run that waits for a place", () => {
+  const program = { runtime: "bash", code: "exit 0" } as const;
+
+  it("begins when it has one, once; where it may not begin any more nothing is run", async () => {
+    const [tier = "bwrap"] = tiers;
+    const sandbox = await open(tier, {
+      directory: newDirectory(),
+      slots: 1,
+      ...(launcherPath === undefined ? {} : { launcherPath }),
+    });
+    const begun: string[] = [];
+    const begin = async (who: string, may = true): Promise<boolean> =>
+      await Promise.resolve(begun.push(who) > 0 && may);
+    const release = new AbortController();
+    const first = sandbox.run({
+      program: { runtime: "bash", code: "sleep 600" },
+      signal: release.signal,
+      begin: async () => await begin("first"),
+    });
+    await vi.waitFor(() => expect(begun).toEqual(["first"]), patience);
+    const late = new AbortController();
+    const second = sandbox.run({ program, signal: late.signal, begin: async () => await begin("second") });
+    const third = sandbox.run({ program, signal: never, begin: async () => await begin("third", false) });
+    const fourth = sandbox.run({ program, signal: never, begin: async () => await begin("fourth") });
+    late.abort();
+    expect(await second).toMatchObject({ status: "cancelled" });
+    release.abort();
+    expect(await first).toMatchObject({ status: "cancelled" });
+    expect(await third).toMatchObject({ status: "cancelled", error: "The run was not to begin any more." });
+    expect(await fourth).toMatchObject({ status: "ok", value: 0 });
+    expect(begun).toEqual(["first", "third", "fourth"]);
+  });
+});
+
 describe("directories", () => {
   it("of a sandbox that lives are left alone by the next one", async () => {
     const directory = newDirectory();

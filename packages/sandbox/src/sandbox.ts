@@ -64,6 +64,12 @@ export interface SandboxRequest {
   network?: NetworkPolicy;
   /** Cancels: everything inside is killed at once. */
   signal: AbortSignal;
+  /**
+   * Called once, when there is a place and a sandbox for the program, before it starts. Where it resolves to false
+   * nothing is run, and the run ends as `cancelled`. Must not reject. A remote sandbox calls it before it sends the run,
+   * which may wait for a place over there.
+   */
+  begin?(): Promise<boolean>;
   /** Must not throw. */
   onProgress?(fraction: number, detail: string): void;
   /** Output as it comes. Must not throw. */
