@@ -142,10 +142,11 @@ function createAgentSide(deps: AgentSideDeps, agent: AgentConfig): (choices: Ses
       viewOf: (message) => {
         const { command, reply } = message;
         if (agent.reply !== "card" || reply.channel !== "feishu" || command !== undefined) return undefined;
-        const language = languageOfMessage(message, texts.texts);
+        const bilingual = texts.texts === undefined && message.chatType === "group";
+        const speech = { language: languageOfMessage(message, texts.texts), bilingual };
         const { displayName } = chain.primary;
         const { maxCards } = botOfApp(settings, reply.app).feishu;
-        return { show: agent.card, language, nowMs: sharedNow(), model: displayName, stoppable: true, maxCards };
+        return { ...speech, show: agent.card, nowMs: sharedNow(), model: displayName, stoppable: true, maxCards };
       },
       openReply: ({ turn, epoch, view }) => {
         const { session, reply, id } = turn.message;

@@ -97,8 +97,9 @@ function lateClicks({ app, agents, store, inbox, observation, logger }: CardClic
     const agent = agents.of(parked);
     const language = agent.language === "auto" ? (parked.language ?? agent.defaultLanguage) : agent.language;
     const { session, message, action } = value;
-    const late = { language, session, message, ageMs: sharedNow() - parked.createdAtMs, text: wordsOf(parked) };
-    return lateDecidedCard(late, action);
+    const bilingual = agent.language === "auto" && parked.chatType === "group";
+    const late = { language, bilingual, session, message, ageMs: sharedNow() - parked.createdAtMs };
+    return lateDecidedCard({ ...late, text: wordsOf(parked) }, action);
   };
 
   const release = async (value: LateValue, parked: InboundMessage): Promise<EventAnswer> => {

@@ -106,7 +106,11 @@ async function greet(
     session: chatSession(app, chatId),
     target: { app, chatId, messageId: "", inThread: false },
     text: helpText(language, agent.commands),
-    card: welcomeCard({ language, commands: describedCommands(language, agent.commands) }),
+    card: welcomeCard({
+      language,
+      bilingual: agent.language === "auto",
+      commands: (each) => describedCommands(each, agent.commands),
+    }),
   });
   await lookups.set(key, "yes", rememberedMs);
 }

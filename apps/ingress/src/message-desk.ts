@@ -29,6 +29,8 @@ interface HeardArrival extends Arrival {
   spoken: ReplyLanguage;
   /** That of the texts around the answer. */
   language: ReplyLanguage;
+  /** Cards speak both languages: people who speak another one see them too. */
+  bilingual: boolean;
 }
 
 /** Verdicts on messages that are for the bot. */
@@ -97,7 +99,7 @@ function createAnswers({ settings, speak }: MessageDeskDeps) {
 
   /** Asks whether it is still wanted; orders that only make sense at once are not asked about. */
   const late = async (arrival: HeardArrival, read: ReadCommand, ageMs: number): Promise<void> => {
-    const { language } = arrival;
+    const { language, bilingual } = arrival;
     const line = refusalText("late", language, ageMs);
     if (settings.lateMessages === "line" || read.for === "desk") {
       await answer(arrival, line);
@@ -105,7 +107,7 @@ function createAnswers({ settings, speak }: MessageDeskDeps) {
     }
     const { session, target } = arrival.place;
     const { messageId, text } = arrival.message;
-    const card = lateCard({ language, session, message: messageId, ageMs, text });
+    const card = lateCard({ language, bilingual, session, message: messageId, ageMs, text });
     const question = { purpose: "notice", key: messageId, session, target, text: line, card } as const;
     await speak(question, { messageId, parked: read.message });
   };
@@ -132,7 +134,8 @@ async function heard(
     isStranger: verdict === "foreign_tenant",
   };
   const spoken = await languages.hear(senderOpenId, written, agent);
-  return { ...arrival, spoken, language: agent.language === "auto" ? spoken : agent.language };
+  if (agent.language !== "auto") return { ...arrival, spoken, language: agent.language, bilingual: false };
+  return { ...arrival, spoken, language: spoken, bilingual: message.chatType === "group" };
 }
 
 export function createMessageDesk(deps: MessageDeskDeps): MessageDesk {

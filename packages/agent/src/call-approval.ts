@@ -44,12 +44,21 @@ function reasonOf({ kind, call, question, findings }: AskedCall, language: Reply
   return patterns === "" ? "" : noticeText("riskFound", language, { patterns });
 }
 
+/** Whether people besides the requester see the cards: in a group, or because they decide. */
+function isForSeveral({ message: { chatType, sender } }: TurnState, { deciders }: Question): boolean {
+  const { people, roles } = deciders;
+  return chatType === "group" || roles.length > 0 || people.some((id) => id !== sender.id);
+}
+
 /** The question as it is stored and shown: whoever makes it again finds the first one. */
 export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: TurnEnvironment): Approval {
   const { kind, call, question } = asked;
   const { app, tenant, reply, sender, session } = turn.message;
   const language = languageOfMessage(turn.message, texts);
   const { turnId } = turn;
+  const bilingual = texts === undefined && isForSeveral(turn, question);
+  const reason = reasonOf(asked, language);
+  const reasons = { zh: reasonOf(asked, "zh"), en: reasonOf(asked, "en") };
   const argumentsHash = hashOf(call);
   return {
     v: 1,
@@ -67,10 +76,12 @@ export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: 
     argumentsHash,
     secrets: call.secrets ?? [],
     deciders: question.deciders,
-    reason: reasonOf(asked, language),
+    reason,
     risk: question.risk,
     ...(question.remember === undefined ? {} : { remember: question.remember }),
     language,
+    ...(bilingual ? { bilingual } : {}),
+    ...(bilingual && reasons.zh !== reasons.en ? { reasons } : {}),
     target: reply,
     traceparent: traceparentOfMessage(turn.message),
     createdAtMs: nowMs,

@@ -23,6 +23,8 @@ export interface ViewOptions {
     trace: boolean;
   };
   language: ReplyLanguage;
+  /** The texts are sent in both languages. Default: no. */
+  bilingual?: boolean;
   nowMs: number;
   /** Name of the model, as the footer shows it. */
   model: string;
@@ -40,7 +42,7 @@ function stateOf(reason: string): ReplyView["state"] {
   return answeredReasons.has(reason) ? "answered" : "failed";
 }
 
-type Seen = Omit<ReplyView, "v" | "language" | "state" | "answer" | "footer">;
+type Seen = Omit<ReplyView, "v" | "language" | "bilingual" | "state" | "answer" | "footer">;
 
 function seen(turn: TurnState, thinking: string, { show, nowMs }: ViewOptions): Seen {
   return {
@@ -50,8 +52,12 @@ function seen(turn: TurnState, thinking: string, { show, nowMs }: ViewOptions): 
   };
 }
 
-function cardsOf({ maxCards }: ViewOptions): Pick<ReplyView, "maxCards"> {
-  return maxCards === undefined ? {} : { maxCards };
+function sharedOf({
+  maxCards,
+  language,
+  bilingual,
+}: ViewOptions): Pick<ReplyView, "maxCards" | "language" | "bilingual"> {
+  return { language, ...(bilingual === true ? { bilingual } : {}), ...(maxCards === undefined ? {} : { maxCards }) };
 }
 
 /** The loop's own words, which are fixed elsewhere, in the language of the card. */
@@ -93,11 +99,10 @@ export function runningView(turn: TurnState, live: LiveStep | undefined, options
   const { text, thinking } = shownOf(turn);
   return {
     v: 1,
-    language: options.language,
+    ...sharedOf(options),
     state: "running",
     ...seen(turn, shownThinking(thinking, live?.thinking ?? ""), options),
     answer: joinedTexts(text, live?.text ?? ""),
-    ...cardsOf(options),
     footer: runningFooter(turn, options),
     ...(options.stoppable ? { stop: { session: turn.message.session, turnId: turn.turnId } } : {}),
   };
@@ -112,11 +117,10 @@ export function finalView(turn: TurnState, end: { reply: string; reason: string 
   const { text, thinking } = shownOf(turn);
   return {
     v: 1,
-    language: options.language,
+    ...sharedOf(options),
     state: stateOf(end.reason),
     ...seen(turn, thinking, options),
     answer: joinedTexts(text, inLanguage(end.reply, options.language)),
-    ...cardsOf(options),
     footer: finalFooter(turn, options),
   };
 }

@@ -11,7 +11,7 @@ import {
 } from "./approval-buttons.ts";
 import { decidedFacts, openFacts, progress, ruleScope, shownName, shownWords } from "./approval-facts.ts";
 import { approvalTexts } from "./approval-texts.ts";
-import { fits, markdown, plainText, type CardElement, type TextRoom } from "./element.ts";
+import { cardInLanguages, fits, markdown, plainText, type CardElement, type TextRoom } from "./element.ts";
 import { fenced, inlineText, invisible, visibleText } from "./escape.ts";
 import { argumentsPanel, shownArguments } from "./shown-arguments.ts";
 
@@ -119,6 +119,8 @@ export function approvalCard(
   status: ShownApproval,
   { language = status.approval.language, bare = false }: ApprovalCardOptions = {},
 ): CardElement {
-  const { state } = status;
-  return state === "pending" ? pendingCard(status, language) : settledCard(status, { state, language, bare });
+  const { state, approval } = status;
+  return cardInLanguages({ language, bilingual: approval.bilingual }, (each) =>
+    state === "pending" ? pendingCard(status, each) : settledCard(status, { state, language: each, bare }),
+  );
 }

@@ -70,7 +70,7 @@ function moment(label: string, atMs: number, colon: string): CardElement {
 /** What people should know before they decide. */
 export function openFacts(approval: Approval, language: ReplyLanguage): CardElement[] {
   const texts = approvalTexts[language];
-  const reason = shownWords(approval.reason, reasonRoom);
+  const reason = shownWords(approval.reasons?.[language] ?? approval.reason, reasonRoom);
   return [
     ...(reason === "" ? [] : [line(`${texts.reason}${texts.colon}${reason}`)]),
     ...(approval.kind === "call"

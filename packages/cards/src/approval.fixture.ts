@@ -115,8 +115,9 @@ export const anyApproval: fc.Arbitrary<Approval> = fc
     roles: fc.array(trickyText, { maxLength: 20 }),
     count: fc.integer({ min: 1, max: 10 }),
     language: fc.constantFrom("en" as const, "zh" as const),
+    bilingual: fc.boolean(),
   })
-  .map(({ kind, tool, given, reason, name, pattern, risk, people, roles, count, language }) =>
+  .map(({ kind, tool, given, reason, name, pattern, risk, people, roles, count, language, bilingual }) =>
     approvalOf({
       kind,
       tool,
@@ -127,5 +128,6 @@ export const anyApproval: fc.Arbitrary<Approval> = fc
       risk,
       deciders: { requester: false, people, roles, fourEyes: true, count },
       language,
+      bilingual,
     }),
   );

@@ -1,3 +1,5 @@
+import { replyLanguages, type ReplyLanguage } from "@larkline/protocol";
+
 /** An element of a card (JSON 2.0), or a whole card. */
 export type CardElement = Record<string, unknown>;
 
@@ -15,6 +17,51 @@ export function countElements(value: unknown): number {
   if (typeof value !== "object" || value === null) return 0;
   const own = "tag" in value ? 1 : 0;
   return own + countElements(Object.values(value));
+}
+
+/** In which language something is said, or that both are sent: then each reader sees that of their client. */
+export interface Speech {
+  language: ReplyLanguage;
+  bilingual?: boolean | undefined;
+}
+
+const locales: Readonly<Record<ReplyLanguage, string>> = { zh: "zh_cn", en: "en_us" };
+
+/**
+ * What `draw` makes, in one language or in both: then every text that differs carries both in `i18n_content`, and
+ * clients of any other language show the English one ("Configure multi-language content"). What is drawn must have
+ * the same elements in each language.
+ */
+export function inLanguages<T>({ language, bilingual = false }: Speech, draw: (language: ReplyLanguage) => T): T {
+  const own = draw(language);
+  if (!bilingual) return own;
+  // The merged value has the form of `own`, with one property more in some of its texts.
+  return withBoth(own, new Map(replyLanguages.map((each) => [each, each === language ? own : draw(each)]))) as T;
+}
+
+/** The same for a whole card. Where both languages would take more room than a card has, it speaks one. */
+export function cardInLanguages(speech: Speech, draw: (language: ReplyLanguage) => CardElement): CardElement {
+  const card = inLanguages(speech, draw);
+  return speech.bilingual === true && jsonBytes(card) > maxCardBytes ? draw(speech.language) : card;
+}
+
+function withBoth(own: unknown, drawn: ReadonlyMap<ReplyLanguage, unknown>): unknown {
+  const inside = (key: string | number, value: unknown): unknown =>
+    withBoth(value, new Map([...drawn].map(([language, each]) => [language, memberOf(each, key)])));
+  if (Array.isArray(own)) return own.map((value: unknown, at) => inside(at, value));
+  if (typeof own !== "object" || own === null) return own;
+  const merged = Object.fromEntries(Object.entries(own).map(([key, value]) => [key, inside(key, value)]));
+  const texts = [...drawn].flatMap(([language, each]) => {
+    const text = memberOf(each, "content");
+    return typeof text === "string" ? [[locales[language], text] as const] : [];
+  });
+  if (texts.length < replyLanguages.length || new Set(texts.map(([, text]) => text)).size < 2) return merged;
+  return { ...merged, i18n_content: Object.fromEntries(texts) };
+}
+
+function memberOf(value: unknown, key: string | number): unknown {
+  // Own members only: drawn elements are plain objects and arrays.
+  return typeof value === "object" && value !== null ? (value as Record<string | number, unknown>)[key] : undefined;
 }
 
 export function plainText(content: string): CardElement {

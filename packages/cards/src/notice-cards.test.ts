@@ -19,9 +19,9 @@ describe("cards that are no reply", () => {
   });
 
   it("greet with the commands", () => {
-    const commands = [{ name: "/stop", description: "stops <at id=all></at> `x`" }];
+    const commands = () => [{ name: "/stop", description: "stops <at id=all></at> `x`" }];
     expect(welcomeCard({ language: "zh", botName: "Larkline", commands })).toMatchSnapshot();
-    expect(JSON.stringify(welcomeCard({ language: "en", commands: [] }))).not.toContain("Commands");
+    expect(JSON.stringify(welcomeCard({ language: "en", commands: () => [] }))).not.toContain("Commands");
   });
 
   it("show a titled text made safe", () => {

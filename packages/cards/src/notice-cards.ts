@@ -1,13 +1,12 @@
 import type { ReplyLanguage } from "@larkline/protocol";
 import { showAnswer } from "./answer.ts";
-import { button, headWithin, markdown, plainText, type CardElement } from "./element.ts";
+import { button, cardInLanguages, headWithin, markdown, plainText, type CardElement, type Speech } from "./element.ts";
 import { fenced, inlineText, printable } from "./escape.ts";
 import { startOfAnswer } from "./lines.ts";
 import { cardTexts } from "./texts.ts";
 
 /** A message that came so late that a person has to decide about it. */
-export interface LateMessage {
-  language: ReplyLanguage;
+export interface LateMessage extends Speech {
   session: string;
   /** Id of the message. */
   message: string;
@@ -36,7 +35,11 @@ function quoted(text: string): CardElement {
 
 /** Asks whether a late message is run or ignored. */
 export function lateCard(late: LateMessage): CardElement {
-  const { late: texts, age } = cardTexts[late.language];
+  return cardInLanguages(late, (language) => lateCardIn(language, late));
+}
+
+function lateCardIn(language: ReplyLanguage, late: LateMessage): CardElement {
+  const { late: texts, age } = cardTexts[language];
   const buttonFor = (action: LateDecision, type: string) =>
     button(texts[action], {
       type,
@@ -57,9 +60,11 @@ export function lateCard(late: LateMessage): CardElement {
 
 /** The same after somebody decided: no buttons, and what was decided. */
 export function lateDecidedCard(late: LateMessage, decision: LateDecision): CardElement {
-  const { late: texts } = cardTexts[late.language];
-  const outcome = decision === "run" ? texts.ran : texts.ignored;
-  return titled(texts.title, [quoted(late.text), markdown(outcome)], "grey");
+  return cardInLanguages(late, (language) => {
+    const { late: texts } = cardTexts[language];
+    const outcome = decision === "run" ? texts.ran : texts.ignored;
+    return titled(texts.title, [quoted(late.text), markdown(outcome)], "grey");
+  });
 }
 
 /** A command as the welcome lists it. */
@@ -69,18 +74,26 @@ export interface ShownCommand {
   description: string;
 }
 
-/** Greets somebody, or a group that the bot came to, and lists the commands. */
-export function welcomeCard(welcome: {
-  language: ReplyLanguage;
+/** What a welcome says. */
+export interface Welcome extends Speech {
   botName?: string;
-  commands: readonly ShownCommand[];
-}): CardElement {
-  const { welcome: texts } = cardTexts[welcome.language];
-  const title = welcome.botName === undefined ? texts.title : `${texts.title} · ${welcome.botName}`;
-  const lines = welcome.commands.slice(0, 50).map(({ name, description }) => {
-    const shown = headWithin(description, { characters: 200, bytes: 400 });
-    return `- **${inlineText(headWithin(name, { characters: 64, bytes: 128 }))}** ${inlineText(shown)}`;
-  });
+  commands: (language: ReplyLanguage) => readonly ShownCommand[];
+}
+
+/** Greets a person, or a group that the bot came to, and lists the commands. */
+export function welcomeCard(welcome: Welcome): CardElement {
+  return cardInLanguages(welcome, (language) => welcomeCardIn(language, welcome));
+}
+
+function welcomeCardIn(language: ReplyLanguage, { botName, commands: commandsIn }: Welcome): CardElement {
+  const { welcome: texts } = cardTexts[language];
+  const title = botName === undefined ? texts.title : `${texts.title} · ${botName}`;
+  const lines = commandsIn(language)
+    .slice(0, 50)
+    .map(({ name, description }) => {
+      const shown = headWithin(description, { characters: 200, bytes: 400 });
+      return `- **${inlineText(headWithin(name, { characters: 64, bytes: 128 }))}** ${inlineText(shown)}`;
+    });
   const commands = lines.length === 0 ? [] : [markdown([texts.commands, "", ...lines].join("\n"))];
   return titled(title, [markdown(texts.body), ...commands]);
 }

@@ -5,6 +5,7 @@ import {
   button,
   foldedPanel,
   headWithin,
+  inLanguages,
   jsonBytes,
   markdown,
   plainText,
@@ -12,6 +13,7 @@ import {
   type CardElement,
 } from "./element.ts";
 import { startOfAnswer } from "./lines.ts";
+import { saidOutcome } from "./outcome-texts.ts";
 import { cardTexts, type CardTexts } from "./texts.ts";
 
 const maxThinkingCharacters = 2_000;
@@ -45,7 +47,6 @@ function smallText(content: string, color = "default"): CardElement {
 export function thinkingPanel(view: ReplyView, bytes: number): CardElement | undefined {
   const thinking = printable(view.thinking.slice(-2 * maxThinkingCharacters)).trim();
   if (thinking === "") return undefined;
-  const texts = cardTexts[view.language];
   const running = view.state === "running" && view.answer === "";
   const tail = tailWithin(thinking, { characters: maxThinkingCharacters, bytes: Math.floor(bytes * 0.75) });
   const { text } = showAnswer(tail, startOfAnswer, {
@@ -57,11 +58,11 @@ export function thinkingPanel(view: ReplyView, bytes: number): CardElement | und
   const room = { characters: maxThinkingCharacters * 2, bytes };
   const shown = jsonBytes(text) <= bytes ? text : fenced(headWithin(tail, { ...room, bytes: bytes / 2 }));
   const content = `${tail.length < view.thinking.trim().length ? "…\n\n" : ""}${shown === "" ? "…" : shown}`;
-  return foldedPanel(
-    running ? texts.thinking : texts.thought,
-    [markdown(content, { element_id: "thinking_text", text_size: "notation" })],
-    "thinking",
-  );
+  const element = markdown(content, { element_id: "thinking_text", text_size: "notation" });
+  return inLanguages(view, (language) => {
+    const { thinking: now, thought } = cardTexts[language];
+    return foldedPanel(running ? now : thought, [element], "thinking");
+  });
 }
 
 /** What a reader should know without unfolding: that a person is waited for, or a runner that is away. */
@@ -88,9 +89,10 @@ function toolTitle(tool: ShownTool, texts: CardTexts): string {
   ].join(" · ");
 }
 
-function toolElement(tool: ShownTool, { texts, bytes }: { texts: CardTexts; bytes: number }): CardElement {
-  const title = toolTitle(tool, texts);
-  const output = printable((tool.output ?? "").slice(0, 2 * maxOutputCharacters)).trimEnd();
+function toolElement(tool: ShownTool, { language, bytes }: { language: ReplyLanguage; bytes: number }): CardElement {
+  const title = toolTitle(tool, cardTexts[language]);
+  const said = saidOutcome(tool, language).slice(0, 2 * maxOutputCharacters);
+  const output = printable(said).trimEnd();
   const head = headWithin(output, { characters: maxOutputCharacters, bytes });
   if (head.trim() === "") return smallText(title);
   return foldedPanel(title, [
@@ -102,17 +104,18 @@ function toolElement(tool: ShownTool, { texts, bytes }: { texts: CardTexts; byte
 export function toolsPanel(view: ReplyView, bytes: number): CardElement | undefined {
   const count = view.tools.length + view.earlierTools;
   if (count === 0) return undefined;
-  const texts = cardTexts[view.language];
-  const panelOf = (shown: number, outputBytes: number) => {
-    const tools = view.tools.slice(-shown);
-    const earlier = count - tools.length;
-    const elements = tools.map((tool) => toolElement(tool, { texts, bytes: outputBytes }));
-    return foldedPanel(
-      [texts.tools(count), ...waitingMarks(view, texts)].join(" · "),
-      [...(earlier === 0 ? [] : [smallText(texts.earlier(earlier))]), ...elements],
-      "tools",
-    );
-  };
+  const panelOf = (shown: number, outputBytes: number) =>
+    inLanguages(view, (language) => {
+      const texts = cardTexts[language];
+      const tools = view.tools.slice(-shown);
+      const earlier = count - tools.length;
+      const elements = tools.map((tool) => toolElement(tool, { language, bytes: outputBytes }));
+      return foldedPanel(
+        [texts.tools(count), ...waitingMarks(view, texts)].join(" · "),
+        [...(earlier === 0 ? [] : [smallText(texts.earlier(earlier))]), ...elements],
+        "tools",
+      );
+    });
   for (let room = Math.min(bytes, 3 * maxOutputCharacters); room > 40; room = Math.floor(room / 2)) {
     const panel = panelOf(maxTools, room);
     if (jsonBytes(panel) <= bytes) return panel;

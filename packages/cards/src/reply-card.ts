@@ -1,7 +1,7 @@
 import type { ReplyView } from "@larkline/protocol";
 import { showAnswer, type ShownAnswer } from "./answer.ts";
 import { contextAt } from "./cuts.ts";
-import { countElements, jsonBytes, markdown, type CardElement } from "./element.ts";
+import { countElements, inLanguages, jsonBytes, markdown, maxCardBytes, type CardElement } from "./element.ts";
 import type { ImageKeys } from "./inline.ts";
 import type { SliceEnd } from "./lines.ts";
 import { footerLine, restLine, stopButton, thinkingPanel, toolsPanel } from "./panels.ts";
@@ -78,9 +78,9 @@ function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<s
   const parts = {
     thinking: page.number === 0 ? thinkingPanel(view, room.thinking) : undefined,
     tools: page.number === 0 ? toolsPanel(view, room.tools) : undefined,
-    rest: page.restInFile === true ? restLine(view) : undefined,
-    stop: isLast ? stopButton(view) : undefined,
-    footer: isLast ? footerLine(view) : undefined,
+    rest: page.restInFile === true ? inLanguages(view, (language) => restLine({ ...view, language })) : undefined,
+    stop: isLast ? inLanguages(view, (language) => stopButton({ ...view, language })) : undefined,
+    footer: isLast ? inLanguages(view, (language) => footerLine({ ...view, language })) : undefined,
   };
   const present: Record<string, CardElement> = {};
   for (const [id, part] of Object.entries(parts)) if (part !== undefined) present[id] = part;
@@ -106,12 +106,16 @@ export function renderCard(view: ReplyView, page: CardPage, options: RenderOptio
       update_multi: true,
       streaming_mode: options.streaming,
       streaming_config: streamingConfig,
-      ...(options.streaming ? {} : { summary: { content: summaryOf(view) } }),
+      ...(options.streaming
+        ? {}
+        : { summary: inLanguages(view, (language) => ({ content: summaryOf({ ...view, language }) })) }),
     },
     body: {
       direction: "vertical",
       elements: [...above, markdown(answer, { element_id: "answer" }), ...Object.values(below)],
     },
   };
-  return { card, answer, parts, bytes: jsonBytes(card), elements: countElements(card), tables: shown.tables };
+  const bytes = jsonBytes(card);
+  if (view.bilingual === true && bytes > maxCardBytes) return renderCard({ ...view, bilingual: false }, page, options);
+  return { card, answer, parts, bytes, elements: countElements(card), tables: shown.tables };
 }

@@ -13,6 +13,10 @@ const maximumMarkdownTables = 3;
 const maximumColumns = 50;
 const maximumButtonTextLength = 100;
 const maximumInputLength = 1000;
+/** Languages of texts (configure multi-language content). */
+const locales = new Set(
+  "en_us zh_cn zh_hk zh_tw ja_jp id_id vi_vn th_th pt_br es_es ko_kr de_de fr_fr it_it ru_ru ms_my".split(" "),
+);
 
 /** What a card may refer to. */
 export interface CardFacts {
@@ -31,6 +35,8 @@ export function checkCard(card: JsonObject, facts: CardFacts): void {
   checkIds(nodes);
   checkCounts(nodes);
   checkForms(nodes);
+  for (const { node, tag } of nodes) checkLanguages(node.i18n_content, tag);
+  if (isJsonObject(config.summary)) checkLanguages(config.summary.i18n_content, "summary");
   for (const node of nodes) checkNode(node);
   checkTexts(nodes, facts);
 }
@@ -96,6 +102,20 @@ function checkSubmitButton(form: JsonObject): void {
   if (!submits) throw new CardProblem("invalid", "a form needs a submit button");
 }
 
+/** A text in several languages holds one text for each locale that the platform knows. */
+function checkLanguages(texts: unknown, tag: string): void {
+  for (const [locale, text] of Object.entries(isJsonObject(texts) ? texts : {})) {
+    if (locales.has(locale) && typeof text === "string") continue;
+    throw new CardProblem("invalid", `i18n_content of ${tag} must hold texts by locale, not ${locale}`);
+  }
+}
+
+/** A text in all of its languages, the one without a language first. */
+function textsOf({ content, i18n_content: others }: JsonObject): string[] {
+  const all = [content, ...(isJsonObject(others) ? Object.values(others) : [])];
+  return all.filter((text) => typeof text === "string");
+}
+
 /** Rules within one component. */
 function checkNode({ node, tag, parents }: CardNode): void {
   const inForm = parents.includes("form");
@@ -125,8 +145,7 @@ function checkBehaviors(node: JsonObject, tag: string): void {
 }
 
 function checkLength(text: unknown, maximum: number): void {
-  const content = isJsonObject(text) ? text.content : undefined;
-  if (typeof content !== "string" || content.length <= maximum) return;
+  if (!isJsonObject(text) || textsOf(text).every((content) => content.length <= maximum)) return;
   throw new CardProblem("invalid", `the text of a button has at most ${maximum} characters`);
 }
 
@@ -148,10 +167,10 @@ export function checkCardTexts(card: JsonObject, facts: CardFacts): void {
 function checkTexts(nodes: readonly CardNode[], facts: CardFacts): void {
   let tables = 0;
   for (const { node, tag } of nodes) {
-    const markdown = tag === "markdown" || tag === "lark_md" ? String(node.content) : "";
-    if (tag === "markdown") tables += tableCount(markdown);
-    checkPeople([...mentionedIds(markdown), ...personsOf(node, tag)], facts);
-    checkImages([...imageKeys(markdown), ...imagesOf(node)], facts);
+    const markdown = tag === "markdown" || tag === "lark_md" ? textsOf(node) : [];
+    if (tag === "markdown") tables += Math.max(0, ...markdown.map(tableCount));
+    checkPeople([...markdown.flatMap(mentionedIds), ...personsOf(node, tag)], facts);
+    checkImages([...markdown.flatMap(imageKeys), ...imagesOf(node)], facts);
   }
   if (tables > maximumMarkdownTables) throw new CardProblem("too_many_tables", "card table number over limit");
 }

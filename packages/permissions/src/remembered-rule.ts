@@ -56,5 +56,6 @@ export function ruleApprovalOf(
 ): Approval | undefined {
   if (approval.remember === undefined || approval.kind !== "call") return undefined;
   const id = approvalIdOf({ ...approval, kind: "rule", attemptId: approval.callId });
-  return { ...approval, id, kind: "rule", reason: "", createdAtMs: nowMs, expiresAtMs: nowMs + expiresMs };
+  const { reasons: _reasons, ...asked } = approval;
+  return { ...asked, id, kind: "rule", reason: "", createdAtMs: nowMs, expiresAtMs: nowMs + expiresMs };
 }

@@ -58,6 +58,10 @@ export const Approval = Type.Object({
   /** Offered as "always allow"; absent where policy does not permit it. */
   remember: Type.Optional(RuleProposal),
   language: Type.Enum([...replyLanguages]),
+  /** People of several languages may see the cards: they carry both. Default: `language` alone. */
+  bilingual: Type.Optional(Type.Boolean()),
+  /** `reason` in both languages, where it is ours and the cards carry both. */
+  reasons: Type.Optional(Type.Record(Type.Enum([...replyLanguages]), Type.String({ maxLength: 2_000 }))),
   /** Where the card goes. `none`: nobody gets one; it is decided over HTTP. */
   target: ReplyTarget,
   /** Of the message whose turn asks. */

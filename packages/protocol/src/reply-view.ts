@@ -44,6 +44,8 @@ export type ReplyLanguage = (typeof replyLanguages)[number];
 export const ReplyView = Type.Object({
   v: Type.Literal(1),
   language: Type.Enum([...replyLanguages]),
+  /** Several people see it: its texts are sent in both languages, and each sees that of their client. */
+  bilingual: Type.Optional(Type.Boolean()),
   /** `interrupted`: whoever wrote it died and nobody went on. */
   state: Type.Enum(["running", "answered", "stopped", "failed", "interrupted"]),
   /** What the model thought so far, or its end; empty when it did not or when it is not shown. */

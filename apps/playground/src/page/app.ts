@@ -15,9 +15,6 @@ import { createToasts } from "./toast.ts";
 import { createUsage } from "./usage.ts";
 import { words as allWords, type Language, type Words } from "./words.ts";
 
-/** What the platform calls the languages of the page. */
-const locales: Readonly<Record<Language, string>> = { zh: "zh_cn", en: "en_us" };
-
 const store = connectStore("/api/events");
 const recorder = createRecorder(store);
 const usage = createUsage();
@@ -57,7 +54,7 @@ async function click(message: SimMessage, openId: string, use: CardUse): Promise
     const answer = await post("click", { messageId: message.messageId, openId, ...use });
     const { code, toast } = answer as CardClickResult; // Our own server writes it.
     if (code !== 0) toasts.show("error", clientError(code, language));
-    if (toast !== undefined) toasts.show(toast.type, toast.i18n?.[locales[language]] ?? toast.content);
+    if (toast !== undefined) toasts.show(toast.type, toast.i18n?.[allWords[language].locale] ?? toast.content);
   } catch (error) {
     toasts.show("error", error instanceof Error ? error.message : String(error));
   }

@@ -24,6 +24,35 @@ export function contentOf(value: unknown): string {
   return textOf(partOf(value).content);
 }
 
+/**
+ * The card as a reader sees it: of texts in several languages the one of their client, else the English one, else
+ * the one that has no language ("Configure multi-language content").
+ */
+export function inLocale(card: CardPart, locale: string): CardPart {
+  const shown = localised(card, locale, localesOf(card));
+  return isPart(shown) ? shown : card;
+}
+
+/** Where a card names the locales that count, others do not. */
+function localesOf(card: CardPart): readonly unknown[] | undefined {
+  const { locales } = partOf(card.config);
+  return Array.isArray(locales) ? locales : undefined;
+}
+
+function localised(value: unknown, locale: string, allowed: readonly unknown[] | undefined): unknown {
+  if (Array.isArray(value)) return value.map((item: unknown) => localised(item, locale, allowed));
+  if (!isPart(value)) return value;
+  const { i18n_content: texts, ...rest } = value;
+  const members = Object.entries(rest).map(
+    ([name, item]) => [name, opaque.has(name) ? item : localised(item, locale, allowed)] as const,
+  );
+  const known = [locale, "en_us"].find(
+    (each) => textOf(partOf(texts)[each]) !== "" && (allowed === undefined || allowed.includes(each)),
+  );
+  const content = known === undefined ? {} : { content: textOf(partOf(texts)[known]) };
+  return { ...Object.fromEntries(members), ...content };
+}
+
 /** The elements of a card, of JSON 2.0 or 1.0. */
 export function bodyOf(card: CardPart): CardPart[] {
   return partsOf(partOf(card.body).elements ?? card.elements);

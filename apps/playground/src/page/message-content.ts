@@ -1,5 +1,5 @@
 import type { SimMessage } from "../view.ts";
-import { partOf, textOf, type CardPart } from "./card-json.ts";
+import { partOf, textOf, type CardPart, inLocale } from "./card-json.ts";
 import { cardView, type CardContext } from "./card-view.ts";
 import { imageView, linkedText, markdownView } from "./markdown-view.ts";
 import { node, type ViewElement, type ViewNode } from "./view-node.ts";
@@ -8,7 +8,7 @@ type Show = (content: CardPart, context: CardContext, message: SimMessage) => Vi
 
 /** What a message says, by its kind; kinds without a form of their own are named. */
 export function contentView(message: SimMessage, context: CardContext): ViewNode[] {
-  if (message.card !== undefined) return [cardView(message.card.json, context)];
+  if (message.card !== undefined) return [cardView(inLocale(message.card.json, context.words.locale), context)];
   const show = Object.hasOwn(shows, message.messageType) ? shows[message.messageType] : undefined;
   return (show ?? otherKind)(contentOf(message), context, message);
 }

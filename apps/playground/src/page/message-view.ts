@@ -1,5 +1,5 @@
 import type { SimMessage } from "../view.ts";
-import { textOf, partOf } from "./card-json.ts";
+import { inLocale, partOf, textOf } from "./card-json.ts";
 import { createCardTyping } from "./card-typing.ts";
 import type { CardContext, CardUse } from "./card-view.ts";
 import { offeredReaction, reactionView, withSigns } from "./emoji.ts";
@@ -139,7 +139,8 @@ function quoteView({ store, words }: MessageParts, message: SimMessage): ViewEle
 export function briefOf(message: SimMessage, words: Words): string {
   if (message.recalled) return words.recalled;
   if (message.card === undefined) return message.text;
-  const summary = textOf(partOf(partOf(message.card.json.config).summary).content);
+  const { config } = inLocale(message.card.json, words.locale);
+  const summary = textOf(partOf(partOf(config).summary).content);
   if (summary !== "") return summary;
   return message.card.streaming ? `[${words.generating}]` : message.text;
 }

@@ -1,6 +1,8 @@
 export type Language = "zh" | "en";
 
 const zh = {
+  /** What the platform calls the language of a client that speaks this one. */
+  locale: "zh_cn",
   title: "试验场",
   tagline: "不需要任何凭据的飞书",
   byWebsocket: "机器人已通过长连接接入",
@@ -133,6 +135,7 @@ const zh = {
 };
 
 const en: typeof zh = {
+  locale: "en_us",
   title: "Playground",
   tagline: "Feishu without credentials",
   byWebsocket: "Bot connected by long connection",
