@@ -109,6 +109,36 @@ test("a streaming card types towards its latest text, and a new frame shows at o
   await bot.idle();
 });
 
+test("a card in several languages is shown in that of the page, and in English where it has no such one", async () => {
+  const both = (chinese: string, english: string) => ({
+    ...plain(chinese),
+    i18n_content: { zh_cn: chinese, en_us: english },
+  });
+  const { page } = await start({
+    card: () => ({
+      ...card(
+        [
+          { tag: "markdown", content: "正文", i18n_content: { zh_cn: "正文", en_us: "Body" } },
+          { ...foldedPanel("折叠", "里面"), header: { title: both("折叠", "Folded") } },
+          { ...stopButton, text: both("停止", "Stop") },
+          { tag: "div", text: { ...plain("只有一种"), i18n_content: { ja_jp: "一つだけ" } } },
+        ],
+        { summary: { content: "摘要", i18n_content: { zh_cn: "摘要", en_us: "Summary" } } },
+      ),
+      header: { title: both("标题", "Title") },
+    }),
+  });
+  await say(page, "Alice", "两种语言");
+  const shown = page.locator(".from-bot .feishu-card");
+  await shown.getByText("标题").waitFor();
+  expect(await shown.innerText()).toMatch(/标题\s+正文\s+折叠\s+停止\s+只有一种/);
+  await page.getByRole("navigation", { name: "会话" }).getByText("摘要").waitFor();
+  await page.getByRole("button", { name: "English" }).click();
+  await shown.getByText("Title").waitFor();
+  expect(await shown.innerText()).toMatch(/Title\s+Body\s+Folded\s+Stop\s+只有一种/);
+  await page.getByRole("navigation").getByText("Summary").waitFor();
+});
+
 test("when streaming ends the whole text is there, the sign of typing is gone, and the list shows the summary", async () => {
   const { page } = await start({
     card: () =>
