@@ -1,3 +1,5 @@
+import type { LlmBackend } from "@larkline/model";
+import { messageStop, textOf, toolCallDelta, turnIdOf, type InboundMessage } from "@larkline/protocol";
 import { readResultName } from "@larkline/session";
 import { describe, expect, inject, it } from "vitest";
 import { calling, eventsOf, redisWorld, resultsIn } from "./approval-world.fixture.ts";
@@ -68,6 +70,76 @@ describe.each([
         ]);
         await checkEnds(world, [1]);
         expect(await repliedTo(world)).toEqual(["om_1"]);
+      },
+    });
+  });
+
+  /** What a person of a group writes. Ann is the one who decides in these worlds. */
+  function said(person: "ann" | "bob", id: string, text: string): InboundMessage {
+    return inbound(id, text, { chatType: "group", sender: { id: person === "ann" ? "ou_1" : "ou_2" } });
+  }
+
+  /** A model that pays when it is told to, and answers everything else; `onAnswer` is told of a message before that. */
+  function paying(onAnswer: (text: string) => Promise<void> | void): LlmBackend {
+    return {
+      async *stream({ messages }) {
+        const last = messages.at(-1);
+        const text = last === undefined ? "" : textOf(last);
+        if (last?.role === "user" && text.includes("pay")) {
+          yield toolCallDelta(0, { id: "c1", name: "pay", arguments: "{}" });
+          return yield messageStop("tool_use");
+        }
+        if (last?.role === "user") await onAnswer(text);
+        yield { type: "text_delta", text: last?.role === "user" ? `to ${text}` : "paid" };
+        yield messageStop("end_turn");
+      },
+    };
+  }
+
+  it("AL-45: a crash anywhere leaves a turn that is set aside with one answer, after that of another person", async () => {
+    await survives({
+      makeWorld,
+      differences: (world) => {
+        // Decided once the other person's turn runs, so that the decision finds the first one set aside.
+        let isSetAside = false;
+        world.word = () => (isSetAside ? "approve" : undefined);
+        const backend = paying((text) => {
+          isSetAside ||= text.includes("hello");
+        });
+        return { backend };
+      },
+      messages: [said("ann", "om_1", "please pay"), said("ann", "om_2", "and then"), said("bob", "om_3", "hello")],
+      check: async (world) => {
+        expect(await repliedTo(world)).toEqual(["om_3", "om_1", "om_2"]);
+        expect(await resultsIn(world)).toEqual([["c1", false]]);
+        await checkEnds(world, [1, 2, 3]);
+        expect(await world.approvals.pending(session)).toEqual([]);
+        expect(await world.store.summary(session)).toMatchObject({ state: "idle", waiting: 0, setAside: [] });
+      },
+    });
+  });
+
+  it("a crash anywhere leaves a turn stopped that its person has stopped while it was set aside", async () => {
+    await survives({
+      makeWorld,
+      differences: (world) => {
+        world.word = () => undefined;
+        const backend = paying(async (text) => {
+          if (!text.includes("hello")) return;
+          const cancel = { turnId: turnIdOf(session, 1), reason: "stopped" };
+          const { accepted, wakeGen } = await world.store.cancel(session, cancel);
+          expect(accepted).toBe(true);
+          if (wakeGen !== undefined) world.wakes.push(wakeGen);
+        });
+        return { backend };
+      },
+      messages: [said("ann", "om_1", "please pay"), said("bob", "om_2", "hello")],
+      check: async (world) => {
+        expect(await repliedTo(world)).toEqual(["om_2", "om_1"]);
+        expect(world.ran.size).toBe(0);
+        expect((await world.store.history(session)).map(textOf).some((text) => text.includes("Stopped."))).toBe(true);
+        await checkEnds(world, [1, 2]);
+        expect(await world.approvals.pending(session)).toEqual([]);
       },
     });
   });
