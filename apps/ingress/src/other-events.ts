@@ -1,6 +1,6 @@
 import { createHmac } from "node:crypto";
 import type { Envelope } from "@larkline/feishu";
-import { parserOf, type ParseResult } from "@larkline/protocol";
+import { parserOf, sharedNow, type ParseResult } from "@larkline/protocol";
 import type { CounterMetric, Logger } from "@larkline/telemetry";
 import { Type } from "typebox";
 import type { EventAnswer } from "./event-router.ts";
@@ -251,7 +251,7 @@ const retryDelaysMs = [500, 2_000] as const;
 function createUrlConsumer({ url, key }: EventUrl): EventConsumer {
   const post = async (event: OtherEvent, signal: AbortSignal): Promise<Response> => {
     const body = JSON.stringify({ v: 1, ...event });
-    const timestamp = String(Math.floor(Date.now() / 1_000));
+    const timestamp = String(Math.floor(sharedNow() / 1_000));
     const signature = createHmac("sha256", key).update(`${timestamp}.${body}`).digest("hex");
     const headers = {
       "content-type": "application/json",

@@ -1,5 +1,6 @@
 import { createMemoryRateGovernor, type RateGovernor } from "@larkline/session";
-import { describe, expect, it, vi } from "vitest";
+import { followClock } from "@larkline/protocol";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import type { CallOptions } from "./api-caller.ts";
 import type { FeishuApi, FeishuApiOptions } from "./feishu-api.ts";
 import { apiBucket } from "./limits.ts";
@@ -184,6 +185,15 @@ describe("calls through a governor", () => {
     const ungoverned = await simulatedApi({ api: { monthlyCalls: 10_000 } });
     expect(await ungoverned.api.quota()).toEqual({ calls: 0, limit: 10_000 });
   });
+});
+
+it("calls of processes whose machines disagree about the date count for one month", async () => {
+  const { api, appId, governor, chatId, send } = await limited();
+  followClock(Date.UTC(2031, 0, 15), performance.now());
+  onTestFinished(() => followClock(Date.now(), performance.now()));
+  await send(chatId);
+  expect(await governor.callsOf(appId, "2031-01")).toBe(1);
+  expect((await api.quota()).calls).toBe(1);
 });
 
 describe("frames", () => {

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { sharedNow } from "@larkline/protocol";
 import type { RateBucket, RateCeiling, RateGovernor, RateGrant, RateLane } from "@larkline/session";
 import { FeishuError } from "./error.ts";
 import { TransportFailure } from "./http-transport.ts";
@@ -149,7 +150,7 @@ class GovernedGate implements RateGate {
       if (limits.chatId !== undefined && grant.key.endsWith(`:chat:${limits.chatId}`)) this.#learn(limits.chatId);
       grant = await this.#inLine(attempt, grant);
     }
-    if (isCounted(api)) this.#governor.countCall(this.#app, monthOf(Date.now())).catch(() => undefined);
+    if (isCounted(api)) this.#governor.countCall(this.#app, monthOf(sharedNow())).catch(() => undefined);
     const { ticket } = grant;
     return () => void this.#governor.ended(ticket, buckets, flightMs).catch(() => undefined);
   }
@@ -165,7 +166,7 @@ class GovernedGate implements RateGate {
   }
 
   async monthlyCalls(): Promise<number> {
-    return await this.#governor.callsOf(this.#app, monthOf(Date.now()));
+    return await this.#governor.callsOf(this.#app, monthOf(sharedNow()));
   }
 
   #targets({ chatId, userId, messageId, cardId }: CallLimits): RateBucket[] {
