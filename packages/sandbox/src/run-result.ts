@@ -80,6 +80,8 @@ export function verdictOf(report: GuestReport, run: Run): Verdict {
   const isSpoiled =
     verdict.status === "error" ||
     verdict.status === "crashed" ||
+    // On a busy machine the clock is far ahead of the processor: what was killed for memory was not killed for time.
+    (verdict.status === "timeout" && stop === undefined) ||
     (run.program.runtime === "bash" && verdict.status === "ok" && verdict.value !== 0);
   // The kernel has killed something inside, and the run did not get over it.
   return report.memoryKills > 0 && isSpoiled ? overMemory(run.limits) : verdict;

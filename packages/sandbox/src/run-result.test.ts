@@ -1,0 +1,24 @@
+import { expect, it } from "vitest";
+import type { GuestReport } from "./guest.ts";
+import { limitsFrom } from "./limits.ts";
+import { verdictOf } from "./run-result.ts";
+
+const limits = limitsFrom({ cpuSeconds: 10 });
+const killed: GuestReport = {
+  stop: undefined,
+  end: { exitCode: undefined, signal: "SIGKILL", spawnError: undefined, isStuck: false },
+  stdout: "",
+  stderr: "",
+  memoryKills: 0,
+  hasBegun: true,
+  wallMs: 30_000,
+};
+
+it("a program that was killed after the time of its CPU limit had too little time, unless it was killed for memory", () => {
+  const run = { program: { runtime: "node", code: "" }, limits } as const;
+  expect(verdictOf(killed, run)).toMatchObject({ status: "timeout", error: expect.stringContaining("CPU time") });
+  expect(verdictOf({ ...killed, memoryKills: 1 }, run)).toMatchObject({
+    status: "oom",
+    error: expect.stringContaining("memory"),
+  });
+});
