@@ -218,6 +218,13 @@ describe("a Redis with a user for each app", () => {
       `SET ${whole}:duty:sweep x`,
       `PUBLISH ${whole}:cancel {}`,
       `SUBSCRIBE ${cell}:ch:x`,
+      `SUBSCRIBE ${whole}:cancel`,
+      `SUBSCRIBE ${whole}:cancel:other`,
+      `PSUBSCRIBE ${whole}:cancel:*`,
+      `PSUBSCRIBE *`,
+      `PUBLISH ${whole}:cancel:recording {}`,
+      `PUBLISH ${whole}:cancel:other {}`,
+      "PUBSUB CHANNELS *",
     ];
     expect(await allowedOf("runner-recording", [...administration, ...refused])).toEqual([]);
   });

@@ -13,9 +13,11 @@ import {
   type LiveReplies,
 } from "@larkline/feishu";
 import {
+  cancelChannelOf,
   createCancelBus,
   createToolQueues,
   createTurnQueue,
+  type Cancellation,
   type CancelBus,
   type QueueOptions,
   type ToolQueues,
@@ -94,6 +96,8 @@ export interface Connections {
   turns: TurnQueue;
   tools: ToolQueues;
   bus: CancelBus;
+  /** Tells a runner which of its calls are to stop; best effort. */
+  stopCalls: (runner: string, cancel: Cancellation) => Promise<void>;
   sender: ReplySender;
   approvalCards: ApprovalCards;
   groupsOf: JudgeDeps["groupsOf"];
@@ -232,6 +236,8 @@ export function openConnections(options: ConnectionOptions): Connections {
     turns,
     tools,
     bus: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
+    stopCalls: async (runner, cancel) =>
+      await createCancelBus({ connection: redis, channel: cancelChannelOf(namespace, runner) }).publish(cancel),
     sender,
     approvalCards,
     queue,

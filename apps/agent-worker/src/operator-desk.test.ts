@@ -48,7 +48,7 @@ it("an order is done by one worker, once, and its result told", async () => {
   await store.claim(session, gen, "worker");
   const stopped: string[] = [];
   const stop = async ({ turnId }: { turnId: string }): Promise<void> => void stopped.push(turnId);
-  const parts = { orders, store, letters, rules, audit, wake: async () => {}, stop };
+  const parts = { orders, store, letters, rules, audit, wake: async () => {}, stop, stopCalls: async () => {} };
   const desks = [1, 2].map(() =>
     startOperatorDesk({ ...parts, logger: createLogger({ service: "t", level: "silent" }) }),
   );

@@ -22,7 +22,7 @@ import type { Observation } from "@larkline/telemetry";
 import type { AgentSide } from "./agent-side.ts";
 import type { AbortReason, RunningTurns } from "./running-turns.ts";
 import type { TurnApprovals } from "./turn-approvals.ts";
-import type { Dispatch, TurnEnd, TurnStart } from "./turn-options.ts";
+import type { Dispatch, StopCalls, TurnEnd, TurnStart } from "./turn-options.ts";
 import { publishedBefore } from "./event-writer.ts";
 import { TurnRun } from "./turn-run.ts";
 import { watchTurn } from "./turn-watch.ts";
@@ -35,6 +35,7 @@ export interface SessionRunnerOptions {
   /** The agent of a message, under the choices of its session. */
   agent: (message: InboundMessage, choices: SessionSettings) => AgentSide;
   dispatch: Dispatch;
+  stopCalls: StopCalls;
   approvals: TurnApprovals;
   running: RunningTurns;
   /** Starts sending a reply once `ready` has settled; must not throw. */
@@ -188,7 +189,7 @@ async function runTurn(
   start: TurnStart,
   { shutdown, more }: { shutdown: AbortSignal; more: () => boolean },
 ): Promise<TurnEnd> {
-  const { store, dispatch, approvals, maxTries, running, onMessage } = options;
+  const { store, dispatch, stopCalls, approvals, maxTries, running, onMessage } = options;
   const turnId = turnIdOf(start.session, start.head.seq);
   const givenUp = whyGivenUp(start, maxTries);
   if (start.damaged !== undefined && givenUp === undefined) {
@@ -213,6 +214,7 @@ async function runTurn(
       ...agent,
       store,
       dispatch,
+      stopCalls,
       approvals,
       controller,
       watch,

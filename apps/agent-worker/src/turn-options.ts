@@ -62,6 +62,9 @@ export interface TurnStart {
 /** Hands calls to their runners. */
 export type Dispatch = (turn: TurnState, calls: readonly CallState[]) => Promise<void>;
 
+/** Tells a runner that its calls of a cancelled turn are to stop. */
+export type StopCalls = (runner: string, cancel: { session: string; turnId: string }) => Promise<void>;
+
 /** The facts of a moment that are the same for all turns of an agent. */
 export type AgentFacts = Omit<TurnEnvironment, "nowMs" | "judge" | "history" | "live" | "othersWait">;
 
@@ -94,6 +97,8 @@ export interface TurnRunOptions {
   /** What a command depends on. */
   commandFacts: () => CommandFacts;
   dispatch: Dispatch;
+  /** Tells a runner that nobody waits for its calls of this turn any more; must not reject. */
+  stopCalls: StopCalls;
   /** Fetches what the message refers to, before the model sees it. Never rejects. */
   prepare: (message: InboundMessage, signal: AbortSignal) => Promise<InboundMessage>;
   /** Told of a message that has become part of the turn; must not throw. */

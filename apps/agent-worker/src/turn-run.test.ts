@@ -74,6 +74,20 @@ describe("running a session", () => {
     expect(crashes).toBeGreaterThan(8);
   });
 
+  it("a cancelled turn has the runners of its open calls stop them, and tells no other runner", async () => {
+    const world = newWorld();
+    await append(world, inbound("om_1", "tools please"));
+    const turnId = `${session}-1`;
+    const run = runnerOf(world);
+    await run({ v: 1, session, gen: world.wakes.shift() ?? 0 }, new AbortController().signal);
+    expect(world.dispatched.length).toBeGreaterThan(1);
+    const { wakeGen = 0 } = await world.store.cancel(session, { turnId, reason: "stopped" });
+    expect(world.stopped).toEqual([]);
+    await run({ v: 1, session, gen: wakeGen }, new AbortController().signal);
+    expect(world.stopped).toEqual([{ runner: "test", session, turnId }]);
+    expect((await outboxOf(world)).map(({ id }) => id)).toEqual([turnId]);
+  });
+
   it("a run that is handed over before its first save counts neither as an error nor as a death", async () => {
     const world = newWorld();
     await append(world, inbound("om_1", "hello"));

@@ -24,6 +24,7 @@ import type {
   QueuedMessage,
   TurnState,
 } from "@larkline/protocol";
+import { builtInRunner } from "./built-in-tools.ts";
 import { attemptOf, waitsForPeople } from "./call-facts.ts";
 import { pastOf, runModelStep } from "./model-step.ts";
 import type { TurnJudge } from "./permission-judge.ts";
@@ -58,6 +59,8 @@ export class TurnRun {
   #settled: ReadonlySet<string | undefined> = new Set();
   /** Calls that waited for people when the turn ended. */
   #dropped: CallState[] = [];
+  /** Runners that still had calls when the turn was cancelled. */
+  #stopped: ReadonlySet<string> = new Set();
 
   constructor(start: TurnStart, options: TurnRunOptions) {
     this.#options = options;
@@ -228,6 +231,7 @@ export class TurnRun {
       this.#reply.freeze();
       const { calls } = this.#progress.turn;
       this.#dropped = calls.filter((call) => waitsForPeople(call) && !this.#settled.has(call.approvalId));
+      if (transition.next.reason === "cancelled") this.#stopped = new Set(calls.flatMap(runnerAtWork));
     }
     this.#live = undefined;
     this.#progress.take(transition);
@@ -405,6 +409,8 @@ export class TurnRun {
     const result = await this.#progress.commit(outbox === undefined ? ending : { ...ending, outbox });
     if (result.state === "fenced") return { end: "fenced" };
     approvals.dropped(turn, this.#dropped);
+    const { session, turnId } = { session: turn.message.session, turnId: turn.turnId };
+    for (const runner of this.#stopped) void this.#options.stopCalls(runner, { session, turnId });
     const settings = this.#progress.settings ?? this.#start.settings;
     // What is on its way to the card must not arrive after what the delivery of the answer sends.
     const released = this.#reply.release();
@@ -420,4 +426,9 @@ function replacing({ lost = [], history }: TurnStart): NonNullable<ProgressOptio
     ...(isLost("summary") ? { context: { keep: history.length } } : {}),
     ...(isLost("settings") ? { settings: {} } : {}),
   };
+}
+
+/** Whose call it is while it runs; built-in tools are run here. */
+function runnerAtWork({ state, runner }: CallState): string[] {
+  return state === "running" && runner !== undefined && runner !== builtInRunner ? [runner] : [];
 }

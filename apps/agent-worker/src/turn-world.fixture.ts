@@ -143,6 +143,8 @@ export interface World extends Parts, WorldStores {
   sent: OutboxRecord[];
   /** Calls that were handed out and not taken yet. */
   dispatched: ToolJob[];
+  /** What runners were told to stop. */
+  stopped: { runner: string; session: string; turnId: string }[];
   running: RunningTurns;
   /** Message ids, and what was told of their work. */
   told: [id: string, what: "begins" | "ends"][];
@@ -177,6 +179,7 @@ export function newWorld(stores?: WorldStores): World {
     ran: new Map(),
     sent: [],
     dispatched,
+    stopped: [],
     queues: { dispatch: async (_runner, jobs) => void dispatched.push(...jobs) },
     running: new RunningTurns(),
     told: [],
@@ -270,6 +273,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
         turn,
         calls,
       ),
+    stopCalls: async (runner, cancel) => void world.stopped.push({ runner, ...cancel }),
     approvals: createTurnApprovals({
       approvals,
       rules,

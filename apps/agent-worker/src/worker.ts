@@ -30,7 +30,7 @@ import { dispatchCalls } from "./tool-dispatch.ts";
 import { warnOfUnknownTools } from "./offered-tools.ts";
 import { tellLate, watchBuiltIns } from "./turn-watch.ts";
 import { createTurnApprovals, type TurnApprovals } from "./turn-approvals.ts";
-import type { Dispatch } from "./turn-options.ts";
+import type { Dispatch, StopCalls } from "./turn-options.ts";
 import { wakeAfter } from "./wake-after.ts";
 import type { WorkerMetrics } from "./worker-metrics.ts";
 
@@ -134,7 +134,9 @@ function startWork(parts: WorkerParts): Work {
   const { orders, store, letters, rules, auditLog: audit, turns, bus } = parts.connections;
   const wake = turns.wake.bind(turns);
   const stop = bus.publish.bind(bus);
-  const desk = startOperatorDesk({ orders, store, letters, rules, audit, wake, stop, logger: parts.logger });
+  const stopCalls = callStopper(parts);
+  const { logger } = parts;
+  const desk = startOperatorDesk({ orders, store, letters, rules, audit, wake, stop, stopCalls, logger });
   return {
     worker,
     close: async () => {
@@ -185,6 +187,17 @@ function dispatcher(parts: WorkerParts, builtIns: BuiltInTools): Dispatch {
     await dispatchCalls({ queues, worker, expect, store, wake, sign, authorities, builtIns: watched }, turn, calls);
 }
 
+/** A runner that is not told ends the call by itself, at its deadline at the latest. */
+function callStopper({ connections, logger }: Pick<WorkerParts, "connections" | "logger">): StopCalls {
+  return async (runner, cancel) => {
+    try {
+      await connections.stopCalls(runner, cancel);
+    } catch (error) {
+      logger.warn({ error, runner, ...cancel }, "a runner could not be told to stop its calls");
+    }
+  };
+}
+
 function approvalsDesk({ settings, connections, metrics, observation, logger }: WorkerParts): TurnApprovals {
   const { approvals, rules, approvalCards, authorities } = connections;
   const workCards = approvalCards.work.bind(approvalCards);
@@ -215,6 +228,7 @@ function startTurns(parts: WorkerParts): JobWorker {
       serves: serving(connections, logger),
       agent: createAgentSides({ ...connections, ...parts, budgets, builtIns, prepare }),
       dispatch: dispatcher(parts, builtIns),
+      stopCalls: callStopper(parts),
       approvals: approvalsDesk(parts),
       running,
       deliver: (lease, ready) => void ready.then(async () => await sender.deliver(lease)),

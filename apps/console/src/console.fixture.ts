@@ -51,6 +51,7 @@ export function openWorld() {
     ...stores,
     wake: async (key, gen) => await turns.wake(key, gen),
     stop: async () => {},
+    stopCalls: async () => {},
     replyOf: async (id, { session: key, id: messageId, parts, reply }) => {
       if (reply.channel === "none") return undefined;
       return {

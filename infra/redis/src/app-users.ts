@@ -187,7 +187,7 @@ function agentWorker(place: Place): RedisUser {
       { keys: ["handoffs"], commands: "xrange xdel" },
       { keys: ["begun"], commands: "get set" },
       { keys: ["handoffRunners"], commands: "sadd smembers" },
-      { keys: ["calls"], commands: "hget hgetall hset hsetnx" },
+      { keys: ["calls"], commands: "hget hgetall hset hsetnx hvals" },
       // Removed by one command, which has to be allowed as a whole.
       { keys: ["controls", "requests", "calls"], commands: "del" },
       { keys: ["histories"], commands: "llen lindex lrange rpush" },
@@ -212,7 +212,7 @@ function agentWorker(place: Place): RedisUser {
       { keys: ["turnQueue"], commands: workQueue },
       { keys: ["toolQueues"], commands: keepQueue },
     ],
-    publishes: ["eventBatches", "cancels", "handoffAnswers"],
+    publishes: ["eventBatches", "cancels", "runnerCancels", "handoffAnswers"],
     subscribes: ["cancels", "runnersChanged", "handoffRings"],
   };
 }
@@ -235,7 +235,7 @@ function toolRunner(place: Place): RedisUser {
       { keys: ["blobs"], commands: "hset pexpire" },
     ],
     publishes: ["handoffRings", "runnersChanged"],
-    subscribes: ["cancels", "handoffAnswers", "runnersChanged"],
+    subscribes: ["runnerCancels", "handoffAnswers", "runnersChanged"],
   };
 }
 

@@ -113,6 +113,8 @@ export type KeyFamily = keyof typeof keyFamilies;
 export const channelFamilies = {
   eventBatches: ofCell("ch:*"),
   cancels: whole("cancel"),
+  /** Of one runner; with no runner those of all. */
+  runnerCancels: ({ namespace, runner = "*" }: Place): string[] => [`{${namespace}}:cancel:${runner}`],
   handoffRings: ({ namespace }: Place): string[] => [`{${namespace}}:handoff`, `{${namespace}}:handoff:*`],
   handoffAnswers: ({ namespace, runner }: Place): string[] => [`{${namespace}}:begun:${runner ?? "*"}`],
   runnersChanged: whole("runners-changed"),

@@ -15,6 +15,11 @@ export type CancelBus = Bus<Cancellation>;
 
 const parse = jsonParserOf(Cancellation);
 
+/** Where one runner is told which of its calls are to stop; it hears of no other runner's. */
+export function cancelChannelOf(namespace: string, runner: string): string {
+  return `{${namespace}}:cancel:${runner}`;
+}
+
 export function createCancelBus(options: { connection: PubSubConnection; channel?: string }): CancelBus {
   return createBus({ connection: options.connection, channel: options.channel ?? "{larkline}:cancel", parse });
 }

@@ -1,5 +1,5 @@
 export type { Bus, PubSubConnection } from "./bus.ts";
-export { createCancelBus, type Cancellation, type CancelBus } from "./cancel-bus.ts";
+export { cancelChannelOf, createCancelBus, type Cancellation, type CancelBus } from "./cancel-bus.ts";
 export { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
 export { finishJobScript } from "./kept-jobs.ts";
 export {

@@ -333,8 +333,8 @@ describe("a runner answers calls", () => {
     const cancelled = await bed.send("r", { name: "hang", effect: "pure" });
     const other = await bed.send("r", { name: "hang", effect: "pure", deadlineMs: Date.now() + 3_000 });
     await until("both runs", () => (started.length === 2 ? true : undefined));
-    await bed.bus.publish({ session: cancelled.session, turnId: "another-turn" });
-    await bed.bus.publish({ session: cancelled.session, turnId: cancelled.turnId });
+    await bed.busOf("r").publish({ session: cancelled.session, turnId: "another-turn" });
+    await bed.busOf("r").publish({ session: cancelled.session, turnId: cancelled.turnId });
     expect(await bed.outcomeOf(cancelled)).toEqual({ ok: false, error: "cancelled" });
     expect(aborted).toEqual([cancelled.callId]);
     expect(await bed.outcomeOf(other)).toMatchObject({ error: expect.stringContaining("did not answer") });

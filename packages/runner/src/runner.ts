@@ -2,7 +2,7 @@ import { totalmem } from "node:os";
 import { createHash, randomUUID } from "node:crypto";
 import { createFileBlobStore } from "@larkline/blob-files";
 import type { Env, McpServerConfig } from "@larkline/config";
-import { createCancelBus, createToolQueues, createToolWorker, type JobWorker } from "@larkline/queue";
+import { cancelChannelOf, createCancelBus, createToolQueues, createToolWorker, type JobWorker } from "@larkline/queue";
 import { defaultBlobTtlMs, type BlobStore } from "@larkline/session";
 import {
   closeRedis,
@@ -228,7 +228,7 @@ async function work(parts: Parts, { announcement, generation }: Announced): Prom
   const { setup, connections, levels, mounts, calls } = parts;
   const { config, graceMs = 8_000 } = setup;
   const { redis, clock, closing, onError } = connections;
-  const bus = createCancelBus({ connection: redis, channel: `{${config.namespace}}:cancel` });
+  const bus = createCancelBus({ connection: redis, channel: cancelChannelOf(config.namespace, config.runner) });
   await bus.subscribe(({ session, turnId }) => calls.cancel(session, turnId), closing);
   const workers = await startWorkers(parts, await openHandler(parts));
   const takesCalls = generation.follow((isCurrent) => void workers.take(isCurrent).catch(onError));

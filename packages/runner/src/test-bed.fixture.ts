@@ -19,7 +19,7 @@ import {
   type ToolJob,
   type TurnState,
 } from "@larkline/protocol";
-import { createCancelBus, createToolQueues, type DispatchOptions } from "@larkline/queue";
+import { cancelChannelOf, createCancelBus, createToolQueues, type DispatchOptions } from "@larkline/queue";
 import type { SessionStore } from "@larkline/session";
 import {
   closeRedis,
@@ -211,7 +211,7 @@ export function createTestBed(redisUrl: string) {
     lookups,
     queues,
     directory: createRedisRunnerDirectory({ redis, namespace }),
-    bus: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
+    busOf: (runner: string) => createCancelBus({ connection: redis, channel: cancelChannelOf(namespace, runner) }),
     openCall: async (call: Call) => await openCall(store, call),
     send: async (runner: string, call: Call, options?: DispatchOptions) => {
       const job = await openCall(store, { runner, ...call });

@@ -35,6 +35,16 @@ async function waitingTurns(
   );
 }
 
+/** Runners that have calls which are not answered. */
+async function runnersAtWork(redis: RedisConnection, calls: string): Promise<string[]> {
+  const runners = (await redis.hvals(calls)).flatMap((stored) => {
+    const [, facts] = /^(?:open|started) (\{.*)$/s.exec(stored) ?? [];
+    const { runner } = facts === undefined ? {} : (JSON.parse(facts) as { runner?: string }); // as they were opened
+    return runner === undefined ? [] : [runner];
+  });
+  return [...new Set(runners)];
+}
+
 /** Looks at the head, then resets the session if all is still as it was seen. */
 export async function resetSession(
   { redis, scripts, keys: keyspace, auditMax }: ResetDeps,
@@ -49,6 +59,7 @@ export async function resetSession(
     const message = entry === "" ? undefined : queuedFrom(session, entry).message;
     const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
     const reply = message === undefined ? undefined : await replyOf(turnId, message, hasCards);
+    const runners = await runnersAtWork(redis, keys.calls);
     const waiting = await waitingTurns({ redis, keys }, session, replyOf);
     const facts = JSON.stringify(seq === 0 ? {} : { turnId });
     const answer = await scripts.reset(
@@ -68,7 +79,12 @@ export async function resetSession(
       ],
     );
     const [ended, gen = 0] = answer as [number, number?]; // shape fixed by the script
-    if (ended !== -1) return { ...(ended === 1 ? { turnId } : {}), ...(gen > 0 ? { wakeGen: gen } : {}) };
+    if (ended === -1) continue;
+    return {
+      ...(ended === 1 ? { turnId } : {}),
+      ...(gen > 0 ? { wakeGen: gen } : {}),
+      ...(ended === 1 && runners.length > 0 ? { runners } : {}),
+    };
   }
   throw newEngineError("internal_error", `session ${session} answers faster than it can be reset`, {
     suggestion: "Try again.",

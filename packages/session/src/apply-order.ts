@@ -17,8 +17,10 @@ export interface OrderDeps {
   audit: Pick<AuditLog, "append">;
   /** Adds the wake-up of a session. */
   wake: (session: SessionKey, gen: number) => Promise<void>;
-  /** Tells all workers and runners that a turn is over, so that its model and its tools stop at once. */
+  /** Tells all workers that a turn is over, so that its model stops at once. */
   stop: (cancel: { session: SessionKey; turnId: string }) => Promise<void>;
+  /** Tells a runner that its calls of the turn are to stop. */
+  stopCalls: (runner: string, cancel: { session: SessionKey; turnId: string }) => Promise<void>;
   replyOf: ResetOptions["replyOf"];
 }
 
@@ -69,12 +71,19 @@ async function cancelTurn({ store, wake, stop }: OrderDeps, session: SessionKey,
 }
 
 /** Ends the turn whatever its state, and begins a new conversation. The store keeps the record of it. */
-async function reset({ store, wake, stop, replyOf }: OrderDeps, by: string, session: SessionKey): Promise<OrderResult> {
-  const { turnId, wakeGen } = await store.reset(session, { by, replyOf });
+async function reset(
+  { store, wake, stop, stopCalls, replyOf }: OrderDeps,
+  by: string,
+  session: SessionKey,
+): Promise<OrderResult> {
+  const { turnId, wakeGen, runners = [] } = await store.reset(session, { by, replyOf });
   if (wakeGen !== undefined) await wake(session, wakeGen);
   if (turnId === undefined) return nothing;
   // Whoever runs it is fenced already; this makes its model and its tools stop at once.
-  await stop({ session, turnId });
+  await Promise.all([
+    stop({ session, turnId }),
+    ...runners.map(async (runner) => await stopCalls(runner, { session, turnId })),
+  ]);
   return { ...done, turnId };
 }
 

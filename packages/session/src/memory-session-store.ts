@@ -320,13 +320,17 @@ export class MemorySessionStore implements SessionStore {
       this.#events.add(key, [{ runId: turnId, event: cancelledRun }]);
       if (told !== undefined) this.#outboxes.push(structuredClone(told));
     }
+    const atWork = [...session.ledger.values()].flatMap(({ state, facts }) =>
+      state === "done" || facts.runner === undefined ? [] : [facts.runner],
+    );
     this.#closeCalls(session);
     const { ended, wakeGen } = session.reset(this.#now());
     const about = ended === undefined ? {} : { turnId: turnIdOf(key, ended.seq) };
     this.#audit.write({ kind: "session_reset", session: key, userId: by, ...about });
     if (about.turnId !== undefined) this.#events.add(key, [{ runId: about.turnId, event: cancelledRun }]);
     if (about.turnId !== undefined && reply !== undefined) this.#outboxes.push(structuredClone(reply));
-    return withWake(about, wakeGen);
+    const runners = ended === undefined || atWork.length === 0 ? {} : { runners: [...new Set(atWork)] };
+    return withWake({ ...about, ...runners }, wakeGen);
   }
 
   #afterCommit(session: MemorySession, more: boolean): CommitResult {

@@ -52,6 +52,21 @@ export function describeSessionReset(name: string, makeHarness: MakeSessionStore
       expect(await kindsOfAudit()).toEqual(["session_reset"]);
     });
 
+    it("names the runners that have calls of the turn", async () => {
+      const { wakeGen } = await store.append(messageOf(session, "om_1"));
+      const claim = await mustClaim(store, session, wakeGen);
+      const open = [...openCalls("c1", "c2", "c3", "c4")].map((call, index) => ({
+        ...call,
+        facts: { ...call.facts, runner: ["one", "two", "one", "answered"][index] ?? "" },
+      }));
+      await saveAs(store, claim, { mode: "suspend", open });
+      await store.begin(session, "c1", "once");
+      await store.deliver(session, "c4", { ok: true, result: 1 });
+      const { runners, ...ended } = await reset();
+      expect(ended).toEqual({ turnId });
+      expect(runners?.toSorted()).toEqual(["one", "two"]);
+    });
+
     it("closes the calls and questions that a turn waits for", async () => {
       const { wakeGen } = await store.append(messageOf(session, "om_1"));
       const claim = await mustClaim(store, session, wakeGen);

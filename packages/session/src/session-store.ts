@@ -313,6 +313,8 @@ export interface ResetResult {
   /** The turn that it ended. */
   turnId?: string;
   wakeGen?: number;
+  /** Those that had calls of the turn a moment before. */
+  runners?: string[];
 }
 
 /** What goes with a reset. */
