@@ -1,3 +1,4 @@
+import { hideSecrets } from "@larkline/protocol";
 import { isObject } from "./argument-texts.ts";
 
 const mask = "***";
@@ -30,15 +31,6 @@ function namesCredential(name: string): boolean {
     (word, index) => credentialWords.has(word) || credentialPairs.has(`${word} ${words[index + 1] ?? ""}`),
   );
 }
-
-/** Credentials inside a text: in URLs, headers and options of commands. What comes before them stays. */
-const inText: readonly [RegExp, string][] = [
-  [/(:\/\/[^\s/:@]{0,100}:)[^\s/@]{1,500}@/g, `$1${mask}@`],
-  [/\b(bearer|basic) +[\w.~+/=-]{6,}/gi, `$1 ${mask}`],
-  [/((?:password|passwd|passphrase|secret|token|api[_-]?key)["']?[=:] *)["']?[^\s"'&;,]+/gi, `$1${mask}`],
-  [/(--[\w-]{0,40}(?:password|passwd|secret|token|api-?key) +)[^\s]+/gi, `$1${mask}`],
-  [/\b(?:sk|ghp|gho|glpat|xox[abp])[-_][\w-]{10,}/g, mask],
-];
 
 /** Copies a value with everything hidden that people must not see, within one budget of characters. */
 class Masker {
@@ -91,9 +83,7 @@ class Masker {
     const room = Math.max(0, Math.min(maxTextCharacters, this.#left));
     const cut = text.length > room ? `${text.slice(0, room)}${cutMark}` : text;
     this.#left -= cut.length;
-    let masked = cut;
-    for (const [pattern, replacement] of inText) masked = masked.replaceAll(pattern, replacement);
-    return masked;
+    return hideSecrets(cut, mask);
   }
 }
 

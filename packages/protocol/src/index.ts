@@ -93,6 +93,7 @@ export {
   parseHandoffRing,
   readHandoff,
 } from "./handoff.ts";
+export { hideSecrets } from "./secret-text.ts";
 export { Sender } from "./sender.ts";
 export { SessionKey } from "./session-key.ts";
 export {
