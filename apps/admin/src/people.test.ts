@@ -281,6 +281,41 @@ describe("the data of one person", () => {
     expect(await stores.store.history(direct)).toEqual([]);
   });
 
+  it("is not left in messages that wait behind a question, also where nothing else was ever stored", async () => {
+    const park = async (message: InboundMessage) => {
+      const { session, id, reply: _reply } = message;
+      await stores.store.pushOutbox(
+        {
+          v: 1,
+          id: `q-${id}`,
+          uuid: `q-${id}`,
+          session,
+          target: { app, chatId: "oc_x", messageId: id, inThread: false },
+          text: "Shall I?",
+          createdAtMs: Date.now(),
+          attempts: 0,
+          uncertainSinceMs: 0,
+        },
+        id,
+        message,
+      );
+      return async () => await stores.store.parked(session, id);
+    };
+    await world();
+    const left = [
+      await park(messageFrom(direct, "ou_ann")),
+      await park(messageFrom(group, "ou_ann")),
+      await park(messageFrom(`${app}.oc_other`, "ou_ann")),
+    ];
+    const ofBen = await park(messageFrom(group, "ou_ben"));
+    const all = async () => await Promise.all(left.map(async (look) => await look()));
+    await deletePerson(stores, ann, { act: false, ...quick });
+    expect((await all()).every((message) => message?.sender.id === "ou_ann")).toBe(true);
+    await deletePerson(stores, ann, { act: true, ...quick });
+    expect(await all()).toEqual([undefined, undefined, undefined]);
+    expect(await ofBen()).toMatchObject({ sender: { id: "ou_ben" } });
+  });
+
   it("is not kept with what was given up, in a group its own messages alone", async () => {
     const letterOf = async (message: InboundMessage) => {
       const { session, id: messageId } = message;

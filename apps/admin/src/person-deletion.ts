@@ -67,7 +67,17 @@ export async function deletePerson(
 ): Promise<DeletionCounts> {
   const counts = { sessions: 0, groups: 0, messages: 0, archived: 0, files: 0, rules: 0 };
   const deletion: Deletion = { ...options, stores, person, counts };
-  for (const session of await sessionsOfPerson(stores, person)) {
+  const sessions = await sessionsOfPerson(stores, person);
+  // First: what is released meanwhile waits in an inbox then, and is stopped below.
+  if (options.act) {
+    const { app, id, chats } = person;
+    const isNamed = (session: SessionKey): boolean =>
+      chats.some((chat) => session === `${app}.${chat}` || session.startsWith(`${app}.${chat}.`));
+    await stores.removeParked(
+      (message) => message.app === app && (message.sender.id === id || isNamed(message.session)),
+    );
+  }
+  for (const session of sessions) {
     if (await isWholly(stores, session, person)) await eraseSession(deletion, session);
     else await redactSession(deletion, session);
   }

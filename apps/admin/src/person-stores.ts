@@ -1,6 +1,7 @@
 import { createPostgresArchive } from "@larkline/archive-postgres";
 import { createFileBlobStore } from "@larkline/blob-files";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/queue";
+import type { InboundMessage } from "@larkline/protocol";
 import type {
   Archive,
   ApprovalStore,
@@ -25,6 +26,7 @@ import {
   createRedisRetention,
   createRedisSessionStore,
   mastersOf,
+  removeParkedMessages,
 } from "@larkline/session-redis";
 
 /** Where data of a person can be. */
@@ -41,6 +43,8 @@ export interface PersonStores {
   letters: DeadLetters;
   /** What queues keep of finished jobs. */
   jobs: Pick<QueueCatalog, "erase">;
+  /** Removes messages that wait behind a question, of all sessions; returns how many. */
+  removeParked(isMeant: (message: InboundMessage) => boolean): Promise<number>;
   archive: Archive | undefined;
   close(): Promise<void>;
 }
@@ -73,6 +77,7 @@ export function openPersonStores(options: PersonStoresOptions): PersonStores {
     blobs: directory === undefined ? createRedisBlobStore(on) : createFileBlobStore({ directory }),
     letters: createRedisDeadLetters(on),
     jobs,
+    removeParked: async (isMeant) => await removeParkedMessages(on, isMeant),
     archive,
     close: async () => {
       await jobs.close();

@@ -310,6 +310,7 @@ function admin(place: Place): RedisUser {
       { keys: ["sessions"], commands: "hget hset hincrby" },
       { keys: ["states"], commands: "hset hdel" },
       { keys: ["inboxes"], commands: "lindex lrem" },
+      { keys: ["parked"], commands: "get unlink" },
       { keys: ["requests"], commands: "rpush" },
       { keys: ["dirty"], commands: "zadd" },
       { keys: ["events"], commands: "xadd pexpire" },

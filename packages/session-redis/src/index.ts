@@ -27,7 +27,7 @@ export { OperatorOrders, type HandedIn, type OperatorOrdersOptions } from "./ope
 export { createRedisPermissionRules, type RedisPermissionRulesOptions } from "./permission-rules.ts";
 export { createRedisPresence, type Presence, type RedisPresenceOptions } from "./presence.ts";
 export { createRedisRateGovernor, type RedisRateGovernorOptions } from "./rate-governor.ts";
-export { createRedisRetention, type RedisRetentionOptions } from "./retention.ts";
+export { createRedisRetention, removeParkedMessages, type RedisRetentionOptions } from "./retention.ts";
 export { createRedisRunnerDirectory, type RedisRunnerDirectoryOptions } from "./runner-directory.ts";
 export { runnerScripts, type PublishedScript } from "./runner-scripts.ts";
 export { createRedisSessionIndex, type RedisSessionIndexOptions } from "./session-index.ts";

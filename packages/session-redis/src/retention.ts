@@ -1,4 +1,4 @@
-import type { SessionKey } from "@larkline/protocol";
+import type { InboundMessage, SessionKey } from "@larkline/protocol";
 import type {
   EndedSession,
   PersonalData,
@@ -21,7 +21,7 @@ import {
   trimLua,
 } from "./retention-lua.ts";
 import { defineScript } from "./script.ts";
-import { approvalRequester, messageFrom } from "./stored.ts";
+import { approvalRequester, inboundFrom, messageFrom } from "./stored.ts";
 
 export interface RedisRetentionOptions {
   redis: RedisConnection;
@@ -197,6 +197,38 @@ class RedisRetention implements SessionRetention, PersonalData {
   async forget(session: SessionKey, person: string, length: number): Promise<boolean> {
     const { state, inbox, history, who, people } = this.#keys.session(session);
     return (await this.#scripts.forget([state, inbox, history, who, people], [session, person, length])) === 1;
+  }
+}
+
+/**
+ * Removes messages that wait behind a question whether they are answered at all, of all sessions. One that cannot be
+ * read is meant by no person. Returns how many were removed.
+ */
+export async function removeParkedMessages(
+  { redis, namespace = defaultNamespace }: RedisRetentionOptions,
+  isMeant: (message: InboundMessage) => boolean,
+): Promise<number> {
+  let removed = 0;
+  for (const node of mastersOf(redis)) {
+    let cursor = "0";
+    do {
+      const [next, found] = await node.scan(cursor, "MATCH", `{${namespace}:*}:parked:*`, "COUNT", scanPage);
+      cursor = next;
+      for (const key of found) {
+        const text = await redis.get(key);
+        const message = text === null ? undefined : readable(text);
+        if (message !== undefined && isMeant(message)) removed += await redis.unlink(key);
+      }
+    } while (cursor !== "0");
+  }
+  return removed;
+}
+
+function readable(text: string): InboundMessage | undefined {
+  try {
+    return inboundFrom(text);
+  } catch {
+    return undefined;
   }
 }
 
