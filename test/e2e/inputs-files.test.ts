@@ -218,7 +218,7 @@ it("a fetch can be stopped: no model is asked, and nobody waits for the file", a
   await vi.waitUntil(() => system.feishu.faults.size === 0, { timeout: 5_000, interval: 5 });
   remove();
   await send(system, person, { text: "/stop" });
-  expect(await answerTo(system, written)).toBe("Stopped.");
+  expect(await answerTo(system, written)).toBe("已停止。");
   expect(system.model.requests.length).toBe(before);
   expect((await given(person, { text: "go on" })).messages).toHaveLength(3);
 });
