@@ -40,7 +40,10 @@ export interface SessionRunnerOptions {
   running: RunningTurns;
   /** Starts sending a reply once `ready` has settled; must not throw. */
   deliver: (lease: OutboxLease, ready: Promise<void>) => void;
-  /** Told when the work on a message begins (again) and when it is over; must not throw. */
+  /**
+   * Told when the work on a message begins (again) that others may have come before, and when the work on any is over;
+   * must not throw.
+   */
   onMessage: (message: InboundMessage, what: "begins" | "ends") => void;
   /** For what a worker that died has published. */
   log: Pick<EventLog, "read">;
@@ -181,7 +184,24 @@ async function afterCommit(
   const { head, control } = result;
   const deaths = { together: 0, alone: 0 };
   const damaged = head.unreadable === undefined ? {} : { damaged: "the message" };
-  return { session, epoch, head, control, history, settings, tries: 0, deaths, othersWait, ...damaged };
+  return {
+    session,
+    epoch,
+    head,
+    control,
+    history,
+    settings,
+    mayHaveWaited: true,
+    tries: 0,
+    deaths,
+    othersWait,
+    ...damaged,
+  };
+}
+
+/** On a message that was the first of its session no sign says that it waits. */
+function tellBegin({ onMessage }: SessionRunnerOptions, { head, mayHaveWaited }: TurnStart): void {
+  if (mayHaveWaited) onMessage(head.message, "begins");
 }
 
 async function runTurn(
@@ -203,7 +223,7 @@ async function runTurn(
   const startedMs = performance.now();
   const { message } = start.head;
   if (givenUp !== undefined) await options.onGivenUp?.(message, { turnId, reason: givenUp });
-  onMessage(message, "begins");
+  tellBegin(options, start);
   const cancelWatch = watchForCancel(options, start.session, controller);
   const watch = watchTurn(options.observation, start);
   let outcome = "failed";

@@ -119,6 +119,19 @@ describe("a turn that is handed on while its message is prepared", () => {
   });
 });
 
+it("what a message shows of its waiting is taken back where it has waited; the first of its session shows nothing", async () => {
+  const world = newWorld();
+  await ask(world, {}, inbound("om_1", "one"));
+  expect(world.told).toEqual([["om_1", "ends"]]);
+  await append(world, inbound("om_2", "two"));
+  await append(world, inbound("om_3", "three"));
+  await settle(world);
+  expect(world.told.filter(([id]) => id === "om_3")).toEqual([
+    ["om_3", "begins"],
+    ["om_3", "ends"],
+  ]);
+});
+
 describe("what a message refers to", () => {
   it("the first message of a thread is fetched for the first message that a model sees, not again", async () => {
     const world = newWorld();

@@ -50,6 +50,7 @@ export interface TurnStart {
   history: Message[];
   settings: SessionSettings;
   /** As in a claim. */
+  mayHaveWaited: boolean;
   tries: number;
   deaths: Claim["deaths"];
   othersWait: boolean;

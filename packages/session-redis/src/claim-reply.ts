@@ -19,6 +19,7 @@ type ClaimedReply = [
   settings: string,
   summary: string,
   othersWait: number,
+  mayHaveWaited: number,
 ];
 
 /** What `claimLua` answers. */
@@ -59,25 +60,9 @@ function replaceableParts(
 }
 
 /** What cannot be read is left out and named: whoever claims has to end the turn, not to fail at it again and again. */
-export function claimFrom(
-  { session, gen, known, cache, seal }: ClaimedWith,
-  [
-    ,
-    epoch,
-    turn,
-    first,
-    tries,
-    together,
-    byAlone,
-    version,
-    from,
-    tail,
-    control,
-    settings,
-    summary,
-    othersWait,
-  ]: ClaimedReply,
-): Claim {
+export function claimFrom({ session, gen, known, cache, seal }: ClaimedWith, reply: ClaimedReply): Claim {
+  const [, epoch, turn, first, tries, together, byAlone, version, from, tail, control, settings, summary] = reply;
+  const [othersWait, mayHaveWaited] = [reply[13], reply[14]];
   const damaged: string[] = [];
   const readable = <T>(what: string, read: () => T): T | undefined => {
     try {
@@ -111,6 +96,7 @@ export function claimFrom(
     epoch,
     ...(checkpoint === undefined ? {} : { turn: checkpoint }),
     ...(head === undefined ? {} : { head }),
+    mayHaveWaited: head !== undefined && mayHaveWaited === 1,
     tries,
     deaths: { together, alone: byAlone },
     ...(damaged.length === 0 ? {} : { damaged: damaged.join("; ") }),

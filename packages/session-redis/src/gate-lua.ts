@@ -1,6 +1,7 @@
 /* oxlint-disable max-lines -- the scripts of one gate. */
 // The gate. Each session has two hashes. Its hash `s` holds what ingress writes, too: state (st: idle | queued |
-// running | suspended), the last generation handed out (gen), counters (seq, es) and the outbox lease (olt, ole, ort).
+// running | suspended), the last generation handed out (gen), counters (seq, es), the number of the newest message that
+// came while others were before it (behind; absent in sessions of older versions) and the outbox lease (olt, ole, ort).
 // Its hash `state` only workers may write: the generation being run (rg), the fencing epoch (ep), the head message's
 // number and crashes (hs, try), its owner (own), the checkpoint (turn), the numbers of messages that joined its turn
 // (abs), what a process must know to go on with it (needs), its worker that ended without giving it back (lost), how often
@@ -110,12 +111,13 @@ return {0, 0}`;
 /**
  * -> nil | {'needs', feature...} | {'lost', owner}: call again with what became of that worker | {'alone'} refused
  * | {'claimed', epoch, turn, head, tries, deaths, deathsAlone, contextVersion, from, context from there on, control,
- *    settings, summary, whether turns are set aside}
+ *    settings, summary, whether turns are set aside, whether the head may have waited}
  */
 export const claimLua = `${time}${gate}${owned}${requests}${choosing}${rising}${needs}
 -- KEYS session inbox control history dirty floor requests state
 -- ARGV sid gen owner knownVersion knownLength knownLastSha1 judgedOwner|'*'|'' judgedDead alone features
-local st = redis.call('HGET', KEYS[1], 'st') or 'idle'
+local s = redis.call('HMGET', KEYS[1], 'st', 'behind')
+local st, behind = s[1] or 'idle', s[2]
 if st == 'idle' then return false end
 if st ~= 'queued' and redis.call('HGET', state, 'rg') ~= ARGV[2] then return false end
 -- First, since it needs memory: a full Redis refuses the claim, and not only what is written after a model was asked.
@@ -170,7 +172,8 @@ if skipped > 0 then
 end
 local tail = redis.call('LRANGE', KEYS[4], start + skipped, -1)
 return {'claimed', ep, v[3] or '', first, tries, deaths, deathsAlone, version, from, tail, control, v[9] or '',
-  from == 0 and summary or '', asideList() ~= ',' and 1 or 0}`;
+  from == 0 and summary or '', asideList() ~= ',' and 1 or 0,
+  (not behind or tonumber(seq) <= tonumber(behind)) and 1 or 0}`;
 
 /** -> 1 | 0 fenced */
 export const handOffLua = `${time}${owned}

@@ -57,6 +57,15 @@ function start() {
   return { store, append, claim, read: createGateStateReader(on) };
 }
 
+it("a session of an older version does not say which of its messages have waited: any may have", async () => {
+  const { store, append } = start();
+  const wakeGen = await append("cli_app.oc_old.main", 1);
+  for (const key of await redis.keys("*oc_old*")) {
+    if ((await redis.type(key)) === "hash") await redis.hdel(key, "behind");
+  }
+  expect(await store.claim("cli_app.oc_old.main", wakeGen, "w1")).toMatchObject({ mayHaveWaited: true });
+});
+
 it("a deployment in which nothing has happened has nothing", async () => {
   const { read } = start();
   expect(await read()).toEqual({

@@ -252,13 +252,17 @@ local function enqueue(s, inbox, dirty, seen, sid, message, seenTtlMs, maxWaitin
   local ahead = redis.call('LLEN', inbox) - (isFree and 1 or 0)
   local first = w[2] and redis.call('HGET', state, 'aside:' .. w[2]) or head(inbox)
   if ahead >= tonumber(maxWaiting) then return {'full', 0, 0, '', 0, first} end
-  if not v[3] then beginLife(s, more.floor) end
+  if not v[3] then
+    beginLife(s, more.floor)
+    redis.call('HSET', s, 'behind', 0)
+  end
   if redis.call('HSETNX', more.who, more.person, more.chatType) == 1 then
     redis.call('ZADD', more.people, 0, more.person .. '|' .. sid)
   end
   local seq = redis.call('HINCRBY', s, 'seq', 1)
   redis.call('SET', seen, seq, 'PX', seenTtlMs)
   redis.call('RPUSH', inbox, seq .. ':' .. message)
+  if ahead > 0 then redis.call('HSET', s, 'behind', seq) end
   local st = v[1] or 'idle'
   local isWoken = st == 'idle' or (st == 'suspended' and isFree)
   return {'accepted', seq, isWoken and wake(s, dirty, sid) or 0, v[2] or 0, ahead, first}

@@ -56,6 +56,19 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
         expect(third).toMatchObject({ ahead: 2, head: { seq: 1, message: messageOf(session, "om_1") } });
       });
 
+      it("a claim tells whether its message may have waited behind others", async () => {
+        const first = await startedWith(1);
+        expect(first).toMatchObject({ head: { seq: 1 }, mayHaveWaited: false });
+        await store.append(messageOf(session, "om_2"));
+        const ended = await commitOf(store, first);
+        if (ended.state !== "requeue") throw new Error(ended.state);
+        const second = await mustClaim(store, session, ended.wakeGen);
+        expect(second).toMatchObject({ head: { seq: 2 }, mayHaveWaited: true });
+        await commitOf(store, second);
+        const { wakeGen = 0 } = await store.append(messageOf(session, "om_3"));
+        expect(await mustClaim(store, session, wakeGen)).toMatchObject({ head: { seq: 3 }, mayHaveWaited: false });
+      });
+
       it("a redelivered message has no place", async () => {
         await startedWith(2);
         const again = await store.append(messageOf(session, "om_2"));

@@ -143,6 +143,7 @@ export class MemorySessionStore implements SessionStore {
     const nowMs = this.#now();
     const seq = session.enqueue(structuredClone(message));
     this.#messageIds.set(keyOf(session.key, message.app, message.id), seq, nowMs);
+    if (ahead > 0) session.lastBehind = seq;
     const eventSeq = this.#events.lastSeq(session.key);
     const isWoken = session.state === "idle" || (session.state === "suspended" && isFree);
     const wakeGen = isWoken ? session.wake(nowMs) : undefined;

@@ -45,6 +45,8 @@ export class MemorySession {
   runningGen = 0;
   epoch = 0;
   lastSeq = 0;
+  /** The newest message that came while others were before it. */
+  lastBehind = 0;
   /** The message `tries` belongs to. */
   headSeq = 0;
   tries = 0;
@@ -310,6 +312,7 @@ export class MemorySession {
       epoch: String(this.epoch),
       ...(this.turn && { turn: this.turn }),
       ...(head && { head }),
+      mayHaveWaited: head !== undefined && head.seq <= this.lastBehind,
       tries: this.tries,
       deaths: this.deaths,
       othersWait: this.setAside.length > 0,

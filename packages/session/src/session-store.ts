@@ -71,6 +71,8 @@ export interface Claim {
   turn?: TurnState;
   /** The oldest waiting message: the one `turn` belongs to, or the next to start. */
   head?: QueuedMessage;
+  /** False: nothing was before the head message when it came. What is known only since this field exists counts as true. */
+  mayHaveWaited: boolean;
   /** How often a run of the head message ended in an error, or with its worker. */
   tries: number;
   /** How often its worker died among them: beside other turns, and with this turn alone. */
