@@ -23,7 +23,7 @@ export type Visitors = (request: FastifyRequest) => Visitor;
 /** The cookie that holds the token of a sign-in. */
 export const tokenCookie = "larkline_console";
 
-/** The cookie of a browser that somebody has signed in with: it opens nothing, but its tries are counted apart. */
+/** The cookie of a browser that a person has signed in with: it opens nothing, but its tries are counted apart. */
 export const browserCookie = "larkline_browser";
 
 /** Field of a form, and header of a script, that carry {@link Visitor.csrf}. */

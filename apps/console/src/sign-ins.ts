@@ -21,7 +21,7 @@ export interface Visitor {
 export interface TryOrigin {
   /** The client's own; undefined where it cannot be told from that of a proxy. */
   address: string | undefined;
-  /** What the browser was given when somebody signed in with it. */
+  /** What the browser was given when a person signed in with it. */
   browser: string | undefined;
 }
 

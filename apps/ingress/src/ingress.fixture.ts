@@ -26,7 +26,7 @@ export interface TestOptions {
   settings?: ConfigInput;
   /** What another replica keeps its state in. */
   shared?: TestMemory;
-  /** Get what is not for Larkline itself; default: nobody. */
+  /** Get what is not for Larkline itself; default: none do. */
   consumers?: IngressParts["consumers"];
   /** Who watches; default: nobody. */
   observation?: Observation;

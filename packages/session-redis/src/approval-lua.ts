@@ -78,7 +78,7 @@ local function become(k, sid, id, state)
   audit(k.audit, 'approval_settled', sid, v[2], v[3], {result = state})
 end
 
--- The end of a turn, or of all if none is named: nobody waits for its questions any more.
+-- The end of a turn, or of all if none is named: its questions are over.
 local function cancel(k, sid, pending, turn)
   for _, id in ipairs(pending) do
     local v = redis.call('HMGET', k.records .. ':' .. id, 'kind', 'turn')

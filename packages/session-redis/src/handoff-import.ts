@@ -68,7 +68,7 @@ interface StoredEntry {
 /**
  * A worker's side of the hand-off: carries what runners have handed in over into sessions. Any number of workers may
  * do it at once, in the order of each stream: an entry leaves the stream in the step that writes what it says, so
- * whoever comes second changes nothing, and a worker that dies leaves the entry to the next one.
+ * the second one changes nothing, and a worker that dies leaves the entry to the next one.
  */
 export class HandoffImport {
   readonly #options: HandoffImportOptions;
@@ -183,7 +183,7 @@ export class HandoffImport {
     const handed: HandedIn = { entry: id, runner, turnId, tool, argumentsHash };
     if (read.ok) return await this.#apply(read.value, handed);
     if (about.kind !== "outcome") return await refuse(read.error, { session, callId });
-    // The runner has answered, but nobody can read how: a session must not wait for it until the deadline.
+    // The runner has answered, but its entry cannot be read: a session must not wait for it until the deadline.
     this.#options.onRefused({ runner, reason: read.error, session, callId });
     await this.#delivered(
       { runner, session, callId },

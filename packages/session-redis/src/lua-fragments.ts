@@ -30,7 +30,7 @@ local state = KEYS[#KEYS]
 local function fenced(ep) return redis.call('HGET', state, 'ep') ~= ep end
 `;
 
-// A turn that waits for people only is set aside when somebody else in the group has written, so that their turns run.
+// A turn that waits for people only is set aside when another person in the group has written, so that their turns run.
 // All of it is in the session's state: its inbox entry (aside:<seq>), what else belongs to a turn (aside:<seq>:<field>),
 // the entries that have come for it since (aside:<seq>:control, one a line), who it is that waits (waits:<person>, its
 // number), and the numbers of all that are set aside, oldest first (asides, as ',1,4,'). `waits` is the person whose turn
@@ -60,7 +60,7 @@ local function personOf(entry)
   return message.sender.id
 end
 
--- The oldest message of somebody whose turn does not wait; 'waiting' is who waits at the head. -> entry | nil
+-- The oldest message of a person whose turn does not wait; 'waiting' is who waits at the head. -> entry | nil
 local function firstFree(inbox, waiting)
   for _, entry in ipairs(redis.call('LRANGE', inbox, waiting and 1 or 0, 199)) do
     local person = personOf(entry)
@@ -117,7 +117,7 @@ local function bringBack(inbox, control, seq)
   return person or ''
 end
 
--- Nobody else has anything to be done: the oldest one waits at the head again.
+-- No other turn has anything to do: the oldest one waits at the head again.
 local function waitAtHead(s, inbox, control, dirty, sid)
   redis.call('HSET', state, 'waits', bringBack(inbox, control, string.match(asideList(), '%d+')))
   redis.call('HSET', s, 'st', 'suspended')
@@ -314,7 +314,7 @@ local function openCall(calls, callId)
 end
 `;
 
-// An entry that a runner has handed in is carried over in the step that removes it: whoever removes it first writes
+// An entry that a runner has handed in is carried over in the step that removes it: the worker that removes it first writes
 // what it says, once. What it says of its call has to be what the ledger has; facts of older versions name no runner.
 // -> nil carry it over | 'taken' | 'foreign'
 export const handedIn = `

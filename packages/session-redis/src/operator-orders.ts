@@ -18,7 +18,7 @@ export interface OperatorOrdersOptions {
   namespace?: string;
 }
 
-/** An order that nobody has taken for so long has been given up by its operator. */
+/** An order that no worker has taken for so long has been given up by its operator. */
 const lateMs = 60_000;
 const answerKeptMs = 3_600_000;
 const lookMs = 25;

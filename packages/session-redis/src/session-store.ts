@@ -218,7 +218,7 @@ class RedisSessionStore implements SessionStore {
     const [session, gen, owner, { alone = false, features = knownFeatures, hasDied } = {}] = given;
     const keys = this.#keys.session(session);
     const known = this.#cache.known(session);
-    // Where nobody can say whether the last worker lives, it counts as dead.
+    // Where it is not known whether the last worker lives, it counts as dead.
     let judged = hasDied === undefined ? { owner: "*", isDead: true } : { owner: "", isDead: false };
     for (;;) {
       const reply = (await this.#scripts.claim(

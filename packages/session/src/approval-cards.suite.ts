@@ -71,7 +71,7 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
       expect(await approvals.dueCards(farFutureMs, 10)).toEqual([due]);
     });
 
-    it("are due where nobody gets one when a rule is approved: whoever looks after them writes it", async () => {
+    it("are due where no wake-up comes with an approved rule: the worker that looks after them writes it", async () => {
       await approvals.add(approvalOf(session, 2, { kind: "rule", target: { channel: "none" } }));
       await approvals.decide(session, approvalIdOf(2), decisionOf("approve"));
       const held = await approvals.leaseCards(session, approvalIdOf(2));

@@ -188,7 +188,7 @@ export class MemorySession {
     this.#joined = joined;
   }
 
-  /** Nobody else has anything to be done: the oldest one waits at the head again. */
+  /** No other turn has anything to do: the oldest one waits at the head again. */
   #waitAtHead(): void {
     const [oldest] = this.setAside;
     if (oldest !== undefined) this.#bringBack(oldest);

@@ -182,7 +182,7 @@ export interface SaveRequest extends FencedWrite {
   approvals?: Approval[];
   /**
    * With `suspend`: the person whose turn this is, when it waits for people only and others may go on meanwhile. It is
-   * set aside as soon as somebody else in the group has written, and comes back to the head when it hears something.
+   * set aside as soon as another person in the group has written, and comes back to the head when it hears something.
    */
   waits?: string;
   /** Numbers of waiting messages that have become part of this turn: they leave the inbox. */

@@ -19,7 +19,7 @@ import {
 
 const session = "cli_app.oc_group";
 
-/** What somebody writes in the group. */
+/** What a person writes in the group. */
 function said(person: string, id: string, fields: Partial<InboundMessage> = {}): InboundMessage {
   return messageOf(session, id, { chatType: "group", sender: { id: person }, ...fields });
 }
@@ -65,7 +65,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       state: "approved",
     });
 
-    it("AL-45: a message of somebody else is run while a turn waits for people only", async () => {
+    it("AL-45: a message of another person is run while a turn waits for people only", async () => {
       await annWaits();
       const second = await store.append(said("bob", "om_2"));
       expect(second).toMatchObject({ result: "accepted", seq: 2, ahead: 0, wakeGen: 2 });
@@ -83,7 +83,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       expect(await harness.approvals.pending(session)).toHaveLength(1);
     });
 
-    it("messages of the same person wait, and so does nobody else behind them", async () => {
+    it("messages of the same person wait, and those of others behind them do not", async () => {
       await annWaits();
       const own = await store.append(said("ann", "om_2"));
       expect(own).toMatchObject({ ahead: 1, head: { seq: 1 } });
@@ -225,7 +225,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       expect(anns).toMatchObject({ head: { seq: 1 }, tries: 0, control: [{ state: "undeliverable" }] });
     });
 
-    it("ends with a reset of the session, which tells everybody", async () => {
+    it("ends with a reset of the session, which tells every person that waits", async () => {
       await annWaits();
       const { wakeGen } = await store.append(said("bob", "om_2"));
       await mustClaim(store, session, wakeGen);
@@ -253,7 +253,7 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
       expect(await store.append(said("bob", "om_3"), { maxWaiting: 1 })).toMatchObject({ result: "accepted" });
     });
 
-    it("AL-34, AL-45: whatever happens when, nothing is lost, everybody is answered in the order of their messages", async () => {
+    it("AL-34, AL-45: whatever happens when, nothing is lost, every person is answered in the order of their messages", async () => {
       const people = ["ann", "bob", "cleo"];
       const move = fc.record({
         kind: fc.constantFrom("write", "write", "work", "work", "work", "decide", "decide", "cancel", "crash"),
@@ -336,7 +336,7 @@ class Group {
     if (gen === undefined) return;
     this.#claim = await this.#harness.store.claim(this.#session, gen, "worker");
     if (this.#claim?.head === undefined) return;
-    // Nobody's earlier message is left behind, but for those that were taken back.
+    // No earlier message of a person is left behind, but for those that were taken back.
     const { seq, message } = this.#claim.head;
     this.#expectFirst(message.sender.id, seq);
   }
