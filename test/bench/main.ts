@@ -1,5 +1,6 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { cpus } from "node:os";
+import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { measureApprovals } from "./approvals.ts";
@@ -10,6 +11,7 @@ import { measureLevels } from "./levels.ts";
 import { measureLengths } from "./long-conversation.ts";
 import {
   larkline,
+  larklineOf,
   larklineProcess,
   measureTurns,
   memoryOf,
@@ -18,6 +20,7 @@ import {
   startSubject,
   warmUp,
   type Running,
+  type Subject,
   type TurnNumbers,
 } from "./measure.ts";
 import { measureRecovery } from "./recovery.ts";
@@ -28,6 +31,7 @@ import {
   burstTable,
   cpuTable,
   latencyTable,
+  callTable,
   lengthTable,
   levelTable,
   memoryTable,
@@ -57,6 +61,7 @@ const parts = {
   workers: { tells: "turns with 1, 2 and 4 workers", measure: scaleTables },
   waiting: { tells: "sessions that wait for people", measure: waitingTables },
   memory: { tells: "what a conversation holds in Redis", measure: dataTables },
+  calls: { tells: "a call of a tool beside another version; only with --beside", measure: callTables },
   soak: { tells: "an hour of steady load; only when it is named", measure: soakTables },
 };
 type PartName = keyof typeof parts;
@@ -73,6 +78,7 @@ const help = `npm run bench -- [options]
   --seconds <n>       how long each of them streams (20)
   --approvals <n>     turns in which a person is asked (400)
   --waiting <n>       sessions that wait for people (10000)
+  --beside <folder>   another checkout of this repository, with its dependencies, for the part \`calls\`
   --minutes <n>       how long the load of \`soak\` lasts (60)
 
 Parts:
@@ -94,6 +100,7 @@ const { values } = parseArgs({
     approvals: { type: "string", default: "400" },
     waiting: { type: "string", default: "10000" },
     minutes: { type: "string", default: "60" },
+    beside: { type: "string" },
     help: { type: "boolean", default: false },
   },
 });
@@ -106,7 +113,7 @@ function isPart(name: string): name is PartName {
 }
 
 function chosenParts(): PartName[] {
-  const names = values.only?.split(",") ?? Object.keys(parts).filter((name) => name !== "soak");
+  const names = values.only?.split(",") ?? Object.keys(parts).filter((name) => name !== "soak" && name !== "calls");
   return names.map((name) => {
     if (!isPart(name)) throw new Error(`--only takes ${Object.keys(parts).join(", ")}`);
     return name;
@@ -140,11 +147,11 @@ function commandLine(): string {
 }
 
 /** Each round measures every subject; the first of them changes, so that noise hits all alike. */
-async function measureSubjects(vendors: BenchVendors): Promise<SubjectRounds[]> {
+async function measureSubjects(vendors: BenchVendors, subjects: readonly Subject[]): Promise<SubjectRounds[]> {
   const turns = Number(values.turns);
   const each: { running: Running; single: TurnNumbers[]; loaded: TurnNumbers[] }[] = [];
   try {
-    for (const subject of [rawLoop, naiveBullmq, larkline, larklineProcess]) {
+    for (const subject of subjects) {
       const running = await startSubject(vendors, subject);
       each.push({ running, single: [], loaded: [] });
       await warmUp(running, Number(values.warm));
@@ -179,7 +186,8 @@ async function withVendors<Result>(work: (vendors: BenchVendors) => Promise<Resu
 }
 
 async function turnTables(): Promise<string[]> {
-  const results = await withVendors(measureSubjects);
+  const subjects = [rawLoop, naiveBullmq, larkline, larklineProcess];
+  const results = await withVendors(async (vendors) => await measureSubjects(vendors, subjects));
   return [
     throughputTable(results),
     cpuTable(results),
@@ -187,6 +195,12 @@ async function turnTables(): Promise<string[]> {
     addedTable(results),
     memoryTable(results),
   ];
+}
+
+async function callTables(): Promise<string[]> {
+  if (values.beside === undefined) throw new Error("the part calls needs --beside <folder>");
+  const subjects = [larklineOf(resolve(values.beside)), larkline];
+  return [callTable(await withVendors(async (vendors) => await measureSubjects(vendors, subjects)))];
 }
 
 async function lengthTables(): Promise<string[]> {

@@ -1,5 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { startSystem, type System, type SystemOptions } from "../system/system.ts";
 import { load, WebhookSender, type LoadOptions, type LoadResult, type Recipient } from "./driver.ts";
@@ -21,6 +22,22 @@ export const larkline: Subject = {
   name: "Larkline, the tool inline",
   options: { config: plainText, env: { RUNNER_TOOLS: inlineTools } },
 };
+
+/** The same from another checkout of this repository. */
+export function larklineOf(folder: string): Subject {
+  const program = (app: string) => ({ file: join(folder, `apps/${app}/src/main.ts`) });
+  return {
+    name: "the version before, the tool inline",
+    options: {
+      ...larkline.options,
+      programs: {
+        ingress: program("ingress"),
+        "agent-worker": program("agent-worker"),
+        "tool-runner": program("tool-runner"),
+      },
+    },
+  };
+}
 
 /** As a tool runs that says nothing about isolation. */
 export const larklineProcess: Subject = {

@@ -129,6 +129,30 @@ export function latencyTable(subjects: readonly SubjectRounds[]): string {
   return table(["1 in flight, p50 / p99, ms", ...partHeads], rows);
 }
 
+/** The parts of a turn, the other version first; what stands in brackets is how many times as long it takes now. */
+export function callTable(subjects: readonly SubjectRounds[]): string {
+  const [before] = subjects;
+  if (before === undefined) throw new Error("nothing was measured");
+  const p50 = (rounds: readonly TurnNumbers[], part: PartName): number =>
+    median(rounds.map((round) => round[part].p50));
+  const rows = subjects.flatMap(({ name, single, loaded }) =>
+    (
+      [
+        ["1", single, before.single],
+        ["32", loaded, before.loaded],
+      ] as const
+    ).map(([inFlight, rounds, base]) => [
+      name,
+      inFlight,
+      ...partNames.map((part) => {
+        const ratio = p50(rounds, part) / p50(base, part);
+        return rounds === base ? ms(p50(rounds, part)) : `${ms(p50(rounds, part))} (${ratio.toFixed(2)})`;
+      }),
+    ]),
+  );
+  return table(["p50, ms", "in flight", ...partHeads], rows);
+}
+
 export function addedTable(subjects: readonly SubjectRounds[]): string {
   const { naive, raw } = baselinesOf(subjects);
   const rows = subjects
