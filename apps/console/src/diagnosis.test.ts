@@ -13,7 +13,7 @@ import {
   turnId,
   turnWith,
 } from "./trace-samples.fixture.ts";
-import { refusalText, sentenceOf } from "./why-text.ts";
+import { durationText, refusalText, sentenceOf } from "./why-text.ts";
 
 const nowMs = startMs + 41_000;
 
@@ -304,6 +304,12 @@ it("a list says what became of a message as far as its trace knows", () => {
   expect(traceOutcome(traceOf(appended, ended("answered")))).toEqual({ is: "answered", ms: 3_100 });
   const refused = traceOf(entry("message.refused", { at: 2, data: { reason: "empty" } }));
   expect(traceOutcome(refused)).toEqual({ is: "refused", reason: "empty" });
+});
+
+it("durations name no part that is nothing", () => {
+  const texts = [3_540_000, 3_600_000, 7_500_000].map((ms) => durationText("en", ms));
+  expect(texts).toEqual(["59 min", "1 h", "2 h 5 min"]);
+  expect(durationText("zh", 7_200_000)).toBe("2 小时");
 });
 
 it("every reason has a tone", () => {

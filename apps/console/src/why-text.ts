@@ -14,6 +14,7 @@ export function durationText(language: ReplyLanguage, ms: number): string {
   const minutes = Math.round(whole / 60_000);
   if (minutes < 60) return zh ? `${minutes} 分钟` : `${minutes} min`;
   const [hours, rest] = [Math.floor(minutes / 60), minutes % 60];
+  if (rest === 0) return zh ? `${hours} 小时` : `${hours} h`;
   return zh ? `${hours} 小时 ${rest} 分钟` : `${hours} h ${rest} min`;
 }
 
