@@ -10,7 +10,7 @@ export interface Watched extends Written {
 
 /** Notes when messages are accepted and when they are answered. */
 export interface AnswerWatch {
-  write(person: { openId: string; chatId: string }, text: string): Promise<Watched>;
+  write(person: { openId: string; chatId: string; mention?: boolean }, text: string): Promise<Watched>;
   /** Everything written so far, oldest first. */
   all(): readonly Watched[];
   /** Looks a last time. */

@@ -29,6 +29,7 @@ it(
       seed: 7,
       durationMs: 120_000,
       chats: 8,
+      groups: 1,
       workers: 2,
       runners: 2,
       ingresses: 2,
@@ -44,6 +45,7 @@ it(
     expect(Object.values(report.disasters).reduce((sum, count) => sum + count, 0)).toBe(plan.length);
     expect(report.onceStarted).toBeGreaterThan(0);
     expect(report.stopClicks).toBeGreaterThan(0);
+    expect(report.decided).toBeGreaterThan(0);
     expect(report).toMatchObject({ lost: 0, duplicated: 0, misordered: 0, failed: 0, leftOpen: 0, onceRepeated: 0 });
     expect(report).toMatchObject({ poison: 1, givenUp: 1 });
     expect(report.answered).toBe(report.accepted);

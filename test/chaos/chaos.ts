@@ -4,11 +4,13 @@ import type { SimMessage } from "@larkline/feishu-simulator";
 import { closeRedis, connectRedis, createRedisDeadLetters, createRedisSessionStore } from "@larkline/session-redis";
 import { elementOf, isClosed, visibleAnswers } from "../system/answer.ts";
 import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
+import { decide, openQuestions } from "../system/approvals.ts";
 import { obedientModel } from "../system/model-script.ts";
+import { groupOf } from "../system/sending.ts";
 import { startSystem, type System } from "../system/system.ts";
 import { watchAnswers, type Watched } from "./answer-watch.ts";
 import { disasters, healedBy, startAgain, type DisasterName, type DisasterScene } from "./disasters.ts";
-import { createModelWeather } from "./model-weather.ts";
+import { createModelWeather, weatherLimits } from "./model-weather.ts";
 import { mountDisk } from "./small-disk.ts";
 import { createRandom } from "./random.ts";
 import { recoveryOf, type Harm, type Recovery } from "./recovery.ts";
@@ -21,6 +23,8 @@ export interface ChaosOptions {
   disasters?: number;
   /** People, each in a chat of their own, with up to two messages without an answer. */
   chats: number;
+  /** Groups of three in which one person's calls wait for a decision while the others write. */
+  groups: number;
   workers: number;
   runners: number;
   ingresses: number;
@@ -56,6 +60,9 @@ export interface ChaosReport {
   leftOpen: number;
   /** Answers that were stopped by a click. */
   stopped: number;
+  /** Questions in groups that were decided, and answers that others in the group got while one was open. */
+  decided: number;
+  meanwhile: number;
   onceStarted: number;
   onceRepeated: number;
   onceUnknown: number;
@@ -83,6 +90,8 @@ function textOf(key: string, random: ReturnType<typeof createRandom>): string {
 }
 
 const openAtOnce = 2;
+const approvalTools = fileURLToPath(new URL("../fixtures/approval-tools.ts", import.meta.url));
+const plainTools = fileURLToPath(new URL("../fixtures/recording-tools.ts", import.meta.url));
 const poisonFixture = fileURLToPath(new URL("../fixtures/poison.mjs", import.meta.url));
 
 /** One person writes until told to stop. */
@@ -96,6 +105,76 @@ async function writeChat({ system, watch }: DisasterScene, chat: number, over: A
     while (!over.aborted && written.filter(({ answeredMs }) => answeredMs === undefined).length >= openAtOnce);
   }
   return written;
+}
+
+/** What became of the questions in groups. */
+interface Questions {
+  decided: number;
+  meanwhile: number;
+}
+
+/** How long a question stays open for the others to be answered meanwhile, at most. */
+const longestQuestionMs = 10_000;
+
+/** One person's calls need a decision; it is taken when somebody else has been answered meanwhile. */
+async function decideIn(
+  { system, watch }: DisasterScene,
+  { chatId, asker, questions }: { chatId: string; asker: string; questions: Questions },
+  closing: AbortSignal,
+): Promise<void> {
+  const answered = (): number =>
+    watch
+      .all()
+      .filter((message) => message.chatId === chatId && message.openId !== asker && message.answeredMs !== undefined)
+      .length;
+  while (!closing.aborted) {
+    await delay(100, undefined, { signal: closing }).catch(() => undefined); // it is over
+    const [card] = openQuestions(system, chatId);
+    if (card === undefined) continue;
+    const before = answered();
+    const untilMs = performance.now() + longestQuestionMs;
+    while (!closing.aborted && answered() === before && performance.now() < untilMs) await delay(50);
+    // Clicked again as long as the card has its buttons.
+    const click = decide(system, card, { openId: asker, wanted: { decision: "approve" } });
+    const { toast } = await click.catch(() => ({ toast: undefined }));
+    if (toast?.type !== "success") continue;
+    questions.decided += 1;
+    questions.meanwhile += answered() - before;
+  }
+}
+
+/** Writes until told to stop, one message after the other. */
+async function writeInGroup(
+  { watch }: DisasterScene,
+  { person, textAt }: { person: { openId: string; chatId: string }; textAt: (position: number) => string },
+  over: AbortSignal,
+): Promise<Watched[]> {
+  const written: Watched[] = [];
+  for (let position = 0; !over.aborted; position += 1) {
+    const message = await watch.write({ ...person, mention: true }, textAt(position));
+    written.push(message);
+    do await delay(200);
+    while (!over.aborted && message.answeredMs === undefined);
+  }
+  return written;
+}
+
+function startGroup(
+  scene: DisasterScene,
+  group: number,
+  over: AbortSignal,
+): { chatId: string; asker: string; written: Promise<Watched[]> } {
+  const { chatId, people } = groupOf(scene.system, ["Ann", "Bob", "Cai"]);
+  const random = createRandom(1_000 + group);
+  const writing = people.map(async (person, at) => {
+    const textAt = (position: number): string => {
+      const key = `${group}${["a", "b", "c"][at] ?? ""}-${position}`;
+      return at === 0 ? `m${key}\ncall ask_once {"key":"${key}"}` : textOf(key, random);
+    };
+    return await writeInGroup(scene, { person, textAt }, over);
+  });
+  const written = Promise.all(writing).then((each) => each.flat());
+  return { chatId, asker: people[0]?.openId ?? "", written };
 }
 
 /** Somebody writes what kills every worker, each time in a chat of its own. */
@@ -212,7 +291,7 @@ async function storiesOf({ system }: DisasterScene, written: readonly Watched[])
 /** Looked at while the system still stands. */
 async function count(
   scene: DisasterScene,
-  { written, poison }: { written: readonly Watched[][]; poison: readonly Written[] },
+  { written, poison, questions }: { written: readonly Watched[][]; poison: readonly Written[]; questions: Questions },
   havoc: Havoc,
 ): Promise<ChaosReport> {
   const { system, watch, weather } = scene;
@@ -222,7 +301,8 @@ async function count(
   const once = repeats(recorded, "once");
   const unanswered = written.flat().filter((_, at) => answers[at]?.length === 0);
   const healed = await Promise.all(system.workers.map(async ({ url }) => await healedBy(url)));
-  const failed = texts.filter((text) => !/^\[m|^Stopped\.$/m.test(text));
+  // In a group the name of the person comes first; the scripted model repeats what a turn that goes on is told, too.
+  const failed = texts.filter((text) => !/^\[(?:\w+: )?m|^\[\[People have answered|^Stopped\.$/m.test(text));
   return {
     accepted: answers.length,
     answered: answers.filter(({ length }) => length > 0).length,
@@ -234,6 +314,7 @@ async function count(
       .length,
     leftOpen: botMessages(system).filter((message) => !isClosed(message)).length,
     stopped: texts.filter((text) => /^Stopped\.$/m.test(text)).length,
+    ...questions,
     onceStarted: once.started,
     onceRepeated: once.repeated,
     onceUnknown: texts.filter((text) => /unknown/i.test(text)).length,
@@ -251,14 +332,17 @@ async function run(scene: DisasterScene, options: ChaosOptions): Promise<ChaosRe
   const over = new AbortController();
   const ending = setTimeout(() => over.abort(), options.durationMs);
   const chats = Array.from({ length: options.chats }, async (_, chat) => await writeChat(scene, chat, over.signal));
+  const groups = Array.from({ length: options.groups }, (_, group) => startGroup(scene, group, over.signal));
   const parts = [
     wreak(scene, options, over.signal).finally(() => over.abort()),
-    Promise.all(chats),
+    Promise.all([...chats, ...groups.map(async ({ written }) => await written)]),
     clickStops(system, options, over.signal),
     writePoison(scene, options, over.signal),
   ] as const;
   const counted = new AbortController();
   const supervising = superviseWorkers(scene, counted.signal);
+  const questions: Questions = { decided: 0, meanwhile: 0 };
+  const deciding = groups.map(async (group) => await decideIn(scene, { ...group, questions }, counted.signal));
   try {
     const [havoc, written, stopClicks, poison] = await Promise.all(parts).finally(() => {
       over.abort();
@@ -266,10 +350,10 @@ async function run(scene: DisasterScene, options: ChaosOptions): Promise<ChaosRe
     });
     await untilAnswered(system, [...written.flat(), ...poison], options.patienceMs);
     watch.close();
-    return { ...(await count(scene, { written, poison }, havoc)), stopClicks };
+    return { ...(await count(scene, { written, poison, questions }, havoc)), stopClicks };
   } finally {
     counted.abort();
-    await supervising;
+    await Promise.all([supervising, ...deciding]);
   }
 }
 
@@ -284,13 +368,14 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport & { s
     lines: true,
     ...(logDirectory === undefined ? {} : { logDirectory }),
     ...(disk === undefined ? {} : { redisDirectory: disk.path }),
-    env: { NODE_OPTIONS: `--import=${poisonFixture}` },
+    env: { NODE_OPTIONS: `--import=${poisonFixture}`, RUNNER_TOOLS: `${plainTools},${approvalTools}` },
     workers,
     runners,
     ingresses,
     transport: "both",
     script: weather.script,
-    config: { approvals: { unknownOutcome: "tell" } }, // nobody is there to decide
+    // No person is there to decide about unknown outcomes.
+    config: { approvals: { unknownOutcome: "tell", learnAfter: 0 }, limits: weatherLimits },
     // Delivered again for as long as anything here can last.
     simulator: { limits: "enforced", retryDelaysMs: [300, 600, 1_000, 2_000, 4_000, 8_000, 8_000, 8_000] },
   });

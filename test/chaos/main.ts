@@ -12,6 +12,8 @@ const { values } = parseArgs({
     /** `everything`, `calls`, `approvals` or `failover`. */
     part: { type: "string", default: "everything" },
     chats: { type: "string", default: "30" },
+    /** Groups in which others write while one person's call waits for a decision. */
+    groups: { type: "string", default: "3" },
     /** Disasters of `everything`, with commas; default: all, every second one a kill. */
     plan: { type: "string", default: "" },
     /** A folder for what the processes say, for those who look for a cause. */
@@ -51,6 +53,7 @@ const parts: Readonly<Record<string, () => Promise<number>>> = {
       seed,
       durationMs: Number(values.seconds) * 1_000,
       chats,
+      groups: Number(values.groups),
       workers: Number(values.workers),
       runners: Number(values.runners),
       ingresses: Number(values.ingresses),

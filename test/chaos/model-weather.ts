@@ -1,4 +1,4 @@
-import type { ModelFault, ModelScript, NormalisedRequest } from "@larkline/testkit";
+import type { ModelFault, ModelScript, NormalisedRequest, ScriptedReply } from "@larkline/testkit";
 import type { createRandom } from "./random.ts";
 
 /** What goes wrong at model vendors every day. */
@@ -12,7 +12,12 @@ const faults: readonly ModelFault[] = [
   { kind: "cut", afterFrames: 3 },
   { kind: "end", afterFrames: 2 },
   { kind: "error_event", afterFrames: 2, type: "overloaded_error", message: "Overloaded" },
+  { kind: "silent" },
+  { kind: "endless", afterFrames: 3 },
 ];
+
+/** Limits under which a silent model is given up, and an endless one cut, while a test waits. */
+export const weatherLimits = { modelSilenceMs: 4_000, stepBytes: 40_000 };
 
 /** A model that can be told to fail for a while: each question once, so that trying again helps. */
 export interface ModelWeather {
@@ -30,6 +35,14 @@ function questionOf({ messages }: NormalisedRequest): string {
 export function createModelWeather(fair: ModelScript, random: ReturnType<typeof createRandom>): ModelWeather {
   const hit = new Set<string>();
   let due = 0;
+  // One after the other, so that none is left out.
+  let nextFault = random.below(faults.length);
+  const faultFor = ({ calls }: ScriptedReply): ModelFault => {
+    nextFault = (nextFault + 1) % faults.length;
+    const fault = faults[nextFault] ?? { kind: "silent" };
+    // A call that is cut is not run and the turn ends in a note: only an answer is one all the same.
+    return fault.kind === "endless" && calls !== undefined ? faultFor({}) : fault;
+  };
   return {
     script: async (request) => {
       const question = questionOf(request);
@@ -37,7 +50,7 @@ export function createModelWeather(fair: ModelScript, random: ReturnType<typeof 
       if (due === 0 || hit.has(question)) return reply;
       due -= 1;
       hit.add(question);
-      return { ...reply, fault: random.pick(faults) };
+      return { ...reply, fault: faultFor(reply) };
     },
     worsen: (count) => {
       due += count;

@@ -24,10 +24,10 @@ export interface Tally {
  */
 export async function write(
   { feishu, appId }: System,
-  { openId, chatId }: { openId: string; chatId: string },
+  { openId, chatId, mention = false }: { openId: string; chatId: string; mention?: boolean },
   text: string,
 ): Promise<Written> {
-  const { messageId, delivery } = await feishu.sendMessage({ appId, chatId, from: openId, text });
+  const { messageId, delivery } = await feishu.sendMessage({ appId, chatId, from: openId, text, mention });
   const { outcome } = await delivery;
   if (outcome !== "acknowledged") throw new Error(`'${text}' was not acknowledged: ${outcome}`);
   return { chatId, openId, messageId, text };
