@@ -18,7 +18,16 @@ import { startSystem, type System } from "../system/system.ts";
 import { addPeople, askingSession, chatOf, recordedApp, type Scene } from "./scenes.ts";
 import { restoreSnapshot, type Snapshot } from "./snapshot.ts";
 
-const patience = { timeout: 60_000, interval: 50 };
+const patience = { timeout: 120_000, interval: 50 };
+/** Less was left to the call when it was recorded than a busy machine takes to start everything. */
+async function giveCallsAnHour(url: string): Promise<void> {
+  const connection = connectRedis(url);
+  for (const key of await connection.keys("*:deadlines")) {
+    for (const call of await connection.zrange(key, "0", "-1")) await connection.zincrby(key, 3_600_000, call);
+  }
+  await closeRedis(connection);
+}
+
 const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 
 // Written by record.ts: sessions in all their states, as the previous version left them when it was killed.
@@ -34,6 +43,7 @@ describe("what the previous version has stored", () => {
     // Before any process of this version runs: they take over what is stored once.
     const text = await readFile(new URL("stored.json", import.meta.url), "utf8");
     await restoreSnapshot(redis.url, JSON.parse(text) as Snapshot); // record.ts has written it
+    await giveCallsAnHour(redis.url);
     system = await startSystem({
       appId: recordedApp,
       redisUrl: redis.url,
@@ -45,7 +55,7 @@ describe("what the previous version has stored", () => {
     await system.start("agent-worker");
     connection = connectRedis(redis.url);
     store = createRedisSessionStore({ redis: connection });
-  }, 120_000);
+  });
   afterAll(async () => {
     if (connection !== undefined) await closeRedis(connection);
     await system?.close();
@@ -72,9 +82,9 @@ describe("what the previous version has stored", () => {
     );
   }
 
-  it("a conversation goes on with its history, and with what people have allowed", { timeout: 90_000 }, async () => {
+  it("a conversation goes on with its history, and with what people have allowed", async () => {
     const written = await send(system, chatOf("idle"), { text: 'third\ncall ask_once {"key":"idle"}' });
-    expect(await answerTo(system, written, 60_000)).toBe('[third] ok:{"key":"idle"}');
+    expect(await answerTo(system, written)).toBe('[third] ok:{"key":"idle"}');
     expect(openQuestions(system, chatOf("idle").chatId)).toEqual([]);
     const asked = system.model.requests.findLast(({ messages }) =>
       messages.some(({ text }) => text.startsWith("third")),
@@ -83,18 +93,14 @@ describe("what the previous version has stored", () => {
     expect(texts).toEqual(expect.arrayContaining(["first", "second", "third"]));
   });
 
-  it(
-    "what waited for its turn, was in the middle of it or was not sent yet is answered, once",
-    { timeout: 90_000 },
-    async () => {
-      await untilSaid("queued", "[queued]");
-      await untilSaid("running", '[unfinished] ok:{"key":"running"}');
-      await untilSaid("unsent", "[unsent]");
-      for (const scene of ["queued", "running", "unsent"] as const) await untilIdle(sessionOf(scene));
-    },
-  );
+  it("what waited for its turn, was in the middle of it or was not sent yet is answered, once", async () => {
+    await untilSaid("queued", "[queued]");
+    await untilSaid("running", '[unfinished] ok:{"key":"running"}');
+    await untilSaid("unsent", "[unsent]");
+    for (const scene of ["queued", "running", "unsent"] as const) await untilIdle(sessionOf(scene));
+  });
 
-  it("a turn that waits for a call takes its outcome", { timeout: 90_000 }, async () => {
+  it("a turn that waits for a call takes its outcome", async () => {
     const session = sessionOf("calling");
     const { turn } = await store.summary(session);
     const callId = turn?.calls[0]?.id ?? "";
@@ -104,7 +110,7 @@ describe("what the previous version has stored", () => {
     await untilIdle(session);
   });
 
-  it("a turn that waits for people takes their decision", { timeout: 90_000 }, async () => {
+  it("a turn that waits for people takes their decision", async () => {
     const url = system.ingresses[0]?.url ?? "";
     const response = await fetch(`${url}/v1/approvals?session_id=${askingSession}`);
     const { approvals } = (await response.json()) as { approvals: { id: string }[] }; // our own server wrote it
@@ -121,7 +127,7 @@ describe("what the previous version has stored", () => {
     expect(JSON.stringify(last)).toContain("[ask] ok:");
   });
 
-  it("a message that was parked runs when its writer says so", { timeout: 90_000 }, async () => {
+  it("a message that was parked runs when its writer says so", async () => {
     const session = sessionOf("parked");
     const [key = ""] = await connection.keys("*:parked:*");
     const messageId = key.slice(key.lastIndexOf(":") + 1);
@@ -130,7 +136,7 @@ describe("what the previous version has stored", () => {
     await untilSaid("parked", "[parked]");
   });
 
-  it("the audit log has both versions' records", { timeout: 30_000 }, async () => {
+  it("the audit log has both versions' records", async () => {
     const records: AuditRecord[] = [];
     for await (const record of createRedisAuditLog({ redis: connection }).export(0, Number.MAX_SAFE_INTEGER)) {
       records.push(record);
