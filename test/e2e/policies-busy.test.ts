@@ -232,7 +232,7 @@ describe("reject", () => {
     const order = await send(system, person, { text: "/new" });
     await system.release("busy");
     expect(await answerTo(system, held)).toContain("ok:released");
-    expect(await answerTo(system, order)).toContain("A new conversation");
+    expect(await answerTo(system, order)).toContain("新的对话"); // the language of their last message with words
     expect(await system.ask(person, "now")).toBe("[now]");
     expect(system.model.requests.map(({ messages }) => messages.at(-1)?.text)).not.toContain("also this");
   });

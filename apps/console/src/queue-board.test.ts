@@ -59,7 +59,7 @@ async function work(): Promise<void> {
   const connection = connectRedis(inject("redisUrl"), { role: "worker" });
   const options = { connection, prefix: `{${world.namespace}}` };
   const failing = async (): Promise<never> => {
-    throw new Error(`no way with sk-0123456789 to read "${secretText}"`);
+    throw new Error(`no way with sk-0123456789abcdef to read "${secretText}"`);
   };
   const workers = [
     createToolWorker({

@@ -123,7 +123,12 @@ it("no summary and no settings are believed that were not sealed for the session
     const stored = (await redis.hget(state, field)) ?? "";
     await redis.hset(state, field, stored.replace(/o(?=[^o]*$)/, "0"));
     const { gen } = await store.summary(session);
-    expectDamaged(await fresh.claim(session, gen, "worker"), `stored ${what}`);
+    const claim = await fresh.claim(session, gen, "worker");
+    expect(claim?.lost).toEqual([
+      expect.objectContaining({ what, reason: expect.stringContaining("its seal is wrong") }),
+    ]);
+    if (what === "settings") expect(claim?.settings).not.toMatchObject(settings);
+    else expect(claim?.history).not.toContainEqual(summary);
     await redis.hset(state, field, stored);
   }
 });
