@@ -17,6 +17,7 @@ const required = { name: "t", description: "d", input: { type: "object" }, effec
 const settings: Record<string, object> = {
   env: { env: ["A"] },
   memoryMb: { memoryMb: 64 },
+  concurrency: { concurrency: 2 },
   network: { network: "none" },
   limits: { limits: { processes: 2 } },
   readable: { readable: ["/usr/share"] },
