@@ -90,8 +90,9 @@ async function startEverything(modelUrl, directory) {
     child.kill("SIGTERM");
     await exited;
   };
-  const [url, apiUrl, consoleUrl] = [playground, ingress, operators].map((port) => `http://127.0.0.1:${port}`);
-  return { url, apiUrl, consoleUrl, child, stop };
+  const urls = [playground, ingress, operators, runner].map((port) => `http://127.0.0.1:${port}`);
+  const [url, apiUrl, consoleUrl, runnerUrl] = urls;
+  return { url, apiUrl, consoleUrl, runnerUrl, child, stop };
 }
 
 async function untilAnswers(url, child) {
@@ -183,7 +184,7 @@ async function takeConsolePictures(page, { consoleUrl, apiUrl }) {
     .waitFor();
   await page.screenshot({ path: file("console-overview") });
   await page.goto(`${consoleUrl}/queues/queue/turns`);
-  await page.getByText("generation").waitFor();
+  await page.locator('a[href*="/jobs/turns/"]').first().waitFor();
   await page.screenshot({ path: file("console-queues") });
   await page.goto(`${consoleUrl}/sessions`);
   await page.getByText("queued").waitFor();
@@ -201,6 +202,7 @@ const everything = await startEverything(model.url, directory);
 let browser;
 try {
   await untilAnswers(everything.url, everything.child);
+  await untilAnswers(everything.runnerUrl, everything.child); // without it the model's calls fail
   browser = await chromium.launch({
     executablePath: process.argv[2] ?? "/usr/bin/chromium",
     args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"],
