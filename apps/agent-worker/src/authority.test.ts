@@ -49,7 +49,7 @@ function said(person: string, fields: Partial<ApprovalDecision> = {}): ApprovalD
   return { decision: "approve", by: { id: person }, atMs: 500, ...fields };
 }
 
-/** What a worker makes of a record that ingress, or somebody in its place, has written. */
+/** What a worker makes of a record that ingress, or a program with its Redis user, has written. */
 function scene(status: ApprovalStatus, groupsOf = async (_app: string, openId: string) => groupsIn[openId] ?? []) {
   const { rules } = createMemorySessionStore();
   const approvals = { find: async () => status, approvedRules: async () => [] };
@@ -69,7 +69,7 @@ function approved(...decisions: ApprovalDecision[]): ApprovalStatus {
   return { approval: approvalOf(), state: "approved", decisions, settledAtMs: 600 };
 }
 
-/** What ingress, or somebody in its place, tells of it. */
+/** What ingress, or a program with its Redis user, tells of it. */
 const told: Extract<ControlEntry, { type: "decision" }> = {
   type: "decision",
   approvalId: id,
@@ -84,8 +84,8 @@ describe("a decision that comes to a worker", () => {
     ["of a member of a group that may", approved(said("ou_boss"), said("ou_clerk")), "approved"],
     ["of too few people", approved(said("ou_boss")), "cancelled"],
     ["of one person, twice", approved(said("ou_boss"), said("ou_boss")), "cancelled"],
-    ["of nobody", approved(), "cancelled"],
-    ["of somebody who may not", approved(said("ou_boss"), said("ou_eve")), "cancelled"],
+    ["without a decision", approved(), "cancelled"],
+    ["of a person who may not decide", approved(said("ou_boss"), said("ou_eve")), "cancelled"],
     ["of the requester, who needs others", approved(said("ou_boss"), said("ou_ann")), "cancelled"],
     ["after its time", approved(said("ou_boss"), said("ou_cfo", { atMs: 2_000 })), "cancelled"],
     ["by another word", approved(said("ou_boss"), said("ou_cfo", { decision: "reject" })), "cancelled"],

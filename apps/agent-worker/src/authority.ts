@@ -14,7 +14,7 @@ import type { Logger } from "@larkline/telemetry";
 import { argumentsTextOf, placeOf } from "./call-facts.ts";
 import { within } from "./within.ts";
 
-// What people have decided is written down by ingress, and whoever holds its Redis user can write anything there. So a
+// Ingress writes down what people have decided, and a program with its Redis user can write anything there. So a
 // worker believes only what was asked, which workers alone write, and looks at every grant itself: who gave it, and
 // whether they may. A click of a person who may is all that ingress can make up.
 
@@ -79,7 +79,10 @@ export class Authorities {
     if (people.size >= (settlesAlone(word) ? 1 : approval.deciders.count)) return { ...status, decisions };
     const { session, id: approvalId } = approval;
     const by = status.decisions.map((one) => one.by.id);
-    this.#deps.logger.error({ session, approvalId, state, by }, "a grant that nobody gave who may is not believed");
+    this.#deps.logger.error(
+      { session, approvalId, state, by },
+      "a grant is not believed: too few of those who gave it may",
+    );
     return { ...status, state: "cancelled", decisions: [] };
   }
 
