@@ -1,4 +1,5 @@
-import { createRunner, defineTool } from "@larkline/tool-kit";
+import { createRunner } from "@larkline/runner/create-runner";
+import { defineTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
 
 const outlooks = ["sunny", "cloudy", "rain", "wind"] as const;

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { loadTools, openLevels } from "@larkline/runner";
-import { createToolRegistry } from "@larkline/tool";
+import { createToolRegistry } from "@larkline/tool-kit";
 
 /** What calls that come at once to level `process` take. */
 export interface CallsAtOnce {

@@ -1,12 +1,12 @@
 import { textOf, type Message } from "@larkline/protocol";
-import type { SessionStore } from "@larkline/session";
+import type { SessionStore } from "@larkline/store";
 import {
   closeRedis,
   connectRedis,
   createRedisRetention,
   createRedisSessionStore,
   type RedisConnection,
-} from "@larkline/session-redis";
+} from "@larkline/store/redis";
 import { startRedis } from "@larkline/testkit";
 
 /** Memory of one conversation in Redis, in bytes. */

@@ -1,7 +1,7 @@
 import { fileURLToPath } from "node:url";
 import { loadTools, openLevels, type Levels } from "@larkline/runner";
 import { openSandbox, serveSandbox } from "@larkline/sandbox";
-import type { Tool } from "@larkline/tool";
+import type { Tool } from "@larkline/tool-kit";
 import { spread, type Spread } from "./measure.ts";
 
 const begin = async (): Promise<undefined> => await Promise.resolve(undefined);

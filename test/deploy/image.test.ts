@@ -21,7 +21,7 @@ beforeAll(async () => {
   await chmod(settings, 0o755);
   await writeFile(
     join(settings, "larkline.config.ts"),
-    'import { defineConfig } from "@larkline/config";\nexport default defineConfig({});\n',
+    'import { defineConfig } from "@larkline/process/config";\nexport default defineConfig({});\n',
   );
 }, 240_000);
 afterAll(async () => {
@@ -112,7 +112,7 @@ describe("the image of a runner with a sandbox", () => {
     const { child, answer, exited } = await startReady(runner, {
       RUNNER_NAME: "default",
       RUNNER_KEY: "a".repeat(64),
-      RUNNER_TOOLS: "@larkline/example-tools,@larkline/code-tools",
+      RUNNER_TOOLS: "@larkline/example-tools,@larkline/example-tools/code",
     });
     expect(JSON.stringify(answer)).toMatch(/"sandbox \(\w+\)":true/);
     child.kill("SIGTERM");

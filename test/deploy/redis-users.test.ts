@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { createPostgresArchive } from "@larkline/archive-postgres";
+import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { appUsers } from "@larkline/redis-users";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { Redis } from "ioredis";

@@ -1,5 +1,5 @@
 import { readdirSync } from "node:fs";
-import { resolveConfig } from "@larkline/config";
+import { resolveConfig } from "@larkline/process/config";
 import { describe, expect, it } from "vitest";
 import { quotedIn, root, rowsUnder, sourcesBelow, textOf } from "./document.ts";
 
@@ -32,7 +32,7 @@ function readsOf(source: string): Read[] {
 const apps = readdirSync(`${root}/apps`);
 /** A runner of anybody's own is configured like ours. */
 const elsewhere: Readonly<Record<string, readonly string[]>> = {
-  "agent-worker": ["apps/agent-worker/src/config.ts", "packages/config/src/provider-config.ts"],
+  "agent-worker": ["apps/agent-worker/src/config.ts", "packages/process/src/config/provider-config.ts"],
   "tool-runner": ["apps/tool-runner/src/main.ts", "packages/runner/src/runner-config.ts"],
 };
 const byApp = new Map(
@@ -82,7 +82,7 @@ describe("docs/configuration.md", () => {
   });
 
   it("names the limits of larkline.config.ts with their defaults", () => {
-    const source = textOf("packages/config/src/larkline-config.ts");
+    const source = textOf("packages/process/src/config/larkline-config.ts");
     const block = /const defaultLimits[^{]*\{([^}]*)\}/.exec(source)?.[1] ?? "";
     const limits = [...block.matchAll(/(\w+): ([\d_]+)/g)].map(([, name = "", value = ""]) => [
       `limits.${name}`,

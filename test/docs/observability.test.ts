@@ -6,7 +6,7 @@ import {
   spanCatalogue,
   type MetricFacts,
   type ObservationFacts,
-} from "@larkline/telemetry";
+} from "@larkline/process/telemetry";
 import { describe, expect, it } from "vitest";
 import { quotedIn, root, rowsUnder, sourcesBelow, textOf } from "./document.ts";
 

@@ -104,6 +104,6 @@ async function untilToolEnded(written: Written, name: string): Promise<SimMessag
 
 /** What the button carries, as the simulator sends it. */
 function clickValue(behaviors: unknown): Record<string, unknown> {
-  const [behavior] = behaviors as { value: Record<string, unknown> }[]; // as packages/cards writes it
+  const [behavior] = behaviors as { value: Record<string, unknown> }[]; // as packages/feishu/src/cards writes it
   return behavior?.value ?? {};
 }

@@ -1,4 +1,4 @@
-import { closeRedis, connectRedis, createRedisSessionStore } from "@larkline/session-redis";
+import { closeRedis, connectRedis, createRedisSessionStore } from "@larkline/store/redis";
 import type { NormalisedRequest, ScriptedReply } from "@larkline/testkit";
 import type { StreamFrame } from "@larkline/protocol";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";

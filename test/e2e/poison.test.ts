@@ -1,5 +1,5 @@
 import { fileURLToPath } from "node:url";
-import { closeRedis, connectRedis, createRedisDeadLetters } from "@larkline/session-redis";
+import { closeRedis, connectRedis, createRedisDeadLetters } from "@larkline/store/redis";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { untilAnswered, write } from "../system/answers.ts";
 import { answerTo } from "../system/sending.ts";

@@ -12,7 +12,7 @@ import { answerTo } from "../system/sending.ts";
 import { keysFor, startSystem, type System } from "../system/system.ts";
 
 const repository = new URL("../../", import.meta.url);
-const codeTools = fileURLToPath(new URL("packages/code-tools/src/index.ts", repository));
+const codeTools = fileURLToPath(new URL("packages/example-tools/src/code/index.ts", repository));
 const runnerPackage = createRequire(new URL("packages/runner/package.json", repository));
 const everything = realpathSync(runnerPackage.resolve("@modelcontextprotocol/server-everything/dist/index.js"));
 const dependencies = realpathSync(fileURLToPath(new URL("node_modules/.pnpm", repository)));

@@ -1,6 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { toolsQueue } from "@larkline/protocol";
-import { closeRedis, connectRedis, createRedisRunnerDirectory } from "@larkline/session-redis";
+import { closeRedis, connectRedis, createRedisRunnerDirectory } from "@larkline/store/redis";
 import { Queue } from "bullmq";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { AppProcess } from "../system/app-process.ts";

@@ -1,5 +1,5 @@
-import { blobIdOf } from "@larkline/session";
-import { closeRedis, connectRedis, createRedisBlobStore } from "@larkline/session-redis";
+import { blobIdOf } from "@larkline/store";
+import { closeRedis, connectRedis, createRedisBlobStore } from "@larkline/store/redis";
 import { startRedis } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { expect, it } from "vitest";

@@ -1,5 +1,5 @@
 import type { EngineEvent } from "@larkline/protocol";
-import { connectRedis, closeRedis, createRedisEventLog } from "@larkline/session-redis";
+import { connectRedis, closeRedis, createRedisEventLog } from "@larkline/store/redis";
 import { vi } from "vitest";
 import type { System } from "./system.ts";
 

@@ -7,8 +7,8 @@ import {
   createRedisAuditLog,
   createRedisSessionStore,
   type RedisConnection,
-} from "@larkline/session-redis";
-import type { SessionStore } from "@larkline/session";
+} from "@larkline/store/redis";
+import type { SessionStore } from "@larkline/store";
 import { startRedis, type TestRedis } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { shownAnswer } from "../system/answer.ts";

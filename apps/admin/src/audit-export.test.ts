@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { closeRedis, connectRedis, createRedisAuditLog } from "@larkline/session-redis";
+import { closeRedis, connectRedis, createRedisAuditLog } from "@larkline/store/redis";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { openWorkplace, type Workplace } from "./admin.fixture.ts";
 

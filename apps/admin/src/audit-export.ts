@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import type { Writable } from "node:stream";
-import { closeRedis, connectRedis, createRedisAuditLog } from "@larkline/session-redis";
+import { closeRedis, connectRedis, createRedisAuditLog } from "@larkline/store/redis";
 import { within } from "./deadline.ts";
 
 export interface AuditExport {

@@ -1,4 +1,4 @@
-import { botVariable, readEdges, type Env, type LarklineConfig } from "@larkline/config";
+import { botVariable, readEdges, type Env, type LarklineConfig } from "@larkline/process/config";
 import type { FeishuAccess } from "./config.ts";
 import { problem, type Finding } from "./finding.ts";
 import type { Bilingual } from "./language.ts";

@@ -1,5 +1,5 @@
 import { parseArgs } from "node:util";
-import type { Env } from "@larkline/config";
+import type { Env } from "@larkline/process/config";
 import { parserOf, RunnerName, type ParseResult } from "@larkline/protocol";
 import { languageOf, languages, type Language } from "./language.ts";
 

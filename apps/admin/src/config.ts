@@ -6,7 +6,7 @@ import {
   redisProtocols,
   type Env,
   type EnvReader,
-} from "@larkline/config";
+} from "@larkline/process/config";
 
 export interface VendorAccess {
   apiKey: string;

@@ -14,7 +14,7 @@ import {
   createRedisPresence,
   createRedisRunnerDirectory,
   type RedisConnection,
-} from "@larkline/session-redis";
+} from "@larkline/store/redis";
 import { freePort, startModelServer, startRedis, type ModelServer } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
 import { openWorkplace, type Workplace } from "./admin.fixture.ts";

@@ -1,4 +1,4 @@
-import type { Env, LarklineConfig } from "@larkline/config";
+import type { Env, LarklineConfig } from "@larkline/process/config";
 import { createAppInspector, type AppInspector } from "@larkline/feishu";
 import {
   closeRedis,
@@ -8,7 +8,7 @@ import {
   readServerFacts,
   redisUrlProblem,
   type RedisConnection,
-} from "@larkline/session-redis";
+} from "@larkline/store/redis";
 import { namedBots, ofBot, type CheckedBot } from "./bots-check.ts";
 import { clockFindings } from "./clock-check.ts";
 import type { Deployment, FeishuAccess } from "./config.ts";

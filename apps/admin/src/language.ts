@@ -1,4 +1,4 @@
-import type { Env } from "@larkline/config";
+import type { Env } from "@larkline/process/config";
 
 export const languages = ["zh", "en"] as const;
 export type Language = (typeof languages)[number];

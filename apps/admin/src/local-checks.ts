@@ -6,8 +6,8 @@ import {
   type Env,
   type KnownModels,
   type LarklineConfig,
-} from "@larkline/config";
-import { redisUrlProblem } from "@larkline/session-redis";
+} from "@larkline/process/config";
+import { redisUrlProblem } from "@larkline/store/redis";
 import type { Deployment } from "./config.ts";
 import { within } from "./deadline.ts";
 import type { EnvFile } from "./env-file.ts";

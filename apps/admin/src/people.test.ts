@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { PassThrough } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
-import { createPostgresArchive } from "@larkline/archive-postgres";
+import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import {
   toolJobId,
   turnIdOf,
@@ -17,7 +17,7 @@ import {
   createTurnQueue,
   createTurnWorker,
 } from "@larkline/queue";
-import { closeRedis, connectRedis, createRedisSessionStore, mastersOf } from "@larkline/session-redis";
+import { closeRedis, connectRedis, createRedisSessionStore, mastersOf } from "@larkline/store/redis";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { openWorkplace } from "./admin.fixture.ts";

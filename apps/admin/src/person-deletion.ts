@@ -1,5 +1,5 @@
 import { turnIdOf, type Message, type QueuedMessage, type SessionKey } from "@larkline/protocol";
-import type { DeadLetter } from "@larkline/session";
+import type { DeadLetter } from "@larkline/store";
 import {
   blobsIn,
   isOwn,

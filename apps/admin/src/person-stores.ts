@@ -1,5 +1,5 @@
-import { createPostgresArchive } from "@larkline/archive-postgres";
-import { createFileBlobStore } from "@larkline/blob-files";
+import { createPostgresArchive } from "@larkline/store/archive-postgres";
+import { createFileBlobStore } from "@larkline/store/blob-files";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/queue";
 import type { InboundMessage } from "@larkline/protocol";
 import type {
@@ -13,7 +13,7 @@ import type {
   PersonalData,
   SessionRetention,
   SessionStore,
-} from "@larkline/session";
+} from "@larkline/store";
 import {
   closeRedis,
   connectRedis,
@@ -27,7 +27,7 @@ import {
   createRedisSessionStore,
   mastersOf,
   removeParkedMessages,
-} from "@larkline/session-redis";
+} from "@larkline/store/redis";
 
 /** Where data of a person can be. */
 export interface PersonStores {

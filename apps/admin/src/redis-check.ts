@@ -1,4 +1,4 @@
-import type { RedisServerFacts } from "@larkline/session-redis";
+import type { RedisServerFacts } from "@larkline/store/redis";
 import { ok, problem, warning, type Finding } from "./finding.ts";
 
 const oldestVersion = 7;

@@ -1,4 +1,4 @@
-import { closeRedis, connectRedis, createRedisRunnerDirectory } from "@larkline/session-redis";
+import { closeRedis, connectRedis, createRedisRunnerDirectory } from "@larkline/store/redis";
 import type { Bilingual, Language } from "./language.ts";
 
 const lines: Record<"removed" | "lives" | "unknown", (name: string) => Bilingual> = {

@@ -1,5 +1,5 @@
-import { nearestName, type LarklineConfig } from "@larkline/config";
-import { readResultName } from "@larkline/session";
+import { nearestName, type LarklineConfig } from "@larkline/process/config";
+import { readResultName } from "@larkline/store";
 import { ok, problem, skipped, warning, type Finding } from "./finding.ts";
 
 /** A runner and the tools that its processes offer. */

@@ -1,4 +1,4 @@
-import type { Env } from "@larkline/config";
+import type { Env } from "@larkline/process/config";
 import type { SetupOptions } from "./command-line.ts";
 import { domainProblem, transports } from "./config.ts";
 import type { EnvFile } from "./env-file.ts";

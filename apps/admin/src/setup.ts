@@ -2,7 +2,7 @@ import { constants } from "node:fs";
 import { access } from "node:fs/promises";
 import { dirname } from "node:path";
 import { createAppInspector, missingScopes, registerApp } from "@larkline/feishu";
-import type { Env } from "@larkline/config";
+import type { Env } from "@larkline/process/config";
 import type { SetupOptions } from "./command-line.ts";
 import { domainProblem } from "./config.ts";
 import { consoleLink, permissionLink } from "./console-link.ts";

@@ -1,13 +1,13 @@
-import { createBudgetBook } from "@larkline/budgets";
-import { readProviders, resolveConfig } from "@larkline/config";
+import { createBudgetBook } from "@larkline/agent/budgets";
+import { readProviders, resolveConfig } from "@larkline/process/config";
 import type { ToolAnnouncement } from "@larkline/protocol";
 import {
   createMemoryBlobStore,
   createMemoryBudgetStore,
   createMemoryLookupCache,
   type AvailableTool,
-} from "@larkline/session";
-import { createMetrics, silentLogger } from "@larkline/telemetry";
+} from "@larkline/store";
+import { createMetrics, silentLogger } from "@larkline/process/telemetry";
 import { describe, expect, it } from "vitest";
 import { createAgentSides, limitsOf } from "./agent-side.ts";
 import { createBuiltInTools } from "./built-in-tools.ts";

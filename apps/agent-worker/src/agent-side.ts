@@ -1,9 +1,9 @@
 import { answerUuid, languageOfMessage, turnLimits, type TurnLimits } from "@larkline/agent";
-import { agentOfMessage, botOfApp, type AgentConfig, type LarklineConfig } from "@larkline/config";
+import { agentOfMessage, botOfApp, type AgentConfig, type LarklineConfig } from "@larkline/process/config";
 import type { LiveReplies } from "@larkline/feishu";
 import { traceparentOfMessage, type InboundMessage, sharedNow } from "@larkline/protocol";
-import type { BlobStore, LookupCache, SessionSettings } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { BlobStore, LookupCache, SessionSettings } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import { createFileReader, createHistoryReader } from "./history-reader.ts";
 import { createLargeResults } from "./large-results.ts";
 import type { MessagePreparer } from "./message-preparer.ts";

@@ -1,6 +1,6 @@
 import { sharedNow } from "@larkline/protocol";
 import type { TurnQueue } from "@larkline/queue";
-import type { ApprovalStore } from "@larkline/session";
+import type { ApprovalStore } from "@larkline/store";
 import { eachOf } from "./each-of.ts";
 import type { WorkCards } from "./turn-approvals.ts";
 

@@ -8,7 +8,7 @@ import {
   createRedisEventLog,
   createRedisPermissionRules,
   createRedisSessionStore,
-} from "@larkline/session-redis";
+} from "@larkline/store/redis";
 import { onTestFinished } from "vitest";
 import { checkPairs, newWorld, session, type World } from "./turn-world.fixture.ts";
 

@@ -7,8 +7,8 @@ import {
   type ControlEntry,
   type TurnState,
 } from "@larkline/protocol";
-import { createMemorySessionStore, type ApprovalStatus } from "@larkline/session";
-import { createLogger } from "@larkline/telemetry";
+import { createMemorySessionStore, type ApprovalStatus } from "@larkline/store";
+import { createLogger } from "@larkline/process/telemetry";
 import { describe, expect, it } from "vitest";
 import { Authorities } from "./authority.ts";
 

@@ -1,4 +1,10 @@
-import { holdsInForce, isDecider, rememberedRule, type GroupsOf, type PermissionPolicy } from "@larkline/permissions";
+import {
+  holdsInForce,
+  isDecider,
+  rememberedRule,
+  type GroupsOf,
+  type PermissionPolicy,
+} from "@larkline/agent/permissions";
 import {
   argumentsHashOf,
   type ApprovalState,
@@ -9,8 +15,8 @@ import {
   type SessionKey,
   type TurnState,
 } from "@larkline/protocol";
-import { settlesAlone, type ApprovalStatus, type ApprovalStore, type PermissionRules } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import { settlesAlone, type ApprovalStatus, type ApprovalStore, type PermissionRules } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import { argumentsTextOf, placeOf } from "./call-facts.ts";
 import { within } from "./within.ts";
 

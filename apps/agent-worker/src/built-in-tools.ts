@@ -1,7 +1,7 @@
 import { resultShare, type TurnLimits } from "@larkline/agent";
 import type { CallState, ToolOutcome, TurnState } from "@larkline/protocol";
-import { readResultName, type AvailableTool, type ResultDesk } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import { readResultName, type AvailableTool, type ResultDesk } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import { readResult, readResultAnnouncement } from "./read-result.ts";
 import { within } from "./within.ts";
 

@@ -6,7 +6,7 @@ import {
   type InboundMessage,
   type TurnState,
 } from "@larkline/protocol";
-import type { CallFacts, OpenCall } from "@larkline/session";
+import type { CallFacts, OpenCall } from "@larkline/store";
 
 /** The id of a call's present attempt: what ledger, jobs and outcomes know it by. */
 export function attemptOf({ id, attempt = 1 }: CallState): string {

@@ -1,6 +1,6 @@
 import { endOrphan, type FeishuApi } from "@larkline/feishu";
 import { turnIdOf, sharedNow } from "@larkline/protocol";
-import type { CardLedger, CardReply, SessionStore } from "@larkline/session";
+import type { CardLedger, CardReply, SessionStore } from "@larkline/store";
 
 export interface CardSweepDeps {
   ledger: CardLedger;

@@ -5,9 +5,9 @@ import {
   type Env,
   type EnvReader,
   redisProtocols,
-} from "@larkline/config";
+} from "@larkline/process/config";
 import type { ParseResult } from "@larkline/protocol";
-import { logLevels, type LogLevel } from "@larkline/telemetry";
+import { logLevels, type LogLevel } from "@larkline/process/telemetry";
 
 export interface WorkerConfig {
   redisUrl: string;

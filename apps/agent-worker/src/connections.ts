@@ -1,5 +1,5 @@
-import { createPostgresArchive } from "@larkline/archive-postgres";
-import { createFileBlobStore } from "@larkline/blob-files";
+import { createPostgresArchive } from "@larkline/store/archive-postgres";
+import { createFileBlobStore } from "@larkline/store/blob-files";
 import { createTextExtractor, type TextExtractor } from "@larkline/attachments";
 import {
   createApprovalCards,
@@ -39,7 +39,7 @@ import type {
   RunnerDirectory,
   SessionRetention,
   SessionStore,
-} from "@larkline/session";
+} from "@larkline/store";
 import {
   closeRedis,
   connectRedis,
@@ -67,10 +67,10 @@ import {
   type Presence,
   type RedisConnection,
   ServerClock,
-} from "@larkline/session-redis";
+} from "@larkline/store/redis";
 import { runnerKeyOf, stateKeyOf } from "@larkline/protocol";
-import { createClockLog, watchPlatform, type Logger, type Observation } from "@larkline/telemetry";
-import { botOfApp, groupsAtBot, type BotAccess, type LarklineConfig } from "@larkline/config";
+import { createClockLog, watchPlatform, type Logger, type Observation } from "@larkline/process/telemetry";
+import { botOfApp, groupsAtBot, type BotAccess, type LarklineConfig } from "@larkline/process/config";
 import { Authorities } from "./authority.ts";
 import type { WorkerConfig } from "./config.ts";
 import { createImageResolver } from "./image-resolver.ts";

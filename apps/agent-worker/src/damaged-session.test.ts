@@ -8,7 +8,7 @@ import {
   createRedisPermissionRules,
   createRedisSessionStore,
   type RedisConnection,
-} from "@larkline/session-redis";
+} from "@larkline/store/redis";
 import { describe, expect, inject, it, onTestFinished } from "vitest";
 import { calling } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";

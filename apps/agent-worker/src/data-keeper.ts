@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type { SessionRetention } from "@larkline/session";
+import type { SessionRetention } from "@larkline/store";
 import { expireSessions, keepAudit, tendSessions, type DataKeepingDeps } from "./data-keeping.ts";
 import type { Presence } from "./sweeper.ts";
 

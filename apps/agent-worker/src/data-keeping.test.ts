@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
-import { createPostgresArchive } from "@larkline/archive-postgres";
+import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import type { Message } from "@larkline/protocol";
-import type { Archive, SessionStore } from "@larkline/session";
+import type { Archive, SessionStore } from "@larkline/store";
 import {
   closeRedis,
   connectRedis,
@@ -11,7 +11,7 @@ import {
   createRedisRetention,
   createRedisSessionStore,
   type RedisConnection,
-} from "@larkline/session-redis";
+} from "@larkline/store/redis";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
 import { startDataKeeper } from "./data-keeper.ts";

@@ -1,6 +1,6 @@
-import type { RetentionSettings } from "@larkline/config";
+import type { RetentionSettings } from "@larkline/process/config";
 import type { SessionKey } from "@larkline/protocol";
-import type { Archive, ArchiveEnd, AuditPlace, AuditRetention, SessionRetention } from "@larkline/session";
+import type { Archive, ArchiveEnd, AuditPlace, AuditRetention, SessionRetention } from "@larkline/store";
 
 /** What became of stored data. */
 export type KeptWhat = "expired" | "trimmed" | "audit_dropped" | "archived" | "audit_archived";

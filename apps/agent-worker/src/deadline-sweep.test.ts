@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { calling, resultsIn } from "./approval-world.fixture.ts";
-import type { LivingRunner } from "@larkline/session";
+import type { LivingRunner } from "@larkline/store";
 import { sweepDeadlines } from "./deadline-sweep.ts";
 import { append, inbound, newWorld, runWakes, session, settle, type World } from "./turn-world.fixture.ts";
 

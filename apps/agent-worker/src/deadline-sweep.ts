@@ -1,6 +1,6 @@
 import { sharedNow, type CallState, type ToolOutcome, type TurnState } from "@larkline/protocol";
 import type { TurnQueue } from "@larkline/queue";
-import type { RunnerDirectory, SessionStore } from "@larkline/session";
+import type { RunnerDirectory, SessionStore } from "@larkline/store";
 import { builtInRunner } from "./built-in-tools.ts";
 import { attemptOf } from "./call-facts.ts";
 import { eachOf } from "./each-of.ts";

@@ -1,4 +1,4 @@
-import { blobIdOf } from "@larkline/session";
+import { blobIdOf } from "@larkline/store";
 import type { EngineEvent } from "@larkline/protocol";
 import { expect, it } from "vitest";
 import { EventWriter } from "./event-writer.ts";

@@ -1,5 +1,5 @@
 import { splitAtOpenMark, withoutImageMarks, type EngineEvent, type SessionKey } from "@larkline/protocol";
-import type { EventLog, SessionStore } from "@larkline/session";
+import type { EventLog, SessionStore } from "@larkline/store";
 
 /** Keys of events that a run may have once only. */
 export type PublishedEvents = ReadonlySet<string>;

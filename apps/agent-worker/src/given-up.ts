@@ -1,6 +1,6 @@
 import { traceIdOf, traceparentOfMessage, sharedNow } from "@larkline/protocol";
-import type { DeadLetters } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { DeadLetters } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import type { SessionRunnerOptions } from "./session-runner.ts";
 
 /**

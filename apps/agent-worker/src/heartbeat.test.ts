@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { closeRedis, connectRedis, createRedisPresence } from "@larkline/session-redis";
+import { closeRedis, connectRedis, createRedisPresence } from "@larkline/store/redis";
 import { startRedis } from "@larkline/testkit";
 import { expect, inject, it, onTestFinished, vi } from "vitest";
 import { startHeartbeat } from "./heartbeat.ts";

@@ -1,5 +1,5 @@
 import { textOf, type ImagePart, type Message, type UserPart } from "@larkline/protocol";
-import { createMemoryBlobStore } from "@larkline/session";
+import { createMemoryBlobStore } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { createFileReader, createHistoryReader } from "./history-reader.ts";
 

@@ -1,6 +1,6 @@
 import { attachmentText } from "@larkline/agent";
 import type { FilePart, ImagePart, Message, TextPart } from "@larkline/protocol";
-import type { BlobStore } from "@larkline/session";
+import type { BlobStore } from "@larkline/store";
 import type { HistoryReader } from "./model-step.ts";
 
 export interface HistoryReaderDeps {

@@ -6,7 +6,7 @@ import {
   createMemoryLookupCache,
   createMemoryTokenCache,
   type BlobStore,
-} from "@larkline/session";
+} from "@larkline/store";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { createImageResolver } from "./image-resolver.ts";
 

@@ -1,6 +1,6 @@
 import type { FeishuApi, ImageResolver } from "@larkline/feishu";
 import { imageBlobIdOf, imageTypeOf, maxImageBytes } from "@larkline/protocol";
-import type { BlobStore, LookupCache } from "@larkline/session";
+import type { BlobStore, LookupCache } from "@larkline/store";
 
 export interface ImageResolverDeps {
   blobs: Pick<BlobStore, "get">;

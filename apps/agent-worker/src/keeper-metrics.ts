@@ -1,4 +1,4 @@
-import type { Metrics } from "@larkline/telemetry";
+import type { Metrics } from "@larkline/process/telemetry";
 import type { KeptWhat } from "./data-keeping.ts";
 
 /** What a worker counts while it looks after stored data. */

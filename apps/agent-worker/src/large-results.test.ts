@@ -1,6 +1,6 @@
 import type { ViewOptions } from "@larkline/agent";
 import { streamFramesOf, type EventOf } from "@larkline/protocol";
-import { keepResult, readResultName } from "@larkline/session";
+import { keepResult, readResultName } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { calling, eventsOf, resultsIn, type Wanted } from "./approval-world.fixture.ts";
 import { append, inbound, newWorld, settle, type World } from "./turn-world.fixture.ts";

@@ -1,7 +1,7 @@
 import { largeResults, type TurnLimits } from "@larkline/agent";
 import type { ControlEntry, StoredResult, TurnState } from "@larkline/protocol";
-import { keepResult, type ResultDesk } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import { keepResult, type ResultDesk } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import { within } from "./within.ts";
 import type { WorkerMetrics } from "./worker-metrics.ts";
 

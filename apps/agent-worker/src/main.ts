@@ -1,6 +1,12 @@
-import { loadConfigFile, readBots, readProviders, takeEnvironment } from "@larkline/config";
-import { connectTraceLog } from "@larkline/session-redis";
-import { createLogger, createMetrics, openObservers, runUntilSignal, startOpsServer } from "@larkline/telemetry";
+import { loadConfigFile, readBots, readProviders, takeEnvironment } from "@larkline/process/config";
+import { connectTraceLog } from "@larkline/store/redis";
+import {
+  createLogger,
+  createMetrics,
+  openObservers,
+  runUntilSignal,
+  startOpsServer,
+} from "@larkline/process/telemetry";
 import { loadConfig } from "./config.ts";
 import { createAgentModels } from "./models.ts";
 import { createWorkerMetrics } from "./worker-metrics.ts";

@@ -2,8 +2,8 @@ import { createTextExtractor } from "@larkline/attachments";
 import { createFeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator, type PersonMessage } from "@larkline/feishu-simulator";
 import { textOf, type InboundMessage, type MessageReferences, type UserPart } from "@larkline/protocol";
-import { createMemoryBlobStore, createMemoryLookupCache, createMemoryTokenCache } from "@larkline/session";
-import { silentLogger } from "@larkline/telemetry";
+import { createMemoryBlobStore, createMemoryLookupCache, createMemoryTokenCache } from "@larkline/store";
+import { silentLogger } from "@larkline/process/telemetry";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { createMessagePreparer, type MessagePreparer } from "./message-preparer.ts";
 

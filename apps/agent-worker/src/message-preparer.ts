@@ -1,6 +1,6 @@
 import { speakerName, underSpeaker } from "@larkline/agent";
 import { createSlots, type TextExtractor } from "@larkline/attachments";
-import { addressesIn } from "@larkline/permissions";
+import { addressesIn } from "@larkline/agent/permissions";
 import { readContent, type FeishuApi, type FetchedMessage } from "@larkline/feishu";
 import {
   imageTypeOf,
@@ -11,8 +11,8 @@ import {
   type TextPart,
   type UserPart,
 } from "@larkline/protocol";
-import type { BlobStore, LookupCache } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { BlobStore, LookupCache } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 
 export interface MessagePreparerDeps {
   /** By app id. */

@@ -9,7 +9,7 @@ import {
   type StepResult,
   type TurnModel,
 } from "@larkline/agent";
-import type { ModelOptions } from "@larkline/config";
+import type { ModelOptions } from "@larkline/process/config";
 import type { ModelChain, StepPast } from "@larkline/model";
 import type { ChargeStep } from "./turn-budget.ts";
 import {

@@ -1,4 +1,4 @@
-import { readProviders, resolveConfig, type LarklineConfig } from "@larkline/config";
+import { readProviders, resolveConfig, type LarklineConfig } from "@larkline/process/config";
 import { describe, expect, it } from "vitest";
 import { createAgentModels, turnModelOf } from "./models.ts";
 

@@ -7,10 +7,10 @@ import {
   type ModelChain,
   type ModelChoice,
 } from "@larkline/model";
-import { createAnthropicBackend } from "@larkline/model-anthropic";
-import { createOpenAiChatBackend, createOpenAiResponsesBackend } from "@larkline/model-openai";
+import { createAnthropicBackend } from "@larkline/model/anthropic";
+import { createOpenAiChatBackend, createOpenAiResponsesBackend } from "@larkline/model/openai";
 import type { TurnModel } from "@larkline/agent";
-import { readModelNames, type AgentConfig, type LarklineConfig, type ModelProviders } from "@larkline/config";
+import { readModelNames, type AgentConfig, type LarklineConfig, type ModelProviders } from "@larkline/process/config";
 import type { ParseResult } from "@larkline/protocol";
 import type { WorkerConfig } from "./config.ts";
 

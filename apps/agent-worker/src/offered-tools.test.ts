@@ -1,5 +1,5 @@
-import { readResultName, type AvailableTool } from "@larkline/session";
-import { createLogger } from "@larkline/telemetry";
+import { readResultName, type AvailableTool } from "@larkline/store";
+import { createLogger } from "@larkline/process/telemetry";
 import { expect, it } from "vitest";
 import { builtInRunner } from "./built-in-tools.ts";
 import { createOfferedTools } from "./offered-tools.ts";

@@ -1,6 +1,6 @@
-import { didYouMean, type AgentConfig } from "@larkline/config";
-import type { AvailableTool } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import { didYouMean, type AgentConfig } from "@larkline/process/config";
+import type { AvailableTool } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import type { BuiltInTools } from "./built-in-tools.ts";
 import type { ToolCatalog } from "./tool-catalog.ts";
 

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage, OperatorOrder } from "@larkline/protocol";
-import { createMemorySessionStore } from "@larkline/session";
-import { closeRedis, connectRedis, OperatorOrders, type RedisConnection } from "@larkline/session-redis";
-import { createLogger } from "@larkline/telemetry";
+import { createMemorySessionStore } from "@larkline/store";
+import { closeRedis, connectRedis, OperatorOrders, type RedisConnection } from "@larkline/store/redis";
+import { createLogger } from "@larkline/process/telemetry";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { resetReply, startOperatorDesk } from "./operator-desk.ts";
 

@@ -1,8 +1,8 @@
 import { answerUuid, noticeText } from "@larkline/agent";
 import { sharedNow, type InboundMessage } from "@larkline/protocol";
-import { applyOrder, type OrderDeps, type OutboxRecord } from "@larkline/session";
-import type { OperatorOrders } from "@larkline/session-redis";
-import type { Logger } from "@larkline/telemetry";
+import { applyOrder, type OrderDeps, type OutboxRecord } from "@larkline/store";
+import type { OperatorOrders } from "@larkline/store/redis";
+import type { Logger } from "@larkline/process/telemetry";
 
 export interface OperatorDeskOptions extends Omit<OrderDeps, "replyOf"> {
   orders: Pick<OperatorOrders, "serve">;

@@ -1,8 +1,14 @@
-import { decideCall, unknownOutcomeOf, type PermissionPolicy, type Person, type Question } from "@larkline/permissions";
+import {
+  decideCall,
+  unknownOutcomeOf,
+  type PermissionPolicy,
+  type Person,
+  type Question,
+} from "@larkline/agent/permissions";
 import type { CallJudge } from "@larkline/agent";
 import { sharedNow, type InboundMessage, type PermissionRule } from "@larkline/protocol";
-import type { AvailableTool } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { AvailableTool } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import type { Authorities } from "./authority.ts";
 import { builtInRunner } from "./built-in-tools.ts";
 import { placeOf } from "./call-facts.ts";

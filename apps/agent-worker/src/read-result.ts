@@ -1,5 +1,5 @@
 import { parserOf, type SessionKey, type ToolAnnouncement, type ToolOutcome } from "@larkline/protocol";
-import { readResultName, resultPage, type ResultDesk } from "@larkline/session";
+import { readResultName, resultPage, type ResultDesk } from "@larkline/store";
 import { Type } from "typebox";
 
 const pageCharacters = 20_000;

@@ -1,5 +1,5 @@
-import { connectRedis, closeRedis, type RedisConnection } from "@larkline/session-redis";
-import type { SessionStore } from "@larkline/session";
+import { connectRedis, closeRedis, type RedisConnection } from "@larkline/store/redis";
+import type { SessionStore } from "@larkline/store";
 import { freePort, startRedis } from "@larkline/testkit";
 import { expect, it, onTestFinished } from "vitest";
 import { calling, redisWorld } from "./approval-world.fixture.ts";

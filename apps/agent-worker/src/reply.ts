@@ -1,6 +1,6 @@
 import { answerUuid, notesOf } from "@larkline/agent";
 import { traceparentOfMessage, withoutImageMarks, type ReplyView, type TurnState } from "@larkline/protocol";
-import type { OutboxRecord } from "@larkline/session";
+import type { OutboxRecord } from "@larkline/store";
 
 /** What a turn leaves for the person. */
 export interface Answer {

@@ -16,9 +16,9 @@ import {
   type SessionSettings,
   type EventLog,
   type SessionStore,
-} from "@larkline/session";
-import { isRedisTrouble } from "@larkline/session-redis";
-import type { Observation } from "@larkline/telemetry";
+} from "@larkline/store";
+import { isRedisTrouble } from "@larkline/store/redis";
+import type { Observation } from "@larkline/process/telemetry";
 import type { AgentSide } from "./agent-side.ts";
 import type { AbortReason, RunningTurns } from "./running-turns.ts";
 import type { TurnApprovals } from "./turn-approvals.ts";

@@ -6,8 +6,8 @@ import {
   createRedisPresence,
   StateMigration,
   type RedisConnection,
-} from "@larkline/session-redis";
-import { createLogger } from "@larkline/telemetry";
+} from "@larkline/store/redis";
+import { createLogger } from "@larkline/process/telemetry";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { takeOverState, untilStateIsTakenOver } from "./state-takeover.ts";
 

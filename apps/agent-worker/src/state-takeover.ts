@@ -1,8 +1,8 @@
 import { sharedNow } from "@larkline/protocol";
 import { setTimeout as delay } from "node:timers/promises";
-import { stateVersion, type InstanceDirectory } from "@larkline/session";
-import type { Presence, StateMigration } from "@larkline/session-redis";
-import type { Logger } from "@larkline/telemetry";
+import { stateVersion, type InstanceDirectory } from "@larkline/store";
+import type { Presence, StateMigration } from "@larkline/store/redis";
+import type { Logger } from "@larkline/process/telemetry";
 
 export interface StateTakeoverOptions {
   migration: Pick<StateMigration, "isDone" | "run">;

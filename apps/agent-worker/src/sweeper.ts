@@ -1,4 +1,4 @@
-import type { ApprovalStore, RunnerDirectory, SessionStore, StaleSession } from "@larkline/session";
+import type { ApprovalStore, RunnerDirectory, SessionStore, StaleSession } from "@larkline/store";
 import { sharedNow, type CallState, type TurnState } from "@larkline/protocol";
 import type { TurnQueue } from "@larkline/queue";
 import { sweepExpiries } from "./approval-sweep.ts";

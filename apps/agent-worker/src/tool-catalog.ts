@@ -1,4 +1,4 @@
-import type { AvailableTool, RunnerDirectory } from "@larkline/session";
+import type { AvailableTool, RunnerDirectory } from "@larkline/store";
 
 /** The tools of all living runners, kept up to date. */
 export interface ToolCatalog {

@@ -10,7 +10,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { DispatchOptions } from "@larkline/queue";
-import { readResultName } from "@larkline/session";
+import { readResultName } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { builtInRunner } from "./built-in-tools.ts";
 import { createCallSigner } from "./call-signer.ts";

@@ -7,7 +7,7 @@ import {
   sharedNow,
 } from "@larkline/protocol";
 import type { ToolQueues } from "@larkline/queue";
-import type { DeliverDetails, DeliverResult, SessionStore } from "@larkline/session";
+import type { DeliverDetails, DeliverResult, SessionStore } from "@larkline/store";
 import { builtInRunner, type BuiltInTools } from "./built-in-tools.ts";
 import { actorOf, argumentsTextOf, attemptOf } from "./call-facts.ts";
 import type { Authorities } from "./authority.ts";

@@ -1,4 +1,4 @@
-import { approvalKindOf, ruleApprovalOf, ruleText, type PermissionPolicy } from "@larkline/permissions";
+import { approvalKindOf, ruleApprovalOf, ruleText, type PermissionPolicy } from "@larkline/agent/permissions";
 import {
   sharedNow,
   type Approval,
@@ -8,8 +8,8 @@ import {
   type SessionKey,
   type TurnState,
 } from "@larkline/protocol";
-import type { ApprovalStatus, ApprovalStore, PermissionRules } from "@larkline/session";
-import type { Logger, Observation, Tags } from "@larkline/telemetry";
+import type { ApprovalStatus, ApprovalStore, PermissionRules } from "@larkline/store";
+import type { Logger, Observation, Tags } from "@larkline/process/telemetry";
 import type { Authorities } from "./authority.ts";
 import { waitsForPeople } from "./call-facts.ts";
 import type { WorkerMetrics } from "./worker-metrics.ts";

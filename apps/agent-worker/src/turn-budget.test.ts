@@ -1,8 +1,8 @@
 import { startTurn, stepUse, type TurnModel } from "@larkline/agent";
-import { createBudgetBook, type Budget } from "@larkline/budgets";
+import { createBudgetBook, type Budget } from "@larkline/agent/budgets";
 import type { LlmBackend } from "@larkline/model";
 import { messageStop, textOf, type ModelChunk, type Usage } from "@larkline/protocol";
-import { createMemoryBudgetStore, type BudgetStore } from "@larkline/session";
+import { createMemoryBudgetStore, type BudgetStore } from "@larkline/store";
 import { describe, expect, it, vi } from "vitest";
 import { openTurnBudget, type BudgetedRun, type TurnBudget } from "./turn-budget.ts";
 import {

@@ -16,9 +16,9 @@ import {
   type BudgetBook,
   type BudgetUse,
   type Spender,
-} from "@larkline/budgets";
+} from "@larkline/agent/budgets";
 import type { InboundMessage, ReplyLanguage, StepUse, TurnState } from "@larkline/protocol";
-import type { BudgetStore, Spending } from "@larkline/session";
+import type { BudgetStore, Spending } from "@larkline/store";
 import type { WorkerMetrics } from "./worker-metrics.ts";
 
 /** Counts what a model step has used, however it ended. */

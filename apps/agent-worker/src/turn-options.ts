@@ -1,5 +1,5 @@
 import type { CommandFacts, TurnEnvironment, ViewOptions } from "@larkline/agent";
-import type { ModelOptions } from "@larkline/config";
+import type { ModelOptions } from "@larkline/process/config";
 import type { LiveReply } from "@larkline/feishu";
 import type { ModelChain } from "@larkline/model";
 import type {
@@ -12,7 +12,7 @@ import type {
   ReplyView,
   TurnState,
 } from "@larkline/protocol";
-import type { Claim, CommitResult, SessionSettings, SessionStore } from "@larkline/session";
+import type { Claim, CommitResult, SessionSettings, SessionStore } from "@larkline/store";
 import type { KeepLargeResults } from "./large-results.ts";
 import type { HistoryReader } from "./model-step.ts";
 import type { TurnJudge } from "./permission-judge.ts";

@@ -7,7 +7,7 @@ import type {
   SaveResult,
   SessionSettings,
   SessionStore,
-} from "@larkline/session";
+} from "@larkline/store";
 import { openCallsOf, waitsForPeopleOnly } from "./call-facts.ts";
 import { EventWriter, type PublishedEvents } from "./event-writer.ts";
 

@@ -11,7 +11,7 @@ import {
   sharedNow,
   type Usage,
 } from "@larkline/protocol";
-import { scrubText, unobserved, type Observation, type Tags } from "@larkline/telemetry";
+import { scrubText, unobserved, type Observation, type Tags } from "@larkline/process/telemetry";
 import type { BuiltInTools } from "./built-in-tools.ts";
 import type { TurnStart } from "./turn-options.ts";
 

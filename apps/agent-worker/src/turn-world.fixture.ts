@@ -1,7 +1,7 @@
 import { turnLimits, type TurnModel } from "@larkline/agent";
-import { resolveConfig } from "@larkline/config";
+import { resolveConfig } from "@larkline/process/config";
 import { createModelChain, findModelInfo, type LlmBackend, type ModelInfo } from "@larkline/model";
-import type { PermissionPolicy } from "@larkline/permissions";
+import type { PermissionPolicy } from "@larkline/agent/permissions";
 import {
   attemptIdOf,
   messageStop,
@@ -31,8 +31,8 @@ import {
   type PermissionRules,
   type ResultDesk,
   type SessionStore,
-} from "@larkline/session";
-import { createLogger, createMetrics, unobserved } from "@larkline/telemetry";
+} from "@larkline/store";
+import { createLogger, createMetrics, unobserved } from "@larkline/process/telemetry";
 import { expect, vi } from "vitest";
 import type { AgentSide } from "./agent-side.ts";
 import { Authorities } from "./authority.ts";

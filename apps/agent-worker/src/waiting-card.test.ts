@@ -7,7 +7,7 @@ import {
 } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/feishu-simulator";
 import { turnIdOf } from "@larkline/protocol";
-import { createMemorySessionStore, createMemoryTokenCache } from "@larkline/session";
+import { createMemorySessionStore, createMemoryTokenCache } from "@larkline/store";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { sweepApprovalCards } from "./approval-sweep.ts";
 import { calling } from "./approval-world.fixture.ts";

@@ -1,6 +1,6 @@
 import type { LlmBackend } from "@larkline/model";
 import { messageStop, textOf, toolCallDelta, turnIdOf, type InboundMessage } from "@larkline/protocol";
-import { readResultName } from "@larkline/session";
+import { readResultName } from "@larkline/store";
 import { describe, expect, inject, it } from "vitest";
 import { calling, eventsOf, redisWorld, resultsIn } from "./approval-world.fixture.ts";
 import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";

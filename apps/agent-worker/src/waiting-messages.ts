@@ -1,5 +1,5 @@
 import type { InboundMessage, QueuedMessage } from "@larkline/protocol";
-import type { SessionStore } from "@larkline/session";
+import type { SessionStore } from "@larkline/store";
 
 /** Waiting messages that are looked at. */
 const waitingAtOnce = 20;

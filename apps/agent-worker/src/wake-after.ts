@@ -1,5 +1,5 @@
 import type { TurnQueue } from "@larkline/queue";
-import type { DeliverResult } from "@larkline/session";
+import type { DeliverResult } from "@larkline/store";
 
 /** Adds the wake-up that a delivery asks for. */
 export async function wakeAfter(

@@ -1,4 +1,4 @@
-import type { Metrics } from "@larkline/telemetry";
+import type { Metrics } from "@larkline/process/telemetry";
 import { keeperMetrics, type KeeperMetrics } from "./keeper-metrics.ts";
 
 /** Which budget; never whose. */

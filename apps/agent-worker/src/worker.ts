@@ -1,12 +1,12 @@
 import { randomUUID } from "node:crypto";
-import { createBudgetBook } from "@larkline/budgets";
+import { createBudgetBook } from "@larkline/agent/budgets";
 import { createReactionDesk, type ReactionDesk } from "@larkline/feishu";
-import { botOfApp, type BotAccess, type LarklineConfig } from "@larkline/config";
+import { botOfApp, type BotAccess, type LarklineConfig } from "@larkline/process/config";
 import { errorCodes, runnerKeyOf, type InboundMessage, type SessionKey, sharedNow } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
-import { startAnnouncing } from "@larkline/session";
-import { HandoffImport } from "@larkline/session-redis";
-import { scrubText, type Logger, type Observation } from "@larkline/telemetry";
+import { startAnnouncing } from "@larkline/store";
+import { HandoffImport } from "@larkline/store/redis";
+import { scrubText, type Logger, type Observation } from "@larkline/process/telemetry";
 import manifest from "../package.json" with { type: "json" };
 import type { WorkerConfig } from "./config.ts";
 import { openConnections, type Connections } from "./connections.ts";

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { parseArgs } from "node:util";
-import { createEnvReader, type Env } from "@larkline/config";
+import { createEnvReader, type Env } from "@larkline/process/config";
 import type { ParseResult } from "@larkline/protocol";
 import { languages, type Language } from "./texts.ts";
 

@@ -1,6 +1,6 @@
-import { decidersText } from "@larkline/permissions";
+import { decidersText } from "@larkline/agent/permissions";
 import type { Approval } from "@larkline/protocol";
-import type { ApprovalStatus } from "@larkline/session";
+import type { ApprovalStatus } from "@larkline/store";
 import { html } from "./html.ts";
 import type { OpenApprovals } from "./open-approvals.ts";
 import { moment, table } from "./parts.ts";

@@ -14,7 +14,7 @@ import type {
   SessionStore,
   TokenValidity,
   TraceLog,
-} from "@larkline/session";
+} from "@larkline/store";
 import {
   closeRedis,
   connectRedis,
@@ -44,8 +44,8 @@ import {
   type SessionLedger,
   type ServerState,
   ServerClock,
-} from "@larkline/session-redis";
-import { createClockLog, createOutageLog, type Logger } from "@larkline/telemetry";
+} from "@larkline/store/redis";
+import { createClockLog, createOutageLog, type Logger } from "@larkline/process/telemetry";
 
 /** Everything that the console looks at and acts upon. It holds nothing itself. */
 export interface Backend {

@@ -7,7 +7,7 @@ import {
   type BudgetBook,
   type BudgetGroup,
   type BudgetUse,
-} from "@larkline/budgets";
+} from "@larkline/agent/budgets";
 import type { FastifyInstance } from "fastify";
 import { budgetsPage, type GroupSpending, type Lookup } from "./budgets-page.ts";
 import { answerPage, type PagesDeps } from "./pages.ts";

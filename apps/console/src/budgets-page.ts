@@ -6,7 +6,7 @@ import {
   type BudgetKind,
   type BudgetLimit,
   type BudgetUse,
-} from "@larkline/budgets";
+} from "@larkline/agent/budgets";
 import { html, type Html, type HtmlValue } from "./html.ts";
 import { facts, moment, table } from "./parts.ts";
 import type { Page, View } from "./view.ts";

@@ -1,6 +1,6 @@
 import { createServer, type Server } from "node:http";
-import { createMemoryLookupCache } from "@larkline/session";
-import { createMetrics, silentLogger } from "@larkline/telemetry";
+import { createMemoryLookupCache } from "@larkline/store";
+import { createMetrics, silentLogger } from "@larkline/process/telemetry";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { startCanary, type Canary } from "./canary.ts";
 

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { jsonParserOf, sharedNow } from "@larkline/protocol";
-import type { LookupCache } from "@larkline/session";
-import type { Presence } from "@larkline/session-redis";
-import type { Logger, Metrics } from "@larkline/telemetry";
+import type { LookupCache } from "@larkline/store";
+import type { Presence } from "@larkline/store/redis";
+import type { Logger, Metrics } from "@larkline/process/telemetry";
 import { Type, type Static } from "typebox";
 import { takeCanaryPath, type CanaryTarget } from "./canary-path.ts";
 import { withDeadline } from "./deadline.ts";

@@ -1,7 +1,7 @@
 import { isIP } from "node:net";
-import { checkNamespace, createEnvReader, redisProtocols, type Env, type EnvReader } from "@larkline/config";
+import { checkNamespace, createEnvReader, redisProtocols, type Env, type EnvReader } from "@larkline/process/config";
 import type { ParseResult } from "@larkline/protocol";
-import { logLevels, type LogLevel } from "@larkline/telemetry";
+import { logLevels, type LogLevel } from "@larkline/process/telemetry";
 import { isLoopbackHost } from "./loopback.ts";
 
 export interface Passwords {

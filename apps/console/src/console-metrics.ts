@@ -1,4 +1,4 @@
-import type { Metrics } from "@larkline/telemetry";
+import type { Metrics } from "@larkline/process/telemetry";
 
 /** The metrics of this process. */
 export function createConsoleMetrics(metrics: Metrics) {

@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import { resolveConfig, type LarklineConfig } from "@larkline/config";
+import { resolveConfig, type LarklineConfig } from "@larkline/process/config";
 import { argumentsHashOf, type Approval, type InboundMessage, type ToolJob } from "@larkline/protocol";
 import { createToolQueues, createTurnQueue } from "@larkline/queue";
-import { applyOrder, type OrderDeps } from "@larkline/session";
+import { applyOrder, type OrderDeps } from "@larkline/store";
 import {
   closeRedis,
   connectRedis,
@@ -16,8 +16,8 @@ import {
   createRedisRunnerDirectory,
   createRedisSessionStore,
   OperatorOrders,
-} from "@larkline/session-redis";
-import { createMetrics, silentLogger } from "@larkline/telemetry";
+} from "@larkline/store/redis";
+import { createMetrics, silentLogger } from "@larkline/process/telemetry";
 import { inject } from "vitest";
 import { connectBackend } from "./backend.ts";
 import type { Passwords } from "./config.ts";

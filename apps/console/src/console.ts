@@ -1,6 +1,6 @@
-import { createBudgetBook } from "@larkline/budgets";
-import { appIdsOf, botOfApp, type LarklineConfig } from "@larkline/config";
-import type { Logger, Metrics } from "@larkline/telemetry";
+import { createBudgetBook } from "@larkline/agent/budgets";
+import { appIdsOf, botOfApp, type LarklineConfig } from "@larkline/process/config";
+import type { Logger, Metrics } from "@larkline/process/telemetry";
 import type { Backend } from "./backend.ts";
 import type { ConsoleConfig } from "./config.ts";
 import { startCanary } from "./canary.ts";

@@ -1,4 +1,4 @@
-import type { DeadLetter } from "@larkline/session";
+import type { DeadLetter } from "@larkline/store";
 import { letterKinds } from "./dead-letters-page.ts";
 import { html, type Html } from "./html.ts";
 import { facts, moment } from "./parts.ts";

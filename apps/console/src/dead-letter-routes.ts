@@ -1,5 +1,5 @@
 import { parserOf, SessionKey } from "@larkline/protocol";
-import type { DeadLetter } from "@larkline/session";
+import type { DeadLetter } from "@larkline/store";
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import { confirmPage } from "./confirm-page.ts";
 import { deadLetterPage } from "./dead-letter-page.ts";

@@ -1,5 +1,5 @@
 import type { FailedJob } from "@larkline/queue";
-import type { DeadLetterFacts } from "@larkline/session";
+import type { DeadLetterFacts } from "@larkline/store";
 import { html, type Html } from "./html.ts";
 import { moment, table } from "./parts.ts";
 import { jobPath, letterPath, sessionPath, whyPath } from "./paths.ts";

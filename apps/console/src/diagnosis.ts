@@ -6,8 +6,8 @@ import {
   type EngineEvent,
   type TraceEntry,
 } from "@larkline/protocol";
-import type { ApprovalStatus, SessionSummary } from "@larkline/session";
-import type { SessionLedger } from "@larkline/session-redis";
+import type { ApprovalStatus, SessionSummary } from "@larkline/store";
+import type { SessionLedger } from "@larkline/store/redis";
 import { textIn, timelineOf, type MessageTrace } from "./message-trace.ts";
 
 type SetAside = SessionSummary["setAside"][number];

@@ -1,4 +1,4 @@
-import type { BucketState } from "@larkline/session";
+import type { BucketState } from "@larkline/store";
 import { html, type Html } from "./html.ts";
 import { facts, table } from "./parts.ts";
 import type { Page, View } from "./view.ts";

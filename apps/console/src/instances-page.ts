@@ -1,4 +1,4 @@
-import { maxMissed, type EventWatchReport, type KnownInstance } from "@larkline/session";
+import { maxMissed, type EventWatchReport, type KnownInstance } from "@larkline/store";
 import { html, type Html } from "./html.ts";
 import { moment, table } from "./parts.ts";
 import type { Page, View } from "./view.ts";

@@ -1,5 +1,5 @@
-import { loadConfigFile, takeEnvironment } from "@larkline/config";
-import { createLogger, createMetrics, runUntilSignal } from "@larkline/telemetry";
+import { loadConfigFile, takeEnvironment } from "@larkline/process/config";
+import { createLogger, createMetrics, runUntilSignal } from "@larkline/process/telemetry";
 import { connectBackend } from "./backend.ts";
 import { loadConfig } from "./config.ts";
 import { startConsole } from "./console.ts";

@@ -1,4 +1,4 @@
-import type { ApprovalStatus, ApprovalStore } from "@larkline/session";
+import type { ApprovalStatus, ApprovalStore } from "@larkline/store";
 
 /** Questions that nobody has settled, those that expire first before others. */
 export interface OpenApprovals {

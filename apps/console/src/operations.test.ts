@@ -1,12 +1,12 @@
 import { InboundMessage, parserOf, turnIdOf } from "@larkline/protocol";
-import type { DeadLetter, OutboxRecord } from "@larkline/session";
+import type { DeadLetter, OutboxRecord } from "@larkline/store";
 import {
   createRedisCardLedger,
   createRedisDeadLetters,
   createRedisEventWatchReports,
   createRedisInstanceDirectory,
   createRedisRateGovernor,
-} from "@larkline/session-redis";
+} from "@larkline/store/redis";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import {
   answerOne,

@@ -1,5 +1,5 @@
 import type { QueueDepth } from "@larkline/queue";
-import type { LivingRunner } from "@larkline/session";
+import type { LivingRunner } from "@larkline/store";
 import { html, type Html } from "./html.ts";
 import type { OpenApprovals } from "./open-approvals.ts";
 import { facts, moment, table } from "./parts.ts";

@@ -1,7 +1,7 @@
 import { sharedNow } from "@larkline/protocol";
-import { botOfApp, type LarklineConfig } from "@larkline/config";
+import { botOfApp, type LarklineConfig } from "@larkline/process/config";
 import { apiBuckets, monthOf, tenantTokenName } from "@larkline/feishu/limits";
-import type { KnownInstance } from "@larkline/session";
+import type { KnownInstance } from "@larkline/store";
 import type { FastifyInstance } from "fastify";
 import { feishuPage, type PlatformState } from "./feishu-page.ts";
 import { instancesPage, type KnownInstances } from "./instances-page.ts";

@@ -1,7 +1,7 @@
 import { toolJobId, turnJobId } from "@larkline/protocol";
 import { createQueueCatalog, createToolWorker, createTurnWorker } from "@larkline/queue";
-import { closeRedis, connectRedis, mastersOf } from "@larkline/session-redis";
-import { scrubText } from "@larkline/telemetry";
+import { closeRedis, connectRedis, mastersOf } from "@larkline/store/redis";
+import { scrubText } from "@larkline/process/telemetry";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, inject, it, vi } from "vitest";
 import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";

@@ -3,7 +3,7 @@ import { BullMQAdapter } from "@bull-board/api/bullMQAdapter";
 import { FastifyAdapter } from "@bull-board/fastify";
 import { turnsQueue } from "@larkline/protocol";
 import type { QueueCatalog } from "@larkline/queue";
-import type { Logger } from "@larkline/telemetry";
+import type { Logger } from "@larkline/process/telemetry";
 import type { FastifyInstance } from "fastify";
 import { setCookie } from "./cookie.ts";
 import { withDeadline } from "./deadline.ts";

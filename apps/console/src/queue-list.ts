@@ -1,7 +1,7 @@
 import { toolsQueue, turnsQueue } from "@larkline/protocol";
 import type { QueueCatalog } from "@larkline/queue";
-import type { RunnerDirectory, RunnerInstance } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { RunnerDirectory, RunnerInstance } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 
 /** Names of the queues worth looking at. */
 export interface QueueList {

@@ -1,5 +1,5 @@
-import type { ServerState } from "@larkline/session-redis";
-import { createMetrics } from "@larkline/telemetry";
+import type { ServerState } from "@larkline/store/redis";
+import { createMetrics } from "@larkline/process/telemetry";
 import { expect, it } from "vitest";
 import { showRedis } from "./redis-metrics.ts";
 

@@ -1,5 +1,5 @@
-import type { ServerState } from "@larkline/session-redis";
-import type { Metrics } from "@larkline/telemetry";
+import type { ServerState } from "@larkline/store/redis";
+import type { Metrics } from "@larkline/process/telemetry";
 import { withDeadline } from "./deadline.ts";
 
 /** How long Redis may take to answer a scrape, ms. */

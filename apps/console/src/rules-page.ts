@@ -1,4 +1,4 @@
-import { ruleText } from "@larkline/permissions";
+import { ruleText } from "@larkline/agent/permissions";
 import type { PermissionRule } from "@larkline/protocol";
 import { html, type Html } from "./html.ts";
 import { moment, table } from "./parts.ts";

@@ -1,5 +1,5 @@
 import type { ToolAnnouncement, ToolLimits } from "@larkline/protocol";
-import type { AwayRunner, LivingRunner } from "@larkline/session";
+import type { AwayRunner, LivingRunner } from "@larkline/store";
 import { html, type Html } from "./html.ts";
 import { aliveText } from "./instances-page.ts";
 import { moment, table } from "./parts.ts";

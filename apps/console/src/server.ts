@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
-import type { BudgetBook } from "@larkline/budgets";
-import { registerOpsRoutes, type Logger, type Metrics } from "@larkline/telemetry";
+import type { BudgetBook } from "@larkline/agent/budgets";
+import { registerOpsRoutes, type Logger, type Metrics } from "@larkline/process/telemetry";
 import { fastify, type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Backend } from "./backend.ts";
 import type { Canary } from "./canary.ts";

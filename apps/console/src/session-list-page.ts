@@ -1,4 +1,4 @@
-import type { SessionSummary } from "@larkline/session";
+import type { SessionSummary } from "@larkline/store";
 import { html, type Html } from "./html.ts";
 import { moment, table } from "./parts.ts";
 import { sessionPath } from "./paths.ts";

@@ -1,7 +1,7 @@
-import { decidersText } from "@larkline/permissions";
+import { decidersText } from "@larkline/agent/permissions";
 import { traceIdOf, traceparentOfMessage } from "@larkline/protocol";
 import type { Approval, ContentPart, InboundMessage, Message, QueuedMessage } from "@larkline/protocol";
-import type { ApprovalStatus, OutboxRecord, SessionSummary } from "@larkline/session";
+import type { ApprovalStatus, OutboxRecord, SessionSummary } from "@larkline/store";
 import { html, type Html, type HtmlValue } from "./html.ts";
 import { facts, moment, table } from "./parts.ts";
 import { sessionPath, whyPath } from "./paths.ts";

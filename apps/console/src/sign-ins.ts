@@ -2,7 +2,7 @@ import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypt
 import { isIPv6 } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { jsonParserOf } from "@larkline/protocol";
-import type { LookupCache, RateBucket, RateGovernor, RateGrant } from "@larkline/session";
+import type { LookupCache, RateBucket, RateGovernor, RateGrant } from "@larkline/store";
 import { Type } from "typebox";
 import type { Passwords } from "./config.ts";
 

@@ -1,5 +1,5 @@
-import type { GateState } from "@larkline/session-redis";
-import { createMetrics, silentLogger } from "@larkline/telemetry";
+import type { GateState } from "@larkline/store/redis";
+import { createMetrics, silentLogger } from "@larkline/process/telemetry";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { callOf, openWorld, session, startTestConsole, type TestConsole, type World } from "./console.fixture.ts";
 import { showState, type StateMetricsDeps } from "./state-metrics.ts";

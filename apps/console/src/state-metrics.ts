@@ -1,8 +1,8 @@
 import { sharedNow } from "@larkline/protocol";
 import type { QueueCatalog } from "@larkline/queue";
-import type { DeadLetters, RateGovernor, RunnerDirectory } from "@larkline/session";
-import type { GateState, Presence } from "@larkline/session-redis";
-import type { Logger, Metrics } from "@larkline/telemetry";
+import type { DeadLetters, RateGovernor, RunnerDirectory } from "@larkline/store";
+import type { GateState, Presence } from "@larkline/store/redis";
+import type { Logger, Metrics } from "@larkline/process/telemetry";
 import { withDeadline } from "./deadline.ts";
 import type { QueueList } from "./queue-list.ts";
 

@@ -1,5 +1,5 @@
 import { traceIdOf, traceparentOf, type TraceId } from "@larkline/protocol";
-import { maxTracesOfSubject, subjectKinds, type FoundTrace, type SubjectKind, type TraceLog } from "@larkline/session";
+import { maxTracesOfSubject, subjectKinds, type FoundTrace, type SubjectKind, type TraceLog } from "@larkline/store";
 import { messagesOf, type MessageTrace } from "./message-trace.ts";
 
 /** What somebody looks for. */

@@ -1,5 +1,5 @@
 import { traceIdOf, traceparentOf, type TraceEntry } from "@larkline/protocol";
-import { createRedisTraceLog } from "@larkline/session-redis";
+import { createRedisTraceLog } from "@larkline/store/redis";
 import type { Browser } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
 import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";

@@ -1,4 +1,4 @@
-import type { GroupPolicy } from "@larkline/config";
+import type { GroupPolicy } from "@larkline/process/config";
 
 /** What admission looks at. */
 export interface ArrivedMessage {

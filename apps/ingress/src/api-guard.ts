@@ -1,5 +1,5 @@
 import type { FastifyInstance } from "fastify";
-import type { Logger } from "@larkline/telemetry";
+import type { Logger } from "@larkline/process/telemetry";
 import { accessOf, type AccessRules } from "./access.ts";
 
 /** Lets only those use the routes of a scope who may use the HTTP API. */

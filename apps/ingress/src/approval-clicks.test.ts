@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from "vitest";
-import type { ConfigInput } from "@larkline/config";
+import type { ConfigInput } from "@larkline/process/config";
 import type { CardClickResult } from "@larkline/feishu-simulator";
 import type { Approval, Deciders } from "@larkline/protocol";
 import { ask, shownCard, type Question } from "./approval.fixture.ts";

@@ -1,7 +1,7 @@
-import { approvalCard } from "@larkline/cards";
-import { decidersText } from "@larkline/permissions";
+import { approvalCard } from "@larkline/feishu/cards";
+import { decidersText } from "@larkline/agent/permissions";
 import { replyLanguages, type DecisionWord, type ReplyLanguage } from "@larkline/protocol";
-import type { ApprovalStatus } from "@larkline/session";
+import type { ApprovalStatus } from "@larkline/store";
 import type { ApprovalDesk, Say, SayResult } from "./approval-desk.ts";
 import { toastIn, unknownPerson, withCard, wordsIn, type Click, type ClickHandler, type ToastType } from "./click.ts";
 import type { EventAnswer } from "./event-router.ts";

@@ -1,7 +1,7 @@
-import { isDecider, type PermissionPolicy } from "@larkline/permissions";
+import { isDecider, type PermissionPolicy } from "@larkline/agent/permissions";
 import { ApprovalId, parserOf, sharedNow, type Approval, type ApprovalDecision } from "@larkline/protocol";
-import { answersKind, type ApprovalStatus, type ApprovalStore, type DecideResult } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import { answersKind, type ApprovalStatus, type ApprovalStore, type DecideResult } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import { sharedDeadline } from "./deadline.ts";
 import type { Inbox } from "./inbox.ts";
 

@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { sessionKeyOf } from "@larkline/agent";
-import { maskedArguments } from "@larkline/permissions";
+import { maskedArguments } from "@larkline/agent/permissions";
 import {
   ApiDecision,
   jsonParserOf,
@@ -9,8 +9,8 @@ import {
   type Approval,
   type DecisionWord,
 } from "@larkline/protocol";
-import type { ApprovalStatus, ApprovalStore } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { ApprovalStatus, ApprovalStore } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import type { AccessRules } from "./access.ts";
 import { guardApi } from "./api-guard.ts";
 import { apiApp, bodyText, isSessionId } from "./api-request.ts";

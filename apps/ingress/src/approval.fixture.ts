@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
-import { approvalCard } from "@larkline/cards";
+import { approvalCard } from "@larkline/feishu/cards";
 import { argumentsHashOf, turnIdOf, type Approval, type TurnState } from "@larkline/protocol";
-import type { Claim } from "@larkline/session";
+import type { Claim } from "@larkline/store";
 import { testApp, type FeishuWorld } from "./feishu.fixture.ts";
 import type { TestIngress } from "./ingress.fixture.ts";
 

@@ -16,7 +16,7 @@ import {
   type MemorySessionStoreOptions,
   type PermissionRules,
   type SessionStore,
-} from "@larkline/session";
+} from "@larkline/store";
 import type { Backend } from "./backend.ts";
 
 // For tests: a backend in memory whose parts can be broken.

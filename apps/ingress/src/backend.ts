@@ -9,7 +9,7 @@ import type {
   LookupCache,
   PermissionRules,
   SessionStore,
-} from "@larkline/session";
+} from "@larkline/store";
 import type { CancelPublisher, TurnWaker } from "./inbox.ts";
 
 /** Where messages go to and events come from. */

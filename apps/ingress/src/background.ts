@@ -1,4 +1,4 @@
-import type { Logger } from "@larkline/telemetry";
+import type { Logger } from "@larkline/process/telemetry";
 import { withDeadline } from "./deadline.ts";
 
 /** Work that nobody waits for: courtesies that must not delay an acknowledgement. */

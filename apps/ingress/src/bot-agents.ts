@@ -1,4 +1,10 @@
-import { agentInChat, agentOfMessage, type AgentConfig, type BotConfig, type LarklineConfig } from "@larkline/config";
+import {
+  agentInChat,
+  agentOfMessage,
+  type AgentConfig,
+  type BotConfig,
+  type LarklineConfig,
+} from "@larkline/process/config";
 import type { InboundMessage } from "@larkline/protocol";
 
 /** Who answers as one bot. */

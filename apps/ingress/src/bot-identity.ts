@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Logger } from "@larkline/telemetry";
+import type { Logger } from "@larkline/process/telemetry";
 
 export interface BotIdentityDeps {
   /** Asks the platform who the bot is. */

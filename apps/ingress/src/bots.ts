@@ -1,7 +1,7 @@
-import { botOfApp, type EdgeAccess, type LarklineConfig } from "@larkline/config";
+import { botOfApp, type EdgeAccess, type LarklineConfig } from "@larkline/process/config";
 import { createFeishuApi } from "@larkline/feishu";
-import type { RateGovernor, TokenCache } from "@larkline/session";
-import { watchPlatform, type Logger, type Observation } from "@larkline/telemetry";
+import type { RateGovernor, TokenCache } from "@larkline/store";
+import { watchPlatform, type Logger, type Observation } from "@larkline/process/telemetry";
 import type { ReachableBot } from "./ingress.ts";
 
 /** What all bots of a deployment share; limits and tokens are kept by app. */

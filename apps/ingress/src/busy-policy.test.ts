@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import type { BusyPolicy, ConfigInput } from "@larkline/config";
+import type { BusyPolicy, ConfigInput } from "@larkline/process/config";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
 
 const { appId } = testApp;

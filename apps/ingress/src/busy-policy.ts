@@ -1,8 +1,8 @@
 import { noticeText } from "@larkline/agent";
-import type { BusyPolicy, FeishuSettings } from "@larkline/config";
+import type { BusyPolicy, FeishuSettings } from "@larkline/process/config";
 import type { ReactionDesk, ReactionPurpose } from "@larkline/feishu";
 import { turnIdOf, type InboundMessage, type ReplyLanguage } from "@larkline/protocol";
-import type { AppendResult, OutboxTarget, SessionStore } from "@larkline/session";
+import type { AppendResult, OutboxTarget, SessionStore } from "@larkline/store";
 import type { Background } from "./background.ts";
 import type { Inbox } from "./inbox.ts";
 import { joiningText } from "./notice.ts";

@@ -1,6 +1,6 @@
-import { resolveConfig } from "@larkline/config";
+import { resolveConfig } from "@larkline/process/config";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { silentLogger, unobserved } from "@larkline/telemetry";
+import { silentLogger, unobserved } from "@larkline/process/telemetry";
 import { createBotAgents } from "./bot-agents.ts";
 import { createCardClicks } from "./card-clicks.ts";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";

@@ -1,9 +1,9 @@
 import { noticeText } from "@larkline/agent";
-import { lateDecidedCard } from "@larkline/cards";
+import { lateDecidedCard } from "@larkline/feishu/cards";
 import type { Envelope } from "@larkline/feishu";
 import { parserOf, SessionKey, textOf, type InboundMessage, type ReplyLanguage, sharedNow } from "@larkline/protocol";
-import type { SessionStore } from "@larkline/session";
-import type { Logger, Observation } from "@larkline/telemetry";
+import type { SessionStore } from "@larkline/store";
+import type { Logger, Observation } from "@larkline/process/telemetry";
 import { Type, type Static } from "typebox";
 import {
   approvalClicks,

@@ -5,7 +5,7 @@ import { connect } from "node:net";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { canaryMessage, canarySessionId, turnIdOf } from "@larkline/protocol";
-import { observeWith } from "@larkline/telemetry";
+import { observeWith } from "@larkline/process/telemetry";
 import {
   doneEvent,
   openStream,

@@ -1,10 +1,10 @@
 import { describedCommands, helpText } from "@larkline/agent";
-import { welcomeCard } from "@larkline/cards";
-import type { FeishuSettings } from "@larkline/config";
+import { welcomeCard } from "@larkline/feishu/cards";
+import type { FeishuSettings } from "@larkline/process/config";
 import type { Envelope } from "@larkline/feishu";
 import { parserOf, turnIdOf } from "@larkline/protocol";
-import type { LookupCache, SessionStore } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { LookupCache, SessionStore } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import { Type } from "typebox";
 import { servesTenant } from "./admission.ts";
 import type { BotAgents } from "./bot-agents.ts";

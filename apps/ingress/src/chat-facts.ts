@@ -1,5 +1,5 @@
-import type { LookupCache } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { LookupCache } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import { withDeadline } from "./deadline.ts";
 
 /** What a chat is, as far as the place of a conversation depends on it. */

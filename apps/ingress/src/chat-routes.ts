@@ -14,9 +14,9 @@ import {
   sharedNow,
 } from "@larkline/protocol";
 import { noticeText, sessionKeyOf } from "@larkline/agent";
-import type { AgentConfig } from "@larkline/config";
-import type { AppendResult, SessionStore } from "@larkline/session";
-import type { Logger, Observation } from "@larkline/telemetry";
+import type { AgentConfig } from "@larkline/process/config";
+import type { AppendResult, SessionStore } from "@larkline/store";
+import type { Logger, Observation } from "@larkline/process/telemetry";
 import type { AccessRules } from "./access.ts";
 import { guardApi } from "./api-guard.ts";
 import { apiApp, isSessionId } from "./api-request.ts";

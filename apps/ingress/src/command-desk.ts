@@ -9,10 +9,10 @@ import {
   type CommandName,
   type CustomCommands,
 } from "@larkline/agent";
-import { budgetUse, spenderOf, type BudgetBook } from "@larkline/budgets";
-import { decidersText } from "@larkline/permissions";
+import { budgetUse, spenderOf, type BudgetBook } from "@larkline/agent/budgets";
+import { decidersText } from "@larkline/agent/permissions";
 import { sharedNow, type InboundMessage, type ReplyLanguage, type SessionCommand } from "@larkline/protocol";
-import type { ApprovalStore, BudgetStore, SessionStore } from "@larkline/session";
+import type { ApprovalStore, BudgetStore, SessionStore } from "@larkline/store";
 import type { BotAgents } from "./bot-agents.ts";
 import type { PeopleNames } from "./people-names.ts";
 import type { RuleDesk } from "./rule-desk.ts";

@@ -1,8 +1,8 @@
 import { sessionIdOf, sessionKeyOf } from "@larkline/agent";
-import type { SessionScope } from "@larkline/config";
+import type { SessionScope } from "@larkline/process/config";
 import type { FeishuMessage } from "@larkline/feishu";
 import type { MessageReferences, SessionKey } from "@larkline/protocol";
-import type { LookupCache, OutboxTarget } from "@larkline/session";
+import type { LookupCache, OutboxTarget } from "@larkline/store";
 import type { ChatFacts } from "./chat-facts.ts";
 
 /** Where a message belongs and where its answer goes. */

@@ -1,4 +1,4 @@
-import { createMemoryLookupCache } from "@larkline/session";
+import { createMemoryLookupCache } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { createDirectChats } from "./direct-chats.ts";
 

@@ -1,5 +1,5 @@
 import { sharedNow } from "@larkline/protocol";
-import type { LookupCache } from "@larkline/session";
+import type { LookupCache } from "@larkline/store";
 
 /** Which chat with the bot is whose: a press on the menu names nobody's. */
 export interface DirectChats {

@@ -1,6 +1,6 @@
 import { sharedNow } from "@larkline/protocol";
 import type { LongConnection } from "@larkline/feishu";
-import type { AppFeed } from "@larkline/session";
+import type { AppFeed } from "@larkline/store";
 import type { EventRouter, Transport } from "./event-router.ts";
 
 /** How events of one app come in, for people who look. */

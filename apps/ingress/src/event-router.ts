@@ -1,5 +1,5 @@
 import type { Envelope } from "@larkline/feishu";
-import type { CounterMetric, HistogramMetric, Logger } from "@larkline/telemetry";
+import type { CounterMetric, HistogramMetric, Logger } from "@larkline/process/telemetry";
 import { withDeadline } from "./deadline.ts";
 
 /** What the platform shows or does after a callback; events need none. */

@@ -1,6 +1,6 @@
 import { createLongConnection } from "@larkline/feishu";
-import { createMemoryEventWatchReports, type EventWatchReport } from "@larkline/session";
-import { silentLogger } from "@larkline/telemetry";
+import { createMemoryEventWatchReports, type EventWatchReport } from "@larkline/store";
+import { silentLogger } from "@larkline/process/telemetry";
 import { afterEach, describe, expect, it } from "vitest";
 import { createEventWatch, type EventWatch } from "./event-watch.ts";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";

@@ -6,8 +6,8 @@ import {
   type EventWatchReports,
   type MissedMessage,
   type SessionStore,
-} from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+} from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import type { Placer } from "./conversation-place.ts";
 
 export interface EventWatchDeps {

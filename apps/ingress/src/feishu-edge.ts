@@ -1,5 +1,5 @@
-import { createBudgetBook } from "@larkline/budgets";
-import { groupsAtBot, type BotConfig, type EdgeAccess, type LarklineConfig } from "@larkline/config";
+import { createBudgetBook } from "@larkline/agent/budgets";
+import { groupsAtBot, type BotConfig, type EdgeAccess, type LarklineConfig } from "@larkline/process/config";
 import {
   createGroupLookup,
   createLongConnection,
@@ -13,8 +13,8 @@ import {
   type LongConnection,
 } from "@larkline/feishu";
 import { sharedNow, type InboundMessage } from "@larkline/protocol";
-import type { AppFeed } from "@larkline/session";
-import { watchPlatform, type Logger, type Observation } from "@larkline/telemetry";
+import type { AppFeed } from "@larkline/store";
+import { watchPlatform, type Logger, type Observation } from "@larkline/process/telemetry";
 import type { ApprovalClicksDeps } from "./approval-clicks.ts";
 import { createApprovalDesk } from "./approval-desk.ts";
 import type { Backend } from "./backend.ts";

@@ -6,7 +6,7 @@ import {
   type SimMessage,
 } from "@larkline/feishu-simulator";
 import type { ControlEntry, InboundMessage } from "@larkline/protocol";
-import { createMemoryTokenCache, type Claim } from "@larkline/session";
+import { createMemoryTokenCache, type Claim } from "@larkline/store";
 import { expect, vi } from "vitest";
 import { createTestMemory } from "./backend.fixture.ts";
 import { startTestIngress, type TestIngress, type TestOptions } from "./ingress.fixture.ts";

@@ -1,6 +1,6 @@
 import type { InboundMessage, SessionKey } from "@larkline/protocol";
-import type { AppendResult, SessionStore } from "@larkline/session";
-import type { Observation } from "@larkline/telemetry";
+import type { AppendResult, SessionStore } from "@larkline/store";
+import type { Observation } from "@larkline/process/telemetry";
 import { withDeadline } from "./deadline.ts";
 import { tellAppended } from "./message-watch.ts";
 

@@ -1,4 +1,4 @@
-import type { Metrics } from "@larkline/telemetry";
+import type { Metrics } from "@larkline/process/telemetry";
 
 /** The metrics of this process. `streams` is asked for the number of open event streams. */
 export function createIngressMetrics(metrics: Metrics, streams: () => number) {

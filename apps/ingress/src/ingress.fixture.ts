@@ -1,8 +1,8 @@
-import { resolveConfig, type ConfigInput } from "@larkline/config";
+import { resolveConfig, type ConfigInput } from "@larkline/process/config";
 import type { FeishuApi } from "@larkline/feishu";
 import { turnIdOf, type EngineEvent, type QueuedMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
-import type { MemorySessionStoreOptions, SessionStore } from "@larkline/session";
-import { createMetrics, silentLogger, unobserved, type Metrics, type Observation } from "@larkline/telemetry";
+import type { MemorySessionStoreOptions, SessionStore } from "@larkline/store";
+import { createMetrics, silentLogger, unobserved, type Metrics, type Observation } from "@larkline/process/telemetry";
 import { createTestBackend, createTestMemory, type TestMemory, type Trouble } from "./backend.fixture.ts";
 import { loadConfig } from "./config.ts";
 import { startIngress, type IngressParts, type ReachableBot } from "./ingress.ts";

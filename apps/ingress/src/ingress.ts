@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
-import { createBudgetBook } from "@larkline/budgets";
-import { agentNamed, agentOfMessage, type EdgeAccess, type LarklineConfig } from "@larkline/config";
+import { createBudgetBook } from "@larkline/agent/budgets";
+import { agentNamed, agentOfMessage, type EdgeAccess, type LarklineConfig } from "@larkline/process/config";
 import type { FeishuApi } from "@larkline/feishu";
-import { startAnnouncing } from "@larkline/session";
-import type { Logger, Metrics, Observation } from "@larkline/telemetry";
+import { startAnnouncing } from "@larkline/store";
+import type { Logger, Metrics, Observation } from "@larkline/process/telemetry";
 import manifest from "../package.json" with { type: "json" };
 import type { AccessRules } from "./access.ts";
 import { apiApp } from "./api-request.ts";

@@ -1,6 +1,6 @@
-import { loadConfigFile, readEdges, takeEnvironment } from "@larkline/config";
-import { connectTraceLog } from "@larkline/session-redis";
-import { createLogger, createMetrics, openObservers, runUntilSignal } from "@larkline/telemetry";
+import { loadConfigFile, readEdges, takeEnvironment } from "@larkline/process/config";
+import { connectTraceLog } from "@larkline/store/redis";
+import { createLogger, createMetrics, openObservers, runUntilSignal } from "@larkline/process/telemetry";
 import { connectBots } from "./bots.ts";
 import { loadConfig } from "./config.ts";
 import { startIngress } from "./ingress.ts";

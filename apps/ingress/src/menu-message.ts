@@ -1,6 +1,6 @@
 import { sharedNow } from "@larkline/protocol";
 import type { FeishuMessage } from "@larkline/feishu";
-import type { Logger, Observation } from "@larkline/telemetry";
+import type { Logger, Observation } from "@larkline/process/telemetry";
 import { servesTenant } from "./admission.ts";
 import type { Place, Placer } from "./conversation-place.ts";
 import type { Admitted, ArrivalOutcome, MessageDesk } from "./message-desk.ts";

@@ -1,9 +1,9 @@
 import { noticeText } from "@larkline/agent";
-import { lateCard } from "@larkline/cards";
-import type { AgentConfig, FeishuSettings } from "@larkline/config";
+import { lateCard } from "@larkline/feishu/cards";
+import type { AgentConfig, FeishuSettings } from "@larkline/process/config";
 import type { FeishuMessage } from "@larkline/feishu";
 import { sharedNow, type InboundMessage, type ReplyLanguage } from "@larkline/protocol";
-import type { LookupCache, SessionStore } from "@larkline/session";
+import type { LookupCache, SessionStore } from "@larkline/store";
 import type { Admission } from "./admission.ts";
 import { answeredBy, type BotAgents } from "./bot-agents.ts";
 import type { MessageQueue, QueuedAs } from "./busy-policy.ts";

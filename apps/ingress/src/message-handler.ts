@@ -1,6 +1,6 @@
 import { inboundFromEvent, type Envelope, type FeishuMessage } from "@larkline/feishu";
 import { EngineError, sharedNow } from "@larkline/protocol";
-import type { Logger, Observation } from "@larkline/telemetry";
+import type { Logger, Observation } from "@larkline/process/telemetry";
 import { admit, type AdmissionRules, type IgnoreReason } from "./admission.ts";
 import type { BotAgents } from "./bot-agents.ts";
 import type { BotIdentity } from "./bot-identity.ts";

@@ -1,5 +1,5 @@
 import { traceparentOf } from "@larkline/protocol";
-import { observeWith, type Observation, type Tags } from "@larkline/telemetry";
+import { observeWith, type Observation, type Tags } from "@larkline/process/telemetry";
 import { afterEach, expect, it, vi } from "vitest";
 import { startWorld, testApp } from "./feishu.fixture.ts";
 import { postChat, startTestIngress } from "./ingress.fixture.ts";

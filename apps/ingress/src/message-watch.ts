@@ -5,7 +5,7 @@ import {
   type InboundMessage,
   type Traceparent,
 } from "@larkline/protocol";
-import { unobserved, type Observation } from "@larkline/telemetry";
+import { unobserved, type Observation } from "@larkline/process/telemetry";
 
 /** What of a message is told to observers. */
 export interface ArrivingMessage {

@@ -1,6 +1,6 @@
 import { afterEach, expect, it } from "vitest";
 import type { ReplyView } from "@larkline/protocol";
-import type { OutboxRecord } from "@larkline/session";
+import type { OutboxRecord } from "@larkline/store";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 
 const { appId } = testApp;

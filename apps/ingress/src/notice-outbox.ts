@@ -1,6 +1,6 @@
 import { sharedNow } from "@larkline/protocol";
 import type { OutboxSender } from "@larkline/feishu";
-import type { DeadLetters, OutboxLease, SessionStore } from "@larkline/session";
+import type { DeadLetters, OutboxLease, SessionStore } from "@larkline/store";
 
 type OutboxStore = Pick<SessionStore, "ackOutbox" | "leaseOutbox" | "retryOutbox">;
 

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { traceparentOf, type ReplyLanguage } from "@larkline/protocol";
-import type { OutboxRecord, OutboxTarget } from "@larkline/session";
+import type { OutboxRecord, OutboxTarget } from "@larkline/store";
 
 /** What a person is told when a message starts no run. */
 export type RefusalName = "late" | "full" | "too_long" | "empty" | "foreign_tenant";

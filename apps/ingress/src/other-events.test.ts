@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text as textOf } from "node:stream/consumers";
 import { pathToFileURL } from "node:url";
-import { resolveConfig } from "@larkline/config";
+import { resolveConfig } from "@larkline/process/config";
 import { followClock, sharedNow } from "@larkline/protocol";
 import { afterEach, describe, expect, it, onTestFinished, vi } from "vitest";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";

@@ -1,7 +1,7 @@
 import { createHmac } from "node:crypto";
 import type { Envelope } from "@larkline/feishu";
 import { parserOf, sharedNow, type ParseResult } from "@larkline/protocol";
-import type { CounterMetric, Logger } from "@larkline/telemetry";
+import type { CounterMetric, Logger } from "@larkline/process/telemetry";
 import { Type } from "typebox";
 import type { EventAnswer } from "./event-router.ts";
 

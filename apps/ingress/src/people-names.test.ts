@@ -1,4 +1,4 @@
-import { silentLogger } from "@larkline/telemetry";
+import { silentLogger } from "@larkline/process/telemetry";
 import { describe, expect, it } from "vitest";
 import { createPeopleNames, type PeopleNamesDeps } from "./people-names.ts";
 

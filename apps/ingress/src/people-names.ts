@@ -1,6 +1,6 @@
 import type { FeishuApi } from "@larkline/feishu";
-import type { LookupCache } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { LookupCache } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import { withDeadline } from "./deadline.ts";
 
 export interface PeopleNamesDeps {

@@ -1,5 +1,5 @@
-import { createMemoryLookupCache } from "@larkline/session";
-import { silentLogger } from "@larkline/telemetry";
+import { createMemoryLookupCache } from "@larkline/store";
+import { silentLogger } from "@larkline/process/telemetry";
 import { describe, expect, it } from "vitest";
 import { PersonLanguages, writtenLanguage } from "./person-language.ts";
 

@@ -1,8 +1,8 @@
 import { languageOf } from "@larkline/agent";
-import type { AgentConfig } from "@larkline/config";
+import type { AgentConfig } from "@larkline/process/config";
 import { replyLanguages, type ReplyLanguage } from "@larkline/protocol";
-import type { LookupCache } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { LookupCache } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import { withDeadline } from "./deadline.ts";
 
 /** What a person has written, as far as it tells their language. */

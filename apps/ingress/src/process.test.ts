@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, inject, it, vi } from "vitest";
 import { turnIdOf, type EngineEvent } from "@larkline/protocol";
-import { closeRedis, connectRedis, createRedisSessionStore, type RedisConnection } from "@larkline/session-redis";
+import { closeRedis, connectRedis, createRedisSessionStore, type RedisConnection } from "@larkline/store/redis";
 import { freePort, startRedis } from "@larkline/testkit";
 import { doneEvent, openStream, postChat } from "./ingress.fixture.ts";
 

@@ -1,5 +1,5 @@
 import { createCancelBus, createTurnQueue } from "@larkline/queue";
-import type { RateGovernor, TokenCache } from "@larkline/session";
+import type { RateGovernor, TokenCache } from "@larkline/store";
 import {
   closeRedis,
   connectRedis,
@@ -18,8 +18,8 @@ import {
   createRedisSessionStore,
   createRedisTokenCache,
   ServerClock,
-} from "@larkline/session-redis";
-import { createClockLog, createOutageLog, type Logger } from "@larkline/telemetry";
+} from "@larkline/store/redis";
+import { createClockLog, createOutageLog, type Logger } from "@larkline/process/telemetry";
 import type { Backend } from "./backend.ts";
 
 export interface RedisBackend extends Backend {

@@ -13,7 +13,7 @@ import {
   createRedisLookupCache,
   createRedisPermissionRules,
   createRedisSessionStore,
-} from "@larkline/session-redis";
+} from "@larkline/store/redis";
 import type { TestMemory } from "./backend.fixture.ts";
 
 // For tests: what replicas share, in Redis.

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from "vitest";
-import type { ConfigInput } from "@larkline/config";
+import type { ConfigInput } from "@larkline/process/config";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";
 

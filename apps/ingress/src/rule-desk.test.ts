@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { afterEach, describe, expect, it } from "vitest";
-import type { ConfigInput } from "@larkline/config";
+import type { ConfigInput } from "@larkline/process/config";
 import type { PermissionRule } from "@larkline/protocol";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";

@@ -1,5 +1,5 @@
 import { noticeText, permissionsOrder, permissionsText, ruleNamed } from "@larkline/agent";
-import { decidersText, hasRole, matchesName, ruleText, type PermissionPolicy } from "@larkline/permissions";
+import { decidersText, hasRole, matchesName, ruleText, type PermissionPolicy } from "@larkline/agent/permissions";
 import {
   jsonParserOf,
   type Deciders,
@@ -7,7 +7,7 @@ import {
   type PermissionRule,
   type ReplyLanguage,
 } from "@larkline/protocol";
-import type { LookupCache, PermissionRules } from "@larkline/session";
+import type { LookupCache, PermissionRules } from "@larkline/store";
 import { Type, type Static } from "typebox";
 import type { PeopleNames } from "./people-names.ts";
 

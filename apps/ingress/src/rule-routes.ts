@@ -1,8 +1,8 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { sessionKeyOf } from "@larkline/agent";
 import { ApprovalId, parserOf, type ApiRule, type ApiRules, type PermissionRule } from "@larkline/protocol";
-import type { PermissionRules } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { PermissionRules } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import type { AccessRules } from "./access.ts";
 import { guardApi } from "./api-guard.ts";
 import { apiApp, isSessionId } from "./api-request.ts";

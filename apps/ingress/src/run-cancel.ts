@@ -1,4 +1,4 @@
-import type { EventLog, SessionStore } from "@larkline/session";
+import type { EventLog, SessionStore } from "@larkline/store";
 import { apiApp } from "./api-request.ts";
 import type { Inbox } from "./inbox.ts";
 

@@ -1,5 +1,5 @@
 import { isTerminal, type EventRecord, type SessionKey } from "@larkline/protocol";
-import type { EventLog, SessionStore } from "@larkline/session";
+import type { EventLog, SessionStore } from "@larkline/store";
 import type { RunPosition } from "./run-frames.ts";
 
 const pageSize = 500;

@@ -5,7 +5,7 @@ import {
   type SessionKey,
   type StreamFrame,
 } from "@larkline/protocol";
-import type { EventLog } from "@larkline/session";
+import type { EventLog } from "@larkline/store";
 
 /** A run to follow. Without `runId`: the run of the next event. */
 export interface RunPosition {

@@ -1,6 +1,6 @@
 import cors from "@fastify/cors";
 import { fastify, type FastifyError, type FastifyInstance } from "fastify";
-import { registerOpsRoutes, type Logger, type OpsRoutes } from "@larkline/telemetry";
+import { registerOpsRoutes, type Logger, type OpsRoutes } from "@larkline/process/telemetry";
 import { registerApprovalRoutes, type ApprovalRoutesDeps } from "./approval-routes.ts";
 import { registerChatRoutes, type ChatRoutesDeps } from "./chat-routes.ts";
 import { registerRuleRoutes, type RuleRoutesDeps } from "./rule-routes.ts";

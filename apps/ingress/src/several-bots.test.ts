@@ -1,9 +1,9 @@
 import { randomBytes } from "node:crypto";
-import { readEdges, resolveConfig, type ConfigInput } from "@larkline/config";
+import { readEdges, resolveConfig, type ConfigInput } from "@larkline/process/config";
 import { createFeishuApi, type FeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/feishu-simulator";
 import type { InboundMessage, PermissionRule } from "@larkline/protocol";
-import { createMemoryTokenCache } from "@larkline/session";
+import { createMemoryTokenCache } from "@larkline/store";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { approvalFor, suspendOn } from "./approval.fixture.ts";
 import { loadConfig } from "./config.ts";

@@ -1,5 +1,5 @@
 import { sharedNow, type InboundMessage } from "@larkline/protocol";
-import type { OutboxLease, SessionStore } from "@larkline/session";
+import type { OutboxLease, SessionStore } from "@larkline/store";
 import { recordOf, type Statement } from "./notice.ts";
 
 /** Says something outside a turn; resolves when that is stored, false when it was said before. */

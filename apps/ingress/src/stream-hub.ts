@@ -1,7 +1,7 @@
 import type { FastifyReply } from "fastify";
 import { formatSseEvent, type SessionKey, type StreamFrame } from "@larkline/protocol";
-import type { EventLog } from "@larkline/session";
-import type { Logger } from "@larkline/telemetry";
+import type { EventLog } from "@larkline/store";
+import type { Logger } from "@larkline/process/telemetry";
 import type { Inbox } from "./inbox.ts";
 import { framesOfRun, type RunPosition } from "./run-frames.ts";
 import { openSse, type SseStream } from "./sse.ts";

@@ -1,5 +1,5 @@
 import { turnIdOf, type CancelReason, type InboundMessage, type SessionKey } from "@larkline/protocol";
-import type { LookupCache, SessionStore } from "@larkline/session";
+import type { LookupCache, SessionStore } from "@larkline/store";
 import { withDeadline } from "./deadline.ts";
 import type { Inbox } from "./inbox.ts";
 

@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { WebhookVerifier } from "@larkline/feishu";
-import type { CounterMetric, Logger } from "@larkline/telemetry";
+import type { CounterMetric, Logger } from "@larkline/process/telemetry";
 import type { EventRouter } from "./event-router.ts";
 
 export interface WebhookRoutesDeps {

@@ -1,4 +1,4 @@
-import { approvalCard, type ShownApproval } from "@larkline/cards";
+import { approvalCard, type ShownApproval } from "@larkline/feishu/cards";
 import type { Approval, SettledState } from "@larkline/protocol";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";

@@ -1,6 +1,6 @@
-import { createEnvReader, type Env } from "@larkline/config";
+import { createEnvReader, type Env } from "@larkline/process/config";
 import type { ParseResult } from "@larkline/protocol";
-import { logLevels, type LogLevel } from "@larkline/telemetry";
+import { logLevels, type LogLevel } from "@larkline/process/telemetry";
 
 export interface PlaygroundConfig {
   host: string;

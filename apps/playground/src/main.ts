@@ -1,4 +1,4 @@
-import { createLogger, createMetrics, runUntilSignal } from "@larkline/telemetry";
+import { createLogger, createMetrics, runUntilSignal } from "@larkline/process/telemetry";
 import { loadConfig } from "./config.ts";
 import { startPlayground } from "./playground.ts";
 

@@ -1,4 +1,4 @@
-import { createMetrics, silentLogger } from "@larkline/telemetry";
+import { createMetrics, silentLogger } from "@larkline/process/telemetry";
 import { chromium, type Browser, type Page } from "playwright-core";
 import type { PlaygroundConfig } from "./config.ts";
 import { startPlayground, type Playground } from "./playground.ts";

@@ -1,6 +1,6 @@
 import type { RequestListener } from "node:http";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/feishu-simulator";
-import { registerOpsRoutes, type Logger, type Metrics } from "@larkline/telemetry";
+import { registerOpsRoutes, type Logger, type Metrics } from "@larkline/process/telemetry";
 import { startModelServer, type ModelServer } from "@larkline/testkit";
 import { fastify, type FastifyInstance } from "fastify";
 import { guardAccess } from "./access.ts";

@@ -1,7 +1,7 @@
-import { createEnvReader, type Env } from "@larkline/config";
+import { createEnvReader, type Env } from "@larkline/process/config";
 import type { ParseResult } from "@larkline/protocol";
 import { sandboxTiers, type SandboxTier } from "@larkline/sandbox";
-import { logLevels, type LogLevel } from "@larkline/telemetry";
+import { logLevels, type LogLevel } from "@larkline/process/telemetry";
 
 export interface SandboxHostConfig {
   /** What runners must send; every program of every runner that has it may run here. */

@@ -1,5 +1,5 @@
 import type { SandboxEvent, SandboxHostEvent } from "@larkline/sandbox";
-import type { Logger, Metrics } from "@larkline/telemetry";
+import type { Logger, Metrics } from "@larkline/process/telemetry";
 
 export interface HostReport {
   onHostEvent(event: SandboxHostEvent): void;

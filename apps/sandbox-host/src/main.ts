@@ -1,7 +1,7 @@
 import { availableParallelism } from "node:os";
-import { takeEnvironment } from "@larkline/config";
+import { takeEnvironment } from "@larkline/process/config";
 import { openSandbox, probeTiers, serveSandbox } from "@larkline/sandbox";
-import { createLogger, createMetrics, runUntilSignal, startOpsServer } from "@larkline/telemetry";
+import { createLogger, createMetrics, runUntilSignal, startOpsServer } from "@larkline/process/telemetry";
 import { loadConfig } from "./config.ts";
 import { createHostReport } from "./host-report.ts";
 import { watchTier } from "./tier-watch.ts";

@@ -1,4 +1,4 @@
-import { createEnvReader, lendPackages } from "@larkline/config";
+import { createEnvReader, lendPackages } from "@larkline/process/config";
 import { loadTools, runRunner } from "@larkline/runner";
 
 const reader = createEnvReader(process.env);

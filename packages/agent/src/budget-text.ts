@@ -7,7 +7,7 @@ import {
   type BudgetKind,
   type BudgetPeriod,
   type BudgetUse,
-} from "@larkline/budgets";
+} from "./budgets/index.ts";
 import type { ReplyLanguage } from "@larkline/protocol";
 
 /** What texts about budgets say beside the numbers. */

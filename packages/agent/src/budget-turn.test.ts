@@ -1,4 +1,4 @@
-import { budgetUse, type BudgetAccount, type BudgetUse } from "@larkline/budgets";
+import { budgetUse, type BudgetAccount, type BudgetUse } from "./budgets/index.ts";
 import { messageStop, type ModelChunk, type Usage } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import type { StepResult } from "./accumulate.ts";

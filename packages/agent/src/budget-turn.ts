@@ -1,4 +1,4 @@
-import { percentText, type BudgetUse } from "@larkline/budgets";
+import { percentText, type BudgetUse } from "./budgets/index.ts";
 import type { EventOf, ReplyLanguage, TurnState } from "@larkline/protocol";
 import { nearBudgetText, overBudgetText, type BudgetWords } from "./budget-text.ts";
 import { languageOfMessage } from "./notice.ts";

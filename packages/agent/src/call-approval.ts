@@ -1,4 +1,4 @@
-import { approvalIdOf, maskedArguments, type Question, type RiskFinding } from "@larkline/permissions";
+import { approvalIdOf, maskedArguments, type Question, type RiskFinding } from "./permissions/index.ts";
 import {
   argumentsHashOf,
   attemptIdOf,

@@ -1,5 +1,5 @@
 import { outcomeText, type CallState, type EventOf, type StoredResult, type ToolOutcome } from "@larkline/protocol";
-import { shortenedResult } from "@larkline/session";
+import { shortenedResult } from "@larkline/store";
 import { textHead } from "./text-cut.ts";
 
 const unknownAdvice =

@@ -1,4 +1,4 @@
-import { shortenedResult } from "@larkline/session";
+import { shortenedResult } from "@larkline/store";
 import type { ControlEntry, ToolOutcome } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { afterControl, afterStep, largeResults } from "./index.ts";

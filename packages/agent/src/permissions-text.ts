@@ -1,4 +1,4 @@
-import { ruleText } from "@larkline/permissions";
+import { ruleText } from "./permissions/index.ts";
 import type { PermissionRule, ReplyLanguage } from "@larkline/protocol";
 import { inlineCode, oneLine } from "./notice.ts";
 

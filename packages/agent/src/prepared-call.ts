@@ -10,7 +10,7 @@ import {
   type ToolUsePart,
   type TurnState,
 } from "@larkline/protocol";
-import { maskedArguments, type Heard, type Verdict } from "@larkline/permissions";
+import { maskedArguments, type Heard, type Verdict } from "./permissions/index.ts";
 import { approvalOf, requestEvents, suggestionEvents } from "./call-approval.ts";
 import { parseArguments } from "./tool-arguments.ts";
 import type { TurnEnvironment } from "./turn-environment.ts";

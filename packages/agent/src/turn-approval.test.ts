@@ -1,4 +1,4 @@
-import { approvalIdOf } from "@larkline/permissions";
+import { approvalIdOf } from "./permissions/index.ts";
 import {
   argumentsHashOf,
   type Approval,

@@ -1,6 +1,6 @@
 import type { Approval, CallState, EngineEvent, Message, ReplyLanguage, TurnState, Usage } from "@larkline/protocol";
 import type { ModelInfo } from "@larkline/model";
-import type { Heard, Question, Verdict } from "@larkline/permissions";
+import type { Heard, Question, Verdict } from "./permissions/index.ts";
 import type { StepResult } from "./accumulate.ts";
 import type { OfferedTool } from "./prepared-call.ts";
 import type { TurnLimits } from "./turn-limits.ts";

@@ -11,7 +11,7 @@ import {
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
-import type { Question } from "@larkline/permissions";
+import type { Question } from "./permissions/index.ts";
 import { createAccumulator, type StepResult } from "./accumulate.ts";
 import { startTurn } from "./turn.ts";
 import type { CallJudge, NextAction, Transition, TurnEnvironment, TurnModel } from "./turn-environment.ts";

@@ -1,4 +1,4 @@
-import { addressesIn, type Heard } from "@larkline/permissions";
+import { addressesIn, type Heard } from "./permissions/index.ts";
 import type { InboundMessage, Message } from "@larkline/protocol";
 import { isSummary } from "./compaction-summary.ts";
 import { oneLine } from "./notice.ts";

@@ -15,7 +15,7 @@ const port = Number(process.argv[2]);
 const attempts: Record<string, () => unknown> = {
   "read a file of the machine": () => readFileSync("/etc/hostname"),
   "list the checkout": () => readdirSync(new URL("../../../", import.meta.url)),
-  "read another package": () => readFileSync(new URL("../../session/package.json", import.meta.url)),
+  "read another package": () => readFileSync(new URL("../../store/package.json", import.meta.url)),
   "write a file": () => writeFileSync("/tmp/attachments-probe", ""),
   "write into its own code": () => writeFileSync(new URL("probe.txt", import.meta.url), ""),
   "start a process": () => fork("x.js"),

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Parser } from "@larkline/protocol";
-import type { RateLane } from "@larkline/session";
+import type { RateLane } from "@larkline/store";
 import type { Client } from "@larksuiteoapi/node-sdk";
 import { FeishuError, feishuErrorOf } from "./error.ts";
 import { TransportFailure, withCallContext, type CallContext } from "./http-transport.ts";

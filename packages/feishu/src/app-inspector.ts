@@ -1,6 +1,6 @@
 import { connect } from "node:net";
 import { parserOf } from "@larkline/protocol";
-import { createMemoryTokenCache } from "@larkline/session";
+import { createMemoryTokenCache } from "@larkline/store";
 import { Client } from "@larksuiteoapi/node-sdk";
 import { Type, type Static, type TSchema } from "typebox";
 import { createApiCaller, type ApiCaller } from "./api-caller.ts";

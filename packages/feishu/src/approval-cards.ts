@@ -1,6 +1,6 @@
-import type { Roles } from "@larkline/permissions";
+import type { Roles } from "@larkline/agent/permissions";
 import { sharedNow, type Approval, type SessionKey } from "@larkline/protocol";
-import type { ApprovalCard, ApprovalLease, ApprovalStatus, ApprovalStore, DeadLetters } from "@larkline/session";
+import type { ApprovalCard, ApprovalLease, ApprovalStatus, ApprovalStore, DeadLetters } from "@larkline/store";
 import { copiesOf, isUntouched, sendPatienceMs } from "./approval-copies.ts";
 import { bringCopy, type ApprovalApi, type CopyOutcome } from "./approval-copy.ts";
 import type { FeishuError } from "./error.ts";

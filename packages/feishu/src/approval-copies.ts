@@ -1,6 +1,6 @@
-import type { Roles } from "@larkline/permissions";
+import type { Roles } from "@larkline/agent/permissions";
 import type { Approval } from "@larkline/protocol";
-import type { ApprovalCard } from "@larkline/session";
+import type { ApprovalCard } from "@larkline/store";
 import { derivedUuid } from "./platform-id.ts";
 
 /** People named as deciders, or as members of their roles, who get a copy of their own. */

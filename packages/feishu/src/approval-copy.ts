@@ -1,5 +1,5 @@
-import { approvalCard, approvalMark } from "@larkline/cards";
-import type { ApprovalCard, ApprovalStatus } from "@larkline/session";
+import { approvalCard, approvalMark } from "./cards/index.ts";
+import type { ApprovalCard, ApprovalStatus } from "@larkline/store";
 import { cardLifetimeMs, copyUuid, sendPatienceMs } from "./approval-copies.ts";
 import type { CallOptions } from "./api-caller.ts";
 import { FeishuError, feishuErrorOf } from "./error.ts";

@@ -1,6 +1,6 @@
-import { approvalIdOf } from "@larkline/permissions";
+import { approvalIdOf } from "@larkline/agent/permissions";
 import { argumentsHashOf, turnIdOf, type Approval, type InboundMessage, type TurnState } from "@larkline/protocol";
-import type { SessionStore } from "@larkline/session";
+import type { SessionStore } from "@larkline/store";
 
 // For tests: a turn that waits for people.
 

@@ -1,4 +1,4 @@
-import { approvalCard } from "@larkline/cards";
+import { approvalCard } from "./cards/index.ts";
 import { settledStates, type Approval, type ApprovalDecision } from "@larkline/protocol";
 import * as fc from "fast-check";
 import { expect, it } from "vitest";

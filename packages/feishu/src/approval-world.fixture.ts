@@ -1,12 +1,12 @@
 import type { FeishuSimulator, SimMessage } from "@larkline/feishu-simulator";
 import type { Approval, ApprovalDecision } from "@larkline/protocol";
-import { rememberedRule } from "@larkline/permissions";
+import { rememberedRule } from "@larkline/agent/permissions";
 import {
   createMemorySessionStore,
   createMemoryTokenCache,
   type ApprovalStatus,
   type ApprovalStore,
-} from "@larkline/session";
+} from "@larkline/store";
 import { onTestFinished } from "vitest";
 import { createApprovalCards, type ApprovalCards, type ApprovalCardsOptions } from "./approval-cards.ts";
 import type { ApprovalApi } from "./approval-copy.ts";

@@ -1,7 +1,14 @@
 import { createHash } from "node:crypto";
-import { noticeCard, renderCard, shownOf, type CardPage, type RenderedCard, type RenderOptions } from "@larkline/cards";
+import {
+  noticeCard,
+  renderCard,
+  shownOf,
+  type CardPage,
+  type RenderedCard,
+  type RenderOptions,
+} from "./cards/index.ts";
 import { withoutImageMarks, type ReplyLanguage, type ReplyView } from "@larkline/protocol";
-import type { CardEntry } from "@larkline/session";
+import type { CardEntry } from "@larkline/store";
 
 /**
  * How much of the form of a reply is kept: `formatted`; `imageless`: names in place of images,

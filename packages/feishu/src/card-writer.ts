@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import type { CardOperation } from "@larkline/cards";
-import type { RateLane } from "@larkline/session";
+import type { CardOperation } from "./cards/index.ts";
+import type { RateLane } from "@larkline/store";
 import type { CallOptions } from "./api-caller.ts";
 import { FeishuError } from "./error.ts";
 import type { FeishuErrorKind } from "./error-kind.ts";

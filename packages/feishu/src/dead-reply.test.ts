@@ -1,4 +1,4 @@
-import type { DeadLetter } from "@larkline/session";
+import type { DeadLetter } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { expectFinished, textOf } from "./live-typing.fixture.ts";
 import { answered, hourMs, replyWorld, until, viewOf } from "./reply-world.fixture.ts";

@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import { text as readText } from "node:stream/consumers";
 import { startFeishuSimulator } from "@larkline/feishu-simulator";
-import { createMemoryTokenCache } from "@larkline/session";
+import { createMemoryTokenCache } from "@larkline/store";
 import { onTestFinished, describe, expect, it } from "vitest";
 import { FeishuError } from "./error.ts";
 import { createFeishuApi, type FeishuApi, type FeishuApiOptions } from "./feishu-api.ts";

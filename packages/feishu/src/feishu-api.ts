@@ -1,5 +1,5 @@
 import { parserOf } from "@larkline/protocol";
-import type { RateGovernor, TokenCache } from "@larkline/session";
+import type { RateGovernor, TokenCache } from "@larkline/store";
 import { Client } from "@larksuiteoapi/node-sdk";
 import { Type } from "typebox";
 import {

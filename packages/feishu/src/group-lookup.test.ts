@@ -1,4 +1,4 @@
-import { createMemoryLookupCache } from "@larkline/session";
+import { createMemoryLookupCache } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { createGroupLookup } from "./group-lookup.ts";
 import { failureOf, simulatedApi } from "./simulated-api.fixture.ts";

@@ -1,5 +1,5 @@
 import { parserOf } from "@larkline/protocol";
-import type { LookupCache } from "@larkline/session";
+import type { LookupCache } from "@larkline/store";
 import { Type } from "typebox";
 import type { ApiCaller, CallOptions } from "./api-caller.ts";
 import { FeishuError } from "./error.ts";

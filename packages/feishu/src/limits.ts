@@ -1,4 +1,4 @@
-import type { RateBucket } from "@larkline/session";
+import type { RateBucket } from "@larkline/store";
 import { baseUrlOf, type FeishuDomain } from "./domain.ts";
 
 // What others than the callers of the platform have to know of its limits. Without the SDK.

@@ -1,4 +1,4 @@
-import { createMemoryTokenCache } from "@larkline/session";
+import { createMemoryTokenCache } from "@larkline/store";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { createFeishuApi, type FeishuApi } from "./feishu-api.ts";
 import { createLiveImages, type LiveImagesDeps } from "./live-images.ts";

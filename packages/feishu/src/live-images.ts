@@ -1,4 +1,4 @@
-import { imageRefsIn } from "@larkline/cards";
+import { imageRefsIn } from "./cards/index.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import type { ImageResolver } from "./reply-finisher.ts";
 

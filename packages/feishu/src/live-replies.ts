@@ -1,5 +1,5 @@
 import type { ReplyView } from "@larkline/protocol";
-import type { CardLedger } from "@larkline/session";
+import type { CardLedger } from "@larkline/store";
 import type { CardHandover } from "./card-handover.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import { createLiveImages } from "./live-images.ts";

@@ -1,5 +1,5 @@
 import type { ReplyView } from "@larkline/protocol";
-import { createMemoryRateGovernor } from "@larkline/session";
+import { createMemoryRateGovernor } from "@larkline/store";
 import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, it, vi } from "vitest";
 import { createCardHandover } from "./card-handover.ts";

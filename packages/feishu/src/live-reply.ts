@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { ReplyView } from "@larkline/protocol";
-import type { CardLedger, OutboxTarget } from "@larkline/session";
+import type { CardLedger, OutboxTarget } from "@larkline/store";
 import type { CardHandover } from "./card-handover.ts";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";

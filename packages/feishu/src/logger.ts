@@ -2,7 +2,7 @@ import { LoggerLevel, type Logger as SdkLogger } from "@larksuiteoapi/node-sdk";
 
 type Write = (fields: Record<string, unknown>, text: string) => void;
 
-/** What this package needs of a logger; pino and `@larkline/telemetry` have this shape. */
+/** What this package needs of a logger; pino and `@larkline/process/telemetry` have this shape. */
 export interface FeishuLogger {
   debug: Write;
   info: Write;

@@ -1,4 +1,4 @@
-import type { CardEntry, CardReply } from "@larkline/session";
+import type { CardEntry, CardReply } from "@larkline/store";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 

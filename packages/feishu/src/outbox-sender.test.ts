@@ -7,7 +7,7 @@ import {
   type OutboxRecord,
   type RateGovernor,
   type SessionStore,
-} from "@larkline/session";
+} from "@larkline/store";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { createFeishuApi, type FeishuApi } from "./feishu-api.ts";
 import { createOutboxSender, type OutboxSender, type OutboxSenderOptions } from "./outbox-sender.ts";

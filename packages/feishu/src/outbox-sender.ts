@@ -1,5 +1,5 @@
 import { sharedNow } from "@larkline/protocol";
-import type { CardLedger, DeadLetters, OutboxLease, OutboxRecord, SessionStore } from "@larkline/session";
+import type { CardLedger, DeadLetters, OutboxLease, OutboxRecord, SessionStore } from "@larkline/store";
 import type { CardHandover } from "./card-handover.ts";
 import { FeishuError, feishuErrorOf } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";

@@ -1,4 +1,4 @@
-import { createMemoryRateGovernor, type RateGovernor } from "@larkline/session";
+import { createMemoryRateGovernor, type RateGovernor } from "@larkline/store";
 import { followClock } from "@larkline/protocol";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import type { CallOptions } from "./api-caller.ts";

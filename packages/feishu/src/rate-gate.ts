@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { sharedNow } from "@larkline/protocol";
-import type { RateBucket, RateCeiling, RateGovernor, RateGrant, RateLane } from "@larkline/session";
+import type { RateBucket, RateCeiling, RateGovernor, RateGrant, RateLane } from "@larkline/store";
 import { FeishuError } from "./error.ts";
 import { TransportFailure } from "./http-transport.ts";
 import { apiBucket, monthOf } from "./limits.ts";

@@ -1,4 +1,4 @@
-import type { LookupCache } from "@larkline/session";
+import type { LookupCache } from "@larkline/store";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";
 import type { FeishuLogger } from "./logger.ts";

@@ -7,9 +7,9 @@ import {
   type CardPage,
   type RenderedCard,
   type ShownCard,
-} from "@larkline/cards";
+} from "./cards/index.ts";
 import type { ReplyLanguage, ReplyView } from "@larkline/protocol";
-import type { CardEntry, OutboxTarget } from "@larkline/session";
+import type { CardEntry, OutboxTarget } from "@larkline/store";
 import {
   drawnCard,
   hashOf,

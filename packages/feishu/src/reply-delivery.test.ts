@@ -1,4 +1,4 @@
-import type { OutboxRecord } from "@larkline/session";
+import type { OutboxRecord } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { textOf } from "./live-typing.fixture.ts";
 import { answered, replyWorld } from "./reply-world.fixture.ts";

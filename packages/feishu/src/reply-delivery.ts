@@ -1,4 +1,4 @@
-import type { OutboxRecord } from "@larkline/session";
+import type { OutboxRecord } from "@larkline/store";
 import type { CallOptions } from "./api-caller.ts";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";

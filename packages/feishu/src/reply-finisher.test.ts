@@ -1,4 +1,4 @@
-import { createMemoryRateGovernor } from "@larkline/session";
+import { createMemoryRateGovernor } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { expectFinished, textOf, twoCards } from "./live-typing.fixture.ts";
 import type { Turn } from "./reply-turn.fixture.ts";

@@ -1,6 +1,6 @@
-import { imageRefsIn } from "@larkline/cards";
+import { imageRefsIn } from "./cards/index.ts";
 import type { ReplyView } from "@larkline/protocol";
-import type { CardLedger, OutboxLease } from "@larkline/session";
+import type { CardLedger, OutboxLease } from "@larkline/store";
 import type { CardHandover } from "./card-handover.ts";
 import { FeishuError } from "./error.ts";
 import type { FeishuApi } from "./feishu-api.ts";

@@ -1,4 +1,4 @@
-import type { CardReply, OutboxTarget, ReplyMode } from "@larkline/session";
+import type { CardReply, OutboxTarget, ReplyMode } from "@larkline/store";
 import type { FeishuApi } from "./feishu-api.ts";
 
 /** Shares of the monthly calls at which new replies become plainer. */

@@ -1,4 +1,4 @@
-import type { CardEntry, CardFence, CardLedger, CardReply, ReplyMode } from "@larkline/session";
+import type { CardEntry, CardFence, CardLedger, CardReply, ReplyMode } from "@larkline/store";
 
 /** Another writer has the right to these cards now. */
 export class FencedOut extends Error {

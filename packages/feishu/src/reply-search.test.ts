@@ -1,5 +1,5 @@
-import { noticeCard } from "@larkline/cards";
-import type { OutboxRecord } from "@larkline/session";
+import { noticeCard } from "./cards/index.ts";
+import type { OutboxRecord } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { textOf } from "./live-typing.fixture.ts";
 import { answered, hourMs, replyWorld, until, viewOf, type ReplyWorldOptions } from "./reply-world.fixture.ts";

@@ -1,5 +1,5 @@
 import { turnIdOf, type InboundMessage, type ReplyView } from "@larkline/protocol";
-import type { OutboxLease, OutboxRecord, OutboxTarget, SessionStore } from "@larkline/session";
+import type { OutboxLease, OutboxRecord, OutboxTarget, SessionStore } from "@larkline/store";
 
 // For tests: a turn as a worker holds it.
 

@@ -1,11 +1,6 @@
 import type { FeishuSimulator, SimCard, SimMessage } from "@larkline/feishu-simulator";
 import type { ReplyView } from "@larkline/protocol";
-import {
-  createMemorySessionStore,
-  createMemoryTokenCache,
-  type CardLedger,
-  type SessionStore,
-} from "@larkline/session";
+import { createMemorySessionStore, createMemoryTokenCache, type CardLedger, type SessionStore } from "@larkline/store";
 import { onTestFinished } from "vitest";
 import type { FeishuApi } from "./feishu-api.ts";
 import { createLiveReplies, type LiveReplies, type LiveRepliesOptions } from "./live-replies.ts";

@@ -1,5 +1,5 @@
 import { startFeishuSimulator } from "@larkline/feishu-simulator";
-import { createMemoryTokenCache } from "@larkline/session";
+import { createMemoryTokenCache } from "@larkline/store";
 import { onTestFinished } from "vitest";
 import { FeishuError } from "./error.ts";
 import { createFeishuApi, type FeishuApi, type FeishuApiOptions } from "./feishu-api.ts";

@@ -1,5 +1,5 @@
 import { parserOf } from "@larkline/protocol";
-import type { TokenCache } from "@larkline/session";
+import type { TokenCache } from "@larkline/store";
 import { withTenantToken, type Client } from "@larksuiteoapi/node-sdk";
 import { Type } from "typebox";
 import { FeishuError, feishuErrorOf } from "./error.ts";

@@ -1,4 +1,4 @@
-import { createMemoryRateGovernor } from "@larkline/session";
+import { createMemoryRateGovernor } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { expectFinished, textOf, threeCards, typing } from "./live-typing.fixture.ts";
 import { deliverUntilSent, answered, lettersOf, longAnswer, until } from "./reply-world.fixture.ts";

@@ -1,4 +1,4 @@
-import type { OutboxRecord } from "@larkline/session";
+import type { OutboxRecord } from "@larkline/store";
 import type { FeishuError } from "./error.ts";
 
 // What others are told of the work of this package, while it goes on. Nothing of it may throw or take time.

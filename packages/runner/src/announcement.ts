@@ -1,5 +1,5 @@
 import type { ToolAnnouncement } from "@larkline/protocol";
-import type { RunnerDirectory, RunnerInstance } from "@larkline/session";
+import type { RunnerDirectory, RunnerInstance } from "@larkline/store";
 
 export interface AnnouncementOptions {
   directory: Pick<RunnerDirectory, "announce" | "withdraw">;

@@ -1,5 +1,5 @@
-import { createMetrics, silentLogger, unobserved } from "@larkline/telemetry";
-import { createToolRegistry, defineTool } from "@larkline/tool";
+import { createMetrics, silentLogger, unobserved } from "@larkline/process/telemetry";
+import { createToolRegistry, defineTool } from "@larkline/tool-kit";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { CallHandoff } from "./call-handoff.ts";
 import { createCallHandler, type CallHandler } from "./call-handler.ts";

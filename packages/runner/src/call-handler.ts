@@ -11,8 +11,8 @@ import {
   sharedNow,
 } from "@larkline/protocol";
 import type { JobResult } from "@larkline/queue";
-import type { BlobStore } from "@larkline/session";
-import type { Logger, Observation } from "@larkline/telemetry";
+import type { BlobStore } from "@larkline/store";
+import type { Logger, Observation } from "@larkline/process/telemetry";
 import {
   announcementOf,
   errorText,
@@ -21,7 +21,7 @@ import {
   type StoreFile,
   type Tool,
   type ToolRegistry,
-} from "@larkline/tool";
+} from "@larkline/tool-kit";
 import type { CallHandoff, DeliveryDetails } from "./call-handoff.ts";
 import { createCallReport, type CallReport } from "./call-report.ts";
 import { resultOf, watchCalls, type CallWatch } from "./call-watch.ts";

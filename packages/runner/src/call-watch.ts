@@ -1,5 +1,5 @@
 import { sharedNow, type CallTiming, type ToolJob, type ToolOutcome } from "@larkline/protocol";
-import type { Observation, Tags } from "@larkline/telemetry";
+import type { Observation, Tags } from "@larkline/process/telemetry";
 import type { RunnerMetrics } from "./runner-metrics.ts";
 
 /** What observers and metrics hear of the calls of a runner. Ids, numbers and names of tools only. */

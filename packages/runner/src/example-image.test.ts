@@ -50,7 +50,11 @@ function start(env: Record<string, string> = {}): RunnerProcess {
 describe("the image of a runner of its own", () => {
   it("is one file, which names nothing but the author's door and what its schema is written with", async () => {
     const source = await readFile(join(root, "infra/runner-example/weather.ts"), "utf8");
-    expect([...source.matchAll(/from "(.*)"/g)].map(([, name]) => name)).toEqual(["@larkline/tool-kit", "typebox"]);
+    expect([...source.matchAll(/from "(.*)"/g)].map(([, name]) => name)).toEqual([
+      "@larkline/runner/create-runner",
+      "@larkline/tool-kit",
+      "typebox",
+    ]);
     const files = await readdir(join(root, "infra/runner-example"));
     expect(files.filter((name) => name.endsWith(".ts"))).toEqual(["weather.ts"]);
     const dockerfile = await readFile(join(root, "infra/runner-example/Dockerfile"), "utf8");

@@ -9,7 +9,7 @@ import {
   type HandlerTool,
   type ToolContext,
   type ToolDefinition,
-} from "@larkline/tool";
+} from "@larkline/tool-kit";
 
 type Input = Record<string, unknown>;
 

@@ -1,4 +1,4 @@
-import { createMemoryBlobStore } from "@larkline/session";
+import { createMemoryBlobStore } from "@larkline/store";
 import { expect, it } from "vitest";
 import { createFileStore } from "./file-store.ts";
 

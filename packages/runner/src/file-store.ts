@@ -1,5 +1,5 @@
-import type { BlobStore } from "@larkline/session";
-import type { StoreFile } from "@larkline/tool";
+import type { BlobStore } from "@larkline/store";
+import type { StoreFile } from "@larkline/tool-kit";
 
 export interface FileStoreOptions {
   blobs: Pick<BlobStore, "put">;

@@ -1,4 +1,4 @@
-import { defineTool } from "@larkline/tool";
+import { defineTool } from "@larkline/tool-kit";
 import { Type } from "typebox";
 
 export default defineTool({

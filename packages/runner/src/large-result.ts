@@ -1,5 +1,5 @@
 import { outcomeText, type ToolOutcome } from "@larkline/protocol";
-import { putResult, shortenedResult, type BlobStore } from "@larkline/session";
+import { putResult, shortenedResult, type BlobStore } from "@larkline/store";
 
 /** Larger results do not go through the session, in bytes. */
 export const maxResultBytes = 262_144;

@@ -3,7 +3,7 @@ import { createServer, type AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
 import type { ToolOutcome } from "@larkline/protocol";
 import { openSandbox, serveSandbox } from "@larkline/sandbox";
-import { defineProgramTool, defineTool, type RunToolRequest, type StoreFile, type Tool } from "@larkline/tool";
+import { defineProgramTool, defineTool, type RunToolRequest, type StoreFile, type Tool } from "@larkline/tool-kit";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { IsolationRefusedError, openLevels, type Levels, type LevelsOptions } from "./levels.ts";
 import { loadTools, toolsFrom, type LoadedTools } from "./tool-modules.ts";

@@ -11,7 +11,7 @@ import {
   type SandboxTier,
   type TierFinding,
 } from "@larkline/sandbox";
-import type { IsolationLevel, Tool } from "@larkline/tool";
+import type { IsolationLevel, Tool } from "@larkline/tool-kit";
 import { openProcessLevel, type ProcessLevelOptions } from "./process-level.ts";
 import { readablePaths } from "./readable-paths.ts";
 import { createSandboxLevel, sandboxEntry } from "./sandbox-level.ts";

@@ -1,4 +1,4 @@
-import { collectTools, isTool, type Tool } from "@larkline/tool";
+import { collectTools, isTool, type Tool } from "@larkline/tool-kit";
 
 function exportedTools(module: unknown): readonly Tool[] | undefined {
   const exported: unknown =

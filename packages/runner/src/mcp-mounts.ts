@@ -1,7 +1,7 @@
-import { mcpToolSettings, type Env, type McpServerConfig } from "@larkline/config";
-import { mountMcpServer, type McpEvent, type McpMount, type McpTransport } from "@larkline/mcp";
+import { mcpToolSettings, type Env, type McpServerConfig } from "@larkline/process/config";
+import { mountMcpServer, type McpEvent, type McpMount, type McpTransport } from "./mcp/index.ts";
 import { createGuardedFetch, type SandboxCommand, type SandboxSession } from "@larkline/sandbox";
-import type { Tool } from "@larkline/tool";
+import type { Tool } from "@larkline/tool-kit";
 
 export interface McpMountsOptions {
   servers: readonly McpServerConfig[];

@@ -1,6 +1,6 @@
 import { appendFileSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
-import { defineTool, type Tool } from "@larkline/tool";
+import { defineTool, type Tool } from "@larkline/tool-kit";
 import { Type } from "typebox";
 
 const input = Type.Object({ file: Type.String() });

@@ -4,7 +4,7 @@ import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { ToolOutcome } from "@larkline/protocol";
-import type { RunToolRequest, StoreFile } from "@larkline/tool";
+import type { RunToolRequest, StoreFile } from "@larkline/tool-kit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { openProcessLevel } from "./process-level.ts";
 import { until } from "./test-bed.fixture.ts";

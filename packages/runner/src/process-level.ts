@@ -1,6 +1,6 @@
 import type { ToolOutcome } from "@larkline/protocol";
 import { ProcessCallError } from "@larkline/sandbox";
-import { errorText, inputOf, interruptedOutcome, type RunToolRequest, type Tool } from "@larkline/tool";
+import { errorText, inputOf, interruptedOutcome, type RunToolRequest, type Tool } from "@larkline/tool-kit";
 import { ChildRoom, createChildSlots, type ChildSlots, type SlotCall } from "./child-slots.ts";
 import { parseHostEvent, parseHostOutcome, parseHostRequest, type HostCall } from "./host-message.ts";
 import type { BeginCall, ToolLevel } from "./tool-level.ts";

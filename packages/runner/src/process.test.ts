@@ -266,7 +266,7 @@ describe("the tool-runner process", () => {
 
   it("exits with 1 and one line when a program gives createRunner the same tool twice", async () => {
     const file = join(mkdtempSync(join(tmpdir(), "larkline-tool-")), "twice.ts");
-    const [greet, kit] = ["./greet-tools.fixture.ts", "../../tool-kit/src/index.ts"].map((path) =>
+    const [greet, kit] = ["./greet-tools.fixture.ts", "./create-runner.ts"].map((path) =>
       JSON.stringify(new URL(path, import.meta.url).href),
     );
     writeFileSync(

@@ -84,7 +84,7 @@ describe("what a module needs elsewhere", () => {
     const paths = readablePaths(file);
     const root = fileURLToPath(new URL("../../..", import.meta.url));
     expect(covers(paths, file)).toBe(true);
-    expect(covers(paths, join(root, "packages/tool/src/index.ts"))).toBe(true);
+    expect(covers(paths, join(root, "packages/tool-kit/src/index.ts"))).toBe(true);
     expect(paths.filter((path) => path.includes("/."))).toEqual(paths.filter((path) => path.includes("/.pnpm/")));
   });
 });

@@ -1,6 +1,12 @@
-import { loadConfigFile, takeEnvironment, type Env } from "@larkline/config";
-import { connectTraceLog } from "@larkline/session-redis";
-import { createLogger, createMetrics, openObservers, runUntilSignal, startOpsServer } from "@larkline/telemetry";
+import { loadConfigFile, takeEnvironment, type Env } from "@larkline/process/config";
+import { connectTraceLog } from "@larkline/store/redis";
+import {
+  createLogger,
+  createMetrics,
+  openObservers,
+  runUntilSignal,
+  startOpsServer,
+} from "@larkline/process/telemetry";
 import { AnnouncementRefusedError } from "./announcement.ts";
 import { IsolationRefusedError } from "./levels.ts";
 import { missingVariables } from "./mcp-mounts.ts";

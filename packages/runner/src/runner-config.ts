@@ -1,8 +1,8 @@
-import { checkNamespace, createEnvReader, type Env } from "@larkline/config";
+import { checkNamespace, createEnvReader, type Env } from "@larkline/process/config";
 import { parserOf, RunnerName, type ParseResult } from "@larkline/protocol";
 import { sandboxTiers, type SandboxTier } from "@larkline/sandbox";
-import { redisUrlProblem } from "@larkline/session-redis";
-import { logLevels, type LogLevel } from "@larkline/telemetry";
+import { redisUrlProblem } from "@larkline/store/redis";
+import { logLevels, type LogLevel } from "@larkline/process/telemetry";
 
 /** What one runner process is told. */
 export interface RunnerConfig {

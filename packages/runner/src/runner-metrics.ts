@@ -1,4 +1,4 @@
-import type { CounterMetric, GaugeMetric, HistogramMetric, Metrics } from "@larkline/telemetry";
+import type { CounterMetric, GaugeMetric, HistogramMetric, Metrics } from "@larkline/process/telemetry";
 
 export interface RunnerMetrics {
   durations: HistogramMetric<"tool">;

@@ -1,9 +1,9 @@
 import { totalmem } from "node:os";
 import { createHash, randomUUID } from "node:crypto";
-import { createFileBlobStore } from "@larkline/blob-files";
-import type { Env, McpServerConfig } from "@larkline/config";
+import { createFileBlobStore } from "@larkline/store/blob-files";
+import type { Env, McpServerConfig } from "@larkline/process/config";
 import { cancelChannelOf, createCancelBus, createToolQueues, createToolWorker, type JobWorker } from "@larkline/queue";
-import { defaultBlobTtlMs, type BlobStore } from "@larkline/session";
+import { defaultBlobTtlMs, type BlobStore } from "@larkline/store";
 import {
   closeRedis,
   connectRedis,
@@ -14,10 +14,10 @@ import {
   RunnerHandoff,
   type RedisConnection,
   ServerClock,
-} from "@larkline/session-redis";
+} from "@larkline/store/redis";
 import type { ToolAnnouncement } from "@larkline/protocol";
-import { createClockLog, scrubText, type Logger, type Metrics, type Observation } from "@larkline/telemetry";
-import { announcementOf, type Tool } from "@larkline/tool";
+import { createClockLog, scrubText, type Logger, type Metrics, type Observation } from "@larkline/process/telemetry";
+import { announcementOf, type Tool } from "@larkline/tool-kit";
 import { AnnouncementRefusedError, startAnnouncement, type Announcement } from "./announcement.ts";
 import { createCallHandler, digestOf, type CallHandler } from "./call-handler.ts";
 import { CallHandoff } from "./call-handoff.ts";

@@ -1,6 +1,6 @@
 import type { ToolOutcome } from "@larkline/protocol";
 import type { SandboxRequest, SandboxResult, SandboxStatus } from "@larkline/sandbox";
-import { defineProgramTool, type IsolationSettings, type ProgramTool } from "@larkline/tool";
+import { defineProgramTool, type IsolationSettings, type ProgramTool } from "@larkline/tool-kit";
 import { describe, expect, it } from "vitest";
 import { createSandboxLevel } from "./sandbox-level.ts";
 import { toolsFrom } from "./tool-modules.ts";

@@ -9,7 +9,7 @@ import {
   type ProgramTool,
   type RunToolRequest,
   type Tool,
-} from "@larkline/tool";
+} from "@larkline/tool-kit";
 import { parseHostOutcome, type HostCall } from "./host-message.ts";
 import { pickedEnv, type ProcessLevelOptions } from "./process-level.ts";
 import type { BeginCall, ToolLevel } from "./tool-level.ts";

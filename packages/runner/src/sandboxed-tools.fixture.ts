@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { connect } from "node:net";
 import { env } from "node:process";
-import { defineProgramTool, defineTool, type ToolContext, type ToolProgram } from "@larkline/tool";
+import { defineProgramTool, defineTool, type ToolContext, type ToolProgram } from "@larkline/tool-kit";
 import { Type } from "typebox";
 
 function seen(path: string): string {

@@ -20,7 +20,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import { cancelChannelOf, createCancelBus, createToolQueues, type DispatchOptions } from "@larkline/queue";
-import type { SessionStore } from "@larkline/session";
+import type { SessionStore } from "@larkline/store";
 import {
   closeRedis,
   connectRedis,
@@ -34,7 +34,7 @@ import {
   RunnerHandoff,
   type RedisConnection,
   type RefusedHandoff,
-} from "@larkline/session-redis";
+} from "@larkline/store/redis";
 
 /** Asks until the answer is there; fails loudly instead of waiting forever. */
 export async function until<T>(

@@ -1,7 +1,7 @@
 /* The program of the processes that run tools of level `process`: see process-level.ts. */
 import { once } from "node:events";
 import { serveCalls, type CallContext } from "@larkline/sandbox/child";
-import { errorText, runToEnd, type CallContext as ToolCallContext, type HandlerTool } from "@larkline/tool";
+import { errorText, runToEnd, type CallContext as ToolCallContext, type HandlerTool } from "@larkline/tool-kit";
 import type { HostCall, HostEvent, HostLoad, HostRequest, LentPackages } from "./host-message.ts";
 import { toolsOfModule } from "./loaded-module.ts";
 
@@ -18,7 +18,7 @@ async function load(module: string): Promise<Map<string, HandlerTool>> {
 /** Loaded once: what a module keeps in memory lives as long as this process. */
 async function loadedModule(module: string, lend: LentPackages | undefined): Promise<Map<string, HandlerTool>> {
   if (lend !== undefined && modules.size === 0) {
-    (await import("@larkline/config")).lendPackages(lend.names, lend.lender);
+    (await import("@larkline/process/config")).lendPackages(lend.names, lend.lender);
   }
   const loading = modules.get(module) ?? load(module);
   modules.set(module, loading);

@@ -1,5 +1,5 @@
 import type { ToolOutcome } from "@larkline/protocol";
-import { inputOf, runTool, type RunToolRequest, type Tool } from "@larkline/tool";
+import { inputOf, runTool, type RunToolRequest, type Tool } from "@larkline/tool-kit";
 
 /**
  * Called once, at the last moment before a call can have an effect: its input is good, and there is a place for it.

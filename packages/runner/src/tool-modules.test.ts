@@ -32,7 +32,7 @@ describe("loadTools", () => {
 
   it("loads the tools of a file that makes a runner of itself, and starts none", async () => {
     const directory = mkdtempSync(join(tmpdir(), "larkline-tools-"));
-    const [kit, greet] = ["../../tool-kit/src/index.ts", "greet-tools.fixture.ts"].map((path) => join(here, path));
+    const [kit, greet] = ["create-runner.ts", "greet-tools.fixture.ts"].map((path) => join(here, path));
     const file = join(directory, "runner.mjs");
     writeFileSync(
       file,

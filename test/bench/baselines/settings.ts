@@ -1,7 +1,7 @@
 import { createFeishuApi, createWebhookVerifier, inboundFromEvent, type FeishuMessage } from "@larkline/feishu";
 import { createModelChain, findModelInfo, type ModelChain } from "@larkline/model";
-import { createAnthropicBackend } from "@larkline/model-anthropic";
-import { createMemoryTokenCache } from "@larkline/session";
+import { createAnthropicBackend } from "@larkline/model/anthropic";
+import { createMemoryTokenCache } from "@larkline/store";
 import { createServer, type IncomingMessage } from "node:http";
 
 // What the baselines share with the product: the same vendor adapters, checks and platform client,

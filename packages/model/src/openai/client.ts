@@ -1,0 +1,126 @@
+import {
+  failureOfRefusal,
+  findModelInfo,
+  httpFetch,
+  modelFailure,
+  refusalIn,
+  requestIdOf,
+  requestProblem,
+  serverEvents,
+  type ModelInfo,
+  type ModelRequest,
+  type ServerEvent,
+} from "../index.ts";
+import type { MessageStop, ModelChunk } from "@larkline/protocol";
+import OpenAI from "openai";
+import { vendorFailure } from "./vendor-failure.ts";
+
+export interface OpenAiBackendOptions {
+  apiKey: string;
+  /** The vendor's own address by default; any compatible server works, with a path too (`.../v1`). */
+  baseUrl?: string;
+  /** How long the vendor may take until it begins to answer. 10 minutes by default. */
+  timeoutMs?: number;
+  /** `httpFetch` of the model package by default. */
+  fetch?: typeof fetch;
+}
+
+/** The SDK without its own retries (the chain repeats) and without its console output. */
+export function createClient(options: OpenAiBackendOptions): OpenAI {
+  return new OpenAI({
+    apiKey: options.apiKey,
+    // Left out, the SDK would take these from the environment.
+    baseURL: options.baseUrl ?? "https://api.openai.com/v1",
+    organization: null,
+    project: null,
+    ...(options.timeoutMs === undefined ? {} : { timeout: options.timeoutMs }),
+    fetch: options.fetch ?? httpFetch,
+    maxRetries: 0,
+    logLevel: "off",
+  });
+}
+
+/** How one of the vendor's interfaces is spoken. */
+export interface Interface<Event> {
+  open(request: ModelRequest, info: Readonly<ModelInfo>, signal: AbortSignal | undefined): Promise<Response>;
+  createReader(): Reader<Event>;
+  /** The key. */
+  secret: string;
+}
+
+/** Reads one vendor stream. */
+export interface Reader<Event> {
+  /** The chunks of one event. */
+  read(event: Event): ModelChunk[];
+  /** The end of the answer; null when the vendor never said that it was complete. */
+  stop(): MessageStop | null;
+}
+
+/** The last event of a stream of Chat Completions. */
+const done = "[DONE]";
+
+/** An error that is reported inside a stream, in the form of Chat Completions; Responses has an event of its own. */
+function errorIn(body: unknown): boolean {
+  return (
+    typeof body === "object" &&
+    body !== null &&
+    "error" in body &&
+    body.error !== null &&
+    !("type" in body && body.type !== "error")
+  );
+}
+
+/** The chunks of a stream; a failure that it reports is the last one. */
+async function* chunksOf<Event>(
+  events: AsyncIterable<ServerEvent>,
+  reader: Reader<Event>,
+  { requestId, secret }: { requestId: string | undefined; secret: string },
+): AsyncGenerator<ModelChunk> {
+  for await (const { data } of events) {
+    if (data.startsWith(done)) return;
+    const event: unknown = JSON.parse(data);
+    if (errorIn(event)) return void (yield failureOfRefusal({ ...refusalIn(event), requestId, secret }));
+    // The reader skips what it does not know.
+    for (const chunk of reader.read(event as Event)) {
+      if (chunk.type !== "error") {
+        yield chunk;
+        continue;
+      }
+      const id = requestId === undefined ? {} : { requestId };
+      return void (yield { ...chunk, vendor: { message: chunk.message, ...chunk.vendor, ...id } });
+    }
+  }
+}
+
+/** Runs one request: local rules, vendor stream, and whatever goes wrong as last chunk. Never throws. */
+export async function* streamed<Event>(
+  spoken: Interface<Event>,
+  request: ModelRequest,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<ModelChunk> {
+  const info = request.capabilities ?? findModelInfo("openai", request.model);
+  const problem = requestProblem(request, info);
+  if (problem !== null) return void (yield modelFailure("api_bad_request", problem));
+  const { alive = () => undefined } = request;
+  const { secret } = spoken;
+  const reader = spoken.createReader();
+  let began = false;
+  let partial = false;
+  try {
+    const response = await spoken.open(request, info, signal);
+    began = true;
+    const requestId = requestIdOf(response.headers);
+    alive();
+    const told = { requestId, secret };
+    for await (const chunk of chunksOf(serverEvents(response, alive), reader, told)) {
+      yield chunk.type === "error" ? { ...chunk, partial } : chunk;
+      if (chunk.type === "error") return;
+      partial = true;
+    }
+  } catch (error) {
+    if (signal?.aborted !== true) yield { ...vendorFailure(error, { began, secret }), partial };
+    return;
+  }
+  if (signal?.aborted === true) return;
+  yield reader.stop() ?? modelFailure("stream_truncated", "The model's stream broke off.", { partial });
+}

@@ -1,0 +1,59 @@
+import { access } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { dirname, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import type { ParseResult } from "@larkline/protocol";
+import { lendPackages } from "./lent-packages.ts";
+import { resolveConfig, type LarklineConfig } from "./larkline-config.ts";
+
+const standardName = "larkline.config.ts";
+
+async function exists(path: string): Promise<boolean> {
+  return await access(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+function isModule(value: unknown): value is { default?: unknown } {
+  return typeof value === "object" && value !== null;
+}
+
+async function defaultExportOf(path: string): Promise<ParseResult<unknown>> {
+  try {
+    lendPackages(["@larkline/process/config"], import.meta.url);
+    const loaded: unknown = await import(pathToFileURL(path).href);
+    if (isModule(loaded) && "default" in loaded) return { ok: true, value: loaded.default };
+    return { ok: false, error: "it has no default export; write: export default { ... }" };
+  } catch (error) {
+    return { ok: false, error: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** A path from the folder of the configuration, or a package that is installed there; anything else fails when it is imported. */
+function urlOfModule(name: string, file: string): string {
+  if (/^\.{0,2}\//.test(name)) return pathToFileURL(resolve(dirname(file), name)).href;
+  try {
+    return pathToFileURL(createRequire(file).resolve(name)).href;
+  } catch {
+    return name;
+  }
+}
+
+/**
+ * Loads the configuration file at `path` (the value of `LARKLINE_CONFIG`), or `larkline.config.ts`
+ * of the working directory. Without a path an absent file means the defaults; a file that is named
+ * must exist. The error names the file and lists every problem.
+ */
+export async function loadConfigFile(path?: string): Promise<ParseResult<LarklineConfig>> {
+  const file = resolve(path ?? standardName);
+  if (!(await exists(file))) {
+    return path === undefined ? resolveConfig({}) : { ok: false, error: `LARKLINE_CONFIG: ${file} does not exist.` };
+  }
+  const loaded = await defaultExportOf(file);
+  const resolved = loaded.ok ? resolveConfig(loaded.value) : loaded;
+  if (!resolved.ok) return { ok: false, error: `${file}: ${resolved.error}` };
+  const observers = resolved.value.observers.map((name) => urlOfModule(name, file));
+  const modules = resolved.value.events.modules.map((name) => urlOfModule(name, file));
+  return { ok: true, value: { ...resolved.value, observers, events: { ...resolved.value.events, modules } } };
+}

@@ -1,0 +1,215 @@
+import type { BudgetPolicy } from "@larkline/agent/budgets";
+import { completeModelInfo, type ChainRequest, type ModelInfo } from "@larkline/model";
+import type { PermissionPolicy } from "@larkline/agent/permissions";
+import { parserOf, type ParseResult } from "@larkline/protocol";
+import {
+  ConfigInput,
+  type AgentInput,
+  type BusyPolicy,
+  type CardInput,
+  type EventsInput,
+  type GroupPolicy,
+  type LimitsInput,
+  type SessionScope,
+  type WebhookInput,
+} from "./config-schema.ts";
+import { resolveBots, type BotConfig } from "./bot-config.ts";
+import { resolveBudgets } from "./budget-config.ts";
+import { resolveMcp, type McpConfig } from "./mcp-config.ts";
+import { resolvePermissions } from "./permission-config.ts";
+import { resolveProviders, type ProviderInput } from "./provider-config.ts";
+import { defaultRetention, type RetentionSettings } from "./retention-config.ts";
+
+/** An agent with its defaults filled in. `null` in `model` and `tools` means "no own choice". */
+export interface AgentConfig {
+  readonly name: string;
+  readonly instructions: string;
+  readonly model: string | null;
+  readonly maxIterations: number;
+  readonly tools: readonly string[] | null;
+  /** Hosts that its tools may reach unasked, besides what people name. */
+  readonly egress: readonly string[];
+  readonly groups: GroupPolicy;
+  readonly models: readonly string[];
+  readonly busy: BusyPolicy;
+  readonly sessions: SessionScope;
+  readonly reply: "card" | "text";
+  readonly card: Readonly<Required<CardInput>>;
+  readonly language: "auto" | "zh" | "en";
+  readonly defaultLanguage: "zh" | "en";
+  readonly commands: Readonly<Record<string, { description: string; prompt: string }>>;
+  /** What its model steps ask of the vendor besides an answer. */
+  readonly request: ModelOptions;
+}
+
+/** Values of a model request that an agent may set; what is absent is not sent. */
+export type ModelOptions = Pick<
+  ChainRequest,
+  "needsThinking" | "effort" | "temperature" | "topP" | "maxTokens" | "fastMode"
+>;
+
+/** The configuration of a deployment, complete. `agents` and `bots` always have `default`. */
+export interface LarklineConfig {
+  readonly agents: Readonly<Record<string, AgentConfig>> & { readonly default: AgentConfig };
+  readonly models: readonly ModelInfo[];
+  /** Besides the built-in ones; `readProviders` adds those, and the keys. */
+  readonly providers: Readonly<Record<string, ProviderInput>>;
+  readonly limits: Readonly<Required<LimitsInput>>;
+  readonly bots: Readonly<Record<string, BotConfig>> & { readonly default: BotConfig };
+  /** Further forms of the timestamp that webhooks carry; each matches whole texts and gives an instant. */
+  readonly webhook: { readonly timestampForms: readonly RegExp[] };
+  /** Who gets what is not for Larkline itself; `loadConfigFile` makes URLs of the modules. */
+  readonly events: { readonly modules: readonly string[]; readonly url: string | undefined };
+  readonly permissions: PermissionPolicy;
+  readonly budgets: BudgetPolicy;
+  readonly mcp: McpConfig;
+  /** Modules with observers; `loadConfigFile` makes URLs of them. */
+  readonly observers: readonly string[];
+  readonly retention: RetentionSettings;
+  readonly sandbox: { readonly allowUnboundedMemory: boolean };
+}
+
+const defaultLimits: Required<LimitsInput> = {
+  messageAgeMs: 600_000,
+  messageChars: 50_000,
+  attachmentBytes: 20_000_000,
+  attachmentChars: 60_000,
+  attachmentTimeoutMs: 30_000,
+  attachmentCpuMs: 5_000,
+  maxCallsPerStep: 64,
+  toolTimeoutMs: 600_000,
+  toolWaitMs: 30_000,
+  maxResultChars: 100_000,
+  stepBytes: 1_000_000,
+  modelSilenceMs: 30_000,
+  modelThinkingMs: 300_000,
+  modelRetryMs: 300_000,
+};
+
+const defaultCard: Required<CardInput> = {
+  thinking: true,
+  tools: true,
+  model: true,
+  tokens: true,
+  cost: true,
+  seconds: true,
+  trace: true,
+};
+
+const defaultInstructions =
+  "You are a helpful assistant in a team chat. Answer in the language of the question, briefly and honestly. " +
+  "Use a tool when it gives a better answer than memory, and say so when you do not know.";
+
+function behaviourOf(input: AgentInput) {
+  return {
+    models: input.models ?? [],
+    busy: input.busy ?? "queue",
+    sessions: input.sessions ?? "chat",
+    reply: input.reply ?? "card",
+    card: { ...defaultCard, ...input.card },
+    language: input.language ?? "auto",
+    defaultLanguage: input.defaultLanguage ?? "zh",
+    commands: input.commands ?? {},
+  } as const;
+}
+
+function modelOptionsOf(input: AgentInput): ModelOptions {
+  const { thinking, effort, temperature, topP, maxOutputTokens, fast } = input;
+  return {
+    ...(thinking === undefined ? {} : { needsThinking: thinking }),
+    ...(effort === undefined ? {} : { effort }),
+    ...(temperature === undefined ? {} : { temperature }),
+    ...(topP === undefined ? {} : { topP }),
+    ...(maxOutputTokens === undefined ? {} : { maxTokens: maxOutputTokens }),
+    ...(fast === undefined ? {} : { fastMode: fast }),
+  };
+}
+
+function agentOf(name: string, input: AgentInput): AgentConfig {
+  return {
+    name,
+    instructions: input.instructions ?? defaultInstructions,
+    model: input.model ?? null,
+    maxIterations: input.maxIterations ?? 25,
+    tools: input.tools ?? null,
+    egress: input.egress ?? [],
+    groups: input.groups ?? "mention",
+    request: modelOptionsOf(input),
+    ...behaviourOf(input),
+  };
+}
+
+const calendarGroups = ["year", "month", "day", "hour", "minute", "second", "zone"];
+
+/** A form that gives no instant would let old requests pass. */
+function timestampForm(source: string): ParseResult<RegExp> {
+  const where = `webhook.timestampForms: '${source}'`;
+  try {
+    const form = new RegExp(`^(?:${source})$`);
+    const named = (name: string) => source.includes(`(?<${name}>`);
+    if (["seconds", "millis", "micros"].some(named) || calendarGroups.every(named)) return { ok: true, value: form };
+    return {
+      ok: false,
+      error: `${where} has neither the group seconds, millis or micros nor all of ${calendarGroups.join(", ")}`,
+    };
+  } catch {
+    return { ok: false, error: `${where} is not a regular expression` };
+  }
+}
+
+function resolveWebhook({ timestampForms = [] }: WebhookInput = {}): ParseResult<LarklineConfig["webhook"]> {
+  const forms = timestampForms.map(timestampForm);
+  const problems = forms.flatMap((form) => (form.ok ? [] : [form.error]));
+  if (problems.length > 0) return { ok: false, error: problems.join("; ") };
+  return { ok: true, value: { timestampForms: forms.flatMap((form) => (form.ok ? [form.value] : [])) } };
+}
+
+function resolveEvents({ modules = [], url }: EventsInput = {}): LarklineConfig["events"] {
+  return { modules, url };
+}
+
+const parseInput = parserOf(ConfigInput, { maxProblems: 100 });
+
+/** Fills in defaults after checking the whole input; the error lists every problem. */
+export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
+  const parsed = parseInput(input);
+  if (!parsed.ok) return parsed;
+  const { agents = {}, models = [], limits, observers = [] } = parsed.value;
+  const named = Object.fromEntries(Object.entries(agents).map(([name, agent]) => [name, agentOf(name, agent)]));
+  const all = { ...named, default: agentOf("default", agents["default"] ?? {}) };
+  const bots = resolveBots(parsed.value, all);
+  const permissions = resolvePermissions(parsed.value);
+  const budgets = resolveBudgets(parsed.value);
+  const mcp = resolveMcp(parsed.value.mcp?.servers ?? {});
+  const webhook = resolveWebhook(parsed.value.webhook);
+  const providers = resolveProviders(parsed.value.providers, models);
+  if (!bots.ok || !permissions.ok || !budgets.ok || !mcp.ok || !webhook.ok || !providers.ok) {
+    const problems = [bots, permissions, budgets, mcp, webhook, providers].flatMap((result) =>
+      result.ok ? [] : [result.error],
+    );
+    return { ok: false, error: problems.join("; ") };
+  }
+  return {
+    ok: true,
+    value: {
+      agents: all,
+      models: models.map(completeModelInfo),
+      providers: providers.value,
+      limits: { ...defaultLimits, ...limits },
+      bots: bots.value,
+      webhook: webhook.value,
+      events: resolveEvents(parsed.value.events),
+      permissions: permissions.value,
+      budgets: budgets.value,
+      mcp: mcp.value,
+      observers,
+      retention: { ...defaultRetention, ...parsed.value.retention },
+      sandbox: { allowUnboundedMemory: parsed.value.sandbox?.allowUnboundedMemory === true },
+    },
+  };
+}
+
+/** Gives `larkline.config.ts` its types: `export default defineConfig({ ... })`. */
+export function defineConfig(input: ConfigInput): ConfigInput {
+  return input;
+}

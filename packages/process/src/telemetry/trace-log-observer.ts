@@ -1,0 +1,233 @@
+import { hostname } from "node:os";
+import { traceIdOf, type TraceEntry, type TraceId, sharedNow } from "@larkline/protocol";
+import type { TraceLog, TraceSubject, TraceWrite } from "@larkline/store";
+import type { Observer, Tags } from "./observer.ts";
+
+export interface TraceLogObserverOptions {
+  log: Pick<TraceLog, "append">;
+  service: string;
+  /** Tells this process from others of the service. Default: the machine's name and the process id. */
+  instance?: string;
+  /** Told of a write that failed, once per outage. */
+  onError: (error: unknown) => void;
+  /** Told how many entries are lost, because the log did not take them or not fast enough. */
+  onDropped?: (count: number) => void;
+  /** How long entries are collected before they are written, ms. Default 50. */
+  flushMs?: number;
+  /** Entries that are written at once, without waiting for more. Default 100. */
+  batchEntries?: number;
+  /** Entries that wait at most; what comes then is lost. Default 20,000. */
+  maxBuffered?: number;
+  /** How long `close` waits for the last write, ms. Default 2000. */
+  closeMs?: number;
+}
+
+export interface TraceLogObserver extends Observer {
+  spanStart(name: string, tags: Tags): string;
+  spanEnd(spanId: string, error?: unknown, tags?: Tags): void;
+  /** Writes what is left, for a limited time. What is observed later is lost. Idempotent. */
+  close(): Promise<void>;
+}
+
+const maxText = 200;
+/** Of what a vendor said when it refused a call, which is cut at 500 already; a mark in place of a secret is longer. */
+const maxProblem = 600;
+const maxTags = 24;
+/** Spans under way at most: one that never ends must not be remembered for ever. */
+const maxOpen = 10_000;
+
+/** Tags that tell where an entry belongs; in the entry they would only be repeated. */
+const placeTags: ReadonlySet<string> = new Set(["traceparent"]);
+
+/** Makes a trace findable. */
+const namingEvent = "message.received";
+
+/** Undefined for what belongs to no message. */
+function traceOf({ traceparent }: Tags): TraceId | undefined {
+  return typeof traceparent === "string" && /^00-[0-9a-f]{32}-/.test(traceparent) ? traceIdOf(traceparent) : undefined;
+}
+
+function isRepeated(name: string, { session, turn }: Tags): boolean {
+  // The id of a turn begins with that of its session, and most entries have both.
+  return placeTags.has(name) || (name === "session" && typeof turn === "string" && turn.startsWith(String(session)));
+}
+
+function dataOf(tags: Tags): TraceEntry["data"] {
+  const kept = Object.entries(tags).filter(([name]) => !isRepeated(name, tags));
+  return Object.fromEntries(
+    kept.slice(0, maxTags).map(([name, value]) => {
+      const most = name === "problem" ? maxProblem : maxText;
+      return [name, typeof value === "string" ? value.slice(0, most) : value];
+    }),
+  );
+}
+
+/** What an error is called. Its message may hold anything, so it is left out. */
+function codeOf(error: unknown): string {
+  if (typeof error === "string") return error.slice(0, maxText);
+  if (typeof error !== "object" || error === null) return "error";
+  const { kind, code, name } = error as { kind?: unknown; code?: unknown; name?: unknown }; // looked at below
+  const words = [kind, code].filter((word) => typeof word === "string" || (typeof word === "number" && word !== 0));
+  return (words.length > 0 ? words.join(" ") : typeof name === "string" ? name : "error").slice(0, maxText);
+}
+
+function subjectOf(name: string, { message, chat, person, channel }: Tags): TraceSubject | undefined {
+  if (name !== namingEvent) return undefined;
+  // Clients of the HTTP API choose the names of their sessions: none may pose as a chat of the platform.
+  const place = channel === "api" ? `api.${chat}` : chat;
+  const given = Object.entries({ message, chat: place, person }).filter(
+    ([, id]) => typeof id === "string" && id !== "",
+  );
+  return Object.fromEntries(given);
+}
+
+/** A span that has begun. */
+interface Begun {
+  traceId: TraceId;
+  name: string;
+  atMs: number;
+  startedMs: number;
+  /** Its beginning, as long as it waits to be written. */
+  entry: TraceEntry;
+  written: boolean;
+}
+
+type Waiting = Map<TraceId, { entries: TraceEntry[]; subject?: TraceSubject }>;
+
+class LogObserver implements TraceLogObserver {
+  readonly #options: TraceLogObserverOptions;
+  readonly #open = new Map<string, Begun>();
+  #waiting: Waiting = new Map();
+  #count = 0;
+  #spans = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #writing: Promise<void> | undefined;
+  #isFailing = false;
+  readonly #instance: string;
+  #closing: Promise<void> | undefined;
+
+  constructor(options: TraceLogObserverOptions) {
+    this.#options = options;
+    this.#instance = options.instance ?? `${hostname()}-${process.pid}`;
+  }
+
+  event(name: string, tags: Tags): void {
+    const subject = subjectOf(name, tags);
+    this.#add(traceOf(tags), { ...this.#entry("event", name), data: dataOf(tags) }, subject);
+  }
+
+  error(error: unknown, tags: Tags): void {
+    this.#add(traceOf(tags), { ...this.#entry("error", "error"), failed: codeOf(error), data: dataOf(tags) });
+  }
+
+  spanStart(name: string, tags: Tags): string {
+    const traceId = traceOf(tags);
+    if (traceId === undefined) return "";
+    this.#spans += 1;
+    const span = String(this.#spans);
+    const entry: TraceEntry = { ...this.#entry("begin", name), span, data: dataOf(tags) };
+    const [oldest] = this.#open.size < maxOpen ? [] : this.#open.keys();
+    if (oldest !== undefined) this.#open.delete(oldest);
+    if (this.#add(traceId, entry)) {
+      this.#open.set(span, { traceId, name, atMs: entry.atMs, startedMs: performance.now(), entry, written: false });
+    }
+    return span;
+  }
+
+  spanEnd(spanId: string, error?: unknown, tags: Tags = {}): void {
+    const begun = this.#open.get(spanId);
+    if (begun === undefined) return;
+    this.#open.delete(spanId);
+    const ms = Math.max(0, Math.round(performance.now() - begun.startedMs));
+    const end = { ms, ...(error === undefined ? {} : { failed: codeOf(error) }) };
+    if (begun.written) {
+      this.#add(begun.traceId, { ...this.#entry("end", begun.name), span: spanId, ...end, data: dataOf(tags) });
+      return;
+    }
+    // Its beginning has not left yet: both ends become one entry.
+    const { span: _span, ...entry } = begun.entry;
+    const whole: TraceEntry = { ...entry, kind: "span", ...end, data: { ...entry.data, ...dataOf(tags) } };
+    const entries = this.#waiting.get(begun.traceId)?.entries;
+    const at = entries?.indexOf(begun.entry) ?? -1;
+    if (at >= 0) entries?.splice(at, 1, whole);
+  }
+
+  async close(): Promise<void> {
+    await (this.#closing ??= this.#close());
+  }
+
+  async #close(): Promise<void> {
+    const late = Promise.withResolvers<void>();
+    const timer = setTimeout(late.resolve, this.#options.closeMs ?? 2_000);
+    await Promise.race([this.#drain(), late.promise]);
+    clearTimeout(timer);
+  }
+
+  async #drain(): Promise<void> {
+    await this.#writing;
+    this.#flush();
+    await this.#writing;
+  }
+
+  #entry(kind: TraceEntry["kind"], name: string): Omit<TraceEntry, "data"> {
+    return { atMs: sharedNow(), kind, name, service: this.#options.service, instance: this.#instance };
+  }
+
+  /** False when it is lost, or belongs to no trace. */
+  #add(traceId: TraceId | undefined, entry: TraceEntry, subject?: TraceSubject): boolean {
+    const { maxBuffered = 20_000, batchEntries = 100 } = this.#options;
+    if (traceId === undefined || this.#closing !== undefined) return false;
+    if (this.#count >= maxBuffered) {
+      this.#options.onDropped?.(1);
+      return false;
+    }
+    const waiting = this.#waiting.get(traceId) ?? { entries: [] };
+    waiting.entries.push(entry);
+    this.#waiting.set(traceId, subject === undefined ? waiting : { ...waiting, subject });
+    this.#count += 1;
+    if (this.#count >= batchEntries) this.#flush();
+    else this.#flushSoon();
+    return true;
+  }
+
+  #flushSoon(): void {
+    this.#timer ??= setTimeout(() => this.#flush(), this.#options.flushMs ?? 50).unref();
+  }
+
+  /** One write at a time: while it lasts, what comes is collected for the next one. */
+  #flush(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (this.#writing !== undefined || this.#count === 0) return;
+    const writes: TraceWrite[] = [...this.#waiting].map(([traceId, waiting]) => ({ traceId, ...waiting }));
+    const count = this.#count;
+    this.#waiting = new Map();
+    this.#count = 0;
+    for (const begun of this.#open.values()) begun.written = true;
+    this.#writing = this.#write(writes, count).finally(() => {
+      this.#writing = undefined;
+      if (this.#count > 0) this.#flushSoon();
+    });
+  }
+
+  async #write(writes: readonly TraceWrite[], count: number): Promise<void> {
+    try {
+      await this.#options.log.append(writes);
+      this.#isFailing = false;
+    } catch (error) {
+      // Written again they might stand there twice; nothing depends on them.
+      this.#options.onDropped?.(count);
+      if (!this.#isFailing) this.#options.onError(error);
+      this.#isFailing = true;
+    }
+  }
+}
+
+/**
+ * Writes down what belongs to a message, in batches and in the background: it never makes anybody wait, and
+ * what it cannot write is lost. A span is written when it begins as well, unless it is over within a
+ * moment: one without an end shows where a process died.
+ */
+export function createTraceLogObserver(options: TraceLogObserverOptions): TraceLogObserver {
+  return new LogObserver(options);
+}

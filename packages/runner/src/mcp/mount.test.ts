@@ -1,0 +1,204 @@
+import type { ChildProcess } from "node:child_process";
+import { runTool, type HandlerTool } from "@larkline/tool-kit";
+import type { ToolOutcome } from "@larkline/protocol";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { mountMcpServer, type McpMount } from "./mount.ts";
+import type { McpEvent, McpServer, McpToolHints, McpTransport } from "./server.ts";
+import { openChannel, startHttpServer } from "./server.fixture.ts";
+
+interface Mounted {
+  mount: McpMount;
+  events: McpEvent[];
+  hints: McpToolHints[];
+  tool(name: string): Promise<HandlerTool>;
+}
+
+const mounts: McpMount[] = [];
+const children: ChildProcess[] = [];
+
+afterEach(async () => {
+  await Promise.all(mounts.splice(0).map(async (mount) => await mount.close()));
+  for (const child of children.splice(0)) child.kill("SIGKILL");
+});
+
+function mounted(transport: McpTransport, options: Partial<McpServer> = {}): Mounted {
+  const events: McpEvent[] = [];
+  const hints: McpToolHints[] = [];
+  const server: McpServer = {
+    name: "srv",
+    transport,
+    connectTimeoutMs: 20_000,
+    policyOf: (given) => {
+      hints.push(given);
+      const effect = given.readOnly ? "pure" : "once";
+      return { effect, requiresApproval: !given.readOnly, timeoutMs: 20_000, risk: "medium", hidden: false };
+    },
+    ...options,
+  };
+  const mount = mountMcpServer(server, { onChange: () => undefined, onEvent: (event) => events.push(event) });
+  mounts.push(mount);
+  return {
+    mount,
+    events,
+    hints,
+    tool: async (name) =>
+      await vi.waitUntil(
+        () => mount.tools().find((tool): tool is HandlerTool => tool.kind === "handler" && tool.name === name),
+        { timeout: 30_000, interval: 10 },
+      ),
+  };
+}
+
+interface Call {
+  input?: object;
+  signal?: AbortSignal;
+  onProgress?: (fraction: number) => void;
+  saved?: string[];
+}
+
+async function call(tool: HandlerTool, { input = {}, signal, onProgress, saved }: Call = {}): Promise<ToolOutcome> {
+  return await runTool(tool, {
+    argumentsText: JSON.stringify(input),
+    context: {
+      callId: "c1",
+      turnId: "t1",
+      signal: signal ?? new AbortController().signal,
+      actor: { app: "cli", userId: "ou_1", chatId: "oc_1" },
+      authority: { by: "policy" },
+      progress: (fraction) => onProgress?.(fraction),
+      log: () => undefined,
+    },
+    storeFile: async (_bytes, facts) => {
+      saved?.push(facts.mediaType);
+      return await Promise.resolve("blob_x");
+    },
+  });
+}
+
+function textOf(outcome: ToolOutcome): string {
+  return outcome.ok ? String(outcome.result) : `failed: ${outcome.error}`;
+}
+
+describe.each(["stdio", "http"] as const)("the reference server over %s", (kind) => {
+  const start = async (): Promise<Mounted> => {
+    if (kind === "stdio") return mounted({ kind, open: openChannel("everything", children) });
+    const { url, child } = await startHttpServer();
+    children.push(child);
+    return mounted({ kind, url, headers: { "x-test": "1" }, fetch });
+  };
+
+  it("offers its tools under a prefix, with their schemas and hints, and runs them", async () => {
+    const { tool, hints } = await start();
+    const sum = await tool("srv_get-sum");
+    expect(sum.inputSchema).toMatchObject({ type: "object", required: ["a", "b"] });
+    expect(await call(sum, { input: { a: 2, b: 40 } })).toMatchObject({ ok: true });
+    expect(textOf(await call(sum, { input: { a: 2, b: 40 } }))).toContain("42");
+    expect(textOf(await call(sum, { input: { a: "two" } }))).toMatch(/invalid arguments/i);
+    expect(hints.find(({ name }) => name === "trigger-long-running-operation")).toMatchObject({ readOnly: true });
+  });
+
+  it("passes on progress, images, resources and links", async () => {
+    const { tool } = await start();
+    const fractions: number[] = [];
+    const enough = new AbortController();
+    const onProgress = (fraction: number): void => {
+      fractions.push(fraction);
+      if (fractions.length === 3) enough.abort(new Error("enough"));
+    };
+    const long = await tool("srv_trigger-long-running-operation");
+    await call(long, { input: { duration: 60, steps: 600 }, signal: enough.signal, onProgress });
+    expect(fractions).toEqual([1 / 600, 2 / 600, 3 / 600]);
+    const saved: string[] = [];
+    expect(textOf(await call(await tool("srv_get-tiny-image"), { saved }))).toContain("![image](blob:blob_x)");
+    expect(saved).toEqual(["image/png"]);
+    const links = textOf(await call(await tool("srv_get-resource-links"), { input: { count: 1 } }));
+    const uri = /\[resource (\S+):/.exec(links)?.[1];
+    expect(textOf(await call(await tool("srv_read_resource"), { input: { uri } }))).toContain(`[resource ${uri}]`);
+  });
+
+  it("is told to stop when the call is cancelled, and goes on serving others", async () => {
+    const { tool } = await start();
+    const stop = new AbortController();
+    const long = await tool("srv_trigger-long-running-operation");
+    const outcome = call(long, {
+      input: { duration: 60, steps: 600 },
+      signal: stop.signal,
+      onProgress: () => stop.abort(new Error("cancelled by the person")),
+    });
+    expect(textOf(await outcome)).toBe("failed: cancelled by the person");
+    expect(textOf(await call(await tool("srv_echo"), { input: { message: "still here" } }))).toContain("still here");
+  });
+});
+
+describe("a server that misbehaves", () => {
+  it("is followed when it changes its list of tools", async () => {
+    const { tool } = mounted({ kind: "stdio", open: openChannel("changing", children) });
+    expect(textOf(await call(await tool("srv_grow")))).toBe("did grow");
+    expect(textOf(await call(await tool("srv_grown_7")))).toBe("did grown_7");
+  });
+
+  it("gets names and schemas that vendors and our validator accept", async () => {
+    const { mount, tool } = mounted({ kind: "stdio", open: openChannel("changing", children) });
+    await tool("srv_grow");
+    const odd = mount.tools().find(({ name }) => name.startsWith("srv_odd_name"));
+    expect(odd?.name).toMatch(/^srv_odd_name__[0-9a-f]{8}$/);
+    expect(odd?.inputSchema).toMatchObject({ notAKeyword: 1 });
+  });
+
+  it("does not hold this process up with a schema: only the server checks against it", async () => {
+    const { tool } = mounted({ kind: "stdio", open: openChannel("changing", children) });
+    expect(textOf(await call(await tool("srv_trap"), { input: { text: `${"a".repeat(40)}!` } }))).toBe("did trap");
+  });
+
+  it("has no tool whose schema is too long", async () => {
+    const { mount, events, tool } = mounted({ kind: "stdio", open: openChannel("changing", children) });
+    await tool("srv_grow");
+    expect(mount.tools().some(({ name }) => name === "srv_huge")).toBe(false);
+    expect(events).toContainEqual(expect.objectContaining({ type: "tool_refused", tool: "huge" }));
+  });
+
+  it("loses its connection when it floods this process", async () => {
+    const { tool, events } = mounted({ kind: "stdio", open: openChannel("changing", children) });
+    expect(await call(await tool("srv_flood"))).toMatchObject({ ok: false, unknown: true });
+    const lost = await vi.waitUntil(() => events.find(({ type }) => type === "disconnected"), { timeout: 5_000 });
+    expect(lost).toMatchObject({ reason: "more than 2000 messages in a second" });
+  });
+
+  it("leaves a `once` call unknown when it dies in the middle, and is started again", async () => {
+    const { tool, events } = mounted({ kind: "stdio", open: openChannel("changing", children) });
+    expect(await call(await tool("srv_die"))).toMatchObject({ ok: false, unknown: true });
+    expect(textOf(await call(await tool("srv_grow")))).toBe("did grow");
+    const types = events.map(({ type }) => type).filter((type) => type !== "tool_refused");
+    expect(types).toEqual(["connected", "disconnected", "connected"]);
+  });
+
+  it("is given up at the deadline of the call, not before it is connected", async () => {
+    const policyOf: McpServer["policyOf"] = () => ({
+      effect: "pure",
+      requiresApproval: false,
+      timeoutMs: 300,
+      risk: "low",
+      hidden: false,
+    });
+    const { tool } = mounted({ kind: "stdio", open: openChannel("changing", children) }, { policyOf });
+    expect(textOf(await call(await tool("srv_hang")))).toMatch(/^failed: /);
+  });
+
+  it("is tried again with a growing pause when it cannot be reached", async () => {
+    const url = new URL("http://127.0.0.1:1/mcp");
+    const { events, mount } = mounted({ kind: "http", url, headers: {}, fetch });
+    await vi.waitUntil(() => events.length >= 2, { timeout: 20_000, interval: 10 });
+    expect(events.every(({ type }) => type === "disconnected")).toBe(true);
+    expect(mount.tools()).toEqual([]);
+    expect(mount.connected()).toBe(false);
+  });
+
+  it("is gone when the mount is closed, and closing twice is harmless", async () => {
+    const { mount, tool } = mounted({ kind: "stdio", open: openChannel("changing", children) });
+    await tool("srv_grow");
+    const [child] = children;
+    await mount.close();
+    await mount.close();
+    await vi.waitUntil(() => child?.exitCode !== null || child.signalCode !== null, { timeout: 5_000, interval: 10 });
+  });
+});

@@ -1,0 +1,143 @@
+import { AuditRecord, newEngineError, parserOf } from "@larkline/protocol";
+import type { AuditEntry, AuditLog, AuditPlace, AuditRetention } from "../index.ts";
+import type { RedisConnection } from "./connection.ts";
+import { createKeyspace, defaultNamespace } from "./keys.ts";
+
+export interface RedisAuditLogOptions {
+  redis: RedisConnection;
+  namespace?: string;
+  /** About how many records are kept of those that this log appends. Default: all. */
+  auditMaxRecords?: number;
+}
+
+/** Most records of a stream, as the scripts take it. */
+export const keepAllAudits = 0;
+
+const pageSize = 200;
+const parseRecord = parserOf(AuditRecord);
+
+function fieldsOf(values: readonly string[]): Partial<Record<string, string>> {
+  return Object.fromEntries(values.flatMap((name, at) => (at % 2 === 0 ? [[name, values[at + 1] ?? ""]] : [])));
+}
+
+/** A record and its place in its stream: ms, then a number within the ms. */
+function entryFrom([id, values]: [string, string[]]): AuditEntry {
+  const dash = id.indexOf("-");
+  const atMs = Number(id.slice(0, dash));
+  const { k: kind, s: session, c: callId, f = "", r: runner, o: result, u: userId } = fieldsOf(values);
+  const told = Object.entries({ session, callId, runner, result, userId }).filter(([, value]) => (value ?? "") !== "");
+  const facts: unknown = JSON.parse(f === "" ? "{}" : f);
+  const parsed = parseRecord(Object.assign({ kind, atMs }, facts, Object.fromEntries(told)));
+  if (parsed.ok) return { atMs, number: Number(id.slice(dash + 1)), record: parsed.value };
+  throw newEngineError("internal_error", `audit record ${id} is not readable: ${parsed.error}`, {
+    suggestion: "Was it written by a newer version? Upgrade this process.",
+  });
+}
+
+/** One stream, read page by page, with the next entry in view. */
+class Reader {
+  readonly #redis: RedisConnection;
+  readonly #key: string;
+  readonly #end: string;
+  #from: string;
+  #page: AuditEntry[] = [];
+  #isAtEnd = false;
+
+  constructor(redis: RedisConnection, key: string, [fromMs, toMs]: [number, number]) {
+    this.#redis = redis;
+    this.#key = key;
+    this.#from = String(Math.max(0, Math.ceil(fromMs)));
+    this.#end = Number.isSafeInteger(Math.ceil(toMs)) ? String(Math.ceil(toMs) - 1) : "+";
+  }
+
+  async next(): Promise<AuditEntry | undefined> {
+    if (this.#page.length === 0 && !this.#isAtEnd) await this.#turn();
+    return this.#page[0];
+  }
+
+  take(): void {
+    this.#page.shift();
+  }
+
+  async #turn(): Promise<void> {
+    const found = await this.#redis.xrange(this.#key, this.#from, this.#end, "COUNT", pageSize);
+    this.#isAtEnd = found.length < pageSize;
+    this.#from = `(${found.at(-1)?.[0] ?? ""}`;
+    this.#page = found.map(entryFrom);
+  }
+}
+
+/**
+ * The audit log on Redis: one stream per cell, written by the scripts of the stores, and one for
+ * everything else. Records of different streams come in the order of the servers' clocks.
+ */
+export function createRedisAuditLog(options: RedisAuditLogOptions): AuditLog {
+  const { redis, namespace = defaultNamespace, auditMaxRecords = keepAllAudits } = options;
+  const keyspace = createKeyspace(namespace);
+
+  return {
+    append: async ({ kind, session = "", callId = "", runner = "", result = "", ...facts }) => {
+      const kept = auditMaxRecords === keepAllAudits ? [] : ["MAXLEN", "~", auditMaxRecords];
+      const named = { k: kind, s: session, c: callId, f: JSON.stringify(facts), r: runner, o: result, u: "" };
+      await redis.xadd(keyspace.global("audit"), ...kept, "*", ...Object.entries(named).flat());
+    },
+    async *export(fromMs, toMs) {
+      if (toMs <= fromMs || toMs <= 0) return;
+      const keys = [...keyspace.cells().map(({ audit }) => audit), keyspace.global("audit")];
+      const readers = keys.map((key) => new Reader(redis, key, [fromMs, toMs]));
+      for (;;) {
+        const heads = await Promise.all(readers.map(async (reader) => ({ reader, entry: await reader.next() })));
+        const [first] = heads
+          .flatMap(({ reader, entry }) => (entry === undefined ? [] : [{ reader, entry }]))
+          .sort((one, other) => one.entry.atMs - other.entry.atMs || one.entry.number - other.entry.number);
+        if (first === undefined) return;
+        first.reader.take();
+        yield first.entry.record;
+      }
+    },
+  };
+}
+
+function idOf({ atMs, number }: AuditPlace): string {
+  return `${atMs}-${number}`;
+}
+
+/** The place of the first entry after the `count` oldest ones. */
+async function placeAfter(redis: RedisConnection, key: string, count: number): Promise<AuditPlace | undefined> {
+  const found = await redis.xrange(key, "-", "+", "COUNT", count + 1);
+  const last = found[count];
+  return last === undefined ? undefined : entryFrom(last);
+}
+
+/** Most records beyond the bound that go at once. */
+const trimPage = 1_000;
+
+/** Keeps the streams of the audit log in bounds. */
+export function createRedisAuditRetention(options: Omit<RedisAuditLogOptions, "auditMaxRecords">): AuditRetention {
+  const { redis, namespace = defaultNamespace } = options;
+  const keyspace = createKeyspace(namespace);
+  const keys = [...keyspace.cells().map(({ audit }) => audit), keyspace.global("audit")];
+
+  return {
+    parts: () => keys,
+    page: async (part, after, limit) => {
+      const from = after === undefined ? "-" : `(${idOf(after)}`;
+      return (await redis.xrange(part, from, "+", "COUNT", limit)).map(entryFrom);
+    },
+    trim: async (part, { beforeMs, maxRecords, archived }) => {
+      if (archived !== undefined && archived.upTo === undefined) return 0;
+      const tooMany = Math.min((await redis.xlen(part)) - maxRecords, trimPage);
+      const first = tooMany > 0 ? await placeAfter(redis, part, tooMany) : undefined;
+      const kept = [{ atMs: Math.max(0, Math.ceil(beforeMs)), number: 0 }, ...(first === undefined ? [] : [first])];
+      const wanted = kept.reduce((one, other) => (isBefore(one, other) ? other : one));
+      const { upTo } = archived ?? {};
+      // What stands at the archived place itself may go.
+      const bound = upTo === undefined ? wanted : { atMs: upTo.atMs, number: upTo.number + 1 };
+      return await redis.xtrim(part, "MINID", idOf(isBefore(bound, wanted) ? bound : wanted));
+    },
+  };
+}
+
+function isBefore(one: AuditPlace, other: AuditPlace): boolean {
+  return one.atMs < other.atMs || (one.atMs === other.atMs && one.number < other.number);
+}

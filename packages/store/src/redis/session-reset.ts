@@ -1,0 +1,92 @@
+import { newEngineError, turnIdOf, type SessionKey } from "@larkline/protocol";
+import { cancelledRun, type ResetOptions, type ResetResult } from "../index.ts";
+import type { RedisConnection } from "./connection.ts";
+import { endingKeysOf } from "./gate-args.ts";
+import type { GateScripts } from "./gate-scripts.ts";
+import type { Keyspace, SessionKeys } from "./keys.ts";
+import { batchOf, queuedFrom } from "./stored.ts";
+
+interface ResetDeps {
+  redis: RedisConnection;
+  scripts: Pick<GateScripts, "reset">;
+  keys: Keyspace;
+  auditMax: number;
+}
+
+/** Turns that may end between the look at the head and the script. */
+const maxLooks = 10;
+
+/** The turns set aside, as the script takes them. */
+async function waitingTurns(
+  { redis, keys }: { redis: RedisConnection; keys: SessionKeys },
+  session: SessionKey,
+  replyOf: ResetOptions["replyOf"],
+): Promise<{ number: string; args: (string | number)[] }[]> {
+  const numbers = ((await redis.hget(keys.state, "asides")) ?? "").split(",").filter((number) => number !== "");
+  return await Promise.all(
+    numbers.map(async (number) => {
+      const turnId = turnIdOf(session, Number(number));
+      const entry = (await redis.hget(keys.state, `aside:${number}`)) ?? "";
+      const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
+      const reply = entry === "" ? undefined : await replyOf(turnId, queuedFrom(session, entry).message, hasCards);
+      const done = batchOf([{ runId: turnId, event: cancelledRun }]);
+      return { number, args: [number, done, reply === undefined ? "" : JSON.stringify(reply), hasCards ? 1 : 0] };
+    }),
+  );
+}
+
+/** Runners that have calls which are not answered. */
+async function runnersAtWork(redis: RedisConnection, calls: string): Promise<string[]> {
+  const runners = (await redis.hvals(calls)).flatMap((stored) => {
+    const [, facts] = /^(?:open|started) (\{.*)$/s.exec(stored) ?? [];
+    const { runner } = facts === undefined ? {} : (JSON.parse(facts) as { runner?: string }); // as they were opened
+    return runner === undefined ? [] : [runner];
+  });
+  return [...new Set(runners)];
+}
+
+/** Looks at the head, then resets the session if all is still as it was seen. */
+export async function resetSession(
+  { redis, scripts, keys: keyspace, auditMax }: ResetDeps,
+  session: SessionKey,
+  { by, replyOf }: ResetOptions,
+): Promise<ResetResult> {
+  const keys = keyspace.session(session);
+  for (let look = 0; look < maxLooks; look += 1) {
+    const entry = (await redis.lindex(keys.inbox, 0)) ?? "";
+    const seq = entry === "" ? 0 : Number.parseInt(entry, 10);
+    const turnId = turnIdOf(session, seq);
+    const message = entry === "" ? undefined : queuedFrom(session, entry).message;
+    const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
+    const reply = message === undefined ? undefined : await replyOf(turnId, message, hasCards);
+    const runners = await runnersAtWork(redis, keys.calls);
+    const waiting = await waitingTurns({ redis, keys }, session, replyOf);
+    const facts = JSON.stringify(seq === 0 ? {} : { turnId });
+    const answer = await scripts.reset(
+      [...endingKeysOf(keys), keys.cards, keys.state],
+      [
+        session,
+        seq,
+        keys.channel,
+        batchOf([{ runId: turnId, event: cancelledRun }]),
+        reply === undefined ? "" : JSON.stringify(reply),
+        facts,
+        by,
+        hasCards ? 1 : 0,
+        `,${waiting.map(({ number }) => `${number},`).join("")}`,
+        ...waiting.flatMap(({ args }) => args),
+        auditMax,
+      ],
+    );
+    const [ended, gen = 0] = answer as [number, number?]; // shape fixed by the script
+    if (ended === -1) continue;
+    return {
+      ...(ended === 1 ? { turnId } : {}),
+      ...(gen > 0 ? { wakeGen: gen } : {}),
+      ...(ended === 1 && runners.length > 0 ? { runners } : {}),
+    };
+  }
+  throw newEngineError("internal_error", `session ${session} answers faster than it can be reset`, {
+    suggestion: "Try again.",
+  });
+}

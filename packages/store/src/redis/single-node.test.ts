@@ -1,0 +1,36 @@
+import { describeBlobStore } from "../blob-store.suite.ts";
+import { describeBudgetStore } from "../budget-store.suite.ts";
+import { describeEventWatchReports } from "../event-watch-reports.suite.ts";
+import { describeInstanceDirectory } from "../instance-directory.suite.ts";
+import { describeLookupCache } from "../lookup-cache.suite.ts";
+import { describeRateGovernor } from "../rate-governor.suite.ts";
+import { describeRunnerDirectory } from "../runner-directory.suite.ts";
+import { describeSessionStore } from "../session-store.suite.ts";
+import { describeTokenCache } from "../token-cache.suite.ts";
+import { describeTraceLog } from "../trace-log.suite.ts";
+import { inject } from "vitest";
+import {
+  makeBlobStore,
+  makeBudgetStore,
+  makeDirectory,
+  makeEventWatchReports,
+  makeInstanceDirectory,
+  makeLookupCache,
+  makeRateGovernor,
+  makeStore,
+  makeTokenCache,
+  makeTraceLog,
+} from "./harness.fixture.ts";
+
+const url = (): string => inject("redisUrl");
+
+describeSessionStore("Redis", async (demands) => await makeStore(url(), demands));
+describeRunnerDirectory("Redis", async () => await makeDirectory(url()));
+describeRateGovernor("Redis", async () => await makeRateGovernor(url()));
+describeLookupCache("Redis", async () => await makeLookupCache(url()));
+describeTokenCache("Redis", async () => await makeTokenCache(url()));
+describeBudgetStore("Redis", async () => await makeBudgetStore(url()));
+describeBlobStore("Redis", async (demands) => await makeBlobStore(url(), demands));
+describeTraceLog("Redis", async (ttlMs) => await makeTraceLog(url(), ttlMs));
+describeInstanceDirectory("Redis", async () => await makeInstanceDirectory(url()));
+describeEventWatchReports("Redis", async () => await makeEventWatchReports(url()));
