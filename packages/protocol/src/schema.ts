@@ -1,11 +1,27 @@
-import { Ajv2020, type ErrorObject, type ValidateFunction } from "ajv/dist/2020.js";
+import { createRequire } from "node:module";
+import type * as AjvModule from "ajv/dist/2020.js";
+import type { Ajv2020, ErrorObject, Options, ValidateFunction } from "ajv/dist/2020.js";
 import type { Static, TSchema } from "typebox";
 
+const require = createRequire(import.meta.url);
+
+/** Ajv is loaded when it is first needed: processes that only run tools start without it. */
+function newAjv(options: Options): Ajv2020 {
+  const loaded = require("ajv/dist/2020.js") as typeof AjvModule; // as the package says
+  return new loaded.Ajv2020(options);
+}
+
+let ajv: Ajv2020 | undefined;
 /**
  * The one Ajv instance of a process: strict, no coercion, no defaults written into data.
  * `allowUnionTypes` because JSON Schemas of foreign tools use `type: ["string", "null"]`.
  */
-const ajv = new Ajv2020({ strict: true, allErrors: true, allowUnionTypes: true, messages: true });
+function ownAjv(): Ajv2020 {
+  return (ajv ??= newAjv({ strict: true, allErrors: true, allowUnionTypes: true, messages: true }));
+}
+
+const foreignOptions: Options = { strict: false, allErrors: true, validateFormats: false };
+let schemaChecker: Ajv2020 | undefined;
 
 /** Result of parsing data from outside: bad input is a value, not a throw. */
 export type ParseResult<T> = { ok: true; value: T } | { ok: false; error: string };
@@ -29,7 +45,7 @@ function describeAll(errors: readonly ErrorObject[] | null | undefined, limit = 
 
 function lazily(schema: object): () => ValidateFunction {
   let validate: ValidateFunction | undefined;
-  return () => (validate ??= ajv.compile(schema));
+  return () => (validate ??= ownAjv().compile(schema));
 }
 
 /**
@@ -65,8 +81,11 @@ export function jsonParserOf<S extends TSchema>(schema: S): (text: string) => Pa
  * Throws when the schema itself is invalid, naming the reason.
  */
 export function compileJsonSchema(schema: object): (data: unknown) => ParseResult<unknown> {
+  // Whether it is a schema, one instance tells for all of them: an instance needs a tenth of a second to learn it.
+  schemaChecker ??= newAjv(foreignOptions);
+  void schemaChecker.validateSchema(schema, true);
   // A separate instance per schema: foreign `$id`s must not collide, and the memory goes with the tool.
-  const own = new Ajv2020({ strict: false, allErrors: true, validateFormats: false });
+  const own = newAjv({ ...foreignOptions, validateSchema: false });
   const validate = own.compile(schema);
   return (data) => (validate(data) ? { ok: true, value: data } : { ok: false, error: describeAll(validate.errors) });
 }

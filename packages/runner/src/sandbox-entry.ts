@@ -1,5 +1,5 @@
 /* What runs inside a sandbox for a tool of level `sandbox`: see sandbox-level.ts. */
-import { runToEnd } from "@larkline/tool-kit";
+import { runToEnd, trustDefinitions } from "@larkline/tool-kit";
 import type { HostCall } from "./host-message.ts";
 import { toolsOfModule } from "./loaded-module.ts";
 
@@ -12,6 +12,7 @@ export async function main(
   { module, tool: name, input, facts, maxOutputBytes, lend }: HostCall,
   { progress }: { progress(fraction: number, detail?: string): void },
 ): Promise<unknown> {
+  trustDefinitions();
   if (lend !== undefined) (await import("@larkline/process/config")).lendPackages(lend.names, lend.lender);
   const tool = (await toolsOfModule(module)).find((each) => each.name === name);
   if (tool?.kind !== "handler") throw new Error(`tool ${JSON.stringify(name)} is not in its module`);

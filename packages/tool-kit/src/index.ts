@@ -32,4 +32,4 @@ export {
   type ToolRegistration,
   type ToolRegistry,
 } from "./tool-registry.ts";
-export { collectTools, offerTools } from "./tool-offer.ts";
+export { collectTools, offerTools, trustDefinitions } from "./tool-offer.ts";

@@ -109,7 +109,13 @@ function isLevel(value: unknown): value is IsolationLevel {
   return isolationLevels.some((known) => known === value);
 }
 
-/** Completes what an author wrote; an error says what a level does not take. */
+/** Completes what an author wrote. */
+export function completedIsolation(isolation: Isolation): ResolvedIsolation {
+  const settings: IsolationSettings = typeof isolation === "string" ? { level: isolation } : isolation;
+  return { env: [], network: "none", readable: [], ...settings };
+}
+
+/** Checks and completes what an author wrote; an error says what a level does not take. */
 export function resolvedIsolation(isolation: Isolation): ParseResult<ResolvedIsolation> {
   const settings: IsolationSettings = typeof isolation === "string" ? { level: isolation } : isolation;
   if (!isLevel(settings?.level)) {
@@ -119,5 +125,5 @@ export function resolvedIsolation(isolation: Isolation): ParseResult<ResolvedIso
   if (!parsed.ok) return { ok: false, error: `isolation ${settings.level}: ${parsed.error}` };
   const secret = settings.env?.find((name) => withheld.has(name));
   if (secret !== undefined) return { ok: false, error: `isolation: ${secret} is never given to a tool` };
-  return { ok: true, value: { env: [], network: "none", readable: [], ...settings } };
+  return { ok: true, value: completedIsolation(settings) };
 }

@@ -2,11 +2,30 @@ import type { Tool } from "./tool.ts";
 
 // Not a variable of this module: a module and whoever loads it may have got different copies of this package.
 const collectorKey = Symbol.for("larkline.toolCollector");
+const checkedKey = Symbol.for("larkline.toolsAreChecked");
 
 type Collector = (tools: readonly Tool[]) => void;
 
-function holder(): { [collectorKey]?: Collector | undefined } {
-  return globalThis as { [collectorKey]?: Collector | undefined }; // a global under a symbol of our own
+interface Holder {
+  [collectorKey]?: Collector | undefined;
+  [checkedKey]?: boolean;
+}
+
+function holder(): Holder {
+  return globalThis as Holder; // globals under symbols of our own
+}
+
+/**
+ * Tells a process that runs tools for a runner, which has checked their definitions and checks their input: here
+ * `defineTool` takes both for granted, and a process starts without what checks them.
+ */
+export function trustDefinitions(): void {
+  holder()[checkedKey] = true;
+}
+
+/** Whether another process has checked the definitions that this one meets. */
+export function definitionsAreTrusted(): boolean {
+  return holder()[checkedKey] === true;
 }
 
 /**

@@ -10,8 +10,9 @@ import {
   type ToolLimits,
 } from "@larkline/protocol";
 import type { Static, TSchema } from "typebox";
-import { resolvedIsolation, type Isolation, type ResolvedIsolation } from "./isolation.ts";
+import { completedIsolation, resolvedIsolation, type Isolation, type ResolvedIsolation } from "./isolation.ts";
 import type { FileFacts } from "./saved-files.ts";
+import { definitionsAreTrusted } from "./tool-offer.ts";
 
 /** What a tool gets besides its input. */
 export interface ToolContext {
@@ -229,7 +230,10 @@ interface ToolRest {
 function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFiles }: ToolRest): AnyTool {
   const { name, effect, requiresApproval = false, timeoutMs = defaultTimeoutMs, risk = "medium" } = facts;
   const { secrets = [], subject, addresses, poll = false, limits } = facts;
-  const resolved = resolvedIsolation(isolation);
+  const isTrusted = definitionsAreTrusted();
+  const resolved = isTrusted
+    ? { ok: true as const, value: completedIsolation(isolation) }
+    : resolvedIsolation(isolation);
   if (!resolved.ok) throw invalid(name, resolved.error);
   const tool = {
     name,
@@ -247,6 +251,7 @@ function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFile
     isolation: resolved.value,
     savesFiles,
   };
+  if (isTrusted) return { [toolMark]: true, ...tool, check: (input) => compiled(name, tool.inputSchema)(input) };
   const parsed = parseAnnouncement(announced(tool));
   const problem = parsed.ok ? contradictionIn(tool) : parsed.error;
   if (problem !== undefined) throw invalid(name, problem);
