@@ -53,6 +53,8 @@ export interface ChildSlotsOptions {
   warm: number;
   memoryMb?: number | undefined;
   env: Readonly<Record<string, string>>;
+  /** Where children keep compiled code for each other. */
+  codeCache: string | undefined;
   /** The first thing that each child does. */
   load: HostLoad;
   onLine(line: string, stream: "stdout" | "stderr"): void;
@@ -76,7 +78,7 @@ export interface ChildSlots {
   close(): Promise<void>;
 }
 
-const entry = new URL("tool-host.ts", import.meta.url);
+const entry = new URL("tool-process.ts", import.meta.url);
 const maxCalls = 5_000;
 const loadMs = 30_000;
 const idleMs = 60_000;
@@ -86,8 +88,11 @@ const leavingMs = 2_500;
 const pauseMs = 1_000;
 /** While no call has ended for this long, waiting for one takes longer than starting a child. */
 const stallMs = 50;
-/** More would not start sooner: starting one keeps a processor busy. */
-const startsAtOnce = Math.max(4, 2 * availableParallelism());
+/**
+ * Starting one keeps a processor busy, so more do not start sooner on a machine of their own. On one that is shared they
+ * do: each gets its part of the processors.
+ */
+const startsAtOnce = Math.max(8, 4 * availableParallelism());
 /** Node fires longer timers at once. */
 const maxTimerMs = 2_147_483_647;
 
@@ -273,9 +278,9 @@ class Slots implements ChildSlots {
   }
 
   #start(hasPlace: boolean): void {
-    const { memoryMb, env, onLine, callsAtOnce } = this.#options;
+    const { memoryMb, env, codeCache, onLine, callsAtOnce } = this.#options;
     const limits = memoryMb === undefined ? {} : { memoryMb };
-    const pool = createProcessPool({ entry, size: 1, callsAtOnce, maxCalls, env, onLog: onLine, ...limits });
+    const pool = createProcessPool({ entry, size: 1, callsAtOnce, maxCalls, env, codeCache, onLog: onLine, ...limits });
     const slot: Slot = { pool, free: 0, state: "open", loaded: Promise.resolve(undefined), idleSinceMs: 0, hasPlace };
     this.#all.add(slot);
     this.#usable += 1;

@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { writeSync } from "node:fs";
 import { appendFile, readFile } from "node:fs/promises";
+import { createRequire, getCompileCacheDir } from "node:module";
 import { env } from "node:process";
 import { setTimeout as delay } from "node:timers/promises";
 import {
@@ -108,6 +109,10 @@ export default [
   toolOf("unsure", () => Promise.reject(new OutcomeUnknownError("the other side never answered")), { effect: "once" }),
   toolOf("variables", () => env),
   toolOf("named_variable", () => env, { isolation: { level: "process", env: ["LARKLINE_GIVEN", "NOT_SET"] } }),
+  toolOf("start_of_process", () => ({
+    codeCache: getCompileCacheDir(),
+    checkers: Object.keys(createRequire(import.meta.url).cache).filter((path) => path.includes("/ajv/")),
+  })),
   toolOf("arguments_of_process", () => [...process.argv, ...process.execArgv]),
   toolOf("talk", async (_input, { progress, log }) => {
     progress(0.25, "a quarter");

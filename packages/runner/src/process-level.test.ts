@@ -159,6 +159,13 @@ describe("a tool in a process of its own", () => {
     expect(given).not.toMatchObject({ result: { NOT_SET: expect.anything() } });
   });
 
+  it("starts from code that was compiled before, and without what checks definitions: its runner has done that", async () => {
+    expect(await call("start_of_process")).toEqual({
+      ok: true,
+      result: { codeCache: expect.stringContaining(join(tmpdir(), "larkline-code-")), checkers: [] },
+    });
+  });
+
   it("tells progress and lines while it runs; what it prints goes to the runner's log", async () => {
     expect(await call("talk")).toEqual({ ok: true, result: "done" });
     expect(told).toEqual([

@@ -1,3 +1,6 @@
+import { lstatSync, mkdirSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type { ToolOutcome } from "@larkline/protocol";
 import { ProcessCallError } from "@larkline/sandbox";
 import { errorText, inputOf, interruptedOutcome, type RunToolRequest, type Tool } from "@larkline/tool-kit";
@@ -84,8 +87,25 @@ function keyOf({ isolation: { env, memoryMb } }: Tool, callsAtOnce: number): str
   return JSON.stringify([env.toSorted(), memoryMb, callsAtOnce]);
 }
 
+/**
+ * A directory of this user alone: what lies in it is run. Kept for the next runner, which starts its children from it.
+ * Undefined where it belongs to, or can be read or changed by, another user.
+ */
+function codeCacheOfUser(): string | undefined {
+  const user = process.getuid?.() ?? 0;
+  const path = join(tmpdir(), `larkline-code-${user}`);
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+    const facts = lstatSync(path);
+    return facts.isDirectory() && facts.uid === user && (facts.mode & 0o077) === 0 ? path : undefined;
+  } catch {
+    return undefined; // children compile what they load, each for itself
+  }
+}
+
 class ProcessLevel implements ToolLevel {
   readonly #options: ProcessLevelOptions;
+  readonly #codeCache = codeCacheOfUser();
   /** One set of children for each environment, size of memory and number of calls that a child has at once. */
   readonly #slots = new Map<string, ChildSlots>();
   readonly #room: ChildRoom;
@@ -190,6 +210,7 @@ class ProcessLevel implements ToolLevel {
       warm: callsAtOnce === callsPerChild(tool) ? warmChildren : 0,
       memoryMb,
       env: pickedEnv(environment, env),
+      codeCache: this.#codeCache,
       load: { load: this.#modulesWith(keyOf(tool, callsPerChild(tool))), lend: loaded.lend },
       onLine,
     });

@@ -1,7 +1,14 @@
-/* The program of the processes that run tools of level `process`: see process-level.ts. */
+/* What the processes do that run tools of level `process`: see process-level.ts. */
 import { once } from "node:events";
+import { flushCompileCache } from "node:module";
 import { serveCalls, type CallContext } from "@larkline/sandbox/child";
-import { errorText, runToEnd, type CallContext as ToolCallContext, type HandlerTool } from "@larkline/tool-kit";
+import {
+  errorText,
+  runToEnd,
+  trustDefinitions,
+  type CallContext as ToolCallContext,
+  type HandlerTool,
+} from "@larkline/tool-kit";
 import type { HostCall, HostEvent, HostLoad, HostRequest, LentPackages } from "./host-message.ts";
 import { toolsOfModule } from "./loaded-module.ts";
 
@@ -31,6 +38,7 @@ async function loadAll({ load: all, lend }: HostLoad): Promise<null> {
       throw new Error(`${module} cannot be loaded in a process of its own: ${errorText(error)}`, { cause: error });
     });
   }
+  flushCompileCache(); // for those that start after this one, which may be killed
   return null;
 }
 
@@ -96,7 +104,11 @@ async function abortOf(signal: AbortSignal): Promise<null> {
   return null;
 }
 
-serveCalls(async (body, context) => {
-  const asked = body as HostCall | HostLoad; // the runner is the only one that can reach this process
-  return "load" in asked ? await loadAll(asked) : await run(asked, context);
-});
+/** Serves the calls of the runner until it ends. */
+export function serveTools(): void {
+  trustDefinitions();
+  serveCalls(async (body, context) => {
+    const asked = body as HostCall | HostLoad; // the runner is the only one that can reach this process
+    return "load" in asked ? await loadAll(asked) : await run(asked, context);
+  });
+}

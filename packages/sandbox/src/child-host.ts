@@ -1,4 +1,5 @@
 import { Socket } from "node:net";
+import { env } from "node:process";
 import { encodeFrame, FrameReader } from "./frame.ts";
 import { callFrameBounds, type FrameToChild, type FrameToPool } from "./process-frame.ts";
 
@@ -81,6 +82,7 @@ class RunningCall {
 
 /** Serves the calls of the pool that started this process until the pool ends. Call it once. */
 export function serveCalls(handler: CallHandler): void {
+  delete env["NODE_COMPILE_CACHE"]; // the pool's: Node has read it
   const socket = new Socket({ fd: 3, readable: true, writable: true });
   const reader = new FrameReader(callFrameBounds);
   const running = new Map<number, RunningCall>();
