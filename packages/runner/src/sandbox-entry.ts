@@ -13,7 +13,7 @@ export async function main(
   { progress }: { progress(fraction: number, detail?: string): void },
 ): Promise<unknown> {
   trustDefinitions();
-  if (lend !== undefined) (await import("@larkline/process/config")).lendPackages(lend.names, lend.lender);
+  if (lend !== undefined) (await import("@larkline/process/lent-packages")).lendPackages(lend.names, lend.lender);
   const tool = (await toolsOfModule(module)).find((each) => each.name === name);
   if (tool?.kind !== "handler") throw new Error(`tool ${JSON.stringify(name)} is not in its module`);
   const { signal } = new AbortController(); // nothing is told to stop in here: it is killed

@@ -25,7 +25,7 @@ async function load(module: string): Promise<Map<string, HandlerTool>> {
 /** Loaded once: what a module keeps in memory lives as long as this process. */
 async function loadedModule(module: string, lend: LentPackages | undefined): Promise<Map<string, HandlerTool>> {
   if (lend !== undefined && modules.size === 0) {
-    (await import("@larkline/process/config")).lendPackages(lend.names, lend.lender);
+    (await import("@larkline/process/lent-packages")).lendPackages(lend.names, lend.lender);
   }
   const loading = modules.get(module) ?? load(module);
   modules.set(module, loading);
