@@ -6,7 +6,13 @@ import { LongestFirst } from "./longest-first.ts";
 export default defineConfig({
   root: fileURLToPath(new URL("..", import.meta.url)),
   test: {
-    include: ["packages/*/src/**/*.test.ts", "apps/*/src/**/*.test.ts", "infra/**/*.test.ts", "test/**/*.test.ts"],
+    include: [
+      "packages/*/src/**/*.test.ts",
+      "apps/*/src/**/*.test.ts",
+      "simulator/src/**/*.test.ts",
+      "infra/**/*.test.ts",
+      "test/**/*.test.ts",
+    ],
     globalSetup: ["test/redis-setup.ts"],
     pool: "forks",
     maxWorkers: 2,

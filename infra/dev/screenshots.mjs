@@ -10,8 +10,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { freePort, startModelServer } from "../../packages/testkit/src/index.ts";
 import { pinnedNode, root } from "./launcher/paths.mjs";
 
-const require = createRequire(join(root, "apps/playground/package.json"));
-const driver = "playwright-core"; // One of the playground's dependencies, not of this folder's.
+const require = createRequire(join(root, "test/package.json"));
+const driver = "playwright-core"; // One of the tests' dependencies, not of this folder's.
 const { chromium } = require(driver);
 const readyMs = 60_000;
 const question = "上周每天的请求量是 1280 1410 1395 1520 1870，下周要几个副本？";
@@ -136,7 +136,7 @@ async function takePictures(page, url) {
     page.waitForEvent("download"),
     chat.getByRole("button", { name: "下载录制" }).click(),
   ]);
-  await copyFile(await download.path(), join(root, "apps/playground/src/page/example.recording"));
+  await copyFile(await download.path(), join(root, "simulator/src/playground/page/example.recording"));
 }
 
 /** The card that asks whether a tool may run. */

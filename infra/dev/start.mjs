@@ -69,7 +69,7 @@ function failureOf({ service, how }) {
 }
 
 function startApp(service, { context, life }) {
-  const args = [`apps/${service}/src/main.ts`];
+  const args = [service === "playground" ? "simulator/src/playground/main.ts" : `apps/${service}/src/main.ts`];
   return startService({ name: service, args, env: serviceEnv(service, context), onLine: life.say });
 }
 

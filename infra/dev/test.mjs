@@ -23,7 +23,7 @@ const checks = [
   { title: "lint", command: [toolPath("oxlint"), "--deny-warnings"] },
   // One program for all packages: a fresh clone has no cache, and one for each takes ten times as long.
   { title: "typecheck", command: [toolPath("tsc"), "--noEmit", "-p", "infra/tsconfig.everything.json"] },
-  { title: "typecheck of pages", command: [toolPath("tsc"), "--noEmit", "-p", "apps/playground/src/page"] },
+  { title: "typecheck of pages", command: [toolPath("tsc"), "--noEmit", "-p", "simulator/src/playground/page"] },
   { title: "package boundaries", command: [toolPath("turbo"), "boundaries"] },
   { title: "unused code (knip)", command: [toolPath("knip"), "--no-progress"] },
 ];

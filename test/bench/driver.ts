@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { setMaxListeners } from "node:events";
 import { connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
-import { encryptEvent, signEvent } from "@larkline/feishu-simulator";
+import { encryptEvent, signEvent } from "@larkline/simulator";
 import type { BenchVendors, Trip } from "./vendors.ts";
 import { textOf } from "./vendors.ts";
 

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import type { SimMessage } from "@larkline/feishu-simulator";
+import type { SimMessage } from "@larkline/simulator";
 import { closeRedis, connectRedis, createRedisDeadLetters, createRedisSessionStore } from "@larkline/store/redis";
 import { elementOf, isClosed, visibleAnswers } from "../system/answer.ts";
 import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";

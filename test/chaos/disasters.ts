@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import type { FaultAction } from "@larkline/feishu-simulator";
+import type { FaultAction } from "@larkline/simulator";
 import { closeRedis, connectRedis } from "@larkline/store/redis";
 import { metricOf } from "../system/answers.ts";
 import type { AppProcess } from "../system/app-process.ts";

@@ -9,7 +9,7 @@ import { root, rowsUnder, textOf } from "../docs/document.ts";
 
 interface Service {
   image: string;
-  build?: { args?: { APP: string }; target?: string; dockerfile: string };
+  build?: { args?: { APP: string; MODE?: string }; target?: string; dockerfile: string };
   env_file?: string;
   environment?: Record<string, string>;
   networks: string[];
@@ -145,8 +145,9 @@ describe("infra/compose/compose.yaml", () => {
     for (const { args } of built) expect(apps).toContain(args?.APP);
     expect(built.filter(({ target }) => target === "sandbox").map(({ args }) => args?.APP)).toEqual([
       "tool-runner",
-      "sandbox-host",
+      "tool-runner",
     ]);
+    expect(composed["sandbox-host"]?.build?.args?.MODE).toBe("--sandbox-host");
   });
 
   it("names files that `npm run compose-files` writes, each service its own", () => {

@@ -38,7 +38,7 @@ describe("infra/docker/Dockerfile", () => {
       "infra/docker/health.mjs infra/docker/health.mjs",
       "--from=installed /app .",
     ]);
-    expect([...dockerfile.matchAll(/^ARG (.*)$/gm)].map(([, what]) => what)).toEqual(["APP", "APP"]);
+    expect([...dockerfile.matchAll(/^ARG (.*)$/gm)].map(([, what]) => what)).toEqual(["APP", "APP", 'MODE=""']);
   });
 
   it("uses the pnpm and the turbo of the checkout", () => {

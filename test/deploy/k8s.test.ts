@@ -41,6 +41,11 @@ function appOf({ container }: Workload): string {
   return /^registry\.example\.com\/larkline\/([a-z-]+):1\.2\.3$/.exec(container.image ?? "")?.[1] ?? "";
 }
 
+/** Where the deadline of its end is said. */
+function mainOf(app: string): string {
+  return app === "sandbox-host" ? "apps/tool-runner/src/sandbox-host/sandbox-host.ts" : `apps/${app}/src/main.ts`;
+}
+
 /** What a Secret holds. Kustomize gives it a name that ends in a hash of that. */
 function secretIn(manifests: readonly Manifest[], name: string): Record<string, string> {
   const found = only(manifests, "Secret").find(
@@ -88,7 +93,7 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
   });
 
   it("runs images of apps that exist, with the settings and secrets that each reads", () => {
-    const apps = readdirSync(`${root}/apps`);
+    const apps = [...readdirSync(`${root}/apps`), "sandbox-host"];
     for (const workload of ours) {
       const app = appOf(workload);
       expect(apps).toContain(app);
@@ -159,7 +164,7 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
   it("gives each process the time that it takes to stop", () => {
     for (const workload of ours) {
       const { name, pod, container } = workload;
-      const [, deadline = "8_000"] = /deadlineMs: ([\d_]+)/.exec(textOf(`apps/${appOf(workload)}/src/main.ts`)) ?? [];
+      const [, deadline = "8_000"] = /deadlineMs: ([\d_]+)/.exec(textOf(mainOf(appOf(workload)))) ?? [];
       const drain = container.env?.find((variable) => variable.name === "RUNNER_DRAIN_MS")?.value;
       const stopMs = drain === undefined ? Number(deadline.replaceAll("_", "")) : Number(drain) + 1_800;
       const [, asleep = "0"] = container.lifecycle?.preStop?.exec?.command ?? [];

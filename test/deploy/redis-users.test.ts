@@ -358,7 +358,7 @@ describe("a Redis with a user for each app", () => {
       await vi.waitUntil(async () => (await archived()).length === 1, { timeout: patienceMs });
       const env = { REDIS_URL: users.urlAs(system.redis.port, "admin"), ARCHIVE_URL: postgres.url };
       const people = async (...words: string[]): Promise<{ code: number | null; output: string }> =>
-        await runApp({ file: "apps/admin/src/main.ts", args: ["people", ...words] }, env, patienceMs);
+        await runApp({ file: "apps/cli/src/main.ts", args: ["people", ...words] }, env, patienceMs);
       const about = [cara.openId, "--app", system.appId, "--lang", "en"];
       expect(await people("export", ...about)).toMatchObject({ output: expect.stringContaining("something private") });
       expect(await people("delete", ...about, "--yes")).toMatchObject({

@@ -29,10 +29,14 @@ function readsOf(source: string): Read[] {
   });
 }
 
-const apps = readdirSync(`${root}/apps`);
+/** Processes: the apps, a mode of one of them, and the page of the demo. */
+const apps = [...readdirSync(`${root}/apps`), "sandbox-host", "playground"];
 /** A runner of anybody's own is configured like ours. */
 const elsewhere: Readonly<Record<string, readonly string[]>> = {
   "agent-worker": ["apps/agent-worker/src/config.ts", "packages/process/src/config/provider-config.ts"],
+  cli: ["apps/cli/src/config.ts", "apps/cli/src/chat/config.ts"],
+  playground: ["simulator/src/playground/config.ts"],
+  "sandbox-host": ["apps/tool-runner/src/sandbox-host/config.ts"],
   "tool-runner": ["apps/tool-runner/src/main.ts", "packages/runner/src/runner-config.ts"],
 };
 const byApp = new Map(

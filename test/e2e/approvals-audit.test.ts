@@ -17,7 +17,7 @@ let output: string;
 
 /** What `npm run audit` prints. */
 async function audit(...options: string[]): Promise<{ code: number | null; output: string }> {
-  const file = "apps/admin/src/main.ts";
+  const file = "apps/cli/src/main.ts";
   return await runApp({ file, args: ["audit", "--file", "no-such.env", ...options] }, system.env, 60_000);
 }
 

@@ -101,7 +101,7 @@ describe("a `once` call whose runner was killed in the middle of it", () => {
   });
 
   it("is in the audit log with two attempts, of which the second was allowed by the requester's word", async () => {
-    const program = { file: "apps/admin/src/main.ts", args: ["audit", "--file", "no-such.env"] };
+    const program = { file: "apps/cli/src/main.ts", args: ["audit", "--file", "no-such.env"] };
     const { code, output } = await runApp(program, system.env, 60_000);
     expect(code).toBe(0);
     const records = output.split("\n").flatMap((line) => (line === "" ? [] : [JSON.parse(line) as AuditRecord])); // by contract

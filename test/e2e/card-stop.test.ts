@@ -1,5 +1,5 @@
 import { fileURLToPath } from "node:url";
-import type { CardClickResult, SimMessage } from "@larkline/feishu-simulator";
+import type { CardClickResult, SimMessage } from "@larkline/simulator";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
 import { elementOf, visibleAnswers, waitForAnswer } from "../system/answer.ts";
 import { write, type Written } from "../system/answers.ts";

@@ -59,7 +59,7 @@ async function cuttingProxy(bytes: number) {
 }
 
 function startTerminal(url: string, ...more: string[]) {
-  const client = spawn(process.execPath, ["apps/chat/src/main.ts", "--url", url, "--lang", "en", ...more], {
+  const client = spawn(process.execPath, ["apps/cli/src/main.ts", "chat", "--url", url, "--lang", "en", ...more], {
     cwd: fileURLToPath(new URL("../..", import.meta.url)),
     env: { PATH: process.env["PATH"] ?? "" },
     stdio: ["pipe", "pipe", "inherit"],

@@ -82,7 +82,7 @@ describe("two ingress replicas", () => {
 });
 
 it("the terminal client holds a conversation with tools over the real HTTP API", async () => {
-  const client = spawn(process.execPath, ["apps/chat/src/main.ts", "--url", addressOf(0), "--lang", "en"], {
+  const client = spawn(process.execPath, ["apps/cli/src/main.ts", "chat", "--url", addressOf(0), "--lang", "en"], {
     cwd: fileURLToPath(new URL("../..", import.meta.url)),
     env: { PATH: process.env["PATH"] ?? "" },
     stdio: ["pipe", "pipe", "inherit"],

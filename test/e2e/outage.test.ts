@@ -1,4 +1,4 @@
-import type { FaultAction } from "@larkline/feishu-simulator";
+import type { FaultAction } from "@larkline/simulator";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { waitForAnswer } from "../system/answer.ts";
 import { answersIn, answersTo, untilAnswered, type Written } from "../system/answers.ts";

@@ -1,5 +1,5 @@
 import { fileURLToPath } from "node:url";
-import type { SimMessage } from "@larkline/feishu-simulator";
+import type { SimMessage } from "@larkline/simulator";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { visibleAnswers } from "../system/answer.ts";
 import { metricOf, type Written } from "../system/answers.ts";

@@ -1,5 +1,5 @@
 import { fileURLToPath } from "node:url";
-import type { SimCardFrame } from "@larkline/feishu-simulator";
+import type { SimCardFrame } from "@larkline/simulator";
 import { demoScript, type ScriptedReply } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";

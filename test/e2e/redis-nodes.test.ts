@@ -132,7 +132,7 @@ describe.each([
       interval: 50,
     });
     const env = { REDIS_URL: users.urlFor(nodes.url, "admin", "") };
-    const audit = await runApp({ file: "apps/admin/src/main.ts", args: ["audit"] }, env, 30_000);
+    const audit = await runApp({ file: "apps/cli/src/main.ts", args: ["audit"] }, env, 30_000);
     expect(audit.output).toContain("call_started");
     expect(audit.code).toBe(0);
   });

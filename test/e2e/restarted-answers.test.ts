@@ -60,7 +60,7 @@ function restartsIn(frames: readonly StreamFrame[]): number {
 
 /** The terminal client, from the question to the end of the answer. */
 async function screenOf(question: string, during: (until: (part: string) => Promise<void>) => Promise<void>) {
-  const client = spawn(process.execPath, ["apps/chat/src/main.ts", "--url", address(), "--lang", "en"], {
+  const client = spawn(process.execPath, ["apps/cli/src/main.ts", "chat", "--url", address(), "--lang", "en"], {
     cwd: fileURLToPath(new URL("../..", import.meta.url)),
     env: { PATH: process.env["PATH"] ?? "" },
     stdio: ["pipe", "pipe", "inherit"],

@@ -103,7 +103,7 @@ describe("a second runner", () => {
     await untilTools((names) => names.includes("hold_pure"));
     await untilWithdrawn(); // the one that was killed counts as living for some seconds
     const { env } = system;
-    const admin = { file: "apps/admin/src/main.ts", args: ["runner", "remove", "second"] };
+    const admin = { file: "apps/cli/src/main.ts", args: ["runner", "remove", "second"] };
     const { code, output } = await runApp(admin, env);
     expect({ code, output: output.trim() }).toEqual({ code: 0, output: expect.stringContaining("second") });
     await untilTools((names) => !names.includes("hold_pure") && names.includes("note_pure"));

@@ -99,7 +99,8 @@ function openToOthers(folder: string): string[] {
 }
 
 function serviceOf(run: LauncherRun, name: string): number {
-  const found = run.processes().find((pid) => readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(`apps/${name}/`));
+  const program = name === "playground" ? "simulator/src/playground/main.ts" : `apps/${name}/src/main.ts`;
+  const found = run.processes().find((pid) => readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(program));
   if (found === undefined) throw new Error(`${name} does not run`);
   return found;
 }

@@ -1,4 +1,4 @@
-import type { FeishuSimulator, SimMessage } from "@larkline/feishu-simulator";
+import type { FeishuSimulator, SimMessage } from "@larkline/simulator";
 
 /** What the bot answers to one message: a text, or all cards of one reply. */
 export interface Answer {

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type { CardClickResult, SimMessage } from "@larkline/feishu-simulator";
+import type { CardClickResult, SimMessage } from "@larkline/simulator";
 import type { System } from "./system.ts";
 
 const patienceMs = 80_000;

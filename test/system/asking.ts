@@ -1,4 +1,4 @@
-import type { CardClickResult } from "@larkline/feishu-simulator";
+import type { CardClickResult } from "@larkline/simulator";
 import { untilAsked, type AskedCard } from "./approvals.ts";
 import type { Writer } from "./sending.ts";
 import type { System } from "./system.ts";

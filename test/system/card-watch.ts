@@ -1,4 +1,4 @@
-import type { SimCard, SimMessage } from "@larkline/feishu-simulator";
+import type { SimCard, SimMessage } from "@larkline/simulator";
 import { shownAnswer, visibleAnswers } from "./answer.ts";
 import type { Written } from "./answers.ts";
 import type { System } from "./system.ts";

@@ -1,4 +1,4 @@
-import type { PersonMessage } from "@larkline/feishu-simulator";
+import type { PersonMessage } from "@larkline/simulator";
 import type { NormalisedRequest } from "@larkline/testkit";
 import { waitForAnswer } from "./answer.ts";
 import type { Written } from "./answers.ts";

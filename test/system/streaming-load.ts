@@ -1,4 +1,4 @@
-import type { LimitRefusal, SimMessage } from "@larkline/feishu-simulator";
+import type { LimitRefusal, SimMessage } from "@larkline/simulator";
 import { isClosed, shownAnswer, visibleAnswers, type Answer } from "./answer.ts";
 import { cardsOf } from "./card-watch.ts";
 import type { System } from "./system.ts";

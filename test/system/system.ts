@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/feishu-simulator";
+import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/simulator";
 import { runnerKeyOf } from "@larkline/protocol";
 import {
   freePort,

@@ -1,5 +1,5 @@
 import { createFeishuApi, createLiveReplies, type FeishuApi } from "@larkline/feishu";
-import { startFeishuSimulator, type FeishuSimulator } from "@larkline/feishu-simulator";
+import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { turnIdOf, type InboundMessage, type ReplyView } from "@larkline/protocol";
 import { createMemorySessionStore, createMemoryTokenCache, type Claim } from "@larkline/store";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";

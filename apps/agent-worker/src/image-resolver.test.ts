@@ -1,5 +1,5 @@
 import { createFeishuApi, FeishuError, type FeishuApi, type ImageResolver } from "@larkline/feishu";
-import { startFeishuSimulator, type FeishuSimulator } from "@larkline/feishu-simulator";
+import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import {
   blobIdOf,
   createMemoryBlobStore,

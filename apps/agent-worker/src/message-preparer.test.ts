@@ -1,6 +1,6 @@
 import { createTextExtractor } from "@larkline/attachments";
 import { createFeishuApi } from "@larkline/feishu";
-import { startFeishuSimulator, type FeishuSimulator, type PersonMessage } from "@larkline/feishu-simulator";
+import { startFeishuSimulator, type FeishuSimulator, type PersonMessage } from "@larkline/simulator";
 import { textOf, type InboundMessage, type MessageReferences, type UserPart } from "@larkline/protocol";
 import { createMemoryBlobStore, createMemoryLookupCache, createMemoryTokenCache } from "@larkline/store";
 import { silentLogger } from "@larkline/process/telemetry";

@@ -5,7 +5,7 @@ import {
   createOutboxSender,
   type FeishuApi,
 } from "@larkline/feishu";
-import { startFeishuSimulator, type FeishuSimulator } from "@larkline/feishu-simulator";
+import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { turnIdOf } from "@larkline/protocol";
 import { createMemorySessionStore, createMemoryTokenCache } from "@larkline/store";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";

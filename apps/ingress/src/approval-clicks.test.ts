@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from "vitest";
 import type { ConfigInput } from "@larkline/process/config";
-import type { CardClickResult } from "@larkline/feishu-simulator";
+import type { CardClickResult } from "@larkline/simulator";
 import type { Approval, Deciders } from "@larkline/protocol";
 import { ask, shownCard, type Question } from "./approval.fixture.ts";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";

@@ -1,10 +1,5 @@
 import { createFeishuApi, type FeishuApi } from "@larkline/feishu";
-import {
-  startFeishuSimulator,
-  type FeishuSimulator,
-  type PersonMessage,
-  type SimMessage,
-} from "@larkline/feishu-simulator";
+import { startFeishuSimulator, type FeishuSimulator, type PersonMessage, type SimMessage } from "@larkline/simulator";
 import type { ControlEntry, InboundMessage } from "@larkline/protocol";
 import { createMemoryTokenCache, type Claim } from "@larkline/store";
 import { expect, vi } from "vitest";

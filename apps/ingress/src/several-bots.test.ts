@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { readEdges, resolveConfig, type ConfigInput } from "@larkline/process/config";
 import { createFeishuApi, type FeishuApi } from "@larkline/feishu";
-import { startFeishuSimulator, type FeishuSimulator } from "@larkline/feishu-simulator";
+import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import type { InboundMessage, PermissionRule } from "@larkline/protocol";
 import { createMemoryTokenCache } from "@larkline/store";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";

@@ -2,7 +2,7 @@ import { createHash, randomUUID } from "node:crypto";
 import { connect } from "node:net";
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { encryptEvent, signEvent } from "@larkline/feishu-simulator";
+import { encryptEvent, signEvent } from "@larkline/simulator";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 
 let here: FeishuWorld;

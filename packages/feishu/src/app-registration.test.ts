@@ -1,4 +1,4 @@
-import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/feishu-simulator";
+import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/simulator";
 import { afterEach, describe, expect, it } from "vitest";
 import { createAppInspector } from "./app-inspector.ts";
 import { appManifest, missingScopes } from "./app-manifest.ts";

@@ -1,4 +1,4 @@
-import type { FeishuSimulator, SimMessage } from "@larkline/feishu-simulator";
+import type { FeishuSimulator, SimMessage } from "@larkline/simulator";
 import type { Approval, ApprovalDecision } from "@larkline/protocol";
 import { rememberedRule } from "@larkline/agent/permissions";
 import {

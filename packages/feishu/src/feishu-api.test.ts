@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text as readText } from "node:stream/consumers";
-import { startFeishuSimulator } from "@larkline/feishu-simulator";
+import { startFeishuSimulator } from "@larkline/simulator";
 import { createMemoryTokenCache } from "@larkline/store";
 import { onTestFinished, describe, expect, it } from "vitest";
 import { FeishuError } from "./error.ts";

@@ -1,4 +1,4 @@
-import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/feishu-simulator";
+import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/simulator";
 import { describe, expect, it, onTestFinished } from "vitest";
 import type { Envelope } from "./envelope.ts";
 import { noLogger } from "./logger.ts";

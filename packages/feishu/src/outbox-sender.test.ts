@@ -1,4 +1,4 @@
-import { startFeishuSimulator, type Fault } from "@larkline/feishu-simulator";
+import { startFeishuSimulator, type Fault } from "@larkline/simulator";
 import {
   createMemoryRateGovernor,
   createMemorySessionStore,

@@ -1,4 +1,4 @@
-import type { FaultAction } from "@larkline/feishu-simulator";
+import type { FaultAction } from "@larkline/simulator";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { expectFinished } from "./live-typing.fixture.ts";

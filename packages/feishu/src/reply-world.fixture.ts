@@ -1,4 +1,4 @@
-import type { FeishuSimulator, SimCard, SimMessage } from "@larkline/feishu-simulator";
+import type { FeishuSimulator, SimCard, SimMessage } from "@larkline/simulator";
 import type { ReplyView } from "@larkline/protocol";
 import { createMemorySessionStore, createMemoryTokenCache, type CardLedger, type SessionStore } from "@larkline/store";
 import { onTestFinished } from "vitest";

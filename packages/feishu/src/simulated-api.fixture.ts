@@ -1,4 +1,4 @@
-import { startFeishuSimulator } from "@larkline/feishu-simulator";
+import { startFeishuSimulator } from "@larkline/simulator";
 import { createMemoryTokenCache } from "@larkline/store";
 import { onTestFinished } from "vitest";
 import { FeishuError } from "./error.ts";

@@ -1,0 +1,479 @@
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { chmod, writeFile } from "node:fs/promises";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { buffer } from "node:stream/consumers";
+import { join } from "node:path";
+import { createWebhookVerifier } from "@larkline/feishu";
+import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
+import {
+  closeRedis,
+  connectRedis,
+  createRedisPresence,
+  createRedisRunnerDirectory,
+  type RedisConnection,
+} from "@larkline/store/redis";
+import { freePort, startModelServer, startRedis, type ModelServer } from "@larkline/testkit";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
+import { openWorkplace, type Workplace } from "./admin.fixture.ts";
+import { readDeployment } from "./config.ts";
+import { examine } from "./doctor.ts";
+import { readEnvFile } from "./env-file.ts";
+import { reportOf } from "./finding.ts";
+
+const app = { appId: "cli_0123456789abcdef", appSecret: "app-secret", encryptKey: "key", verificationToken: "token" };
+const modelKey = "model-key-that-is-right";
+const signingKey = "s1gning-key-".repeat(3);
+
+let platform: FeishuSimulator;
+let model: ModelServer;
+let redis: RedisConnection;
+let ingress: Server;
+let workplace: Workplace;
+let namespace: string;
+
+beforeAll(async () => {
+  model = await startModelServer({ apiKey: modelKey });
+  redis = connectRedis(inject("redisUrl"));
+  ingress = createServer((_request, response) => void response.end("{}"));
+  await once(ingress.listen(0, "127.0.0.1"), "listening");
+});
+
+afterAll(async () => {
+  await closeRedis(redis);
+  await model.close();
+  ingress.close();
+});
+
+beforeEach(async () => {
+  platform = await startFeishuSimulator({ apps: [app] });
+  workplace = await openWorkplace();
+  namespace = `test-${randomUUID()}`;
+});
+
+afterEach(async () => {
+  await workplace.close();
+  await platform.close();
+});
+
+/** What a deployment in order has; tests break one part of it. */
+function healthy(): Record<string, string> {
+  return {
+    REDIS_URL: inject("redisUrl"),
+    REDIS_NAMESPACE: namespace,
+    FEISHU_APP_ID: app.appId,
+    FEISHU_APP_SECRET: app.appSecret,
+    FEISHU_DOMAIN: platform.url,
+    ANTHROPIC_API_KEY: modelKey,
+    ANTHROPIC_BASE_URL: model.url,
+    CALL_SIGNING_KEY: signingKey,
+    INGRESS_PORT: String((ingress.address() as AddressInfo).port), // it listens on TCP
+  };
+}
+
+async function announceEverything(): Promise<void> {
+  await createRedisPresence({ redis, namespace }).beat("worker-1", 60_000);
+  const spec = { name: "roll_dice", description: "", inputSchema: { type: "object" } };
+  const tool = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
+  const announced = await createRedisRunnerDirectory({ redis, namespace }).announce(
+    { runner: "default", instance: "one", tools: [tool] },
+    60_000,
+  );
+  expect(announced).toMatchObject({ ok: true });
+}
+
+interface Check {
+  check: string;
+  status: string;
+  text: string;
+  advice?: string;
+}
+
+interface Report {
+  ok: boolean;
+  checks: Check[];
+}
+
+function summaryOf(report: Report) {
+  const problems = report.checks.filter(({ status }) => status === "problem");
+  expect(report.ok).toBe(problems.length === 0);
+  const output = JSON.stringify(report);
+  for (const secret of [app.appSecret, modelKey, signingKey]) expect(output).not.toContain(secret);
+  return { ...report, problems, output, of: (name: string) => report.checks.filter(({ check }) => check === name) };
+}
+
+/** As the program does, but in this process: starting one takes longer than the checks. */
+async function examined(env: Record<string, string>, webhookUrl?: string) {
+  const file = await readEnvFile(join(workplace.folder, ".env"));
+  const config = join(workplace.folder, "larkline.config.ts");
+  const configured = existsSync(config) ? { LARKLINE_CONFIG: config } : {};
+  const all = { ...workplace.ports, ...configured, ...file.values, ...env };
+  const deployment = readDeployment(all);
+  const given = webhookUrl === undefined ? {} : { webhookUrl };
+  const findings = await examine({
+    file,
+    deployment,
+    env: all,
+    dataDirectory: workplace.folder,
+    nodeVersion: process.versions.node,
+    ...given,
+  });
+  return summaryOf(reportOf(findings, "en") as Report); // what reportOf promises
+}
+
+describe("npm run doctor", () => {
+  it("finds nothing to complain about in a deployment in order", async () => {
+    await announceEverything();
+    const run = workplace.run(["doctor", "--json"], healthy());
+    expect(await run.exitCode()).toBe(0);
+    const { checks } = summaryOf(JSON.parse(run.output()) as Report); // its own output
+    // How fast Redis answers depends on what else this machine does.
+    expect(checks.filter(({ status, check }) => status !== "ok" && check !== "redis.latency")).toEqual([]);
+    const names = new Set(checks.map(({ check }) => check));
+    for (const name of [
+      "node env config redis.version redis.eviction redis.persistence redis.latency clock feishu.bot feishu.scopes",
+      "feishu.events feishu.callbacks feishu.connection model.key running.ingress running.workers running.runners keys",
+    ].flatMap((list) => list.split(" "))) {
+      expect(names, name).toContain(name);
+    }
+    // It looked for a long connection without taking events away from the ingress.
+    expect(platform.apps[0]?.connections).toBe(0);
+  });
+
+  it("prints a line for each check and what to do, in the language that is asked for", async () => {
+    const zh = workplace.run(["doctor", "--lang", "zh"], { ...healthy(), FEISHU_APP_SECRET: "wrong" });
+    expect(await zh.exitCode()).toBe(1);
+    expect(zh.output()).toContain("[问题] 飞书拒绝了 FEISHU_APP_ID 和 FEISHU_APP_SECRET（10015）\n    -> 从应用的");
+    const en = workplace.run(["doctor", "--lang", "en"], { ...healthy(), FEISHU_APP_SECRET: "wrong" });
+    expect(await en.exitCode()).toBe(1);
+    expect(en.output()).toContain("[problem] Feishu refuses FEISHU_APP_ID and FEISHU_APP_SECRET (10015)\n    -> Copy");
+    expect(en.output()).toContain("[ok] maxmemory-policy is noeviction\n");
+  });
+
+  it("looks at every bot of the configuration, and names its own variables", async () => {
+    const desk = { appId: "cli_fedcba9876543210", appSecret: "s3cret-of-desk", verificationToken: "token of desk" };
+    const other = await startFeishuSimulator({ apps: [desk] });
+    const bots = { desk: { appId: desk.appId, domain: other.url, transport: "both" } };
+    await writeFile(join(workplace.folder, "larkline.config.ts"), `export default ${JSON.stringify({ bots })};`);
+    try {
+      const secrets = { FEISHU_APP_SECRET_DESK: desk.appSecret, FEISHU_VERIFICATION_TOKEN_DESK: "t" };
+      const good = await examined({ ...healthy(), ...secrets });
+      expect(good.of("feishu.bot").map(({ text }) => text.startsWith("Bot desk: "))).toEqual([false, true]);
+      expect(good.of("feishu.webhook")).toMatchObject([
+        {
+          text: expect.stringMatching(/^Bot desk: .*\/feishu\/desk\/events/),
+          advice: expect.stringContaining("_DESK"),
+        },
+        { text: expect.stringContaining("/feishu/desk/cards") },
+      ]);
+      const wrong = await examined({ ...healthy(), ...secrets, FEISHU_APP_SECRET_DESK: "s3cret-of-another" });
+      expect(wrong.of("feishu.credentials")).toMatchObject([
+        { text: "Bot desk: Feishu refuses bots.desk.appId and FEISHU_APP_SECRET_DESK (10015)" },
+      ]);
+      expect(wrong.output).not.toContain("s3cret");
+      const missing = await examined(healthy());
+      expect(missing.of("bots").map(({ text }) => text)).toEqual([
+        expect.stringContaining("needs FEISHU_ENCRYPT_KEY_DESK, FEISHU_VERIFICATION_TOKEN_DESK or both"),
+        "FEISHU_APP_SECRET_DESK is not set.",
+      ]);
+    } finally {
+      await other.close();
+    }
+  });
+
+  it("names the variables that are wrong, all of them, and still checks the rest", async () => {
+    const { of, problems } = await examined({
+      ...healthy(),
+      REDIS_URL: "nonsense",
+      FEISHU_TRANSPORT: "pigeon",
+      MODEL: "nobody/x",
+    });
+    expect(of("env.value").map(({ text }) => text.split(" ")[0])).toEqual(["REDIS_URL", "FEISHU_TRANSPORT"]);
+    expect(problems.map(({ check }) => check)).toEqual(["env.value", "env.value", "model.name"]);
+    expect(of("feishu.bot")).toMatchObject([{ status: "ok" }]);
+  });
+
+  it("reads .env, tells its unreadable lines by number, and that others may read it", async () => {
+    const file = join(workplace.folder, ".env");
+    await writeFile(file, `FEISHU_APP_ID=${app.appId}\nwhat is this\nFEISHU_APP_SECRET=hunter2\n`);
+    await chmod(file, 0o644);
+    const { FEISHU_APP_ID: _id, FEISHU_APP_SECRET: _secret, ...env } = healthy();
+    const { of, output } = await examined(env);
+    expect(of("env.lines")).toMatchObject([{ status: "problem", text: expect.stringContaining(": 2") }]);
+    expect(of("env.mode")).toMatchObject([{ status: "warning", advice: expect.stringContaining("chmod 600") }]);
+    expect(of("feishu.credentials")).toHaveLength(1);
+    expect(output).not.toContain("hunter2");
+  });
+
+  it("lists what is wrong in larkline.config.ts", async () => {
+    await writeFile(
+      join(workplace.folder, "larkline.config.ts"),
+      "export default { agents: { default: { tool: [] } } };",
+    );
+    const { of } = await examined(healthy());
+    expect(of("config")).toMatchObject([{ status: "problem", text: expect.stringContaining("'tool'") }]);
+  });
+
+  it("says where Redis was looked for when it does not answer, without the password", async () => {
+    const port = await freePort();
+    const { of, output } = await examined({ ...healthy(), REDIS_URL: `redis://:hunter2@127.0.0.1:${port}` });
+    expect(of("redis.reach")).toMatchObject([
+      {
+        status: "problem",
+        text: expect.stringContaining(`127.0.0.1:${port}`),
+        advice: expect.stringContaining("REDIS_URL"),
+      },
+    ]);
+    expect(output).not.toContain("hunter2");
+  });
+
+  it("finds a Redis that evicts, one that forgets, and says how to set it", async () => {
+    const other = await startRedis();
+    const connection = connectRedis(other.url);
+    try {
+      await connection.config("SET", "maxmemory-policy", "allkeys-lru");
+      await connection.config("SET", "appendonly", "no");
+      const { of } = await examined({ ...healthy(), REDIS_URL: other.url });
+      expect(of("redis.eviction")).toMatchObject([
+        { status: "problem", text: "maxmemory-policy is allkeys-lru", advice: expect.stringContaining("noeviction") },
+      ]);
+      expect(of("redis.persistence")).toMatchObject([
+        { status: "warning", advice: expect.stringContaining("appendonly yes") },
+      ]);
+    } finally {
+      await closeRedis(connection);
+      await other.stop();
+    }
+  });
+
+  it("ends within its deadlines when nothing answers at all", async () => {
+    const silent = createServer(() => undefined);
+    await once(silent.listen(0, "127.0.0.1"), "listening");
+    const { port } = silent.address() as AddressInfo; // it listens on TCP
+    const address = `http://127.0.0.1:${port}`;
+    const { problems } = await examined({
+      ...healthy(),
+      REDIS_URL: `redis://127.0.0.1:${port}`,
+      FEISHU_DOMAIN: address,
+      ANTHROPIC_BASE_URL: address,
+    });
+    expect(problems.map(({ check }) => check)).toEqual(["redis.reach", "feishu.reach", "model.reach"]);
+    silent.closeAllConnections();
+    silent.close();
+  });
+
+  it("names scopes that are missing, what they are for, and the page that grants them", async () => {
+    platform.setConsole(app.appId, { scopes: ["im:message", "im:chat", "im:message.p2p_msg:readonly", "im:resource"] });
+    const { of } = await examined(healthy());
+    const [required, recommended] = of("feishu.scopes");
+    expect(required).toMatchObject({
+      status: "problem",
+      text: "Scopes are missing: im:message.group_at_msg:readonly, cardkit:card:write",
+    });
+    expect(required?.advice).toContain(`/app/${app.appId}/auth?q=im:message.group_at_msg:readonly,cardkit:card:write&`);
+    expect(required?.advice).toContain("cardkit:card:write (Show answers on cards that type)");
+    expect(recommended).toMatchObject({ status: "warning", text: expect.stringContaining("contact:") });
+    // Without the right to look, it says how to look.
+    expect(of("feishu.events")).toMatchObject([
+      { status: "warning", advice: expect.stringContaining("application:application:self_manage") },
+    ]);
+  });
+
+  it("says where to compare when the platform does not tell the scopes", async () => {
+    platform.faults.add({
+      match: { path: "/open-apis/application/v6/scopes" },
+      action: { kind: "respond", status: 404, body: { code: 99991201, msg: "404 page not found" } },
+    });
+    expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([
+      { status: "warning", advice: expect.stringContaining("cardkit:card:write") },
+    ]);
+  });
+
+  it("asks for the sensitive scope only when an agent answers everything in groups", async () => {
+    platform.setConsole(app.appId, { scopes: ["im:message.group_msg"].concat(allScopesBut("im:message.group_msg")) });
+    expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([{ status: "ok" }]);
+    platform.setConsole(app.appId, { scopes: allScopesBut("im:message.group_msg") });
+    expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([{ status: "ok" }]);
+    await writeFile(
+      join(workplace.folder, "larkline.config.ts"),
+      'export default { agents: { default: { groups: "all" } } };',
+    );
+    expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([
+      { status: "problem", text: "Scopes are missing: im:message.group_msg" },
+    ]);
+  });
+
+  it("asks for the scope of user groups only when a role names one", async () => {
+    platform.setConsole(app.appId, { scopes: allScopesBut("contact:group:readonly") });
+    expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([{ status: "ok" }]);
+    const config = 'export default { roles: { ops: { groups: ["g_ops"] } } };';
+    await writeFile(join(workplace.folder, "larkline.config.ts"), config);
+    expect((await examined(healthy())).of("feishu.scopes")).toMatchObject([
+      { status: "problem", text: "Scopes are missing: contact:group:readonly" },
+    ]);
+  });
+
+  it("names events and callbacks that are not subscribed", async () => {
+    platform.setConsole(app.appId, { events: ["im.message.recalled_v1"], callbacks: [] });
+    const { of } = await examined(healthy());
+    expect(of("feishu.events")).toMatchObject([
+      {
+        status: "problem",
+        text: expect.stringContaining("im.message.receive_v1"),
+        advice: expect.stringContaining("/event"),
+      },
+    ]);
+    expect(of("feishu.callbacks")).toMatchObject([
+      { status: "problem", text: expect.stringContaining("card.action.trigger") },
+    ]);
+  });
+
+  it("says that the app was never published, and does not judge what the platform leaves out", async () => {
+    const answer = (data: object) => ({ kind: "respond" as const, status: 200, body: { code: 0, msg: "ok", data } });
+    const path = /^\/open-apis\/application\/v6\/applications\/[^/]+$/;
+    platform.faults.add({ match: { path }, times: 1, action: answer({ app: { online_version_id: "" } }) });
+    expect((await examined(healthy())).of("feishu.published")).toMatchObject([
+      { status: "problem", advice: expect.stringContaining("/version") },
+    ]);
+    platform.faults.add({ match: { path }, times: 1, action: answer({ app: { online_version_id: "oav_1" } }) });
+    platform.faults.add({ match: { path: /app_versions/ }, times: 1, action: answer({ app_version: {} }) });
+    const { of } = await examined(healthy());
+    expect([...of("feishu.events"), ...of("feishu.callbacks")]).toMatchObject([
+      { status: "skipped" },
+      { status: "skipped" },
+    ]);
+  });
+
+  it("says who has to enable a bot that is not", async () => {
+    const bot = { activate_status: 1, app_name: "Larkline", open_id: "ou_1" };
+    platform.faults.add({
+      match: { path: "/open-apis/bot/v3/info" },
+      action: { kind: "respond", status: 200, body: { code: 0, msg: "ok", bot } },
+    });
+    expect((await examined(healthy())).of("feishu.bot")).toMatchObject([
+      { status: "problem", advice: expect.stringContaining("administrator") },
+    ]);
+  });
+
+  it("says that all long connections are in use", async () => {
+    platform.faults.add({
+      match: { path: "/callback/ws/endpoint" },
+      action: { kind: "respond", status: 200, body: { code: 1000040350, msg: "limit", data: {} } },
+    });
+    expect((await examined(healthy())).of("feishu.connection")).toMatchObject([
+      { status: "problem", text: expect.stringContaining("50"), advice: expect.stringContaining("its own app") },
+    ]);
+  });
+
+  it("finds a clock that differs by more than 5 s", async () => {
+    const date = new Date(Date.now() + 60_000).toUTCString();
+    platform.faults.add({
+      match: { path: "/open-apis/bot/v3/info" },
+      times: 1,
+      action: { kind: "respond", status: 400, body: { code: 99991661 }, headers: { date } },
+    });
+    const { of } = await examined(healthy());
+    expect(of("clock").map(({ text }) => text.replace(/\d+ s/, "N s"))).toEqual([
+      "The clocks of this machine and Feishu differ by N s",
+      "The clocks of Redis and Feishu differ by N s",
+    ]);
+    expect(of("clock")[0]?.advice).toContain("NTP");
+  });
+
+  it("finds a model key that the vendor refuses, without a model call", async () => {
+    const { of } = await examined({ ...healthy(), ANTHROPIC_API_KEY: "wrong-key-of-mine" });
+    expect(of("model.key")).toMatchObject([
+      { status: "problem", text: expect.stringContaining("refuses ANTHROPIC_API_KEY (401)") },
+    ]);
+    expect(model.requests.map(({ body }) => body)).toEqual(model.requests.map(() => ({})));
+  });
+
+  it("asks for the key of a model that is configured", async () => {
+    const { of } = await examined({ ...healthy(), MODEL: "openai/gpt-6.1-sol,anthropic/claude-sonnet-5-5" });
+    expect(of("model.key")).toMatchObject([
+      { status: "problem", text: expect.stringContaining("needs OPENAI_API_KEY") },
+      { status: "ok" },
+    ]);
+  });
+
+  it("says that nothing runs, that no worker does, and that no runner does", async () => {
+    const { INGRESS_PORT: _port, ...stopped } = healthy();
+    expect((await examined(stopped)).of("running")).toMatchObject([{ status: "warning", advice: "Run npm start." }]);
+    const { of, problems } = await examined(healthy());
+    expect(problems.map(({ check }) => check)).toEqual(["running.workers"]);
+    expect(of("running.runners")).toMatchObject([
+      {
+        status: "warning",
+        text: expect.stringContaining("No tool-runner"),
+        advice: expect.stringContaining("REDIS_NAMESPACE"),
+      },
+    ]);
+  });
+
+  it("warns of configured tools that no runner offers, with the name that was meant", async () => {
+    await announceEverything();
+    const config = 'export default { agents: { default: { tools: ["roll_dice", "rol_dice", "fly"] } } };';
+    await writeFile(join(workplace.folder, "larkline.config.ts"), config);
+    expect((await examined(healthy())).of("running.tools")).toMatchObject([
+      { status: "warning", text: expect.stringMatching(/: rol_dice \(did you mean roll_dice\?\), fly$/) },
+    ]);
+  });
+
+  it("sends both webhook addresses the challenge, and says what does not fit", async () => {
+    const verifier = createWebhookVerifier(app);
+    const receiver = createServer(async (request, response) => {
+      const verdict = verifier.verify(await buffer(request), request.headers);
+      if (verdict.kind !== "challenge") return void response.writeHead(403).end("{}");
+      response.end(JSON.stringify({ challenge: verdict.challenge }));
+    });
+    await once(receiver.listen(0, "127.0.0.1"), "listening");
+    const { port } = receiver.address() as AddressInfo; // it listens on TCP
+    const url = `http://127.0.0.1:${port}`;
+    const env: Record<string, string> = {
+      ...healthy(),
+      FEISHU_TRANSPORT: "webhook",
+      FEISHU_ENCRYPT_KEY: app.encryptKey,
+      FEISHU_VERIFICATION_TOKEN: app.verificationToken,
+    };
+    const good = (await examined(env, url)).of("feishu.webhook");
+    expect(good.map(({ status, text }) => [status, new URL(text.split(" ")[0] ?? "").pathname])).toEqual([
+      ["ok", "/feishu/events"],
+      ["ok", "/feishu/cards"],
+    ]);
+    const wrong = (await examined({ ...env, FEISHU_VERIFICATION_TOKEN: "other" }, url)).of("feishu.webhook");
+    expect(wrong).toMatchObject([
+      {
+        status: "problem",
+        text: expect.stringContaining("(403)"),
+        advice: expect.stringContaining("FEISHU_ENCRYPT_KEY"),
+      },
+      { status: "problem" },
+    ]);
+    receiver.close();
+    await once(receiver, "close");
+    expect((await examined(env, url)).of("feishu.webhook")).toMatchObject([
+      { status: "problem" },
+      { status: "problem" },
+    ]);
+    const { INGRESS_PORT: _port, ...stopped } = env;
+    const skipped = (await examined(stopped)).of("feishu.webhook");
+    expect(skipped).toMatchObject([{ status: "skipped", text: expect.stringContaining("--webhook-url") }, {}]);
+  });
+
+  it("explains its options when one is wrong", async () => {
+    const run = workplace.run(["doctor", "--jason"], { LANG: "zh_CN.UTF-8" });
+    expect(await run.exitCode()).toBe(2);
+    expect(run.output()).toContain("npm run doctor -- [--json] [--webhook-url <地址>]");
+  });
+});
+
+function allScopesBut(name: string): string[] {
+  const all = [
+    "im:message.p2p_msg:readonly im:message.group_at_msg:readonly im:message:send_as_bot im:message:readonly",
+    "cardkit:card:write im:resource im:chat:readonly im:message.reactions:write_only",
+    "contact:user.basic_profile:readonly application:application:self_manage im:message.group_msg",
+  ];
+  return all.flatMap((list) => list.split(" ")).filter((one) => one !== name);
+}

@@ -1,0 +1,199 @@
+import { get } from "node:http";
+import { freePort } from "@larkline/testkit";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { startBot, type TestBot } from "./bot.fixture.ts";
+import type { PlaygroundConfig } from "@larkline/simulator/playground";
+import {
+  app,
+  launchBrowser,
+  openChat,
+  openTab,
+  openTestPage,
+  panel,
+  say,
+  startTestPlayground,
+} from "./page-test.fixture.ts";
+import type { Playground } from "@larkline/simulator/playground";
+
+const answer = (text: string) =>
+  `### 收到 ${text}\n\n- **粗体** 和 \`code\`\n- <img src=x onerror="window.hacked=true">\n\n| 工具 | 状态 |\n|---|---|\n| 时间 | 完成 |`;
+
+let browser: Browser;
+const closing: (() => Promise<void>)[] = [];
+
+beforeAll(async () => {
+  browser = await launchBrowser(process.env.CHROMIUM_PATH ?? "/usr/bin/chromium");
+});
+
+afterAll(async () => {
+  await browser?.close();
+});
+
+afterEach(async () => {
+  for (const close of closing.splice(0).toReversed()) await close();
+});
+
+async function start(changes: Partial<PlaygroundConfig> = {}): Promise<Playground> {
+  const playground = await startTestPlayground(changes);
+  closing.push(playground.close);
+  return playground;
+}
+
+async function openPage(playground: Playground): Promise<Page> {
+  const { page, errors, close } = await openTestPage(browser, playground.url);
+  closing.push(close, async () => expect(errors).toEqual([]));
+  return page;
+}
+
+async function startWithBot(): Promise<{ playground: Playground; page: Page; bot: TestBot }> {
+  const playground = await start();
+  const bot = await startBot({ ...app, domain: playground.url, answer });
+  closing.push(bot.close);
+  return { playground, page: await openPage(playground), bot };
+}
+
+test("a person writes, the bot's reply appears quoted and formatted, and the platform's view shows both ways", async () => {
+  const { page } = await startWithBot();
+  await page.getByText("机器人已通过长连接接入").waitFor();
+  await say(page, "Alice", "现在几点？");
+  const reply = panel(page, "Alice").locator(".from-bot");
+  await reply.getByRole("heading", { name: "收到 现在几点？" }).waitFor();
+  expect(await reply.locator("blockquote.quote").textContent()).toBe("Alice: 现在几点？");
+  expect(await reply.locator("td").allTextContents()).toEqual(["时间", "完成"]);
+  expect(await reply.getByText("<img src=x").count()).toBe(1);
+  expect(await page.evaluate(() => "hacked" in globalThis)).toBe(false);
+  await page.locator(".log .good", { hasText: "im.message.receive_v1" }).waitFor();
+  await page.locator(".log .good", { hasText: "/reply" }).waitFor();
+});
+
+test("in a group the bot is mentioned and the chosen person speaks", async () => {
+  const { playground, page } = await startWithBot();
+  const group = panel(page, "项目组 Project");
+  await openChat(page, "项目组 Project");
+  await group.getByRole("combobox").selectOption({ label: "Alice" });
+  await say(page, "项目组 Project", "大家好");
+  await group.locator(".from-bot").waitFor();
+  const chat = [...playground.simulator.chats.values()].find(({ type }) => type === "group");
+  const [written] = playground.simulator.messages(chat?.chatId ?? "");
+  expect(written).toMatchObject({ text: "@Larkline 大家好", mentions: [{ bot: true }] });
+});
+
+test("the redeliver switch sends the last message once more, and no second reply is shown", async () => {
+  const { page, bot } = await startWithBot();
+  await say(page, "Alice", "一次");
+  await panel(page, "Alice").locator(".from-bot").waitFor();
+  await openTab(page, "故障开关");
+  await page.getByRole("button", { name: "重新投递最后一条消息" }).click();
+  await openTab(page, "活动");
+  await page.locator(".log .good", { hasText: "第 2 次" }).waitFor();
+  expect(bot.received).toHaveLength(2);
+  expect(new Set(bot.received).size).toBe(1);
+  expect(await panel(page, "Alice").locator(".from-bot").count()).toBe(1);
+});
+
+test("faults are armed and used up, the connection is dropped and comes back, the token expires", async () => {
+  const { playground, page } = await startWithBot();
+  await openTab(page, "故障开关");
+  await page.getByLabel("接下来的调用次数").fill("1");
+  await page.getByRole("button", { name: "API 返回 500" }).click();
+  await page.getByText("待触发的故障：1").waitFor();
+  await openTab(page, "活动");
+  await say(page, "Alice", "故障");
+  await page.locator(".log .bad", { hasText: "HTTP 500" }).waitFor();
+  await panel(page, "Alice").locator(".from-bot").waitFor();
+  expect(playground.simulator.faults.size).toBe(0);
+  const changes: number[] = [];
+  playground.simulator.on("connection", ({ connections }) => changes.push(connections));
+  await openTab(page, "故障开关");
+  await page.getByRole("button", { name: "断开长连接" }).click();
+  await expect.poll(() => changes, { timeout: 10_000 }).toEqual([0, 1]);
+  await page.getByText("机器人已通过长连接接入").waitFor();
+  await page.getByRole("button", { name: "令牌失效" }).click();
+  await openTab(page, "活动");
+  await say(page, "Alice", "令牌");
+  await page.locator(".log .bad", { hasText: "code 99991663" }).waitFor();
+  await panel(page, "Alice").locator(".from-bot").nth(1).waitFor();
+});
+
+test("a person and a chat are added, the language and the theme are switched", async () => {
+  const page = await openPage(await start());
+  await page.getByText("机器人未连接").waitFor();
+  await page.getByRole("button", { name: "添加成员" }).click();
+  await page.getByRole("dialog").getByLabel("姓名").fill("Bob");
+  await page.getByRole("dialog").getByRole("button", { name: "创建" }).click();
+  await page.getByRole("button", { name: "新建会话" }).click();
+  await page.getByRole("dialog").getByLabel("Bob").check();
+  await page.getByRole("dialog").getByRole("button", { name: "创建" }).click();
+  await panel(page, "Bob").waitFor();
+  await page.getByRole("button", { name: "English" }).click();
+  await page.getByRole("heading", { name: "Larkline Playground" }).waitFor();
+  await page.getByText("Bot not connected").waitFor();
+  await page.getByRole("button", { name: "Switch light and dark" }).click();
+  expect(await page.locator("html").getAttribute("data-theme")).toBe("dark");
+});
+
+test("other sites, foreign host names and wrong input are refused", async () => {
+  const { url } = await start();
+  const send = (headers: Record<string, string>, body: object = {}) =>
+    fetch(`${url}/api/expire-tokens`, {
+      method: "POST",
+      headers: { "content-type": "application/json", ...headers },
+      body: JSON.stringify(body),
+    });
+  expect((await send({ origin: "https://evil.example" })).status).toBe(403);
+  expect((await send({ "sec-fetch-site": "cross-site" })).status).toBe(403);
+  expect((await send({ origin: url })).status).toBe(200);
+  expect(await statusFor(url, "evil.example")).toBe(403);
+  expect(await statusFor(url, "localhost:1")).toBe(200);
+  const post = (path: string, body: object) =>
+    fetch(`${url}/api/${path}`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
+  expect((await post("messages", { text: 1 })).status).toBe(400);
+  expect((await post("messages", { chatId: "oc_1", from: "ou_1" })).status).toBe(400);
+  expect((await post("click", { messageId: "om_1" })).status).toBe(400);
+  expect((await post("click", { messageId: "om_unknown", openId: "ou_1" })).status).toBe(404);
+  expect((await fetch(`${url}/api/images/img_v3_unknown`)).status).toBe(404);
+  expect((await fetch(`${url}/api/cards/1`)).status).toBe(404);
+  expect((await post("redeliver", { messageId: "om_unknown" })).status).toBe(404);
+});
+
+function statusFor(url: string, host: string): Promise<number | undefined> {
+  return new Promise((resolve, reject) => {
+    get(url, { headers: { host } }, (response) => {
+      response.resume();
+      resolve(response.statusCode);
+    }).on("error", reject);
+  });
+}
+
+test("health, readiness and metrics answer, and the scripted model listens on its own port", async () => {
+  const playground = await start({ modelPort: 0 });
+  expect((await fetch(`${playground.url}/health`)).status).toBe(200);
+  expect((await fetch(`${playground.url}/ready`)).status).toBe(200);
+  await fetch(`${playground.url}/open-apis/bot/v3/info`);
+  expect(await (await fetch(`${playground.url}/metrics`)).text()).toContain(
+    'larkline_simulator_api_calls_total{status="400"',
+  );
+  const model = await fetch(`${playground.modelUrl}/v1/messages`, { method: "POST", body: "{}" });
+  expect(model.status).toBe(401);
+});
+
+test("requests that come while it starts are answered with 503, and with the page as soon as it is there", async () => {
+  const port = await freePort();
+  const ask = async (): Promise<number> => {
+    const page = await fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
+    return page?.status ?? 0;
+  };
+  const statuses = [await ask()];
+  const starting = start({ port });
+  while (statuses.at(-1) !== 200) {
+    const status = await ask();
+    if (status !== statuses.at(-1)) statuses.push(status);
+  }
+  await starting;
+  expect(statuses).toEqual([0, 503, 200]);
+});
