@@ -16,7 +16,8 @@ const clashing = fileURLToPath(new URL("../fixtures/clashing-tool.ts", import.me
 
 let system: System;
 beforeAll(async () => {
-  system = await startSystem({ config: { approvals: { unknownOutcome: "tell" } } });
+  const limits = { toolWaitMs: 10_000 };
+  system = await startSystem({ config: { approvals: { unknownOutcome: "tell" }, limits } });
 });
 afterAll(async () => await system.close());
 
@@ -53,6 +54,17 @@ async function untilWithdrawn(): Promise<void> {
       },
       { timeout: 10_000, interval: 20 },
     );
+  } finally {
+    redis.disconnect();
+  }
+}
+
+/** Waits until the queue of a runner holds second attempts. */
+async function untilHandedOutAnew(runner: string, count: number): Promise<void> {
+  const redis = new Redis(system.redis.url);
+  try {
+    const jobs = async () => (await redis.keys(`*tools-${runner}:*.2`)).length;
+    await vi.waitFor(async () => expect(await jobs()).toBe(count), { timeout: 30_000, interval: 50 });
   } finally {
     redis.disconnect();
   }
@@ -175,6 +187,44 @@ describe("a runner that is killed", () => {
     expect(await metricOf(successor, "larkline_tool_calls_total", 'outcome="unknown"')).toBe(1);
     expect(await successor.stop()).toBe(0);
   });
+});
+
+describe("a call for a runner that was killed a moment before and still counts as living", () => {
+  // Its deadline is that of a call for a living runner: 12 s, and the runner counts as gone after 8 s.
+  const brief = { HOLD_TIMEOUT_MS: "2000" };
+
+  it("is handed out anew at its deadline, and the runner that comes back runs it once", async () => {
+    const runner = await startHolding(brief);
+    await runner.kill();
+    const text = ["early", call("hold_once", "early"), call("hold_pure", "early")].join("\n");
+    const written = await write(system, system.person("Hal"), text);
+    await untilHandedOutAnew("second", 2);
+    await vi.waitFor(() => expect(shownIn(written.chatId)).toContain("its runner is away"), {
+      timeout: 10_000,
+      interval: 50,
+    });
+    await system.release("early");
+    const successor = await startHolding(brief);
+    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 10_000 });
+    expect(answer.text).toBe("[early] ok:released ok:released");
+    expect((await system.recorded()).filter((line) => line === "once early")).toHaveLength(1);
+    expect(await successor.stop()).toBe(0);
+  }, 60_000);
+
+  it("is handed to the living runner that has taken over its tool", async () => {
+    const patient = { HOLD_TIMEOUT_MS: "20000" };
+    const runner = await startHolding(patient);
+    await runner.kill();
+    const written = await write(system, system.person("Ida"), `taken\n${call("hold_once", "taken")}`);
+    await untilWithdrawn();
+    await system.release("taken");
+    const own = { ...keysFor("tool-runner", "standby"), RUNNER_NAME: "standby" };
+    const standby = await system.start("tool-runner", { ...holding, ...patient, ...own });
+    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
+    expect(answer.text).toBe("[taken] ok:released");
+    expect((await system.recorded()).filter((line) => line === "once taken")).toHaveLength(1);
+    expect(await standby.stop()).toBe(0);
+  }, 120_000);
 });
 
 describe("a runner that stands still for longer than its locks live", () => {

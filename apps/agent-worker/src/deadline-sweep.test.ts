@@ -73,6 +73,22 @@ describe("a call past its deadline", () => {
     expect(world.ran.size).toBe(0);
   });
 
+  it("that was not started because its runner is away is handed out anew, and only that attempt can start", async () => {
+    const world = newWorld();
+    await unanswered(world, "echo", { started: false });
+    expect(await sweep(world, [])).toBe(1);
+    // When its deadline is over.
+    const later = Date.now() + 300_000;
+    const away = { now: () => later, presence: { awayForMs: 500_000 } };
+    await runWakes(world, { backend: calling(["echo"]).backend, ...away });
+    const [job] = world.dispatched;
+    expect(job).toMatchObject({ callId: "c1-0", attempt: 2 });
+    expect(job?.deadlineMs).toBeGreaterThan(later + 500_000);
+    expect(await world.store.begin(session, "c1-0", "once")).toBe("closed");
+    expect(await told(world, "echo")).toEqual(["c1-0.2", false]);
+    expect([...world.ran]).toEqual([["c1-0.2", 1]]);
+  });
+
   it("of a pure tool is a timeout, nothing else", async () => {
     const world = newWorld();
     await unanswered(world, "look", { started: false });

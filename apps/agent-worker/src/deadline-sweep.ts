@@ -31,8 +31,8 @@ function lateAnswer(call: CallState | undefined, started: boolean, living: Reado
 }
 
 /**
- * Answers calls past their deadline: their runner is gone, or something took too long. Wakes turns whose model step
- * was put off until now.
+ * Answers calls past their deadline: their runner is gone, or something took too long. A turn hands a call out again
+ * that was not started because its runner was away. Wakes turns whose model step was put off until now.
  */
 export async function sweepDeadlines(deps: DeadlineSweepDeps): Promise<void> {
   const { store, directory, turns, onHealed, onLate } = deps;
@@ -44,8 +44,10 @@ export async function sweepDeadlines(deps: DeadlineSweepDeps): Promise<void> {
     if (callId === "") return await wakeAfter(turns, session, await store.wakeDue(session));
     const { turn } = await store.summary(session);
     const call = turn?.calls.find((one) => attemptOf(one) === callId);
-    // Whether it was started is for the ledger to say, at the moment in which it is answered.
-    const notRun = await store.deliver(session, callId, lateAnswer(call, false, living), { unlessStarted: true });
+    // Whether it was started is for the ledger to say, at the moment in which it is answered. From then on nothing can
+    // start the attempt; where its runner is away, the turn makes another one of it.
+    const untouched = { unlessStarted: true, unstarted: true };
+    const notRun = await store.deliver(session, callId, lateAnswer(call, false, living), untouched);
     const delivered = notRun.accepted ? notRun : await store.deliver(session, callId, lateAnswer(call, true, living));
     if (delivered.accepted && turn !== undefined && call !== undefined) onLate(turn, call);
     await wakeAfter(turns, session, delivered);

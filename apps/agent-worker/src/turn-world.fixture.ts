@@ -206,6 +206,8 @@ export type Differences = Partial<Omit<AgentSide, "chain">> & {
   model?: TurnModel;
   /** Errors after which a message is given up; 50 if absent. */
   maxTries?: number;
+  /** What the directory says of every tool besides. */
+  presence?: Pick<AvailableTool, "awayForMs" | "livingSinceMs">;
 };
 
 /** The policy of a configuration with these entries. */
@@ -217,10 +219,11 @@ export function policyOf(input: object = {}): PermissionPolicy {
 
 function sideOf(world: World, authorities: Authorities, differences: Differences): Omit<AgentSide, "chain"> {
   const { policy = policyOf(), groupsOf = async () => [], info: _info, ...rest } = differences;
-  const { fallback: _fallback, backend: _backend, maxTries: _maxTries, model: given, ...side } = rest;
+  const { fallback: _fallback, backend: _backend, maxTries: _maxTries, model: given, presence, ...side } = rest;
+  const there = new Map([...tools].map(([name, tool]) => [name, { ...tool, ...presence }]));
   const model = given ?? { info: findModelInfo("anthropic", "claude-sonnet-4-6"), costUsd: () => 0 };
   const builtIns = createBuiltInTools({ desk: world.desk, limits, logger });
-  const offered = createOfferedTools({ catalog: { tools: () => tools }, builtIns, logger }, null);
+  const offered = createOfferedTools({ catalog: { tools: () => there }, builtIns, logger }, null);
   return {
     instructions: "test",
     request: {},

@@ -23,6 +23,8 @@ export interface OfferedTool {
   announcement: ToolAnnouncement;
   /** The runner has no living instance, and is believed to come back within so many ms: a call waits as long. */
   awayForMs?: number;
+  /** Epoch ms since when the runner has living instances. */
+  livingSinceMs?: number;
 }
 
 /** A call of the model under the id it is stored with. `refusal` is set when it must not run. */
@@ -95,7 +97,7 @@ export function deadlineOf(
 }
 
 /** The call with what its tool says of it; that must hold when the tool is gone. */
-function withFacts(call: CallState, { announcement, runner, awayForMs }: OfferedTool): CallState {
+export function withFacts(call: CallState, { announcement, runner, awayForMs }: OfferedTool): CallState {
   const { effect, timeoutMs, limits, secrets, digest } = announcement;
   return {
     ...call,

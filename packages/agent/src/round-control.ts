@@ -7,11 +7,13 @@ import type {
   ToolOutcome,
   TurnState,
 } from "@larkline/protocol";
+import { awayMs } from "@larkline/store";
 import { approvalOf, attemptOf, hashOf, requestEvents } from "./call-approval.ts";
 import { withoutWait } from "./call-outcome.ts";
-import { deadlineOf } from "./prepared-call.ts";
+import { deadlineOf, withFacts, type OfferedTool } from "./prepared-call.ts";
 import { answerCalls, type Answer } from "./tool-round.ts";
 import type { TurnEnvironment } from "./turn-environment.ts";
+import { heardIn } from "./user-message.ts";
 
 type OutcomeEntry = Extract<ControlEntry, { type: "outcome" }>;
 type DecisionEntry = Extract<ControlEntry, { type: "decision" }>;
@@ -61,9 +63,12 @@ function questionAbout(call: CallState, outcome: ToolOutcome, { env, ending }: H
 }
 
 /** A runner has answered, or somebody for it. Only running attempts have outcomes, and the first one counts. */
-function hearOutcome(heard: Heard, { callId, outcome, timing }: OutcomeEntry, facts: HearingFacts): Heard {
+function hearOutcome(heard: Heard, entry: OutcomeEntry, facts: HearingFacts): Heard {
+  const { callId, outcome, timing, unstarted = false } = entry;
   const call = heard.turn.calls.find((one) => one.state === "running" && attemptOf(one) === callId);
   if (call === undefined) return heard;
+  const again = unstarted && !facts.ending ? handedOutAgain(heard.turn, call, facts.env) : undefined;
+  if (again !== undefined) return { ...heard, turn: withCall(heard.turn, again) };
   const question = questionAbout(call, outcome, facts);
   if (question === undefined) return answer(heard, { callId, outcome, timing }, facts);
   const approval = approvalOf(heard.turn, { kind: "outcome", call, question, findings: [] }, facts.env);
@@ -75,12 +80,68 @@ function hearOutcome(heard: Heard, { callId, outcome, timing }: OutcomeEntry, fa
   };
 }
 
+/** By how much the clocks of a runner and of a worker may differ, ms. */
+const clockSlackMs = 1_000;
+
+/**
+ * The next attempt of a call that was not started by its deadline because its runner was away: for the same runner, or
+ * for the one that offers the tool by now. The ledger has closed the attempt before, so that one can never start.
+ * Undefined when the runner was there all the time, or its tool is not offered any more: then the time-out counts.
+ */
+function handedOutAgain(turn: TurnState, call: CallState, env: TurnEnvironment): CallState | undefined {
+  const { nowMs, limits } = env;
+  const { startedAtMs = nowMs, handedOutAgainAtMs = startedAtMs, deadlineMs = nowMs } = call;
+  const offered = env.tools.get(call.name);
+  const isLate = deadlineMs <= nowMs + clockSlackMs;
+  // A runner that comes and goes keeps no call for longer than one that stays away.
+  if (offered === undefined || !isLate || nowMs - startedAtMs > awayMs) return undefined;
+  const { awayForMs, livingSinceMs = 0 } = offered;
+  const isTaken = offered.runner !== call.runner;
+  // Living instances that came later than the call: there was a time without any.
+  const wasAway = isTaken || awayForMs !== undefined || livingSinceMs > handedOutAgainAtMs;
+  const next = isTaken ? takenOver(turn, call, { offered, env }) : call;
+  if (!wasAway || next === undefined) return undefined;
+  const { runnerIsAway: _wasAway, ...rest } = next;
+  return {
+    ...rest,
+    ...(awayForMs === undefined ? {} : { runnerIsAway: true }),
+    attempt: (call.attempt ?? 1) + 1,
+    handedOutAgainAtMs: nowMs,
+    deadlineMs: deadlineOf(next.timeoutMs ?? limits.toolTimeoutMs, env, offered),
+  };
+}
+
+/**
+ * The call as one of another runner, which has taken over its tool. Undefined where it was made for another schema or
+ * effect, or where it needs more than what has allowed it: the model may call the tool as it is now.
+ */
+function takenOver(
+  turn: TurnState,
+  call: CallState,
+  { offered, env }: { offered: OfferedTool; env: TurnEnvironment },
+): CallState | undefined {
+  const { toolDigest, limited: _limited, secrets = [], authority, ...rest } = call;
+  const { digest, secrets: itsSecrets = [] } = offered.announcement;
+  if (toolDigest === undefined || toolDigest !== digest) return undefined;
+  const heard = heardIn(env.history ?? [], turn.message);
+  const verdict = env.judge.verdict({ name: call.name, arguments: call.arguments, heard });
+  const isApproved = authority?.by === "approval";
+  if (verdict.do === "refuse" || (verdict.do === "ask" && !isApproved)) return undefined;
+  const allowed = verdict.do === "ask" || isApproved ? authority : verdict.authority;
+  const hidden = [...new Set([...secrets, ...itsSecrets])];
+  return {
+    ...withFacts(rest, offered),
+    ...(hidden.length === 0 ? {} : { secrets: hidden }),
+    ...(allowed === undefined || allowed.by === "policy" ? {} : { authority: allowed }),
+  };
+}
+
 /** Lets a call run from now on, by the word of people: whatever waited for them begins anew. */
 function started(call: CallState, { approvalId, decisions }: DecisionEntry, env: TurnEnvironment): CallState {
   const people = [...new Set(decisions.map(({ by }) => by.id))];
   const offered = env.tools.get(call.name);
   const tool = offered?.runner === call.runner ? offered : undefined;
-  const { runnerIsAway: _wasAway, ...rest } = withoutWait(call);
+  const { runnerIsAway: _wasAway, handedOutAgainAtMs: _again, ...rest } = withoutWait(call);
   return {
     ...rest,
     ...(tool?.awayForMs === undefined ? {} : { runnerIsAway: true }),

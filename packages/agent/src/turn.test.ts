@@ -1,4 +1,4 @@
-import { textOf, type Message, type ModelFailure } from "@larkline/protocol";
+import { textOf, type ControlEntry, type Message, type ModelFailure } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import {
   abandonTurn,
@@ -9,7 +9,10 @@ import {
   noticeText,
   resumeTurn,
 } from "./index.ts";
+import type { OfferedTool } from "./prepared-call.ts";
+import type { TurnEnvironment } from "./turn-environment.ts";
 import {
+  announcement,
   call,
   cancel,
   environment,
@@ -357,6 +360,95 @@ describe("calls that must not run", () => {
       "___mail_",
       "unnamed_tool",
     ]);
+  });
+});
+
+describe("a call that was not started by its deadline", () => {
+  const digest = "0123456789abcdefghijkl";
+  const late = (callId = "c1") => ({ ...failed(callId, "late. It was not run."), unstarted: true }) as const;
+
+  /** The facts `ms` after the call was handed out, with its tool as it is offered then. */
+  function then(ms: number, offered?: Partial<OfferedTool>, judge = env.judge): TurnEnvironment {
+    const tools = new Map(env.tools);
+    if (offered === undefined) tools.delete("charge");
+    else tools.set("charge", { runner: "main", announcement: tool, ...offered });
+    return { ...env, nowMs: env.nowMs + ms, tools, judge };
+  }
+
+  const tool = announcement("charge", { effect: "once", digest });
+  const deadlineMs = 10_000 + env.limits.toolWaitMs;
+
+  function handedOut(): Run {
+    const facts = then(0, { livingSinceMs: 1 });
+    return startRun().apply((turn) => afterStep(turn, step("", { calls: [call("c1", "charge")] }), facts));
+  }
+
+  function told(facts: TurnEnvironment, entry: ControlEntry = late(), run = handedOut()): Run {
+    return run.apply((turn) => afterControl(turn, [entry], facts));
+  }
+
+  it("is handed out again for a runner that is away, for as long as that is believed in, and says that it waits", () => {
+    const run = told(then(deadlineMs, { awayForMs: 500_000 }));
+    const next = { id: "c1", attempt: 2, state: "running", runner: "main", runnerIsAway: true };
+    const nowMs = env.nowMs + deadlineMs;
+    expect(run.turn.calls).toMatchObject([{ ...next, deadlineMs: nowMs + 10_000 + 500_000 }]);
+    expect(run.next).toMatchObject({ do: "tools", calls: [next] });
+    expect(eventsOf(run, "tool_result")).toEqual([]);
+    // The same entry again, as after a crash, is about an attempt that is over.
+    expect(told(then(deadlineMs, { awayForMs: 500_000 }), late(), run).next).toEqual({ do: "wait" });
+    expect(heard(run, outcome("c1", "of the first")).next).toEqual({ do: "wait" });
+    expect(heard(run, outcome("c1.2", "of the second")).next).toEqual({ do: "model" });
+    expect(eventsOf(run, "tool_result")).toMatchObject([{ id: "c1", result: "of the second" }]);
+  });
+
+  it("is handed out again for a runner that has come back since, with the deadline of any call", () => {
+    const run = told(then(deadlineMs, { livingSinceMs: env.nowMs + 1 }));
+    const [next] = run.turn.calls;
+    expect(next).toMatchObject({ attempt: 2, deadlineMs: env.nowMs + 2 * deadlineMs });
+    expect(next).not.toHaveProperty("runnerIsAway");
+    // There since the second attempt: too busy for it.
+    const busy = told(then(2 * deadlineMs, { livingSinceMs: env.nowMs + 1 }), late("c1.2"), run);
+    expect(eventsOf(busy, "tool_result")).toMatchObject([{ id: "c1", isError: true }]);
+  });
+
+  it.each<[string, TurnEnvironment, ControlEntry?]>([
+    ["whose runner was there all the time", then(deadlineMs, { livingSinceMs: 1 })],
+    ["whose tool is not offered any more", then(deadlineMs)],
+    ["that has waited for as long as runners are believed in", then(600_001, { awayForMs: 500_000 })],
+    ["that was refused before its deadline", then(deadlineMs - 5_000, { awayForMs: 500_000 })],
+    ["that may have been started", then(deadlineMs, { awayForMs: 500_000 }), failed("c1", "late")],
+  ])("is answered with the time-out where it is one %s", (_which, facts, entry = late()) => {
+    const run = told(facts, entry);
+    expect(eventsOf(run, "tool_result")).toMatchObject([{ id: "c1", isError: true }]);
+    expect(run.next).toEqual({ do: "model" });
+  });
+
+  it("is not handed out again when the turn is cancelled with it", () => {
+    const facts = then(deadlineMs, { awayForMs: 500_000 });
+    const run = handedOut().apply((turn) => afterControl(turn, [late(), cancel], facts));
+    expect(run.next).toMatchObject({ do: "finish", reason: "cancelled" });
+    expect(eventsOf(run, "tool_result")).toHaveLength(1);
+  });
+
+  it("goes to the living runner that has taken over its tool", () => {
+    const taken = { runner: "standby", announcement: { ...tool, timeoutMs: 20_000, limits: { concurrency: 1 } } };
+    const run = told(then(deadlineMs, { ...taken, livingSinceMs: 1 }));
+    const next = { runner: "standby", attempt: 2, timeoutMs: 20_000, limited: true, toolDigest: digest };
+    expect(run.next).toMatchObject({ do: "tools", calls: [next] });
+  });
+
+  it.each<[string, Partial<OfferedTool>, TurnEnvironment["judge"]?]>([
+    ["is another tool", { announcement: { ...tool, digest: "lkjihgfedcba9876543210" } }],
+    ["cannot be compared", { announcement: announcement("charge", { effect: "once" }) }],
+    [
+      "people would be asked about",
+      {},
+      { ...env.judge, verdict: () => env.judge.verdict({ name: "deploy", arguments: {} }) },
+    ],
+    ["is forbidden by now", {}, { ...env.judge, verdict: () => env.judge.verdict({ name: "erase", arguments: {} }) }],
+  ])("does not go to another runner whose tool %s", (_which, offered, judge) => {
+    const run = told(then(deadlineMs, { runner: "standby", ...offered }, judge));
+    expect(eventsOf(run, "tool_result")).toMatchObject([{ id: "c1", isError: true, output: "late. It was not run." }]);
   });
 });
 

@@ -106,6 +106,8 @@ export const ControlEntry = Type.Union([
     callId: Type.String(),
     outcome: ToolOutcome,
     timing: Type.Optional(CallTiming),
+    /** The attempt was never started and is closed now, so the call may be handed out again in another attempt. */
+    unstarted: Type.Optional(Type.Boolean()),
   }),
   /** An approval of this session is no longer pending. */
   Type.Object({

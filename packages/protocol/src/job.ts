@@ -34,7 +34,10 @@ export const ToolJob = Type.Object({
   effect: ToolEffect,
   /** Of the tool that the call was made for, as its runner announced it; absent: not known. */
   toolDigest: Type.Optional(ToolDigest),
-  /** From 2 on a person has asked for another try of a call whose outcome was unknown. */
+  /**
+   * From 2 on a person has asked for another try of a call whose outcome was unknown, or no runner was there to start
+   * the attempt before, which is closed.
+   */
   attempt: Type.Integer({ minimum: 1 }),
   actor: Actor,
   /** Claims of the worker about all of this, signed for the runner: see `verifyCall`. */

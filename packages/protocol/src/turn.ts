@@ -21,7 +21,7 @@ export const CallState = Type.Object({
   outcome: Type.Optional(ToolOutcome),
   /** Epoch ms after which the call is answered with a timeout. */
   deadlineMs: Type.Optional(Type.Integer()),
-  /** Whose call it is: handed out again, it goes to the same runner, even if another offers the tool by then. */
+  /** Whose attempt it is: handed out again, it goes to the same runner, even if another offers the tool by then. */
   runner: Type.Optional(Type.String()),
   effect: Type.Optional(ToolEffect),
   /** What its runner announced of the tool: goes along with the call. */
@@ -36,6 +36,8 @@ export const CallState = Type.Object({
   limited: Type.Optional(Type.Boolean()),
   /** Epoch ms at which it was handed out. */
   startedAtMs: Type.Optional(Type.Integer()),
+  /** Epoch ms of its present attempt, where attempts before it found their runner away. */
+  handedOutAgainAtMs: Type.Optional(Type.Integer()),
   /** Absent: the first. */
   attempt: Type.Optional(Type.Integer({ minimum: 2 })),
   /** The approval it waits for. */

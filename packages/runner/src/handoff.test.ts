@@ -108,6 +108,14 @@ describe("what a runner hands in", () => {
     expect(await outcomes(job)).toMatchObject([{ ok: false, unknown: true }]);
   });
 
+  it("leaves a call that it has not run to the turn, which may hand it out again", async () => {
+    const job = await bed.openCall({ name: "t", effect: "once" });
+    await handedIn(entryOf(job, { kind: "outcome", outcome: { ok: false, error: "late" }, notRun: true }));
+    const { gen } = await bed.store.summary(job.session);
+    const claim = await bed.store.claim(job.session, gen, "test");
+    expect(claim?.control).toMatchObject([{ type: "outcome", outcome: { error: "late" }, unstarted: true }]);
+  });
+
   it("says nothing to followers but progress and lines, in the words of the worker", async () => {
     const job = await bed.openCall({ name: "slow", effect: "pure", attempt: 2 });
     await handedIn(entryOf(job, { kind: "progress", fraction: 0.5, detail: "half", type: "done", id: "c-other" }));

@@ -177,11 +177,12 @@ export class MemorySessionStore implements SessionStore {
   #answerCall(
     session: MemorySession,
     entry: LedgerEntry,
-    { outcome, timing, handed, runner = handed?.runner }: DeliverDetails & { outcome: ToolOutcome },
+    { outcome, timing, unstarted, handed, runner = handed?.runner }: DeliverDetails & { outcome: ToolOutcome },
   ): DeliverResult {
     const { callId } = entry;
     entry.state = "done";
-    const answer: ControlEntry = { type: "outcome", callId, outcome, ...(timing && { timing }) };
+    const facts = { ...(timing && { timing }), ...(unstarted && { unstarted }) };
+    const answer: ControlEntry = { type: "outcome", callId, outcome, ...facts };
     session.control.push(structuredClone(answer));
     const result = auditResultOf(outcome);
     this.#recordCall(session, entry, { kind: "call_ended", result, ...(runner && { runner }) });

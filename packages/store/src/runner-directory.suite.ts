@@ -61,7 +61,7 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       expect(await directory.announce(announced, longMs)).toMatchObject({ ok: true });
       const tools = await elsewhere.tools();
       expect([...tools.keys()].sort()).toEqual(["clock", "weather"]);
-      expect(tools.get("clock")).toEqual({ runner: "default", announcement: tool("clock", { effect: "once" }) });
+      expect(tools.get("clock")).toMatchObject({ runner: "default", announcement: tool("clock", { effect: "once" }) });
       const [living, ...others] = await elsewhere.runners();
       const stamps = { generation: "", beganAtMs: expect.any(Number), expiresAtMs: expect.any(Number) };
       expect(living).toEqual({ ...announced, ...stamps, isCurrent: true });
@@ -100,7 +100,8 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
       await directory.withdraw("default", "i1");
       expect(await directory.announce(instanceOf("other", "i1", tool("weather")), longMs)).toMatchObject({ ok: true });
-      expect((await directory.tools()).get("weather")).toEqual({ runner: "other", announcement: tool("weather") });
+      const taken = { runner: "other", announcement: tool("weather"), livingSinceMs: expect.any(Number) as number };
+      expect((await directory.tools()).get("weather")).toEqual(taken);
     });
 
     it("lets an instance change its own tools", async () => {
@@ -133,12 +134,20 @@ export function describeRunnerDirectory(name: string, makeHarness: () => Promise
       expect(await elsewhere.away()).toMatchObject([{ runner: "default", tools: [tool("weather")] }]);
     });
 
-    it("a runner that comes back is no longer away", async () => {
+    it("a runner that comes back is no longer away, and lives since then", async () => {
       await directory.announce(instanceOf("default", "i1", tool("weather")), longMs);
+      const before = (await elsewhere.tools()).get("weather")?.livingSinceMs ?? Number.NaN;
       await directory.withdraw("default", "i1");
+      expect((await elsewhere.tools()).get("weather")?.livingSinceMs).toBeUndefined();
+      await harness.later();
       await directory.announce(instanceOf("default", "i2", tool("weather")), longMs);
       expect(await elsewhere.away()).toEqual([]);
-      expect((await elsewhere.tools()).get("weather")).toEqual({ runner: "default", announcement: tool("weather") });
+      const { livingSinceMs = Number.NaN, ...back } = (await elsewhere.tools()).get("weather") ?? {};
+      expect(back).toEqual({ runner: "default", announcement: tool("weather") });
+      expect(livingSinceMs).toBeGreaterThan(before);
+      await harness.later();
+      await directory.announce(instanceOf("default", "i3", tool("weather")), longMs);
+      expect((await elsewhere.tools()).get("weather")?.livingSinceMs).toBe(livingSinceMs);
     });
 
     it("forgets a runner that is away when it is told to, and no living one", async () => {

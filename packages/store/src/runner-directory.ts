@@ -50,6 +50,8 @@ export interface AvailableTool {
   announcement: ToolAnnouncement;
   /** The runner has no living instance: calls wait in its queue, and it is forgotten after so many ms. */
   awayForMs?: number;
+  /** Epoch ms since when the oldest of the runner's living instances is there. */
+  livingSinceMs?: number;
 }
 
 /** How long the tools of a runner are offered after its last instance went, ms: longer than a deployment takes. */
@@ -141,8 +143,11 @@ function offeredTools(
   const tools = new Map<string, AvailableTool>();
   const current = living.filter(({ isCurrent }) => isCurrent).toSorted((a, b) => a.beganAtMs - b.beganAtMs);
   for (const [runner, instances] of Map.groupBy(current, (each) => each.runner)) {
+    const its = living.filter((each) => each.runner === runner);
+    const livingSinceMs = Math.min(...its.map(({ beganAtMs }) => beganAtMs));
     for (const [name, announcement] of toolsOf(instances)) {
-      if (!tools.has(name) || owners.get(name) === runner) tools.set(name, { runner, announcement });
+      if (tools.has(name) && owners.get(name) !== runner) continue;
+      tools.set(name, { runner, announcement, livingSinceMs });
     }
   }
   for (const { runner, tools: announcements, untilMs } of away.toSorted((a, b) => b.sinceMs - a.sinceMs)) {

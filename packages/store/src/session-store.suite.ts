@@ -545,6 +545,21 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
         expect(await store.deliver(session, "c1", notRun, { unlessStarted: true })).toMatchObject({ accepted: false });
       });
 
+      it("closes an attempt that was not started, and says so: nothing can start it beside the next one", async () => {
+        await suspendOn(store, await started(), "c1");
+        const late = { ok: false, error: "late" } as const;
+        const untouched = { unlessStarted: true, unstarted: true };
+        const { wakeGen } = await store.deliver(session, "c1", late, untouched);
+        expect(await store.deliver(session, "c1", late, untouched)).toMatchObject({ accepted: false });
+        expect(await store.begin(session, "c1", "once")).toBe("closed");
+        const claim = await mustClaim(store, session, wakeGen);
+        expect(claim.control).toEqual([{ type: "outcome", callId: "c1", outcome: late, unstarted: true }]);
+        const request = { mode: "suspend", consumed: 1, open: openCalls("c1.2") } as const;
+        expect(await saveAs(store, claim, request)).toMatchObject({ state: "suspended" });
+        expect(await store.begin(session, "c1", "once")).toBe("closed");
+        expect(await store.begin(session, "c1.2", "once")).toBe("run");
+      });
+
       it("answers a call that was started", async () => {
         await suspendOn(store, await started(), "c1");
         await store.begin(session, "c1", "once");

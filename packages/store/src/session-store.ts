@@ -155,6 +155,8 @@ export interface DeliverDetails {
   runner?: string;
   /** For answers that say the call was not run: one that has been started is not answered by them. */
   unlessStarted?: boolean;
+  /** Beside `unlessStarted`: the entry says so, and the turn may hand the call out again, as another attempt. */
+  unstarted?: boolean;
   /** The entry of the runner that this comes from. */
   handed?: HandedIn;
 }

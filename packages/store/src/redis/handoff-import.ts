@@ -214,7 +214,8 @@ export class HandoffImport {
     if (outcome.ok && outcome.stored !== undefined && blobId !== undefined) {
       await nameResult(lookups, session, { handle: outcome.stored.handle, blobId });
     }
-    const details = { handed, unlessStarted: notRun, ...(timing === undefined ? {} : { timing }) };
+    const untouched = { unlessStarted: notRun, unstarted: notRun };
+    const details = { handed, ...untouched, ...(timing === undefined ? {} : { timing }) };
     return await store.deliver(
       session,
       attemptIdOf(entry),

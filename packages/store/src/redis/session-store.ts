@@ -166,10 +166,11 @@ class RedisSessionStore implements SessionStore {
   }
 
   async deliver(...given: Parameters<SessionStore["deliver"]>): Promise<DeliverResult> {
-    const [session, callId, outcome, { timing, handed, runner = handed?.runner ?? "", unlessStarted = false } = {}] =
-      given;
+    const [session, callId, outcome, details = {}] = given;
+    const { timing, handed, runner = handed?.runner ?? "", unlessStarted = false, unstarted = false } = details;
     const keys = this.#keys.session(session);
-    const entry: ControlEntry = { type: "outcome", callId, outcome, ...(timing && { timing }) };
+    const facts = { ...(timing && { timing }), ...(unstarted && { unstarted }) };
+    const entry: ControlEntry = { type: "outcome", callId, outcome, ...facts };
     const deliver = unlessStarted ? this.#scripts.deliverUnstarted : this.#scripts.deliver;
     const result = auditResultOf(outcome);
     return accepted(
