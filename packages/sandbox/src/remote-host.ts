@@ -1,7 +1,9 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import {
+  beginPath,
   defaultBodyBytes,
+  heldRunsPath,
   lineOf,
   parseBody,
   requestIdHeader,
@@ -35,6 +37,8 @@ export interface SandboxHostOptions {
   bodyBytes?: number;
   /** Time between two signs of life, ms. Default 5000. */
   beatMs?: number;
+  /** Time that a client has to say that a run which has its place may begin, ms. Default 60,000. */
+  confirmMs?: number;
   /** Time that runs get to end when the host closes, ms. Default 8000. */
   drainMs?: number;
 }
@@ -66,9 +70,18 @@ function checkToken(request: IncomingMessage, expected: Buffer): void {
   if (!timingSafeEqual(digest(token), expected)) throw new Refusal(401, "a bearer token is needed");
 }
 
-function checkRoute(request: IncomingMessage): void {
-  if (request.url?.split("?")[0] !== runsPath) throw new Refusal(404, `only ${runsPath} is served here`);
+/** What is asked for: a run, one that waits for its confirmation, or to begin that. */
+type Route = { kind: "run" | "held" } | { kind: "begin"; requestId: string };
+
+const [beforeId = "", afterId = ""] = beginPath(" ").split(" ");
+
+function routeOf(request: IncomingMessage): Route {
+  const [path = ""] = (request.url ?? "").split("?");
+  const isBegin = path.startsWith(beforeId) && path.endsWith(afterId) && path.length > beforeId.length + afterId.length;
+  if (!isBegin && path !== runsPath && path !== heldRunsPath) throw new Refusal(404, `${runsPath} is served here`);
   if (request.method !== "POST") throw new Refusal(405, "only POST");
+  if (isBegin) return { kind: "begin", requestId: path.slice(beforeId.length, -afterId.length) };
+  return { kind: path === runsPath ? "run" : "held" };
 }
 
 async function readBody(request: IncomingMessage, maxBytes: number): Promise<string> {
@@ -106,6 +119,8 @@ class Host {
   readonly #token: Buffer;
   readonly #ids = new Set<string>();
   readonly #running = new Map<AbortController, Promise<void>>();
+  /** Lets runs begin that have their place, and those that have begun. */
+  readonly #held = new Map<string, () => void>();
   #closing = false;
 
   constructor(options: SandboxHostOptions) {
@@ -119,15 +134,16 @@ class Host {
 
   async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     try {
-      checkRoute(request);
+      const route = routeOf(request);
       checkToken(request, this.#token);
+      if (route.kind === "begin") return this.#begin(route.requestId, response);
       const requestId = requestIdOf(request);
       this.#takeId(requestId);
       const place = new AbortController();
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#running.set(place, promise);
       try {
-        await this.#serve(requestId, { request, response, place });
+        await this.#serve(requestId, { request, response, place, isHeld: route.kind === "held" });
       } finally {
         this.#running.delete(place);
         resolve();
@@ -163,10 +179,14 @@ class Host {
     if (this.#ids.size > rememberedIds) this.#ids.delete(oldest);
   }
 
-  async #serve(
-    requestId: string,
-    { request, response, place }: { request: IncomingMessage; response: ServerResponse; place: AbortController },
-  ): Promise<void> {
+  #begin(requestId: string, response: ServerResponse): void {
+    const begin = this.#held.get(requestId);
+    if (begin === undefined) throw new Refusal(404, "no such run has a place here");
+    begin();
+    response.writeHead(204).end();
+  }
+
+  async #serve(requestId: string, { request, response, place, isHeld }: ServedRequest): Promise<void> {
     const { bodyBytes = defaultBodyBytes, beatMs = 5_000, onEvent } = this.#options;
     response.on("close", () => place.abort());
     const parsed = parseBody(await readBody(request, bodyBytes));
@@ -183,10 +203,28 @@ class Host {
     onEvent?.({ event: "run_started", requestId, runtime: parsed.value.program.runtime });
     const beat = setInterval(() => say({ type: "beat" }), beatMs);
     try {
-      await this.#run(requestId, { run: parsed.value, response, say, signal: place.signal });
+      const { signal } = place;
+      const held = isHeld ? { begin: async () => await this.#mayBegin(requestId, say, signal) } : {};
+      await this.#run(requestId, { run: { ...parsed.value, ...held }, response, say, signal });
     } finally {
       clearInterval(beat);
+      this.#held.delete(requestId);
     }
+  }
+
+  /** Tells the client that its run has a place, and whether it says in time that it may begin. */
+  async #mayBegin(requestId: string, say: RunningRequest["say"], signal: AbortSignal): Promise<boolean> {
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    const no = (): void => resolve(false);
+    const timer = setTimeout(no, this.#options.confirmMs ?? 60_000);
+    signal.addEventListener("abort", no, { once: true });
+    if (signal.aborted) no();
+    this.#held.set(requestId, () => resolve(true));
+    say({ type: "place" });
+    return await promise.finally(() => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", no);
+    });
   }
 
   async #run(requestId: string, work: RunningRequest): Promise<void> {
@@ -213,6 +251,14 @@ class Host {
     response.destroy();
     this.#options.onEvent?.({ event: "run_abandoned", requestId });
   }
+}
+
+interface ServedRequest {
+  request: IncomingMessage;
+  response: ServerResponse;
+  place: AbortController;
+  /** It begins when the client says so. */
+  isHeld: boolean;
 }
 
 interface RunningRequest {

@@ -7,9 +7,18 @@ import { sandboxStatuses, type SandboxFile, type SandboxRequest, type SandboxRes
  * The contract of a sandbox over HTTP. `POST /v1/runs` with a bearer token and a JSON body starts one
  * run; the answer is a stream of lines, each a JSON object: `accepted` at once, `progress` and `output`
  * as they come, `beat` in silence, and `result` as the last one. Closing the connection cancels the run.
+ *
+ * A run that is posted to `/v1/held-runs` says `place` when it has a place and a sandbox, and starts when
+ * `POST /v1/held-runs/<request id>/begin` came after that: 204, as often as it is sent while the run lives; 404 by a host
+ * that holds no such run. A host of an older version answers 404 to the run itself.
  */
 
 export const runsPath = "/v1/runs";
+export const heldRunsPath = "/v1/held-runs";
+/** Where the client says that a run that has its place may begin. */
+export function beginPath(requestId: string): string {
+  return `${heldRunsPath}/${requestId}/begin`;
+}
 /** Names a run; a host takes each once, so that nothing between can repeat a run. */
 export const requestIdHeader = "x-request-id";
 /** Largest body of a request that a host accepts: its files count a third more than their bytes. */
@@ -64,6 +73,7 @@ const text = Type.String();
 const schemas = {
   accepted: Type.Object({ type: Type.Literal("accepted") }),
   beat: Type.Object({ type: Type.Literal("beat") }),
+  place: Type.Object({ type: Type.Literal("place") }),
   progress: Type.Object({ type: Type.Literal("progress"), fraction: Type.Number(), detail: text }),
   output: Type.Object({ type: Type.Literal("output"), stream: Type.Enum(["stdout", "stderr"]), text }),
   result: Type.Object({
@@ -89,6 +99,7 @@ export type RemoteLine = { [T in keyof Schemas]: Static<Schemas[T]> }[keyof Sche
 const parsers: { [T in keyof Schemas]: (line: unknown) => ParseResult<RemoteLine> } = {
   accepted: parserOf(schemas.accepted),
   beat: parserOf(schemas.beat),
+  place: parserOf(schemas.place),
   progress: parserOf(schemas.progress),
   output: parserOf(schemas.output),
   result: parserOf(schemas.result),

@@ -37,11 +37,13 @@ async function serve(run: Sandbox["run"], options: Partial<SandboxHostOptions> =
 }
 
 /** A host that answers as it is told, to be wrong on purpose. */
-async function serveRaw(answer: (response: ServerResponse) => void): Promise<{ port: number; requests: () => number }> {
+async function serveRaw(
+  answer: (response: ServerResponse, path: string) => void,
+): Promise<{ port: number; requests: () => number }> {
   let requests = 0;
   const server = createServer((request, response) => {
     requests += 1;
-    request.resume().on("end", () => answer(response));
+    request.resume().on("end", () => answer(response, request.url ?? ""));
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -245,6 +247,89 @@ describe("a remote sandbox", () => {
       { beatMs: 50 },
     );
     expect(await remote(port, { silenceMs: 1_000 }).run(python)).toMatchObject({ status: "ok" });
+  });
+});
+
+describe("a run that is to be confirmed", () => {
+  /** The other end: asks before it runs, as a sandbox does that has a place. */
+  const asking: Sandbox["run"] = async ({ begin }) =>
+    (await begin?.()) === false ? { ...result, status: "cancelled" } : result;
+  const yes = async (): Promise<boolean> => await Promise.resolve(true);
+
+  it("is confirmed after the host had a place, by the host that has it", async () => {
+    const order: string[] = [];
+    const place = Promise.withResolvers<void>();
+    const { port, running } = await serve(async (request) => {
+      await place.promise;
+      const told = await asking(request);
+      order.push("run");
+      return told;
+    });
+    const { port: other } = await serve(asking);
+    let sent = 0;
+    /** Two hosts behind one address: the first to be told is the wrong one. */
+    const balanced: typeof fetch = async (input, init) => {
+      const url = new URL(String(input));
+      if (url.pathname.endsWith("/begin")) sent += 1;
+      if (sent === 1) url.port = String(other);
+      return await fetch(url, init);
+    };
+    const begin = async (): Promise<boolean> => {
+      order.push("begin");
+      return await yes();
+    };
+    const ended = remote(port, { fetch: balanced }).run({ ...python, begin });
+    await expect.poll(() => running()).toBe(1);
+    expect(order).toEqual([]);
+    place.resolve();
+    expect(await ended).toMatchObject({ status: "ok" });
+    expect(order).toEqual(["begin", "run"]);
+    expect(sent).toBe(2);
+  });
+
+  it("does not run where it was not confirmed in time, and says so", async () => {
+    const { port } = await serve(asking, { confirmMs: 50 });
+    const deaf: typeof fetch = async (input, init) => {
+      if (String(input).endsWith("/begin")) throw new TypeError("fetch failed");
+      return await fetch(input, init);
+    };
+    expect(await remote(port, { fetch: deaf }).run({ ...python, begin: yes })).toMatchObject({
+      status: "crashed",
+      error: expect.stringContaining("the program did not run"),
+    });
+  });
+
+  it("ends at the host when the caller does not let it begin", async () => {
+    const { port } = await serve(asking);
+    const begin = async (): Promise<boolean> => await Promise.resolve(false);
+    expect(await remote(port).run({ ...python, begin })).toMatchObject({ status: "cancelled" });
+    await expect.poll(() => events.map(({ event }) => event)).toEqual(["run_started", "run_abandoned"]);
+  });
+
+  it("is confirmed before it is sent where the host is of the version before", async () => {
+    const order: string[] = [];
+    const { port } = await serveRaw((response, path) => {
+      order.push(path);
+      if (path !== "/v1/runs") return response.writeHead(404).end("only /v1/runs is served here");
+      const { files: _files, ...rest } = result;
+      return response.end(`${JSON.stringify({ type: "result", ...rest, files: [] })}\n`);
+    });
+    const begin = async (): Promise<boolean> => {
+      order.push("begin");
+      return await yes();
+    };
+    expect(await remote(port).run({ ...python, begin })).toMatchObject({ status: "ok" });
+    expect(order).toEqual(["/v1/held-runs", "begin", "/v1/runs"]);
+  });
+
+  it("has no result from a host that did not ask: it may have run too early", async () => {
+    const { files: _files, ...rest } = result;
+    const line = `${JSON.stringify({ type: "result", ...rest, files: [] })}\n`;
+    const { port } = await serveRaw((response) => response.end(line));
+    expect(await remote(port).run({ ...python, begin: yes })).toMatchObject({
+      status: "crashed",
+      error: expect.stringMatching(/before it was to begin.*is not known/),
+    });
   });
 });
 

@@ -1,6 +1,16 @@
 import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
 import { limitsFrom } from "./limits.ts";
-import { bodyOf, parseLine, requestIdHeader, resultOf, runsPath, type RemoteLine } from "./remote-protocol.ts";
+import {
+  beginPath,
+  bodyOf,
+  heldRunsPath,
+  parseLine,
+  requestIdHeader,
+  resultOf,
+  runsPath,
+  type RemoteLine,
+} from "./remote-protocol.ts";
 import type { Sandbox, SandboxRequest, SandboxResult, SandboxStatus } from "./sandbox.ts";
 
 export interface RemoteSandboxOptions {
@@ -18,8 +28,15 @@ const lineMarginBytes = 32 * 1_048_576;
 /** For the way there and back and a place in the host's line, besides the time of the run itself. */
 const waitMs = 120_000;
 const lost = "whether the program came to its end is not known";
+/** How long a host is told that a run may begin, ms: another one of several behind one address may answer first. */
+const tellingMs = 15_000;
+const tellAgainMs = 100;
+/** How a run can end that was never to begin. */
+const beforeBegin: readonly SandboxStatus[] = ["refused", "cancelled", "crashed", "disk_limit"];
 
 class HostFailure extends Error {}
+/** The caller does not let the run begin. */
+class NotToBegin extends Error {}
 
 function ended(status: SandboxStatus, error: string, startedMs: number): SandboxResult {
   const wallMs = performance.now() - startedMs;
@@ -79,37 +96,123 @@ interface RemoteCall {
   startedMs: number;
 }
 
-/** Sends one run and reads its answer to the end. Rejects when the host cannot be reached or breaks off. */
-async function send({ options, request, closing, startedMs }: RemoteCall): Promise<SandboxResult> {
-  const body = bodyOf(request);
-  if (!body.ok) return ended("refused", body.error, startedMs);
-  if ((await request.begin?.()) === false) return ended("cancelled", "the run was not to begin any more", startedMs);
-  const { resultBytes, wallMs } = limitsFrom(request.limits);
-  const watch = createWatch(options.silenceMs ?? 20_000, wallMs + waitMs);
-  try {
-    const response = await (options.fetch ?? fetch)(new URL(runsPath, options.url), {
+async function send(call: RemoteCall): Promise<SandboxResult> {
+  const body = bodyOf(call.request);
+  return body.ok ? await new Sending(call, body.value).run() : ended("refused", body.error, call.startedMs);
+}
+
+/** One run on its way. */
+class Sending {
+  readonly #call: RemoteCall;
+  readonly #body: string;
+  readonly #id = randomUUID();
+  readonly #watch: ReturnType<typeof createWatch>;
+  /** Ends the run when the caller does not let it begin, or the host cannot be told. */
+  readonly #stop = new AbortController();
+  readonly #signal: AbortSignal;
+  /** Whether the program may begin; undefined: nobody was asked yet. */
+  #asking: Promise<boolean> | undefined;
+  #mayHaveBegun: boolean;
+
+  constructor(call: RemoteCall, body: string) {
+    const { options, request, closing } = call;
+    this.#call = call;
+    this.#body = body;
+    this.#mayHaveBegun = request.begin === undefined;
+    this.#watch = createWatch(options.silenceMs ?? 20_000, limitsFrom(request.limits).wallMs + waitMs);
+    this.#signal = AbortSignal.any([request.signal, closing, this.#watch.signal, this.#stop.signal]);
+  }
+
+  /** Rejects when the host cannot be reached or breaks off. */
+  async run(): Promise<SandboxResult> {
+    const { request } = this.#call;
+    try {
+      if (request.begin === undefined) return await this.#follow(await this.#post(runsPath, this.#body));
+      const held = await this.#post(heldRunsPath, this.#body);
+      if (held.status !== 404) return await this.#follow(held);
+      // A host of the version before, which has not taken the run and cannot say when it has a place.
+      await held.body?.cancel();
+      if (!(await request.begin())) throw new NotToBegin();
+      this.#mayHaveBegun = true;
+      return await this.#follow(await this.#post(runsPath, this.#body));
+    } finally {
+      this.#watch.stop();
+      this.#stop.abort(); // of telling the host that it may begin
+      await this.#asking; // whoever reads the result knows whether the call has begun
+    }
+  }
+
+  async #post(path: string, body?: string): Promise<Response> {
+    const { options } = this.#call;
+    const response = await (options.fetch ?? fetch)(new URL(path, options.url), {
       method: "POST",
       headers: {
         authorization: `Bearer ${options.token}`,
-        "content-type": "application/json",
-        [requestIdHeader]: randomUUID(),
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+        [requestIdHeader]: this.#id,
       },
-      body: body.value,
+      ...(body === undefined ? {} : { body }),
       redirect: "error",
-      signal: AbortSignal.any([request.signal, closing, watch.signal]),
+      signal: this.#signal,
     });
-    watch.touch();
+    this.#watch.touch();
+    return response;
+  }
+
+  async #follow(response: Response): Promise<SandboxResult> {
+    const { request, startedMs } = this.#call;
     if (response.status !== 200 || response.body === null) return await refusalOf(response, startedMs);
-    for await (const bytes of linesOf(response.body, resultBytes + lineMarginBytes)) {
-      watch.touch();
+    for await (const bytes of linesOf(response.body, limitsFrom(request.limits).resultBytes + lineMarginBytes)) {
+      this.#watch.touch();
       const line = parseLine(bytes);
       if (!line.ok) throw new HostFailure(`the sandbox host sent something else than its protocol; ${lost}`);
-      if (line.value.type === "result") return resultOf(line.value);
-      hand(line.value, request);
+      if (line.value.type === "place") this.#confirm();
+      else if (line.value.type === "result") return this.#resultOf(line.value);
+      else hand(line.value, request);
     }
     throw new HostFailure(`the sandbox host broke off; ${lost}`);
-  } finally {
-    watch.stop();
+  }
+
+  #resultOf(line: RemoteLine & { type: "result" }): SandboxResult {
+    const { startedMs } = this.#call;
+    if (!this.#mayHaveBegun && !beforeBegin.includes(line.status)) {
+      throw new HostFailure(`the sandbox host ran the program before it was to begin; ${lost}`);
+    }
+    if (line.status !== "cancelled") return resultOf(line);
+    return ended("crashed", "the sandbox host gave up the place of the run; the program did not run", startedMs);
+  }
+
+  /** Asks once whether the run may begin, while its lines are read on. */
+  #confirm(): void {
+    const { begin } = this.#call.request;
+    if (begin === undefined || this.#asking !== undefined) return;
+    this.#asking = begin();
+    const tell = async (mayBegin: boolean): Promise<void> => {
+      if (!mayBegin) throw new NotToBegin();
+      this.#mayHaveBegun = true;
+      await this.#tell();
+    };
+    this.#asking.then(tell).catch((error: unknown) => this.#stop.abort(error));
+  }
+
+  /** Tells the host that the run may begin, until it has understood. Telling it twice does nothing. */
+  async #tell(): Promise<void> {
+    const untilMs = performance.now() + tellingMs;
+    for (let answer = "no answer"; ;) {
+      try {
+        const response = await this.#post(beginPath(this.#id));
+        await response.body?.cancel();
+        if (response.status === 204) return;
+        answer = String(response.status);
+      } catch (error) {
+        if (this.#signal.aborted) return;
+        answer = error instanceof Error ? error.message : String(error);
+      }
+      if (performance.now() >= untilMs) {
+        throw new HostFailure(`the sandbox host could not be told that the program may begin (${answer}); ${lost}`);
+      }
+      await delay(tellAgainMs);
+    }
   }
 }
 
@@ -119,6 +222,7 @@ function failureOf(error: unknown, { request, closing, startedMs }: RemoteCall):
   if (error instanceof RangeError || (error instanceof TypeError && error.cause === undefined)) {
     return ended("refused", error.message, startedMs);
   }
+  if (error instanceof NotToBegin) return ended("cancelled", "the run was not to begin any more", startedMs);
   if (error instanceof HostFailure) return ended("crashed", error.message, startedMs);
   const { cause } = error instanceof Error ? error : {};
   const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";

@@ -66,8 +66,8 @@ export interface SandboxRequest {
   signal: AbortSignal;
   /**
    * Called once, when there is a place and a sandbox for the program, before it starts. Where it resolves to false
-   * nothing is run, and the run ends as `cancelled`. Must not reject. A remote sandbox calls it before it sends the run,
-   * which may wait for a place over there.
+   * nothing is run, and the run ends as `cancelled`. Must not reject. A remote sandbox calls it when the host has a place;
+   * where a host of an older version does not tell, before it sends the run.
    */
   begin?(): Promise<boolean>;
   /** Must not throw. */

@@ -33,6 +33,10 @@ interface Started {
   ended: Promise<number | null>;
 }
 
+async function metricsOf(opsPort: number): Promise<string> {
+  return await (await fetch(`http://127.0.0.1:${opsPort}/metrics`)).text();
+}
+
 function start(variables: Record<string, string>): Started {
   const own = { PORT: "0", SANDBOX_OPS_PORT: "0", SANDBOX_WARM: "0", SANDBOX_SLOTS: "2", TMPDIR: directory };
   const child = spawn(process.execPath, ["--no-warnings", main, "--sandbox-host"], {
@@ -85,6 +89,62 @@ describe("the process sandbox-host", () => {
     expect(await host.ended).toBe(0);
     expect(host.output()).not.toContain(token);
     expect(await sandbox.run(request)).toMatchObject({ status: "crashed" });
+  });
+
+  it.runIf(hasSandbox)("has a run confirmed when there is a place for it, and starts it after that", async () => {
+    const host = start({ SANDBOX_TOKEN: token, SANDBOX_SLOTS: "1" });
+    const { port, opsPort } = await ready(host);
+    const sandbox = createRemoteSandbox({ url: `http://127.0.0.1:${port}`, token });
+    const begun: string[] = [];
+    const asked = { first: Promise.withResolvers<boolean>(), second: Promise.withResolvers<boolean>() };
+    const cancel = new AbortController();
+    const program = {
+      runtime: "node" as const,
+      code: "await new Promise((r) => setTimeout(r, input)); return Date.now()",
+    };
+    const run = async (name: "first" | "second", input: number, signal: AbortSignal) =>
+      await sandbox.run({
+        program: { ...program, input },
+        signal,
+        begin: async () => {
+          begun.push(name);
+          return await asked[name].promise;
+        },
+      });
+    const first = run("first", 600_000, cancel.signal);
+    await expect.poll(() => begun, { timeout: 20_000 }).toEqual(["first"]);
+    asked.first.resolve(true);
+    const second = run("second", 0, new AbortController().signal);
+    await expect
+      .poll(async () => await metricsOf(opsPort))
+      .toContain('larkline_sandbox_running{service="sandbox-host"} 2');
+    expect(begun).toEqual(["first"]); // the second waits for the only place
+    cancel.abort();
+    expect(await first).toMatchObject({ status: "cancelled" });
+    await expect.poll(() => begun, { timeout: 20_000 }).toEqual(["first", "second"]);
+    const confirmedMs = Date.now();
+    asked.second.resolve(true);
+    const result = await second;
+    expect(result).toMatchObject({ status: "ok", value: expect.any(Number) });
+    expect(result.value).toBeGreaterThanOrEqual(confirmedMs);
+    host.child.kill("SIGTERM");
+    expect(await host.ended).toBe(0);
+  });
+
+  it.runIf(hasSandbox)("runs nothing that is not to begin any more, and gives its place to the next", async () => {
+    const host = start({ SANDBOX_TOKEN: token, SANDBOX_SLOTS: "1" });
+    const { port, opsPort } = await ready(host);
+    const sandbox = createRemoteSandbox({ url: `http://127.0.0.1:${port}`, token });
+    const declined = await sandbox.run({ ...request, begin: async () => await Promise.resolve(false) });
+    expect(declined).toMatchObject({ status: "cancelled" });
+    expect(await sandbox.run({ ...request, begin: async () => await Promise.resolve(true) })).toMatchObject({
+      status: "ok",
+    });
+    const metrics = await metricsOf(opsPort);
+    expect(metrics).toContain('larkline_sandbox_runs_total{status="run_abandoned",service="sandbox-host"} 1');
+    expect(metrics).toContain('larkline_sandbox_runs_total{status="ok",service="sandbox-host"} 1');
+    host.child.kill("SIGTERM");
+    expect(await host.ended).toBe(0);
   });
 
   it("refuses to start without a token, saying so", async () => {
