@@ -199,6 +199,19 @@ async function judgeUncontained(attacks: readonly AttackCase[]): Promise<void> {
   });
 }
 
+/** Removes the working folder. A slot of the sandbox that has just ended may still have its files mounted there for a moment. */
+async function removeRoot(): Promise<void> {
+  for (let left = 40; ; left -= 1) {
+    try {
+      rmSync(root, { recursive: true, force: true });
+      return;
+    } catch (error) {
+      if (left === 0) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 250));
+    }
+  }
+}
+
 process.on("SIGTERM", () => {
   rmSync(root, { recursive: true, force: true });
   process.exit(1);
@@ -209,6 +222,6 @@ try {
 } catch (error) {
   process.stdout.write(`${JSON.stringify({ unavailable: error instanceof Error ? error.message : String(error) })}\n`);
 } finally {
-  rmSync(root, { recursive: true, force: true });
+  await removeRoot();
 }
 process.exit(0);
