@@ -8,8 +8,9 @@ export function authRoutes(platform: Platform): OpenRoute[] {
   const issue = (body: JsonObject): JsonObject => {
     const app = platform.apps.get(stringField(body, "app_id"));
     if (app === undefined) throw new PlatformError(10003, "invalid param", { status: 200 });
-    if (!sameSecret(body.app_secret, app.appSecret))
+    if (!sameSecret(body.app_secret, app.appSecret)) {
       throw new PlatformError(10015, "app secret invalid", { status: 200 });
+    }
     const { token, expireSeconds } = platform.tokens.issue(app);
     return { code: 0, msg: "ok", tenant_access_token: token, expire: expireSeconds };
   };

@@ -444,8 +444,9 @@ test("a toast has its text in several languages", async () => {
   const click = (value: Record<string, unknown>) =>
     told.simulator.click({ messageId, openId: told.person, elementId: "yes", value });
   expect(await click({})).toEqual({ code: 0, toast, cardChanged: false });
-  for (const i18n of ["text", { zh_cn: 1 }, { Chinese: "x" }])
+  for (const i18n of ["text", { zh_cn: 1 }, { Chinese: "x" }]) {
     expect(await click({ i18n })).toMatchObject({ code: 200672 });
+  }
 });
 
 test("a message counts how often its card was replaced", async () => {

@@ -11,8 +11,9 @@ import { PlatformError } from "./platform-error.ts";
 export function withSettings(card: JsonObject, settings: JsonObject): JsonObject {
   const { config, card_link: link, ...bare } = settings;
   const names = Object.keys(bare);
-  if (names.some((name) => name !== "streaming_mode"))
+  if (names.some((name) => name !== "streaming_mode")) {
     throw new PlatformError(300122, `unknown settings ${names.join()}`);
+  }
   const changes = { ...bare, ...objectOrNothing(config) };
   const merged = { ...card, config: { ...objectOrNothing(card.config), ...changes } };
   const problem = configProblem(merged.config);
@@ -90,8 +91,9 @@ export function withActions(
   let changed = card;
   const settings: JsonObject[] = [];
   for (const action of actions) {
-    if (!isJsonObject(action) || !isJsonObject(action.params))
+    if (!isJsonObject(action) || !isJsonObject(action.params)) {
       throw parameterError("an action needs action and params");
+    }
     const apply = typeof action.action === "string" ? batchActions[action.action] : undefined;
     if (apply === undefined) throw parameterError(`action ${String(action.action)} is unknown`);
     changed = apply(changed, action.params);

@@ -70,8 +70,9 @@ function isSubscribed({ app, chat, message }: WrittenMessage): boolean {
 /** No event tells of it; reading the message shows the new text and time (message receive page). */
 function editText(platform: Platform, messageId: string, text: string): void {
   const message = platform.messages.get(messageId);
-  if (message?.senderType !== "user" || message.messageType !== "text")
+  if (message?.senderType !== "user" || message.messageType !== "text") {
     throw new Error(`No text ${messageId} of a person`);
+  }
   const lookup = mentionLookup(platform, knownChat(platform, message.chatId));
   const rendered = renderContent("text", JSON.stringify({ text }), lookup);
   const change = { ...rendered, edits: message.edits + 1, updatedAt: platform.now() };

@@ -40,8 +40,9 @@ function edit(platform: Platform, call: ApiCallContext): JsonObject {
     throw new PlatformError(230054, "This operation is not supported for this message type.");
   }
   if (message.senderId !== call.app.appId) throw new PlatformError(230071, "The operator is not the message sender.");
-  if (message.edits >= maximumEdits)
+  if (message.edits >= maximumEdits) {
     throw new PlatformError(230072, "The message has reached the number of edits limit.");
+  }
   const rendered = renderContent(messageType, stringField(call.body, "content"), mentionLookup(platform, chat));
   return changed(platform, call, { message, change: { ...rendered, messageType, edits: message.edits + 1 } });
 }
@@ -51,8 +52,9 @@ function patchCard(platform: Platform, call: ApiCallContext): JsonObject {
   const { message } = liveMessage(platform, call);
   if (message.messageType !== "interactive") throw new PlatformError(230001, "This message is NOT a card.");
   if (message.senderId !== call.app.appId) throw new PlatformError(230027, "Lack of necessary permissions.");
-  if (platform.now() - message.createdAt > patchLifetimeMs)
+  if (platform.now() - message.createdAt > patchLifetimeMs) {
     throw new PlatformError(230031, "The message is too old to update.");
+  }
   platform.limiter.checkBusiness(`patch ${message.messageId}`, patchesPerSecond);
   const { entity, json, content } = patchedCard(platform, message, stringField(call.body, "content"));
   platform.messages.change(message.messageId, { content, patches: message.patches + 1 });

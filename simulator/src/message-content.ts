@@ -31,11 +31,13 @@ export function renderContent(messageType: string, content: string, lookup: Ment
   const parsed = parseJsonObject(content);
   if (parsed === undefined) throw badContent("content is not a string in json format");
   if (messageType === "text") return renderText(parsed, lookup);
-  if (messageType === "post")
+  if (messageType === "post") {
     return { content, text: postText(checkedPost(parsed)), mentions: postMentions(parsed, lookup) };
+  }
   const field = keyFields[messageType];
-  if (field === undefined)
+  if (field === undefined) {
     throw new PlatformError(230001, `Your request contains an invalid request parameter: msg_type ${messageType}`);
+  }
   if (typeof parsed[field] !== "string") throw badContent(`${field} is required`);
   return { content, text: `[${messageType}]`, mentions: [] };
 }

@@ -28,8 +28,9 @@ export function pathMessage(
   missing = 230110,
 ): { message: SimMessage; chat: SimChat } {
   const messageId = call.params.message_id ?? "";
-  if (!/^om_[\w-]+$/.test(messageId))
+  if (!/^om_[\w-]+$/.test(messageId)) {
     throw new PlatformError(99992354, "The request you send is not a valid {message_id}.");
+  }
   const message = platform.messages.get(messageId);
   if (message === undefined) throw new PlatformError(missing, "The message does not exist or is deleted.");
   const chat = memberChat(platform, call.app, message.chatId);

@@ -87,8 +87,9 @@ const receiveIdTypes = ["open_id", "union_id", "user_id", "email", "chat_id"];
 
 function receivingChat(platform: Platform, call: ApiCallContext): SimChat {
   const type = call.query.get("receive_id_type") ?? "open_id";
-  if (!receiveIdTypes.includes(type))
+  if (!receiveIdTypes.includes(type)) {
     throw fieldError("receive_id_type", `must be one of ${receiveIdTypes.join(", ")}`);
+  }
   const id = stringField(call.body, "receive_id");
   if (type === "chat_id") {
     if (!/^oc_[\w-]+$/.test(id)) throw new PlatformError(230034, `The receive_id is invalid: ${id}`);

@@ -36,8 +36,9 @@ export function createTokenStore(now: () => number): TokenStore {
     authenticate(authorization) {
       const token = /^Bearer (.+)$/i.exec(authorization ?? "")?.[1];
       if (token === undefined) throw new PlatformError(99991661, "Missing access token for authorization.");
-      if (!/^[tu]-/.test(token))
+      if (!/^[tu]-/.test(token)) {
         throw new PlatformError(99991671, "Invalid access token: it must start with t- or u-.");
+      }
       const owner = owners.get(token);
       if (owner === undefined || owner.expiresAt <= now()) {
         throw new PlatformError(99991663, "Invalid access token for authorization. Please make a test with a new one.");

@@ -22,8 +22,9 @@ export function createUuidTable(now: () => number, duplicate: DuplicateUuid): Uu
       }
       const entry = sent.get(`${appId} ${uuid}`);
       if (entry === undefined || now() - entry.at >= windowMs) return undefined;
-      if (duplicate === "in_progress")
+      if (duplicate === "in_progress") {
         throw new PlatformError(230049, "The message is being sent, please try again later.");
+      }
       return entry.messageId;
     },
     remember(appId, uuid, messageId) {

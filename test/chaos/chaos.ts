@@ -84,8 +84,9 @@ function textOf(key: string, random: ReturnType<typeof createRandom>): string {
   const lines = [random.pick([`m${key}`, `m${key} pause ${random.below(300)}`, `m${key} type ${random.below(40)}`])];
   if (kind === 1) lines.push(`call note_once {"key":"${key}","ms":${random.below(500)}}`);
   if (kind === 2) lines.push(`call note_pure {"key":"${key}","ms":${random.below(500)}}`);
-  if (kind === 3)
+  if (kind === 3) {
     lines.push(`call note_once {"key":"${key}a"}`, `call note_once {"key":"${key}b","ms":${random.below(200)}}`);
+  }
   return lines.join("\n");
 }
 

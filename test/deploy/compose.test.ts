@@ -77,8 +77,9 @@ describe("infra/compose/compose.yaml", () => {
       expect(service["tmpfs"], name).toEqual([expect.stringMatching(/^\/tmp:size=\d+[mg](,nr_inodes=\d+k)?$/)]);
       expect(service, name).not.toHaveProperty("privileged");
       expect(service, name).not.toHaveProperty("cap_add");
-      for (const volume of service.volumes ?? [])
+      for (const volume of service.volumes ?? []) {
         expect(volume, name).toMatch(/^redis:\/data$|^prometheus:\/prometheus$|^grafana:\/var\/lib\/grafana$|:ro$/);
+      }
     }
   });
 
@@ -134,8 +135,9 @@ describe("infra/compose/compose.yaml", () => {
     expect(composed["agent-worker"]?.deploy?.replicas).toBe(2);
     expect(composed["tool-runner"]?.deploy?.replicas).toBe(2);
     const command = composed["redis"]?.command?.join(" ") ?? "";
-    for (const setting of ["--appendonly yes", "--maxmemory-policy noeviction", "--aclfile /etc/redis/users.acl"])
+    for (const setting of ["--appendonly yes", "--maxmemory-policy noeviction", "--aclfile /etc/redis/users.acl"]) {
       expect(command).toContain(setting);
+    }
     expect(composed["redis"]?.volumes).toContain("redis:/data");
   });
 

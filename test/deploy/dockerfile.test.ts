@@ -23,13 +23,14 @@ describe.each(["infra/docker/Dockerfile", "infra/runner-example/Dockerfile", "in
 
 describe("infra/docker/Dockerfile", () => {
   it("ends as an ordinary user in both of its images", () => {
-    for (const name of ["app", "sandbox"])
+    for (const name of ["app", "sandbox"]) {
       expect(
         stage(name)
           .trim()
           .split("\n")
           .findLast((line) => line !== ""),
       ).toBe("USER node");
+    }
     expect(dockerfile.trimEnd().endsWith(stage("app").trimEnd())).toBe(true);
   });
 
@@ -89,7 +90,8 @@ describe("what is taken from registries", () => {
 
   it("is the Node that everything runs on", () => {
     const [, pinned] = /^ {2}node: (.*)$/m.exec(textOf("pnpm-workspace.yaml")) ?? [];
-    for (const path of files.slice(0, 2))
+    for (const path of files.slice(0, 2)) {
       expect(imagesOf(path)).toContainEqual(expect.stringContaining(`node:${pinned}-`));
+    }
   });
 });

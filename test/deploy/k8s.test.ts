@@ -152,8 +152,9 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
   it("asks each process for its health and readiness at a port that it has, and a liveness that knows no Redis", () => {
     for (const workload of ours) {
       const { name, container } = workload;
-      for (const probe of [container.startupProbe, container.livenessProbe, container.readinessProbe])
+      for (const probe of [container.startupProbe, container.livenessProbe, container.readinessProbe]) {
         expect(Object.keys(portsOf(workload)), name).toContain(probe?.httpGet?.port);
+      }
       expect(container.livenessProbe?.httpGet?.path).toBe("/health");
       // /ready has two seconds to answer.
       expect(container.readinessProbe?.timeoutSeconds).toBeGreaterThan(2);
@@ -187,10 +188,12 @@ describe.each(both)("infra/k8s/overlays/%s", (_name, manifests) => {
   });
 
   it("selects the pods of each deployment by their own labels, for it and for its disruption budget", () => {
-    for (const { spec } of only(manifests, "Deployment"))
+    for (const { spec } of only(manifests, "Deployment")) {
       expect(spec?.template?.metadata?.labels).toMatchObject(spec?.selector.matchLabels ?? { none: "" });
-    for (const { metadata, spec } of only(manifests, "PodDisruptionBudget"))
+    }
+    for (const { metadata, spec } of only(manifests, "PodDisruptionBudget")) {
       expect(selected(spec?.selector?.matchLabels).map(({ name }) => name)).toEqual([metadata?.name]);
+    }
   });
 
   it("lets Prometheus ask every pod of ours, at a port that it has", () => {
@@ -262,8 +265,9 @@ describe("the networks of infra/k8s", () => {
   });
 
   it("let nobody reach a worker, a runner or the console but Prometheus, and ingress its controller and the canary besides", () => {
-    for (const name of ["agent-worker", "tool-runner", "code-runner", "console"])
+    for (const name of ["agent-worker", "tool-runner", "code-runner", "console"]) {
       expect(whoReaches(name, 8000), name).toEqual(["prometheus"]);
+    }
     expect(whoReaches("sandbox-host", 8006)).toEqual(["prometheus"]);
     expect(whoReaches("ingress", 8000).toSorted()).toEqual(["console", "controller", "prometheus"]);
     expect(whoReaches("sandbox-host", 8000)).toEqual(["tool-runner"]);
@@ -275,8 +279,9 @@ describe("the networks of infra/k8s", () => {
       whoReaches(address, port).filter((name) => !free.includes(name));
     expect(reach("203.0.113.7", 443).toSorted()).toEqual(["agent-worker", "ingress", "tool-runner"]);
     expect(reach("2001:db8::7", 443).toSorted()).toEqual(["agent-worker", "ingress", "tool-runner"]);
-    for (const address of ["169.254.169.254", "10.1.2.3", "192.168.1.1", "fd00::1"])
+    for (const address of ["169.254.169.254", "10.1.2.3", "192.168.1.1", "fd00::1"]) {
       for (const port of [80, 443, 10250]) expect(reach(address, port), `${address}:${port}`).toEqual([]);
+    }
   });
 });
 
@@ -302,8 +307,9 @@ describe("autoscaling", () => {
     const deployments = only(full, "Deployment");
     const scaled = only(full, "ScaledObject").map(({ spec }) => spec.scaleTargetRef.name);
     expect(scaled.toSorted()).toEqual(["agent-worker", "code-runner", "tool-runner"]);
-    for (const { metadata, spec } of deployments)
+    for (const { metadata, spec } of deployments) {
       expect(spec?.replicas === undefined).toBe(scaled.includes(metadata?.name ?? ""));
+    }
   });
 
   it("takes one away at a time, with more time between than its calls may take to end", () => {
@@ -326,8 +332,9 @@ describe("autoscaling", () => {
     for (const [name, standard] of [
       ["WORKER_CONCURRENCY", 50],
       ["RUNNER_CONCURRENCY", 32],
-    ] as const)
+    ] as const) {
       expect(textOf("docs/configuration.md")).toMatch(new RegExp(`\`${name}\` +\\|[^|]+\\| \`${standard}\``));
+    }
   });
 });
 

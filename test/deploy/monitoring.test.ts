@@ -37,8 +37,9 @@ const shown = new Map(
     return [name, others.at(-2)?.split(", ").filter(Boolean) ?? []] as const;
   }),
 );
-for (const name of ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"])
+for (const name of ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"]) {
   shown.set(name, []);
+}
 shown.set("nodejs_eventloop_lag_p99_seconds", []);
 /** Every series has these; `le` those of a histogram. */
 const everywhere = ["service", "instance", "le"];
@@ -93,8 +94,9 @@ describe("the dashboard", () => {
     expect(targets.length).toBeGreaterThan(30);
     for (const { expr, legendFormat } of targets) {
       expect(unknownIn(expr), expr).toEqual([]);
-      for (const [, label = ""] of legendFormat.matchAll(/\{\{(\w+)\}\}/g))
+      for (const [, label = ""] of legendFormat.matchAll(/\{\{(\w+)\}\}/g)) {
         expect(unknownIn(`${expr} by (${label})`), legendFormat).toEqual([]);
+      }
     }
   });
 

@@ -59,8 +59,9 @@ describe("docs/configuration.md", () => {
     for (const { name, default: standard } of reads) {
       const row = rows.find(({ variable, readBy }) => variable === name && readBy.includes(app));
       expect(row, `${app} reads ${name}`).toBeDefined();
-      if (standard !== undefined)
+      if (standard !== undefined) {
         expect(quotedIn(row?.standard ?? ""), `default of ${name} in ${app}`).toContain(standard);
+      }
     }
   });
 

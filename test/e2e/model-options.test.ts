@@ -14,8 +14,9 @@ let file: Awaited<ReturnType<typeof writeConfig>>;
 beforeAll(async () => {
   const script = (request: NormalisedRequest) => {
     const text = request.messages.at(-1)?.text ?? "";
-    if (request.model === "broken")
+    if (request.model === "broken") {
       return { fault: { kind: "status", status: 400, message: "no such model" } } as const;
+    }
     return { ...(text.includes("think") ? { thinking: { text: "Six times seven." } } : {}), text: `[${text}]` };
   };
   system = await startSystem({ workers: 0, script });

@@ -25,8 +25,9 @@ export function createOfferedTools(deps: OfferedToolsDeps, allowed: readonly str
     if (all === source) return offered;
     source = all;
     for (const [name, { runner }] of all) {
-      if (builtIns.offered.has(name))
+      if (builtIns.offered.has(name)) {
         logger.warn({ tool: name, runner }, "a runner offers a built-in tool's name; it is not used");
+      }
     }
     const used = allowed === null ? [...all] : [...all].filter(([name]) => allowed.includes(name));
     offered = used.length === 0 ? new Map() : new Map([...used, ...builtIns.offered]);

@@ -271,8 +271,9 @@ function watchForCancel(
   controller: AbortController,
 ): NodeJS.Timeout {
   const look = async (): Promise<void> => {
-    if (!controller.signal.aborted && (await store.cancelled(session, running.idsOf(session))))
+    if (!controller.signal.aborted && (await store.cancelled(session, running.idsOf(session)))) {
       controller.abort("cancel" satisfies AbortReason);
+    }
   };
   return setInterval(() => void look().catch(() => undefined), cancelPollMs); // asked again the next time
 }

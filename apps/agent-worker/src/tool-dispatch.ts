@@ -96,9 +96,9 @@ export async function dispatchCalls(
     // Handed out before and started since, it may have taken effect: what its runner says counts then.
     if (objection !== undefined) work.push(answer(call, { ok: false, error: objection }, { unlessStarted: true }));
     else if (obstacle !== undefined) work.push(answer(call, { ok: false, error: obstacle }));
-    else if (runner === builtInRunner)
+    else if (runner === builtInRunner) {
       work.push(builtIns.run(turn, call).then(async (done) => await answer(call, done)));
-    else byRunner.set(runner, [...(byRunner.get(runner) ?? []), call]);
+    } else byRunner.set(runner, [...(byRunner.get(runner) ?? []), call]);
   }
   for (const [runner, its] of byRunner) work.push(toRunner(dispatch, turn, { runner, calls: its }));
   await Promise.all(work);

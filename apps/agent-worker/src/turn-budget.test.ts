@@ -31,8 +31,9 @@ const noon = Date.parse("2026-11-22T04:00:00Z");
 /** As `echoing`, but every answer says what it has used. */
 const counting: LlmBackend = {
   async *stream(...given): AsyncIterable<ModelChunk> {
-    for await (const chunk of echoing.stream(...given))
+    for await (const chunk of echoing.stream(...given)) {
       yield chunk.type === "message_stop" ? { ...chunk, usage } : chunk;
+    }
   },
 };
 

@@ -67,8 +67,9 @@ it.each([1, 2])("EE-6, EE-9: what was published before a crash in step %i is pub
     async *stream(request) {
       steps += 1;
       yield { type: "text_delta", text: `step ${steps} ` };
-      if (steps === stuckIn && !isDead)
+      if (steps === stuckIn && !isDead) {
         await new Promise((_, reject) => dying.signal.addEventListener("abort", reject));
+      }
       yield* work(request);
     },
   };

@@ -321,8 +321,9 @@ export class TurnRun {
     if (refused !== undefined) return refused;
     const summary = await this.#context.summarise(plan);
     if (summary === undefined) return await this.#brokenOff();
-    if (summary.failure !== undefined)
+    if (summary.failure !== undefined) {
       return await this.#decide((environment) => afterStep(turn, summary, environment));
+    }
     const compacted = this.#context.compacted(plan, summary);
     const done = commandDone(turn, compacted.report, facts);
     return { ...done, events: [...compacted.events, ...done.events], context: compacted.context };

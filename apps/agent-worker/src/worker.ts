@@ -267,8 +267,9 @@ function serving({ apis }: Pick<Connections, "apis">, logger: Logger): (session:
   return (session) => {
     const [app = ""] = session.split(".", 1);
     if (app === apiApp || apis.has(app)) return true;
-    if (!unknown.has(app))
+    if (!unknown.has(app)) {
       logger.warn({ app }, "no credentials for an app: its sessions wait for a worker that has them");
+    }
     unknown.add(app);
     return false;
   };

@@ -16,8 +16,9 @@ interface Difference {
 
 function differencesOf({ redisMs, feishuMs }: ClockOffsets): Difference[] {
   const differences: Difference[] = [];
-  if (redisMs !== undefined)
+  if (redisMs !== undefined) {
     differences.push({ between: { zh: "本机与 Redis", en: "this machine and Redis" }, ms: redisMs });
+  }
   if (feishuMs !== undefined) {
     differences.push({ between: { zh: "本机与飞书", en: "this machine and Feishu" }, ms: feishuMs });
   }

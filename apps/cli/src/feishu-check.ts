@@ -57,8 +57,9 @@ const botAdvice: Readonly<Partial<Record<InspectedBot["status"], Bilingual>>> = 
 
 /** Whether people can talk to the bot. */
 export function botFinding({ name, status }: InspectedBot, access: Access): Finding {
-  if (status === "enabled")
+  if (status === "enabled") {
     return ok("feishu.bot", { zh: `机器人“${name}”已启用`, en: `The bot "${name}" is enabled` });
+  }
   const advice = botAdvice[status] ?? { zh: "在开发者后台查看。", en: "Look into the developer console." };
   const text = { zh: `机器人“${name}”未启用（${status}）`, en: `The bot "${name}" is not enabled (${status})` };
   const at = consoleLink(access);

@@ -115,8 +115,9 @@ async function stopRuns(
     const theirs = queued.filter(isMeant);
     if (theirs.length === 0) return;
     if (!(await store.cancelled(session))) {
-      for (const { seq } of theirs)
+      for (const { seq } of theirs) {
         await store.cancel(session, { turnId: turnIdOf(session, seq), reason: "cancelled" });
+      }
     }
     if (Date.now() >= deadlineMs) throw new StillRunningError(session);
     await pause(intervalMs);

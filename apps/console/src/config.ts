@@ -41,8 +41,9 @@ function readPasswords(reader: EnvReader): Passwords | undefined {
     if (viewer !== undefined) reader.problem("CONSOLE_VIEWER_PASSWORD is set, but CONSOLE_PASSWORD is not.");
     return undefined;
   }
-  if (operator !== "" && operator === viewer)
+  if (operator !== "" && operator === viewer) {
     reader.problem("CONSOLE_VIEWER_PASSWORD must differ from CONSOLE_PASSWORD.");
+  }
   return { operator, viewer };
 }
 
@@ -67,8 +68,9 @@ function readProxies(reader: EnvReader): string[] {
   const named = (reader.text("CONSOLE_TRUST_PROXY") ?? "").split(",").map((one) => one.trim());
   const proxies = named.filter((one) => one !== "");
   for (const proxy of proxies) {
-    if (!isAddressOrNetwork(proxy))
+    if (!isAddressOrNetwork(proxy)) {
       reader.problem(`CONSOLE_TRUST_PROXY must list addresses such as 10.0.0.7 or 10.0.0.0/8, but has "${proxy}".`);
+    }
   }
   return proxies;
 }
@@ -80,8 +82,9 @@ function readCanary(reader: EnvReader): ConsoleConfig["canary"] {
   const url = reader.url("INGRESS_URL", { default: "http://127.0.0.1:8000" });
   const token = reader.secret("API_TOKEN");
   if (intervalMs === 0) return undefined;
-  if (intervalMs < shortestIntervalMs)
+  if (intervalMs < shortestIntervalMs) {
     reader.problem(`CANARY_INTERVAL_MS must be 0 or at least ${shortestIntervalMs}.`);
+  }
   return { url, token, intervalMs };
 }
 

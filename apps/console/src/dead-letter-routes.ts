@@ -63,8 +63,9 @@ function registerJobActs(server: FastifyInstance, deps: DeadLetterDeps): void {
         if (queue === undefined || job === undefined || !(await deps.queues.names()).includes(queue)) return undefined;
         // The audit log has a deed before it is done: whatever fails in the middle, it has a record.
         const problem = await noted(deps, { kind, letterId: `${queue}/${job}` });
-        if (problem !== undefined)
+        if (problem !== undefined) {
           return deadLettersPage({ ...view, url: "/dead-letters" }, await givenUp(deps), problem);
+        }
         deps.onAction(kind, "/dead-letters");
         const word: Word = (await act(queue, job)) ? done : "jobGone";
         return deadLettersPage({ ...view, url: "/dead-letters" }, await givenUp(deps), word);

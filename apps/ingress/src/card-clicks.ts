@@ -107,11 +107,12 @@ function lateClicks({ app, agents, store, inbox, observation, logger }: CardClic
     const released = await store.release(session, message, action === "run" ? "append" : "drop");
     // Somebody else's click, on another card or here a moment ago, was first.
     if (released === undefined) return toastIn("info", texts.decided);
-    if (released.result === "full")
+    if (released.result === "full") {
       return toastIn(
         "warning",
         inBoth((language) => refusalText("full", language)),
       );
+    }
     if (action === "ignore") return withCard(toastIn("info", texts.ignored), decided(value, parked));
     tellAppended(observation, parked, released);
     try {

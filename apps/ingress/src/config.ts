@@ -107,8 +107,9 @@ function readOnDisconnect(reader: EnvReader): ApiConfig["onDisconnect"] {
 
 function readToken(reader: EnvReader): string | undefined {
   const token = reader.secret("API_TOKEN", { minLength: shortestToken });
-  if (token !== undefined && /\s/.test(token))
+  if (token !== undefined && /\s/.test(token)) {
     reader.problem("API_TOKEN must not contain blanks: no header can carry it.");
+  }
   return token;
 }
 

@@ -192,8 +192,9 @@ function messageOf(error: unknown): string {
 }
 
 function problemOf(value: unknown): string | undefined {
-  if (typeof value !== "object" || value === null)
+  if (typeof value !== "object" || value === null) {
     return "its default export is no consumer of events, nor an array of them";
+  }
   const methods = (["event", "click"] as const).map((name): unknown => Reflect.get(value, name));
   if (methods.some((method) => method !== undefined && typeof method !== "function")) {
     return "event and click of a consumer must be functions";
@@ -212,8 +213,9 @@ export async function eventConsumers(
 ): Promise<ParseResult<EventConsumer[]>> {
   const loaded = await loadEventConsumers(modules);
   if (url === undefined || !loaded.ok) return loaded;
-  if (key === undefined)
+  if (key === undefined) {
     return { ok: false, error: "events.url needs EVENTS_SIGNING_KEY, which signs what is sent there." };
+  }
   return { ok: true, value: [...loaded.value, createUrlConsumer({ url, key })] };
 }
 

@@ -37,8 +37,9 @@ async function checkVendor(vendor, env, { signal, say }) {
   const host = hostOf(url, variable);
   const response = await answerOf(url, { headers }, signal);
   if (response === undefined) say(text("unreachable", host, key));
-  else if (response.status === 401 || response.status === 403)
+  else if (response.status === 401 || response.status === 403) {
     throw new Failure(text("keyRefused", key, host, response.status));
+  }
   await response?.body?.cancel();
 }
 

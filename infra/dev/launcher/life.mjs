@@ -19,8 +19,9 @@ export async function live(work, { stoppedCode }) {
   // A terminal that is gone must not keep us from stopping what we started.
   for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
   try {
-    if (Number.parseInt(process.versions.node, 10) < oldestNode)
+    if (Number.parseInt(process.versions.node, 10) < oldestNode) {
       throw new Failure(text("oldNode", process.versions.node));
+    }
     process.exitCode = await work({ signal: controller.signal, say });
   } catch (error) {
     if (error instanceof Failure) say(error.message);

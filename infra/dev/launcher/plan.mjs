@@ -37,8 +37,9 @@ export function addressOf({ host, port }) {
 
 function feishuOf(env) {
   const { FEISHU_APP_ID: appId = "", FEISHU_APP_SECRET: appSecret = "" } = env;
-  if (appId !== "" && appSecret !== "")
+  if (appId !== "" && appSecret !== "") {
     return { kind: "real", appId, appSecret, domain: env.FEISHU_DOMAIN || "feishu" };
+  }
   if (appId !== appSecret) {
     const [present, missing] =
       appId === "" ? ["FEISHU_APP_SECRET", "FEISHU_APP_ID"] : ["FEISHU_APP_ID", "FEISHU_APP_SECRET"];

@@ -189,8 +189,9 @@ export function createAccumulator(): Accumulator {
       case "message_stop":
         ending = { ...ending, stopReason: chunk.stopReason, usage: chunk.usage };
         if (chunk.model !== undefined) ending.model = chunk.model;
-        if (current !== undefined && chunk.usage !== null)
+        if (current !== undefined && chunk.usage !== null) {
           Object.assign(current, { usage: chunk.usage, complete: true });
+        }
         return;
       case "error":
         ending.failure = chunk;

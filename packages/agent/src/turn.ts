@@ -63,8 +63,9 @@ export function startTurn({
  */
 export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
   const { failure } = step;
-  if (failure?.retryInMs !== undefined)
+  if (failure?.retryInMs !== undefined) {
     return putOffStep(turn, step, { failure, waitMs: failure.retryInMs, nowMs: env.nowMs });
+  }
   if (failure !== undefined) return stepFailure(turn, { ...step, failure }, env);
   const numbers = measured(step, turn, env);
   const next = withThinking(counted(turn, numbers), step);

@@ -122,8 +122,9 @@ export function presentationOf(slides: readonly string[], notes: string): Buffer
     const file = total - i;
     parts[`ppt/slides/slide${file}.xml`] =
       `${declaration}<p:sld xmlns:p="p" xmlns:a="a"><p:txBody>${body}</p:txBody></p:sld>`;
-    if (i === 0)
+    if (i === 0) {
       parts[`ppt/slides/_rels/slide${file}.xml.rels`] = relationships(["notesSlide", "../notesSlides/n1.xml"]);
+    }
   }
   const list = slides.map((_, i) => `<p:sldId id="${256 + i}" r:id="rId${total - i}"/>`).join("");
   return zipOf({

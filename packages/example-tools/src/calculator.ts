@@ -108,8 +108,9 @@ function textOf(math: MathJsInstance, value: unknown): string {
 /** Value of an arithmetic expression as text, to 14 significant digits. Throws with a reason for the model. */
 export async function calculate(expression: string): Promise<string> {
   if (expression.trim() === "") throw new Error("the expression is empty");
-  if (expression.length > maxExpressionCharacters)
+  if (expression.length > maxExpressionCharacters) {
     throw new Error(`the expression exceeds ${maxExpressionCharacters} characters`);
+  }
   const made = await (engine ??= createEngine());
   const tree = made.math.parse(expression);
   check(made, tree);

@@ -33,8 +33,9 @@ const decoders: Record<string, () => Duplex> = {
 function checkedUrl(text: string, base?: URL): URL {
   const url = URL.parse(text, base?.href);
   if (url === null || text.length > maxUrlCharacters) throw new Error("not a valid URL");
-  if (url.protocol !== "http:" && url.protocol !== "https:")
+  if (url.protocol !== "http:" && url.protocol !== "https:") {
     throw new Error(`only http and https pages, not ${url.protocol}`);
+  }
   if (url.username !== "" || url.password !== "") throw new Error("URLs with a user name or password are refused");
   return url;
 }

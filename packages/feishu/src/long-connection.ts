@@ -229,8 +229,9 @@ class Supervisor implements LongConnection {
     this.#enter("connected");
     this.#logger.info({ appId: this.#options.appId }, "long connection established");
     const socket = socketOf(client);
-    if (socket === undefined)
+    if (socket === undefined) {
       this.#logger.warn({ appId: this.#options.appId }, "the SDK does not show its socket: a dead one is found late");
+    }
     this.#watch(client, socket && new Liveness(socket));
   }
 

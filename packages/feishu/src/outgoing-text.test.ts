@@ -120,8 +120,9 @@ describe("splitText", () => {
           const text = pieces.join("");
           const parts = splitText(text, maxBytes);
           expect(parts.join("")).toBe(text);
-          for (const part of parts)
+          for (const part of parts) {
             expect(Buffer.byteLength(JSON.stringify({ text: part }))).toBeLessThanOrEqual(maxBytes);
+          }
         },
       ),
     );

@@ -167,8 +167,9 @@ describe("calls through a governor", () => {
     const abort = new AbortController();
     const waiting = [1, 2, 3].map(() => failureOf(send(chatId, { ...patient, signal: abort.signal })));
     abort.abort();
-    for (const error of await Promise.all(waiting))
+    for (const error of await Promise.all(waiting)) {
       expect(error).toMatchObject({ kind: "cancelled", uncertain: false });
+    }
     expect(sentBy(simulator)).toBe(before);
   });
 

@@ -271,8 +271,9 @@ describe("with a token only", () => {
     };
     expect(kindAt(String(hours(7.4)))).toMatchObject({ kind: "event" });
     expect(kindAt(`${hours(7.4)}000`)).toMatchObject({ kind: "event" });
-    for (const time of [String(hours(7.6)), `${hours(7.6)}000`, String(nowMs + 301_000), "", "soon", "0", null])
+    for (const time of [String(hours(7.6)), `${hours(7.6)}000`, String(nowMs + 301_000), "", "soon", "0", null]) {
       expect([time, kindAt(time)]).toMatchObject([time, { kind: "refused", status: 401 }]);
+    }
     const old = { uuid: "u", token, ts: String(hours(8) / 1000), type: "event_callback", event: { type: "x" } };
     expect(plain.verify(jsonBody(old), {})).toMatchObject({ kind: "refused", status: 401 });
   });

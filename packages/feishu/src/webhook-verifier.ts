@@ -127,8 +127,9 @@ function signatureProblem(checks: Checks, rawBody: Buffer, header: HeaderReader)
   const matches = sameSecret(expected, header("x-lark-signature"));
   const sentAtMs = sentAtOf(timestamp, checks.forms);
   if (!matches) return unsigned;
-  if (sentAtMs === undefined)
+  if (sentAtMs === undefined) {
     return `timestamp of an unknown form: ${shapeOf(timestamp)}; webhook.timestampForms can add it`;
+  }
   return Math.abs(checks.now() - sentAtMs) <= freshnessMs ? undefined : unsigned;
 }
 
@@ -204,8 +205,9 @@ export function createWebhookVerifier(options: WebhookVerifierOptions): WebhookV
   return {
     verify: (rawBody, headers) => {
       if (rawBody.length > maxBodyBytes) return refused(400, "body larger than 1 MiB");
-      if (cipherKey !== undefined)
+      if (cipherKey !== undefined) {
         return verifyEncrypted(checks, cipherKey, { rawBody, header: headerReader(headers) });
+      }
       return token === undefined ? refused(403, notConfigured) : verifyPlain(checks, rawBody);
     },
   };

@@ -63,8 +63,9 @@ describe("parseModelList", () => {
   it("names every entry that is wrong", () => {
     const parsed = parseModelList("gpt-5,Google/gemini,openai/");
     expect(parsed.ok).toBe(false);
-    for (const entry of ["'gpt-5'", "'Google/gemini'", "'openai/'"])
+    for (const entry of ["'gpt-5'", "'Google/gemini'", "'openai/'"]) {
       expect(parsed).toHaveProperty("error", expect.stringContaining(entry));
+    }
     expect(parseModelList(" , ")).toEqual({ ok: false, error: "no model is named" });
   });
 });

@@ -152,8 +152,9 @@ export async function* timedStream(
       yield chunk;
     }
   } catch (error) {
-    if (!aborted())
+    if (!aborted()) {
       yield modelFailure("internal_error", error instanceof Error ? error.message : "The backend failed.");
+    }
   } finally {
     watch.close(!ended);
     // A backend may be stuck in a wait: leaving does not wait for it.

@@ -90,8 +90,9 @@ export function formatErrorForDisplay(error: unknown, verbose = false): string {
   if (verbose && error.detail !== "") lines.push(error.detail);
   if (error.suggestion !== "") lines.push(error.suggestion);
   if (verbose) {
-    for (const cause of causesOf(error.cause))
+    for (const cause of causesOf(error.cause)) {
       lines.push(`cause: ${cause instanceof Error ? cause.message : String(cause)}`);
+    }
   }
   return lines.join("\n");
 }

@@ -262,8 +262,9 @@ class Slots implements ChildSlots {
 
   /** Starts children for those that wait while no call ends: short ones make room sooner than a new child is there. */
   #grow(): void {
-    while (this.#isShort() && performance.now() - this.#endedMs >= stallMs && this.#options.room.take())
+    while (this.#isShort() && performance.now() - this.#endedMs >= stallMs && this.#options.room.take()) {
       this.#start(true);
+    }
     if (!this.#isShort() || this.#lookAgain !== undefined) return;
     this.#lookAgain = setTimeout(() => {
       this.#lookAgain = undefined;

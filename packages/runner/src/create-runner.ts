@@ -21,8 +21,9 @@ function refuse(problem: string): never {
 /** The program that calls: where other processes find its tools. */
 function ownModule(): string {
   const [, program] = process.argv;
-  if (program === undefined)
+  if (program === undefined) {
     return refuse("createRunner works in a file that Node is started with, not in typed-in code.");
+  }
   return pathToFileURL(resolve(program)).href;
 }
 

@@ -58,8 +58,9 @@ describe("the image of a runner of its own", () => {
     const files = await readdir(join(root, "infra/runner-example"));
     expect(files.filter((name) => name.endsWith(".ts"))).toEqual(["weather.ts"]);
     const dockerfile = await readFile(join(root, "infra/runner-example/Dockerfile"), "utf8");
-    for (const step of ["turbo prune @larkline/runner-example --docker", "pnpm install --prod --frozen-lockfile"])
+    for (const step of ["turbo prune @larkline/runner-example --docker", "pnpm install --prod --frozen-lockfile"]) {
       expect(dockerfile).toContain(step);
+    }
   });
 
   it("starts with an address and a key, offers its tool, answers calls in a process of its own and stops", async () => {

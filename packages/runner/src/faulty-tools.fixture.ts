@@ -78,8 +78,9 @@ async function hold({ notes, until }: Input): Promise<string> {
   await appendFile(String(notes), "run\n");
   for (;;) {
     const lines = (await readFile(String(notes), "utf8")).trim().split("\n");
-    if (lines.length >= Number(until) || lines.includes("go"))
+    if (lines.length >= Number(until) || lines.includes("go")) {
       return `${lines.filter((line) => line === "run").length} ${process.pid}`;
+    }
     await delay(10);
   }
 }

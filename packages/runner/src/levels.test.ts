@@ -93,8 +93,9 @@ describe("a handler in a sandbox", () => {
     });
     const { seen, variables, reached } = Object(outcome.ok ? outcome.result : undefined);
     expect(seen[manifest]).toContain("@larkline/runner");
-    for (const path of paths.slice(1))
+    for (const path of paths.slice(1)) {
       expect([path, seen[path]]).toEqual([path, expect.not.stringContaining("geheim")]);
+    }
     for (const path of ["/etc/shadow", `${repository}.git`, `${repository}README.md`, "/root"]) {
       expect([path, seen[path]]).toEqual([path, expect.stringMatching(/^(ENOENT|EACCES|EPERM)$/)]);
     }

@@ -71,8 +71,9 @@ function readableFor(tool: Tool, { modules, lend }: LoadedTools): string[] {
   const wrong = tool.isolation.readable.find(
     (path) => !isAbsolute(path) || normalize(path) !== path || !existsSync(path),
   );
-  if (wrong !== undefined)
+  if (wrong !== undefined) {
     throw refused(tool, `${JSON.stringify(wrong)} in its readable is no absolute path that exists`);
+  }
   try {
     return [...new Set([sandboxEntry, ...files].flatMap(readablePaths)), ...tool.isolation.readable];
   } catch (error) {

@@ -14,7 +14,8 @@ function exportedTools(module: unknown): readonly Tool[] | undefined {
 export async function toolsOfModule(specifier: string): Promise<readonly Tool[]> {
   const { value, offered } = await collectTools(async (): Promise<unknown> => await import(specifier));
   const tools = exportedTools(value) ?? offered;
-  if (tools.length === 0)
+  if (tools.length === 0) {
     throw new TypeError("its default export is neither a tool of defineTool nor an array of them");
+  }
   return tools;
 }

@@ -113,8 +113,9 @@ class ProcessLevel implements ToolLevel {
   constructor(options: ProcessLevelOptions) {
     this.#options = options;
     this.#room = new ChildRoom(options.childrenAtMost ?? options.concurrency);
-    for (const tool of options.loaded.registry.tools())
+    for (const tool of options.loaded.registry.tools()) {
       if (tool.isolation.level === "process") this.#slotsOf(tool, callsPerChild(tool));
+    }
   }
 
   async run(tool: Tool, request: RunToolRequest, begin: BeginCall): Promise<ToolOutcome> {

@@ -39,10 +39,12 @@ describe("what a module needs elsewhere", () => {
       "node_modules/@scope/right/package.json": packageWith("left"),
     });
     const paths = readablePaths(join(root, "src/tool.ts"));
-    for (const name of [".env", ".git/config", "src/deep/.env.local"])
+    for (const name of [".env", ".git/config", "src/deep/.env.local"]) {
       expect(covers(paths, join(root, name))).toBe(false);
-    for (const name of ["src/tool.ts", "src/deep/data.json", "package.json", "node_modules/left/node_modules/below"])
+    }
+    for (const name of ["src/tool.ts", "src/deep/data.json", "package.json", "node_modules/left/node_modules/below"]) {
       expect(covers(paths, join(root, name))).toBe(true);
+    }
     expect(paths).toEqual(
       ["node_modules", "package.json", "src/deep/data.json", "src/plain", "src/tool.ts"].map((name) =>
         join(root, name),
@@ -68,10 +70,12 @@ describe("what a module needs elsewhere", () => {
       symlinkSync(join(root, to ?? ""), join(root, from ?? ""));
     }
     const paths = readablePaths(join(root, "apps/runner/tool.ts"));
-    for (const name of ["packages/mine/index.ts", "packages/mine/node_modules", "store/.pnpm/far@1/node_modules/far"])
+    for (const name of ["packages/mine/index.ts", "packages/mine/node_modules", "store/.pnpm/far@1/node_modules/far"]) {
       expect(covers(paths, join(root, name))).toBe(true);
-    for (const name of ["packages/mine/.env", "other", "apps/other"])
+    }
+    for (const name of ["packages/mine/.env", "other", "apps/other"]) {
       expect(covers(paths, join(root, name))).toBe(false);
+    }
   });
 
   it("is the file alone when it belongs to no package, and never a whole home directory", () => {

@@ -149,8 +149,9 @@ async function answerOf(
   const claim = await store.claim(job.session, gen, "test");
   const entries = (claim?.control ?? []).flatMap((entry) => (entry.type === "outcome" ? [entry] : []));
   const [first] = entries;
-  if (entries.length !== 1 || first?.callId !== attemptIdOf(job))
+  if (entries.length !== 1 || first?.callId !== attemptIdOf(job)) {
     throw new Error(`outcomes: ${JSON.stringify(entries)}`);
+  }
   return first;
 }
 

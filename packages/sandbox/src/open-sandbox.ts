@@ -85,8 +85,9 @@ function sizesFrom(options: OpenSandboxOptions): Sizes {
 
 async function openHost(options: OpenSandboxOptions): Promise<Host> {
   const { onEvent = () => {} } = options;
-  if (process.platform !== "linux")
+  if (process.platform !== "linux") {
     throw new Error(`the kernel of ${process.platform} has no way of keeping a program in`);
+  }
   const powers = hostPowers();
   const root = options.directory ?? join(tmpdir(), `larkline-sandbox-${process.getuid?.() ?? 0}`);
   const instance = await openInstanceDirectory(root, {

@@ -101,8 +101,9 @@ async function readBody(request: IncomingMessage, maxBytes: number): Promise<str
 function requestIdOf(request: IncomingMessage): string {
   const value = request.headers[requestIdHeader];
   const id = typeof value === "string" ? value : "";
-  if (!/^[\w.-]{8,128}$/.test(id))
+  if (!/^[\w.-]{8,128}$/.test(id)) {
     throw new Refusal(400, `${requestIdHeader} must be 8 to 128 letters, digits, '_', '.' or '-'`);
+  }
   return id;
 }
 

@@ -14,8 +14,9 @@ const launcherNames = /^(?:LD_.*|BASH_.*|ENV|SHELLOPTS|IFS|PS4|GCONV_PATH|GLIBC_
 export function problemOfEnv(env: Readonly<Record<string, string>>): string | undefined {
   let bytes = 0;
   for (const [name, value] of Object.entries(env)) {
-    if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name) || launcherNames.test(name))
+    if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name) || launcherNames.test(name)) {
       return `The variable ${JSON.stringify(name)} cannot be set.`;
+    }
     if (typeof value !== "string" || value.includes("\0")) return `The variable ${name} has no text as its value.`;
     bytes += name.length + Buffer.byteLength(value);
   }
@@ -46,8 +47,9 @@ export async function findReadable(
 
 export function problemOfNetwork(network: NetworkPolicy, hasNetwork: boolean): string | undefined {
   if (network === "none") return undefined;
-  if (!hasNetwork)
+  if (!hasNetwork) {
     return "The sandbox of this host can give a program no network. Install bubblewrap, or run it without network.";
+  }
   return network.allow.length === 0 ? "The network policy allows no host: ask for no network instead." : undefined;
 }
 

@@ -233,8 +233,9 @@ export function describeApprovalStore(name: string, makeHarness: MakeSessionStor
 
       it("AL-31: a word that answers another kind of question changes nothing", async () => {
         await asked(approvalOf(session, 1), approvalOf(session, 2, { kind: "outcome" }));
-        for (const word of ["retry", "done", "abort"] as const)
+        for (const word of ["retry", "done", "abort"] as const) {
           expect(await decide(word)).toEqual({ result: "unknown" });
+        }
         for (const word of ["approve", "reject"] as const) {
           expect(await decide(word, "ou_boss", 2)).toEqual({ result: "unknown" });
         }

@@ -33,8 +33,9 @@ describe("memory", () => {
     let nowMs = 1_700_000_000_000;
     const { approvals } = createMemorySessionStore({ now: () => nowMs });
     const expiresAtMs = nowMs + 1_000;
-    for (const number of [1, 2])
+    for (const number of [1, 2]) {
       await approvals.add(approvalOf("cli_app.oc_chat", number, { kind: "rule", expiresAtMs }));
+    }
     await approvals.decide("cli_app.oc_chat", approvalIdOf(1), decisionOf("approve"));
     nowMs = expiresAtMs + 7 * 86_400_000 - 1;
     expect(await approvals.find("cli_app", approvalIdOf(1))).toMatchObject({ state: "approved" });

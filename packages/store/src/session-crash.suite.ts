@@ -218,8 +218,9 @@ class Deployment {
   /** Returns whether there was anything to do. */
   async #sweep(): Promise<boolean> {
     const { state } = await this.#harness.store.summary(this.session);
-    for (const { gen } of await this.#store.stale(farFutureMs, 10))
+    for (const { gen } of await this.#store.stale(farFutureMs, 10)) {
       this.#wake(await this.#store.heal(this.session, gen));
+    }
     for (const { callId } of await this.#store.dueDeadlines(farFutureMs, 10)) {
       this.#wake((await this.#store.deliver(this.session, callId, { ok: false, error: "timeout" })).wakeGen);
     }

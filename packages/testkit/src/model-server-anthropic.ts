@@ -187,8 +187,9 @@ function countMarks(blocks: unknown): number {
 
 function marksOf(body: JsonObject): number {
   let marks = countMarks(body["system"]) + countMarks(body["tools"]);
-  for (const message of listOf(body["messages"], "messages"))
+  for (const message of listOf(body["messages"], "messages")) {
     marks += countMarks(objectOf(message, "message")["content"]);
+  }
   return marks;
 }
 

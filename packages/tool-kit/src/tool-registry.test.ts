@@ -40,8 +40,9 @@ describe("ToolRegistry", () => {
     const registry = createToolRegistry();
     for (const name of ["z", "a", "m"]) registry.register({ ...city, name, requiresApproval: true }, () => 1);
     expect(registry.specs().map((spec) => spec.name)).toEqual(["z", "a", "m"]);
-    for (const spec of registry.specs())
+    for (const spec of registry.specs()) {
       expect(Object.keys(spec).sort()).toEqual(["description", "inputSchema", "name"]);
+    }
   });
 
   it("AL-14: get and dispatch of an unknown name fail with an error that names the tool", async () => {

@@ -26,9 +26,9 @@ const settings: Record<string, object> = {
 function accepts(level: (typeof isolationLevels)[number], setting: object): boolean {
   const isolation: Isolation = { level, ...setting };
   try {
-    if (level === "remote")
+    if (level === "remote") {
       defineProgramTool({ ...required, isolation, program: () => ({ runtime: "node", code: "" }) });
-    else defineTool({ ...required, isolation, run: () => null });
+    } else defineTool({ ...required, isolation, run: () => null });
     return true;
   } catch {
     return false;

@@ -53,8 +53,9 @@ function start(variables: Record<string, string>): Started {
 async function ready({ child, output }: Started): Promise<{ port: number; opsPort: number; tier: string }> {
   if (child.stdout === null) throw new Error("no stdout");
   for await (const line of createInterface({ input: child.stdout })) {
-    if (line.includes('"sandbox-host ready"'))
+    if (line.includes('"sandbox-host ready"')) {
       return JSON.parse(line) as { port: number; opsPort: number; tier: string };
+    }
   }
   throw new Error(output());
 }

@@ -25,8 +25,9 @@ describe("mayDecide", () => {
   it("the requester may always reject, and approves only where policy says so", () => {
     expect(may("ou_me", "approve", requesterDecides)).toBe(true);
     expect(may("ou_me", "approve", bossDecides)).toBe(false);
-    for (const deciders of [requesterDecides, bossDecides, fourEyes])
+    for (const deciders of [requesterDecides, bossDecides, fourEyes]) {
       expect(may("ou_me", "reject", deciders)).toBe(true);
+    }
   });
 
   it("four eyes: the requester approves in no way, by no role and no list", () => {
@@ -58,8 +59,9 @@ describe("mayDecide", () => {
       expect(may("ou_boss", word, { ...bossDecides, kind: "outcome" })).toBe(true);
       expect(may("ou_me", word, { ...bossDecides, requester: true, kind: "outcome" })).toBe(true);
     }
-    for (const word of ["approve", "reject"] as const)
+    for (const word of ["approve", "reject"] as const) {
       expect(may("ou_boss", word, { ...bossDecides, kind: "outcome" })).toBe(false);
+    }
     expect(may("ou_boss", "approve", { ...bossDecides, kind: "rule" })).toBe(true);
   });
 });

@@ -67,8 +67,9 @@ describe("a card that several people see", () => {
     expect(words).not.toMatch(/[a-z]{3,} [a-z]{3,}/);
     expect(english).not.toMatch(/\p{Script=Han}/u);
     expect(card["header"]).toMatchObject({ title: { i18n_content: { zh_cn: expect.any(String) } } });
-    if (state === "pending")
+    if (state === "pending") {
       expect([chinese, english]).toEqual([expect.stringContaining(reasons.zh), expect.stringContaining(reasons.en)]);
+    }
   });
 
   it("greets, and asks about late messages, in both", () => {

@@ -31,8 +31,9 @@ function imageBlock(part: ImagePart): ImageBlock {
 
 function userBlock(part: UserPart): Block | null {
   if (part.type === "image") return imageBlock(part);
-  if (part.type === "file")
+  if (part.type === "file") {
     return { type: "text", text: `[file ${part.name}, ${part.mediaType}, ${part.bytes} bytes]` };
+  }
   return part.text.trim() === "" ? null : { type: "text", text: part.text };
 }
 

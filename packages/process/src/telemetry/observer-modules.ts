@@ -5,8 +5,9 @@ const required = ["event", "error"] as const;
 const optional = ["metric", "spanStart", "spanEnd"] as const;
 
 function problemOf(value: unknown): string | undefined {
-  if (typeof value !== "object" || value === null)
+  if (typeof value !== "object" || value === null) {
     return "its default export is neither an observer nor an array of them";
+  }
   const missing = required.filter((name) => typeof Reflect.get(value, name) !== "function");
   if (missing.length > 0) return `an observer has no method ${missing.join(" and no method ")}`;
   const wrong = optional.filter((name) => !["function", "undefined"].includes(typeof Reflect.get(value, name)));

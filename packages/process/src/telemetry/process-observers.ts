@@ -55,8 +55,9 @@ export async function openObservers(options: ProcessObserversOptions): Promise<P
     await traces.close();
     await traceLog.close();
   };
-  if (otlpEndpoint === undefined)
+  if (otlpEndpoint === undefined) {
     return { ok: true, value: { observation: observeWith(observers), close: closeTraces } };
+  }
   // Several megabytes of code that most deployments do not need.
   const { createOtelObserver } = await import("./otel-observer.ts");
   const otel = createOtelObserver({ service, logger, endpoint: otlpEndpoint, headers: otlpHeaders });

@@ -110,11 +110,12 @@ function redactObject(value: object, depth: number): unknown {
   if (value instanceof URL) return scrubText(value.href);
   if (Array.isArray(value)) return value.slice(0, maxItems).map((item) => redactValue(item, depth + 1));
   if (value instanceof Set) return redactObject([...value], depth);
-  if (value instanceof Map)
+  if (value instanceof Map) {
     return redactEntries(
       [...value].slice(0, maxItems).map(([k, v]) => [String(k), v]),
       depth + 1,
     );
+  }
   return redactEntries(Object.entries(value), depth + 1);
 }
 

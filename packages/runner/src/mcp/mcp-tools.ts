@@ -69,8 +69,9 @@ function policyOf({ policyOf: decide }: McpServer, { name, annotations = {} }: L
 function foreignSchema({ inputSchema }: ListedTool): Record<string, unknown> {
   const { $schema: _draft, ...schema } = inputSchema;
   const { length } = JSON.stringify(schema);
-  if (length > longestSchema)
+  if (length > longestSchema) {
     throw new RangeError(`its input schema has ${length} characters, more than ${longestSchema}`);
+  }
   return schema;
 }
 

@@ -46,8 +46,9 @@ export function mountMcpServer(server: McpServer, { onChange, onEvent }: MountOp
       }
     };
     // First, so that a tool of the server with that name wins.
-    if (client.getServerCapabilities()?.resources !== undefined)
+    if (client.getServerCapabilities()?.resources !== undefined) {
       add("read_resource", () => resourceReader(server, clients));
+    }
     let left = maxListCharacters;
     for (const tool of listed) {
       left -= JSON.stringify([tool.description, tool.inputSchema]).length;

@@ -20,8 +20,9 @@ async function imageText(data: string, mediaType: string, context: ToolContext):
 async function resourceText(resource: Resource, context: ToolContext): Promise<string> {
   const { uri, mimeType = "text/plain" } = resource;
   if ("text" in resource) return `[resource ${uri}]\n${resource.text}`;
-  if (/^text\/|[/+]json$/.test(mimeType))
+  if (/^text\/|[/+]json$/.test(mimeType)) {
     return `[resource ${uri}]\n${Buffer.from(resource.blob, "base64").toString("utf8")}`;
+  }
   if (mimeType.startsWith("image/")) return `[resource ${uri}] ${await imageText(resource.blob, mimeType, context)}`;
   return `[resource ${uri}: ${mimeType}, ${sizeOf(resource.blob)} bytes, not text]`;
 }

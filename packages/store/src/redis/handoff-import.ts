@@ -154,8 +154,9 @@ export class HandoffImport {
       if (last === undefined) return;
       // The scripts go out in this order, and Redis runs them in it.
       const work = stored.map(async (each) => await this.#carry(runner, cell, each));
-      for (const end of await Promise.allSettled(work))
+      for (const end of await Promise.allSettled(work)) {
         if (end.status === "rejected") this.#options.onError(end.reason);
+      }
       if (stored.length < batch) return;
       from = `(${last.id}`;
     }

@@ -238,8 +238,9 @@ class RedisSessionStore implements SessionStore {
         ],
       )) as ClaimReply | null; // shape fixed by the script
       if (reply === null) return undefined;
-      if (reply[0] === "claimed")
+      if (reply[0] === "claimed") {
         return claimFrom({ session, gen, known, cache: this.#cache, seal: this.#seal }, reply);
+      }
       if (reply[0] === "alone") throw new ClaimRefusedError("alone", "it has taken others along");
       if (reply[0] === "needs") throw new ClaimRefusedError("needs", `it needs ${reply.slice(1).join(", ")}`);
       judged = { owner: reply[1], isDead: hasDied !== undefined && (await hasDied(reply[1])) };

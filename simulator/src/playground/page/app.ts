@@ -208,8 +208,9 @@ function update(current: View, event: PlaygroundEvent | undefined): void {
     current.panels.get(event.message.chatId)?.show(event.message);
     current.list.update();
   }
-  if (event?.type === "refusal")
+  if (event?.type === "refusal") {
     toasts.show("warning", `${words.limitHit}: ${event.refusal.api} (${event.refusal.code})`);
+  }
   current.inspector.update(event);
   showConnection(current, words);
 }

@@ -73,8 +73,9 @@ export function chatPanel(parts: ChatPanelParts): ChatPanel {
     element("div", { class: "scroll" }, [empty, list]),
     composer?.root,
   ]);
-  for (const message of store.state.messages.filter((one) => one.chatId === chat.chatId).toSorted(byTime))
+  for (const message of store.state.messages.filter((one) => one.chatId === chat.chatId).toSorted(byTime)) {
     show(message);
+  }
   const stop = (): void => {
     grown.disconnect();
     for (const view of views.values()) view.stop();
