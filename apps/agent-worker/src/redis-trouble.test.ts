@@ -1,11 +1,16 @@
-import { connectRedis, closeRedis, type RedisConnection } from "@larkline/store/redis";
+import { randomUUID } from "node:crypto";
+import type { LlmBackend } from "@larkline/model";
+import { closeRedis, connectRedis, createRedisPresence, type RedisConnection } from "@larkline/store/redis";
 import type { SessionStore } from "@larkline/store";
 import { freePort, startRedis } from "@larkline/testkit";
-import { expect, it, onTestFinished } from "vitest";
+import { expect, inject, it, onTestFinished, vi } from "vitest";
 import { calling, redisWorld } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";
+import { startHeartbeat } from "./heartbeat.ts";
 import {
   append,
+  Crash,
+  echoing,
   inbound,
   outboxOf,
   runnerOf,
@@ -103,3 +108,99 @@ it.each([
     await checkEnds(world, [1]);
   },
 );
+
+interface Seen {
+  tries: number;
+  deaths: { together: number; alone: number };
+}
+
+const uncounted = { tries: 0, deaths: { together: 0, alone: 0 } };
+
+/** Two workers that live in a part of Redis which takes writes. That of the session becomes read-only while the model answers. */
+async function twoWorkers() {
+  const { world, redis } = await ownWorld();
+  const elsewhere = connectRedis(inject("redisUrl"));
+  onTestFinished(async () => await closeRedis(elsewhere));
+  const presence = createRedisPresence({ redis: elsewhere, namespace: `test-${randomUUID()}` });
+  const { hasDied, close } = await startHeartbeat({ presence, owner: "second", onError: () => undefined });
+  onTestFinished(close);
+  let isTroubled = false;
+  const backend: LlmBackend = {
+    async *stream(request) {
+      if (!isTroubled) await readOnly.begins(redis);
+      isTroubled = true;
+      yield* echoing.stream(request);
+    },
+  };
+  const workerOf = (owner: string) => {
+    const claims: Seen[] = [];
+    let isDead = false;
+    const store = new Proxy(world.store, {
+      get: (target, name) => {
+        const real: unknown = Reflect.get(target, name);
+        if (typeof real !== "function") return real;
+        return async (...given: unknown[]): Promise<unknown> => {
+          if (isDead) throw new Crash();
+          const result: unknown = await Reflect.apply(real, target, given);
+          if (name === "claim" && result !== undefined) claims.push(result as Seen); // every claim has these
+          return result;
+        };
+      },
+    });
+    const run = runnerOf(world, { backend, maxTries, worker: { owner, presence, hasDied } }, { ...world, store });
+    return {
+      claims,
+      run: async (gen: number) => await run({ v: 1, session, gen }, new AbortController().signal),
+      die: () => void (isDead = true),
+    };
+  };
+  await append(world, inbound("om_1", "please"));
+  const [gen = 0] = world.wakes.splice(0);
+  return { world, redis, presence, first: workerOf("first"), second: workerOf("second"), gen };
+}
+
+it("a worker gives its slot back while Redis stays away from a session, and the message counts no try", async () => {
+  const { world, redis, first, gen } = await twoWorkers();
+  expect(await first.run(gen)).toBe("postpone");
+  expect(await first.run(gen)).toBe("postpone"); // as the queue does later on: it is still away
+  expect(first.claims).toHaveLength(1);
+  await readOnly.ends(redis);
+  expect(await first.run(gen)).toBe("done");
+  expect(first.claims).toMatchObject([uncounted, uncounted]);
+  expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["answer to please"]);
+  await checkEnds(world, [1]);
+});
+
+it.each([
+  ["before it has given its slot back", false],
+  ["after it has given its slot back", true],
+])(
+  "a worker that dies %s, with Redis away from a session, counts as no death of its message",
+  async (_when, isOver) => {
+    const { world, redis, presence, first, second, gen } = await twoWorkers();
+    const run = first.run(gen);
+    if (isOver) expect(await run).toBe("postpone");
+    await vi.waitUntil(async () => (await presence.unexcused("first", session)) !== undefined, { timeout: 20_000 });
+    first.die();
+    if (!isOver) await expect(run).rejects.toThrow(Crash);
+    await readOnly.ends(redis);
+    // What a sweeper does that finds the session of a dead worker.
+    const healed = await world.store.heal(session, gen);
+    expect(await second.run(healed ?? 0)).toBe("done");
+    expect(second.claims).toMatchObject([uncounted]);
+    expect((await outboxOf(world)).map(({ text }) => text)).toEqual(["answer to please"]);
+    await checkEnds(world, [1]);
+  },
+);
+
+it("a worker that dies with a session that Redis has not failed counts as a death of its message", async () => {
+  const { world, redis, first, second, gen } = await twoWorkers();
+  await world.store.claim(session, gen, "first");
+  const healed = await world.store.heal(session, gen);
+  const run = second.run(healed ?? 0);
+  await vi.waitUntil(() => second.claims.length > 0, { timeout: 20_000 });
+  expect(first.claims).toEqual([]);
+  expect(second.claims).toMatchObject([{ tries: 1, deaths: { together: 1, alone: 0 } }]);
+  await readOnly.ends(redis);
+  await run;
+});

@@ -12,12 +12,13 @@ import type { JobResult, TurnQueue } from "@larkline/queue";
 import {
   ClaimRefusedError,
   type Claim,
+  type ExcuseResult,
   type OutboxLease,
   type SessionSettings,
   type EventLog,
   type SessionStore,
 } from "@larkline/store";
-import { isRedisTrouble } from "@larkline/store/redis";
+import { isRedisTrouble, type Presence } from "@larkline/store/redis";
 import type { Observation } from "@larkline/process/telemetry";
 import type { AgentSide } from "./agent-side.ts";
 import type { AbortReason, RunningTurns } from "./running-turns.ts";
@@ -59,6 +60,8 @@ export interface SessionRunnerOptions {
   owner: string;
   /** Whether a worker that has not given a session back has died; default: every one but this. */
   hasDied?: (owner: string) => Promise<boolean>;
+  /** Where it is noted that a session could not be given back; absent: only this process knows. */
+  presence?: Pick<Presence, "noteUnexcused" | "unexcused">;
   /** Errors of one message after which it is given up. */
   maxTries: number;
   /** Pause between looks for a cancel whose broadcast was missed, ms; 2 s if absent. */
@@ -73,16 +76,25 @@ export interface SessionRunnerOptions {
 export function createSessionRunner(
   options: SessionRunnerOptions,
 ): (job: TurnJob, signal: AbortSignal, alone?: boolean) => Promise<JobResult> {
-  const { store, owner, hasDied, serves = () => true } = options;
+  const { store, owner, serves = () => true } = options;
+  /** Epochs of runs that could not be excused before their slot was given back. */
+  const unexcused = new Map<SessionKey, string>();
   return async ({ session, gen }, signal, alone = false) => {
     if (!serves(session)) return "postpone";
+    const epoch = unexcused.get(session);
+    if (epoch !== undefined) {
+      if ((await excuse(options, { session, epoch })) === "later") return "postpone";
+      unexcused.delete(session);
+    }
     try {
-      const claim = await store.claim(session, gen, owner, { alone, ...(hasDied === undefined ? {} : { hasDied }) });
+      const claim = await store.claim(session, gen, owner, { alone, ...judging(options, session) });
       if (claim === undefined) return "done";
       if (claim.lost !== undefined) options.onLost?.(session, claim.lost);
       return await runClaim(options, claim, { shutdown: signal, alone }).catch(async (error: unknown) => {
         if (!isRedisTrouble(error)) throw error;
-        return await excuseRun(options, claim, { error, shutdown: signal });
+        const result = await excuseRun(options, claim, { error, shutdown: signal });
+        if (result === "postpone") unexcused.set(session, claim.epoch);
+        return result;
       });
     } catch (error) {
       if (!(error instanceof ClaimRefusedError)) throw error;
@@ -92,32 +104,71 @@ export function createSessionRunner(
   };
 }
 
+/** How a claim judges the worker that had the session before and has not given it back. */
+function judging(
+  { store, presence, hasDied }: SessionRunnerOptions,
+  session: SessionKey,
+): { hasDied?: (owner: string) => Promise<boolean> } {
+  if (hasDied === undefined) return {};
+  return {
+    hasDied: async (last) => {
+      // Its run was over, and it waited for Redis to take the session back: its end was no work of the message.
+      const epoch = await presence?.unexcused(last, session);
+      if (epoch !== undefined && (await store.excuse(session, epoch)).excused) return false;
+      return await hasDied(last);
+    },
+  };
+}
+
 /** Pauses between looks whether Redis takes writes again, ms; the last one repeats. */
 const excusePausesMs = [50, 100, 200, 400, 800];
+/** How long a run that Redis has failed keeps its slot, ms: short outages are over by then. */
+const excuseHoldMs = 3_000;
+/** How long one look may wait for an answer, ms. */
+const longestLookMs = 1_000;
 
 /**
  * Redis has failed a run, which says nothing about its message: once writes are taken again the session is given back,
- * and nothing is counted. The try counts where too many were excused already, or when this process stops before that.
+ * and nothing is counted. Where that takes longer than the hold, the slot is given to others and the job comes again;
+ * the first claim after that excuses the run. The try counts where too many were excused already.
  */
 async function excuseRun(
-  { store, turns, onTrouble }: SessionRunnerOptions,
+  options: SessionRunnerOptions,
   { session, gen, epoch }: Claim,
   { error, shutdown }: { error: unknown; shutdown: AbortSignal },
 ): Promise<JobResult> {
-  onTrouble?.(session, error);
+  options.onTrouble?.(session, error);
+  const sinceMs = performance.now();
   for (let look = 0; ; look += 1) {
-    try {
-      const { excused, wakeGen = gen } = await store.excuse(session, epoch);
-      if (!excused) throw error;
+    const result = await excuse(options, { session, epoch });
+    if (result !== "later") {
+      if (!result.excused) throw error;
       // The job of the claim is put back; a sweeper, or a commit whose answer was lost, has asked for another one.
-      if (wakeGen !== gen) await turns.wake(session, wakeGen);
+      if (result.wakeGen !== undefined && result.wakeGen !== gen) await options.turns.wake(session, result.wakeGen);
       return "requeue";
-    } catch (again) {
-      if (again === error || !isRedisTrouble(again) || shutdown.aborted) throw again;
-      const pauseMs = excusePausesMs[Math.min(look, excusePausesMs.length - 1)];
-      await delay(pauseMs, undefined, { signal: shutdown }).catch(() => undefined); // then once more
     }
+    if (shutdown.aborted) throw error;
+    const pauseMs = excusePausesMs[Math.min(look, excusePausesMs.length - 1)] ?? 0;
+    if (performance.now() - sinceMs + pauseMs > excuseHoldMs) return "postpone";
+    await delay(pauseMs, undefined, { signal: shutdown }).catch(() => undefined); // then once more
   }
+}
+
+/**
+ * Excuses a run; "later": Redis takes no writes for its session. That is noted elsewhere in Redis, as well as it can
+ * be, for the worker that takes the session up should this one be gone by then.
+ */
+async function excuse(
+  { store, owner, presence }: SessionRunnerOptions,
+  { session, epoch }: Pick<Claim, "session" | "epoch">,
+): Promise<ExcuseResult | "later"> {
+  const looking = store.excuse(session, epoch).catch((error: unknown) => {
+    if (isRedisTrouble(error)) return "later" as const;
+    throw error;
+  });
+  const result = await Promise.race([looking, delay(longestLookMs, "later" as const, { ref: false })]);
+  if (result === "later") void presence?.noteUnexcused(owner, session, epoch).catch(() => undefined);
+  return result;
 }
 
 /** Deaths of its worker, with nothing else at work in it, after which a message is given up. */

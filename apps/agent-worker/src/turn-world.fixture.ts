@@ -43,7 +43,7 @@ import { createLargeResults } from "./large-results.ts";
 import { createOfferedTools } from "./offered-tools.ts";
 import { createTurnJudge, type JudgeDeps } from "./permission-judge.ts";
 import { RunningTurns } from "./running-turns.ts";
-import { createSessionRunner } from "./session-runner.ts";
+import { createSessionRunner, type SessionRunnerOptions } from "./session-runner.ts";
 import { dispatchCalls } from "./tool-dispatch.ts";
 import { createTurnApprovals, type WorkCards } from "./turn-approvals.ts";
 import { wakeAfter } from "./wake-after.ts";
@@ -208,6 +208,8 @@ export type Differences = Partial<Omit<AgentSide, "chain">> & {
   maxTries?: number;
   /** What the directory says of every tool besides. */
   presence?: Pick<AvailableTool, "awayForMs" | "livingSinceMs">;
+  /** Who runs it, and how it knows of others. */
+  worker?: Pick<SessionRunnerOptions, "owner" | "presence" | "hasDied">;
 };
 
 /** The policy of a configuration with these entries. */
@@ -219,7 +221,8 @@ export function policyOf(input: object = {}): PermissionPolicy {
 
 function sideOf(world: World, authorities: Authorities, differences: Differences): Omit<AgentSide, "chain"> {
   const { policy = policyOf(), groupsOf = async () => [], info: _info, ...rest } = differences;
-  const { fallback: _fallback, backend: _backend, maxTries: _maxTries, model: given, presence, ...side } = rest;
+  const { fallback: _fallback, backend: _backend, maxTries: _maxTries, worker: _worker, ...others } = rest;
+  const { model: given, presence, ...side } = others;
   const there = new Map([...tools].map(([name, tool]) => [name, { ...tool, ...presence }]));
   const model = given ?? { info: findModelInfo("anthropic", "claude-sonnet-4-6"), costUsd: () => 0 };
   const builtIns = createBuiltInTools({ desk: world.desk, limits, logger });
@@ -245,7 +248,7 @@ function sideOf(world: World, authorities: Authorities, differences: Differences
 
 /** `parts`: what the process that runs reaches the world by, when it is going to die. */
 export function runnerOf(world: World, differences: Differences = {}, parts: Parts = world) {
-  const { backend = echoing, fallback, info, policy = policyOf(), maxTries = 50 } = differences;
+  const { backend = echoing, fallback, info, policy = policyOf(), maxTries = 50, worker } = differences;
   const { store, approvals, rules, queues } = parts;
   const turns = { wake: async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen) };
   const model = { ...findModelInfo("anthropic", "claude-sonnet-4-6"), ...info };
@@ -293,6 +296,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
     onMessage: ({ id }, what) => void world.told.push([id, what]),
     onLost: (key, lost) => void world.lost.push(...lost.map((each): World["lost"][number] => [key, each])),
     owner: "worker-1",
+    ...worker,
     maxTries,
     cancelPollMs: 20,
     maxInRow: 8,

@@ -241,6 +241,7 @@ function startTurns(parts: WorkerParts): JobWorker {
       },
       owner,
       hasDied: parts.heartbeat.hasDied,
+      presence: connections.presence,
       maxTries,
       maxInRow,
       observation: parts.observation,

@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { ToolJob, TurnJob } from "@larkline/protocol";
+import { startRedis } from "@larkline/testkit";
 import { Redis } from "ioredis";
-import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";
 import { createCancelBus } from "./cancel-bus.ts";
 import type { QueueOptions } from "./connection.ts";
 import { createToolQueues, type ToolQueues } from "./tool-queues.ts";
@@ -82,6 +83,48 @@ describe("wake-ups", () => {
     expect(await turns.ensure("app.oc_1", 1)).toBe(true);
     await vi.waitFor(() => expect(runs).toBe(2), patience);
   });
+
+  it.each(["requeue", "postpone"] as const)(
+    "that are put back (%s) while Redis takes no writes come again when it does",
+    { timeout: 60_000 },
+    async (result) => {
+      const server = await startRedis();
+      onTestFinished(async () => await server.stop());
+      const connection = new Redis(server.url, { maxRetriesPerRequest: null });
+      onTestFinished(() => connection.disconnect());
+      const own = { connection, prefix: "{own}" };
+      const queue = createTurnQueue(own);
+      onTestFinished(async () => await queue.close());
+      const refused = Promise.withResolvers<void>();
+      const failed: unknown[] = [];
+      let runs = 0;
+      const worker = createTurnWorker({
+        ...own,
+        redact,
+        concurrency: 1,
+        // Longer than this test: it is not a stalled job that comes again.
+        lockDurationMs: 120_000,
+        postponeMs: 3_600_000,
+        onError: ({ message }) => {
+          if (message.startsWith("READONLY")) refused.resolve();
+        },
+        onFailed: async (_job, error) => void failed.push(error),
+        handle: async () => {
+          runs += 1;
+          if (runs > 1) return "done";
+          await connection.call("REPLICAOF", "127.0.0.1", "1");
+          return result;
+        },
+      });
+      onTestFinished(async () => await worker.close({ deadlineMs: 500 }));
+      await queue.wake("app.oc_1", 1);
+      await refused.promise;
+      await connection.call("REPLICAOF", "NO", "ONE");
+      await vi.waitFor(() => expect(runs).toBe(2), { timeout: 30_000, interval: 10 });
+      await vi.waitFor(async () => expect(await queue.alive("app.oc_1", 1)).toBe(false), patience);
+      expect(failed).toEqual([]);
+    },
+  );
 
   it("that a worker cannot do wait for one that can, and count as no failure", async () => {
     const passedOn: number[] = [];

@@ -1,4 +1,5 @@
 import { setMaxListeners } from "node:events";
+import { setTimeout as delay } from "node:timers/promises";
 import { DelayedError, UnrecoverableError, WaitingError, Worker, type Job } from "bullmq";
 import { parserOf, ToolJob, toolsQueue, TurnJob, turnsQueue, type Parser } from "@larkline/protocol";
 import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
@@ -66,10 +67,45 @@ interface WorkerSetup<T> extends JobWorkerOptions<T> {
 /** Soon enough for a person who waits while workers are replaced, and seldom enough where none can ever do it. */
 const defaultPostponeMs = 5_000;
 
-async function postpone(job: Job, token: string | undefined, waitMs = defaultPostponeMs): Promise<never> {
-  // BullMQ makes a span of it by the same clock; the backend adds that to the shared one.
-  await job.moveToDelayed(Date.now() + waitMs, token);
-  throw new DelayedError();
+/** Pauses between tries to put a job back, ms; the last one repeats. */
+const putBackPausesMs = [50, 100, 200, 400, 800];
+
+/** BullMQ's own refusals have numbers: this worker has the job no more. Errors of Redis have none. */
+function isRefusedByQueue(error: unknown): boolean {
+  return error instanceof Error && "code" in error && typeof error.code === "number";
+}
+
+/**
+ * Puts a job back, at once or after `restMs`. While Redis takes no writes for the queue the slot is of use to no job:
+ * it is kept until Redis does, and the job has rested by then.
+ */
+async function putBack(
+  job: Job,
+  {
+    token,
+    restMs,
+    closing,
+    onError,
+  }: { token: string | undefined; restMs: number; closing: AbortSignal; onError: ((error: Error) => void) | undefined },
+): Promise<never> {
+  for (let tried = 0; ; tried += 1) {
+    const isRested = restMs === 0 || tried > 0;
+    try {
+      if (isRested) await job.moveToWait(token);
+      // BullMQ makes a span of it by the same clock; the backend adds that to the shared one.
+      else await job.moveToDelayed(Date.now() + restMs, token);
+    } catch (error) {
+      // An earlier try may have put it back without being told so.
+      if (isRefusedByQueue(error) ? tried === 0 : closing.aborted) throw error;
+      if (!isRefusedByQueue(error)) {
+        onError?.(asError(error));
+        const pauseMs = putBackPausesMs[Math.min(tried, putBackPausesMs.length - 1)];
+        await delay(pauseMs, undefined, { signal: closing }).catch(() => undefined); // then once more
+        continue;
+      }
+    }
+    throw isRested ? new WaitingError() : new DelayedError();
+  }
 }
 
 /**
@@ -102,9 +138,8 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
       if (!parsed.ok) throw new UnrecoverableError(`job data: ${parsed.error}`);
       const result = takes ? await company.run(parsed.value) : "requeue";
       if (result === "done") return;
-      if (result === "postpone") await postpone(job, token, setup.postponeMs);
-      await job.moveToWait(token);
-      throw new WaitingError();
+      const restMs = result === "postpone" ? (setup.postponeMs ?? defaultPostponeMs) : 0;
+      return await putBack(job, { token, restMs, closing: closing.signal, onError: setup.onError });
     },
     {
       connection: setup.connection,

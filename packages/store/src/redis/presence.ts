@@ -1,4 +1,4 @@
-import { sharedNow } from "@larkline/protocol";
+import { sharedNow, type SessionKey } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
 
@@ -15,6 +15,13 @@ export interface Presence {
   leave(id: string): Promise<void>;
   /** Whether it has left in the last hour. */
   hasLeft(id: string): Promise<boolean>;
+  /**
+   * Says that `id` could not give a session back, since its part of Redis took no writes: the run of this epoch is to
+   * be excused before it counts. Kept for an hour, outside of that part.
+   */
+  noteUnexcused(id: string, session: SessionKey, epoch: string): Promise<void>;
+  /** The epoch of such a run. */
+  unexcused(id: string, session: SessionKey): Promise<string | undefined>;
   /** Those of `ids` that live. */
   alive(ids: readonly string[]): Promise<Set<string>>;
   /** All that live. For diagnosis: it may miss one that began a moment ago. */
@@ -26,11 +33,14 @@ export interface Presence {
 const forgetMs = 24 * 3_600_000;
 /** Sessions of a worker that has left are taken up within seconds. */
 const leftKeptMs = 3_600_000;
+/** Longer than a sweeper needs to find a session once it can be written again; noted anew while it cannot. */
+const unexcusedKeptMs = 3_600_000;
 
 export function createRedisPresence({ redis, namespace = defaultNamespace }: RedisPresenceOptions): Presence {
   const keys = createKeyspace(namespace);
   const keyOf = (id: string): string => keys.global(`alive:${id}`);
   const leftKeyOf = (id: string): string => keys.global(`alive:${id}:left`);
+  const unexcusedKeyOf = (id: string, session: SessionKey): string => keys.global(`alive:${id}:unexcused:${session}`);
   const index = keys.global("workers");
   const alive = async (ids: readonly string[]): Promise<Set<string>> => {
     if (ids.length === 0) return new Set();
@@ -50,6 +60,10 @@ export function createRedisPresence({ redis, namespace = defaultNamespace }: Red
       await redis.zremrangebyscore(index, "-inf", String(sharedNow() - forgetMs));
     },
     hasLeft: async (id) => (await redis.mget(leftKeyOf(id)))[0] !== null,
+    noteUnexcused: async (id, session, epoch) => {
+      await redis.set(unexcusedKeyOf(id, session), epoch, "PX", unexcusedKeptMs);
+    },
+    unexcused: async (id, session) => (await redis.mget(unexcusedKeyOf(id, session)))[0] ?? undefined,
     alive,
     members: async () => [...(await alive(await redis.zrange(index, "0", "-1")))],
     takeDuty: async (duty, id, ttlMs) => (await redis.set(keys.global(`duty:${duty}`), id, "PX", ttlMs, "NX")) === "OK",
