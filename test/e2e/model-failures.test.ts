@@ -154,7 +154,7 @@ describe("tokens of answers that are void", () => {
     let calls = 0;
     models[first] = (request) => {
       calls += 1;
-      const whole = { ...answer(request), usage };
+      const whole = { ...answer(request), usage, responseId: `answer-${calls}` };
       return calls === 1 ? { ...whole, text: "half ", fault: { kind: "cut", afterFrames: 3 } } : whole;
     };
     const person = system.person("Ann");
@@ -163,9 +163,12 @@ describe("tokens of answers that are void", () => {
     expect(events.filter(({ type }) => type === "step_restarted")).toHaveLength(1);
     const end = eventOf(events, "turn_end");
     expect(end).toMatchObject({ inputTokens: 2_000, cacheReadTokens: 10, attempts: 2, estimated: true });
+    expect(end.responseId).toBe("answer-2");
     expect(end.outputTokens).toBeGreaterThan(10);
     expect(eventOf(events, "done")).toMatchObject({
       totalInputTokens: 2_000,
+      totalCacheReadTokens: 10,
+      totalCacheCreationTokens: 0,
       totalOutputTokens: end.outputTokens,
       totalCostUsd: end.costUsd,
     });
@@ -185,7 +188,27 @@ describe("tokens of answers that are void", () => {
     expect(eventOf(events, "done")).toMatchObject({
       reason: "cancelled",
       totalInputTokens: 1_000,
+      totalCacheReadTokens: 5,
       totalOutputTokens: end.outputTokens,
+    });
+    expect(end.responseId).toBeNull();
+  });
+
+  it("EE-54: a step that failed has its turn_end, and error its sums, cache counters included", async () => {
+    const counts = { ...usage, cacheCreationTokens: 7 };
+    const fault = { kind: "error_event", afterFrames: 3, type: "invalid_request_error", message: "no" } as const;
+    models[first] = () => ({ text: ["some words"], usage: counts, fault });
+    const person = system.person("Ann");
+    await system.ask(person, "hello");
+    const events = await eventsOfRun(system, person);
+    const end = eventOf(events, "turn_end");
+    expect(end).toMatchObject({ inputTokens: 1_000, cacheReadTokens: 5, cacheCreationTokens: 7, responseId: null });
+    expect(eventOf(events, "error")).toMatchObject({
+      totalInputTokens: 1_000,
+      totalOutputTokens: end.outputTokens,
+      totalCacheReadTokens: 5,
+      totalCacheCreationTokens: 7,
+      totalCostUsd: end.costUsd,
     });
   });
 });

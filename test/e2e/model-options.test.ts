@@ -17,7 +17,12 @@ beforeAll(async () => {
     if (request.model === "broken") {
       return { fault: { kind: "status", status: 400, message: "no such model" } } as const;
     }
-    return { ...(text.includes("think") ? { thinking: { text: "Six times seven." } } : {}), text: `[${text}]` };
+    const responseId = `answer of ${request.model}`;
+    return {
+      responseId,
+      ...(text.includes("think") ? { thinking: { text: "Six times seven." } } : {}),
+      text: `[${text}]`,
+    };
   };
   system = await startSystem({ workers: 0, script });
   const { url } = system.model;
@@ -82,7 +87,7 @@ for (const { model, body } of wires) {
     expect(JSON.stringify(card && elementOf(card, "thinking"))).toContain("Six times seven.");
     expect(system.model.requests.at(-1)?.body).toMatchObject({ model: model.split("/")[1], ...body });
     const end = (await eventsOfRun(system, person)).find(({ type }) => type === "turn_end");
-    expect(end).toMatchObject({ maxTokens: 3_000 });
+    expect(end).toMatchObject({ maxTokens: 3_000, responseId: `answer of ${model.split("/")[1]}` });
   });
 }
 

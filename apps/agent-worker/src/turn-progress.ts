@@ -157,6 +157,8 @@ function joinedEvent(takenBy: string): EventOf<"done"> {
     type: "done",
     totalInputTokens: 0,
     totalOutputTokens: 0,
+    totalCacheReadTokens: 0,
+    totalCacheCreationTokens: 0,
     totalCostUsd: 0,
     turnCount: 0,
     reason,

@@ -27,6 +27,8 @@ export interface StepResult {
   usage: Usage | null;
   /** The model that answered, when the vendor or a fallback told. */
   model?: string;
+  /** The id under which the vendor knows the answer, when it is whole and has one. */
+  responseId?: string;
   /** Most output tokens that the last request allowed. */
   maxTokens?: number;
   /** Present when the stream failed: the rest is what had arrived before. */
@@ -70,6 +72,7 @@ interface Ending {
   stopReason: StopReason;
   usage: Usage | null;
   model?: string;
+  responseId?: string;
   maxTokens?: number;
   failure?: ModelFailure;
 }
@@ -189,6 +192,7 @@ export function createAccumulator(): Accumulator {
       case "message_stop":
         ending = { ...ending, stopReason: chunk.stopReason, usage: chunk.usage };
         if (chunk.model !== undefined) ending.model = chunk.model;
+        if (chunk.responseId !== undefined) ending.responseId = chunk.responseId;
         if (current !== undefined && chunk.usage !== null) {
           Object.assign(current, { usage: chunk.usage, complete: true });
         }

@@ -28,6 +28,7 @@ export function measured(step: StepResult, turn: TurnState, { model }: Pick<Turn
     ...all,
     maxTokens: step.maxTokens ?? model.info.maxOutputTokens,
     model: step.model ?? model.info.id,
+    responseId: step.responseId ?? null,
   };
 }
 
@@ -40,20 +41,24 @@ export function withUnanswered(
   const use = addUse(turn.putOff?.used ?? noUse, used.use ?? noUse);
   if (allTokens(use) === 0) return { turn, events: [] };
   const maxTokens = used.step?.maxTokens ?? model.info.maxOutputTokens;
-  const numbers = { text: used.text, ...use, maxTokens, model: used.step?.model ?? model.info.id };
+  const asked = used.step?.model ?? model.info.id;
+  const numbers = { text: used.text, ...use, maxTokens, model: asked, responseId: null };
   const next = counted(turn, numbers);
   return { turn: next, events: [stepEnd(next.steps, numbers)] };
 }
 
 /** The turn with one more finished step. */
 export function counted({ putOff: _putOff, needs: _needs, ...turn }: TurnState, step: OpenStep): TurnState {
+  const { inputTokens, outputTokens, costUsd, cacheReadTokens = 0, cacheCreationTokens = 0 } = turn.totals;
   return {
     ...turn,
     steps: turn.steps + 1,
     totals: {
-      inputTokens: turn.totals.inputTokens + step.inputTokens,
-      outputTokens: turn.totals.outputTokens + step.outputTokens,
-      costUsd: turn.totals.costUsd + step.costUsd,
+      inputTokens: inputTokens + step.inputTokens,
+      outputTokens: outputTokens + step.outputTokens,
+      cacheReadTokens: cacheReadTokens + (step.cacheReadTokens ?? 0),
+      cacheCreationTokens: cacheCreationTokens + (step.cacheCreationTokens ?? 0),
+      costUsd: costUsd + step.costUsd,
     },
   };
 }

@@ -68,18 +68,22 @@ export interface DoneEnding {
   final: string;
 }
 
-/** Ends the turn with its `done` event, the last one of the run. */
-export function endDone(turn: TurnState, ending: DoneEnding): Transition {
-  const { totals } = turn;
-  const done: EventOf<"done"> = {
-    type: "done",
+/** What the run has used, as its last event says. */
+function countsOf({ totals, steps }: TurnState) {
+  return {
     totalInputTokens: totals.inputTokens,
     totalOutputTokens: totals.outputTokens,
+    totalCacheReadTokens: totals.cacheReadTokens ?? 0,
+    totalCacheCreationTokens: totals.cacheCreationTokens ?? 0,
     totalCostUsd: totals.costUsd,
-    turnCount: turn.steps,
-    reason: ending.reason,
-    final: ending.final,
+    turnCount: steps,
   };
+}
+
+/** Ends the turn with its `done` event, the last one of the run. */
+export function endDone(turn: TurnState, ending: DoneEnding): Transition {
+  const { reason, final } = ending;
+  const done: EventOf<"done"> = { type: "done", ...countsOf(turn), reason, final };
   return {
     turn: withoutCalls(turn),
     history: ending.history,
@@ -98,17 +102,10 @@ export interface ErrorEnding {
 
 /** Ends the turn with its `error` event, the last one of the run. */
 export function endError(turn: TurnState, ending: ErrorEnding): Transition {
-  const { totals, steps } = turn;
-  const counts = {
-    totalInputTokens: totals.inputTokens,
-    totalOutputTokens: totals.outputTokens,
-    totalCostUsd: totals.costUsd,
-    turnCount: steps,
-  };
   return {
     turn: withoutCalls(turn),
     history: ending.history,
-    events: [...ending.events, { type: "error", ...ending.error, ...counts }],
+    events: [...ending.events, { type: "error", ...ending.error, ...countsOf(turn) }],
     next: { do: "finish", reply: ending.reply, reason: ending.error.code },
   };
 }

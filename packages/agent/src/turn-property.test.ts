@@ -354,6 +354,10 @@ function checkRun({ events, modelSteps, next }: World): void {
   expect(starts).toEqual(starts.map((_, index) => index + 1));
   const ends = events.filter((event) => event.type === "turn_end");
   expect(ends.map(({ turnNumber }) => turnNumber)).toEqual(starts.slice(0, ends.length));
+  if (last !== undefined && isTerminal(last)) {
+    expect(last.totalCacheReadTokens).toBe(ends.reduce((sum, end) => sum + (end.cacheReadTokens ?? 0), 0));
+    expect(last.totalCacheCreationTokens).toBe(ends.reduce((sum, end) => sum + (end.cacheCreationTokens ?? 0), 0));
+  }
   if (last?.type === "done") {
     expect(last.totalInputTokens).toBe(ends.reduce((sum, end) => sum + end.inputTokens, 0));
     expect(last.totalCostUsd).toBe(ends.reduce((sum, end) => sum + end.costUsd, 0));

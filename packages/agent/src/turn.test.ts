@@ -81,6 +81,8 @@ describe("a plain answer", () => {
         type: "done",
         totalInputTokens: 100,
         totalOutputTokens: 10,
+        totalCacheReadTokens: 0,
+        totalCacheCreationTokens: 0,
         totalCostUsd: 30,
         turnCount: 1,
         reason: "",
@@ -245,7 +247,7 @@ describe("a tool round", () => {
 
   it("EE-11: the sums over turn_end equal the totals of done", () => {
     const usage = { inputTokens: 7, outputTokens: 3, cacheReadTokens: 5, cacheCreationTokens: 1 };
-    const run = stepped(startRun(), "", { calls: [call("c1")], usage });
+    const run = stepped(startRun(), "", { calls: [call("c1")], usage, responseId: "msg_1" });
     stepped(heard(run, outcome("c1")), "sunny");
     const [first, second] = eventsOf(run, "turn_end");
     expect(first).toMatchObject({
@@ -255,9 +257,19 @@ describe("a tool round", () => {
       outputTokens: 3,
       costUsd: 3.25,
       maxTokens: 8_192,
+      cacheReadTokens: 5,
+      cacheCreationTokens: 1,
+      responseId: "msg_1",
     });
+    expect(second).toMatchObject({ responseId: null });
     expect(eventsOf(run, "done")).toMatchObject([
-      { totalInputTokens: 107, totalOutputTokens: 13, totalCostUsd: (first?.costUsd ?? 0) + (second?.costUsd ?? 0) },
+      {
+        totalInputTokens: 107,
+        totalOutputTokens: 13,
+        totalCacheReadTokens: 5,
+        totalCacheCreationTokens: 1,
+        totalCostUsd: (first?.costUsd ?? 0) + (second?.costUsd ?? 0),
+      },
     ]);
   });
 

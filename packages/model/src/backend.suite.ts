@@ -11,6 +11,7 @@ export interface SuiteReply {
   interleaved?: boolean;
   stopReason?: string;
   usage?: { inputTokens?: number; outputTokens?: number; cacheReadTokens?: number };
+  responseId?: string;
   delayMs?: number;
   fault?:
     | {
@@ -123,6 +124,17 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
           stopReason: "end_turn",
           usage: { inputTokens: 12, outputTokens: 3, cacheReadTokens: 5, cacheCreationTokens: 0 },
         });
+      });
+
+      it.each([
+        ["as the vendor says it", "resp-of-vendor", "resp-of-vendor"],
+        ["left out where the vendor has none", "", undefined],
+        ["left out where it cannot be one", "x".repeat(1_000), undefined],
+      ])("the id of the answer is %s", async (_how, responseId, expected) => {
+        harness.say({ text: "hello", responseId });
+        const stop = (await ask()).at(-1);
+        expect(stop).toMatchObject({ type: "message_stop" });
+        expect(stop?.type === "message_stop" ? stop.responseId : "none").toBe(expected);
       });
 
       it("delivers parallel calls with text before them", async () => {

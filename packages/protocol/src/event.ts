@@ -64,6 +64,8 @@ interface EventFields {
     cacheCreationTokens?: number | undefined;
     /** The model that answered. */
     model?: string | undefined;
+    /** The id under which its vendor knows the answer; null when there is none, or it is not whole. */
+    responseId?: string | null | undefined;
     /** Calls of vendors. */
     attempts?: number | undefined;
     /** A vendor has not said all of it. */
@@ -105,6 +107,8 @@ interface EventFields {
     retryable: boolean;
     totalInputTokens?: number;
     totalOutputTokens?: number;
+    totalCacheReadTokens?: number;
+    totalCacheCreationTokens?: number;
     totalCostUsd?: number;
     turnCount?: number;
   };
@@ -112,6 +116,9 @@ interface EventFields {
   done: {
     totalInputTokens: number;
     totalOutputTokens: number;
+    /** Absent in stored events of earlier versions, like the next one. */
+    totalCacheReadTokens?: number;
+    totalCacheCreationTokens?: number;
     totalCostUsd: number;
     turnCount: number;
     reason: string;

@@ -44,6 +44,8 @@ export interface MessageStop {
   stopReason: StopReason;
   usage: Usage | null;
   model?: string;
+  /** The id under which the vendor knows the answer. */
+  responseId?: string;
 }
 
 /** A value of the request was changed for this vendor, or something else non-fatal happened. */
@@ -136,6 +138,11 @@ export function toolCallDelta(
 }
 
 /** A stop with the default of the contract: no usage. */
-export function messageStop(stopReason: StopReason, usage: Usage | null = null): MessageStop {
-  return { type: "message_stop", stopReason, usage };
+export function messageStop(stopReason: StopReason, usage: Usage | null = null, responseId?: unknown): MessageStop {
+  // Vendors write it, compatible servers leave it out or send something else.
+  const isId = typeof responseId === "string" && responseId !== "" && responseId.length <= maxResponseIdChars;
+  return { type: "message_stop", stopReason, usage, ...(isId ? { responseId } : {}) };
 }
+
+/** Longer than the ids of all vendors. */
+const maxResponseIdChars = 256;

@@ -51,6 +51,9 @@ export const TurnTotals = Type.Object({
   inputTokens: Type.Integer(),
   outputTokens: Type.Integer(),
   costUsd: Type.Number(),
+  // Absent in checkpoints of earlier versions.
+  cacheReadTokens: Type.Optional(Type.Integer()),
+  cacheCreationTokens: Type.Optional(Type.Integer()),
 });
 export type TurnTotals = Static<typeof TurnTotals>;
 
@@ -99,6 +102,8 @@ export const OpenStep = Type.Object({
   cacheCreationTokens: Type.Optional(Type.Integer()),
   /** The model that answered. */
   model: Type.Optional(Type.String()),
+  /** The id under which the vendor knows the answer. */
+  responseId: Type.Optional(Type.Union([Type.String(), Type.Null()])),
   attempts: Type.Optional(Type.Integer()),
   estimated: Type.Optional(Type.Boolean()),
 });

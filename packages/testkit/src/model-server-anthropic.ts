@@ -328,7 +328,8 @@ export function writeAnthropic(reply: ScriptedReply, request: NormalisedRequest)
     cache_creation_input_tokens: usage.cacheCreationTokens,
     cache_read_input_tokens: usage.cacheReadTokens,
   };
-  const message = { id: freshId("msg_"), type: "message", role: "assistant", model: request.model, content: [] };
+  const id = reply.responseId ?? freshId("msg_");
+  const message = { id, type: "message", role: "assistant", model: request.model, content: [] };
   const frames = [
     event({
       type: "message_start",

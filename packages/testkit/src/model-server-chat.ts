@@ -173,7 +173,8 @@ function deltasOf(reply: ScriptedReply): JsonObject[] {
 /** The frames of one answer, as the vendor streams them. */
 export function writeChat(reply: ScriptedReply, request: NormalisedRequest): string[] {
   const usage = usageOf(reply, request);
-  const base = { id: freshId("chatcmpl-"), object: "chat.completion.chunk", created: 0, model: request.model };
+  const id = reply.responseId ?? freshId("chatcmpl-");
+  const base = { id, object: "chat.completion.chunk", created: 0, model: request.model };
   const chunk = (delta: JsonObject, finish: string | null) =>
     frame({ ...base, choices: [{ index: 0, delta, finish_reason: finish }] });
   const frames = deltasOf(reply).map((delta) => chunk(delta, null));

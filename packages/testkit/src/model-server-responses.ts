@@ -177,7 +177,7 @@ function ending(reply: ScriptedReply): { type: string; fields: JsonObject } {
 /** The frames of one answer, as the vendor streams them. */
 export function writeResponses(reply: ScriptedReply, request: NormalisedRequest): string[] {
   const usage = usageOf(reply, request);
-  const base = { id: freshId("resp_"), object: "response", model: request.model };
+  const base = { id: reply.responseId ?? freshId("resp_"), object: "response", model: request.model };
   const frames: string[] = [];
   const output: JsonObject[] = [];
   const emit: Emit = (type, data) => frames.push(frame({ type, sequence_number: frames.length, ...data }, type));

@@ -70,6 +70,8 @@ export interface ScriptedReply {
   /** Chosen from the content when left out; any vendor value is sent as it is. */
   stopReason?: string;
   usage?: Partial<Usage>;
+  /** The vendor's id of the answer; a new one when left out, `""` none. */
+  responseId?: string;
   /** Before the first frame, and between frames. */
   firstDelayMs?: number;
   delayMs?: number;

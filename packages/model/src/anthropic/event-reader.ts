@@ -54,6 +54,7 @@ class Reader implements EventReader {
   readonly #model: string;
   #usage: Usage | null = null;
   #stopReason: StopReason = "other";
+  #responseId: unknown;
   #complete = false;
   #signatures = new Map<number, string>();
   /** Inputs that compatible servers send whole, at the start of a call. */
@@ -66,6 +67,7 @@ class Reader implements EventReader {
   read(event: Event): ModelChunk | null {
     switch (event.type) {
       case "message_start":
+        this.#responseId = event.message.id;
         return this.#count(event.message.usage);
       case "content_block_start":
         return this.#start(event);
@@ -86,7 +88,7 @@ class Reader implements EventReader {
   }
 
   stop(): MessageStop | null {
-    return this.#complete ? messageStop(this.#stopReason, this.#usage) : null;
+    return this.#complete ? messageStop(this.#stopReason, this.#usage, this.#responseId) : null;
   }
 
   #count(counts: Counts | null | undefined): UsageSoFar {

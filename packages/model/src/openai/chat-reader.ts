@@ -47,11 +47,13 @@ function reasoningOf(delta: object): string {
 class ChatReader implements Reader<Chunk> {
   #finish: string | null = null;
   #usage: Usage | null = null;
+  #responseId: unknown;
   #refused = false;
   #calls = new Set<number>();
   #lastIndex = -1;
 
   read(chunk: Chunk): ModelChunk[] {
+    this.#responseId ??= chunk.id;
     if (chunk.usage) this.#usage = usageOf(chunk.usage);
     const choice = chunk.choices?.[0];
     if (choice === undefined) return [];
@@ -60,7 +62,8 @@ class ChatReader implements Reader<Chunk> {
   }
 
   stop(): MessageStop | null {
-    return this.#finish === null ? null : messageStop(this.#reason(this.#finish), this.#usage);
+    if (this.#finish === null) return null;
+    return messageStop(this.#reason(this.#finish), this.#usage, this.#responseId);
   }
 
   #reason(finish: string): StopReason {

@@ -73,7 +73,7 @@ class ResponsesReader implements Reader<Event> {
     switch (event.type) {
       case "response.completed": {
         const reason = this.#refused ? "refusal" : this.#calls > 0 ? "tool_use" : "end_turn";
-        this.#stop = messageStop(reason, usageOf(event.response.usage));
+        this.#stop = messageStop(reason, usageOf(event.response.usage), event.response.id);
         return [];
       }
       case "response.incomplete": {
@@ -82,7 +82,8 @@ class ResponsesReader implements Reader<Event> {
           max_output_tokens: "max_tokens",
           content_filter: "refusal",
         };
-        this.#stop = messageStop(stopReasons[reason ?? ""] ?? "other", usageOf(event.response.usage));
+        const stopReason = stopReasons[reason ?? ""] ?? "other";
+        this.#stop = messageStop(stopReason, usageOf(event.response.usage), event.response.id);
         return [];
       }
       case "response.failed": {
