@@ -166,7 +166,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
     isRunning: () => worker.isRunning(),
     take: async (jobs) => {
       takes = jobs;
-      if (jobs) worker.resume();
+      if (jobs) await worker.resume();
       else await worker.pause(true);
     },
   };
