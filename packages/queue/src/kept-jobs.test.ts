@@ -15,7 +15,8 @@ import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import type { QueueOptions } from "./connection.ts";
-import { finishJobScript, keepingBackend, kept, timeAt } from "./kept-jobs.ts";
+import { finishJobScript, kept, timeAt } from "./kept-jobs.ts";
+import { workerBackend, type Scripts } from "./small-scripts.ts";
 import { createToolQueues, type ToolQueues } from "./tool-queues.ts";
 import { createTurnQueue, type TurnQueue } from "./turn-queue.ts";
 import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./worker.ts";
@@ -25,7 +26,7 @@ const session = "app.oc_1";
 const secretText = "the merger is on Friday";
 
 let redis: Redis;
-let options: QueueOptions & { prefix: string };
+let options: QueueOptions & { prefix: string; scripts?: Scripts };
 let turns: TurnQueue;
 let tools: ToolQueues;
 /** As the console sees them. */
@@ -48,6 +49,9 @@ afterEach(async () => {
   await Promise.all([turns.close(), tools.close(), turnQueue.close(), toolQueue.close()]);
   redis.disconnect();
 });
+
+/** Whichever scripts move the jobs, the same holds. */
+const both: Scripts[] = ["small", "bullmq"];
 
 const redact = (text: string): string => text.replaceAll(/sk-\w+/g, "[secret]");
 
@@ -112,7 +116,9 @@ async function everything(): Promise<string> {
   return JSON.stringify(parts);
 }
 
-describe("finished jobs", () => {
+describe.each(both)("finished jobs, by %s scripts", (scripts) => {
+  beforeEach(() => void (options = { ...options, scripts }));
+
   it("of calls are kept with ids and numbers, and without what people and models wrote", async () => {
     const call = callOf("c1");
     await tools.dispatch("alpha", [call]);
@@ -230,7 +236,9 @@ async function ended(queue: Queue, id: string, state: "completed" | "failed"): P
   await redis.zadd(queue.toKey(state), 5, id);
 }
 
-describe("adding a job", () => {
+describe.each(both)("adding a job, by %s scripts", (scripts) => {
+  beforeEach(() => void (options = { ...options, scripts }));
+
   it.each(Object.keys(standings))("finds %s of its id: only one that has ended is replaced", async (standing) => {
     const isReplaced = ["none", "completed", "failed"].includes(standing);
     await standings[standing]?.(turnQueue, turnJobId(session, 1));
@@ -324,7 +332,9 @@ describe("adding a job", () => {
   });
 });
 
-describe("a worker whose machine has another time", () => {
+describe.each(both)("a worker whose machine has another time, by %s scripts", (scripts) => {
+  beforeEach(() => void (options = { ...options, scripts }));
+
   const hourMs = 3_600_000;
 
   afterEach(() => followClock(Date.now(), performance.now()));
@@ -370,7 +380,9 @@ describe("a worker whose machine has another time", () => {
     await turns.wake(session, 1);
     await vi.waitFor(async () => expect(await turnQueue.getDelayedCount()).toBe(1), patience);
     await first.close();
-    const backend = keepingBackend({ isCall: false, redact })("turns", options, { withBlockingConnection: true });
+    const backend = workerBackend({ isCall: false, redact, scripts })("turns", options, {
+      withBlockingConnection: true,
+    });
     const found = await backend.moveToActive("token");
     expect(Math.abs(Number(found[3]) - Date.now() - 60_000)).toBeLessThan(30_000);
     await redis.zadd(turnQueue.toKey("marker"), sharedNow() + 60_000, "1");

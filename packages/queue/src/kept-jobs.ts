@@ -47,7 +47,7 @@ const parseCall = parserOf(ToolJob);
  * What of a job's data stays when it has finished: of a wake-up all, since it holds ids alone; of a call its ids and
  * numbers; of what cannot be read nothing.
  */
-function keptDataOf(data: unknown, isCall: boolean): { data: string } | undefined {
+export function keptDataOf(data: unknown, { isCall }: KeptJobRules): { data: string } | undefined {
   if (!isCall) return undefined;
   const call = parseCall(data);
   return { data: JSON.stringify(call.ok ? finishedCallOf(call.value) : {}) };
@@ -90,19 +90,21 @@ type Given<Method extends "execCommand" | "moveToCompletedArgs" | "moveToDelayed
  * options of a job say, and all times in Redis are those of the shared clock, so that a worker on a machine whose clock
  * is wrong does not delay the jobs of others.
  */
-class KeepingBackend extends RedisQueueBackend {
-  readonly #isCall: boolean;
+export class KeepingBackend extends RedisQueueBackend {
+  protected readonly rules: KeptJobRules;
   readonly #redact: Redact;
 
-  constructor(base: RedisQueueBackend, [name, opts]: Parameters<BackendFactory>, rules: KeptJobRules) {
+  constructor([name, opts, ...others]: Parameters<BackendFactory>, rules: KeptJobRules) {
+    const base = createRedisBackend(name, opts, ...others);
+    base.on("error", () => undefined); // this one has the same connections, and tells of their errors
     super(base.connection, name, base.keys, (type) => base.toKey(type), opts, base.blockingConnection);
-    this.#isCall = rules.isCall;
+    this.rules = rules;
     this.#redact = rules.redact;
   }
 
   override moveToCompletedArgs(...given: Given<"moveToCompletedArgs">): ScriptArguments {
     const [job, , , token, fetchNext] = given;
-    const fields = keptDataOf(job.data, this.#isCall);
+    const fields = keptDataOf(job.data, this.rules);
     const [result, now] = ["null", sharedNow()];
     return this.moveToFinishedArgs(
       job,
@@ -119,7 +121,7 @@ class KeepingBackend extends RedisQueueBackend {
 
   override moveToFailedArgs(...given: Given<"moveToFailedArgs">): ScriptArguments {
     const [job, reason, , token, fetchNext, fields = {}] = given;
-    const shown = { ...this.#shown(fields), ...keptDataOf(job.data, this.#isCall) };
+    const shown = { ...this.#shown(fields), ...keptDataOf(job.data, this.rules) };
     const text = shownReason(reason, this.#redact);
     const now = sharedNow();
     return this.moveToFinishedArgs(job, text, "failedReason", kept.failed, "failed", token, now, fetchNext, shown);
@@ -160,7 +162,7 @@ class KeepingBackend extends RedisQueueBackend {
 }
 
 /** A time of the shared clock, as BullMQ compares it with the machine's. 0 is no time. */
-function machineTimeOf(sharedMs: number): number {
+export function machineTimeOf(sharedMs: number): number {
   return sharedMs > 0 ? sharedMs + Date.now() - sharedNow() : sharedMs;
 }
 
@@ -175,13 +177,4 @@ export interface KeptJobRules {
   /** Whether the jobs are tool calls, whose arguments are not kept. */
   isCall: boolean;
   redact: Redact;
-}
-
-/** What a worker works its queue with. */
-export function keepingBackend(rules: KeptJobRules): BackendFactory<KeepingBackend> {
-  return (...given) => {
-    const base = createRedisBackend(...given);
-    base.on("error", () => undefined); // the other one has the same connections, and tells of their errors
-    return new KeepingBackend(base, given, rules);
-  };
 }

@@ -6,16 +6,20 @@ import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi
 import { createCancelBus } from "./cancel-bus.ts";
 import type { QueueOptions } from "./connection.ts";
 import { createToolQueues, type ToolQueues } from "./tool-queues.ts";
+import type { Scripts } from "./small-scripts.ts";
 import { createTurnQueue, type TurnQueue } from "./turn-queue.ts";
 import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./worker.ts";
 
 // Shorter than a lock, so that nothing here passes because a stalled job was recovered.
 const patience = { timeout: 9_000, interval: 10 };
 
+/** Whichever scripts move the jobs, the same holds. */
+const both: Scripts[] = ["small", "bullmq"];
+
 const redact = (text: string): string => text.replaceAll(/sk-\w+/g, "[secret]");
 
 let redis: Redis;
-let options: QueueOptions;
+let options: QueueOptions & { scripts?: Scripts };
 let turns: TurnQueue;
 let tools: ToolQueues;
 let workers: JobWorker[];
@@ -58,7 +62,9 @@ function toolJob(callId: string, changes: Partial<ToolJob> = {}): ToolJob {
   };
 }
 
-describe("wake-ups", () => {
+describe.each(both)("wake-ups, by %s scripts", (scripts) => {
+  beforeEach(() => void (options = { ...options, scripts }));
+
   it("reach a worker with session and generation", async () => {
     const seen: TurnJob[] = [];
     turnWorker(async (job) => {
@@ -286,7 +292,9 @@ describe("wake-ups", () => {
   });
 });
 
-describe("closing a worker", () => {
+describe.each(both)("closing a worker, by %s scripts", (scripts) => {
+  beforeEach(() => void (options = { ...options, scripts }));
+
   it("aborts the running job, which goes to another worker at once", async () => {
     let started = false;
     const first = turnWorker(async (_job, signal) => {
@@ -342,7 +350,9 @@ function toolWorker(seen: string[], changes: ToolWorkerChanges = {}): JobWorker 
   return worker;
 }
 
-describe("tool calls", () => {
+describe.each(both)("tool calls, by %s scripts", (scripts) => {
+  beforeEach(() => void (options = { ...options, scripts }));
+
   it("reach the worker of their runner, several at once, and are queued once each", async () => {
     const seen: string[] = [];
     await tools.dispatch("alpha", [toolJob("c1"), toolJob("c2")]);
@@ -387,7 +397,9 @@ describe("tool calls", () => {
   });
 });
 
-describe("a tool with limits", () => {
+describe.each(both)("a tool with limits, by %s scripts", (scripts) => {
+  beforeEach(() => void (options = { ...options, scripts }));
+
   const limitedTools = new Set(["echo"]);
 
   it("has a queue of its own, which does not hold up the others of its runner", async () => {

@@ -3,7 +3,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { DelayedError, UnrecoverableError, WaitingError, Worker, type Job } from "bullmq";
 import { parserOf, ToolJob, toolsQueue, TurnJob, turnsQueue, type Parser } from "@larkline/protocol";
 import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
-import { keepingBackend, type Redact } from "./kept-jobs.ts";
+import type { Redact } from "./kept-jobs.ts";
+import { workerBackend, type Scripts } from "./small-scripts.ts";
 
 /**
  * `done`: finished. `requeue`: put the job back for another worker at once (shutdown). `postpone`: put
@@ -32,6 +33,8 @@ export interface JobWorkerOptions<T> extends QueueOptions {
   drainMs?: number;
   /** Ms between searches for stalled jobs. */
   stalledIntervalMs?: number;
+  /** `small` if absent; for a tool with limits, whose queue the small ones would leave to the others, `bullmq`. */
+  scripts?: Scripts;
 }
 
 export interface JobWorker {
@@ -47,7 +50,7 @@ export interface JobWorker {
 
 /** Processes wake-ups of sessions. */
 export function createTurnWorker(options: JobWorkerOptions<TurnJob>): JobWorker {
-  return createWorker({ ...options, queue: turnsQueue, parse: parserOf(TurnJob), isCall: false });
+  return createWorker({ scripts: "small", ...options, queue: turnsQueue, parse: parserOf(TurnJob), isCall: false });
 }
 
 /** Processes the calls of one runner; those of one of its tools if that has limits and so a queue of its own. */
@@ -55,13 +58,16 @@ export function createToolWorker(
   options: JobWorkerOptions<ToolJob> & { runner: string; limitedTool?: string },
 ): JobWorker {
   const { runner, limitedTool } = options;
-  return createWorker({ ...options, queue: toolsQueue(runner, limitedTool), parse: parserOf(ToolJob), isCall: true });
+  const scripts = limitedTool === undefined ? "small" : "bullmq";
+  const queue = toolsQueue(runner, limitedTool);
+  return createWorker({ scripts, ...options, queue, parse: parserOf(ToolJob), isCall: true });
 }
 
 interface WorkerSetup<T> extends JobWorkerOptions<T> {
   queue: string;
   parse: Parser<T>;
   isCall: boolean;
+  scripts: Scripts;
 }
 
 /** Soon enough for a person who waits while workers are replaced, and seldom enough where none can ever do it. */
@@ -151,7 +157,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
       // A stalled wake-up is harmless to repeat: what must not repeat is fenced elsewhere.
       maxStalledCount: 10,
     },
-    keepingBackend(setup),
+    workerBackend(setup),
   );
   worker.on("error", (error) => setup.onError?.(error));
   worker.on("failed", (job, error) => {
