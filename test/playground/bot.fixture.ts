@@ -1,10 +1,4 @@
-import {
-  createFeishuApi,
-  createLongConnection,
-  inboundFromEvent,
-  type Envelope,
-  type FeishuApi,
-} from "@larkline/feishu";
+import { FeishuApi, LongConnection, inboundFromEvent, type Envelope } from "@larkline/feishu";
 
 export interface BotOptions {
   appId: string;
@@ -25,7 +19,7 @@ export interface TestBot {
 /** A bot on the official SDK: long connection in, replies over the open API, one per message. */
 export async function startBot({ appId, appSecret, domain, answer }: BotOptions): Promise<TestBot> {
   const received: string[] = [];
-  const api = createFeishuApi({ appId, appSecret, domain, tokenCache: memoryTokens() });
+  const api = new FeishuApi({ appId, appSecret, domain, tokenCache: memoryTokens() });
   const { openId: botOpenId } = await api.botInfo();
   const connected = Promise.withResolvers<void>();
   const onEvent = async (envelope: Envelope): Promise<void> => {
@@ -33,9 +27,9 @@ export async function startBot({ appId, appSecret, domain, answer }: BotOptions)
     if (!parsed.ok) return;
     const { messageId, text } = parsed.value;
     received.push(messageId);
-    await api.reply({ messageId, inThread: false, text: answer(text), uuid: messageId, format: "post" });
+    await api.messages.reply({ messageId, inThread: false, text: answer(text), uuid: messageId, format: "post" });
   };
-  const connection = createLongConnection({
+  const connection = new LongConnection({
     appId,
     appSecret,
     domain,
@@ -56,7 +50,7 @@ export async function startBot({ appId, appSecret, domain, answer }: BotOptions)
 }
 
 /** Tokens of one process. */
-export function memoryTokens(): Parameters<typeof createFeishuApi>[0]["tokenCache"] {
+export function memoryTokens(): ConstructorParameters<typeof FeishuApi>[0]["tokenCache"] {
   const values = new Map<string, string>();
   return {
     async get(key, fetchToken, rejected) {

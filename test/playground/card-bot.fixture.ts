@@ -1,10 +1,4 @@
-import {
-  createFeishuApi,
-  createLongConnection,
-  inboundFromEvent,
-  type Envelope,
-  type FeishuApi,
-} from "@larkline/feishu";
+import { FeishuApi, LongConnection, inboundFromEvent, type Envelope } from "@larkline/feishu";
 import { memoryTokens } from "./bot.fixture.ts";
 
 type CardJson = Record<string, unknown>;
@@ -41,7 +35,7 @@ export interface CardBot {
 
 /** A bot that answers each message with a card of CardKit. */
 export async function startCardBot({ card, script, onClick, ...app }: CardBotOptions): Promise<CardBot> {
-  const api = createFeishuApi({ ...app, tokenCache: memoryTokens() });
+  const api = new FeishuApi({ ...app, tokenCache: memoryTokens() });
   const { openId: botOpenId } = await api.botInfo();
   const connected = Promise.withResolvers<void>();
   const running: Promise<void>[] = [];
@@ -65,7 +59,7 @@ export async function startCardBot({ card, script, onClick, ...app }: CardBotOpt
     running.push(started);
     return undefined;
   };
-  const connection = createLongConnection({
+  const connection = new LongConnection({
     ...app,
     onEvent,
     onState: (state) => state === "connected" && connected.resolve(),

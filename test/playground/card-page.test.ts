@@ -423,9 +423,9 @@ test("reactions of the bot come and go as chips on the message", async () => {
       const asked = [...playground.simulator.chats.values()].flatMap(({ chatId }) =>
         playground.simulator.messages(chatId),
       )[0];
-      const reaction = await bot.api.addReaction(asked?.messageId ?? "", "OneSecond");
+      const reaction = await bot.api.messages.addReaction(asked?.messageId ?? "", "OneSecond");
       await gate.promise;
-      await bot.api.removeReaction(asked?.messageId ?? "", reaction);
+      await bot.api.messages.removeReaction(asked?.messageId ?? "", reaction);
     },
   });
   await say(page, "Alice", "排队");

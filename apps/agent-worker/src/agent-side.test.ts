@@ -1,10 +1,12 @@
 import { createBudgetBook } from "@larkline/agent/budgets";
+import { LiveReplies } from "@larkline/feishu";
 import { readProviders, resolveConfig } from "@larkline/process/config";
 import type { ToolAnnouncement } from "@larkline/protocol";
 import {
   createMemoryBlobStore,
   createMemoryBudgetStore,
   createMemoryLookupCache,
+  createMemorySessionStore,
   type AvailableTool,
 } from "@larkline/store";
 import { createMetrics, silentLogger } from "@larkline/process/telemetry";
@@ -57,7 +59,7 @@ function agentsOf() {
     builtIns: createBuiltInTools({ desk, limits, logger: silentLogger }),
     authorities: { rulesInForce: async () => [] },
     groupsOf: async () => [],
-    replies: { open: () => undefined },
+    replies: new LiveReplies({ apis: new Map(), ledger: createMemorySessionStore().cards }),
     ...desk,
     prepare: async (message) => message,
     budgets: { book: createBudgetBook(settings.budgets), store: createMemoryBudgetStore() },

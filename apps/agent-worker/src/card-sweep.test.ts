@@ -1,4 +1,4 @@
-import { createFeishuApi, createLiveReplies, type FeishuApi } from "@larkline/feishu";
+import { FeishuApi, LiveReplies } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { turnIdOf, type InboundMessage, type ReplyView } from "@larkline/protocol";
 import { createMemorySessionStore, createMemoryTokenCache, type Claim } from "@larkline/store";
@@ -17,7 +17,7 @@ beforeEach(async () => {
   aheadMs = 0;
   healed.length = 0;
   simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off" });
-  api = createFeishuApi({
+  api = new FeishuApi({
     appId,
     appSecret: "secret",
     domain: simulator.url,
@@ -84,7 +84,7 @@ async function typing(): Promise<Typing> {
     footer: {},
     stop: { session, turnId: replyId },
   };
-  const replies = createLiveReplies({ apis: new Map([[appId, api]]), ledger: memory.cards });
+  const replies = new LiveReplies({ apis: new Map([[appId, api]]), ledger: memory.cards });
   const start = { session, replyId, epoch: claim.epoch, target, uuid: `u-${messageId}`, view: () => view };
   const live = replies.open(start);
   live?.changed();

@@ -1,17 +1,7 @@
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 import { createTextExtractor, type TextExtractor } from "@larkline/attachments";
-import {
-  createApprovalCards,
-  createFeishuApi,
-  createGroupLookup,
-  createCardHandover,
-  createLiveReplies,
-  createOutboxSender,
-  type ApprovalCards,
-  type FeishuApi,
-  type LiveReplies,
-} from "@larkline/feishu";
+import { ApprovalCards, FeishuApi, GroupLookup, CardHandover, LiveReplies, OutboxSender } from "@larkline/feishu";
 import {
   cancelChannelOf,
   createCancelBus,
@@ -77,7 +67,7 @@ import { createImageResolver } from "./image-resolver.ts";
 import type { JudgeDeps } from "./permission-judge.ts";
 
 /** Sends replies that were committed. */
-export type ReplySender = ReturnType<typeof createOutboxSender>;
+export type ReplySender = OutboxSender;
 
 /** Everything of a worker that talks to something outside. */
 export interface Connections {
@@ -179,7 +169,7 @@ function openApis(
       const { monthlyCalls, rateLimits } = botOfApp(settings, appId).feishu;
       const limiter = rateLimits ? { governor } : {};
       const shared = { ...limiter, tokenCache, monthlyCalls, watch, logger };
-      return [appId, createFeishuApi({ appId, appSecret, domain, ...shared })];
+      return [appId, new FeishuApi({ appId, appSecret, domain, ...shared })];
     }),
   );
 }
@@ -189,7 +179,7 @@ function groupsBy(
   apis: ReadonlyMap<string, FeishuApi>,
   { settings, lookups }: { settings: LarklineConfig; lookups: LookupCache },
 ): JudgeDeps["groupsOf"] {
-  const byApp = new Map([...apis].map(([app, api]) => [app, createGroupLookup({ api, lookups })]));
+  const byApp = new Map([...apis].map(([app, api]) => [app, new GroupLookup({ api, lookups })]));
   return async (app, openId) => {
     const lookup = byApp.get(app);
     if (lookup === undefined) throw new Error(`no credentials for the app ${app}`);
@@ -217,14 +207,14 @@ export function openConnections(options: ConnectionOptions): Connections {
   });
   const imageOf = createImageResolver({ blobs, lookups });
   const { deliveries } = watchPlatform(options.observation);
-  const handover = createCardHandover();
-  const sender = createOutboxSender({ store, letters, ledger, handover, apis, imageOf, watch: deliveries, logger });
+  const handover = new CardHandover();
+  const sender = new OutboxSender({ store, letters, ledger, handover, apis, imageOf, watch: deliveries, logger });
   const { roles } = settings.permissions;
   const groupsOf = groupsBy(apis, { settings, lookups });
   const authorities = new Authorities({ approvals, rules, policy: settings.permissions, groupsOf, logger });
   const keepRule = authorities.keepRule.bind(authorities);
   const wake = async (session: string, gen: number): Promise<void> => await turns.wake(session, gen);
-  const approvalCards = createApprovalCards({ apis, letters, approvals, keepRule, roles, wake, logger });
+  const approvalCards = new ApprovalCards({ apis, letters, approvals, keepRule, roles, wake, logger });
   const mayAppear = async (session: string): Promise<boolean> => await ledger.mayAppear(session);
   return {
     ...stores,
@@ -232,7 +222,7 @@ export function openConnections(options: ConnectionOptions): Connections {
     extractor,
     groupsOf,
     authorities,
-    replies: createLiveReplies({ apis, ledger, handover, imageOf, mayAppear, logger, onFrame }),
+    replies: new LiveReplies({ apis, ledger, handover, imageOf, mayAppear, logger, onFrame }),
     turns,
     tools,
     bus: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),

@@ -1,4 +1,4 @@
-import { createFeishuApi, FeishuError, type FeishuApi, type ImageResolver } from "@larkline/feishu";
+import { FeishuApi, FeishuError, type ImageResolver } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import {
   blobIdOf,
@@ -40,7 +40,7 @@ async function world(): Promise<World> {
   const simulator = await startFeishuSimulator({ apps: [{ appId, appSecret }], limits: "off" });
   onTestFinished(() => simulator.close());
   const tokenCache = createMemoryTokenCache();
-  const api = createFeishuApi({ appId, appSecret, domain: simulator.url, tokenCache, retry: { minDelayMs: 1 } });
+  const api = new FeishuApi({ appId, appSecret, domain: simulator.url, tokenCache, retry: { minDelayMs: 1 } });
   onTestFinished(() => api.close());
   const blobs = createMemoryBlobStore({ now });
   const lookups = createMemoryLookupCache({ now });

@@ -25,7 +25,7 @@ async function uploaded(api: FeishuApi, blobId: string, { blobs, lookups }: Imag
   if (stored === undefined || stored.bytes.byteLength > maxImageBytes || imageTypeOf(stored.bytes) === undefined) {
     return null;
   }
-  const imageKey = await api.uploadImage(Buffer.from(stored.bytes), { signal: AbortSignal.timeout(uploadMs) });
+  const imageKey = await api.files.uploadImage(Buffer.from(stored.bytes), { signal: AbortSignal.timeout(uploadMs) });
   await lookups.set(key, imageKey, keptMs);
   return imageKey;
 }

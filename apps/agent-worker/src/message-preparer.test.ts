@@ -1,5 +1,5 @@
 import { createTextExtractor } from "@larkline/attachments";
-import { createFeishuApi } from "@larkline/feishu";
+import { FeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator, type PersonMessage } from "@larkline/simulator";
 import { textOf, type InboundMessage, type MessageReferences, type UserPart } from "@larkline/protocol";
 import { createMemoryBlobStore, createMemoryLookupCache, createMemoryTokenCache } from "@larkline/store";
@@ -33,7 +33,7 @@ beforeEach(() => {
 });
 
 function preparer(attachmentTimeoutMs = 10_000): MessagePreparer {
-  const api = createFeishuApi({
+  const api = new FeishuApi({
     appId,
     appSecret: "s",
     domain: simulator.url,

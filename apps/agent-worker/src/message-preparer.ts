@@ -152,7 +152,7 @@ class Preparer {
   /** The messages, or in words why there are none. */
   async #fetch(messageId: string, { api, signal }: Fetching): Promise<FetchedMessage[] | string> {
     try {
-      return await api.message(messageId, { signal });
+      return await api.messages.fetch(messageId, { signal });
     } catch (error) {
       this.#deps.logger.warn({ error, messageId }, "a message that was referred to was not fetched");
       return "the platform does not show it";
@@ -180,7 +180,7 @@ class Preparer {
       const release = await this.#slots.take(signal, owner);
       try {
         const type = isImage ? "image" : "file";
-        const file = await api.download({ messageId, key, type, maxBytes }, { signal });
+        const file = await api.files.download({ messageId, key, type, maxBytes }, { signal });
         return isImage ? await this.#image(attachment, file.bytes) : await this.#document(attachment, file, fetching);
       } finally {
         release();

@@ -1,10 +1,4 @@
-import {
-  createApprovalCards,
-  createFeishuApi,
-  createLiveReplies,
-  createOutboxSender,
-  type FeishuApi,
-} from "@larkline/feishu";
+import { ApprovalCards, FeishuApi, LiveReplies, OutboxSender } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { turnIdOf } from "@larkline/protocol";
 import { createMemorySessionStore, createMemoryTokenCache } from "@larkline/store";
@@ -37,7 +31,7 @@ function now(): number {
 beforeEach(async () => {
   aheadMs = 0;
   simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off", now });
-  api = createFeishuApi({ appId, appSecret: "secret", domain: simulator.url, tokenCache: createMemoryTokenCache() });
+  api = new FeishuApi({ appId, appSecret: "secret", domain: simulator.url, tokenCache: createMemoryTokenCache() });
 });
 
 afterEach(async () => {
@@ -55,13 +49,13 @@ async function scene() {
   const apis = new Map([[appId, api]]);
   const world = newWorld(stores);
   const wake = async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen);
-  const cards = createApprovalCards({ apis, approvals, keepRule: async () => {}, roles: {}, wake, now });
+  const cards = new ApprovalCards({ apis, approvals, keepRule: async () => {}, roles: {}, wake, now });
   const target = { app: appId, chatId, messageId, inThread: false };
   await append(world, inbound(messageId, "please", { app: appId, reply: { channel: "feishu", ...target } }));
   const { backend } = calling(["pay"]);
   /** A worker that has just started: it knows no card. */
   const worker = (): Differences => {
-    const replies = createLiveReplies({ apis, ledger, now });
+    const replies = new LiveReplies({ apis, ledger, now });
     return {
       backend,
       viewOf: () => ({ show, language: "en", nowMs: now(), model: "M", stoppable: true }),
@@ -69,7 +63,7 @@ async function scene() {
         replies.open({ session: turn.message.session, replyId: turn.turnId, epoch, target, uuid: "u-1", view }),
     };
   };
-  const sender = createOutboxSender({ store, ledger, apis, now });
+  const sender = new OutboxSender({ store, ledger, apis, now });
   return { world, worker, chatId, messageId, cards, ledger, sender, apis };
 }
 

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { createBudgetBook } from "@larkline/agent/budgets";
-import { createReactionDesk, type ReactionDesk } from "@larkline/feishu";
+import { StatusReactions } from "@larkline/feishu";
 import { botOfApp, type BotAccess, type LarklineConfig } from "@larkline/process/config";
 import { errorCodes, runnerKeyOf, type InboundMessage, type SessionKey, sharedNow } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
@@ -304,8 +304,8 @@ function signsOfLife(
   settings: LarklineConfig,
   { apis, lookups, logger }: Pick<Connections, "apis" | "lookups"> & { logger: Logger },
 ): (message: InboundMessage, what: "begins" | "ends") => void {
-  const desks = new Map<string, ReactionDesk>();
-  for (const [app, api] of apis) desks.set(app, createReactionDesk({ api, lookups, logger }));
+  const desks = new Map<string, StatusReactions>();
+  for (const [app, api] of apis) desks.set(app, new StatusReactions({ api, lookups, logger }));
   return ({ app, reply }, what) => {
     if (reply.channel !== "feishu" || reply.messageId === "") return;
     const { feishu } = botOfApp(settings, app);

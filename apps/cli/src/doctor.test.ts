@@ -6,7 +6,7 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { join } from "node:path";
-import { createWebhookVerifier } from "@larkline/feishu";
+import { WebhookVerifier } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import {
   closeRedis,
@@ -422,7 +422,7 @@ describe("npm run doctor", () => {
   });
 
   it("sends both webhook addresses the challenge, and says what does not fit", async () => {
-    const verifier = createWebhookVerifier(app);
+    const verifier = new WebhookVerifier(app);
     const receiver = createServer(async (request, response) => {
       const verdict = verifier.verify(await buffer(request), request.headers);
       if (verdict.kind !== "challenge") return void response.writeHead(403).end("{}");

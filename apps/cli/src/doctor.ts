@@ -1,5 +1,5 @@
 import type { Env, LarklineConfig } from "@larkline/process/config";
-import { createAppInspector, type AppInspector } from "@larkline/feishu";
+import { AppInspector } from "@larkline/feishu";
 import {
   closeRedis,
   connectRedis,
@@ -158,7 +158,7 @@ async function inspectFeishu(inspector: AppInspector, checked: CheckedBot, confi
 }
 
 async function checkBot(bot: CheckedBot, config: LarklineConfig | undefined): Promise<FeishuResult> {
-  const inspector = createAppInspector({ ...bot.access, timeoutMs: checkMs - 1_000 });
+  const inspector = new AppInspector({ ...bot.access, timeoutMs: checkMs - 1_000 });
   try {
     return await inspectFeishu(inspector, bot, config);
   } finally {

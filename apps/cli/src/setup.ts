@@ -1,7 +1,7 @@
 import { constants } from "node:fs";
 import { access } from "node:fs/promises";
 import { dirname } from "node:path";
-import { createAppInspector, missingScopes, registerApp } from "@larkline/feishu";
+import { AppInspector, missingScopes, registerApp } from "@larkline/feishu";
 import type { Env } from "@larkline/process/config";
 import type { SetupOptions } from "./command-line.ts";
 import { domainProblem } from "./config.ts";
@@ -72,7 +72,7 @@ function tellMissing({ say }: Setup, granted: ReadonlySet<string>, app: { appId:
 
 /** Whether the platform takes the credentials and the bot can be talked to. */
 async function verifyApp(setup: Setup, app: { appId: string; appSecret: string; domain: string }): Promise<boolean> {
-  const inspector = createAppInspector({ ...app, timeoutMs: checkMs - 1_000 });
+  const inspector = new AppInspector({ ...app, timeoutMs: checkMs - 1_000 });
   setup.signal.addEventListener("abort", inspector.close, { once: true });
   try {
     const bot = await inspector.bot(setup.signal);

@@ -87,7 +87,7 @@ export async function ask(here: FeishuWorld, fields: Partial<Approval> = {}): Pr
   await suspendOn(here.ingress, claim, [approval]);
   here.ingress.wakes.length = 0;
   const card = approvalCard({ approval, state: "pending", decisions: [] });
-  const { messageId } = await here.api.send({
+  const { messageId } = await here.api.messages.send({
     receiveIdType: "chat_id",
     receiveId: chatId,
     uuid: approval.id,

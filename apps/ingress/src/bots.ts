@@ -1,5 +1,5 @@
 import { botOfApp, type EdgeAccess, type LarklineConfig } from "@larkline/process/config";
-import { createFeishuApi } from "@larkline/feishu";
+import { FeishuApi } from "@larkline/feishu";
 import type { RateGovernor, TokenCache } from "@larkline/store";
 import { watchPlatform, type Logger, type Observation } from "@larkline/process/telemetry";
 import type { ReachableBot } from "./ingress.ts";
@@ -22,6 +22,6 @@ export function connectBots(accesses: readonly EdgeAccess[], deps: BotsDeps): Re
     const { monthlyCalls, rateLimits } = botOfApp(settings, appId).feishu;
     const limiter = rateLimits ? { governor } : {};
     const shared = { ...limiter, tokenCache, monthlyCalls, watch, logger };
-    return { access, api: createFeishuApi({ appId, appSecret, domain, ...shared }) };
+    return { access, api: new FeishuApi({ appId, appSecret, domain, ...shared }) };
   });
 }

@@ -1,6 +1,6 @@
 import { noticeText } from "@larkline/agent";
 import type { BusyPolicy, FeishuSettings } from "@larkline/process/config";
-import type { ReactionDesk, ReactionPurpose } from "@larkline/feishu";
+import type { StatusReactions, ReactionPurpose } from "@larkline/feishu";
 import { turnIdOf, type InboundMessage, type ReplyLanguage } from "@larkline/protocol";
 import type { AppendResult, OutboxTarget, SessionStore } from "@larkline/store";
 import type { Background } from "./background.ts";
@@ -56,7 +56,7 @@ export interface MessageQueueDeps {
   store: Pick<SessionStore, "summary" | "waiting">;
   inbox: Inbox;
   speak: Speaker;
-  reactions: ReactionDesk;
+  reactions: StatusReactions;
   background: Background;
 }
 

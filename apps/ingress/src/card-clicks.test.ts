@@ -178,7 +178,7 @@ async function stopCard(here: FeishuWorld, question: string, value: Record<strin
     behaviors: [{ type: "callback", value: { larkline: "stop", ...value } }],
   };
   const content = JSON.stringify({ schema: "2.0", config: { update_multi: true }, body: { elements: [button] } });
-  return await here.api.reply({
+  return await here.api.messages.reply({
     messageId: question,
     messageType: "interactive",
     content,

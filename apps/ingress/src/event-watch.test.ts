@@ -1,4 +1,4 @@
-import { createLongConnection } from "@larkline/feishu";
+import { LongConnection } from "@larkline/feishu";
 import { createMemoryEventWatchReports, type EventWatchReport } from "@larkline/store";
 import { silentLogger } from "@larkline/process/telemetry";
 import { afterEach, describe, expect, it } from "vitest";
@@ -40,7 +40,7 @@ async function scene(): Promise<{
 
 /** Somebody else's program with the same app id and secret, which acknowledges whatever it gets. */
 async function startThief({ platform }: FeishuWorld): Promise<void> {
-  const thief = createLongConnection({ ...testApp, domain: platform.url, onEvent: async () => undefined });
+  const thief = new LongConnection({ ...testApp, domain: platform.url, onEvent: async () => undefined });
   opened.push(thief);
   thief.start();
   await expect.poll(() => thief.state(), { timeout: patienceMs }).toBe("connected");

@@ -12,7 +12,7 @@ import type { Placer } from "./conversation-place.ts";
 
 export interface EventWatchDeps {
   app: string;
-  api: Pick<FeishuApi, "listMessages">;
+  api: FeishuApi;
   store: Pick<SessionStore, "seen">;
   placer: Pick<Placer, "sessionOf">;
   reports: EventWatchReports;
@@ -149,7 +149,7 @@ class Watch implements EventWatch {
     const untilMs = this.#now() - graceMs;
     const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(deadlineMs)]);
     try {
-      const listed = (await api.listMessages?.({ chatId, sinceMs }, { signal })) ?? [];
+      const listed = await api.history.list({ chatId, sinceMs }, { signal });
       // Orders leave no record of their own when they are answered by what they do.
       const wanted = listed.filter((one) => one.isByPerson && !one.isOrder && one.createdAtMs <= untilMs);
       const came = await Promise.all(wanted.map(async ({ messageId }) => await this.#came({ chatId, messageId })));

@@ -1,16 +1,14 @@
 import { createBudgetBook } from "@larkline/agent/budgets";
 import { groupsAtBot, type BotConfig, type EdgeAccess, type LarklineConfig } from "@larkline/process/config";
 import {
-  createGroupLookup,
-  createLongConnection,
-  createOutboxSender,
-  createReactionDesk,
-  createWebhookVerifier,
+  GroupLookup,
+  LongConnection,
+  OutboxSender,
+  StatusReactions,
+  WebhookVerifier,
   messageEventType,
   type Envelope,
   type FeishuApi,
-  type GroupLookup,
-  type LongConnection,
 } from "@larkline/feishu";
 import { sharedNow, type InboundMessage } from "@larkline/protocol";
 import type { AppFeed } from "@larkline/store";
@@ -105,7 +103,7 @@ function messageDeskOf(desks: Desks): MessageDesk {
   const { bot, agents, backend, inbox, api, logger, speak, background, stop, model } = desks;
   const { store, lookups } = backend;
   const settings = bot.feishu;
-  const reactions = createReactionDesk({ api, lookups, logger });
+  const reactions = new StatusReactions({ api, lookups, logger });
   const policyFor = (message: InboundMessage) => agents.of(message).busy;
   const queue = createMessageQueue({ policyFor, settings, store, inbox, speak, reactions, background });
   const { rules } = backend;
@@ -177,7 +175,7 @@ function handlersOf(desks: Desks): Readonly<Record<string, EventHandler>> {
 
 function longConnectionOf({ access, logger, drainMs }: FeishuEdgeDeps, route: EventRouter): LongConnection {
   const { appId, appSecret, domain } = access;
-  return createLongConnection({
+  return new LongConnection({
     appId,
     appSecret,
     domain,
@@ -216,11 +214,14 @@ export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
   const { store, lookups, ledger } = backend;
   const identity = createBotIdentity({ botInfo: async (signal) => await api.botInfo(signal), logger });
   const { deliveries } = watchPlatform(deps.observation);
-  const outbox = createNoticeOutbox(store, backend.letters, (share, letters) =>
-    createOutboxSender({ store: share, letters, ledger, apis: new Map([[app, api]]), watch: deliveries, logger }),
+  const outbox = createNoticeOutbox(
+    store,
+    backend.letters,
+    (share, letters) =>
+      new OutboxSender({ store: share, letters, ledger, apis: new Map([[app, api]]), watch: deliveries, logger }),
   );
   const background = createBackground({ logger, drainMs });
-  const groups = createGroupLookup({ api, lookups, timeoutMs: decisionDeadlineMs });
+  const groups = new GroupLookup({ api, lookups, timeoutMs: decisionDeadlineMs });
   const facts = createChatFacts({ app, lookups, chat: async (chatId) => await api.chat(chatId), logger });
   const placer = createPlacer({ app, facts, lookups, scopeIn: (chatId) => agents.in(chatId).sessions });
   const eventWatch = access.websocket ? eventWatchOf(deps, placer, bot) : undefined;
@@ -249,7 +250,7 @@ export function createFeishuEdge(deps: FeishuEdgeDeps): FeishuEdge {
   const route = noting(createEventRouter(routing));
   const connection = access.websocket ? longConnectionOf({ ...deps, logger }, route) : undefined;
   const { name, encryptKey, verificationToken, appId } = access;
-  const verifier = createWebhookVerifier({ encryptKey, verificationToken, appId, ...settings.webhook, now: sharedNow });
+  const verifier = new WebhookVerifier({ encryptKey, verificationToken, appId, ...settings.webhook, now: sharedNow });
   return {
     name,
     webhook: access.webhook

@@ -1,4 +1,4 @@
-import { createFeishuApi, type FeishuApi } from "@larkline/feishu";
+import { FeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator, type PersonMessage, type SimMessage } from "@larkline/simulator";
 import type { ControlEntry, InboundMessage } from "@larkline/protocol";
 import { createMemoryTokenCache, type Claim } from "@larkline/store";
@@ -129,7 +129,7 @@ export async function startWorld(options: WorldOptions = {}): Promise<FeishuWorl
     connection: { reconnectNonceSeconds: 0, reconnectIntervalSeconds: 1 },
   });
   options.prepare?.(platform);
-  const api = createFeishuApi({ ...testApp, domain: platform.url, tokenCache: createMemoryTokenCache() });
+  const api = new FeishuApi({ ...testApp, domain: platform.url, tokenCache: createMemoryTokenCache() });
   const shared = options.shared ?? createTestMemory(options.store);
   const start = async () => await startTestIngress({ ...options, shared, env: environment(platform, options), api });
   const ingress = await start();

@@ -38,7 +38,7 @@ async function foreignClick(here: FeishuWorld, value: Record<string, unknown>) {
   const button = { tag: "button", element_id: "b", text: { tag: "plain_text", content: "Vote" }, behaviors };
   const content = JSON.stringify({ schema: "2.0", config: { update_multi: true }, body: { elements: [button] } });
   const card = { messageId: question, messageType: "interactive", content, uuid: "card", inThread: false } as const;
-  const { messageId } = await here.api.reply(card);
+  const { messageId } = await here.api.messages.reply(card);
   return async () => await here.platform.click({ messageId, openId: here.ann, elementId: "b" });
 }
 

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { readEdges, resolveConfig, type ConfigInput } from "@larkline/process/config";
-import { createFeishuApi, type FeishuApi } from "@larkline/feishu";
+import { FeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import type { InboundMessage, PermissionRule } from "@larkline/protocol";
 import { createMemoryTokenCache } from "@larkline/store";
@@ -76,7 +76,7 @@ beforeAll(async () => {
   const loaded = loadConfig(env);
   const edges = config.ok && loaded.ok ? readEdges(env, config.value.bots, loaded.value.feishu) : expect.fail();
   const bots = (edges.ok ? edges.value : expect.fail(edges.error)).map((access) => {
-    const api = createFeishuApi({ ...access, tokenCache: createMemoryTokenCache() });
+    const api = new FeishuApi({ ...access, tokenCache: createMemoryTokenCache() });
     apis.push(api);
     return { access, api };
   });

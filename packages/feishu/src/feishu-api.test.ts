@@ -4,8 +4,8 @@ import { text as readText } from "node:stream/consumers";
 import { startFeishuSimulator } from "@larkline/simulator";
 import { createMemoryTokenCache } from "@larkline/store";
 import { onTestFinished, describe, expect, it } from "vitest";
-import { FeishuError } from "./error.ts";
-import { createFeishuApi, type FeishuApi, type FeishuApiOptions } from "./feishu-api.ts";
+import { FeishuApi, type FeishuApiOptions } from "./feishu-api.ts";
+import { FeishuError } from "./transport/error.ts";
 
 const appId = "cli_0123456789abcdef";
 const appSecret = "s3cret-of-the-app";
@@ -72,7 +72,7 @@ async function fakePlatform(answer: Answer): Promise<FakePlatform> {
 }
 
 function apiOf(domain: string, options: Partial<FeishuApiOptions> = {}): FeishuApi {
-  const api = createFeishuApi({
+  const api = new FeishuApi({
     appId,
     appSecret,
     domain,
@@ -86,7 +86,7 @@ function apiOf(domain: string, options: Partial<FeishuApiOptions> = {}): FeishuA
 }
 
 function reply(api: FeishuApi, text = "hi", signal?: AbortSignal): Promise<{ messageId: string }> {
-  return api.reply({ messageId: "om_1", text, uuid: "u-1", inThread: false }, { signal });
+  return api.messages.reply({ messageId: "om_1", text, uuid: "u-1", inThread: false }, { signal });
 }
 
 async function failureOf(promise: Promise<unknown>): Promise<FeishuError> {
@@ -161,7 +161,7 @@ describe("the token cache", () => {
 describe("requests", () => {
   it("replies with uuid, type and content", async () => {
     const platform = await fakePlatform((_call, response) => good(response));
-    await apiOf(platform.url).reply({ messageId: "om_1", text: "hi", uuid: "u-1", inThread: true });
+    await apiOf(platform.url).messages.reply({ messageId: "om_1", text: "hi", uuid: "u-1", inThread: true });
     expect(platform.calls[0]).toMatchObject({
       url: "/open-apis/im/v1/messages/om_1/reply",
       body: { msg_type: "text", content: '{"text":"hi"}', uuid: "u-1", reply_in_thread: true },
@@ -188,7 +188,9 @@ describe("requests", () => {
     "refuses the message id %j without a request",
     async (messageId) => {
       const platform = await fakePlatform((_call, response) => good(response));
-      const error = await failureOf(apiOf(platform.url).reply({ messageId, text: "x", uuid: "u", inThread: false }));
+      const error = await failureOf(
+        apiOf(platform.url).messages.reply({ messageId, text: "x", uuid: "u", inThread: false }),
+      );
       expect(error.kind).toBe("bad_request");
       expect(platform.calls).toHaveLength(0);
     },
@@ -199,7 +201,7 @@ describe("requests", () => {
       call.body["reply_in_thread"] === true ? json(response, 400, { code: 230071, msg: "no threads" }) : good(response),
     );
     const request = { messageId: "om_1", text: "x", uuid: "u", inThread: true };
-    expect(await apiOf(platform.url).reply(request)).toEqual({ messageId: "om_sent" });
+    expect(await apiOf(platform.url).messages.reply(request)).toEqual({ messageId: "om_sent" });
   });
 });
 
@@ -330,9 +332,9 @@ describe("against the simulated platform", () => {
     const { simulator, chatId, say, api } = await simulated();
     const messageId = await say("hi");
     const request = { messageId, text: "# Title\n\n- one", uuid: "u-1", inThread: false };
-    const first = await api.reply(request);
-    expect(await api.reply(request)).toEqual(first);
-    await api.reply({ ...request, text: 'plain <at user_id="all"></at>', uuid: "u-2" });
+    const first = await api.messages.reply(request);
+    expect(await api.messages.reply(request)).toEqual(first);
+    await api.messages.reply({ ...request, text: 'plain <at user_id="all"></at>', uuid: "u-2" });
     const sent = simulator.messages(chatId).filter(({ senderType }) => senderType === "app");
     expect(sent.map(({ messageType }) => messageType)).toEqual(["post", "text"]);
     expect(sent[1]).toMatchObject({ parentId: messageId, mentions: [] });
@@ -341,10 +343,10 @@ describe("against the simulated platform", () => {
   it("replies again after all tokens were revoked, and when an answer got lost", async () => {
     const { simulator, chatId, say, api } = await simulated();
     const messageId = await say("hi");
-    await api.reply({ messageId, text: "one", uuid: "u-1", inThread: false });
+    await api.messages.reply({ messageId, text: "one", uuid: "u-1", inThread: false });
     simulator.expireTokens();
     simulator.faults.add({ match: { path: /\/reply$/ }, times: 1, action: { kind: "lose_response" } });
-    await api.reply({ messageId, text: "two", uuid: "u-2", inThread: false });
+    await api.messages.reply({ messageId, text: "two", uuid: "u-2", inThread: false });
     const texts = simulator.messages(chatId).map(({ text }) => text);
     expect(texts).toEqual(["hi", "one", "two"]);
   });
@@ -353,7 +355,9 @@ describe("against the simulated platform", () => {
     const { simulator, say, api } = await simulated();
     const messageId = await say("hi");
     await simulator.recall(messageId);
-    expect((await failureOf(api.reply({ messageId, text: "x", uuid: "u", inThread: false }))).kind).toBe("target_gone");
+    expect((await failureOf(api.messages.reply({ messageId, text: "x", uuid: "u", inThread: false }))).kind).toBe(
+      "target_gone",
+    );
   });
 
   it("finds its own answer in the chat and in a thread, and only there", async () => {
@@ -361,25 +365,30 @@ describe("against the simulated platform", () => {
     const messageId = await say("hi");
     const other = await say("other");
     const sinceMs = Date.now() - 60_000;
-    expect(await api.findReply?.({ chatId, messageId, sinceMs })).toBeUndefined();
-    const sent = await api.reply({ messageId, text: "x", uuid: "u-1", inThread: false });
-    expect(await api.findReply?.({ chatId, messageId, sinceMs })).toBe(sent.messageId);
-    expect(await api.findReply?.({ chatId, messageId: other, sinceMs })).toBeUndefined();
-    const inThread = await api.reply({ messageId: other, text: "x", uuid: "u-2", inThread: true });
-    expect(await api.findReply?.({ chatId, messageId: other, sinceMs })).toBe(inThread.messageId);
+    expect(await api.history.findReply({ chatId, messageId, sinceMs })).toBeUndefined();
+    const sent = await api.messages.reply({ messageId, text: "x", uuid: "u-1", inThread: false });
+    expect(await api.history.findReply({ chatId, messageId, sinceMs })).toBe(sent.messageId);
+    expect(await api.history.findReply({ chatId, messageId: other, sinceMs })).toBeUndefined();
+    const inThread = await api.messages.reply({ messageId: other, text: "x", uuid: "u-2", inThread: true });
+    expect(await api.history.findReply({ chatId, messageId: other, sinceMs })).toBe(inThread.messageId);
   });
 
   it("finds its answer to a later message of a thread by what it says", async () => {
     const { simulator, chatId, say, api } = await simulated();
     const rootId = await say("root");
-    await api.reply({ messageId: rootId, text: "first answer", uuid: "u-1", inThread: true });
+    await api.messages.reply({ messageId: rootId, text: "first answer", uuid: "u-1", inThread: true });
     const from = [...simulator.users.keys()][0] ?? "";
     const { messageId } = await simulator.sendMessage({ appId, chatId, from, text: "more", rootId });
     const search = { chatId, messageId, sinceMs: Date.now() - 60_000, text: "# Second\n\n- **answer** with `code`" };
-    expect(await api.findReply?.(search)).toBeUndefined();
-    const { messageId: sentId } = await api.reply({ messageId, text: search.text, uuid: "u-2", inThread: true });
-    expect(await api.findReply?.(search)).toBe(sentId);
-    expect(await api.findReply?.({ ...search, text: "another answer" })).toBeUndefined();
+    expect(await api.history.findReply(search)).toBeUndefined();
+    const { messageId: sentId } = await api.messages.reply({
+      messageId,
+      text: search.text,
+      uuid: "u-2",
+      inThread: true,
+    });
+    expect(await api.history.findReply(search)).toBe(sentId);
+    expect(await api.history.findReply({ ...search, text: "another answer" })).toBeUndefined();
   });
 
   it("has not found a split answer before all its messages are there", async () => {
@@ -390,13 +399,13 @@ describe("against the simulated platform", () => {
     const stopAfterFirst = simulator.on("message", () => {
       simulator.faults.add({ match: { path: /\/reply$/ }, action: { kind: "respond", status: 400 } });
     });
-    await failureOf(api.reply({ messageId, text, uuid: "u-1", inThread: false }));
+    await failureOf(api.messages.reply({ messageId, text, uuid: "u-1", inThread: false }));
     stopAfterFirst();
     simulator.faults.clear();
     expect(simulator.messages(chatId)).toHaveLength(2);
-    expect(await api.findReply?.(search)).toBeUndefined();
-    await api.reply({ messageId, text, uuid: "u-1", inThread: false });
+    expect(await api.history.findReply(search)).toBeUndefined();
+    await api.messages.reply({ messageId, text, uuid: "u-1", inThread: false });
     expect(simulator.messages(chatId)).toHaveLength(3);
-    expect(await api.findReply?.(search)).toBeDefined();
+    expect(await api.history.findReply(search)).toBeDefined();
   });
 });

@@ -1,31 +1,15 @@
 import { parserOf } from "@larkline/protocol";
 import type { RateGovernor, TokenCache } from "@larkline/store";
-import { Client } from "@larksuiteoapi/node-sdk";
 import { Type } from "typebox";
-import {
-  createApiCaller,
-  defaultRetryPolicy,
-  type ApiCaller,
-  type CallOptions,
-  type RetryPolicy,
-} from "./api-caller.ts";
-import { findCard, type FindCardRequest } from "./approval-search.ts";
-import { createCardApi, type CardApi } from "./cardkit-api.ts";
-import { listMessages, type ListedFacts } from "./chat-history.ts";
-import { fetchChat, fetchUserNames, type ChatFacts } from "./chat-lookup.ts";
-import { baseUrlOf, type FeishuDomain } from "./domain.ts";
-import { fetchGroups } from "./group-lookup.ts";
-import { createHttpTransport } from "./http-transport.ts";
-import { noLogger, sdkLogger, type FeishuLogger } from "./logger.ts";
-import { createMediaApi, type MediaApi } from "./media-api.ts";
-import { fetchMessage, type FetchedMessage } from "./message-lookup.ts";
-import { createMessageSender, type ReplyRequest, type SendRequest, type SentMessage } from "./message-sender.ts";
-import { createQuota, type MonthlyQuota } from "./quota.ts";
-import { createRateGate } from "./rate-gate.ts";
-import { addReaction, removeReaction } from "./reaction-api.ts";
-import { findReply, type FindReplyRequest } from "./reply-search.ts";
-import { createTokenProvider } from "./token-provider.ts";
-import type { CallWatch } from "./watch.ts";
+import { CardsApi } from "./messages/cards-api.ts";
+import { ChatHistory } from "./messages/chat-history.ts";
+import { FilesApi } from "./messages/files-api.ts";
+import { MessagesApi } from "./messages/messages-api.ts";
+import { ApiCaller, pathId, type CallOptions, type CallWatch, type RetryPolicy } from "./transport/api-call.ts";
+import { FeishuError } from "./transport/error.ts";
+import { baseUrlOf, type FeishuDomain } from "./transport/limits.ts";
+import { RateLimiter } from "./transport/rate-limiter.ts";
+import { noLogger, type FeishuLogger } from "./transport/sdk.ts";
 
 export interface FeishuApiOptions {
   appId: string;
@@ -39,51 +23,201 @@ export interface FeishuApiOptions {
   retry?: Partial<RetryPolicy>;
   /** Keeps all processes together within the platform's limits; without it every call leaves at once. */
   governor?: RateGovernor;
-  /** Calls a month that the tenant's plan includes; null (default) when nobody counts them. */
+  /** Calls a month that the tenant's plan includes; null (default) when they are not limited. */
   monthlyCalls?: number | null;
-  /** Told of every call. */
+  /** Telemetry of every call. */
   watch?: CallWatch | undefined;
 }
 
-/** One app's calls to the platform. Every method rejects with a FeishuError only. */
-export interface FeishuApi extends MediaApi {
+/** What kind of chat this is. */
+export interface ChatFacts {
+  /** Absent when the bot is not a member: the platform then tells only the name. */
+  mode?: "p2p" | "group" | "topic";
+  /** Of a normal group: whether its messages open threads. */
+  groupMessageType?: "chat" | "thread";
+  name: string;
+  /** The chat has members of other tenants. */
+  external: boolean;
+  /** The chat still exists. */
+  active: boolean;
+  /** No bot but this one is a member. False when the platform does not say. */
+  onlyBot: boolean;
+}
+
+/** Calls of the month so far, and how many the plan includes; null when they are not limited. */
+export interface MonthlyQuota {
+  calls: number;
+  limit: number | null;
+}
+
+/**
+ * One app's calls to the platform. Every method rejects with a FeishuError only. The constructor opens no
+ * connection; it throws on a malformed domain.
+ */
+export class FeishuApi {
   readonly appId: string;
+  readonly messages: MessagesApi;
+  readonly cards: CardsApi;
+  readonly files: FilesApi;
+  readonly history: ChatHistory;
+  readonly #caller: ApiCaller;
+  readonly #limiter: RateLimiter | undefined;
+  readonly #monthlyCalls: number | null;
+  #quota: { read: Promise<MonthlyQuota>; untilMs: number } | undefined;
+
+  constructor(options: FeishuApiOptions) {
+    const { appId, appSecret, tokenCache, governor, watch, timeoutMs = 10_000, logger = noLogger } = options;
+    const baseUrl = baseUrlOf(options.domain);
+    const isOnlyBot = async (chatId: string): Promise<boolean> => (await this.chat(chatId)).onlyBot;
+    const limiter = governor === undefined ? undefined : new RateLimiter({ governor, app: appId, isOnlyBot });
+    const { retry } = options;
+    this.appId = appId;
+    this.#limiter = limiter;
+    this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, logger, timeoutMs, retry, limiter, watch });
+    this.#monthlyCalls = options.monthlyCalls ?? null;
+    this.messages = new MessagesApi(this.#caller);
+    this.cards = new CardsApi(this.#caller, this.messages);
+    this.files = new FilesApi(this.#caller);
+    this.history = new ChatHistory(this.#caller);
+  }
+
   /** Who the bot is; its open_id is what mentions carry. */
-  botInfo(signal?: AbortSignal): Promise<{ openId: string; name: string }>;
+  async botInfo(signal?: AbortSignal): Promise<{ openId: string; name: string }> {
+    const { bot } = await this.#caller.call(
+      {
+        api: "bot.info",
+        run: (client, options) => client.request({ method: "GET", url: "/open-apis/bot/v3/info" }, options),
+        parse: parseBot,
+      },
+      { signal },
+    );
+    return { openId: bot.open_id, name: bot.app_name ?? "" };
+  }
+
+  async chat(chatId: string, options?: CallOptions): Promise<ChatFacts> {
+    const api = "im.chat.get";
+    const path = { chat_id: pathId(api, chatId) };
+    const { data } = await this.#caller.call(
+      { api, run: (client, sdkOptions) => client.im.v1.chat.get({ path }, sdkOptions), parse: parseChat },
+      options,
+    );
+    const { chat_mode: mode, group_message_type: type } = data;
+    return {
+      ...(mode === "p2p" || mode === "group" || mode === "topic" ? { mode } : {}),
+      ...(type === "chat" || type === "thread" ? { groupMessageType: type } : {}),
+      name: data.name ?? "",
+      external: data.external ?? false,
+      active: (data.chat_status ?? "normal") === "normal",
+      onlyBot: mode === "p2p" || data.bot_count === "1",
+    };
+  }
+
   /**
-   * Answers a message. `uuid` makes the platform drop repeats for one hour. A text over the
-   * platform's limits is sent as several messages in order; the first one's id is returned.
+   * Names by open_id; people whose name the app may not see are missing. The batch call needs a right of its own
+   * that many apps lack, so people whom it does not name are asked for one by one.
    */
-  reply(request: ReplyRequest, options?: CallOptions): Promise<SentMessage>;
-  /** Sends to a chat or person, otherwise like `reply`. */
-  send(request: SendRequest, options?: CallOptions): Promise<SentMessage>;
+  async userNames(openIds: readonly string[], options?: CallOptions): Promise<ReadonlyMap<string, string>> {
+    const names = new Map<string, string>();
+    const wanted = [...new Set(openIds)].map((openId) => pathId("contact.user.basicBatch", openId));
+    for (let at = 0; at < wanted.length; at += maxBatch) {
+      const batch = wanted.slice(at, at + maxBatch);
+      const found = await unlessRefused(this.#namesOfBatch(batch, options), new Map<string, string>());
+      for (const openId of batch) {
+        const name = found.get(openId) ?? (await unlessRefused(this.#nameOf(openId, options), ""));
+        if (name !== "") names.set(openId, name);
+      }
+    }
+    return names;
+  }
+
+  async #namesOfBatch(openIds: readonly string[], options?: CallOptions): Promise<Map<string, string>> {
+    const request = {
+      method: "POST",
+      url: "/open-apis/contact/v3/users/basic_batch",
+      params: { user_id_type: "open_id" },
+      data: { user_ids: openIds },
+    };
+    const { data } = await this.#caller.call(
+      {
+        api: "contact.user.basicBatch",
+        run: (client, sdkOptions) => client.request(request, sdkOptions),
+        parse: parseNames,
+      },
+      options,
+    );
+    const named = (data.users ?? []).filter(({ name = "" }) => name !== "");
+    return new Map(named.map(({ user_id: openId = "", name = "" }) => [openId, name]));
+  }
+
+  async #nameOf(openId: string, options?: CallOptions): Promise<string> {
+    const api = "contact.user.get";
+    const payload = { path: { user_id: pathId(api, openId) }, params: { user_id_type: "open_id" as const } };
+    const { data } = await this.#caller.call(
+      { api, run: (client, sdkOptions) => client.contact.v3.user.get(payload, sdkOptions), parse: parseUser },
+      options,
+    );
+    return data.user?.name ?? "";
+  }
+
   /**
-   * The app's own answer to a message, if the chat's history since `sinceMs` shows one. Needs the
-   * right to read the chat's history.
+   * Ids of all user groups that the person belongs to, as far as the app's contact range reaches ("Query the user
+   * groups of a user"). Rejects when the platform does not say.
    */
-  findReply?(request: FindReplyRequest, options?: CallOptions): Promise<string | undefined>;
-  /** The message that shows a card of the app's own; needs the same right. */
-  findCard?(request: FindCardRequest, options?: CallOptions): Promise<string | undefined>;
-  /** What a chat holds since `sinceMs`, without content; needs the same right. */
-  listMessages?(request: { chatId: string; sinceMs: number }, options?: CallOptions): Promise<ListedFacts[]>;
-  readonly cards: CardApi;
-  /** The message, and of a forwarded bundle the messages in it. */
-  message(messageId: string, options?: CallOptions): Promise<FetchedMessage[]>;
-  chat(chatId: string, options?: CallOptions): Promise<ChatFacts>;
-  /**
-   * Ids of all user groups that the person belongs to, as far as the app's contact range reaches. Rejects
-   * when the platform does not say.
-   */
-  groupsOf(openId: string, options?: CallOptions): Promise<string[]>;
-  /** Names by open_id; people whose name the app may not see are missing. */
-  userNames(openIds: readonly string[], options?: CallOptions): Promise<ReadonlyMap<string, string>>;
-  /** Resolves to the id of the reaction. `emoji` is a type such as `Typing` or `DONE`. */
-  addReaction(messageId: string, emoji: string, options?: CallOptions): Promise<string>;
-  removeReaction(messageId: string, reactionId: string, options?: CallOptions): Promise<void>;
-  /** Calls of this month, a few seconds old at most; 0 without a governor. */
-  quota(): Promise<MonthlyQuota>;
+  async groupsOf(openId: string, options?: CallOptions): Promise<string[]> {
+    const groups = new Set<string>();
+    for (const type of groupTypes) {
+      for await (const page of this.#groupPages({ member_id: openId, group_type: type }, options)) {
+        for (const group of page) groups.add(group);
+      }
+    }
+    return [...groups];
+  }
+
+  async *#groupPages(
+    params: { member_id: string; group_type: number },
+    callOptions?: CallOptions,
+  ): AsyncIterable<string[]> {
+    const api = "contact.group.memberBelong";
+    let pageToken = "";
+    for (let page = 0; page < maxPages; page += 1) {
+      const token = pageToken === "" ? {} : { page_token: pageToken };
+      const payload = { params: { ...params, member_id_type: "open_id" as const, page_size: pageSize, ...token } };
+      const { data } = await this.#caller.call(
+        { api, run: (client, options) => client.contact.v3.group.memberBelong(payload, options), parse: parseGroups },
+        callOptions,
+      );
+      yield data.group_list ?? [];
+      pageToken = data.page_token ?? "";
+      if (data.has_more !== true || pageToken === "") return;
+    }
+    const reason = "more groups than can be read";
+    throw new FeishuError({ api, kind: "bad_request", code: 0, httpStatus: 200, reason });
+  }
+
+  /** Calls of this month, a few seconds old at most; 0 without a governor. Rejects when the count cannot be read. */
+  async quota(): Promise<MonthlyQuota> {
+    if (this.#quota !== undefined && this.#quota.untilMs > performance.now()) return await this.#quota.read;
+    const entry = { read: this.#readQuota(), untilMs: performance.now() + freshQuotaMs };
+    this.#quota = entry;
+    entry.read.catch(() => {
+      if (this.#quota === entry) this.#quota = undefined;
+    });
+    return await entry.read;
+  }
+
+  async #readQuota(): Promise<MonthlyQuota> {
+    try {
+      return { calls: (await this.#limiter?.monthlyCalls()) ?? 0, limit: this.#monthlyCalls };
+    } catch {
+      const reason = "the count of calls could not be read";
+      throw new FeishuError({ api: "quota", kind: "unavailable", code: 0, httpStatus: 0, reason });
+    }
+  }
+
   /** Aborts what is running and ends all connections. */
-  close(): void;
+  close(): void {
+    this.#caller.close();
+  }
 }
 
 /** `GET /open-apis/bot/v3/info` answers outside `data`. */
@@ -93,65 +227,57 @@ const parseBot = parserOf(
   }),
 );
 
-async function botInfo(caller: ApiCaller, signal?: AbortSignal): Promise<{ openId: string; name: string }> {
-  const { bot } = await caller.call(
-    {
-      api: "bot.info",
-      run: (client, options) => client.request({ method: "GET", url: "/open-apis/bot/v3/info" }, options),
-      parse: parseBot,
-    },
-    { signal },
-  );
-  return { openId: bot.open_id, name: bot.app_name ?? "" };
+const text = Type.Optional(Type.String());
+
+const parseChat = parserOf(
+  Type.Object({
+    data: Type.Object({
+      chat_mode: text,
+      group_message_type: text,
+      name: text,
+      chat_status: text,
+      external: Type.Optional(Type.Boolean()),
+      bot_count: text,
+    }),
+  }),
+);
+
+/** "Get basic information of users": the most ids in one call. */
+const maxBatch = 10;
+
+const parseNames = parserOf(
+  Type.Object({
+    data: Type.Object({ users: Type.Optional(Type.Array(Type.Object({ user_id: text, name: text }))) }),
+  }),
+);
+
+const parseUser = parserOf(Type.Object({ data: Type.Object({ user: Type.Optional(Type.Object({ name: text })) }) }));
+
+/** Resolves to `otherwise` when the platform refuses for good: the right is missing, or the person is not visible. */
+async function unlessRefused<T>(answer: Promise<T>, otherwise: T): Promise<T> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (error instanceof FeishuError && !error.retryable && error.kind !== "cancelled") return otherwise;
+    throw error;
+  }
 }
 
-/** Connects nothing by itself. Throws on a malformed domain. */
-export function createFeishuApi(options: FeishuApiOptions): FeishuApi {
-  const { appId, appSecret, tokenCache } = options;
-  const baseUrl = baseUrlOf(options.domain);
-  const transport = createHttpTransport({ timeoutMs: options.timeoutMs ?? 10_000 });
-  const closing = new AbortController();
-  const client = new Client({
-    appId,
-    appSecret,
-    domain: baseUrl,
-    httpInstance: transport.instance,
-    // Otherwise the SDK overrides our token with one from its own cache.
-    disableTokenCache: true,
-    ...sdkLogger(options.logger ?? noLogger),
-  });
-  const tokens = createTokenProvider({ client, appId, appSecret, baseUrl, tokenCache });
-  const retry = { ...defaultRetryPolicy, ...options.retry };
-  const gate = createRateGate(options.governor, appId, async (chatId) => (await fetchChat(caller, chatId)).onlyBot);
-  const caller: ApiCaller = createApiCaller({
-    client,
-    tokens,
-    retry,
-    gate,
-    watch: options.watch,
-    closing: closing.signal,
-  });
-  const sender = createMessageSender(caller);
-  return {
-    appId,
-    botInfo: (signal) => botInfo(caller, signal),
-    reply: sender.reply,
-    send: sender.send,
-    findReply: (request, call) => findReply({ caller, appId }, request, call),
-    findCard: (request, call) => findCard({ caller, appId }, request, call),
-    listMessages: (request, call) => listMessages(caller, request, call),
-    cards: createCardApi(caller, sender),
-    ...createMediaApi(caller),
-    message: (messageId, call) => fetchMessage(caller, messageId, call),
-    chat: (chatId, call) => fetchChat(caller, chatId, call),
-    groupsOf: (openId, call) => fetchGroups(caller, openId, call),
-    userNames: (openIds, call) => fetchUserNames(caller, openIds, call),
-    addReaction: (messageId, emoji, call) => addReaction(caller, { messageId, emoji }, call),
-    removeReaction: (messageId, reactionId, call) => removeReaction(caller, { messageId, reactionId }, call),
-    quota: createQuota(gate, options.monthlyCalls ?? null),
-    close: () => {
-      closing.abort();
-      transport.close();
-    },
-  };
-}
+/** Groups with members of their own, and groups that follow a rule. The platform's default is not documented. */
+const groupTypes = [1, 2];
+/** The most groups in one answer of the platform. */
+const pageSize = 1_000;
+const maxPages = 20;
+
+const parseGroups = parserOf(
+  Type.Object({
+    data: Type.Object({
+      group_list: Type.Optional(Type.Array(Type.String())),
+      page_token: text,
+      has_more: Type.Optional(Type.Boolean()),
+    }),
+  }),
+);
+
+/** The quota may be asked for before every frame, so an answer is used for this long. */
+const freshQuotaMs = 5_000;

@@ -1,66 +1,48 @@
-export type { CallWatch, DeliveryResult, DeliveryWatch, WatchedCall } from "./watch.ts";
-export type { ListedFacts } from "./chat-history.ts";
-export { createFeishuApi, type FeishuApi, type FeishuApiOptions } from "./feishu-api.ts";
-export type { MessageBody, ReplyRequest, SendRequest, SentMessage } from "./message-sender.ts";
-export type {
-  CardApi,
-  CardBatchRequest,
-  CardContentRequest,
-  CardSettingsRequest,
-  CardUpdateRequest,
-} from "./cardkit-api.ts";
-export type { DownloadedFile, DownloadRequest, MediaApi, UploadFileRequest, UploadFileType } from "./media-api.ts";
-export type { FetchedMessage } from "./message-lookup.ts";
-export type { ChatFacts } from "./chat-lookup.ts";
-export type { MonthlyQuota } from "./quota.ts";
-export type { FindReplyRequest } from "./reply-search.ts";
-export type { CallOptions, RetryPolicy } from "./api-caller.ts";
-export type { TextFormat } from "./outgoing-text.ts";
-export type { FeishuDomain } from "./domain.ts";
-export type { FeishuLogger } from "./logger.ts";
-export { FeishuError } from "./error.ts";
-export type { FeishuErrorKind } from "./error-kind.ts";
-export {
-  createWebhookVerifier,
-  type WebhookVerdict,
-  type WebhookVerifier,
-  type WebhookVerifierOptions,
-} from "./webhook-verifier.ts";
-export { parseEnvelope, type Envelope } from "./envelope.ts";
-export { inboundFromEvent, messageEventType, type FeishuMessage } from "./inbound-message.ts";
-export {
-  createLongConnection,
-  type LongConnection,
-  type LongConnectionOptions,
-  type LongConnectionState,
-} from "./long-connection.ts";
-export { createApprovalCards, type ApprovalCards, type ApprovalCardsOptions } from "./approval-cards.ts";
-export type { ApprovalApi } from "./approval-copy.ts";
-export type { FindCardRequest } from "./approval-search.ts";
-export { createGroupLookup, type GroupLookup, type GroupLookupOptions } from "./group-lookup.ts";
-export { createOutboxSender, type OutboxSender, type OutboxSenderOptions } from "./outbox-sender.ts";
+/** One app's calls to the platform. */
+export { FeishuApi } from "./feishu-api.ts";
+/** What every failed call rejects with. */
+export { FeishuError } from "./transport/error.ts";
+/** A message as the platform keeps it. */
+export type { FetchedMessage } from "./messages/messages-api.ts";
+
+/** Decides on the requests of the platform's webhook. */
+export { WebhookVerifier } from "./events/webhook.ts";
+/** The request by which the developer console checks a webhook address. */
+export { createWebhookChallenge } from "./events/webhook.ts";
+/** Events over the platform's WebSocket. */
+export { LongConnection, type LongConnectionState } from "./events/long-connection.ts";
+/** An event of the platform, from either of them. */
+export type { Envelope } from "./events/envelope.ts";
+/** Reads the event of a message to the bot. */
+export { inboundFromEvent, messageEventType, type FeishuMessage } from "./messages/inbound-message.ts";
+/** Reads the content of any message. */
+export { readContent } from "./messages/inbound-message.ts";
+
+/** The replies that this process is typing on cards. */
+export { LiveReplies, type LiveReply } from "./reply/live-reply.ts";
+/** Sends the replies that were committed. */
+export { OutboxSender, type ImageResolver } from "./reply/outbox-sender.ts";
+/** What live replies leave to the sender of the same process. */
+export { CardHandover } from "./reply/reply-record.ts";
+/** Ends the cards of a reply whose turn is gone. */
+export { endOrphan } from "./reply/card-writer.ts";
+/** Reactions that show the state of a person's message. */
+export { StatusReactions, type ReactionPurpose } from "./reply/status-reactions.ts";
+
+/** Keeps the cards of approvals up to date. */
+export { ApprovalCards } from "./approvals/approval-cards.ts";
+/** The user groups of people. */
+export { GroupLookup } from "./approvals/group-lookup.ts";
+
+/** What an app needs in the developer console. */
 export {
   appManifest,
   missingScopes,
-  type AppManifest,
-  type AppScope,
   type AppSubscription,
   type ManifestText,
   type ScopeLevel,
-} from "./app-manifest.ts";
-export {
-  createAppInspector,
-  type AppInspector,
-  type AppInspectorOptions,
-  type InspectedBot,
-  type InspectedSubscriptions,
-} from "./app-inspector.ts";
-export { registerApp, type RegisterAppOptions, type Registration, type RegistrationLink } from "./app-registration.ts";
-export { createWebhookChallenge, type WebhookChallenge } from "./webhook-challenge.ts";
-export { createCardHandover, type CardHandover } from "./card-handover.ts";
-export { createLiveReplies, type LiveReplies, type LiveRepliesOptions } from "./live-replies.ts";
-export type { LiveReply, ReplyStart } from "./live-reply.ts";
-export type { ImageResolver } from "./reply-finisher.ts";
-export { endOrphan } from "./orphan-cards.ts";
-export { createReactionDesk, type ReactionDesk, type ReactionPurpose } from "./reaction-desk.ts";
-export { readContent, type MessageBody as ReceivedBody } from "./message-text.ts";
+} from "./setup/app-manifest.ts";
+/** Looks at an app from outside. */
+export { AppInspector, type InspectedBot } from "./setup/app-inspector.ts";
+/** Creates an app by a link that a person confirms. */
+export { registerApp } from "./setup/app-registration.ts";

@@ -7,7 +7,7 @@ describe("a message", () => {
     const rootId = await say("root");
     const at = { appId, chatId, from: person.openId, rootId };
     const { messageId } = await simulator.sendMessage({ ...at, text: "hi", mention: true });
-    const [message, ...more] = await api.message(messageId);
+    const [message, ...more] = await api.messages.fetch(messageId);
     expect(more).toEqual([]);
     expect(message).toMatchObject({
       messageId,
@@ -30,7 +30,7 @@ describe("a message", () => {
     const { api, simulator, appId, chatId, person, say } = await simulatedApi();
     const forward = [await say("one"), await say("two")];
     const { messageId } = await simulator.sendMessage({ appId, chatId, from: person.openId, forward });
-    const [bundle, ...inside] = await api.message(messageId);
+    const [bundle, ...inside] = await api.messages.fetch(messageId);
     expect(bundle).toMatchObject({ messageId, messageType: "merge_forward" });
     expect(inside.map(({ upperMessageId }) => upperMessageId)).toEqual([messageId, messageId]);
     expect(inside.map(({ content }) => JSON.parse(content).text)).toEqual(["one", "two"]);
@@ -38,17 +38,17 @@ describe("a message", () => {
 
   it("of the bot itself is told apart, and a recalled one is deleted without content", async () => {
     const { api, simulator, appId, chatId, say } = await simulatedApi();
-    const sent = await api.send({ receiveIdType: "chat_id", receiveId: chatId, text: "x", uuid: "u" });
-    expect(await api.message(sent.messageId)).toMatchObject([{ senderId: appId, senderType: "app" }]);
+    const sent = await api.messages.send({ receiveIdType: "chat_id", receiveId: chatId, text: "x", uuid: "u" });
+    expect(await api.messages.fetch(sent.messageId)).toMatchObject([{ senderId: appId, senderType: "app" }]);
     const messageId = await say("gone");
     await simulator.recall(messageId);
-    expect(await api.message(messageId)).toMatchObject([{ deleted: true, content: "" }]);
+    expect(await api.messages.fetch(messageId)).toMatchObject([{ deleted: true, content: "" }]);
   });
 
   it("that nobody knows is a gone target, and a made-up id never leaves", async () => {
     const { api } = await simulatedApi();
-    expect(await failureOf(api.message("om_nobody"))).toMatchObject({ kind: "target_gone" });
-    expect(await failureOf(api.message("../chats/oc_1"))).toMatchObject({ kind: "bad_request", httpStatus: 0 });
+    expect(await failureOf(api.messages.fetch("om_nobody"))).toMatchObject({ kind: "target_gone" });
+    expect(await failureOf(api.messages.fetch("../chats/oc_1"))).toMatchObject({ kind: "bad_request", httpStatus: 0 });
   });
 });
 
@@ -122,18 +122,21 @@ describe("a reaction", () => {
   it("is added and taken back", async () => {
     const { api, say } = await simulatedApi();
     const messageId = await say("hi");
-    const reactionId = await api.addReaction(messageId, "Typing");
-    await api.removeReaction(messageId, reactionId);
-    expect(await failureOf(api.removeReaction(messageId, reactionId))).toMatchObject({ kind: "bad_request" });
+    const reactionId = await api.messages.addReaction(messageId, "Typing");
+    await api.messages.removeReaction(messageId, reactionId);
+    expect(await failureOf(api.messages.removeReaction(messageId, reactionId))).toMatchObject({ kind: "bad_request" });
   });
 
   it("is refused as an unknown emoji, on a recalled message, and with a made-up id", async () => {
     const { api, simulator, say } = await simulatedApi();
     const messageId = await say("hi");
-    expect(await failureOf(api.addReaction(messageId, "no such emoji"))).toMatchObject({ code: 231001 });
-    expect(await failureOf(api.addReaction("a/b", "Typing"))).toMatchObject({ kind: "bad_request", httpStatus: 0 });
-    expect(await failureOf(api.removeReaction(messageId, "../x"))).toMatchObject({ httpStatus: 0 });
+    expect(await failureOf(api.messages.addReaction(messageId, "no such emoji"))).toMatchObject({ code: 231001 });
+    expect(await failureOf(api.messages.addReaction("a/b", "Typing"))).toMatchObject({
+      kind: "bad_request",
+      httpStatus: 0,
+    });
+    expect(await failureOf(api.messages.removeReaction(messageId, "../x"))).toMatchObject({ httpStatus: 0 });
     await simulator.recall(messageId);
-    expect(await failureOf(api.addReaction(messageId, "Typing"))).toMatchObject({ kind: "target_gone" });
+    expect(await failureOf(api.messages.addReaction(messageId, "Typing"))).toMatchObject({ kind: "target_gone" });
   });
 });

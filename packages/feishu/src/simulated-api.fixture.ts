@@ -1,8 +1,8 @@
 import { startFeishuSimulator } from "@larkline/simulator";
 import { createMemoryTokenCache } from "@larkline/store";
 import { onTestFinished } from "vitest";
-import { FeishuError } from "./error.ts";
-import { createFeishuApi, type FeishuApi, type FeishuApiOptions } from "./feishu-api.ts";
+import { FeishuApi, type FeishuApiOptions } from "./feishu-api.ts";
+import { FeishuError } from "./transport/error.ts";
 
 // For tests: one app, a person and a group on the simulated platform, over HTTP.
 
@@ -30,7 +30,7 @@ export async function simulatedApi(options: SimulatedApiOptions = {}) {
   const person = simulator.addUser({ name: "Ann" });
   const { chatId } = simulator.addChat({ type: "group", name: "Team", members: [person.openId] });
   const connect = (more: Partial<FeishuApiOptions> = {}): FeishuApi => {
-    const api = createFeishuApi({
+    const api = new FeishuApi({
       appId,
       appSecret,
       domain: simulator.url,
@@ -56,4 +56,14 @@ export async function failureOf(promise: Promise<unknown>): Promise<FeishuError>
   );
   if (!(error instanceof FeishuError)) throw new Error("expected a FeishuError", { cause: error });
   return error;
+}
+
+/** The same object with some of its methods replaced; the others run on the object itself. */
+export function replacing<T extends object>(target: T, methods: Partial<T>): T {
+  return new Proxy(target, {
+    get: (object, name) => {
+      const member: unknown = Reflect.get(methods, name) ?? Reflect.get(object, name);
+      return typeof member === "function" ? member.bind(object) : member;
+    },
+  });
 }

@@ -37,7 +37,7 @@ function worker(): void {
         const job = await tools.add("note_pure", { argumentsText }, { removeOnComplete: { age: 60 } });
         return String(await job.waitUntilFinished(events));
       });
-      await api.reply({
+      await api.messages.reply({
         messageId: data.messageId,
         text: reply,
         uuid: `naive-${data.messageId}`.slice(0, 50),

@@ -1,4 +1,4 @@
-import { createFeishuApi, createWebhookVerifier, inboundFromEvent, type FeishuMessage } from "@larkline/feishu";
+import { FeishuApi, WebhookVerifier, inboundFromEvent, type FeishuMessage } from "@larkline/feishu";
 import { createModelChain, findModelInfo, type ModelChain } from "@larkline/model";
 import { createAnthropicBackend } from "@larkline/model/anthropic";
 import { createMemoryTokenCache } from "@larkline/store";
@@ -22,7 +22,7 @@ export function chainOfEnvironment(): ModelChain {
 }
 
 export function apiOfEnvironment() {
-  return createFeishuApi({
+  return new FeishuApi({
     appId: setting("FEISHU_APP_ID"),
     appSecret: setting("FEISHU_APP_SECRET"),
     domain: setting("FEISHU_DOMAIN"),
@@ -40,7 +40,7 @@ async function bodyOf(request: IncomingMessage): Promise<Buffer> {
 
 /** Serves `/ready` and hands each verified message to `accept` before it answers 200. */
 export function serveWebhook(accept: (message: FeishuMessage) => Promise<void>): void {
-  const verifier = createWebhookVerifier({
+  const verifier = new WebhookVerifier({
     encryptKey: setting("FEISHU_ENCRYPT_KEY"),
     verificationToken: setting("FEISHU_VERIFICATION_TOKEN"),
   });

@@ -6,12 +6,21 @@ export {
   lateCard,
   lateDecidedCard,
   noticeCard,
+  replacedCard,
+  textFollowsCard,
   welcomeCard,
   type LateDecision,
   type LateMessage,
   type ShownCommand,
 } from "./notice-cards.ts";
-export { operationsBetween, shownOf, type CardOperation, type ShownCard } from "./operations.ts";
-export { renderCard, type CardPage, type RenderedCard, type RenderOptions } from "./reply-card.ts";
+export { hashOf, operationsBetween, shownOf, type CardOperation, type ShownCard } from "./operations.ts";
+export {
+  renderCard,
+  sliceOf,
+  type CardPage,
+  type CardStyle,
+  type RenderedCard,
+  type RenderOptions,
+} from "./reply-card.ts";
 export { restFileName } from "./panels.ts";
 export { plainTextOf, summaryOf } from "./reply-text.ts";

@@ -105,3 +105,13 @@ export function noticeCard(notice: { title: string; text: string; tone?: "info" 
   const shown = showAnswer(text, startOfAnswer, { end: "line", streaming: false, images: undefined });
   return titled(notice.title, [markdown(shown.text === "" ? "…" : shown.text)], templates[notice.tone ?? "info"]);
 }
+
+/** Replaces a card that the answer does not need any more, because a model step started again. */
+export function replacedCard(language: ReplyLanguage): CardElement {
+  return noticeCard(cardTexts[language].replaced);
+}
+
+/** Replaces a card whose answer is sent as text. */
+export function textFollowsCard(language: ReplyLanguage): CardElement {
+  return noticeCard(cardTexts[language].textFollows);
+}

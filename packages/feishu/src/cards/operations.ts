@@ -23,7 +23,8 @@ export interface ShownCard {
 
 const order = ["thinking", "tools", "answer", "rest", "stop", "footer"];
 
-function hashOf(value: unknown): string {
+/** A short hash of a value, to tell whether it changed. */
+export function hashOf(value: unknown): string {
   return createHash("sha256").update(JSON.stringify(value)).digest("base64url").slice(0, 16);
 }
 

@@ -1,7 +1,15 @@
-import type { ReplyView } from "@larkline/protocol";
+import { withoutImageMarks, type ReplyView } from "@larkline/protocol";
 import { showAnswer, type ShownAnswer } from "./answer.ts";
 import { contextAt } from "./cuts.ts";
-import { countElements, inLanguages, jsonBytes, markdown, maxCardBytes, type CardElement } from "./element.ts";
+import {
+  countElements,
+  inLanguages,
+  jsonBytes,
+  markdown,
+  maxCardBytes,
+  plainText,
+  type CardElement,
+} from "./element.ts";
 import type { ImageKeys } from "./inline.ts";
 import type { SliceEnd } from "./lines.ts";
 import { footerLine, restLine, stopButton, thinkingPanel, toolsPanel } from "./panels.ts";
@@ -33,9 +41,18 @@ export interface CardPage {
   restInFile?: boolean;
 }
 
+/**
+ * How much of the form of a reply is kept: `formatted`; `imageless`: names in place of images,
+ * because the platform does not know their keys; `plain`: the answer without its markdown,
+ * because the platform refuses that; `bare`: the plain answer, and nothing around it.
+ */
+export type CardStyle = "formatted" | "imageless" | "plain" | "bare";
+
 export interface RenderOptions {
   /** More frames of this card follow. */
   streaming: boolean;
+  /** Default `formatted`. */
+  style?: CardStyle;
   /** Image key by name; null: there is none. A name that is missing is still on its way while streaming. */
   images?: ImageKeys;
 }
@@ -59,12 +76,66 @@ const streamingConfig = {
 const widePanels = { upToAnswerBytes: 11_000, thinking: 5_000, tools: 6_500 };
 const narrowPanels = { thinking: 1_000, tools: 1_900 };
 
+/** The card of one page of the reply. */
+export function renderCard(view: ReplyView, page: CardPage, options: RenderOptions): RenderedCard {
+  const { style = "formatted", images, streaming } = options;
+  const withImages = images !== undefined && style === "formatted";
+  const rendered = formattedCard(view, page, { streaming, ...(withImages ? { images } : {}) });
+  if (style === "formatted" || style === "imageless") return rendered;
+  return withPlainAnswer(rendered, withoutImageMarks(sliceOf(view.answer, page)), style);
+}
+
+function formattedCard(view: ReplyView, page: CardPage, options: AnswerForm): RenderedCard {
+  const shown = shownAnswer(view, page, options);
+  const answer = shown.text === "" ? whenEmpty(view, options) : shown.text;
+  const parts = partsOf(view, page, jsonBytes(answer));
+  const { thinking, tools, ...below } = parts;
+  const above = [thinking, tools].filter((part) => part !== undefined);
+  const card = {
+    schema: "2.0",
+    config: {
+      update_multi: true,
+      streaming_mode: options.streaming,
+      streaming_config: streamingConfig,
+      ...(options.streaming
+        ? {}
+        : { summary: inLanguages(view, (language) => ({ content: summaryOf({ ...view, language }) })) }),
+    },
+    body: {
+      direction: "vertical",
+      elements: [...above, markdown(answer, { element_id: "answer" }), ...Object.values(below)],
+    },
+  };
+  const bytes = jsonBytes(card);
+  if (view.bilingual === true && bytes > maxCardBytes) {
+    return formattedCard({ ...view, bilingual: false }, page, options);
+  }
+  return { card, answer, parts, bytes, elements: countElements(card), tables: shown.tables };
+}
+
+/** The same card with its answer as plain text, which the platform takes whatever the text holds. */
+function withPlainAnswer(rendered: RenderedCard, text: string, style: "plain" | "bare"): RenderedCard {
+  const body = rendered.card["body"] as { elements: CardElement[] }; // as formattedCard makes it
+  const content = text.trim() === "" ? rendered.answer : text;
+  const plain = { tag: "div", text: plainText(content) };
+  const elements = body.elements.map((element) => (element["element_id"] === "answer" ? plain : element));
+  const card = { ...rendered.card, body: { ...body, elements: style === "bare" ? [plain] : elements } };
+  return { ...rendered, card, answer: content };
+}
+
+/** The part of the answer that a page shows. */
+export function sliceOf(answer: string, { cuts, number }: CardPage): string {
+  return answer.slice(cuts[number - 1] ?? 0, cuts[number]);
+}
+
+type AnswerForm = Omit<RenderOptions, "style">;
+
 function sliceEnd(answer: string, to: number, isLast: boolean): SliceEnd {
   if (isLast) return "line";
   return answer[to - 1] === "\n" ? "line" : "within-line";
 }
 
-function shownAnswer(view: ReplyView, { cuts, number }: CardPage, { streaming, images }: RenderOptions): ShownAnswer {
+function shownAnswer(view: ReplyView, { cuts, number }: CardPage, { streaming, images }: AnswerForm): ShownAnswer {
   const isLast = number >= cuts.length;
   const to = isLast ? view.answer.length : (cuts[number] ?? view.answer.length);
   const slice = view.answer.slice(number === 0 ? 0 : (cuts[number - 1] ?? 0), to);
@@ -87,35 +158,8 @@ function partsOf(view: ReplyView, page: CardPage, answerBytes: number): Record<s
   return present;
 }
 
-function whenEmpty(view: ReplyView, { streaming }: RenderOptions): string {
+function whenEmpty(view: ReplyView, { streaming }: AnswerForm): string {
   if (streaming || view.state === "running") return placeholder;
   const texts = cardTexts[view.language];
   return view.state === "answered" ? texts.noAnswer : texts.states[view.state];
-}
-
-/** The card of one page of the reply. */
-export function renderCard(view: ReplyView, page: CardPage, options: RenderOptions): RenderedCard {
-  const shown = shownAnswer(view, page, options);
-  const answer = shown.text === "" ? whenEmpty(view, options) : shown.text;
-  const parts = partsOf(view, page, jsonBytes(answer));
-  const { thinking, tools, ...below } = parts;
-  const above = [thinking, tools].filter((part) => part !== undefined);
-  const card = {
-    schema: "2.0",
-    config: {
-      update_multi: true,
-      streaming_mode: options.streaming,
-      streaming_config: streamingConfig,
-      ...(options.streaming
-        ? {}
-        : { summary: inLanguages(view, (language) => ({ content: summaryOf({ ...view, language }) })) }),
-    },
-    body: {
-      direction: "vertical",
-      elements: [...above, markdown(answer, { element_id: "answer" }), ...Object.values(below)],
-    },
-  };
-  const bytes = jsonBytes(card);
-  if (view.bilingual === true && bytes > maxCardBytes) return renderCard({ ...view, bilingual: false }, page, options);
-  return { card, answer, parts, bytes, elements: countElements(card), tables: shown.tables };
 }

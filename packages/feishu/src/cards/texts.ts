@@ -25,6 +25,10 @@ export interface CardTexts {
   late: { title: string; body(age: string): string; run: string; ignore: string; ran: string; ignored: string };
   age(ms: number): string;
   welcome: { title: string; body: string; commands: string };
+  /** In place of a card that the answer does not need any more. */
+  replaced: { title: string; text: string };
+  /** In place of a card whose answer is sent as text. */
+  textFollows: { title: string; text: string };
 }
 
 function ageIn(units: { minutes: string; hours: string; days: string }): (ms: number) => string {
@@ -67,6 +71,8 @@ const zh: CardTexts = {
   },
   age: ageIn({ minutes: " 分钟", hours: " 小时", days: " 天" }),
   welcome: { title: "你好", body: "直接发消息给我就可以开始；在群里请 @我。", commands: "可用的命令：" },
+  replaced: { title: "已重新生成", text: "这部分回答已重新生成，请看前面的卡片。" },
+  textFollows: { title: "改为文本回复", text: "这张卡片无法继续显示，完整回答请看下面的消息。" },
 };
 
 const en: CardTexts = {
@@ -103,6 +109,11 @@ const en: CardTexts = {
   },
   age: ageIn({ minutes: " min", hours: " h", days: " days" }),
   welcome: { title: "Hello", body: "Write to me to begin; in groups, mention me.", commands: "Commands:" },
+  replaced: { title: "Written anew", text: "This part of the answer was written anew: see the card above." },
+  textFollows: {
+    title: "Answered as text",
+    text: "This card cannot be shown any further: the whole answer is in the message below.",
+  },
 };
 
 export const cardTexts: Record<ReplyLanguage, CardTexts> = { zh, en };

@@ -1,0 +1,240 @@
+import { randomBytes } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import type { CardEntry, CardReply, RateLane } from "@larkline/store";
+import type { CardOperation } from "../cards/index.ts";
+import type { FeishuApi } from "../feishu-api.ts";
+import type { CallOptions } from "../transport/api-call.ts";
+import { FeishuError, isKind } from "../transport/error.ts";
+import type { ReplyRecord } from "./reply-record.ts";
+
+export interface CardWriterOptions {
+  api: FeishuApi;
+  record: ReplyRecord;
+  now: () => number;
+  signal: AbortSignal;
+  /** Of the message that is answered. */
+  traceparent?: string | undefined;
+}
+
+/**
+ * Streaming mode ends 10 minutes after it was last enabled ("Streaming updates for cards"); we enable it again
+ * well before.
+ */
+const streamingLifetimeMs = 8 * 60_000;
+/** Operation numbers that are reserved in the ledger at a time: a successor starts above them. */
+const sequenceBlock = 64;
+/** How far to jump, each time, when the platform knows a higher operation number than the ledger. */
+const sequenceJumps = [10_000, 10_000_000, 1_000_000_000];
+const maxSequence = 2_147_483_647;
+const lockedRetryMs = 300;
+const lockedRetries = 8;
+const maxDoubts = 2;
+/**
+ * The longest wait of an operation that changes the structure of a card: it keeps its place in the rate limiter's
+ * line. When 300 replies begin at once the last one waits for 9 s. The caller's signal may end the wait earlier.
+ */
+const structureWaitMs = 30_000;
+
+/** How a call about a reply's cards is made: it leaves only while the cards are still ours. */
+export function callOf(
+  lane: RateLane,
+  { signal, traceparent, record }: { signal: AbortSignal; traceparent?: string | undefined; record: ReplyRecord },
+): CallOptions {
+  const beforeLeaving = async (): Promise<void> => await record.stillOurs();
+  return { signal, traceparent, lane, maxWaitMs: lane === "frame" ? 0 : structureWaitMs, beforeLeaving };
+}
+
+/** How often one operation was refused, by reason. */
+interface Troubles {
+  locked: number;
+  behind: number;
+  doubts: number;
+  closed: number;
+}
+
+type Run = (id: { cardId: string; sequence: number; uuid: string }) => Promise<void>;
+
+/**
+ * Operations on the cards of one reply, each under a number of its own. Numbers only grow, so the platform refuses
+ * a late operation of a writer that was replaced, and the ledger refuses the writer.
+ */
+export class CardWriter {
+  readonly #options: CardWriterOptions;
+  /** Last operation number used, by card. */
+  readonly #used = new Map<string, number>();
+  /** Cards on which this writer has put text. */
+  readonly #typed = new Set<string>();
+  /** Part of every idempotency key, so that `applied_before` always means an operation of this writer. */
+  readonly #writerId = randomBytes(6).toString("base64url");
+
+  constructor(options: CardWriterOptions) {
+    this.#options = options;
+  }
+
+  /** Continues with the numbers that another writer of this process had reserved and not used. */
+  continueFrom(other: CardWriter): void {
+    for (const [cardId, sequence] of other.#used) this.#used.set(cardId, sequence);
+  }
+
+  /** Replaces the whole card. */
+  async redraw(number: number, card: Record<string, unknown>, lane: RateLane): Promise<void> {
+    const { api } = this.#options;
+    await this.#numbered(number, true, async (id) => {
+      await api.cards.update({ ...id, card }, callOf(lane, this.#options));
+    });
+  }
+
+  /** Runs one operation of a frame. */
+  async operate(number: number, operation: CardOperation): Promise<void> {
+    const { api } = this.#options;
+    const { kind } = operation;
+    await this.#numbered(number, kind === "content", async (id) => {
+      if (kind === "batch") {
+        await api.cards.batch({ ...id, actions: operation.actions }, callOf("frame", this.#options));
+      } else {
+        const { elementId, content } = operation;
+        // A person waits for the first text, so it is no mere frame.
+        const lane = this.#typed.has(id.cardId) ? "frame" : "final";
+        await api.cards.content({ ...id, elementId, content }, callOf(lane, this.#options));
+        this.#typed.add(id.cardId);
+      }
+    });
+  }
+
+  /** Enables streaming when it is off or about to end. */
+  async keepStreaming(number: number): Promise<void> {
+    const { now, record } = this.#options;
+    if (now() - record.entry(number).streamingSinceMs >= streamingLifetimeMs) await this.#enable(number);
+  }
+
+  async #enable(number: number): Promise<void> {
+    const { api, now, record } = this.#options;
+    const sinceMs = now();
+    await this.#numbered(number, true, async (id) => {
+      const settings = { config: { streaming_mode: true } };
+      await api.cards.settings({ ...id, settings }, callOf("final", this.#options));
+    });
+    await record.change(number, { streamingSinceMs: sinceMs });
+  }
+
+  /**
+   * Runs an operation under the next number. `repeatable`: running it twice has the effect of running it once, so
+   * an uncertain attempt is repeated.
+   */
+  async #numbered(number: number, repeatable: boolean, run: Run): Promise<void> {
+    const { record } = this.#options;
+    const troubles: Troubles = { locked: 0, behind: 0, doubts: 0, closed: 0 };
+    for (;;) {
+      const sequence = await this.#nextSequence(number);
+      const { cardId } = record.entry(number);
+      try {
+        await run({ cardId, sequence, uuid: `${cardId}-${sequence}-${this.#writerId}` });
+        return record.proven();
+      } catch (error) {
+        // The answer to the first attempt was lost; the platform has applied it and refuses the repeat.
+        if (isKind(error, "applied_before")) return;
+        if (!(await this.#mayRepeat(number, error, { troubles, repeatable }))) throw error;
+      }
+    }
+  }
+
+  async #mayRepeat(
+    number: number,
+    error: unknown,
+    { troubles, repeatable }: { troubles: Troubles; repeatable: boolean },
+  ): Promise<boolean> {
+    if (!(error instanceof FeishuError)) return false;
+    switch (error.kind) {
+      case "card_locked": {
+        troubles.locked += 1;
+        if (troubles.locked > lockedRetries) return false;
+        return await delay(lockedRetryMs, true, { signal: this.#options.signal }).catch(() => false);
+      }
+      case "sequence_behind":
+        if (error.uncertain) {
+          troubles.doubts += 1;
+          return repeatable && troubles.doubts <= maxDoubts;
+        }
+        return this.#jump(number, troubles);
+      case "streaming_closed":
+        troubles.closed += 1;
+        if (troubles.closed > 1) return false;
+        await this.#enable(number);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  #jump(number: number, troubles: Troubles): boolean {
+    const jump = sequenceJumps[troubles.behind];
+    if (jump === undefined) return false;
+    troubles.behind += 1;
+    const { cardId, reservedSequence } = this.#options.record.entry(number);
+    this.#used.set(cardId, reservedSequence + jump);
+    return true;
+  }
+
+  async #nextSequence(number: number): Promise<number> {
+    const { record } = this.#options;
+    const { cardId, reservedSequence } = record.entry(number);
+    const used = this.#used.get(cardId);
+    const next = (used ?? reservedSequence) + 1;
+    if (next > maxSequence) {
+      const reason = "no operation numbers left";
+      throw new FeishuError({ api: "cardkit", kind: "card_gone", code: 0, httpStatus: 0, reason });
+    }
+    if (next > reservedSequence) {
+      await record.change(number, { reservedSequence: Math.min(maxSequence, next + sequenceBlock - 1) });
+    }
+    this.#used.set(cardId, next);
+    return next;
+  }
+}
+
+/**
+ * Ends the cards of a reply whose turn is gone: streaming off, no stop button, and a line that says so. May be
+ * repeated. Rejects with a FeishuError that may pass, or when `signal` is aborted; a card that the platform
+ * refuses for good is left unchanged.
+ */
+export async function endOrphan(api: FeishuApi, reply: CardReply, signal: AbortSignal): Promise<void> {
+  for (const entry of reply.cards) {
+    if (entry.state !== "sent") continue;
+    try {
+      await endCard(api, entry, signal);
+    } catch (error) {
+      if (!(error instanceof FeishuError) || error.retryable || error.kind === "cancelled") throw error;
+    }
+  }
+}
+
+/** In both languages: the language of the person is not known any more. */
+const interruptedText = "⚠️ 这条回复已中断，不会再更新。\nThis reply was interrupted and will not be continued.";
+const interruptedSummary = "回复已中断 · Interrupted";
+
+/** The line has an id of its own, so that doing it twice adds one line. */
+const lineId = "interrupted";
+
+/** Leads above every number that a writer of these cards may have reserved. */
+const sequenceGap = 100_000;
+
+function ending(): { action: string; params: Record<string, unknown> }[] {
+  const config = { streaming_mode: false, summary: { content: interruptedSummary } };
+  const line = { tag: "markdown", element_id: lineId, content: interruptedText };
+  return [
+    { action: "partial_update_setting", params: { settings: { config } } },
+    { action: "add_elements", params: { type: "append", elements: [line] } },
+  ];
+}
+
+async function endCard(
+  api: FeishuApi,
+  { cardId, reservedSequence, parts }: CardEntry,
+  signal: AbortSignal,
+): Promise<void> {
+  const sequence = Math.min(reservedSequence + sequenceGap, 2_147_483_000);
+  await api.cards.batch({ cardId, actions: ending(), sequence, uuid: `${cardId}-end` }, { signal });
+  if (parts["stop"] === undefined) return;
+  const actions = [{ action: "delete_elements", params: { element_ids: ["stop"] } }];
+  await api.cards.batch({ cardId, actions, sequence: sequence + 1, uuid: `${cardId}-end-stop` }, { signal });
+}

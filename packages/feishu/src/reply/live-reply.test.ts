@@ -1,0 +1,334 @@
+import type { ReplyView } from "@larkline/protocol";
+import { createMemoryRateGovernor } from "@larkline/store";
+import { setTimeout as delay } from "node:timers/promises";
+import { describe, expect, it, vi } from "vitest";
+import { LiveReplies } from "./live-reply.ts";
+import { expectFinished, textOf, twoCards, typing } from "./live-typing.fixture.ts";
+import { CardHandover } from "./reply-record.ts";
+import { answered, lettersOf, longAnswer, opened, replyWorld, until, viewOf } from "./reply-world.fixture.ts";
+import { replacing } from "../simulated-api.fixture.ts";
+
+describe("a live reply", () => {
+  it("is not open for an app that nobody has credentials for", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    const start = world.startOf(turn, () => viewOf(""));
+    const target = { ...start.target, app: "cli_ffffffffffffffff" };
+    expect(world.liveReplies().open({ ...start, target })).toBeUndefined();
+  });
+
+  it("is released at once when nothing is on its way, also between tries", async () => {
+    const { show, simulator, lines, reply } = await typing();
+    simulator.faults.add({ action: { kind: "respond", status: 503 } });
+    show("one");
+    await until(() => lines.length >= 3);
+    const before = performance.now();
+    await reply.release();
+    expect(performance.now() - before).toBeLessThan(400);
+  });
+
+  it("is released although the ledger hangs", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    const asked = Promise.withResolvers<void>();
+    const save = async (): Promise<boolean> => {
+      asked.resolve();
+      return await new Promise(() => undefined);
+    };
+    const ledger = replacing(world.ledger, { save });
+    const reply = world.live(turn, () => viewOf("one"), { ledger });
+    reply.changed();
+    await asked.promise;
+    await reply.release();
+    await world.sender().deliver(await turn.commit(answered("one two")));
+    await expectFinished(world, turn, "one two");
+  });
+
+  it("types on after a failure that nobody knows, and stops when it stays", async () => {
+    const { show, reads, simulator, lines, reply } = await typing();
+    show("one");
+    await reads("one");
+    const action = { kind: "respond", status: 200, body: { code: 4242 } } as const;
+    simulator.faults.add({ match: { path: /\/content$/ }, times: 1, action });
+    show("one two");
+    await reads("one two");
+    const before = lines.length;
+    simulator.faults.add({ match: { path: /\/content$/ }, times: 3, action });
+    show("one two three");
+    await until(() => lines.length === before + 3);
+    const calls = simulator.apiCalls.length;
+    show("one two three four");
+    await reply.release();
+    expect(simulator.apiCalls.length).toBe(calls);
+  });
+
+  it("does no harm with a frame that is still on its way when the turn ends", async () => {
+    const { world, turn, show, reads, commit, simulator } = await typing();
+    show("one");
+    await reads("one");
+    simulator.faults.add({ match: { path: /\/content$/ }, times: 1, action: { kind: "delay", delayMs: 150 } });
+    show("one two");
+    await until(() => simulator.faults.size === 0);
+    show(twoCards);
+    const lease = await commit(twoCards);
+    await world.sender().deliver(lease);
+    await expectFinished(world, turn, twoCards);
+    expect(world.cards()).toHaveLength(2);
+  });
+
+  it("writes no more when another worker has taken the session", async () => {
+    const { world, turn, show, reads, simulator } = await typing();
+    show("one");
+    await reads("one");
+    show("one more");
+    await reads("one more");
+    await turn.reclaim();
+    let view = viewOf("two");
+    const second = world.live(turn, () => view);
+    second.changed();
+    await reads("two");
+    // The first worker was stopped for longer than anything is believed.
+    await delay(600);
+    const calls = simulator.apiCalls.length;
+    const saves = vi.spyOn(world.ledger, "save");
+    show("one zombie");
+    await until(async () =>
+      (await Promise.all(saves.mock.results.map(({ value }) => value as unknown))).includes(false),
+    );
+    show("one zombie again");
+    await second.release();
+    expect(simulator.apiCalls.length).toBe(calls);
+    expect(world.cards().flatMap(({ operations }) => operations.filter(({ code }) => code !== 0))).toEqual([]);
+    expect(world.cards()).toHaveLength(1);
+  });
+
+  it("of a turn that was handed over asks the ledger before a frame that had to wait", async () => {
+    const governor = createMemoryRateGovernor();
+    const world = await replyWorld({ api: { governor } });
+    const turn = await world.turn();
+    let view = viewOf("one");
+    const first = world.live(turn, () => view);
+    first.changed();
+    await until(() => textOf(world) === "one");
+    // The frame waits for the limits while the turn is suspended and another worker goes on.
+    const cardId = world.cards()[0]?.cardId ?? "";
+    await governor.pause(`${world.appId}:card:${cardId}`, 400);
+    view = viewOf("one two");
+    first.changed();
+    first.pause();
+    await turn.reclaim();
+    const second = world.live(turn, () => viewOf("one two three"));
+    second.changed();
+    await until(() => textOf(world) === "one two three");
+    first.changed();
+    await delay(700);
+    expect(textOf(world)).toBe("one two three");
+    await second.release();
+    expect(world.cards().flatMap(({ operations }) => operations.filter(({ code }) => code !== 0))).toEqual([]);
+  });
+
+  it("waits until the answers before it are delivered, and appears then", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    let earlier = 1;
+    let asked = 0;
+    const mayAppear = async (): Promise<boolean> => {
+      asked += 1;
+      return earlier === 0;
+    };
+    const reply = opened(world.liveReplies({ mayAppear }).open(world.startOf(turn, () => viewOf("one"))));
+    reply.changed();
+    await until(() => asked > 1);
+    expect(world.shown()).toEqual([]);
+    earlier = 0;
+    await until(() => textOf(world) === "one");
+    const before = asked;
+    reply.changed();
+    await until(() => world.lines.length === 0);
+    await reply.release();
+    expect(asked).toBe(before);
+  });
+
+  it("shows a suspended turn as it was, without asking it once more", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    let asked = 0;
+    let tries = 0;
+    let earlier = 1;
+    const view = (): ReplyView => {
+      asked += 1;
+      return viewOf("one");
+    };
+    const mayAppear = async (): Promise<boolean> => {
+      tries += 1;
+      return earlier === 0;
+    };
+    const reply = opened(world.liveReplies({ mayAppear }).open(world.startOf(turn, view)));
+    reply.changed();
+    await until(() => tries > 0);
+    reply.pause();
+    const before = asked;
+    earlier = 0;
+    await until(() => textOf(world) === "one");
+    expect(asked).toBe(before);
+  });
+
+  it("goes on after a suspension with the same card, without drawing it anew", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    const replies = world.liveReplies();
+    let view = viewOf("one");
+    const first = opened(replies.open(world.startOf(turn, () => view)));
+    first.changed();
+    first.pause();
+    await until(() => textOf(world) === "one");
+    await turn.reclaim();
+    const second = opened(replies.open(world.startOf(turn, () => view)));
+    view = viewOf("one two");
+    second.changed();
+    await until(() => textOf(world) === "one two");
+    expect(world.cards()[0]?.operations.map(({ op }) => op)).toEqual(["create", "send", "content"]);
+  });
+
+  it("goes on after a suspension with what another worker has made of its cards meanwhile", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    const replies = world.liveReplies();
+    let view = viewOf("one");
+    const first = opened(replies.open(world.startOf(turn, () => view)));
+    first.changed();
+    first.pause();
+    await until(() => textOf(world) === "one");
+    await turn.reclaim();
+    const elsewhere = world.live(turn, () => viewOf(twoCards));
+    elsewhere.changed();
+    await until(() => world.cards().length === 2);
+    elsewhere.pause();
+    await elsewhere.release();
+    await turn.reclaim();
+    const second = opened(replies.open(world.startOf(turn, () => view)));
+    view = viewOf(`${twoCards} and more`);
+    second.changed();
+    await until(() => textOf(world).endsWith("and more"));
+    await second.release();
+    await world.sender().deliver(await turn.commit(answered(`${twoCards} and more`)));
+    await expectFinished(world, turn, `${twoCards} and more`);
+    expect(world.cards()).toHaveLength(2);
+  });
+
+  it("that hangs through the turn of another worker does not write over what that one noted", async () => {
+    const world = await replyWorld({ api: { timeoutMs: 5_000 } });
+    const turn = await world.turn();
+    const replies = world.liveReplies();
+    let view = viewOf("one");
+    const first = opened(replies.open(world.startOf(turn, () => view)));
+    first.changed();
+    await until(() => textOf(world) === "one");
+    world.simulator.faults.add({ match: { path: /\/content$/ }, times: 1, action: { kind: "delay", delayMs: 700 } });
+    view = viewOf(longAnswer(12_000));
+    first.changed();
+    await until(() => world.simulator.faults.size === 0);
+    view = viewOf(twoCards);
+    first.changed();
+    first.pause();
+    await turn.reclaim();
+    const elsewhere = world.live(turn, () => viewOf(twoCards));
+    elsewhere.changed();
+    await until(() => world.cards().length === 2);
+    await elsewhere.release();
+    await turn.reclaim();
+    const second = opened(replies.open(world.startOf(turn, () => view)));
+    second.changed();
+    await until(() => lettersOf(textOf(world)) === lettersOf(twoCards));
+    await second.release();
+    await world.sender().deliver(await turn.commit(answered(twoCards)));
+    await expectFinished(world, turn, twoCards);
+    expect(world.cards()).toHaveLength(2);
+  });
+
+  it("uses no operation number that the ledger does not know", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    let broken = false;
+    let saves = 0;
+    const ledger = {
+      ...world.ledger,
+      load: world.ledger.load.bind(world.ledger),
+      save: async (...args: Parameters<typeof world.ledger.save>) => {
+        saves += 1;
+        if (broken) throw new Error("redis");
+        return await world.ledger.save(...args);
+      },
+    };
+    let view = viewOf("one");
+    const reply = world.live(turn, () => view, { ledger });
+    reply.changed();
+    await until(() => textOf(world) === "one");
+    broken = true;
+    const before = saves;
+    view = viewOf("one two");
+    reply.changed();
+    await until(() => saves >= before + 2);
+    const reserved = (await world.ledger.load(turn.session, turn.replyId))?.cards[0]?.reservedSequence ?? 0;
+    expect(world.cards()[0]?.sequence).toBeLessThanOrEqual(reserved);
+    broken = false;
+    await until(() => textOf(world) === "one two");
+    await reply.release();
+  });
+
+  it("writes nothing while the month is nearly used up, and leaves the answer to the delivery", async () => {
+    const governor = createMemoryRateGovernor();
+    const world = await replyWorld({ api: { governor, monthlyCalls: 10 } });
+    const turn = await world.turn();
+    const month = new Date(Date.now() + 8 * 3_600_000).toISOString().slice(0, 7);
+    for (let calls = 0; calls < 8; calls += 1) await governor.countCall(world.appId, month);
+    const reply = world.live(turn, () => viewOf("one"));
+    reply.changed();
+    await reply.release();
+    expect(world.shown()).toEqual([]);
+    await world.sender().deliver(await turn.commit(answered("one two")));
+    await expectFinished(world, turn, "one two");
+    expect(world.cards()).toHaveLength(1);
+  });
+
+  it.each([
+    ["made", /\/cardkit\/v1\/cards$/],
+    ["sent", /\/reply$/],
+  ])("of an answer that is ready while its card is being %s makes one card and sends it once", async (_what, path) => {
+    const world = await replyWorld();
+    const { simulator, appId } = world;
+    const turn = await world.turn();
+    const handover = new CardHandover();
+    const apis = new Map([[appId, world.api]]);
+    const replies = new LiveReplies({ apis, ledger: world.ledger, handover, now: world.now });
+    simulator.faults.add({ match: { path }, times: 1, action: { kind: "delay", delayMs: 200 } });
+    const reply = opened(replies.open(world.startOf(turn, () => viewOf(""))));
+    reply.changed();
+    await until(() => simulator.faults.size === 0);
+    reply.answered();
+    const lease = await turn.commit(answered("all of it"));
+    await reply.release();
+    await world.sender({ handover }).deliver(lease);
+    await expectFinished(world, turn, "all of it");
+    const called = (pattern: RegExp): number => simulator.apiCalls.filter((call) => pattern.test(call.path)).length;
+    expect(called(/\/cardkit\/v1\/cards$/)).toBe(1);
+    expect(called(/\/reply$/)).toBe(1);
+  });
+
+  it("begins no card for an answer that is there already", async () => {
+    const world = await replyWorld();
+    const turn = await world.turn();
+    const load = Promise.withResolvers<undefined>();
+    const ledger = replacing(world.ledger, { load: async () => await load.promise });
+    const reply = world.live(turn, () => viewOf(""), { ledger });
+    reply.changed();
+    reply.answered();
+    load.resolve(undefined);
+    const lease = await turn.commit(answered("all of it"));
+    await reply.release();
+    expect(world.simulator.apiCalls.filter(({ path }) => path.includes("cardkit"))).toEqual([]);
+    await world.sender().deliver(lease);
+    await expectFinished(world, turn, "all of it");
+    expect(world.cards()[0]?.operations.map(({ op }) => op)).toEqual(["create", "send"]);
+  });
+});

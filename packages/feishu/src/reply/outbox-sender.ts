@@ -1,0 +1,474 @@
+import { sharedNow, type ReplyView } from "@larkline/protocol";
+import type { CardLedger, DeadLetters, OutboxLease, OutboxRecord, SessionStore } from "@larkline/store";
+import { imageRefsIn } from "../cards/index.ts";
+import type { FeishuApi } from "../feishu-api.ts";
+import { clockSkewMs, derivedUuid, receiverOf, uuidProtectionMs, type MessageBody } from "../messages/messages-api.ts";
+import type { CallOptions } from "../transport/api-call.ts";
+import { FeishuError, feishuErrorOf, isKind } from "../transport/error.ts";
+import { noLogger, type FeishuLogger } from "../transport/sdk.ts";
+import { ReplyCards } from "./reply-cards.ts";
+import { FencedOut, LedgerFailure, newReply, ReplyRecord, type CardHandover } from "./reply-record.ts";
+
+/** The outboxes of the sessions. Ingress passes them with a filter in between. */
+export type OutboxStore = Pick<SessionStore, "ackOutbox" | "retryOutbox" | "leaseOutbox">;
+
+/** Knows the images that answers name. */
+export interface ImageResolver {
+  /** The platform's key of the image; `null` when there is none to show. */
+  (api: FeishuApi, reference: string, signal: AbortSignal): Promise<string | null>;
+  /** The platform does not know the key: the image has to be uploaded again. */
+  forget?: (api: FeishuApi, reference: string) => Promise<void>;
+}
+
+/** How an attempt to send a reply ended. */
+export type DeliveryResult =
+  | { state: "sent" }
+  /** Another sender has the reply, or will take it. */
+  | { state: "left" }
+  /** Tried again in `retryInMs`, or given up. */
+  | { state: "failed" | "given_up"; error: FeishuError; retryInMs: number };
+
+/**
+ * Telemetry: called when an attempt begins; the returned function is called when it has ended. Both are called
+ * synchronously, must return at once and never throw.
+ */
+export type DeliveryWatch = (record: OutboxRecord) => (result: DeliveryResult) => void;
+
+export interface OutboxSenderOptions {
+  store: OutboxStore;
+  /** Keeps replies that are given up; without it they are dropped. */
+  letters?: Pick<DeadLetters, "bury">;
+  /** The cards of replies that are not finished. */
+  ledger: CardLedger;
+  /** Uploads the images that answers name; without it they show none. */
+  imageOf?: ImageResolver;
+  /** What the live replies of this process have done and could not record any more. */
+  handover?: CardHandover;
+  /** By app id. */
+  apis: ReadonlyMap<string, FeishuApi>;
+  logger?: FeishuLogger;
+  watch?: DeliveryWatch | undefined;
+  /** Epoch ms. */
+  now?: () => number;
+  /** Waits before the second, third, ... attempt in ms; the last one repeats. Up to a quarter of an hour by default. */
+  retryDelaysMs?: readonly number[];
+  /** Deadline of one delivery in ms, 8 s by default. Keep it below the time a lease is good for. */
+  deadlineMs?: number;
+  /** A reply that could not be sent for this long is given up; 72 h by default. */
+  maxAgeMs?: number;
+}
+
+const secondMs = 1_000;
+const minuteMs = 60 * secondMs;
+const hourMs = 60 * minuteMs;
+/** No wait is much longer than the sum of all earlier ones: after an outage a reply is at most twice as late as it. */
+const defaultDelaysMs = [
+  ...[1, 2, 4, 8, 15, 30].map((seconds) => seconds * secondMs),
+  ...[1, 2, 4, 8, 15].map((minutes) => minutes * minuteMs),
+];
+
+/** How often a failure of an unknown kind is repeated: for half an hour. */
+const maxUnknownAttempts = 12;
+const strangeKinds: ReadonlySet<FeishuError["kind"]> = new Set([
+  "unknown",
+  "applied_before",
+  "sequence_behind",
+  "streaming_closed",
+]);
+const closeMs = 5_000;
+
+/** Facts of a record that may be logged. */
+function factsOf(record: OutboxRecord): Record<string, unknown> {
+  return { session: record.session, outboxId: record.id, app: record.target.app, attempts: record.attempts };
+}
+
+function errorFacts(error: FeishuError): Record<string, unknown> {
+  const { api, kind, code, httpStatus, logId, uncertain } = error;
+  return { api, kind, code, httpStatus, logId, uncertain };
+}
+
+/** How one delivery ended. */
+interface Attempt {
+  /** Undefined: the reply is with the person. */
+  error: FeishuError | undefined;
+  /** Cards that are done since. */
+  progress: number;
+}
+
+/** Sends the replies that wait in the outboxes. The caller leases a record, passes it on and may forget it. */
+export class OutboxSender {
+  readonly #options: OutboxSenderOptions;
+  readonly #logger: FeishuLogger;
+  readonly #now: () => number;
+  readonly #delaysMs: readonly number[];
+  readonly #sending = new Set<AbortController>();
+  readonly #running = new Set<Promise<void>>();
+  #closing = false;
+
+  constructor(options: OutboxSenderOptions) {
+    this.#options = options;
+    this.#logger = options.logger ?? noLogger;
+    this.#now = options.now ?? sharedNow;
+    this.#delaysMs = options.retryDelaysMs ?? defaultDelaysMs;
+  }
+
+  /**
+   * Sends the leased reply and then every further one in the session's outbox. Resolves when the outbox is empty or
+   * its head has to wait. Never rejects.
+   */
+  async deliver(lease: OutboxLease): Promise<void> {
+    const run = this.#deliverAll(lease).catch((error: unknown) => {
+      // The store failed: the lease runs out and another sender takes the outbox.
+      this.#logger.error({ ...factsOf(lease.record), err: error }, "outbox could not be updated");
+    });
+    this.#running.add(run);
+    await run;
+    this.#running.delete(run);
+  }
+
+  /** Lets running sends finish for at most 5 s, then aborts them: their records are tried again later. */
+  async close(): Promise<void> {
+    this.#closing = true;
+    const timer = setTimeout(() => {
+      for (const sending of this.#sending) sending.abort();
+    }, closeMs);
+    await Promise.all(this.#running);
+    clearTimeout(timer);
+  }
+
+  async #deliverAll(first: OutboxLease): Promise<void> {
+    let lease: OutboxLease | undefined = first;
+    while (lease !== undefined) {
+      if (this.#closing) {
+        await this.#options.store.retryOutbox(lease, this.#now());
+        return;
+      }
+      lease = await this.#deliverHead(lease);
+    }
+  }
+
+  /** Resolves to the lease of the next reply, if there is one. */
+  async #deliverHead(lease: OutboxLease): Promise<OutboxLease | undefined> {
+    const { token, record } = lease;
+    const { store, watch } = this.#options;
+    const ended = watch?.(record);
+    const attempt = await this.#send(lease).catch((failure: unknown) => {
+      ended?.({ state: "left" });
+      throw failure;
+    });
+    if (attempt === "taken over") {
+      ended?.({ state: "left" });
+      return undefined;
+    }
+    const { error } = attempt;
+    const isOver = error === undefined || this.#isHopeless(record, error);
+    if (error === undefined) ended?.({ state: "sent" });
+    else if (isOver) ended?.({ state: "given_up", error, retryInMs: 0 });
+    if (error === undefined) return await store.ackOutbox(record.session, token);
+    if (isOver) return await this.#giveUp(lease, error);
+    return await this.#tryLater(lease, { ...attempt, error }, (retryInMs) =>
+      ended?.({ state: "failed", error, retryInMs }),
+    );
+  }
+
+  /** Keeps the reply for operators, with a reason that holds no content. */
+  async #giveUp(lease: OutboxLease, { api, kind, code }: FeishuError): Promise<OutboxLease | undefined> {
+    const { store, letters } = this.#options;
+    const { record, token } = lease;
+    const reason = [api, kind, ...(code === 0 ? [] : [code])].join(" ");
+    // Not repeated here: when its answer is lost it may have leased the next reply under the same token.
+    return letters === undefined ? await store.ackOutbox(record.session, token) : await letters.bury(lease, reason);
+  }
+
+  /** Resolves to the lease of a reply that is to be sent at once. */
+  async #tryLater(
+    { token, record }: OutboxLease,
+    { error, progress }: { error: FeishuError; progress: number },
+    onWait: (waitMs: number) => void,
+  ): Promise<OutboxLease | undefined> {
+    const { store } = this.#options;
+    const problem = [error.kind, ...(error.code === 0 ? [] : [error.code])].join(" ");
+    const nowMs = this.#now();
+    const uncertainSinceMs = record.uncertainSinceMs === 0 && error.uncertain ? nowMs : record.uncertainSinceMs;
+    if (progress > 0) {
+      // A long answer takes several deliveries. This one has finished cards, so there is no reason to back off.
+      const updated = { ...record, attempts: 0, uncertainSinceMs, problem };
+      onWait(error.retryAfterMs);
+      await store.retryOutbox({ token, record: updated }, nowMs + error.retryAfterMs);
+      return error.retryAfterMs > 0 || this.#closing ? undefined : await store.leaseOutbox(record.session);
+    }
+    // A call that our own rate limiter held back never left, so it does not count as an attempt.
+    const waitMs = this.#waitMs(error, error.heldBack ? 0 : record.attempts);
+    this.#logger.warn(
+      { ...factsOf(record), ...errorFacts(error), retryInMs: waitMs },
+      "reply not sent, will be tried again",
+    );
+    const updated = { ...record, attempts: record.attempts + (error.heldBack ? 0 : 1), uncertainSinceMs, problem };
+    onWait(waitMs);
+    await store.retryOutbox({ token, record: updated }, nowMs + waitMs);
+    return undefined;
+  }
+
+  /** One delivery. Rejects when the ledger cannot be used: that is no failure of the reply. */
+  async #send(lease: OutboxLease): Promise<Attempt | "taken over"> {
+    const { record } = lease;
+    const { ledger, imageOf, handover } = this.#options;
+    const api = this.#options.apis.get(record.target.app);
+    if (api === undefined) return { error: noCredentials(), progress: 0 };
+    const sending = new AbortController();
+    const timer = setTimeout(() => sending.abort(), this.#options.deadlineMs ?? 8_000);
+    this.#sending.add(sending);
+    let progress = 0;
+    const onProgress = (cards: number): void => void (progress = cards);
+    try {
+      const { signal } = sending;
+      await finishReply({
+        api,
+        lease,
+        signal,
+        ledger,
+        imageOf,
+        handover,
+        logger: this.#logger,
+        now: this.#now,
+        onProgress,
+      });
+      return { error: undefined, progress };
+    } catch (error) {
+      if (error instanceof FencedOut) return "taken over";
+      if (error instanceof LedgerFailure) throw error;
+      return { error: feishuErrorOf("outbox", error), progress };
+    } finally {
+      clearTimeout(timer);
+      this.#sending.delete(sending);
+    }
+  }
+
+  /** Whether the reply is given up; logged without its content. */
+  #isHopeless(record: OutboxRecord, error: FeishuError): boolean {
+    const tooOld = this.#now() - (record.againAtMs ?? record.createdAtMs) > (this.#options.maxAgeMs ?? 72 * hourMs);
+    // An operator can repair the app; until then its replies wait.
+    const mayPass = error.retryable || error.kind === "cancelled" || error.kind === "app_setup";
+    const isStrange = strangeKinds.has(error.kind) && record.attempts + 1 < maxUnknownAttempts;
+    const given = mayPass ? tooOld : !isStrange;
+    if (given) this.#logger.error({ ...factsOf(record), ...errorFacts(error), deadLetter: true }, "reply given up");
+    return given;
+  }
+
+  #waitMs(error: FeishuError, attempts: number): number {
+    // Our own shutdown aborted the call, so the next attempt need not wait.
+    if (error.kind === "cancelled" && this.#closing) return 0;
+    const delayMs = this.#delaysMs[Math.min(attempts, this.#delaysMs.length - 1)] ?? 0;
+    return Math.max(error.retryAfterMs, Math.round(delayMs * (0.8 + Math.random() * 0.4)));
+  }
+}
+
+/** While a bot is added, workers that do not know it yet run beside those that do. */
+const otherWorkerMs = 10_000;
+
+/** Held back, so that it does not count as an attempt: a worker that knows the bot will send the reply. */
+function noCredentials(): FeishuError {
+  const reason = "no credentials for this app";
+  const waiting = { retryAfterMs: otherWorkerMs, heldBack: true };
+  return new FeishuError({ api: "outbox", kind: "app_setup", code: 0, httpStatus: 0, reason, ...waiting });
+}
+
+/** One delivery of one reply. */
+interface Delivery {
+  api: FeishuApi;
+  lease: OutboxLease;
+  signal: AbortSignal;
+  ledger: CardLedger;
+  imageOf: ImageResolver | undefined;
+  handover: CardHandover | undefined;
+  logger: FeishuLogger;
+  now: () => number;
+  /** Called with the number of cards that this delivery has finished, also when it fails. */
+  onProgress: (cards: number) => void;
+}
+
+/** A delivery that has opened the reply's record. */
+interface Finish extends Delivery {
+  view: ReplyView;
+  record: ReplyRecord;
+  cards: ReplyCards;
+}
+
+/**
+ * Gives the last state of a reply to the person: on the cards that already show its beginning, on new
+ * ones, or as plain text where cards are refused for good. Any process may repeat it after any
+ * crash; only the holder of the outbox lease succeeds. Rejects with the FeishuError that stopped it, a
+ * FencedOut or a LedgerFailure.
+ */
+async function finishReply(delivery: Delivery): Promise<void> {
+  const { view } = delivery.lease.record;
+  if (view === undefined) return await sendPlain(delivery);
+  const finish = await opened(delivery, view);
+  const before = finish.record.closed;
+  try {
+    await finishCards(finish);
+    if (finish.cards.imagesRefused) await finishWithNewImages(finish);
+  } finally {
+    delivery.onProgress(finish.record.closed - before);
+  }
+}
+
+async function opened(delivery: Delivery, view: ReplyView): Promise<Finish> {
+  const { api, lease, signal, ledger, handover, now } = delivery;
+  const { id: replyId, session, target, uuid, traceparent } = lease.record;
+  const known = await ledger.load(session, replyId).catch((cause: unknown) => {
+    throw new LedgerFailure("the card ledger could not be read", { cause });
+  });
+  const reply = known ?? (await newReply(api, { session, replyId, target }, now()));
+  const record = new ReplyRecord({ ledger, fence: { outboxToken: lease.token }, reply });
+  const images = record.mode === "text" ? new Map<string, null>() : await imagesOf(delivery, view);
+  const cards = new ReplyCards({ api, record, target, uuid, images, now, signal, traceparent, handover });
+  return { ...delivery, view, record, cards };
+}
+
+/** The first deliveries wait for images whose upload may succeed later; after that the answer goes without them. */
+const patientAttempts = 2;
+/** How long a later delivery waits for all images together, ms. */
+const impatientMs = 2_000;
+
+async function imagesOf(delivery: Delivery, view: ReplyView): Promise<Map<string, string | null>> {
+  const { api, lease, signal, imageOf, logger } = delivery;
+  const images = new Map<string, string | null>();
+  const references = imageRefsIn(view.answer);
+  if (imageOf === undefined || references.length === 0) return images;
+  const isPatient = lease.record.attempts < patientAttempts;
+  const waiting = isPatient ? signal : AbortSignal.any([signal, AbortSignal.timeout(impatientMs)]);
+  for (const reference of references) {
+    const key = await imageOf(api, reference, waiting).catch((error: unknown) => {
+      const mayPass = error instanceof FeishuError && (error.retryable || error.kind === "cancelled");
+      if (isPatient && mayPass) throw error;
+      logger.warn({ err: error }, "image not shown");
+      return null;
+    });
+    images.set(reference, key);
+  }
+  return images;
+}
+
+/**
+ * The platform refuses keys that were good once when another platform answers under the same app id. The answer
+ * is there without its images; this uploads them again, once.
+ */
+async function finishWithNewImages(finish: Finish): Promise<void> {
+  for (const reference of imageRefsIn(finish.view.answer)) await finish.imageOf?.forget?.(finish.api, reference);
+  await finishCards(await opened(finish, finish.view));
+}
+
+async function finishCards(finish: Finish): Promise<void> {
+  const { lease, logger, view, record, cards } = finish;
+  if (record.mode === "text") return await sendAsText(finish);
+  try {
+    await cards.finish(view);
+  } catch (error) {
+    if (error instanceof FencedOut || error instanceof LedgerFailure || !mayTextHelp(error)) throw error;
+    const facts = error instanceof FeishuError ? { kind: error.kind, code: error.code } : { err: error };
+    logger.warn({ session: lease.record.session, ...facts }, "no card, sending text");
+    if (isKind(error, "content_blocked") && record.isVisible) {
+      // People see the card already, so the card says what happened.
+      return await cards.finish({ ...view, answer: blockedText, thinking: "", tools: [], state: "failed" });
+    }
+    // The mode is stored first: after a crash the text is repeated under the same `uuid`, not the card.
+    record.mode = "text";
+    await record.save();
+    await sendAsText(finish);
+  }
+}
+
+/** Failures for which a plain message may still be accepted where a card is not. */
+const textMayHelp: ReadonlySet<FeishuError["kind"]> = new Set([
+  "bad_request",
+  "card_full",
+  "card_gone",
+  "card_invalid",
+  "card_too_old",
+  "content_blocked",
+  "sequence_behind",
+  "too_long",
+  "unknown",
+]);
+
+/** The app lacks a right; the right to send messages may be another one than that for cards ("Common error codes"). */
+const missingScopeCodes: ReadonlySet<number> = new Set([99991672, 99991679]);
+
+function mayTextHelp(error: unknown): boolean {
+  // An error of our own while drawing a card must not leave the person without the answer.
+  if (!(error instanceof FeishuError)) return true;
+  return textMayHelp.has(error.kind) || (error.kind === "app_setup" && missingScopeCodes.has(error.code));
+}
+
+/** Removes from the cards what they show of the answer, where the platform permits it, and sends the text. */
+async function sendAsText(finish: Finish): Promise<void> {
+  try {
+    await finish.cards.retire(finish.view.language);
+  } catch (error) {
+    if (!(error instanceof FeishuError) || error.retryable || error.kind === "cancelled") throw error;
+  }
+  await sendPlain(finish);
+}
+
+/** Shown when content review refuses an answer, so that the person is not left without any. */
+const blockedText =
+  "这条回复未能发送：内容被平台的安全策略拦截。\nThe reply could not be sent: the platform's content policy blocked it.";
+
+/**
+ * Sends a reply as one message, stepping down where the platform refuses: to the chat when the
+ * message is gone, as plain text when the format is refused, as a note when the content is.
+ * Rejects with the error for which no further step exists.
+ */
+async function sendPlain(delivery: Delivery): Promise<void> {
+  const { record } = delivery.lease;
+  const { text, uuid, card } = record;
+  if (await wasSent(delivery)) return;
+  const body: MessageBody =
+    card === undefined ? { text } : { messageType: "interactive", content: JSON.stringify(card) };
+  try {
+    await sendForm(delivery, body, uuid);
+  } catch (error) {
+    if (!isKind(error, "content_blocked", "bad_request", "card_invalid", "card_full", "too_long")) throw error;
+    if (error.kind === "content_blocked") {
+      return await sendForm(delivery, { text: blockedText, format: "text" }, derivedUuid(uuid, "b"));
+    }
+    await sendForm(delivery, { text, format: "text" }, derivedUuid(uuid, "t"));
+  }
+}
+
+/**
+ * Whether an earlier attempt has succeeded. A sender may have died in an attempt without noting it, so
+ * the age of the record decides, not only what was noted.
+ */
+async function wasSent({ api, lease, signal, logger, now }: Delivery): Promise<boolean> {
+  const { session, target, createdAtMs, card, text } = lease.record;
+  const { chatId, messageId } = target;
+  if (now() - createdAtMs < uuidProtectionMs || messageId === "") return false;
+  try {
+    const said = card === undefined ? { text } : { card };
+    const request = { chatId, messageId, sinceMs: createdAtMs - clockSkewMs, ...said };
+    return (await api.history.findReply(request, { signal })) !== undefined;
+  } catch (error) {
+    // Without the right to read the chat it cannot be known; a repeated answer is better than none.
+    if (!isKind(error, "forbidden", "target_gone", "bad_request", "app_setup")) throw error;
+    logger.warn({ session, code: error.code }, "cannot check for an earlier answer, sending again");
+    return false;
+  }
+}
+
+/** Sends one form of the reply: as an answer, or to the chat when the message is gone or there is none. */
+async function sendForm({ api, lease, signal }: Delivery, body: MessageBody, uuid: string): Promise<void> {
+  const { target, traceparent } = lease.record;
+  const { chatId, messageId, inThread } = target;
+  const call: CallOptions = { signal, traceparent };
+  if (messageId !== "") {
+    try {
+      await api.messages.reply({ messageId, chatId, ...body, uuid, inThread }, call);
+      return;
+    } catch (error) {
+      if (!isKind(error, "target_gone")) throw error;
+    }
+  }
+  await api.messages.send({ ...receiverOf(chatId), ...body, uuid: derivedUuid(uuid, "c") }, call);
+}

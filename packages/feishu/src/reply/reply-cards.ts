@@ -1,0 +1,455 @@
+import type { ReplyLanguage, ReplyView } from "@larkline/protocol";
+import type { CardEntry, OutboxTarget } from "@larkline/store";
+import {
+  extendCuts,
+  hashOf,
+  operationsBetween,
+  renderCard,
+  replacedCard,
+  restFileName,
+  shownOf,
+  sliceOf,
+  textFollowsCard,
+  type CardOperation,
+  type CardPage,
+  type CardStyle,
+  type RenderedCard,
+  type ShownCard,
+} from "../cards/index.ts";
+import type { FeishuApi } from "../feishu-api.ts";
+import { clockSkewMs, derivedUuid, receiverOf, uuidProtectionMs } from "../messages/messages-api.ts";
+import { FeishuError, isKind } from "../transport/error.ts";
+import { callOf, CardWriter } from "./card-writer.ts";
+import type { CardHandover, ReplyRecord } from "./reply-record.ts";
+
+export interface ReplyCardsOptions {
+  api: FeishuApi;
+  /** Everything that a successor has to know is stored there before the platform is called. */
+  record: ReplyRecord;
+  target: OutboxTarget;
+  /** The reply's idempotency key; those of its messages are derived from it. */
+  uuid: string;
+  /** Image keys by reference; `null` where there is no image to show. */
+  images?: ReadonlyMap<string, string | null>;
+  now: () => number;
+  signal: AbortSignal;
+  /** Of the message that is answered. */
+  traceparent?: string | undefined;
+  /** What the live reply of this process could not record any more. */
+  handover?: CardHandover | undefined;
+}
+
+/** Bytes of the answer on one card: the next step is taken when the platform refuses a card for its size. */
+const answerBytesSteps = [undefined, 12_000, 6_000, 2_500];
+/** A card below this size is not refused for its size, so a smaller one would not help. */
+const surelySmallBytes = 8_000;
+/** How often one page may lose its card within one attempt. */
+const maxDeaths = 2;
+
+/** The ledger's content mark of a card that shows nothing of the answer any more. */
+const retired = "retired";
+
+interface Goal {
+  view: ReplyView;
+  page: CardPage;
+  /** This is the last frame of the card: draw it whole and end its streaming. */
+  closing: boolean;
+}
+
+interface Failure {
+  number: number;
+  error: FeishuError;
+  /** Size of the card that was to be shown. */
+  bytes: number;
+}
+
+/**
+ * Brings the cards of one reply to a view, whatever they show now and whichever process wrote it. Everything that
+ * a successor needs is in the ledger before the platform is called.
+ *
+ * Read `#bring` first: it brings one card after the other (`#bringCard`) and reacts to refusals (`#adapt`).
+ */
+export class ReplyCards {
+  readonly #options: ReplyCardsOptions;
+  readonly #writer: CardWriter;
+  /** What the cards show that this writer has drawn itself, by number. */
+  readonly #shown = new Map<number, ShownCard>();
+  /** Ids of cards that are certainly in no chat: made here, and never sent with an uncertain outcome. */
+  readonly #unsent = new Set<string>();
+  #shrinks = 0;
+  /** The platform takes no files, so the whole answer goes on cards, however many. */
+  #noFile = false;
+  #style: CardStyle = "formatted";
+
+  constructor(options: ReplyCardsOptions) {
+    const { api, record, now, signal, traceparent } = options;
+    this.#options = options;
+    this.#writer = new CardWriter({ api, record, now, signal, traceparent });
+  }
+
+  /** Takes over what an earlier writer of this process knows. No other process may have written since. */
+  continueFrom(other: ReplyCards): void {
+    for (const [number, shown] of other.#shown) this.#shown.set(number, shown);
+    for (const cardId of other.#unsent) this.#unsent.add(cardId);
+    this.#shrinks = other.#shrinks;
+    this.#style = other.#style;
+    this.#writer.continueFrom(other.#writer);
+  }
+
+  /** Shows a state of a running reply. Rejects with a FeishuError, a FencedOut or a LedgerFailure. */
+  async show(view: ReplyView): Promise<void> {
+    await this.#bring(view, false);
+  }
+
+  /** Shows the last state; resolves when the platform has confirmed every card. Rejects like `show`. */
+  async finish(view: ReplyView): Promise<void> {
+    await this.#bring(view, true);
+  }
+
+  /** Whether the cards were taken only without their images: the platform does not know the keys. */
+  get imagesRefused(): boolean {
+    return this.#style === "imageless";
+  }
+
+  /** Replaces every card by a note, because the answer is sent as text. Rejects like `show`. */
+  async retire(language: ReplyLanguage): Promise<void> {
+    for (const number of this.#options.record.cards.keys()) await this.#retire(number, textFollowsCard(language));
+  }
+
+  async #bring(view: ReplyView, final: boolean): Promise<void> {
+    const deaths = new Map<number, number>();
+    for (;;) {
+      const failure = await this.#bringOnce(view, final);
+      if (failure === undefined) return;
+      if (!(await this.#adapt(failure, deaths))) throw failure.error;
+    }
+  }
+
+  async #bringOnce(view: ReplyView, final: boolean): Promise<Failure | undefined> {
+    const maxCards = this.#noFile ? undefined : view.maxCards;
+    const cuts = this.#cutsOf(view.answer, maxCards);
+    const last = Math.min(cuts.length, (maxCards ?? cuts.length + 1) - 1);
+    for (let number = 0; number <= last; number += 1) {
+      const page = { cuts, number, restInFile: number === last && cuts.length > last };
+      const failure = await this.#bringCard({ view, page, closing: final || number < last });
+      if (failure !== undefined) return failure;
+    }
+    if (!final) return undefined;
+    if (cuts.length > last && !(await this.#sendRest(view, cuts[last] ?? 0))) {
+      this.#noFile = true;
+      return await this.#bringOnce(view, final);
+    }
+    for (let number = last + 1; number < this.#options.record.cards.length; number += 1) {
+      await this.#retire(number, replacedCard(view.language));
+    }
+    return undefined;
+  }
+
+  /** Changes how the cards are drawn after a refusal. Resolves to false when nothing is left to change. */
+  async #adapt({ number, error, bytes }: Failure, deaths: Map<number, number>): Promise<boolean> {
+    const { record } = this.#options;
+    if (error.heldBack) return false;
+    if (isKind(error, "card_full") && bytes > surelySmallBytes && this.#shrinks < answerBytesSteps.length - 1) {
+      this.#shrinks += 1;
+      return true;
+    }
+    if (isKind(error, "card_full", "card_invalid")) {
+      const style = this.#plainerStyle(error);
+      if (style === undefined) return false;
+      this.#style = style;
+      this.#shown.clear();
+      return true;
+    }
+    const died = (deaths.get(number) ?? 0) + 1;
+    if (!isKind(error, "card_gone", "card_too_old") || died > maxDeaths) return false;
+    deaths.set(number, died);
+    if (record.cards[number] !== undefined) await record.change(number, { state: "dead" });
+    return true;
+  }
+
+  /** The next plainer style; undefined when nothing is left to leave out. */
+  #plainerStyle(error: FeishuError): CardStyle | undefined {
+    switch (this.#style) {
+      case "formatted": {
+        const keys = [...(this.#options.images?.values() ?? [])];
+        return isKind(error, "card_invalid") && keys.some((key) => typeof key === "string") ? "imageless" : "plain";
+      }
+      case "imageless":
+        return "plain";
+      case "plain":
+        return "bare";
+      default:
+        return undefined;
+    }
+  }
+
+  /**
+   * Cuts after full cards stay as long as the answer before them stays the same. It changes when a model step starts
+   * again.
+   */
+  #cutsOf(answer: string, maxCuts: number | undefined): number[] {
+    const known: number[] = [];
+    if (this.#shrinks === 0) {
+      for (const { state, from, to, parts } of this.#options.record.cards) {
+        if (state !== "closed" || from !== (known.at(-1) ?? 0) || to === undefined || to >= answer.length) break;
+        if (parts["content"] !== hashOf(answer.slice(from, to))) break;
+        known.push(to);
+      }
+    }
+    const answerBytes = answerBytesSteps[this.#shrinks];
+    return extendCuts(answer, known, {
+      ...(answerBytes === undefined ? {} : { answerBytes }),
+      ...(maxCuts === undefined ? {} : { maxCuts }),
+    });
+  }
+
+  /**
+   * Sends the rest of a very long answer as one file. The ledger keeps the steps, so the file is uploaded and sent
+   * once, also after a crash. Resolves to false when the platform takes no file, for example because the app lacks
+   * the right to upload.
+   */
+  async #sendRest(view: ReplyView, from: number): Promise<boolean> {
+    const { api, record } = this.#options;
+    const fileName = restFileName(view.language);
+    if (record.file?.messageId !== undefined) return true;
+    try {
+      let key = record.file?.key;
+      if (key === undefined) {
+        const bytes = Buffer.from(view.answer.slice(from), "utf8");
+        key = await api.files.uploadFile({ bytes, fileName, fileType: "stream" }, callOf("final", this.#options));
+        await record.putFile({ key });
+      }
+      const messageId = await this.#sendFile(key, fileName);
+      await record.putFile({ key, messageId });
+      return true;
+    } catch (error) {
+      const isHopeless = error instanceof FeishuError && !error.retryable && error.kind !== "cancelled";
+      if (isHopeless && !error.uncertain) return false;
+      throw error;
+    }
+  }
+
+  /** Sends one file message as an answer, or to the chat when the message is gone. Resolves to its id. */
+  async #sendFile(key: string, name: string): Promise<string> {
+    const { api, record, target, uuid, now, signal, traceparent } = this.#options;
+    const { chatId, messageId, inThread } = target;
+    const call = { signal, traceparent };
+    // The platform has forgotten the `uuid`: an earlier attempt may have succeeded without being recorded.
+    if (now() - record.createdAtMs >= uuidProtectionMs && messageId !== "") {
+      const request = { chatId, messageId, sinceMs: record.createdAtMs - clockSkewMs, file: { key, name } };
+      const found = await api.history.findReply(request, call).catch((error: unknown) => {
+        if (!isKind(error, "forbidden", "target_gone", "bad_request", "app_setup")) throw error;
+        return undefined;
+      });
+      if (found !== undefined) return found;
+    }
+    const body = { messageType: "file" as const, content: JSON.stringify({ file_key: key }) };
+    const fileUuid = derivedUuid(uuid, "f");
+    const toChat = async (): Promise<string> =>
+      (await api.messages.send({ ...receiverOf(chatId), ...body, uuid: derivedUuid(fileUuid, "c") }, call)).messageId;
+    if (messageId === "") return await toChat();
+    try {
+      return (await api.messages.reply({ messageId, chatId, ...body, uuid: fileUuid, inThread }, call)).messageId;
+    } catch (error) {
+      if (!isKind(error, "target_gone")) throw error;
+      return await toChat();
+    }
+  }
+
+  async #bringCard(goal: Goal): Promise<Failure | undefined> {
+    const { view, page, closing } = goal;
+    const { number } = page;
+    const known = this.#options.record.cards[number];
+    const closed = closing && known?.state === "closed";
+    // While the reply runs a full card is left unchanged as long as its text stays the same.
+    if (closed && view.state === "running" && known.parts["content"] === contentOf(goal)) return undefined;
+    const rendered = this.#draw(goal);
+    if (closed && known.parts["card"] === hashOf(rendered.card)) return undefined;
+    try {
+      await this.#visible(goal, rendered);
+      if (closing) await this.#close(goal, rendered);
+      else await this.#write(number, rendered);
+      return undefined;
+    } catch (error) {
+      if (error instanceof FeishuError) return { number, error, bytes: rendered.bytes };
+      throw error;
+    }
+  }
+
+  #draw({ view, page, closing }: Goal): RenderedCard {
+    const { images } = this.#options;
+    const style = this.#style;
+    return renderCard(view, page, { streaming: !closing, style, ...(images === undefined ? {} : { images }) });
+  }
+
+  async #visible(goal: Goal, rendered: RenderedCard): Promise<void> {
+    const { number } = goal.page;
+    let entry = this.#options.record.cards[number];
+    if (entry === undefined || entry.state === "dead") entry = await this.#create(goal, rendered);
+    if (entry.state === "created") await this.#send(number, entry);
+  }
+
+  async #create({ page, closing }: Goal, rendered: RenderedCard): Promise<CardEntry> {
+    const { api, now, record, uuid } = this.#options;
+    const { number, cuts } = page;
+    const { handover } = this.#options;
+    const sinceMs = now();
+    const known = handover?.takeCard(record.replyId, number);
+    const cardId = known ?? (await api.cards.create(rendered.card, callOf("final", this.#options)));
+    const to = cuts[number];
+    const { parts, ...measures } = measuresOf(rendered);
+    const entry = {
+      cardId,
+      uuid: derivedUuid(uuid, cardId),
+      reservedSequence: 0,
+      streamingSinceMs: closing ? 0 : sinceMs,
+      state: "created" as const,
+      from: cuts[number - 1] ?? 0,
+      ...(to === undefined ? {} : { to }),
+      ...measures,
+      // What a card shows that was made before is not known here, so it is drawn again.
+      parts: known === undefined ? { ...parts, card: hashOf(rendered.card) } : {},
+    };
+    this.#unsent.add(cardId);
+    try {
+      await record.put(number, entry);
+    } catch (error) {
+      handover?.keepCard(record.replyId, number, cardId);
+      throw error;
+    }
+    if (known === undefined) this.#shown.set(number, shownOf(rendered));
+    return entry;
+  }
+
+  /** A card entity can be sent only once, so even a repeat long after the `uuid` has expired shows no second card. */
+  async #send(number: number, entry: CardEntry): Promise<void> {
+    const { record, handover } = this.#options;
+    try {
+      const messageId = handover?.takeSent(entry.cardId) ?? (await this.#sendOnce(entry)).messageId;
+      // For the delivery of the answer, in case the ledger does not take the next change.
+      this.#unsent.delete(entry.cardId);
+      handover?.keepSent(entry.cardId, messageId);
+      await record.change(number, { state: "sent", messageId });
+      handover?.takeSent(entry.cardId);
+    } catch (error) {
+      if (!(error instanceof FeishuError)) throw error;
+      const wasUnsent = this.#unsent.has(entry.cardId);
+      if (error.uncertain) this.#unsent.delete(entry.cardId);
+      if (!isKind(error, "card_gone", "card_invalid", "card_full")) throw error;
+      if (wasUnsent && !error.uncertain) {
+        await record.change(number, { state: "dead" });
+        throw error;
+      }
+      // The platform took the content of this card before. So an earlier send succeeded without our knowledge, or
+      // the card is gone: the next operation on the card tells which.
+      this.#shown.delete(number);
+      await record.change(number, { state: "sent", parts: {} });
+    }
+  }
+
+  async #sendOnce({ cardId, uuid }: CardEntry): Promise<{ messageId: string }> {
+    const { api, target } = this.#options;
+    const { chatId, messageId, inThread } = target;
+    const toChat = async (): Promise<{ messageId: string }> => {
+      const to = { ...receiverOf(chatId), cardId, uuid: derivedUuid(uuid, "c") };
+      return await api.cards.sendTo(to, callOf("final", this.#options));
+    };
+    if (messageId === "") return await toChat();
+    try {
+      return await api.cards.sendReply({ cardId, chatId, messageId, inThread, uuid }, callOf("final", this.#options));
+    } catch (error) {
+      if (!isKind(error, "target_gone")) throw error;
+      if (error.uncertain) this.#unsent.delete(cardId);
+      return await toChat();
+    }
+  }
+
+  async #write(number: number, rendered: RenderedCard): Promise<void> {
+    await this.#reopen(number);
+    await this.#writer.keepStreaming(number);
+    const shown = this.#shown.get(number);
+    if (shown === undefined || this.#style === "plain" || this.#style === "bare") {
+      return await this.#redraw(number, rendered);
+    }
+    const wanted = shownOf(rendered);
+    for (const operation of operationsBetween(shown, rendered)) {
+      try {
+        await this.#writer.operate(number, operation);
+        this.#shown.set(number, shownAfter(this.#shown.get(number) ?? shown, operation, wanted));
+        this.#options.record.note(number, measuresOf(rendered));
+      } catch (error) {
+        if (!(error instanceof FeishuError) || error.heldBack) throw error;
+        // Whether elements were added is uncertain, so the whole card is drawn again.
+        if (operation.kind === "batch") this.#shown.delete(number);
+        // The card does not show what we believe it shows.
+        if (!isKind(error, "card_invalid", "sequence_behind")) throw error;
+        return await this.#redraw(number, rendered);
+      }
+    }
+  }
+
+  /** Streams again on a card that was drawn whole: the answer started again and has not filled it yet. */
+  async #reopen(number: number): Promise<void> {
+    const { record } = this.#options;
+    const { to: _to, ...entry } = record.entry(number);
+    const wasWhole = entry.state === "closed" || entry.streamingSinceMs === 0;
+    if (wasWhole) await record.put(number, { ...entry, state: "sent", streamingSinceMs: 0, parts: {} });
+  }
+
+  async #redraw(number: number, rendered: RenderedCard): Promise<void> {
+    this.#shown.delete(number);
+    await this.#writer.redraw(number, rendered.card, "frame");
+    this.#shown.set(number, shownOf(rendered));
+    this.#options.record.note(number, measuresOf(rendered));
+  }
+
+  /** Draws the last frame of a card in one operation: the whole card, with streaming off and the summary set. */
+  async #close(goal: Goal, rendered: RenderedCard): Promise<void> {
+    const { record } = this.#options;
+    const { cuts, number } = goal.page;
+    const card = hashOf(rendered.card);
+    if (record.entry(number).parts["card"] !== card) await this.#writer.redraw(number, rendered.card, "final");
+    this.#shown.set(number, shownOf(rendered));
+    const { parts, ...measures } = measuresOf(rendered);
+    await record.change(number, {
+      state: "closed",
+      streamingSinceMs: 0,
+      from: cuts[number - 1] ?? 0,
+      to: cuts[number] ?? goal.view.answer.length,
+      ...measures,
+      parts: { ...parts, content: contentOf(goal), card },
+    });
+  }
+
+  /** Replaces a card that is to show nothing of the answer any more. */
+  async #retire(number: number, card: Record<string, unknown>): Promise<void> {
+    const { record } = this.#options;
+    const { state, parts } = record.entry(number);
+    if (state === "dead" || parts["content"] === retired) return;
+    try {
+      await this.#writer.redraw(number, card, "final");
+      await record.change(number, { state: "closed", streamingSinceMs: 0, parts: { content: retired } });
+      this.#shown.delete(number);
+    } catch (error) {
+      if (!isKind(error, "card_gone", "card_too_old")) throw error;
+      await record.change(number, { state: "dead" });
+    }
+  }
+}
+
+function contentOf({ view, page }: Goal): string {
+  return hashOf(sliceOf(view.answer, page));
+}
+
+function shownAfter(shown: ShownCard, operation: CardOperation, wanted: ShownCard): ShownCard {
+  if (operation.kind === "batch") return { ...shown, parts: wanted.parts };
+  const { elementId } = operation;
+  if (elementId === "answer") return { ...shown, answer: wanted.answer };
+  return { ...shown, parts: { ...shown.parts, [elementId]: wanted.parts[elementId] ?? "" } };
+}
+
+/** What the ledger keeps of a card. */
+function measuresOf(rendered: RenderedCard): Pick<CardEntry, "bytes" | "elements" | "tables" | "parts"> {
+  const { bytes, elements, tables } = rendered;
+  return { bytes, elements, tables, parts: shownOf(rendered).parts };
+}

@@ -1,0 +1,71 @@
+import type { LookupCache } from "@larkline/store";
+import type { FeishuApi } from "../feishu-api.ts";
+import { FeishuError } from "../transport/error.ts";
+import type { FeishuLogger } from "../transport/sdk.ts";
+
+/** What a reaction on a person's message says: it waits for its turn, or is being answered. */
+export type ReactionPurpose = "queued" | "typing";
+
+/** Emoji types of the platform ("Reaction emoji"). */
+const emojiOf: Readonly<Record<ReactionPurpose, string>> = { queued: "OneSecond", typing: "Typing" };
+
+/** How long the id of a reaction is kept. */
+const keptMs = 24 * 3_600_000;
+/** How much later than its removal an addition may arrive that began before. */
+const lateMs = 60_000;
+
+/**
+ * Reactions that show the state of a person's message. Failures are logged and never reach the caller.
+ *
+ * Any process may remove what another one adds. The adder stores the reaction and then checks whether it was
+ * removed; the remover stores the removal and then looks for the reaction. So at least one of them sees the
+ * other, and the lookup cache gives the reaction to one of them only.
+ */
+export class StatusReactions {
+  readonly #api: FeishuApi;
+  readonly #lookups: LookupCache;
+  readonly #logger: FeishuLogger;
+
+  constructor({ api, lookups, logger }: { api: FeishuApi; lookups: LookupCache; logger: FeishuLogger }) {
+    this.#api = api;
+    this.#lookups = lookups;
+    this.#logger = logger;
+  }
+
+  async add(messageId: string, purpose: ReactionPurpose): Promise<void> {
+    const key = this.#keyOf(messageId, purpose);
+    try {
+      if ((await this.#lookups.get(`${key}:over`)) !== undefined) return;
+      const reactionId = await this.#api.messages.addReaction(messageId, emojiOf[purpose], { lane: "frame" });
+      await this.#lookups.set(key, reactionId, keptMs);
+      if ((await this.#lookups.get(`${key}:over`)) !== undefined) await this.#takeBack(messageId, key);
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  /** Takes back the reaction that any process added, or is about to add. */
+  async remove(messageId: string, purpose: ReactionPurpose): Promise<void> {
+    const key = this.#keyOf(messageId, purpose);
+    try {
+      await this.#lookups.set(`${key}:over`, "over", lateMs);
+      await this.#takeBack(messageId, key);
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  async #takeBack(messageId: string, key: string): Promise<void> {
+    const reactionId = await this.#lookups.take(key);
+    if (reactionId !== undefined) await this.#api.messages.removeReaction(messageId, reactionId);
+  }
+
+  #keyOf(messageId: string, purpose: ReactionPurpose): string {
+    return `reaction:${this.#api.appId}:${messageId}:${purpose}`;
+  }
+
+  #failed(error: unknown): void {
+    if (!(error instanceof FeishuError)) this.#logger.warn({ err: error }, "reaction not changed");
+    else this.#logger.debug({ api: error.api, kind: error.kind, code: error.code }, "reaction not changed");
+  }
+}
