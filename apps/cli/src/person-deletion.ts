@@ -1,5 +1,5 @@
 import { turnIdOf, type Message, type QueuedMessage, type SessionKey } from "@larkline/protocol";
-import type { DeadLetter } from "@larkline/store";
+import { removeResult, type DeadLetter } from "@larkline/store";
 import {
   blobsIn,
   isOwn,
@@ -7,6 +7,7 @@ import {
   copiesOf,
   sessionsOfPerson,
   languageKeysOf,
+  storedResultsIn,
   type KeptMessage,
   type Person,
 } from "./person-sessions.ts";
@@ -47,6 +48,11 @@ export class StillRunningError extends Error {
 
 /** What stands in place of a message: a conversation needs one there. */
 const marker: Message = { role: "user", content: [{ type: "text", text: "[此消息已删除 / message deleted]" }] };
+/** In place of calls and their results: all of them go in one step, so that no call is left without its result. */
+const markerOfCalls: Message = {
+  role: "assistant",
+  content: [{ type: "text", text: "[工具调用已删除 / calls deleted]" }],
+};
 const mostWaiting = 1_000;
 const maxRounds = 20;
 
@@ -129,9 +135,10 @@ async function survey(
   { stores, counts }: Deletion,
   session: SessionKey,
   isMeant: (message: Message) => boolean,
-): Promise<{ length: number; numbers: Set<number>; blobs: Set<string> }> {
+): Promise<{ length: number; numbers: Set<number>; blobs: Set<string>; results: Set<string> }> {
   const numbers = new Set<number>();
   const blobs = new Set<string>();
+  const results = new Set<string>();
   // Where nothing of the beginning is left, the numbers go on all the same.
   let length = (await stores.sessions.read(session, 0, 0)).first;
   const count = ({ where }: KeptMessage): number =>
@@ -141,14 +148,42 @@ async function survey(
     if (!isMeant(kept.message)) continue;
     numbers.add(kept.number);
     for (const blob of blobsIn(kept.message)) blobs.add(blob);
+    for (const handle of storedResultsIn(kept.message)) results.add(handle);
     count(kept);
   }
   counts.files += blobs.size;
-  return { length, numbers, blobs };
+  return { length, numbers, blobs, results };
+}
+
+/** What answers to the person hold that a group has not been shown: calls with their results, and thoughts. */
+async function answersTo({ stores, person }: Deletion, session: SessionKey) {
+  const theirs = new Set<number>();
+  const calls = new Set<number>();
+  const withoutThoughts = new Map<number, Message>();
+  const results = new Set<string>();
+  for await (const { number, message } of copiesOf(stores, session)) {
+    const isTheirs = message.role === "user" ? isOwn(message, person) : theirs.has(number - 1);
+    if (!isTheirs) continue;
+    theirs.add(number);
+    for (const handle of storedResultsIn(message)) results.add(handle);
+    if (message.role === "tool") calls.add(number);
+    if (message.role !== "assistant") continue;
+    const spoken = message.content.filter(({ type }) => type !== "thinking");
+    if (spoken.some(({ type }) => type === "tool_use")) calls.add(number);
+    else if (spoken.length < message.content.length) {
+      withoutThoughts.set(number, spoken.length === 0 ? markerOfCalls : { role: "assistant", content: spoken });
+    }
+  }
+  return { calls, withoutThoughts, results };
 }
 
 async function deleteBlobs({ stores }: Deletion, blobs: Iterable<string>): Promise<void> {
   for (const blob of blobs) await stores.blobs.delete(blob);
+}
+
+async function deleteResults({ stores }: Deletion, session: SessionKey, handles: Iterable<string>): Promise<void> {
+  const { blobs, workerLookups } = stores;
+  for (const handle of handles) await removeResult({ blobs, lookups: workerLookups }, session, handle);
 }
 
 async function eraseSession(deletion: Deletion, session: SessionKey): Promise<void> {
@@ -160,8 +195,9 @@ async function eraseSession(deletion: Deletion, session: SessionKey): Promise<vo
   }
   for (let round = 0; round < maxRounds; round += 1) {
     await stopRuns(deletion, session, () => true);
-    const { length, blobs } = await survey(deletion, session, () => true);
+    const { length, blobs, results } = await survey(deletion, session, () => true);
     await deleteBlobs(deletion, blobs);
+    await deleteResults(deletion, session, results);
     await deleteLetters(deletion, session, () => true);
     await eraseJobs(deletion, { session }, session);
     // The archive first: it refuses from then on what somebody is about to add, and the index goes with the session.
@@ -186,6 +222,13 @@ async function redactSession(deletion: Deletion, session: SessionKey): Promise<v
     await deleteBlobs(deletion, blobs);
     await deleteLetters(deletion, session, (letter) => isMessageOf(letter, person));
     await eraseJobs(deletion, { person: person.id }, session);
+    // The answers first: what they answer is known by the person's messages.
+    const answers = await answersTo(deletion, session);
+    await deleteResults(deletion, session, answers.results);
+    await redactAll(deletion, session, { numbers: answers.calls, marker: markerOfCalls });
+    for (const [number, message] of answers.withoutThoughts) {
+      await redactAll(deletion, session, { numbers: [number], marker: message });
+    }
     const what = { person: person.id, numbers: [...numbers], marker };
     // Whoever runs a turn has read what was there, and may be writing a summary of it; one may begin meanwhile.
     const before = await runningTurn(stores, session);
@@ -201,6 +244,17 @@ async function redactSession(deletion: Deletion, session: SessionKey): Promise<v
     await pause(deletion.intervalMs);
   }
   throw new StillRunningError(session);
+}
+
+async function redactAll(
+  { stores, person }: Deletion,
+  session: SessionKey,
+  { numbers, marker: instead }: { numbers: Iterable<number>; marker: Message },
+): Promise<void> {
+  const what = { person: person.id, numbers: [...numbers], marker: instead };
+  if (what.numbers.length === 0) return;
+  await stores.archive?.redact(session, what);
+  await stores.sessions.redact(session, what);
 }
 
 async function runningTurn({ store }: PersonStores, session: SessionKey): Promise<string | undefined> {

@@ -1,4 +1,5 @@
 import type { Message, SessionKey } from "@larkline/protocol";
+import { resultHandlesIn } from "@larkline/store";
 import type { PersonStores } from "./person-stores.ts";
 
 /** Whose data is meant. */
@@ -110,4 +111,17 @@ export function blobsIn(message: Message): string[] {
       each.type === "image" && each.source.sourceType === "blob" ? [each.source.blobId] : [],
     );
   });
+}
+
+/** Handles of the results that were too large for a message. */
+export function storedResultsIn(message: Message): string[] {
+  return message.content.flatMap((part) => {
+    if (part.type !== "tool_result") return [];
+    const texts = typeof part.content === "string" ? [part.content] : part.content.map(textIn);
+    return texts.flatMap(resultHandlesIn);
+  });
+}
+
+function textIn(part: { type: string; text?: string }): string {
+  return part.text ?? "";
 }

@@ -319,6 +319,7 @@ function admin(place: Place): RedisUser {
       { keys: ["people"], commands: "zrangebylex" },
       { keys: ["keptApprovals"], commands: "zrem" },
       { keys: ["approvals", "said"], commands: "hget hmget" },
+      { keys: ["approvalSessions"], commands: "unlink" },
       { keys: ["pending"], commands: "zrange" },
       { keys: ["rules"], commands: "hget hmget hdel" },
       { keys: ["rulesRevoked"], commands: "hexists hmget hsetnx hdel" },

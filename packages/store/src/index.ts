@@ -48,6 +48,8 @@ export {
   nameResult,
   putResult,
   readResultName,
+  removeResult,
+  resultHandlesIn,
   resultPage,
   shortenedResult,
   type ResultDesk,

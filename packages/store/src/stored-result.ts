@@ -91,3 +91,20 @@ export function shortenedResult(text: string, { handle, characters }: StoredResu
   const hint = `[${left} of ${characters} characters are left out here, from ${head} on. Read them with ${readResultName}, handle "${handle}".]`;
   return `${text.slice(0, head)}\n${hint}\n${text.slice(tail)}`;
 }
+
+/** Handles in a text that a model got in place of a stored one. */
+export function resultHandlesIn(text: string): string[] {
+  return [...text.matchAll(/handle "(res_[\w-]{16,64})"/g)].map(([, handle = ""]) => handle);
+}
+
+/** Removes a stored text, if the handle is one of the session. */
+export async function removeResult(
+  { blobs, lookups }: { blobs: Pick<BlobStore, "delete">; lookups: Pick<LookupCache, "get" | "delete"> },
+  session: SessionKey,
+  handle: string,
+): Promise<void> {
+  const key = lookupKeyOf(session, handle);
+  const blobId = await lookups.get(key);
+  if (blobId !== undefined) await blobs.delete(blobId);
+  await lookups.delete(key);
+}

@@ -116,7 +116,13 @@ class RedisRetention implements SessionRetention, PersonalData {
   }
 
   async erase(session: SessionKey, length: number): Promise<RemovalResult> {
+    await this.#forgetApprovals(await this.#redis.zrange(this.#keys.session(session).kept, "0", "-1"));
     return await this.#remove(session, "", length);
+  }
+
+  /** By which buttons find their session; first, since nothing names them once the approvals are gone. */
+  async #forgetApprovals(ids: readonly string[]): Promise<void> {
+    await Promise.all(ids.map(async (id) => await this.#redis.unlink(this.#keys.approval(id))));
   }
 
   async #remove(session: SessionKey, beforeMs: number | "", length: number | ""): Promise<RemovalResult> {
@@ -187,6 +193,8 @@ class RedisRetention implements SessionRetention, PersonalData {
       const text = await this.#redis.hget(keys.approvalOf(id), "a");
       if (text !== null && approvalRequester(text) === person) theirs.push(id);
     }
+    const states = await Promise.all(theirs.map(async (id) => await this.#redis.hget(keys.saidOf(id), "st")));
+    await this.#forgetApprovals(theirs.filter((_, at) => (states[at] ?? "pending") !== "pending"));
     const reply = await this.#scripts.redact(
       [keys.session, keys.history, keys.events, keys.kept, keys.expiries, keys.approvalCards, keys.state],
       [session, JSON.stringify(marker), numbers.length, keys.approvals, keys.said, ...numbers, ...theirs],
