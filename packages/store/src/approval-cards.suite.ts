@@ -155,7 +155,7 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
     });
 
     it("go to the next sender when the first one died, who hears of the try", async () => {
-      await open({ shortLived: true });
+      await open({});
       const dead = await lease();
       await harness.advance(harness.cardsLeaseMs);
       expect(await isDue()).toBe(true);
@@ -170,7 +170,7 @@ export function describeApprovalCards(name: string, makeHarness: MakeSessionStor
     });
 
     it("a late sender counts while nobody took over: nothing is sent twice", async () => {
-      await open({ shortLived: true });
+      await open({});
       const late = await lease();
       await harness.advance(harness.cardsLeaseMs);
       expect(await approvals.saveCards({ ...late, cards: [{ to: "", messageId: "om_1" }] })).toBe(true);

@@ -142,7 +142,7 @@ export function describeCardLedger(name: string, makeHarness: MakeSessionStore):
     });
 
     it("a sender that gave the reply back, or lost its lease to another one, cannot write", async () => {
-      await open({ shortLived: true });
+      await open({});
       const first = await answered(await started());
       await harness.advance(harness.leaseMs + 1);
       const second = await store.leaseOutbox(session);

@@ -98,7 +98,7 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
       });
 
       it("a message can be found by its id, also after its turn, until it is forgotten", async () => {
-        await open({ shortLived: true });
+        await open({});
         const claim = await startedWith(2);
         await commitOf(store, claim);
         expect(await store.seqOf(session, "cli_app", "om_1")).toBe(1);

@@ -158,7 +158,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
     });
 
     it("a lease expires, and the reply goes to the next sender", async () => {
-      await open({ shortLived: true });
+      await open({});
       const first = mustLease(await push("r1"));
       await push("r2");
       await harness.advance(harness.leaseMs + 1);
@@ -171,7 +171,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
     });
 
     it("a commit takes over an outbox whose sender died", async () => {
-      await open({ shortLived: true });
+      await open({});
       await push("r1");
       await harness.advance(harness.leaseMs + 1);
       await store.append(messageOf(session, "om_1"));
@@ -180,7 +180,7 @@ export function describeOutbox(name: string, makeHarness: MakeSessionStore): voi
     });
 
     it("a late acknowledgement counts while nobody took over: nothing is sent twice", async () => {
-      await open({ shortLived: true });
+      await open({});
       const { token } = mustLease(await push("r1"));
       await harness.advance(harness.leaseMs + 1);
       expect(await store.ackOutbox(session, token)).toBeUndefined();

@@ -127,7 +127,7 @@ export function describeParking(name: string, makeHarness: MakeSessionStore): vo
     });
 
     it("is forgotten together with its id", async () => {
-      await open({ shortLived: true });
+      await open({});
       await park();
       await harness.advance(harness.dedupTtlMs + 1);
       expect(await store.parked(session, "om_1")).toBeUndefined();

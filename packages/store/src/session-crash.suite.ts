@@ -241,7 +241,7 @@ export function describeCrashPoints(name: string, makeHarness: MakeSessionStore)
     let runs = 0;
 
     beforeAll(async () => {
-      harness = await makeHarness({ shortLived: true });
+      harness = await makeHarness({});
     });
     afterAll(() => harness.close());
 

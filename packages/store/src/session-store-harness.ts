@@ -41,11 +41,6 @@ export interface SessionStoreDemands {
   maxWaiting?: number;
   /** How many approvals of a session are kept; 200 if absent. */
   maxApprovals?: number;
-  /**
-   * Asks an adapter that cannot move its clock for a `leaseMs`, a `cardsLeaseMs` and a `dedupTtlMs` that
-   * a test can wait for (a few hundred ms). Without it nothing may expire while a test runs.
-   */
-  shortLived?: boolean;
 }
 
 /** Makes an adapter with storage that nobody else uses. */

@@ -125,7 +125,7 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
       });
 
       it("forgets a message id after its time to live", async () => {
-        await open({ shortLived: true });
+        await open({});
         await store.append(messageOf(session, "om_1"));
         await harness.advance(harness.dedupTtlMs + 1);
         expect(await store.append(messageOf(session, "om_1"))).toMatchObject({ result: "accepted", seq: 2 });

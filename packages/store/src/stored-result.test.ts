@@ -1,13 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { createMemoryBlobStore } from "./memory-blob-store.ts";
-import { createMemoryLookupCache } from "./memory-lookup-cache.ts";
 import { keepResult, resultPage, shortenedResult } from "./stored-result.ts";
-
-const desk = () => ({ blobs: createMemoryBlobStore(), lookups: createMemoryLookupCache() });
+import { openTestStores } from "./testing.ts";
 
 describe("a stored result", () => {
   it("EE-40: is read back page by page, and no page splits a character", async () => {
-    const stores = desk();
+    const stores = openTestStores();
     const text = "你好🙂".repeat(1_000);
     const { handle, characters } = await keepResult(stores, "cli.oc_1", text);
     expect(characters).toBe(text.length);
@@ -23,7 +20,7 @@ describe("a stored result", () => {
   });
 
   it("is not found from another session, nor under another handle", async () => {
-    const stores = desk();
+    const stores = openTestStores();
     const { handle } = await keepResult(stores, "cli.oc_1", "secret");
     const page = { offset: 0, characters: 10 };
     expect(await resultPage(stores, "cli.oc_2", { handle, ...page })).toBeUndefined();

@@ -14,7 +14,7 @@ import {
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
 import { time } from "./lua-fragments.ts";
-import { defineScript, type Script } from "./script.ts";
+import { defineScript, scriptTime, type Script } from "./script.ts";
 
 export interface RedisRateGovernorOptions {
   redis: RedisConnection;
@@ -177,8 +177,7 @@ class RedisRateGovernor implements RateGovernor {
 
   async look(buckets: readonly RateBucket[]): Promise<BucketState[]> {
     if (buckets.length === 0) return [];
-    const [seconds, microseconds] = await this.#redis.time();
-    const nowMs = Number(seconds) * 1_000 + Number(microseconds) / 1_000;
+    const nowMs = await scriptTime(this.#redis);
     const keys = this.#keysOf(buckets);
     return await Promise.all(buckets.map(async (bucket, at) => await this.#lookAt(bucket, keys[at] ?? [], nowMs)));
   }

@@ -17,6 +17,12 @@ export function moveScriptClock(redis: RedisConnection, offsetMs: number): void 
   offsets.set(redis, offsetMs);
 }
 
+/** The time as scripts see it that are called over this connection, epoch ms with a fraction. */
+export async function scriptTime(redis: RedisConnection): Promise<number> {
+  const [seconds, microseconds] = await redis.time();
+  return Number(seconds) * 1_000 + Number(microseconds) / 1_000 + (offsets.get(redis) ?? 0);
+}
+
 /** Registers a script under `name` on a connection. */
 export function defineScript(redis: RedisConnection, name: string, lua: string): Script {
   redis.defineCommand(name, { lua: `${clockArgument}${lua}` });

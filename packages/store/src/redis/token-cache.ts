@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import { sharedNow } from "@larkline/protocol";
 import type { TokenCache, TokenValidity } from "../index.ts";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
@@ -46,7 +47,7 @@ class RedisTokenCache implements TokenCache, TokenValidity {
 
   async get(name: string, fetch: Fetch, rejected?: string): Promise<string> {
     const local = this.#local.get(name);
-    if (local !== undefined && local.untilMs > Date.now() && local.value !== rejected) return local.value;
+    if (local !== undefined && local.untilMs > sharedNow() && local.value !== rejected) return local.value;
     const flight = `${name} ${rejected ?? ""}`;
     const running = this.#inFlight.get(flight) ?? this.#load(name, fetch, rejected);
     this.#inFlight.set(flight, running);
@@ -94,6 +95,6 @@ class RedisTokenCache implements TokenCache, TokenValidity {
   }
 
   #keep(name: string, value: string, ttlMs: number): void {
-    this.#local.set(name, { value, untilMs: Date.now() + Math.min(Math.max(ttlMs, 0), localTtlMs) });
+    this.#local.set(name, { value, untilMs: sharedNow() + Math.min(Math.max(ttlMs, 0), localTtlMs) });
   }
 }

@@ -1,0 +1,147 @@
+import { randomUUID } from "node:crypto";
+import { followClock } from "@larkline/protocol";
+import { afterAll, inject } from "vitest";
+import { createRedisApprovalStore } from "./redis/approval-store.ts";
+import { createRedisAuditLog, createRedisAuditRetention } from "./redis/audit-log.ts";
+import { createRedisBlobStore } from "./redis/blob-store.ts";
+import { createRedisBudgetStore } from "./redis/budget-store.ts";
+import { createRedisCardLedger } from "./redis/card-ledger.ts";
+import { closeRedis, connectRedis, mastersOf, type RedisConnection } from "./redis/connection.ts";
+import { createRedisDeadLetters } from "./redis/dead-letters.ts";
+import { createRedisEventLog } from "./redis/event-log.ts";
+import { createRedisEventWatchReports } from "./redis/event-watch-reports.ts";
+import { createRedisInstanceDirectory } from "./redis/instance-directory.ts";
+import { createRedisLookupCache } from "./redis/lookup-cache.ts";
+import { createRedisPermissionRules } from "./redis/permission-rules.ts";
+import { createRedisRateGovernor } from "./redis/rate-governor.ts";
+import { createRedisRetention } from "./redis/retention.ts";
+import { createRedisRunnerDirectory } from "./redis/runner-directory.ts";
+import { moveScriptClock } from "./redis/script.ts";
+import { createRedisSessionIndex } from "./redis/session-index.ts";
+import { createRedisSessionStore } from "./redis/session-store.ts";
+import { createRedisTokenCache } from "./redis/token-cache.ts";
+import { createRedisTraceLog } from "./redis/trace-log.ts";
+
+/** How the stores of a test differ from those of production. */
+export interface TestStoreOptions {
+  /** See `createRedisSessionStore`. */
+  maxWaiting?: number;
+  dedupTtlMs?: number;
+  outboxLeaseMs?: number;
+  /** See `createRedisApprovalStore`. */
+  maxApprovals?: number;
+  cardsLeaseMs?: number;
+}
+
+const opened = new Set<() => Promise<void>>();
+
+afterAll(async () => {
+  await Promise.all([...opened].map(async (close) => await close()));
+});
+
+/**
+ * Everything durable on the Redis of the test run, under a namespace of its own and with a clock that the test moves.
+ * The connection is closed after the last test of the file.
+ */
+export function openTestStores(options: TestStoreOptions = {}, url: string = inject("redisUrl")): TestStores {
+  return openStores(new TestClock(url), options);
+}
+
+/** The stores as another process sees them: over a connection of its own, with the same keys and the same clock. */
+export function openElsewhere({ clock }: TestStores, options: TestStoreOptions = {}): TestStores {
+  return openStores(clock, options);
+}
+
+export type TestStores = ReturnType<typeof openStores>;
+
+function openStores(clock: TestClock, options: TestStoreOptions) {
+  const { namespace } = clock;
+  const redis = clock.connect();
+  const here = { redis, namespace };
+  const events = createRedisEventLog(here);
+  const close = async (): Promise<void> => {
+    if (!opened.delete(close)) return;
+    events.close();
+    await closeRedis(redis);
+  };
+  opened.add(close);
+  return {
+    store: createRedisSessionStore({ ...here, stateKey: "0".repeat(64), ...options }),
+    events,
+    cards: createRedisCardLedger(here),
+    approvals: createRedisApprovalStore({ ...here, ...options }),
+    rules: createRedisPermissionRules(here),
+    audit: createRedisAuditLog(here),
+    auditRetention: createRedisAuditRetention(here),
+    letters: createRedisDeadLetters({ ...here, ...options }),
+    index: createRedisSessionIndex(here),
+    retention: createRedisRetention(here),
+    lookups: createRedisLookupCache({ ...here, owner: "worker" }),
+    blobs: createRedisBlobStore(here),
+    tokens: createRedisTokenCache(here),
+    budgets: createRedisBudgetStore(here),
+    traces: createRedisTraceLog(here),
+    governor: createRedisRateGovernor(here),
+    runners: createRedisRunnerDirectory(here),
+    instances: createRedisInstanceDirectory(here),
+    watches: createRedisEventWatchReports(here),
+    /** For stores with settings of their own. */
+    redis,
+    namespace,
+    clock,
+    now: clock.now,
+    advance: clock.advance,
+    close,
+  };
+}
+
+const ageLua = `
+-- ARGV ms, pattern of keys
+for _, key in ipairs(redis.call('KEYS', ARGV[2])) do
+  local left = redis.call('PTTL', key) - ARGV[1]
+  if left > 0 then redis.call('PEXPIRE', key, left) elseif redis.call('PTTL', key) >= 0 then redis.call('DEL', key) end
+end`;
+
+let isSharedClockMoved = false;
+
+/** The clock of a namespace: real time, and what the test has added to it. */
+class TestClock {
+  readonly namespace = `test-${randomUUID()}`;
+  readonly #url: string;
+  readonly #connections: RedisConnection[] = [];
+  #aheadMs = 0;
+
+  constructor(url: string) {
+    this.#url = url;
+    if (isSharedClockMoved) this.#tellProcess();
+  }
+
+  /** Epoch ms. */
+  readonly now = (): number => Date.now() + this.#aheadMs;
+
+  /**
+   * Moves the clock of scripts and of this process, and what expires by itself: all of it for whatever is asked later
+   * over the first connection, and for the rest when the promise is fulfilled.
+   */
+  readonly advance = async (ms: number): Promise<void> => {
+    this.#aheadMs += ms;
+    this.#tellProcess();
+    for (const redis of this.#connections) moveScriptClock(redis, this.#aheadMs);
+    const [redis] = this.#connections;
+    const servers = redis === undefined || ms <= 0 ? [] : mastersOf(redis);
+    await Promise.all(servers.map(async (server) => await server.eval(ageLua, 0, ms, `*${this.namespace}*`)));
+  };
+
+  /** This process has one clock: that of the test that runs. */
+  #tellProcess(): void {
+    isSharedClockMoved = this.#aheadMs !== 0;
+    followClock(this.now(), performance.now());
+  }
+
+  connect(): RedisConnection {
+    const redis = connectRedis(this.#url);
+    moveScriptClock(redis, this.#aheadMs);
+    this.#connections.push(redis);
+    return redis;
+  }
+}
