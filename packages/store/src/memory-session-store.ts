@@ -186,7 +186,9 @@ export class MemorySessionStore implements SessionStore {
     session.control.push(structuredClone(answer));
     const result = auditResultOf(outcome);
     this.#recordCall(session, entry, { kind: "call_ended", result, ...(runner && { runner }) });
-    return withWake({ accepted: true }, this.#wakeIfResting(session));
+    const unread = { entry: structuredClone(answer), count: session.control.length };
+    const isRunning = session.state === "running";
+    return withWake({ accepted: true, ...(isRunning && { unread }) }, this.#wakeIfResting(session));
   }
 
   #recordCall(session: MemorySession, call: LedgerEntry, what: Omit<AuditRecord, "atMs">): void {

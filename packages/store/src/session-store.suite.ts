@@ -513,7 +513,23 @@ export function describeSessionStore(name: string, makeHarness: MakeSessionStore
 
       it("does not wake a running session", async () => {
         await saveAs(store, await started(), { mode: "continue", open: openCalls("c1") });
-        expect(await store.deliver(session, "c1", succeeded)).toEqual({ accepted: true });
+        expect(await store.deliver(session, "c1", succeeded)).toMatchObject({ accepted: true });
+        expect(await store.summary(session)).toMatchObject({ state: "running", gen: 1 });
+      });
+
+      it("tells of a running session what was added, and how much of it is not read", async () => {
+        const claim = await started();
+        await saveAs(store, claim, { mode: "continue", open: openCalls("c1", "c2", "c3") });
+        const entryOf = (callId: string) => ({ type: "outcome", callId, outcome: succeeded }) as const;
+        const unread = async (callId: string) => (await store.deliver(session, callId, succeeded)).unread;
+        expect(await unread("c1")).toEqual({ entry: entryOf("c1"), count: 1 });
+        expect(await unread("c1")).toBeUndefined();
+        await store.cancel(session, { reason: "stopped" });
+        expect(await unread("c2")).toEqual({ entry: entryOf("c2"), count: 3 });
+        const saved = await saveAs(store, claim, { mode: "suspend", consumed: 1 });
+        expect(saved).toEqual({ state: "running", control: expect.arrayContaining([entryOf("c2")]) });
+        await saveAs(store, claim, { mode: "continue", consumed: 2 });
+        expect(await unread("c3")).toEqual({ entry: entryOf("c3"), count: 1 });
       });
 
       it("takes the first answer of a call and refuses the second", async () => {

@@ -42,6 +42,11 @@ export interface DeliverResult {
   /** False when the call was already answered or is not known (any more). */
   accepted: boolean;
   wakeGen?: number;
+  /**
+   * Of an outcome that was added to a running session: the entry, and how many entries the session has not acknowledged,
+   * this one included. When the worker that holds the session knows all of them it need not ask for them.
+   */
+  unread?: { entry: ControlEntry; count: number };
   /** Why an entry of a runner was not carried over; absent when it was, or when there is none. */
   refusal?: HandoffRefusal;
 }

@@ -57,7 +57,7 @@ if released[1] == 'accepted' then redis.call('DEL', KEYS[5]) end
 return released`;
 
 const delivery = `${time}${gate}${audit}${calls}${handedIn}
--- KEYS session control dirty calls deadlines audit handoff
+-- KEYS session control dirty calls deadlines audit handoff requests
 -- ARGV sid callId entry result runner handoffEntry|'' handoffClaims auditMax
 local call, facts = openCall(KEYS[4], ARGV[2])
 local refused = refusal(KEYS[7], ARGV[6], facts, ARGV[7])
@@ -72,9 +72,12 @@ redis.call('HSET', KEYS[4], ARGV[2], 'done')
 redis.call('RPUSH', KEYS[2], ARGV[3])
 audit(KEYS[6], 'call_ended', ARGV[1], ARGV[2], facts, {result = ARGV[4], runner = ARGV[5]})
 if st == 'suspended' or st == 'idle' then return {1, wake(KEYS[1], KEYS[3], ARGV[1])} end
-return {1, 0}`;
+return {1, 0, false, st == 'running' and redis.call('LLEN', KEYS[2]) + redis.call('LLEN', KEYS[8]) or 0}`;
 
-/** -> {accepted, wakeGen, refusal of the hand-off's entry}. The first answer to a call wins. */
+/**
+ * -> {accepted, wakeGen, refusal of the hand-off's entry, entries that a running session has to read, this one included}.
+ * The first answer to a call wins.
+ */
 export const deliverLua = `${delivery}${answer}`;
 
 /** -> as deliver, and the call stays as it is where it has been started. */

@@ -83,8 +83,8 @@ function handoffArgs(handed: HandedIn | undefined): [entry: string, claims: stri
 }
 
 function accepted(reply: unknown): DeliverResult {
-  const [ok, gen, refusal] = reply as [number, number | string, HandoffRefusal?]; // shape fixed by the script
-  return withWake({ accepted: ok === 1, ...(refusal === undefined ? {} : { refusal }) }, Number(gen));
+  const [ok, gen, refusal] = reply as [number, number | string, (HandoffRefusal | null)?]; // shape fixed by the script
+  return withWake({ accepted: ok === 1, ...(refusal == null ? {} : { refusal }) }, Number(gen));
 }
 
 function withWake<T extends object>(result: T, gen: number): T & { wakeGen?: number } {
@@ -173,12 +173,15 @@ class RedisSessionStore implements SessionStore {
     const entry: ControlEntry = { type: "outcome", callId, outcome, ...facts };
     const deliver = unlessStarted ? this.#scripts.deliverUnstarted : this.#scripts.deliver;
     const result = auditResultOf(outcome);
-    return accepted(
-      await deliver(
-        [keys.session, keys.control, keys.dirty, keys.calls, keys.deadlines, keys.audit, handoffOf(keys, handed)],
-        [session, callId, JSON.stringify(entry), result, runner, ...handoffArgs(handed), this.#auditMax],
-      ),
+    const text = JSON.stringify(entry);
+    const { session: gate, control, dirty, calls, deadlines, audit, requests } = keys;
+    const reply = await deliver(
+      [gate, control, dirty, calls, deadlines, audit, handoffOf(keys, handed), requests],
+      [session, callId, text, result, runner, ...handoffArgs(handed), this.#auditMax],
     );
+    const [, , , count = 0] = reply as [number, number, null, number?]; // shape fixed by the script
+    // Read as a claim reads it, so that it makes no difference how a turn hears of it.
+    return { ...accepted(reply), ...(count > 0 && { unread: { entry: controlFrom(text), count } }) };
   }
 
   async cancel(session: SessionKey, cancel: { turnId?: string; reason: string }): Promise<DeliverResult> {
