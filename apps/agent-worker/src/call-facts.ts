@@ -7,6 +7,7 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { CallFacts, OpenCall } from "@larkline/store";
+import { builtInRunner } from "./built-in-tools.ts";
 
 /** The id of a call's present attempt: what ledger, jobs and outcomes know it by. */
 export function attemptOf({ id, attempt = 1 }: CallState): string {
@@ -59,6 +60,11 @@ export function openCallsOf(turn: TurnState): OpenCall[] {
       deadlineMs: call.deadlineMs ?? Number.MAX_SAFE_INTEGER,
       facts: factsOf(turn, call),
     }));
+}
+
+/** Whose call it is while it runs; built-in tools are run here. */
+export function runnerAtWork({ state, runner }: CallState): string[] {
+  return state === "running" && runner !== undefined && runner !== builtInRunner ? [runner] : [];
 }
 
 /** Whether people are to say what becomes of the call. */

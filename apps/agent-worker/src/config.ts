@@ -18,6 +18,8 @@ export interface WorkerConfig {
   logLevel: LogLevel;
   /** Model steps this process runs at once. */
   concurrency: number;
+  /** How long a turn keeps its slot while its calls run and slots are free, ms; 0: it is suspended at once. */
+  holdMs: number;
   /** `MODEL`: the model, then its fallbacks. Absent: one of the vendor that has a key. */
   model?: string;
   /** Absent: answers go to the HTTP API only. */
@@ -76,6 +78,7 @@ export function loadConfig(env: Env): ParseResult<WorkerConfig> {
     otlpEndpoint: reader.url("OTEL_EXPORTER_OTLP_ENDPOINT"),
     otlpHeaders: reader.secret("OTEL_EXPORTER_OTLP_HEADERS"),
     concurrency: reader.integer("WORKER_CONCURRENCY", { default: 50, min: 1, max: 10_000 }),
+    holdMs: reader.integer("WORKER_HOLD_MS", { default: 250, min: 0, max: 60_000 }),
     callSigningKey: readSigningKey(reader),
     ...(model === undefined ? {} : { model }),
     ...(feishu === undefined ? {} : { feishu }),

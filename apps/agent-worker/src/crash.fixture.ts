@@ -6,6 +6,7 @@ import {
   checkPairs,
   Crash,
   crashing,
+  holding,
   newWorld,
   outboxOf,
   runnerOf,
@@ -21,7 +22,7 @@ import {
 
 /** What happens in a session, with a process that dies once on the way. */
 interface Scenario {
-  /** Where it happens; in memory if absent. */
+  /** Where it happens; absent: in memory, with slots that are kept while calls run, and without. */
   makeWorld?: () => World;
   differences(world: World): Differences;
   /** Messages that are answered before anything goes wrong. */
@@ -59,7 +60,13 @@ export async function repliedTo(world: World): Promise<string[]> {
 
 /** Plays it with a crash before and after each call of a store or a queue, until none is left to crash at. */
 export async function survives(scenario: Scenario): Promise<void> {
-  const { makeWorld = newWorld } = scenario;
+  const { makeWorld } = scenario;
+  if (makeWorld !== undefined) return await survivesIn(makeWorld, scenario);
+  await survivesIn(newWorld, scenario);
+  await survivesIn(() => holding(newWorld(), "at once"), scenario);
+}
+
+async function survivesIn(makeWorld: () => World, scenario: Scenario): Promise<void> {
   let crashes = 0;
   for (const when of ["before", "after"] as const) {
     let died = true;

@@ -41,7 +41,7 @@ export async function sweepDeadlines(deps: DeadlineSweepDeps): Promise<void> {
   const living = new Set((await directory.runners()).map(({ runner }) => runner));
   await eachOf(due, async ({ session, callId }) => {
     // A step that was put off: nothing has gone wrong here.
-    if (callId === "") return await wakeAfter(turns, session, await store.wakeDue(session));
+    if (callId === "") return await wakeAfter({ turns }, session, await store.wakeDue(session));
     const { turn } = await store.summary(session);
     const call = turn?.calls.find((one) => attemptOf(one) === callId);
     // Whether it was started is for the ledger to say, at the moment in which it is answered. From then on nothing can
@@ -50,7 +50,7 @@ export async function sweepDeadlines(deps: DeadlineSweepDeps): Promise<void> {
     const notRun = await store.deliver(session, callId, lateAnswer(call, false, living), untouched);
     const delivered = notRun.accepted ? notRun : await store.deliver(session, callId, lateAnswer(call, true, living));
     if (delivered.accepted && turn !== undefined && call !== undefined) onLate(turn, call);
-    await wakeAfter(turns, session, delivered);
+    await wakeAfter({ turns }, session, delivered);
     onHealed("deadline", 1);
   });
 }

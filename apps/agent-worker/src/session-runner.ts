@@ -23,6 +23,7 @@ import type { Observation } from "@larkline/process/telemetry";
 import type { AgentSide } from "./agent-side.ts";
 import type { AbortReason, RunningTurns } from "./running-turns.ts";
 import type { TurnApprovals } from "./turn-approvals.ts";
+import type { TurnHolds } from "./turn-holds.ts";
 import type { Dispatch, StopCalls, TurnEnd, TurnStart } from "./turn-options.ts";
 import { publishedBefore } from "./event-writer.ts";
 import { TurnRun } from "./turn-run.ts";
@@ -39,6 +40,8 @@ export interface SessionRunnerOptions {
   stopCalls: StopCalls;
   approvals: TurnApprovals;
   running: RunningTurns;
+  /** Turns that keep their slots while their calls run. */
+  holds: TurnHolds;
   /** Starts sending a reply once `ready` has settled; must not throw. */
   deliver: (lease: OutboxLease, ready: Promise<void>) => void;
   /**
@@ -76,17 +79,19 @@ export interface SessionRunnerOptions {
 export function createSessionRunner(
   options: SessionRunnerOptions,
 ): (job: TurnJob, signal: AbortSignal, alone?: boolean) => Promise<JobResult> {
-  const { store, owner, serves = () => true } = options;
+  const { store, owner, holds, serves = () => true } = options;
   /** Epochs of runs that could not be excused before their slot was given back. */
   const unexcused = new Map<SessionKey, string>();
   return async ({ session, gen }, signal, alone = false) => {
     if (!serves(session)) return "postpone";
-    const epoch = unexcused.get(session);
-    if (epoch !== undefined) {
-      if ((await excuse(options, { session, epoch })) === "later") return "postpone";
-      unexcused.delete(session);
-    }
+    holds.jobBegins();
+    if (alone) holds.makeRoom();
     try {
+      const epoch = unexcused.get(session);
+      if (epoch !== undefined) {
+        if ((await excuse(options, { session, epoch })) === "later") return "postpone";
+        unexcused.delete(session);
+      }
       const claim = await store.claim(session, gen, owner, { alone, ...judging(options, session) });
       if (claim === undefined) return "done";
       if (claim.lost !== undefined) options.onLost?.(session, claim.lost);
@@ -99,7 +104,10 @@ export function createSessionRunner(
     } catch (error) {
       if (!(error instanceof ClaimRefusedError)) throw error;
       options.onRefused?.(session, error);
+      if (error.reason === "alone") holds.makeRoom();
       return error.reason === "alone" ? "alone" : "postpone";
+    } finally {
+      holds.jobEnds();
     }
   };
 }
@@ -260,7 +268,7 @@ async function runTurn(
   start: TurnStart,
   { shutdown, more }: { shutdown: AbortSignal; more: () => boolean },
 ): Promise<TurnEnd> {
-  const { store, dispatch, stopCalls, approvals, maxTries, running, onMessage } = options;
+  const { store, dispatch, holds, stopCalls, approvals, maxTries, running, onMessage } = options;
   const turnId = turnIdOf(start.session, start.head.seq);
   const givenUp = whyGivenUp(start, maxTries);
   if (start.damaged !== undefined && givenUp === undefined) {
@@ -285,6 +293,7 @@ async function runTurn(
       ...agent,
       store,
       dispatch,
+      holds,
       stopCalls,
       approvals,
       controller,

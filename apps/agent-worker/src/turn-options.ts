@@ -20,6 +20,7 @@ import type { TurnApprovals } from "./turn-approvals.ts";
 import type { TurnWatch } from "./turn-watch.ts";
 import type { BudgetedRun, TurnBudget } from "./turn-budget.ts";
 import type { PublishedEvents } from "./event-writer.ts";
+import type { TurnHolds } from "./turn-holds.ts";
 
 /** How running a turn ended, seen from the session. */
 export type TurnEnd =
@@ -98,6 +99,8 @@ export interface TurnRunOptions {
   /** What a command depends on. */
   commandFacts: () => CommandFacts;
   dispatch: Dispatch;
+  /** Where the turn may keep its slot while its calls run. */
+  holds: Pick<TurnHolds, "open">;
   /** Tells a runner that nobody waits for its calls of this turn any more; must not reject. */
   stopCalls: StopCalls;
   /** Fetches what the message refers to, before the model sees it. Never rejects. */

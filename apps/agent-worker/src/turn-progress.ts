@@ -102,7 +102,9 @@ export class TurnProgress {
     this.#consumed += control.length;
   }
 
-  async save(mode: SaveRequest["mode"]): Promise<SaveResult> {
+  /** `hold`: go on running while the open calls are worked on. */
+  async save(how: SaveRequest["mode"] | "hold"): Promise<SaveResult> {
+    const mode = how === "hold" ? "continue" : how;
     const { store, session, epoch } = this.#options;
     const { history, context, absorbed, approvals } = this.#unsaved;
     const result = await store.save({
@@ -112,7 +114,7 @@ export class TurnProgress {
       events: await this.#takenEvents(),
       consumed: this.#consumed,
       turn: this.#turn,
-      open: mode === "suspend" ? openCallsOf(this.#turn) : [],
+      open: how === "suspend" || how === "hold" ? openCallsOf(this.#turn) : [],
       mode,
       ...(this.#turn.putOff === undefined ? {} : { wakeAtMs: this.#turn.putOff.atMs }),
       ...(context === undefined ? {} : { context }),

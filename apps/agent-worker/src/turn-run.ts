@@ -24,14 +24,15 @@ import type {
   QueuedMessage,
   TurnState,
 } from "@larkline/protocol";
-import { builtInRunner } from "./built-in-tools.ts";
-import { attemptOf, waitsForPeople } from "./call-facts.ts";
+import type { SaveResult } from "@larkline/store";
+import { attemptOf, runnerAtWork, waitsForPeople } from "./call-facts.ts";
 import { pastOf, runModelStep } from "./model-step.ts";
 import type { TurnJudge } from "./permission-judge.ts";
 import { replyOf } from "./reply.ts";
 import type { AbortReason } from "./running-turns.ts";
 import type { TurnBudget } from "./turn-budget.ts";
 import { TurnContext } from "./turn-context.ts";
+import { mayHold, type Hold } from "./turn-holds.ts";
 import type { TurnEnd, TurnRunOptions, TurnStart } from "./turn-options.ts";
 import { TurnProgress, type Decision, type ProgressOptions } from "./turn-progress.ts";
 import { TurnReply } from "./turn-reply.ts";
@@ -59,6 +60,10 @@ export class TurnRun {
   #settled: ReadonlySet<string | undefined> = new Set();
   /** Calls that waited for people when the turn ended. */
   #dropped: CallState[] = [];
+  /** While this turn keeps its slot for the calls that it has handed out. */
+  #hold: Hold | undefined;
+  /** Calls that are being handed out while the slot is kept. */
+  #handing: Promise<void> | undefined;
   /** Runners that still had calls when the turn was cancelled. */
   #stopped: ReadonlySet<string> = new Set();
 
@@ -96,6 +101,7 @@ export class TurnRun {
       if (end.end === "suspended") this.#reply.pause();
       return end;
     } finally {
+      this.#hold?.end("stopped");
       void this.#reply.release();
     }
   }
@@ -119,14 +125,46 @@ export class TurnRun {
   }
 
   async #act(next: Exclude<Transition["next"], { do: "finish" }>): Promise<Transition | TurnEnd> {
-    if (next.do === "model") return await this.#model();
+    if (next.do === "model") {
+      this.#handing = undefined; // every call has its outcome
+      return await this.#model();
+    }
     if (next.do === "compact") return await this.#compactOnDemand();
+    if (next.do === "wait") return (await this.#hearHeld()) ?? (await this.#suspend());
+    await this.#handing; // what could not be handed out before, and is still open
+    const hold = (this.#hold = this.#options.holds.open(this.#progress.turn, this.#options.controller.signal));
+    const saved = await this.#progress.save(hold === undefined ? "suspend" : "hold");
+    if (saved.state === "fenced") return { end: "fenced" };
+    const heard = saved.state === "running" ? saved.control : [];
+    const handing = this.#dispatch(next.calls, heard);
+    if (hold === undefined || heard.length > 0) {
+      hold?.end("missed");
+      await handing;
+      return saved.state === "running" ? await this.#hear(heard) : suspendedBy(saved);
+    }
+    // Calls of built-in tools are answered in there, and may take longer than the hold.
+    this.#handing = handing;
+    handing.catch(() => hold.end("dropped"));
+    return (await this.#hearHeld()) ?? (await this.#suspend());
+  }
+
+  /** While the slot is kept, the next outcomes; undefined once it is not. */
+  async #hearHeld(): Promise<Transition | undefined> {
+    if (!mayHold(this.#progress.turn)) this.#hold?.end("dropped");
+    const entries = await this.#hold?.next();
+    if (entries === undefined) return undefined;
+    const heard = await this.#hear(entries);
+    if (heard.next.do !== "wait") this.#hold?.end("answered");
+    return heard;
+  }
+
+  /** Frees the slot, unless something has come that this turn has not read. */
+  async #suspend(): Promise<Transition | TurnEnd> {
     const saved = await this.#progress.save("suspend");
     if (saved.state === "fenced") return { end: "fenced" };
-    if (next.do === "tools") await this.#dispatch(next.calls, saved.state === "running" ? saved.control : []);
     if (saved.state === "running") return await this.#hear(saved.control);
-    const { wakeGen } = saved;
-    return { end: "suspended", ...(wakeGen === undefined ? {} : { wakeGen }) };
+    await this.#handing;
+    return suspendedBy(saved);
   }
 
   #first(): Transition {
@@ -420,6 +458,10 @@ export class TurnRun {
   }
 }
 
+function suspendedBy({ wakeGen }: Extract<SaveResult, { state: "suspended" }>): TurnEnd {
+  return { end: "suspended", ...(wakeGen === undefined ? {} : { wakeGen }) };
+}
+
 /** The settings become the defaults, and the context all that is left of it. */
 function replacing({ lost = [], history }: TurnStart): NonNullable<ProgressOptions["replaced"]> {
   const isLost = (what: "settings" | "summary"): boolean => lost.some((each) => each.what === what);
@@ -427,9 +469,4 @@ function replacing({ lost = [], history }: TurnStart): NonNullable<ProgressOptio
     ...(isLost("summary") ? { context: { keep: history.length } } : {}),
     ...(isLost("settings") ? { settings: {} } : {}),
   };
-}
-
-/** Whose call it is while it runs; built-in tools are run here. */
-function runnerAtWork({ state, runner }: CallState): string[] {
-  return state === "running" && runner !== undefined && runner !== builtInRunner ? [runner] : [];
 }

@@ -25,6 +25,7 @@ import {
   type AvailableTool,
   type Claim,
   type DeadLetters,
+  type DeliverResult,
   type EventLog,
   type OutboxLease,
   type OutboxRecord,
@@ -46,6 +47,7 @@ import { RunningTurns } from "./running-turns.ts";
 import { createSessionRunner, type SessionRunnerOptions } from "./session-runner.ts";
 import { dispatchCalls } from "./tool-dispatch.ts";
 import { createTurnApprovals, type WorkCards } from "./turn-approvals.ts";
+import { TurnHolds, type HoldEnd } from "./turn-holds.ts";
 import { wakeAfter } from "./wake-after.ts";
 import { createWorkerMetrics, type WorkerMetrics } from "./worker-metrics.ts";
 
@@ -146,6 +148,10 @@ export interface World extends Parts, WorldStores {
   /** What runners were told to stop. */
   stopped: { runner: string; session: string; turnId: string }[];
   running: RunningTurns;
+  /** Nothing is held unless a test puts other ones here. */
+  holds: TurnHolds;
+  /** How holds have ended. */
+  held: HoldEnd[];
   /** Message ids, and what was told of their work. */
   told: [id: string, what: "begins" | "ends"][];
   /** What could not be read of sessions, as workers were told. */
@@ -182,6 +188,8 @@ export function newWorld(stores?: WorldStores): World {
     stopped: [],
     queues: { dispatch: async (_runner, jobs) => void dispatched.push(...jobs) },
     running: new RunningTurns(),
+    held: [],
+    holds: new TurnHolds({ holdMs: 0, slots: 1, onEnd: () => {} }),
     told: [],
     lost: [],
     carded: [],
@@ -259,7 +267,8 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
     await world.workCards?.(session, approvalId);
   };
   const builtIns = createBuiltInTools({ desk: world.desk, limits, logger });
-  const wake = wakeAfter.bind(undefined, turns);
+  const { holds } = world;
+  const wake = wakeAfter.bind(undefined, { turns, holds });
   const sign = createCallSigner(signingKey);
   const authorities = new Authorities({
     approvals,
@@ -291,6 +300,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
       logger,
     }),
     running: world.running,
+    holds,
     deliver: ({ record }) => void world.sent.push(record),
     ...(world.letters === undefined ? {} : { onGivenUp: createGivenUp({ letters: world.letters, logger }) }),
     onMessage: ({ id }, what) => void world.told.push([id, what]),
@@ -338,9 +348,32 @@ export async function runTools(world: World): Promise<void> {
     const attemptId = attemptIdOf(job);
     if ((await world.store.begin(session, attemptId, job.effect)) !== "run") continue;
     world.ran.set(attemptId, (world.ran.get(attemptId) ?? 0) + 1);
-    const { wakeGen } = await world.store.deliver(session, attemptId, world.outcomeOf(job));
-    if (wakeGen !== undefined) world.wakes.push(wakeGen);
+    await tell(world, await world.store.deliver(session, attemptId, world.outcomeOf(job)));
   }
+}
+
+/** A worker has carried an outcome over. */
+export async function tell(world: World, delivered: DeliverResult): Promise<void> {
+  const turns = { wake: async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen) };
+  await wakeAfter({ turns, holds: world.holds }, session, delivered);
+}
+
+/** Lets turns keep their slots: for calls that are answered as soon as they are handed out, or for those that are late. */
+export function holding(world: World, answers: "at once" | "late"): World {
+  const onEnd = (end: HoldEnd): void => void world.held.push(end);
+  world.holds = new TurnHolds({ holdMs: answers === "late" ? 1 : 60_000, slots: 2, onEnd });
+  if (answers === "at once") onHandOut(world, async () => await runTools(world));
+  return world;
+}
+
+/** What happens as soon as calls are handed out, which waits for none of it. */
+export function onHandOut(world: World, act: (jobs: readonly ToolJob[]) => Promise<void>): void {
+  world.queues = {
+    dispatch: async (_runner, jobs) => {
+      world.dispatched.push(...jobs);
+      void act(jobs);
+    },
+  };
 }
 
 /** What the queue and the sweeper would do until nothing is left. */

@@ -4,11 +4,14 @@ import { readResultName } from "@larkline/store";
 import { describe, expect, inject, it } from "vitest";
 import { calling, eventsOf, redisWorld, resultsIn } from "./approval-world.fixture.ts";
 import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";
-import { inbound, newWorld, policyOf, session, type World } from "./turn-world.fixture.ts";
+import { holding, inbound, newWorld, policyOf, session, type World } from "./turn-world.fixture.ts";
 
 describe.each([
   ["memory", (): World => newWorld()],
+  ["memory, slots being kept", (): World => holding(newWorld(), "at once")],
+  ["memory, slots being kept for too short", (): World => holding(newWorld(), "late")],
   ["Redis", (): World => redisWorld(inject("redisUrl"))],
+  ["Redis, slots being kept", (): World => holding(redisWorld(inject("redisUrl")), "at once")],
 ])("with sessions in %s", { timeout: 120_000 }, (_where, makeWorld) => {
   it("AL-39: a crash anywhere in [plain, approval, plain, approval] leaves one question and one result per call", async () => {
     const policy = policyOf({ approvals: { learnAfter: 1 } });
@@ -53,6 +56,22 @@ describe.each([
         expect(await resultsIn(world)).toEqual([["paid", false]]);
         expect([...world.ran.keys()]).toEqual(["c1-0", "c1-0.2"]);
         await checkEnds(world, [1]);
+      },
+    });
+  });
+
+  it("a crash anywhere repeats nothing of a turn with several rounds of calls", async () => {
+    await survives({
+      makeWorld,
+      differences: () => ({ backend: calling(["echo"], ["look", "echo"], ["look"]).backend }),
+      messages: [inbound("om_1", "please")],
+      check: async (world) => {
+        const ids = ["c1-0", "c2-0", "c2-1", "c3-0"];
+        expect((await resultsIn(world)).map(([text]) => text)).toEqual(ids);
+        const told = (await eventsOf(world)).flatMap((event) => (event.type === "tool_result" ? [event.id] : []));
+        expect(told.toSorted()).toEqual(ids);
+        await checkEnds(world, [1]);
+        expect(await repliedTo(world)).toEqual(["om_1"]);
       },
     });
   });

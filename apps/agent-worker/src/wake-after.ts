@@ -1,11 +1,14 @@
 import type { TurnQueue } from "@larkline/queue";
 import type { DeliverResult } from "@larkline/store";
+import type { TurnHolds } from "./turn-holds.ts";
 
-/** Adds the wake-up that a delivery asks for. */
+/** A turn hears of a delivery: by the wake-up that it asks for, or at once where it waits in its slot. */
 export async function wakeAfter(
-  turns: Pick<TurnQueue, "wake">,
+  { turns, holds }: { turns: Pick<TurnQueue, "wake">; holds?: Pick<TurnHolds, "delivered"> },
   session: string,
-  { wakeGen }: DeliverResult,
+  delivered: DeliverResult,
 ): Promise<void> {
+  holds?.delivered(session, delivered);
+  const { wakeGen } = delivered;
   if (wakeGen !== undefined) await turns.wake(session, wakeGen);
 }

@@ -1,4 +1,5 @@
 import type { Metrics } from "@larkline/process/telemetry";
+import type { HoldEnd } from "./turn-holds.ts";
 import { keeperMetrics, type KeeperMetrics } from "./keeper-metrics.ts";
 
 /** Which budget; never whose. */
@@ -13,6 +14,8 @@ export interface WorkerMetrics {
   keeper: KeeperMetrics;
   /** `outcome`: answered, suspended, handoff, fenced, cancelled or an error code. */
   turn(outcome: string, seconds: number): void;
+  /** A turn has kept its slot while its calls ran. */
+  held(end: HoldEnd): void;
   healed(what: string, count: number): void;
   /** People are asked; `kind` as in approvals. */
   approvalAsked(kind: string): void;
@@ -37,16 +40,21 @@ export function createWorkerMetrics(metrics: Metrics): WorkerMetrics {
   };
 }
 
-function turnMetrics(metrics: Metrics): Pick<WorkerMetrics, "turn" | "healed" | "largeResult"> {
+function turnMetrics(metrics: Metrics): Pick<WorkerMetrics, "turn" | "held" | "healed" | "largeResult"> {
   const turns = metrics.counter({
     name: "larkline_turn_runs_total",
-    help: "Runs of turns by how they ended; a turn with tools has several.",
+    help: "Runs of turns by how they ended; a turn with slow tools has several.",
     labels: ["outcome"],
   });
   const seconds = metrics.histogram({
     name: "larkline_turn_run_seconds",
     help: "Time a run held its slot.",
     labels: ["outcome"],
+  });
+  const held = metrics.counter({
+    name: "larkline_turn_holds_total",
+    help: "Times that a turn kept its slot while its calls ran, by how that ended: answered, or else it was suspended.",
+    labels: ["end"],
   });
   const healed = metrics.counter({
     name: "larkline_healed_total",
@@ -63,6 +71,7 @@ function turnMetrics(metrics: Metrics): Pick<WorkerMetrics, "turn" | "healed" | 
       turns.add({ outcome });
       seconds.observe({ outcome }, elapsed);
     },
+    held: (end) => held.add({ end }),
     healed: (what, count) => healed.add({ what }, count),
     largeResult: (what) => large.add({ what }),
   };

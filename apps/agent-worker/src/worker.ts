@@ -24,6 +24,7 @@ import { startOperatorDesk } from "./operator-desk.ts";
 import { RunningTurns } from "./running-turns.ts";
 import { createSessionRunner, type SessionRunnerOptions } from "./session-runner.ts";
 import { startSweeper } from "./sweeper.ts";
+import { TurnHolds } from "./turn-holds.ts";
 import { takeOverState, untilStateIsTakenOver } from "./state-takeover.ts";
 import { createToolCatalog, type ToolCatalog } from "./tool-catalog.ts";
 import { dispatchCalls } from "./tool-dispatch.ts";
@@ -69,6 +70,7 @@ interface WorkerParts extends WorkerSetup {
   connections: Connections;
   catalog: ToolCatalog;
   running: RunningTurns;
+  holds: TurnHolds;
   heartbeat: Heartbeat;
   handoffs: HandoffImport;
 }
@@ -86,11 +88,12 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   const catalog = await createToolCatalog({ directory, signal: stopping.signal, onError });
   const running = new RunningTurns();
   await bus.subscribe(({ session, turnId }) => running.cancel(session, turnId), stopping.signal);
-  const handoffs = openHandoffs(setup, owner, connections);
+  const holds = new TurnHolds({ holdMs: config.holdMs, slots: config.concurrency, onEnd: metrics.held });
+  const handoffs = openHandoffs(setup, owner, { connections, holds });
   await handoffs.listen(stopping.signal);
   const heartbeat = await startHeartbeat({ presence, owner, onError });
   const announcer = announcing(owner, connections, onError);
-  const parts: WorkerParts = { ...setup, owner, connections, catalog, running, heartbeat, handoffs };
+  const parts: WorkerParts = { ...setup, owner, connections, catalog, running, holds, heartbeat, handoffs };
   let work: Work | undefined;
   const waiting = new AbortController();
   const takeover = { ...connections, owner, logger, signal: waiting.signal };
@@ -147,7 +150,11 @@ function startWork(parts: WorkerParts): Work {
 }
 
 /** What runners hand in about calls is carried over into sessions. */
-function openHandoffs({ config, logger }: WorkerSetup, worker: string, connections: Connections): HandoffImport {
+function openHandoffs(
+  { config, logger }: WorkerSetup,
+  worker: string,
+  { connections, holds }: Pick<WorkerParts, "connections" | "holds">,
+): HandoffImport {
   const { redis, store, lookups, turns } = connections;
   const keys = new Map<string, string>();
   return new HandoffImport({
@@ -161,7 +168,7 @@ function openHandoffs({ config, logger }: WorkerSetup, worker: string, connectio
     },
     store,
     lookups,
-    wake: async (session, gen) => await turns.wake(session, gen),
+    delivered: async (session, delivered) => await wakeAfter({ turns, holds }, session, delivered),
     onRefused: (refused) => logger.warn({ ...refused }, "what a runner has handed in is refused"),
     onError: (error) => logger.warn({ error }, "what a runner has handed in waits"),
   });
@@ -177,11 +184,11 @@ function announcing(id: string, { instances, apis, clock }: Connections, onError
 
 /** Hands calls out, or runs those of built-in tools. */
 function dispatcher(parts: WorkerParts, builtIns: BuiltInTools): Dispatch {
-  const { config, connections, observation, owner: worker, handoffs } = parts;
+  const { config, connections, observation, owner: worker, handoffs, holds } = parts;
   const { store, turns, tools: queues, authorities } = connections;
   const expect = handoffs.expect.bind(handoffs);
   const sign = createCallSigner(config.callSigningKey);
-  const wake = wakeAfter.bind(undefined, turns);
+  const wake = wakeAfter.bind(undefined, { turns, holds });
   const watched = watchBuiltIns(observation, builtIns);
   return async (turn, calls) =>
     await dispatchCalls({ queues, worker, expect, store, wake, sign, authorities, builtIns: watched }, turn, calls);
@@ -210,7 +217,7 @@ function createBuiltIns({ settings, connections: { blobs, lookups }, logger }: W
 }
 
 function startTurns(parts: WorkerParts): JobWorker {
-  const { config, settings, metrics, logger, connections, owner, running } = parts;
+  const { config, settings, metrics, logger, connections, owner, running, holds } = parts;
   const { store, turns, sender, queue } = connections;
   const prepare = createMessagePreparer({ ...connections, limits: settings.limits, logger });
   const budgets = { book: createBudgetBook(settings.budgets), store: connections.budgets };
@@ -231,6 +238,7 @@ function startTurns(parts: WorkerParts): JobWorker {
       stopCalls: callStopper(parts),
       approvals: approvalsDesk(parts),
       running,
+      holds,
       deliver: (lease, ready) => void ready.then(async () => await sender.deliver(lease)),
       onGivenUp: createGivenUp({ ...connections, logger }),
       onMessage: signsOfLife(settings, { ...connections, logger }),

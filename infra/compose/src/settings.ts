@@ -48,6 +48,7 @@ export const settingsOf: Readonly<Record<Service, readonly string[]>> = {
     "OPENAI_API_KEY",
     "OPENAI_BASE_URL",
     "WORKER_CONCURRENCY",
+    "WORKER_HOLD_MS",
     "ARCHIVE_URL",
     ...spans,
   ],

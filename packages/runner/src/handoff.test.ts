@@ -206,7 +206,7 @@ function workerOf(worker: string): HandoffImport {
     runnerKeyOf: keyOf,
     store: bed.store,
     lookups: bed.lookups,
-    wake: async () => await Promise.resolve(),
+    delivered: async () => await Promise.resolve(),
     onRefused: (one) => bed.refused.push(one),
     onError: (error) => {
       throw error;

@@ -172,8 +172,8 @@ function importer(parts: {
     runnerKeyOf: keyOf,
     store,
     lookups,
-    wake: async (session, gen) => {
-      wakes.set(session, gen);
+    delivered: async (session, { wakeGen }) => {
+      if (wakeGen !== undefined) wakes.set(session, wakeGen);
       await Promise.resolve();
     },
     onRefused: (one) => refused.push(one),

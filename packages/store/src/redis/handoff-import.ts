@@ -53,8 +53,8 @@ export interface HandoffImportOptions {
   runnerKeyOf(runner: string): string;
   store: Pick<SessionStore, "begin" | "deliver" | "giveBack" | "report">;
   lookups: Pick<LookupCache, "get" | "set">;
-  /** Adds the job of a wake-up. */
-  wake(session: SessionKey, gen: number): Promise<void>;
+  /** An outcome was carried over: adds the job of the wake-up that it asks for. */
+  delivered(session: SessionKey, delivered: DeliverResult): Promise<void>;
   onRefused(refused: RefusedHandoff): void;
   onError(error: unknown): void;
 }
@@ -227,10 +227,10 @@ export class HandoffImport {
 
   async #delivered(
     about: { runner: string; session: SessionKey; callId: string },
-    { refusal, wakeGen }: DeliverResult,
+    delivered: DeliverResult,
   ): Promise<void> {
-    if (refusal === "foreign") this.#refusedAsForeign(about);
-    if (wakeGen !== undefined) await this.#options.wake(about.session, wakeGen);
+    if (delivered.refusal === "foreign") this.#refusedAsForeign(about);
+    await this.#options.delivered(about.session, delivered);
   }
 
   #refusedAsForeign({ runner, session, callId }: { runner: string; session: SessionKey; callId: string }): void {
