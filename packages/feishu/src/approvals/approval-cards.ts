@@ -1,7 +1,7 @@
 import type { Roles } from "@larkline/agent/permissions";
 import { sharedNow, type Approval, type SessionKey } from "@larkline/protocol";
 import type { ApprovalCard, ApprovalLease, ApprovalStatus, ApprovalStore, DeadLetters } from "@larkline/store";
-import { approvalCard, approvalMark } from "../cards/index.ts";
+import { approvalCard, approvalMark } from "../cards/approval-card.ts";
 import type { FeishuApi } from "../feishu-api.ts";
 import { clockSkewMs, derivedUuid, receiverOf, uuidProtectionMs } from "../messages/messages-api.ts";
 import type { CallOptions } from "../transport/api-call.ts";

@@ -1,7 +1,7 @@
 import { settledStates, type Approval, type ApprovalDecision } from "@larkline/protocol";
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
-import { approvalCard } from "../cards/index.ts";
+import { approvalCard } from "../cards/approval-card.ts";
 import { simulatedApi } from "../simulated-api.fixture.ts";
 import { approvalOf } from "./approval-question.fixture.ts";
 

@@ -1,5 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { extendCuts, imageRefsIn, renderCard } from "./index.ts";
+import { imageRefsIn } from "./answer.ts";
+import { extendCuts } from "./cuts.ts";
+import { renderCard } from "./reply-card.ts";
 import { viewOf } from "./streams.fixture.ts";
 
 const z = "\u200B";

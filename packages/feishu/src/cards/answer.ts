@@ -1,5 +1,5 @@
-import { decidedCode, invisible, neutralCode, printable } from "./escape.ts";
-import { shownInline, type ImageKeys } from "./inline.ts";
+import { imageNameOf } from "@larkline/protocol";
+import { decidedCode, invisible, neutralCode, neutralText, printable } from "./escape.ts";
 import {
   LineReader,
   looksLikeEnd,
@@ -10,6 +10,9 @@ import {
   type SliceEnd,
 } from "./lines.ts";
 
+/** Image key by what the answer calls the image; null: there is none. Without a map there are no images. */
+export type ImageKeys = ReadonlyMap<string, string | null>;
+
 /** A slice of the answer as the markdown of one card. */
 export interface ShownAnswer {
   text: string;
@@ -18,18 +21,41 @@ export interface ShownAnswer {
 
 export interface AnswerOptions {
   end: SliceEnd;
-  /** More frames of this card follow: whatever is not decided waits, and open code stays open. */
+  /** More frames of this card follow: undecided text is held back, and open code stays open. */
   streaming: boolean;
   images: ImageKeys | undefined;
   tablesPerCard?: number;
+}
+
+/** Shows a slice of the answer; `context` is what is open where it begins. */
+export function showAnswer(slice: string, context: Context, options: AnswerOptions): ShownAnswer {
+  const { end, streaming } = options;
+  const reader = new LineReader(slice, context, options);
+  const writer = new AnswerWriter(context, options);
+  let goesOn = context.withinLine;
+  for (let line = reader.next(); line !== undefined; line = reader.next()) {
+    if (!writer.write(line, goesOn) && streaming) return { text: writer.text, tables: reader.tablesHere };
+    goesOn = false;
+  }
+  const text = streaming ? writer.text : writer.finish(reader.context(end === "within-line"));
+  return { text, tables: reader.tablesHere };
+}
+
+/** The images that the answer names, in order, each once: what `images` has to answer for. */
+export function imageRefsIn(answer: string): string[] {
+  const refs = new Set<string>();
+  for (const [, , destination = ""] of answer.matchAll(new RegExp(imageMark.source, "g"))) {
+    refs.add(imageRef(destination));
+  }
+  return [...refs];
 }
 
 const codeTableFence = "```";
 const maxIndent = 40;
 
 /**
- * What stands between two lines without a blank one between them. Feishu may swallow a single
- * line break ("Rich text (Markdown)": use two), so text gets two; blocks that are made of lines keep one.
+ * What separates two lines. Feishu may swallow a single line break ("Rich text (Markdown)": use two), so text
+ * gets two; blocks that are made of lines keep one.
  */
 function separator(previous: LineKind, next: LineKind, blank: boolean): string {
   if (next === "code" || next === "fence-close" || previous === "fence-open") return "\n";
@@ -41,12 +67,12 @@ function separator(previous: LineKind, next: LineKind, blank: boolean): string {
   return "\n\n";
 }
 
-/** A line of text that opens no code block: what does has been recognised before. */
+/** A line of text that opens no code block; lines that do open one were recognised before. */
 function withoutFence(line: string): string {
   return line.replace(/^((?:(?:>|[-*+]|\d{1,9}[.)])\s*)*)(``(?=`)|~~(?=~))/, `$1$2${invisible}`);
 }
 
-/** Turns the lines of one card's slice into markdown; asks for no line again, so that text only grows. */
+/** Turns the lines of one card's slice into markdown. Each line is written once, so the text only grows. */
 class AnswerWriter {
   text = "";
   #previous: LineKind | undefined;
@@ -60,7 +86,7 @@ class AnswerWriter {
     this.#reopen(context);
   }
 
-  /** The block that the card before had to close goes on. */
+  /** Opens again the block that the previous card had to close. */
   #reopen({ fence }: Context): void {
     if (fence !== undefined) {
       this.text = `${fence.marker}${fence.language}`;
@@ -86,7 +112,7 @@ class AnswerWriter {
     this.#codeTable = false;
   }
 
-  /** Writes one line; false: the rest has to wait. `goesOn`: the line began on the card before. */
+  /** Writes one line; false: the rest is held back. `goesOn`: the line began on the previous card. */
   write(line: Line, goesOn: boolean): boolean {
     if (line.kind === "pending") return false;
     if (!line.kind.startsWith("table-") || line.kind === "table-head") this.#endCodeTable();
@@ -133,7 +159,7 @@ class AnswerWriter {
     return decided === text.length;
   }
 
-  /** A table that goes on from the card before gets its head again. */
+  /** Repeats the head of a table that began on the previous card. */
   #reopenTable({ head, delimiter, asCode }: OpenTable): void {
     this.text = asCode ? codeTableFence : `${this.#inline(printable(head.trim()), true).text}\n${delimiter.trim()}`;
     this.#previous = asCode ? "fence-open" : "table-delimiter";
@@ -182,16 +208,151 @@ class AnswerWriter {
   }
 }
 
-/** Shows a slice of the answer; `context` is what is open where it begins. */
-export function showAnswer(slice: string, context: Context, options: AnswerOptions): ShownAnswer {
-  const { end, streaming } = options;
-  const reader = new LineReader(slice, context, options);
-  const writer = new AnswerWriter(context, options);
-  let goesOn = context.withinLine;
-  for (let line = reader.next(); line !== undefined; line = reader.next()) {
-    if (!writer.write(line, goesOn) && streaming) return { text: writer.text, tables: reader.tablesHere };
-    goesOn = false;
+// Within a line: code spans, images, links, entities.
+
+interface InlineOptions {
+  /** Nothing follows: everything has to be shown. */
+  final: boolean;
+  /** Nothing follows within the line. */
+  lineComplete: boolean;
+  images: ImageKeys | undefined;
+}
+
+/** A piece of a line as it is shown; `held`: the rest waits for more text or for an image. */
+interface ShownInline {
+  text: string;
+  held: boolean;
+}
+
+interface Piece {
+  /** Length of the source that the piece replaces. */
+  length: number;
+  text: string;
+}
+
+type Found = Piece | "wait";
+
+/** Nothing inside an image mark can begin another mark. */
+const imageMark = /!\[([^[\]\n]{0,1000})\]\(([^()[\]\n]{1,2000})\)/y;
+/** Longer than any mark that the pattern above matches. */
+const maxImageLength = 3_010;
+/** Entities are shorter; a text that looks like a longer one is broken by an invisible character. */
+const maxEntityLength = 40;
+const foreignLink = /\]\((?!https?:\/\/|mailto:)/gi;
+const allowedLinks = ["http://", "https://", "mailto:"];
+const special = /[<&`\]!\\]/g;
+
+/** The address of an image as the answer gives it, without title and angle brackets. */
+function imageRef(destination: string): string {
+  const bare = destination.trim().replace(/\s+(?:"[^"]*"|'[^']*')$/, "");
+  return bare.startsWith("<") && bare.endsWith(">") ? bare.slice(1, -1) : bare;
+}
+
+function isImageKey(key: string): boolean {
+  return /^[\w-]{1,200}$/.test(key);
+}
+
+function withoutImage(alt: string, ref: string): string {
+  if (/^blob[:_]/.test(ref)) return neutralText(imageNameOf(alt));
+  const name = neutralText(alt.trim() === "" ? (ref.split("/").at(-1) ?? ref) : alt);
+  return /^https?:\/\/[^\s<>()&]+$/.test(ref) ? `[${name}](${ref})` : name;
+}
+
+function imageAt(line: string, at: number, options: InlineOptions): Found {
+  imageMark.lastIndex = at;
+  const [mark, alt = "", destination = ""] = imageMark.exec(line) ?? [];
+  if (mark === undefined) {
+    if (!options.lineComplete && line.length - at < maxImageLength) return "wait";
+    return { length: 1, text: line[at + 1] === "[" ? `!${invisible}` : "!" };
   }
-  const text = streaming ? writer.text : writer.finish(reader.context(end === "within-line"));
-  return { text, tables: reader.tablesHere };
+  const ref = imageRef(destination);
+  const key = options.images === undefined ? null : options.images.get(ref);
+  if (key === undefined && !options.final) return "wait";
+  const shown = typeof key === "string" && isImageKey(key) ? `![${neutralText(alt)}](${key})` : withoutImage(alt, ref);
+  return { length: mark.length, text: shown };
+}
+
+function exclamation(line: string, at: number, options: InlineOptions): Found {
+  const next = line[at + 1];
+  if (next === "[") return imageAt(line, at, options);
+  return next === undefined && !options.lineComplete ? "wait" : { length: 1, text: "!" };
+}
+
+/** A link to anything but the web or a mail address becomes text: an invisible character breaks it. */
+function bracket(line: string, at: number, { lineComplete }: InlineOptions): Found {
+  const next = line[at + 1];
+  if (next === undefined && !lineComplete) return "wait";
+  if (next === ":") return { length: 1, text: `]${invisible}` };
+  if (next !== "(") return { length: 1, text: "]" };
+  const destination = line.slice(at + 2, at + 12).toLowerCase();
+  if (allowedLinks.some((start) => destination.startsWith(start))) return { length: 1, text: "]" };
+  if (!lineComplete && allowedLinks.some((start) => start.startsWith(destination))) return "wait";
+  return { length: 1, text: `]${invisible}` };
+}
+
+/**
+ * A code span is copied whole. Images and foreign links in it are broken like everywhere: in a table
+ * the platform may see cells where this sees a span, and an image without a key fails the whole card.
+ */
+function codeSpan(line: string, at: number, { lineComplete }: InlineOptions): Found {
+  const run = /`+/y;
+  run.lastIndex = at;
+  const marker = run.exec(line)?.[0] ?? "`";
+  const close = new RegExp(`(?<!\`)${marker}(?!\`)`, "g");
+  close.lastIndex = at + marker.length;
+  const end = close.exec(line);
+  const closed = end !== null && (lineComplete || close.lastIndex < line.length);
+  if (!closed) return lineComplete ? { length: marker.length, text: marker } : "wait";
+  const text = line.slice(at, close.lastIndex);
+  const broken = text.replaceAll("![", `!${invisible}[`).replaceAll(foreignLink, `]${invisible}(`);
+  return { length: text.length, text: neutralText(broken) };
+}
+
+function backslash(line: string, at: number, { lineComplete }: InlineOptions): Found {
+  const next = line[at + 1];
+  if (next === undefined && !lineComplete) return "wait";
+  if (next !== undefined && "`\\".includes(next)) return { length: 2, text: `\\${next}` };
+  return { length: 1, text: "\\" };
+}
+
+function openerAt(line: string, at: number, { lineComplete }: InlineOptions): Found {
+  if (line[at] === "<") return { length: 1, text: `<${invisible}` };
+  const word = /^&[#a-z0-9;]*/i.exec(line.slice(at, at + maxEntityLength))?.[0] ?? "&";
+  if (word.length === maxEntityLength) return { length: 1, text: `&${invisible}` };
+  if (!lineComplete && at + word.length === line.length) return "wait";
+  return { length: word.length, text: neutralText(word) };
+}
+
+function foundAt(line: string, at: number, options: InlineOptions): Found {
+  switch (line[at]) {
+    case "`":
+      return codeSpan(line, at, options);
+    case "!":
+      return exclamation(line, at, options);
+    case "]":
+      return bracket(line, at, options);
+    case "\\":
+      return backslash(line, at, options);
+    default:
+      return openerAt(line, at, options);
+  }
+}
+
+/**
+ * A line of text as the card shows it. While the line grows the result only grows: incomplete marks are held back.
+ */
+function shownInline(line: string, options: InlineOptions): ShownInline {
+  let text = "";
+  let at = 0;
+  while (at < line.length) {
+    special.lastIndex = at;
+    const next = special.exec(line)?.index ?? line.length;
+    text += line.slice(at, next);
+    if (next === line.length) break;
+    const found = foundAt(line, next, options);
+    if (found === "wait") return { text, held: true };
+    text += found.text;
+    at = next + found.length;
+  }
+  return { text, held: false };
 }

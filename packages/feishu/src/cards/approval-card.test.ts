@@ -3,8 +3,8 @@ import { settledStates, type Approval, type ApprovalDecision, type DecisionWord 
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { anyApproval, approvalOf, trickyArguments, trickyText } from "./approval.fixture.ts";
+import { approvalCard, approvalMark, type ShownApproval } from "./approval-card.ts";
 import { jsonBytes, maxCardBytes } from "./element.ts";
-import { approvalCard, approvalMark, type ShownApproval } from "./index.ts";
 
 type Element = Record<string, unknown>;
 

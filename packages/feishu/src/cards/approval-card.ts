@@ -1,19 +1,25 @@
-import { ruleText } from "@larkline/agent/permissions";
-import type { Approval, ApprovalDecision, ApprovalState, ReplyLanguage, SettledState } from "@larkline/protocol";
+import { decidersText, maskedArguments, ruleText } from "@larkline/agent/permissions";
+import type {
+  Approval,
+  ApprovalDecision,
+  ApprovalState,
+  ReplyLanguage,
+  Sender,
+  SettledState,
+} from "@larkline/protocol";
 import {
-  abortButton,
-  approveButton,
-  alwaysButton,
-  doneForm,
-  rejectButton,
-  rejectForm,
-  retryButton,
-} from "./approval-buttons.ts";
-import { decidedFacts, openFacts, progress, ruleScope, shownName, shownWords } from "./approval-facts.ts";
-import { approvalTexts } from "./approval-texts.ts";
-import { cardInLanguages, fits, markdown, plainText, type CardElement, type TextRoom } from "./element.ts";
-import { fenced, inlineText, invisible, visibleText } from "./escape.ts";
-import { argumentsPanel, shownArguments } from "./shown-arguments.ts";
+  button,
+  cardInLanguages,
+  fits,
+  foldedPanel,
+  headWithin,
+  markdown,
+  plainText,
+  type CardElement,
+  type TextRoom,
+} from "./element.ts";
+import { fenced, inlineText, invisible, visibleJson, visibleText } from "./escape.ts";
+import { cardTexts } from "./texts.ts";
 
 /** An approval and what has become of it, as far as its card shows it. */
 export interface ShownApproval {
@@ -26,20 +32,35 @@ export interface ShownApproval {
 export interface ApprovalCardOptions {
   /** Default: that of the approval. */
   language?: ReplyLanguage;
-  /** Settled cards only: nothing that people or models wrote, for where the platform refuses it. */
+  /** Settled cards only: leaves out what people and models wrote, for when the platform refuses it. */
   bare?: boolean;
+}
+
+/**
+ * The card of an approval (JSON 2.0, below 30 KB whatever the approval holds): with buttons while it is
+ * pending, without any once it is settled. Text of models and people is in code blocks and plain texts, which it
+ * cannot leave; secrets are masked; the card says how much is not shown.
+ */
+export function approvalCard(
+  status: ShownApproval,
+  { language = status.approval.language, bare = false }: ApprovalCardOptions = {},
+): CardElement {
+  const { state, approval } = status;
+  return cardInLanguages({ language, bilingual: approval.bilingual }, (each) =>
+    state === "pending" ? pendingCard(status, each) : settledCard(status, { state, language: each, bare }),
+  );
+}
+
+/** Identifies what the card shows: two statuses with the same mark have the same card. */
+export function approvalMark({ state, decisions }: ShownApproval): string {
+  return state === "pending" && decisions.length > 0 ? `pending-${decisions.length}` : state;
 }
 
 const ruleRoom: TextRoom = { characters: 2_000, bytes: 7_500 };
 
 const settledTemplates: Partial<Record<SettledState, string>> = { approved: "green", retried: "green", done: "green" };
 
-/** Names one look of the card: two statuses of the same mark have the same card. */
-export function approvalMark({ state, decisions }: ShownApproval): string {
-  return state === "pending" && decisions.length > 0 ? `pending-${decisions.length}` : state;
-}
-
-/** A tool's name within markdown: as it is where it holds no markup, which names that vendors accept hardly do. */
+/** A tool's name within markdown: unchanged when it holds no markup, as nearly always. */
 function markdownName(tool: string): string {
   const name = shownName(tool);
   if (/^[A-Za-z\d]+(?:[_-][A-Za-z\d]+)*$/.test(name)) return name;
@@ -64,7 +85,7 @@ function ruleBlock(approval: Approval): string {
 }
 
 function question(approval: Approval, language: ReplyLanguage): CardElement[] {
-  const text = approvalTexts[language].kinds[approval.kind].question(markdownName(approval.tool));
+  const text = cardTexts[language].approval.kinds[approval.kind].question(markdownName(approval.tool));
   if (approval.kind === "rule") return [markdown(`${text}\n${ruleBlock(approval)}`), ...ruleScope(approval, language)];
   const { block, more } = shownArguments(approval, language);
   return [markdown(`${text}\n${block}`), ...more];
@@ -77,13 +98,13 @@ function buttons(approval: Approval, language: ReplyLanguage): CardElement[] {
   }
   const approve = approveButton(approval, language);
   const reject = rejectButton(approval, language);
-  // Nobody is to agree to what is not shown whole.
+  // A person must not agree to a rule that is not shown whole.
   if (kind === "rule") return fits(ruleOf(approval), ruleRoom) ? [approve, reject] : [reject];
   return [approve, reject, ...alwaysButton(approval, language), rejectForm(approval, language)];
 }
 
 function pendingCard({ approval, decisions }: ShownApproval, language: ReplyLanguage): CardElement {
-  const title = approvalTexts[language].kinds[approval.kind].title(shownName(approval.tool));
+  const title = cardTexts[language].approval.kinds[approval.kind].title(shownName(approval.tool));
   return titled(title, approval.risk === "high" ? "red" : "orange", [
     ...question(approval, language),
     ...openFacts(approval, language),
@@ -103,24 +124,280 @@ function record(approval: Approval, language: ReplyLanguage): CardElement {
 }
 
 function settledCard({ approval, decisions }: ShownApproval, { state, language, bare }: Settled): CardElement {
-  const { endings } = approvalTexts[language].kinds[approval.kind];
+  const { endings } = cardTexts[language].approval.kinds[approval.kind];
   const { title, text } = endings[state] ?? endings.cancelled;
   const words = markdown(text(markdownName(approval.tool)));
   const more = bare ? [] : [...decidedFacts(decisions, language), record(approval, language)];
   return titled(title(shownName(approval.tool)), settledTemplates[state] ?? "grey", [words, ...more]);
 }
 
-/**
- * The card of an approval (JSON 2.0, below 30 KB whatever the approval holds): with buttons while it is
- * pending, without any once it is settled. What models and people wrote stands in code blocks and plain
- * texts that it cannot leave, secrets are masked, and what is not shown is said.
- */
-export function approvalCard(
-  status: ShownApproval,
-  { language = status.approval.language, bare = false }: ApprovalCardOptions = {},
-): CardElement {
-  const { state, approval } = status;
-  return cardInLanguages({ language, bilingual: approval.bilingual }, (each) =>
-    state === "pending" ? pendingCard(status, each) : settledCard(status, { state, language: each, bare }),
-  );
+/** Shorter arguments are shown whole; of longer ones the beginning. */
+const openRoom: TextRoom = { characters: 600, bytes: 1_500 };
+const openLines = 16;
+/** What a person is expected to unfold and read at most. */
+const foldedRoom: TextRoom = { characters: 6_000, bytes: 8_000 };
+/** Longer ones are not indented: deep nesting would multiply their length. */
+const maxIndented = 12_000;
+/** From this length on the masking may leave something out, because of its own limits. */
+const maybeLeftOut = 3_900;
+
+/** The arguments of a call, as the card shows them. */
+interface ShownArguments {
+  /** A code block with the arguments or their beginning. Nothing in the arguments can close it. */
+  block: string;
+  /** When `block` is only the beginning: a folded panel with more, and how much is not shown at all. */
+  more: CardElement[];
+}
+
+interface ArgumentsText {
+  /** At most as much as a card may show. */
+  json: string;
+  /** Length of the arguments, in characters. */
+  given: number;
+  /** How many of these are missing in `json`. */
+  leftOut: number;
+}
+
+function textOf({ arguments: given, secrets }: Approval): ArgumentsText {
+  const masked = maskedArguments(given, secrets);
+  const compact = JSON.stringify(masked);
+  const whole = compact.length > maxIndented ? compact : JSON.stringify(masked, null, 2);
+  const { length } = JSON.stringify(given);
+  const unmasked = length < maybeLeftOut ? 0 : Math.max(0, length - compact.length);
+  // Escapes only make the text longer.
+  const head = headWithin(whole, { ...foldedRoom, bytes: Number.POSITIVE_INFINITY });
+  const left = whole.length - head.length;
+  return { json: `${visibleJson(head)}${left === 0 ? "" : "…"}`, given: length, leftOut: unmasked + left };
+}
+
+/** The text holds no run of three backticks: see `visibleJson`. */
+function jsonBlock(json: string): string {
+  return `\`\`\`json\n${json}\n\`\`\``;
+}
+
+function cutTo(json: string, room: TextRoom, lines = Number.POSITIVE_INFINITY): string {
+  const head = headWithin(json, room);
+  const cut = head.split("\n").slice(0, lines).join("\n");
+  return cut.length < json.length ? `${cut}…` : cut;
+}
+
+function panelOf({ json, given }: ArgumentsText, language: ReplyLanguage): { panel: CardElement; cut: number } {
+  const folded = cutTo(json, foldedRoom);
+  const panel = foldedPanel(cardTexts[language].approval.allArguments(given), [
+    markdown(jsonBlock(folded), { text_size: "notation" }),
+  ]);
+  return { panel, cut: folded === json ? 0 : json.length - (folded.length - 1) };
+}
+
+/** The arguments as indented JSON, with secrets masked. The card says how much is not shown. */
+function shownArguments(approval: Approval, language: ReplyLanguage): ShownArguments {
+  const text = textOf(approval);
+  const open = cutTo(text.json, openRoom, openLines);
+  const block = jsonBlock(open);
+  if (open === text.json && text.leftOut === 0) return { block, more: [] };
+  const { panel, cut } = panelOf(text, language);
+  const left = cut + text.leftOut;
+  return { block, more: left === 0 ? [panel] : [panel, markdown(cardTexts[language].approval.notShown(left))] };
+}
+
+/** The arguments in a folded panel, for the record. */
+function argumentsPanel(approval: Approval, language: ReplyLanguage): CardElement {
+  return panelOf(textOf(approval), language).panel;
+}
+
+/** Limits that keep a card below its size, however long names and notes are. */
+const nameRoom: TextRoom = { characters: 64, bytes: 160 };
+const reasonRoom: TextRoom = { characters: 600, bytes: 1_600 };
+const noteRoom: TextRoom = { characters: 500, bytes: 1_100 };
+const maxPeople = 10;
+const maxNotes = 2;
+
+/** Text of people or models with hidden characters made visible, cut when it is too long. */
+function shownWords(text: string, room: TextRoom): string {
+  const given = text.trim();
+  // Escapes only make the text longer.
+  const visible = visibleText(given.slice(0, room.characters + 1));
+  const head = headWithin(visible, room);
+  return head.length < visible.length || given.length > room.characters + 1 ? `${head}…` : head;
+}
+
+function shownName(name: string): string {
+  return shownWords(name.slice(0, 4 * nameRoom.characters).replaceAll(/\s+/g, " "), nameRoom);
+}
+
+/** Text in which nothing is markup. */
+function line(content: string, color = "default"): CardElement {
+  return { tag: "div", text: { ...plainText(content), text_color: color } };
+}
+
+function isOpenId(id: string): boolean {
+  return /^ou_\w{1,64}$/.test(id);
+}
+
+/** The platform draws names and pictures, and leaves out people whom it does not know ("Person list"). */
+function personList(openIds: readonly string[]): CardElement[] {
+  if (openIds.length === 0) return [];
+  const persons = openIds.slice(0, maxPeople).map((id) => ({ id }));
+  return [
+    { tag: "person_list", persons, size: "small", show_name: true, show_avatar: true, drop_invalid_user_id: true },
+  ];
+}
+
+/** People by name; people whose name we do not know are drawn by the platform. */
+function people(label: string, who: readonly Sender[], language: ReplyLanguage): CardElement[] {
+  const { colon, comma } = cardTexts[language].approval;
+  const shown = [...new Map(who.map((person) => [person.id, person])).values()].slice(0, maxPeople);
+  const unnamed = shown.filter(({ id, name = "" }) => name === "" && isOpenId(id)).map(({ id }) => id);
+  const named = shown.filter(({ id }) => !unnamed.includes(id)).map(({ id, name }) => shownName(name || id));
+  return [line(`${label}${colon}${named.join(comma)}`.trim()), ...personList(unnamed)];
+}
+
+function deciders({ deciders: who, requester }: Approval, language: ReplyLanguage): CardElement[] {
+  const { colon, deciders: label } = cardTexts[language].approval;
+  const listed = who.people.filter(isOpenId);
+  const others = { ...who, people: who.people.filter((id) => !isOpenId(id)).map(shownName) };
+  const hasOthers = (who.requester && !who.fourEyes) || others.people.length > 0 || who.roles.length > 0;
+  const name = requester.name === undefined ? {} : { requester: shownName(requester.name) };
+  const text = hasOthers || listed.length === 0 ? decidersText(others, { language, ...name }) : "";
+  return [line(`${label}${colon}${shownWords(text, { characters: 300, bytes: 900 })}`.trim()), ...personList(listed)];
+}
+
+/** A time, shown in each reader's own time zone ("Rich text (Markdown)"). */
+function moment(label: string, atMs: number, colon: string): CardElement {
+  const at = (format: string) => `<local_datetime millisecond='${atMs}' format_type='${format}'></local_datetime>`;
+  return markdown(`${label}${colon}${at("date_num")} ${at("time")}`, { text_size: "notation" });
+}
+
+/** What people should know before they decide. */
+function openFacts(approval: Approval, language: ReplyLanguage): CardElement[] {
+  const texts = cardTexts[language].approval;
+  const reason = shownWords(approval.reasons?.[language] ?? approval.reason, reasonRoom);
+  return [
+    ...(reason === "" ? [] : [line(`${texts.reason}${texts.colon}${reason}`)]),
+    ...(approval.kind === "call"
+      ? [line(texts.risk[approval.risk], approval.risk === "high" ? "red" : "default")]
+      : []),
+    ...people(texts.requester, [approval.requester], language),
+    ...deciders(approval, language),
+    moment(texts.expires, approval.expiresAtMs, texts.colon),
+  ];
+}
+
+function peopleByWord(decisions: readonly ApprovalDecision[], language: ReplyLanguage): CardElement[] {
+  const words = [...new Set(decisions.map(({ decision }) => decision))];
+  return words.flatMap((word) => {
+    const who = decisions.filter(({ decision }) => decision === word).map(({ by }) => by);
+    return people(cardTexts[language].approval.decidedBy[word], who, language);
+  });
+}
+
+/** The person whose calls the rule covers, when it covers only one person's. */
+function ruleScope({ remember, requester }: Approval, language: ReplyLanguage): CardElement[] {
+  const { onlyOf } = cardTexts[language].approval;
+  return remember?.person === undefined ? [] : people(onlyOf, [requester], language);
+}
+
+/** How many people have to decide, when it is more than one, and who has decided so far. */
+function progress(
+  { kind, deciders: { count } }: Approval,
+  decisions: readonly ApprovalDecision[],
+  language: ReplyLanguage,
+): CardElement[] {
+  if (count === 1 && decisions.length === 0) return [];
+  const texts = cardTexts[language].approval;
+  const have = decisions.filter(({ decision }) => decision === "approve").length;
+  const needed = kind === "outcome" ? texts.agree(count) : texts.progress(have, count);
+  return [line(needed), ...peopleByWord(decisions, language)];
+}
+
+/** Who decided, when and why. */
+function decidedFacts(decisions: readonly ApprovalDecision[], language: ReplyLanguage): CardElement[] {
+  const texts = cardTexts[language].approval;
+  const last = decisions.at(-1);
+  const notes = decisions.flatMap(({ note = "" }) => (note.trim() === "" ? [] : [shownWords(note, noteRoom)]));
+  return [
+    ...peopleByWord(decisions, language),
+    ...notes.slice(-maxNotes).map((note) => line(`${texts.reason}${texts.colon}${note}`)),
+    ...(last === undefined ? [] : [moment(texts.decidedAt, last.atMs, texts.colon)]),
+  ];
+}
+
+/** Longest note or reason that a form takes. */
+const maxNote = 500;
+/** A longer rule is not offered: a person must not agree to a rule that is not shown whole. */
+const maxRule = { characters: 300, bytes: 1_500 };
+/** The platform takes 100 characters on a button. */
+const maxButtonText = 90;
+
+function decisionValue({ id }: Approval, decision: "approve" | "reject", more: CardElement = {}): CardElement {
+  return { __approval__: id, decision, ...more };
+}
+
+function outcomeValue({ id }: Approval, action: "retry" | "done" | "abort"): CardElement {
+  return { larkline: "outcome", approval: id, action };
+}
+
+function confirmed(element: CardElement, title: string, text: string): CardElement {
+  return { ...element, confirm: { title: plainText(title), text: plainText(text) } };
+}
+
+function approveButton(approval: Approval, language: ReplyLanguage): CardElement {
+  const value = decisionValue(approval, "approve");
+  return button(cardTexts[language].approval.approve, { type: "primary", elementId: "approve", value });
+}
+
+function rejectButton(approval: Approval, language: ReplyLanguage): CardElement {
+  const value = decisionValue(approval, "reject");
+  return button(cardTexts[language].approval.reject, { type: "danger", elementId: "reject", value });
+}
+
+/** Approves and adds a rule; only where policy permits it and the rule can be shown whole. */
+function alwaysButton(approval: Approval, language: ReplyLanguage): CardElement[] {
+  const { remember, requester } = approval;
+  if (remember === undefined) return [];
+  const texts = cardTexts[language].approval;
+  const rule = visibleText(ruleText(remember));
+  if (!fits(rule, maxRule)) return [];
+  const who = remember.person === undefined ? undefined : shownName(requester.name || texts.somebody);
+  const text = shownWords(texts.always(rule, who), { characters: maxButtonText, bytes: 400 });
+  const value = decisionValue(approval, "approve", { remember: true });
+  return [confirmed(button(text, { elementId: "always", value }), texts.alwaysTitle, texts.alwaysText(rule, who))];
+}
+
+interface NoteForm {
+  name: string;
+  field: string;
+  hint: string;
+  submit: CardElement;
+}
+
+/** A form must be at the root of a card, and every element in it needs a name of its own ("Form container"). */
+function noteForm({ name, field, hint, submit }: NoteForm): CardElement {
+  const input = { tag: "input", name: field, placeholder: plainText(hint), max_length: maxNote, width: "fill" };
+  return { tag: "form", name, elements: [input, { ...submit, name: `${name}_submit`, form_action_type: "submit" }] };
+}
+
+/** Rejects with the text of the field `reason`. */
+function rejectForm(approval: Approval, language: ReplyLanguage): CardElement {
+  const texts = cardTexts[language].approval;
+  const submit = button(texts.rejectWithReason, { type: "danger", value: decisionValue(approval, "reject") });
+  return noteForm({ name: "reject_form", field: "reason", hint: texts.reasonHint, submit });
+}
+
+function retryButton(approval: Approval, language: ReplyLanguage): CardElement {
+  const texts = cardTexts[language].approval;
+  const retry = button(texts.retry, { elementId: "retry", value: outcomeValue(approval, "retry") });
+  return confirmed(retry, texts.retryTitle, texts.retryText);
+}
+
+function abortButton(approval: Approval, language: ReplyLanguage): CardElement {
+  const value = outcomeValue(approval, "abort");
+  return button(cardTexts[language].approval.abort, { type: "danger", elementId: "abort", value });
+}
+
+/** Marks as done, with the text of the field `note`. */
+function doneForm(approval: Approval, language: ReplyLanguage): CardElement {
+  const texts = cardTexts[language].approval;
+  const submit = button(texts.markDone, { type: "primary", value: outcomeValue(approval, "done") });
+  return noteForm({ name: "done_form", field: "note", hint: texts.noteHint, submit });
 }

@@ -4,16 +4,49 @@ import { LineReader, maxTables, maxTablesPerCard, startOfAnswer, type Context, t
 export interface CardLimits {
   /** Bytes of JSON of the answer element's content. Default 20,000: the rest of the card needs the room. */
   answerBytes?: number;
-  /** Cuts to find at most: what is behind the last one is not looked at. Default: all. */
+  /** At most how many cuts to find; the text after the last one is not read. Default: all. */
   maxCuts?: number;
 }
 
 export const defaultAnswerBytes = 20_000;
 
+/**
+ * Where the earlier cards of the reply end, in characters of the answer. Never changes a known cut; adds
+ * cuts when the last card would become too full. A cut depends on the text before it (and the one
+ * character after it), not on the pieces in which the answer arrived; a frame that is rendered after
+ * every piece never shows more of a card than the cut leaves on it.
+ */
+export function extendCuts(answer: string, cuts: readonly number[], options: CardLimits = {}): number[] {
+  const { answerBytes = defaultAnswerBytes, maxCuts = Number.POSITIVE_INFINITY } = options;
+  const limits = { answerBytes, maxCuts };
+  const extended = [...cuts];
+  let context = contextAt(answer, cuts, cuts.length);
+  while (extended.length < maxCuts) {
+    const start = extended.at(-1) ?? 0;
+    const cut = firstCut(answer.slice(start), context, limits);
+    if (cut === undefined) return extended;
+    extended.push(start + cut.at);
+    context = cut.context;
+  }
+  return extended;
+}
+
+/** What is open where a page begins, read from the text before it. */
+export function contextAt(answer: string, cuts: readonly number[], page: number): Context {
+  const from = cuts[page - 1];
+  if (from === undefined) return startOfAnswer;
+  const key = cuts.slice(0, page).join();
+  const known = remembered.get(key);
+  if (known !== undefined && answer.startsWith(known.before)) return known.context;
+  const context = contextAfter(answer.slice(cuts[page - 2] ?? 0, from), contextAt(answer, cuts, page - 1));
+  remember(key, { before: answer.slice(0, from), context });
+  return context;
+}
+
 /*
- * A cut is always made at the first place of its kind behind a share of the room: the better places
- * have the smaller shares. So a cut depends on the text before it alone, whatever pieces it came in,
- * and it never lies before something that a person has seen on the card.
+ * A cut is made at the first place of a kind after this share of the room; better places have smaller shares.
+ * So a cut depends only on the text before it, however the text was split into pieces, and it never lies before
+ * text that a person has already seen on the card.
  */
 const shares = {
   /** Before a table or a code block, so that it has at least a third of a card. */
@@ -26,14 +59,14 @@ const shares = {
   grapheme: 0.97,
 } as const;
 
-/** Bytes that a block costs which is closed on one card and opened again on the next. */
+/** Bytes that it costs to close a block on one card and to open it again on the next. */
 const reopenBytes = 160;
-/** A key is longer than most names of images. */
+/** Image keys are longer than most names of images. */
 const imageKeyBytes = 140;
 
 const extraBytes: Record<string, number> = { '"': 1, "\\": 1, "<": 3, ";": 3, "&": 3, "]": 3, "\t": 1, "[": 0, "!": 3 };
 
-/** At most what one UTF-16 unit takes in the JSON of the card, with all that may be inserted behind it. */
+/** The most bytes that one UTF-16 unit takes in the JSON of the card, with everything that may be inserted after it. */
 function unitCost(text: string, at: number): number {
   const code = text.charCodeAt(at);
   if (code === 91 && text.charCodeAt(at - 1) === 33) return 1 + imageKeyBytes;
@@ -63,7 +96,7 @@ function isWithinCharacter(text: string, at: number): boolean {
   return before >= 0xd800 && before <= 0xdbff && after >= 0xdc00 && after <= 0xdfff;
 }
 
-/** Whether a person sees one character across the place. */
+/** Whether a person sees one character at this place, so that it cannot be cut here. */
 function isWithinGrapheme(text: string, at: number): boolean {
   const from = Math.max(0, at - 32);
   const before = text.slice(isWithinCharacter(text, from) ? from + 1 : from, at);
@@ -73,12 +106,12 @@ function isWithinGrapheme(text: string, at: number): boolean {
 
 const breakAfter = /[\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\u3000-\u303F\uFF00-\uFFEF]/u;
 
-/** Whether the character is there with both its halves: only then can it be on a card. */
+/** Whether both halves of the character have arrived. */
 function isThere({ text, complete }: Line, at: number): boolean {
   return complete || at + 1 < text.length || !/[\uD800-\uDBFF]/.test(text[at] ?? "");
 }
 
-/** Whether the line may be cut before the character at `at`, having cost that share of the room. */
+/** Whether the line may be cut before the character at `at`, after this share of the room. */
 function mayCutWithin(text: string, at: number, share: number): boolean {
   if (isWithinCharacter(text, at)) return false;
   if (share >= 1) return true;
@@ -163,7 +196,7 @@ function firstCut(slice: string, context: Context, limits: Required<CardLimits>)
 }
 
 const maxRemembered = 64;
-/** What was open at the cuts of the latest answers: reading a long one again would cost more than a frame. */
+/** What was open at the cuts of the latest answers: reading a long answer again takes longer than a frame. */
 const remembered = new Map<string, { before: string; context: Context }>();
 
 function remember(key: string, entry: { before: string; context: Context }): void {
@@ -175,42 +208,9 @@ function remember(key: string, entry: { before: string; context: Context }): voi
   }
 }
 
-/** What is open where a page begins, read from the text before it. */
-export function contextAt(answer: string, cuts: readonly number[], page: number): Context {
-  const from = cuts[page - 1];
-  if (from === undefined) return startOfAnswer;
-  const key = cuts.slice(0, page).join();
-  const known = remembered.get(key);
-  if (known !== undefined && answer.startsWith(known.before)) return known.context;
-  const context = contextAfter(answer.slice(cuts[page - 2] ?? 0, from), contextAt(answer, cuts, page - 1));
-  remember(key, { before: answer.slice(0, from), context });
-  return context;
-}
-
 function contextAfter(slice: string, context: Context): Context {
   const withinLine = !slice.endsWith("\n");
   const reader = new LineReader(slice, context, { end: withinLine ? "within-line" : "line" });
   while (reader.next() !== undefined);
   return reader.context(withinLine);
-}
-
-/**
- * Where earlier cards of the reply end, in characters of the answer. Never changes a known cut; adds
- * cuts once the open card would be too full. A cut depends on the text before it (and the one
- * character after it), not on the pieces in which the answer came; a frame that is rendered after
- * every piece never shows more of a card than the cut leaves on it.
- */
-export function extendCuts(answer: string, cuts: readonly number[], options: CardLimits = {}): number[] {
-  const { answerBytes = defaultAnswerBytes, maxCuts = Number.POSITIVE_INFINITY } = options;
-  const limits = { answerBytes, maxCuts };
-  const extended = [...cuts];
-  let context = contextAt(answer, cuts, cuts.length);
-  while (extended.length < maxCuts) {
-    const start = extended.at(-1) ?? 0;
-    const cut = firstCut(answer.slice(start), context, limits);
-    if (cut === undefined) return extended;
-    extended.push(start + cut.at);
-    context = cut.context;
-  }
-  return extended;
 }

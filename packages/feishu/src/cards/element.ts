@@ -11,7 +11,7 @@ export function jsonBytes(value: unknown): number {
   return Buffer.byteLength(JSON.stringify(value));
 }
 
-/** Everything with a `tag` counts: components, and the texts within them. */
+/** Every object with a `tag` counts: components, and the texts within them. */
 export function countElements(value: unknown): number {
   if (Array.isArray(value)) return value.reduce<number>((sum, entry) => sum + countElements(entry), 0);
   if (typeof value !== "object" || value === null) return 0;
@@ -19,7 +19,7 @@ export function countElements(value: unknown): number {
   return own + countElements(Object.values(value));
 }
 
-/** In which language something is said, or that both are sent: then each reader sees that of their client. */
+/** The language of a card; `bilingual`: both are sent, and each reader sees that of their client. */
 export interface Speech {
   language: ReplyLanguage;
   bilingual?: boolean | undefined;
@@ -39,7 +39,7 @@ export function inLanguages<T>({ language, bilingual = false }: Speech, draw: (l
   return withBoth(own, new Map(replyLanguages.map((each) => [each, each === language ? own : draw(each)]))) as T;
 }
 
-/** The same for a whole card. Where both languages would take more room than a card has, it speaks one. */
+/** The same for a whole card. When both languages need more room than a card has, it has one. */
 export function cardInLanguages(speech: Speech, draw: (language: ReplyLanguage) => CardElement): CardElement {
   const card = inLanguages(speech, draw);
   return speech.bilingual === true && jsonBytes(card) > maxCardBytes ? draw(speech.language) : card;

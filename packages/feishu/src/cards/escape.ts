@@ -1,17 +1,17 @@
 /*
- * How text that a model, a tool or a person wrote becomes harmless in a card's markdown.
+ * Makes text of models, tools and people harmless in a card's markdown.
  *
  * Feishu documents no escape for its own tags (`<at>`, `<person>`, `<font>`, `<text_tag>`, `<link>`, ...;
  * "Rich text (Markdown)"). So an invisible character breaks them, and the reader sees the same text:
  *
  * - in text, after every `<` and after every entity of `<`, so that nothing can begin a tag;
- * - in code, only where a tag that notifies or names somebody begins, because code is there to be copied.
+ * - in code, only where a tag that notifies or names a person begins, because people copy code.
  *
- * Everything here only ever inserts characters behind what decided it, so that the text of a growing
- * answer stays a prefix of the next one as long as an undecided end is held back.
+ * These functions only insert characters, and only after the text that decides it. So the shown text of a growing
+ * answer stays a prefix of the next one, as long as an undecided end is held back.
  */
 
-/** Zero-width space: what breaks a tag, and what marks a line that goes on from another card. */
+/** Zero-width space: it breaks tags, and marks a line that continues from another card. */
 export const invisible = "\u200B";
 
 const lessThan = String.raw`(?:&(?:amp;|#0*38;|#x0*26;)*(?:lt|#0{0,20}60(?!\d)|#x0{0,20}3c(?![\da-f]));?)`;
@@ -21,7 +21,7 @@ const codeOpeners = new RegExp(
   String.raw`(?:<|${lessThan})(?=[\s\p{Cc}\p{Cf}/\\]{0,30}(?:${tagNames})(?![\w-]))`,
   "giu",
 );
-/** An end that the next characters may turn into an opener, or that they may still belong to. */
+/** An end that the next characters may turn into an opener. */
 const openCodeEnd = /(?:<|&[#a-z0-9;]{0,40})[\s\p{Cc}\p{Cf}/\\]{0,30}[\w-]{0,7}$/iu;
 
 /** Text in which no tag can begin. */
@@ -29,12 +29,12 @@ export function neutralText(text: string): string {
   return text.replaceAll(textOpeners, `$&${invisible}`);
 }
 
-/** Code in which nobody can be mentioned or named. */
+/** Code that mentions and names no person. */
 export function neutralCode(code: string): string {
   return code.replaceAll(codeOpeners, `$&${invisible}`);
 }
 
-/** Length of the beginning that is decided, whatever follows the code. */
+/** Length of the beginning of the code that no following text can change. */
 export function decidedCode(code: string): number {
   const at = code.slice(-96).search(openCodeEnd);
   return at === -1 ? code.length : Math.max(0, code.length - 96) + at;
@@ -42,26 +42,26 @@ export function decidedCode(code: string): number {
 
 const unprintable = /(?![\t\n])\p{Cc}/gu;
 
-/** Without control characters and halves of characters, which no JSON parser of the platform needs to see. */
+/** Without control characters and halves of characters. */
 export function printable(text: string): string {
   return text.toWellFormed().replaceAll(unprintable, "");
 }
 
-/** A fence that nothing within the text can close. */
+/** A fence that nothing in the text can close. */
 export function fenceFor(text: string): string {
   let longest = 2;
   for (const [run] of text.matchAll(/`{3,}/g)) longest = Math.max(longest, run.length);
   return "`".repeat(longest + 1);
 }
 
-/** Foreign text as a code block that it cannot leave. */
+/** Text as a code block that it cannot leave. */
 export function fenced(text: string): string {
   const code = neutralCode(printable(text));
   const fence = fenceFor(code);
   return `${fence}\n${code}\n${fence}`;
 }
 
-/** Foreign words within a line of markdown: neither markup nor line breaks come through. */
+/** Text within a line of markdown, without markup and line breaks. */
 export function inlineText(text: string): string {
   return neutralText(
     printable(text)
@@ -71,8 +71,8 @@ export function inlineText(text: string): string {
 }
 
 /**
- * Characters that nobody sees, that look like others, or that turn the reading direction around; the
- * selector that makes an emoji colourful is none of them, a line break and a tab neither.
+ * Characters that are invisible, look like others, or change the reading direction; except line breaks, tabs and
+ * the selector that makes an emoji colourful.
  */
 const hidden =
   /(?<!\p{Extended_Pictographic})\uFE0F|(?!\uFE0F)(?![\t\n \u3000])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Zs}\p{Default_Ignorable_Code_Point}\u2800]/gu;
@@ -85,14 +85,14 @@ function codeOf(characters: string): string {
   return code;
 }
 
-/** Text in which whatever would be hidden from the reader is written as `\u200b`. */
+/** Text in which hidden characters are written as escapes such as `\u200b`. */
 export function visibleText(text: string): string {
   return text.replaceAll(hidden, codeOf);
 }
 
 /**
- * JSON text for a code block, still JSON of the same value: what is hidden, what could close the
- * block, and what could begin a tag that names somebody is written as an escape.
+ * JSON text for a code block, still JSON of the same value: hidden characters, and characters that could close the
+ * block or begin a tag that names a person, are written as escapes.
  */
 export function visibleJson(json: string): string {
   return visibleText(json)

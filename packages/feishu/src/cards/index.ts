@@ -1,26 +1,15 @@
-export { approvalCard, approvalMark, type ApprovalCardOptions, type ShownApproval } from "./approval-card.ts";
-export { extendCuts, type CardLimits } from "./cuts.ts";
-export { imageRefsIn } from "./inline.ts";
-export { maxCardBytes } from "./element.ts";
+/** The card that asks for an approval, and what has become of it. */
+export { approvalCard, type ApprovalCardOptions, type ShownApproval } from "./approval-card.ts";
+/** Cards that ask about a late message, greet, and tell something. */
 export {
   lateCard,
   lateDecidedCard,
   noticeCard,
-  replacedCard,
-  textFollowsCard,
   welcomeCard,
   type LateDecision,
   type LateMessage,
   type ShownCommand,
+  type Welcome,
 } from "./notice-cards.ts";
-export { hashOf, operationsBetween, shownOf, type CardOperation, type ShownCard } from "./operations.ts";
-export {
-  renderCard,
-  sliceOf,
-  type CardPage,
-  type CardStyle,
-  type RenderedCard,
-  type RenderOptions,
-} from "./reply-card.ts";
-export { restFileName } from "./panels.ts";
-export { plainTextOf, summaryOf } from "./reply-text.ts";
+/** An element of a card, or a whole card. */
+export type { CardElement } from "./element.ts";

@@ -17,7 +17,7 @@ export interface OpenTable {
   asCode: boolean;
 }
 
-/** What is open at a place of the answer: all that the text after it needs to know of the text before. */
+/** What is open at a place of the answer. The text after it can be read with this alone. */
 export interface Context {
   fence?: Fence;
   table?: OpenTable;
@@ -29,9 +29,9 @@ export interface Context {
 
 export const startOfAnswer: Context = { withinLine: false, tables: 0 };
 
-/** Tables of one card: the fourth fails ("Error codes", 230099/11310; measured). */
+/** Tables of one card: the platform refuses a fourth ("Error codes", 230099/11310; measured). */
 export const maxTablesPerCard = 3;
-/** Tables of a reply; later ones are code blocks, as each three of them would need a card. */
+/** Tables of a reply; later ones are shown as code blocks, because every three tables need another card. */
 export const maxTables = 15;
 
 const maxHeadLength = 1_000;
@@ -39,7 +39,7 @@ const maxDelimiterLength = 2_000;
 const maxFenceLineLength = 200;
 
 /**
- * - `pending`: the last line, and what it is depends on text that is not there yet
+ * - `pending`: the last line, whose kind depends on text that has not arrived yet
  * - `blank`: nothing, or an empty line of a quote
  */
 export type LineKind =
@@ -64,7 +64,7 @@ export interface Line {
   /** In characters of the slice. */
   start: number;
   end: number;
-  /** Nothing is going to be added to it. */
+  /** No more text will be added to the line. */
   complete: boolean;
   /** The fence that it opens, belongs to or closes. */
   fence?: Fence;
@@ -87,7 +87,7 @@ const item = /^\s*(?:[-*+]|\d{1,9}[.)])\s+\S/;
 const heading = /^\s{0,3}#{1,6}\s+\S/;
 const quote = /^\s{0,3}>/;
 const emptyQuote = /^\s{0,3}(?:>\s*)+$/;
-/** A line that can only be text, by its first character: most lines are. */
+/** A line that can only be text, judged by its first character, as most lines. */
 const ordinary = /^ {0,40}[^\s#\-*+_>|`~\d]/;
 /** Beginnings of lines that may become any of the above. */
 const undecided =
@@ -111,7 +111,7 @@ function closes(line: string, fence: Fence): boolean {
   return [...trimmed.trimEnd()].every((character) => character === fence.marker[0]);
 }
 
-/** Whether a parser could take a line of code for the end of its fence, by the part that decides it. */
+/** Whether a parser could take a line of code for the end of its fence, judged by the beginning of the line. */
 export function looksLikeEnd(code: string, fence: Fence): boolean {
   const start = code.slice(0, maxFenceLineLength + 1).trim();
   return start.length >= 3 && [...start].every((character) => character === fence.marker[0]);
@@ -128,14 +128,14 @@ function isDelimiter(line: string): boolean {
   return line.length <= maxDelimiterLength && line.includes("|") && line.includes("-") && delimiterRow.test(line);
 }
 
-/** What the line after a possible head says about it; undefined: not known yet. */
+/** Whether the next line makes a possible table head one; undefined: not known yet. */
 function headFollowedBy(next: { text: string; complete: boolean } | undefined): boolean | undefined {
   if (next === undefined) return undefined;
   if (next.complete) return isDelimiter(next.text);
   return next.text.length <= maxDelimiterLength && /^[\s:|-]*$/.test(next.text) ? undefined : false;
 }
 
-/** What a line is by its own marks. */
+/** The kind of a line that is no part of a fence or a table. */
 function lineKind({ text, complete }: RawLine): LineKind {
   if (text.trim() === "" || emptyQuote.test(text)) return "blank";
   if (quote.test(text)) return "quote";
@@ -145,8 +145,8 @@ function lineKind({ text, complete }: RawLine): LineKind {
 }
 
 /**
- * Reads the lines of a slice of the answer, block by block. What it says about a line never changes
- * when text is added; a line that it cannot judge yet is `pending` and the last one.
+ * Reads the lines of a slice of the answer. The kind of a line never changes when text is added; a line whose
+ * kind is not decided yet is `pending`, and the last one.
  */
 export class LineReader {
   readonly #slice: string;
@@ -158,7 +158,7 @@ export class LineReader {
   #delimiterNext = false;
   #tables: number;
   #tablesHere = 0;
-  /** The table began on a card before; whether it goes on here is not known yet. */
+  /** The table began on an earlier card; whether it continues here is not known yet. */
   #carried: boolean;
   readonly #tablesPerCard: number;
 
@@ -275,7 +275,7 @@ export class LineReader {
   }
 }
 
-/** A line; when it is judged, as a parser sees it: without what is never shown. */
+/** A line as it was written; it is judged without the characters that are never shown. */
 interface RawLine {
   text: string;
   start: number;

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { lateCard, lateDecidedCard, noticeCard, plainTextOf, summaryOf, welcomeCard } from "./index.ts";
+import { lateCard, lateDecidedCard, noticeCard, welcomeCard } from "./notice-cards.ts";
+import { plainTextOf, summaryOf } from "./reply-card.ts";
 import { viewOf } from "./streams.fixture.ts";
 
 const late = { session: "app.chat", message: "om_1", ageMs: 3 * 3_600_000, text: "deploy\n```\n<at id=all>" };

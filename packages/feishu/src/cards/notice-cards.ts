@@ -5,14 +5,14 @@ import { fenced, inlineText, printable } from "./escape.ts";
 import { startOfAnswer } from "./lines.ts";
 import { cardTexts } from "./texts.ts";
 
-/** A message that came so late that a person has to decide about it. */
+/** A message that arrived so late that a person has to decide about it. */
 export interface LateMessage extends Speech {
   session: string;
   /** Id of the message. */
   message: string;
   /** How long ago it was written. */
   ageMs: number;
-  /** What it says. */
+  /** Text of the message. */
   text: string;
 }
 
@@ -58,7 +58,7 @@ function lateCardIn(language: ReplyLanguage, late: LateMessage): CardElement {
   );
 }
 
-/** The same after somebody decided: no buttons, and what was decided. */
+/** The same after the decision, without buttons. */
 export function lateDecidedCard(late: LateMessage, decision: LateDecision): CardElement {
   return cardInLanguages(late, (language) => {
     const { late: texts } = cardTexts[language];
@@ -98,7 +98,7 @@ function welcomeCardIn(language: ReplyLanguage, { botName, commands: commandsIn 
   return titled(title, [markdown(texts.body), ...commands]);
 }
 
-/** A titled text, such as the answer to a command. The text is markdown, made safe like an answer. */
+/** A titled text, such as the answer to a command. The text is markdown and escaped like an answer. */
 export function noticeCard(notice: { title: string; text: string; tone?: "info" | "warning" | "error" }): CardElement {
   const templates = { info: "blue", warning: "orange", error: "red" };
   const text = headWithin(notice.text, { characters: 8_000, bytes: 12_000 });

@@ -1,6 +1,7 @@
 import type { ReplyView, ShownTool } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { operationsBetween, renderCard, shownOf, type RenderedCard } from "./index.ts";
+import { operationsBetween, shownOf } from "./operations.ts";
+import { renderCard, type RenderedCard } from "./reply-card.ts";
 import { viewOf } from "./streams.fixture.ts";
 
 const stop = { session: "s", turnId: "s-1" };

@@ -8,17 +8,43 @@ interface CardAction {
   params: Record<string, unknown>;
 }
 
-/** A step that turns what a card shows into what it should show. */
+/** One call that changes what a card shows. */
 export type CardOperation =
   | { kind: "content"; elementId: string; content: string }
-  /** Actions of one batch update: they count as one operation. */
+  /** Actions of one batch update, which counts as one operation. */
   | { kind: "batch"; actions: CardAction[] };
 
-/** What a card shows: small enough for the ledger, enough to find what changed. */
+/** What a card shows, as hashes: small enough for the ledger, enough to find what changed. */
 export interface ShownCard {
   answer: string;
   /** Hash by element id; `thinking_text` has its own, apart from the panel around it. */
   parts: Record<string, string>;
+}
+
+/**
+ * The cheapest operations that turn what is shown into what is wanted: everything but the answer in
+ * one batch (first what frees room), then the text of the answer. Empty when nothing changed.
+ */
+export function operationsBetween(shown: ShownCard, wanted: RenderedCard): CardOperation[] {
+  const ids = Object.keys(shown.parts).filter((id) => order.includes(id));
+  const gone = ids.filter((id) => wanted.parts[id] === undefined);
+  const present = new Set(ids.filter((id) => wanted.parts[id] !== undefined));
+  const actions: CardAction[] = [];
+  if (gone.length > 0) actions.push({ action: "delete_elements", params: { element_ids: gone } });
+  actions.push(...changesOf(shown.parts, wanted.parts));
+  for (const [id, element] of Object.entries(wanted.parts)) {
+    if (present.has(id)) continue;
+    actions.push(addition(id, element, present));
+    present.add(id);
+  }
+  const operations: CardOperation[] = actions.length === 0 ? [] : [{ kind: "batch", actions }];
+  if (shown.answer !== wanted.answer) operations.push({ kind: "content", elementId: "answer", content: wanted.answer });
+  return operations;
+}
+
+/** What the card shows once it is on the platform as rendered. */
+export function shownOf(rendered: RenderedCard): ShownCard {
+  return { answer: rendered.answer, parts: hashesOf(rendered.parts) };
 }
 
 const order = ["thinking", "tools", "answer", "rest", "stop", "footer"];
@@ -43,11 +69,6 @@ function hashesOf(parts: RenderedCard["parts"]): Record<string, string> {
     if (id === "thinking") hashes["thinking_text"] = hashOf(thinkingContent(parts) ?? elements);
   }
   return hashes;
-}
-
-/** What the card shows once it is on the platform as rendered. */
-export function shownOf(rendered: RenderedCard): ShownCard {
-  return { answer: rendered.answer, parts: hashesOf(rendered.parts) };
 }
 
 function addition(id: string, element: CardElement, present: ReadonlySet<string>): CardAction {
@@ -76,25 +97,4 @@ function changesOf(shown: ShownCard["parts"], wanted: RenderedCard["parts"]): Ca
     }
   }
   return changes;
-}
-
-/**
- * The cheapest operations that turn what is shown into what is wanted: everything but the answer in
- * one batch (room is made before it is taken), then the answer's text. Empty when nothing changed.
- */
-export function operationsBetween(shown: ShownCard, wanted: RenderedCard): CardOperation[] {
-  const ids = Object.keys(shown.parts).filter((id) => order.includes(id));
-  const gone = ids.filter((id) => wanted.parts[id] === undefined);
-  const present = new Set(ids.filter((id) => wanted.parts[id] !== undefined));
-  const actions: CardAction[] = [];
-  if (gone.length > 0) actions.push({ action: "delete_elements", params: { element_ids: gone } });
-  actions.push(...changesOf(shown.parts, wanted.parts));
-  for (const [id, element] of Object.entries(wanted.parts)) {
-    if (present.has(id)) continue;
-    actions.push(addition(id, element, present));
-    present.add(id);
-  }
-  const operations: CardOperation[] = actions.length === 0 ? [] : [{ kind: "batch", actions }];
-  if (shown.answer !== wanted.answer) operations.push({ kind: "content", elementId: "answer", content: wanted.answer });
-  return operations;
 }

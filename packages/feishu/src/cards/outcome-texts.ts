@@ -1,19 +1,19 @@
 import type { ReplyLanguage, ShownTool } from "@larkline/protocol";
 
 /*
- * What the loop, the workers and the runners tell a model about a call that was refused, cancelled or not answered is
- * fixed English. People read it on cards, so it is said there in their language; the model keeps what it was told.
+ * The loop, the workers and the runners tell a model in fixed English why a call was refused, cancelled or not
+ * answered. Cards translate these sentences for people; the model keeps the English.
  *
- * A text may hold several of these sentences one after the other, then what a person or a program wrote: the
- * sentences are translated one by one, and from the first unknown one on the text stays as it is.
+ * A text may hold several of these sentences in a row, followed by text of a person or a program. The sentences are
+ * translated one by one; from the first unknown sentence on the text stays unchanged.
  */
 
-/** A sentence as the model reads it, with its variable parts as groups, and what it is in Chinese. */
+/** A sentence as the model reads it, with its variable parts as groups, and the same in Chinese. */
 type Sentence = readonly [said: RegExp, chinese: string | ((...parts: string[]) => string)];
 
 const notRun = "没有执行。";
 
-/** Why a call is not permitted, without the frame around it. */
+/** Why a call is not permitted. */
 const reasons: readonly Sentence[] = [
   [/^the policy here does not allow it$/, "这里的策略不允许"],
   [
@@ -66,7 +66,7 @@ const sentences: readonly Sentence[] = [
   ],
   [/^Do not try other ways to the same end: say what you could not do\./, ""],
   [/^User rejected this action\./, "这个操作被拒绝了。"],
-  // Turns that end before their calls.
+  // Turns that end before their calls do.
   [/^cancelled: the user stopped this turn\./, "已取消：任务被停止。"],
   [/^cancelled: the user took the message back\./, "已取消：消息被撤回。"],
   [/^cancelled: the user wrote a newer message\./, "已取消：收到了新的消息。"],
@@ -81,7 +81,7 @@ const sentences: readonly Sentence[] = [
     /^The turn was given up before anybody allowed this call\. It was not run\./,
     `任务在有人批准之前就放弃了，${notRun}`,
   ],
-  // What is not known.
+  // Unknown outcomes.
   [
     /^It is not known whether this call took effect\. Do not repeat it; tell the user that its effect must be checked\./,
     "不确定是否已经生效，请检查。",
@@ -91,7 +91,7 @@ const sentences: readonly Sentence[] = [
     /^The outcome of this call is unknown, and a person decided not to try it again\./,
     "结果未知，已有人决定不再重试。",
   ],
-  // apps/agent-worker: calls that nobody answers.
+  // apps/agent-worker: calls without an answer.
   [
     /^tool_not_found: the runner '([^']{1,100})' of this tool is not there, and nobody answered the call in time\./,
     (runner = "") => `提供这个工具的 ${runner} 不在线，没有按时得到结果。`,
@@ -110,7 +110,7 @@ const sentences: readonly Sentence[] = [
     /^This conversation has no stored result of that handle, or not any more \(7 days\)\./,
     "这个对话没有这个编号的结果，或已过期（7 天）。",
   ],
-  // packages/runner and packages/tool-kit: calls that run, or nearly.
+  // packages/runner and packages/tool-kit: calls that a runner took.
   [
     /^tool_changed: the tool changed while the call waited for it; it was not run\. Look at its description and call it again/,
     `等待期间工具已更新，${notRun}`,

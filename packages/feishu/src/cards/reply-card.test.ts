@@ -1,6 +1,8 @@
 import type { ReplyView, ShownTool } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { extendCuts, maxCardBytes, renderCard, summaryOf, type RenderedCard } from "./index.ts";
+import { extendCuts } from "./cuts.ts";
+import { maxCardBytes } from "./element.ts";
+import { renderCard, summaryOf, type RenderedCard } from "./reply-card.ts";
 import { viewOf } from "./streams.fixture.ts";
 
 const stop = { session: "app.chat", turnId: "app.chat-1" };

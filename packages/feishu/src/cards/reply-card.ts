@@ -1,20 +1,23 @@
-import { withoutImageMarks, type ReplyView } from "@larkline/protocol";
-import { showAnswer, type ShownAnswer } from "./answer.ts";
+import { withoutImageMarks, type ReplyLanguage, type ReplyView, type ShownTool } from "@larkline/protocol";
+import { showAnswer, type ImageKeys, type ShownAnswer } from "./answer.ts";
 import { contextAt } from "./cuts.ts";
 import {
+  button,
   countElements,
+  foldedPanel,
+  headWithin,
   inLanguages,
   jsonBytes,
   markdown,
   maxCardBytes,
   plainText,
+  tailWithin,
   type CardElement,
 } from "./element.ts";
-import type { ImageKeys } from "./inline.ts";
-import type { SliceEnd } from "./lines.ts";
-import { footerLine, restLine, stopButton, thinkingPanel, toolsPanel } from "./panels.ts";
-import { summaryOf } from "./reply-text.ts";
-import { cardTexts } from "./texts.ts";
+import { fenced, printable } from "./escape.ts";
+import { startOfAnswer, type SliceEnd } from "./lines.ts";
+import { saidOutcome } from "./outcome-texts.ts";
+import { cardTexts, type CardTexts } from "./texts.ts";
 
 /** One card of a reply. Page 0 has thinking and tools; the last one has footer and stop button. */
 export interface RenderedCard {
@@ -162,4 +165,213 @@ function whenEmpty(view: ReplyView, { streaming }: AnswerForm): string {
   if (streaming || view.state === "running") return placeholder;
   const texts = cardTexts[view.language];
   return view.state === "answered" ? texts.noAnswer : texts.states[view.state];
+}
+
+const maxThinkingCharacters = 2_000;
+const maxOutputCharacters = 500;
+const maxTools = 20;
+
+const stateIcons: Record<ShownTool["state"], string> = {
+  running: "⏳",
+  waiting: "✋",
+  done: "✅",
+  failed: "❌",
+  stopped: "⏹️",
+};
+
+const awayIcon = "💤";
+
+/** Shorter waits for a runner are not shown. */
+const shownQueueMs = 1_000;
+
+/** Seconds as a person reads them: one decimal below ten. */
+function shownSeconds(seconds: number): string {
+  return seconds < 10 ? (Math.round(seconds * 10) / 10).toString() : Math.round(seconds).toString();
+}
+
+/** Small text in which nothing is markup. */
+function smallText(content: string, color = "default"): CardElement {
+  return { tag: "div", text: { ...plainText(content), text_size: "notation", text_color: color } };
+}
+
+/** The thinking in a folded panel; of a long one the end. */
+function thinkingPanel(view: ReplyView, bytes: number): CardElement | undefined {
+  const thinking = printable(view.thinking.slice(-2 * maxThinkingCharacters)).trim();
+  if (thinking === "") return undefined;
+  const running = view.state === "running" && view.answer === "";
+  const tail = tailWithin(thinking, { characters: maxThinkingCharacters, bytes: Math.floor(bytes * 0.75) });
+  const { text } = showAnswer(tail, startOfAnswer, {
+    end: "line",
+    streaming: false,
+    images: undefined,
+    tablesPerCard: 0,
+  });
+  const room = { characters: maxThinkingCharacters * 2, bytes };
+  const shown = jsonBytes(text) <= bytes ? text : fenced(headWithin(tail, { ...room, bytes: bytes / 2 }));
+  const content = `${tail.length < view.thinking.trim().length ? "…\n\n" : ""}${shown === "" ? "…" : shown}`;
+  const element = markdown(content, { element_id: "thinking_text", text_size: "notation" });
+  return inLanguages(view, (language) => {
+    const { thinking: now, thought } = cardTexts[language];
+    return foldedPanel(running ? now : thought, [element], "thinking");
+  });
+}
+
+/** What a reader should know without unfolding the panel: the turn waits for a person, or for a runner that is away. */
+function waitingMarks({ tools }: ReplyView, texts: CardTexts): string[] {
+  return [
+    ...(tools.some(({ state }) => state === "waiting") ? [`${stateIcons.waiting} ${texts.waiting}`] : []),
+    ...(tools.some(isAway) ? [`${awayIcon} ${texts.away}`] : []),
+  ];
+}
+
+function isAway({ state, isAway: away }: ShownTool): boolean {
+  return state === "running" && away === true;
+}
+
+function toolTitle(tool: ShownTool, texts: CardTexts): string {
+  const name = headWithin(printable(tool.name).replaceAll(/\s+/g, " "), { characters: 64, bytes: 200 });
+  const { state, elapsedMs, queuedMs = 0 } = tool;
+  return [
+    `${isAway(tool) ? awayIcon : stateIcons[state]} ${name}`,
+    ...(state === "waiting" ? [texts.waiting] : []),
+    ...(isAway(tool) ? [texts.away] : []),
+    ...(elapsedMs === undefined ? [] : [texts.seconds(shownSeconds(elapsedMs / 1000))]),
+    ...(queuedMs > shownQueueMs ? [texts.queued(shownSeconds(queuedMs / 1000))] : []),
+  ].join(" · ");
+}
+
+function toolElement(tool: ShownTool, { language, bytes }: { language: ReplyLanguage; bytes: number }): CardElement {
+  const title = toolTitle(tool, cardTexts[language]);
+  const said = saidOutcome(tool, language).slice(0, 2 * maxOutputCharacters);
+  const output = printable(said).trimEnd();
+  const head = headWithin(output, { characters: maxOutputCharacters, bytes });
+  if (head.trim() === "") return smallText(title);
+  return foldedPanel(title, [
+    markdown(fenced(head.length < output.length ? `${head}…` : head), { text_size: "notation" }),
+  ]);
+}
+
+/** The latest twenty calls in one folded panel; their outputs share the room. */
+function toolsPanel(view: ReplyView, bytes: number): CardElement | undefined {
+  const count = view.tools.length + view.earlierTools;
+  if (count === 0) return undefined;
+  const panelOf = (shown: number, outputBytes: number) =>
+    inLanguages(view, (language) => {
+      const texts = cardTexts[language];
+      const tools = view.tools.slice(-shown);
+      const earlier = count - tools.length;
+      const elements = tools.map((tool) => toolElement(tool, { language, bytes: outputBytes }));
+      return foldedPanel(
+        [texts.tools(count), ...waitingMarks(view, texts)].join(" · "),
+        [...(earlier === 0 ? [] : [smallText(texts.earlier(earlier))]), ...elements],
+        "tools",
+      );
+    });
+  for (let room = Math.min(bytes, 3 * maxOutputCharacters); room > 40; room = Math.floor(room / 2)) {
+    const panel = panelOf(maxTools, room);
+    if (jsonBytes(panel) <= bytes) return panel;
+  }
+  for (let shown = maxTools; shown > 1; shown -= 1) {
+    const panel = panelOf(shown, 0);
+    if (jsonBytes(panel) <= bytes) return panel;
+  }
+  return panelOf(1, 0);
+}
+
+/** Says where the rest of a very long answer is. */
+function restLine(view: ReplyView): CardElement {
+  const { rest, restFile } = cardTexts[view.language];
+  return { ...smallText(view.state === "running" ? rest.later : rest.now(restFile), "grey"), element_id: "rest" };
+}
+
+/** Name of the file that holds the rest of a very long answer. */
+export function restFileName(language: ReplyLanguage): string {
+  return cardTexts[language].restFile;
+}
+
+function stopButton(view: ReplyView): CardElement | undefined {
+  if (view.stop === undefined) return undefined;
+  const { session, turnId } = view.stop;
+  const value = { larkline: "stop", session, turn: turnId };
+  return button(cardTexts[view.language].stop, { value, elementId: "stop" });
+}
+
+function footerFacts({ footer, language }: ReplyView): string[] {
+  const texts = cardTexts[language];
+  const { model, inputTokens, outputTokens, costUsd, seconds, note, traceId } = footer;
+  const counted = inputTokens !== undefined || outputTokens !== undefined;
+  return [
+    ...(model === undefined ? [] : [headWithin(model, { characters: 80, bytes: 200 })]),
+    ...(counted ? [texts.tokens(shownCount(inputTokens), shownCount(outputTokens))] : []),
+    ...(costUsd === undefined ? [] : [shownCost(costUsd)]),
+    ...(seconds === undefined ? [] : [texts.seconds(shownSeconds(seconds))]),
+    ...(note === undefined ? [] : [headWithin(note, { characters: 300, bytes: 900 })]),
+    ...(traceId === undefined ? [] : [headWithin(traceId, { characters: 80, bytes: 200 })]),
+  ];
+}
+
+function shownCount(count: number | undefined): string {
+  return count === undefined ? "–" : count.toLocaleString("en-US");
+}
+
+function shownCost(costUsd: number): string {
+  if (costUsd > 0 && costUsd < 0.0001) return "<$0.0001";
+  return `$${costUsd.toFixed(costUsd < 1 ? 4 : 2)}`;
+}
+
+/**
+ * The footer: how the reply ended, if it has an answer and did not end well, and what it cost. Undefined when
+ * there is nothing to say.
+ */
+function footerLine(view: ReplyView): CardElement | undefined {
+  const well = view.state === "running" || view.state === "answered" || view.answer.trim() === "";
+  const ended = well ? [] : [cardTexts[view.language].states[view.state]];
+  const facts = [...ended, ...footerFacts(view)];
+  if (facts.length === 0) return undefined;
+  return { ...smallText(facts.map(printable).join(" · "), "grey"), element_id: "footer" };
+}
+
+const maxSummaryCharacters = 80;
+/** What a person sees as one character may be many. */
+const maxSummaryUnits = 170;
+const segmenter = new Intl.Segmenter(undefined, { granularity: "grapheme" });
+
+/** Words without the marks of markdown. */
+function withoutMarks(text: string): string {
+  return printable(text)
+    .replaceAll(/^\s*(?:`{3,}|~{3,}).*$/gm, " ")
+    .replaceAll(/!?\[([^\]\n]*)\]\([^)\n]*\)/g, "$1")
+    .replaceAll(/^\s*(?:#{1,6}|>+|[-*+]|\|?[\s:|-]{3,})(?=\s|$)/gm, " ")
+    .replaceAll(/\*\*|__|~~|`+/g, "")
+    .replaceAll(/\s+/g, " ")
+    .trim();
+}
+
+function shortened(text: string): string {
+  let characters = 0;
+  let end = 0;
+  for (const { index, segment } of segmenter.segment(text)) {
+    const tooLong = characters === maxSummaryCharacters || index + segment.length > maxSummaryUnits;
+    if (tooLong) return `${text.slice(0, end).trimEnd()}…`;
+    characters += 1;
+    end = index + segment.length;
+  }
+  return text;
+}
+
+/** The line in the list of chats: the beginning of the answer, or how the reply ended. */
+export function summaryOf(view: ReplyView): string {
+  const state = cardTexts[view.language].states[view.state];
+  const text = withoutMarks(view.answer.slice(0, 1_000));
+  if (view.state === "running" || text === "") return state;
+  return shortened(view.state === "answered" ? text : `${state} · ${text}`);
+}
+
+/** The reply as plain text, for when no card can be sent: the answer as it was written, and how it ended. */
+export function plainTextOf(view: ReplyView): string {
+  const texts = cardTexts[view.language];
+  const answer = view.answer.trim();
+  if (view.state === "answered") return answer === "" ? texts.noAnswer : answer;
+  const state = texts.states[view.state];
+  return answer === "" ? state : `${answer}\n\n${state}`;
 }

@@ -1,7 +1,9 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { extendCuts, imageRefsIn, maxCardBytes, renderCard, type RenderedCard } from "./index.ts";
-import { contextAt } from "./cuts.ts";
+import { imageRefsIn } from "./answer.ts";
+import { contextAt, extendCuts } from "./cuts.ts";
+import { maxCardBytes } from "./element.ts";
+import { renderCard, type RenderedCard } from "./reply-card.ts";
 import { answers, prefixesOf, viewOf } from "./streams.fixture.ts";
 
 const runs = { numRuns: 40 };

@@ -1,6 +1,6 @@
 import type { OutboxRecord } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { noticeCard } from "../cards/index.ts";
+import { noticeCard } from "../cards/notice-cards.ts";
 import { textOf } from "../reply/live-typing.fixture.ts";
 import { answered, hourMs, replyWorld, until, viewOf, type ReplyWorldOptions } from "../reply/reply-world.fixture.ts";
 

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import type { CardEntry, CardReply, RateLane } from "@larkline/store";
-import type { CardOperation } from "../cards/index.ts";
+import type { CardOperation } from "../cards/operations.ts";
 import type { FeishuApi } from "../feishu-api.ts";
 import type { CallOptions } from "../transport/api-call.ts";
 import { FeishuError, isKind } from "../transport/error.ts";

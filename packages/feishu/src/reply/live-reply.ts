@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { ReplyView } from "@larkline/protocol";
 import type { CardLedger, OutboxTarget } from "@larkline/store";
-import { imageRefsIn } from "../cards/index.ts";
+import { imageRefsIn } from "../cards/answer.ts";
 import type { FeishuApi } from "../feishu-api.ts";
 import { FeishuError } from "../transport/error.ts";
 import { noLogger, type FeishuLogger } from "../transport/sdk.ts";

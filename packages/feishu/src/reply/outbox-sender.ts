@@ -1,6 +1,6 @@
 import { sharedNow, type ReplyView } from "@larkline/protocol";
 import type { CardLedger, DeadLetters, OutboxLease, OutboxRecord, SessionStore } from "@larkline/store";
-import { imageRefsIn } from "../cards/index.ts";
+import { imageRefsIn } from "../cards/answer.ts";
 import type { FeishuApi } from "../feishu-api.ts";
 import { clockSkewMs, derivedUuid, receiverOf, uuidProtectionMs, type MessageBody } from "../messages/messages-api.ts";
 import type { CallOptions } from "../transport/api-call.ts";

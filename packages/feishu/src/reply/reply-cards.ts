@@ -1,21 +1,16 @@
 import type { ReplyLanguage, ReplyView } from "@larkline/protocol";
 import type { CardEntry, OutboxTarget } from "@larkline/store";
+import { extendCuts } from "../cards/cuts.ts";
+import { replacedCard, textFollowsCard } from "../cards/notice-cards.ts";
+import { hashOf, operationsBetween, shownOf, type CardOperation, type ShownCard } from "../cards/operations.ts";
 import {
-  extendCuts,
-  hashOf,
-  operationsBetween,
   renderCard,
-  replacedCard,
   restFileName,
-  shownOf,
   sliceOf,
-  textFollowsCard,
-  type CardOperation,
   type CardPage,
   type CardStyle,
   type RenderedCard,
-  type ShownCard,
-} from "../cards/index.ts";
+} from "../cards/reply-card.ts";
 import type { FeishuApi } from "../feishu-api.ts";
 import { clockSkewMs, derivedUuid, receiverOf, uuidProtectionMs } from "../messages/messages-api.ts";
 import { FeishuError, isKind } from "../transport/error.ts";

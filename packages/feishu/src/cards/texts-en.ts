@@ -1,0 +1,144 @@
+import type { CardTexts } from "./texts.ts";
+
+export const en: CardTexts = {
+  thinking: "Thinking…",
+  thought: "Thoughts",
+  tools: (count) => `Tools ${count}`,
+  earlier: (count) => `… ${count} earlier ${count === 1 ? "call" : "calls"}`,
+  seconds: (seconds) => `${seconds} s`,
+  waiting: "waiting for a person",
+  away: "its runner is away; waiting for it",
+  queued: (seconds) => `queued ${seconds} s`,
+  tokens: (input, output) => `${input} in · ${output} out tokens`,
+  stop: "Stop",
+  noAnswer: "(no answer)",
+  rest: {
+    later: "📄 The answer is long: the rest will come as a file.",
+    now: (file) => `📄 The answer is long: the rest is in the file ${file} below.`,
+  },
+  restFile: "answer-continued.md",
+  states: {
+    running: "Answering…",
+    answered: "Answered",
+    stopped: "⏹️ Stopped",
+    failed: "⚠️ Failed",
+    interrupted: "⚠️ Interrupted before it was finished",
+  },
+  late: {
+    title: "This message came late",
+    body: (age) => `The message below was sent ${age} ago and arrived only now. Run it or ignore it?`,
+    run: "Run",
+    ignore: "Ignore",
+    ran: "It is being run.",
+    ignored: "It is ignored.",
+  },
+  age: (ms) => {
+    const minutes = Math.max(1, Math.round(ms / 60_000));
+    if (minutes < 60) return `${minutes} min`;
+    if (minutes < 48 * 60) return `${Math.round(minutes / 60)} h`;
+    return `${Math.round(minutes / 1440)} days`;
+  },
+  welcome: { title: "Hello", body: "Write to me to begin; in groups, mention me.", commands: "Commands:" },
+  replaced: { title: "Written anew", text: "This part of the answer was written anew: see the card above." },
+  textFollows: {
+    title: "Answered as text",
+    text: "This card cannot be shown any further: the whole answer is in the message below.",
+  },
+  approval: {
+    kinds: {
+      call: {
+        title: (tool) => `Approve ${tool}?`,
+        question: (tool) => `The agent wants to run **${tool}** with:`,
+        endings: {
+          approved: { title: (tool) => `${tool} approved`, text: (tool) => `Action **${tool}** was approved.` },
+          rejected: { title: (tool) => `${tool} rejected`, text: (tool) => `Action **${tool}** was rejected.` },
+          expired: {
+            title: (tool) => `${tool} expired`,
+            text: (tool) => `Nobody decided about **${tool}** in time, so it did not run.`,
+          },
+          cancelled: {
+            title: (tool) => `${tool} cancelled`,
+            text: (tool) => `The task ended before anybody decided about **${tool}**, so it did not run.`,
+          },
+          undeliverable: {
+            title: (tool) => `${tool} not decided`,
+            text: (tool) => `Nobody could be asked about **${tool}**, so it did not run.`,
+          },
+        },
+      },
+      outcome: {
+        title: (tool) => `Did ${tool} take effect?`,
+        question: (tool) =>
+          `**${tool}** was started, and nobody can say whether it took effect. Check that first. It was called with:`,
+        endings: {
+          retried: { title: (tool) => `${tool} run again`, text: (tool) => `Action **${tool}** is run again.` },
+          done: { title: (tool) => `${tool} done`, text: (tool) => `Action **${tool}** was marked as done.` },
+          aborted: { title: (tool) => `${tool} given up`, text: (tool) => `Action **${tool}** was given up.` },
+          expired: {
+            title: (tool) => `${tool}: outcome unknown`,
+            text: (tool) => `Nobody said in time what became of **${tool}**: that stays unknown.`,
+          },
+          cancelled: {
+            title: (tool) => `${tool}: outcome unknown`,
+            text: (tool) => `The task ended before anybody said what became of **${tool}**: that stays unknown.`,
+          },
+          undeliverable: {
+            title: (tool) => `${tool}: outcome unknown`,
+            text: (tool) => `Nobody could be asked what became of **${tool}**: that stays unknown.`,
+          },
+        },
+      },
+      rule: {
+        title: (tool) => `Always allow ${tool}?`,
+        question: (tool) =>
+          `Calls of **${tool}** were approved here several times. Run these without asking in this chat from now on?`,
+        endings: {
+          approved: {
+            title: (tool) => `${tool} always allowed`,
+            text: (tool) => `These calls of **${tool}** run without asking from now on. /permissions revokes that.`,
+          },
+          cancelled: {
+            title: (tool) => `${tool} still asked about`,
+            text: (tool) => `Calls of **${tool}** are asked about as before.`,
+          },
+        },
+      },
+    },
+    approve: "Approve",
+    reject: "Reject",
+    rejectWithReason: "Reject with this reason",
+    reasonHint: "Why not, or what to do instead",
+    always: (rule, who) => `Always allow in this chat${who === undefined ? "" : ` for ${who}`}: ${rule}`,
+    alwaysTitle: "Always allow this?",
+    alwaysText: (rule, who) =>
+      `This call is approved, and from now on nobody is asked in this chat about calls ${who === undefined ? "" : `of ${who} `}that fit ${rule}. /permissions lists and revokes such rules.`,
+    somebody: "the requester",
+    retry: "Run it again",
+    retryTitle: "Run it again?",
+    retryText: "If it took effect the first time, it happens twice.",
+    abort: "Give it up",
+    markDone: "It took effect: mark as done",
+    noteHint: "What came of it, for the agent to know",
+    reason: "Reason",
+    risk: { low: "Risk: low", medium: "Risk: medium", high: "⚠️ Risk: high" },
+    requester: "Requested by",
+    deciders: "May decide",
+    onlyOf: "Only for calls of",
+    progress: (have, need) => `${have} of ${need} approved`,
+    agree: (need) => `${need} people have to decide the same`,
+    decidedBy: {
+      approve: "Approved by",
+      reject: "Rejected by",
+      retry: "Run again by",
+      done: "Marked as done by",
+      abort: "Given up by",
+    },
+    expires: "Open until",
+    decidedAt: "Decided",
+    allArguments: (characters) => `Arguments · ${characters.toLocaleString("en-US")} characters`,
+    notShown: (characters) =>
+      `⚠️ ${characters.toLocaleString("en-US")} more characters of the arguments are not shown.`,
+    colon: ": ",
+    comma: ", ",
+  },
+};

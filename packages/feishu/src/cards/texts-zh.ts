@@ -1,0 +1,132 @@
+import type { CardTexts } from "./texts.ts";
+
+export const zh: CardTexts = {
+  thinking: "思考中…",
+  thought: "思考过程",
+  tools: (count) => `工具 ${count}`,
+  earlier: (count) => `…更早的 ${count} 次调用`,
+  seconds: (seconds) => `${seconds} 秒`,
+  waiting: "等待批准",
+  away: "工具暂时离线，等它回来",
+  queued: (seconds) => `排队 ${seconds} 秒`,
+  tokens: (input, output) => `输入 ${input} · 输出 ${output} token`,
+  stop: "停止",
+  noAnswer: "（没有回答）",
+  rest: { later: "📄 回答很长，其余部分将以文件发送。", now: (file) => `📄 回答很长，其余部分见下面的文件 ${file}。` },
+  restFile: "回答（续）.md",
+  states: {
+    running: "回答中…",
+    answered: "已回答",
+    stopped: "⏹️ 已停止",
+    failed: "⚠️ 回答失败",
+    interrupted: "⚠️ 回答中断，没有完成",
+  },
+  late: {
+    title: "这条消息来晚了",
+    body: (age) => `下面的消息是 ${age}前发出的，现在才收到。要处理它，还是忽略？`,
+    run: "处理",
+    ignore: "忽略",
+    ran: "已选择处理。",
+    ignored: "已忽略。",
+  },
+  age: (ms) => {
+    const minutes = Math.max(1, Math.round(ms / 60_000));
+    if (minutes < 60) return `${minutes} 分钟`;
+    if (minutes < 48 * 60) return `${Math.round(minutes / 60)} 小时`;
+    return `${Math.round(minutes / 1440)} 天`;
+  },
+  welcome: { title: "你好", body: "直接发消息给我就可以开始；在群里请 @我。", commands: "可用的命令：" },
+  replaced: { title: "已重新生成", text: "这部分回答已重新生成，请看前面的卡片。" },
+  textFollows: { title: "改为文本回复", text: "这张卡片无法继续显示，完整回答请看下面的消息。" },
+  approval: {
+    kinds: {
+      call: {
+        title: (tool) => `批准 ${tool}？`,
+        question: (tool) => `智能体想要运行 **${tool}**，参数如下：`,
+        endings: {
+          approved: { title: (tool) => `${tool} 已批准`, text: (tool) => `操作 **${tool}** 已批准。` },
+          rejected: { title: (tool) => `${tool} 已拒绝`, text: (tool) => `操作 **${tool}** 已拒绝。` },
+          expired: {
+            title: (tool) => `${tool} 已过期`,
+            text: (tool) => `没有人在期限内对 **${tool}** 作出决定，它没有运行。`,
+          },
+          cancelled: {
+            title: (tool) => `${tool} 已取消`,
+            text: (tool) => `任务在有人决定之前就结束了，**${tool}** 没有运行。`,
+          },
+          undeliverable: {
+            title: (tool) => `${tool} 未决定`,
+            text: (tool) => `无法向任何人询问 **${tool}**，它没有运行。`,
+          },
+        },
+      },
+      outcome: {
+        title: (tool) => `${tool} 生效了吗？`,
+        question: (tool) => `**${tool}** 已经开始运行，但无法确认是否生效，请先核实。调用参数如下：`,
+        endings: {
+          retried: { title: (tool) => `${tool} 重新运行`, text: (tool) => `操作 **${tool}** 将重新运行。` },
+          done: { title: (tool) => `${tool} 已完成`, text: (tool) => `操作 **${tool}** 已标记为完成。` },
+          aborted: { title: (tool) => `${tool} 已放弃`, text: (tool) => `操作 **${tool}** 已放弃。` },
+          expired: {
+            title: (tool) => `${tool}：结果未知`,
+            text: (tool) => `没有人在期限内说明 **${tool}** 的结果，结果仍然未知。`,
+          },
+          cancelled: {
+            title: (tool) => `${tool}：结果未知`,
+            text: (tool) => `任务在有人说明 **${tool}** 的结果之前就结束了，结果仍然未知。`,
+          },
+          undeliverable: {
+            title: (tool) => `${tool}：结果未知`,
+            text: (tool) => `无法向任何人询问 **${tool}** 的结果，结果仍然未知。`,
+          },
+        },
+      },
+      rule: {
+        title: (tool) => `始终允许 ${tool}？`,
+        question: (tool) => `**${tool}** 在这里已多次获得批准。以后在本会话中，下面这类调用不再询问，直接运行吗？`,
+        endings: {
+          approved: {
+            title: (tool) => `${tool} 始终允许`,
+            text: (tool) => `以后 **${tool}** 的这类调用不再询问，直接运行。可用 /permissions 撤销。`,
+          },
+          cancelled: { title: (tool) => `${tool} 仍需批准`, text: (tool) => `**${tool}** 的调用仍会照常询问。` },
+        },
+      },
+    },
+    approve: "批准",
+    reject: "拒绝",
+    rejectWithReason: "附上理由并拒绝",
+    reasonHint: "为什么不行，或者应该怎么做",
+    always: (rule, who) => `在本会话中始终允许${who === undefined ? "" : `（仅限${who}）`}：${rule}`,
+    alwaysTitle: "始终允许？",
+    alwaysText: (rule, who) =>
+      `批准这次调用，并且以后在本会话中，${who === undefined ? "" : `${who}的`}符合 ${rule} 的调用不再询问。可用 /permissions 查看和撤销这类规则。`,
+    somebody: "发起人",
+    retry: "重新运行",
+    retryTitle: "重新运行？",
+    retryText: "如果第一次已经生效，它会发生两次。",
+    abort: "放弃",
+    markDone: "已经生效：标记为完成",
+    noteHint: "结果如何，会告诉智能体",
+    reason: "理由",
+    risk: { low: "风险：低", medium: "风险：中", high: "⚠️ 风险：高" },
+    requester: "发起人",
+    deciders: "可以决定的人",
+    onlyOf: "仅限此人的调用",
+    progress: (have, need) => `已有 ${have} 人批准，需要 ${need} 人`,
+    agree: (need) => `需要 ${need} 人作出相同的决定`,
+    decidedBy: {
+      approve: "批准人",
+      reject: "拒绝人",
+      retry: "决定重新运行的人",
+      done: "标记完成的人",
+      abort: "放弃的人",
+    },
+    expires: "有效期至",
+    decidedAt: "决定时间",
+    allArguments: (characters) => `参数 · ${characters.toLocaleString("en-US")} 个字符`,
+    notShown: (characters) => `⚠️ 参数还有 ${characters.toLocaleString("en-US")} 个字符没有显示。`,
+    colon: "：",
+    comma: "、",
+  },
+};
