@@ -1,6 +1,10 @@
 import { once } from "node:events";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
 import { createServer, type AddressInfo } from "node:net";
-import { fileURLToPath } from "node:url";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import type { ToolOutcome } from "@larkline/protocol";
 import { openSandbox, serveSandbox } from "@larkline/sandbox";
 import { defineProgramTool, defineTool, type RunToolRequest, type StoreFile, type Tool } from "@larkline/tool-kit";
@@ -103,6 +107,42 @@ describe("a handler in a sandbox", () => {
     expect(variables).not.toContain("REDIS_URL");
     expect(reached).not.toBe("connected");
     expect(told).toContainEqual([0.5, "looking"]);
+  });
+
+  it("has what its module is lent, and nothing of the lender besides", async () => {
+    const directory = await mkdtemp(join(tmpdir(), "lent-"));
+    await chmod(directory, 0o755);
+    const file = join(directory, "tool.mjs");
+    const queue = createRequire(manifest).resolve("@larkline/queue");
+    await writeFile(
+      file,
+      `import { existsSync } from "node:fs";
+       import { defineTool } from "@larkline/tool-kit";
+       import { Type } from "typebox";
+       const run = ({ path }) => existsSync(path);
+       const input = Type.Object({ path: Type.String() });
+       export default defineTool({ name: "lent", description: "d", input, effect: "pure", isolation: "sandbox", run });`,
+    );
+    const tool = defineTool({
+      name: "lent",
+      description: "d",
+      input: { type: "object" },
+      effect: "pure",
+      isolation: "sandbox",
+      run: () => null,
+    });
+    const tools = toolsFrom([tool], pathToFileURL(file).href);
+    if (!tools.ok) throw new Error(tools.error);
+    const lend = { names: ["@larkline/tool-kit", "typebox"], lender: import.meta.url };
+    const own = await openLevels(optionsFor({ ...tools.value, lend }));
+    const seen = async (path: string): Promise<ToolOutcome> => await own.run(tool, requestOf({ path }), begin);
+    // Twice: the second may have loaded its module ahead.
+    for (let n = 0; n < 2; n += 1) {
+      expect(await seen(file)).toEqual({ ok: true, result: true });
+      expect(await seen(queue)).toEqual({ ok: true, result: false });
+    }
+    await own.close();
+    await rm(directory, { recursive: true });
   });
 
   it("is killed at its deadline: without network it cannot have changed anything, so the outcome is known", async () => {

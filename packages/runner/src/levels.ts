@@ -14,7 +14,7 @@ import {
 import type { IsolationLevel, Tool } from "@larkline/tool-kit";
 import { openProcessLevel, type ProcessLevelOptions } from "./process-level.ts";
 import { readablePaths } from "./readable-paths.ts";
-import { createSandboxLevel, sandboxEntry } from "./sandbox-level.ts";
+import { createSandboxLevel, lendingNeeds, sandboxEntry, sandboxNeeds } from "./sandbox-level.ts";
 import { createInlineLevel, type ToolLevel } from "./tool-level.ts";
 import { pathOfModule, type LoadedTools } from "./tool-modules.ts";
 
@@ -63,11 +63,12 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
+function fileOf(url: string | undefined): string[] {
+  return url === undefined ? [] : [pathOfModule(url) ?? []].flat();
+}
+
 /** What the module of a handler has to read. */
 function readableFor(tool: Tool, { modules, lend }: LoadedTools): string[] {
-  const files = [modules.get(tool.name), lend?.lender].flatMap((url) =>
-    url === undefined ? [] : (pathOfModule(url) ?? []),
-  );
   const wrong = tool.isolation.readable.find(
     (path) => !isAbsolute(path) || normalize(path) !== path || !existsSync(path),
   );
@@ -75,7 +76,14 @@ function readableFor(tool: Tool, { modules, lend }: LoadedTools): string[] {
     throw refused(tool, `${JSON.stringify(wrong)} in its readable is no absolute path that exists`);
   }
   try {
-    return [...new Set([sandboxEntry, ...files].flatMap(readablePaths)), ...tool.isolation.readable];
+    // Of this package and of the lender not all is needed: each path is a mount, which takes its time at every start.
+    const lent = Object.fromEntries((lend?.names ?? []).map((name) => [name, "whole"] as const));
+    const paths = [
+      ...readablePaths(sandboxEntry, lend === undefined ? sandboxNeeds : { ...sandboxNeeds, ...lendingNeeds }),
+      ...fileOf(modules.get(tool.name)).flatMap((file) => readablePaths(file)),
+      ...fileOf(lend?.lender).flatMap((file) => readablePaths(file, lent)),
+    ];
+    return [...new Set(paths), ...tool.isolation.readable];
   } catch (error) {
     throw refused(tool, `what its module needs cannot be found: ${messageOf(error)}`);
   }

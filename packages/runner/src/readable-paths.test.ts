@@ -4,6 +4,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import { readablePaths } from "./readable-paths.ts";
+import { sandboxNeeds } from "./sandbox-level.ts";
 
 function tree(files: Record<string, string>): string {
   const root = realpathSync(mkdtempSync(join(tmpdir(), "larkline-readable-")));
@@ -83,10 +84,41 @@ describe("what a module needs elsewhere", () => {
     expect(readablePaths(join(root, "tool.ts"))).toEqual([join(root, "tool.ts")]);
   });
 
+  it("is what is needed of the dependencies, where that is known", () => {
+    const root = tree({
+      "apps/runner/package.json": packageWith("mine", "yours", "unneeded"),
+      "apps/runner/tool.ts": "",
+      "packages/mine/package.json": packageWith("far"),
+      "packages/mine/index.ts": "",
+      "packages/yours/package.json": packageWith("further"),
+      "packages/yours/index.ts": "",
+      "packages/unneeded/package.json": packageWith(),
+      "store/far/package.json": packageWith(),
+      "store/further/package.json": packageWith(),
+    });
+    for (const [from, to] of [
+      ["apps/runner/node_modules/mine", "packages/mine"],
+      ["apps/runner/node_modules/yours", "packages/yours"],
+      ["apps/runner/node_modules/unneeded", "packages/unneeded"],
+      ["packages/mine/node_modules/far", "store/far"],
+      ["packages/yours/node_modules/further", "store/further"],
+    ] as const) {
+      mkdirSync(dirname(join(root, from)), { recursive: true });
+      symlinkSync(join(root, to), join(root, from));
+    }
+    const paths = readablePaths(join(root, "apps/runner/tool.ts"), { mine: "whole", yours: "alone" });
+    for (const name of ["apps/runner/tool.ts", "packages/mine/index.ts", "store/far", "packages/yours/index.ts"]) {
+      expect(covers(paths, join(root, name))).toBe(true);
+    }
+    for (const name of ["store/further", "packages/unneeded"]) expect(covers(paths, join(root, name))).toBe(false);
+  });
+
   it("of this package itself is found, the tool's door and its dependencies among it", () => {
     const file = fileURLToPath(new URL("sandbox-entry.ts", import.meta.url));
-    const paths = readablePaths(file);
+    const paths = readablePaths(file, sandboxNeeds);
     const root = fileURLToPath(new URL("../../..", import.meta.url));
+    // Nothing of what only a runner needs.
+    expect(paths.filter((path) => /bullmq|ioredis|fastify/.test(path))).toEqual([]);
     expect(covers(paths, file)).toBe(true);
     expect(covers(paths, join(root, "packages/tool-kit/src/index.ts"))).toBe(true);
     expect(paths.filter((path) => path.includes("/."))).toEqual(paths.filter((path) => path.includes("/.pnpm/")));

@@ -83,29 +83,44 @@ class Closure {
   add(directory: string): void {
     if (this.#seen.has(directory)) return;
     this.#seen.add(directory);
+    this.addFiles(directory);
+    for (const name of dependenciesOf(directory)) this.addDependency(name, directory);
+  }
+
+  addFiles(directory: string): void {
     const installed = containingModules(directory);
     if (installed === undefined) for (const path of ownFiles(directory)) this.paths.add(path);
     else this.paths.add(installed);
-    for (const name of dependenciesOf(directory)) {
-      const modules = modulesWith(name, directory);
-      if (modules === undefined) continue; // an optional one that is not installed
-      this.paths.add(modules);
-      this.add(realpathSync(join(modules, name)));
-    }
+  }
+
+  addDependency(name: string, from: string, isAlone = false): void {
+    const modules = modulesWith(name, from);
+    if (modules === undefined) return; // an optional one that is not installed
+    this.paths.add(modules);
+    const directory = realpathSync(join(modules, name));
+    if (isAlone) this.addFiles(directory);
+    else this.add(directory);
   }
 }
+
+/** The dependencies of a package that are needed of it; `alone` without what they need themselves. */
+export type Needed = Readonly<Record<string, "whole" | "alone">>;
 
 /**
  * What a module needs to be imported elsewhere: the files of its package, and the directories in which
  * Node finds what the package depends on. Nothing of the package itself whose name begins with a dot
- * is among them, so `.env` stays out. A file of no package comes alone.
+ * is among them, so `.env` stays out. A file of no package comes alone. Default for what is needed: all dependencies.
  */
-export function readablePaths(file: string): string[] {
+export function readablePaths(file: string, needed?: Needed): string[] {
   const real = realpathSync(file);
   const directory = packageOf(real);
   if (directory === undefined) return [real];
   const closure = new Closure();
-  closure.add(directory);
+  if (needed === undefined) closure.add(directory);
+  else {
+    closure.addFiles(directory);
+    for (const [name, how] of Object.entries(needed)) closure.addDependency(name, directory, how === "alone");
+  }
   const paths = [...closure.paths].sort();
   // Sorted, whatever contains a path comes before it.
   return paths.filter((path, index) => !paths.slice(0, index).some((other) => path.startsWith(`${other}/`)));

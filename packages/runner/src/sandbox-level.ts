@@ -12,6 +12,7 @@ import {
 } from "@larkline/tool-kit";
 import { parseHostOutcome, type HostCall } from "./host-message.ts";
 import { pickedEnv, type ProcessLevelOptions } from "./process-level.ts";
+import type { Needed } from "./readable-paths.ts";
 import type { BeginCall, ToolLevel } from "./tool-level.ts";
 import type { LoadedTools } from "./tool-modules.ts";
 
@@ -27,6 +28,10 @@ export interface SandboxLevelOptions {
 
 /** Inside, the module of a handler is found under its own path; this one loads it. */
 export const sandboxEntry = fileURLToPath(new URL("sandbox-entry.ts", import.meta.url));
+/** What it imports besides files of this package. */
+export const sandboxNeeds: Needed = { "@larkline/tool-kit": "whole" };
+/** The same for tools that are lent packages: one file that imports nothing. */
+export const lendingNeeds: Needed = { "@larkline/process": "alone" };
 const defaultResultBytes = 1_048_576;
 /** Node fires longer timers at once. */
 const maxTimerMs = 2_147_483_647;
