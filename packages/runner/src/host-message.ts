@@ -14,6 +14,11 @@ export interface HostCall {
   isShared?: boolean;
 }
 
+/** What a sandbox loads ahead of the call that it is for: nothing here belongs to one call, or to one person. */
+export type SandboxPreparation = Pick<HostCall, "module" | "tool" | "lend">;
+/** The rest of a call. */
+export type SandboxCall = Pick<HostCall, "input" | "facts" | "maxOutputBytes">;
+
 /** Asks a process to load modules before it is called. */
 export interface HostLoad {
   load: readonly string[];

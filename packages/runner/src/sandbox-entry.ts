@@ -1,21 +1,34 @@
 /* What runs inside a sandbox for a tool of level `sandbox`: see sandbox-level.ts. */
-import { runToEnd, trustDefinitions } from "@larkline/tool-kit";
-import type { HostCall } from "./host-message.ts";
-import { toolsOfModule } from "./loaded-module.ts";
+import type { SandboxCall, SandboxPreparation } from "./host-message.ts";
+import { quickenImports } from "./quick-imports.ts";
+
+interface SandboxWays {
+  progress(fraction: number, detail?: string): void;
+}
+
+let run: ((call: SandboxCall, ways: SandboxWays) => Promise<unknown>) | undefined;
 
 function log(message: string, fields?: Record<string, unknown>): void {
   process.stdout.write(`${message}${fields === undefined ? "" : ` ${JSON.stringify(fields)}`}\n`);
 }
 
-/** Runs one call; the sandbox is thrown away afterwards. Whoever reads the result trusts none of it. */
-export async function main(
-  { module, tool: name, input, facts, maxOutputBytes, lend }: HostCall,
-  { progress }: { progress(fraction: number, detail?: string): void },
-): Promise<unknown> {
+/** Loads the tool: for its call, or minutes before that comes. */
+export async function prepare({ module, tool: name, lend }: SandboxPreparation): Promise<void> {
+  quickenImports();
+  const { runToEnd, trustDefinitions } = await import("@larkline/tool-kit");
+  const { toolsOfModule } = await import("./loaded-module.ts");
   trustDefinitions();
   if (lend !== undefined) (await import("@larkline/process/lent-packages")).lendPackages(lend.names, lend.lender);
   const tool = (await toolsOfModule(module)).find((each) => each.name === name);
   if (tool?.kind !== "handler") throw new Error(`tool ${JSON.stringify(name)} is not in its module`);
-  const { signal } = new AbortController(); // nothing is told to stop in here: it is killed
-  return await runToEnd(tool, input, { context: { ...facts, signal, progress, log }, maxOutputBytes });
+  run = async ({ input, facts, maxOutputBytes }, { progress }) => {
+    const { signal } = new AbortController(); // nothing is told to stop in here: it is killed
+    return await runToEnd(tool, input, { context: { ...facts, signal, progress, log }, maxOutputBytes });
+  };
+}
+
+/** Runs one call; the sandbox is thrown away afterwards. Whoever reads the result trusts none of it. */
+export async function main(call: SandboxCall, ways: SandboxWays): Promise<unknown> {
+  if (run === undefined) throw new Error("the tool was not loaded");
+  return await run(call, ways);
 }

@@ -10,7 +10,7 @@ import {
   type RunToolRequest,
   type Tool,
 } from "@larkline/tool-kit";
-import { parseHostOutcome, type HostCall } from "./host-message.ts";
+import { parseHostOutcome, type SandboxCall, type SandboxPreparation } from "./host-message.ts";
 import { pickedEnv, type ProcessLevelOptions } from "./process-level.ts";
 import type { Needed } from "./readable-paths.ts";
 import type { BeginCall, ToolLevel } from "./tool-level.ts";
@@ -199,16 +199,19 @@ class SandboxLevel implements ToolLevel {
     if (tool.kind === "program") return tool.program(input);
     const { loaded, readable } = this.#options;
     const { callId, turnId, actor, authority } = request.context;
-    const call: HostCall = {
+    const preparation: SandboxPreparation = {
       module: loaded.modules.get(tool.name) ?? "",
       tool: tool.name,
+      lend: loaded.lend,
+    };
+    const call: SandboxCall = {
       input,
       facts: { callId, turnId, actor, authority },
       // Half of what the sandbox takes: text grows when it is written as JSON.
       maxOutputBytes: Math.floor((tool.isolation.limits?.resultBytes ?? defaultResultBytes) / 2),
-      lend: loaded.lend,
     };
-    return { runtime: "node", module: sandboxEntry, readable: readable.get(tool.name) ?? [], input: call };
+    const paths = readable.get(tool.name) ?? [];
+    return { runtime: "node", module: sandboxEntry, readable: paths, preparation, input: call };
   }
 }
 

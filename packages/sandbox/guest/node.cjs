@@ -61,18 +61,20 @@ async function runCode(code, input, progress) {
   return await script.runInThisContext()(require, input, progress);
 }
 
-async function runModule(path, input, progress) {
-  const { main } = await import(pathToFileURL(path).href);
-  if (typeof main !== "function") throw new TypeError("the module exports no function main");
-  return await main(input, { progress });
+/** The function `main` of a module that has made its preparations. */
+async function preparedModule({ module, preparation }) {
+  const exported = await import(pathToFileURL(module).href);
+  if (typeof exported.main !== "function") throw new TypeError("the module exports no function main");
+  if (preparation !== null) await exported.prepare(preparation);
+  return exported.main;
 }
 
-async function run(job) {
+async function run(job, main) {
   const progress = progressReporter();
   const value =
     job.module === undefined
       ? await runCode(job.code, job.input, progress)
-      : await runModule(job.module, job.input, progress);
+      : await (main ?? (await preparedModule(job)))(job.input, { progress });
   await flush();
   send({ kind: "result", value: value === undefined ? null : value });
 }
@@ -84,18 +86,37 @@ async function flush() {
   }
 }
 
-send({ kind: "ready" });
-const job = JSON.parse(readBytes(readBytes(4).readUInt32LE(0)).toString("utf8"));
-send({ kind: "began" });
-Object.assign(env, job.env);
-const failAndEnd = async (error) => {
+function readFrame() {
+  return JSON.parse(readBytes(readBytes(4).readUInt32LE(0)).toString("utf8"));
+}
+
+/** Loads what the next job needs, in its environment, and then waits for it: nothing else happens here meanwhile. */
+async function prepare(ahead) {
+  Object.assign(env, ahead.env);
+  const main = await preparedModule(ahead);
+  send({ kind: "prepared" });
+  start(readFrame(), main);
+}
+
+async function failAndEnd(error) {
   await flush();
   try {
     fail(error);
   } finally {
     process.exit(1);
   }
-};
-process.on("uncaughtException", failAndEnd);
-process.on("unhandledRejection", failAndEnd);
-run(job).then(() => process.exit(0), failAndEnd);
+}
+
+function start(job, main) {
+  send({ kind: "began" });
+  Object.assign(env, job.env);
+  process.on("uncaughtException", failAndEnd);
+  process.on("unhandledRejection", failAndEnd);
+  run(job, main).then(() => process.exit(0), failAndEnd);
+}
+
+send({ kind: "ready" });
+const first = readFrame();
+// What goes wrong ahead of a job ends the process; Node says why.
+if (first.isAhead) void prepare(first);
+else start(first);

@@ -3,16 +3,25 @@ import { reservedMbOf, type Launch } from "./launch.ts";
 import type { KernelLimits } from "./limits.ts";
 import type { SandboxProgram } from "./sandbox.ts";
 
-/** What of a program is fixed when its interpreter boots. Programs with the same one can use the same warm sandboxes. */
+/** What a sandbox can do before it is known what for: load a module, in the environment of its runs. */
+export interface Preparation {
+  module: string;
+  preparation: unknown;
+  env: Readonly<Record<string, string>>;
+}
+
+/** What of a program is fixed before its run. Programs with the same one can use the same warm sandboxes. */
 export interface GuestProfile {
   runtime: SandboxProgram["runtime"];
   readable: Launch["readable"];
   limits: KernelLimits;
+  /** What the warm ones have done already; undefined: they have booted. */
+  prepared: Preparation | undefined;
 }
 
 /** A text that is the same for the same profile only; `kernelLimits` gives limits an order. */
-export function profileKey({ runtime, readable, limits }: GuestProfile): string {
-  return JSON.stringify([runtime, readable, limits]);
+export function profileKey({ runtime, readable, limits, prepared }: GuestProfile): string {
+  return JSON.stringify([runtime, readable, limits, prepared]);
 }
 
 // Outside its heap a program needs memory too.

@@ -2,6 +2,7 @@ import { StringDecoder } from "node:string_decoder";
 import { watchDisk } from "./disk-watch.ts";
 import { encodeFrame, FrameError, FrameReader, type FrameBounds } from "./frame.ts";
 import { GuestProcess, type GuestEnd } from "./guest-process.ts";
+import type { Preparation } from "./guest-launch.ts";
 import type { LaunchPlan } from "./launch.ts";
 import { OutputTail } from "./output-tail.ts";
 import type { SandboxLimits, SandboxProgram, SandboxRequest } from "./sandbox.ts";
@@ -38,11 +39,12 @@ export interface GuestJob {
 }
 
 const bootMs = 10_000;
+const prepareMs = 30_000;
 const envelopeBytes = 8_192;
 const framesPerSecond = 20;
 const extraFrames = 1_000;
 
-// Before its job an interpreter says that it is ready, and no more.
+// Before its job an interpreter says that it is ready, then that it is prepared, and no more.
 const bootBounds = { bytes: 256, frames: 1 };
 const bootOutputBytes = 65_536;
 
@@ -60,6 +62,8 @@ export class Guest {
   readonly #memoryKillsBefore: number;
   readonly #output = { stdout: new OutputTail(), stderr: new OutputTail() };
   readonly #booted = Promise.withResolvers<boolean>();
+  #preparing: PromiseWithResolvers<boolean> | undefined;
+  #stopWatching: () => void = () => {};
   #job: GuestJob | undefined;
   #stop: GuestStop | undefined;
   #isReady = false;
@@ -87,16 +91,41 @@ export class Guest {
 
   /** Whether it has booted; false when it ended first, or within the deadline did not. Kills it then, and on abort. */
   async boot(signal: AbortSignal): Promise<boolean> {
-    const giveUp = (): void => this.#booted.resolve(false);
-    const timer = setTimeout(giveUp, bootMs);
+    return await this.#reached(this.#booted, bootMs, signal);
+  }
+
+  /**
+   * Has it load a module ahead of its job, and whether it has; like {@link boot}, after which it may be called once. The
+   * module may do there what it may do in a run, in the same bounds. Then nothing happens in it until its job comes: it
+   * reads, and that blocks.
+   */
+  async prepare(preparation: Preparation, diskMb: number, signal: AbortSignal): Promise<boolean> {
+    this.#preparing = Promise.withResolvers<boolean>();
+    this.#reader = new FrameReader(bootBounds);
+    this.#watchDisk(diskMb);
+    this.#process.control?.write(encodeFrame({ ...preparation, isAhead: true }));
+    return await this.#reached(this.#preparing, prepareMs, signal);
+  }
+
+  async #reached(state: PromiseWithResolvers<boolean>, withinMs: number, signal: AbortSignal): Promise<boolean> {
+    const giveUp = (): void => state.resolve(false);
+    const timer = setTimeout(giveUp, withinMs);
     signal.addEventListener("abort", giveUp, { once: true });
     if (signal.aborted) giveUp();
     void this.ended.then(giveUp);
-    const isBooted = await this.#booted.promise;
+    const isReached = await state.promise;
     clearTimeout(timer);
     signal.removeEventListener("abort", giveUp);
-    if (!isBooted) this.kill();
-    return isBooted;
+    if (!isReached) this.kill();
+    return isReached;
+  }
+
+  /** From now until its end. */
+  #watchDisk(diskMb: number): void {
+    this.#stopWatching();
+    if (this.#process.isDiskWatched) return;
+    this.#stopWatching = watchDisk(this.slot, diskMb, () => this.#end({ kind: "disk_limit" }));
+    void this.ended.then(this.#stopWatching);
   }
 
   /** What it wrote to stderr so far, for operators. */
@@ -118,13 +147,10 @@ export class Guest {
     job.signal.addEventListener("abort", cancel, { once: true });
     if (job.signal.aborted) cancel();
     const timer = setTimeout(() => this.#end({ kind: "timeout" }), limits.wallMs);
-    const stopWatching = this.#process.isDiskWatched
-      ? () => {}
-      : watchDisk(this.slot, limits.diskMb, () => this.#end({ kind: "disk_limit" }));
+    this.#watchDisk(limits.diskMb);
     this.#process.control?.write(jobBytes(job));
     const end = await this.ended;
     clearTimeout(timer);
-    stopWatching();
     job.signal.removeEventListener("abort", cancel);
     return {
       stop: this.#stop,
@@ -169,6 +195,8 @@ export class Guest {
     if (kind === "ready" && !this.#isReady) {
       this.#isReady = true;
       this.#booted.resolve(true);
+    } else if (kind === "prepared" && this.#job === undefined && this.#preparing !== undefined) {
+      this.#preparing.resolve(true);
     } else if (kind === "began" && this.#job !== undefined && !this.#hasBegun) this.#hasBegun = true;
     else if (this.#job === undefined) throw new FrameError("a message before there was anything to answer");
     else if (kind === "progress") this.#job.onProgress?.(fractionOf(said["fraction"]), textOf(said["detail"], 500));
@@ -196,7 +224,8 @@ function textOf(value: unknown, characters: number): string {
 function jobBytes({ program, env }: GuestJob): Buffer {
   const { input = null } = program;
   if (program.runtime !== "bash") {
-    const source = "module" in program ? { module: program.module } : { code: program.code };
+    const { module, preparation = null } = "module" in program ? program : {};
+    const source = "module" in program ? { module, preparation } : { code: program.code };
     return encodeFrame({ ...source, input, env });
   }
   const variables = Object.entries(env).map(([name, value]) => `${name}=${value}`);

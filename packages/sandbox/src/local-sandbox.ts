@@ -3,7 +3,7 @@ import { join } from "node:path";
 import type { EgressSettings } from "./egress-gate.ts";
 import { createEgressProxy, type EgressProxy } from "./egress.ts";
 import { Gate } from "./gate.ts";
-import { guestLaunch, type GuestProfile } from "./guest-launch.ts";
+import { guestLaunch, type GuestProfile, type Preparation } from "./guest-launch.ts";
 import { Guest, type GuestReport } from "./guest.ts";
 import type { HostParts, TierPlan } from "./launch.ts";
 import { kernelLimits } from "./limits.ts";
@@ -70,7 +70,7 @@ export class LocalSandbox implements Sandbox {
     this.#sessionPlaces = new Gate(options.sessions);
     this.#warm = new WarmPool({
       size: options.warm,
-      boot: async (profile, signal) => await this.#boot(profile, { signal, egressSocket: undefined }),
+      boot: async (profile, signal) => await this.#bootAhead(profile, signal),
       discard: async (guest) => await this.#discard(guest),
     });
   }
@@ -132,6 +132,7 @@ export class LocalSandbox implements Sandbox {
       runtime: request.program.runtime,
       readable,
       limits: kernelLimits(limits),
+      prepared: preparationOf(request),
     };
     const signal = AbortSignal.any([request.signal, this.#closing.signal]);
     const leave = await this.#runs.enter(signal).catch(() => undefined);
@@ -225,6 +226,17 @@ export class LocalSandbox implements Sandbox {
     return undefined;
   }
 
+  /** One for the shelf; undefined when it did not boot, or could not be prepared: a run in one that boots then says why. */
+  async #bootAhead(profile: GuestProfile, signal: AbortSignal): Promise<Guest | undefined> {
+    const guest = await this.#boot(profile, { signal, egressSocket: undefined });
+    const { prepared, limits } = profile;
+    if (guest === undefined || prepared === undefined) return guest;
+    if (await guest.prepare(prepared, limits.diskMb, signal)) return guest;
+    await this.#discard(guest);
+    if (!signal.aborted) this.#tell("boot_failed", `not prepared: ${await bootProblem(guest)}`);
+    return undefined;
+  }
+
   /** Ends a guest, if it has not ended, and frees its slot. */
   async #discard(guest: Guest): Promise<void> {
     guest.kill();
@@ -263,6 +275,12 @@ export class LocalSandbox implements Sandbox {
 function beginOnce({ begin }: SandboxRequest): Run["begin"] {
   let asked: Promise<boolean> | undefined;
   return async () => await (asked ??= begin?.() ?? Promise.resolve(true));
+}
+
+/** What a sandbox for the same tool can do before its call; undefined: no more than to boot. */
+function preparationOf({ program, env = {} }: SandboxRequest): Preparation | undefined {
+  if (!("module" in program) || program.preparation === undefined) return undefined;
+  return { module: program.module, preparation: program.preparation, env };
 }
 
 const closedError = (): Error => new Error("The sandbox is closed.");

@@ -66,7 +66,9 @@ function problemOfProgram({ program }: SandboxRequest, parts: HostParts): string
   if (program.runtime === "bash" && !parts.hasBash) return "There is no bash on this host.";
   if ("code" in program && program.code.includes("\0")) return "The program contains a zero byte.";
   try {
-    const bytes = Buffer.byteLength(JSON.stringify([program.input, "code" in program ? program.code : ""]));
+    const bytes = Buffer.byteLength(
+      JSON.stringify([program.input, "code" in program ? program.code : program.preparation]),
+    );
     return bytes > maxJobBytes ? `Program and input have more than ${maxJobBytes} bytes.` : undefined;
   } catch {
     return "The input is not a JSON value.";

@@ -15,7 +15,14 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, describe, expect, it, vi } from "vitest";
 import { groupParents } from "./control-group.ts";
-import { openSandbox, probeTiers, type Sandbox, type SandboxEvent, type SandboxTier } from "./index.ts";
+import {
+  openSandbox,
+  probeTiers,
+  type Sandbox,
+  type SandboxEvent,
+  type SandboxResult,
+  type SandboxTier,
+} from "./index.ts";
 import { descendantsOf, processes } from "./process-table.fixture.ts";
 import { buildLauncher, hasProgram, makePlace, openTier, removePlace } from "./sandbox-place.fixture.ts";
 import { seccompProgram } from "./seccomp.ts";
@@ -369,5 +376,103 @@ describe.each(tiers)("warm sandboxes of %s", (tier) => {
     expect(await sandbox.run({ program, signal: never })).toMatchObject({ status: "ok", value: 7 });
     await sandbox.close();
     expect(waiting()).toEqual([]);
+  });
+});
+
+/** A tool's module that says what it was told when, and how often it was called. */
+const countingModule = `
+import { env } from "node:process";
+import { existsSync, writeFileSync, writeSync } from "node:fs";
+let told, toldMs, variable, calls = 0;
+export function prepare(preparation) {
+  if (preparation === "fails") throw new Error("nothing to load");
+  if (preparation === "talks") writeSync(3, Buffer.from("\\u0010\\0\\0\\0" + '{"kind":"result"'));
+  [told, toldMs, variable] = [preparation, Date.now(), env.GIVEN];
+}
+export function main(input) {
+  calls += 1;
+  const found = existsSync("left");
+  writeFileSync("left", "");
+  return { input, told, toldMs, variable, calls, found };
+}
+`;
+
+interface Told {
+  told: string;
+  toldMs: number;
+  variable: string;
+  calls: number;
+  found: boolean;
+}
+
+describe.each(tiers)("sandboxes of %s that are kept for a tool", (tier) => {
+  const wallMs = 6_000;
+  const events: string[] = [];
+
+  async function toolRuns(): Promise<(preparation: string, variable?: string) => Promise<SandboxResult>> {
+    const directory = newDirectory();
+    const module = join(place, `counting-${tier}.mjs`);
+    writeFileSync(module, countingModule);
+    const launcher = launcherPath === undefined ? {} : { launcherPath };
+    const onEvent = ({ detail }: SandboxEvent): void => void events.push(detail);
+    const sandbox = await open(tier, { directory, warm: 2, onEvent, ...launcher });
+    return async (preparation, variable = "one") =>
+      await sandbox.run({
+        program: { runtime: "node", module, readable: [module], preparation, input: "上海" },
+        env: { GIVEN: variable },
+        limits: { wallMs },
+        signal: never,
+      });
+  }
+
+  it("have loaded its module in its environment before the call comes, and are used once", async () => {
+    const run = await toolRuns();
+    const prepared = async (): Promise<void> => {
+      const startedMs = Date.now();
+      const { status, value } = await run("tool");
+      expect(status).toBe("ok");
+      expect(value).toMatchObject({ input: "上海", told: "tool", variable: "one", calls: 1, found: false });
+      expect((value as Told).toldMs).toBeLessThan(startedMs); // the module's answer, checked above
+    };
+    await vi.waitFor(prepared, patience);
+    await vi.waitFor(prepared, patience);
+  });
+
+  it("are used for no other tool, and with no other environment", async () => {
+    const run = await toolRuns();
+    const kinds = [
+      ["tool", "one"],
+      ["tool", "two"],
+      ["other", "one"],
+    ] as const;
+    for (let round = 0; round < 4; round += 1) {
+      const results = await Promise.all(kinds.map(async ([tool, variable]) => await run(tool, variable)));
+      expect(results).toMatchObject(
+        kinds.map(([told, variable]) => ({ status: "ok", value: { told, variable, calls: 1, found: false } })),
+      );
+    }
+  });
+
+  it("have their time from the call on, however long they waited for it", async () => {
+    const run = await toolRuns();
+    expect(await run("tool")).toMatchObject({ status: "ok" });
+    const waitedLonger = async (): Promise<void> => {
+      const startedMs = Date.now();
+      const { status, value } = await run("tool");
+      expect(status).toBe("ok");
+      expect(startedMs - (value as Told).toldMs).toBeGreaterThan(wallMs); // the module's answer
+    };
+    await vi.waitFor(waitedLonger, { timeout: 120_000, interval: wallMs + 1_000 });
+  });
+
+  it("are not kept where that fails, or where the module speaks out of turn: the call says what is wrong", async () => {
+    const run = await toolRuns();
+    events.length = 0;
+    expect(await run("fails")).toMatchObject({ status: "error", error: expect.stringContaining("nothing to load") });
+    await vi.waitFor(() => expect(events).toContainEqual(expect.stringContaining("not prepared")), patience);
+    expect(await run("fails")).toMatchObject({ status: "error", error: expect.stringContaining("nothing to load") });
+    expect(await run("talks")).toMatchObject({ status: "protocol" });
+    expect(await run("talks")).toMatchObject({ status: "protocol" });
+    expect(await run("tool")).toMatchObject({ status: "ok" });
   });
 });

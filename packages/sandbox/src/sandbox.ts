@@ -52,8 +52,19 @@ export type SandboxProgram =
   /**
    * A module of the deployer, with the directories it needs, readable at their own paths (sockets in
    * them can be connected to). Its export `main(input, { progress })` gives the result.
+   *
+   * With `preparation`, a JSON value, the module's export `prepare(preparation)` is awaited before. Sandboxes may be kept
+   * that have done so, each for one run with the same module, preparation, `env`, limits and readable paths: nothing
+   * that belongs to one call, or to one person, may be in it.
    */
-  | { runtime: "node"; module: string; readable: readonly string[]; input?: unknown; files?: readonly SandboxFile[] };
+  | {
+      runtime: "node";
+      module: string;
+      readable: readonly string[];
+      preparation?: unknown;
+      input?: unknown;
+      files?: readonly SandboxFile[];
+    };
 
 /** One run. */
 export interface SandboxRequest {

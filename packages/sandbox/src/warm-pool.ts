@@ -23,9 +23,11 @@ export const maxProfiles = 4;
 const idleMs = 300_000;
 const lookMs = 30_000;
 const pauseMs = 2_000;
+/** Boots that fail in a row until it is left to the next run to try again. */
+const mostFailures = 3;
 const politenessMs = 10;
 
-/** Guests that were booted ahead, each for one run: the boot is off the way, and nothing is carried over. */
+/** Guests that were booted ahead, and prepared for their tool, each for one run: that is off the way, and nothing is carried over. */
 export class WarmPool {
   readonly #options: WarmPoolOptions;
   readonly #shelves = new Map<string, Shelf>();
@@ -90,8 +92,15 @@ export class WarmPool {
     const { signal } = this.#closing;
     // Starting a process holds this one up for some milliseconds: first the run has its beginning.
     await delay(politenessMs, undefined, { signal, ref: false }).catch(() => {});
-    while (!signal.aborted && this.#isKept(shelf) && shelf.ready.length < this.#options.size) {
+    let failures = 0;
+    while (
+      !signal.aborted &&
+      this.#isKept(shelf) &&
+      shelf.ready.length < this.#options.size &&
+      failures < mostFailures
+    ) {
       const guest = await this.#options.boot(shelf.profile, signal).catch(() => undefined);
+      failures = guest === undefined ? failures + 1 : 0;
       if (guest === undefined) await delay(pauseMs, undefined, { signal, ref: false }).catch(() => {});
       else if (!signal.aborted && this.#isKept(shelf)) this.#keep(shelf, guest);
       else await this.#options.discard(guest);
