@@ -1,0 +1,65 @@
+import { randomBytes, randomUUID } from "node:crypto";
+import { sharedNow } from "./shared-clock.ts";
+
+/** Time as one process sees it. Made once, in `main`; a simulation passes its own. */
+export interface Clock {
+  /** Epoch ms by the clock that all processes of a deployment share, see {@link sharedNow}. */
+  now(): number;
+  /** Ms since some moment, never going back whatever is done to the machine's clock. For measuring. */
+  monotonic(): number;
+  /** Calls `work` once after `ms`; the returned function cancels that. */
+  after(ms: number, work: () => void): () => void;
+  /** Calls `work` every `ms` until the returned function is called. Keeps no process alive. */
+  every(ms: number, work: () => void): () => void;
+}
+
+/** Chance as one process sees it. */
+export interface Random {
+  uuid(): string;
+  /** An id of 22 characters (128 bits, base64url) that cannot be guessed. */
+  id(): string;
+}
+
+/** The clock of the machine, set by that of Redis. */
+export const systemClock: Clock = {
+  now: sharedNow,
+  monotonic: () => performance.now(),
+  after: (ms, work) => {
+    const timer = setTimeout(work, ms);
+    return () => clearTimeout(timer);
+  },
+  every: (ms, work) => {
+    const timer = setInterval(work, ms);
+    timer.unref();
+    return () => clearInterval(timer);
+  },
+};
+
+/** The machine's source of secrets. */
+export const systemRandom: Random = {
+  uuid: () => randomUUID(),
+  id: () => randomBytes(16).toString("base64url"),
+};
+
+/** Rejects when `work` takes longer than `ms`; the work itself goes on. */
+export async function withDeadline<T>(clock: Clock, work: Promise<T>, ms: number): Promise<T> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const cancel = clock.after(ms, () => reject(new Error(`no answer within ${ms} ms`)));
+  try {
+    return await Promise.race([work, late]);
+  } finally {
+    cancel();
+  }
+}
+
+/** Resolves after `ms`, or as soon as `signal` aborts: the caller looks at the signal afterwards. */
+export async function pause(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
+  if (signal?.aborted === true) return;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const cancel = clock.after(ms, resolve);
+  const wake = (): void => resolve();
+  signal?.addEventListener("abort", wake, { once: true });
+  await promise;
+  cancel();
+  signal?.removeEventListener("abort", wake);
+}
