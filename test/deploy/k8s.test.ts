@@ -231,7 +231,7 @@ describe("the way in", () => {
       expect(backend.service?.name).toBe("ingress");
       expect(ports).toContain(backend.service?.port?.name);
     }
-    const routes = ["webhook", "chat", "approval", "rule"].map((name) => textOf(`apps/ingress/src/${name}-routes.ts`));
+    const routes = ["webhook", "api", "approvals"].map((name) => textOf(`apps/ingress/src/${name}.ts`));
     const served = [...routes.join("").matchAll(/"(\/[a-z][^"\s]*)"/g)].map(([, path = ""]) => path);
     expect(served.length).toBeGreaterThan(4);
     for (const path of served) expect(path).toMatch(/^\/(?:feishu\/(?:events|cards)|chat|v1)(?:\/|$)/);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { admit, type AdmissionRules, type ArrivedMessage } from "./admission.ts";
+import { admit, type AdmissionRules, type ArrivedMessage } from "./messages.ts";
 
 const nowMs = 1_800_000_000_000;
 const rules: AdmissionRules = {

@@ -4,7 +4,9 @@ import {
   createMemoryEventWatchReports,
   createMemoryInstanceDirectory,
   createMemoryLookupCache,
+  createMemoryRateGovernor,
   createMemorySessionStore,
+  createMemoryTokenCache,
   type ApprovalStore,
   type BudgetStore,
   type CardLedger,
@@ -17,9 +19,9 @@ import {
   type PermissionRules,
   type SessionStore,
 } from "@larkline/store";
-import type { Backend } from "./backend.ts";
+import type { Stores } from "./services.ts";
 
-// For tests: a backend in memory whose parts can be broken.
+// For tests: stores in memory that can be broken.
 
 /** What stands in for Redis. */
 export interface TestMemory {
@@ -74,8 +76,19 @@ function failWhen(broken: boolean): void {
   if (broken) throw new Error("broken on purpose");
 }
 
-function faultyStore(store: SessionStore, trouble: Trouble): Backend["store"] {
-  return {
+/** The same with some methods replaced. */
+export function replacing<T extends object>(whole: T, replaced: Partial<T>): T {
+  return new Proxy(whole, {
+    get(target, name) {
+      const own: unknown = Reflect.get(replaced, name);
+      const value: unknown = own ?? Reflect.get(target, name);
+      return typeof value === "function" ? value.bind(own === undefined ? target : replaced) : value;
+    },
+  });
+}
+
+function faultyStore(store: SessionStore, trouble: Trouble): SessionStore {
+  return replacing(store, {
     append: async (message, how) => {
       failWhen(trouble.append);
       if (trouble.refuse) throw new Refusal();
@@ -88,37 +101,20 @@ function faultyStore(store: SessionStore, trouble: Trouble): Backend["store"] {
       failWhen(trouble.cancel);
       return await store.cancel(session, cancel);
     },
-    summary: async (session) => await store.summary(session),
-    waiting: async (session, limit) => await store.waiting(session, limit),
-    seqOf: async (session, app, messageId) => await store.seqOf(session, app, messageId),
-    pushOutbox: async (record, dedupId, parked) => await store.pushOutbox(record, dedupId, parked),
-    parked: async (session, messageId) => await store.parked(session, messageId),
-    release: async (session, messageId, action) => await store.release(session, messageId, action),
-    leaseOutbox: async (session) => await store.leaseOutbox(session),
-    ackOutbox: async (session, token) => await store.ackOutbox(session, token),
-    retryOutbox: async (lease, retryAtMs) => await store.retryOutbox(lease, retryAtMs),
-    seen: async (session, app, messageId) => await store.seen(session, app, messageId),
-  };
+  });
 }
 
-function faultyApprovals({ approvals, rules }: TestMemory, trouble: Trouble): Pick<Backend, "approvals" | "rules"> {
+function faultyApprovals(approvals: ApprovalStore, trouble: Trouble): ApprovalStore {
   const step = async <T>(name: NonNullable<ApprovalTrouble["hangs"]>, work: () => Promise<T>): Promise<T> => {
     failWhen(trouble.fails === name);
     if (trouble.hangs === name) await new Promise(() => {});
     return await work();
   };
-  return {
-    approvals: {
-      find: async (app, id) => await step("find", async () => await approvals.find(app, id)),
-      decide: async (...given) => await step("decide", async () => await approvals.decide(...given)),
-      settle: async (...given) => await approvals.settle(...given),
-      pending: async (session) => await step("find", async () => await approvals.pending(session)),
-    },
-    rules: {
-      inForce: async (app, chatId) => await rules.inForce(app, chatId),
-      revoke: async (...given) => await rules.revoke(...given),
-    },
-  };
+  return replacing(approvals, {
+    find: async (app, id) => await step("find", async () => await approvals.find(app, id)),
+    decide: async (...given) => await step("decide", async () => await approvals.decide(...given)),
+    pending: async (session) => await step("find", async () => await approvals.pending(session)),
+  });
 }
 
 /** Told of what is sent to workers. */
@@ -127,18 +123,17 @@ export interface TestListener {
   cancel(cancel: { session: SessionKey; turnId?: string }): void;
 }
 
-export function createTestBackend(shared: TestMemory, trouble: Trouble, listener: TestListener): Backend {
+export function createTestStores(shared: TestMemory, trouble: Trouble, listener: TestListener): Stores {
+  const { log: eventLog, letters: deadLetters, watches: eventWatches, ...rest } = shared;
   return {
+    ...rest,
     store: faultyStore(shared.store, trouble),
-    ...faultyApprovals(shared, trouble),
-    lookups: shared.lookups,
-    budgets: shared.budgets,
-    ledger: shared.cards,
-    letters: shared.letters,
-    instances: shared.instances,
-    watches: shared.watches,
-    takeDuty: async () => true,
-    log: shared.log,
+    approvals: faultyApprovals(shared.approvals, trouble),
+    eventLog,
+    deadLetters,
+    eventWatches,
+    tokenCache: createMemoryTokenCache(),
+    governor: createMemoryRateGovernor(),
     turns: {
       wake: async (session, gen) => {
         failWhen(trouble.wake);
@@ -147,11 +142,14 @@ export function createTestBackend(shared: TestMemory, trouble: Trouble, listener
       },
     },
     cancels: { publish: async (cancel) => listener.cancel(cancel) },
-    isReady: () => !trouble.notReady && !trouble.starting,
-    wasReady: () => !trouble.starting,
-    refused: (error) => error instanceof Refusal,
-    ping: async () => !trouble.notReady,
-    takesWrites: async () => true,
-    clockProblem: () => undefined,
+    redis: {
+      isReady: () => !trouble.notReady && !trouble.starting,
+      wasReady: () => !trouble.starting,
+      refused: (error) => error instanceof Refusal,
+      ping: async () => !trouble.notReady,
+      takesWrites: async () => true,
+      clockProblem: () => undefined,
+      takeDuty: async () => true,
+    },
   };
 }

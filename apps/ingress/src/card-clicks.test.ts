@@ -1,10 +1,6 @@
-import { resolveConfig } from "@larkline/process/config";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { silentLogger, unobserved } from "@larkline/process/telemetry";
-import { createBotAgents } from "./bot-agents.ts";
-import { createCardClicks } from "./card-clicks.ts";
 import { startWorld, testApp, type FeishuWorld, type WorldOptions } from "./feishu.fixture.ts";
-import { createTestMemory } from "./backend.fixture.ts";
+import type { OtherEvent } from "./other-events.ts";
 
 const { appId } = testApp;
 const lateMs = 3 * 3_600_000;
@@ -254,38 +250,23 @@ describe("a click that is not ours", () => {
     expect(await here.told(session)).toEqual([]);
   });
 
-  it("AL-62: is offered to other handlers, ours is not", async () => {
-    const { store } = createTestMemory();
-    const settings = resolveConfig({ agents: { default: { language: "en" } } });
-    if (!settings.ok) throw new Error(settings.error);
+  it("AL-62: is offered to other programs, ours is not", async () => {
     const offered: unknown[] = [];
-    const clicks = createCardClicks(
+    const consumers = [
+      { click: () => undefined },
       {
-        app: appId,
-        agents: createBotAgents(settings.value, settings.value.bots.default),
-        tenants: null,
-        store,
-        inbox: { wake: async () => undefined },
-        stop: async () => ({ result: "nothing" }),
-        approvals: { app: appId, decide: async () => ({ result: "unknown" }), namesOf: async () => new Map() },
-        observation: unobserved,
-        logger: silentLogger,
-      },
-      [
-        async () => undefined,
-        async ({ event }) => {
+        click: ({ event }: OtherEvent) => {
           offered.push(event["action"]);
           return { toast: { type: "info", content: "approved" } };
         },
-      ],
-    );
-    const click = async (value: unknown) => {
-      const envelope = { eventId: "e", type: "card.action.trigger", appId, tenantKey: "", token: "", createdAtMs: 0 };
-      return await clicks({ ...envelope, event: { operator: { open_id: "ou_1" }, action: { value } } });
-    };
+      },
+    ];
+    const { here, session, messageId } = await running({ consumers });
+    const click = async (value: Record<string, unknown>) =>
+      await here.platform.click({ messageId, openId: here.ann, value });
     expect(await click({ approval: "1" })).toMatchObject({ toast: { content: "approved" } });
-    const stop = { larkline: "stop", session: `${appId}.oc_1`, turn: `${appId}.oc_1-1` };
+    const stop = { larkline: "stop", session, turn: `${session}-9` };
     expect(await click(stop)).toMatchObject({ toast: { content: "Nothing is running right now." } });
-    expect(offered).toEqual([{ value: { approval: "1" } }]);
+    expect(offered).toMatchObject([{ value: { approval: "1" } }]);
   });
 });

@@ -1,8 +1,9 @@
 import type { LongConnectionState } from "@larkline/feishu";
 import { describe, expect, it } from "vitest";
-import { createConnectionCheck, type CheckedBot } from "./connection-check.ts";
+import { systemClock } from "@larkline/protocol";
+import { ConnectionChecks, type ConnectedBot } from "./long-connection.ts";
 
-function bot(name: string, first?: LongConnectionState): CheckedBot & { now(state: LongConnectionState): void } {
+function bot(name: string, first?: LongConnectionState): ConnectedBot & { now(state: LongConnectionState): void } {
   let state = first;
   return {
     name,
@@ -13,11 +14,16 @@ function bot(name: string, first?: LongConnectionState): CheckedBot & { now(stat
   };
 }
 
+function checking(bots: readonly ConnectedBot[], now: () => number) {
+  const checks = new ConnectionChecks({ ...systemClock, monotonic: now }, bots);
+  return () => checks.states();
+}
+
 describe("long connections in /ready", () => {
   it("hold a new process back until all are there, for a while", () => {
     let nowMs = 0;
     const [one, other] = [bot("default", "connecting"), bot("desk", "connecting")];
-    const check = createConnectionCheck([one, other], () => nowMs);
+    const check = checking([one, other], () => nowMs);
     expect(check()).toEqual({ longConnection: false, "longConnection.desk": false });
     one.now("connected");
     expect(check()).toEqual({ longConnection: true, "longConnection.desk": false });
@@ -27,7 +33,7 @@ describe("long connections in /ready", () => {
 
   it("that are lost later keep nobody from the other bots", () => {
     const [one, other] = [bot("default", "connected"), bot("desk", "connected")];
-    const check = createConnectionCheck([one, other, bot("hook")], () => 0);
+    const check = checking([one, other, bot("hook")], () => 0);
     expect(check()).toEqual({ longConnection: true, "longConnection.desk": true });
     one.now("reconnecting");
     other.now("reconnecting");
@@ -36,7 +42,7 @@ describe("long connections in /ready", () => {
 
   it("of the only bots there are make the process useless when all are gone", () => {
     const [one, other] = [bot("default", "connected"), bot("desk", "connected")];
-    const check = createConnectionCheck([one, other], () => 60_000);
+    const check = checking([one, other], () => 60_000);
     check();
     one.now("reconnecting");
     expect(check()).toEqual({ longConnection: "lost", "longConnection.desk": true });

@@ -1,6 +1,8 @@
 import { createMemoryLookupCache } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { createDirectChats } from "./direct-chats.ts";
+import { createTestMemory } from "./backend.fixture.ts";
+import { DirectChats } from "./bot.ts";
+import { createTestServices } from "./ingress.fixture.ts";
 
 const dayMs = 24 * 3_600_000;
 
@@ -9,13 +11,14 @@ function world() {
   const cache = createMemoryLookupCache();
   const written: string[] = [];
   const lookups = {
-    get: cache.get,
+    ...cache,
     set: async (key: string, value: string, ttlMs: number) => {
       written.push(value);
       await cache.set(key, value, ttlMs);
     },
   };
-  const chats = createDirectChats({ app: "cli_app", lookups, now: () => nowMs });
+  const services = createTestServices({ shared: { ...createTestMemory(), lookups } });
+  const chats = new DirectChats({ ...services, clock: { ...services.clock, now: () => nowMs } }, "cli_app");
   return { chats, written, forward: (ms: number) => void (nowMs += ms) };
 }
 

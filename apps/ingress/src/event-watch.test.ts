@@ -1,9 +1,8 @@
 import { LongConnection } from "@larkline/feishu";
-import { createMemoryEventWatchReports, type EventWatchReport } from "@larkline/store";
-import { silentLogger } from "@larkline/process/telemetry";
+import type { EventWatchReport } from "@larkline/store";
 import { afterEach, describe, expect, it } from "vitest";
-import { createEventWatch, type EventWatch } from "./event-watch.ts";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
+import { EventWatch } from "./long-connection.ts";
 
 const { appId: app } = testApp;
 const patienceMs = 20_000;
@@ -17,25 +16,19 @@ afterEach(async () => {
 async function scene(): Promise<{
   world: FeishuWorld;
   watch: EventWatch;
+  /** A message came in Ann's chat. */
+  note: () => void;
   report: () => Promise<EventWatchReport | undefined>;
 }> {
   const world = await startWorld({ transport: "websocket" });
   opened.push(world);
-  const reports = createMemoryEventWatchReports();
-  const watch = createEventWatch({
-    app,
-    api: world.api,
-    store: world.ingress.store,
-    placer: { sessionOf: async (chatId) => `${app}.${chatId}` },
-    reports,
-    takeDuty: async () => true,
-    monthlyCalls: null,
-    logger: silentLogger,
-    graceMs: 0,
-  });
+  const { services, bots } = world.ingress;
+  const [bot = expect.fail("no bot")] = bots;
+  const watch = new EventWatch(services, bot, 0);
   opened.push(watch);
   await expect.poll(async () => (await fetch(`${world.ingress.url}/ready`)).ok, { timeout: patienceMs }).toBe(true);
-  return { world, watch, report: async () => await reports.of(app) };
+  const note = () => bot.recentChats.note(world.direct, services.clock.now());
+  return { world, watch, note, report: async () => await services.eventWatches.of(app) };
 }
 
 /** Somebody else's program with the same app id and secret, which acknowledges whatever it gets. */
@@ -47,12 +40,11 @@ async function startThief({ platform }: FeishuWorld): Promise<void> {
 }
 
 /** Each event goes to one of the two at random: writes until both have some. */
-async function writeUntilStolen(world: FeishuWorld, watch: EventWatch): Promise<{ ours: string[]; stolen: string[] }> {
+async function writeUntilStolen(world: FeishuWorld): Promise<{ ours: string[]; stolen: string[] }> {
   await startThief(world);
   const [ours, stolen]: [string[], string[]] = [[], []];
   while (ours.length === 0 || stolen.length === 0) {
     const messageId = await world.say("hello");
-    watch.noteDirect(world.direct);
     const came = await world.ingress.store.seen(`${app}.${world.direct}`, app, messageId);
     (came ? ours : stolen).push(messageId);
   }
@@ -62,7 +54,7 @@ async function writeUntilStolen(world: FeishuWorld, watch: EventWatch): Promise<
 describe("a second program with the same app", () => {
   it("is found out by the direct messages that only the platform knows of", async () => {
     const { world, watch, report } = await scene();
-    const { ours, stolen } = await writeUntilStolen(world, watch);
+    const { ours, stolen } = await writeUntilStolen(world);
     await watch.look();
     const found = await report();
     expect(found).toMatchObject({ app, compared: ours.length + stolen.length });
@@ -74,7 +66,6 @@ describe("a second program with the same app", () => {
     const { world, watch, report } = await scene();
     for (const text of ["hello", "/stop", " ／stop", "/status", "again", "x".repeat(60_000)]) {
       await world.say(text);
-      watch.noteDirect(world.direct);
     }
     await world.say("", { post: { content: [[{ tag: "text", text: "/stop" }]] } });
     await watch.look();
@@ -82,8 +73,8 @@ describe("a second program with the same app", () => {
   });
 
   it("is not suspected any more when a message comes late after all", async () => {
-    const { world, watch, report } = await scene();
-    await writeUntilStolen(world, watch);
+    const { world, watch, note, report } = await scene();
+    await writeUntilStolen(world);
     await watch.look();
     const before = (await report())?.missed ?? [];
     expect(before.length).toBeGreaterThan(0);
@@ -103,7 +94,7 @@ describe("a second program with the same app", () => {
         reply,
       });
     }
-    watch.noteDirect(world.direct);
+    note();
     await watch.look();
     expect(await report()).toMatchObject({ missed: [] });
   });
@@ -115,7 +106,6 @@ describe("a second program with the same app", () => {
       action: { kind: "respond", status: 400, body: { code: 230027, msg: "no" } },
     });
     await world.say("hello");
-    watch.noteDirect(world.direct);
     await watch.look();
     expect(await report()).toMatchObject({ compared: 0, missed: [], problem: "forbidden 230027" });
   });

@@ -1,11 +1,14 @@
-import { resolveConfig, type ConfigInput } from "@larkline/process/config";
+import { resolveConfig, type ConfigInput, type EdgeAccess } from "@larkline/process/config";
 import type { FeishuApi } from "@larkline/feishu";
 import { turnIdOf, type EngineEvent, type QueuedMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
 import type { MemorySessionStoreOptions, SessionStore } from "@larkline/store";
 import { createMetrics, silentLogger, unobserved, type Metrics, type Observation } from "@larkline/process/telemetry";
-import { createTestBackend, createTestMemory, type TestMemory, type Trouble } from "./backend.fixture.ts";
+import { createTestMemory, createTestStores, type TestMemory, type Trouble } from "./backend.fixture.ts";
+import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";
-import { startIngress, type IngressParts, type ReachableBot } from "./ingress.ts";
+import type { EventConsumer } from "./other-events.ts";
+import { startIngress } from "./server.ts";
+import { createServices, type Services, type Stores } from "./services.ts";
 
 // For tests: the whole process over HTTP, with sessions in memory and a worker of a few lines.
 
@@ -21,19 +24,21 @@ export interface TestOptions {
   script?: Script;
   api?: FeishuApi;
   /** Bots besides the one of `FEISHU_APP_ID`. */
-  bots?: readonly ReachableBot[];
+  bots?: readonly { access: EdgeAccess; api: FeishuApi }[];
   /** `larkline.config.ts`. */
   settings?: ConfigInput;
   /** What another replica keeps its state in. */
   shared?: TestMemory;
   /** Get what is not for Larkline itself; default: none do. */
-  consumers?: IngressParts["consumers"];
+  consumers?: readonly EventConsumer[];
   /** Who watches; default: nobody. */
   observation?: Observation;
 }
 
 export interface TestIngress extends TestMemory {
   url: string;
+  services: Services;
+  bots: readonly Bot[];
   metrics: Metrics;
   wakes: { session: SessionKey; gen: number }[];
   cancels: { session: SessionKey; turnId?: string }[];
@@ -92,23 +97,25 @@ function createTestWorker(store: SessionStore, script: Script) {
   };
 }
 
+const noTrouble: Trouble = {
+  starting: false,
+  notReady: false,
+  refuse: false,
+  silent: false,
+  append: false,
+  hang: false,
+  wake: false,
+  cancel: false,
+};
+
 /** Starts an ingress on a free port of loopback. */
 export async function startTestIngress(options: TestOptions = {}): Promise<TestIngress> {
   const shared = options.shared ?? createTestMemory(options.store);
   const worker = options.script === undefined ? undefined : createTestWorker(shared.store, options.script);
   const wakes: TestIngress["wakes"] = [];
   const cancels: TestIngress["cancels"] = [];
-  const trouble: Trouble = {
-    starting: false,
-    notReady: false,
-    refuse: false,
-    silent: false,
-    append: false,
-    hang: false,
-    wake: false,
-    cancel: false,
-  };
-  const backend = createTestBackend(shared, trouble, {
+  const trouble = { ...noTrouble };
+  const stores = createTestStores(shared, trouble, {
     wake: (session, gen) => {
       wakes.push({ session, gen });
       void worker?.wake(session, gen);
@@ -118,22 +125,37 @@ export async function startTestIngress(options: TestOptions = {}): Promise<TestI
       worker?.cancel(cancel.turnId);
     },
   });
-  const config = loadConfig({ HOST: "127.0.0.1", PORT: "0", ...options.env });
-  const settings = resolveConfig(options.settings ?? {});
-  if (!config.ok) throw new Error(config.error);
-  if (!settings.ok) throw new Error(settings.error);
-  const metrics = createMetrics({ service: "ingress" });
-  const { feishu } = config.value;
+  const services = servicesOf(stores, options);
+  const { feishu } = services.config;
   const first =
     feishu === undefined || options.api === undefined
       ? []
       : [{ access: { name: "default", ...feishu }, api: options.api }];
-  const bots = [...first, ...(options.bots ?? [])];
-  const parts = { config: config.value, settings: settings.value, backend, bots, metrics };
-  const { observation = unobserved, consumers = [] } = options;
-  const ingress = await startIngress({ ...parts, consumers, observation, logger: silentLogger });
+  const bots = [...first, ...(options.bots ?? [])].map(({ access, api }) => new Bot(services, access, api));
+  const ingress = await startIngress(services, bots);
   const url = `http://127.0.0.1:${ingress.port}`;
-  return { url, ...shared, metrics, wakes, cancels, trouble, close: ingress.close };
+  const { metrics } = services;
+  return { url, ...shared, services, bots, metrics, wakes, cancels, trouble, close: ingress.close };
+}
+
+function servicesOf(stores: Stores, { env, settings: input = {}, ...options }: TestOptions): Services {
+  const config = loadConfig({ HOST: "127.0.0.1", PORT: "0", ...env });
+  const settings = resolveConfig(input);
+  if (!config.ok) throw new Error(config.error);
+  if (!settings.ok) throw new Error(settings.error);
+  const { observation = unobserved, consumers = [] } = options;
+  const parts = { config: config.value, settings: settings.value, stores, consumers, observation };
+  return createServices({ ...parts, metrics: createMetrics({ service: "ingress" }), log: silentLogger });
+}
+
+/** Services without a process around them, for tests of one part. */
+export function createTestServices(options: TestOptions = {}): Services {
+  const trouble = { ...noTrouble };
+  const stores = createTestStores(options.shared ?? createTestMemory(options.store), trouble, {
+    wake: () => undefined,
+    cancel: () => undefined,
+  });
+  return servicesOf(stores, options);
 }
 
 /** An open event stream as a test sees it. */

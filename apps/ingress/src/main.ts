@@ -1,16 +1,13 @@
-import { loadConfigFile, readEdges, takeEnvironment } from "@larkline/process/config";
+import { FeishuApi } from "@larkline/feishu";
+import { botOfApp, loadConfigFile, readEdges, takeEnvironment, type EdgeAccess } from "@larkline/process/config";
+import { createLogger, createMetrics, openObservers, runUntilSignal, watchPlatform } from "@larkline/process/telemetry";
+import { systemClock } from "@larkline/protocol";
 import { connectTraceLog } from "@larkline/store/redis";
-import { createLogger, createMetrics, openObservers, runUntilSignal } from "@larkline/process/telemetry";
-import { connectBots } from "./bots.ts";
+import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";
-import { startIngress } from "./ingress.ts";
 import { eventConsumers } from "./other-events.ts";
-import { connectBackend } from "./redis-backend.ts";
-
-function refuse(problem: string): never {
-  console.error(problem);
-  process.exit(1);
-}
+import { startIngress } from "./server.ts";
+import { connectStores, createServices } from "./services.ts";
 
 const { env, problem: unclean } = takeEnvironment();
 const loaded = loadConfig(env);
@@ -18,45 +15,50 @@ if (!loaded.ok) refuse(loaded.error);
 const config = loaded.value;
 const settings = await loadConfigFile(config.configFile);
 if (!settings.ok) refuse(settings.error);
-const edges = readEdges(env, settings.value.bots, config.feishu);
-if (!edges.ok) refuse(edges.error);
+const accesses = readEdges(env, settings.value.bots, config.feishu);
+if (!accesses.ok) refuse(accesses.error);
 
-const logger = createLogger({ service: "ingress", level: config.logLevel });
-if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
+const log = createLogger({ service: "ingress", level: config.logLevel });
+if (unclean !== undefined) log.warn({ reason: unclean }, "other processes of this user can read the environment");
 const metrics = createMetrics({ service: "ingress" });
 const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
-const watch = { service: "ingress", logger, metrics, traceLog, modules: settings.value.observers } as const;
-const watching = await openObservers({ ...watch, ...config });
-if (!watching.ok) refuse(watching.error);
-const { observation, close: closeObservers } = watching.value;
-const backend = connectBackend({ ...config, logger });
-const bots = connectBots(edges.value, { settings: settings.value, backend, observation, logger });
-
-const consumers = await eventConsumers(settings.value.events, config.eventsKey);
+const watch = { service: "ingress", logger: log, metrics, traceLog, modules: settings.value.observers } as const;
+const observers = await openObservers({ ...watch, ...config });
+if (!observers.ok) refuse(observers.error);
+const { observation } = observers.value;
+const consumers = await eventConsumers(systemClock, settings.value.events, config.eventsKey);
 if (!consumers.ok) refuse(consumers.error);
 
-const parts = {
-  consumers: consumers.value,
-  config,
-  settings: settings.value,
-  backend,
-  bots,
-  metrics,
-  logger,
-  observation,
-};
-const ingress = await startIngress(parts).catch((error: unknown) =>
+const stores = connectStores(config, log);
+const parts = { config, settings: settings.value, stores, metrics, log, observation, consumers: consumers.value };
+const services = createServices(parts);
+const bots = accesses.value.map((access) => new Bot(services, access, openApi(access)));
+const ingress = await startIngress(services, bots).catch((error: unknown) =>
   refuse(`ingress cannot start: ${error instanceof Error ? error.message : String(error)}`),
 );
-const served = edges.value.map(({ name, websocket, webhook }) => ({ name, websocket, webhook }));
-logger.info({ port: ingress.port, bots: served }, "ingress ready");
+const served = accesses.value.map(({ name, websocket, webhook }) => ({ name, websocket, webhook }));
+log.info({ port: ingress.port, bots: served }, "ingress ready");
 
 runUntilSignal({
-  logger,
+  logger: log,
   close: async () => {
     await ingress.close();
     for (const { api } of bots) api.close();
-    await backend.close();
-    await closeObservers();
+    await stores.close();
+    await observers.value.close();
   },
 });
+
+function refuse(problem: string): never {
+  console.error(problem);
+  process.exit(1);
+}
+
+/** Limits and tokens are kept by app, for all processes of the deployment. */
+function openApi({ appId, appSecret, domain }: EdgeAccess): FeishuApi {
+  const { governor, tokenCache } = stores;
+  const { monthlyCalls, rateLimits } = botOfApp(services.settings, appId).feishu;
+  const limiter = rateLimits ? { governor } : {};
+  const { calls } = watchPlatform(services.observation);
+  return new FeishuApi({ appId, appSecret, domain, ...limiter, tokenCache, monthlyCalls, watch: calls, logger: log });
+}

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { text as textOf } from "node:stream/consumers";
 import { pathToFileURL } from "node:url";
 import { resolveConfig } from "@larkline/process/config";
-import { followClock, sharedNow } from "@larkline/protocol";
+import { followClock, sharedNow, systemClock } from "@larkline/protocol";
 import { afterEach, describe, expect, it, onTestFinished, vi } from "vitest";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 import { eventConsumers, type EventConsumer, type OtherEvent } from "./other-events.ts";
@@ -61,7 +61,7 @@ async function address(answer: (response: ServerResponse, received: Received, co
     server.close();
   });
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`; // it listens on TCP
-  const consumers = await eventConsumers({ modules: [], url }, key);
+  const consumers = await eventConsumers(systemClock, { modules: [], url }, key);
   if (!consumers.ok) throw new Error(consumers.error);
   return { received, consumers: consumers.value };
 }
@@ -234,7 +234,7 @@ describe("what the configuration names", () => {
   it("is loaded, a module with one consumer or with several", async () => {
     const one = await moduleOf("export default { event() {} };");
     const two = await moduleOf("export default [{ click() {} }, { event() {}, click() {} }];");
-    const loaded = await eventConsumers({ modules: [one, two], url: undefined }, undefined);
+    const loaded = await eventConsumers(systemClock, { modules: [one, two], url: undefined }, undefined);
     expect(loaded.ok ? loaded.value : loaded.error).toHaveLength(3);
   });
 
@@ -242,9 +242,13 @@ describe("what the configuration names", () => {
     const modules = await Promise.all(
       ["export default 7;", "export default {};", "export default { event: 1 };"].map(moduleOf),
     );
-    const loaded = await eventConsumers({ modules: [...modules, "file:///nowhere.ts"], url: undefined }, undefined);
+    const loaded = await eventConsumers(
+      systemClock,
+      { modules: [...modules, "file:///nowhere.ts"], url: undefined },
+      undefined,
+    );
     expect(loaded.ok ? [] : loaded.error.split("\n")).toHaveLength(4);
-    const keyless = await eventConsumers({ modules: [], url: "https://hooks.example" }, undefined);
+    const keyless = await eventConsumers(systemClock, { modules: [], url: "https://hooks.example" }, undefined);
     expect(keyless).toEqual({ ok: false, error: expect.stringContaining("EVENTS_SIGNING_KEY") });
     for (const url of ["http://hooks.example", "ftp://x", "https:/x"]) {
       expect(resolveConfig({ events: { url } }).ok).toBe(false);

@@ -1,9 +1,11 @@
 import { createHmac } from "node:crypto";
 import type { Envelope } from "@larkline/feishu";
-import { parserOf, sharedNow, type ParseResult } from "@larkline/protocol";
+import { parserOf, pause, type Clock, type ParseResult } from "@larkline/protocol";
 import type { CounterMetric, Logger } from "@larkline/process/telemetry";
 import { Type } from "typebox";
-import type { EventAnswer } from "./event-router.ts";
+
+/** What the platform shows or does after a callback; events need none. */
+export type EventAnswer = Record<string, unknown>;
 
 /** An event or a click that Larkline has no use for itself, as it is passed on. */
 export interface OtherEvent {
@@ -31,31 +33,15 @@ export interface EventConsumer {
   click?(event: OtherEvent, signal: AbortSignal): unknown;
 }
 
-/** Hands out what is not for Larkline itself. */
-export interface OtherEvents {
-  /** Passes an event on, once the caller has had time to acknowledge it. Never throws, never waits. */
-  pass(event: OtherEvent): void;
-  /** Asks about a click; undefined when no consumer knows it. Never rejects. */
-  click(event: OtherEvent): Promise<EventAnswer | undefined>;
-  /** Gives up what waits and what is under way. */
-  close(): void;
-}
-
-export interface OtherEventsOptions {
-  consumers: readonly EventConsumer[];
-  outcomes: CounterMetric<"kind" | "outcome">;
-  logger: Logger;
-  /** How long a consumer has for one event or click; default 10 s. */
-  deadlineMs?: number;
-  /** How long a person waits for the answer to a click; default 1.8 s, well within the platform's 3 s. */
-  clickPatienceMs?: number;
-}
-
 /** Events that are handed out at once, and those that may wait; more are dropped and counted. */
 const atOnce = 16;
 const mostWaiting = 1_000;
 /** Clicks that consumers may be at work on at once. */
 const mostClicks = 200;
+/** How long a consumer has for one event or click. */
+const consumerDeadlineMs = 10_000;
+/** How long a person waits for the answer to a click: well within the platform's 3 s. */
+const clickPatienceMs = 1_800;
 
 const isAnswer = parserOf(Type.Record(Type.String(), Type.Unknown()));
 const maxAnswerChars = 65_536;
@@ -68,27 +54,33 @@ export function otherEventOf(
   return { bot, app: appId, type, eventId, tenantKey, createdAtMs, event };
 }
 
-export function createOtherEvents(options: OtherEventsOptions): OtherEvents {
-  return new ConsumersOfEvents(options);
+interface OtherEventsParts {
+  clock: Clock;
+  counters: { otherEvents: CounterMetric<"kind" | "outcome"> };
+  log: Logger;
 }
 
-class ConsumersOfEvents implements OtherEvents {
-  readonly #options: OtherEventsOptions;
+/** Hands out what is not for Larkline itself. */
+export class OtherEvents {
+  readonly #consumers: readonly EventConsumer[];
+  readonly #parts: OtherEventsParts;
   readonly #closing = new AbortController();
   readonly #waiting: OtherEvent[] = [];
   #running = 0;
   #clicks = 0;
 
-  constructor(options: OtherEventsOptions) {
-    this.#options = options;
+  constructor(consumers: readonly EventConsumer[], parts: OtherEventsParts) {
+    this.#consumers = consumers;
+    this.#parts = parts;
   }
 
+  /** Passes an event on, once the caller has had time to acknowledge it. Never throws, never waits. */
   pass(event: OtherEvent): void {
-    const { consumers, logger } = this.#options;
-    if (this.#closing.signal.aborted || !consumers.some((consumer) => consumer.event !== undefined)) return;
+    if (this.#closing.signal.aborted || !this.#consumers.some((consumer) => consumer.event !== undefined)) return;
     if (this.#waiting.length >= mostWaiting) {
       this.#count("event", "dropped");
-      logger.warn({ eventType: event.type, eventId: event.eventId }, "an event was not passed on: too many wait");
+      const about = { eventType: event.type, eventId: event.eventId };
+      this.#parts.log.warn(about, "an event was not passed on: too many wait");
       return;
     }
     this.#waiting.push(event);
@@ -109,7 +101,7 @@ class ConsumersOfEvents implements OtherEvents {
 
   /** All consumers at once: a slow one delays no other. */
   async #handOut(event: OtherEvent): Promise<void> {
-    const told = this.#options.consumers.filter((consumer) => consumer.event !== undefined);
+    const told = this.#consumers.filter((consumer) => consumer.event !== undefined);
     await Promise.all(
       told.map(async (consumer) => {
         const result = await this.#ask(event, async (signal) => await consumer.event?.(event, signal));
@@ -118,20 +110,21 @@ class ConsumersOfEvents implements OtherEvents {
     );
   }
 
+  /** Asks about a click; undefined when no consumer knows it. Never rejects. */
   async click(event: OtherEvent): Promise<EventAnswer | undefined> {
-    const { consumers, logger, clickPatienceMs = 1_800 } = this.#options;
-    const asked = consumers.filter((consumer) => consumer.click !== undefined);
+    const { clock, log } = this.#parts;
+    const asked = this.#consumers.filter((consumer) => consumer.click !== undefined);
     if (asked.length === 0 || this.#closing.signal.aborted) return undefined;
     if (this.#clicks >= mostClicks) {
       this.#count("click", "dropped");
       return undefined;
     }
     const late = Promise.withResolvers<"late">();
-    const timer = setTimeout(() => late.resolve("late"), clickPatienceMs);
+    const cancel = clock.after(clickPatienceMs, () => late.resolve("late"));
     const answer = await Promise.race([this.#answerOf(event, asked), late.promise]);
-    clearTimeout(timer);
+    cancel();
     if (answer !== "late") return answer;
-    logger.warn({ eventId: event.eventId }, "a click was answered before its consumer had anything to say");
+    log.warn({ eventId: event.eventId }, "a click was answered before its consumer had anything to say");
     return {}; // a consumer may be at work on it, so it is not said to be unknown
   }
 
@@ -154,23 +147,28 @@ class ConsumersOfEvents implements OtherEvents {
 
   /** What a consumer says within its time; what it throws is logged and nothing else. */
   async #ask<T>(event: OtherEvent, work: (signal: AbortSignal) => Promise<T>): Promise<ParseResult<T>> {
-    const { deadlineMs = 10_000, logger } = this.#options;
-    const signal = AbortSignal.any([AbortSignal.timeout(deadlineMs), this.#closing.signal]);
+    const { clock, log } = this.#parts;
     const { promise: over, reject } = Promise.withResolvers<never>();
+    const late = new AbortController();
+    const cancel = clock.after(consumerDeadlineMs, () => late.abort(new DOMException("too slow", "TimeoutError")));
+    const signal = AbortSignal.any([late.signal, this.#closing.signal]);
     signal.addEventListener("abort", () => reject(signal.reason), { once: true });
     try {
       return { ok: true, value: await Promise.race([work(signal), over]) };
     } catch (error) {
       const about = { error, eventType: event.type, eventId: event.eventId };
-      if (!this.#closing.signal.aborted) logger.warn(about, "a consumer of events failed");
+      if (!this.#closing.signal.aborted) log.warn(about, "a consumer of events failed");
       return { ok: false, error: messageOf(error) };
+    } finally {
+      cancel();
     }
   }
 
   #count(kind: "event" | "click", outcome: "passed" | "failed" | "dropped"): void {
-    this.#options.outcomes.add({ kind, outcome });
+    this.#parts.counters.otherEvents.add({ kind, outcome });
   }
 
+  /** Gives up what waits and what is under way. */
   close(): void {
     this.#closing.abort(new Error("the process stops"));
     this.#waiting.length = 0;
@@ -208,6 +206,7 @@ function isConsumer(value: unknown): value is EventConsumer {
 
 /** All that `events` of the configuration names; all problems are reported at once, one per line. */
 export async function eventConsumers(
+  clock: Clock,
   { modules, url }: { modules: readonly string[]; url: string | undefined },
   key: string | undefined,
 ): Promise<ParseResult<EventConsumer[]>> {
@@ -216,7 +215,7 @@ export async function eventConsumers(
   if (key === undefined) {
     return { ok: false, error: "events.url needs EVENTS_SIGNING_KEY, which signs what is sent there." };
   }
-  return { ok: true, value: [...loaded.value, createUrlConsumer({ url, key })] };
+  return { ok: true, value: [...loaded.value, createUrlConsumer(clock, url, key)] };
 }
 
 async function loadEventConsumers(modules: readonly string[]): Promise<ParseResult<EventConsumer[]>> {
@@ -236,12 +235,6 @@ async function loadEventConsumers(modules: readonly string[]): Promise<ParseResu
   return problems.length === 0 ? { ok: true, value: consumers } : { ok: false, error: problems.join("\n") };
 }
 
-interface EventUrl {
-  url: string;
-  /** Signs what is sent there. */
-  key: string;
-}
-
 /** Pauses before an event is sent again; each attempt has a time and a signature of its own. */
 const retryDelaysMs = [500, 2_000] as const;
 
@@ -250,10 +243,10 @@ const retryDelaysMs = [500, 2_000] as const;
  * `X-Larkline-Signature` is `v1=` and the HMAC-SHA256, in hex, of `<timestamp>.<body>`. To a click the server
  * answers 200 with a JSON object, 204 for "mine, nothing to show", or 404 for "not mine".
  */
-function createUrlConsumer({ url, key }: EventUrl): EventConsumer {
+function createUrlConsumer(clock: Clock, url: string, key: string): EventConsumer {
   const post = async (event: OtherEvent, signal: AbortSignal): Promise<Response> => {
     const body = JSON.stringify({ v: 1, ...event });
-    const timestamp = String(Math.floor(sharedNow() / 1_000));
+    const timestamp = String(Math.floor(clock.now() / 1_000));
     const signature = createHmac("sha256", key).update(`${timestamp}.${body}`).digest("hex");
     const headers = {
       "content-type": "application/json",
@@ -277,7 +270,8 @@ function createUrlConsumer({ url, key }: EventUrl): EventConsumer {
         if (pauseMs === undefined || (sent !== undefined && sent.status < 500 && sent.status !== 429)) {
           throw new Error(`the server answered with status ${sent?.status ?? 0}`);
         }
-        await pause(pauseMs, signal);
+        await pause(clock, pauseMs, signal);
+        signal.throwIfAborted();
       }
     },
     async click(event, signal) {
@@ -291,13 +285,6 @@ function createUrlConsumer({ url, key }: EventUrl): EventConsumer {
       return JSON.parse(await limitedText(answer)) as unknown;
     },
   };
-}
-
-async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, ms);
-  signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-  await promise.finally(() => clearTimeout(timer));
 }
 
 /** The body of an answer; throws when it is too large. */

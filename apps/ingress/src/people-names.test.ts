@@ -1,22 +1,31 @@
-import { silentLogger } from "@larkline/process/telemetry";
-import { describe, expect, it } from "vitest";
-import { createPeopleNames, type PeopleNamesDeps } from "./people-names.ts";
+import type { FeishuApi } from "@larkline/feishu";
+import { afterEach, describe, expect, it } from "vitest";
+import { replacing } from "./backend.fixture.ts";
+import { Bot } from "./bot.ts";
+import { startWorld, testApp } from "./feishu.fixture.ts";
 
-function namesWith(userNames: PeopleNamesDeps["api"]["userNames"]) {
-  const remembered = new Map([["name:cli_a:ou_ann", "Ann"]]);
-  return createPeopleNames({
-    app: "cli_a",
-    api: { userNames },
-    lookups: { get: async (key) => remembered.get(key) },
-    patienceMs: 50,
-    logger: silentLogger,
-  });
+const { appId } = testApp;
+const closing: (() => Promise<void>)[] = [];
+
+afterEach(async () => {
+  for (const close of closing.splice(0).toReversed()) await close();
+});
+
+/** Asks a bot for names whose platform answers such questions as the test says. */
+async function namesWith(userNames: FeishuApi["userNames"]): Promise<Bot["namesOf"]> {
+  const { api, ingress, close } = await startWorld();
+  closing.push(close);
+  const [{ access } = expect.fail("no bot")] = ingress.bots;
+  const bot = new Bot(ingress.services, access, replacing(api, { userNames }));
+  closing.push(async () => await bot.close());
+  await ingress.services.lookups.set(`name:${appId}:ou_ann`, "Ann", 60_000);
+  return async (openIds) => await bot.namesOf(openIds);
 }
 
 describe("names of people", () => {
   it("are those that are remembered, and those that the platform knows", async () => {
     const asked: (readonly string[])[] = [];
-    const namesOf = namesWith(async (openIds) => {
+    const namesOf = await namesWith(async (openIds) => {
       asked.push(openIds);
       return new Map([["ou_bob", "Bob"]]);
     });
@@ -31,6 +40,7 @@ describe("names of people", () => {
     ["does not answer", async () => await new Promise<never>(() => undefined)],
     ["fails", async () => await Promise.reject(new Error("no connection"))],
   ])("are at least those that are remembered when the platform %s", async (_, userNames) => {
-    expect([...(await namesWith(userNames)(["ou_ann", "ou_bob"]))]).toEqual([["ou_ann", "Ann"]]);
+    const namesOf = await namesWith(userNames);
+    expect([...(await namesOf(["ou_ann", "ou_bob"]))]).toEqual([["ou_ann", "Ann"]]);
   });
 });

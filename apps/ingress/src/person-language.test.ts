@@ -1,13 +1,22 @@
-import { createMemoryLookupCache } from "@larkline/store";
-import { silentLogger } from "@larkline/process/telemetry";
 import { describe, expect, it } from "vitest";
-import { PersonLanguages, writtenLanguage } from "./person-language.ts";
+import { createTestMemory } from "./backend.fixture.ts";
+import { createTestServices } from "./ingress.fixture.ts";
+import { hearLanguage, languageOfPerson, writtenLanguage, type Written } from "./notices.ts";
 
 const chinese = { defaultLanguage: "zh" } as const;
 const english = { defaultLanguage: "en" } as const;
 
-function languages(app = "cli_a", lookups = createMemoryLookupCache()) {
-  return new PersonLanguages({ app, lookups, logger: silentLogger });
+type Agent = Parameters<typeof hearLanguage>[3];
+
+/** The languages of people as one bot knows them. */
+function languages(app = "cli_a", shared = createTestMemory()) {
+  const services = createTestServices({ shared });
+  const channel = { ...services.apiChannel, app };
+  return {
+    hear: async (person: string, written: Written, agent: Agent) =>
+      await hearLanguage(services, channel, { person, ...written }, agent),
+    of: async (person: string, agent: Agent) => await languageOfPerson(services, channel, person, agent),
+  };
 }
 
 describe("the language that a text is written in", () => {
@@ -47,8 +56,8 @@ describe("the language that a text is written in", () => {
 
 describe("a person's language", () => {
   it("is that of their last message with words, for each person and app", async () => {
-    const lookups = createMemoryLookupCache();
-    const [here, there] = [languages("cli_a", lookups), languages("cli_b", lookups)];
+    const shared = createTestMemory();
+    const [here, there] = [languages("cli_a", shared), languages("cli_b", shared)];
     expect(await here.hear("ou_1", { text: "hello" }, chinese)).toBe("en");
     expect(await here.hear("ou_1", { text: "123" }, chinese)).toBe("en");
     expect(await here.of("ou_1", chinese)).toBe("en");
@@ -68,8 +77,9 @@ describe("a person's language", () => {
   });
 
   it("is the agent's default while what was kept cannot be read", async () => {
-    const broken = { get: () => Promise.reject(new Error("away")), set: () => Promise.reject(new Error("away")) };
-    const here = new PersonLanguages({ app: "cli_a", lookups: broken, logger: silentLogger });
+    const shared = createTestMemory();
+    const away = () => Promise.reject(new Error("away"));
+    const here = languages("cli_a", { ...shared, lookups: { ...shared.lookups, get: away, set: away } });
     expect(await here.hear("ou_1", { text: "hello" }, chinese)).toBe("en");
     expect(await here.hear("ou_1", { text: "123" }, english)).toBe("en");
   });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { EventRecord, StreamFrame } from "@larkline/protocol";
 import { doneEvent } from "./ingress.fixture.ts";
-import { framesOfRun, lostRunFrame, type RunPosition } from "./run-frames.ts";
+import { framesOfRun, lostRunFrame } from "./stream.ts";
 
 const session = "api.s";
 const delta = (seq: number, run: number): EventRecord => ({
@@ -11,18 +11,13 @@ const delta = (seq: number, run: number): EventRecord => ({
 });
 const end = (seq: number, run: number): EventRecord => ({ seq, runId: `${session}-${run}`, event: doneEvent("") });
 
-async function framesFrom(
-  records: (EventRecord | undefined)[],
-  position: Partial<RunPosition>,
-): Promise<StreamFrame[]> {
-  const log = {
-    async *follow() {
-      yield* records;
-    },
-  };
-  const run = { session, runId: undefined, afterSeq: 0, ...position };
+async function* follow(records: (EventRecord | undefined)[]): AsyncGenerator<EventRecord | undefined> {
+  yield* records;
+}
+
+async function framesFrom(records: (EventRecord | undefined)[], { runId }: { runId?: string }): Promise<StreamFrame[]> {
   const frames: StreamFrame[] = [];
-  for await (const frame of framesOfRun(log, run, new AbortController().signal)) frames.push(frame);
+  for await (const frame of framesOfRun(follow(records), runId)) frames.push(frame);
   return frames;
 }
 

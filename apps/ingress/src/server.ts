@@ -1,10 +1,81 @@
 import cors from "@fastify/cors";
+import { registerOpsRoutes, type Logger } from "@larkline/process/telemetry";
+import { startAnnouncing, type AppFeed } from "@larkline/store";
 import { fastify, type FastifyError, type FastifyInstance } from "fastify";
-import { registerOpsRoutes, type Logger, type OpsRoutes } from "@larkline/process/telemetry";
-import { registerApprovalRoutes, type ApprovalRoutesDeps } from "./approval-routes.ts";
-import { registerChatRoutes, type ChatRoutesDeps } from "./chat-routes.ts";
-import { registerRuleRoutes, type RuleRoutesDeps } from "./rule-routes.ts";
-import { registerWebhookRoutes, type WebhookRoutesDeps } from "./webhook-routes.ts";
+import manifest from "../package.json" with { type: "json" };
+import { guardApi } from "./api-access.ts";
+import { registerChatRoutes } from "./api.ts";
+import { registerApprovalRoutes } from "./approvals.ts";
+import { drainMs, type Bot, type Transport } from "./bot.ts";
+import { ConnectionChecks, EventWatch, openLongConnection } from "./long-connection.ts";
+import type { Services } from "./services.ts";
+import { registerWebhookRoutes } from "./webhook.ts";
+
+/** A running ingress. */
+export interface Ingress {
+  /** The port in use. */
+  port: number;
+  /** Takes nothing new, finishes what is under way, ends streams so that clients resume elsewhere. Idempotent. */
+  close(): Promise<void>;
+}
+
+/** Starts everything that takes messages. Rejects when the port is taken or the app id cannot be one. */
+export async function startIngress(services: Services, bots: readonly Bot[]): Promise<Ingress> {
+  const { config, clock, instances, log, otherEvents, random, redis } = services;
+  const connected = bots.filter(({ access }) => access.websocket);
+  for (const bot of connected) bot.connection = openLongConnection(services, bot);
+  const watches = connected.map((bot) => new EventWatch(services, bot));
+  const connections = new ConnectionChecks(clock, bots);
+  let closing = false;
+  const ready = async () => ({
+    redis: await redis.ping(),
+    writes: await redis.takesWrites(),
+    clock: redis.clockProblem() ?? true,
+    accepting: !closing,
+    ...connections.states(),
+  });
+  const server = await createServer(services, bots, ready);
+  await server.listen({ host: config.host, port: config.port });
+  // Last: a process that cannot start must not take events from those that can.
+  for (const { connection } of bots) connection?.start();
+  const announcer = startAnnouncing({
+    directory: instances,
+    id: `ingress-${random.uuid()}`,
+    service: "ingress",
+    version: manifest.version,
+    apps: bots.map(({ app }) => app),
+    clockProblem: redis.clockProblem,
+    feeds: () => bots.flatMap(feedsOf),
+    onError: (error) => log.warn({ error }, "others could not be told about this process"),
+  });
+
+  const shutDown = async () => {
+    closing = true;
+    const patient = clock.after(drainMs, () => server.server.closeAllConnections());
+    await Promise.all([...bots.map(async ({ connection }) => await connection?.close()), server.close()]);
+    patient();
+    otherEvents.close();
+    await announcer.close();
+    await Promise.all([...watches, ...bots].map(async (one) => await one.close()));
+  };
+  let closed: Promise<void> | undefined;
+  const address = server.server.address();
+  const port = typeof address === "object" && address !== null ? address.port : config.port;
+  return { port, close: async () => await (closed ??= shutDown()) };
+}
+
+/** How events of a bot come in at this moment, for people who look. */
+function feedsOf(bot: Bot): AppFeed[] {
+  const { app, access, connection } = bot;
+  const feedOf = (transport: Transport, state: string): AppFeed => {
+    const lastEventAtMs = bot.lastEventAtMs.get(transport);
+    return { app, transport, state, ...(lastEventAtMs === undefined ? {} : { lastEventAtMs }) };
+  };
+  return [
+    ...(connection === undefined ? [] : [feedOf("websocket", connection.state())]),
+    ...(access.webhook ? [feedOf("webhook", "listening")] : []),
+  ];
+}
 
 /** Largest body that is read: events of the platform stay far below. */
 const bodyLimit = 1_048_576;
@@ -13,44 +84,14 @@ const bodyLimit = 1_048_576;
 const requestTimeoutMs = 10_000;
 const slowRequestsEveryMs = 1_000;
 
-export interface ServerDeps {
-  ops: OpsRoutes;
-  chat: ChatRoutesDeps;
-  approvals: ApprovalRoutesDeps;
-  rules: RuleRoutesDeps;
-  /** One for each bot that takes webhooks. */
-  webhooks: readonly WebhookRoutesDeps[];
-  logger: Logger;
-}
-
-function handleErrors(server: FastifyInstance, logger: Logger): void {
-  server.setErrorHandler(async (error: FastifyError, request, reply) => {
-    const status = error.statusCode ?? 500;
-    if (status < 500) {
-      logger.warn({ path: request.routeOptions.url, status, reason: error.code }, "request refused");
-      return await reply.code(status).send({ error: status === 413 ? "the body is too large" : error.message });
-    }
-    logger.error({ error, path: request.routeOptions.url }, "request failed");
-    return await reply.code(500).send({ error: "internal error" });
-  });
-  server.setNotFoundHandler(async (_request, reply) => await reply.code(404).send({ error: "not found" }));
-}
-
-/** Signatures cover bytes, and bad JSON gets our own answer: bodies are left alone, whatever their type. */
-function leaveBodiesAsBytes(scope: FastifyInstance): void {
-  scope.removeAllContentTypeParsers();
-  scope.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
-}
-
 /** The HTTP server with all routes, not yet listening. Forwarding headers of proxies are not believed. */
-export async function createServer({
-  ops,
-  chat,
-  approvals,
-  rules,
-  webhooks,
-  logger,
-}: ServerDeps): Promise<FastifyInstance> {
+async function createServer(
+  services: Services,
+  bots: readonly Bot[],
+  ready: () => Promise<Record<string, boolean | string>>,
+): Promise<FastifyInstance> {
+  const { config, log, metrics, streams } = services;
+  const { corsOrigins } = config.api;
   const server = fastify({
     logger: false,
     bodyLimit,
@@ -59,23 +100,41 @@ export async function createServer({
     forceCloseConnections: "idle",
     trustProxy: false,
   });
-  handleErrors(server, logger);
-  leaveBodiesAsBytes(server);
+  handleErrors(server, log);
+  // Signatures cover bytes, and bad JSON gets our own answer: bodies are left alone, whatever their type.
+  server.removeAllContentTypeParsers();
+  server.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
   await server.register(cors, {
-    origin: chat.rules.corsOrigins === "*" ? "*" : [...chat.rules.corsOrigins],
+    origin: corsOrigins === "*" ? "*" : [...corsOrigins],
     methods: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
     exposedHeaders: ["X-Session-Id", "X-Run-Id", "X-Trace-Id"],
     credentials: false,
     maxAge: 600,
   });
-  registerOpsRoutes(server, ops);
-  await server.register(async (scope) => registerChatRoutes(scope, chat));
-  await server.register(async (scope) => registerApprovalRoutes(scope, approvals));
-  await server.register(async (scope) => registerRuleRoutes(scope, rules));
-  for (const deps of webhooks) {
-    await server.register(async (scope) => registerWebhookRoutes(scope, deps));
+  registerOpsRoutes(server, { metrics, ready, logger: log });
+  for (const register of [registerChatRoutes, registerApprovalRoutes]) {
+    await server.register(async (scope) => {
+      guardApi(scope, services);
+      register(scope, services);
+    });
+  }
+  for (const bot of bots) {
+    if (bot.access.webhook) await server.register(async (scope) => registerWebhookRoutes(scope, services, bot));
   }
   // Streams never end by themselves in time: they are ended before the server waits for its requests.
-  server.addHook("preClose", async () => await chat.streams.close());
+  server.addHook("preClose", async () => await streams.close());
   return server;
+}
+
+function handleErrors(server: FastifyInstance, log: Logger): void {
+  server.setErrorHandler(async (error: FastifyError, request, reply) => {
+    const status = error.statusCode ?? 500;
+    if (status < 500) {
+      log.warn({ path: request.routeOptions.url, status, reason: error.code }, "request refused");
+      return await reply.code(status).send({ error: status === 413 ? "the body is too large" : error.message });
+    }
+    log.error({ error, path: request.routeOptions.url }, "request failed");
+    return await reply.code(500).send({ error: "internal error" });
+  });
+  server.setNotFoundHandler(async (_request, reply) => await reply.code(404).send({ error: "not found" }));
 }

@@ -1,8 +1,9 @@
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import { connect, type AddressInfo, type Socket } from "node:net";
+import { systemClock } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { openSse, type SseOptions, type SseStream } from "./sse.ts";
+import { openSse, type SseOptions, type SseStream } from "./stream.ts";
 
 const servers: Server[] = [];
 
@@ -16,7 +17,7 @@ afterEach(async () => {
 async function connected(options: Partial<SseOptions> = {}): Promise<{ stream: SseStream; client: Socket }> {
   const opened = Promise.withResolvers<SseStream>();
   const server = createServer((_request, response) => {
-    opened.resolve(openSse(response, { headers: {}, heartbeatMs: 60_000, ...options }));
+    opened.resolve(openSse(systemClock, response, { headers: {}, heartbeatMs: 60_000, ...options }));
   });
   servers.push(server);
   server.listen(0, "127.0.0.1");
@@ -65,7 +66,7 @@ describe("an event stream", () => {
     const opened = Promise.withResolvers<SseStream>();
     const server = createServer((request, response) => {
       request.socket.destroy();
-      response.once("close", () => opened.resolve(openSse(response, { headers: {}, heartbeatMs: 1 })));
+      response.once("close", () => opened.resolve(openSse(systemClock, response, { headers: {}, heartbeatMs: 1 })));
     });
     servers.push(server);
     server.listen(0, "127.0.0.1");

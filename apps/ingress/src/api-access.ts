@@ -1,0 +1,109 @@
+import { createHash, timingSafeEqual } from "node:crypto";
+import { BlockList, isIPv6 } from "node:net";
+import type { FastifyInstance } from "fastify";
+import type { ApiConfig } from "./config.ts";
+import type { Services } from "./services.ts";
+
+// Who may use the HTTP API, and how its requests are read.
+
+/** Lets only those use the routes of a scope who may use the HTTP API. */
+export function guardApi(scope: FastifyInstance, { config, log }: Services): void {
+  scope.addHook("onRequest", async (request, reply) => {
+    const { host, origin, authorization } = request.headers;
+    const isCrossSite = request.headers["sec-fetch-site"] === "cross-site";
+    const caller = { address: request.socket.remoteAddress ?? "", host, origin, authorization, isCrossSite };
+    const access = accessOf({ ...caller, headerNames: Object.keys(request.headers) }, config.api);
+    if (access.allowed) return undefined;
+    log.warn({ reason: access.reason, address: request.ip }, "API request refused");
+    if (access.status === 401) reply.header("www-authenticate", "Bearer");
+    return await reply.code(access.status).send({ error: access.reason });
+  });
+}
+
+/** What is known of a caller of the HTTP API. */
+interface Caller {
+  /** Address of the socket; headers that proxies add are not believed. */
+  address: string;
+  host: string | undefined;
+  origin: string | undefined;
+  authorization: string | undefined;
+  /** Names of the headers of the request, and whether a browser says that another site's page made it. */
+  headerNames: readonly string[];
+  isCrossSite: boolean;
+}
+
+type Access = { allowed: true } | { allowed: false; status: 401 | 403; reason: string };
+
+/**
+ * Decides who may use the HTTP API. With a token, everybody who shows it, from any origin: a page
+ * cannot know it. Without a token the network is the only guard, so what a proxy on the same machine
+ * passes on is refused, and so are two tricks of web pages that run there: DNS rebinding (the Host header
+ * then names the attacker's domain) and plain cross-origin requests (the Origin header does, or
+ * Sec-Fetch-Site where a request has no Origin), although CORS preflights succeed.
+ */
+function accessOf(caller: Caller, rules: ApiConfig): Access {
+  return rules.token === undefined ? withoutToken(caller, rules.corsOrigins) : withToken(caller, rules.token);
+}
+
+function withToken({ authorization }: Caller, token: string): Access {
+  const given = /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1] ?? "";
+  return isSame(given, token) ? { allowed: true } : { allowed: false, status: 401, reason: "wrong or missing token" };
+}
+
+/** Compares in constant time, whatever the lengths. */
+function isSame(one: string, other: string): boolean {
+  return timingSafeEqual(digestOf(one), digestOf(other));
+}
+
+function digestOf(text: string): Buffer {
+  return createHash("sha256").update(text).digest();
+}
+
+const proxyHeader = /^(?:forwarded|via|x-forwarded(?:-.*)?|x-real-ip)$/;
+
+function withoutToken(caller: Caller, corsOrigins: ApiConfig["corsOrigins"]): Access {
+  if (!isLoopbackAddress(caller.address)) return refused("without API_TOKEN only clients on loopback are served");
+  if (!isLoopbackUrl(`http://${caller.host ?? ""}`)) return refused("the Host header does not name loopback");
+  // To this process a proxy on the same machine is a client on loopback, whomever it speaks for.
+  const proxied = caller.headerNames.find((name) => proxyHeader.test(name));
+  if (proxied !== undefined) return refused(`requests that a proxy passes on (${proxied}) need API_TOKEN`);
+  const { origin } = caller;
+  if (origin !== undefined && corsOrigins !== "*" && corsOrigins.includes(origin)) return { allowed: true };
+  if ((origin === undefined || isLoopbackUrl(origin)) && !caller.isCrossSite) return { allowed: true };
+  return refused("pages of other origins need API_TOKEN, or their origin in API_CORS_ORIGINS");
+}
+
+function refused(reason: string): Access {
+  return { allowed: false, status: 403, reason };
+}
+
+const loopback = new BlockList();
+loopback.addSubnet("127.0.0.0", 8, "ipv4");
+loopback.addAddress("::1", "ipv6");
+
+function isLoopbackAddress(address: string): boolean {
+  const plain = address.startsWith("::ffff:") ? address.slice("::ffff:".length) : address;
+  return loopback.check(plain, isIPv6(plain) ? "ipv6" : "ipv4");
+}
+
+function isLoopbackUrl(url: string): boolean {
+  if (!URL.canParse(url)) return false;
+  const name = new URL(url).hostname.replace(/^\[(.*)\]$/, "$1");
+  return name === "localhost" || name.endsWith(".localhost") || isLoopbackAddress(name);
+}
+
+const utf8 = new TextDecoder("utf-8", { fatal: true });
+
+/** The text of a body that was left as bytes; undefined when it is not UTF-8. */
+export function bodyText(body: unknown): string | undefined {
+  try {
+    return body instanceof Uint8Array ? utf8.decode(body) : "";
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether a text can be the id of a session of the API. */
+export function isSessionId(text: string): boolean {
+  return /^[A-Za-z0-9_-]{1,64}$/.test(text);
+}

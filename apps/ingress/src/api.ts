@@ -1,0 +1,421 @@
+import { noticeText, sessionKeyOf } from "@larkline/agent";
+import { agentNamed, type AgentConfig } from "@larkline/process/config";
+import {
+  canaryMessage,
+  canarySessionId,
+  ChatRequest,
+  isCanary,
+  jsonParserOf,
+  parserOf,
+  streamErrors,
+  traceIdOf,
+  Traceparent,
+  traceparentOfMessage,
+  turnIdOf,
+  type InboundMessage,
+  type StreamFrame,
+} from "@larkline/protocol";
+import type { AppendResult } from "@larkline/store";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { bodyText, isSessionId } from "./api-access.ts";
+import { obeyCommand, readCommand, type Order } from "./commands.ts";
+import { hearLanguage, shownLanguage } from "./notices.ts";
+import { apiApp, type Services } from "./services.ts";
+import { answeredBy, appendMessage, cancelTurn, MessageWatch, supersedeTurn, wakeSession } from "./sessions.ts";
+import { findRun, followRun, hasEventsOfRun, lostRunFrame, sendFrames, type RunQuery } from "./stream.ts";
+
+// Messages over HTTP, answered with the events of their runs.
+
+interface EventsRoute {
+  Params: { sessionId: string };
+  Querystring: Record<string, unknown>;
+}
+
+const cancelPath = "/v1/runs/:id/cancel";
+
+/**
+ * The streaming HTTP API:
+ * - `POST /chat` takes a message and streams its run. `Last-Event-ID` with a session id resumes
+ *   instead: nothing is appended, unless a `message_id` or `Idempotency-Key` names the message.
+ * - `GET /chat/:sessionId/events` follows the run under way, or shows the last one;
+ *   `Last-Event-ID` or `?after=` say what the client has seen, `?run=` (a frame's `run_id`) which run.
+ * - `POST /v1/runs/:id/cancel` stops a run, waiting or under way: 202, or 200 when it has ended.
+ *
+ * Needs a scope of its own that only callers of the API reach, with a parser that leaves bodies as bytes.
+ */
+export function registerChatRoutes(scope: FastifyInstance, services: Services): void {
+  scope.addHook("onRequest", async (request, reply) => {
+    // The place is taken before the request is read: requests that come at once do not pass together.
+    if (request.routeOptions.url === cancelPath || services.streams.reserve(reply.raw)) return undefined;
+    return await reply.code(503).header("retry-after", "5").send({ error: "too many open streams" });
+  });
+  scope.post("/chat", async (request, reply) => await postChat(services, request, reply));
+  scope.get<EventsRoute>(
+    "/chat/:sessionId/events",
+    { exposeHeadRoute: false },
+    async (request, reply) => await getEvents(services, request, reply),
+  );
+  scope.post<{ Params: { id: string } }>(
+    cancelPath,
+    async (request, reply) => await postCancel(services, request.params.id, reply),
+  );
+}
+
+async function postChat(services: Services, { body, headers }: FastifyRequest, reply: FastifyReply) {
+  const parsed = parseAsk(body, headers);
+  if (!parsed.ok) return await reply.code(400).send({ error: parsed.error });
+  const { ask } = parsed;
+  if (ask.lastEventId !== undefined && ask.sessionId !== undefined && ask.key === undefined) {
+    return await resume(services, reply, ask.sessionId, { runId: undefined, afterSeq: ask.lastEventId });
+  }
+  const { settings } = services;
+  const { agent: name = "default" } = ask;
+  const agent = agentNamed(settings, name);
+  if (agent === undefined) return await reply.code(400).send({ error: `there is no agent '${name}'` });
+  if (ask.sessionId === canarySessionId && ask.text !== canaryMessage) {
+    return await reply.code(400).send({ error: `the session '${canarySessionId}' is kept for the canary` });
+  }
+  const { messageChars } = settings.limits;
+  if (ask.text.length > messageChars) {
+    return await reply.code(413).send({ error: `the message is longer than ${messageChars} characters` });
+  }
+  if (ask.text.trim() === "") {
+    return await sendFrames(services, reply, { type: "error", message: streamErrors.emptyMessage });
+  }
+  return await start(services, reply, ask, agent);
+}
+
+/** What a client asks for with `POST /chat`. */
+interface Ask {
+  text: string;
+  sessionId: string | undefined;
+  /** Dedup id of the message within its session. */
+  key: string | undefined;
+  onDisconnect: "cancel" | "continue" | undefined;
+  /** Tool calls of the run come after those of others. */
+  background: boolean;
+  /** Name of the agent that is to answer; not looked up yet. */
+  agent: string | undefined;
+  /** The client's own trace, which the message goes on with. */
+  traceparent: Traceparent | undefined;
+  /** Given by a client that comes back: nothing is appended unless `key` is there, too. */
+  lastEventId: number | undefined;
+}
+
+type Headers = Readonly<Record<string, string | string[] | undefined>>;
+
+const parseBody = jsonParserOf(ChatRequest);
+const parseFields = parserOf(ChatRequest);
+
+/**
+ * Reads body and headers of `POST /chat`; fields of the body win over `X-Session-Id` and
+ * `Idempotency-Key`. The content type is not looked at.
+ */
+function parseAsk(body: unknown, headers: Headers): { ok: true; ask: Ask } | { ok: false; error: string } {
+  const text = bodyText(body);
+  if (text === undefined) return { ok: false, error: "the body is not valid UTF-8" };
+  const parsed = parseBody(text);
+  if (!parsed.ok) return parsed;
+  const sessionId = parsed.value.session_id ?? headerOf(headers, "x-session-id");
+  const key = parsed.value.message_id ?? headerOf(headers, "idempotency-key");
+  // Headers obey the same patterns as the fields they stand for.
+  const checked = parseFields({
+    ...(sessionId === undefined ? {} : { session_id: sessionId }),
+    ...(key === undefined ? {} : { message_id: key }),
+  });
+  if (!checked.ok) return checked;
+  const lastEventId = eventSeqOf(headerOf(headers, "last-event-id"));
+  if (sessionId === undefined && (key !== undefined || lastEventId !== undefined)) {
+    return { ok: false, error: "message_id, Idempotency-Key and Last-Event-ID need a session_id" };
+  }
+  const { message, on_disconnect: given, background = false, agent } = parsed.value;
+  const onDisconnect = given === "detach" ? "continue" : given;
+  const traceparent = traceparentIn(headers);
+  const ask = { text: message ?? "", sessionId, key, onDisconnect, background, agent, traceparent, lastEventId };
+  return { ok: true, ask };
+}
+
+function headerOf(headers: Headers, name: string): string | undefined {
+  const value = headers[name];
+  return typeof value === "string" && value !== "" ? value : undefined;
+}
+
+/** The number in a `Last-Event-ID` header or an `after` parameter; undefined when it is none of ours. */
+function eventSeqOf(text: string | undefined): number | undefined {
+  return text !== undefined && /^\d{1,15}$/.test(text) ? Number(text) : undefined;
+}
+
+const parseTraceparent = parserOf(Traceparent);
+
+/** The trace of a client (W3C Trace Context); one that is not well-formed is no reason to refuse a message. */
+function traceparentIn(headers: Headers): Traceparent | undefined {
+  const parsed = parseTraceparent(headerOf(headers, "traceparent"));
+  return parsed.ok && !/-0+-/.test(parsed.value.slice(2)) ? parsed.value : undefined;
+}
+
+/** Stores a message and streams its run, or obeys the order in it. */
+async function start(services: Services, reply: FastifyReply, ask: Ask, agent: AgentConfig): Promise<void> {
+  const asked = await askedOf(services, ask, agent);
+  const { sessionId, key } = asked;
+  // Also of what is refused from here on: that is what people ask about.
+  reply.header("x-trace-id", traceIdOf(traceparentOfMessage(asked.message)));
+  const command = readCommand(asked.message, ask.text, agent.commands);
+  if (command.for === "now") return await obey(services, reply, command, asked);
+  const { message } = command;
+  const stored = await store(services, message, agent);
+  count(services, message, outcomeOf(stored));
+  if (stored === "refused") return await unavailable(services, reply, "not taken, please try again");
+  reply.header("x-session-id", sessionId);
+  if (stored === "uncertain") return await sendFrames(services, reply, uncertainFrame(sessionId, key));
+  if (stored === "busy") return await sendFrames(services, reply, busyFrame);
+  if (stored.result === "full") return await sendFrames(services, reply, fullFrame);
+  await supersedeAndWake(services, message, agent, stored);
+  await follow(services, reply, ask, { message, appended: stored });
+}
+
+/** A message on its way into its session. */
+interface Asked {
+  message: InboundMessage;
+  sessionId: string;
+  /** The id of the message within its session: the client's, or made here. */
+  key: string;
+  agent: AgentConfig;
+}
+
+async function askedOf(services: Services, ask: Ask, agent: AgentConfig): Promise<Asked> {
+  const { apiChannel, clock, random } = services;
+  const { sessionId = random.id(), key = random.id() } = ask;
+  // No person is known: the session stands for one.
+  const language = await hearLanguage(services, apiChannel, { person: sessionId, text: ask.text }, agent);
+  const message: InboundMessage = {
+    v: 1,
+    session: sessionKeyOf(apiApp, sessionId),
+    // The dedup key of a client holds within its session only.
+    id: `${sessionId}.${key}`,
+    app: apiApp,
+    sender: { id: apiApp },
+    chatType: "api",
+    parts: [{ type: "text", text: ask.text }],
+    language,
+    createdAtMs: clock.now(),
+    reply: { channel: "none" },
+    ...(ask.background ? { background: true } : {}),
+    ...(ask.traceparent === undefined ? {} : { traceparent: ask.traceparent }),
+    ...answeredBy(agent),
+  };
+  return { message, sessionId, key, agent };
+}
+
+/** Answers an order that needs no run, such as `/stop`, with text. */
+async function obey(services: Services, reply: FastifyReply, order: Order, asked: Asked): Promise<void> {
+  const { message, agent, sessionId } = asked;
+  if (!services.redis.isReady()) return await unavailable(services, reply, "not taken, please try again");
+  const content = wordsOf(message);
+  const language = shownLanguage(agent, message.language);
+  const watch = watchOf(services, message);
+  let text: string;
+  try {
+    const answer = await obeyCommand(services, services.apiChannel, order, { message, language });
+    text = answer ?? noticeText("stopping", language);
+  } catch (error) {
+    watch.end("failed", error);
+    count(services, message, "failed");
+    services.log.error({ error, session: message.session, command: order.name }, "command could not be obeyed");
+    return await unavailable(services, reply, "it is not known whether this was done, please try again");
+  }
+  watch.end("command");
+  count(services, message, "command");
+  reply.header("x-session-id", sessionId);
+  await sendFrames(
+    services,
+    reply,
+    { type: "user_message", content },
+    { type: "assistant", content: text },
+    { type: "done", final: text },
+  );
+}
+
+function wordsOf({ parts }: InboundMessage): string {
+  return parts.map((part) => (part.type === "text" ? part.text : "")).join("");
+}
+
+/** The API has no chats: the id of the session stands for one. */
+function watchOf(services: Services, { app, id, session, sender, traceparent }: InboundMessage): MessageWatch {
+  const chat = session.slice(apiApp.length + 1);
+  const arriving = { app, id, chat, person: sender.id, channel: "api" } as const;
+  return new MessageWatch(services, { ...arriving, ...(traceparent === undefined ? {} : { traceparent }) });
+}
+
+/** What became of a message of the API. */
+type ApiOutcome = AppendResult["result"] | "busy" | "command" | "failed" | "uncertain";
+
+function count({ counters }: Services, { session }: InboundMessage, outcome: ApiOutcome): void {
+  if (!isCanary(session)) counters.messages.add({ channel: "api", outcome });
+}
+
+/** An error frame only while the process starts. */
+async function unavailable(services: Services, reply: FastifyReply, error: string): Promise<void> {
+  if (!services.redis.wasReady()) {
+    return await sendFrames(services, reply, { type: "error", message: streamErrors.notReady });
+  }
+  await reply.code(503).header("retry-after", "1").send({ error });
+}
+
+/** What storing a message came to; `refused`: it is certain that nothing was stored. */
+type Stored = AppendResult | "busy" | "refused" | "uncertain";
+
+async function store(services: Services, message: InboundMessage, agent: AgentConfig): Promise<Stored> {
+  const { apiChannel, log, redis } = services;
+  const watch = watchOf(services, message);
+  if (!redis.isReady()) {
+    watch.end("not_ready");
+    return "refused";
+  }
+  try {
+    const appended = await appendMessage(services, apiChannel, message, agent.busy);
+    watch.end(appended === "busy" ? "busy" : appended.result);
+    return appended;
+  } catch (error) {
+    const outcome = redis.refused(error) ? "refused" : "uncertain";
+    watch.end(outcome === "refused" ? "failed" : outcome, error);
+    log.error({ error, session: message.session, outcome }, "message may not be stored");
+    return outcome;
+  }
+}
+
+function outcomeOf(stored: Stored): ApiOutcome {
+  if (stored === "refused") return "failed";
+  return typeof stored === "string" ? stored : stored.result;
+}
+
+function uncertainFrame(sessionId: string, key: string): StreamFrame {
+  return {
+    type: "error",
+    message: "ERROR: the message may be stored or not; repeat the request with this session_id and message_id",
+    code: "uncertain",
+    session_id: sessionId,
+    message_id: key,
+  };
+}
+
+const busyFrame: StreamFrame = {
+  type: "error",
+  message: "ERROR: the session is at work, and its agent takes no other message meanwhile",
+  code: "busy",
+};
+
+const fullFrame: StreamFrame = {
+  type: "error",
+  message: "ERROR: too many messages of this session are waiting",
+  code: "full",
+};
+
+/** What follows an append. The message is stored, so the client can wait whatever fails here. */
+async function supersedeAndWake(
+  services: Services,
+  message: InboundMessage,
+  agent: AgentConfig,
+  appended: AppendResult,
+): Promise<void> {
+  const { apiChannel, log } = services;
+  const { session } = message;
+  try {
+    if (agent.busy === "interrupt" && appended.seq > 0) await supersedeTurn(services, apiChannel, message, appended);
+    await wakeSession(services, apiChannel, session, appended.wakeGen);
+  } catch (error) {
+    log.warn({ error, session }, "session could not be woken at once"); // the workers' sweeper finds the message
+  }
+}
+
+const aheadFrame: StreamFrame = {
+  type: "error",
+  message: "ERROR: Last-Event-ID names an event that this session does not have",
+};
+
+async function follow(
+  services: Services,
+  reply: FastifyReply,
+  ask: Ask,
+  { message, appended }: { message: InboundMessage; appended: AppendResult },
+): Promise<void> {
+  const { session } = message;
+  const runId = turnIdOf(session, appended.seq);
+  services.log.info({ session, turnId: runId, outcome: appended.result }, "message accepted");
+  const isNew = appended.result === "accepted";
+  // Of a message that was not known nothing can have been seen.
+  const seen = isNew ? undefined : ask.lastEventId;
+  const run = { session, runId, afterSeq: seen ?? appended.eventSeq ?? 0 };
+  // The message is stored, so it is followed even when nothing can be found out at the moment.
+  const found = isNew ? run : await findRun(services, run).catch(() => run);
+  if (found === "ahead") return await sendFrames(services, reply, aheadFrame);
+  if (typeof found === "string") return await sendFrames(services, reply, lostRunFrame);
+  reply.header("x-run-id", runId);
+  await followRun(services, reply, {
+    run,
+    first: seen === undefined ? { type: "user_message", content: ask.text, run_id: runId } : undefined,
+    // A repeated request must not end the run of the first one, whose client may still read.
+    cancelWhenGone: isNew && (ask.onDisconnect ?? services.config.api.onDisconnect) === "cancel",
+  });
+}
+
+async function getEvents(services: Services, request: FastifyRequest<EventsRoute>, reply: FastifyReply) {
+  const { sessionId } = request.params;
+  const { after, run } = request.query;
+  if (!isSessionId(sessionId)) return await reply.code(400).send({ error: "bad session id" });
+  if (run !== undefined && (typeof run !== "string" || !run.startsWith(`${sessionKeyOf(apiApp, sessionId)}-`))) {
+    return await reply.code(400).send({ error: "run names no run of this session" });
+  }
+  const lastEventId = request.headers["last-event-id"];
+  const afterSeq =
+    eventSeqOf(typeof lastEventId === "string" ? lastEventId : undefined) ??
+    eventSeqOf(typeof after === "string" ? after : undefined);
+  return await resume(services, reply, sessionId, { runId: run, afterSeq });
+}
+
+/** Streams to a client that comes back. */
+async function resume(
+  services: Services,
+  reply: FastifyReply,
+  sessionId: string,
+  query: Omit<RunQuery, "session">,
+): Promise<void> {
+  if (!services.redis.isReady()) return await unavailable(services, reply, "not taken, please try again");
+  const found = await findRun(services, { session: sessionKeyOf(apiApp, sessionId), ...query });
+  if (found === "unknown") return await reply.code(404).send({ error: "nothing is known of this session" });
+  // 204 also keeps an EventSource from connecting again.
+  if (found === "idle" || found === "ahead") return await reply.code(204).send();
+  reply.header("x-session-id", sessionId);
+  if (found.runId !== undefined) reply.header("x-run-id", found.runId);
+  await followRun(services, reply, { run: found, first: undefined, cancelWhenGone: false });
+}
+
+async function postCancel(services: Services, runId: string, reply: FastifyReply) {
+  try {
+    const state = await cancelRun(services, runId);
+    if (state === "unknown") return await reply.code(404).send({ error: "there is no such run" });
+    return await reply.code(state === "ended" ? 200 : 202).send({ run_id: runId, state });
+  } catch (error) {
+    services.log.error({ error, turnId: runId }, "run could not be cancelled");
+    return await reply.code(503).header("retry-after", "1").send({ error: "it may go on, please try again" });
+  }
+}
+
+const runPattern = new RegExp(`^(${apiApp}\\.[A-Za-z0-9_-]{1,64})-(\\d{1,15})$`);
+
+/** Stops a run of the API, waiting or under way; of a message that has joined another run, that one. */
+async function cancelRun(services: Services, runId: string): Promise<"cancelling" | "ended" | "unknown"> {
+  const [, session, ordinal] = runPattern.exec(runId) ?? [];
+  if (session === undefined) return "unknown";
+  const seq = Number(ordinal);
+  const { head, turn, waiting } = await services.store.summary(session);
+  const isOpen =
+    head?.seq === seq ||
+    turn?.absorbed?.includes(runId) === true ||
+    (waiting > 0 && (await services.store.waiting(session, waiting)).some((message) => message.seq === seq));
+  if (isOpen) {
+    await cancelTurn(services, services.apiChannel, { session, turnId: runId, reason: "stopped" });
+    return "cancelling";
+  }
+  // Read after the summary: a run that ended in between has its events in the log.
+  return (await hasEventsOfRun(services, session, runId)) ? "ended" : "unknown";
+}

@@ -1,0 +1,310 @@
+import { sessionKeyOf } from "@larkline/agent";
+import { isDecider, maskedArguments } from "@larkline/agent/permissions";
+import {
+  ApiDecision,
+  ApprovalId,
+  jsonParserOf,
+  parserOf,
+  withDeadline,
+  type ApiApproval,
+  type ApiApprovals,
+  type ApiRule,
+  type ApiRules,
+  type Approval,
+  type ApprovalDecision,
+  type Clock,
+  type DecisionWord,
+  type PermissionRule,
+} from "@larkline/protocol";
+import { answersKind, type ApprovalStatus, type DecideResult } from "@larkline/store";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { bodyText, isSessionId } from "./api-access.ts";
+import { decisionDeadlineMs } from "./bot.ts";
+import { apiApp, type Channel, type Services } from "./services.ts";
+import { wakeSession } from "./sessions.ts";
+
+// Decisions of people about calls, wherever they are given, and the routes with which clients of the HTTP API decide.
+
+/** What a person says about an approval. */
+export interface Say {
+  /** From outside: any text. */
+  approvalId: string;
+  decision: Omit<ApprovalDecision, "atMs">;
+}
+
+/** What became of it. */
+export type SayResult =
+  /** As in the store; `closed` also when it was found settled or expired before. */
+  | { result: "settled" | "counted" | "repeated" | "closed"; status: ApprovalStatus }
+  /** Nothing has changed. */
+  | { result: "not_allowed"; status: ApprovalStatus }
+  /** No approval of that id in this app, or none that this word decides. */
+  | { result: "unknown" }
+  /** Something did not answer in time before anything was written. */
+  | { result: "failed" }
+  /** The store did not answer: the decision may count. Saying it again does no harm. */
+  | { result: "uncertain" };
+
+const parseApprovalId = parserOf(ApprovalId);
+
+/** Takes a decision. Never rejects, and answers within {@link decisionDeadlineMs}. */
+export async function decideApproval(services: Services, channel: Channel, say: Say): Promise<SayResult> {
+  const { approvals, clock } = services;
+  if (!parseApprovalId(say.approvalId).ok) return { result: "unknown" };
+  const limit = new SharedDeadline(clock, decisionDeadlineMs);
+  try {
+    const found = await limit.of(approvals.find(channel.app, say.approvalId));
+    if (found === undefined || !answersKind(say.decision.decision, found.approval.kind)) return { result: "unknown" };
+    const now = await current(services, found, limit);
+    if (now.result === "unknown") return now;
+    if (now.status.state !== "pending") {
+      await wakeForDecision(services, channel, now, limit);
+      return { result: "closed", status: now.status };
+    }
+    const allowed = await mayDecide(services, channel, { approval: now.status.approval, say, limit });
+    if (!allowed) return { result: "not_allowed", status: now.status };
+    return await take(services, channel, { say, approval: now.status.approval, limit });
+  } catch (error) {
+    channel.log.error({ error, approvalId: say.approvalId }, "a decision was not taken");
+    return { result: "failed" };
+  }
+}
+
+/** A deadline that several works share: all of them have to end within `ms` from its creation. */
+class SharedDeadline {
+  readonly #clock: Clock;
+  readonly #endMs: number;
+
+  constructor(clock: Clock, ms: number) {
+    this.#clock = clock;
+    this.#endMs = clock.monotonic() + ms;
+  }
+
+  async of<T>(work: Promise<T>): Promise<T> {
+    return await withDeadline(this.#clock, work, Math.max(0, Math.ceil(this.#endMs - this.#clock.monotonic())));
+  }
+}
+
+/** The clock of the store decides whether an approval has expired; ours only says when to ask. */
+async function current(
+  { approvals, clock }: Services,
+  status: ApprovalStatus,
+  limit: SharedDeadline,
+): Promise<DecideResult> {
+  const { session, id, expiresAtMs } = status.approval;
+  const isDue = status.state === "pending" && expiresAtMs <= clock.now();
+  return isDue ? await limit.of(approvals.settle(session, id, "expired")) : { result: "closed", status };
+}
+
+/** For the answer to a click; workers look again before they believe a decision. */
+async function mayDecide(
+  { settings }: Services,
+  channel: Channel,
+  { approval, say, limit }: { approval: Approval; say: Say; limit: SharedDeadline },
+): Promise<boolean> {
+  const { decision: word, by } = say.decision;
+  const groups = async (openId: string): Promise<readonly string[]> => await limit.of(channel.groupsOf(openId));
+  return await isDecider(approval, { id: by.id, word }, { roles: settings.permissions.roles, groups });
+}
+
+async function take(
+  services: Services,
+  channel: Channel,
+  { say, approval, limit }: { say: Say; approval: Approval; limit: SharedDeadline },
+): Promise<SayResult> {
+  const { session, id } = approval;
+  const { decision } = say.decision;
+  try {
+    const decided = await limit.of(services.approvals.decide(session, id, decisionAbout(approval, say.decision)));
+    channel.log.info({ session, approvalId: id, decision, result: decided.result }, "decision");
+    await wakeForDecision(services, channel, decided, limit);
+    return decided.result === "unknown" ? decided : { result: decided.result, status: decided.status };
+  } catch (error) {
+    channel.log.error({ error, session, approvalId: id }, "whether a decision was taken is not known");
+    return { result: "uncertain" };
+  }
+}
+
+/** What a person may not add is left out: the rest of what they say counts. */
+function decisionAbout({ remember: offered }: Approval, given: Say["decision"]): Say["decision"] {
+  const { remember, ...decision } = given;
+  const counts = remember === true && offered !== undefined && decision.decision === "approve";
+  return counts ? { ...decision, remember } : decision;
+}
+
+/** The decision is safe already: the workers repeat what fails here. */
+async function wakeForDecision(
+  services: Services,
+  channel: Channel,
+  decided: DecideResult,
+  limit: SharedDeadline,
+): Promise<void> {
+  if (decided.result !== "settled" && decided.result !== "closed") return;
+  const { session, id: approvalId } = decided.status.approval;
+  await limit.of(wakeSession(services, channel, session, decided.wakeGen)).catch((error: unknown) => {
+    channel.log.warn({ error, session, approvalId }, "left to the workers");
+  });
+}
+
+interface DecideRoute {
+  Params: { id: string };
+}
+
+interface RuleRoute {
+  Params: { id?: string };
+  Querystring: Record<string, unknown>;
+}
+
+interface ListRoute {
+  Querystring: Record<string, unknown>;
+}
+
+/**
+ * Approvals of runs over HTTP, where no card asks, and the decisions that are remembered:
+ * - `GET /v1/approvals?session_id=` lists what a session waits for, oldest first.
+ * - `POST /v1/approvals/:id` decides: `{decision, note?, remember?}`. 409 when it was decided before or
+ *   has expired, 403 when others have to, 404 for an id or a word that fits no approval.
+ * - `GET /v1/permissions?session_id=` lists what runs without asking, oldest first.
+ * - `DELETE /v1/permissions/:id?session_id=` takes one back, at once; 404 when it does not hold.
+ *
+ * Needs a scope that only callers of the API reach, with a parser that leaves bodies as bytes.
+ */
+export function registerApprovalRoutes(scope: FastifyInstance, services: Services): void {
+  scope.get<ListRoute>(
+    "/v1/approvals",
+    { exposeHeadRoute: false },
+    async (request, reply) => await listApprovals(services, request, reply),
+  );
+  scope.post<DecideRoute>("/v1/approvals/:id", async (request, reply) => await postDecision(services, request, reply));
+  scope.get<RuleRoute>(
+    "/v1/permissions",
+    { exposeHeadRoute: false },
+    async (request, reply) => await listRules(services, request, reply),
+  );
+  scope.delete<RuleRoute>("/v1/permissions/:id", async (request, reply) => await deleteRule(services, request, reply));
+}
+
+async function listApprovals(services: Services, { query }: FastifyRequest<ListRoute>, reply: FastifyReply) {
+  const { approvals, clock, log } = services;
+  const { session_id: sessionId } = query;
+  if (typeof sessionId !== "string" || !isSessionId(sessionId)) return await sessionMissing(reply);
+  const session = sessionKeyOf(apiApp, sessionId);
+  try {
+    const pending = await withDeadline(clock, approvals.pending(session), decisionDeadlineMs);
+    const listed: ApiApprovals = { approvals: pending.map(approvalView) };
+    return await reply.send(listed);
+  } catch (error) {
+    log.error({ error, session }, "approvals could not be read");
+    return await unavailable(reply, "try again");
+  }
+}
+
+async function sessionMissing(reply: FastifyReply) {
+  return await reply.code(400).send({ error: "session_id must name a session" });
+}
+
+async function unavailable(reply: FastifyReply, error: string) {
+  return await reply.code(503).header("retry-after", "1").send({ error });
+}
+
+const wordsFor: Readonly<Record<Approval["kind"], DecisionWord[]>> = {
+  call: ["approve", "reject"],
+  rule: ["approve", "reject"],
+  outcome: ["retry", "done", "abort"],
+};
+
+function approvalView({ approval, state }: ApprovalStatus): ApiApproval {
+  return {
+    id: approval.id,
+    kind: approval.kind,
+    run_id: approval.turnId,
+    call_id: approval.callId,
+    tool: approval.tool,
+    arguments: maskedArguments(approval.arguments, approval.secrets),
+    reason: approval.reason,
+    risk: approval.risk,
+    decisions: wordsFor[approval.kind],
+    may_remember: approval.remember !== undefined,
+    created_at: approval.createdAtMs,
+    expires_at: approval.expiresAtMs,
+    state,
+  };
+}
+
+const parseDecision = jsonParserOf(ApiDecision);
+
+async function postDecision(services: Services, request: FastifyRequest<DecideRoute>, reply: FastifyReply) {
+  const text = bodyText(request.body);
+  if (text === undefined) return await reply.code(400).send({ error: "the body is not valid UTF-8" });
+  const parsed = parseDecision(text);
+  if (!parsed.ok) return await reply.code(400).send({ error: parsed.error });
+  const { decision, note, remember } = parsed.value;
+  const said = await decideApproval(services, services.apiChannel, {
+    approvalId: request.params.id,
+    decision: {
+      decision,
+      // A caller of the API speaks for the person behind its messages.
+      by: { id: apiApp },
+      ...(note === undefined || note === null || note.trim() === "" ? {} : { note }),
+      ...(remember === true ? { remember } : {}),
+    },
+  });
+  switch (said.result) {
+    case "settled":
+    case "counted":
+    case "repeated":
+      return await reply.send({ approval: approvalView(said.status) });
+    case "closed":
+      return await reply.code(409).send({ error: "no pending approval", approval: approvalView(said.status) });
+    case "not_allowed":
+      return await reply.code(403).send({ error: "others have to decide this", approval: approvalView(said.status) });
+    case "unknown":
+      return await reply.code(404).send({ error: "no pending approval" });
+    case "failed":
+      return await unavailable(reply, "not taken, try again");
+    case "uncertain":
+      return await unavailable(reply, "it is not certain that this was taken: ask again, which does no harm");
+  }
+}
+
+async function listRules(services: Services, { query }: FastifyRequest<RuleRoute>, reply: FastifyReply) {
+  const { session_id: sessionId } = query;
+  if (typeof sessionId !== "string" || !isSessionId(sessionId)) return await sessionMissing(reply);
+  try {
+    const rules: ApiRules = { rules: (await rulesHeldBy(services, sessionId)).map(ruleView) };
+    return await reply.send(rules);
+  } catch (error) {
+    return await rulesUnreachable(services, reply, { error, sessionId });
+  }
+}
+
+/** A session of the API is a chat of its own. */
+async function rulesHeldBy({ clock, rules }: Services, sessionId: string): Promise<PermissionRule[]> {
+  return await withDeadline(clock, rules.inForce(apiApp, sessionKeyOf(apiApp, sessionId)), decisionDeadlineMs);
+}
+
+function ruleView({ id, tool, pattern, createdAtMs, expiresAtMs }: PermissionRule): ApiRule {
+  return { id, tool, pattern, created_at: createdAtMs, expires_at: expiresAtMs };
+}
+
+async function rulesUnreachable({ log }: Services, reply: FastifyReply, facts: { error: unknown; sessionId: string }) {
+  log.error(facts, "rules could not be reached");
+  return await unavailable(reply, "try again");
+}
+
+async function deleteRule(services: Services, request: FastifyRequest<RuleRoute>, reply: FastifyReply) {
+  const { session_id: sessionId } = request.query;
+  const { id = "" } = request.params;
+  if (typeof sessionId !== "string" || !isSessionId(sessionId)) return await sessionMissing(reply);
+  try {
+    const { clock, rules } = services;
+    const isHeld = parseApprovalId(id).ok && (await rulesHeldBy(services, sessionId)).some((rule) => rule.id === id);
+    if (!isHeld) return await reply.code(404).send({ error: "no such rule" });
+    // A caller of the API has left the rules of its sessions.
+    const revoked = await withDeadline(clock, rules.revoke(apiApp, id, { id: apiApp }), decisionDeadlineMs);
+    if (revoked === undefined) return await reply.code(404).send({ error: "no such rule" });
+    return await reply.code(204).send();
+  } catch (error) {
+    return await rulesUnreachable(services, reply, { error, sessionId });
+  }
+}

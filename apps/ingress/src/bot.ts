@@ -1,0 +1,301 @@
+import { agentInChat, groupsAtBot, type AgentConfig, type BotConfig, type EdgeAccess } from "@larkline/process/config";
+import { watchPlatform, type Logger } from "@larkline/process/telemetry";
+import { GroupLookup, OutboxSender, StatusReactions, type FeishuApi, type LongConnection } from "@larkline/feishu";
+import { pause, withDeadline } from "@larkline/protocol";
+import type { DeadLetters, OutboxLease, SessionStore } from "@larkline/store";
+import type { Channel, Services } from "./services.ts";
+
+/** How events reach this process. */
+export type Transport = "webhook" | "websocket";
+
+/** How long closing waits for what is under way. */
+export const drainMs = 5_000;
+
+/** Finding out and taking a decision together: below the 3 s in which a click has to be answered. */
+export const decisionDeadlineMs = 2_000;
+
+/** How long an answer waits for the names of people. */
+const namePatienceMs = 300;
+
+const dayMs = 24 * 3_600_000;
+
+/** One bot: who it is, how it reaches the platform, and what this process remembers on its behalf. */
+export class Bot implements Channel {
+  /** Its name in the configuration; `default` is the bot of `FEISHU_APP_ID`. */
+  readonly name: string;
+  readonly app: string;
+  readonly access: EdgeAccess;
+  readonly settings: BotConfig;
+  /** Calls the platform as this bot. The caller of the constructor closes it. */
+  readonly api: FeishuApi;
+  readonly log: Logger;
+  /** Storing and waking each get so long: both together stay below the deadline of the acknowledgement. */
+  readonly storeDeadlineMs = 1_200;
+  readonly languageKeptMs = 90 * dayMs;
+  readonly identity: BotIdentity;
+  readonly background: Background;
+  readonly outbox: NoticeOutbox;
+  readonly reactions: StatusReactions;
+  readonly directChats: DirectChats;
+  readonly recentChats = new RecentChats();
+  /** Questions to the platform that are under way, by chat: whether the chat is a group in topic form. */
+  readonly topicQuestions = new Map<string, Promise<boolean>>();
+  /** When the last event came, epoch ms. */
+  readonly lastEventAtMs = new Map<Transport, number>();
+  /** Undefined where events come by webhook only. Set when the process starts, before any event. */
+  connection: LongConnection | undefined;
+  readonly #services: Services;
+  readonly #groups: GroupLookup;
+
+  /** Begins to ask the platform who the bot is. */
+  constructor(services: Services, access: EdgeAccess, api: FeishuApi) {
+    const { settings, lookups, log } = services;
+    this.#services = services;
+    this.name = access.name;
+    this.app = api.appId;
+    this.access = access;
+    // Names of bots come from the configuration.
+    this.settings = settings.bots[access.name] ?? settings.bots.default;
+    this.api = api;
+    this.log = log.child({ bot: this.settings.name });
+    this.identity = new BotIdentity(services, api, this.log);
+    this.background = new Background(services, this.log);
+    this.outbox = new NoticeOutbox(services, api, this.log);
+    this.reactions = new StatusReactions({ api, lookups, logger: this.log });
+    this.directChats = new DirectChats(services, this.app);
+    this.#groups = new GroupLookup({ api, lookups, timeoutMs: decisionDeadlineMs });
+  }
+
+  /** The agent that answers what is written in a chat from now on. */
+  agentIn(chatId: string): AgentConfig {
+    return agentInChat(this.#services.settings, this.settings, chatId);
+  }
+
+  /**
+   * Looks where the workers remember names first. Names that are not there are asked for and not remembered: that is
+   * rare.
+   */
+  async namesOf(openIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
+    const names = new Map<string, string>();
+    const impatient = new AbortController();
+    try {
+      const found = this.#findNames([...new Set(openIds)], names, impatient.signal);
+      await withDeadline(this.#services.clock, found, namePatienceMs);
+    } catch (error) {
+      impatient.abort();
+      this.log.warn({ error }, "not all names of people known");
+    }
+    return new Map(names);
+  }
+
+  async #findNames(openIds: readonly string[], names: Map<string, string>, signal: AbortSignal): Promise<void> {
+    const { lookups } = this.#services;
+    const keptNames = openIds.map(async (id) => [id, await lookups.get(`name:${this.app}:${id}`)] as const);
+    const known = await Promise.all(keptNames);
+    for (const [id, name] of known) if (name) names.set(id, name);
+    const unknown = known.flatMap(([id, name]) => (name === undefined ? [id] : []));
+    if (unknown.length === 0) return;
+    for (const [id, name] of await this.api.userNames(unknown, { signal })) names.set(id, name);
+  }
+
+  async groupsOf(openId: string): Promise<readonly string[]> {
+    return groupsAtBot(this.settings, await this.#groups.groupsOf(openId));
+  }
+
+  /** Finishes what is under way. Call it when no event can come any more. */
+  async close(): Promise<void> {
+    await this.background.close();
+    await this.outbox.close();
+    this.identity.close();
+  }
+}
+
+const identityBackOffMs = { first: 500, longest: 30_000 } as const;
+
+/** Who the bot is, asked for in the background until the platform answers. */
+export class BotIdentity {
+  /** The bot's open_id; empty while it is unknown. */
+  openId = "";
+  readonly #services: Services;
+  readonly #log: Logger;
+  readonly #known = Promise.withResolvers<void>();
+  readonly #closing = new AbortController();
+
+  constructor(services: Services, api: FeishuApi, log: Logger) {
+    this.#services = services;
+    this.#log = log;
+    void this.#ask(api);
+  }
+
+  /** Never rejects. */
+  async #ask(api: FeishuApi): Promise<void> {
+    const { signal } = this.#closing;
+    for (let waitMs: number = identityBackOffMs.first; !signal.aborted;) {
+      try {
+        const bot = await api.botInfo(signal);
+        this.openId = bot.openId;
+        this.#known.resolve();
+        this.#log.info({ botOpenId: bot.openId, botName: bot.name }, "the bot knows itself");
+        return;
+      } catch (error) {
+        if (signal.aborted) return;
+        this.#log.warn({ error, retryInMs: waitMs }, "the bot's own open_id is unknown: group messages have to wait");
+        await pause(this.#services.clock, waitMs, signal);
+        waitMs = Math.min(waitMs * 2, identityBackOffMs.longest);
+      }
+    }
+  }
+
+  /** The bot's open_id, waited for as long as that; empty when it is still unknown then. */
+  async within(ms: number): Promise<string> {
+    const known = new AbortController();
+    const late = pause(this.#services.clock, ms, AbortSignal.any([known.signal, this.#closing.signal]));
+    await Promise.race([this.#known.promise, late]);
+    known.abort();
+    return this.openId;
+  }
+
+  close(): void {
+    this.#closing.abort();
+  }
+}
+
+/** Work that no caller waits for: courtesies that must not delay an acknowledgement. */
+class Background {
+  readonly #services: Services;
+  readonly #log: Logger;
+  readonly #running = new Set<Promise<void>>();
+
+  constructor(services: Services, log: Logger) {
+    this.#services = services;
+    this.#log = log;
+  }
+
+  /** Starts the work. A failure is logged and has no other consequence. */
+  run(what: string, work: () => Promise<unknown>): void {
+    const task = work()
+      .then(() => undefined)
+      .catch((error: unknown) => this.#log.warn({ error, what }, "work in the background failed"))
+      .finally(() => this.#running.delete(task));
+    this.#running.add(task);
+  }
+
+  /** Lets running work finish, for {@link drainMs} at most. */
+  async close(): Promise<void> {
+    const { clock } = this.#services;
+    await withDeadline(clock, Promise.all(this.#running), drainMs).catch((error: unknown) =>
+      this.#log.warn({ error, unfinished: this.#running.size }, "work in the background is left undone"),
+    );
+  }
+}
+
+type OutboxParts = Pick<SessionStore, "ackOutbox" | "leaseOutbox" | "retryOutbox">;
+
+/**
+ * Sends what this process has put into outboxes itself, in the background. Replies that are shown on cards are left to
+ * the workers, which can upload the images that answers name: where such a reply comes next, the outbox is given back,
+ * due at once, with everything that stands behind the reply.
+ */
+class NoticeOutbox {
+  readonly #services: Services;
+  readonly #sender: OutboxSender;
+
+  constructor(services: Services, api: FeishuApi, logger: Logger) {
+    this.#services = services;
+    const { store: all, deadLetters, cards: ledger, observation } = services;
+    const store: OutboxParts = {
+      ackOutbox: async (session, token) => await this.#unlessReply(await all.ackOutbox(session, token)),
+      leaseOutbox: async (session) => await this.#unlessReply(await all.leaseOutbox(session)),
+      retryOutbox: async (lease, retryAtMs) => await all.retryOutbox(lease, retryAtMs),
+    };
+    const letters: Pick<DeadLetters, "bury"> = {
+      bury: async (lease, reason) => await this.#unlessReply(await deadLetters.bury(lease, reason)),
+    };
+    const watch = watchPlatform(observation).deliveries;
+    const apis = new Map([[api.appId, api]]);
+    this.#sender = new OutboxSender({ store, letters, ledger, apis, watch, logger });
+  }
+
+  async #unlessReply(lease: OutboxLease | undefined): Promise<OutboxLease | undefined> {
+    if (lease?.record.view === undefined) return lease;
+    await this.#services.store.retryOutbox(lease, this.#services.clock.now());
+    return undefined;
+  }
+
+  /** Returns at once. An outbox that cannot be given back is free when its lease expires. */
+  deliver(lease: OutboxLease): void {
+    void this.#send(lease).catch(() => undefined);
+  }
+
+  async #send(lease: OutboxLease): Promise<void> {
+    const notice = await this.#unlessReply(lease);
+    if (notice !== undefined) await this.#sender.deliver(notice);
+  }
+
+  /** Lets running sends finish, for a while. */
+  async close(): Promise<void> {
+    await this.#sender.close();
+  }
+}
+
+const directChatKeptMs = 30 * dayMs;
+/** Every message names its chat: storing that once a day is enough. */
+const freshMs = dayMs;
+const maxFresh = 10_000;
+
+/** Which chat with the bot belongs to which person: a press on the menu names no chat. */
+export class DirectChats {
+  readonly #services: Services;
+  readonly #app: string;
+  /** What this process has stored, longest ago first. */
+  readonly #fresh = new Map<string, { chatId: string; untilMs: number }>();
+
+  constructor(services: Services, app: string) {
+    this.#services = services;
+    this.#app = app;
+  }
+
+  async remember(openId: string, chatId: string): Promise<void> {
+    const { clock, lookups } = this.#services;
+    const known = this.#fresh.get(openId);
+    if (known?.chatId === chatId && known.untilMs > clock.now()) return;
+    await lookups.set(this.#keyOf(openId), chatId, directChatKeptMs);
+    this.#fresh.delete(openId);
+    this.#fresh.set(openId, { chatId, untilMs: clock.now() + freshMs });
+    const [oldest] = this.#fresh.keys();
+    if (this.#fresh.size > maxFresh && oldest !== undefined) this.#fresh.delete(oldest);
+  }
+
+  /** The person's chat with the bot, as far as it is known. */
+  async of(openId: string): Promise<string | undefined> {
+    return await this.#services.lookups.get(this.#keyOf(openId));
+  }
+
+  #keyOf(openId: string): string {
+    return `direct:${this.#app}:${openId}`;
+  }
+}
+
+const maxRecentChats = 200;
+
+/** Direct chats of the last while, with how many messages came in each. */
+class RecentChats {
+  readonly #chats = new Map<string, { count: number; atMs: number }>();
+
+  note(chatId: string, atMs: number): void {
+    const { count = 0 } = this.#chats.get(chatId) ?? {};
+    this.#chats.delete(chatId);
+    this.#chats.set(chatId, { count: count + 1, atMs });
+    const [oldest] = this.#chats.keys();
+    if (this.#chats.size > maxRecentChats && oldest !== undefined) this.#chats.delete(oldest);
+  }
+
+  busiest(sinceMs: number): string | undefined {
+    const recent = [...this.#chats].filter(([, { atMs }]) => atMs >= sinceMs);
+    return recent.sort(([, one], [, other]) => other.count - one.count)[0]?.[0];
+  }
+
+  clear(): void {
+    this.#chats.clear();
+  }
+}

@@ -1,0 +1,345 @@
+import { noticeText } from "@larkline/agent";
+import { decidersText } from "@larkline/agent/permissions";
+import type { Envelope } from "@larkline/feishu";
+import { approvalCard, lateDecidedCard } from "@larkline/feishu/cards";
+import { agentOfMessage } from "@larkline/process/config";
+import {
+  parserOf,
+  replyLanguages,
+  SessionKey,
+  textOf,
+  type DecisionWord,
+  type InboundMessage,
+  type ReplyLanguage,
+} from "@larkline/protocol";
+import type { ApprovalStatus } from "@larkline/store";
+import { Type, type Static } from "typebox";
+import { decideApproval, type Say } from "./approvals.ts";
+import type { Bot } from "./bot.ts";
+import { mayNotStopText } from "./commands.ts";
+import { servesTenant } from "./messages.ts";
+import { refusalText, shownLanguage } from "./notices.ts";
+import { otherEventOf, type EventAnswer } from "./other-events.ts";
+import type { Services } from "./services.ts";
+import { stopTurn, tellAppended, wakeSession } from "./sessions.ts";
+
+// Clicks on buttons of cards, which have to be answered within three seconds and are never repeated by the platform.
+
+type Bilingual = Readonly<Record<ReplyLanguage, string>>;
+
+/**
+ * Answers a click. Clicks on buttons that are not ours are offered to the consumers of other events; one that no
+ * consumer knows is answered as no pending approval.
+ */
+export async function handleClick(services: Services, bot: Bot, envelope: Envelope): Promise<EventAnswer> {
+  const own = await answerOwnClick(services, bot, envelope);
+  if (own !== undefined) return own;
+  return (await services.otherEvents.click(otherEventOf(bot.name, envelope))) ?? noPendingApproval();
+}
+
+/** Key by which the buttons of approvals are known. */
+const approvalKey = "__approval__";
+
+/** Undefined when the button is not ours, or carries a value that none of our buttons carries. */
+async function answerOwnClick(
+  services: Services,
+  bot: Bot,
+  { event, eventId }: Envelope,
+): Promise<EventAnswer | undefined> {
+  const { by, ...rest } = clickOf(event);
+  if (!servesTenant(bot.settings.tenants, rest.tenant)) return foreignPerson();
+  if (Object.hasOwn(rest.value, approvalKey)) return await approvalClicked(services, bot, { by, ...rest });
+  const handler = handlers.get(rest.value["larkline"]);
+  if (handler === undefined) return undefined;
+  if (by === undefined) return unknownPerson();
+  const answer = await handler(services, bot, { by, ...rest });
+  if (answer === undefined) bot.log.warn({ eventId }, "a click with a value that none of our buttons carries");
+  return answer;
+}
+
+/** What a callback of a card says. It names neither session nor message of ours ("Card callback"). */
+interface Click {
+  /** Of the component; empty when it has none, or one that is no object. */
+  value: Readonly<Record<string, unknown>>;
+  /** What stands in the form that it submits. */
+  form: Readonly<Record<string, unknown>>;
+  /** open_id of the person; undefined when the platform does not say it. */
+  by: string | undefined;
+  /** Tenant of that person; undefined when the platform does not say it. */
+  tenant: string | undefined;
+}
+
+/** A click of a person whom the platform names. */
+type PersonClick = Click & { by: string };
+
+/** Deals with clicks on buttons of one kind; undefined when the value is not what such buttons carry. */
+type ClickHandler = (services: Services, bot: Bot, click: PersonClick) => Promise<EventAnswer | undefined>;
+
+/** By the text under `larkline` in the value of the button. */
+const handlers: ReadonlyMap<unknown, ClickHandler> = new Map([
+  ["stop", stopClicked],
+  ["late", lateClicked],
+  ["outcome", outcomeClicked],
+]);
+
+const Fields = Type.Record(Type.String(), Type.Unknown());
+const parseFields = parserOf(Fields);
+const parseOperator = parserOf(
+  Type.Object({
+    operator: Type.Object({
+      open_id: Type.String({ minLength: 1, maxLength: 128 }),
+      tenant_key: Type.Optional(Type.Union([Type.String({ maxLength: 128 }), Type.Null()])),
+    }),
+  }),
+);
+const parseAction = parserOf(Type.Object({ action: Fields }));
+
+/** Reads the event of a callback; what is missing or broken counts as absent. */
+function clickOf(event: Readonly<Record<string, unknown>>): Click {
+  const parsed = parseAction(event);
+  const action = parsed.ok ? parsed.value.action : {};
+  const operator = parseOperator(event);
+  const { open_id: by, tenant_key: tenant } = operator.ok ? operator.value.operator : {};
+  const [value, form] = [fieldsOf(action["value"]), fieldsOf(action["form_value"])];
+  return { value, form, by, tenant: tenant || undefined };
+}
+
+function fieldsOf(value: unknown): Readonly<Record<string, unknown>> {
+  const parsed = parseFields(value);
+  return parsed.ok ? parsed.value : {};
+}
+
+// The values of our own buttons: the callback names neither session nor message ("Card callback").
+const StopValue = Type.Object({ session: SessionKey, turn: Type.String({ maxLength: 300 }) });
+const parseStop = parserOf(StopValue);
+
+/** The stop button of a reply that is being written. */
+async function stopClicked(services: Services, bot: Bot, { value, by }: PersonClick): Promise<EventAnswer | undefined> {
+  const parsed = parseStop(value);
+  if (!parsed.ok || !isOfBot(bot, parsed.value.session)) return undefined;
+  const { session, turn: turnId } = parsed.value;
+  const stopped = await stopTurn(services, bot, { session, by, turnId, reason: "stopped" });
+  switch (stopped.result) {
+    case "stopping":
+      return toast("success", { zh: noticeText("stopping", "zh"), en: noticeText("stopping", "en") });
+    case "nothing":
+      return toast("info", { zh: noticeText("nothingToStop", "zh"), en: noticeText("nothingToStop", "en") });
+    case "not_allowed": {
+      const { message } = stopped;
+      return toast("warning", { zh: mayNotStopText(message, "zh"), en: mayNotStopText(message, "en") });
+    }
+  }
+}
+
+/** A card of this bot names sessions of this bot only. */
+function isOfBot({ app }: Bot, session: SessionKey): boolean {
+  return session.startsWith(`${app}.`);
+}
+
+const LateValue = Type.Object({
+  action: Type.Enum(["run", "ignore"]),
+  session: SessionKey,
+  message: Type.String({ minLength: 1, maxLength: 200 }),
+});
+type LateValue = Static<typeof LateValue>;
+const parseLate = parserOf(LateValue);
+
+const lateTexts = {
+  run: { zh: "好的，现在处理。", en: "All right, I am on it." },
+  ignored: { zh: "好的，不处理。", en: "All right, I leave it." },
+  decided: { zh: "这条消息已经处理过了。", en: "This message has been dealt with already." },
+  notYours: { zh: "只有发送这条消息的人可以决定。", en: "Only the person who wrote this message can decide." },
+} as const satisfies Record<string, Bilingual>;
+
+/** A button under the question whether a message that came late is still wanted. */
+async function lateClicked(services: Services, bot: Bot, { value, by }: PersonClick): Promise<EventAnswer | undefined> {
+  const parsed = parseLate(value);
+  if (!parsed.ok || !isOfBot(bot, parsed.value.session)) return undefined;
+  const { session, message, action } = parsed.value;
+  const parked = await services.store.parked(session, message);
+  if (parked === undefined) return toast("info", lateTexts.decided);
+  if (parked.sender.id !== by) return toast("warning", lateTexts.notYours);
+  const released = await services.store.release(session, message, action === "run" ? "append" : "drop");
+  // Another click, on another card or here a moment ago, was first.
+  if (released === undefined) return toast("info", lateTexts.decided);
+  if (released.result === "full") {
+    return toast("warning", { zh: refusalText("full", "zh"), en: refusalText("full", "en") });
+  }
+  const card = decidedCard(services, parsed.value, parked);
+  if (action === "ignore") return withCard(toast("info", lateTexts.ignored), card);
+  tellAppended(services.observation, parked, released);
+  try {
+    await wakeSession(services, bot, session, released.wakeGen);
+  } catch (error) {
+    // The platform does not repeat clicks; the message is stored, and the workers' sweeper finds it.
+    bot.log.warn({ error, session }, "session could not be woken at once");
+  }
+  return withCard(toast("success", lateTexts.run), card);
+}
+
+/** The question with its answer, in place of its buttons. */
+function decidedCard(
+  { clock, settings }: Services,
+  { session, message, action }: LateValue,
+  parked: InboundMessage,
+): Record<string, unknown> {
+  const agent = agentOfMessage(settings, parked);
+  const language = shownLanguage(agent, parked.language);
+  const bilingual = agent.language === "auto" && parked.chatType === "group";
+  const text = textOf({ role: "user", content: parked.parts });
+  const ageMs = clock.now() - parked.createdAtMs;
+  return lateDecidedCard({ language, bilingual, session, message, ageMs, text }, action);
+}
+
+/**
+ * The buttons of an approval's card. The answers are the five rows of the contract, in its order: id missing, decision
+ * unknown (nothing is consumed), approval not pending, approved, rejected.
+ */
+async function approvalClicked(services: Services, bot: Bot, { by, ...click }: Click): Promise<EventAnswer> {
+  const { [approvalKey]: id, decision, remember } = click.value;
+  if (!id) return noPendingApproval();
+  if (decision !== "approve" && decision !== "reject") {
+    return toast("info", { en: "invalid decision", zh: "无效的决定" });
+  }
+  if (by === undefined) return unknownPerson();
+  const approvalId = typeof id === "string" ? id : "";
+  const note = wordsIn(click.form, "reason");
+  const say = sayOf({ by, approvalId, decision, note, remember: remember === true });
+  return await answerOf(services, bot, say);
+}
+
+/** The buttons under the question what became of a call. */
+async function outcomeClicked(
+  services: Services,
+  bot: Bot,
+  { value, form, by }: PersonClick,
+): Promise<EventAnswer | undefined> {
+  const { approval: approvalId, action: decision } = value;
+  if (typeof approvalId !== "string") return undefined;
+  if (decision !== "retry" && decision !== "done" && decision !== "abort") return undefined;
+  return await answerOf(
+    services,
+    bot,
+    sayOf({ by, approvalId, decision, note: wordsIn(form, "note"), remember: false }),
+  );
+}
+
+function sayOf(said: {
+  by: string;
+  approvalId: string;
+  decision: DecisionWord;
+  note: string | undefined;
+  remember: boolean;
+}): Say {
+  const { by, approvalId, decision, note, remember } = said;
+  return {
+    approvalId,
+    decision: {
+      decision,
+      by: { id: by },
+      ...(note === undefined ? {} : { note }),
+      ...(remember ? { remember } : {}),
+    },
+  };
+}
+
+const maxWordsLength = 1_000;
+
+/** What a person wrote into a field of the form; undefined when that is nothing. */
+function wordsIn(form: Click["form"], field: string): string | undefined {
+  const written = form[field];
+  if (typeof written !== "string") return undefined;
+  const words = [...written.slice(0, 4 * maxWordsLength).trim()].slice(0, maxWordsLength).join("");
+  return words === "" ? undefined : words;
+}
+
+const decisionTexts = {
+  repeated: { en: "You have said so already, others still have to.", zh: "你已经表态，还需要其他人。" },
+  failed: { en: "Not taken: something did not answer. Please try again.", zh: "没有生效：系统没有应答，请再试一次。" },
+  uncertain: {
+    en: "It is not certain that this was taken. Please click again.",
+    zh: "不确定是否已生效，请再点一次。",
+  },
+} as const satisfies Record<string, Bilingual>;
+
+const taken: Readonly<Record<DecisionWord, Bilingual & { type: ToastType }>> = {
+  approve: { type: "success", en: "Approved", zh: "已批准" },
+  reject: { type: "info", en: "Rejected", zh: "已拒绝" },
+  retry: { type: "success", en: "It is run again", zh: "将再次执行" },
+  done: { type: "success", en: "Marked as done", zh: "已标记为完成" },
+  abort: { type: "info", en: "Given up", zh: "已放弃" },
+};
+
+/** Takes a decision and tells the person who clicked what became of it. */
+async function answerOf(services: Services, bot: Bot, say: Say): Promise<EventAnswer> {
+  const said = await decideApproval(services, bot, say);
+  const word = say.decision.decision;
+  switch (said.result) {
+    case "settled":
+      return withCard(toast(taken[word].type, taken[word]), approvalCard(said.status));
+    case "counted":
+      return withCard(toast("success", countedText(word, said.status)), approvalCard(said.status));
+    case "repeated":
+      return withCard(toast("info", decisionTexts.repeated), approvalCard(said.status));
+    case "closed":
+      return withCard(noPendingApproval(), approvalCard(said.status));
+    case "not_allowed":
+      return await mayNotDecide(bot, said.status);
+    case "unknown":
+      return noPendingApproval();
+    case "failed":
+      return toast("error", decisionTexts.failed);
+    case "uncertain":
+      return toast("warning", decisionTexts.uncertain);
+  }
+}
+
+function countedText(word: DecisionWord, { approval, decisions }: ApprovalStatus): Bilingual {
+  const have = decisions.filter(({ decision }) => decision === word).length;
+  const need = approval.deciders.count;
+  const { en, zh } = taken[word];
+  return { en: `${en} (${have} of ${need})`, zh: `${zh}（${have}/${need}）` };
+}
+
+async function mayNotDecide(bot: Bot, { approval }: ApprovalStatus): Promise<EventAnswer> {
+  const { deciders, requester } = approval;
+  const names = await bot.namesOf([requester.id, ...deciders.people]);
+  const [zh = "", en = ""] = replyLanguages.map((language) =>
+    decidersText(deciders, {
+      language,
+      nameOf: (openId) => names.get(openId),
+      ...(names.has(requester.id) ? { requester: names.get(requester.id) ?? "" } : {}),
+    }),
+  );
+  return toast("info", { en: `Only these may decide: ${en}.`, zh: `只有以下人员可以决定：${zh}。` });
+}
+
+type ToastType = "info" | "success" | "warning" | "error";
+
+/** Shown in the language of each person's client; English where that is neither. */
+function toast(type: ToastType, text: Bilingual): EventAnswer {
+  return { toast: { type, content: text.en, i18n: { zh_cn: text.zh, en_us: text.en } } };
+}
+
+/** The clicked card is replaced by this one (current version of the callback). */
+function withCard(answer: EventAnswer, card: Record<string, unknown>): EventAnswer {
+  return { ...answer, card: { type: "raw", data: card } };
+}
+
+/** The answer to a click without an approval that could be decided. */
+function noPendingApproval(): EventAnswer {
+  return toast("info", { en: "no pending approval", zh: "没有待处理的审批" });
+}
+
+/** The answer to a person whom the platform does not name: a decision needs a known person. */
+function unknownPerson(): EventAnswer {
+  return toast("info", {
+    zh: "平台没有说明你是谁，操作未执行。",
+    en: "The platform does not say who you are, so nothing was done.",
+  });
+}
+
+/** The answer to a person of a tenant that the bot does not serve. */
+function foreignPerson(): EventAnswer {
+  return toast("info", { zh: refusalText("foreign_tenant", "zh"), en: refusalText("foreign_tenant", "en") });
+}

@@ -1,0 +1,263 @@
+import {
+  helpText,
+  noticeText,
+  parseCommand,
+  permissionsOrder,
+  permissionsText,
+  ruleNamed,
+  statusText,
+  usageText,
+  whoamiText,
+  type AskedCall,
+  type CommandName,
+  type CustomCommands,
+} from "@larkline/agent";
+import { budgetUse, spenderOf } from "@larkline/agent/budgets";
+import { decidersText, hasRole, matchesName, ruleText } from "@larkline/agent/permissions";
+import { agentOfMessage } from "@larkline/process/config";
+import {
+  jsonParserOf,
+  type Deciders,
+  type InboundMessage,
+  type PermissionRule,
+  type ReplyLanguage,
+  type SessionCommand,
+} from "@larkline/protocol";
+import { Type, type Static } from "typebox";
+import type { Channel, Services } from "./services.ts";
+import { stopTurn } from "./sessions.ts";
+
+// Commands such as `/status`, written in a chat or sent over HTTP.
+
+/** Commands that are obeyed at once, whatever the session is doing. */
+type ImmediateCommand = Exclude<CommandName, SessionCommand["name"]>;
+
+/** A command that is obeyed at once, and the words behind it. */
+export interface Order {
+  name: ImmediateCommand;
+  argument: string;
+}
+
+/** What a message turns out to be. */
+export type ReadCommand =
+  /** For the session: a message, possibly with other words than the person wrote, or an order to wait in turn. */
+  { for: "session"; message: InboundMessage } | ({ for: "now" } & Order);
+
+const maxArgumentLength = 1_000;
+
+/**
+ * Reads a message as a command. Those that change the conversation wait for their turn in it like any message; a
+ * command of the configuration becomes its prompt.
+ */
+export function readCommand(message: InboundMessage, text: string, custom: CustomCommands): ReadCommand {
+  const parsed = parseCommand(text, custom);
+  if (parsed === undefined) return { for: "session", message };
+  if (parsed.kind === "custom") {
+    return { for: "session", message: { ...message, parts: [{ type: "text", text: parsed.prompt }] } };
+  }
+  const { name, argument } = parsed;
+  if (!isForSession(name)) return { for: "now", name, argument };
+  return { for: "session", message: { ...message, command: { name, argument: argument.slice(0, maxArgumentLength) } } };
+}
+
+function isForSession(name: CommandName): name is SessionCommand["name"] {
+  return name === "new" || name === "compact" || name === "model";
+}
+
+/** A message that gives an order, and the language of the answer. */
+export interface Ordered {
+  message: InboundMessage;
+  language: ReplyLanguage;
+}
+
+/** Obeys a command; resolves to its answer, or undefined when that appears elsewhere. */
+export async function obeyCommand(
+  services: Services,
+  channel: Channel,
+  { name, argument }: Order,
+  ordered: Ordered,
+): Promise<string | undefined> {
+  const { message, language } = ordered;
+  switch (name) {
+    case "help":
+      return helpText(language, agentOfMessage(services.settings, message).commands);
+    case "status":
+      return await status(services, channel, ordered);
+    case "whoami":
+      return whoamiText(language, message);
+    case "usage":
+      return await usage(services, ordered);
+    case "permissions": {
+      const order = permissionsOrder(argument);
+      return order.do === "list"
+        ? await listRules(services, channel, ordered)
+        : await revokeRule(services, channel, order.which, ordered);
+    }
+    case "stop":
+      return await stop(services, channel, ordered);
+  }
+}
+
+async function status(services: Services, channel: Channel, { message, language }: Ordered): Promise<string> {
+  const { session } = message;
+  const { state, head, turn, waiting, setAside, inContext, settings } = await services.store.summary(session);
+  const busy = state !== "idle" && head !== undefined;
+  const tools = (turn?.calls ?? []).flatMap((call) => (call.state === "done" ? [] : [call.name]));
+  const running = {
+    startedAtMs: turn?.startedAtMs ?? head?.message.createdAtMs ?? 0,
+    step: (turn?.steps ?? 0) + 1,
+    tools,
+  };
+  const agent = agentOfMessage(services.settings, message);
+  return statusText(language, {
+    nowMs: services.clock.now(),
+    model: settings.model ?? agent.model ?? services.config.model ?? "default",
+    waiting: Math.max(0, waiting - setAside.length - (busy ? 1 : 0)),
+    messages: inContext,
+    asked: await askedIn(services, channel, session, language),
+    ...(busy ? { running } : {}),
+  });
+}
+
+/** The calls of a session that wait for people, those of turns set aside, too. */
+async function askedIn(
+  { approvals }: Services,
+  channel: Channel,
+  session: string,
+  language: ReplyLanguage,
+): Promise<AskedCall[]> {
+  const pending = (await approvals.pending(session)).filter(({ approval }) => approval.kind !== "rule");
+  const people = pending.flatMap(({ approval: { requester, deciders } }) => [requester.id, ...deciders.people]);
+  const names = pending.length === 0 ? new Map<string, string>() : await channel.namesOf([...new Set(people)]);
+  return pending.map(({ approval: { tool, requester, deciders, createdAtMs: sinceMs } }) => {
+    const asker = requester.name ?? names.get(requester.id) ?? requester.id;
+    const nameOf = (openId: string): string | undefined => names.get(openId);
+    return {
+      tool,
+      requester: asker,
+      deciders: decidersText(deciders, { language, requester: asker, nameOf }),
+      sinceMs,
+    };
+  });
+}
+
+async function usage(services: Services, { message, language }: Ordered): Promise<string> {
+  const { budgetBook, budgets, clock, settings } = services;
+  const accounts = budgetBook.accountsOf(spenderOf(message, agentOfMessage(settings, message).name), clock.now());
+  const spent = accounts.length === 0 ? [] : await budgets.spent(accounts);
+  const uses = accounts.map((account, at) => budgetUse(account, spent[at] ?? { tokens: 0, usd: 0 }));
+  return usageText(uses, language, budgetBook);
+}
+
+async function stop(services: Services, channel: Channel, { message, language }: Ordered): Promise<string | undefined> {
+  const { id: orderId, session, sender } = message;
+  const stopped = await stopTurn(services, channel, { session, by: sender.id, orderId, reason: "stopped" });
+  switch (stopped.result) {
+    case "stopping":
+      return undefined;
+    case "nothing":
+      return noticeText("nothingToStop", language);
+    case "not_allowed":
+      return mayNotStopText(stopped.message, language);
+  }
+}
+
+/** The workers look up the names of people; until then the other person stays nameless. */
+const namelessAsker = { zh: "发起人", en: "the person who asked" } as const satisfies Record<ReplyLanguage, string>;
+
+/** What a person is told who may not stop the turn that answers this message. */
+export function mayNotStopText({ sender }: InboundMessage, language: ReplyLanguage): string {
+  return noticeText("notAllowedToStop", language, { who: sender.name ?? namelessAsker[language] });
+}
+
+async function listRules(services: Services, channel: Channel, { message, language }: Ordered): Promise<string> {
+  const held = await services.rules.inForce(channel.app, chatOfRules(message));
+  const names = await channel.namesOf(held.map(({ author }) => author.id));
+  const named = held.map((rule) => ({
+    ...rule,
+    author: { name: names.get(rule.author.id) ?? rule.author.id, ...rule.author },
+  }));
+  return permissionsText(named, language);
+}
+
+/** Rules are of chats: those of the chat in which the message was written. A session of the API is one of its own. */
+function chatOfRules({ reply, session }: InboundMessage): string {
+  return reply.channel === "none" ? session : reply.chatId;
+}
+
+async function revokeRule(
+  services: Services,
+  channel: Channel,
+  which: string,
+  { message, language }: Ordered,
+): Promise<string> {
+  const { rules } = services;
+  const held = await rules.inForce(channel.app, chatOfRules(message));
+  const { id, text } = await aimOf(services, channel, { which, held, messageId: message.id });
+  if (id === undefined) return noticeText("ruleUnknown", language, { rule: text });
+  const rule = held.find((one) => one.id === id);
+  if (rule !== undefined) {
+    const revokers = revokersOf(services, rule);
+    if (!(await mayRevoke(services, channel, revokers, message.sender.id))) {
+      const names = await channel.namesOf(revokers.people);
+      const who = decidersText(revokers, { language, nameOf: (openId) => names.get(openId) });
+      return noticeText("notAllowedToRevoke", language, { who });
+    }
+    await rules.revoke(channel.app, id, message.sender);
+  }
+  // Also when the rule is gone by now: an earlier delivery, or another person, was faster.
+  return noticeText("ruleRevoked", language, { rule: text });
+}
+
+/** The rule that an order to revoke is about; without `id` there is none. */
+const Aim = Type.Object({ id: Type.Optional(Type.String()), text: Type.String() });
+type Aim = Static<typeof Aim>;
+
+const parseAim = jsonParserOf(Aim);
+
+/** Longer than messages are redelivered ("Event subscription overview": 7 hours). */
+const aimKeptMs = 24 * 3_600_000;
+
+/** Characters of a rule that are remembered: texts about a rule are cut anyway. */
+const maxShown = 200;
+
+/** Numbers change when rules go: an order that is delivered again aims at the rule it was given for. */
+async function aimOf(
+  { lookups }: Services,
+  { app }: Channel,
+  { which, held, messageId }: { which: string; held: PermissionRule[]; messageId: string },
+): Promise<Aim> {
+  const key = `revoke:${app}:${messageId}`;
+  const before = parseAim((await lookups.get(key)) ?? "");
+  if (before.ok) return before.value;
+  const rule = ruleNamed(held, which);
+  const text = (rule === undefined ? which : ruleText(rule)).slice(0, maxShown);
+  const aim: Aim = rule === undefined ? { text } : { id: rule.id, text };
+  await lookups.set(key, JSON.stringify(aim), aimKeptMs);
+  return aim;
+}
+
+/** The person who left the rule, the person it is for, and all who decide about such calls. */
+function revokersOf({ settings }: Services, { tool, author, person }: PermissionRule): Deciders {
+  const policy = settings.permissions;
+  const entries = policy.entries.filter(
+    (entry) => entry.do === "ask" && entry.tools.some((pattern) => matchesName(pattern, tool)),
+  );
+  const approvers = [policy.approvers, ...entries.map((entry) => entry.approvers)];
+  const people = [author.id, ...(person === undefined ? [] : [person]), ...approvers.flatMap((one) => one.people)];
+  const roles = [...new Set(approvers.flatMap((one) => one.roles))];
+  return { requester: false, people: [...new Set(people)], roles, fourEyes: false, count: 1 };
+}
+
+async function mayRevoke(
+  { settings }: Services,
+  channel: Channel,
+  { people, roles }: Deciders,
+  openId: string,
+): Promise<boolean> {
+  const known = settings.permissions.roles;
+  if (people.includes(openId) || hasRole({ id: openId, groups: [] }, roles, known)) return true;
+  const groups = roles.flatMap((name) => (Object.hasOwn(known, name) ? known[name]?.groups : []) ?? []);
+  if (groups.length === 0) return false;
+  return hasRole({ id: openId, groups: await channel.groupsOf(openId) }, roles, known);
+}

@@ -1,0 +1,264 @@
+import { describedCommands, helpText } from "@larkline/agent";
+import { messageEventType, type Envelope, type FeishuMessage } from "@larkline/feishu";
+import { welcomeCard } from "@larkline/feishu/cards";
+import { parserOf, turnIdOf, withDeadline } from "@larkline/protocol";
+import { Type } from "typebox";
+import type { Bot, Transport } from "./bot.ts";
+import { handleClick } from "./clicks.ts";
+import { handleMessage, recalledKey, servesTenant, takeMessage, watched, type Admitted } from "./messages.ts";
+import { languageOfPerson, sendNotice, shownLanguage } from "./notices.ts";
+import { otherEventOf, type EventAnswer } from "./other-events.ts";
+import type { Services } from "./services.ts";
+import { cancelTurn, chatSession, forgetChatKind, placeOf, sessionOfMessage, type Place } from "./sessions.ts";
+
+// The one entrance for events of the platform, however they came, and everything besides messages and clicks.
+
+/** Deals with one kind of event. A rejection means: not acknowledged, deliver it again. */
+type EventHandler = (services: Services, bot: Bot, envelope: Envelope) => Promise<EventAnswer | undefined>;
+
+const handlers: ReadonlyMap<string, EventHandler> = new Map(
+  Object.entries<EventHandler>({
+    [messageEventType]: handleMessage,
+    "card.action.trigger": handleClick,
+    "im.chat.member.bot.added_v1": botAdded,
+    "im.chat.access_event.bot_p2p_chat_entered_v1": chatEntered,
+    p2p_chat_create: chatCreated,
+    "im.message.recalled_v1": messageRecalled,
+    "application.bot.menu_v6": menuPressed,
+    "im.chat.updated_v1": chatUpdated,
+    "im.chat.member.bot.deleted_v1": ignore,
+    "im.chat.disbanded_v1": ignore,
+    "im.message.message_read_v1": ignore,
+    "im.message.reaction.created_v1": ignore,
+    "im.message.reaction.deleted_v1": ignore,
+  }),
+);
+
+/** The platform waits 3 s for an acknowledgement ("Event subscription overview"). */
+const ackDeadlineMs = 2_500;
+
+/**
+ * Handles one event. Resolves when the event may be acknowledged, with the answer to a click; unknown types are
+ * acknowledged, because a refusal would only make the platform repeat them. A rejection is logged here.
+ */
+export async function handleEvent(
+  services: Services,
+  bot: Bot,
+  envelope: Envelope,
+  transport: Transport,
+): Promise<EventAnswer> {
+  const { clock, counters } = services;
+  bot.lastEventAtMs.set(transport, clock.now());
+  const handler = handlers.get(envelope.type);
+  const type = handler === undefined ? "unknown" : envelope.type;
+  const startedMs = clock.monotonic();
+  const note = (outcome: "acknowledged" | "failed"): void => {
+    counters.events.add({ type, outcome });
+    counters.ackSeconds.observe({ transport, outcome }, (clock.monotonic() - startedMs) / 1_000);
+  };
+  try {
+    const handling = (handler ?? unknownEvent)(services, bot, envelope);
+    const answer = (await withDeadline(clock, handling, ackDeadlineMs)) ?? {};
+    note("acknowledged");
+    return answer;
+  } catch (error) {
+    note("failed");
+    bot.log.error({ error, eventType: envelope.type, eventId: envelope.eventId, transport }, "event not acknowledged");
+    throw error;
+  }
+}
+
+async function unknownEvent(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
+  services.otherEvents.pass(otherEventOf(bot.name, envelope));
+  bot.log.debug({ eventType: envelope.type, eventId: envelope.eventId }, "event of a type without a handler");
+}
+
+async function ignore({ otherEvents }: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
+  otherEvents.pass(otherEventOf(bot.name, envelope));
+}
+
+const Id = Type.String({ minLength: 1, maxLength: 128, pattern: "^[\\w-]+$" });
+const Person = Type.Optional(Type.Union([Type.Object({ open_id: Type.Optional(Id) }), Type.Null()]));
+const ShortText = Type.Optional(Type.Union([Type.String({ maxLength: 128 }), Type.Null()]));
+
+const parseAdded = parserOf(Type.Object({ chat_id: Id, operator_tenant_key: ShortText }));
+
+/** The bot was added to a group. */
+async function botAdded(services: Services, bot: Bot, { event, tenantKey }: Envelope): Promise<undefined> {
+  const parsed = parseAdded(event);
+  if (!parsed.ok) return;
+  const { chat_id: chatId, operator_tenant_key: tenant } = parsed.value;
+  await greet(services, bot, { chatId, tenant: tenant || tenantKey });
+}
+
+const parseEntered = parserOf(Type.Object({ chat_id: Id, operator_id: Person, last_message_id: ShortText }));
+
+/** A person has opened their chat with the bot. */
+async function chatEntered(services: Services, bot: Bot, { event, tenantKey: tenant }: Envelope): Promise<undefined> {
+  const parsed = parseEntered(event);
+  if (!parsed.ok) return;
+  const { chat_id: chatId, operator_id: operator, last_message_id: lastMessageId } = parsed.value;
+  if (operator?.open_id !== undefined) await rememberDirectChat(bot, operator.open_id, chatId);
+  // Where something was said before, no introduction is needed.
+  if (!lastMessageId) await greet(services, bot, { chatId, tenant, person: operator?.open_id });
+}
+
+const parseCreated = parserOf(Type.Object({ chat_id: Id, user: Person }));
+
+/** The first time that a person and the bot have a chat; older clients send no other event about it. */
+async function chatCreated(services: Services, bot: Bot, { event, tenantKey: tenant }: Envelope): Promise<undefined> {
+  const parsed = parseCreated(event);
+  if (!parsed.ok) return;
+  const { chat_id: chatId, user } = parsed.value;
+  if (user?.open_id !== undefined) await rememberDirectChat(bot, user.open_id, chatId);
+  await greet(services, bot, { chatId, tenant, person: user?.open_id });
+}
+
+/** These events do not name the person's tenant: at a bot for certain tenants only messages tell whose a chat is. */
+async function rememberDirectChat({ settings, directChats }: Bot, openId: string, chatId: string): Promise<void> {
+  if (settings.tenants === null) await directChats.remember(openId, chatId);
+}
+
+/** How long a chat is remembered to have been greeted. */
+const greetedKeptMs = 30 * 24 * 3_600_000;
+
+/** Greets a chat once in a while, however often the platform says that a person of `tenant` is there. */
+async function greet(
+  services: Services,
+  bot: Bot,
+  { chatId, tenant, person }: { chatId: string; tenant: string; person?: string | undefined },
+): Promise<void> {
+  const { lookups } = services;
+  const { app, settings } = bot;
+  const key = `welcomed:${app}:${chatId}`;
+  if (!settings.feishu.welcome || !servesTenant(settings.tenants, tenant)) return;
+  if ((await lookups.get(key)) !== undefined) return;
+  const agent = bot.agentIn(chatId);
+  const spoken = person === undefined ? undefined : await languageOfPerson(services, bot, person, agent);
+  const language = shownLanguage(agent, spoken);
+  await sendNotice(services, bot, {
+    purpose: "welcome",
+    key: chatId,
+    session: chatSession(app, chatId),
+    target: { app, chatId, messageId: "", inThread: false },
+    text: helpText(language, agent.commands),
+    card: welcomeCard({
+      language,
+      bilingual: agent.language === "auto",
+      commands: (each) => describedCommands(each, agent.commands),
+    }),
+  });
+  await lookups.set(key, "yes", greetedKeptMs);
+}
+
+const parseRecalled = parserOf(Type.Object({ message_id: Id, chat_id: Id }));
+
+/** As long as the platform goes on delivering a message that was not acknowledged, and more. */
+const recalledKeptMs = 24 * 3_600_000;
+
+/** A message that was taken back is not answered: whether it is still to come, parked, waiting or being answered. */
+async function messageRecalled(services: Services, bot: Bot, { event }: Envelope): Promise<undefined> {
+  const parsed = parseRecalled(event);
+  if (!parsed.ok) return;
+  const { store, lookups } = services;
+  const { chat_id: chatId, message_id: messageId } = parsed.value;
+  // First: a process that stores the message after this line sees it, and one that did before has said where.
+  await lookups.set(recalledKey(bot.app, messageId), "yes", recalledKeptMs);
+  const session = await sessionOfMessage(services, bot, { chatId, messageId });
+  await store.release(session, messageId, "drop");
+  const seq = await store.seqOf(session, bot.app, messageId);
+  if (seq === undefined || seq === 0) return;
+  await cancelTurn(services, bot, { session, turnId: turnIdOf(session, seq), reason: "recalled" });
+  bot.log.info({ session, messageId }, "message recalled");
+}
+
+const parseMenu = parserOf(
+  Type.Object({
+    event_key: Type.String({ minLength: 1, maxLength: 30 }),
+    operator: Type.Object({ operator_id: Person }),
+  }),
+);
+
+/** The event names no chat: it counts as said in the person's own chat with the bot, as far as that is known. */
+async function menuPressed(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
+  const { event, eventId, tenantKey, createdAtMs } = envelope;
+  const parsed = parseMenu(event);
+  const openId = parsed.ok ? parsed.value.operator.operator_id?.open_id : undefined;
+  if (!parsed.ok || openId === undefined) return;
+  const key = parsed.value.event_key;
+  const { menu } = bot.settings.feishu;
+  const meaning = Object.hasOwn(menu, key) ? menu[key] : undefined;
+  const text = meaning ?? (key.startsWith("/") ? key : undefined);
+  if (text === undefined) {
+    bot.log.warn({ eventKey: key }, "a press on the menu without a meaning: name it in feishu.menu");
+    return;
+  }
+  const chatId = (await bot.directChats.of(openId)) ?? openId;
+  const tenant = tenantKey === "" ? undefined : tenantKey;
+  await takePress(services, bot, { openId, chatId, text, eventId, tenant, createdAtMs });
+}
+
+/** A press on the bot's menu. */
+interface Press {
+  openId: string;
+  /** The person's chat with the bot, else their open_id again. */
+  chatId: string;
+  /** What the press counts as having said. */
+  text: string;
+  eventId: string;
+  /** Tenant that has the app, not always the person's; absent when the platform does not say it. */
+  tenant: string | undefined;
+  createdAtMs: number;
+}
+
+/** Sends a press the way of a message; there is no message that the answer could reply to. */
+async function takePress(services: Services, bot: Bot, press: Press): Promise<void> {
+  const { clock, counters, settings } = services;
+  const { openId: person, chatId, eventId, tenant, createdAtMs } = press;
+  if (createdAtMs > 0 && clock.now() - createdAtMs > settings.limits.messageAgeMs) {
+    bot.log.info({ eventId }, "a press on the menu came too late");
+    return;
+  }
+  const message = messageOfPress(press);
+  const { session } = await placeOf(services, bot, message);
+  const place: Place = { session, target: { app: bot.app, chatId, messageId: "", inThread: false } };
+  const admitted = admitPress(bot, press);
+  const arriving = { app: bot.app, id: message.messageId, chat: chatId, person, channel: "feishu" } as const;
+  const arrival = { message, place, tenant, fromMenu: true };
+  const outcome = await watched(services, arriving, async () => await takeMessage(services, bot, arrival, admitted));
+  counters.messages.add({ channel: "feishu", outcome });
+}
+
+function messageOfPress({ openId, chatId, text, eventId, createdAtMs }: Press): FeishuMessage {
+  return {
+    messageId: `menu-${eventId}`.slice(0, 128),
+    chatId,
+    chatType: "p2p",
+    senderOpenId: openId,
+    senderType: "user",
+    messageType: "text",
+    text,
+    attachments: [],
+    forwarded: false,
+    mentions: [],
+    mentionsBot: false,
+    mentionsAll: false,
+    createdAtMs,
+  };
+}
+
+/**
+ * The event names the tenant that has the app, not the person's: at a bot for certain tenants only people who have
+ * written to it before, as one of theirs, start something.
+ */
+function admitPress({ settings: { tenants } }: Bot, { openId, chatId, tenant }: Press): Admitted {
+  if (!servesTenant(tenants, tenant)) return { verdict: "foreign_tenant" };
+  return { verdict: tenants === null || chatId !== openId ? "accept" : "empty" };
+}
+
+const parseChat = parserOf(Type.Object({ chat_id: Id }));
+
+async function chatUpdated(services: Services, bot: Bot, { event }: Envelope): Promise<undefined> {
+  const parsed = parseChat(event);
+  if (parsed.ok) await forgetChatKind(services, bot, parsed.value.chat_id);
+}

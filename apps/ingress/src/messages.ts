@@ -1,0 +1,458 @@
+import { noticeText } from "@larkline/agent";
+import { inboundFromEvent, type Envelope, type FeishuMessage, type ReactionPurpose } from "@larkline/feishu";
+import { lateCard } from "@larkline/feishu/cards";
+import { agentOfMessage, type AgentConfig, type GroupPolicy } from "@larkline/process/config";
+import { EngineError, type InboundMessage, type MessageReferences, type ReplyLanguage } from "@larkline/protocol";
+import type { Bot } from "./bot.ts";
+import { obeyCommand, readCommand, type Order, type ReadCommand } from "./commands.ts";
+import { hearLanguage, joiningTexts, refusalText, sendNotice, shownLanguage } from "./notices.ts";
+import type { Services } from "./services.ts";
+import {
+  answeredBy,
+  appendMessage,
+  MessageWatch,
+  placeOf,
+  supersedeTurn,
+  wakeSession,
+  type ArrivingMessage,
+  type Place,
+} from "./sessions.ts";
+
+// A message that a person wrote in a chat, from its event to its session.
+
+/** What became of a message that is for the bot. `busy`: refused because the session is at work. */
+export type ArrivalOutcome =
+  | "accepted"
+  | "duplicate"
+  | "full"
+  | "busy"
+  | "command"
+  | "late"
+  | "too_long"
+  | "empty"
+  | "foreign_tenant"
+  | "recalled";
+
+type MessageOutcome = ArrivalOutcome | "unreadable" | "unsure" | IgnoreReason;
+
+/** Handles a message event. Resolves when the message is stored or answered, or is not for the bot. */
+export async function handleMessage(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
+  const outcome = await receive(services, bot, envelope, bot.identity.openId);
+  services.counters.messages.add({ channel: "feishu", outcome });
+  // Neither run nor lost: the platform delivers what is not acknowledged again in 15 s.
+  if (outcome === "unsure") throw new Error("a group message has to wait until the bot knows its own open_id");
+}
+
+/** How long a group message waits for the bot to learn who it is, before it is left to redelivery. */
+const identityWaitMs = 1_000;
+
+async function receive(services: Services, bot: Bot, envelope: Envelope, botOpenId: string): Promise<MessageOutcome> {
+  const parsed = inboundFromEvent(envelope, { botOpenId });
+  if (!parsed.ok) {
+    bot.log.warn({ reason: parsed.error, eventId: envelope.eventId }, "unreadable message event");
+    return "unreadable";
+  }
+  const message = parsed.value;
+  const { chatId, messageId, senderOpenId: person } = message;
+  const arriving = { app: bot.app, id: messageId, chat: chatId, person, channel: "feishu" } as const;
+  const outcome = await watched(
+    services,
+    arriving,
+    async () => await admitAndTake(services, bot, message, { botOpenId, eventId: envelope.eventId }),
+  );
+  if (outcome === "unsure" && botOpenId === "") {
+    const learned = await bot.identity.within(identityWaitMs);
+    if (learned !== "") return await receive(services, bot, envelope, learned);
+  }
+  bot.log.info({ outcome, chatId, messageId, eventId: envelope.eventId }, "message handled");
+  return outcome;
+}
+
+/** Tells observers of a message that `work` deals with; settles as `work` does, whose result says what became of it. */
+export async function watched<Outcome extends string>(
+  services: Services,
+  message: ArrivingMessage,
+  work: () => Promise<Outcome>,
+): Promise<Outcome> {
+  const watch = new MessageWatch(services, message);
+  try {
+    const outcome = await work();
+    watch.end(outcome);
+    return outcome;
+  } catch (error) {
+    watch.end("failed", error);
+    throw error;
+  }
+}
+
+async function admitAndTake(
+  services: Services,
+  bot: Bot,
+  message: FeishuMessage,
+  { botOpenId, eventId }: { botOpenId: string; eventId: string },
+): Promise<MessageOutcome> {
+  const { clock, settings } = services;
+  const { messageAgeMs: maxAgeMs, messageChars: maxChars } = settings.limits;
+  // The sender's tenant, not that of the event: that one is the app's, and people from outside have another one.
+  const tenant = message.senderTenant;
+  const admission = admit(
+    { ...message, tenant },
+    {
+      botOpenId,
+      nowMs: clock.now(),
+      maxAgeMs,
+      maxChars,
+      groups: bot.agentIn(message.chatId).groups,
+      tenants: bot.settings.tenants,
+    },
+  );
+  if (admission.verdict === "ignore") return admission.reason;
+  if (admission.verdict === "unsure") return "unsure";
+  const place = await validPlaceOf(services, bot, message, eventId);
+  if (place === undefined) return "unreadable";
+  if (message.chatType === "p2p") noteDirectChat(services, bot, message, admission);
+  return await takeMessage(services, bot, { message, place, tenant }, admission);
+}
+
+/** Undefined when an id of the message cannot be part of a key. */
+async function validPlaceOf(
+  services: Services,
+  bot: Bot,
+  message: FeishuMessage,
+  eventId: string,
+): Promise<Place | undefined> {
+  try {
+    return await placeOf(services, bot, message);
+  } catch (error) {
+    if (!(error instanceof EngineError && error.code === "api_bad_request")) throw error;
+    bot.log.warn({ error, eventId }, "message with an id that cannot be one");
+    return undefined;
+  }
+}
+
+function noteDirectChat(
+  { clock }: Services,
+  bot: Bot,
+  { senderOpenId, chatId }: FeishuMessage,
+  { verdict }: Admitted,
+): void {
+  bot.recentChats.note(chatId, clock.now());
+  if (verdict === "foreign_tenant") return;
+  bot.background.run("direct chat", async () => await bot.directChats.remember(senderOpenId, chatId));
+}
+
+/** What admission looks at. */
+export interface ArrivedMessage {
+  senderOpenId: string;
+  senderType: "user" | "bot";
+  chatType: "p2p" | "group";
+  text: string;
+  /** Files, and messages that it bundles: something to work on, even without words. */
+  attachments: readonly unknown[];
+  forwarded: boolean;
+  mentions: readonly unknown[];
+  mentionsBot: boolean;
+  /** Epoch ms; 0 when unknown. */
+  createdAtMs: number;
+  /** The sender's tenant; absent when the platform does not say it. */
+  tenant: string | undefined;
+}
+
+export interface AdmissionRules {
+  /** The bot's own open_id; empty while it is unknown. */
+  botOpenId: string;
+  nowMs: number;
+  maxAgeMs: number;
+  /** Longest text that is taken. */
+  maxChars: number;
+  groups: GroupPolicy;
+  /** Keys of the tenants whose people are answered; `null`: everybody. */
+  tenants: readonly string[] | null;
+}
+
+type IgnoreReason = "own_message" | "bot_message" | "not_mentioned" | "groups_off";
+
+/**
+ * `unsure`: it may be for the bot, but the bot does not know its own id yet. `late`, `too_long`, `empty`
+ * and `foreign_tenant` are answered with a line or a question of ours instead of a run.
+ */
+type Admission =
+  | { verdict: "accept" }
+  | { verdict: "ignore"; reason: IgnoreReason }
+  | { verdict: "unsure" }
+  | { verdict: "late"; ageMs: number }
+  | { verdict: "too_long" }
+  | { verdict: "empty" }
+  | { verdict: "foreign_tenant" };
+
+/** Verdicts on messages that are for the bot. */
+export type Admitted = Exclude<Admission, { verdict: "ignore" | "unsure" }>;
+
+/**
+ * Whether a message starts a run. Messages of bots are never answered (two bots would talk without end), groups by
+ * default only when the bot itself is mentioned: `@_all` is not a mention of it. The platform repeats deliveries for up
+ * to seven hours ("Event subscription overview"), hence the age limit. People of other tenants can be in a group or
+ * write from outside: a bot may be for certain tenants only.
+ */
+export function admit(message: ArrivedMessage, rules: AdmissionRules): Admission {
+  if (rules.botOpenId !== "" && message.senderOpenId === rules.botOpenId) return ignore("own_message");
+  if (message.senderType === "bot") return ignore("bot_message");
+  const refused = message.chatType === "group" ? admitGroup(message, rules) : undefined;
+  if (refused !== undefined) return refused;
+  return servesTenant(rules.tenants, message.tenant) ? admitContent(message, rules) : { verdict: "foreign_tenant" };
+}
+
+function ignore(reason: IgnoreReason): Admission {
+  return { verdict: "ignore", reason };
+}
+
+function admitGroup(message: ArrivedMessage, { botOpenId, groups, tenants }: AdmissionRules): Admission | undefined {
+  if (groups === "none") return ignore("groups_off");
+  // People who are not served are told so when they turn to the bot, not whenever they say something.
+  if (message.mentionsBot || (groups === "all" && servesTenant(tenants, message.tenant))) return undefined;
+  return botOpenId === "" && message.mentions.length > 0 ? { verdict: "unsure" } : ignore("not_mentioned");
+}
+
+/** Whether a bot answers people of a tenant; people of an unknown tenant only when it answers everybody. */
+export function servesTenant(tenants: readonly string[] | null, tenant: string | undefined): boolean {
+  return tenants === null || (tenant !== undefined && tenants.includes(tenant));
+}
+
+function admitContent(message: ArrivedMessage, { nowMs, maxAgeMs, maxChars }: AdmissionRules): Admission {
+  if (message.text.length > maxChars) return { verdict: "too_long" };
+  if (message.text.trim() === "" && message.attachments.length === 0 && !message.forwarded) return { verdict: "empty" };
+  const ageMs = message.createdAtMs === 0 ? 0 : nowMs - message.createdAtMs;
+  return ageMs > maxAgeMs ? { verdict: "late", ageMs } : { verdict: "accept" };
+}
+
+/** A message that is for the bot, and where it belongs. */
+export interface Arrival {
+  message: FeishuMessage;
+  place: Place;
+  /** The sender's tenant; absent when the platform does not say it. */
+  tenant: string | undefined;
+  /** Its words are those of an entry of the bot's menu. */
+  fromMenu?: boolean;
+}
+
+/** The same when it is known in which languages to answer. */
+interface HeardArrival extends Arrival {
+  agent: AgentConfig;
+  /** The sender's. */
+  spoken: ReplyLanguage;
+  /** That of the texts around the answer. */
+  language: ReplyLanguage;
+  /** Cards show both languages: people who speak another one see them too. */
+  bilingual: boolean;
+}
+
+/** Stores a message that is for the bot, or answers it; resolves when that is done. */
+export async function takeMessage(
+  services: Services,
+  bot: Bot,
+  arrived: Arrival,
+  admitted: Admitted,
+): Promise<ArrivalOutcome> {
+  const { message, place } = arrived;
+  const [recalled, arrival] = await Promise.all([
+    services.lookups.get(recalledKey(bot.app, message.messageId)),
+    heard(services, bot, arrived, admitted),
+  ]);
+  if (recalled !== undefined) return "recalled";
+  const { verdict } = admitted;
+  if (verdict === "too_long" || verdict === "empty" || verdict === "foreign_tenant") {
+    await answer(services, bot, arrival, refusalText(verdict, arrival.language));
+    return verdict;
+  }
+  const read = readArrival(services, bot, arrival);
+  if (verdict === "late") {
+    // A message that is known already is not late, only this delivery is, and it may have a wake-up to repair.
+    const isKnown = (await services.store.seqOf(place.session, bot.app, message.messageId)) !== undefined;
+    if (!isKnown) return await askWhetherStillWanted(services, bot, { arrival, read, ageMs: admitted.ageMs });
+  }
+  if (read.for === "now") return await obey(services, bot, arrival, read);
+  const outcome = await enqueue(services, bot, arrival, read.message);
+  if (outcome === "full") await answer(services, bot, arrival, refusalText("full", arrival.language));
+  if (outcome === "busy") await answer(services, bot, arrival, noticeText("busy", arrival.language));
+  return outcome;
+}
+
+/** Names the fact that a message was taken back before it could be stored. */
+export function recalledKey(app: string, messageId: string): string {
+  return `recalled:${app}:${messageId}`;
+}
+
+/** Kinds of messages whose words are the sender's own. */
+const ownKinds: ReadonlySet<string> = new Set(["text", "post"]);
+
+/** The arrival with the language of its sender, which is kept from one message to the next. */
+async function heard(services: Services, bot: Bot, arrival: Arrival, { verdict }: Admitted): Promise<HeardArrival> {
+  const { message, fromMenu = false } = arrival;
+  const { text, senderOpenId, messageType, forwarded, mentions } = message;
+  const agent = bot.agentIn(message.chatId);
+  const written = {
+    person: senderOpenId,
+    text: fromMenu || ownKinds.has(messageType) ? text : "",
+    mentioned: mentions.map(({ name }) => name),
+    isForeign: fromMenu || forwarded,
+    isStranger: verdict === "foreign_tenant",
+  };
+  const spoken = await hearLanguage(services, bot, written, agent);
+  const bilingual = agent.language === "auto" && message.chatType === "group";
+  return { ...arrival, agent, spoken, language: shownLanguage(agent, spoken), bilingual };
+}
+
+/** Sends a line in place of a run; false when it was sent before. */
+async function answer(services: Services, bot: Bot, { message, place }: Arrival, text: string): Promise<boolean> {
+  const { session, target } = place;
+  const { messageId } = message;
+  return await sendNotice(services, bot, { purpose: "notice", key: messageId, session, target, text }, { messageId });
+}
+
+/** What a message turns out to be; only bare words can be a command. */
+function readArrival(services: Services, bot: Bot, arrival: HeardArrival): ReadCommand {
+  const { text, attachments, forwarded } = arrival.message;
+  const message = inboundOf(services, bot, arrival);
+  const bare = attachments.length === 0 && !forwarded;
+  return bare ? readCommand(message, text, arrival.agent.commands) : { for: "session", message };
+}
+
+const maxTenantLength = 128;
+
+function inboundOf(services: Services, bot: Bot, arrival: HeardArrival): InboundMessage {
+  const { message, place, tenant, spoken, agent } = arrival;
+  const references = referencesOf(message, place);
+  return {
+    v: 1,
+    session: place.session,
+    id: message.messageId,
+    app: bot.app,
+    ...(tenant === undefined ? {} : { tenant: tenant.slice(0, maxTenantLength) }),
+    sender: { id: message.senderOpenId },
+    chatType: message.chatType,
+    parts: [{ type: "text", text: message.text }],
+    language: spoken,
+    createdAtMs: message.createdAtMs === 0 ? services.clock.now() : message.createdAtMs,
+    reply: { channel: "feishu", ...place.target },
+    ...answeredBy(agent),
+    ...(references === undefined ? {} : { references }),
+  };
+}
+
+/** More in one message are named in its text but not fetched. */
+const maxAttachments = 20;
+
+/** What has to be fetched before the message can be understood; undefined when it speaks for itself. */
+function referencesOf(message: FeishuMessage, { threadRootId }: Place): MessageReferences | undefined {
+  const { attachments, forwarded, messageId, parentId } = message;
+  const quotedId = parentId === undefined || parentId === threadRootId ? undefined : parentId;
+  const references: MessageReferences = {
+    ...(attachments.length === 0 ? {} : { attachments: attachments.slice(0, maxAttachments) }),
+    ...(quotedId === undefined ? {} : { quotedId }),
+    ...(threadRootId === undefined ? {} : { threadRootId }),
+    ...(forwarded ? { forwardedId: messageId } : {}),
+  };
+  return Object.keys(references).length === 0 ? undefined : references;
+}
+
+/** Asks the sender of an old message; orders that only make sense at once are not asked about. */
+async function askWhetherStillWanted(
+  services: Services,
+  bot: Bot,
+  { arrival, read, ageMs }: { arrival: HeardArrival; read: ReadCommand; ageMs: number },
+): Promise<"late"> {
+  const { language, bilingual, place, message } = arrival;
+  const line = refusalText("late", language, ageMs);
+  if (bot.settings.feishu.lateMessages === "line" || read.for === "now") {
+    await answer(services, bot, arrival, line);
+    return "late";
+  }
+  const { session, target } = place;
+  const { messageId, text } = message;
+  const card = lateCard({ language, bilingual, session, message: messageId, ageMs, text });
+  const question = { purpose: "notice", key: messageId, session, target, text: line, card } as const;
+  await sendNotice(services, bot, question, { messageId, parked: read.message });
+  return "late";
+}
+
+async function obey(services: Services, bot: Bot, arrival: HeardArrival, order: Order): Promise<ArrivalOutcome> {
+  const ordered = { message: inboundOf(services, bot, arrival), language: arrival.language };
+  const text = await obeyCommand(services, bot, order, ordered);
+  return text === undefined || (await answer(services, bot, arrival, text)) ? "command" : "duplicate";
+}
+
+/** Puts a message into its session as the agent's busy policy says. */
+async function enqueue(
+  services: Services,
+  bot: Bot,
+  arrival: HeardArrival,
+  message: InboundMessage,
+): Promise<"accepted" | "duplicate" | "full" | "busy"> {
+  const policy = agentOfMessage(services.settings, message).busy;
+  const appended = await appendMessage(services, bot, message, policy);
+  if (appended === "busy") return "busy";
+  const { result, seq, ahead } = appended;
+  if (result === "full") return "full";
+  const superseded = policy === "interrupt" && seq > 0 && (await supersedeTurn(services, bot, message, appended));
+  // Also for a duplicate: its first delivery may have died between append and wake.
+  await wakeSession(services, bot, message.session, appended.wakeGen);
+  if (result !== "accepted") return result;
+  const isOwn = appended.head?.message.sender.id === message.sender.id;
+  const joins = policy === "steer" && isOwn && message.references === undefined;
+  // What one person has said gives way to what they say now; others' messages stay before it.
+  const left = message.chatType === "p2p" ? 0 : ahead - 1;
+  showThatItWaits(services, bot, { arrival, message, seq, ahead: superseded ? left : ahead, joins });
+  return result;
+}
+
+/** A stored message: its number, how many come before it, and whether it will join the running turn. */
+interface Spot {
+  arrival: HeardArrival;
+  message: InboundMessage;
+  seq: number;
+  ahead: number;
+  joins: boolean;
+}
+
+function showThatItWaits(services: Services, bot: Bot, spot: Spot): void {
+  // A press on the bot's menu left no message to put a reaction on.
+  if (spot.arrival.place.target.messageId === "") return;
+  if (spot.ahead > 0) {
+    bot.background.run("position in the queue", async () => await tellPosition(services, bot, spot));
+  }
+  if (bot.settings.feishu.typing) {
+    bot.background.run("typing reaction", async () => await react(services, bot, spot, "typing"));
+  }
+}
+
+async function tellPosition(services: Services, bot: Bot, spot: Spot): Promise<void> {
+  const { queueNotice } = bot.settings.feishu;
+  if (queueNotice === "off") return;
+  if (queueNotice === "reaction") return await react(services, bot, spot, "queued");
+  const { arrival, message, ahead, joins } = spot;
+  const { language, place } = arrival;
+  // A message that joins the running turn does not wait for a turn of its own: no number says when.
+  const text = joins ? joiningTexts[language] : noticeText("queued", language, { ahead });
+  await sendNotice(services, bot, {
+    purpose: "queued",
+    key: message.id,
+    session: message.session,
+    target: place.target,
+    text,
+  });
+}
+
+/** Adds a reaction; takes it back when the turn has begun, or ended, before the platform took the reaction. */
+async function react(
+  { store }: Services,
+  bot: Bot,
+  { message: { session, id }, seq, ahead }: Spot,
+  purpose: ReactionPurpose,
+): Promise<void> {
+  await bot.reactions.add(id, purpose);
+  const { head } = await store.summary(session);
+  const waiting = await store.waiting(session, ahead + 1);
+  const waits = waiting.some((one) => one.seq === seq);
+  const isAnswered = head?.seq !== seq && !waits;
+  if (purpose === "queued" ? !waits : isAnswered) await bot.reactions.remove(id, purpose);
+}

@@ -1,0 +1,300 @@
+import type { ServerResponse } from "node:http";
+import { createBudgetBook, type BudgetBook } from "@larkline/agent/budgets";
+import type { LarklineConfig } from "@larkline/process/config";
+import {
+  createClockLog,
+  createOutageLog,
+  type Logger,
+  type Metrics,
+  type Observation,
+} from "@larkline/process/telemetry";
+import { systemClock, systemRandom, type Clock, type Random, type SessionKey } from "@larkline/protocol";
+import { createCancelBus, createTurnQueue } from "@larkline/queue";
+import type {
+  ApprovalStore,
+  BudgetStore,
+  CardLedger,
+  DeadLetters,
+  EventLog,
+  EventWatchReports,
+  InstanceDirectory,
+  LookupCache,
+  PermissionRules,
+  RateGovernor,
+  SessionStore,
+  TokenCache,
+} from "@larkline/store";
+import {
+  closeRedis,
+  connectRedis,
+  createRedisApprovalStore,
+  createRedisBudgetStore,
+  createRedisCardLedger,
+  createRedisDeadLetters,
+  createRedisEventLog,
+  createRedisEventWatchReports,
+  createRedisInstanceDirectory,
+  createRedisLookupCache,
+  createRedisPermissionRules,
+  createRedisPresence,
+  createRedisRateGovernor,
+  createRedisSessionStore,
+  createRedisTokenCache,
+  ServerClock,
+  takesWrites,
+} from "@larkline/store/redis";
+import type { IngressConfig } from "./config.ts";
+import { OtherEvents, type EventConsumer } from "./other-events.ts";
+
+/** What everything in this process shares. Made once, in `main`, and passed whole. */
+export interface Services extends Stores {
+  config: IngressConfig;
+  settings: LarklineConfig;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  /** All metrics of the process; those of ingress itself are `counters`. */
+  metrics: Metrics;
+  counters: IngressCounters;
+  observation: Observation;
+  budgetBook: BudgetBook;
+  /** Gets the events and clicks that are not for Larkline itself. */
+  otherEvents: OtherEvents;
+  /** The HTTP API as a place where messages come from. */
+  apiChannel: Channel;
+  streams: OpenStreams;
+}
+
+/** Everything durable, in Redis, and the queues behind it. */
+export interface Stores {
+  store: SessionStore;
+  approvals: ApprovalStore;
+  rules: PermissionRules;
+  budgets: BudgetStore;
+  lookups: LookupCache;
+  eventLog: EventLog;
+  /** The cards of replies that an outbox delivery started here may have to finish. */
+  cards: CardLedger;
+  deadLetters: DeadLetters;
+  /** Tells the other processes about this one. */
+  instances: InstanceDirectory;
+  eventWatches: EventWatchReports;
+  tokenCache: TokenCache;
+  governor: RateGovernor;
+  /** Adds wake-up jobs. Waking a session that is awake already is harmless. */
+  turns: { wake(session: SessionKey, gen: number): Promise<void> };
+  /** Tells every worker that a turn is to stop. */
+  cancels: { publish(cancel: { session: SessionKey; turnId?: string }): Promise<void> };
+  redis: RedisHealth;
+}
+
+/** What is known about the connection to Redis. */
+export interface RedisHealth {
+  /** Whether Redis can be reached, as far as is known without asking. */
+  isReady(): boolean;
+  /** Whether Redis has ever been reached: until then the process starts. */
+  wasReady(): boolean;
+  /** Whether this error is Redis's own answer to a write, which then was not done. */
+  refused(error: unknown): boolean;
+  /** Asks Redis. */
+  ping(): Promise<boolean>;
+  /** Whether Redis takes writes: it is not full, not read-only, and can write its disk. */
+  takesWrites(): Promise<boolean>;
+  /** Which clocks differ, in English. */
+  clockProblem(): string | undefined;
+  /** Takes a periodic duty for `ttlMs`; false when another process has it. */
+  takeDuty(duty: string, ttlMs: number): Promise<boolean>;
+}
+
+/** Where messages come from: a bot of Feishu, or the HTTP API. Both take the same commands and decisions. */
+export interface Channel {
+  /** The bot's app id, or `api`: first part of its session keys, and part of every remembered fact. */
+  readonly app: string;
+  /** How long one write to Redis may take. */
+  readonly storeDeadlineMs: number;
+  /** How long the language of a person is kept after their last message with words. */
+  readonly languageKeptMs: number;
+  readonly log: Logger;
+  /** Names of people by open_id, as far as they are known in time. Never rejects. */
+  namesOf(openIds: readonly string[]): Promise<ReadonlyMap<string, string>>;
+  /** User groups that a person belongs to. Rejects when that cannot be found out. */
+  groupsOf(openId: string): Promise<readonly string[]>;
+}
+
+/** Stands where a bot's app id would stand: in session keys and remembered facts of the HTTP API. */
+export const apiApp = "api";
+
+/** One person uses a session of the API and decides about everything in it; the platform knows no name of theirs. */
+function createApiChannel(log: Logger): Channel {
+  return {
+    app: apiApp,
+    // Clients wait longer than the platform: after this time they are told that it is uncertain.
+    storeDeadlineMs: 8_000,
+    // There are as many sessions as clients begin.
+    languageKeptMs: 7 * 24 * 3_600_000,
+    log,
+    namesOf: async () => new Map(),
+    groupsOf: async () => [],
+  };
+}
+
+/** What the caller of {@link createServices} has made before. */
+export interface ServiceParts {
+  config: IngressConfig;
+  settings: LarklineConfig;
+  stores: Stores;
+  metrics: Metrics;
+  log: Logger;
+  observation: Observation;
+  consumers: readonly EventConsumer[];
+}
+
+export function createServices({ stores, consumers, ...parts }: ServiceParts): Services {
+  const { config, settings, metrics, log } = parts;
+  const counters = createCounters(metrics);
+  const streams = new OpenStreams(config.api.maxStreams);
+  const read = (): number => streams.count();
+  metrics.gauge({ name: "larkline_ingress_streams", help: "Event streams that are open now.", read });
+  const [clock, random] = [systemClock, systemRandom];
+  return {
+    ...stores,
+    ...parts,
+    clock,
+    random,
+    counters,
+    streams,
+    budgetBook: createBudgetBook(settings.budgets),
+    otherEvents: new OtherEvents(consumers, { clock, counters, log }),
+    apiChannel: createApiChannel(log),
+  };
+}
+
+function createCounters(metrics: Metrics) {
+  return {
+    messages: metrics.counter({
+      name: "larkline_ingress_messages_total",
+      help: "Messages by channel and what became of them (accepted, duplicate, full, late, not_mentioned, ...).",
+      labels: ["channel", "outcome"],
+    }),
+    events: metrics.counter({
+      name: "larkline_ingress_events_total",
+      help: "Events of the platform by type (unknown: without a handler).",
+      labels: ["type", "outcome"],
+    }),
+    otherEvents: metrics.counter({
+      name: "larkline_ingress_other_events_total",
+      help: "Events and clicks that are not Larkline's own, by what became of them at each consumer (passed, failed, dropped).",
+      labels: ["kind", "outcome"],
+    }),
+    refused: metrics.counter({
+      name: "larkline_ingress_webhook_refused_total",
+      help: "Webhook requests that were forged, unreadable or of another app.",
+      labels: ["status"],
+    }),
+    ackSeconds: metrics.histogram({
+      name: "larkline_ingress_ack_seconds",
+      help: "Time until an event was acknowledged or given back.",
+      labels: ["transport", "outcome"],
+    }),
+  };
+}
+
+export type IngressCounters = ReturnType<typeof createCounters>;
+
+/** The event streams that this process serves at the moment. */
+export class OpenStreams {
+  readonly #max: number;
+  readonly #closing = new AbortController();
+  readonly #running = new Set<Promise<void>>();
+  #reserved = 0;
+
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  /** Aborts when the process stops: streams end so that their clients resume elsewhere. */
+  get closing(): AbortSignal {
+    return this.#closing.signal;
+  }
+
+  /** Takes a place until `response` is closed; false when there is none left. */
+  reserve(response: ServerResponse): boolean {
+    if (this.#reserved >= this.#max || this.#closing.signal.aborted) return false;
+    this.#reserved += 1;
+    response.once("close", () => (this.#reserved -= 1));
+    return true;
+  }
+
+  /** Streams of runs. */
+  count(): number {
+    return this.#running.size;
+  }
+
+  /** Counts a stream until `serving` settles, and lets `close` wait for it. */
+  async run(serving: Promise<void>): Promise<void> {
+    this.#running.add(serving);
+    await serving.finally(() => this.#running.delete(serving));
+  }
+
+  /** Ends all streams; their runs go on. Idempotent. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await Promise.allSettled(this.#running);
+  }
+}
+
+/** Opens the connections of the process. Returns at once: until Redis answers, `redis.isReady()` is false. */
+export function connectStores(
+  { redisUrl, namespace }: IngressConfig,
+  log: Logger,
+): Stores & { close(): Promise<void> } {
+  const { failed: onError, back } = createOutageLog(log, "Redis");
+  const redis = connectRedis(redisUrl, { onError });
+  let wasReady = redis.status === "ready";
+  redis.on("ready", () => {
+    wasReady = true;
+    back();
+  });
+  const serverClock = new ServerClock(redis, createClockLog(log));
+  const eventLog = createRedisEventLog({ redis, namespace });
+  const presence = createRedisPresence({ redis, namespace });
+  const turns = createTurnQueue({ connection: redis, prefix: `{${namespace}}`, onError });
+  return {
+    store: createRedisSessionStore({ redis, namespace }),
+    approvals: createRedisApprovalStore({ redis, namespace }),
+    rules: createRedisPermissionRules({ redis, namespace }),
+    budgets: createRedisBudgetStore({ redis, namespace }),
+    lookups: createRedisLookupCache({ redis, namespace, owner: "ingress" }),
+    eventLog,
+    cards: createRedisCardLedger({ redis, namespace }),
+    deadLetters: createRedisDeadLetters({ redis, namespace }),
+    instances: createRedisInstanceDirectory({ redis, namespace }),
+    eventWatches: createRedisEventWatchReports({ redis, namespace }),
+    tokenCache: createRedisTokenCache({ redis, namespace }),
+    governor: createRedisRateGovernor({ redis, namespace }),
+    turns,
+    cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
+    redis: {
+      isReady: () => redis.status === "ready",
+      wasReady: () => wasReady,
+      refused: isRefusedWrite,
+      ping: async () => (await redis.ping()) === "PONG",
+      takesWrites: async () => await takesWrites(redis),
+      clockProblem: serverClock.problem,
+      takeDuty: async (duty, ttlMs) => await presence.takeDuty(duty, `ingress-${process.pid}`, ttlMs),
+    },
+    async close() {
+      serverClock.close();
+      eventLog.close();
+      await turns.close();
+      await closeRedis(redis);
+    },
+  };
+}
+
+/** Answers of Redis that come before anything is written: full, read-only, still loading, without a master. */
+const refusals = /^(?:OOM|READONLY|MISCONF|LOADING|MASTERDOWN|CLUSTERDOWN|NOREPLICAS|NOPERM|NOAUTH)\b/;
+
+function isRefusedWrite(error: unknown): boolean {
+  return error instanceof Error && error.name === "ReplyError" && refusals.test(error.message);
+}

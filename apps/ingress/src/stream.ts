@@ -1,0 +1,310 @@
+import { once } from "node:events";
+import type { OutgoingHttpHeaders, ServerResponse } from "node:http";
+import {
+  formatSseEvent,
+  isTerminal,
+  streamFramesOfRecord,
+  type Clock,
+  type EventRecord,
+  type SessionKey,
+  type StreamFrame,
+} from "@larkline/protocol";
+import type { FastifyReply } from "fastify";
+import type { Services } from "./services.ts";
+import { cancelTurn } from "./sessions.ts";
+
+// Runs as streams of server-sent events: which run a returning client wants, its frames, and the bytes.
+
+/** A run to follow. Without `runId`: the run of the next event. */
+export interface RunPosition {
+  session: SessionKey;
+  runId: string | undefined;
+  /** Only events after this one. */
+  afterSeq: number;
+}
+
+/** What a client knows when it comes back. */
+export interface RunQuery {
+  session: SessionKey;
+  runId: string | undefined;
+  /** The last event it has seen. */
+  afterSeq: number | undefined;
+}
+
+/**
+ * A run to follow, or why there is none: the session does nothing now, nothing is known of it, or the client
+ * claims to have seen events that the session does not have.
+ */
+export type FoundRun = RunPosition | "idle" | "unknown" | "ahead";
+
+/** Finds the run that a returning client wants. Never waits for a run that nothing will start. */
+export async function findRun(services: Services, query: RunQuery): Promise<FoundRun> {
+  const { session, runId, afterSeq } = query;
+  // Read before the log: a run that ends in between has its last events in the log already.
+  const summary = await services.store.summary(session);
+  const moving = summary.state !== "idle" || summary.waiting > 0;
+  if (afterSeq !== undefined && afterSeq > summary.eventSeq) return "ahead";
+  if (runId === undefined && afterSeq === undefined) return await latestRun(services, session, moving);
+  const position =
+    runId === undefined
+      ? await interruptedRun(services, session, afterSeq ?? 0)
+      : { session, runId, afterSeq: afterSeq ?? 0 };
+  return moving || (await hasEventsOf(services, position)) ? position : "idle";
+}
+
+/** The run under way, else (when the session is idle) the last one, from its first event. */
+async function latestRun(services: Services, session: SessionKey, moving: boolean): Promise<FoundRun> {
+  const runs = new Map<string, { afterSeq: number; ended: boolean }>();
+  let newest = 0;
+  for await (const { runId, seq, event } of keptEvents(services, session, 0)) {
+    const afterSeq = runs.get(runId)?.afterSeq ?? seq - 1;
+    runs.set(runId, { afterSeq, ended: isTerminal(event) });
+    newest = seq;
+  }
+  const known = [...runs].map(([runId, run]) => ({ session, runId, ...run }));
+  const found = known.findLast((run) => !run.ended) ?? (moving ? undefined : known.at(-1));
+  if (found !== undefined) return { session, runId: found.runId, afterSeq: found.afterSeq };
+  return moving ? { session, runId: undefined, afterSeq: newest } : "unknown";
+}
+
+/** The run that the client was reading: that of its last event, unless it had ended. */
+async function interruptedRun({ eventLog }: Services, session: SessionKey, afterSeq: number): Promise<RunPosition> {
+  const [seen] = afterSeq > 0 ? await eventLog.read(session, afterSeq - 1, 1) : [];
+  const open = seen !== undefined && seen.seq === afterSeq && !isTerminal(seen.event);
+  return { session, runId: open ? seen.runId : undefined, afterSeq };
+}
+
+async function hasEventsOf(services: Services, { session, runId, afterSeq }: RunPosition): Promise<boolean> {
+  for await (const record of keptEvents(services, session, afterSeq)) {
+    if (runId === undefined || record.runId === runId) return true;
+  }
+  return false;
+}
+
+const pageSize = 500;
+
+/** The events of a session after `afterSeq`, as far as they are kept. */
+async function* keptEvents({ eventLog }: Services, session: SessionKey, afterSeq: number): AsyncGenerator<EventRecord> {
+  let from = afterSeq;
+  for (;;) {
+    const page = await eventLog.read(session, from, pageSize);
+    yield* page;
+    const last = page.at(-1);
+    if (last === undefined) return;
+    from = last.seq;
+  }
+}
+
+/** Whether the log still has events of a run. */
+export async function hasEventsOfRun(services: Services, session: SessionKey, runId: string): Promise<boolean> {
+  return await hasEventsOf(services, { session, runId, afterSeq: 0 });
+}
+
+/** Answers with these frames alone. */
+export async function sendFrames(
+  services: Services,
+  reply: FastifyReply,
+  ...frames: readonly StreamFrame[]
+): Promise<void> {
+  const stream = openStream(services, reply);
+  try {
+    // A client that has left is told nothing.
+    await stream.write(frames.map((frame) => formatSseEvent(frame)).join(""));
+  } finally {
+    stream.end();
+  }
+}
+
+export interface RunStream {
+  run: RunPosition;
+  /** Sent before the events of the run. */
+  first: StreamFrame | undefined;
+  /** Whether the run ends when the client leaves before it does. */
+  cancelWhenGone: boolean;
+}
+
+/** Answers with the frames of a run; resolves when the stream is closed. */
+export async function followRun(services: Services, reply: FastifyReply, request: RunStream): Promise<void> {
+  await services.streams.run(serveRun(services, reply, request));
+}
+
+type Ending = "finished" | "gone" | "shutdown" | "resume" | "interrupted";
+
+async function serveRun(services: Services, reply: FastifyReply, request: RunStream): Promise<void> {
+  const { log, apiChannel } = services;
+  const stream = openStream(services, reply);
+  const ending = await deliver(services, stream, request);
+  stream.end(ending === "finished" || ending === "gone" ? undefined : ending);
+  const { session, runId } = request.run;
+  log.info({ session, turnId: runId, ending }, "event stream closed");
+  if (ending !== "gone" || !request.cancelWhenGone || runId === undefined) return;
+  try {
+    await cancelTurn(services, apiChannel, { session, turnId: runId, reason: "client_disconnected" });
+  } catch (error) {
+    log.warn({ error, session, turnId: runId }, "could not cancel the run of a client that left");
+  }
+}
+
+/** A stream is closed after this time, for its client to resume. */
+const maxStreamMs = 3_600_000;
+
+async function deliver(services: Services, stream: SseStream, { run, first }: RunStream): Promise<Ending> {
+  const { clock, eventLog, log, streams } = services;
+  const expired = new AbortController();
+  const cancelExpiry = clock.after(maxStreamMs, () => expired.abort());
+  const stop = AbortSignal.any([stream.gone, streams.closing, expired.signal]);
+  try {
+    if (first !== undefined) await stream.write(formatSseEvent(first, first.seq));
+    const records = eventLog.follow(run.session, run.afterSeq, stop);
+    if (await pump(stream, framesOfRun(records, run.runId))) return "finished";
+  } catch (error) {
+    if (!stop.aborted) log.warn({ error, session: run.session, turnId: run.runId }, "event stream failed");
+  } finally {
+    cancelExpiry();
+  }
+  if (stream.gone.aborted) return "gone";
+  if (streams.closing.aborted) return "shutdown";
+  return expired.signal.aborted ? "resume" : "interrupted";
+}
+
+/** True when the last frame that was written ends the run. */
+async function pump(stream: SseStream, frames: AsyncIterable<StreamFrame>): Promise<boolean> {
+  let finished = false;
+  for await (const frame of frames) {
+    await stream.write(formatSseEvent(frame, frame.seq));
+    if (stream.gone.aborted) return false;
+    finished = frame.type === "done" || frame.type === "error";
+  }
+  return finished;
+}
+
+/** Ends a stream whose run is over and forgotten. */
+export const lostRunFrame: StreamFrame = { type: "error", message: "ERROR: the events of this run are no longer kept" };
+
+/**
+ * The frames of one run (of the first event's run, without `runId`) from the events of its session, up to its terminal
+ * frame; an error frame when the end of the run is no longer in the log. An outcome that is told again, by the successor
+ * of a worker that died before it could save, comes once. A message that has joined another run ends with that one.
+ */
+export async function* framesOfRun(
+  records: AsyncIterable<EventRecord | undefined>,
+  runId: string | undefined,
+): AsyncGenerator<StreamFrame> {
+  let followed = runId;
+  const outcomes = new Set<string>();
+  for await (const record of records) {
+    if (record === undefined) continue;
+    followed ??= record.runId;
+    if (record.runId === followed) {
+      if (record.event.type === "tool_result") {
+        if (outcomes.has(record.event.id)) continue;
+        outcomes.add(record.event.id);
+      }
+      if (record.event.type === "done" && record.event.takenBy !== undefined) {
+        followed = record.event.takenBy;
+        continue;
+      }
+      yield* streamFramesOfRecord(record);
+      if (isTerminal(record.event)) return;
+    } else if (provesEnd(record, followed)) {
+      yield lostRunFrame;
+      return;
+    }
+  }
+}
+
+/**
+ * Whether a later run is under way, so that `runId` must have ended. The end of a waiting run alone
+ * proves nothing: it may have been cancelled before its turn.
+ */
+function provesEnd(record: EventRecord, runId: string): boolean {
+  return ordinalOf(record.runId) > ordinalOf(runId) && !isTerminal(record.event);
+}
+
+function ordinalOf(runId: string): number {
+  return Number(runId.slice(runId.lastIndexOf("-") + 1));
+}
+
+/** Takes the response over from fastify, with the headers that it has so far. */
+function openStream({ clock, config }: Services, reply: FastifyReply): SseStream {
+  reply.hijack();
+  const headers = Object.entries(reply.getHeaders()).map(([name, value]) => [name, value ?? ""] as const);
+  const { heartbeatMs } = config.api;
+  return openSse(clock, reply.raw, { headers: Object.fromEntries(headers), heartbeatMs });
+}
+
+export interface SseOptions {
+  headers: OutgoingHttpHeaders;
+  /** Pause between two `: ping` comments. */
+  heartbeatMs: number;
+  /** How long a client may leave its connection full before it counts as gone; default 30 s. */
+  stallMs?: number;
+}
+
+/** One open event stream. */
+export interface SseStream {
+  /** Aborts when the client has left, or reads nothing any more. */
+  readonly gone: AbortSignal;
+  /** Waits while the client's connection is full, so that a slow reader costs no memory here. Never rejects. */
+  write(text: string): Promise<void>;
+  /** Writes a last comment, if given, and closes. Idempotent. */
+  end(comment?: string): void;
+}
+
+const sseHeaders = {
+  "content-type": "text/event-stream; charset=utf-8",
+  "cache-control": "no-cache",
+  "x-accel-buffering": "no",
+  connection: "close",
+} as const;
+
+/** Answers with status 200 and an event stream. Clients skip its comments. */
+export function openSse(
+  clock: Clock,
+  response: ServerResponse,
+  { headers, heartbeatMs, stallMs = 30_000 }: SseOptions,
+): SseStream {
+  const leaving = new AbortController();
+  const closed = new AbortController();
+  // A client that left while the request was handled causes no "close" any more.
+  if (response.closed || response.socket?.destroyed !== false) {
+    leaving.abort();
+    return { gone: leaving.signal, write: async () => {}, end: () => {} };
+  }
+  response.writeHead(200, { ...headers, ...sseHeaders });
+  response.flushHeaders();
+  const stopHeartbeat = clock.every(heartbeatMs, () => {
+    if (!response.writableNeedDrain) response.write(": ping\n\n");
+  });
+  // Writing to a socket that the client has just reset; "close" follows.
+  response.on("error", () => {});
+  // Told at once: "close" comes too late for a writer that has more to write.
+  const leave = () => {
+    leaving.abort();
+    response.destroy();
+  };
+  response.once("close", () => {
+    stopHeartbeat();
+    closed.abort();
+    if (!response.writableEnded) leave();
+  });
+  return {
+    gone: leaving.signal,
+    async write(text) {
+      if (response.destroyed || response.writableEnded || response.write(text)) return;
+      const stalled = new AbortController();
+      const cancel = clock.after(stallMs, () => stalled.abort());
+      try {
+        await once(response, "drain", { signal: AbortSignal.any([closed.signal, stalled.signal]) });
+      } catch {
+        if (!response.writableEnded) leave();
+      } finally {
+        cancel();
+      }
+    },
+    end(comment) {
+      stopHeartbeat();
+      if (!response.writableEnded) response.end(comment === undefined ? "" : `: ${comment}\n\n`);
+    },
+  };
+}
