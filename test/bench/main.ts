@@ -13,6 +13,7 @@ import {
   larkline,
   larklineOf,
   larklineProcess,
+  larklineSuspending,
   measureTurns,
   memoryOf,
   naiveBullmq,
@@ -32,6 +33,7 @@ import {
   cpuTable,
   latencyTable,
   callTable,
+  holdTable,
   lengthTable,
   levelTable,
   memoryTable,
@@ -61,6 +63,7 @@ const parts = {
   workers: { tells: "turns with 1, 2 and 4 workers", measure: scaleTables },
   waiting: { tells: "sessions that wait for people", measure: waitingTables },
   memory: { tells: "what a conversation holds in Redis", measure: dataTables },
+  holds: { tells: "turns that keep their slots while calls run, beside turns that do not", measure: holdTables },
   calls: { tells: "a call of a tool beside another version; only with --beside", measure: callTables },
   soak: { tells: "an hour of steady load; only when it is named", measure: soakTables },
 };
@@ -201,6 +204,11 @@ async function callTables(): Promise<string[]> {
   if (values.beside === undefined) throw new Error("the part calls needs --beside <folder>");
   const subjects = [larklineOf(resolve(values.beside)), larkline];
   return [callTable(await withVendors(async (vendors) => await measureSubjects(vendors, subjects)))];
+}
+
+async function holdTables(): Promise<string[]> {
+  const subjects = [larklineSuspending, larkline];
+  return [holdTable(await withVendors(async (vendors) => await measureSubjects(vendors, subjects)))];
 }
 
 async function lengthTables(): Promise<string[]> {

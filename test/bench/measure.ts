@@ -23,6 +23,12 @@ export const larkline: Subject = {
   options: { config: plainText, env: { RUNNER_TOOLS: inlineTools } },
 };
 
+/** The same, and turns are suspended for every call, however quick. */
+export const larklineSuspending: Subject = {
+  name: "Larkline, turns are suspended at once",
+  options: { config: plainText, env: { ...larkline.options.env, WORKER_HOLD_MS: "0" } },
+};
+
 /** The same from another checkout of this repository. */
 export function larklineOf(folder: string): Subject {
   const program = (app: string) => ({ file: join(folder, `apps/${app}/src/main.ts`) });

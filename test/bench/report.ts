@@ -153,6 +153,56 @@ export function callTable(subjects: readonly SubjectRounds[]): string {
   return table(["p50, ms", "in flight", ...partHeads], rows);
 }
 
+/** What it saves that turns keep their slots while their calls run; the first subject does not. */
+export function holdTable(subjects: readonly SubjectRounds[]): string {
+  const [base] = subjects;
+  if (base === undefined) throw new Error("nothing was measured");
+  const cell = (
+    [rounds, others]: readonly [TurnNumbers[], TurnNumbers[]],
+    pick: (round: TurnNumbers) => number,
+    show: (number: number) => string,
+  ): string => {
+    const shown = show(median(rounds.map(pick)));
+    return rounds === others
+      ? shown
+      : `${shown} (${compared(rounds, others, (one, other) => pick(one) / pick(other)).toFixed(2)})`;
+  };
+  const rows = subjects.flatMap(({ name, single, loaded }) =>
+    (
+      [
+        ["1", [single, base.single]],
+        ["32", [loaded, base.loaded]],
+      ] as const
+    ).map(([inFlight, rounds]) => [
+      name,
+      inFlight,
+      cell(
+        rounds,
+        ({ redisScripts }) => redisScripts,
+        (number) => number.toFixed(1),
+      ),
+      cell(
+        rounds,
+        ({ redisCommands }) => redisCommands,
+        (number) => number.toFixed(0),
+      ),
+      cell(rounds, cpuOf, ms),
+      cell(rounds, ({ tool }) => tool.p50, ms),
+    ]),
+  );
+  return table(
+    [
+      "per turn with one tool call",
+      "in flight",
+      "Redis scripts",
+      "Redis commands",
+      "CPU ms",
+      "tool round trip, p50 ms",
+    ],
+    rows,
+  );
+}
+
 export function addedTable(subjects: readonly SubjectRounds[]): string {
   const { naive, raw } = baselinesOf(subjects);
   const rows = subjects
