@@ -77,7 +77,7 @@ export type SliceEnd =
   | "growing"
   /** A card or the answer ends here, with the line. */
   | "line"
-  /** The card ends here, but the line goes on. */
+  /** The card ends here, but the line continues on the next one. */
   | "within-line";
 
 const fenceOpen = /^(\s*)((?:[-*+]|\d{1,9}[.)])\s+)?(`{3,}|~{3,})([^\n]*)$/;

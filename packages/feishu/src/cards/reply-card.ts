@@ -40,7 +40,7 @@ export interface RenderedCard {
 export interface CardPage {
   cuts: readonly number[];
   number: number;
-  /** It is the last card although the answer goes on: the rest is a file. */
+  /** This is the last card although the answer is longer: the rest is sent as a file. */
   restInFile?: boolean;
 }
 

@@ -56,7 +56,7 @@ async function connected(
   };
 }
 
-describe("createLongConnection", () => {
+describe("a long connection", () => {
   it("hands over the whole envelope, nothing flattened", async () => {
     const seen: Envelope[] = [];
     const { connection, say, states } = await connected({ onEvent: async (envelope) => void seen.push(envelope) });

@@ -21,7 +21,7 @@ export interface FeishuMessage {
   /** Id of the sender for this app; empty for senders without one. */
   senderOpenId: string;
   senderType: "user" | "bot";
-  /** The sender's own tenant, where it is told; for people from outside it is another than the app's. */
+  /** The sender's tenant, where the event names it; people from outside have another one than the app. */
   senderTenant?: string;
   /** `text`, `post`, `image`, ... as the platform names it. */
   messageType: string;

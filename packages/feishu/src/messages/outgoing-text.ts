@@ -37,7 +37,7 @@ export function holdsMarkdown(text: string): boolean {
 /**
  * Text and post messages both read `<at user_id="all">` as a mention. The platform documents no
  * escape, so an invisible character after the bracket (also of its HTML entities) breaks the tag:
- * the reader sees the same text, and nobody is notified.
+ * the reader sees the same text, and no person is notified.
  */
 export function withoutMentions(text: string): string {
   return text.replaceAll(/(?:<|&lt;?|&#0*60;?|&#x0*3c;?)(?=[\s\p{Cc}\p{Cf}/]*a[\p{Cc}\p{Cf}]*t)/giu, "$&\u200B");

@@ -100,7 +100,7 @@ async function deliverDue(store: SessionStore, sender: OutboxSender, nowMs: numb
   return lease;
 }
 
-describe("createOutboxSender", () => {
+describe("the outbox sender", () => {
   it("sends everything that waits, in order", async () => {
     const { store, sender, say, record, replies, now } = await world();
     const messageId = await say("hi");

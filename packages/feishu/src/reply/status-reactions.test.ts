@@ -25,7 +25,7 @@ async function desks() {
   return { desk, elsewhere, simulator, messageId, lookups, shown, refuse, lines };
 }
 
-describe("reactions as signs of life", () => {
+describe("status reactions", () => {
   it("are added, and taken back by any process", async () => {
     const { desk, elsewhere, messageId, shown } = await desks();
     await desk.add(messageId, "queued");

@@ -6,7 +6,7 @@ export interface ManifestText {
 
 /**
  * `required`: the bot does not work without it; `recommended`: something visible is missing without
- * it; `optional`: only some deployments want it, so nobody is asked for it by default.
+ * it; `optional`: only some deployments need it, so it is not asked for by default.
  */
 export type ScopeLevel = "required" | "recommended" | "optional";
 

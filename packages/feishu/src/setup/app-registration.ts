@@ -100,7 +100,7 @@ async function poll(polling: Polling, options: RegisterAppOptions): Promise<Regi
   return ended();
 }
 
-/** Base URLs of the registration: where it begins, and where it goes on for an app of Lark. */
+/** Base URLs of the registration: the first one, and the one that continues it for an app of Lark. */
 function hostsOf(domain: FeishuDomain): { first: string; lark: string } {
   if (domain === "feishu" || domain === "lark") return { first: accounts.feishu, lark: accounts.lark };
   const base = baseUrlOf(domain);

@@ -136,7 +136,7 @@ export class ApiCaller {
     }
   }
 
-  /** Fetches a new token, once, when the platform refuses the token, whatever the retry policy says. */
+  /** When the platform refuses the token, fetches a new one and repeats the call once, also without retries left. */
   async #withToken<T>(request: ApiRequest<T>, plan: CallPlan): Promise<T> {
     if (plan.signals.some(({ aborted }) => aborted)) throw new TransportFailure("aborted", false, "aborted");
     const token = await this.#token.get();
