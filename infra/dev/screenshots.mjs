@@ -1,8 +1,8 @@
 // `node infra/dev/run.mjs --redis infra/dev/screenshots.mjs`: starts everything as `npm start` does, with a model
-// that follows a script, and takes the pictures of the playground and of the console for the README. An argument names
-// the Chromium to use.
-import { spawn } from "node:child_process";
-import { copyFile, mkdtemp, rm } from "node:fs/promises";
+// that follows a script, and takes the pictures of the playground and of the console for the README, one of which moves
+// (where there is ffmpeg). An argument names the Chromium to use.
+import { spawn, spawnSync } from "node:child_process";
+import { copyFile, mkdir, mkdtemp, rm } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -106,8 +106,35 @@ async function untilAnswers(url, child) {
   throw new Error(`Nothing answers at ${url} after ${readyMs / 1000} s.`);
 }
 
-function file(name) {
-  return join(root, "docs/images", `${name}.png`);
+function file(name, kind = "png") {
+  return join(root, "docs/images", `${name}.${kind}`);
+}
+
+/** Takes a picture of what it is given again and again; ends by making one that moves of them. */
+function film(subject, name) {
+  const framesPerSecond = 4;
+  let taken = 0;
+  const over = new AbortController();
+  const filming = (async () => {
+    const frames = join(directory, name);
+    await mkdir(frames);
+    while (!over.signal.aborted) {
+      const next = delay(1000 / framesPerSecond);
+      await subject.screenshot({ path: join(frames, `${String((taken += 1)).padStart(4, "0")}.png`) });
+      await next;
+    }
+    const colours = "split[a][b];[a]palettegen=max_colors=64[p];[b][p]paletteuse=dither=none:diff_mode=rectangle";
+    const input = ["-framerate", String(framesPerSecond), "-i", join(frames, "%04d.png")];
+    const filters = ["-vf", `scale=560:-1:flags=lanczos,tpad=stop_mode=clone:stop_duration=3,${colours}`];
+    const { status } = spawnSync("ffmpeg", ["-y", "-loglevel", "error", ...input, ...filters, file(name, "gif")], {
+      stdio: "inherit",
+    });
+    if (status !== 0) process.stderr.write(`No ${name}.gif: it needs ffmpeg.\n`);
+  })();
+  return async () => {
+    over.abort();
+    await filming;
+  };
 }
 
 async function takePictures(page, url) {
@@ -116,6 +143,7 @@ async function takePictures(page, url) {
   const chat = page.getByRole("region", { name: "张伟 Wei" });
   const input = chat.getByRole("textbox", { name: "消息" });
   const card = chat.locator(".feishu-card");
+  const endFilm = film(chat, "answer");
   await input.fill(question);
   await input.press("Enter");
   const tools = card.getByText(/^工具 \d/).first();
@@ -128,6 +156,8 @@ async function takePictures(page, url) {
   await tools.click();
   await chat.locator("img.picture").waitFor();
   await chat.getByText("生成中…").waitFor({ state: "detached" });
+  await chat.getByRole("log").evaluate((list) => list.scrollTo(0, list.scrollHeight));
+  await endFilm();
   await page.getByRole("tab", { name: "限额" }).click();
   await page.locator(".card-facts", { hasText: "序号" }).nth(1).waitFor();
   await chat.getByRole("log").evaluate((list) => list.scrollTo(0, list.scrollHeight));

@@ -9,10 +9,10 @@ export function textOf(path: string): string {
   return readFileSync(`${root}/${path}`, "utf8");
 }
 
-/** The README and everything in docs, as paths from the checkout. */
+/** Both READMEs and everything in docs, as paths from the checkout. */
 export function documents(): string[] {
   const docs = readdirSync(`${root}/docs`, { recursive: true, encoding: "utf8" });
-  return ["README.md", ...docs.filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`)];
+  return ["README.md", "README.zh.md", ...docs.filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`)];
 }
 
 /** Texts of the TypeScript or JavaScript files below a folder, tests left out. */

@@ -45,6 +45,22 @@ describe.each(documents())("%s", (path) => {
 });
 
 describe("README.md", () => {
+  const [english, chinese] = [textOf("README.md"), textOf("README.zh.md")];
+  const wordsOf = (text: string): number => text.split(/\s+/).filter((word) => /[a-z]/i.test(word)).length;
+
+  it("has at most 600 words, and the Chinese one at most 1,200 characters", () => {
+    expect(wordsOf(english)).toBeLessThan(600);
+    expect([...chinese.matchAll(/\p{Script=Han}/gu)].length).toBeLessThan(1_200);
+  });
+
+  it("says the same in Chinese: the same commands, the same links", () => {
+    const commandsOf = (text: string) =>
+      [...text.matchAll(/```(?:sh|ts)\n([\s\S]*?)```/g)].map(([, code = ""]) => code.replaceAll(/ +#.*$/gm, ""));
+    const targetsOf = (text: string) => [...text.matchAll(/\]\(([^)]*)\)/g)].map(([, target]) => target).slice(1);
+    expect(commandsOf(chinese)).toEqual(commandsOf(english));
+    expect(targetsOf(chinese)).toEqual(targetsOf(english));
+  });
+
   it("names npm scripts that exist", () => {
     const { scripts } = JSON.parse(textOf("package.json")) as { scripts: Record<string, string> }; // our own file
     const named = [...textOf("README.md").matchAll(/npm (?:run )?([a-z0-9-]+)/g)].map(([, name = ""]) => name);
