@@ -113,7 +113,7 @@ export const expectations: Readonly<Record<string, Expectation>> = {
   "EE-43": "covered",
   "EE-44": "covered",
   "EE-45": "covered",
-  "EE-46": { later: "an agent has no `output` of its own yet; its other options are proven with EE-47" },
+  "EE-46": "covered",
   "EE-47": "covered",
   "EE-48": "covered",
   "EE-49": "covered",

@@ -5,7 +5,14 @@ import { writeConfig } from "../system/config-file.ts";
 import { eventsOfRun } from "../system/run-events.ts";
 import { startSystem, type System } from "../system/system.ts";
 
-const facts = { contextWindow: 64_000, maxOutputTokens: 8_000, supportsThinking: true };
+const plainFacts = { contextWindow: 64_000, maxOutputTokens: 8_000, supportsThinking: true };
+const facts = { ...plainFacts, supportsJsonSchema: true };
+const schema = {
+  type: "object",
+  properties: { verdict: { type: "string" } },
+  required: ["verdict"],
+  additionalProperties: false,
+};
 const options = { effort: "high", temperature: 1, topP: 0.95, maxOutputTokens: 3_000 };
 
 let system: System;
@@ -21,7 +28,7 @@ beforeAll(async () => {
     return {
       responseId,
       ...(text.includes("think") ? { thinking: { text: "Six times seven." } } : {}),
-      text: `[${text}]`,
+      text: text === "judge" ? '```json\n{"verdict":"fine"}\n```' : `[${text}]`,
     };
   };
   system = await startSystem({ workers: 0, script });
@@ -30,8 +37,9 @@ beforeAll(async () => {
     agents: {
       default: {
         model: "claude/opus",
-        models: ["deepseek/chat", "reasoner/r1", "chained/broken"],
+        models: ["deepseek/chat", "reasoner/r1", "chained/broken", "claude/worded"],
         thinking: true,
+        output: { name: "judgement", schema },
         ...options,
       },
       plain: {},
@@ -44,6 +52,7 @@ beforeAll(async () => {
     },
     models: [
       { provider: "claude", id: "opus", ...facts },
+      { provider: "claude", id: "worded", ...plainFacts },
       { provider: "deepseek", id: "chat", ...facts },
       { provider: "reasoner", id: "r1", ...facts },
     ],
@@ -63,20 +72,35 @@ const wires = [
     body: {
       max_tokens: 3_000,
       thinking: { type: "adaptive" },
-      output_config: { effort: "high" },
+      output_config: { effort: "high", format: { type: "json_schema", schema } },
       temperature: 1,
       top_p: 0.95,
     },
   },
-  { model: "deepseek/chat", body: { max_tokens: 3_000, reasoning_effort: "high", temperature: 1, top_p: 0.95 } },
+  {
+    model: "deepseek/chat",
+    body: {
+      max_tokens: 3_000,
+      reasoning_effort: "high",
+      temperature: 1,
+      top_p: 0.95,
+      response_format: { type: "json_schema", json_schema: { name: "judgement", schema, strict: true } },
+    },
+  },
   {
     model: "reasoner/r1",
-    body: { max_output_tokens: 3_000, reasoning: { effort: "high", summary: "auto" }, temperature: 1, top_p: 0.95 },
+    body: {
+      max_output_tokens: 3_000,
+      reasoning: { effort: "high", summary: "auto" },
+      temperature: 1,
+      top_p: 0.95,
+      text: { format: { type: "json_schema", name: "judgement", schema, strict: true } },
+    },
   },
 ];
 
 for (const { model, body } of wires) {
-  it(`EE-47: what an agent asks for arrives at ${model}, and its thinking on the card`, async () => {
+  it(`EE-46, EE-47: what an agent asks for arrives at ${model}, and its thinking on the card`, async () => {
     const person = system.person("Ann");
     await system.ask(person, `/model ${model}`);
     const { feishu, appId } = system;
@@ -90,6 +114,41 @@ for (const { model, body } of wires) {
     expect(end).toMatchObject({ maxTokens: 3_000, responseId: `answer of ${model.split("/")[1]}` });
   });
 }
+
+it("EE-46: a model without support is asked for the schema in words, and the value of its answer is in done", async () => {
+  const person = system.person("Dee");
+  await system.ask(person, "/model claude/worded");
+  await system.ask(person, "judge");
+  const { body = {}, system: asked = "" } = system.model.requests.at(-1) ?? {};
+  expect(body["output_config"]).toEqual({ effort: "high" });
+  expect(asked).toContain(JSON.stringify(schema));
+  const ends = (await eventsOfRun(system, person)).filter(({ type }) => type === "done");
+  expect(ends.at(-1)).toMatchObject({ reason: "", output: { verdict: "fine" } });
+});
+
+it("EE-46: an answer of another form than the agent's is told as such, with its text", async () => {
+  const person = system.person("Eli");
+  expect(await system.ask(person, "hello")).toBe("[hello]");
+  const events = await eventsOfRun(system, person);
+  const done = events.find(({ type }) => type === "done");
+  expect(done).toMatchObject({ reason: "output_invalid", final: "[hello]" });
+  expect(done).not.toHaveProperty("output");
+  expect(events).toContainEqual(expect.objectContaining({ type: "warning", code: "output_invalid" }));
+});
+
+it("EE-46: `fast` lowers the limit of the request", async () => {
+  const script = ({ messages }: NormalisedRequest) => ({ text: `[${messages.at(-1)?.text}]` });
+  const quick = await startSystem({ script, config: { agents: { default: { fast: true } } } });
+  try {
+    const person = quick.person("Fay");
+    expect(await quick.ask(person, "hello")).toBe("[hello]");
+    expect(quick.model.requests.at(-1)?.body["max_tokens"]).toBe(4_096);
+    const end = (await eventsOfRun(quick, person)).find(({ type }) => type === "turn_end");
+    expect(end).toMatchObject({ maxTokens: 4_096 });
+  } finally {
+    await quick.close();
+  }
+});
 
 it("a provider falls back to the model of another one", async () => {
   const person = system.person("Bob");

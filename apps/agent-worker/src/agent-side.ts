@@ -1,4 +1,4 @@
-import { answerUuid, languageOfMessage, turnLimits, type TurnLimits } from "@larkline/agent";
+import { answerUuid, languageOfMessage, outputReader, turnLimits, type TurnLimits } from "@larkline/agent";
 import { agentOfMessage, botOfApp, type AgentConfig, type LarklineConfig } from "@larkline/process/config";
 import type { LiveReplies } from "@larkline/feishu";
 import { traceparentOfMessage, type InboundMessage, sharedNow } from "@larkline/protocol";
@@ -106,6 +106,9 @@ function createAgentSide(deps: AgentSideDeps, agent: AgentConfig): (choices: Ses
   const judging = { policy: settings.permissions, authorities, tools, groupsOf, logger, egress: agent.egress };
   const keepLarge = createLargeResults({ desk: { blobs, lookups }, limits, metrics, logger });
   const texts = agent.language === "auto" ? {} : { texts: agent.language };
+  const format = agent.request.responseFormat;
+  const schema = format?.type === "json_schema" ? format.jsonSchema : undefined;
+  const output = schema === undefined ? {} : { output: outputReader(schema) };
   const budgets = { ...deps.budgets, metrics };
   const readBriefly = createFileReader({ blobs, maxChars: summarisedChars, maxTotalChars: 10 * summarisedChars });
 
@@ -119,7 +122,7 @@ function createAgentSide(deps: AgentSideDeps, agent: AgentConfig): (choices: Ses
       request: agent.request,
       followUps: followUps[agent.busy],
       now: sharedNow,
-      facts: (): AgentFacts => ({ limits, tools: tools(), model, ...texts }),
+      facts: (): AgentFacts => ({ limits, tools: tools(), model, ...output, ...texts }),
       judge: (message) => createTurnJudge(judging, message),
       keepLarge,
       openBudget: (run) => openTurnBudget(budgets, { name: agent.name, model, now: sharedNow, ...texts }, run),

@@ -27,6 +27,7 @@ export { compactionPlan, type CompactionNeed, type CompactionPlan } from "./comp
 export { compactionRequest, type CompactionRequest } from "./compaction-request.ts";
 export { compactedTransition, type Compacted } from "./compaction-summary.ts";
 export { deltaEventOf } from "./delta-event.ts";
+export { outputReader } from "./step-ending.ts";
 export { stepRestart } from "./step-report.ts";
 export { largeResults, type LargeResult } from "./large-results.ts";
 export { modelMessagesOf } from "./model-messages.ts";

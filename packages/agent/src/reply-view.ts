@@ -35,7 +35,13 @@ export interface ViewOptions {
 }
 
 /** Reasons of endings in which the model had its say. */
-const answeredReasons: ReadonlySet<string> = new Set(["", "max_tokens", "refusal", "max_turns_reached"]);
+const answeredReasons: ReadonlySet<string> = new Set([
+  "",
+  "max_tokens",
+  "refusal",
+  "max_turns_reached",
+  "output_invalid",
+]);
 
 function stateOf(reason: string): ReplyView["state"] {
   if (reason === "cancelled") return "stopped";

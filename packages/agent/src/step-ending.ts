@@ -1,4 +1,12 @@
-import type { EngineEvent, Message, ModelFailure, OpenStep, TurnState } from "@larkline/protocol";
+import {
+  compileJsonSchema,
+  type EngineEvent,
+  type Message,
+  type ModelFailure,
+  type OpenStep,
+  type ParseResult,
+  type TurnState,
+} from "@larkline/protocol";
 import type { StepResult } from "./accumulate.ts";
 import type { NoticeName } from "./notice.ts";
 import { isSendable, withoutTrailingThinking } from "./sendable-part.ts";
@@ -33,6 +41,35 @@ function droppedCallsEvents({ toolCalls, stopReason }: StepResult): EngineEvent[
   return [{ type: "warning", code: "tool_calls_dropped", message, detail: stopReason }];
 }
 
+/** The text inside of the code fence that a model has put round the whole of it, or the text. */
+function withoutFence(text: string): string {
+  const whole = text.trim();
+  const firstLine = whole.indexOf("\n");
+  if (!whole.startsWith("```") || !whole.endsWith("```") || firstLine < 0) return whole;
+  return whole.slice(firstLine + 1, -3);
+}
+
+/** Reads answers that are JSON of this schema, also in a code fence. Throws when it is no schema. */
+export function outputReader(schema: object): (text: string) => ParseResult<unknown> {
+  const check = compileJsonSchema(schema);
+  return (text) => {
+    try {
+      return check(JSON.parse(withoutFence(text)));
+    } catch {
+      return { ok: false, error: "not valid JSON" };
+    }
+  };
+}
+
+/** What an answer in a form of its own holds. One that was cut off or refused is not looked at. */
+function outputOf({ stopReason, text, toolCalls }: StepResult, { output }: TurnEnvironment) {
+  if (output === undefined || stopReason !== "end_turn" || toolCalls.length > 0) return { reason: "", events: [] };
+  const read = output(text);
+  if (read.ok) return { reason: "", output: read.value, events: [] };
+  const message = `The answer is not of the form that it was to have: ${read.error}`;
+  return { reason: "output_invalid", events: [warningEvent({ type: "warning", code: "output_invalid", message })] };
+}
+
 /** The step that ends the turn: its text, and a line for what the text does not say. */
 export function finalAnswer(
   turn: TurnState,
@@ -42,11 +79,13 @@ export function finalAnswer(
   const name = noticeOf(step);
   const notice = name === undefined ? "" : noticeFor(turn, name, env.texts);
   const { stopReason, text } = step;
+  const { reason, events, ...structured } = outputOf(step, env);
   return endDone(turn, {
+    ...structured,
     history: [storedAnswer(step, notice)],
-    events: [...blockEvents(step), ...droppedCallsEvents(step), stepEnd(turn.steps, numbers)],
+    events: [...blockEvents(step), ...droppedCallsEvents(step), ...events, stepEnd(turn.steps, numbers)],
     reply: [text, notice].filter((line) => line.trim() !== "").join("\n\n"),
-    reason: stopReason === "max_tokens" || stopReason === "refusal" ? stopReason : "",
+    reason: stopReason === "max_tokens" || stopReason === "refusal" ? stopReason : reason,
     final: text,
   });
 }

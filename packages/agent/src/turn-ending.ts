@@ -18,6 +18,7 @@ import type { Transition } from "./turn-environment.ts";
  *   answer            the text               the text               done, reason ""
  *   blank answer      notice                 notice                 done, reason ""
  *   refusal           the text, or notice    text and notice        done, refusal
+ *   not of its form   the text               the text               done, output_invalid
  *   length limit      the text, or notice    text and notice        done, max_tokens
  *   ... inside a call text and notice        text and notice        done, max_tokens
  *   calls dropped     text and notice        text and notice        done, reason ""
@@ -66,6 +67,8 @@ export interface DoneEnding {
   reason: string;
   /** Text of the last model step. */
   final: string;
+  /** The value of an answer in a form of its own. */
+  output?: unknown;
 }
 
 /** What the run has used, as its last event says. */
@@ -82,8 +85,9 @@ function countsOf({ totals, steps }: TurnState) {
 
 /** Ends the turn with its `done` event, the last one of the run. */
 export function endDone(turn: TurnState, ending: DoneEnding): Transition {
-  const { reason, final } = ending;
-  const done: EventOf<"done"> = { type: "done", ...countsOf(turn), reason, final };
+  const { reason, final, output } = ending;
+  const structured = output === undefined ? {} : { output };
+  const done: EventOf<"done"> = { type: "done", ...countsOf(turn), reason, final, ...structured };
   return {
     turn: withoutCalls(turn),
     history: ending.history,

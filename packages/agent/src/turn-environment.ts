@@ -1,4 +1,13 @@
-import type { Approval, CallState, EngineEvent, Message, ReplyLanguage, TurnState, Usage } from "@larkline/protocol";
+import type {
+  Approval,
+  CallState,
+  EngineEvent,
+  Message,
+  ParseResult,
+  ReplyLanguage,
+  TurnState,
+  Usage,
+} from "@larkline/protocol";
 import type { ModelInfo } from "@larkline/model";
 import type { Heard, Question, Verdict } from "./permissions/index.ts";
 import type { StepResult } from "./accumulate.ts";
@@ -43,6 +52,8 @@ export interface TurnEnvironment {
   tools: ReadonlyMap<string, OfferedTool>;
   judge: CallJudge;
   model: TurnModel;
+  /** Reads the answer of an agent that answers in a form of its own; see `outputReader`. */
+  output?: (text: string) => ParseResult<unknown>;
   /** Language of notices; without it that of the user's message. */
   texts?: ReplyLanguage;
   /** The conversation so far. With it no call gets an id that an earlier turn used. */

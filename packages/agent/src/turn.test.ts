@@ -7,6 +7,7 @@ import {
   exhaustedText,
   modelMessagesOf,
   noticeText,
+  outputReader,
   resumeTurn,
 } from "./index.ts";
 import type { OfferedTool } from "./prepared-call.ts";
@@ -609,6 +610,39 @@ describe("the step limit", () => {
       );
     }
     expect(asked).toBe(3);
+  });
+});
+
+describe("an answer in a form of its own", () => {
+  const schema = { type: "object", properties: { n: { type: "integer" } }, required: ["n"] };
+  const facts = { ...env, output: outputReader(schema) };
+
+  it.each([
+    ["as it is", '{"n":1}'],
+    ["in a code fence", '```json\n{"n":1}\n```'],
+  ])("is the output of done when it fits, %s; the text stays what the model said", (_how, text) => {
+    const run = startRun().apply((turn) => afterStep(turn, step(text), facts));
+    expect(eventsOf(run, "done")).toMatchObject([{ reason: "", final: text, output: { n: 1 } }]);
+  });
+
+  it.each([
+    ["no JSON", "one"],
+    ["another value", '{"n":"one"}'],
+    ["a fence that does not end", "```\n{"],
+  ])("is never in done when it is %s: that says so", (_what, text) => {
+    const run = startRun().apply((turn) => afterStep(turn, step(text), facts));
+    const [done] = eventsOf(run, "done");
+    expect(done).toMatchObject({ reason: "output_invalid", final: text });
+    expect(done).not.toHaveProperty("output");
+    expect(eventsOf(run, "warning")).toMatchObject([{ code: "output_invalid" }]);
+  });
+
+  it("is not looked for in an answer that was cut off, and not beside calls", () => {
+    const run = startRun().apply((turn) => afterStep(turn, step("{", { calls: [call("c1")] }), facts));
+    run.apply((turn) => afterControl(turn, [outcome("c1")], facts));
+    run.apply((turn) => afterStep(turn, step("{", { stopReason: "max_tokens" }), facts));
+    expect(eventsOf(run, "done")).toMatchObject([{ reason: "max_tokens" }]);
+    expect(eventsOf(run, "warning")).toEqual([]);
   });
 });
 

@@ -255,6 +255,15 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         expect(JSON.stringify(lastBody())).toContain("plain");
       });
 
+      it("EE-28: a schema is in the request to a model that takes one, and in no other", async () => {
+        harness.say({ text: "{}" });
+        const responseFormat = { type: "json_schema", name: "n", jsonSchema: { title: "marker" } } as const;
+        await ask({ responseFormat, capabilities: { ...facts(), supportsJsonSchema: true } });
+        expect(JSON.stringify(lastBody())).toContain("marker");
+        await ask({ responseFormat, capabilities: { ...facts(), supportsJsonSchema: false } });
+        expect(JSON.stringify(lastBody())).not.toContain("marker");
+      });
+
       it("EE-28: json_schema without a schema is refused before it is sent", async () => {
         const chunks = await ask({ responseFormat: { type: "json_schema" } });
         expect(failureIn(chunks).code).toBe("api_bad_request");

@@ -9,8 +9,8 @@ export interface SystemBlock {
 
 export type ResponseFormat =
   | { type: "json_object" }
-  /** The schema goes to vendors that take one. */
-  | { type: "json_schema"; jsonSchema?: Record<string, unknown> };
+  /** The schema goes to models that take one. `name`: letters, digits, `_` and `-`; default `response`. */
+  | { type: "json_schema"; name?: string; jsonSchema?: Record<string, unknown> };
 
 /** One model step. Values left out are not transmitted; sampling values are passed on unchecked. */
 export interface ModelRequest {

@@ -29,6 +29,7 @@ function infoOf(provider: string, facts: Row): ModelInfo {
     supportsBatch: true,
     supportsThinking: facts.without !== "thinking",
     supportsVision: facts.without !== "vision",
+    supportsJsonSchema: true, // every row: vendor pages "Structured outputs"
     cachingMinTokens: facts.cachingMinTokens,
     maxTools: provider === "openai" ? 128 : 0,
     maxToolsExhaustive: false,
@@ -141,6 +142,7 @@ export function completeModelInfo(known: KnownFacts): ModelInfo {
     supportsBatch: false,
     supportsThinking: false,
     supportsVision: false,
+    supportsJsonSchema: false,
     cachingMinTokens: 0,
     maxTools: 0,
     maxToolsExhaustive: false,

@@ -4,7 +4,7 @@ import type { LlmBackend, ModelRequest } from "./backend.ts";
 import { modelFailure } from "./failure.ts";
 import { ModelHealth, type HealthCall } from "./model-health.ts";
 import type { ModelInfo } from "./model-info.ts";
-import { outputLimit } from "./request-rules.ts";
+import { outputLimit, withSchemaInWords } from "./request-rules.ts";
 import { defaultRetry, noPast, planRetry, putOffMs, type RetryPolicy, type StepPast } from "./retry-plan.ts";
 import { StepSize } from "./step-size.ts";
 import { defaultTimeouts, timedStream, type StreamTimeouts } from "./timed-stream.ts";
@@ -122,7 +122,7 @@ async function* run(
   const { info, backend } = model;
   const { timeouts, now, maxStepBytes } = settings;
   const maxTokens = outputLimit(request, info);
-  const full: ModelRequest = { ...request, model: info.id, capabilities: info, maxTokens };
+  const full = withSchemaInWords({ ...request, model: info.id, capabilities: info, maxTokens }, info);
   const options = { timeouts, now, signal, onAlive: call.alive, thinksSilently: thinksSilently(model, request) };
   const chunks = timedStream((stop, alive) => backend.stream({ ...full, alive }, stop), options);
   const size = new StepSize(maxStepBytes);

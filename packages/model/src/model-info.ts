@@ -13,6 +13,8 @@ export interface ModelInfo {
   supportsBatch: boolean;
   supportsThinking: boolean;
   supportsVision: boolean;
+  /** Answers can be bound to a JSON Schema. */
+  supportsJsonSchema: boolean;
   /** Least size of the system prompt, in tokens, that is worth caching; 0 = unsupported or unknown. */
   cachingMinTokens: number;
   /** Most tools in one request; 0 = unknown or unlimited. */

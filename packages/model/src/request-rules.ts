@@ -44,6 +44,16 @@ export function responseFormatProblem(format: ModelRequest["responseFormat"]): s
   return "responseFormat json_schema needs a jsonSchema.";
 }
 
+/** Asks a model for JSON in words where its interface cannot bind the answer to the schema. */
+export function withSchemaInWords(request: ModelRequest, info: Readonly<ModelInfo>): ModelRequest {
+  const { responseFormat: format, system = "", systemBlocks = [] } = request;
+  if (format?.type !== "json_schema" || format.jsonSchema === undefined || info.supportsJsonSchema) return request;
+  const schema = JSON.stringify(format.jsonSchema);
+  const text = `Your final answer is one JSON value and nothing else. It fits this JSON Schema:\n${schema}`;
+  if (systemBlocks.length > 0) return { ...request, systemBlocks: [...systemBlocks, { text, cacheScope: "" }] };
+  return { ...request, system: system.trim() === "" ? text : `${system}\n\n${text}` };
+}
+
 /** Why an image cannot be sent, or null. Blob references have to be resolved to bytes before. */
 export function imageProblem(image: ImagePart): string | null {
   const { source } = image;

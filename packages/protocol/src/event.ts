@@ -124,6 +124,8 @@ interface EventFields {
     reason: string;
     /** Text of the last model step. */
     final: string;
+    /** The answer as a JSON value, where the agent answers in a form of its own and this is one. */
+    output?: unknown;
     /** With the reason `joined`: the run that answers this message, too. */
     takenBy?: string;
   };

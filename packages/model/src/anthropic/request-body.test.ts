@@ -155,7 +155,9 @@ describe("messages", () => {
   });
 
   it("EE-28: a schema is not sent to a provider without support", async () => {
-    await ask({ responseFormat: { type: "json_schema", jsonSchema: { title: "marker" } } });
+    const responseFormat = { type: "json_schema", jsonSchema: { title: "marker" } } as const;
+    const capabilities = { ...findModelInfo("anthropic", "claude-sonnet-4-5"), supportsJsonSchema: false };
+    await ask({ responseFormat, capabilities });
     expect(JSON.stringify(body())).not.toContain("marker");
   });
 });

@@ -95,10 +95,13 @@ function toolsOf(request: ModelRequest): Tool[] {
   }));
 }
 
-/**
- * The vendor's request. A response format is not sent: the vendor of the contract has none, the
- * answer is free text.
- */
+/** The vendor binds an answer to a schema, and knows no form of "any JSON object". */
+function formatOf({ responseFormat: format }: ModelRequest, info: Readonly<ModelInfo>): Body["output_config"] {
+  if (format?.type !== "json_schema" || format.jsonSchema === undefined || !info.supportsJsonSchema) return {};
+  return { format: { type: "json_schema", schema: format.jsonSchema } };
+}
+
+/** The vendor's request. */
 export function requestBody(request: ModelRequest, info: Readonly<ModelInfo>): RequestBody {
   const turns = vendorTurns(request.messages, request.model);
   const tools = toolsOf(request);
@@ -107,6 +110,7 @@ export function requestBody(request: ModelRequest, info: Readonly<ModelInfo>): R
   const maxTokens = outputLimit(request, info);
   const thinking = info.supportsThinking ? thinkingOf(request, turns, maxTokens) : { fields: {}, warnings: [] };
   const sampling = samplingOf(request, thinking.fields.thinking !== undefined);
+  const outputConfig = { ...thinking.fields.output_config, ...formatOf(request, info) };
   const samples = Object.keys(sampling.fields).length > 0;
   return {
     headers: samples ? { "anthropic-version": "2023-06-01" } : {},
@@ -118,6 +122,7 @@ export function requestBody(request: ModelRequest, info: Readonly<ModelInfo>): R
       messages: turns,
       ...(tools.length > 0 ? { tools } : {}),
       ...thinking.fields,
+      ...(Object.keys(outputConfig).length > 0 ? { output_config: outputConfig } : {}),
       ...sampling.fields,
     },
     warnings: [...thinking.warnings, ...sampling.warnings],

@@ -22,13 +22,13 @@ function effortOf(request: ModelRequest, info: Readonly<ModelInfo>): Partial<Bod
   return request.needsThinking === true ? { reasoning_effort: "medium" } : {};
 }
 
-function formatOf({ responseFormat: format }: ModelRequest): Partial<Body> {
+function formatOf({ responseFormat: format }: ModelRequest, info: Readonly<ModelInfo>): Partial<Body> {
   if (format?.type === "json_object") return { response_format: { type: "json_object" } };
-  if (format?.jsonSchema === undefined) return {};
+  if (format?.jsonSchema === undefined || !info.supportsJsonSchema) return {};
   return {
     response_format: {
       type: "json_schema",
-      json_schema: { name: "response", schema: format.jsonSchema, strict: true },
+      json_schema: { name: format.name ?? "response", schema: format.jsonSchema, strict: true },
     },
   };
 }
@@ -59,7 +59,7 @@ function bodyOf(request: ModelRequest, info: Readonly<ModelInfo>, own: boolean):
     ...limitOf(request, own),
     ...effortOf(request, info),
     ...samplingOf(request),
-    ...formatOf(request),
+    ...formatOf(request, info),
   };
 }
 

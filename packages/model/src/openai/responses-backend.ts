@@ -16,10 +16,11 @@ function reasoningOf(request: ModelRequest, info: Readonly<ModelInfo>): Partial<
   return { include: ["reasoning.encrypted_content"], ...(asks ? { reasoning } : {}) };
 }
 
-function formatOf({ responseFormat: format }: ModelRequest): Partial<Body> {
+function formatOf({ responseFormat: format }: ModelRequest, info: Readonly<ModelInfo>): Partial<Body> {
   if (format?.type === "json_object") return { text: { format: { type: "json_object" } } };
-  if (format?.jsonSchema === undefined) return {};
-  return { text: { format: { type: "json_schema", name: "response", schema: format.jsonSchema, strict: true } } };
+  if (format?.jsonSchema === undefined || !info.supportsJsonSchema) return {};
+  const { name = "response", jsonSchema: schema } = format;
+  return { text: { format: { type: "json_schema", name, schema, strict: true } } };
 }
 
 function samplingOf({ temperature, topP, maxTokens }: ModelRequest): Partial<Body> {
@@ -52,7 +53,7 @@ function bodyOf(request: ModelRequest, info: Readonly<ModelInfo>): Body {
     ...toolsOf(request),
     ...reasoningOf(request, info),
     ...samplingOf(request),
-    ...formatOf(request),
+    ...formatOf(request, info),
   };
 }
 

@@ -83,6 +83,16 @@ export const AgentInput = Type.Object(
     maxOutputTokens: Type.Optional(count(10_000_000)),
     /** Short answers: 4,096 tokens at most, unless `maxOutputTokens` says otherwise. */
     fast: Type.Optional(Type.Boolean()),
+    /** The answer is a JSON object of this schema (JSON Schema 2020-12); tools work as without it. */
+    output: Type.Optional(
+      Type.Object(
+        {
+          name: Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" }),
+          schema: Type.Record(Type.String(), Type.Unknown()),
+        },
+        { additionalProperties: false },
+      ),
+    ),
     busy: Type.Optional(Type.Enum([...busyPolicies])),
     sessions: Type.Optional(Type.Enum([...sessionScopes])),
     /** A card that types, or a plain message when the answer is complete. */
@@ -114,6 +124,7 @@ export const ModelInput = Type.Object(
     supportsBatch: Type.Optional(Type.Boolean()),
     supportsThinking: Type.Optional(Type.Boolean()),
     supportsVision: Type.Optional(Type.Boolean()),
+    supportsJsonSchema: Type.Optional(Type.Boolean()),
     cachingMinTokens: Type.Optional(Type.Integer({ minimum: 0 })),
     maxTools: Type.Optional(Type.Integer({ minimum: 0 })),
     maxToolsExhaustive: Type.Optional(Type.Boolean()),

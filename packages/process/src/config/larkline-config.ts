@@ -1,7 +1,7 @@
 import type { BudgetPolicy } from "@larkline/agent/budgets";
 import { completeModelInfo, type ChainRequest, type ModelInfo } from "@larkline/model";
 import type { PermissionPolicy } from "@larkline/agent/permissions";
-import { parserOf, type ParseResult } from "@larkline/protocol";
+import { compileJsonSchema, parserOf, type ParseResult } from "@larkline/protocol";
 import {
   ConfigInput,
   type AgentInput,
@@ -45,7 +45,7 @@ export interface AgentConfig {
 /** Values of a model request that an agent may set; what is absent is not sent. */
 export type ModelOptions = Pick<
   ChainRequest,
-  "needsThinking" | "effort" | "temperature" | "topP" | "maxTokens" | "fastMode"
+  "needsThinking" | "effort" | "temperature" | "topP" | "maxTokens" | "fastMode" | "responseFormat"
 >;
 
 /** The configuration of a deployment, complete. `agents` and `bots` always have `default`. */
@@ -114,7 +114,7 @@ function behaviourOf(input: AgentInput) {
 }
 
 function modelOptionsOf(input: AgentInput): ModelOptions {
-  const { thinking, effort, temperature, topP, maxOutputTokens, fast } = input;
+  const { thinking, effort, temperature, topP, maxOutputTokens, fast, output } = input;
   return {
     ...(thinking === undefined ? {} : { needsThinking: thinking }),
     ...(effort === undefined ? {} : { effort }),
@@ -122,6 +122,9 @@ function modelOptionsOf(input: AgentInput): ModelOptions {
     ...(topP === undefined ? {} : { topP }),
     ...(maxOutputTokens === undefined ? {} : { maxTokens: maxOutputTokens }),
     ...(fast === undefined ? {} : { fastMode: fast }),
+    ...(output === undefined
+      ? {}
+      : { responseFormat: { type: "json_schema", name: output.name, jsonSchema: output.schema } }),
   };
 }
 
@@ -137,6 +140,23 @@ function agentOf(name: string, input: AgentInput): AgentConfig {
     request: modelOptionsOf(input),
     ...behaviourOf(input),
   };
+}
+
+const maxSchemaBytes = 32_768;
+
+/** Why the answers of an agent cannot be of the schema that it names. */
+function outputProblems(name: string, { output }: AgentInput): string[] {
+  if (output === undefined) return [];
+  const where = `agents.${name}.output.schema`;
+  if (output.schema["type"] !== "object") return [`${where} is not of type object`];
+  const bytes = Buffer.byteLength(JSON.stringify(output.schema));
+  if (bytes > maxSchemaBytes) return [`${where} is too large (${bytes} bytes, at most ${maxSchemaBytes})`];
+  try {
+    compileJsonSchema(output.schema);
+    return [];
+  } catch (error) {
+    return [`${where} is no JSON Schema: ${error instanceof Error ? error.message : String(error)}`];
+  }
 }
 
 const calendarGroups = ["year", "month", "day", "hour", "minute", "second", "zone"];
@@ -177,6 +197,8 @@ export function resolveConfig(input: unknown): ParseResult<LarklineConfig> {
   const { agents = {}, models = [], limits, observers = [] } = parsed.value;
   const named = Object.fromEntries(Object.entries(agents).map(([name, agent]) => [name, agentOf(name, agent)]));
   const all = { ...named, default: agentOf("default", agents["default"] ?? {}) };
+  const wrongOutputs = Object.entries(agents).flatMap(([name, agent]) => outputProblems(name, agent));
+  if (wrongOutputs.length > 0) return { ok: false, error: wrongOutputs.join("; ") };
   const bots = resolveBots(parsed.value, all);
   const permissions = resolvePermissions(parsed.value);
   const budgets = resolveBudgets(parsed.value);
