@@ -93,8 +93,9 @@ export function throughputTable(subjects: readonly SubjectRounds[]): string {
 
 /** One line about a round, while the bench runs. */
 export function summaryOf(round: TurnNumbers): string {
-  const { turnsPerSecond, harnessMs, foreignCores } = round;
-  return `${turnsPerSecond.toFixed(0)} turns/s, CPU ${ms(cpuOf(round))} ms, harness ${ms(harnessMs)} ms, others ${foreignCores.toFixed(2)} cores`;
+  const { turnsPerSecond, harnessMs, foreignCores, redisCommands, cpuMs } = round;
+  const redis = `Redis ${redisCommands.toFixed(0)} commands and ${ms(cpuMs.Redis)} ms`;
+  return `${turnsPerSecond.toFixed(0)} turns/s, CPU ${ms(cpuOf(round))} ms, ${redis}, harness ${ms(harnessMs)} ms, others ${foreignCores.toFixed(2)} cores`;
 }
 
 export function cpuTable(subjects: readonly SubjectRounds[]): string {
