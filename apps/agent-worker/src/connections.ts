@@ -239,7 +239,7 @@ export function openConnections(options: ConnectionOptions): Connections {
       clock.close();
       await Promise.all([sender.close(), approvalCards.close()]);
       await extractor.close();
-      await Promise.all([...apis.values()].map(async (api) => await api.close()));
+      for (const api of apis.values()) api.close();
       await Promise.all([turns.close(), tools.close(), stores.archive?.close()]);
       await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
     },

@@ -43,8 +43,7 @@ async function serve(): Promise<void> {
     files = maxFiles;
   });
   process.on("disconnect", () => process.exit());
-  // From the parent, which is our own code.
-  process.on("message", async (job: ReadingJob) => {
+  const read = async (job: ReadingJob): Promise<void> => {
     begun[1] = usedCpuMs();
     begun[0] = Date.now();
     const extraction = await readFile(job);
@@ -53,7 +52,9 @@ async function serve(): Promise<void> {
     const retire = files >= maxFiles || process.memoryUsage.rss() > orders.maxResidentBytes / 2;
     const answer: ReadingAnswer = { extraction, retire };
     process.send?.(answer);
-  });
+  };
+  // From the parent, which is our own code.
+  process.on("message", (job: ReadingJob) => void read(job));
 }
 
 await serve();

@@ -146,11 +146,16 @@ async function tryTier(
     const plan = await tierPlans[tier](parts);
     const store = host.storeFor(plan);
     const attacked = new LocalSandbox({ ...common, plan, store, warm: 0 });
-    const finding = await attackTier(attacked, {
-      directory: instance.path,
-      hasPython: parts.python !== undefined,
-      allowUnboundedMemory: options.allowUnboundedMemory === true,
-    }).finally(async () => await attacked.close());
+    let finding: TierFinding;
+    try {
+      finding = await attackTier(attacked, {
+        directory: instance.path,
+        hasPython: parts.python !== undefined,
+        allowUnboundedMemory: options.allowUnboundedMemory === true,
+      });
+    } finally {
+      await attacked.close();
+    }
     if (finding.holds) return { finding, sandbox: new LocalSandbox({ ...common, plan, store }) };
     return {
       finding: { ...finding, reason: [finding.reason, lastBoot].filter(Boolean).join(" ") },
