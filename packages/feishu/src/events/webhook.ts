@@ -45,11 +45,11 @@ export class WebhookVerifier {
   }
 
   /** Decides on the bytes as they arrived; parsing and re-serialising them first would break the signature. */
-  verify(rawBody: Buffer, headers: Record<string, string | string[] | undefined>): WebhookVerdict {
+  verify(rawBody: Buffer, headers: Headers): WebhookVerdict {
     const { cipherKey, token } = this.#checks;
     if (rawBody.length > maxBodyBytes) return refused(400, "body larger than 1 MiB");
     if (cipherKey !== undefined) {
-      return verifyEncrypted(this.#checks, cipherKey, { rawBody, header: headerReader(headers) });
+      return verifyEncrypted(this.#checks, cipherKey, { rawBody, headers });
     }
     return token === undefined ? refused(403, notConfigured) : verifyPlain(this.#checks, rawBody);
   }
@@ -126,13 +126,11 @@ function shapeOf(text: string): string {
   return shape === "" ? "empty" : `'${shape}'`;
 }
 
-type HeaderReader = (name: string) => string;
+type Headers = Record<string, string | string[] | undefined>;
 
-function headerReader(headers: Record<string, string | string[] | undefined>): HeaderReader {
-  return (name) => {
-    const value = headers[name];
-    return (Array.isArray(value) ? value[0] : value) ?? "";
-  };
+function headerOf(headers: Headers, name: string): string {
+  const value = headers[name];
+  return (Array.isArray(value) ? value[0] : value) ?? "";
 }
 
 interface Checks {
@@ -151,10 +149,13 @@ const unsigned = "signature missing, wrong or too old";
  * wrong with it. The signature covers timestamp and nonce without a separator, so characters can be moved from one to the
  * other: only whole forms that carry their own instant are taken.
  */
-function signatureProblem(checks: Checks, rawBody: Buffer, header: HeaderReader): string | undefined {
-  const timestamp = header("x-lark-request-timestamp");
-  const expected = signatureOf([timestamp, header("x-lark-request-nonce"), checks.encryptKey ?? ""], rawBody);
-  const matches = sameSecret(expected, header("x-lark-signature"));
+function signatureProblem(checks: Checks, rawBody: Buffer, headers: Headers): string | undefined {
+  const timestamp = headerOf(headers, "x-lark-request-timestamp");
+  const expected = signatureOf(
+    [timestamp, headerOf(headers, "x-lark-request-nonce"), checks.encryptKey ?? ""],
+    rawBody,
+  );
+  const matches = sameSecret(expected, headerOf(headers, "x-lark-signature"));
   const sentAtMs = sentAtOf(timestamp, checks.forms);
   if (!matches) return unsigned;
   if (sentAtMs === undefined) {
@@ -184,9 +185,9 @@ function eventOf(checks: Checks, data: JsonObject): WebhookVerdict {
 function verifyEncrypted(
   checks: Checks,
   cipherKey: Buffer,
-  request: { rawBody: Buffer; header: HeaderReader },
+  request: { rawBody: Buffer; headers: Headers },
 ): WebhookVerdict {
-  const problem = signatureProblem(checks, request.rawBody, request.header);
+  const problem = signatureProblem(checks, request.rawBody, request.headers);
   const wire = textField(parsedObject(textIn(request.rawBody)), "encrypt");
   const data = parsedObject(decryptEvent(cipherKey, wire) ?? "");
   const tokenMatches = checks.token === undefined || sameSecret(checks.token, data === undefined ? "" : tokenOf(data));

@@ -56,15 +56,14 @@ export class ChatHistory {
   /** Looks for the app's own answer to a message. Resolves to its message id, of a split text that of a part. */
   async findReply(request: FindReplyRequest, options?: CallOptions): Promise<string | undefined> {
     const { messageId, sinceMs } = request;
-    let missing = marksOf(request).length;
     const threadId = (await this.#threadOf(messageId, options)) ?? "";
-    const answers = createRecogniser(request, threadId);
+    const parts = new AnswerParts(request, threadId);
     const container: Container =
       threadId === "" ? { type: "chat", id: request.chatId, sinceMs } : { type: "thread", id: threadId, sinceMs };
     for await (const message of this.#messagesOf(container, options)) {
       if (Number(message.create_time ?? sinceMs) < sinceMs) return undefined;
-      if (isOurs(message, this.#caller.appId) && answers(message)) missing -= 1;
-      if (missing === 0) return message.message_id;
+      if (isOurs(message, this.#caller.appId)) parts.add(message);
+      if (parts.isComplete) return message.message_id;
     }
     return undefined;
   }
@@ -182,24 +181,42 @@ function isOurs(message: ListedMessage, appId: string): boolean {
 }
 
 /**
- * Tells the messages that together are the answer in question, one at a time. Answered to the same
- * message is not enough: that may be a notice, or a card that made way for a text. And in a thread the
- * platform names the first message as the parent of all others ("Reply message").
+ * Collects the messages that together are the answer in question. Being an answer to the same message is not
+ * enough: that may be a notice, or a card that was replaced by a text. And in a thread the platform names the first
+ * message as the parent of all others ("Reply message").
  */
-function createRecogniser(request: FindReplyRequest, threadId: string): (message: ListedMessage) => boolean {
-  const missing = marksOf(request);
-  const kind = request.card === undefined ? kindOf(request.file === undefined ? "text" : "file") : "interactive";
-  const isAny = request.text === undefined && kind === "text";
-  return ({ parent_id: parentId = "", msg_type: messageType, body }) => {
-    if (isAny) return parentId === request.messageId;
-    if (kindOf(messageType) !== kind) return false;
+class AnswerParts {
+  readonly #request: FindReplyRequest;
+  readonly #threadId: string;
+  /** Marks of the messages that are not found yet. */
+  readonly #missing: string[];
+
+  constructor(request: FindReplyRequest, threadId: string) {
+    this.#request = request;
+    this.#threadId = threadId;
+    this.#missing = marksOf(request);
+  }
+
+  get isComplete(): boolean {
+    return this.#missing.length === 0;
+  }
+
+  /** Takes one of the app's own messages into account. */
+  add({ parent_id: parentId = "", msg_type: messageType, body }: ListedMessage): void {
+    const { text, card, file, messageId } = this.#request;
+    const kind = card === undefined ? kindOf(file === undefined ? "text" : "file") : "interactive";
+    if (text === undefined && kind === "text") {
+      // The content does not matter: any answer to the message counts.
+      if (parentId === messageId) this.#missing.length = 0;
+      return;
+    }
+    if (kindOf(messageType) !== kind) return;
     // Without a parent it went to the chat, because the message could not be answered.
-    if (parentId !== request.messageId && parentId !== "" && threadId === "") return false;
+    if (parentId !== messageId && parentId !== "" && this.#threadId === "") return;
     const content = parsedObject(body?.content ?? "");
-    const at = missing.indexOf(isFile(content, request) ? (request.file?.key ?? "") : markOf(content));
-    if (at >= 0) missing.splice(at, 1);
-    return at >= 0;
-  };
+    const at = this.#missing.indexOf(isFile(content, this.#request) ? (file?.key ?? "") : markOf(content));
+    if (at >= 0) this.#missing.splice(at, 1);
+  }
 }
 
 /** How many letters and digits of two answers are compared. */

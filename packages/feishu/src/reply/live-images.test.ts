@@ -27,7 +27,7 @@ function world(imageOf: ImageResolver, waitMs = 10_000) {
     const images = live.ofReply(api, () => {
       changes += 1;
     });
-    return { ...images, changes: () => changes };
+    return { keys: images.keys, look: (answer: string) => images.look(answer), changes: () => changes };
   };
   return { asked, reply };
 }

@@ -310,56 +310,69 @@ const imageWaitMs = 5_000;
 /** Keys that are remembered, so that a turn that continues shows at once the images that it showed before. */
 const maxRememberedKeys = 500;
 
-/** The images of one reply while it types. */
-interface ReplyImages {
-  /** By what the answer calls them; `null`: none to show; missing: being uploaded, the card waits. Grows while the reply runs. */
-  readonly keys: ReadonlyMap<string, string | null>;
-  /** Begins to upload the images of an answer. Must be called before it is drawn with `keys`. */
-  look(answer: string): void;
-}
-
-/**
- * Uploads images as soon as the answer that types has named them: otherwise people would read names
- * and see the text change at the end. It never fails a reply and never holds it for long.
- */
+/** Uploads the images of the replies that this process types, and remembers their keys. */
 export class LiveImages {
   readonly #imageOf: ImageResolver;
   readonly #waitMs: number;
-  readonly #known = new Map<string, string>();
+  readonly #keys = new Map<string, string>();
 
   constructor({ imageOf, waitMs = imageWaitMs }: { imageOf: ImageResolver; waitMs?: number }) {
     this.#imageOf = imageOf;
     this.#waitMs = waitMs;
   }
 
-  /** `onResolved` is called when `keys` has grown, so that the card can continue. */
+  /** `onResolved` is called when the keys of the reply have grown, so that its card can continue. */
   ofReply(api: FeishuApi, onResolved: () => void): ReplyImages {
-    const keys = new Map<string, string | null>();
-    const asked = new Set<string>();
-    const ask = async (reference: string): Promise<void> => {
-      keys.set(reference, await this.#resolve(api, reference));
-      onResolved();
-    };
-    return {
-      keys,
-      look: (answer) => {
-        for (const reference of imageRefsIn(answer)) {
-          if (asked.has(reference)) continue;
-          asked.add(reference);
-          const key = this.#known.get(`${api.appId} ${reference}`);
-          if (key === undefined) void ask(reference);
-          else keys.set(reference, key);
-        }
-      },
-    };
+    return new ReplyImages(api, this, onResolved);
   }
 
-  async #resolve(api: FeishuApi, reference: string): Promise<string | null> {
+  /** The key of an image that was uploaded before. */
+  known(api: FeishuApi, reference: string): string | undefined {
+    return this.#keys.get(`${api.appId} ${reference}`);
+  }
+
+  /** Resolves to the key, to null when there is none in time. Never rejects. */
+  async upload(api: FeishuApi, reference: string): Promise<string | null> {
     const key = await this.#imageOf(api, reference, AbortSignal.timeout(this.#waitMs)).catch(() => null);
     if (key === null) return null;
-    this.#known.set(`${api.appId} ${reference}`, key);
-    const [oldest] = this.#known.keys();
-    if (this.#known.size > maxRememberedKeys && oldest !== undefined) this.#known.delete(oldest);
+    this.#keys.set(`${api.appId} ${reference}`, key);
+    const [oldest] = this.#keys.keys();
+    if (this.#keys.size > maxRememberedKeys && oldest !== undefined) this.#keys.delete(oldest);
     return key;
+  }
+}
+
+/**
+ * The images of one reply while it types. They are uploaded as soon as the answer has named them: otherwise people
+ * would read names and see the text change at the end. Nothing here fails a reply or holds it for long.
+ */
+class ReplyImages {
+  /** By what the answer calls them; `null`: none to show; missing: being uploaded, the card waits. */
+  readonly keys = new Map<string, string | null>();
+  readonly #api: FeishuApi;
+  readonly #images: LiveImages;
+  readonly #onResolved: () => void;
+  readonly #asked = new Set<string>();
+
+  constructor(api: FeishuApi, images: LiveImages, onResolved: () => void) {
+    this.#api = api;
+    this.#images = images;
+    this.#onResolved = onResolved;
+  }
+
+  /** Begins to upload the images of an answer. Must be called before it is drawn with `keys`. */
+  look(answer: string): void {
+    for (const reference of imageRefsIn(answer)) {
+      if (this.#asked.has(reference)) continue;
+      this.#asked.add(reference);
+      const key = this.#images.known(this.#api, reference);
+      if (key === undefined) void this.#upload(reference);
+      else this.keys.set(reference, key);
+    }
+  }
+
+  async #upload(reference: string): Promise<void> {
+    this.keys.set(reference, await this.#images.upload(this.#api, reference));
+    this.#onResolved();
   }
 }
