@@ -2,13 +2,8 @@ import { createBudgetBook } from "@larkline/agent/budgets";
 import { LiveReplies } from "@larkline/feishu";
 import { readProviders, resolveConfig } from "@larkline/process/config";
 import type { ToolAnnouncement } from "@larkline/protocol";
-import {
-  createMemoryBlobStore,
-  createMemoryBudgetStore,
-  createMemoryLookupCache,
-  createMemorySessionStore,
-  type AvailableTool,
-} from "@larkline/store";
+import type { AvailableTool } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { createMetrics, silentLogger } from "@larkline/process/telemetry";
 import { describe, expect, it } from "vitest";
 import { createAgentSides, limitsOf } from "./agent-side.ts";
@@ -50,19 +45,20 @@ function agentsOf() {
     providers.ok ? providers.value : expect.fail(providers.error),
   );
   const tools = new Map([tool("search"), tool("shell")]);
-  const desk = { blobs: createMemoryBlobStore(), lookups: createMemoryLookupCache() };
+  const stores = openTestStores();
   const limits = limitsOf(settings, settings.agents.default);
   return createAgentSides({
     settings,
     models: models.ok ? models.value : expect.fail(models.error),
     catalog: { tools: () => tools },
-    builtIns: createBuiltInTools({ desk, limits, logger: silentLogger }),
+    builtIns: createBuiltInTools({ desk: stores, limits, logger: silentLogger }),
     authorities: { rulesInForce: async () => [] },
     groupsOf: async () => [],
-    replies: new LiveReplies({ apis: new Map(), ledger: createMemorySessionStore().cards }),
-    ...desk,
+    replies: new LiveReplies({ apis: new Map(), ledger: stores.cards }),
+    blobs: stores.blobs,
+    lookups: stores.lookups,
     prepare: async (message) => message,
-    budgets: { book: createBudgetBook(settings.budgets), store: createMemoryBudgetStore() },
+    budgets: { book: createBudgetBook(settings.budgets), store: stores.budgets },
     metrics: createWorkerMetrics(createMetrics({ service: "test" })),
     logger: silentLogger,
   });

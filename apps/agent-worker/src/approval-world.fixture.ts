@@ -1,35 +1,8 @@
-import { randomUUID } from "node:crypto";
 import type { LlmBackend, ModelRequest } from "@larkline/model";
 import { messageStop, toolCallDelta, type EngineEvent, type Message, type ModelChunk } from "@larkline/protocol";
-import {
-  closeRedis,
-  connectRedis,
-  createRedisApprovalStore,
-  createRedisEventLog,
-  createRedisPermissionRules,
-  createRedisSessionStore,
-} from "@larkline/store/redis";
-import { onTestFinished } from "vitest";
-import { checkPairs, newWorld, session, type World } from "./turn-world.fixture.ts";
+import { checkPairs, session, type World } from "./turn-world.fixture.ts";
 
 // For tests: turns whose calls wait for people.
-
-/** A world whose sessions are kept in Redis, under a namespace of their own. */
-export function redisWorld(url: string): World {
-  const redis = connectRedis(url);
-  const on = { redis, namespace: `test-${randomUUID()}` };
-  const events = createRedisEventLog(on);
-  onTestFinished(async () => {
-    events.close();
-    await closeRedis(redis);
-  });
-  return newWorld({
-    store: createRedisSessionStore({ ...on, stateKey: "0".repeat(64), outboxLeaseMs: 20 }),
-    approvals: createRedisApprovalStore(on),
-    rules: createRedisPermissionRules(on),
-    events,
-  });
-}
 
 /** A call that the model asks for: of a tool, and with which arguments. */
 export type Wanted = string | { name: string; arguments: object };

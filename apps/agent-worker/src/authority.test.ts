@@ -7,7 +7,8 @@ import {
   type ControlEntry,
   type TurnState,
 } from "@larkline/protocol";
-import { createMemorySessionStore, type ApprovalStatus } from "@larkline/store";
+import type { ApprovalStatus } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { createLogger } from "@larkline/process/telemetry";
 import { describe, expect, it } from "vitest";
 import { Authorities } from "./authority.ts";
@@ -51,7 +52,7 @@ function said(person: string, fields: Partial<ApprovalDecision> = {}): ApprovalD
 
 /** What a worker makes of a record that ingress, or a program with its Redis user, has written. */
 function scene(status: ApprovalStatus, groupsOf = async (_app: string, openId: string) => groupsIn[openId] ?? []) {
-  const { rules } = createMemorySessionStore();
+  const { rules } = openTestStores();
   const approvals = { find: async () => status, approvedRules: async () => [] };
   const authorities = new Authorities({
     approvals,

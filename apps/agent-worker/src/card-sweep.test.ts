@@ -1,7 +1,8 @@
 import { FeishuApi, LiveReplies } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { turnIdOf, type InboundMessage, type ReplyView } from "@larkline/protocol";
-import { createMemorySessionStore, createMemoryTokenCache, type Claim } from "@larkline/store";
+import type { Claim } from "@larkline/store";
+import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { sweepCards } from "./card-sweep.ts";
 
@@ -9,22 +10,19 @@ const appId = "cli_0123456789abcdef";
 const untouchedMs = 15 * 60_000;
 let simulator: FeishuSimulator;
 let api: FeishuApi;
-let memory: ReturnType<typeof createMemorySessionStore>;
-let aheadMs = 0;
+let stores: TestStores;
 const healed: number[] = [];
 
 beforeEach(async () => {
-  aheadMs = 0;
+  stores = openTestStores();
   healed.length = 0;
   simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off" });
   api = new FeishuApi({
     appId,
     appSecret: "secret",
     domain: simulator.url,
-    tokenCache: createMemoryTokenCache(),
+    tokenCache: stores.tokens,
   });
-  // What is stored now looks old to a sweeper whose clock is ahead.
-  memory = createMemorySessionStore({ now: () => Date.now() - untouchedMs - 1_000 + aheadMs });
 });
 
 afterEach(async () => {
@@ -33,7 +31,8 @@ afterEach(async () => {
 });
 
 async function sweep(signal = new AbortController().signal): Promise<void> {
-  const { cards: ledger, store } = memory;
+  const { cards: ledger, store, advance } = stores;
+  await advance(untouchedMs + 1_000);
   await sweepCards({
     ledger,
     store,
@@ -69,8 +68,8 @@ async function typing(): Promise<Typing> {
     createdAtMs: Date.now(),
     reply: { channel: "feishu", ...target },
   };
-  const { wakeGen = 0 } = await memory.store.append(message);
-  const claim = await memory.store.claim(session, wakeGen, "worker-1");
+  const { wakeGen = 0 } = await stores.store.append(message);
+  const claim = await stores.store.claim(session, wakeGen, "worker-1");
   if (claim === undefined) throw new Error("not claimed");
   const replyId = turnIdOf(session, 1);
   const view: ReplyView = {
@@ -84,7 +83,7 @@ async function typing(): Promise<Typing> {
     footer: {},
     stop: { session, turnId: replyId },
   };
-  const replies = new LiveReplies({ apis: new Map([[appId, api]]), ledger: memory.cards });
+  const replies = new LiveReplies({ apis: new Map([[appId, api]]), ledger: stores.cards });
   const start = { session, replyId, epoch: claim.epoch, target, uuid: `u-${messageId}`, view: () => view };
   const live = replies.open(start);
   live?.changed();
@@ -96,7 +95,7 @@ async function typing(): Promise<Typing> {
 }
 
 async function commit({ claim: { session, epoch } }: Typing): Promise<void> {
-  await memory.store.commit({ session, epoch, seq: 1, history: [], events: [], consumed: 0, more: false });
+  await stores.store.commit({ session, epoch, seq: 1, history: [], events: [], consumed: 0, more: false });
 }
 
 describe("sweeping cards", () => {
@@ -110,18 +109,17 @@ describe("sweeping cards", () => {
     expect(text).toContain("This reply was interrupted");
     expect(JSON.stringify(card?.json)).not.toContain('"button"');
     expect(healed).toEqual([1]);
-    expect(await memory.cards.load(lost.session, lost.replyId)).toBeUndefined();
+    expect(await stores.cards.load(lost.session, lost.replyId)).toBeUndefined();
   });
 
   it("ending it a second time, after a crash in between, adds nothing", async () => {
     const lost = await typing();
     await commit(lost);
-    const { cards: ledger } = memory;
+    const { cards: ledger } = stores;
     const forget = ledger.forget.bind(ledger);
     ledger.forget = async () => await Promise.reject(new Error("died"));
     await expect(sweep()).rejects.toThrow("died");
     ledger.forget = forget;
-    aheadMs = -60_000;
     await ledger.touch(lost.session, lost.replyId);
     await sweep();
     const { text } = await simulator.waitForCard(lost.messageId, { timeoutMs: 5_000 });
@@ -138,25 +136,24 @@ describe("sweeping cards", () => {
     await vi.waitFor(() => expect(simulator.apiCalls.some(({ path }) => path.endsWith("batch_update"))).toBe(true));
     stopping.abort();
     await sweeping.catch(() => undefined);
-    expect(await memory.cards.load(lost.session, lost.replyId)).toBeDefined();
+    expect(await stores.cards.load(lost.session, lost.replyId)).toBeDefined();
     expect(healed).toEqual([]);
   });
 
   it("the card of a running turn is left alone, and looked at again only after another while", async () => {
     const running = await typing();
     const callsBefore = simulator.apiCalls.length;
-    aheadMs = untouchedMs;
     await sweep();
     expect(simulator.apiCalls).toHaveLength(callsBefore);
     expect(healed).toEqual([]);
-    expect(await memory.cards.untouched(Date.now() - untouchedMs, 10)).toEqual([]);
-    expect(await memory.cards.load(running.session, running.replyId)).toBeDefined();
+    expect(await stores.cards.untouched(stores.now() - untouchedMs, 10)).toEqual([]);
+    expect(await stores.cards.load(running.session, running.replyId)).toBeDefined();
   });
 
   it("the card of an answer that is still to be delivered is left alone", async () => {
     const answered = await typing();
     const { session, replyId, messageId } = answered;
-    await memory.store.commit({
+    await stores.store.commit({
       session,
       epoch: answered.claim.epoch,
       seq: 1,
@@ -178,6 +175,6 @@ describe("sweeping cards", () => {
     });
     await sweep();
     expect(healed).toEqual([]);
-    expect(await memory.cards.load(session, replyId)).toBeDefined();
+    expect(await stores.cards.load(session, replyId)).toBeDefined();
   });
 });

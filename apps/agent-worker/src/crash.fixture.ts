@@ -22,7 +22,7 @@ import {
 
 /** What happens in a session, with a process that dies once on the way. */
 interface Scenario {
-  /** Where it happens; absent: in memory, with slots that are kept while calls run, and without. */
+  /** Where it happens; absent: with slots that are kept while calls run, and without. */
   makeWorld?: () => World;
   differences(world: World): Differences;
   /** Messages that are answered before anything goes wrong. */

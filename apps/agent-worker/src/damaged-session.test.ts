@@ -1,15 +1,6 @@
-import { randomUUID } from "node:crypto";
-import {
-  closeRedis,
-  connectRedis,
-  createRedisApprovalStore,
-  createRedisDeadLetters,
-  createRedisEventLog,
-  createRedisPermissionRules,
-  createRedisSessionStore,
-  type RedisConnection,
-} from "@larkline/store/redis";
-import { describe, expect, inject, it, onTestFinished } from "vitest";
+import type { RedisConnection } from "@larkline/store/redis";
+import { openTestStores } from "@larkline/store/testing";
+import { describe, expect, it } from "vitest";
 import { calling } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";
 import {
@@ -35,17 +26,9 @@ interface Stored {
 }
 
 function stored(): Stored {
-  const redis = connectRedis(inject("redisUrl"));
-  const namespace = `test-${randomUUID()}`;
-  const on = { redis, namespace };
-  const events = createRedisEventLog(on);
-  onTestFinished(async () => {
-    events.close();
-    await closeRedis(redis);
-  });
-  const store = createRedisSessionStore({ ...on, stateKey: "0".repeat(64), outboxLeaseMs: 20 });
-  const [approvals, rules] = [createRedisApprovalStore(on), createRedisPermissionRules(on)];
-  const world: World = { ...newWorld({ store, approvals, rules, events }), letters: createRedisDeadLetters(on) };
+  const stores = openTestStores();
+  const { redis, namespace } = stores;
+  const world = newWorld(stores);
   const key = async (kind: string): Promise<string> => {
     const [found] = await redis.keys(`{${namespace}:*}:${kind}:${session}`);
     if (found === undefined) throw new Error(`nothing of this kind is stored: ${kind}`);

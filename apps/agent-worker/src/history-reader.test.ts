@@ -1,9 +1,9 @@
 import { textOf, type ImagePart, type Message, type UserPart } from "@larkline/protocol";
-import { createMemoryBlobStore } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
 import { createFileReader, createHistoryReader } from "./history-reader.ts";
 
-const blobs = createMemoryBlobStore();
+const { blobs } = openTestStores();
 
 async function storedImage(bytes: Uint8Array): Promise<ImagePart> {
   const blobId = await blobs.put(bytes, { mediaType: "image/png" });

@@ -1,12 +1,7 @@
 import { FeishuApi, FeishuError, type ImageResolver } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
-import {
-  blobIdOf,
-  createMemoryBlobStore,
-  createMemoryLookupCache,
-  createMemoryTokenCache,
-  type BlobStore,
-} from "@larkline/store";
+import { blobIdOf, type BlobStore } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { createImageResolver } from "./image-resolver.ts";
 
@@ -30,20 +25,16 @@ interface World {
   resolve: ImageResolver;
   /** Another process with the same stores. */
   another(): ImageResolver;
-  advance(ms: number): void;
+  advance(ms: number): Promise<void>;
   uploads(): number;
 }
 
 async function world(): Promise<World> {
-  let aheadMs = 0;
-  const now = (): number => Date.now() + aheadMs;
+  const { tokens: tokenCache, blobs, lookups, advance } = openTestStores();
   const simulator = await startFeishuSimulator({ apps: [{ appId, appSecret }], limits: "off" });
   onTestFinished(() => simulator.close());
-  const tokenCache = createMemoryTokenCache();
   const api = new FeishuApi({ appId, appSecret, domain: simulator.url, tokenCache, retry: { minDelayMs: 1 } });
   onTestFinished(() => api.close());
-  const blobs = createMemoryBlobStore({ now });
-  const lookups = createMemoryLookupCache({ now });
   const another = (): ImageResolver => createImageResolver({ blobs, lookups });
   return {
     simulator,
@@ -51,9 +42,7 @@ async function world(): Promise<World> {
     blobs,
     resolve: another(),
     another,
-    advance: (ms) => {
-      aheadMs += ms;
-    },
+    advance,
     uploads: () => simulator.apiCalls.filter(({ path }) => path.endsWith("/im/v1/images")).length,
   };
 }
@@ -73,7 +62,7 @@ describe("an image that an answer names", () => {
     const { api, blobs, resolve, advance } = await world();
     const id = await blobs.put(picture(), { mediaType: "image/png" });
     const key = await resolve(api, id, never);
-    advance(6 * 86_400_000);
+    await advance(6 * 86_400_000);
     expect(await resolve(api, id, never)).toBe(key);
   });
 
@@ -92,7 +81,7 @@ describe("an image that an answer names", () => {
   it("is none when it has expired, and nothing is uploaded", async () => {
     const { api, blobs, resolve, advance, uploads } = await world();
     const id = await blobs.put(picture(), { mediaType: "image/png" });
-    advance(8 * 86_400_000);
+    await advance(8 * 86_400_000);
     expect(await resolve(api, id, never)).toBeNull();
     expect(uploads()).toBe(0);
   });

@@ -2,7 +2,7 @@ import { createTextExtractor } from "@larkline/attachments";
 import { FeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator, type PersonMessage } from "@larkline/simulator";
 import { textOf, type InboundMessage, type MessageReferences, type UserPart } from "@larkline/protocol";
-import { createMemoryBlobStore, createMemoryLookupCache, createMemoryTokenCache } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { silentLogger } from "@larkline/process/telemetry";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { createMessagePreparer, type MessagePreparer } from "./message-preparer.ts";
@@ -25,7 +25,7 @@ afterAll(async () => {
   await simulator.close();
 });
 
-const blobs = createMemoryBlobStore();
+const { blobs } = openTestStores();
 let prepare: MessagePreparer;
 beforeEach(() => {
   simulator.faults.clear();
@@ -33,17 +33,18 @@ beforeEach(() => {
 });
 
 function preparer(attachmentTimeoutMs = 10_000): MessagePreparer {
+  const { tokens: tokenCache, lookups } = openTestStores();
   const api = new FeishuApi({
     appId,
     appSecret: "s",
     domain: simulator.url,
-    tokenCache: createMemoryTokenCache(),
+    tokenCache,
     retry: { minDelayMs: 5, maxDelayMs: 20 },
   });
   return createMessagePreparer({
     apis: new Map([[appId, api]]),
     blobs,
-    lookups: createMemoryLookupCache(),
+    lookups,
     extractor,
     limits: { attachmentBytes: 1_000_000, attachmentTimeoutMs },
     logger: silentLogger,

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage, OperatorOrder } from "@larkline/protocol";
-import { createMemorySessionStore } from "@larkline/store";
 import { closeRedis, connectRedis, OperatorOrders, type RedisConnection } from "@larkline/store/redis";
+import { openTestStores } from "@larkline/store/testing";
 import { createLogger } from "@larkline/process/telemetry";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { resetReply, startOperatorDesk } from "./operator-desk.ts";
@@ -42,7 +42,7 @@ it("an order whose worker dies with it is uncertain, and no other worker does it
 });
 
 it("an order is done by one worker, once, and its result told", async () => {
-  const { store, letters, rules, audit } = createMemorySessionStore();
+  const { store, letters, rules, audit } = openTestStores();
   await store.append(message);
   const { gen } = await store.summary(session);
   await store.claim(session, gen, "worker");

@@ -2,9 +2,10 @@ import { randomUUID } from "node:crypto";
 import type { LlmBackend } from "@larkline/model";
 import { closeRedis, connectRedis, createRedisPresence, type RedisConnection } from "@larkline/store/redis";
 import type { SessionStore } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { freePort, startRedis } from "@larkline/testkit";
 import { expect, inject, it, onTestFinished, vi } from "vitest";
-import { calling, redisWorld } from "./approval-world.fixture.ts";
+import { calling } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";
 import { startHeartbeat } from "./heartbeat.ts";
 import {
@@ -12,6 +13,7 @@ import {
   Crash,
   echoing,
   inbound,
+  newWorld,
   outboxOf,
   runnerOf,
   runTools,
@@ -75,7 +77,9 @@ async function ownWorld(): Promise<{ world: World; redis: RedisConnection }> {
   onTestFinished(async () => await server.stop());
   const redis = connectRedis(server.url);
   onTestFinished(async () => await closeRedis(redis));
-  return { world: redisWorld(server.url), redis };
+  const stores = openTestStores({}, server.url);
+  onTestFinished(stores.close);
+  return { world: newWorld(stores), redis };
 }
 
 /** As the queue does: a job that was put back or has failed comes again. */

@@ -2,7 +2,8 @@ import { startTurn, stepUse, type TurnModel } from "@larkline/agent";
 import { createBudgetBook, type Budget } from "@larkline/agent/budgets";
 import type { LlmBackend } from "@larkline/model";
 import { messageStop, textOf, type ModelChunk, type Usage } from "@larkline/protocol";
-import { createMemoryBudgetStore, type BudgetStore } from "@larkline/store";
+import type { BudgetStore } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it, vi } from "vitest";
 import { openTurnBudget, type BudgetedRun, type TurnBudget } from "./turn-budget.ts";
 import {
@@ -26,7 +27,7 @@ import {
 /** 100 tokens and 1 cent a call. */
 const usage: Usage = { inputTokens: 60, outputTokens: 20, cacheReadTokens: 15, cacheCreationTokens: 5 };
 const perCall = { tokens: 100, usd: 0.01 };
-const noon = Date.parse("2026-11-22T04:00:00Z");
+const noon = Date.parse("2096-11-22T04:00:00Z");
 
 /** As `echoing`, but every answer says what it has used. */
 const counting: LlmBackend = {
@@ -64,9 +65,10 @@ interface Budgeted {
 }
 
 function budgeted(...budgets: Budget[]): Budgeted {
-  const world = newWorld();
+  const stores = openTestStores();
+  const world = newWorld(stores);
   const clock = { nowMs: noon };
-  const store = createMemoryBudgetStore({ now: () => clock.nowMs });
+  const store = stores.budgets;
   const book = createBudgetBook({ timeZone: "Asia/Shanghai", budgets });
   let calls = 0;
   const counted = (backend: LlmBackend): LlmBackend => ({
@@ -96,7 +98,7 @@ function budgeted(...budgets: Budget[]): Budgeted {
     }),
     open: (run) => openFrom(store, { ...run, signal: new AbortController().signal }),
     spent: async () => {
-      const [spent] = await store.spent([{ per: "person", id: "ou_1", bucket: "2026-11-22", endsAtMs: noon }]);
+      const [spent] = await store.spent([{ per: "person", id: "ou_1", bucket: "2096-11-22", endsAtMs: noon }]);
       return spent ?? { tokens: 0, usd: 0 };
     },
     eventTypes: async (code) => {
@@ -121,7 +123,7 @@ describe("what is counted", () => {
     await say(here, "tools please");
     await say(here, "hello");
     expect(await here.spent()).toEqual({ tokens: 300, usd: 0.03 });
-    const [all] = await here.store.biggest({ per: "deployment", bucket: "2026-11" }, "usd", 5);
+    const [all] = await here.store.biggest({ per: "deployment", bucket: "2096-11" }, "usd", 5);
     expect(all).toEqual({ id: "all", tokens: 300, usd: 0.03 });
   });
 
@@ -279,7 +281,7 @@ describe("at 80 %", () => {
 
   it("once for all steps of a turn; the turns after it are warned without the line", async () => {
     const here = budgeted({ ...perPerson, tokens: 10_000 });
-    const account = { per: "person", id: "ou_1", bucket: "2026-11-22", endsAtMs: noon };
+    const account = { per: "person", id: "ou_1", bucket: "2096-11-22", endsAtMs: noon };
     await here.store.charge([account], { id: "before", tokens: 8_000, usd: 0 });
     expect(await say(here, "tools please")).toMatch(/80% used$/);
     expect(await here.eventTypes("budget_near_limit")).toBe(1);
@@ -301,12 +303,12 @@ describe("at 100 %", () => {
     await say(here, "first");
     const refusal = await say(here, "second");
     expect(refusal).toBe(
-      "Your budget for today is used up (100 tokens). It renews on 2026-11-23 00:00 (Asia/Shanghai). " +
+      "Your budget for today is used up (100 tokens). It renews on 2096-11-23 00:00 (Asia/Shanghai). " +
         "Ask your administrator if you need more.",
     );
     expect([here.calls(), await here.eventTypes("budget_exceeded")]).toEqual([1, 1]);
     checkHistory(await here.world.store.history(session), ["first", "second"]);
-    here.clock.nowMs = Date.parse("2026-11-22T16:00:00Z") - 1;
+    here.clock.nowMs = Date.parse("2096-11-22T16:00:00Z") - 1;
     expect(await say(here, "third")).toContain("used up");
     here.clock.nowMs += 1;
     expect(await say(here, "fourth")).toBe("answer to fourth");
@@ -352,7 +354,7 @@ describe("at 100 %", () => {
     const later = budgeted({ ...perPerson, tokens: 150 });
     const asked = later.open({ message: inbound("om_1", "hi"), turnId: "asked", epoch: "1" });
     expect(await asked.before(turn)).toBeUndefined();
-    const account = { per: "person", id: "ou_1", bucket: "2026-11-22", endsAtMs: noon };
+    const account = { per: "person", id: "ou_1", bucket: "2096-11-22", endsAtMs: noon };
     await later.store.charge([account], { id: "elsewhere", tokens: 150, usd: 0 });
     later.clock.nowMs += 4_999;
     expect(await asked.before(turn)).toBeUndefined();

@@ -1,7 +1,7 @@
 import { messageStop, textOf, turnIdOf } from "@larkline/protocol";
 import { readResultName, type SessionStore } from "@larkline/store";
-import { describe, expect, inject, it, vi } from "vitest";
-import { calling, eventsOf, redisWorld, resultsIn } from "./approval-world.fixture.ts";
+import { describe, expect, it, vi } from "vitest";
+import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";
 import { TurnHolds, type HoldEnd } from "./turn-holds.ts";
 import {
@@ -65,12 +65,9 @@ async function textsOf(world: World): Promise<string[]> {
   return (await outboxOf(world)).map(({ text }) => text);
 }
 
-describe.each([
-  ["memory", (): World => newWorld()],
-  ["Redis", (): World => redisWorld(inject("redisUrl"))],
-])("a turn that may keep its slot, with sessions in %s", { timeout: 30_000 }, (_where, makeWorld) => {
+describe("a turn that may keep its slot", { timeout: 30_000 }, () => {
   it("goes on under the same claim when its calls are answered at once, step after step", async () => {
-    const world = holding(makeWorld(), "at once");
+    const world = holding(newWorld(), "at once");
     const claims: number[] = [];
     replacing(world, "claim", (claim) => async (key, gen, ...rest) => {
       claims.push(gen);
@@ -90,7 +87,7 @@ describe.each([
   });
 
   it("is suspended when the time is over, and an outcome wakes it", async () => {
-    const world = holding(makeWorld(), "late");
+    const world = holding(newWorld(), "late");
     const { backend } = calling(["echo"]);
     await append(world, inbound("om_1", "please"));
     await runOne(world, { backend });
@@ -103,7 +100,7 @@ describe.each([
   });
 
   it("finds an outcome whose news was lost when the time is over, and goes on", async () => {
-    const world = holding(makeWorld(), "late");
+    const world = holding(newWorld(), "late");
     onHandOut(world, async ([job]) => {
       await world.store.deliver(session, job?.callId ?? "", { ok: true, result: "found" });
     });
@@ -120,7 +117,7 @@ describe.each([
   });
 
   it.each(["before", "after"] as const)("loses no outcome that comes just %s it is suspended", async (when) => {
-    const world = holding(makeWorld(), "late");
+    const world = holding(newWorld(), "late");
     const deliver = async () => await tell(world, await world.store.deliver(session, "c1-0", { ok: true, result: 1 }));
     replacing(world, "save", (save) => async (request) => {
       if (request.mode !== "suspend") return await save(request);
@@ -139,7 +136,7 @@ describe.each([
   });
 
   it("asks the gate when another worker has carried over an outcome before", async () => {
-    const world = holding(makeWorld(), "at once");
+    const world = holding(newWorld(), "at once");
     onHandOut(world, async ([first, second]) => {
       await world.store.deliver(session, first?.callId ?? "", { ok: true, result: "elsewhere" });
       await answered(world, second === undefined ? [] : [second]);
@@ -151,7 +148,7 @@ describe.each([
   });
 
   it("shows what is answered at once, and is suspended for the calls that take longer", async () => {
-    const world = holding(makeWorld(), "at once");
+    const world = holding(newWorld(), "at once");
     const hold = new TurnHolds({ holdMs: 300, slots: 2, onEnd: (end) => void world.held.push(end) });
     world.holds = hold;
     onHandOut(world, async ([first]) => await answered(world, first === undefined ? [] : [first]));
@@ -168,7 +165,7 @@ describe.each([
   });
 
   it.each([true, false])("hears at once that it is cancelled (told of it: %s)", async (isTold) => {
-    const world = holding(makeWorld(), "at once");
+    const world = holding(newWorld(), "at once");
     const turnId = turnIdOf(session, 1);
     onHandOut(world, async (jobs) => {
       await world.store.cancel(session, { turnId, reason: "stopped" });
@@ -188,7 +185,7 @@ describe.each([
   });
 
   it("is suspended when its process stops, and hears the outcome elsewhere", async () => {
-    const world = holding(makeWorld(), "at once");
+    const world = holding(newWorld(), "at once");
     const shutdown = new AbortController();
     onHandOut(world, async () => await Promise.resolve(shutdown.abort("shutdown")));
     const { backend } = calling(["echo"]);
@@ -202,7 +199,7 @@ describe.each([
   });
 
   it("gives way to a job that takes the last slot", async () => {
-    const world = holding(makeWorld(), "at once");
+    const world = holding(newWorld(), "at once");
     onHandOut(world, async () => await Promise.resolve(world.holds.jobBegins()));
     await append(world, inbound("om_1", "please"));
     await runOne(world, { backend: calling(["echo"]).backend });
@@ -217,7 +214,7 @@ describe.each([
     ["runs while another one has to be alone", { before: (world: World) => world.holds.makeRoom() }],
   ])("keeps no slot when it %s", async (_what, how: Unheld) => {
     const { tool = "look", alone = false, before } = how;
-    const world = holding(makeWorld(), "late");
+    const world = holding(newWorld(), "late");
     before?.(world);
     await append(world, inbound("om_1", "please"));
     await runOne(world, { backend: calling(["echo", tool]).backend }, { alone });
@@ -226,7 +223,7 @@ describe.each([
   });
 
   it("takes in the messages that came while it waited, as after a wake-up", async () => {
-    const world = holding(makeWorld(), "at once");
+    const world = holding(newWorld(), "at once");
     onHandOut(world, async (jobs) => {
       await append(world, inbound("om_2", "and this"));
       await answered(world, jobs);
@@ -239,7 +236,7 @@ describe.each([
   });
 
   it("fails as without a slot when its calls cannot be handed out: it is suspended first", async () => {
-    const world = holding(makeWorld(), "at once");
+    const world = holding(newWorld(), "at once");
     world.queues = { dispatch: async () => await Promise.reject(new Error("no queue")) };
     await append(world, inbound("om_1", "please"));
     await expect(runOne(world, { backend: calling(["echo"]).backend })).rejects.toThrow("no queue");
@@ -248,7 +245,7 @@ describe.each([
   });
 
   it("writes nothing more when its session was reset meanwhile", async () => {
-    const world = holding(makeWorld(), "late");
+    const world = holding(newWorld(), "late");
     replacing(world, "save", (save) => async (request) => {
       if (request.mode === "suspend") await world.store.reset(session, { by: "op", replyOf: async () => undefined });
       return await save(request);
@@ -261,7 +258,7 @@ describe.each([
   });
 
   it("is run again by another worker when its own dies meanwhile, which counts as its death", async () => {
-    const world = holding(makeWorld(), "at once");
+    const world = holding(newWorld(), "at once");
     onHandOut(world, async () => {});
     const { backend } = calling(["echo"]);
     await append(world, inbound("om_1", "please"));
@@ -284,7 +281,7 @@ describe.each([
   });
 
   it("waits for the answer of a built-in tool like for any other", async () => {
-    const world = holding(makeWorld(), "at once");
+    const world = holding(newWorld(), "at once");
     const wanted = { name: readResultName, arguments: { handle: "res_0123456789abcdef" } };
     await append(world, inbound("om_1", "please"));
     await runOne(world, { backend: calling([wanted, "echo"]).backend });

@@ -17,22 +17,18 @@ import {
   type ToolOutcome,
 } from "@larkline/protocol";
 import type { ToolQueues } from "@larkline/queue";
-import {
-  createMemoryBlobStore,
-  createMemoryLookupCache,
-  createMemorySessionStore,
-  type ApprovalStore,
-  type AvailableTool,
-  type Claim,
-  type DeadLetters,
-  type DeliverResult,
-  type EventLog,
-  type OutboxLease,
-  type OutboxRecord,
-  type PermissionRules,
-  type ResultDesk,
-  type SessionStore,
+import type {
+  ApprovalStore,
+  AvailableTool,
+  Claim,
+  DeliverResult,
+  OutboxLease,
+  OutboxRecord,
+  PermissionRules,
+  ResultDesk,
+  SessionStore,
 } from "@larkline/store";
+import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { createLogger, createMetrics, unobserved } from "@larkline/process/telemetry";
 import { expect, vi } from "vitest";
 import type { AgentSide } from "./agent-side.ts";
@@ -51,7 +47,7 @@ import { TurnHolds, type HoldEnd } from "./turn-holds.ts";
 import { wakeAfter } from "./wake-after.ts";
 import { createWorkerMetrics, type WorkerMetrics } from "./worker-metrics.ts";
 
-// For tests: sessions in memory, with a queue, a runner and a model that do what the test says.
+// For tests: sessions with a queue, a runner and a model that do what the test says.
 
 export const session = "cli_app.oc_1";
 
@@ -130,18 +126,11 @@ export function crashing({ store, approvals, rules, queues }: Parts, at: number,
   return { store: mortal(store), approvals: mortal(approvals), rules: mortal(rules), queues: mortal(queues) };
 }
 
-/** Where a world keeps its sessions. */
-export type WorldStores = Pick<Parts, "store" | "approvals" | "rules"> & { events: EventLog };
-
-export interface World extends Parts, WorldStores {
-  /** Moves the store's clock, so that leases of the dead expire; in Redis it cannot be moved. */
-  advance(ms: number): void;
+export interface World extends Parts, Pick<TestStores, "events" | "letters" | "advance"> {
   /** Wake-ups added, as the queue would hold them. */
   wakes: number[];
   /** Tool runs by attempt id: the runner of this world. */
   ran: Map<string, number>;
-  /** Of a world that was made without stores of its own. */
-  letters?: DeadLetters;
   sent: OutboxRecord[];
   /** Calls that were handed out and not taken yet. */
   dispatched: ToolJob[];
@@ -170,17 +159,13 @@ export interface World extends Parts, WorldStores {
   scrape(): Promise<string>;
 }
 
-export function newWorld(stores?: WorldStores): World {
-  let nowMs = Date.now();
+export function newWorld(stores: TestStores = openTestStores()): World {
   const dispatched: ToolJob[] = [];
   const registry = createMetrics({ service: "test" });
   return {
     metrics: createWorkerMetrics(registry),
     scrape: async () => await registry.text(),
-    ...(stores ?? createMemorySessionStore({ now: () => nowMs })),
-    advance: (ms) => {
-      nowMs += ms;
-    },
+    ...stores,
     wakes: [],
     ran: new Map(),
     sent: [],
@@ -195,7 +180,7 @@ export function newWorld(stores?: WorldStores): World {
     carded: [],
     outcomeOf: (job) => ({ ok: true, result: attemptIdOf(job) }),
     word: ({ kind }) => (kind === "outcome" ? "abort" : "approve"),
-    desk: { blobs: createMemoryBlobStore(), lookups: createMemoryLookupCache() },
+    desk: stores,
   };
 }
 
@@ -302,7 +287,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
     running: world.running,
     holds,
     deliver: ({ record }) => void world.sent.push(record),
-    ...(world.letters === undefined ? {} : { onGivenUp: createGivenUp({ letters: world.letters, logger }) }),
+    onGivenUp: createGivenUp({ letters: world.letters, logger }),
     onMessage: ({ id }, what) => void world.told.push([id, what]),
     onLost: (key, lost) => void world.lost.push(...lost.map((each): World["lost"][number] => [key, each])),
     owner: "worker-1",
@@ -398,7 +383,7 @@ export async function settle(world: World, differences: Differences = {}): Promi
 /** Every reply in the outbox, in the order in which it would be sent. */
 export async function outboxOf({ store, advance }: World): Promise<OutboxRecord[]> {
   const records: OutboxRecord[] = [];
-  advance(60_000);
+  await advance(60_000);
   while ((await store.summary(session)).unsent > 0) {
     // Whoever died may hold it for a moment.
     const lease = await vi.waitUntil(async () => await store.leaseOutbox(session), { timeout: 10_000, interval: 5 });

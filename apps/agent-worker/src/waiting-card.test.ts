@@ -1,7 +1,7 @@
 import { ApprovalCards, FeishuApi, LiveReplies, OutboxSender } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { turnIdOf } from "@larkline/protocol";
-import { createMemorySessionStore, createMemoryTokenCache } from "@larkline/store";
+import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { sweepApprovalCards } from "./approval-sweep.ts";
 import { calling } from "./approval-world.fixture.ts";
@@ -20,18 +20,18 @@ import {
 const appId = "cli_0123456789abcdef";
 const minuteMs = 60_000;
 const patience = { timeout: 10_000 };
-let aheadMs = 0;
+let stores: TestStores;
 let simulator: FeishuSimulator;
 let api: FeishuApi;
 
 function now(): number {
-  return Date.now() + aheadMs;
+  return stores.now();
 }
 
 beforeEach(async () => {
-  aheadMs = 0;
+  stores = openTestStores();
   simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off", now });
-  api = new FeishuApi({ appId, appSecret: "secret", domain: simulator.url, tokenCache: createMemoryTokenCache() });
+  api = new FeishuApi({ appId, appSecret: "secret", domain: simulator.url, tokenCache: stores.tokens });
 });
 
 afterEach(async () => {
@@ -44,7 +44,6 @@ async function scene() {
   const { openId } = simulator.addUser({ name: "Ann" });
   const { chatId } = simulator.addChat({ type: "p2p", members: [openId] });
   const { messageId } = await simulator.sendMessage({ appId, chatId, from: openId, text: "please" });
-  const stores = createMemorySessionStore({ now });
   const { store, cards: ledger, approvals } = stores;
   const apis = new Map([[appId, api]]);
   const world = newWorld(stores);
@@ -86,7 +85,7 @@ describe("the card of a reply whose turn waits for people", () => {
     const { world, worker, chatId, cards, ledger, sender } = await scene();
     await runWakes(world, worker());
     const waiting = await shownBy(chatId, "waiting for a person");
-    aheadMs = 30 * minuteMs;
+    await stores.advance(30 * minuteMs);
     await askPeople(world);
     await runWakes(world, worker());
     const running = await shownBy(chatId, "⏳ pay");
@@ -94,7 +93,7 @@ describe("the card of a reply whose turn waits for people", () => {
     await runTools(world);
     await runWakes(world, worker());
     const [record] = world.sent;
-    aheadMs += minuteMs; // the lease of the run's own sender, which does nothing in this world
+    await stores.advance(minuteMs); // the lease of the run's own sender, which does nothing in this world
     const lease = await world.store.leaseOutbox(session);
     expect(lease?.record.id).toBe(record?.id);
     if (lease !== undefined) await sender.deliver(lease);

@@ -1,18 +1,16 @@
 import type { LlmBackend } from "@larkline/model";
 import { messageStop, textOf, toolCallDelta, turnIdOf, type InboundMessage } from "@larkline/protocol";
 import { readResultName } from "@larkline/store";
-import { describe, expect, inject, it } from "vitest";
-import { calling, eventsOf, redisWorld, resultsIn } from "./approval-world.fixture.ts";
+import { describe, expect, it } from "vitest";
+import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";
 import { checkEnds, repliedTo, survives } from "./crash.fixture.ts";
 import { holding, inbound, newWorld, policyOf, session, type World } from "./turn-world.fixture.ts";
 
 describe.each([
-  ["memory", (): World => newWorld()],
-  ["memory, slots being kept", (): World => holding(newWorld(), "at once")],
-  ["memory, slots being kept for too short", (): World => holding(newWorld(), "late")],
-  ["Redis", (): World => redisWorld(inject("redisUrl"))],
-  ["Redis, slots being kept", (): World => holding(redisWorld(inject("redisUrl")), "at once")],
-])("with sessions in %s", { timeout: 120_000 }, (_where, makeWorld) => {
+  ["slots being given back", (): World => newWorld()],
+  ["slots being kept", (): World => holding(newWorld(), "at once")],
+  ["slots being kept for too short", (): World => holding(newWorld(), "late")],
+])("with %s", { timeout: 120_000 }, (_how, makeWorld) => {
   it("AL-39: a crash anywhere in [plain, approval, plain, approval] leaves one question and one result per call", async () => {
     const policy = policyOf({ approvals: { learnAfter: 1 } });
     await survives({

@@ -1,8 +1,8 @@
 import { turnLimits } from "@larkline/agent";
 import { textOf, turnIdOf, type InboundMessage } from "@larkline/protocol";
-import { describe, expect, inject, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { sweepExpiries } from "./approval-sweep.ts";
-import { calling, eventsOf, redisWorld, resultsIn, typesOf } from "./approval-world.fixture.ts";
+import { calling, eventsOf, resultsIn, typesOf } from "./approval-world.fixture.ts";
 import {
   append,
   askPeople,
@@ -43,12 +43,9 @@ async function lastText(world: World): Promise<string> {
   return textOf((await world.store.history(session)).at(-1) ?? { role: "user", content: [] });
 }
 
-describe.each([
-  ["memory", () => newWorld()],
-  ["Redis", () => redisWorld(inject("redisUrl"))],
-] as const)("a call that needs an approval, with sessions in %s", (_where, makeWorld) => {
+describe("a call that needs an approval", () => {
   it("AL-27: is not run before the approval, and nothing is answered", async () => {
-    const world = makeWorld();
+    const world = newWorld();
     askedOnly(world);
     const { backend } = calling(["pay"]);
     await ask(world, { backend });
@@ -63,7 +60,7 @@ describe.each([
   });
 
   it("AL-28: is stored as a question before its card is sent, and answered with an error when nobody can be asked", async () => {
-    const world = makeWorld();
+    const world = newWorld();
     askedOnly(world);
     const known: boolean[] = [];
     const { push } = world.carded;
@@ -84,7 +81,7 @@ describe.each([
   });
 
   it("AL-35: is never run after a rejection, and says so to the model", async () => {
-    const world = makeWorld();
+    const world = newWorld();
     world.word = () => "reject";
     const { backend } = calling(["pay"]);
     await ask(world, { backend });
@@ -94,7 +91,7 @@ describe.each([
   });
 
   it("AL-38: is followed by an answer to the message it began with, in its thread", async () => {
-    const world = makeWorld();
+    const world = newWorld();
     const reply = { channel: "feishu", app: "cli_app", chatId: "oc_1", messageId: "om_1", inThread: true } as const;
     const { backend } = calling(["pay"]);
     await ask(world, { backend }, inbound("om_1", "please", { reply }));
@@ -105,7 +102,7 @@ describe.each([
   });
 
   it("AL-39: of [plain, approval, plain, approval] each has a question of its own, and the model goes on with four results", async () => {
-    const world = makeWorld();
+    const world = newWorld();
     askedOnly(world);
     const { backend, requests } = calling(["echo", "pay", "echo", "pay"]);
     await ask(world, { backend });
@@ -131,7 +128,7 @@ describe.each([
   });
 
   it("AL-41: that expires is answered with an error, and a late click changes nothing", async () => {
-    const world = makeWorld();
+    const world = newWorld();
     askedOnly(world);
     const policy = { ...policyOf(), expiresMs: 5 };
     const { backend } = calling(["pay"]);
@@ -139,7 +136,7 @@ describe.each([
     const turns = { wake: async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen) };
     const healed: number[] = [];
     await vi.waitFor(async () => {
-      world.advance(1_000);
+      await world.advance(1_000);
       const onHealed = (_what: string, count: number): void => void healed.push(count);
       await sweepExpiries({ approvals: world.approvals, turns, onHealed });
       expect(healed).toEqual([1]);
@@ -155,7 +152,7 @@ describe.each([
   });
 
   it("AL-44: messages that come meanwhile wait, and stand behind the results", async () => {
-    const world = makeWorld();
+    const world = newWorld();
     askedOnly(world);
     const { backend, requests } = calling(["pay"]);
     await ask(world, { backend });
@@ -169,7 +166,7 @@ describe.each([
   });
 
   it("AL-44: also when they are to join the running turn", async () => {
-    const world = makeWorld();
+    const world = newWorld();
     askedOnly(world);
     const { backend } = calling(["pay"]);
     await ask(world, { backend, followUps: "join" });
@@ -182,7 +179,7 @@ describe.each([
   });
 
   it("is dropped with its turn: a stop in between leaves no question open", async () => {
-    const world = makeWorld();
+    const world = newWorld();
     askedOnly(world);
     const { backend } = calling(["pay"]);
     await ask(world, { backend });
@@ -352,7 +349,7 @@ describe("an unknown outcome of a call that must run once", () => {
     const policy = { ...policyOf(), expiresMs: 5 };
     const { backend } = calling(["echo"]);
     await ask(world, { backend, policy });
-    world.advance(60_000);
+    await world.advance(60_000);
     const turns = { wake: async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen) };
     await vi.waitFor(async () => {
       await sweepExpiries({ approvals: world.approvals, turns, onHealed: () => {} });

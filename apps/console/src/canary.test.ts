@@ -1,5 +1,5 @@
 import { createServer, type Server } from "node:http";
-import { createMemoryLookupCache } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { createMetrics, silentLogger } from "@larkline/process/telemetry";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { startCanary, type Canary } from "./canary.ts";
@@ -40,7 +40,7 @@ afterEach(async () => {
 
 /** Consoles of one deployment: what one keeps the others read, and a duty is taken by one of them. */
 function deployment(intervalMs = 60) {
-  const lookups = createMemoryLookupCache();
+  const { lookups } = openTestStores();
   let takenUntilMs = 0;
   const takeDuty = async (_duty: string, _id: string, ttlMs: number): Promise<boolean> => {
     if (performance.now() < takenUntilMs) return false;
@@ -100,7 +100,7 @@ describe("startCanary", () => {
 
   it("goes on when Redis is away for a while, which is no miss", async () => {
     let isAway = true;
-    const lookups = createMemoryLookupCache();
+    const { lookups } = openTestStores();
     const takeDuty = async (): Promise<boolean> => (isAway ? await Promise.reject(new Error("away")) : true);
     const deps = { lookups, presence: { takeDuty }, metrics: createMetrics({ service: "c" }), logger: silentLogger };
     const canary = startCanary({ url, token: undefined, intervalMs: 20, ...deps });

@@ -1,10 +1,11 @@
-import { createMemoryBlobStore } from "@larkline/store";
+import { createRedisBlobStore } from "@larkline/store/redis";
+import { openTestStores } from "@larkline/store/testing";
 import { expect, it } from "vitest";
 import { createFileStore } from "./file-store.ts";
 
 it("tells a tool what to do when nothing can be stored, and the operator why", async () => {
   const errors: unknown[] = [];
-  const blobs = createMemoryBlobStore({ maxBytes: 3 });
+  const blobs = createRedisBlobStore({ ...openTestStores(), maxBytes: 3 });
   const storeFile = createFileStore({ blobs, onError: (error) => errors.push(error) });
   await expect(storeFile(Buffer.from("four"), { mediaType: "image/png" })).rejects.toThrow(
     /^the file could not be stored; /,

@@ -1,5 +1,6 @@
 import { traceIdOf, traceparentOf, type TraceEntry } from "@larkline/protocol";
-import { createMemoryTraceLog, type TraceWrite } from "@larkline/store";
+import type { TraceWrite } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { afterEach, expect, it, vi } from "vitest";
 import { createTraceLogObserver, type TraceLogObserver, type TraceLogObserverOptions } from "./trace-log-observer.ts";
 
@@ -12,7 +13,7 @@ afterEach(async () => {
 });
 
 function start(options: Partial<TraceLogObserverOptions> = {}) {
-  const log = createMemoryTraceLog();
+  const { traces: log } = openTestStores();
   const errors: unknown[] = [];
   const observer = createTraceLogObserver({
     log,
@@ -134,7 +135,7 @@ it("collects while a write lasts, and writes batches without waiting for more", 
 it("loses entries, counts them and says so once, when the log is away", async () => {
   let away = true;
   let dropped = 0;
-  const kept = createMemoryTraceLog();
+  const { traces: kept } = openTestStores();
   const append = async (batch: readonly TraceWrite[]) => {
     if (away) throw new Error("no connection");
     await kept.append(batch);
