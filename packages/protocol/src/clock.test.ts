@@ -1,0 +1,74 @@
+import { describe, expect, it } from "vitest";
+import { pause, systemClock, systemRandom, withDeadline, type Clock } from "./clock.ts";
+
+/** A clock whose time stands still; its timers ring when the test says so. */
+function stillClock() {
+  const timers = new Set<() => void>();
+  const clock: Clock = {
+    ...systemClock,
+    after: (_ms, work) => {
+      timers.add(work);
+      return () => timers.delete(work);
+    },
+  };
+  return { clock, timers, ring: () => [...timers].forEach((work) => work()) };
+}
+
+describe("a deadline", () => {
+  it("lets work that is done in time through, its failures too, and leaves no timer behind", async () => {
+    const { clock, timers } = stillClock();
+    expect(await withDeadline(clock, Promise.resolve("done"), 100)).toBe("done");
+    await expect(withDeadline(clock, Promise.reject(new Error("broken")), 100)).rejects.toThrow("broken");
+    expect(timers.size).toBe(0);
+  });
+
+  it("gives up work that takes longer", async () => {
+    const { clock, ring } = stillClock();
+    const late = withDeadline(clock, new Promise<never>(() => undefined), 100);
+    ring();
+    await expect(late).rejects.toThrow("no answer within 100 ms");
+  });
+});
+
+describe("a pause", () => {
+  it("ends when its time is over", async () => {
+    const { clock, ring } = stillClock();
+    let isOver = false;
+    const pausing = pause(clock, 100).then(() => (isOver = true));
+    await Promise.resolve();
+    expect(isOver).toBe(false);
+    ring();
+    await pausing;
+  });
+
+  it("ends with its signal, at once when that has been given before, and leaves no timer behind", async () => {
+    const { clock, timers } = stillClock();
+    const stopping = new AbortController();
+    const pausing = pause(clock, 100, stopping.signal);
+    stopping.abort();
+    await pausing;
+    await pause(clock, 100, stopping.signal);
+    expect(timers.size).toBe(0);
+  });
+});
+
+it("the clock of the system calls once, or again and again, until it is told to stop", async () => {
+  let calls = 0;
+  const { promise: twice, resolve } = Promise.withResolvers<void>();
+  const stop = systemClock.every(1, () => (++calls === 2 ? resolve() : undefined));
+  await twice;
+  stop();
+  const startedMs = systemClock.monotonic();
+  await new Promise<void>((ring) => systemClock.after(5, ring));
+  expect(systemClock.monotonic() - startedMs).toBeGreaterThanOrEqual(4);
+  const unwanted = systemClock.after(0, () => (calls = 100));
+  unwanted();
+  await new Promise<void>((ring) => systemClock.after(5, ring));
+  expect(calls).toBeLessThan(100);
+});
+
+it("ids of the system differ and fit into URLs", () => {
+  expect(systemRandom.id()).toMatch(/^[\w-]{22}$/);
+  expect(systemRandom.id()).not.toBe(systemRandom.id());
+  expect(systemRandom.uuid()).not.toBe(systemRandom.uuid());
+});
