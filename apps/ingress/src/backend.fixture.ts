@@ -1,29 +1,23 @@
 import type { SessionKey } from "@larkline/protocol";
-import {
-  createMemoryBudgetStore,
-  createMemoryEventWatchReports,
-  createMemoryInstanceDirectory,
-  createMemoryLookupCache,
-  createMemoryRateGovernor,
-  createMemorySessionStore,
-  createMemoryTokenCache,
-  type ApprovalStore,
-  type BudgetStore,
-  type CardLedger,
-  type DeadLetters,
-  type EventLog,
-  type EventWatchReports,
-  type InstanceDirectory,
-  type LookupCache,
-  type MemorySessionStoreOptions,
-  type PermissionRules,
-  type SessionStore,
+import type {
+  ApprovalStore,
+  BudgetStore,
+  CardLedger,
+  DeadLetters,
+  EventLog,
+  EventWatchReports,
+  InstanceDirectory,
+  LookupCache,
+  PermissionRules,
+  RateGovernor,
+  SessionStore,
+  TokenCache,
 } from "@larkline/store";
 import type { Stores } from "./services.ts";
 
-// For tests: stores in memory that can be broken.
+// For tests: stores that can be broken.
 
-/** What stands in for Redis. */
+/** What replicas share, in Redis. */
 export interface TestMemory {
   store: SessionStore;
   log: EventLog;
@@ -35,18 +29,8 @@ export interface TestMemory {
   letters: DeadLetters;
   instances: InstanceDirectory;
   watches: EventWatchReports;
-}
-
-export function createTestMemory(options?: MemorySessionStoreOptions): TestMemory {
-  const { events: log, audit: _audit, ...rest } = createMemorySessionStore(options);
-  return {
-    ...rest,
-    log,
-    lookups: createMemoryLookupCache(),
-    budgets: createMemoryBudgetStore(),
-    instances: createMemoryInstanceDirectory(),
-    watches: createMemoryEventWatchReports(),
-  };
+  tokenCache: TokenCache;
+  governor: RateGovernor;
 }
 
 /** Steps of the way of a decision that never end, or fail. */
@@ -132,8 +116,6 @@ export function createTestStores(shared: TestMemory, trouble: Trouble, listener:
     eventLog,
     deadLetters,
     eventWatches,
-    tokenCache: createMemoryTokenCache(),
-    governor: createMemoryRateGovernor(),
     turns: {
       wake: async (session, gen) => {
         failWhen(trouble.wake);

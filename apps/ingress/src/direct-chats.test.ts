@@ -1,23 +1,22 @@
-import { createMemoryLookupCache } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { createTestMemory } from "./backend.fixture.ts";
+import { replacing } from "./backend.fixture.ts";
 import { DirectChats } from "./bot.ts";
 import { createTestServices } from "./ingress.fixture.ts";
+import { testMemory } from "./redis.fixture.ts";
 
 const dayMs = 24 * 3_600_000;
 
 function world() {
   let nowMs = 1_800_000_000_000;
-  const cache = createMemoryLookupCache();
   const written: string[] = [];
-  const lookups = {
-    ...cache,
+  const shared = testMemory();
+  const lookups = replacing(shared.lookups, {
     set: async (key: string, value: string, ttlMs: number) => {
       written.push(value);
-      await cache.set(key, value, ttlMs);
+      await shared.lookups.set(key, value, ttlMs);
     },
-  };
-  const services = createTestServices({ shared: { ...createTestMemory(), lookups } });
+  });
+  const services = createTestServices({ ...shared, lookups });
   const chats = new DirectChats({ ...services, clock: { ...services.clock, now: () => nowMs } }, "cli_app");
   return { chats, written, forward: (ms: number) => void (nowMs += ms) };
 }

@@ -246,7 +246,7 @@ describe("a message that starts no run", () => {
   });
 
   it("one too many: gets a polite reply", async () => {
-    const here = await world({ store: { limits: { maxWaiting: 1 } } });
+    const here = await world({ maxWaiting: 1 });
     const say = async (text: string) =>
       await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text });
     await (

@@ -3,8 +3,8 @@ import { startFeishuSimulator, type FeishuSimulator, type PersonMessage, type Si
 import type { ControlEntry, InboundMessage } from "@larkline/protocol";
 import { createMemoryTokenCache, type Claim } from "@larkline/store";
 import { expect, vi } from "vitest";
-import { createTestMemory } from "./backend.fixture.ts";
 import { startTestIngress, type TestIngress, type TestOptions } from "./ingress.fixture.ts";
+import { connectSharedRedis } from "./redis.fixture.ts";
 
 // For tests: a simulated platform with people and chats, and an ingress that it delivers to.
 
@@ -130,7 +130,8 @@ export async function startWorld(options: WorldOptions = {}): Promise<FeishuWorl
   });
   options.prepare?.(platform);
   const api = new FeishuApi({ ...testApp, domain: platform.url, tokenCache: createMemoryTokenCache() });
-  const shared = options.shared ?? createTestMemory(options.store);
+  const own = options.shared === undefined ? connectSharedRedis(options) : undefined;
+  const shared = options.shared ?? own?.memory ?? expect.fail();
   const start = async () => await startTestIngress({ ...options, shared, env: environment(platform, options), api });
   const ingress = await start();
   const others: TestIngress[] = [];
@@ -162,6 +163,7 @@ export async function startWorld(options: WorldOptions = {}): Promise<FeishuWorl
       await Promise.all([ingress, ...others].map(async (one) => await one.close()));
       api.close();
       await platform.close();
+      await own?.close();
     },
   };
 }

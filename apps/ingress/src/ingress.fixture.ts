@@ -1,16 +1,18 @@
+import { expect } from "vitest";
 import { resolveConfig, type ConfigInput, type EdgeAccess } from "@larkline/process/config";
 import type { FeishuApi } from "@larkline/feishu";
 import { turnIdOf, type EngineEvent, type QueuedMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
-import type { MemorySessionStoreOptions, SessionStore } from "@larkline/store";
+import type { SessionStore } from "@larkline/store";
 import { createMetrics, silentLogger, unobserved, type Metrics, type Observation } from "@larkline/process/telemetry";
-import { createTestMemory, createTestStores, type TestMemory, type Trouble } from "./backend.fixture.ts";
+import { createTestStores, type TestMemory, type Trouble } from "./backend.fixture.ts";
 import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";
 import type { EventConsumer } from "./other-events.ts";
+import { connectSharedRedis } from "./redis.fixture.ts";
 import { startIngress } from "./server.ts";
 import { createServices, type Services, type Stores } from "./services.ts";
 
-// For tests: the whole process over HTTP, with sessions in memory and a worker of a few lines.
+// For tests: the whole process over HTTP, with a worker of a few lines.
 
 /** What the worker does with a message between claim and `done`. */
 export type Script = (
@@ -20,7 +22,8 @@ export type Script = (
 
 export interface TestOptions {
   env?: Record<string, string>;
-  store?: MemorySessionStoreOptions;
+  /** Messages of one session that may wait, the running one included; default 1,000. */
+  maxWaiting?: number;
   script?: Script;
   api?: FeishuApi;
   /** Bots besides the one of `FEISHU_APP_ID`. */
@@ -110,7 +113,8 @@ const noTrouble: Trouble = {
 
 /** Starts an ingress on a free port of loopback. */
 export async function startTestIngress(options: TestOptions = {}): Promise<TestIngress> {
-  const shared = options.shared ?? createTestMemory(options.store);
+  const own = options.shared === undefined ? connectSharedRedis(options) : undefined;
+  const shared = options.shared ?? own?.memory ?? expect.fail();
   const worker = options.script === undefined ? undefined : createTestWorker(shared.store, options.script);
   const wakes: TestIngress["wakes"] = [];
   const cancels: TestIngress["cancels"] = [];
@@ -135,7 +139,9 @@ export async function startTestIngress(options: TestOptions = {}): Promise<TestI
   const ingress = await startIngress(services, bots);
   const url = `http://127.0.0.1:${ingress.port}`;
   const { metrics } = services;
-  return { url, ...shared, services, bots, metrics, wakes, cancels, trouble, close: ingress.close };
+  let closed: Promise<void> | undefined;
+  const close = async (): Promise<void> => await (closed ??= ingress.close().then(async () => await own?.close()));
+  return { url, ...shared, services, bots, metrics, wakes, cancels, trouble, close };
 }
 
 function servicesOf(stores: Stores, { env, settings: input = {}, ...options }: TestOptions): Services {
@@ -149,13 +155,9 @@ function servicesOf(stores: Stores, { env, settings: input = {}, ...options }: T
 }
 
 /** Services without a process around them, for tests of one part. */
-export function createTestServices(options: TestOptions = {}): Services {
-  const trouble = { ...noTrouble };
-  const stores = createTestStores(options.shared ?? createTestMemory(options.store), trouble, {
-    wake: () => undefined,
-    cancel: () => undefined,
-  });
-  return servicesOf(stores, options);
+export function createTestServices(shared: TestMemory): Services {
+  const listener = { wake: () => undefined, cancel: () => undefined };
+  return servicesOf(createTestStores(shared, { ...noTrouble }, listener), {});
 }
 
 /** An open event stream as a test sees it. */

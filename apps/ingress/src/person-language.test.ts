@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { createTestMemory } from "./backend.fixture.ts";
+import { replacing } from "./backend.fixture.ts";
 import { createTestServices } from "./ingress.fixture.ts";
 import { hearLanguage, languageOfPerson, writtenLanguage, type Written } from "./notices.ts";
+import { testMemory } from "./redis.fixture.ts";
 
 const chinese = { defaultLanguage: "zh" } as const;
 const english = { defaultLanguage: "en" } as const;
@@ -9,8 +10,8 @@ const english = { defaultLanguage: "en" } as const;
 type Agent = Parameters<typeof hearLanguage>[3];
 
 /** The languages of people as one bot knows them. */
-function languages(app = "cli_a", shared = createTestMemory()) {
-  const services = createTestServices({ shared });
+function languages(app = "cli_a", shared = testMemory()) {
+  const services = createTestServices(shared);
   const channel = { ...services.apiChannel, app };
   return {
     hear: async (person: string, written: Written, agent: Agent) =>
@@ -56,7 +57,7 @@ describe("the language that a text is written in", () => {
 
 describe("a person's language", () => {
   it("is that of their last message with words, for each person and app", async () => {
-    const shared = createTestMemory();
+    const shared = testMemory();
     const [here, there] = [languages("cli_a", shared), languages("cli_b", shared)];
     expect(await here.hear("ou_1", { text: "hello" }, chinese)).toBe("en");
     expect(await here.hear("ou_1", { text: "123" }, chinese)).toBe("en");
@@ -77,9 +78,9 @@ describe("a person's language", () => {
   });
 
   it("is the agent's default while what was kept cannot be read", async () => {
-    const shared = createTestMemory();
+    const shared = testMemory();
     const away = () => Promise.reject(new Error("away"));
-    const here = languages("cli_a", { ...shared, lookups: { ...shared.lookups, get: away, set: away } });
+    const here = languages("cli_a", { ...shared, lookups: replacing(shared.lookups, { get: away, set: away }) });
     expect(await here.hear("ou_1", { text: "hello" }, chinese)).toBe("en");
     expect(await here.hear("ou_1", { text: "123" }, english)).toBe("en");
   });

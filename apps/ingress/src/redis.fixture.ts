@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { inject } from "vitest";
+import { inject, onTestFinished } from "vitest";
 import {
   closeRedis,
   connectRedis,
@@ -12,7 +12,9 @@ import {
   createRedisInstanceDirectory,
   createRedisLookupCache,
   createRedisPermissionRules,
+  createRedisRateGovernor,
   createRedisSessionStore,
+  createRedisTokenCache,
 } from "@larkline/store/redis";
 import type { TestMemory } from "./backend.fixture.ts";
 
@@ -23,14 +25,21 @@ export interface SharedRedis {
   close(): Promise<void>;
 }
 
+/** Shared by what one test starts, which ends first. */
+export function testMemory(): TestMemory {
+  const { memory, close } = connectSharedRedis();
+  onTestFinished(close);
+  return memory;
+}
+
 /** A namespace of its own. */
-export function connectSharedRedis(): SharedRedis {
+export function connectSharedRedis(limits: { maxWaiting?: number } = {}): SharedRedis {
   const redis = connectRedis(inject("redisUrl"));
   const options = { redis, namespace: `test-${randomUUID()}` };
   const log = createRedisEventLog(options);
   return {
     memory: {
-      store: createRedisSessionStore({ ...options, stateKey: "0".repeat(64) }),
+      store: createRedisSessionStore({ ...options, ...limits, stateKey: "0".repeat(64) }),
       log,
       cards: createRedisCardLedger(options),
       approvals: createRedisApprovalStore(options),
@@ -40,6 +49,8 @@ export function connectSharedRedis(): SharedRedis {
       letters: createRedisDeadLetters(options),
       instances: createRedisInstanceDirectory(options),
       watches: createRedisEventWatchReports(options),
+      tokenCache: createRedisTokenCache(options),
+      governor: createRedisRateGovernor(options),
     },
     close: async () => {
       log.close();
