@@ -10,6 +10,7 @@ import { checkEnds } from "./crash.fixture.ts";
 import { startHeartbeat } from "./heartbeat.ts";
 import {
   append,
+  holding,
   Crash,
   echoing,
   inbound,
@@ -97,11 +98,13 @@ it.each([
   ["is full", "its calls", { trouble: full, method: "save" }],
   ["is read-only", "its answer", { trouble: readOnly, method: "commit" }],
   ["is read-only", "its calls", { trouble: readOnly, method: "save" }],
+  ["is read-only", "its calls, for which it keeps its slot,", { trouble: readOnly, method: "save", isHeld: true }],
 ] as const)(
   "a Redis that %s again and again when a turn stores %s ends in no message that is given up",
   { timeout: 60_000 },
   async (_how, _what, kind) => {
     const { world, redis } = await ownWorld();
+    if ("isHeld" in kind) holding(world, "late");
     const { parts, begun } = troubled(world, redis, kind);
     const differences = { ...calling(["echo"]), maxTries };
     await append(world, inbound("om_1", "please"));
