@@ -25,7 +25,7 @@ beforeAll(async () => {
   system = await startSystem({
     redisUsers: users,
     config: { observers: [observers] },
-    env: { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_EXPORTER_OTLP_TIMEOUT: "1000" },
+    env: { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_EXPORTER_OTLP_TIMEOUT: "1000", WORKER_HOLD_MS: "60000" },
   });
   operators = await startApp({
     program: { file: "apps/console/src/main.ts" },
@@ -69,7 +69,7 @@ describe("a message that uses a tool", () => {
     expect((await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 })).text).toContain("ok:");
     const traceId = traceIdOf(traceparentOf({ app: system.appId, id: written.messageId }));
     const trace = (): ReceivedSpan[] => receiver.spans.filter((span) => span.traceId === traceId);
-    const wanted = ["message.receive", "turn.run", "turn.run", "model.step", "model.step", "tool.run", "reply.deliver"];
+    const wanted = ["message.receive", "turn.run", "model.step", "model.step", "tool.run", "reply.deliver"];
     const found = (name: string): ReceivedSpan[] => trace().filter((span) => span.name === name);
     await vi.waitFor(() => {
       for (const name of wanted) {
@@ -83,8 +83,9 @@ describe("a message that uses a tool", () => {
     for (const name of ["turn.run", "tool.run", "reply.deliver"]) {
       for (const span of found(name)) expect(span.parentSpanId).toBe(root?.spanId);
     }
-    const turns = found("turn.run").map(({ spanId }) => spanId);
-    expect(found("model.step").map(({ parentSpanId }) => parentSpanId)).toEqual(turns);
+    // The turn keeps its slot while the call runs.
+    const [turn] = found("turn.run").map(({ spanId }) => spanId);
+    expect(found("model.step").map(({ parentSpanId }) => parentSpanId)).toEqual([turn, turn]);
     expect(new Set(trace().map(({ service }) => service))).toEqual(
       new Set(["larkline-ingress", "larkline-agent-worker", "larkline-tool-runner"]),
     );
