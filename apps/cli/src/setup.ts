@@ -73,7 +73,8 @@ function tellMissing({ say }: Setup, granted: ReadonlySet<string>, app: { appId:
 /** Whether the platform takes the credentials and the bot can be talked to. */
 async function verifyApp(setup: Setup, app: { appId: string; appSecret: string; domain: string }): Promise<boolean> {
   const inspector = new AppInspector({ ...app, timeoutMs: checkMs - 1_000 });
-  setup.signal.addEventListener("abort", inspector.close, { once: true });
+  const close = (): void => inspector.close();
+  setup.signal.addEventListener("abort", close, { once: true });
   try {
     const bot = await inspector.bot(setup.signal);
     setup.report(botFinding(bot, app));
@@ -85,7 +86,7 @@ async function verifyApp(setup: Setup, app: { appId: string; appSecret: string; 
     if (!setup.signal.aborted) setup.report(credentialFinding(error, app));
     return false;
   } finally {
-    setup.signal.removeEventListener("abort", inspector.close);
+    setup.signal.removeEventListener("abort", close);
     inspector.close();
   }
 }
