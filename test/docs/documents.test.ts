@@ -44,6 +44,40 @@ describe.each(documents())("%s", (path) => {
   });
 });
 
+/** Pages for operators and developers; decisions are records of their time. */
+const pages = documents().filter((path) => /^docs\/[^/]+\.md$/.test(path));
+
+/** What people write on a page: without tables that programs write into it. */
+function proseOf(path: string): string {
+  return textOf(path)
+    .replaceAll(/^<!-- (\w+):begin -->$.*?^<!-- \1:end -->$/gms, "")
+    .replaceAll(/^<!-- matrix -->$.*?^<!-- \/matrix -->$/gms, "");
+}
+
+describe("the pages of docs", () => {
+  it("have less than 30,000 words together, without generated tables and the bars of tables", () => {
+    const words = pages.flatMap((path) => proseOf(path).match(/\S*[\p{L}\p{N}]\S*/gu) ?? []);
+    expect(words.length).toBeGreaterThan(10_000);
+    expect(words.length).toBeLessThan(30_000);
+  });
+
+  const vague =
+    /\b(?:nobody|whoever|somebody|anybody|stands? in|goes on|for ever|what is not|what cannot be)\b[^.\n]{0,40}/gi;
+
+  it.each(["README.md", ...pages])("%s names its actors and says things directly", (path) => {
+    expect(
+      proseOf(path)
+        .replaceAll(/```.*?```/gs, "")
+        .match(vague) ?? [],
+    ).toEqual([]);
+  });
+
+  it("would find a sentence without an actor", () => {
+    expect("What is not signed is refused.".match(vague)).not.toBeNull();
+    expect("Nothing waits for ever.".match(vague)).not.toBeNull();
+  });
+});
+
 describe("README.md", () => {
   const [english, chinese] = [textOf("README.md"), textOf("README.zh.md")];
   const wordsOf = (text: string): number => text.split(/\s+/).filter((word) => /[a-z]/i.test(word)).length;
