@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import { text as readText } from "node:stream/consumers";
 import { startFeishuSimulator } from "@larkline/simulator";
-import { createMemoryTokenCache } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { onTestFinished, describe, expect, it } from "vitest";
 import { FeishuApi, type FeishuApiOptions } from "./feishu-api.ts";
 import { FeishuError } from "./transport/error.ts";
@@ -76,7 +76,7 @@ function apiOf(domain: string, options: Partial<FeishuApiOptions> = {}): FeishuA
     appId,
     appSecret,
     domain,
-    tokenCache: createMemoryTokenCache(),
+    tokenCache: openTestStores().tokens,
     timeoutMs: 2_000,
     retry: { minDelayMs: 5, maxDelayMs: 1_500 },
     ...options,
@@ -109,7 +109,7 @@ describe("tokens", () => {
 
   it("shares the token through the cache", async () => {
     const platform = await fakePlatform((_call, response) => good(response));
-    const tokenCache = createMemoryTokenCache();
+    const { tokens: tokenCache } = openTestStores();
     await reply(apiOf(platform.url, { tokenCache }));
     await reply(apiOf(platform.url, { tokenCache }));
     expect(platform.tokensGiven).toBe(1);

@@ -1,5 +1,5 @@
 import { startFeishuSimulator } from "@larkline/simulator";
-import { createMemoryTokenCache } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { onTestFinished } from "vitest";
 import { FeishuApi, type FeishuApiOptions } from "./feishu-api.ts";
 import { FeishuError } from "./transport/error.ts";
@@ -34,7 +34,7 @@ export async function simulatedApi(options: SimulatedApiOptions = {}) {
       appId,
       appSecret,
       domain: simulator.url,
-      tokenCache: createMemoryTokenCache(),
+      tokenCache: openTestStores().tokens,
       timeoutMs: 2_000,
       retry: { minDelayMs: 5, maxDelayMs: 1_500 },
       ...options.api,

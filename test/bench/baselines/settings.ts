@@ -1,7 +1,6 @@
 import { FeishuApi, WebhookVerifier, inboundFromEvent, type FeishuMessage } from "@larkline/feishu";
 import { createModelChain, findModelInfo, type ModelChain } from "@larkline/model";
 import { createAnthropicBackend } from "@larkline/model/anthropic";
-import { createMemoryTokenCache } from "@larkline/store";
 import { createServer, type IncomingMessage } from "node:http";
 
 // What the baselines share with the product: the same vendor adapters, checks and platform client,
@@ -26,7 +25,7 @@ export function apiOfEnvironment() {
     appId: setting("FEISHU_APP_ID"),
     appSecret: setting("FEISHU_APP_SECRET"),
     domain: setting("FEISHU_DOMAIN"),
-    tokenCache: createMemoryTokenCache({}),
+    tokenCache: { get: async (_name, fetch) => (await fetch()).value }, // the client remembers it for a minute
   });
 }
 

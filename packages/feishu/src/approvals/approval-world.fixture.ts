@@ -1,12 +1,8 @@
 import type { FeishuSimulator, SimMessage } from "@larkline/simulator";
 import type { Approval, ApprovalDecision } from "@larkline/protocol";
 import { rememberedRule } from "@larkline/agent/permissions";
-import {
-  createMemorySessionStore,
-  createMemoryTokenCache,
-  type ApprovalStatus,
-  type ApprovalStore,
-} from "@larkline/store";
+import type { ApprovalStatus, ApprovalStore } from "@larkline/store";
+import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { onTestFinished } from "vitest";
 import type { FeishuApi } from "../feishu-api.ts";
 import { simulatedApi, type SimulatedApiOptions } from "../simulated-api.fixture.ts";
@@ -86,12 +82,12 @@ async function workUntilDone(
   throw new Error("cards are due for ever");
 }
 
-async function platformAt(now: () => number, options: ApprovalWorldOptions) {
+async function platformAt({ now, tokens }: TestStores, options: ApprovalWorldOptions) {
   const platform = await simulatedApi({
     simulator: { now, ...options.simulator },
     api: {
       timeoutMs: 10_000,
-      tokenCache: createMemoryTokenCache({ now }),
+      tokenCache: tokens,
       retry: { attempts: 2, minDelayMs: 1, maxDelayMs: 10 },
       ...options.api,
     },
@@ -109,12 +105,11 @@ function recorded(): { lines: Line[]; logger: FeishuLogger } {
 }
 
 export async function approvalWorld(options: ApprovalWorldOptions = {}) {
-  let aheadMs = 0;
-  const now = (): number => Date.now() + aheadMs;
-  const forward = (ms: number): void => void (aheadMs += ms);
-  const platform = await platformAt(now, options);
+  const stores = openTestStores();
+  const { now, advance } = stores;
+  const forward = (ms: number): void => void advance(ms);
+  const platform = await platformAt(stores, options);
   const { simulator, api, appId, person, people, chatId, say } = platform;
-  const stores = createMemorySessionStore({ now });
   const { store, approvals, rules, letters } = stores;
   const { lines, logger } = recorded();
   const woken: string[] = [];

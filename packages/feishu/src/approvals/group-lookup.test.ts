@@ -1,16 +1,14 @@
-import { createMemoryLookupCache } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
 import { failureOf, replacing, simulatedApi } from "../simulated-api.fixture.ts";
 import { GroupLookup } from "./group-lookup.ts";
 
 async function groupWorld() {
-  let aheadMs = 0;
-  const now = (): number => Date.now() + aheadMs;
+  const { lookups, advance } = openTestStores();
   const world = await simulatedApi({ api: { timeoutMs: 10_000 } });
-  const lookups = createMemoryLookupCache({ now });
   const asked = () => world.simulator.apiCalls.filter(({ path }) => path.endsWith("/member_belong")).length;
   const lookup = new GroupLookup({ api: world.api, lookups, timeoutMs: 20_000 });
-  return { ...world, lookups, lookup, asked, forward: (ms: number): void => void (aheadMs += ms) };
+  return { ...world, lookups, lookup, asked, forward: (ms: number): void => void advance(ms) };
 }
 
 describe("the user groups of a person", () => {

@@ -1,4 +1,4 @@
-import { createMemoryRateGovernor } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
 import { expectFinished, textOf, twoCards } from "./live-typing.fixture.ts";
 import type { Turn } from "./reply-turn.fixture.ts";
@@ -346,7 +346,7 @@ describe("a delivery on cards", () => {
     const answer = longAnswer(120_000);
     const { world, turn, simulator } = await waiting({
       simulator: { limits: "enforced" },
-      api: { governor: createMemoryRateGovernor() },
+      api: { governor: openTestStores().governor },
     });
     await world.sender({ deadlineMs: 1_200 }).deliver(await turn.commit(answered(answer)));
     await expectFinished(world, turn, answer);

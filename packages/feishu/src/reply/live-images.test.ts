@@ -1,4 +1,4 @@
-import { createMemoryTokenCache } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { FeishuApi } from "../feishu-api.ts";
 import { LiveImages } from "./live-reply.ts";
@@ -7,7 +7,7 @@ import type { ImageResolver } from "./outbox-sender.ts";
 /** A bot that is never asked for anything here. */
 function idleApi(): FeishuApi {
   const credentials = { appId: "cli_0123456789abcdef", appSecret: "secret", domain: "http://127.0.0.1:1" };
-  const api = new FeishuApi({ ...credentials, tokenCache: createMemoryTokenCache() });
+  const api = new FeishuApi({ ...credentials, tokenCache: openTestStores().tokens });
   onTestFinished(() => api.close());
   return api;
 }

@@ -1,5 +1,5 @@
 import type { ReplyView } from "@larkline/protocol";
-import { createMemoryRateGovernor } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, it, vi } from "vitest";
 import { LiveReplies } from "./live-reply.ts";
@@ -103,7 +103,7 @@ describe("a live reply", () => {
   });
 
   it("of a turn that was handed over asks the ledger before a frame that had to wait", async () => {
-    const governor = createMemoryRateGovernor();
+    const { governor } = openTestStores();
     const world = await replyWorld({ api: { governor } });
     const turn = await world.turn();
     let view = viewOf("one");
@@ -277,7 +277,7 @@ describe("a live reply", () => {
   });
 
   it("writes nothing while the month is nearly used up, and leaves the answer to the delivery", async () => {
-    const governor = createMemoryRateGovernor();
+    const { governor } = openTestStores();
     const world = await replyWorld({ api: { governor, monthlyCalls: 10 } });
     const turn = await world.turn();
     const month = new Date(Date.now() + 8 * 3_600_000).toISOString().slice(0, 7);

@@ -1,13 +1,6 @@
 import { startFeishuSimulator, type Fault } from "@larkline/simulator";
-import {
-  createMemoryRateGovernor,
-  createMemorySessionStore,
-  createMemoryTokenCache,
-  type OutboxLease,
-  type OutboxRecord,
-  type RateGovernor,
-  type SessionStore,
-} from "@larkline/store";
+import type { OutboxLease, OutboxRecord, RateGovernor, SessionStore } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { FeishuApi } from "../feishu-api.ts";
 import { OutboxSender, type OutboxSenderOptions } from "./outbox-sender.ts";
@@ -17,21 +10,19 @@ const hourMs = 3_600_000;
 
 /** A store, a platform and a clock that a test can move. */
 async function world({ governor, ...options }: Partial<OutboxSenderOptions> & { governor?: RateGovernor } = {}) {
-  let aheadMs = 0;
-  const now = (): number => Date.now() + aheadMs;
+  const { store, cards: ledger, tokens, now, advance } = openTestStores();
   const simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off", now });
   onTestFinished(() => simulator.close());
   const api = new FeishuApi({
     appId,
     appSecret: "secret",
     domain: simulator.url,
-    tokenCache: createMemoryTokenCache({ now }),
+    tokenCache: tokens,
     timeoutMs: 500,
     retry: { attempts: 2, minDelayMs: 1, maxDelayMs: 10 },
     ...(governor === undefined ? {} : { governor }),
   });
   onTestFinished(() => api.close());
-  const { store, cards: ledger } = createMemorySessionStore({ now });
   const lines: { level: string; fields: Record<string, unknown>; text: string }[] = [];
   const write = (level: string) => (fields: Record<string, unknown>, text: string) =>
     void lines.push({ level, fields, text });
@@ -60,7 +51,7 @@ async function world({ governor, ...options }: Partial<OutboxSenderOptions> & { 
     logger,
     now,
     forward: (ms: number) => {
-      aheadMs += ms;
+      void advance(ms);
     },
     fail: (action: Fault["action"], times?: number) =>
       simulator.faults.add({
@@ -130,8 +121,7 @@ describe("the outbox sender", () => {
   });
 
   it("is as patient as at first with a reply that only our own limits hold back, however often", async () => {
-    let clockMs = 0;
-    const governor = createMemoryRateGovernor({ now: () => clockMs });
+    const { governor, advance } = openTestStores();
     const { store, sender, say, record, replies, now, forward } = await world({
       governor,
       retryDelaysMs: [100, hourMs],
@@ -143,7 +133,7 @@ describe("the outbox sender", () => {
       expect((await deliverDue(store, sender, now())).record.attempts).toBe(0);
     }
     expect(replies()).toEqual([]);
-    clockMs = 30_001;
+    await advance(30_001);
     forward(31_000);
     await deliverDue(store, sender, now());
     expect(replies()).toEqual(["one"]);

@@ -1,6 +1,7 @@
 import type { FeishuSimulator, SimCard, SimMessage } from "@larkline/simulator";
 import type { ReplyView } from "@larkline/protocol";
-import { createMemorySessionStore, createMemoryTokenCache, type CardLedger, type SessionStore } from "@larkline/store";
+import type { CardLedger, SessionStore } from "@larkline/store";
+import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { onTestFinished } from "vitest";
 import type { FeishuApi } from "../feishu-api.ts";
 import { simulatedApi, type SimulatedApiOptions } from "../simulated-api.fixture.ts";
@@ -124,12 +125,12 @@ function writersWith(parts: Parts, { appId, logger, now }: { appId: string; logg
   return { live, liveReplies, startOf, sender };
 }
 
-async function platformAt(now: () => number, options: ReplyWorldOptions) {
+async function platformAt({ now, tokens }: TestStores, options: ReplyWorldOptions) {
   return await simulatedApi({
     simulator: { now, ...options.simulator },
     api: {
       timeoutMs: 1_000,
-      tokenCache: createMemoryTokenCache({ now }),
+      tokenCache: tokens,
       retry: { attempts: 2, minDelayMs: 1, maxDelayMs: 10 },
       ...options.api,
     },
@@ -137,11 +138,10 @@ async function platformAt(now: () => number, options: ReplyWorldOptions) {
 }
 
 export async function replyWorld(options: ReplyWorldOptions = {}) {
-  let aheadMs = 0;
-  const now = (): number => Date.now() + aheadMs;
-  const platform = await platformAt(now, options);
+  const stores = openTestStores();
+  const { store, cards: ledger, letters, now, advance } = stores;
+  const platform = await platformAt(stores, options);
   const { simulator, api, appId, person } = platform;
-  const { store, cards: ledger, letters } = createMemorySessionStore({ now });
   const parts: Parts = { api, ledger, store };
   const chatId =
     options.chat === undefined
@@ -173,7 +173,7 @@ export async function replyWorld(options: ReplyWorldOptions = {}) {
     ...writersWith(parts, { appId, logger, now }),
     lines,
     now,
-    forward: (ms: number): void => void (aheadMs += ms),
+    forward: (ms: number): void => void advance(ms),
     shown: () => shownIn(simulator, chatId),
     /** The cards of the app's messages, in order. */
     cards: () => shownIn(simulator, chatId).flatMap(({ card }) => card ?? []),

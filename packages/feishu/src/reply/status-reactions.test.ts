@@ -1,11 +1,11 @@
-import { createMemoryLookupCache } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
 import { simulatedApi } from "../simulated-api.fixture.ts";
 import { StatusReactions } from "./status-reactions.ts";
 
 async function desks() {
   const { api, connect, simulator, say, chatId } = await simulatedApi();
-  const lookups = createMemoryLookupCache();
+  const { lookups } = openTestStores();
   const lines: unknown[] = [];
   const write = (fields: object): void => void lines.push(fields);
   const logger = { debug: write, info: write, warn: write, error: write };

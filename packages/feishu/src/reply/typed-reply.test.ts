@@ -1,4 +1,4 @@
-import { createMemoryRateGovernor } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
 import { expectFinished, textOf, threeCards, typing } from "./live-typing.fixture.ts";
 import { answered, deliverUntilSent, lettersOf, longAnswer, until } from "./reply-world.fixture.ts";
@@ -241,7 +241,7 @@ describe("a reply that is typed", () => {
   it("keeps the limits of the platform by itself", async () => {
     const { world, turn, show, finish, simulator } = await typing({
       simulator: { limits: "enforced" },
-      api: { governor: createMemoryRateGovernor() },
+      api: { governor: openTestStores().governor },
     });
     let answer = "";
     for (let words = 0; words < 60; words += 1) {

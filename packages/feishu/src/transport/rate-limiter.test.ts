@@ -1,15 +1,16 @@
-import { createMemoryRateGovernor, type RateGovernor } from "@larkline/store";
+import type { RateGovernor } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { followClock } from "@larkline/protocol";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import type { FeishuApi, FeishuApiOptions } from "../feishu-api.ts";
-import { failureOf, simulatedApi } from "../simulated-api.fixture.ts";
+import { failureOf, replacing, simulatedApi } from "../simulated-api.fixture.ts";
 import type { CallOptions } from "./api-call.ts";
 import { apiBucket } from "./limits.ts";
 
 const patient: CallOptions = { maxWaitMs: 20_000 };
 
 /** A world whose limits refuse, and an API that keeps them. */
-async function limited(governor: RateGovernor = createMemoryRateGovernor(), attempts = 1, otherBot = false) {
+async function limited(governor: RateGovernor = openTestStores().governor, attempts = 1, otherBot = false) {
   const options = { governor, retry: { attempts, minDelayMs: 1 } };
   const world = await simulatedApi({ simulator: { limits: "enforced" }, api: options, otherBot });
   return { ...world, send: sender(world.api), governor };
@@ -33,7 +34,7 @@ function sentBy(simulator: Awaited<ReturnType<typeof limited>>["simulator"]): nu
 }
 
 function granting(take: RateGovernor["take"]): RateGovernor {
-  return { ...createMemoryRateGovernor(), take };
+  return replacing(openTestStores().governor, { take });
 }
 
 describe("calls through a governor", () => {
@@ -54,7 +55,7 @@ describe("calls through a governor", () => {
       ]);
       return simulator.refusals.length;
     };
-    expect(await refusals({ governor: createMemoryRateGovernor() })).toBe(0);
+    expect(await refusals({ governor: openTestStores().governor })).toBe(0);
     expect(await refusals({})).toBeGreaterThan(0);
   });
 
@@ -121,7 +122,7 @@ describe("calls through a governor", () => {
   });
 
   it("ask the governor a few times each, however many wait", async () => {
-    const inner = createMemoryRateGovernor();
+    const { governor: inner } = openTestStores();
     let asked = 0;
     const counting = granting(async (buckets, lane) => {
       asked += 1;
@@ -323,7 +324,9 @@ describe("a governor that fails", () => {
   });
 
   it("cannot be asked for the quota", async () => {
-    const broken = { ...createMemoryRateGovernor(), callsOf: async () => Promise.reject(new Error("redis is down")) };
+    const broken = replacing(openTestStores().governor, {
+      callsOf: async () => Promise.reject(new Error("redis is down")),
+    });
     const { api } = await limited(broken);
     expect(await failureOf(api.quota())).toMatchObject({ kind: "unavailable" });
   });
