@@ -17,7 +17,7 @@ export interface StateMetricsDeps {
   letters: Pick<DeadLetters, "count">;
   /** Apps of the platform whose quota is looked at. */
   apps: readonly string[];
-  /** Calls a month that the edition of an app allows; null: nobody has said so. */
+  /** Calls a month that the edition of an app allows; null without that setting. */
   quotaOf: (app: string) => number | null;
   logger: Logger;
   /** Readings are not repeated within this time, ms. Default 5000. */
@@ -37,7 +37,7 @@ function createGauges({ gauge }: Metrics) {
     }),
     oldestJob: gauge({
       name: "larkline_queue_oldest_seconds",
-      help: "Age of the oldest job that nobody has taken; 0 when none waits.",
+      help: "Age of the oldest waiting job; 0 when none waits.",
       labels: ["queue"],
     }),
     sessions: gauge({ name: "larkline_sessions", help: "Sessions by their state.", labels: ["state"] }),
@@ -55,7 +55,7 @@ function createGauges({ gauge }: Metrics) {
       help: "Age of the oldest reply that the platform has not confirmed; 0 when there is none.",
     }),
     calls: gauge({ name: "larkline_calls_open", help: "Tool calls without an outcome." }),
-    approvals: gauge({ name: "larkline_approvals_open", help: "Questions to people that nobody has settled." }),
+    approvals: gauge({ name: "larkline_approvals_open", help: "Questions to people that are open." }),
     workers: gauge({ name: "larkline_workers", help: "Living workers." }),
     runners: gauge({ name: "larkline_runners", help: "Living instances of a runner.", labels: ["runner"] }),
     monthCalls: gauge({
@@ -68,7 +68,7 @@ function createGauges({ gauge }: Metrics) {
       help: "Calls of the platform that an app may make in a month, where the configuration says so.",
       labels: ["app"],
     }),
-    letters: gauge({ name: "larkline_dead_letters", help: "What was given up and nobody has dealt with." }),
+    letters: gauge({ name: "larkline_dead_letters", help: "Dead letters: messages, replies, questions." }),
   };
 }
 
@@ -136,7 +136,7 @@ function show(gauges: Gauges, all: Awaited<ReturnType<typeof readAll>>): void {
 
 /**
  * Shows what is in Redis: it is read when somebody scrapes, and not again within five seconds. What could
- * not be read is absent, so that nobody takes an old value for a new one.
+ * not be read is absent, so that an old value is not taken for a new one.
  */
 export function showState(deps: StateMetricsDeps): void {
   const { metrics, logger, freshMs = 5_000, deadlineMs = 2_000 } = deps;
