@@ -1,7 +1,7 @@
 import { FeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator, type PersonMessage, type SimMessage } from "@larkline/simulator";
 import type { ControlEntry, InboundMessage } from "@larkline/protocol";
-import { createMemoryTokenCache, type Claim } from "@larkline/store";
+import type { Claim } from "@larkline/store";
 import { expect, vi } from "vitest";
 import { startTestIngress, type TestIngress, type TestOptions } from "./ingress.fixture.ts";
 import { connectSharedRedis } from "./redis.fixture.ts";
@@ -129,9 +129,9 @@ export async function startWorld(options: WorldOptions = {}): Promise<FeishuWorl
     connection: { reconnectNonceSeconds: 0, reconnectIntervalSeconds: 1 },
   });
   options.prepare?.(platform);
-  const api = new FeishuApi({ ...testApp, domain: platform.url, tokenCache: createMemoryTokenCache() });
   const own = options.shared === undefined ? connectSharedRedis(options) : undefined;
   const shared = options.shared ?? own?.memory ?? expect.fail();
+  const api = new FeishuApi({ ...testApp, domain: platform.url, tokenCache: shared.tokenCache });
   const start = async () => await startTestIngress({ ...options, shared, env: environment(platform, options), api });
   const ingress = await start();
   const others: TestIngress[] = [];

@@ -3,7 +3,7 @@ import { readEdges, resolveConfig, type ConfigInput } from "@larkline/process/co
 import { FeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import type { InboundMessage, PermissionRule } from "@larkline/protocol";
-import { createMemoryTokenCache } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { approvalFor, suspendOn } from "./approval.fixture.ts";
 import { loadConfig } from "./config.ts";
@@ -76,7 +76,7 @@ beforeAll(async () => {
   const loaded = loadConfig(env);
   const edges = config.ok && loaded.ok ? readEdges(env, config.value.bots, loaded.value.feishu) : expect.fail();
   const bots = (edges.ok ? edges.value : expect.fail(edges.error)).map((access) => {
-    const api = new FeishuApi({ ...access, tokenCache: createMemoryTokenCache() });
+    const api = new FeishuApi({ ...access, tokenCache: openTestStores().tokens });
     apis.push(api);
     return { access, api };
   });

@@ -75,7 +75,6 @@ export {
 export type { IndexedSession, SessionIndex } from "./session-index.ts";
 export type { BucketState, RateBucket, RateCeiling, RateGovernor, RateGrant, RateLane } from "./rate-governor.ts";
 export { appOfBuckets, bucketStateOf, ceilingMs, rateWindowsOf } from "./rate-windows.ts";
-export { createMemoryRateGovernor } from "./memory-rate-governor.ts";
 export {
   blobFactsFrom,
   blobIdOf,
@@ -87,7 +86,6 @@ export {
   type BlobStore,
   type StoredBlob,
 } from "./blob-store.ts";
-export { createMemoryBlobStore, type MemoryBlobStoreOptions } from "./memory-blob-store.ts";
 export {
   chargeKnownMs,
   nanoUsdOf,
@@ -100,7 +98,6 @@ export {
   type SpendingAccount,
   type SpendingGroup,
 } from "./budget-store.ts";
-export { createMemoryBudgetStore } from "./memory-budget-store.ts";
 export { maxLookupBytes, type LookupCache } from "./lookup-cache.ts";
 export {
   awayMs,
@@ -123,15 +120,8 @@ export {
   type KnownInstance,
 } from "./instance-directory.ts";
 export { startAnnouncing, type AnnouncerOptions } from "./announcer.ts";
-export { createMemoryInstanceDirectory } from "./memory-instance-directory.ts";
 export { maxMissed, type EventWatchReport, type EventWatchReports, type MissedMessage } from "./event-watch-report.ts";
-export { createMemoryEventWatchReports } from "./memory-event-watch-reports.ts";
 export type { TokenCache, TokenValidity } from "./token-cache.ts";
-export { createMemoryLookupCache } from "./memory-lookup-cache.ts";
-export type { MemorySessionStoreOptions } from "./memory-session-store.ts";
-export { createMemorySessionStore } from "./memory-stores.ts";
-export { createMemoryRunnerDirectory } from "./memory-runner-directory.ts";
-export { createMemoryTokenCache } from "./memory-token-cache.ts";
 export {
   defaultTraceTtlMs,
   keptHeadEntries,
@@ -144,7 +134,6 @@ export {
   type TraceSubject,
   type TraceWrite,
 } from "./trace-log.ts";
-export { createMemoryTraceLog, type MemoryTraceLogOptions } from "./memory-trace-log.ts";
 export type {
   AuditBounds,
   AuditEntry,
@@ -158,4 +147,3 @@ export type {
   StoredHistory,
 } from "./retention.ts";
 export type { Archive, ArchiveBatch, ArchivedMessage, ArchiveEnd } from "./archive.ts";
-export { createMemoryArchive } from "./memory-archive.ts";
