@@ -251,7 +251,7 @@ export class TurnRun {
 
   /**
    * Entries woke a suspended turn. Whoever suspended it may have died before handing out all its
-   * calls, so those still open are handed out again; a runner runs none twice.
+   * calls, so those still open are handed out again; the queue leaves alone those that wait, run, or have just been answered.
    */
   async #hearAgain(control: readonly ControlEntry[]): Promise<Transition> {
     const inStep = this.#progress.turn.calls.length === 0;

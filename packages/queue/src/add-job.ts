@@ -10,6 +10,8 @@ export interface NewJob {
   data: object;
   /** Above 0: after all jobs without one. Default 0. */
   priority?: number;
+  /** One of the same id that has succeeded within so many ms is left alone. Default 0: it is replaced. */
+  recentMs?: number;
   /** Of the data as JSON, in UTF-8; a larger job is a bug. */
   maxBytes: number;
 }
@@ -34,8 +36,8 @@ export class JobAdder {
     this.#queue = queue;
   }
 
-  /** True where the job was added; false where one of its id is waiting, active or delayed. */
-  async add({ id, name, data, priority = 0, maxBytes }: NewJob): Promise<boolean> {
+  /** True where the job was added; false where one of its id is waiting, active or delayed, or has just succeeded. */
+  async add({ id, name, data, priority = 0, recentMs = 0, maxBytes }: NewJob): Promise<boolean> {
     const text = JSON.stringify(data);
     const bytes = Buffer.byteLength(text);
     if (bytes > maxBytes) {
@@ -47,7 +49,7 @@ export class JobAdder {
     const { keys } = this.#queue;
     const added = await runScript(await this.#queue.getBackend().client, addJob, {
       keys: { ...keys, priorityCounter: keys["pc"] ?? "", job: this.#queue.toKey(id) },
-      arguments: { id, name, data: text, options: storedOptions, nowMs: sharedNow(), priority, maxEvents },
+      arguments: { id, name, data: text, options: storedOptions, nowMs: sharedNow(), priority, maxEvents, recentMs },
     });
     return added === 1;
   }

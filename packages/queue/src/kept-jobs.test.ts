@@ -261,6 +261,8 @@ describe.each(both)("adding a job, by %s scripts", (scripts) => {
         const first = serveTools(async () => "done");
         await vi.waitFor(async () => expect(await toolQueue.getCompletedCount()).toBe(1), patience);
         await first.close();
+        const answeredMs = Number(await redis.hget(toolQueue.toKey(id), "finishedOn"));
+        await redis.hset(toolQueue.toKey(id), { finishedOn: answeredMs - 10_000 }); // its outcome did not arrive
       } else if (standing === "failed" || standing === "none") {
         await standings[standing]?.(toolQueue, id);
       } else {
@@ -276,6 +278,27 @@ describe.each(both)("adding a job, by %s scripts", (scripts) => {
       expect(seen).toEqual([callOf("c1").arguments]);
     },
   );
+
+  it.each([
+    ["that has just been answered, not", 0, ["c1", "c2"]],
+    ["that was answered some time ago, once more", -10_000, ["c1", "c1", "c2"]],
+    ["that a runner with a wrong clock has answered, once more", 60_000, ["c1", "c1", "c2"]],
+  ])("runs a call %s when it is handed out again", async (_name, byMs, expected) => {
+    const seen: string[] = [];
+    serveTools(async ({ callId }) => {
+      seen.push(callId);
+      return "done";
+    });
+    await tools.dispatch("alpha", [callOf("c1")]);
+    await vi.waitFor(async () => expect(await toolQueue.getCompletedCount()).toBe(1), patience);
+    const key = toolQueue.toKey(toolJobId(callOf("c1").turnId, "c1"));
+    await redis.hset(key, { finishedOn: Number(await redis.hget(key, "finishedOn")) + byMs });
+    await tools.dispatch("alpha", [callOf("c1")]);
+    // Behind it in the queue.
+    await tools.dispatch("alpha", [callOf("c2")]);
+    await vi.waitFor(() => expect(seen).toContain("c2"), patience);
+    expect(seen).toEqual(expected);
+  });
 
   it("writes what BullMQ itself writes, but for its options and its stream of events", async () => {
     const other = new Queue("turns", { ...options, prefix: `{test-${randomUUID()}}` });

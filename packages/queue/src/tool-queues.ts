@@ -21,7 +21,10 @@ export interface DispatchOptions {
 
 /** Sends calls to runners: one queue per runner, and one for each of its tools that has limits. */
 export interface ToolQueues {
-  /** Adds calls; an attempt that is queued or running already is not added again, one that has finished is. */
+  /**
+   * Adds calls; an attempt that is queued or running already is not added again, nor is one that was answered within the
+   * last 10 s: its outcome is on its way to the session. One that was answered before is: its outcome is lost.
+   */
   dispatch(runner: string, jobs: readonly ToolJob[], options?: DispatchOptions): Promise<void>;
   /** Bounds the queue of one tool from now on, over all instances of its runner together. */
   limit(runner: string, tool: string, limits: ToolLimits): Promise<void>;
@@ -33,6 +36,13 @@ const parseJob = parserOf(ToolJob);
 // Workers send at most 200 KB of arguments, which as JSON inside JSON can double; a larger job is a bug.
 const maxBytes = 524_288;
 
+/**
+ * A turn that was suspended hands all of its open calls out again whenever it is woken, as when another one of them has
+ * been answered. The outcome of a call that has just ended may not be in the session by then, and the call would run a
+ * second time. Carrying it over takes some ms, about a second if the ring is lost, and longer while workers are replaced.
+ */
+const recentMs = 10_000;
+
 function checked(data: ToolJob): ToolJob {
   const job = parseJob(data);
   if (!job.ok) throw newEngineError("internal_error", `refusing to queue a tool call: ${job.error}`);
@@ -42,7 +52,7 @@ function checked(data: ToolJob): ToolJob {
 function newJobOf(data: ToolJob, background: boolean): NewJob {
   const job = checked(data);
   const id = toolJobId(job.turnId, attemptIdOf(job));
-  return { id, name: job.name, data: job, maxBytes, ...(background && { priority: backgroundPriority }) };
+  return { id, name: job.name, data: job, maxBytes, recentMs, ...(background && { priority: backgroundPriority }) };
 }
 
 async function setLimits(queue: Queue, { concurrency, rate }: ToolLimits): Promise<void> {
