@@ -126,9 +126,12 @@ describe("a tool that takes one call at a time", () => {
     const answers = await Promise.all(written.map(async (each) => await answerTo(system, each)));
     expect(answers.join(" ").match(/ok:turn\d/g)).toHaveLength(keys.length);
     const lines = (await system.recorded()).filter((line) => / turn\d$/.test(line));
-    expect(lines.map((line) => line.split(" ")[0])).toEqual(keys.flatMap(() => ["begin", "end"]));
     const begun = lines.filter((line) => line.startsWith("begin")).map((line) => line.slice("begin ".length));
-    expect(begun.toSorted()).toEqual(keys);
+    expect([...new Set(begun)].toSorted()).toEqual(keys);
+    // A pure call may run once more, and that one is perhaps not over by now; two at once never run.
+    const inTurn = begun.flatMap((key) => [`begin ${key}`, `end ${key}`]);
+    expect(lines).toEqual(inTurn.slice(0, lines.length));
+    expect(inTurn.length - lines.length).toBeLessThanOrEqual(1);
   });
 });
 

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { ToolJob, TurnJob } from "@larkline/protocol";
+import { toolJobId, toolsQueue, type ToolJob, type TurnJob } from "@larkline/protocol";
 import { startRedis } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";
@@ -329,6 +329,9 @@ interface ToolWorkerChanges {
   runner?: string;
   limitedTool?: string;
   concurrency?: number;
+  lockDurationMs?: number;
+  stalledIntervalMs?: number;
+  onError?: (error: Error) => void;
   handle?: (job: ToolJob) => Promise<JobResult>;
 }
 
@@ -451,6 +454,46 @@ describe.each(both)("a tool with limits, by %s scripts", (scripts) => {
     await vi.waitFor(() => expect(startedMs).toHaveLength(9), patience);
     // The seventh is the first of the third span; nine at once would be a matter of milliseconds.
     expect((startedMs[6] ?? 0) - (startedMs[0] ?? 0)).toBeGreaterThan(600);
+  });
+
+  it("counts a call once whose process stood still, and has two of it running only while that is not back", async () => {
+    await tools.limit("alpha", "echo", { concurrency: 1 });
+    const log: string[] = [];
+    const gates = new Map<string, () => void>();
+    const refusals: string[] = [];
+    const instance = (name: string): void => {
+      toolWorker([], {
+        limitedTool: "echo",
+        concurrency: 1,
+        lockDurationMs: 60_000, // it is not renewed while this runs
+        stalledIntervalMs: 100,
+        onError: (error) => refusals.push(`${name}: ${error.message}`),
+        handle: async ({ callId }) => {
+          log.push(`${name} begins ${callId}`);
+          await new Promise<void>((resolve) => gates.set(`${name} ${callId}`, resolve));
+          log.push(`${name} ends ${callId}`);
+          return "done";
+        },
+      });
+    };
+    const queue = `${options.prefix}:${toolsQueue("alpha", "echo")}`;
+    const [c1, c2] = ["c1", "c2"].map((callId) => toolJobId(toolJob(callId).turnId, callId));
+    await tools.dispatch("alpha", [toolJob("c1"), toolJob("c2")], { limitedTools });
+    instance("frozen");
+    await vi.waitFor(() => expect(log).toEqual(["frozen begins c1"]), patience);
+    instance("other");
+    await redis.del(`${queue}:${c1}:lock`); // as time does while nobody renews it
+    await vi.waitFor(() => expect(log).toEqual(["frozen begins c1", "other begins c1"]), patience);
+    gates.get("frozen c1")?.();
+    // It has lost the job: the call still counts as the other one's, and nothing else starts.
+    await vi.waitFor(() => expect(refusals.join(" ")).toMatch(/frozen: .*(?:lock|owned)/i), patience);
+    expect(await redis.lrange(`${queue}:active`, 0, -1)).toEqual([c1]);
+    expect(await redis.lrange(`${queue}:wait`, 0, -1)).toEqual([c2]);
+    gates.get("other c1")?.();
+    await vi.waitFor(() => expect(log).toHaveLength(5), patience);
+    expect(log.slice(2, 4)).toEqual(["frozen ends c1", "other ends c1"]);
+    expect(log[4]).toMatch(/^(?:frozen|other) begins c2$/);
+    for (const open of gates.values()) open();
   });
 
   it("is bounded by what was said last", async () => {
