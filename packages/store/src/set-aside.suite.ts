@@ -274,11 +274,31 @@ export function describeSetAside(name: string, makeHarness: MakeSessionStore, mo
           }
           await world.settle();
         }),
-        { numRuns: modelRuns },
+        { numRuns: modelRuns, examples: [[cancelledAtTheHead]] },
       );
     });
   });
 }
+
+/**
+ * A message of a person whose turn waits is taken back when it is at the head and has not begun. A claim brings the
+ * waiting turn to the head then, and a cancel that waited for the message would be heard by the wrong turn.
+ */
+const cancelledAtTheHead = (
+  [
+    ["write", 0, 0],
+    ["write", 1, 0],
+    ["work", 0, 0],
+    ["work", 0, 0],
+    ["work", 0, 0],
+    ["write", 1, 0],
+    ["work", 0, 2],
+    ["decide", 0, 0],
+    ["write", 0, 0],
+    ["work", 0, 4],
+    ["cancel", 0, 3],
+  ] as const
+).map(([kind, who, pick]) => ({ kind, who, pick }));
 
 interface Answer {
   person: string;

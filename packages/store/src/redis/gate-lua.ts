@@ -91,7 +91,16 @@ local v = redis.call('HMGET', KEYS[1], 'st', 'gen')
 local st = v[1] or 'idle'
 if st == 'idle' then return {0, 0} end
 local joined = redis.call('HGET', state, 'abs') or ''
-if ARGV[2] == '' or seqOf(head(KEYS[2])) == ARGV[2] or string.find(joined, ',' .. ARGV[2] .. ',', 1, true) then
+-- Removes a message that no turn has begun. Its run ends with an event.
+local function takeOut(entry)
+  redis.call('LREM', KEYS[2], 1, entry)
+  emit(KEYS[1], KEYS[5], ARGV[4], ARGV[1], ARGV[5], 1)
+  return {1, 0}
+end
+local first = head(KEYS[2])
+-- While turns are set aside, a claim may bring one of them to the head instead, which would read a cancel that is not its own.
+if st == 'queued' and seqOf(first) == ARGV[2] and asideList() ~= ',' and not hasBegun(first) then return takeOut(first) end
+if ARGV[2] == '' or seqOf(first) == ARGV[2] or string.find(joined, ',' .. ARGV[2] .. ',', 1, true) then
   redis.call('RPUSH', KEYS[3], ARGV[3])
   if st == 'suspended' then return {1, wake(KEYS[1], KEYS[4], ARGV[1])} end
   return {1, 0}
@@ -103,11 +112,7 @@ if asideOf(ARGV[2]) then
   return {1, 0}
 end
 for _, entry in ipairs(redis.call('LRANGE', KEYS[2], 1, -1)) do
-  if seqOf(entry) == ARGV[2] then
-    redis.call('LREM', KEYS[2], 1, entry)
-    emit(KEYS[1], KEYS[5], ARGV[4], ARGV[1], ARGV[5], 1)
-    return {1, 0}
-  end
+  if seqOf(entry) == ARGV[2] then return takeOut(entry) end
 end
 return {0, 0}`;
 

@@ -48,6 +48,12 @@ local function asideOf(seq)
   end
   return nil
 end
+-- Whether a worker has run the message at the head, or has died of it.
+local function hasBegun(first)
+  if first == '' then return false end
+  local v = redis.call('HMGET', state, 'turn', 'hs', 'try', 'lost')
+  return v[1] or (v[2] == seqOf(first) and (tonumber(v[3] or 0) > 0 or v[4]))
+end
 local function numberOf(turnId) return string.match(turnId, '%-(%d+)$') or '' end
 `;
 
@@ -142,9 +148,7 @@ local function choose(s, inbox, control, dirty, sid)
     if back then bringBack(inbox, control, back) else bringForward(inbox, free) end
     return true
   end
-  local v = redis.call('HMGET', state, 'turn', 'hs', 'try', 'lost')
-  local hasBegun = first ~= '' and (v[1] or (v[2] == seqOf(first) and (tonumber(v[3] or 0) > 0 or v[4])))
-  if hasBegun then return true end
+  if hasBegun(first) then return true end
   local free = firstFree(inbox)
   if hasNews and free == first then return true end -- a cancel of the message at the head
   local back = asideWithNews()
