@@ -278,7 +278,7 @@ describe("a runner answers calls", () => {
   it("does not start a call whose deadline has passed", async () => {
     let runs = 0;
     await start([toolOf("count", () => (runs += 1))]);
-    const job = await bed.send("r", { name: "count", effect: "pure", deadlineMs: Date.now() - 1 });
+    const job = await bed.send("r", { name: "count", effect: "pure", deadlineMs: Date.now() - 1_000 });
     expect(await bed.outcomeOf(job)).toMatchObject({ ok: false, error: expect.stringContaining("deadline") });
     expect(runs).toBe(0);
   });
