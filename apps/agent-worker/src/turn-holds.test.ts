@@ -170,7 +170,7 @@ describe("a turn that may keep its slot", { timeout: 30_000 }, () => {
     onHandOut(world, async (jobs) => {
       await world.store.cancel(session, { turnId, reason: "stopped" });
       if (isTold) world.running.cancel(session, turnId);
-      // What nobody was told of is found with the outcome: no model is asked any more.
+      // The turn finds a cancel that was not announced when it hears the outcome, and asks no model any more.
       else await answered(world, jobs);
     });
     const { backend, requests } = calling(["echo"]);

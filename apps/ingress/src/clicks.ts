@@ -61,7 +61,7 @@ async function answerOwnClick(
 interface Click {
   /** Of the component; empty when it has none, or one that is no object. */
   value: Readonly<Record<string, unknown>>;
-  /** What stands in the form that it submits. */
+  /** The values of the form that it submits. */
   form: Readonly<Record<string, unknown>>;
   /** open_id of the person; undefined when the platform does not say it. */
   by: string | undefined;

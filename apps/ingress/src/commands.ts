@@ -165,7 +165,7 @@ async function stop(services: Services, channel: Channel, { message, language }:
 /** The workers look up the names of people; until then the other person stays nameless. */
 const namelessAsker = { zh: "发起人", en: "the person who asked" } as const satisfies Record<ReplyLanguage, string>;
 
-/** What a person is told who may not stop the turn that answers this message. */
+/** The refusal for a person who may not stop the turn that answers this message. */
 export function mayNotStopText({ sender }: InboundMessage, language: ReplyLanguage): string {
   return noticeText("notAllowedToStop", language, { who: sender.name ?? namelessAsker[language] });
 }

@@ -61,7 +61,7 @@ function recordOf({ purpose, key, session, target, text, card }: Notice, nowMs: 
   };
 }
 
-/** What a person is told when a message starts no run. */
+/** The notice for a message that starts no run. */
 export type RefusalName = "late" | "full" | "too_long" | "empty" | "foreign_tenant";
 
 const refusals = {
@@ -93,7 +93,7 @@ export function refusalText(name: RefusalName, language: ReplyLanguage, ageMs = 
   return refusals[name][language].replace("{minutes}", String(minutes));
 }
 
-/** What a person is told whose message joins the running turn. */
+/** The notice for a message that joins the running turn. */
 export const joiningTexts = {
   zh: "已收到，会在正在进行的回答中一并考虑。",
   en: "Received. I will take it into account in the answer that is under way.",
