@@ -139,7 +139,7 @@ describe("docs/architecture.md", () => {
 
   it("names every key and channel of the stores", () => {
     const keys = rowsUnder(text, "key").flatMap(([key = ""]) => quotedIn(key));
-    const store = sourcesBelow("packages/store/src/redis").join("\n");
+    const store = sourcesBelow("packages/store/src").join("\n");
     const cells = [...store.matchAll(/\$\{base\}:([a-z-]+)/g)].map(([, name = ""]) => `{<ns>:<c>}:${name}`);
     const globals = [...store.matchAll(/\bglobal\(["`]([a-z-]+)/g)].map(([, name = ""]) => `{<ns>}:${name}`);
     const untagged = [...store.matchAll(/`\$\{namespace\}:([a-z-]+)/g)].map(([, name = ""]) => `<ns>:${name}`);

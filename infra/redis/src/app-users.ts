@@ -2,7 +2,7 @@ import type { Place } from "./key-families.ts";
 import { addJobs, eraseJobs, keepQueue, tendQueue, workQueue } from "./queue-commands.ts";
 import type { Grant, RedisUser } from "./redis-user.ts";
 
-// What each app does with what is stored: its calls of the stores in packages/store/src/redis, and what their scripts
+// What each app does with what is stored: its calls of the stores in packages/store/src, and what their scripts
 // do, since a script runs with the rights of its caller. End-to-end tests run with these users and expect that Redis
 // has refused nothing.
 

@@ -1,4 +1,19 @@
-import type { AuditRecord, Message, SessionKey } from "@larkline/protocol";
+import type { AuditRecord, Message, SessionKey, InboundMessage } from "@larkline/protocol";
+import { mastersOf, type RedisConnection } from "./connection.ts";
+import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
+import { oldestMembers } from "./oldest-members.ts";
+import {
+  adoptLua,
+  forgetLua,
+  readHistoryLua,
+  redactLua,
+  removeLua,
+  renumberLua,
+  tendedLua,
+  trimLua,
+} from "./retention-lua.ts";
+import { defineScript } from "./script.ts";
+import { approvalRequester, inboundFrom, messageFrom } from "./stored.ts";
 
 /**
  * What is stored of a history. The messages of a session are numbered from 0; one that comes back after
@@ -107,4 +122,243 @@ export interface AuditBounds {
   beforeMs: number;
   maxRecords: number;
   archived?: { upTo: AuditPlace | undefined };
+}
+
+export interface RedisRetentionOptions {
+  redis: RedisConnection;
+  /** That of the session store: both work on the same sessions. */
+  namespace?: string;
+}
+
+const scanPage = 500;
+
+/** Looking after the sessions on Redis. */
+export function createRedisRetention(options: RedisRetentionOptions): SessionRetention & PersonalData {
+  return new RedisRetention(options);
+}
+
+function scriptsOf(redis: RedisConnection) {
+  return {
+    tended: defineScript(redis, "retention_tended", tendedLua),
+    read: defineScript(redis, "retention_read", readHistoryLua),
+    renumber: defineScript(redis, "retention_renumber", renumberLua),
+    trim: defineScript(redis, "retention_trim", trimLua),
+    remove: defineScript(redis, "retention_remove", removeLua),
+    redact: defineScript(redis, "retention_redact", redactLua),
+    forget: defineScript(redis, "retention_forget", forgetLua),
+    adopt: defineScript(redis, "retention_adopt", adoptLua),
+  };
+}
+
+class RedisRetention implements SessionRetention, PersonalData {
+  readonly #redis: RedisConnection;
+  readonly #keys: Keyspace;
+  readonly #namespace: string;
+  readonly #scripts: ReturnType<typeof scriptsOf>;
+
+  constructor({ redis, namespace = defaultNamespace }: RedisRetentionOptions) {
+    this.#redis = redis;
+    this.#namespace = namespace;
+    this.#keys = createKeyspace(namespace);
+    this.#scripts = scriptsOf(redis);
+  }
+
+  async dormant(beforeMs: number, limit: number): Promise<SessionKey[]> {
+    const indexes = this.#keys.cells().map(({ ended }) => ended);
+    return await oldestMembers(this.#redis, indexes, { untilMs: beforeMs - 1, limit });
+  }
+
+  async untended(limit: number): Promise<EndedSession[]> {
+    const lists = await Promise.all(
+      this.#keys
+        .cells()
+        .map(async ({ untended }) => await this.#redis.zrange(untended, "0", String(limit - 1), "WITHSCORES")),
+    );
+    const ended = lists.flatMap((list) =>
+      list.flatMap((session, at) => (at % 2 === 0 ? [{ session, endedAtMs: Number(list[at + 1]) }] : [])),
+    );
+    return ended.sort((one, other) => one.endedAtMs - other.endedAtMs).slice(0, limit);
+  }
+
+  async untendedCount(): Promise<number> {
+    const counts = await Promise.all(this.#keys.cells().map(async ({ untended }) => await this.#redis.zcard(untended)));
+    return counts.reduce((sum, count) => sum + count, 0);
+  }
+
+  async tended({ session, endedAtMs }: EndedSession): Promise<void> {
+    await this.#scripts.tended([this.#keys.session(session).untended], [session, endedAtMs]);
+  }
+
+  async read(session: SessionKey, from: number, limit: number): Promise<StoredHistory> {
+    const { state, history, who } = this.#keys.session(session);
+    const [first, texts, people] = (await this.#scripts.read([state, history, who], [from, limit])) as [
+      number,
+      string[],
+      string[], // shape fixed by the script
+    ];
+    const pairs = people.flatMap((person, at) => (at % 2 === 0 ? [[person, people[at + 1] ?? ""]] : []));
+    return { first, messages: texts.map(messageFrom), people: Object.fromEntries(pairs) };
+  }
+
+  async renumber(session: SessionKey, first: number): Promise<void> {
+    await this.#scripts.renumber([this.#keys.session(session).state], [first]);
+  }
+
+  async trim(session: SessionKey, { keep, archived }: { keep: number; archived?: number }): Promise<number> {
+    const { state, history } = this.#keys.session(session);
+    return Number(await this.#scripts.trim([state, history], [keep, archived ?? ""]));
+  }
+
+  async expire(
+    session: SessionKey,
+    { beforeMs, archived }: { beforeMs: number; archived?: number },
+  ): Promise<RemovalResult> {
+    return await this.#remove(session, beforeMs, archived ?? "");
+  }
+
+  async erase(session: SessionKey, length: number): Promise<RemovalResult> {
+    await this.#forgetApprovals(await this.#redis.zrange(this.#keys.session(session).kept, "0", "-1"));
+    return await this.#remove(session, "", length);
+  }
+
+  /** By which buttons find their session; first, since nothing names them once the approvals are gone. */
+  async #forgetApprovals(ids: readonly string[]): Promise<void> {
+    await Promise.all(ids.map(async (id) => await this.#redis.unlink(this.#keys.approval(id))));
+  }
+
+  async #remove(session: SessionKey, beforeMs: number | "", length: number | ""): Promise<RemovalResult> {
+    const keys = this.#keys.session(session);
+    const reply = await this.#scripts.remove(
+      [
+        keys.session,
+        keys.inbox,
+        keys.control,
+        keys.calls,
+        keys.history,
+        keys.events,
+        keys.outbox,
+        keys.cards,
+        keys.pending,
+        keys.kept,
+        keys.who,
+        keys.floor,
+        keys.ended,
+        keys.untended,
+        keys.dirty,
+        keys.due,
+        keys.openCards,
+        keys.expiries,
+        keys.approvalCards,
+        keys.people,
+        keys.requests,
+        keys.state,
+      ],
+      [session, beforeMs, length, keys.approvals, keys.said],
+    );
+    return reply as RemovalResult; // the script answers nothing else
+  }
+
+  async adopt(signal: AbortSignal): Promise<number> {
+    let adopted = 0;
+    for await (const session of storedSessions(this.#redis, this.#namespace, signal)) {
+      const keys = this.#keys.session(session);
+      adopted += Number(await this.#scripts.adopt([keys.session, keys.ended, keys.untended], [session]));
+    }
+    return adopted;
+  }
+
+  async sessionsOf(app: string, person: string): Promise<SessionKey[]> {
+    const from = `[${person}|${app}.`;
+    const lists = await Promise.all(
+      this.#keys.cells().map(async ({ people }) => await this.#redis.zrangebylex(people, from, `${from}\u{10ffff}`)),
+    );
+    // A person's id may have a bar in it, a session's name has none.
+    const found = lists.flat().map((member) => [member.slice(0, member.lastIndexOf("|")), member] as const);
+    return found.flatMap(([who, member]) => (who === person ? [member.slice(person.length + 1)] : []));
+  }
+
+  async sessionsOfChat(app: string, chatId: string): Promise<SessionKey[]> {
+    const chat = `${app}.${chatId}`;
+    const found = new Set<SessionKey>();
+    for await (const session of storedSessions(this.#redis, this.#namespace)) {
+      if (session === chat || session.startsWith(`${chat}.`)) found.add(session);
+    }
+    return [...found];
+  }
+
+  async redact(session: SessionKey, { person, numbers, marker }: Redaction): Promise<number> {
+    const keys = this.#keys.session(session);
+    const ids = await this.#redis.zrange(keys.kept, "0", "-1");
+    const theirs: string[] = [];
+    for (const id of ids) {
+      const text = await this.#redis.hget(keys.approvalOf(id), "a");
+      if (text !== null && approvalRequester(text) === person) theirs.push(id);
+    }
+    const states = await Promise.all(theirs.map(async (id) => await this.#redis.hget(keys.saidOf(id), "st")));
+    await this.#forgetApprovals(theirs.filter((_, at) => (states[at] ?? "pending") !== "pending"));
+    const reply = await this.#scripts.redact(
+      [keys.session, keys.history, keys.events, keys.kept, keys.expiries, keys.approvalCards, keys.state],
+      [session, JSON.stringify(marker), numbers.length, keys.approvals, keys.said, ...numbers, ...theirs],
+    );
+    return Number(reply);
+  }
+
+  async forget(session: SessionKey, person: string, length: number): Promise<boolean> {
+    const { state, inbox, history, who, people } = this.#keys.session(session);
+    return (await this.#scripts.forget([state, inbox, history, who, people], [session, person, length])) === 1;
+  }
+}
+
+/**
+ * Removes messages that wait behind a question whether they are answered at all, of all sessions. One that cannot be
+ * read is meant by no person. Returns how many were removed.
+ */
+export async function removeParkedMessages(
+  { redis, namespace = defaultNamespace }: RedisRetentionOptions,
+  isMeant: (message: InboundMessage) => boolean,
+): Promise<number> {
+  let removed = 0;
+  for (const node of mastersOf(redis)) {
+    let cursor = "0";
+    do {
+      const [next, found] = await node.scan(cursor, "MATCH", `{${namespace}:*}:parked:*`, "COUNT", scanPage);
+      cursor = next;
+      for (const key of found) {
+        const text = await redis.get(key);
+        const message = text === null ? undefined : readable(text);
+        if (message !== undefined && isMeant(message)) removed += await redis.unlink(key);
+      }
+    } while (cursor !== "0");
+  }
+  return removed;
+}
+
+function readable(text: string): InboundMessage | undefined {
+  try {
+    return inboundFrom(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** All sessions that are stored, each at least once. */
+export async function* storedSessions(
+  redis: RedisConnection,
+  namespace: string,
+  signal?: AbortSignal,
+): AsyncIterable<SessionKey> {
+  const keys = createKeyspace(namespace);
+  const name = /:\d+\}:s:(.+)$/;
+  for (const node of mastersOf(redis)) {
+    let cursor = "0";
+    do {
+      signal?.throwIfAborted();
+      const [next, found] = await node.scan(cursor, "MATCH", `{${namespace}:*}:s:*`, "COUNT", scanPage);
+      cursor = next;
+      for (const key of found) {
+        const session = name.exec(key)?.[1];
+        if (session !== undefined && key === keys.session(session).session) yield session;
+      }
+    } while (cursor !== "0");
+  }
 }

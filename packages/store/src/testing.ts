@@ -1,26 +1,26 @@
 import { randomUUID } from "node:crypto";
 import { followClock } from "@larkline/protocol";
 import { afterAll, inject } from "vitest";
-import { createRedisApprovalStore } from "./redis/approval-store.ts";
-import { createRedisAuditLog, createRedisAuditRetention } from "./redis/audit-log.ts";
-import { createRedisBlobStore } from "./redis/blob-store.ts";
-import { createRedisBudgetStore } from "./redis/budget-store.ts";
-import { createRedisCardLedger } from "./redis/card-ledger.ts";
-import { closeRedis, connectRedis, mastersOf, type RedisConnection } from "./redis/connection.ts";
-import { createRedisDeadLetters } from "./redis/dead-letters.ts";
-import { createRedisEventLog } from "./redis/event-log.ts";
-import { createRedisEventWatchReports } from "./redis/event-watch-reports.ts";
-import { createRedisInstanceDirectory } from "./redis/instance-directory.ts";
-import { createRedisLookupCache } from "./redis/lookup-cache.ts";
-import { createRedisPermissionRules } from "./redis/permission-rules.ts";
-import { createRedisRateGovernor } from "./redis/rate-governor.ts";
-import { createRedisRetention } from "./redis/retention.ts";
-import { createRedisRunnerDirectory } from "./redis/runner-directory.ts";
-import { moveScriptClock } from "./redis/script.ts";
-import { createRedisSessionIndex } from "./redis/session-index.ts";
-import { createRedisSessionStore } from "./redis/session-store.ts";
-import { createRedisTokenCache } from "./redis/token-cache.ts";
-import { createRedisTraceLog } from "./redis/trace-log.ts";
+import { createRedisApprovalStore } from "./approval-store.ts";
+import { createRedisAuditLog, createRedisAuditRetention } from "./audit-log.ts";
+import { createRedisBlobStore } from "./redis-blob-store.ts";
+import { createRedisBudgetStore } from "./budget-store.ts";
+import { createRedisCardLedger } from "./card-ledger.ts";
+import { closeRedis, connectRedis, mastersOf, type RedisConnection } from "./connection.ts";
+import { createRedisDeadLetters } from "./dead-letters.ts";
+import { createRedisEventLog } from "./event-log.ts";
+import { createRedisEventWatchReports } from "./event-watch-reports.ts";
+import { createRedisInstanceDirectory } from "./instance-directory.ts";
+import { createRedisLookupCache } from "./lookup-cache.ts";
+import { createRedisPermissionRules } from "./permission-rules.ts";
+import { createRedisRateGovernor } from "./rate-governor.ts";
+import { createRedisRetention } from "./retention.ts";
+import { createRedisRunnerDirectory } from "./runner-directory.ts";
+import { moveScriptClock } from "./script.ts";
+import { createRedisSessionIndex } from "./session-index.ts";
+import { createRedisSessionStore } from "./redis-session-store.ts";
+import { createRedisTokenCache } from "./token-cache.ts";
+import { createRedisTraceLog } from "./trace-log.ts";
 
 /** How the stores of a test differ from those of production. */
 export interface TestStoreOptions {

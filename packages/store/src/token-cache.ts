@@ -1,3 +1,10 @@
+import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import { sharedNow } from "@larkline/protocol";
+import type { RedisConnection } from "./connection.ts";
+import { createKeyspace, defaultNamespace } from "./keys.ts";
+import { defineScript, type Script } from "./script.ts";
+
 /** A value that all processes share and only one fetches at a time (vendor access tokens). */
 export interface TokenCache {
   /**
@@ -12,4 +19,97 @@ export interface TokenCache {
 export interface TokenValidity {
   /** How long the value that is kept under a name is still good for, ms; undefined when none is. Fetches nothing. */
   validity(name: string): Promise<number | undefined>;
+}
+
+export interface RedisTokenCacheOptions {
+  redis: RedisConnection;
+  namespace?: string;
+  /** Longest time one process may take to fetch before another tries. Default 10 s. */
+  fetchTimeoutMs?: number;
+}
+
+type Fetch = () => Promise<{ value: string; ttlMs: number }>;
+
+// A local copy spares Redis a read per platform call; a refused token is dropped at once anyway.
+const localTtlMs = 30_000;
+const pollMs = 25;
+
+const unlockLua = `
+-- KEYS lock | ARGV owner
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0`;
+
+/** The token cache on Redis, with a lock so that only one process fetches. */
+export function createRedisTokenCache(options: RedisTokenCacheOptions): TokenCache & TokenValidity {
+  return new RedisTokenCache(options);
+}
+
+class RedisTokenCache implements TokenCache, TokenValidity {
+  readonly #redis: RedisConnection;
+  readonly #keyOf: (name: string) => string;
+  readonly #fetchTimeoutMs: number;
+  readonly #unlock: Script;
+  readonly #local = new Map<string, { value: string; untilMs: number }>();
+  readonly #inFlight = new Map<string, Promise<string>>();
+
+  constructor(options: RedisTokenCacheOptions) {
+    const keys = createKeyspace(options.namespace ?? defaultNamespace);
+    this.#redis = options.redis;
+    this.#keyOf = (name) => keys.global(`token:${name}`);
+    this.#fetchTimeoutMs = options.fetchTimeoutMs ?? 10_000;
+    this.#unlock = defineScript(options.redis, "token_unlock", unlockLua);
+  }
+
+  async get(name: string, fetch: Fetch, rejected?: string): Promise<string> {
+    const local = this.#local.get(name);
+    if (local !== undefined && local.untilMs > sharedNow() && local.value !== rejected) return local.value;
+    const flight = `${name} ${rejected ?? ""}`;
+    const running = this.#inFlight.get(flight) ?? this.#load(name, fetch, rejected);
+    this.#inFlight.set(flight, running);
+    try {
+      return await running;
+    } finally {
+      this.#inFlight.delete(flight);
+    }
+  }
+
+  async validity(name: string): Promise<number | undefined> {
+    const ttlMs = await this.#redis.pttl(this.#keyOf(name));
+    return ttlMs > 0 ? ttlMs : undefined;
+  }
+
+  async #load(name: string, fetch: Fetch, rejected: string | undefined): Promise<string> {
+    const lock = this.#keyOf(`${name}:lock`);
+    const owner = randomUUID();
+    for (;;) {
+      const shared = await this.#read(name, rejected);
+      if (shared !== undefined) return shared;
+      if ((await this.#redis.set(lock, owner, "PX", this.#fetchTimeoutMs, "NX")) === "OK") break;
+      await delay(pollMs); // ends at the latest when the lock expires
+    }
+    try {
+      return (await this.#read(name, rejected)) ?? (await this.#fetch(name, fetch));
+    } finally {
+      await this.#unlock([lock], [owner]).catch(() => undefined); // it expires by itself
+    }
+  }
+
+  async #read(name: string, rejected: string | undefined): Promise<string | undefined> {
+    const key = this.#keyOf(name);
+    const [value, ttlMs] = await Promise.all([this.#redis.get(key), this.#redis.pttl(key)]);
+    if (value === null || value === rejected) return undefined;
+    this.#keep(name, value, ttlMs);
+    return value;
+  }
+
+  async #fetch(name: string, fetch: Fetch): Promise<string> {
+    const { value, ttlMs } = await fetch();
+    await this.#redis.set(this.#keyOf(name), value, "PX", Math.max(1, Math.floor(ttlMs)));
+    this.#keep(name, value, ttlMs);
+    return value;
+  }
+
+  #keep(name: string, value: string, ttlMs: number): void {
+    this.#local.set(name, { value, untilMs: sharedNow() + Math.min(Math.max(ttlMs, 0), localTtlMs) });
+  }
 }

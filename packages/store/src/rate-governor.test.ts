@@ -1,9 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { array, assert, asyncProperty, boolean, constant, constantFrom, double, oneof, record } from "fast-check";
 import { describe, expect, it } from "vitest";
-import type { RateBucket } from "../rate-governor.ts";
-import { openTestStores } from "../testing.ts";
-import { createRedisRateGovernor } from "./rate-governor.ts";
+import { type RateBucket, createRedisRateGovernor } from "./rate-governor.ts";
+import { openTestStores } from "./testing.ts";
 import { moveScriptClock } from "./script.ts";
 
 it("every key of the governor expires by itself", async () => {

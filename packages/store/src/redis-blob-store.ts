@@ -8,7 +8,7 @@ import {
   type BlobFacts,
   type BlobStore,
   type StoredBlob,
-} from "../index.ts";
+} from "./blob-store.ts";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
 

@@ -16,7 +16,9 @@ import {
   type QueuedMessage,
   type SessionKey,
 } from "@larkline/protocol";
-import type { AppendResult, ApprovalCard, ApprovalStatus, CardReply, OutboxRecord, SessionSettings } from "../index.ts";
+import type { AppendResult, OutboxRecord, SessionSettings } from "./session-store.ts";
+import type { ApprovalCard, ApprovalStatus } from "./approval-store.ts";
+import type { CardReply } from "./card-ledger.ts";
 
 const parseControl = jsonParserOf(ControlEntry);
 const parseTurn = jsonParserOf(TurnState);

@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage } from "@larkline/protocol";
-import type { OutboxRecord } from "../index.ts";
+import type { OutboxRecord } from "./session-store.ts";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createSessionLedgers } from "./session-ledgers.ts";
-import { createRedisSessionStore } from "./session-store.ts";
+import { createRedisSessionStore } from "./redis-session-store.ts";
 
 const session = "cli_1.oc_1";
 let redis: RedisConnection;

@@ -1,6 +1,6 @@
 export { createRedisApprovalStore, type RedisApprovalStoreOptions } from "./approval-store.ts";
 export { createRedisAuditLog, createRedisAuditRetention, type RedisAuditLogOptions } from "./audit-log.ts";
-export { createRedisBlobStore, type RedisBlobStoreOptions } from "./blob-store.ts";
+export { createRedisBlobStore, type RedisBlobStoreOptions } from "./redis-blob-store.ts";
 export { createRedisBudgetStore, type RedisBudgetStoreOptions } from "./budget-store.ts";
 export { createRedisCardLedger, type RedisCardLedgerOptions } from "./card-ledger.ts";
 export {
@@ -32,7 +32,7 @@ export { createRedisRunnerDirectory, type RedisRunnerDirectoryOptions } from "./
 export { runnerScripts, type PublishedScript } from "./runner-scripts.ts";
 export { createRedisSessionIndex, type RedisSessionIndexOptions } from "./session-index.ts";
 export { readServerStates, type ServerState } from "./server-state.ts";
-export { createRedisSessionStore, type RedisSessionStoreOptions } from "./session-store.ts";
+export { createRedisSessionStore, type RedisSessionStoreOptions } from "./redis-session-store.ts";
 export { StateMigration, type StateMigrationOptions } from "./state-migration.ts";
 export { ServerClock } from "./server-clock.ts";
 export { createRedisTokenCache, type RedisTokenCacheOptions } from "./token-cache.ts";

@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import type { Message } from "@larkline/protocol";
-import type { FencedWrite, SessionStore } from "../index.ts";
+import type { FencedWrite, SessionStore } from "./session-store.ts";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace } from "./keys.ts";
-import { createRedisSessionStore } from "./session-store.ts";
+import { createRedisSessionStore } from "./redis-session-store.ts";
 
 const session = "cli_app.oc_chat.main";
 

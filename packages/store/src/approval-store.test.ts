@@ -5,7 +5,7 @@ import { createRedisApprovalStore } from "./approval-store.ts";
 import { createRedisAuditLog } from "./audit-log.ts";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace } from "./keys.ts";
-import { createRedisSessionStore } from "./session-store.ts";
+import { createRedisSessionStore } from "./redis-session-store.ts";
 
 const session = "cli_app.oc_chat";
 const dayMs = 86_400_000;

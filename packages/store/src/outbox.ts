@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage, SessionKey } from "@larkline/protocol";
-import type { AppendResult, OutboxLease, OutboxRecord } from "../index.ts";
+import type { AppendResult, OutboxLease, OutboxRecord } from "./session-store.ts";
 import type { RedisConnection } from "./connection.ts";
 import type { GateScripts } from "./gate-scripts.ts";
 import type { Keyspace } from "./keys.ts";

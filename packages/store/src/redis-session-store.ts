@@ -8,9 +8,9 @@ import {
   type SessionKey,
   sharedNow,
 } from "@larkline/protocol";
+import { auditResultOf } from "./audit-facts.ts";
+import { cancelledRun } from "./cancelled-run.ts";
 import {
-  auditResultOf,
-  cancelledRun,
   ClaimRefusedError,
   type AppendResult,
   type BeginResult,
@@ -29,7 +29,7 @@ import {
   type SessionStore,
   type SessionSummary,
   type StaleSession,
-} from "../index.ts";
+} from "./session-store.ts";
 import { indexApprovals } from "./approval-index.ts";
 import { keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";

@@ -1,5 +1,6 @@
 import type { Approval } from "@larkline/protocol";
-import { approvalFactsOf, type CommitRequest, type FencedWrite, type SaveRequest } from "../index.ts";
+import { approvalFactsOf } from "./audit-facts.ts";
+import type { CommitRequest, FencedWrite, SaveRequest } from "./session-store.ts";
 import type { SessionKeys } from "./keys.ts";
 import type { StateSeal } from "./state-seal.ts";
 import { batchOf } from "./stored.ts";

@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage, TurnState } from "@larkline/protocol";
-import type { Claim } from "../index.ts";
+import type { Claim } from "./session-store.ts";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createGateStateReader } from "./gate-state.ts";
-import { createRedisSessionStore } from "./session-store.ts";
+import { createRedisSessionStore } from "./redis-session-store.ts";
 
 let redis: RedisConnection;
 beforeEach(() => {

@@ -1,5 +1,6 @@
 import { newEngineError, turnIdOf, type SessionKey } from "@larkline/protocol";
-import { cancelledRun, type ResetOptions, type ResetResult } from "../index.ts";
+import { cancelledRun } from "./cancelled-run.ts";
+import type { ResetOptions, ResetResult } from "./session-store.ts";
 import type { RedisConnection } from "./connection.ts";
 import { endingKeysOf } from "./gate-args.ts";
 import type { GateScripts } from "./gate-scripts.ts";

@@ -1,5 +1,5 @@
 import { EngineError, turnIdOf, type SessionKey } from "@larkline/protocol";
-import type { Claim, SessionSettings } from "../index.ts";
+import type { Claim, SessionSettings } from "./session-store.ts";
 import type { HistoryCache, KnownHistory } from "./history-cache.ts";
 import { damagedState, type StateSeal } from "./state-seal.ts";
 import { controlFrom, messageFrom, queuedFrom, settingsFrom, turnFrom } from "./stored.ts";

@@ -1,8 +1,8 @@
-import type { BlobStoreDemands, BlobStoreHarness } from "../blob-store.suite.ts";
-import type { RateGovernorHarness } from "../rate-governor.suite.ts";
-import type { SessionStoreDemands, SessionStoreHarness } from "../session-store.suite.ts";
-import { openElsewhere, openTestStores, type TestStoreOptions } from "../testing.ts";
-import { createRedisBlobStore } from "./blob-store.ts";
+import type { BlobStoreDemands, BlobStoreHarness } from "./blob-store.suite.ts";
+import type { RateGovernorHarness } from "./rate-governor.suite.ts";
+import type { SessionStoreDemands, SessionStoreHarness } from "./session-store.suite.ts";
+import { openElsewhere, openTestStores, type TestStoreOptions } from "./testing.ts";
+import { createRedisBlobStore } from "./redis-blob-store.ts";
 import { createRedisTraceLog } from "./trace-log.ts";
 
 const outboxLeaseMs = 30_000;

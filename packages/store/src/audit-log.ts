@@ -1,5 +1,6 @@
 import { AuditRecord, newEngineError, parserOf } from "@larkline/protocol";
-import type { AuditEntry, AuditLog, AuditPlace, AuditRetention } from "../index.ts";
+import type { AuditEntry, AuditPlace, AuditRetention } from "./retention.ts";
+import type { AuditLog } from "./approval-store.ts";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
 

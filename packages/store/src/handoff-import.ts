@@ -7,7 +7,9 @@ import {
   type HandoffEntry,
   type SessionKey,
 } from "@larkline/protocol";
-import { nameResult, type DeliverResult, type HandedIn, type LookupCache, type SessionStore } from "../index.ts";
+import { nameResult } from "./stored-result.ts";
+import type { DeliverResult, HandedIn, SessionStore } from "./session-store.ts";
+import type { LookupCache } from "./lookup-cache.ts";
 import { subscriberOf, type RedisConnection } from "./connection.ts";
 import { ringChannel } from "./handoff.ts";
 import { cellCount, cellOf, createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";

@@ -1,4 +1,4 @@
-import type { EventWatchReport, EventWatchReports } from "../index.ts";
+import type { EventWatchReport, EventWatchReports } from "./event-watch-report.ts";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
 

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import type { PermissionRule, Sender } from "@larkline/protocol";
-import { ruleFactsOf, type PermissionRules } from "../index.ts";
+import { ruleFactsOf } from "./audit-facts.ts";
+import type { PermissionRules } from "./approval-store.ts";
 import { keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";

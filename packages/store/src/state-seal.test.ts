@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { turnIdOf, type InboundMessage, type TurnState } from "@larkline/protocol";
-import type { Claim, SessionStore } from "../index.ts";
+import type { Claim, SessionStore } from "./session-store.ts";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace } from "./keys.ts";
-import { createRedisSessionStore } from "./session-store.ts";
+import { createRedisSessionStore } from "./redis-session-store.ts";
 import { StateMigration } from "./state-migration.ts";
 import { unsealed } from "./state-seal.ts";
 

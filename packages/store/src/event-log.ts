@@ -1,5 +1,5 @@
 import type { EngineEvent, EventRecord, SessionKey } from "@larkline/protocol";
-import type { EventLog } from "../index.ts";
+import type { EventLog } from "./session-store.ts";
 import { subscriberOf, type RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
 

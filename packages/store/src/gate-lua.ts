@@ -10,7 +10,7 @@
 // what stands for the compacted part (sm), where in the list that is here the rest begins (cs), and a version that
 // changes whenever a claim is to read all of it again (hv). turn, sm and set are sealed by the worker: see state-seal.ts.
 
-import { deathsTogether, maxExcuses } from "../index.ts";
+import { deathsTogether, maxExcuses } from "./session-store.ts";
 import { approvals, approvalSize } from "./approval-lua.ts";
 import {
   appendHistory,
