@@ -6,9 +6,8 @@ import type { AvailableTool } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { createMetrics, silentLogger } from "@larkline/process/telemetry";
 import { describe, expect, it } from "vitest";
-import { createAgentSides, limitsOf } from "./agent-side.ts";
-import { createBuiltInTools } from "./built-in-tools.ts";
-import { createAgentModels } from "./models.ts";
+import { createAgentSides, limitsOf, createAgentModels } from "./agents.ts";
+import { createBuiltInTools } from "./tools.ts";
 import { inbound } from "./turn-world.fixture.ts";
 import { createWorkerMetrics } from "./worker-metrics.ts";
 

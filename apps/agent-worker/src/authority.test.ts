@@ -11,7 +11,7 @@ import type { ApprovalStatus } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { createLogger } from "@larkline/process/telemetry";
 import { describe, expect, it } from "vitest";
-import { Authorities } from "./authority.ts";
+import { Authorities } from "./approvals.ts";
 
 const logger = createLogger({ service: "test", level: "silent" });
 const id = "a".repeat(32);

@@ -4,7 +4,7 @@ import { turnIdOf, type InboundMessage, type ReplyView } from "@larkline/protoco
 import type { Claim } from "@larkline/store";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { sweepCards } from "./card-sweep.ts";
+import { sweepCards } from "./background-jobs.ts";
 
 const appId = "cli_0123456789abcdef";
 const untouchedMs = 15 * 60_000;

@@ -14,8 +14,7 @@ import {
 } from "@larkline/store/redis";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
-import { startDataKeeper } from "./data-keeper.ts";
-import { expireSessions, keepAudit, tendSessions, type DataKeepingDeps } from "./data-keeping.ts";
+import { startDataKeeper, expireSessions, keepAudit, tendSessions, type DataKeepingDeps } from "./data-keeping.ts";
 
 const dayMs = 86_400_000;
 const bounds = { conversationDays: 90, historyMessages: 2, auditDays: 365, auditRecords: 1_000_000 };

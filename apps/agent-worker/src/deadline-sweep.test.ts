@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { calling, resultsIn } from "./approval-world.fixture.ts";
 import type { LivingRunner } from "@larkline/store";
-import { sweepDeadlines } from "./deadline-sweep.ts";
+import { sweepDeadlines } from "./background-jobs.ts";
 import { append, inbound, newWorld, runWakes, session, settle, type World } from "./turn-world.fixture.ts";
 
 /** A call that nobody has answered when its deadline passes. */

@@ -1,7 +1,7 @@
 import { textOf, type ImagePart, type Message, type UserPart } from "@larkline/protocol";
 import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
-import { createFileReader, createHistoryReader } from "./history-reader.ts";
+import { createFileReader, createHistoryReader } from "./model-step.ts";
 
 const { blobs } = openTestStores();
 

@@ -3,7 +3,7 @@ import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator"
 import { blobIdOf, type BlobStore } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { createImageResolver } from "./image-resolver.ts";
+import { createImageResolver } from "./turn-reply.ts";
 
 const appId = "cli_0123456789abcdef";
 const appSecret = "secret";

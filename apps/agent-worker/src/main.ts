@@ -8,7 +8,7 @@ import {
   startOpsServer,
 } from "@larkline/process/telemetry";
 import { loadConfig } from "./config.ts";
-import { createAgentModels } from "./models.ts";
+import { createAgentModels } from "./agents.ts";
 import { createWorkerMetrics } from "./worker-metrics.ts";
 import { startWorker } from "./worker.ts";
 

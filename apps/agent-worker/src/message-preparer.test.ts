@@ -5,7 +5,7 @@ import { textOf, type InboundMessage, type MessageReferences, type UserPart } fr
 import { openTestStores } from "@larkline/store/testing";
 import { silentLogger } from "@larkline/process/telemetry";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { createMessagePreparer, type MessagePreparer } from "./message-preparer.ts";
+import { createMessagePreparer, type MessagePreparer } from "./prepare.ts";
 
 const appId = "cli_0123456789abcdef";
 const png = Buffer.from("89504e470d0a1a0a0000000d49484452", "hex");

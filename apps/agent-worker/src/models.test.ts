@@ -1,6 +1,6 @@
 import { readProviders, resolveConfig, type LarklineConfig } from "@larkline/process/config";
 import { describe, expect, it } from "vitest";
-import { createAgentModels, turnModelOf } from "./models.ts";
+import { createAgentModels, turnModelOf } from "./agents.ts";
 
 const keys = { ANTHROPIC_API_KEY: "a", OPENAI_API_KEY: "o" };
 

@@ -1,9 +1,7 @@
 import { readResultName, type AvailableTool } from "@larkline/store";
 import { createLogger } from "@larkline/process/telemetry";
 import { expect, it } from "vitest";
-import { builtInRunner } from "./built-in-tools.ts";
-import { createOfferedTools } from "./offered-tools.ts";
-import { readResultAnnouncement } from "./read-result.ts";
+import { builtInRunner, createOfferedTools, readResultAnnouncement } from "./tools.ts";
 
 const logger = createLogger({ service: "test", level: "silent" });
 const builtIns = {

@@ -4,7 +4,7 @@ import { closeRedis, connectRedis, OperatorOrders, type RedisConnection } from "
 import { openTestStores } from "@larkline/store/testing";
 import { createLogger } from "@larkline/process/telemetry";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
-import { resetReply, startOperatorDesk } from "./operator-desk.ts";
+import { resetReply, startOperatorDesk } from "./background-jobs.ts";
 
 let redis: RedisConnection;
 let orders: OperatorOrders;

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { RunningTurns } from "./running-turns.ts";
+import { RunningTurns } from "./session-runner.ts";
 
 it("a cancel that comes before its turn has begun here stops it when it begins", () => {
   const running = new RunningTurns();

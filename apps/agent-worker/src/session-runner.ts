@@ -7,6 +7,9 @@ import {
   type ModelFailure,
   type SessionKey,
   type TurnJob,
+  traceIdOf,
+  traceparentOfMessage,
+  sharedNow,
 } from "@larkline/protocol";
 import type { JobResult, TurnQueue } from "@larkline/queue";
 import {
@@ -17,16 +20,15 @@ import {
   type SessionSettings,
   type EventLog,
   type SessionStore,
+  type DeadLetters,
 } from "@larkline/store";
 import { isRedisTrouble, type Presence } from "@larkline/store/redis";
-import type { Observation } from "@larkline/process/telemetry";
-import type { AgentSide } from "./agent-side.ts";
-import type { AbortReason, RunningTurns } from "./running-turns.ts";
-import type { TurnApprovals } from "./turn-approvals.ts";
+import type { Observation, Logger } from "@larkline/process/telemetry";
+import type { AgentSide } from "./agents.ts";
+import type { TurnApprovals } from "./approvals.ts";
 import type { TurnHolds } from "./turn-holds.ts";
-import type { Dispatch, StopCalls, TurnEnd, TurnStart } from "./turn-options.ts";
-import { publishedBefore } from "./event-writer.ts";
-import { TurnRun } from "./turn-run.ts";
+import { type Dispatch, type StopCalls, type TurnEnd, type TurnStart, TurnRun } from "./turn-run.ts";
+import { publishedBefore } from "./turn-store.ts";
 import { watchTurn } from "./turn-watch.ts";
 
 export interface SessionRunnerOptions {
@@ -336,4 +338,96 @@ function watchForCancel(
     }
   };
   return setInterval(() => void look().catch(() => undefined), cancelPollMs); // asked again the next time
+}
+
+/** Why a running turn's model call was broken off. */
+export type AbortReason = "cancel" | "shutdown" | "fenced";
+
+interface Running {
+  /** Of the turn, and of messages that have joined it. */
+  turnIds: string[];
+  controller: AbortController;
+}
+
+/** How long a cancel may overtake the start of its turn. */
+const earlyMs = 10_000;
+const maxEarly = 10_000;
+
+/** The turns this process runs right now, so that a cancel reaches the model call at once. */
+export class RunningTurns {
+  readonly #bySession = new Map<SessionKey, Running>();
+  /** Cancels of turns that do not run here, or not yet, by turn, with the time when they came. */
+  readonly #early = new Map<string, number>();
+
+  add(session: SessionKey, turnId: string): AbortController {
+    const controller = new AbortController();
+    const running = { turnIds: [], controller };
+    this.#bySession.set(session, running);
+    this.#name(running, turnId);
+    return controller;
+  }
+
+  /** A message has become part of a turn: its cancel is one of the turn. */
+  join(session: SessionKey, controller: AbortController, turnId: string): void {
+    const running = this.#bySession.get(session);
+    if (running?.controller === controller) this.#name(running, turnId);
+  }
+
+  #name({ turnIds, controller }: Running, turnId: string): void {
+    turnIds.push(turnId);
+    const cancelledAtMs = this.#early.get(turnId);
+    this.#early.delete(turnId);
+    if (cancelledAtMs !== undefined && Date.now() - cancelledAtMs < earlyMs) {
+      controller.abort("cancel" satisfies AbortReason);
+    }
+  }
+
+  /** Of the turn that runs in a session, and of messages that have joined it. */
+  idsOf(session: SessionKey): readonly string[] {
+    return this.#bySession.get(session)?.turnIds ?? [];
+  }
+
+  remove(session: SessionKey, controller: AbortController): void {
+    if (this.#bySession.get(session)?.controller === controller) this.#bySession.delete(session);
+  }
+
+  cancel(session: SessionKey, turnId: string | undefined): void {
+    const running = this.#bySession.get(session);
+    if (running !== undefined && (turnId === undefined || running.turnIds.includes(turnId))) {
+      running.controller.abort("cancel" satisfies AbortReason);
+    } else if (turnId !== undefined) this.#remember(turnId);
+  }
+
+  #remember(turnId: string): void {
+    const nowMs = Date.now();
+    for (const [oldest, atMs] of this.#early) {
+      if (nowMs - atMs < earlyMs && this.#early.size < maxEarly) break;
+      this.#early.delete(oldest);
+    }
+    this.#early.set(turnId, nowMs);
+  }
+
+  get size(): number {
+    return this.#bySession.size;
+  }
+}
+
+/**
+ * Keeps messages that are given up. Comes before the turn's end, and names the turn: whoever dies
+ * in between leaves the same letter once more.
+ */
+export function createGivenUp(deps: {
+  letters: Pick<DeadLetters, "add">;
+  logger: Logger;
+  now?: () => number;
+}): NonNullable<SessionRunnerOptions["onGivenUp"]> {
+  const { letters, logger, now = sharedNow } = deps;
+  return async (message, { turnId, reason }) => {
+    const { session, app, id: messageId } = message;
+    const traceId = traceIdOf(traceparentOfMessage(message));
+    const about = { id: `turn:${turnId}`, session, app, turnId, messageId, traceId, reason, atMs: now() };
+    await letters.add({ v: 1, kind: "message", ...about, message }).catch((error: unknown) => {
+      logger.error({ error, session, turnId }, "a message that is given up is not kept");
+    });
+  };
 }

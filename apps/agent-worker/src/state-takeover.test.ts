@@ -9,7 +9,7 @@ import {
 } from "@larkline/store/redis";
 import { createLogger } from "@larkline/process/telemetry";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
-import { takeOverState, untilStateIsTakenOver } from "./state-takeover.ts";
+import { takeOverState, untilStateIsTakenOver } from "./worker.ts";
 
 let redis: RedisConnection;
 let on: { redis: RedisConnection; namespace: string };

@@ -12,9 +12,7 @@ import {
 import type { DispatchOptions } from "@larkline/queue";
 import { readResultName } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { builtInRunner } from "./built-in-tools.ts";
-import { createCallSigner } from "./call-signer.ts";
-import { dispatchCalls } from "./tool-dispatch.ts";
+import { builtInRunner, createCallSigner, dispatchCalls } from "./tools.ts";
 
 const signingKey = "a key that is known to workers only";
 

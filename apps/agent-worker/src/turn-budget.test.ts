@@ -5,7 +5,7 @@ import { messageStop, textOf, type ModelChunk, type Usage } from "@larkline/prot
 import type { BudgetStore } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it, vi } from "vitest";
-import { openTurnBudget, type BudgetedRun, type TurnBudget } from "./turn-budget.ts";
+import { openTurnBudget, type BudgetedRun, type TurnBudget } from "./budget.ts";
 import {
   append,
   checkHistory,

@@ -1,5 +1,6 @@
 import type { ControlEntry, SessionKey, TurnState } from "@larkline/protocol";
 import type { DeliverResult } from "@larkline/store";
+import type { TurnQueue } from "@larkline/queue";
 
 /**
  * How a hold ended. `answered`: the turn goes on. Otherwise it asks the gate and is suspended, unless something is unread
@@ -16,7 +17,7 @@ export function mayHold({ calls }: HeldTurn): boolean {
   return open.length > 0 && open.every(({ state, runnerIsAway }) => state === "running" && runnerIsAway !== true);
 }
 
-export interface TurnHoldsOptions {
+interface TurnHoldsOptions {
   /** How long a turn keeps its slot while its calls run, ms; 0: not at all. */
   holdMs: number;
   /** Jobs that this process runs at once. */
@@ -135,4 +136,15 @@ export class Hold {
     this.#waiting?.();
     this.#waiting = undefined;
   }
+}
+
+/** A turn hears of a delivery: by the wake-up that it asks for, or at once where it waits in its slot. */
+export async function wakeAfter(
+  { turns, holds }: { turns: Pick<TurnQueue, "wake">; holds?: Pick<TurnHolds, "delivered"> },
+  session: string,
+  delivered: DeliverResult,
+): Promise<void> {
+  holds?.delivered(session, delivered);
+  const { wakeGen } = delivered;
+  if (wakeGen !== undefined) await turns.wake(session, wakeGen);
 }

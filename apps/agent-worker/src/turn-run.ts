@@ -14,6 +14,8 @@ import {
   type StepResult,
   type Transition,
   type TurnEnvironment,
+  type CommandFacts,
+  type ViewOptions,
 } from "@larkline/agent";
 import type {
   CallState,
@@ -23,20 +25,23 @@ import type {
   ModelFailure,
   QueuedMessage,
   TurnState,
+  InboundMessage,
+  Message,
+  ReplyView,
 } from "@larkline/protocol";
-import type { SaveResult } from "@larkline/store";
-import { attemptOf, runnerAtWork, waitsForPeople } from "./call-facts.ts";
-import { pastOf, runModelStep } from "./model-step.ts";
-import type { TurnJudge } from "./permission-judge.ts";
-import { replyOf } from "./reply.ts";
-import type { AbortReason } from "./running-turns.ts";
-import type { TurnBudget } from "./turn-budget.ts";
-import { TurnContext } from "./turn-context.ts";
-import { mayHold, type Hold } from "./turn-holds.ts";
-import type { TurnEnd, TurnRunOptions, TurnStart } from "./turn-options.ts";
-import { TurnProgress, type Decision, type ProgressOptions } from "./turn-progress.ts";
-import { TurnReply } from "./turn-reply.ts";
-import { isSuperseded, messagesToJoin, withoutThreadRoot } from "./waiting-messages.ts";
+import type { SaveResult, Claim, CommitResult, SessionSettings, SessionStore } from "@larkline/store";
+import type { ModelOptions } from "@larkline/process/config";
+import type { LiveReply } from "@larkline/feishu";
+import type { ModelChain } from "@larkline/model";
+import { attemptOf, runnerAtWork, waitsForPeople, type KeepLargeResults } from "./tools.ts";
+import { pastOf, runModelStep, TurnContext, type HistoryReader } from "./model-step.ts";
+import type { TurnJudge, TurnApprovals } from "./approvals.ts";
+import { replyOf, TurnReply } from "./turn-reply.ts";
+import type { AbortReason } from "./session-runner.ts";
+import type { TurnBudget, BudgetedRun } from "./budget.ts";
+import { mayHold, type Hold, type TurnHolds } from "./turn-holds.ts";
+import { TurnProgress, type Decision, type ProgressOptions, type PublishedEvents } from "./turn-store.ts";
+import type { TurnWatch } from "./turn-watch.ts";
 
 /**
  * Runs one turn under one claim: decide (pure), save, then act. Model deltas are published and
@@ -469,4 +474,148 @@ function replacing({ lost = [], history }: TurnStart): NonNullable<ProgressOptio
     ...(isLost("summary") ? { context: { keep: history.length } } : {}),
     ...(isLost("settings") ? { settings: {} } : {}),
   };
+}
+
+/** How running a turn ended, seen from the session. */
+export type TurnEnd =
+  | { end: "fenced" }
+  /** `wakeGen`: others have something to do meanwhile. */
+  | { end: "suspended"; wakeGen?: number }
+  | { end: "handoff" }
+  /** `history` is the conversation with this turn, for the turn that follows at once. */
+  | {
+      end: "committed";
+      result: CommitResult;
+      reason: string;
+      history: Message[];
+      settings: SessionSettings;
+      /** Settles when nothing is written to the turn's card any more. */
+      released: Promise<void>;
+      /** Of the model, when the turn ended in it. */
+      failure?: ModelFailure;
+    };
+
+/** Where a turn starts from: a message, with the checkpoint of an earlier run if there was one. */
+export interface TurnStart {
+  session: string;
+  epoch: string;
+  head: QueuedMessage;
+  turn?: TurnState;
+  control: ControlEntry[];
+  history: Message[];
+  settings: SessionSettings;
+  /** As in a claim. */
+  mayHaveWaited: boolean;
+  tries: number;
+  deaths: Claim["deaths"];
+  othersWait: boolean;
+  damaged?: string;
+  /** After a crash: what is in the event log of the run. */
+  published?: PublishedEvents;
+  lost?: Claim["lost"];
+}
+
+/** Hands calls to their runners. */
+export type Dispatch = (turn: TurnState, calls: readonly CallState[]) => Promise<void>;
+
+/** Tells a runner that its calls of a cancelled turn are to stop. */
+export type StopCalls = (runner: string, cancel: { session: string; turnId: string }) => Promise<void>;
+
+/** The facts of a moment that are the same for all turns of an agent. */
+export type AgentFacts = Omit<TurnEnvironment, "nowMs" | "judge" | "history" | "live" | "othersWait">;
+
+/** What a reply that types is opened with. */
+interface ReplyOpening {
+  turn: TurnState;
+  epoch: string;
+  view: () => ReplyView;
+}
+
+export interface TurnRunOptions {
+  store: Pick<SessionStore, "save" | "commit" | "emit" | "waiting" | "handOff">;
+  chain: ModelChain;
+  instructions: string;
+  /** What model steps ask of the vendor besides an answer. */
+  request: ModelOptions;
+  /** What the next message of the same person does to a turn that is not over. */
+  followUps: "wait" | "join" | "supersede";
+  /** The clock, epoch ms. */
+  now: () => number;
+  /** The facts a decision depends on, fresh for each. */
+  facts: () => AgentFacts;
+  /** Judges the calls of the turn. */
+  judge: (message: InboundMessage) => TurnJudge;
+  /** Keeps results that are too large for the conversation. Never rejects. */
+  keepLarge: KeepLargeResults;
+  approvals: TurnApprovals;
+  /** Opens the budgets that a run of the turn draws on. */
+  openBudget: (run: BudgetedRun) => TurnBudget;
+  /** What a command depends on. */
+  commandFacts: () => CommandFacts;
+  dispatch: Dispatch;
+  /** Where the turn may keep its slot while its calls run. */
+  holds: Pick<TurnHolds, "open">;
+  /** Tells a runner that nobody waits for its calls of this turn any more; must not reject. */
+  stopCalls: StopCalls;
+  /** Fetches what the message refers to, before the model sees it. Never rejects. */
+  prepare: (message: InboundMessage, signal: AbortSignal) => Promise<InboundMessage>;
+  /** Told of a message that has become part of the turn; must not throw. */
+  onJoined: (joined: QueuedMessage) => void;
+  /** Puts stored content in place of references to it. */
+  read: HistoryReader;
+  /** The same for a summary: the beginnings of files, no images. */
+  readBriefly: HistoryReader;
+  /** Opens the card that types; undefined where the answer is sent whole, or to nobody. */
+  openReply: (opening: ReplyOpening) => LiveReply | undefined;
+  /** What the person gets to see beside the answer; undefined: nothing but its text. */
+  viewOf: (message: InboundMessage) => ViewOptions | undefined;
+  /** Told of what happens. */
+  watch: TurnWatch;
+  /** Aborts with an {@link AbortReason}. */
+  controller: AbortController;
+  /** Why the message is given up instead of being answered; absent: it is not. */
+  givenUp: string | undefined;
+  /** Whether the next waiting message may follow at once. */
+  more: () => boolean;
+}
+
+/** Waiting messages that are looked at. */
+const waitingAtOnce = 20;
+
+/** The model has seen the beginning of the thread already. */
+function withoutThreadRoot(message: InboundMessage): InboundMessage {
+  if (message.references?.threadRootId === undefined) return message;
+  const { references, ...rest } = message;
+  const { threadRootId: _threadRootId, ...others } = references;
+  return Object.keys(others).length === 0 ? rest : { ...rest, references: others };
+}
+
+/** A message as it joins a turn of that person, whose name is known and whose thread the model has seen. */
+function readyToJoin(message: InboundMessage, { id, name }: InboundMessage["sender"]): InboundMessage {
+  const known = message.sender.id === id && name !== undefined ? { ...message, sender: { id, name } } : message;
+  return withoutThreadRoot(known);
+}
+
+/** A message that came late and waits now was written before: it takes nothing back. */
+function supersedes(later: InboundMessage, { chatType, sender, createdAtMs }: InboundMessage): boolean {
+  return later.createdAtMs >= createdAtMs && (chatType === "p2p" || later.sender.id === sender.id);
+}
+
+/** The messages that wait behind one, as they would join its turn: up to the first that another agent is to answer. */
+export async function messagesToJoin(
+  store: Pick<SessionStore, "waiting">,
+  { session, sender, agent }: InboundMessage,
+): Promise<QueuedMessage[]> {
+  const queued = await store.waiting(session, waitingAtOnce);
+  const other = queued.findIndex(({ message }) => message.agent !== agent);
+  return (other === -1 ? queued : queued.slice(0, other)).map(({ seq, message }) => ({
+    seq,
+    message: readyToJoin(message, sender),
+  }));
+}
+
+/** Whether a later message takes this one back. */
+async function isSuperseded(store: Pick<SessionStore, "waiting">, message: InboundMessage): Promise<boolean> {
+  const waiting = await store.waiting(message.session, waitingAtOnce);
+  return waiting.some((later) => supersedes(later.message, message));
 }

@@ -12,8 +12,8 @@ import {
   type Usage,
 } from "@larkline/protocol";
 import { scrubText, unobserved, type Observation, type Tags } from "@larkline/process/telemetry";
-import type { BuiltInTools } from "./built-in-tools.ts";
-import type { TurnStart } from "./turn-options.ts";
+import type { BuiltInTools } from "./tools.ts";
+import type { TurnStart } from "./turn-run.ts";
 
 /** What observers hear of one claim of a turn. Ids, numbers and names of tools and models only. */
 export interface TurnWatch {

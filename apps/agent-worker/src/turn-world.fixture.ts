@@ -31,20 +31,17 @@ import type {
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { createLogger, createMetrics, unobserved } from "@larkline/process/telemetry";
 import { expect, vi } from "vitest";
-import type { AgentSide } from "./agent-side.ts";
-import { Authorities } from "./authority.ts";
-import { createBuiltInTools } from "./built-in-tools.ts";
-import { createCallSigner } from "./call-signer.ts";
-import { createGivenUp } from "./given-up.ts";
-import { createLargeResults } from "./large-results.ts";
-import { createOfferedTools } from "./offered-tools.ts";
-import { createTurnJudge, type JudgeDeps } from "./permission-judge.ts";
-import { RunningTurns } from "./running-turns.ts";
-import { createSessionRunner, type SessionRunnerOptions } from "./session-runner.ts";
-import { dispatchCalls } from "./tool-dispatch.ts";
-import { createTurnApprovals, type WorkCards } from "./turn-approvals.ts";
-import { TurnHolds, type HoldEnd } from "./turn-holds.ts";
-import { wakeAfter } from "./wake-after.ts";
+import type { AgentSide } from "./agents.ts";
+import { Authorities, createTurnJudge, type JudgeDeps, createTurnApprovals, type WorkCards } from "./approvals.ts";
+import {
+  createBuiltInTools,
+  createCallSigner,
+  createLargeResults,
+  createOfferedTools,
+  dispatchCalls,
+} from "./tools.ts";
+import { createGivenUp, RunningTurns, createSessionRunner, type SessionRunnerOptions } from "./session-runner.ts";
+import { TurnHolds, type HoldEnd, wakeAfter } from "./turn-holds.ts";
 import { createWorkerMetrics, type WorkerMetrics } from "./worker-metrics.ts";
 
 // For tests: sessions with a queue, a runner and a model that do what the test says.

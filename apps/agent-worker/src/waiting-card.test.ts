@@ -3,9 +3,8 @@ import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator"
 import { turnIdOf } from "@larkline/protocol";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { sweepApprovalCards } from "./approval-sweep.ts";
+import { sweepApprovalCards, sweepCards } from "./background-jobs.ts";
 import { calling } from "./approval-world.fixture.ts";
-import { sweepCards } from "./card-sweep.ts";
 import {
   append,
   askPeople,

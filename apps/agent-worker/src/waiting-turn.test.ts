@@ -1,7 +1,7 @@
 import { turnLimits } from "@larkline/agent";
 import { textOf, turnIdOf, type InboundMessage } from "@larkline/protocol";
 import { describe, expect, it, vi } from "vitest";
-import { sweepExpiries } from "./approval-sweep.ts";
+import { sweepExpiries } from "./background-jobs.ts";
 import { calling, eventsOf, resultsIn, typesOf } from "./approval-world.fixture.ts";
 import {
   append,

@@ -1,38 +1,35 @@
 import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
 import { createBudgetBook } from "@larkline/agent/budgets";
 import { StatusReactions } from "@larkline/feishu";
 import { botOfApp, type BotAccess, type LarklineConfig } from "@larkline/process/config";
 import { errorCodes, runnerKeyOf, type InboundMessage, type SessionKey, sharedNow } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
-import { startAnnouncing } from "@larkline/store";
-import { HandoffImport } from "@larkline/store/redis";
+import { startAnnouncing, stateVersion, type InstanceDirectory } from "@larkline/store";
+import { HandoffImport, type Presence, type StateMigration } from "@larkline/store/redis";
 import { scrubText, type Logger, type Observation } from "@larkline/process/telemetry";
 import manifest from "../package.json" with { type: "json" };
 import type { WorkerConfig } from "./config.ts";
-import { openConnections, type Connections } from "./connections.ts";
+import { openConnections, type Connections } from "./services.ts";
 import { startHeartbeat, type Heartbeat } from "./heartbeat.ts";
-import { createAgentSides, limitsOf } from "./agent-side.ts";
-import { sweepApprovalCards } from "./approval-sweep.ts";
-import { createBuiltInTools, type BuiltInTools } from "./built-in-tools.ts";
-import { createCallSigner } from "./call-signer.ts";
-import { startDataKeeper } from "./data-keeper.ts";
-import { sweepCards } from "./card-sweep.ts";
-import { createGivenUp } from "./given-up.ts";
-import { createMessagePreparer } from "./message-preparer.ts";
-import type { AgentModels } from "./models.ts";
-import { startOperatorDesk } from "./operator-desk.ts";
-import { RunningTurns } from "./running-turns.ts";
-import { createSessionRunner, type SessionRunnerOptions } from "./session-runner.ts";
-import { startSweeper } from "./sweeper.ts";
-import { TurnHolds } from "./turn-holds.ts";
-import { takeOverState, untilStateIsTakenOver } from "./state-takeover.ts";
-import { createToolCatalog, type ToolCatalog } from "./tool-catalog.ts";
-import { dispatchCalls } from "./tool-dispatch.ts";
-import { warnOfUnknownTools } from "./offered-tools.ts";
+import { createAgentSides, limitsOf, type AgentModels } from "./agents.ts";
+import { sweepApprovalCards, sweepCards, startOperatorDesk, startSweeper } from "./background-jobs.ts";
+import {
+  createBuiltInTools,
+  type BuiltInTools,
+  createCallSigner,
+  createToolCatalog,
+  type ToolCatalog,
+  dispatchCalls,
+  warnOfUnknownTools,
+} from "./tools.ts";
+import { startDataKeeper } from "./data-keeping.ts";
+import { createGivenUp, RunningTurns, createSessionRunner, type SessionRunnerOptions } from "./session-runner.ts";
+import { createMessagePreparer } from "./prepare.ts";
+import { TurnHolds, wakeAfter } from "./turn-holds.ts";
 import { tellLate, watchBuiltIns } from "./turn-watch.ts";
-import { createTurnApprovals, type TurnApprovals } from "./turn-approvals.ts";
-import type { Dispatch, StopCalls } from "./turn-options.ts";
-import { wakeAfter } from "./wake-after.ts";
+import { createTurnApprovals, type TurnApprovals } from "./approvals.ts";
+import type { Dispatch, StopCalls } from "./turn-run.ts";
 import type { WorkerMetrics } from "./worker-metrics.ts";
 
 export interface WorkerSetup {
@@ -46,7 +43,7 @@ export interface WorkerSetup {
   observation: Observation;
 }
 
-export interface AgentWorker {
+interface AgentWorker {
   /** What `/ready` reports. */
   ready(): Promise<Record<string, boolean | string>>;
   /** Hands running turns over and closes everything. Idempotent. */
@@ -366,4 +363,53 @@ function startKeeping({ owner, settings, connections, metrics, logger }: WorkerP
     onRound: metrics.keeper.round,
     onError: (error) => logger.warn({ error }, "stored data was not looked after; it stays until it can be"),
   });
+}
+
+interface StateTakeoverOptions {
+  migration: Pick<StateMigration, "isDone" | "run">;
+  instances: Pick<InstanceDirectory, "instances">;
+  presence: Pick<Presence, "takeDuty">;
+  owner: string;
+  logger: Logger;
+  signal: AbortSignal;
+}
+
+/** How long one worker may take before another one moves the state, too: that does no harm. */
+const dutyMs = 60_000;
+const pauseMs = 500;
+
+/**
+ * One try to take over what the version before has stored: false while one of its processes lives, or while
+ * another worker is at it. Until it is taken over no worker may take jobs.
+ */
+export async function takeOverState(options: StateTakeoverOptions): Promise<boolean> {
+  const { migration, instances, presence, owner, logger, signal } = options;
+  if (await migration.isDone()) return true;
+  const nowMs = sharedNow();
+  const old = (await instances.instances()).filter(
+    ({ stateVersion: version = 1, expiresAtMs }) => version < stateVersion && expiresAtMs > nowMs,
+  );
+  if (old.length > 0) {
+    const processes = old.map(({ service, host, id }) => `${service} ${host} ${id}`);
+    logger.warn({ processes }, "processes of the version before still run: no jobs are taken until all have stopped");
+    return false;
+  }
+  if (!(await presence.takeDuty("migrate-state", owner, dutyMs))) return await migration.isDone();
+  const sessions = await migration.run(signal);
+  logger.info({ sessions }, "what the version before has stored is sealed");
+  return true;
+}
+
+/** Tries until it is taken over, or `signal` aborts. Never rejects; false when aborted. */
+export async function untilStateIsTakenOver(options: StateTakeoverOptions): Promise<boolean> {
+  const { logger, signal } = options;
+  while (!signal.aborted) {
+    try {
+      if (await takeOverState(options)) return true;
+    } catch (error) {
+      if (!signal.aborted) logger.warn({ error }, "what the version before has stored is not taken over yet");
+    }
+    await delay(pauseMs, undefined, { signal }).catch(() => undefined);
+  }
+  return false;
 }

@@ -61,13 +61,12 @@ import {
 import { runnerKeyOf, stateKeyOf } from "@larkline/protocol";
 import { createClockLog, watchPlatform, type Logger, type Observation } from "@larkline/process/telemetry";
 import { botOfApp, groupsAtBot, type BotAccess, type LarklineConfig } from "@larkline/process/config";
-import { Authorities } from "./authority.ts";
+import { Authorities, type JudgeDeps } from "./approvals.ts";
 import type { WorkerConfig } from "./config.ts";
-import { createImageResolver } from "./image-resolver.ts";
-import type { JudgeDeps } from "./permission-judge.ts";
+import { createImageResolver } from "./turn-reply.ts";
 
 /** Sends replies that were committed. */
-export type ReplySender = OutboxSender;
+type ReplySender = OutboxSender;
 
 /** Everything of a worker that talks to something outside. */
 export interface Connections {

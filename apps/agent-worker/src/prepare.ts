@@ -14,7 +14,7 @@ import {
 import type { BlobStore, LookupCache } from "@larkline/store";
 import type { Logger } from "@larkline/process/telemetry";
 
-export interface MessagePreparerDeps {
+interface MessagePreparerDeps {
   /** By app id. */
   apis: ReadonlyMap<string, FeishuApi>;
   blobs: BlobStore;

@@ -53,7 +53,7 @@ export interface BudgetDeps {
 }
 
 /** The agent that answers. */
-export interface BudgetedAgent {
+interface BudgetedAgent {
   name: string;
   model: TurnModel;
   texts?: ReplyLanguage;
