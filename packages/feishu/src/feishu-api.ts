@@ -1,14 +1,12 @@
 import { parserOf } from "@larkline/protocol";
 import type { RateGovernor, TokenCache } from "@larkline/store";
 import { Type } from "typebox";
-import { CardsApi } from "./messages/cards-api.ts";
+import { CardsApi, MessagesApi } from "./messages/messages-api.ts";
 import { ChatHistory } from "./messages/chat-history.ts";
 import { FilesApi } from "./messages/files-api.ts";
-import { MessagesApi } from "./messages/messages-api.ts";
 import { ApiCaller, pathId, type CallOptions, type CallWatch, type RetryPolicy } from "./transport/api-call.ts";
 import { FeishuError } from "./transport/error.ts";
-import { baseUrlOf, type FeishuDomain } from "./transport/limits.ts";
-import { RateLimiter } from "./transport/rate-limiter.ts";
+import { baseUrlOf, type FeishuDomain, RateLimiter } from "./transport/rate-limiter.ts";
 import { noLogger, type FeishuLogger } from "./transport/sdk.ts";
 
 export interface FeishuApiOptions {

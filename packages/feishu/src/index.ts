@@ -12,20 +12,23 @@ export { createWebhookChallenge } from "./events/webhook.ts";
 /** Events over the platform's WebSocket. */
 export { LongConnection, type LongConnectionState } from "./events/long-connection.ts";
 /** An event of the platform, from either of them. */
-export type { Envelope } from "./events/envelope.ts";
+export {
+  type Envelope,
+  inboundFromEvent,
+  messageEventType,
+  type FeishuMessage,
+  readContent,
+} from "./events/inbound-message.ts";
 /** Reads the event of a message to the bot. */
-export { inboundFromEvent, messageEventType, type FeishuMessage } from "./messages/inbound-message.ts";
 /** Reads the content of any message. */
-export { readContent } from "./messages/inbound-message.ts";
 
 /** The replies that this process is typing on cards. */
 export { LiveReplies, type LiveReply } from "./reply/live-reply.ts";
 /** Sends the replies that were committed. */
 export { OutboxSender, type ImageResolver } from "./reply/outbox-sender.ts";
 /** What live replies leave to the sender of the same process. */
-export { CardHandover } from "./reply/reply-record.ts";
+export { CardHandover, endOrphan } from "./reply/card-writer.ts";
 /** Ends the cards of a reply whose turn is gone. */
-export { endOrphan } from "./reply/card-writer.ts";
 /** Reactions that show the state of a person's message. */
 export { StatusReactions, type ReactionPurpose } from "./reply/status-reactions.ts";
 

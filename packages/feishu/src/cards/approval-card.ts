@@ -17,8 +17,12 @@ import {
   plainText,
   type CardElement,
   type TextRoom,
+  fenced,
+  inlineText,
+  invisible,
+  visibleJson,
+  visibleText,
 } from "./element.ts";
-import { fenced, inlineText, invisible, visibleJson, visibleText } from "./escape.ts";
 import { cardTexts } from "./texts.ts";
 
 /** An approval and what has become of it, as far as its card shows it. */

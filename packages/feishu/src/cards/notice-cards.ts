@@ -1,8 +1,17 @@
 import type { ReplyLanguage } from "@larkline/protocol";
-import { showAnswer } from "./answer.ts";
-import { button, cardInLanguages, headWithin, markdown, plainText, type CardElement, type Speech } from "./element.ts";
-import { fenced, inlineText, printable } from "./escape.ts";
-import { startOfAnswer } from "./lines.ts";
+import { showAnswer, startOfAnswer } from "./answer.ts";
+import {
+  button,
+  cardInLanguages,
+  headWithin,
+  markdown,
+  plainText,
+  type CardElement,
+  type Speech,
+  fenced,
+  inlineText,
+  printable,
+} from "./element.ts";
 import { cardTexts } from "./texts.ts";
 
 /** A message that arrived so late that a person has to decide about it. */

@@ -1,7 +1,6 @@
 import type { ReplyView, ShownTool } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { operationsBetween, shownOf } from "./operations.ts";
-import { renderCard, type RenderedCard } from "./reply-card.ts";
+import { operationsBetween, shownOf, renderCard, type RenderedCard } from "./reply-card.ts";
 import { viewOf } from "./streams.fixture.ts";
 
 const stop = { session: "s", turnId: "s-1" };

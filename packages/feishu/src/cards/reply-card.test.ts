@@ -1,8 +1,7 @@
 import type { ReplyView, ShownTool } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { extendCuts } from "./cuts.ts";
+import { extendCuts, renderCard, summaryOf, type RenderedCard } from "./reply-card.ts";
 import { maxCardBytes } from "./element.ts";
-import { renderCard, summaryOf, type RenderedCard } from "./reply-card.ts";
 import { viewOf } from "./streams.fixture.ts";
 
 const stop = { session: "app.chat", turnId: "app.chat-1" };

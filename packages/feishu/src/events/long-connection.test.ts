@@ -1,7 +1,7 @@
 import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "@larkline/simulator";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { noLogger } from "../transport/sdk.ts";
-import type { Envelope } from "./envelope.ts";
+import type { Envelope } from "./inbound-message.ts";
 import { LongConnection, type LongConnectionOptions } from "./long-connection.ts";
 
 const appId = "cli_0123456789abcdef";

@@ -1,7 +1,8 @@
-import { HttpRejection, HttpTransport } from "../transport/http.ts";
-import { baseUrlOf, type FeishuDomain } from "../transport/limits.ts";
+import { HttpTransport } from "../transport/api-call.ts";
+import { HttpRejection } from "../transport/error.ts";
+import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";
 import { EventSocket, noLogger, type FeishuLogger, type HttpInstance, type RawSocket } from "../transport/sdk.ts";
-import { parseEnvelope, type Envelope } from "./envelope.ts";
+import { parseEnvelope, type Envelope } from "./inbound-message.ts";
 
 export type LongConnectionState = "idle" | "connecting" | "connected" | "reconnecting" | "failed";
 

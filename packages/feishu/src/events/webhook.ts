@@ -1,6 +1,6 @@
 import { createCipheriv, createDecipheriv, createHash, randomBytes, timingSafeEqual } from "node:crypto";
-import { objectOf, parsedObject, textField, type JsonObject } from "../transport/json.ts";
-import { parseEnvelope, type Envelope } from "./envelope.ts";
+import { objectOf, parsedObject, textField, type JsonObject } from "../transport/api-call.ts";
+import { parseEnvelope, type Envelope } from "./inbound-message.ts";
 
 /** What a webhook request is. `reason` is for the log: it holds no content of the request. */
 export type WebhookVerdict =

@@ -1,9 +1,8 @@
 import { parserOf } from "@larkline/protocol";
 import { Type, type Static } from "typebox";
-import { pathId, type ApiCaller, type CallOptions } from "../transport/api-call.ts";
+import { pathId, type ApiCaller, type CallOptions, objectOf, parsedObject } from "../transport/api-call.ts";
 import { isKind } from "../transport/error.ts";
-import { objectOf, parsedObject } from "../transport/json.ts";
-import { contentsOf } from "./outgoing-text.ts";
+import { contentsOf } from "./messages-api.ts";
 
 /** Which answer to look for, and where. */
 export interface FindReplyRequest {

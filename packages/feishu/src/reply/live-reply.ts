@@ -7,7 +7,7 @@ import { FeishuError } from "../transport/error.ts";
 import { noLogger, type FeishuLogger } from "../transport/sdk.ts";
 import type { ImageResolver } from "./outbox-sender.ts";
 import { ReplyCards } from "./reply-cards.ts";
-import { FencedOut, newReply, ReplyRecord, type CardHandover } from "./reply-record.ts";
+import { FencedOut, newReply, ReplyRecord, type CardHandover } from "./card-writer.ts";
 
 /** One run of a turn, as its reply has to know it. */
 export interface ReplyStart {

@@ -1,9 +1,12 @@
 import type { ReplyLanguage, ReplyView } from "@larkline/protocol";
 import type { CardEntry, OutboxTarget } from "@larkline/store";
-import { extendCuts } from "../cards/cuts.ts";
-import { replacedCard, textFollowsCard } from "../cards/notice-cards.ts";
-import { hashOf, operationsBetween, shownOf, type CardOperation, type ShownCard } from "../cards/operations.ts";
 import {
+  extendCuts,
+  hashOf,
+  operationsBetween,
+  shownOf,
+  type CardOperation,
+  type ShownCard,
   renderCard,
   restFileName,
   sliceOf,
@@ -11,11 +14,11 @@ import {
   type CardStyle,
   type RenderedCard,
 } from "../cards/reply-card.ts";
+import { replacedCard, textFollowsCard } from "../cards/notice-cards.ts";
 import type { FeishuApi } from "../feishu-api.ts";
 import { clockSkewMs, derivedUuid, receiverOf, uuidProtectionMs } from "../messages/messages-api.ts";
 import { FeishuError, isKind } from "../transport/error.ts";
-import { callOf, CardWriter } from "./card-writer.ts";
-import type { CardHandover, ReplyRecord } from "./reply-record.ts";
+import { callOf, CardWriter, type CardHandover, type ReplyRecord } from "./card-writer.ts";
 
 export interface ReplyCardsOptions {
   api: FeishuApi;

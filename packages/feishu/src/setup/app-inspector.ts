@@ -2,10 +2,9 @@ import { connect } from "node:net";
 import { parserOf } from "@larkline/protocol";
 import type { TokenCache } from "@larkline/store";
 import { Type, type Static, type TSchema } from "typebox";
-import { ApiCaller } from "../transport/api-call.ts";
+import { ApiCaller, withCallContext } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf } from "../transport/error.ts";
-import { withCallContext } from "../transport/http.ts";
-import { baseUrlOf, type FeishuDomain } from "../transport/limits.ts";
+import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";
 import { noLogger } from "../transport/sdk.ts";
 
 export interface AppInspectorOptions {

@@ -2,8 +2,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { parserOf } from "@larkline/protocol";
 import { Type } from "typebox";
-import { objectOf, parsedObject, textField, type JsonObject } from "../transport/json.ts";
-import { baseUrlOf, type FeishuDomain } from "../transport/limits.ts";
+import { objectOf, parsedObject, textField, type JsonObject } from "../transport/api-call.ts";
+import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";
 import { appManifest } from "./app-manifest.ts";
 
 /** Where a person confirms the new app, and for how long. */

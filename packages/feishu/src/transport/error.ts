@@ -1,4 +1,4 @@
-import { HttpRejection, TransportFailure } from "./http.ts";
+import type { IncomingMessage } from "node:http";
 
 /**
  * What a failed call means for the caller.
@@ -100,6 +100,48 @@ export class FeishuError extends Error {
 /** Whether a call failed in one of these ways. */
 export function isKind(error: unknown, ...kinds: FeishuErrorKind[]): error is FeishuError {
   return error instanceof FeishuError && kinds.includes(error.kind);
+}
+
+/** The platform answered and refused: non-2xx, or 2xx with a business code other than 0. */
+export class HttpRejection extends Error {
+  override readonly name = "HttpRejection";
+  readonly httpStatus: number;
+  readonly code: number;
+  /** May quote the request: never log it unread. */
+  readonly platformMessage: string;
+  readonly logId: string;
+  readonly retryAfterMs: number;
+  /** What the gateway names as the limit; 0 when it names none. */
+  readonly namedLimit: number;
+  /** The body was no JSON object. */
+  readonly unreadable: boolean;
+
+  constructor(httpStatus: number, body: Record<string, unknown> | undefined, headers: IncomingMessage["headers"]) {
+    super(`HTTP ${httpStatus}`);
+    this.httpStatus = httpStatus;
+    this.code = typeof body?.["code"] === "number" ? body["code"] : 0;
+    this.platformMessage = typeof body?.["msg"] === "string" ? body["msg"] : "";
+    this.logId = String(headers["x-tt-logid"] ?? "").slice(0, 100);
+    const resetSeconds = Number(headers["x-ogw-ratelimit-reset"] ?? headers["retry-after"] ?? 0);
+    this.retryAfterMs = Number.isFinite(resetSeconds) && resetSeconds > 0 ? Math.ceil(resetSeconds * 1000) : 0;
+    const named = Number(headers["x-ogw-ratelimit-limit"] ?? 0);
+    this.namedLimit = Number.isInteger(named) && named > 0 ? named : 0;
+    this.unreadable = body === undefined;
+  }
+}
+
+/** No usable answer. `sent` tells whether the request may have reached the platform. */
+export class TransportFailure extends Error {
+  override readonly name = "TransportFailure";
+  /** `too_large`: a download over its own limit; `oversized`: an answer that no API gives. */
+  readonly reason: "timeout" | "aborted" | "connection" | "oversized" | "too_large";
+  readonly sent: boolean;
+
+  constructor(reason: TransportFailure["reason"], sent: boolean, detail: string) {
+    super(detail);
+    this.reason = reason;
+    this.sent = sent;
+  }
 }
 
 /** What a call threw, as a FeishuError. */

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { baseUrlOf } from "./limits.ts";
+import { baseUrlOf } from "./rate-limiter.ts";
 
 it.each([
   ["feishu", "https://open.feishu.cn"],

@@ -5,7 +5,7 @@ import { describe, expect, it, onTestFinished, vi } from "vitest";
 import type { FeishuApi, FeishuApiOptions } from "../feishu-api.ts";
 import { failureOf, replacing, simulatedApi } from "../simulated-api.fixture.ts";
 import type { CallOptions } from "./api-call.ts";
-import { apiBucket } from "./limits.ts";
+import { apiBucket } from "./rate-limiter.ts";
 
 const patient: CallOptions = { maxWaitMs: 20_000 };
 

@@ -1,7 +1,6 @@
 import { assert, constantFrom, integer, json, oneof, property, shuffledSubarray, string } from "fast-check";
 import { describe, expect, it } from "vitest";
-import { parseEnvelope, type Envelope } from "../events/envelope.ts";
-import { inboundFromEvent, type FeishuMessage } from "./inbound-message.ts";
+import { parseEnvelope, type Envelope, inboundFromEvent, type FeishuMessage } from "./inbound-message.ts";
 
 const botOpenId = "ou_bot";
 
