@@ -207,6 +207,13 @@ describe("a Redis with a user for each app", () => {
       `HGETALL ${whole}:tools-recordings:1`,
       "ZREVRANGE {larkline:trace:3}:by-person:ou_x 0 -1",
       "ZADD {larkline:trace:3}:by-chat:oc_x 1 forged",
+      "RPUSH {larkline:trace:3}:names forged",
+      "LRANGE {larkline:trace:3}:names 0 -1",
+      "LRANGE {larkline:trace:3}:records 0 -1",
+      "LTRIM {larkline:trace:3}:records 1 0",
+      "GET {larkline:trace:3}:record:x",
+      "LRANGE {larkline:trace:3}:of:x 0 -1",
+      "LTRIM {larkline:trace:3}:of:x 1 0",
       `HMGET ${cell}:letters x`,
       `HSET ${cell}:letters x {}`,
       `ZRANGEBYLEX ${cell}:people - +`,
@@ -247,8 +254,8 @@ describe("a Redis with a user for each app", () => {
       `HSET ${whole}:runners:recording x {}`,
       `HGETALL ${whole}:runners:other`,
       `HSET {larkline:blob:x} bytes x`,
-      "LRANGE {larkline:trace:3}:of:x 0 -1",
-      "LTRIM {larkline:trace:3}:of:x 1 0",
+      "SET {larkline:trace:3}:record:x x",
+      "RPUSH {larkline:trace:3}:records x",
     ];
     expect(await allowedOf("runner-recording", reachable)).toEqual(reachable);
     const beyond = [
@@ -275,6 +282,7 @@ describe("a Redis with a user for each app", () => {
       `PUBLISH ${cell}:ch:x 1:[]`,
     ];
     expect(await allowedOf("runner-recording", beyond)).toEqual([]);
+    await as(observer).del("{larkline:trace:3}:record:x", "{larkline:trace:3}:records");
     await as(observer).del(`${whole}:runners:recording`, `${cell}:handoff:recording`, "{larkline:blob:x}");
   });
 
@@ -291,6 +299,8 @@ describe("a Redis with a user for each app", () => {
       "HMGET {larkline:blob:x} bytes",
       "HMGET {larkline:3}:letters x",
       "ZREVRANGE {larkline:trace:3}:by-person:ou_x 0 -1",
+      "LRANGE {larkline:trace:3}:names 0 -1",
+      "GET {larkline:trace:3}:record:x",
       "ZINCRBY {larkline:budget}:tokens:person:2026-11 -1 ou_x",
       "SET {larkline}:duty:sweep x",
     ];
@@ -314,6 +324,8 @@ describe("a Redis with a user for each app", () => {
       "HSET {larkline}:runners:recording x {}",
       "ZINCRBY {larkline:budget}:tokens:person:2026-11 -1 ou_x",
       "RPUSH {larkline:trace:3}:of:x forged",
+      "RPUSH {larkline:trace:3}:names forged",
+      "SET {larkline:trace:3}:record:x forged",
       "XRANGE {larkline}:audit - +",
       "XTRIM {larkline}:audit MAXLEN 0",
     ];

@@ -13,7 +13,6 @@ import type {
   SessionIndex,
   SessionStore,
   TokenValidity,
-  TraceLog,
 } from "@larkline/store";
 import {
   closeRedis,
@@ -34,7 +33,7 @@ import {
   createRedisSessionIndex,
   createRedisSessionStore,
   createRedisTokenCache,
-  createRedisTraceLog,
+  TraceLog,
   createSessionLedgers,
   OperatorOrders,
   mastersOf,
@@ -84,7 +83,13 @@ export interface Backend {
 }
 
 /** Opens the connection of the process. Resolves at once: until Redis answers the console is not ready. */
-export function connectBackend(options: { redisUrl: string; namespace: string; logger: Logger }): Backend {
+export function connectBackend(options: {
+  redisUrl: string;
+  namespace: string;
+  /** How long traces are kept, ms. */
+  tracesKeptMs: number;
+  logger: Logger;
+}): Backend {
   const { namespace, logger } = options;
   const { failed: onError, back } = createOutageLog(logger, "Redis");
   const redis = connectRedis(options.redisUrl, { onError });
@@ -94,7 +99,7 @@ export function connectBackend(options: { redisUrl: string; namespace: string; l
   const log = createRedisEventLog({ redis, namespace });
   const catalog = createQueueCatalog({ ...queue, masters: () => mastersOf(redis) });
   return {
-    traces: createRedisTraceLog({ redis, namespace }),
+    traces: new TraceLog({ redis, namespace, ttlMs: options.tracesKeptMs }),
     log,
     ledgers: createSessionLedgers({ redis, namespace }),
     store: createRedisSessionStore({ redis, namespace }),

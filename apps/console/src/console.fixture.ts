@@ -122,7 +122,12 @@ export async function startTestConsole(
   given: Passwords | null = passwords,
   { proxies = [], ...config }: { proxies?: readonly string[] } & Record<string, unknown> = {},
 ): Promise<TestConsole> {
-  const backend = connectBackend({ redisUrl: inject("redisUrl"), namespace, logger: silentLogger });
+  const backend = connectBackend({
+    redisUrl: inject("redisUrl"),
+    namespace,
+    tracesKeptMs: 3_600_000,
+    logger: silentLogger,
+  });
   const { port, close } = await startConsole({
     settings: settingsOf(config),
     config: {

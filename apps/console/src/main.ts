@@ -19,7 +19,11 @@ if (!settings.ok) refuse(settings.error);
 const logger = createLogger({ service: "console", level: config.logLevel });
 if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
 const metrics = createMetrics({ service: "console" });
-const backend = connectBackend({ ...config, logger });
+const backend = connectBackend({
+  ...config,
+  tracesKeptMs: settings.value.retention.traceDays * 86_400_000,
+  logger,
+});
 const started = await startConsole({ config, settings: settings.value, backend, metrics, logger }).catch(
   (error: unknown) => refuse(`console cannot start: ${error instanceof Error ? error.message : String(error)}`),
 );

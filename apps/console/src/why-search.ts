@@ -52,14 +52,17 @@ export interface Found {
 
 /** Messages of a list. */
 const maxListed = 30;
-const readAtOnce = 15;
+const readAtOnce = 30;
+/** A message may have come so long before it was found last ("Event subscription overview": 7 hours), ms. */
+const redeliveredMs = 8 * 3_600_000;
 
 /** What the chat of a session is found by: sessions of the HTTP API are apart from chats of the platform. */
 function placeOf({ session, chat }: SessionReading): string {
   return session.startsWith("api.") ? `api.${chat}` : chat;
 }
 
-async function idsOf(traces: TraceLog, wanted: Wanted): Promise<TraceId[]> {
+/** The traces that may have it, newest first; without a time when nothing is known about when they began. */
+async function tracesOf(traces: TraceLog, wanted: Wanted): Promise<FoundTrace[]> {
   const found = async (kind: SubjectKind, id: string, limit = maxListed) => await traces.find(kind, id, limit);
   const all = async (): Promise<FoundTrace[][]> => {
     switch (wanted.by) {
@@ -79,7 +82,7 @@ async function idsOf(traces: TraceLog, wanted: Wanted): Promise<TraceId[]> {
     }
   };
   const newest = (await all()).flat().toSorted((one, other) => other.atMs - one.atMs);
-  return [...new Set(newest.map(({ traceId }) => traceId))];
+  return newest.filter(({ traceId }, at) => newest.findIndex((one) => one.traceId === traceId) === at);
 }
 
 function isIn({ session, chat, seq }: SessionReading, { chat: itsChat, place }: MessageTrace): boolean {
@@ -113,13 +116,18 @@ function isOwn({ traceId, message: { app, messageId: id } }: Found): boolean {
 /** The messages that are meant, newest first, as far as their traces are kept; of a trace its own one first. */
 export async function findMessages(traces: TraceLog, wanted: Wanted): Promise<Found[]> {
   const found: Found[] = [];
-  const ids = await idsOf(traces, wanted);
-  for (let at = 0; at < ids.length && found.length < maxListed; at += readAtOnce) {
-    const read = ids.slice(at, at + readAtOnce).map(async (traceId) => {
-      const messages = messagesOf(await traces.read(traceId)).filter((message) => fits(wanted, message));
-      return messages.map((message) => ({ traceId, message }));
-    });
-    found.push(...(await Promise.all(read)).flat());
+  const meant = await tracesOf(traces, wanted);
+  for (let at = 0; at < meant.length && found.length < maxListed; at += readAtOnce) {
+    const some = meant.slice(at, at + readAtOnce);
+    const sinceMs = Math.min(...some.map(({ atMs }) => atMs)) - redeliveredMs;
+    const all = await traces.read(
+      some.map(({ traceId }) => traceId),
+      sinceMs,
+    );
+    for (const [index, { traceId }] of some.entries()) {
+      const messages = messagesOf(all[index] ?? []).filter((message) => fits(wanted, message));
+      found.push(...messages.map((message) => ({ traceId, message })));
+    }
   }
   const newest = found.toSorted((one, other) => other.message.atMs - one.message.atMs);
   const shown = wanted.by === "trace" ? [...newest.filter(isOwn), ...newest.filter((one) => !isOwn(one))] : newest;

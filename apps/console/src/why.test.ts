@@ -1,5 +1,5 @@
 import { traceIdOf, traceparentOf, type TraceEntry } from "@larkline/protocol";
-import { createRedisTraceLog } from "@larkline/store/redis";
+import { TraceLog } from "@larkline/store/redis";
 import type { Browser } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
 import { launchBrowser, openPage, signInAs } from "./browser.fixture.ts";
@@ -42,7 +42,7 @@ function traceIdFor(message: string): string {
 
 /** Leaves the trace of a message as ingress and workers write it. */
 async function leaveTrace(message: string, ...more: Partial<TraceEntry>[]): Promise<void> {
-  const log = createRedisTraceLog({ redis: world.redis, namespace: world.namespace });
+  const log = new TraceLog({ redis: world.redis, namespace: world.namespace });
   const startMs = Date.now() - 5_000;
   const subject = { message, chat: "oc_chat", person: "ou_ann" };
   const base = { kind: "event", service: "ingress", instance: "host-7", name: "message.received" } as const;
@@ -98,7 +98,7 @@ it("lists the messages of a chat with what became of them, and shows the one tha
 
 it("shows the message of a trace before those that clients have put into it", async () => {
   await leaveTrace("om_1", { name: "message.refused", data: { message: "om_1", reason: "not_mentioned" } });
-  const log = createRedisTraceLog({ redis: world.redis, namespace: world.namespace });
+  const log = new TraceLog({ redis: world.redis, namespace: world.namespace });
   const entries = Array.from({ length: 40 }, (_, at): TraceEntry => {
     const data = { message: `x.${at}`, app: "api", chat: "x", person: "api", channel: "api" };
     return { atMs: Date.now(), kind: "event", service: "ingress", instance: "host-7", name: "message.received", data };
@@ -110,7 +110,7 @@ it("shows the message of a trace before those that clients have put into it", as
 });
 
 it("finds a message of the HTTP API by its session, whose name a client may have taken from a chat", async () => {
-  const log = createRedisTraceLog({ redis: world.redis, namespace: world.namespace });
+  const log = new TraceLog({ redis: world.redis, namespace: world.namespace });
   const data = { message: "oc_chat.1", app: "api", chat: "oc_chat", person: "api", channel: "api" };
   const base = { atMs: Date.now(), service: "ingress", instance: "host-7", name: "message.received" } as const;
   const traceId = traceIdOf(traceparentOf({ app: "api", id: "oc_chat.1" }));

@@ -57,11 +57,14 @@ const ruling: Grant[] = [
   { keys: ["rulesOfChats"], commands: "zadd zrem zremrangebyscore zrevrange pexpireat" },
 ];
 
-/** Adding to traces, which get shortened when they are too long. */
-const tracing: Grant[] = [{ keys: ["traces"], commands: "rpush pexpire llen lrange ltrim lpush" }];
+/** Adding to traces. */
+const tracing: Grant[] = [
+  { keys: ["traceRecords"], commands: "set" },
+  { keys: ["traceLines"], commands: "rpush pexpire" },
+];
 
 /** Saying what a trace is about, so that it can be found. */
-const naming: Grant[] = [{ keys: ["traceIndexes"], commands: "zadd zremrangebyrank pexpire" }];
+const naming: Grant[] = [{ keys: ["traceNames"], commands: "rpush pexpire" }];
 
 /** A message comes in: who has written where, and above which numbers a session begins. */
 const beginning: Grant[] = [
@@ -275,8 +278,9 @@ function operatorConsole(place: Place): RedisUser {
       { keys: ["alive"], commands: "mget" },
       { keys: ["workers"], commands: "zrange" },
       // For "Why no answer?": traces, and the ledgers that say where a message stands.
-      { keys: ["traces"], commands: "lrange" },
-      { keys: ["traceIndexes"], commands: "zrevrange" },
+      { keys: ["traceLines", "traceNames", "oldTraces"], commands: "lrange" },
+      { keys: ["traceRecords"], commands: "get" },
+      { keys: ["oldTraceIndexes"], commands: "zrevrange" },
       { keys: ["seen"], commands: "get" },
       { keys: ["calls"], commands: "hgetall" },
       { keys: ["due"], commands: "zscore" },

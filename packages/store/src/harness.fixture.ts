@@ -3,7 +3,7 @@ import type { RateGovernorHarness } from "./rate-governor.suite.ts";
 import type { SessionStoreDemands, SessionStoreHarness } from "./session-store.suite.ts";
 import { openElsewhere, openTestStores, type TestStoreOptions } from "./testing.ts";
 import { createRedisBlobStore } from "./redis-blob-store.ts";
-import { createRedisTraceLog } from "./trace-log.ts";
+import { TraceLog } from "./trace-log.ts";
 
 const outboxLeaseMs = 30_000;
 const cardsLeaseMs = 30_000;
@@ -77,8 +77,8 @@ export async function makeTokenCache(url: string) {
 export async function makeTraceLog(url: string, keptMs: number) {
   const { here, there, close } = openTwice(url);
   return {
-    log: createRedisTraceLog({ ...here, ttlMs: keptMs }),
-    elsewhere: createRedisTraceLog({ ...there, ttlMs: keptMs }),
+    log: new TraceLog({ ...here, ttlMs: keptMs }),
+    elsewhere: new TraceLog({ ...there, ttlMs: keptMs }),
     expire: async () => await here.advance(keptMs + 1),
     close,
   };

@@ -124,7 +124,6 @@ export { maxMissed, type EventWatchReport, type EventWatchReports, type MissedMe
 export type { TokenCache, TokenValidity } from "./token-cache.ts";
 export {
   defaultTraceTtlMs,
-  keptHeadEntries,
   maxTraceEntries,
   maxTracesOfSubject,
   subjectKinds,

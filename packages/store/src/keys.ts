@@ -110,6 +110,16 @@ interface RuleKeys {
   audit: string;
 }
 
+/** Traces of messages, of ten minutes. */
+export interface TraceWindowKeys {
+  /** LIST of lines of ingress: which record has entries of which traces, and what these are about. */
+  names: string;
+  /** LIST of lines of all other processes: which record has entries of which traces. */
+  records: string;
+  /** STRING: what a process has written at once, entries by trace. */
+  record(id: string): string;
+}
+
 /** Names all keys of one namespace. */
 export interface Keyspace {
   cells(): CellKeys[];
@@ -121,9 +131,11 @@ export interface Keyspace {
   /** STRING: session of an approval; without a tag, as lookups. */
   approval(approvalId: string): string;
   rules(app: string): RuleKeys;
-  /** LIST of the entries of one trace, in one of as many slots as there are cells. */
+  /** What was observed within a span of time; all of it in one slot. */
+  traceWindow(window: number): TraceWindowKeys;
+  /** LIST of the entries of one trace, as the version before has written them. */
   trace(traceId: string): string;
-  /** ZSET trace id -> ms: the traces of a message, chat or person; in slots as those. */
+  /** ZSET trace id -> ms: the traces of a message, chat or person, as the version before has written them. */
   tracesOf(kind: string, id: string): string;
   /** A key of an app's limits, all of them in one slot: a script takes from several at once. */
   rates(app: string, name: string): string;
@@ -204,6 +216,10 @@ export function createKeyspace(namespace: string): Keyspace {
       approved: (kind) => global(`approved:${app}:${kind}`),
       audit: global("audit"),
     }),
+    traceWindow: (window) => {
+      const tag = `{${namespace}:trace:${window}}`;
+      return { names: `${tag}:names`, records: `${tag}:records`, record: (id) => `${tag}:record:${id}` };
+    },
     trace: (traceId) => `{${namespace}:trace:${cellOf(traceId)}}:of:${traceId}`,
     tracesOf: (kind, id) => `{${namespace}:trace:${cellOf(id)}}:by-${kind}:${id}`,
     rates: (app, name) => `{${namespace}:rate:${app}}:${name}`,

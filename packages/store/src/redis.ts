@@ -37,10 +37,5 @@ export { StateMigration, type StateMigrationOptions } from "./state-migration.ts
 export { ServerClock } from "./server-clock.ts";
 export { createRedisTokenCache, type RedisTokenCacheOptions } from "./token-cache.ts";
 export { readServerFacts, type RedisServerFacts } from "./server-facts.ts";
-export {
-  connectTraceLog,
-  createRedisTraceLog,
-  type RedisTraceLogOptions,
-  type TraceLogConnection,
-} from "./trace-log.ts";
+export { connectTraceLog, TraceLog, type TraceLogConnection, type TraceLogOptions } from "./trace-log.ts";
 export { createSessionLedgers, type CallMark, type SessionLedger, type UnsentReply } from "./session-ledgers.ts";

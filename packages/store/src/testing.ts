@@ -20,7 +20,7 @@ import { moveScriptClock } from "./script.ts";
 import { createRedisSessionIndex } from "./session-index.ts";
 import { createRedisSessionStore } from "./redis-session-store.ts";
 import { createRedisTokenCache } from "./token-cache.ts";
-import { createRedisTraceLog } from "./trace-log.ts";
+import { TraceLog } from "./trace-log.ts";
 
 /** How the stores of a test differ from those of production. */
 export interface TestStoreOptions {
@@ -80,7 +80,7 @@ function openStores(clock: TestClock, options: TestStoreOptions) {
     blobs: createRedisBlobStore(here),
     tokens: createRedisTokenCache(here),
     budgets: createRedisBudgetStore(here),
-    traces: createRedisTraceLog(here),
+    traces: new TraceLog(here),
     governor: createRedisRateGovernor(here),
     runners: createRedisRunnerDirectory(here),
     instances: createRedisInstanceDirectory(here),

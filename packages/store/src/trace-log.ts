@@ -1,11 +1,16 @@
-import { type TraceId, jsonParserOf, TraceEntry, sharedNow } from "@larkline/protocol";
+import { randomBytes } from "node:crypto";
+import { jsonParserOf, parserOf, sharedNow, TraceEntry, type TraceId } from "@larkline/protocol";
+import { Type } from "typebox";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace } from "./keys.ts";
-import { defineScript } from "./script.ts";
+import { createKeyspace, defaultNamespace, type TraceWindowKeys } from "./keys.ts";
+
+// What was done for each message, for people who ask why there is no answer. Writing is cheap, because every message
+// pays for it: a process writes one record for all traces that it has something new of, and one line that says which
+// traces these are. Reading is for a person now and then: it looks through the lines for the traces that are meant.
 
 /**
- * What traces are found by, besides their ids: the platform's ids of message, chat and person. For the chat of a
- * message of the HTTP API stands `api.<session id>`.
+ * What traces are found by, besides their ids: the platform's ids of message, chat and person. The chat of a message
+ * of the HTTP API is `api.<session id>`.
  */
 export const subjectKinds = ["message", "chat", "person"] as const;
 export type SubjectKind = (typeof subjectKinds)[number];
@@ -27,133 +32,237 @@ export interface FoundTrace {
   atMs: number;
 }
 
-/** How long a trace is kept after its last entry, where nothing else is said. */
+/** How long the entries of a trace are kept, where nothing else is said. */
 export const defaultTraceTtlMs = 3 * 86_400_000;
 
-/** Entries kept per trace, about: of a longer one the first and the newest. */
+/** Entries of one trace that are read: of a longer one the first and the newest. */
 export const maxTraceEntries = 1_000;
+/** The first entries of a trace say what it is about. */
+const headEntries = 50;
 
 /** Traces that can be found by one message, chat or person: the newest ones. */
 export const maxTracesOfSubject = 300;
 
-/**
- * What was done for each message, by trace id, for people who ask why there is no answer. Bounded in
- * number and time; losing an entry is harmless, and nothing may wait for it.
- */
-export interface TraceLog {
-  /** Adds entries to traces. Rejects when that is not certain: some may be there. */
-  append(writes: readonly TraceWrite[]): Promise<void>;
-  /** All entries of a trace, in the order in which they were added; empty when nothing is known of it. */
-  read(traceId: TraceId): Promise<TraceEntry[]>;
-  /** Traces by what they are about, newest first. */
-  find(kind: SubjectKind, id: string, limit: number): Promise<FoundTrace[]>;
-}
-
-/** The first entries of a trace, which say what it is about, stay when it gets too long. */
-export const keptHeadEntries = 50;
-
-export interface RedisTraceLogOptions {
+export interface TraceLogOptions {
   redis: RedisConnection;
   namespace?: string;
-  /** How long a trace is kept after its last entry, ms. */
+  /** How long entries are kept, ms. Readers look no further back. */
   ttlMs?: number;
 }
 
-const parseEntry = jsonParserOf(TraceEntry);
+/** Lines are kept in lists of so much time, ms. Writers and readers have to agree on it. */
+const windowMs = 600_000;
+/** Windows that are read at once: about 1 MB at 100,000 messages a day. */
+const windowsAtOnce = 36;
+/** Clocks of processes may differ by less than this, ms. */
+const clockSlackMs = 10_000;
 
-/** Down to this many: the script runs seldom. */
-const shortened = Math.floor(maxTraceEntries * 0.75);
+/** So much of a trace id stands in a line, in digits: enough to tell which records are worth reading. */
+const prefixLength = 16;
 
-/** KEYS: trace. ARGV: entries kept at its beginning, and in all. */
-const shortenTrace = `
-local length = redis.call("llen", KEYS[1])
-local head, all = tonumber(ARGV[1]), tonumber(ARGV[2])
-if length <= all then return 0 end
-local first = redis.call("lrange", KEYS[1], 0, head - 1)
-redis.call("ltrim", KEYS[1], length - all + head, -1)
-for at = #first, 1, -1 do redis.call("lpush", KEYS[1], first[at]) end
-return 1
-`;
+/** Says which traces a record has entries of, and what these are about as far as its writer knows. */
+const Line = Type.Object({
+  record: Type.String(),
+  atMs: Type.Integer(),
+  traces: Type.Array(Type.String()),
+  subjects: Type.Optional(
+    Type.Array(
+      Type.Object({
+        traceId: Type.String(),
+        message: Type.Optional(Type.String()),
+        chat: Type.Optional(Type.String()),
+        person: Type.Optional(Type.String()),
+      }),
+    ),
+  ),
+});
+const parseLine = jsonParserOf(Line);
 
-/** The part of a key that says in which slot it is. */
-function tagOf(key: string): string {
-  return key.slice(0, key.indexOf("}"));
+/** What a process has written at once, by trace. Entries of the process itself do not repeat who has written them. */
+const StoredRecord = Type.Object({
+  service: Type.String(),
+  instance: Type.String(),
+  traces: Type.Record(Type.String(), Type.Array(Type.Record(Type.String(), Type.Unknown()))),
+});
+const parseRecord = jsonParserOf(StoredRecord);
+const parseEntry = parserOf(TraceEntry);
+const parseOldEntry = jsonParserOf(TraceEntry);
+
+/** Traces on Redis. Losing an entry is harmless, and nothing may wait for it. Expiry is Redis's. */
+export class TraceLog {
+  readonly #redis: RedisConnection;
+  readonly #windowAt: (atMs: number) => TraceWindowKeys;
+  readonly #oldKeys: OldTraceKeys;
+  readonly #ttlMs: number;
+  /** Records of this process are told apart by a number. */
+  readonly #writer = randomBytes(9).toString("base64url");
+  #records = 0;
+  /** The lists of lines whose expiry this process has set, of the window it last wrote to. */
+  readonly #expiring = new Set<string>();
+
+  constructor({ redis, namespace = defaultNamespace, ttlMs = defaultTraceTtlMs }: TraceLogOptions) {
+    const keys = createKeyspace(namespace);
+    this.#redis = redis;
+    this.#windowAt = (atMs) => keys.traceWindow(Math.floor(atMs / windowMs));
+    this.#oldKeys = keys;
+    this.#ttlMs = ttlMs;
+  }
+
+  /** Adds entries to traces, in one write. Rejects when that is not certain: some may be there. */
+  async append(writes: readonly TraceWrite[]): Promise<void> {
+    const [first] = writes.flatMap(({ entries }) => entries);
+    const subjects = writes.flatMap(({ traceId, subject }) => (subject === undefined ? [] : [{ traceId, ...subject }]));
+    if (first === undefined && subjects.length === 0) return;
+    const atMs = sharedNow();
+    const keys = this.#windowAt(atMs);
+    const record = `${this.#writer}-${(this.#records += 1)}`;
+    const traces = writes.map(({ traceId }) => prefixOf(traceId));
+    const line = { record, atMs, traces, ...(subjects.length === 0 ? {} : { subjects }) };
+    // Only those who receive messages may say what traces are about: their lines are in a list of their own.
+    const list = subjects.length === 0 ? keys.records : keys.names;
+    const pipeline = this.#redis.pipeline();
+    if (first !== undefined) pipeline.set(keys.record(record), recordText(first, writes), "PX", this.#ttlMs);
+    pipeline.rpush(list, JSON.stringify(line));
+    if (!this.#expiring.has(list)) pipeline.pexpire(list, this.#ttlMs + windowMs);
+    for (const [error] of (await pipeline.exec()) ?? []) if (error !== null) throw error;
+    this.#remember(list, keys);
+  }
+
+  /**
+   * The entries of traces, each in the order in which they were added; none when nothing is known of a trace.
+   * `sinceMs`: nothing older is looked for.
+   */
+  async read(traceIds: readonly TraceId[], sinceMs = 0): Promise<TraceEntry[][]> {
+    const records = await this.#recordsOf(traceIds, sinceMs);
+    return await Promise.all(
+      traceIds.map(async (traceId) => {
+        const old = await readOldTrace(this.#redis, this.#oldKeys, traceId);
+        const texts = await Promise.all(ends(records.get(traceId) ?? []).map(async (key) => this.#redis.get(key)));
+        return ends([...old, ...texts.flatMap((text) => (text === null ? [] : entriesIn(text, traceId)))]);
+      }),
+    );
+  }
+
+  /** Traces by what they are about, newest first. */
+  async find(kind: SubjectKind, id: string, limit: number): Promise<FoundTrace[]> {
+    const most = Math.min(limit, maxTracesOfSubject);
+    const sinceMs = sharedNow() - this.#ttlMs;
+    const found = new Map<TraceId, FoundTrace>();
+    const quoted = JSON.stringify(id);
+    for (const starts of this.#windowsSince(sinceMs).toReversed()) {
+      const lists = await Promise.all(
+        starts.map(async (start) => this.#linesIn(this.#windowAt(start).names, [quoted])),
+      );
+      for (const { atMs, subjects = [] } of lists.flat().toReversed()) {
+        const meant = subjects.filter((subject) => subject[kind] === id).toReversed();
+        for (const { traceId } of atMs < sinceMs ? [] : meant) {
+          if (!found.has(traceId)) found.set(traceId, { traceId, atMs });
+        }
+      }
+      if (found.size >= most) break;
+    }
+    const old = await findOldTraces(this.#redis, this.#oldKeys, [kind, id, most]);
+    return [...found.values(), ...old.filter(({ traceId }) => !found.has(traceId))].slice(0, most);
+  }
+
+  /** The keys of the records in which the traces have entries, oldest first. */
+  async #recordsOf(traceIds: readonly TraceId[], sinceMs: number): Promise<Map<TraceId, string[]>> {
+    const places = new Map(traceIds.map((traceId): [TraceId, string[]] => [traceId, []]));
+    const keptSinceMs = Math.max(sinceMs, sharedNow() - this.#ttlMs);
+    for (const starts of this.#windowsSince(keptSinceMs)) {
+      const found = await Promise.all(starts.map(async (start) => this.#placesIn(start, traceIds)));
+      for (const { traceId, key } of found.flat()) places.get(traceId)?.push(key);
+    }
+    return places;
+  }
+
+  async #placesIn(startMs: number, traceIds: readonly TraceId[]): Promise<{ traceId: TraceId; key: string }[]> {
+    const keys = this.#windowAt(startMs);
+    const lists = [keys.names, keys.records].map(async (list) => this.#linesIn(list, traceIds.map(prefixOf)));
+    const lines = (await Promise.all(lists)).flat().toSorted((one, other) => one.atMs - other.atMs);
+    return lines.flatMap(({ record, traces }) =>
+      traceIds
+        .filter((traceId) => traces.includes(prefixOf(traceId)))
+        .map((traceId) => ({ traceId, key: keys.record(record) })),
+    );
+  }
+
+  /** The lines of a list in which one of the texts stands. */
+  async #linesIn(list: string, texts: readonly string[]) {
+    const lines = await this.#redis.lrange(list, 0, -1);
+    const meant = lines.filter((line) => texts.some((text) => line.includes(text)));
+    // Lines that a newer version writes in another way are left out: the rest still tells something.
+    return meant.map(parseLine).flatMap((parsed) => (parsed.ok ? [parsed.value] : []));
+  }
+
+  /** The beginnings of all windows from then until now, oldest first, in groups that are read at once. */
+  #windowsSince(sinceMs: number): number[][] {
+    const endMs = sharedNow() + clockSlackMs;
+    const groups: number[][] = [];
+    for (let startMs = sinceMs - clockSlackMs; startMs < endMs + windowMs; startMs += windowMs) {
+      const group = groups.at(-1);
+      if (group === undefined || group.length >= windowsAtOnce) groups.push([startMs]);
+      else group.push(startMs);
+    }
+    return groups;
+  }
+
+  #remember(list: string, { names, records }: TraceWindowKeys): void {
+    for (const known of this.#expiring) if (known !== names && known !== records) this.#expiring.delete(known);
+    this.#expiring.add(list);
+  }
 }
 
-type Pipeline = ReturnType<RedisConnection["pipeline"]>;
-
-/** Pipelines by slot: a Cluster takes no others. */
-function pipelinesOf(redis: RedisConnection) {
-  const pipelines = new Map<string, Pipeline>();
-  return {
-    at: (key: string): Pipeline => {
-      const known = pipelines.get(tagOf(key));
-      if (known !== undefined) return known;
-      const pipeline = redis.pipeline();
-      pipelines.set(tagOf(key), pipeline);
-      return pipeline;
-    },
-    /** Rejects with the first error of a command. */
-    run: async (): Promise<void> => {
-      const results = await Promise.all([...pipelines.values()].map(async (pipeline) => await pipeline.exec()));
-      for (const [error] of results.flatMap((result) => result ?? [])) if (error !== null) throw error;
-    },
-  };
+function prefixOf(traceId: TraceId): string {
+  return traceId.slice(0, prefixLength);
 }
 
-/** Traces on Redis: a list for each, and sorted sets to find them by. Expiry is Redis's. */
-export function createRedisTraceLog(options: RedisTraceLogOptions): TraceLog {
-  const { redis, namespace = defaultNamespace, ttlMs = defaultTraceTtlMs } = options;
-  const keys = createKeyspace(namespace);
-  const shorten = defineScript(redis, "shortenTrace", shortenTrace);
+function recordText({ service, instance }: TraceEntry, writes: readonly TraceWrite[]): string {
+  const traces: Record<TraceId, unknown[]> = {};
+  for (const { traceId, entries } of writes) {
+    if (entries.length > 0) traces[traceId] = entries.map((entry) => shortened(entry, service, instance));
+  }
+  return JSON.stringify({ service, instance, traces });
+}
 
-  const note = (at: (key: string) => Pipeline, traceId: TraceId, subject: TraceSubject): void => {
-    const nowMs = sharedNow();
-    for (const kind of subjectKinds) {
-      const id = subject[kind];
-      if (id === undefined) continue;
-      const key = keys.tracesOf(kind, id);
-      at(key)
-        .zadd(key, nowMs, traceId)
-        .zremrangebyrank(key, 0, -maxTracesOfSubject - 1)
-        .pexpire(key, ttlMs);
-    }
-  };
+/** Without what stands in the record already. */
+function shortened(entry: TraceEntry, service: string, instance: string): Partial<TraceEntry> {
+  if (entry.service !== service || entry.instance !== instance) return entry;
+  const { service: _service, instance: _instance, ...rest } = entry;
+  return rest;
+}
 
-  /** `onLength` is told how many entries the trace has then. */
-  const add = (at: (key: string) => Pipeline, write: TraceWrite, onLength: (key: string, length: number) => void) => {
-    const { traceId, entries, subject } = write;
-    const key = keys.trace(traceId);
-    if (entries.length > 0) {
-      const lines = entries.map((entry) => JSON.stringify(entry));
-      at(key)
-        .rpush(key, ...lines, (_error, length) => onLength(key, length ?? 0))
-        .pexpire(key, ttlMs);
-    }
-    if (subject !== undefined) note(at, traceId, subject);
-  };
+function entriesIn(text: string, traceId: TraceId): TraceEntry[] {
+  const record = parseRecord(text);
+  if (!record.ok) return [];
+  const { service, instance, traces } = record.value;
+  const parsed = (traces[traceId] ?? []).map((entry) => parseEntry({ service, instance, ...entry }));
+  return parsed.flatMap((one) => (one.ok ? [one.value] : []));
+}
 
-  return {
-    append: async (writes) => {
-      const pipelines = pipelinesOf(redis);
-      const long = new Set<string>();
-      const onLength = (key: string, length: number): void => {
-        if (length > maxTraceEntries) long.add(key);
-      };
-      for (const write of writes) add(pipelines.at, write, onLength);
-      await pipelines.run();
-      for (const key of long) await shorten([key], [keptHeadEntries, shortened]);
-    },
-    read: async (traceId) => {
-      const lines = await redis.lrange(keys.trace(traceId), 0, -1);
-      // What a newer version writes in another way is left out: the rest still tells something.
-      return lines.map(parseEntry).flatMap((parsed) => (parsed.ok ? [parsed.value] : []));
-    },
-    find: async (kind, id, limit) => {
-      const found = await redis.zrevrange(keys.tracesOf(kind, id), 0, limit - 1, "WITHSCORES");
-      return found.flatMap((traceId, at) => (at % 2 === 0 ? [{ traceId, atMs: Number(found[at + 1]) }] : []));
-    },
-  };
+/** The first and the newest of many. */
+function ends<T>(all: readonly T[]): T[] {
+  if (all.length <= maxTraceEntries) return [...all];
+  return [...all.slice(0, headEntries), ...all.slice(headEntries - maxTraceEntries)];
+}
+
+// Traces of the version before: a list for each, and sorted sets to find them by. Nothing writes them any more; the
+// last ones expire `retention.traceDays` after the update.
+
+type OldTraceKeys = Pick<ReturnType<typeof createKeyspace>, "trace" | "tracesOf">;
+
+async function readOldTrace(redis: RedisConnection, keys: OldTraceKeys, traceId: TraceId): Promise<TraceEntry[]> {
+  const lines = await redis.lrange(keys.trace(traceId), 0, -1);
+  return lines.map(parseOldEntry).flatMap((parsed) => (parsed.ok ? [parsed.value] : []));
+}
+
+async function findOldTraces(
+  redis: RedisConnection,
+  keys: OldTraceKeys,
+  [kind, id, limit]: [SubjectKind, string, number],
+): Promise<FoundTrace[]> {
+  const found = await redis.zrevrange(keys.tracesOf(kind, id), 0, limit - 1, "WITHSCORES");
+  return found.flatMap((traceId, at) => (at % 2 === 0 ? [{ traceId, atMs: Number(found[at + 1]) }] : []));
 }
 
 export interface TraceLogConnection {
@@ -162,11 +271,11 @@ export interface TraceLogConnection {
 }
 
 /**
- * A trace log on a connection of its own: what is only watched must not stand in the way of what is done,
- * nor be held up by it. Problems of the connection are those of its commands.
+ * A trace log on a connection of its own: observing must not delay the work, nor be delayed by it. Problems of the
+ * connection are those of its commands.
  */
 export function connectTraceLog(options: { redisUrl: string; namespace: string; ttlMs?: number }): TraceLogConnection {
   const { redisUrl, ...rest } = options;
   const redis = connectRedis(redisUrl);
-  return { log: createRedisTraceLog({ redis, ...rest }), close: async () => await closeRedis(redis) };
+  return { log: new TraceLog({ redis, ...rest }), close: async () => await closeRedis(redis) };
 }

@@ -1,5 +1,5 @@
 import { traceIdOf, traceparentOf, type TraceEntry } from "@larkline/protocol";
-import type { TraceWrite } from "@larkline/store";
+import type { TraceLog, TraceWrite } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { afterEach, expect, it, vi } from "vitest";
 import { createTraceLogObserver, type TraceLogObserver, type TraceLogObserverOptions } from "./trace-log-observer.ts";
@@ -7,6 +7,11 @@ import { createTraceLogObserver, type TraceLogObserver, type TraceLogObserverOpt
 const traceparent = traceparentOf({ app: "cli_1", id: "om_1" });
 const traceId = traceIdOf(traceparent);
 const observers: TraceLogObserver[] = [];
+
+async function entriesOf(log: TraceLog): Promise<TraceEntry[]> {
+  const [entries = []] = await log.read([traceId]);
+  return entries;
+}
 
 afterEach(async () => {
   for (const observer of observers.splice(0)) await observer.close();
@@ -24,7 +29,7 @@ function start(options: Partial<TraceLogObserverOptions> = {}) {
     ...options,
   });
   observers.push(observer);
-  const names = async () => (await log.read(traceId)).map(({ kind, name }) => `${kind} ${name}`);
+  const names = async () => (await entriesOf(log)).map(({ kind, name }) => `${kind} ${name}`);
   return { log, observer, errors, names };
 }
 
@@ -35,7 +40,7 @@ it("writes what belongs to a message into its trace, and nothing else", async ()
   observer.event("turn.ended", { traceparent, session: "s", turn: "s-1", outcome: "answered" });
   observer.error(Object.assign(new Error("the secret is 42"), { code: "ECONNRESET" }), { traceparent, api: "im" });
   await observer.close();
-  expect(await log.read(traceId)).toEqual([
+  expect(await entriesOf(log)).toEqual([
     expect.objectContaining({ kind: "event", service: "ingress", instance: "a-1", data: { reason: "not_mentioned" } }),
     expect.objectContaining({ kind: "event", name: "turn.ended", data: { turn: "s-1", outcome: "answered" } }),
     expect.objectContaining({ kind: "error", failed: "ECONNRESET", data: { api: "im" } }),
@@ -57,7 +62,7 @@ it("EE-51: keeps what a vendor said whole, and cuts everything else", async () =
   const problem = "p".repeat(500);
   observer.event("model.retried", { traceparent, problem, reason: problem });
   await observer.close();
-  expect(await log.read(traceId)).toMatchObject([{ data: { problem, reason: "p".repeat(200) } }]);
+  expect(await entriesOf(log)).toMatchObject([{ data: { problem, reason: "p".repeat(200) } }]);
 });
 
 it("makes a trace findable by what its message names", async () => {
@@ -88,7 +93,7 @@ it("writes the beginning of a span that lasts, so that a death in the middle sho
   observer.spanEnd(span, { kind: "rate_limit", code: 99991400 }, { tokens: 7 });
   observer.spanEnd(span);
   await observer.close();
-  const [begin, end, ...others] = await log.read(traceId);
+  const [begin, end, ...others] = await entriesOf(log);
   expect(others).toEqual([]);
   expect(end).toMatchObject({ kind: "end", span: begin?.span, failed: "rate_limit 99991400", data: { tokens: 7 } });
 });
@@ -100,7 +105,7 @@ it("writes one entry for a span that is over within a moment", async () => {
   observer.event("message.appended", { traceparent });
   observer.spanEnd(span, undefined, { result: "ok" });
   await observer.close();
-  const entries = await log.read(traceId);
+  const entries = await entriesOf(log);
   expect(entries.map(({ kind, name }) => `${kind} ${name}`)).toEqual([
     "event message.received",
     "span card.write",
@@ -151,7 +156,7 @@ it("loses entries, counts them and says so once, when the log is away", async ()
   away = false;
   observer.event("c", { traceparent });
   await observer.close();
-  expect((await kept.read(traceId)).map(({ name }) => name)).toEqual(["c"]);
+  expect((await entriesOf(kept)).map(({ name }) => name)).toEqual(["c"]);
 });
 
 it("does not wait long for a log that hangs when it is closed", async () => {

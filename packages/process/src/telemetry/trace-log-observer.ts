@@ -14,7 +14,7 @@ export interface TraceLogObserverOptions {
   onDropped?: (count: number) => void;
   /** How long entries are collected before they are written, ms. Default 50. */
   flushMs?: number;
-  /** Entries that are written at once, without waiting for more. Default 100. */
+  /** Entries that are written at once, without waiting for more. Default 500. */
   batchEntries?: number;
   /** Entries that wait at most; what comes then is lost. Default 20,000. */
   maxBuffered?: number;
@@ -175,7 +175,7 @@ class LogObserver implements TraceLogObserver {
 
   /** False when it is lost, or belongs to no trace. */
   #add(traceId: TraceId | undefined, entry: TraceEntry, subject?: TraceSubject): boolean {
-    const { maxBuffered = 20_000, batchEntries = 100 } = this.#options;
+    const { maxBuffered = 20_000, batchEntries = 500 } = this.#options;
     if (traceId === undefined || this.#closing !== undefined) return false;
     if (this.#count >= maxBuffered) {
       this.#options.onDropped?.(1);
