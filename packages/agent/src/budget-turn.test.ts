@@ -1,7 +1,7 @@
-import { budgetUse, type BudgetAccount, type BudgetUse } from "./budgets/index.ts";
+import { budgetUse, type BudgetAccount, type BudgetUse } from "./budgets.ts";
 import { messageStop, type ModelChunk, type Usage } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import type { StepResult } from "./accumulate.ts";
+import type { StepResult } from "./step.ts";
 import {
   createAccumulator,
   afterControl,

@@ -1,14 +1,20 @@
-import { percentText, type BudgetUse } from "./budgets/index.ts";
 import type { EventOf, ReplyLanguage, TurnState } from "@larkline/protocol";
-import { nearBudgetText, overBudgetText, type BudgetWords } from "./budget-text.ts";
-import { languageOfMessage } from "./notice.ts";
-import { answering, endError, errorOf, spoken } from "./turn-ending.ts";
-import type { Transition } from "./turn-environment.ts";
+import { percentText, type BudgetUse, localMinute, tokenCount, usdText, type BudgetAccount } from "./budgets.ts";
+import { languageOfMessage, textsOf } from "./texts/index.ts";
+import { answering, endError, errorOf, spoken, type Transition } from "./transition.ts";
 
 /** What decisions about budgets depend on. */
 export interface BudgetFacts extends BudgetWords {
   /** Language of notices; without it that of the person's message. */
   texts?: ReplyLanguage;
+}
+
+/** What texts about budgets say beside the numbers. */
+export interface BudgetWords {
+  /** Whose clock the times are told by. */
+  timeZone: string;
+  /** Whom to ask for more; absent: the administrator. */
+  contact?: string | undefined;
 }
 
 /**
@@ -49,4 +55,71 @@ export function warnNearBudget(
     events: [warning],
     next: { do: "model" },
   };
+}
+
+/** What the person reads whose message is not answered because a budget is spent. */
+function overBudgetText(use: BudgetUse, language: ReplyLanguage, { timeZone, contact }: BudgetWords): string {
+  const { owners, periods, inBrackets, administrator, spent } = textsOf(language).budgets;
+  const { per, period, endsAtMs } = use.account;
+  return spent({
+    owner: owners[per],
+    span: periods[period],
+    limit: isOwn(use.account) ? inBrackets(spentLimit(use, language)) : "",
+    renewal: localMinute(timeZone, endsAtMs),
+    timeZone,
+    contact: contact ?? administrator,
+  });
+}
+
+/** The limit that is spent. */
+function spentLimit({ account, spent }: BudgetUse, language: ReplyLanguage): string {
+  const { tokens, usd = 0 } = account;
+  const isTokens = tokens !== undefined && spent.tokens >= tokens;
+  return isTokens ? textsOf(language).budgets.tokens(tokenCount(tokens)) : usdText(usd);
+}
+
+/** What the person reads beside an answer when a budget is nearly spent. */
+function nearBudgetText(use: BudgetUse, language: ReplyLanguage): string {
+  const { owners, periods, near } = textsOf(language).budgets;
+  const { per, period } = use.account;
+  return near(owners[per], periods[period], percentText(use));
+}
+
+/** What `/usage` answers: how far the budgets are spent that count for this person here. */
+export function usageText(
+  uses: readonly BudgetUse[],
+  language: ReplyLanguage,
+  { timeZone, contact }: BudgetWords,
+): string {
+  const { none, footer } = textsOf(language).budgets;
+  if (uses.length === 0) return none;
+  const lines = uses.map((use) => usageLine(use, language, timeZone));
+  return [...lines, "", footer(timeZone, contact)].join("\n");
+}
+
+function usageLine(use: BudgetUse, language: ReplyLanguage, timeZone: string): string {
+  const { owners, periods, inBrackets, unlimited, usage } = textsOf(language).budgets;
+  const { per, period, tokens, usd, endsAtMs } = use.account;
+  const share = tokens === undefined && usd === undefined ? unlimited : percentText(use);
+  return usage({
+    owner: owners[per],
+    span: periods[period],
+    used: isOwn(use.account) ? `${figures(use, language)}${inBrackets(share)}` : share,
+    renewal: localMinute(timeZone, endsAtMs),
+  });
+}
+
+function figures({ account, spent }: BudgetUse, language: ReplyLanguage): string {
+  const { tokens, usd } = account;
+  const { tokens: tokensText, ofLimit, between } = textsOf(language).budgets;
+  const usedTokens = tokensText(tokenCount(spent.tokens));
+  const usedUsd = usdText(spent.usd);
+  const ofTokens = tokens === undefined ? usedTokens : ofLimit(usedTokens, tokenCount(tokens));
+  const ofUsd = usd === undefined ? usedUsd : ofLimit(usedUsd, usdText(usd));
+  return [ofTokens, ...(spent.usd > 0 || usd !== undefined ? [ofUsd] : [])].join(between);
+}
+
+/** Figures are for those whose own they are: what a company spends is not told in its chats. */
+export function isOwn({ per }: BudgetAccount): boolean {
+  return per === "person" || per === "chat";
 }

@@ -8,7 +8,7 @@ import {
   type CompactionPlan,
 } from "./index.ts";
 import { startRun } from "./turn.fixture.ts";
-import { messageTokens, requestTokens, textTokens } from "./token-estimate.ts";
+import { messageTokens, requestTokens, textTokens } from "./compaction.ts";
 
 const { turn } = startRun();
 

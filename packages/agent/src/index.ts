@@ -1,10 +1,38 @@
-export { absorb } from "./absorb.ts";
-export { accumulateStream, createAccumulator, type Accumulator, type StepResult } from "./accumulate.ts";
-export { answerUuid } from "./answer-uuid.ts";
-export { attachmentText } from "./attachment-text.ts";
-export { isOwn, usageText, type BudgetWords } from "./budget-text.ts";
-export { endOverBudget, warnNearBudget, type BudgetFacts } from "./budget-turn.ts";
-export { callIdsOf } from "./call-id.ts";
+export {
+  absorb,
+  abandonTurn,
+  afterControl,
+  afterStep,
+  resumeTurn,
+  startTurn,
+  newTurn,
+  withNotes,
+  type LostState,
+} from "./turn.ts";
+export {
+  accumulateStream,
+  createAccumulator,
+  type Accumulator,
+  type StepResult,
+  deltaEventOf,
+  outputReader,
+  stepRestart,
+} from "./step.ts";
+export {
+  answerUuid,
+  attachmentText,
+  modelMessagesOf,
+  sessionIdOf,
+  sessionKeyOf,
+  type MessagePlace,
+  speakerName,
+  underSpeaker,
+  userTextOf,
+  type Mention,
+  type MessageContent,
+} from "./messages.ts";
+export { isOwn, usageText, type BudgetWords, endOverBudget, warnNearBudget, type BudgetFacts } from "./budget-turn.ts";
+export { callIdsOf, largeResults, type LargeResult } from "./tool-round.ts";
 export {
   commandNames,
   describedCommands,
@@ -13,24 +41,36 @@ export {
   type CommandName,
   type CustomCommands,
   type ParsedCommand,
-} from "./command.ts";
-export {
   modelText,
   statusText,
   whoamiText,
   type AskedCall,
   type ModelFacts,
   type StatusFacts,
-} from "./command-text.ts";
-export { commandDone, commandTurn, type CommandFacts, type CompactionReport } from "./command-turn.ts";
-export { compactionPlan, type CompactionNeed, type CompactionPlan } from "./compaction-plan.ts";
-export { compactionRequest, type CompactionRequest } from "./compaction-request.ts";
-export { compactedTransition, type Compacted } from "./compaction-summary.ts";
-export { deltaEventOf } from "./delta-event.ts";
-export { outputReader } from "./step-ending.ts";
-export { stepRestart } from "./step-report.ts";
-export { largeResults, type LargeResult } from "./large-results.ts";
-export { modelMessagesOf } from "./model-messages.ts";
+  commandDone,
+  commandTurn,
+  type CommandFacts,
+  permissionsOrder,
+  permissionsText,
+  ruleNamed,
+  type PermissionsOrder,
+} from "./commands.ts";
+export {
+  compactionPlan,
+  type CompactionNeed,
+  type CompactionPlan,
+  compactionRequest,
+  type CompactionRequest,
+  compactedTransition,
+  type Compacted,
+  type CompactionReport,
+  requestTokens,
+  allTokens,
+  callUses,
+  stepUse,
+  type CallUse,
+  type StepRequest,
+} from "./compaction.ts";
 export {
   exhaustedText,
   languageOf,
@@ -38,24 +78,18 @@ export {
   noticeText,
   type NoticeName,
   type NoticeValues,
-} from "./notice.ts";
-export { permissionsOrder, permissionsText, ruleNamed, type PermissionsOrder } from "./permissions-text.ts";
+} from "./texts/index.ts";
 export { finalView, notesOf, runningView, type ViewOptions } from "./reply-view.ts";
-export { sessionIdOf, sessionKeyOf, type MessagePlace } from "./session-id.ts";
-export type { OfferedTool } from "./prepared-call.ts";
-export { abandonTurn, afterControl, afterStep, resumeTurn, startTurn } from "./turn.ts";
-export type {
-  CallJudge,
-  LiveStep,
-  NextAction,
-  Transition,
-  TurnEnvironment,
-  TurnModel,
-  WantedCall,
-} from "./turn-environment.ts";
-export { requestTokens } from "./token-estimate.ts";
-export { resultShare, turnLimits, type TurnLimits } from "./turn-limits.ts";
-export { allTokens, callUses, stepUse, type CallUse, type StepRequest } from "./used-tokens.ts";
-export { speakerName, underSpeaker } from "./user-message.ts";
-export { userTextOf, type Mention, type MessageContent } from "./user-text.ts";
-export { newTurn, withNotes, type LostState } from "./new-turn.ts";
+export type { OfferedTool } from "./tool-call.ts";
+export {
+  type CallJudge,
+  type LiveStep,
+  type NextAction,
+  type Transition,
+  type TurnEnvironment,
+  type TurnModel,
+  type WantedCall,
+  resultShare,
+  turnLimits,
+  type TurnLimits,
+} from "./transition.ts";

@@ -8,42 +8,45 @@ import {
   type ShownTool,
   type ToolOutcome,
   type TurnState,
+  argumentsHashOf,
+  textOf,
+  type HeldStep,
+  type ToolCall,
+  outcomeText,
+  type ControlEntry,
 } from "@larkline/protocol";
-import type { StepResult } from "./accumulate.ts";
-import { callIdsOf, isWhole, uniqueCallIds } from "./call-id.ts";
-import { answered, resultText } from "./call-outcome.ts";
-import { exhaustedText } from "./notice.ts";
-import { attemptOf } from "./call-approval.ts";
-import { prepareCalls, signatureOf, toolUseEvent } from "./prepared-call.ts";
-import { isSendable } from "./sendable-part.ts";
-import { endedTool, shownOf, withoutText, withTools } from "./shown-so-far.ts";
-import { blockEvents, stepEnd, stepStart } from "./step-report.ts";
-import { endDone, spoken } from "./turn-ending.ts";
-import { after, type NextAction, type Records, type Transition, type TurnEnvironment } from "./turn-environment.ts";
-import { resultShare } from "./turn-limits.ts";
-import { heldStep, releasedStep } from "./held-step.ts";
-import { withWaitingTime } from "./waiting-time.ts";
+import { type StepResult, blockEvents, stepEnd, stepStart } from "./step.ts";
+import { answered, resultText, attemptOf, prepareCalls, signatureOf, toolUseEvent } from "./tool-call.ts";
+import { exhaustedText, textHead } from "./texts/index.ts";
+import { isSendable, userMessageOf } from "./messages.ts";
+import { endedTool, shownOf, withoutText, withTools } from "./reply-view.ts";
+import {
+  endDone,
+  spoken,
+  after,
+  type NextAction,
+  type Records,
+  type Transition,
+  type TurnEnvironment,
+  resultShare,
+  type TurnLimits,
+} from "./transition.ts";
+import { isSummary } from "./compaction.ts";
 
-/** An outcome on its way to a call. */
-export interface Answer {
-  /** Of the attempt. */
-  callId: string;
-  outcome: ToolOutcome;
-  timing?: CallTiming | undefined;
-}
-
-/** What answering depends on. `stopped`: the calls are broken off. */
-export type RoundFacts = Pick<TurnEnvironment, "limits" | "nowMs"> & { stopped?: boolean };
-
-/** Whether the call still waits for its outcome. */
-export function isOpen({ state }: CallState): boolean {
-  return state !== "done";
-}
-
-/** Calls that runners should be working on. */
-export function runningCalls({ calls }: TurnState): CallState[] {
-  return calls.filter(({ state }) => state === "running");
-}
+/*
+ * A step that asks for calls is not written into the history at once. Its turn may have to wait for people, for
+ * a day, and meanwhile the turns of other people in the group write there: a message between a call and its
+ * results is refused by every vendor. So the checkpoint holds the step, and it enters the history together with
+ * the results. Two notes keep what models read in between and afterwards in order:
+ *
+ *   user      Ann: deploy it
+ *   assistant (pause note)                     written by the first turn of another person
+ *   user      Bob: what is 2 + 2?
+ *   assistant 4
+ *   user      (resume note, with Ann's words)  written with the held step, where something came in between
+ *   assistant tool_use deploy                  the held step
+ *   tool      deployed
+ */
 
 /** The model asked for tools: stores the calls, answers those that must not run, dispatches the others. */
 export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
@@ -104,6 +107,17 @@ export function goOn({ turn, started, approvals }: RoundMove, env: TurnEnvironme
   return approvals.length === 0 ? waiting : { ...waiting, approvals: [...approvals] };
 }
 
+/** An outcome on its way to a call. */
+export interface Answer {
+  /** Of the attempt. */
+  callId: string;
+  outcome: ToolOutcome;
+  timing?: CallTiming | undefined;
+}
+
+/** What answering depends on. `stopped`: the calls are broken off. */
+type RoundFacts = Pick<TurnEnvironment, "limits" | "nowMs"> & { stopped?: boolean };
+
 /** Gives open calls their outcome. The first one wins; later ones and those of unknown calls are ignored. */
 export function answerCalls(
   turn: TurnState,
@@ -126,24 +140,8 @@ export function answerCalls(
   return { turn: { ...turn, calls, shown: withTools(shownOf(turn), ended) }, events };
 }
 
-/** The one message that answers a round, in call order. */
-function resultsMessage(calls: readonly CallState[]): Message {
-  const content = calls.flatMap(({ id, outcome }) =>
-    outcome === undefined ? [] : [toolResultPart(id, resultText(outcome), !outcome.ok)],
-  );
-  return { role: "tool", content };
-}
-
-function roundRecords(turn: TurnState, history: readonly Message[] | undefined): Records {
-  const { calls, steps, openStep } = turn;
-  return {
-    history: [...releasedStep(turn, history), resultsMessage(calls)],
-    events: openStep === undefined ? [] : [stepEnd(steps, openStep)],
-  };
-}
-
 /** Every call is answered: stores the results, then the next model step, unless the limit is reached. */
-export function settleRound(turn: TurnState, env: TurnEnvironment): Transition {
+function settleRound(turn: TurnState, env: TurnEnvironment): Transition {
   const records = roundRecords(turn, env.history);
   if (turn.steps >= env.limits.maxIterations) return after(records, exhausted(turn));
   const { openStep: _openStep, held: _held, needs: _needs, ...rest } = turn;
@@ -155,17 +153,40 @@ export function settleRound(turn: TurnState, env: TurnEnvironment): Transition {
   });
 }
 
+function roundRecords(turn: TurnState, history: readonly Message[] | undefined): Records {
+  const { calls, steps, openStep } = turn;
+  return {
+    history: [...releasedStep(turn, history), resultsMessage(calls)],
+    events: openStep === undefined ? [] : [stepEnd(steps, openStep)],
+  };
+}
+
+/** The one message that answers a round, in call order. */
+function resultsMessage(calls: readonly CallState[]): Message {
+  const content = calls.flatMap(({ id, outcome }) =>
+    outcome === undefined ? [] : [toolResultPart(id, resultText(outcome), !outcome.ok)],
+  );
+  return { role: "tool", content };
+}
+
+/** The last words of the model may be a preamble ("let me look..."), so the notice always follows them. */
+function exhausted(turn: TurnState): Transition {
+  const final = turn.openStep?.text ?? "";
+  return endDone(withoutText(turn, final), {
+    history: [spoken(exhaustedText)],
+    events: [],
+    reply: final.trim() === "" ? exhaustedText : `${final}\n\n${exhaustedText}`,
+    reason: "max_turns_reached",
+    final,
+  });
+}
+
 /** What the model reads of calls that are open when a turn ends. */
-export interface ClosingWords {
+interface ClosingWords {
   /** Of calls that may have started. */
   maybeRun: string;
   /** Of calls that still waited to be allowed. */
   notRun: string;
-}
-
-/** The outcome of a call that nobody waits for any more; what was known of it by then stays. */
-function closedOutcome({ state, outcome }: CallState, { maybeRun, notRun }: ClosingWords): ToolOutcome {
-  return outcome ?? { ok: false, error: state === "waiting_approval" ? notRun : maybeRun };
 }
 
 /** The turn ends in the middle of a round: answers what is open with an error and stores the results. */
@@ -183,14 +204,149 @@ export function closeRound(
   return { turn: withWaitingTime(round.turn, nowMs), history, events: [...round.events, ...events] };
 }
 
-/** The last words of the model may be a preamble ("let me look..."), so the notice always follows them. */
-function exhausted(turn: TurnState): Transition {
-  const final = turn.openStep?.text ?? "";
-  return endDone(withoutText(turn, final), {
-    history: [spoken(exhaustedText)],
-    events: [],
-    reply: final.trim() === "" ? exhaustedText : `${final}\n\n${exhaustedText}`,
-    reason: "max_turns_reached",
-    final,
+/** The outcome of a call that nobody waits for any more; what was known of it by then stays. */
+function closedOutcome({ state, outcome }: CallState, { maybeRun, notRun }: ClosingWords): ToolOutcome {
+  return outcome ?? { ok: false, error: state === "waiting_approval" ? notRun : maybeRun };
+}
+
+/** Calls that runners should be working on. */
+export function runningCalls({ calls }: TurnState): CallState[] {
+  return calls.filter(({ state }) => state === "running");
+}
+
+/** Whether the call still waits for its outcome. */
+export function isOpen({ state }: CallState): boolean {
+  return state !== "done";
+}
+
+/** A result that is longer than what the model gets of its call. */
+export interface LargeResult {
+  /** As in its entry: the id of the attempt. */
+  callId: string;
+  text: string;
+}
+
+/**
+ * Results among the entries that `afterControl` would cut off. Keep each text somewhere and put
+ * `stored` into its outcome before: then the model is told how to read the rest. Entries that count
+ * for nothing have none.
+ */
+export function largeResults(turn: TurnState, entries: readonly ControlEntry[], limits: TurnLimits): LargeResult[] {
+  const share = resultShare(limits, turn.calls.length);
+  const open = new Set(turn.calls.filter(({ state }) => state === "running").map(attemptOf));
+  return entries.flatMap((entry) => {
+    if (entry.type !== "outcome" || !entry.outcome.ok || entry.outcome.stored !== undefined) return [];
+    const text = outcomeText(entry.outcome);
+    return text.length > share && open.delete(entry.callId) ? [{ callId: entry.callId, text }] : [];
   });
+}
+
+/** What the model said in a step whose calls are open now; `history` is the conversation before it. */
+function heldStep(message: Message, history: readonly Message[] = []): HeldStep {
+  const last = history.at(-1);
+  return last === undefined ? { message } : { message, after: fingerprintOf(last) };
+}
+
+function fingerprintOf(message: Message): string {
+  return argumentsHashOf(JSON.stringify(message));
+}
+
+const maxQuoteChars = 4_000;
+
+const resumeTitle = "[People have answered what an earlier message waited for, so the work on that message continues.";
+
+/**
+ * What enters the history before the results of a round: the held step, and before it a note where other
+ * messages have come in between. Nothing for checkpoints of earlier versions, whose step is stored already.
+ */
+function releasedStep({ held, message }: TurnState, history: readonly Message[] | undefined): Message[] {
+  if (held === undefined) return [];
+  const last = history?.at(-1);
+  const isNext = history === undefined || (last === undefined ? undefined : fingerprintOf(last)) === held.after;
+  if (isNext) return [held.message];
+  const quoted = textHead(textOf(userMessageOf(message)), maxQuoteChars);
+  const note = `${resumeTitle} It was:]\n${quoted}`;
+  return [{ role: "user", content: [{ type: "text", text: note }] }, held.message];
+}
+
+const pauseText =
+  "(I have asked people about something that I need for the message above, and wait for their answer. " +
+  "I answer that message when they have decided; nothing is to be done about it until then.)";
+
+/** What the turn of another person writes before its message when the one before it is not answered yet. */
+export function pauseNote(history: readonly Message[]): Message[] {
+  const last = history.at(-1);
+  if (last === undefined || last.role === "assistant") return [];
+  return [{ role: "assistant", content: [{ type: "text", text: pauseText }] }];
+}
+
+/** Whether a user message is the system's note about a turn that continues. */
+function isResumeNote({ role, content }: Message): boolean {
+  const [first] = content;
+  return role === "user" && first?.type === "text" && first.text.startsWith(resumeTitle);
+}
+
+/** Ids of all calls of a conversation. */
+export function callIdsOf(history: readonly Message[]): Set<string> {
+  const ids = new Set<string>();
+  for (const { role, content } of history) {
+    if (role !== "assistant") continue;
+    for (const part of content) if (part.type === "tool_use") ids.add(part.id);
+  }
+  return ids;
+}
+
+/**
+ * Whether a history holds every message up to the turn. After a cut of the context it does not, and
+ * an id that looks new may be that of a call of an earlier turn, whose late outcome it would catch.
+ */
+export function isWhole(history: readonly Message[], { turnId, absorbed = [] }: TurnState): boolean {
+  const asked = history.filter((message) => message.role === "user" && !isSystemMessage(message));
+  return asked.length - absorbed.length >= Number(turnNumberOf(turnId));
+}
+
+function isSystemMessage(message: Message): boolean {
+  return isSummary(message) || isResumeNote(message);
+}
+
+/** A number that no other turn of the session has: the tail of `<session>-<seq>`. */
+function turnNumberOf(turnId: string): string {
+  return turnId.slice(turnId.lastIndexOf("-") + 1);
+}
+
+/** What every vendor accepts as the id of a call. */
+const acceptedId = /^[A-Za-z0-9_-]{1,40}$/;
+
+/**
+ * One id per call, in order: the model's own where it can be used, otherwise a new one. No id is
+ * in `taken` or given twice. Deterministic, so a repeated step gets the same ids.
+ */
+function uniqueCallIds(
+  calls: readonly ToolCall[],
+  place: { turnId: string; step: number },
+  taken: ReadonlySet<string>,
+): string[] {
+  const given = new Set(taken);
+  return calls.map(({ id }, index) => {
+    let unique =
+      acceptedId.test(id) && !given.has(id) ? id : `call_${turnNumberOf(place.turnId)}_${place.step}_${index}`;
+    while (given.has(unique)) unique += "x";
+    given.add(unique);
+    return unique;
+  });
+}
+
+/** The turn with its waiting begun or ended, after its calls have changed. */
+function withWaitingTime(turn: TurnState, nowMs: number): TurnState {
+  const { waitingSinceMs, ...rest } = turn;
+  const waits = waitsForPeople(turn);
+  if (waits === (waitingSinceMs !== undefined)) return turn;
+  if (waitingSinceMs === undefined) return { ...turn, waitingSinceMs: nowMs };
+  return { ...rest, waitedMs: (turn.waitedMs ?? 0) + Math.max(0, nowMs - waitingSinceMs) };
+}
+
+/** Whether people are waited for while nothing else is going on. */
+function waitsForPeople({ calls }: TurnState): boolean {
+  const open = calls.filter(({ state }) => state !== "done");
+  return open.length > 0 && open.every(({ state }) => state !== "running");
 }

@@ -19,7 +19,7 @@ import {
   resumeTurn,
   runningView,
 } from "./index.ts";
-import type { Transition, TurnEnvironment } from "./turn-environment.ts";
+import type { Transition, TurnEnvironment } from "./transition.ts";
 import {
   call,
   cancel,

@@ -31,10 +31,10 @@ import {
   type LiveStep,
   type ViewOptions,
 } from "./index.ts";
-import type { StepResult } from "./accumulate.ts";
-import { attemptOf } from "./call-approval.ts";
+import type { StepResult } from "./step.ts";
+import { attemptOf } from "./tool-call.ts";
 import { decision, environment, queued, step, testModel } from "./turn.fixture.ts";
-import type { NextAction, Transition, TurnEnvironment } from "./turn-environment.ts";
+import type { NextAction, Transition, TurnEnvironment } from "./transition.ts";
 
 /*
  * Random conversations under random crashes. Every transition goes through JSON and the parser of

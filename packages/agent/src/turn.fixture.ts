@@ -12,10 +12,17 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { Question } from "./permissions/index.ts";
-import { createAccumulator, type StepResult } from "./accumulate.ts";
+import { createAccumulator, type StepResult } from "./step.ts";
 import { startTurn } from "./turn.ts";
-import type { CallJudge, NextAction, Transition, TurnEnvironment, TurnModel } from "./turn-environment.ts";
-import { turnLimits, type TurnLimits } from "./turn-limits.ts";
+import {
+  type CallJudge,
+  type NextAction,
+  type Transition,
+  type TurnEnvironment,
+  type TurnModel,
+  turnLimits,
+  type TurnLimits,
+} from "./transition.ts";
 
 /** USD per token, so that costs in tests are easy to follow. */
 const price = { input: 0.25, output: 0.5 };

@@ -10,8 +10,8 @@ import {
   outputReader,
   resumeTurn,
 } from "./index.ts";
-import type { OfferedTool } from "./prepared-call.ts";
-import type { TurnEnvironment } from "./turn-environment.ts";
+import type { OfferedTool } from "./tool-call.ts";
+import type { TurnEnvironment } from "./transition.ts";
 import {
   announcement,
   call,

@@ -4,21 +4,43 @@ import {
   type PutOffStep,
   type QueuedMessage,
   type TurnState,
+  turnIdOf,
+  type InboundMessage,
+  type ReplyLanguage,
+  cancelReasons,
+  type CancelReason,
+  type CallState,
+  type ShownTool,
 } from "@larkline/protocol";
-import type { StepResult } from "./accumulate.ts";
-import { cancelTurn } from "./cancel-turn.ts";
-import { pauseNote } from "./held-step.ts";
-import { newTurn } from "./new-turn.ts";
-import { withText, withThinking } from "./shown-so-far.ts";
-import { slashCommandIn } from "./slash-command.ts";
-import { finalAnswer, stepFailure } from "./step-ending.ts";
-import { counted, measured, stepRestart, stepStart, warningEvent } from "./step-report.ts";
-import { hear, startedSince } from "./round-control.ts";
-import { closeRound, goOn, openRound, runningCalls, type RoundMove } from "./tool-round.ts";
-import { answering, endError, errorOf, noticeFor, spoken } from "./turn-ending.ts";
-import { after, type Transition, type TurnEnvironment, type TurnModel } from "./turn-environment.ts";
-import { addUse, noUse } from "./used-tokens.ts";
-import { userMessageOf } from "./user-message.ts";
+import {
+  type StepResult,
+  finalAnswer,
+  stepFailure,
+  counted,
+  measured,
+  stepRestart,
+  stepStart,
+  warningEvent,
+  withUnanswered,
+} from "./step.ts";
+import { pauseNote, closeRound, goOn, openRound, runningCalls, type RoundMove, isOpen } from "./tool-round.ts";
+import { withText, withThinking, shownOf } from "./reply-view.ts";
+import { slashCommandIn, userMessageOf } from "./messages.ts";
+import { applyControlEntries, startedSince } from "./control.ts";
+import {
+  answering,
+  endError,
+  errorOf,
+  noticeFor,
+  spoken,
+  after,
+  type Transition,
+  type TurnEnvironment,
+  type TurnModel,
+  endDone,
+} from "./transition.ts";
+import { addUse, noUse } from "./compaction.ts";
+import { languageOfMessage, noticeText, joinedTexts, inlineCode, textsOf } from "./texts/index.ts";
 
 /*
  * A turn answers one user message:
@@ -30,7 +52,7 @@ import { userMessageOf } from "./user-message.ts";
  *
  * Before a model step, `absorb` adds messages that arrived meanwhile and `compactedTransition` cuts
  * a context that has grown too long. While calls are open, what the model said with them is held in
- * the checkpoint: see `held-step.ts`. Orders to the session take `commandTurn` in place of all this.
+ * the checkpoint: see `tool-round.ts`. Orders to the session take `commandTurn` in place of all this.
  *
  * Each function looks at a checkpoint and at what happened, and returns the next checkpoint, what
  * to write with it, and what to do after the write. Nothing here does anything.
@@ -55,6 +77,42 @@ export function startTurn({
     events: [stepStart(0, model), ...(command === undefined ? [] : [command])],
     next: { do: "model" },
   };
+}
+
+/** The checkpoint of a turn that has done nothing yet. */
+export function newTurn(head: QueuedMessage, nowMs: number): TurnState {
+  return {
+    v: 1,
+    turnId: turnIdOf(head.message.session, head.seq),
+    message: head.message,
+    steps: 0,
+    calls: [],
+    callIds: [],
+    totals: { inputTokens: 0, outputTokens: 0, costUsd: 0 },
+    startedAtMs: nowMs,
+  };
+}
+
+/** What of a stored conversation can be lost without ending it: its settings, and the summary of what was compacted. */
+export type LostState = "settings" | "summary";
+
+/**
+ * The turn, with what its person is told beside the answer whatever a model says: files of the message that could not
+ * be read, and what of the conversation was lost. Nothing is told twice.
+ */
+export function withNotes(turn: TurnState, lost: readonly LostState[], texts?: ReplyLanguage): TurnState {
+  const language = languageOfMessage(turn.message, texts);
+  const files = unreadFiles(turn.message);
+  const told = [
+    ...(turn.notes ?? []),
+    ...(files.length === 0 ? [] : [noticeText("filesUnread", language, { files: files.join(", ") })]),
+    ...lost.map((what) => noticeText(what === "settings" ? "settingsLost" : "summaryLost", language)),
+  ];
+  return told.length === 0 ? turn : { ...turn, notes: [...new Set(told)] };
+}
+
+function unreadFiles({ parts }: InboundMessage): string[] {
+  return parts.flatMap((part) => (part.type === "file" && part.state !== "ready" ? [part.name] : []));
 }
 
 /**
@@ -112,10 +170,64 @@ export function afterControl(turn: TurnState, entries: readonly ControlEntry[], 
   const cancelAt = entries.findIndex((entry) => cancels(entry, turn));
   const cancel = entries[cancelAt];
   const before = cancel === undefined ? entries : entries.slice(0, cancelAt);
-  const heard = hear(turn, before, { env, ending: cancel !== undefined });
-  const records = { history: [], events: heard.events };
-  if (cancel?.type === "cancel") return after(records, cancelTurn(heard.turn, cancel.reason, env));
-  return after(records, inTheMiddle({ ...heard, started: startedSince(turn, heard.turn) }, env));
+  const applied = applyControlEntries(turn, before, { env, ending: cancel !== undefined });
+  const records = { history: [], events: applied.events };
+  if (cancel?.type === "cancel") return after(records, cancelTurn(applied.turn, cancel.reason, env));
+  return after(records, inTheMiddle({ ...applied, started: startedSince(turn, applied.turn) }, env));
+}
+
+/** A cancel of a message that has joined the turn ends the turn: its words cannot be taken out of it. */
+function cancels(entry: ControlEntry, { turnId, absorbed = [] }: TurnState): boolean {
+  if (entry.type !== "cancel") return false;
+  return entry.turnId === undefined || entry.turnId === turnId || absorbed.includes(entry.turnId);
+}
+
+/** A turn in the middle: its own work where no round is open. */
+function inTheMiddle(move: RoundMove, env: TurnEnvironment): Transition {
+  const { turn } = move;
+  if (turn.calls.length > 0) return goOn(move, env);
+  return { turn, history: [], events: [], next: { do: turn.message.command === undefined ? "model" : "compact" } };
+}
+
+/**
+ * Messages that arrived meanwhile join the turn before its next model step: call it with the oldest
+ * waiting ones whenever `next` is `model`. It takes them in order up to the first that must wait for
+ * a turn of its own: a command, another agent's or another person's message, one whose references are
+ * not fetched, or one over the limit of a turn. While a call is open it takes none, so that results follow their calls.
+ */
+export function absorb(turn: TurnState, waiting: readonly QueuedMessage[], { limits }: TurnEnvironment): Transition {
+  if (turn.calls.length > 0) return { turn, history: [], events: [], next: { do: "wait" } };
+  const before = turn.absorbed ?? [];
+  const stop = waiting.findIndex(({ message }) => !joins(message, turn));
+  const taken = waiting.slice(
+    0,
+    Math.min(stop === -1 ? waiting.length : stop, Math.max(0, limits.maxAbsorbed - before.length)),
+  );
+  if (taken.length === 0) return { turn, history: [], events: [], next: { do: "model" } };
+  const absorbed = taken.map(({ seq, message }) => ({ seq, runId: turnIdOf(message.session, seq) }));
+  return {
+    turn: { ...turn, absorbed: [...before, ...absorbed.map(({ runId }) => runId)] },
+    history: taken.map(({ message }) => userMessageOf(message)),
+    events: taken.flatMap(({ message }) => slashCommandIn(message) ?? []),
+    next: { do: "model" },
+    absorbed,
+  };
+}
+
+/**
+ * Whether the message may join the turn: tools act for the person who began it, the answer goes to
+ * one place, and what a message refers to must have been fetched before a model sees it.
+ */
+function joins(waiting: InboundMessage, { message }: TurnState): boolean {
+  const { agent, command, references, reply, sender, session } = waiting;
+  return (
+    command === undefined &&
+    references === undefined &&
+    agent === message.agent &&
+    session === message.session &&
+    sender.id === message.sender.id &&
+    reply.channel === message.reply.channel
+  );
 }
 
 /**
@@ -127,6 +239,85 @@ export function resumeTurn(turn: TurnState, env: TurnEnvironment): Transition {
   return resumed.next.do === "model" && turn.calls.length === 0
     ? after({ history: [], events: [stepRestart(turn.steps, env.model, turn.putOff?.code ?? "crash")] }, resumed)
     : resumed;
+}
+
+/** What the model reads as the result of a call that was broken off. */
+const reasonsForModel: Readonly<Record<CancelReason, string>> = {
+  stopped: "the user stopped this turn",
+  recalled: "the user took the message back",
+  superseded: "the user wrote a newer message",
+  cancelled: "this turn was cancelled",
+};
+
+/**
+ * Ends the turn because it was cancelled. What the broken-off step had said stays, for the person
+ * and in history; the reply says what was stopped and what had been done by then.
+ */
+export function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment): Transition {
+  const reason = knownReason(wanted);
+  const cancelled = `cancelled: ${reasonsForModel[reason]}.`;
+  const words = {
+    maybeRun: `${cancelled} If the call had started, it may have taken effect.`,
+    notRun: `${cancelled} The call was not run.`,
+  };
+  const closed = closeRound(turn, words, env);
+  const reply = cancelReport(turn, reason, languageOfMessage(turn.message, env.texts));
+  const live = turn.calls.length === 0 ? env.live : undefined;
+  const said = live?.text ?? "";
+  const used =
+    turn.calls.length > 0
+      ? { turn: closed.turn, events: [] }
+      : withUnanswered(closed.turn, { text: said, use: live?.broken?.use, step: live?.broken ?? {} }, env);
+  const parts = live === undefined ? [] : [{ type: "thinking" as const, text: live.thinking }];
+  return endDone(withText(withThinking(used.turn, { parts }), said), {
+    history: answering(turn, [...closed.history, spoken(joinedTexts(said, reply))]),
+    events: [...closed.events, ...used.events],
+    reply,
+    reason: "cancelled",
+    final: live === undefined ? (turn.openStep?.text ?? "") : said,
+  });
+}
+
+function knownReason(reason: string): CancelReason {
+  return cancelReasons.find((known) => known === reason) ?? "stopped";
+}
+
+/**
+ * What a cancel left behind, of a turn whose calls are still open: why it ended, which calls had
+ * finished, and which were broken off, told apart by whether they can have changed anything.
+ */
+function cancelReport(turn: TurnState, reason: CancelReason, language: ReplyLanguage): string {
+  const { cancelled, comma } = textsOf(language);
+  const { done, failed, maybe, harmless, notRun, earlier } = cancelled;
+  const { tools, earlierTools } = shownOf(turn);
+  const open = turn.calls.filter(isOpen);
+  const handedOut = open.filter(({ state }) => state !== "waiting_approval");
+  const lists: [string, string[]][] = [
+    [
+      done,
+      [...(earlierTools > 0 ? [earlier(earlierTools)] : []), ...namesOf(tools.filter(({ state }) => state === "done"))],
+    ],
+    [failed, namesOf(tools.filter(({ state }) => state === "failed"))],
+    [maybe, namesOf(handedOut.filter(({ effect }) => effect !== "pure"))],
+    [harmless, namesOf(handedOut.filter(({ effect }) => effect === "pure"))],
+    [notRun, namesOf(open.filter(({ state }) => state === "waiting_approval"))],
+  ];
+  const lines = lists.filter(([, names]) => names.length > 0).map(([label, names]) => `- ${label}${names.join(comma)}`);
+  return [noticeText(reason, language), ...lines].join("\n");
+}
+
+function namesOf(items: readonly (CallState | ShownTool)[]): string[] {
+  return withCounts(items.map(({ name }) => name));
+}
+
+const maxNameChars = 64;
+
+/** Names with how often each occurs, in order of appearance. */
+function withCounts(names: readonly string[]): string[] {
+  const counts = Map.groupBy(names, (name) => name);
+  return [...counts].map(
+    ([name, all]) => `${inlineCode(name, maxNameChars)}${all.length > 1 ? ` ×${all.length}` : ""}`,
+  );
 }
 
 /**
@@ -148,17 +339,4 @@ export function abandonTurn(subject: TurnState | QueuedMessage, env: TurnEnviron
     reply,
     error: errorOf("internal_error", reason),
   });
-}
-
-/** A cancel of a message that has joined the turn ends the turn: its words cannot be taken out of it. */
-function cancels(entry: ControlEntry, { turnId, absorbed = [] }: TurnState): boolean {
-  if (entry.type !== "cancel") return false;
-  return entry.turnId === undefined || entry.turnId === turnId || absorbed.includes(entry.turnId);
-}
-
-/** A turn in the middle: its own work where no round is open. */
-function inTheMiddle(move: RoundMove, env: TurnEnvironment): Transition {
-  const { turn } = move;
-  if (turn.calls.length > 0) return goOn(move, env);
-  return { turn, history: [], events: [], next: { do: turn.message.command === undefined ? "model" : "compact" } };
 }

@@ -1,26 +1,72 @@
 import type { Deciders, PermissionRule } from "@larkline/protocol";
-import { strangeAddresses } from "./addresses.ts";
-import { hasRole, requesterApproves } from "./person.ts";
-import type {
-  JudgedCall,
-  PermissionPolicy,
-  PolicyEntry,
-  PolicyMatch,
-  Question,
-  RiskFinding,
-  Verdict,
+import { strangeAddresses, riskOf } from "./arguments.ts";
+import {
+  hasRole,
+  requesterApproves,
+  type JudgedCall,
+  type PermissionPolicy,
+  type PolicyEntry,
+  type PolicyMatch,
+  type Question,
+  type RiskFinding,
+  type Verdict,
 } from "./policy.ts";
-import { riskOf } from "./risk-finding.ts";
-import { proposalFor, ruleFor, subjectOf } from "./rule-proposal.ts";
-import { matchesSubject, touchesSubject } from "./subject-pattern.ts";
-import { matchesName } from "./tool-name.ts";
+import { proposalFor, ruleFor, subjectOf, matchesSubject, touchesSubject, matchesName } from "./rules.ts";
 
-/** An entry that lets calls run has to fit surely; one that holds them back, possibly. */
-function fitsSubject(entry: PolicyEntry, pattern: string, { tool, arguments: input }: JudgedCall): boolean {
-  if (tool.subject === undefined) return false;
-  const subject = subjectOf(tool, input);
-  if (entry.do === "allow") return subject !== undefined && matchesSubject(pattern, subject);
-  return subject === undefined || touchesSubject(pattern, subject);
+/**
+ * Whether a call runs. An entry that fits decides; without one, what the tool asks for, and the risk
+ * patterns if they are to. A rule that a person left stands in for an approval, never for a refusal,
+ * and only where the policy has it. Once text from outside was read, an address that no person has named
+ * is asked about, whatever rules there are.
+ */
+export function decideCall(policy: PermissionPolicy, call: JudgedCall): Verdict {
+  const findings = riskOf(call.arguments);
+  const judgement = { call, policy, findings, strange: strangeAddresses(call) };
+  const entry = decidingEntry(judgement);
+  if (entry?.do === "refuse") return { do: "refuse", reason: entry.reason, findings };
+  const asked = entry === undefined ? needsApproval(judgement) : entry.do === "ask";
+  // An entry that allows a subject names the address itself; one that allows a tool says nothing of where it goes.
+  const named = entry?.do === "allow" && entry.subject !== undefined;
+  if (judgement.strange.length > 0 && !named) return ask(entry?.do === "ask" ? entry : undefined, judgement);
+  return asked ? ask(entry, judgement) : { do: "run", authority: { by: "policy" }, findings };
+}
+
+interface Judgement {
+  call: JudgedCall;
+  policy: PermissionPolicy;
+  findings: RiskFinding[];
+  /** Addresses that no person has named, after text from outside was read. */
+  strange: readonly string[];
+}
+
+/**
+ * The entry that decides: the first that fits. One that asks about a part of the call does not end the
+ * search: the rest may be refused, and nobody gets to decide alone about a command of others by putting
+ * one of their own in front of it.
+ */
+function decidingEntry(judgement: Judgement): PolicyEntry | undefined {
+  const { call, policy } = judgement;
+  let part: PolicyEntry | undefined;
+  let whole: PolicyEntry | undefined;
+  for (const entry of policy.entries) {
+    if (!fits(entry, call, policy)) continue;
+    if (entry.do !== "ask" || !fitsInPart(entry, call)) {
+      whole = entry;
+      break;
+    }
+    if (part === undefined || isStricter(entry.approvers, part.approvers)) part = entry;
+  }
+  return part === undefined ? whole : decidingOf(part, whole, judgement);
+}
+
+function fits(entry: PolicyEntry, call: JudgedCall, policy: PermissionPolicy): boolean {
+  return (
+    entry.tools.some((pattern) => matchesName(pattern, call.tool.spec.name)) &&
+    isAmong(call.chatId, entry.chats) &&
+    isAmong(call.chatType, entry.chatTypes) &&
+    fitsPerson(entry, call, policy) &&
+    (entry.subject === undefined || fitsSubject(entry, entry.subject, call))
+  );
 }
 
 function isAmong(value: string, values: readonly string[] | undefined): boolean {
@@ -32,14 +78,52 @@ function fitsPerson({ people, roles }: PolicyMatch, call: JudgedCall, policy: Pe
   return people?.includes(call.person.id) === true || hasRole(call.person, roles ?? [], policy.roles);
 }
 
-function fits(entry: PolicyEntry, call: JudgedCall, policy: PermissionPolicy): boolean {
-  return (
-    entry.tools.some((pattern) => matchesName(pattern, call.tool.spec.name)) &&
-    isAmong(call.chatId, entry.chats) &&
-    isAmong(call.chatType, entry.chatTypes) &&
-    fitsPerson(entry, call, policy) &&
-    (entry.subject === undefined || fitsSubject(entry, entry.subject, call))
-  );
+/** An entry that lets calls run has to fit surely; one that holds them back, possibly. */
+function fitsSubject(entry: PolicyEntry, pattern: string, { tool, arguments: input }: JudgedCall): boolean {
+  if (tool.subject === undefined) return false;
+  const subject = subjectOf(tool, input);
+  if (entry.do === "allow") return subject !== undefined && matchesSubject(pattern, subject);
+  return subject === undefined || touchesSubject(pattern, subject);
+}
+
+/** Whether an entry that fits is about one command of several, or about one that cannot be read. */
+function fitsInPart({ subject: pattern }: PolicyEntry, { tool, arguments: input }: JudgedCall): boolean {
+  if (pattern === undefined) return false;
+  const subject = subjectOf(tool, input);
+  return subject === undefined || !matchesSubject(pattern, subject);
+}
+
+/** Whether somebody else has to decide by `one` where the requester may alone by `other`. */
+function isStricter(one: Deciders, other: Deciders): boolean {
+  return requesterApproves(other) && !requesterApproves(one);
+}
+
+/** Of an entry that asks about a part of the call and the one about the whole, if there is one, the one that decides. */
+function decidingOf(part: PolicyEntry, whole: PolicyEntry | undefined, judgement: Judgement): PolicyEntry | undefined {
+  if (whole?.do === "refuse") return whole;
+  const isAsked = whole === undefined ? needsApproval(judgement) : whole.do === "ask";
+  return isAsked && isStricter((whole ?? judgement.policy).approvers, part.approvers) ? whole : part;
+}
+
+function needsApproval({ call, policy, findings }: Omit<Judgement, "strange">): boolean {
+  return call.tool.requiresApproval || (findings.length > 0 && policy.risky === "ask");
+}
+
+/** Asks, unless a remembered decision answers. Nobody who left a rule has seen the input of a risky call. */
+function ask(entry: PolicyEntry | undefined, { call, policy, findings, strange }: Judgement): Verdict {
+  const asking = askingOf(entry, policy);
+  const risky = findings.length > 0;
+  if (strange.length > 0) {
+    // Only this call: a rule for an address that a page has named would be a way out for the next one.
+    const question = questionOf({ ...asking, remember: false }, call, risky);
+    return { do: "ask", question: { ...question, addresses: strange }, findings };
+  }
+  const ruled = asking.remember && !(risky && policy.risky === "ask");
+  const rules = asking.deciders.fourEyes ? call.rules.filter((one) => isSeenByOther(one, call)) : call.rules;
+  const rule = ruled ? ruleFor(rules, { ...call, person: call.person.id }) : undefined;
+  return rule === undefined
+    ? { do: "ask", question: questionOf(asking, call, risky), findings }
+    : { do: "run", authority: { by: "rule", id: rule.id }, findings };
 }
 
 /** How a person is asked: by an entry of the policy, or by its defaults. */
@@ -76,92 +160,6 @@ function questionOf(asking: Asking, call: JudgedCall, risky: boolean): Question 
 /** Whether somebody else left the rule, about this person's calls: all that is known of everybody who agreed to it. */
 function isSeenByOther({ person, author }: PermissionRule, call: JudgedCall): boolean {
   return person === call.person.id && author.id !== call.person.id;
-}
-
-interface Judgement {
-  call: JudgedCall;
-  policy: PermissionPolicy;
-  findings: RiskFinding[];
-  /** Addresses that no person has named, after text from outside was read. */
-  strange: readonly string[];
-}
-
-/** Asks, unless a remembered decision answers. Nobody who left a rule has seen the input of a risky call. */
-function ask(entry: PolicyEntry | undefined, { call, policy, findings, strange }: Judgement): Verdict {
-  const asking = askingOf(entry, policy);
-  const risky = findings.length > 0;
-  if (strange.length > 0) {
-    // Only this call: a rule for an address that a page has named would be a way out for the next one.
-    const question = questionOf({ ...asking, remember: false }, call, risky);
-    return { do: "ask", question: { ...question, addresses: strange }, findings };
-  }
-  const ruled = asking.remember && !(risky && policy.risky === "ask");
-  const rules = asking.deciders.fourEyes ? call.rules.filter((one) => isSeenByOther(one, call)) : call.rules;
-  const rule = ruled ? ruleFor(rules, { ...call, person: call.person.id }) : undefined;
-  return rule === undefined
-    ? { do: "ask", question: questionOf(asking, call, risky), findings }
-    : { do: "run", authority: { by: "rule", id: rule.id }, findings };
-}
-
-function needsApproval({ call, policy, findings }: Omit<Judgement, "strange">): boolean {
-  return call.tool.requiresApproval || (findings.length > 0 && policy.risky === "ask");
-}
-
-/** Whether an entry that fits is about one command of several, or about one that cannot be read. */
-function fitsInPart({ subject: pattern }: PolicyEntry, { tool, arguments: input }: JudgedCall): boolean {
-  if (pattern === undefined) return false;
-  const subject = subjectOf(tool, input);
-  return subject === undefined || !matchesSubject(pattern, subject);
-}
-
-/** Whether somebody else has to decide by `one` where the requester may alone by `other`. */
-function isStricter(one: Deciders, other: Deciders): boolean {
-  return requesterApproves(other) && !requesterApproves(one);
-}
-
-/** Of an entry that asks about a part of the call and the one about the whole, if there is one, the one that decides. */
-function decidingOf(part: PolicyEntry, whole: PolicyEntry | undefined, judgement: Judgement): PolicyEntry | undefined {
-  if (whole?.do === "refuse") return whole;
-  const isAsked = whole === undefined ? needsApproval(judgement) : whole.do === "ask";
-  return isAsked && isStricter((whole ?? judgement.policy).approvers, part.approvers) ? whole : part;
-}
-
-/**
- * The entry that decides: the first that fits. One that asks about a part of the call does not end the
- * search: the rest may be refused, and nobody gets to decide alone about a command of others by putting
- * one of their own in front of it.
- */
-function decidingEntry(judgement: Judgement): PolicyEntry | undefined {
-  const { call, policy } = judgement;
-  let part: PolicyEntry | undefined;
-  let whole: PolicyEntry | undefined;
-  for (const entry of policy.entries) {
-    if (!fits(entry, call, policy)) continue;
-    if (entry.do !== "ask" || !fitsInPart(entry, call)) {
-      whole = entry;
-      break;
-    }
-    if (part === undefined || isStricter(entry.approvers, part.approvers)) part = entry;
-  }
-  return part === undefined ? whole : decidingOf(part, whole, judgement);
-}
-
-/**
- * Whether a call runs. An entry that fits decides; without one, what the tool asks for, and the risk
- * patterns if they are to. A rule that a person left stands in for an approval, never for a refusal,
- * and only where the policy has it. Once text from outside was read, an address that no person has named
- * is asked about, whatever rules there are.
- */
-export function decideCall(policy: PermissionPolicy, call: JudgedCall): Verdict {
-  const findings = riskOf(call.arguments);
-  const judgement = { call, policy, findings, strange: strangeAddresses(call) };
-  const entry = decidingEntry(judgement);
-  if (entry?.do === "refuse") return { do: "refuse", reason: entry.reason, findings };
-  const asked = entry === undefined ? needsApproval(judgement) : entry.do === "ask";
-  // An entry that allows a subject names the address itself; one that allows a tool says nothing of where it goes.
-  const named = entry?.do === "allow" && entry.subject !== undefined;
-  if (judgement.strange.length > 0 && !named) return ask(entry?.do === "ask" ? entry : undefined, judgement);
-  return asked ? ask(entry, judgement) : { do: "run", authority: { by: "policy" }, findings };
 }
 
 /**

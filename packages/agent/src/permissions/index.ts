@@ -1,21 +1,34 @@
-export type {
-  JudgedCall,
-  PermissionPolicy,
-  Person,
-  PolicyEntry,
-  PolicyMatch,
-  Question,
-  RiskFinding,
-  RoleMembers,
-  Verdict,
+export {
+  type JudgedCall,
+  type PermissionPolicy,
+  type Person,
+  type PolicyEntry,
+  type PolicyMatch,
+  type Question,
+  type RiskFinding,
+  type RoleMembers,
+  type Verdict,
+  decidersText,
+  isDecider,
+  mayDecide,
+  type Decider,
+  type DeciderNames,
+  type GroupsOf,
+  hasRole,
+  type Roles,
 } from "./policy.ts";
-export { addressesIn, addressKey, type Heard } from "./addresses.ts";
+export { addressesIn, addressKey, type Heard, maskedArguments, riskOf } from "./arguments.ts";
 export { decideCall, unknownOutcomeOf } from "./decide-call.ts";
-export { maskedArguments } from "./masked-arguments.ts";
-export { decidersText, isDecider, mayDecide, type Decider, type DeciderNames, type GroupsOf } from "./may-decide.ts";
-export { hasRole, type Roles } from "./person.ts";
-export { approvalIdOf, approvalKindOf, rememberedRule, ruleApprovalOf, ruleText } from "./remembered-rule.ts";
-export { riskOf } from "./risk-finding.ts";
-export { holdsInForce, proposalFor, subjectOf, type ProposalFacts } from "./rule-proposal.ts";
-export { matchesSubject } from "./subject-pattern.ts";
-export { matchesName } from "./tool-name.ts";
+export {
+  approvalIdOf,
+  approvalKindOf,
+  rememberedRule,
+  ruleApprovalOf,
+  ruleText,
+  holdsInForce,
+  proposalFor,
+  subjectOf,
+  type ProposalFacts,
+  matchesSubject,
+  matchesName,
+} from "./rules.ts";

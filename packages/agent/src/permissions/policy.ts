@@ -5,48 +5,12 @@ import type {
   RiskLevel,
   RuleProposal,
   ToolAnnouncement,
+  Approval,
+  DecisionWord,
+  ReplyLanguage,
 } from "@larkline/protocol";
-
-import type { Heard } from "./addresses.ts";
-
-/** Members of a role of the configuration. */
-export interface RoleMembers {
-  /** open_ids. */
-  readonly people: readonly string[];
-  /** Ids of user groups of the platform. */
-  readonly groups: readonly string[];
-}
-
-/** A person, as far as policies ask: `groups` are the user groups they belong to. */
-export interface Person {
-  readonly id: string;
-  readonly groups: readonly string[];
-}
-
-/** Which calls an entry is about; what is absent does not matter, and all that is there must fit. */
-export interface PolicyMatch {
-  /** Names of tools; `*` stands for any characters. */
-  readonly tools: readonly string[];
-  /**
-   * Pattern of the tool's subject. `allow`: all of it has to fit, as in permission rules. `ask` and
-   * `refuse`: one command in it is enough.
-   */
-  readonly subject?: string;
-  readonly people?: readonly string[];
-  readonly roles?: readonly string[];
-  readonly chats?: readonly string[];
-  readonly chatTypes?: readonly ("p2p" | "group" | "api")[];
-}
-
-/** One entry of the deployment's policy; the first that fits a call decides. */
-export interface PolicyEntry extends PolicyMatch {
-  readonly do: "allow" | "ask" | "refuse";
-  readonly approvers: Deciders;
-  /** Offer "always allow in this chat". */
-  readonly remember: boolean;
-  readonly reason: string;
-  readonly expiresMs: number;
-}
+import { textsOf } from "../texts/index.ts";
+import type { Heard } from "./arguments.ts";
 
 /** All that the deployment says about who may do what. */
 export interface PermissionPolicy {
@@ -69,6 +33,39 @@ export interface PermissionPolicy {
   readonly maxDenials: number;
 }
 
+/** Members of a role of the configuration. */
+export interface RoleMembers {
+  /** open_ids. */
+  readonly people: readonly string[];
+  /** Ids of user groups of the platform. */
+  readonly groups: readonly string[];
+}
+
+/** One entry of the deployment's policy; the first that fits a call decides. */
+export interface PolicyEntry extends PolicyMatch {
+  readonly do: "allow" | "ask" | "refuse";
+  readonly approvers: Deciders;
+  /** Offer "always allow in this chat". */
+  readonly remember: boolean;
+  readonly reason: string;
+  readonly expiresMs: number;
+}
+
+/** Which calls an entry is about; what is absent does not matter, and all that is there must fit. */
+export interface PolicyMatch {
+  /** Names of tools; `*` stands for any characters. */
+  readonly tools: readonly string[];
+  /**
+   * Pattern of the tool's subject. `allow`: all of it has to fit, as in permission rules. `ask` and
+   * `refuse`: one command in it is enough.
+   */
+  readonly subject?: string;
+  readonly people?: readonly string[];
+  readonly roles?: readonly string[];
+  readonly chats?: readonly string[];
+  readonly chatTypes?: readonly ("p2p" | "group" | "api")[];
+}
+
 /** A call that is to be judged. */
 export interface JudgedCall {
   readonly tool: ToolAnnouncement;
@@ -84,6 +81,19 @@ export interface JudgedCall {
   /** Hosts that the agent's calls may reach unasked: `docs.example.com`, `*.example.com`, `*`. */
   readonly egress?: readonly string[];
 }
+
+/** A person, as far as policies ask: `groups` are the user groups they belong to. */
+export interface Person {
+  readonly id: string;
+  readonly groups: readonly string[];
+}
+
+/** Whether a call runs. `findings`: one per risk pattern that fits. */
+export type Verdict = { readonly findings: readonly RiskFinding[] } & (
+  | { readonly do: "run"; readonly authority: CallAuthority }
+  | { readonly do: "ask"; readonly question: Question }
+  | { readonly do: "refuse"; readonly reason: string }
+);
 
 /** Something in a call's input that people should know of. */
 export interface RiskFinding {
@@ -105,9 +115,94 @@ export interface Question {
   readonly expiresAtMs: number;
 }
 
-/** Whether a call runs. `findings`: one per risk pattern that fits. */
-export type Verdict = { readonly findings: readonly RiskFinding[] } & (
-  | { readonly do: "run"; readonly authority: CallAuthority }
-  | { readonly do: "ask"; readonly question: Question }
-  | { readonly do: "refuse"; readonly reason: string }
-);
+/** The roles of a configuration, by name. */
+export type Roles = Readonly<Record<string, RoleMembers>>;
+
+/** Whether the person has one of the roles, by themselves or through a group. Unknown roles have nobody. */
+export function hasRole(person: Person, names: readonly string[], roles: Roles): boolean {
+  return names.some((name) => {
+    const members = Object.hasOwn(roles, name) ? roles[name] : undefined;
+    return (
+      members !== undefined &&
+      (members.people.includes(person.id) || members.groups.some((group) => person.groups.includes(group)))
+    );
+  });
+}
+
+/** Whether a requester's own approval counts. */
+export function requesterApproves({ requester, fourEyes }: Deciders): boolean {
+  return requester && !fourEyes;
+}
+
+/** Somebody who wants to decide, and what they say. */
+export interface Decider {
+  readonly person: Person;
+  readonly word: DecisionWord;
+  readonly roles: Roles;
+}
+
+const wordsOf: Readonly<Record<Approval["kind"], readonly DecisionWord[]>> = {
+  call: ["approve", "reject"],
+  rule: ["approve", "reject"],
+  outcome: ["retry", "done", "abort"],
+};
+
+/** Words with which nothing is done: a requester may always say them. */
+const refusals: ReadonlySet<DecisionWord> = new Set(["reject", "abort"]);
+
+/**
+ * Whether this person may say this word about the approval, by its own record and the members that
+ * roles have now. The words of another kind of approval are nobody's.
+ */
+export function mayDecide(
+  { kind, requester, deciders }: Pick<Approval, "kind" | "requester" | "deciders">,
+  { person, word, roles }: Decider,
+): boolean {
+  if (!wordsOf[kind].includes(word)) return false;
+  const isRequester = person.id === requester.id;
+  if (isRequester && (refusals.has(word) || requesterApproves(deciders))) return true;
+  return isNamed(deciders, person, roles) && !(isRequester && deciders.fourEyes);
+}
+
+function isNamed({ people, roles }: Deciders, person: Person, known: Roles): boolean {
+  return people.includes(person.id) || hasRole(person, roles, known);
+}
+
+/** As {@link mayDecide}, of a person whose groups are looked up only where they could make a difference. */
+export async function isDecider(
+  approval: Approval,
+  { id, word }: { id: string; word: DecisionWord },
+  { roles, groups }: { roles: Roles; groups: (openId: string) => Promise<readonly string[]> },
+): Promise<boolean> {
+  const may = (its: Person["groups"]): boolean => mayDecide(approval, { person: { id, groups: its }, word, roles });
+  if (may([])) return true;
+  const named = approval.deciders.roles.flatMap((name) => (Object.hasOwn(roles, name) ? [roles[name]] : []));
+  if (!may(named.flatMap((role) => role?.groups ?? []))) return false;
+  return may(await groups(id));
+}
+
+/** The platform's user groups of a person; rejects where they cannot be found out. */
+export type GroupsOf = (app: string, openId: string) => Promise<readonly string[]>;
+
+/** How people and things are called where deciders are named. */
+export interface DeciderNames {
+  readonly language: ReplyLanguage;
+  /** The requester's name; without it they are described. */
+  readonly requester?: string;
+  /** The name of a person by open_id; without it the id is shown. */
+  readonly nameOf?: (openId: string) => string | undefined;
+}
+
+const maxNamed = 10;
+
+/** Who may approve, in one line, for people. */
+export function decidersText(deciders: Deciders, { language, requester, nameOf }: DeciderNames): string {
+  const { comma, deciders: words } = textsOf(language);
+  const named = [
+    ...(requesterApproves(deciders) ? [requester ?? words.requester] : []),
+    ...deciders.people.map((openId) => nameOf?.(openId) ?? openId),
+    ...deciders.roles.map(words.role),
+  ];
+  const shown = named.slice(0, maxNamed).join(comma);
+  return named.length > maxNamed ? `${shown}…` : shown || words.nobody;
+}

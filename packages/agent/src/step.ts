@@ -1,0 +1,420 @@
+import {
+  type ModelChunk,
+  type ModelFailure,
+  type ModelWarning,
+  type ProviderMetadata,
+  type StopReason,
+  type TextPart,
+  type ThinkingDelta,
+  type ThinkingPart,
+  type StepUse,
+  type ToolCall,
+  type ToolCallDelta,
+  type Usage,
+  type EngineEvent,
+  type EventOf,
+  type OpenStep,
+  type TurnState,
+  compileJsonSchema,
+  type Message,
+  type ParseResult,
+} from "@larkline/protocol";
+import { writtenTokens, addUse, allTokens, noUse, stepUse } from "./compaction.ts";
+import {
+  type TurnEnvironment,
+  type TurnModel,
+  answering,
+  endDone,
+  endError,
+  noticeFor,
+  spoken,
+  type Transition,
+} from "./transition.ts";
+import type { NoticeName } from "./texts/index.ts";
+import { isSendable, withoutTrailingThinking } from "./messages.ts";
+import { withText } from "./reply-view.ts";
+
+/** One model step, complete. */
+export interface StepResult {
+  /** All text of the step, joined without separator. */
+  text: string;
+  /** In ascending index order, gaps closed; ids and names may be empty when the model sent none. */
+  toolCalls: ToolCall[];
+  /** Text and thinking in the order their blocks began, adjacent text joined. */
+  parts: (TextPart | ThinkingPart)[];
+  /** `other` when the stream never said. */
+  stopReason: StopReason;
+  usage: Usage | null;
+  /** The model that answered, when the vendor or a fallback told. */
+  model?: string;
+  /** The id under which the vendor knows the answer, when it is whole and has one. */
+  responseId?: string;
+  /** Most output tokens that the last request allowed. */
+  maxTokens?: number;
+  /** Present when the stream failed: the rest is what had arrived before. */
+  failure?: ModelFailure;
+  /** Every call of a vendor, the last one included; absent where the stream does not tell of them. */
+  vendorCalls?: readonly VendorCall[];
+  /** What all of them have used, once it is reckoned. */
+  use?: StepUse;
+  /** The same for each call. */
+  uses?: readonly { model: string | undefined; usage: Usage }[];
+  /** The caller has broken it off. */
+  brokenOff?: true;
+  warnings: ModelWarning[];
+}
+
+/** What one call of a vendor has left, whether its answer counts or not. */
+export interface VendorCall {
+  model: string;
+  /** What the vendor has reported: all of it at the end, less before. */
+  usage: Usage | null;
+  /** Whether it said so at the end of a whole answer. */
+  complete: boolean;
+  /** About what it has written, in tokens. */
+  writtenTokens: number;
+}
+
+/** Takes the chunks of one model stream, in order. */
+export interface Accumulator {
+  push(chunk: ModelChunk): void;
+  /** The step as received so far. */
+  result(): StepResult;
+}
+
+interface Ending {
+  stopReason: StopReason;
+  usage: Usage | null;
+  model?: string;
+  responseId?: string;
+  maxTokens?: number;
+  failure?: ModelFailure;
+}
+
+/**
+ * Collects a model stream into one step. Calls and thinking are grouped by `index`; of several ids
+ * or names of one call the first non-empty one wins; a later stop replaces an earlier one; chunks
+ * after a stop still count; a `restart` voids everything but the warnings; unknown chunks are skipped.
+ */
+export function createAccumulator(): Accumulator {
+  const warnings: ModelWarning[] = [];
+  let blocks = emptyBlocks();
+  let ending: Ending = { stopReason: "other", usage: null };
+  const ended: VendorCall[] = [];
+  let current: VendorCall | undefined;
+
+  /** The call as it stands. */
+  function call(): VendorCall[] {
+    if (current === undefined) return [];
+    const { parts, callsByIndex } = blocks;
+    return [{ ...current, writtenTokens: writtenTokens({ parts, toolCalls: [...callsByIndex.values()] }) }];
+  }
+
+  function endCall(): void {
+    ended.push(...call());
+    current = undefined;
+  }
+
+  function push(chunk: ModelChunk): void {
+    switch (chunk.type) {
+      case "text_delta":
+        return addText(blocks, chunk.text);
+      case "thinking_delta":
+        return addThinking(blocks, chunk);
+      case "tool_call_delta":
+        return addCall(blocks, chunk);
+      case "warning":
+        return void warnings.push(chunk);
+      case "attempt":
+        endCall();
+        current = { model: chunk.model, usage: null, complete: false, writtenTokens: 0 };
+        ending = { ...ending, model: chunk.model, maxTokens: chunk.maxTokens };
+        return;
+      case "usage_so_far":
+        if (current !== undefined) current.usage = chunk.usage;
+        return;
+      case "restart":
+        endCall();
+        blocks = emptyBlocks();
+        ending = { stopReason: "other", usage: null, model: chunk.model };
+        return;
+      case "message_stop":
+        ending = { ...ending, stopReason: chunk.stopReason, usage: chunk.usage };
+        if (chunk.model !== undefined) ending.model = chunk.model;
+        if (chunk.responseId !== undefined) ending.responseId = chunk.responseId;
+        if (current !== undefined && chunk.usage !== null) {
+          Object.assign(current, { usage: chunk.usage, complete: true });
+        }
+        return;
+      case "error":
+        ending.failure = chunk;
+    }
+  }
+
+  return { push, result: () => resultOf(blocks, ending, { warnings, calls: [...ended, ...call()] }) };
+}
+
+interface Blocks {
+  parts: (TextPart | ThinkingPart)[];
+  thinkingByIndex: Map<number, ThinkingPart>;
+  callsByIndex: Map<number, ToolCall>;
+}
+
+function emptyBlocks(): Blocks {
+  return { parts: [], thinkingByIndex: new Map(), callsByIndex: new Map() };
+}
+
+function addText({ parts }: Blocks, text: string): void {
+  if (text === "") return;
+  const last = parts.at(-1);
+  if (last?.type === "text") last.text += text;
+  else parts.push({ type: "text", text });
+}
+
+function addThinking({ parts, thinkingByIndex }: Blocks, delta: ThinkingDelta): void {
+  let part = thinkingByIndex.get(delta.index);
+  if (part === undefined) {
+    part = { type: "thinking", text: "" };
+    thinkingByIndex.set(delta.index, part);
+    parts.push(part);
+  }
+  part.text += delta.text;
+  const metadata = merged(part.providerMetadata, delta.providerMetadata);
+  if (metadata !== undefined) part.providerMetadata = metadata;
+}
+
+function merged(known: ProviderMetadata | undefined, more: ProviderMetadata | undefined): ProviderMetadata | undefined {
+  return known === undefined ? more : { ...known, ...more };
+}
+
+function addCall({ callsByIndex }: Blocks, delta: ToolCallDelta): void {
+  let call = callsByIndex.get(delta.index);
+  if (call === undefined) {
+    call = { id: "", name: "", arguments: "" };
+    callsByIndex.set(delta.index, call);
+  }
+  if (call.id === "") call.id = delta.id ?? "";
+  if (call.name === "") call.name = delta.name ?? "";
+  call.arguments += delta.arguments;
+  const metadata = merged(call.providerMetadata, delta.providerMetadata);
+  if (metadata !== undefined) call.providerMetadata = metadata;
+}
+
+function resultOf(
+  blocks: Blocks,
+  ending: Ending,
+  { warnings, calls }: { warnings: readonly ModelWarning[]; calls: readonly VendorCall[] },
+): StepResult {
+  return {
+    ...(calls.length === 0 ? {} : { vendorCalls: calls }),
+    text: textOfParts(blocks.parts),
+    toolCalls: sortedCalls(blocks),
+    parts: blocks.parts.map((part) => ({ ...part })),
+    ...ending,
+    warnings: [...warnings],
+  };
+}
+
+function textOfParts(parts: readonly (TextPart | ThinkingPart)[]): string {
+  let text = "";
+  for (const part of parts) if (part.type === "text") text += part.text;
+  return text;
+}
+
+function sortedCalls({ callsByIndex }: Blocks): ToolCall[] {
+  return [...callsByIndex].sort(([left], [right]) => left - right).map(([, call]) => ({ ...call }));
+}
+
+/** Reads a stream to its end. An exception of the iterator propagates. */
+export async function accumulateStream(chunks: AsyncIterable<ModelChunk>): Promise<StepResult> {
+  const accumulator = createAccumulator();
+  for await (const chunk of chunks) accumulator.push(chunk);
+  return accumulator.result();
+}
+
+/**
+ * The event of a chunk that is shown while model step `turnNumber` generates; undefined for everything
+ * else and for empty deltas.
+ */
+export function deltaEventOf(chunk: ModelChunk, turnNumber: number): EngineEvent | undefined {
+  switch (chunk.type) {
+    case "text_delta":
+    case "thinking_delta":
+      return chunk.text === "" ? undefined : { type: chunk.type, text: chunk.text };
+    case "restart":
+      return { type: "step_restarted", turnNumber, model: chunk.model, reason: chunk.reason };
+    default:
+      return undefined;
+  }
+}
+
+/** The step that ends the turn: its text, and a line for what the text does not say. */
+export function finalAnswer(
+  turn: TurnState,
+  step: StepResult,
+  { env, numbers }: { env: TurnEnvironment; numbers: OpenStep },
+): Transition {
+  const name = noticeOf(step);
+  const notice = name === undefined ? "" : noticeFor(turn, name, env.texts);
+  const { stopReason, text } = step;
+  const { reason, events, ...structured } = outputOf(step, env);
+  return endDone(turn, {
+    ...structured,
+    history: [storedAnswer(step, notice)],
+    events: [...blockEvents(step), ...droppedCallsEvents(step), ...events, stepEnd(turn.steps, numbers)],
+    reply: [text, notice].filter((line) => line.trim() !== "").join("\n\n"),
+    reason: stopReason === "max_tokens" || stopReason === "refusal" ? stopReason : reason,
+    final: text,
+  });
+}
+
+/** What a person must be told about an answer beside its text. */
+function noticeOf(step: StepResult): NoticeName | undefined {
+  const dropped = step.toolCalls.length > 0;
+  if (step.stopReason === "max_tokens") return dropped ? "callCutOff" : "truncated";
+  if (step.stopReason === "refusal") return "refusal";
+  if (dropped) return "callsDropped";
+  return step.text.trim() === "" ? "empty" : undefined;
+}
+
+/** What an answer in a form of its own holds. One that was cut off or refused is not looked at. */
+function outputOf({ stopReason, text, toolCalls }: StepResult, { output }: TurnEnvironment) {
+  if (output === undefined || stopReason !== "end_turn" || toolCalls.length > 0) return { reason: "", events: [] };
+  const read = output(text);
+  if (read.ok) return { reason: "", output: read.value, events: [] };
+  const message = `The answer is not of the form that it was to have: ${read.error}`;
+  return { reason: "output_invalid", events: [warningEvent({ type: "warning", code: "output_invalid", message })] };
+}
+
+/** Calls that were dropped are told to the model too: the notice is stored with the text. */
+function storedAnswer(step: StepResult, notice: string): Message {
+  const parts = step.parts.filter(isSendable);
+  const silent = !parts.some(({ type }) => type === "text");
+  const told = notice !== "" && (silent || step.toolCalls.length > 0);
+  return {
+    role: "assistant",
+    content: told ? [...parts, { type: "text", text: notice }] : withoutTrailingThinking(parts),
+  };
+}
+
+/** Reads answers that are JSON of this schema, also in a code fence. Throws when it is no schema. */
+export function outputReader(schema: object): (text: string) => ParseResult<unknown> {
+  const check = compileJsonSchema(schema);
+  return (text) => {
+    try {
+      return check(JSON.parse(withoutFence(text)));
+    } catch {
+      return { ok: false, error: "not valid JSON" };
+    }
+  };
+}
+
+/** The text inside of the code fence that a model has put round the whole of it, or the text. */
+function withoutFence(text: string): string {
+  const whole = text.trim();
+  const firstLine = whole.indexOf("\n");
+  if (!whole.startsWith("```") || !whole.endsWith("```") || firstLine < 0) return whole;
+  return whole.slice(firstLine + 1, -3);
+}
+
+/** The model failed for good: the person gets a notice, which also answers the message in history. */
+export function stepFailure(
+  turn: TurnState,
+  step: StepResult & { failure: ModelFailure },
+  env: TurnEnvironment,
+): Transition {
+  const { failure, warnings, text } = step;
+  const { code, message, suggestion, retryable } = failure;
+  const reply = noticeFor(turn, failureNotice(failure), env.texts);
+  const isCommand = turn.message.command !== undefined; // its step wrote a summary, not an answer
+  const used = isCommand ? { turn, events: [] } : withUnanswered(turn, { text, use: step.use, step }, env);
+  return endError(isCommand ? turn : withText(used.turn, text), {
+    history: answering(turn, [spoken(reply)]),
+    events: [...warnings.map(warningEvent), ...used.events],
+    reply,
+    error: { code, message, suggestion, retryable },
+  });
+}
+
+function failureNotice({ code, retryable }: ModelFailure): NoticeName {
+  if (code === "context_overflow") return "tooLong";
+  return retryable ? "failedForNow" : "failed";
+}
+
+/** A step that ended without an answer but has used something: it is counted like any other. */
+export function withUnanswered(
+  turn: TurnState,
+  used: { text: string; use?: StepUse | undefined; step?: Partial<StepResult> },
+  { model }: Pick<TurnEnvironment, "model">,
+): { turn: TurnState; events: EngineEvent[] } {
+  const use = addUse(turn.putOff?.used ?? noUse, used.use ?? noUse);
+  if (allTokens(use) === 0) return { turn, events: [] };
+  const maxTokens = used.step?.maxTokens ?? model.info.maxOutputTokens;
+  const asked = used.step?.model ?? model.info.id;
+  const numbers = { text: used.text, ...use, maxTokens, model: asked, responseId: null };
+  const next = counted(turn, numbers);
+  return { turn: next, events: [stepEnd(next.steps, numbers)] };
+}
+
+/** What a step used, what it had used before it was put off included. Steps without usage count as zero. */
+export function measured(step: StepResult, turn: TurnState, { model }: Pick<TurnEnvironment, "model">): OpenStep {
+  const nothing = { system: "", history: [], tools: [] };
+  const use = step.use ?? stepUse({ ...step, parts: [], toolCalls: [] }, nothing, model);
+  const all = turn.putOff === undefined ? use : addUse(turn.putOff.used, use);
+  return {
+    text: step.text,
+    ...all,
+    maxTokens: step.maxTokens ?? model.info.maxOutputTokens,
+    model: step.model ?? model.info.id,
+    responseId: step.responseId ?? null,
+  };
+}
+
+/** The turn with one more finished step. */
+export function counted({ putOff: _putOff, needs: _needs, ...turn }: TurnState, step: OpenStep): TurnState {
+  const { inputTokens, outputTokens, costUsd, cacheReadTokens = 0, cacheCreationTokens = 0 } = turn.totals;
+  return {
+    ...turn,
+    steps: turn.steps + 1,
+    totals: {
+      inputTokens: inputTokens + step.inputTokens,
+      outputTokens: outputTokens + step.outputTokens,
+      cacheReadTokens: cacheReadTokens + (step.cacheReadTokens ?? 0),
+      cacheCreationTokens: cacheCreationTokens + (step.cacheCreationTokens ?? 0),
+      costUsd: costUsd + step.costUsd,
+    },
+  };
+}
+
+/** The event that opens the model step after `steps` finished ones. */
+export function stepStart(steps: number, { info }: TurnModel): EventOf<"turn_start"> {
+  return { type: "turn_start", turnNumber: steps + 1, model: info.id, contextWindowTokens: info.contextWindow };
+}
+
+/** The event that voids the deltas of the model step after `steps` finished ones: it is asked again. */
+export function stepRestart(steps: number, { info }: TurnModel, reason: string): EventOf<"step_restarted"> {
+  return { type: "step_restarted", turnNumber: steps + 1, model: info.id, reason };
+}
+
+/** The event that closes model step number `steps`, after its tools. */
+export function stepEnd(steps: number, { text: _text, ...numbers }: OpenStep): EventOf<"turn_end"> {
+  return { type: "turn_end", turnNumber: steps, ...numbers };
+}
+
+/** Warnings and complete blocks of a step, in order. */
+export function blockEvents(step: StepResult): EngineEvent[] {
+  const warnings = step.warnings.map(warningEvent);
+  const blocks = step.parts.filter(({ text }) => text !== "").map(({ type, text }): EngineEvent => ({ type, text }));
+  return [...warnings, ...blocks];
+}
+
+/** The event of a warning of the model stream. */
+export function warningEvent({ code, message }: ModelWarning): EventOf<"warning"> {
+  return { type: "warning", code, message, detail: "" };
+}
+
+function droppedCallsEvents({ toolCalls, stopReason }: StepResult): EngineEvent[] {
+  if (toolCalls.length === 0) return [];
+  const message = `${toolCalls.length} tool call(s) were not run: the model stopped with ${stopReason}.`;
+  return [{ type: "warning", code: "tool_calls_dropped", message, detail: stopReason }];
+}

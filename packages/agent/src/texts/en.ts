@@ -1,0 +1,181 @@
+/*
+ * All texts that people read around answers, in English. Its type is the shape of every language: see zh.ts.
+ * Notices fill in values at `{name}`; everything else is a string or a function of the values that it shows.
+ */
+
+export type Texts = typeof en;
+
+export const en = {
+  notices: {
+    empty: "The model gave no answer. Please try again in other words.",
+    exhausted: "Reached the maximum number of steps without completing the request.",
+    refusal: "The model refused to answer this request.",
+    truncated: "The answer reached its length limit and was cut off.",
+    callCutOff: "The answer reached its length limit before its tool call was complete, so nothing was run.",
+    callsDropped: "The answer did not end properly, so the tool calls in it were not run.",
+    stopped: "Stopped.",
+    recalled: "The message was recalled, so I stopped working on it.",
+    superseded: "A newer message arrived, so I stopped here and go on with that one.",
+    cancelled: "Cancelled.",
+    failed: "Sorry, the model service failed and this message was not answered.",
+    failedForNow: "Sorry, the model service is not available right now. Please try again later.",
+    tooLong: "The conversation is too long for the model. Please start a new one.",
+    abandoned:
+      "Sorry, handling this message failed several times and was given up. Actions already taken are not undone.",
+    settingsLost: "The settings of this conversation could not be read and are back to the defaults.",
+    summaryLost:
+      "The summary of the earlier conversation could not be read; what it held no longer affects the answers.",
+    filesUnread: "Could not be read: {files}",
+    queued: "Received. Messages before this one: {ahead}. I will answer in turn.",
+    busy: "I am still working on an earlier message, so this one was not taken. Please wait for my answer, or send /stop first.",
+    nothingToStop: "Nothing is running right now.",
+    stopping: "Stopping.",
+    notAllowedToStop: "Only {who} can stop this one.",
+    late: "This message reached me {minutes} minutes after it was written and was not acted on. Shall I still do it?",
+    approvalNeeded: "The tool {tool} needs somebody's approval before it runs.",
+    addressAsked:
+      "After reading text from outside, the model wants to reach an address that nobody here has named: {addresses}. It may carry what was said here, so look at it before you approve.",
+    riskFound: "What it is going to do is risky: {patterns}.",
+    outcomeUnknown:
+      "{tool} was started and its outcome is unknown: it may have taken effect. Please check, then decide.",
+    ruleRevoked: "The rule {rule} is revoked: people are asked again.",
+    ruleUnknown: "There is no rule “{rule}” here. See them with /permissions.",
+    notAllowedToRevoke: "Only {who} can revoke this rule.",
+    modelUnknown: "There is no model “{model}” to choose here.",
+    modelChosen: "This conversation now uses the model {model}.",
+    modelReset: "This conversation is back to the default model {model}.",
+    compacted:
+      "The conversation was compacted from about {before} to about {after} tokens. What came before is kept as a summary.",
+    shortened: "No summary could be made, so the older part was left out: from about {before} to about {after} tokens.",
+    nothingToCompact: "There is nothing older to compact.",
+    newConversation: "A new conversation has begun. What was said before no longer affects the answers.",
+  },
+  /** Between a label and what it names. */
+  colon: ": ",
+  /** Between the items of a list in one line. */
+  comma: ", ",
+  semicolon: "; ",
+  labelled: (label: string, value: string) => `- ${label}: ${value}`,
+
+  /** What is typed, and what `/help` says about it. */
+  commands: {
+    help: { typed: "help", description: "show what you can type" },
+    new: { typed: "new", description: "begin a new conversation and leave the old one behind" },
+    stop: { typed: "stop", description: "stop what is running" },
+    status: { typed: "status", description: "show what this conversation is doing" },
+    model: { typed: "model", description: "show or choose the model, for example /model name" },
+    compact: { typed: "compact", description: "replace the older part of the conversation by a summary" },
+    whoami: { typed: "whoami", description: "show who you are to this bot" },
+    usage: { typed: "usage", description: "show your budgets and what is left of them" },
+    permissions: {
+      typed: "permissions",
+      description: "show what runs without asking, or take it back, for example /permissions revoke 1",
+    },
+  },
+  helpTitle: "Just ask, or use one of these commands:",
+  helpLine: (_typed: string, name: string, description: string) => `- \`/${name}\`: ${description}`,
+
+  status: {
+    state: "State",
+    idle: "idle",
+    answering: (seconds: number, step: number, tools: readonly string[]) =>
+      `answering for ${seconds} s, step ${step}${tools.length > 0 ? `, waiting for ${tools.join(", ")}` : ""}`,
+    waitingForDecision: "Waiting for a decision",
+    askedCall: ({
+      tool,
+      requester,
+      deciders,
+      since,
+    }: {
+      tool: string;
+      requester: string;
+      deciders: string;
+      since: string;
+    }) => `${tool} (asked for by ${requester}, ${deciders} may decide, for ${since})`,
+    minutes: (count: number) => `${count} min`,
+    hours: (count: number) => `${count} h`,
+    waitingMessages: "Waiting messages",
+    messages: "Messages in this conversation",
+    model: "Model",
+    name: "Name",
+    userId: "User id",
+    app: "App",
+    conversation: "Conversation",
+    agent: "Agent",
+  },
+
+  models: {
+    current: (model: string) => `Current model: ${model}`,
+    isDefault: " (default)",
+    how: "Choose with `/model name`, go back with `/model default`:",
+  },
+
+  permissions: {
+    none: "Nothing is allowed for good here.",
+    title: "What runs here without asking:",
+    hint: "Take one back with `/permissions revoke` and its number.",
+    forEverybody: "for everybody here",
+    forOne: (name: string) => `for ${name} only`,
+    rule: ({ whom, author, until }: { whom: string; author: string; until: string }) =>
+      `${whom}, allowed by ${author}, until ${until}`,
+  },
+
+  deciders: {
+    requester: "the requester",
+    role: (name: string) => `members of “${name}”`,
+    nobody: "nobody",
+  },
+
+  cancelled: {
+    done: "Already finished: ",
+    failed: "Ended in an error: ",
+    maybe: "Broken off, may have taken effect, please check: ",
+    harmless: "Broken off, without effect: ",
+    notRun: "Not run: ",
+    earlier: (count: number) => `${count} earlier call${count === 1 ? "" : "s"}`,
+  },
+
+  budgets: {
+    owners: {
+      person: "Your budget",
+      chat: "The budget of this chat",
+      agent: "The budget of this agent",
+      tenant: "The budget of your company",
+      deployment: "The budget of this whole service",
+    },
+    periods: { day: "for today", month: "for this month" },
+    tokens: (count: string) => `${count} tokens`,
+    ofLimit: (spent: string, limit: string) => `${spent} of ${limit}`,
+    /** Between two figures. */
+    between: ", ",
+    inBrackets: (text: string) => ` (${text})`,
+    administrator: "your administrator",
+    spent: ({ owner, span, limit, renewal, timeZone, contact }: SpentBudget) =>
+      `${owner} ${span} is used up${limit}. It renews on ${renewal} (${timeZone}). Ask ${contact} if you need more.`,
+    near: (owner: string, span: string, percent: string) => `${owner} ${span} is ${percent} used`,
+    unlimited: "no limit",
+    usage: ({ owner, span, used, renewal }: UsedBudget) => `- ${owner} ${span}: ${used}, renews on ${renewal}`,
+    none: "There is no budget here.",
+    footer: (timeZone: string, contact: string | undefined) =>
+      `Times are those of ${timeZone}.${contact === undefined ? "" : ` Ask ${contact} if you need more.`}`,
+  },
+};
+
+/** The words of a text about a budget that is spent. */
+interface SpentBudget {
+  owner: string;
+  span: string;
+  /** The limit in brackets, or nothing where figures are not told. */
+  limit: string;
+  renewal: string;
+  timeZone: string;
+  contact: string;
+}
+
+/** The words of a line of `/usage`. */
+interface UsedBudget {
+  owner: string;
+  span: string;
+  used: string;
+  renewal: string;
+}

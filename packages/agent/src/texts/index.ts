@@ -1,0 +1,84 @@
+import { textOf, type InboundMessage, type ReplyLanguage } from "@larkline/protocol";
+import { en, type Texts } from "./en.ts";
+import { zh } from "./zh.ts";
+
+/** All texts of one language. */
+export function textsOf(language: ReplyLanguage): Texts {
+  return language === "zh" ? zh : en;
+}
+
+/** At most `maxChars` from the beginning; no emoji or rare Chinese character is split. */
+export function textHead(text: string, maxChars: number): string {
+  if (text.length <= maxChars) return text;
+  const splits = /[\uD800-\uDBFF]/.test(text.charAt(maxChars - 1));
+  return text.slice(0, splits ? maxChars - 1 : maxChars);
+}
+
+/** At most `maxChars` from the end; no emoji or rare Chinese character is split. */
+export function textTail(text: string, maxChars: number): string {
+  if (text.length <= maxChars) return text;
+  const start = text.length - maxChars;
+  return text.slice(/[\uDC00-\uDFFF]/.test(text.charAt(start)) ? start + 1 : start);
+}
+
+/** Two texts with a blank line between them. A longer `second` makes the whole longer, never different. */
+export function joinedTexts(first: string, second: string): string {
+  if (second.trim() === "") return first;
+  return first.trim() === "" ? second : `${first}\n\n${second}`;
+}
+
+/** What a person is told by the system itself: around an answer, or in place of one. */
+export type NoticeName = keyof Texts["notices"];
+
+/** What a notice fills in at `{name}`; each becomes one line. */
+export type NoticeValues = Readonly<Record<string, string | number>>;
+
+/** Longest value that a notice repeats, in characters. */
+const maxValueChars = 200;
+
+/** The notice in one language. Values are cut to size and to one line; a missing one stays visible. */
+export function noticeText(name: NoticeName, language: ReplyLanguage, values: NoticeValues = {}): string {
+  return textsOf(language).notices[name].replaceAll(/\{(\w+)\}/g, (whole, key: string) => {
+    const value = Object.hasOwn(values, key) ? values[key] : undefined;
+    return value === undefined ? whole : oneLine(String(value), maxValueChars);
+  });
+}
+
+/** The text without line breaks and other control characters, cut to size between characters. */
+export function oneLine(text: string, maxChars: number): string {
+  const line = text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]+/gu, " ").trim();
+  return line.length > maxChars ? `${textHead(line, maxChars - 1)}…` : line;
+}
+
+/** Foreign words as code within a line of Markdown, which they cannot leave. */
+export function inlineCode(text: string, maxChars = maxValueChars): string {
+  return `\`${oneLine(text.replaceAll("`", "'"), maxChars)}\``;
+}
+
+/**
+ * The language a text is written in: Chinese when it holds at least as many Chinese characters as words in other
+ * letters. A question about one Chinese word is English, a Chinese sentence with the name of a file is Chinese.
+ * Of people who write neither, English is expected to be read.
+ */
+export function languageOf(text: string): ReplyLanguage {
+  const characters = text.match(/\p{Script=Han}/gu)?.length ?? 0;
+  // Japanese has characters too: each of its kana counts.
+  const kana = String.raw`\p{Script=Hiragana}\p{Script=Katakana}`;
+  const others = new RegExp(String.raw`[${kana}]|[[\p{L}\p{M}'’]--[\p{Script=Han}${kana}]]+`, "gv");
+  const words = text.match(others)?.length ?? 0;
+  return characters > 0 && characters >= words ? "zh" : "en";
+}
+
+/**
+ * The language of the texts around the answer to a message: the configured one, else that of the person's
+ * own words. By the time that a turn begins, the parts hold what others have said as well.
+ */
+export function languageOfMessage(
+  { parts, language }: Pick<InboundMessage, "parts" | "language">,
+  configured?: ReplyLanguage,
+): ReplyLanguage {
+  return configured ?? language ?? languageOf(textOf({ role: "user", content: parts }));
+}
+
+/** Sent and stored when the step limit is reached; the same in every language, by contract. Cards say it in the person's. */
+export const exhaustedText = "[Reached the maximum number of steps without completing the request.]";

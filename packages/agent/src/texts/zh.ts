@@ -1,0 +1,131 @@
+import type { Texts } from "./en.ts";
+
+/** All texts that people read around answers, in Chinese; what each one is for says en.ts. */
+export const zh: Texts = {
+  notices: {
+    empty: "模型没有给出任何回答，请换个说法再试一次。",
+    exhausted: "已达到最大步数，请求没有完成。",
+    refusal: "模型拒绝回答这个请求。",
+    truncated: "回答达到长度上限，被截断了。",
+    callCutOff: "回答达到长度上限，工具调用没有写完，因此没有执行任何操作。",
+    callsDropped: "模型的回答没有正常结束，其中的工具调用没有执行。",
+    stopped: "已停止。",
+    recalled: "消息已被撤回，处理已停止。",
+    superseded: "收到了新的消息，这一条已停止，接着处理新的消息。",
+    cancelled: "已取消。",
+    failed: "抱歉，模型服务出错，这条消息没有得到回答。",
+    failedForNow: "抱歉，模型服务暂时不可用，请稍后再试。",
+    tooLong: "对话太长，模型无法继续，请开始新的对话。",
+    abandoned: "抱歉，处理这条消息时多次出错，已放弃。已执行的操作不会撤销。",
+    settingsLost: "这个对话的设置无法读取，已恢复为默认设置。",
+    summaryLost: "较早对话的摘要无法读取，其中的内容不再影响回答。",
+    filesUnread: "无法读取文件：{files}",
+    queued: "已收到，前面还有 {ahead} 条消息，轮到后会回答。",
+    busy: "我正在处理上一条消息，这条没有被处理。请等我回答完，或发送 /停止 后再试。",
+    nothingToStop: "现在没有正在进行的任务。",
+    stopping: "正在停止。",
+    notAllowedToStop: "这个任务只能由 {who} 停止。",
+    late: "这条消息 {minutes} 分钟前发出，现在才送达，还没有处理。现在还需要处理吗？",
+    approvalNeeded: "工具 {tool} 需要有人批准后才能执行。",
+    addressAsked:
+      "读取外部内容后，模型要访问没有人提到过的地址：{addresses}。地址里可能带有对话中的内容，请确认后再批准。",
+    riskFound: "操作内容有风险：{patterns}。",
+    outcomeUnknown: "{tool} 已开始执行，但结果未知，可能已经生效。请检查后决定如何处理。",
+    ruleRevoked: "已撤销规则 {rule}，以后会重新询问。",
+    ruleUnknown: "没有名为“{rule}”的规则。用 /权限 查看现有规则。",
+    notAllowedToRevoke: "这条规则只能由 {who} 撤销。",
+    modelUnknown: "没有名为“{model}”的模型可选。",
+    modelChosen: "这个对话现在使用模型 {model}。",
+    modelReset: "这个对话恢复使用默认模型 {model}。",
+    compacted: "已压缩对话：约 {before} 个 token 减到约 {after} 个。之前的内容保留为摘要。",
+    shortened: "无法生成摘要，因此直接移除了较早的内容：约 {before} 个 token 减到约 {after} 个。",
+    nothingToCompact: "没有更早的内容可以压缩。",
+    newConversation: "已开始新的对话，之前的内容不再影响回答。",
+  },
+  colon: "：",
+  comma: "、",
+  semicolon: "；",
+  labelled: (label, value) => `- ${label}：${value}`,
+
+  commands: {
+    help: { typed: "帮助", description: "显示可用的命令" },
+    new: { typed: "新对话", description: "开始新的对话，不再参考之前的内容" },
+    stop: { typed: "停止", description: "停止正在进行的任务" },
+    status: { typed: "状态", description: "查看这个对话的状态" },
+    model: { typed: "模型", description: "查看或选择模型，例如 /模型 名称" },
+    compact: { typed: "压缩", description: "把较早的内容压缩成摘要" },
+    whoami: { typed: "我是谁", description: "显示机器人看到的你的身份" },
+    usage: { typed: "用量", description: "查看额度和已用的部分" },
+    permissions: { typed: "权限", description: "查看或撤销不再询问的操作，例如 /权限 撤销 1" },
+  },
+  helpTitle: "可以直接提问，也可以使用这些命令：",
+  helpLine: (typed, name, description) => `- \`/${typed}\` 或 \`/${name}\`：${description}`,
+
+  status: {
+    state: "状态",
+    idle: "空闲",
+    answering: (seconds, step, tools) =>
+      `正在回答，已进行 ${seconds} 秒，第 ${step} 步${tools.length > 0 ? `，正在等待 ${tools.join("、")}` : ""}`,
+    waitingForDecision: "等待审批",
+    askedCall: ({ tool, requester, deciders, since }) =>
+      `${tool}（${requester} 发起，由 ${deciders} 决定，已等待 ${since}）`,
+    minutes: (count) => `${count} 分钟`,
+    hours: (count) => `${count} 小时`,
+    waitingMessages: "等待中的消息",
+    messages: "对话中的消息",
+    model: "模型",
+    name: "名字",
+    userId: "用户 ID",
+    app: "应用",
+    conversation: "对话",
+    agent: "智能体",
+  },
+
+  models: {
+    current: (model) => `当前模型：${model}`,
+    isDefault: "（默认）",
+    how: "用 `/模型 名称` 选择，用 `/模型 默认` 恢复：",
+  },
+
+  permissions: {
+    none: "这里没有已记住的许可。",
+    title: "这里不再询问的操作：",
+    hint: "用 `/权限 撤销 编号` 撤销。",
+    forEverybody: "对群内所有人",
+    forOne: (name) => `仅对 ${name}`,
+    rule: ({ whom, author, until }) => `${whom}，由 ${author} 允许，有效至 ${until}`,
+  },
+
+  deciders: {
+    requester: "发起人",
+    role: (name) => `角色“${name}”的成员`,
+    nobody: "没有人",
+  },
+
+  cancelled: {
+    done: "已完成：",
+    failed: "执行失败：",
+    maybe: "被中断，可能已经生效，请检查：",
+    harmless: "被中断，没有影响：",
+    notRun: "没有执行：",
+    earlier: (count) => `更早的 ${count} 次调用`,
+  },
+
+  budgets: {
+    owners: { person: "你", chat: "这个会话", agent: "这个智能体", tenant: "你的企业", deployment: "整个服务" },
+    periods: { day: "今天", month: "本月" },
+    tokens: (count) => `${count} token`,
+    ofLimit: (spent, limit) => `${spent} / ${limit}`,
+    between: "，",
+    inBrackets: (text) => `（${text}）`,
+    administrator: "管理员",
+    spent: ({ owner, span, limit, renewal, timeZone, contact }) =>
+      `${owner}${span}的额度已用完${limit}，${renewal}（${timeZone}）恢复。需要更多额度请联系${contact}。`,
+    near: (owner, span, percent) => `${owner}${span}的额度已用 ${percent}`,
+    unlimited: "不限",
+    usage: ({ owner, span, used, renewal }) => `- ${owner}${span}：${used}，${renewal} 重新计算`,
+    none: "这里没有设置额度。",
+    footer: (timeZone, contact) =>
+      `时间按 ${timeZone} 计算。${contact === undefined ? "" : `需要更多额度请联系${contact}。`}`,
+  },
+};

@@ -1,0 +1,409 @@
+import {
+  argumentsHashOf,
+  type Approval,
+  type CallState,
+  type EngineEvent,
+  type EventOf,
+  type ToolAnnouncement,
+  type ToolCall,
+  type ToolOutcome,
+  type ToolUsePart,
+  type TurnState,
+  attemptIdOf,
+  traceparentOfMessage,
+  type ReplyLanguage,
+  outcomeText,
+  type StoredResult,
+} from "@larkline/protocol";
+import { shortenedResult } from "@larkline/store";
+import {
+  maskedArguments,
+  type Heard,
+  type Verdict,
+  approvalIdOf,
+  type Question,
+  type RiskFinding,
+} from "./permissions/index.ts";
+import type { TurnEnvironment, TurnLimits } from "./transition.ts";
+import { heardIn } from "./messages.ts";
+import { languageOfMessage, noticeText, textHead } from "./texts/index.ts";
+
+/** A tool that can be called now, and the runner that offers it. */
+export interface OfferedTool {
+  runner: string;
+  announcement: ToolAnnouncement;
+  /** The runner has no living instance, and is believed to come back within so many ms: a call waits as long. */
+  awayForMs?: number;
+  /** Epoch ms since when the runner has living instances. */
+  livingSinceMs?: number;
+}
+
+/** A call of the model under the id it is stored with. `refusal` is set when it must not run. */
+interface PreparedCall {
+  call: CallState;
+  use: ToolUsePart;
+  refusal?: ToolOutcome;
+  /** The question that it waits for. */
+  approval?: Approval;
+  /** What followers learn besides the call itself. */
+  events: EngineEvent[];
+}
+
+/** What preparing depends on. */
+export interface Preparation {
+  turn: TurnState;
+  env: TurnEnvironment;
+  /** Of the conversation: the same for all calls of a step. */
+  heard: Heard;
+}
+
+/**
+ * Tells the calls of a step that run from those that people are asked about and those that are
+ * answered at once: unknown tools, arguments that are no JSON object, calls that the policy refuses
+ * or that are over a limit.
+ */
+export function prepareCalls(
+  calls: readonly ToolCall[],
+  ids: readonly string[],
+  { turn, env }: Omit<Preparation, "heard">,
+): PreparedCall[] {
+  const heard = heardIn(env.history ?? [], turn.message);
+  const prepared = calls.map((source, position) =>
+    prepare({ ...source, id: ids[position] ?? source.id }, position, { turn, env, heard }),
+  );
+  const allowed = new Set(prepared.filter(isAsked).slice(0, env.limits.maxQuestionsPerStep));
+  return prepared.map((each) => (isAsked(each) && !allowed.has(each) ? unasked(each, env) : each));
+}
+
+/** Steps in a row that may make the same call; the next one is not run, unless its tool is there to be polled. */
+const maxRepeats = 2;
+
+function prepare(source: ToolCall, position: number, preparation: Preparation): PreparedCall {
+  const { nowMs, limits, tools, judge } = preparation.env;
+  const tool = tools.get(source.name);
+  const parsed = parseArguments(source.arguments);
+  const use = toolUse(source, parsed.ok ? parsed.value : {});
+  const { id, name, arguments: given } = use;
+  const wanted: CallState = { id, name, arguments: given, state: "running", startedAtMs: nowMs };
+  const call = tool === undefined ? wanted : withFacts(wanted, tool);
+  const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });
+  if (tool === undefined) return refuse(notFound(source.name));
+  if (position >= limits.maxCallsPerStep) return refuse(tooMany(limits));
+  if (!parsed.ok) return refuse(parsed.problem);
+  const repeats = preparation.turn.repeated?.[signatureOf(source)] ?? 0;
+  if (repeats >= maxRepeats && tool.announcement.poll !== true) return refuse(repeatedTooOften(source.name));
+  const verdict = judge.verdict({ name: source.name, arguments: given, heard: preparation.heard });
+  return judged({ call, use, tool }, verdict, preparation);
+}
+
+function toolUse(source: ToolCall, parsed: Record<string, unknown>): ToolUsePart {
+  const use: ToolUsePart = { type: "tool_use", id: source.id, name: storableName(source.name), arguments: parsed };
+  return source.providerMetadata === undefined ? use : { ...use, providerMetadata: source.providerMetadata };
+}
+
+/** A name vendors accept back in history, whatever the model made up. */
+function storableName(name: string): string {
+  const clean = name.replaceAll(/[^A-Za-z0-9_-]/g, "_").slice(0, 64);
+  return clean === "" ? "unnamed_tool" : clean;
+}
+
+function notFound(name: string): string {
+  return `tool_not_found: there is no tool named ${JSON.stringify(name)}. Use only the tools you were given.`;
+}
+
+function tooMany({ maxCallsPerStep }: TurnLimits): string {
+  return `Too many calls at once: at most ${maxCallsPerStep} are run. This one was not run.`;
+}
+
+function repeatedTooOften(name: string): string {
+  return (
+    `This is the third step in a row that calls ${name} with the same arguments. It was not run: the result would be ` +
+    "the same. Use what you have, try something else, or say what you could not do."
+  );
+}
+
+/** A call that can run, on its way to the judge. */
+interface Candidate {
+  call: CallState;
+  use: ToolUsePart;
+  tool: OfferedTool;
+}
+
+function judged({ call, use, tool }: Candidate, verdict: Verdict, { turn, env }: Preparation): PreparedCall {
+  const { denials = 0 } = turn;
+  const suggestions = suggestionEvents(call, verdict.findings);
+  const refuse = (error: string): PreparedCall => ({ call, use, refusal: { ok: false, error }, events: [] });
+  switch (verdict.do) {
+    case "refuse":
+      return refuse(denied(verdict.reason));
+    case "run": {
+      const { authority } = verdict;
+      const deadlineMs = deadlineOf(tool.announcement.timeoutMs, env, tool);
+      const allowed = authority.by === "policy" ? call : { ...call, authority };
+      return { call: { ...allowed, deadlineMs }, use, events: suggestions };
+    }
+    case "ask": {
+      if (denials >= env.limits.maxDenials) return refuse(noMoreQuestions(denials));
+      const { question, findings } = verdict;
+      const approval = approvalOf(turn, { kind: "call", call, question, findings }, env);
+      const waiting: CallState = { ...call, state: "waiting_approval", approvalId: approval.id };
+      const requested = requestEvents(approval, tool.announcement.requiresApproval);
+      return { call: waiting, use, approval, events: [...suggestions, ...requested] };
+    }
+  }
+}
+
+function denied(reason: string): string {
+  const why = reason.trim() === "" ? "the policy here does not allow it" : reason.trim().replace(/\.$/, "");
+  return `permission_denied: ${why}. The call was not run.`;
+}
+
+function noMoreQuestions(denials: number): string {
+  const why = `people have rejected ${denials} calls of this turn, so nobody is asked any more`;
+  return `${denied(why)} Do not try other ways to the same end: say what you could not do.`;
+}
+
+function isAsked({ approval }: PreparedCall): boolean {
+  return approval !== undefined;
+}
+
+/** Each question is a card for several people: a model must not be able to flood them. */
+function unasked({ call, use }: PreparedCall, { limits }: TurnEnvironment): PreparedCall {
+  const { approvalId: _approvalId, ...rest } = call;
+  const error = denied(`people are asked about ${limits.maxQuestionsPerStep} calls of a step at most`);
+  return { call: { ...rest, state: "running" }, use, refusal: { ok: false, error }, events: [] };
+}
+
+/** Arguments as the model wrote them, parsed; `problem` is told to the model instead of running the call. */
+type ParsedArguments = { ok: true; value: Record<string, unknown> } | { ok: false; problem: string };
+
+/** Empty text counts as `{}`; anything else must be the JSON text of an object. */
+export function parseArguments(text: string): ParsedArguments {
+  if (text.trim() === "") return { ok: true, value: {} };
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return { ok: false, problem: "The arguments are not valid JSON. The tool was not run." };
+  }
+  if (!isObject(value)) return { ok: false, problem: "The arguments must be a JSON object. The tool was not run." };
+  return isTooDeep(value)
+    ? { ok: false, problem: "The arguments are nested too deeply. The tool was not run." }
+    : { ok: true, value };
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Deeper values cannot be written as JSON again: that is recursive. */
+const maxDepth = 200;
+
+function isTooDeep(value: unknown): boolean {
+  let level: unknown[] = [value];
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth > maxDepth) return true;
+    level = level.flatMap((one) => (typeof one === "object" && one !== null ? Object.values(one) : []));
+  }
+  return false;
+}
+
+/** The event of the model's wish to call a tool. Followers do not see what the tool calls secret. */
+export function toolUseEvent({ call }: PreparedCall): EventOf<"tool_use"> {
+  const { id, name: toolName, arguments: given, secrets = [] } = call;
+  return { type: "tool_use", id, toolName, input: secrets.length === 0 ? given : maskedArguments(given, secrets) };
+}
+
+/** Names a call by what it would do. */
+export function signatureOf({ name, arguments: text }: Pick<ToolCall, "name" | "arguments">): string {
+  const parsed = parseArguments(text);
+  return `${name} ${argumentsHashOf(parsed.ok ? JSON.stringify(parsed.value) : text)}`;
+}
+
+/** The call with what its tool says of it; that must hold when the tool is gone. */
+export function withFacts(call: CallState, { announcement, runner, awayForMs }: OfferedTool): CallState {
+  const { effect, timeoutMs, limits, secrets, digest } = announcement;
+  return {
+    ...call,
+    runner,
+    effect,
+    timeoutMs,
+    ...(limits === undefined ? {} : { limited: true }),
+    ...(secrets === undefined ? {} : { secrets }),
+    ...(digest === undefined ? {} : { toolDigest: digest }),
+    ...(awayForMs === undefined ? {} : { runnerIsAway: true }),
+  };
+}
+
+/**
+ * Epoch ms after which a call that is handed out now is answered with a timeout. It may wait in the queue for
+ * `toolWaitMs`, or for as long as a runner that is away is believed in.
+ */
+export function deadlineOf(
+  timeoutMs: number,
+  { limits, nowMs }: Pick<TurnEnvironment, "limits" | "nowMs">,
+  tool?: Pick<OfferedTool, "awayForMs">,
+): number {
+  const waitMs = Math.max(limits.toolWaitMs, tool?.awayForMs ?? 0);
+  return nowMs + Math.min(timeoutMs, limits.toolTimeoutMs) + waitMs;
+}
+
+/** A question about a call, and where it comes from. */
+export interface AskedCall {
+  kind: "call" | "outcome";
+  call: CallState;
+  question: Question;
+  findings: readonly RiskFinding[];
+}
+
+/** The question as it is stored and shown: whoever makes it again finds the first one. */
+export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: TurnEnvironment): Approval {
+  const { kind, call, question } = asked;
+  const { app, tenant, reply, sender, session } = turn.message;
+  const language = languageOfMessage(turn.message, texts);
+  const { turnId } = turn;
+  const bilingual = texts === undefined && isForSeveral(turn, question);
+  const reason = reasonOf(asked, language);
+  const reasons = { zh: reasonOf(asked, "zh"), en: reasonOf(asked, "en") };
+  const argumentsHash = hashOf(call);
+  return {
+    v: 1,
+    id: approvalIdOf({ kind, turnId, attemptId: attemptOf(call), argumentsHash }),
+    kind,
+    session,
+    turnId,
+    callId: call.id,
+    app,
+    ...(tenant === undefined ? {} : { tenant }),
+    chatId: reply.channel === "feishu" ? reply.chatId : session,
+    requester: sender,
+    tool: call.name,
+    arguments: call.arguments,
+    argumentsHash,
+    secrets: call.secrets ?? [],
+    deciders: question.deciders,
+    reason,
+    risk: question.risk,
+    ...(question.remember === undefined ? {} : { remember: question.remember }),
+    language,
+    ...(bilingual ? { bilingual } : {}),
+    ...(bilingual && reasons.zh !== reasons.en ? { reasons } : {}),
+    target: reply,
+    traceparent: traceparentOfMessage(turn.message),
+    createdAtMs: nowMs,
+    expiresAtMs: question.expiresAtMs,
+  };
+}
+
+/** Whether people besides the requester see the cards: in a group, or because they decide. */
+function isForSeveral({ message: { chatType, sender } }: TurnState, { deciders }: Question): boolean {
+  const { people, roles } = deciders;
+  return chatType === "group" || roles.length > 0 || people.some((id) => id !== sender.id);
+}
+
+const maxReasonChars = 2_000;
+
+function reasonOf({ kind, call, question, findings }: AskedCall, language: ReplyLanguage): string {
+  if (kind === "outcome") return noticeText("outcomeUnknown", language, { tool: call.name });
+  const { addresses = [] } = question;
+  const reach = addresses.length === 0 ? "" : noticeText("addressAsked", language, { addresses: addresses.join(" ") });
+  if (question.reason !== "") return textHead([reach, question.reason].filter(Boolean).join(" "), maxReasonChars);
+  if (reach !== "") return reach;
+  const patterns = findings.map(({ pattern }) => pattern).join(", ");
+  return patterns === "" ? "" : noticeText("riskFound", language, { patterns });
+}
+
+/** What followers learn of a question. `declared`: the tool itself asks for it, so the run stands still by contract. */
+export function requestEvents(approval: Approval, declared: boolean): EngineEvent[] {
+  const { id, callId, tool: toolName, reason, language } = approval;
+  const input = maskedArguments(approval.arguments, approval.secrets);
+  const message = reason === "" ? noticeText("approvalNeeded", language, { tool: toolName }) : reason;
+  const checkpoint: EngineEvent = { type: "checkpoint", toolCallId: callId, toolName, input, message };
+  const request: EngineEvent = { type: "permission_request", id, toolName, input, message };
+  return declared ? [checkpoint, request] : [request];
+}
+
+/** Advice about a call's input, which delays nothing. */
+function suggestionEvents(call: CallState, findings: readonly RiskFinding[]): EventOf<"checkpoint_suggested">[] {
+  return findings.map(({ pattern, reason }) => ({
+    type: "checkpoint_suggested",
+    toolCallId: call.id,
+    toolName: call.name,
+    input: maskedArguments(call.arguments, call.secrets ?? []),
+    riskReason: reason,
+    riskPattern: pattern,
+  }));
+}
+
+/** Names one attempt of a call. */
+export function attemptOf({ id, attempt = 1 }: CallState): string {
+  return attemptIdOf({ callId: id, attempt });
+}
+
+/** What a decision about this call is bound to. */
+export function hashOf({ arguments: given }: CallState): string {
+  return argumentsHashOf(JSON.stringify(given));
+}
+
+/** Gives a call its one outcome, cut to `maxChars` characters plus a marker, and the event that tells of it. */
+export function answered(
+  call: CallState,
+  given: ToolOutcome,
+  maxChars: number,
+): { call: CallState; outcome: ToolOutcome; event: EventOf<"tool_result"> } {
+  const { outcome, truncated } = bounded(given, maxChars);
+  const event: EventOf<"tool_result"> = {
+    type: "tool_result",
+    id: call.id,
+    toolName: call.name,
+    output: resultText(outcome),
+    isError: !outcome.ok,
+    truncated,
+    storedPath: outcome.ok && outcome.stored !== undefined ? outcome.stored.handle : "",
+  };
+  if (outcome.ok && !truncated) event.result = outcome.result;
+  return { call: { ...withoutWait(call), state: "done", outcome }, outcome, event };
+}
+
+/** An outcome that fits its share. */
+interface Bounded {
+  outcome: ToolOutcome;
+  truncated: boolean;
+}
+
+/** What is kept of an outcome: a value JSON can hold, cut to size. */
+function bounded(outcome: ToolOutcome, maxChars: number): Bounded {
+  const text = outcomeText(outcome);
+  if (outcome.ok && outcome.stored !== undefined) return boundedStored(text, outcome.stored, maxChars);
+  const truncated = text.length > maxChars;
+  if (!outcome.ok) return { outcome: truncated ? { ...outcome, error: capped(text, maxChars) } : outcome, truncated };
+  return { outcome: { ok: true, result: truncated ? capped(text, maxChars) : (outcome.result ?? null) }, truncated };
+}
+
+/** How much longer than its share a text may be that was shortened elsewhere and says how to read the rest. */
+const hintChars = 400;
+
+/** A text that is kept elsewhere as a whole: what the model gets names its handle. */
+function boundedStored(text: string, stored: StoredResult, maxChars: number): Bounded {
+  const fits = text.length < stored.characters && text.length <= maxChars + hintChars;
+  const result = fits ? text : shortenedResult(text, stored, maxChars);
+  return { outcome: { ok: true, result, stored }, truncated: true };
+}
+
+function capped(text: string, maxChars: number): string {
+  return `${textHead(text, maxChars)}\n[Result cut off: only the first ${maxChars} of ${text.length} characters are shown.]`;
+}
+
+const unknownAdvice =
+  "It is not known whether this call took effect. Do not repeat it; tell the user that its effect must be checked.";
+
+/** What the model reads as the result of a call. */
+export function resultText(outcome: ToolOutcome): string {
+  const text = outcomeText(outcome);
+  return !outcome.ok && outcome.unknown === true ? `${text}\n${unknownAdvice}` : text;
+}
+
+/** The call with nothing left of what it waited for. */
+export function withoutWait({ approvalId: _approvalId, outcome: _outcome, ...call }: CallState): CallState {
+  return call;
+}
