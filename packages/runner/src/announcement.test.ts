@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import type { ToolAnnouncement } from "@larkline/protocol";
 import type { RunnerInstance } from "@larkline/store";
-import { AnnouncementRefusedError, startAnnouncement } from "./announcement.ts";
+import { AnnouncementRefusedError, startAnnouncement } from "./runner.ts";
 import { createTestBed, until } from "./test-bed.fixture.ts";
 
 let bed: ReturnType<typeof createTestBed>;

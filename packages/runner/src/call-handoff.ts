@@ -12,7 +12,7 @@ import {
 } from "@larkline/protocol";
 import type { RunnerHandoff } from "@larkline/store/redis";
 
-export interface CallHandoffOptions {
+interface CallHandoffOptions {
   handoff: Pick<RunnerHandoff, "add" | "answerTo" | "followAnswers" | "ring">;
   runner: string;
   onError(error: unknown): void;
@@ -32,26 +32,9 @@ export interface DeliveryDetails {
 }
 
 const defaultBackoffMs = [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000] as const;
+
 /** While an answer does not come: its publication or the ring may be lost. */
 const askAgainMs = [100, 200, 400, 800, 1_000, 1_000, 1_000] as const;
-
-/** The waits between tries, for as long as another try makes sense. */
-function* waits(backoffMs: readonly number[], deadlineMs: number): Generator<number> {
-  yield* backoffMs;
-  const last = backoffMs.at(-1) ?? 0;
-  while (sharedNow() + last < deadlineMs) yield last;
-}
-
-/** What `promise` resolves with within a time, otherwise undefined. */
-async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
-  const timer = new AbortController();
-  const timeout = delay(ms, undefined, { signal: timer.signal }).catch(() => undefined);
-  try {
-    return await Promise.race([promise, timeout]);
-  } finally {
-    timer.abort();
-  }
-}
 
 /**
  * Tells workers what becomes of the calls of this runner. All of it goes through the runner's hand-off stream, in
@@ -163,4 +146,141 @@ export class CallHandoff {
     const { runner } = this.#options;
     return { v: 1, runner, session, turnId, callId, attempt, tool, argumentsHash: argumentsHashOf(text) } as const;
   }
+}
+
+/** The waits between tries, for as long as another try makes sense. */
+function* waits(backoffMs: readonly number[], deadlineMs: number): Generator<number> {
+  yield* backoffMs;
+  const last = backoffMs.at(-1) ?? 0;
+  while (sharedNow() + last < deadlineMs) yield last;
+}
+
+/** What `promise` resolves with within a time, otherwise undefined. */
+async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
+  const timer = new AbortController();
+  const timeout = delay(ms, undefined, { signal: timer.signal }).catch(() => undefined);
+  try {
+    return await Promise.race([promise, timeout]);
+  } finally {
+    timer.abort();
+  }
+}
+
+/** Publishes what a call tells while it runs. */
+export interface CallReport {
+  /** `fraction` is brought into 0 to 1. Of reports that come faster than the interval the newest is published. */
+  progress: (fraction: number, detail?: string) => void;
+  /** Lines that come faster than the interval are published together; of very many only the first. */
+  log: (line: string) => void;
+  /** Publishes the lines that wait and nothing more; waits for what is on its way. */
+  close(): Promise<void>;
+}
+
+interface CallReportOptions {
+  /** Hands it in; rejects when that fails. */
+  publish(reported: CallReported): Promise<void>;
+  onError: (error: unknown) => void;
+  /** Least time between two published reports of a kind, ms. */
+  intervalMs?: number;
+}
+
+const maxDetailCharacters = 500;
+
+const maxEventCharacters = 8_000;
+
+const maxCallCharacters = 64_000;
+
+export function createCallReport({ publish: handIn, onError, intervalMs = 250 }: CallReportOptions): CallReport {
+  let newest: CallReported | undefined;
+  let closed = false;
+  const publish = async (reported: CallReported): Promise<void> => {
+    await handIn(reported).catch(onError);
+  };
+  const lines = createLines();
+  const logs = createPace({ next: lines.next, publish, intervalMs });
+  const takeNewest = (): CallReported | undefined => {
+    const reported = newest;
+    newest = undefined;
+    return reported;
+  };
+  const progress = createPace({ next: takeNewest, publish, intervalMs });
+
+  return {
+    progress: (fraction, detail = "") => {
+      if (closed) return;
+      newest = {
+        kind: "progress",
+        fraction: withinOne(fraction),
+        detail: detail.slice(0, maxDetailCharacters).toWellFormed(),
+      };
+      progress.wake();
+    },
+    log: (line) => {
+      if (closed) return;
+      lines.add(line);
+      logs.wake();
+    },
+    close: async () => {
+      closed = true;
+      await Promise.all([progress.stop(), logs.stop()]);
+      for (let rest = lines.next(); rest !== undefined; rest = lines.next()) await publish(rest);
+    },
+  };
+}
+
+/** Keeps the lines of a call until they are published, in order. */
+function createLines() {
+  let waiting = "";
+  let left = maxCallCharacters;
+  return {
+    add: (line: string) => {
+      if (left <= 0) return;
+      left -= line.length + 1;
+      waiting += left > 0 ? `${line}\n` : `${line.slice(0, left)}[further lines are left out]\n`;
+    },
+    next: (): CallReported | undefined => {
+      if (waiting === "") return undefined;
+      const text = waiting.slice(0, maxEventCharacters).toWellFormed();
+      waiting = waiting.slice(maxEventCharacters);
+      return { kind: "log", text };
+    },
+  };
+}
+
+/** Publishes what `next` gives: at once, and then when the one before is published and an interval has passed. */
+function createPace(options: {
+  next: () => CallReported | undefined;
+  publish: (reported: CallReported) => Promise<void>;
+  intervalMs: number;
+}) {
+  const { next, publish, intervalMs } = options;
+  let publishing: Promise<void> | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  let stopped = false;
+  const fire = (): void => {
+    timer = undefined;
+    const reported = next();
+    if (reported === undefined) return;
+    publishing = paced(reported);
+  };
+  const paced = async (reported: CallReported): Promise<void> => {
+    await publish(reported);
+    publishing = undefined;
+    if (!stopped) timer = setTimeout(fire, intervalMs);
+  };
+  return {
+    wake: () => {
+      if (timer === undefined && publishing === undefined && !stopped) fire();
+    },
+    /** Waits for what is on its way. */
+    stop: async () => {
+      stopped = true;
+      clearTimeout(timer);
+      await publishing;
+    },
+  };
+}
+
+function withinOne(fraction: number): number {
+  return Number.isNaN(fraction) ? 0 : Math.min(1, Math.max(0, fraction));
 }

@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type { CallReported } from "./call-handoff.ts";
-import { createCallReport } from "./call-report.ts";
+import { type CallReported, createCallReport } from "./call-handoff.ts";
 
 let published: CallReported[];
 const publish = async (reported: CallReported): Promise<void> => {

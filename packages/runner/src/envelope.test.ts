@@ -1,6 +1,6 @@
 import { argumentsHashOf, runnerKeyOf, signCall, type CallClaims, type ToolJob } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { checkEnvelope } from "./envelope.ts";
+import { checkEnvelope } from "./call.ts";
 
 const runnerKey = runnerKeyOf("k".repeat(32), "alpha");
 const nowMs = 1_000_000;

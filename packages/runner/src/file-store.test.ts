@@ -1,7 +1,7 @@
 import { createRedisBlobStore } from "@larkline/store/redis";
 import { openTestStores } from "@larkline/store/testing";
 import { expect, it } from "vitest";
-import { createFileStore } from "./file-store.ts";
+import { createFileStore } from "./call.ts";
 
 it("tells a tool what to do when nothing can be stored, and the operator why", async () => {
   const errors: unknown[] = [];

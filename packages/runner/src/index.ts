@@ -1,7 +1,12 @@
-export { AnnouncementRefusedError } from "./announcement.ts";
+export {
+  AnnouncementRefusedError,
+  startRunner,
+  type RunnerSettings,
+  type RunnerSetup,
+  type ToolRunner,
+} from "./runner.ts";
 export type { LentPackages } from "./host-message.ts";
 export { IsolationRefusedError, openLevels, type Levels, type LevelsOptions } from "./levels.ts";
 export { runRunner, type RunnerProgram } from "./run-runner.ts";
 export { loadRunnerConfig, type RunnerConfig, type RunnerDefaults } from "./runner-config.ts";
-export { startRunner, type RunnerSettings, type RunnerSetup, type ToolRunner } from "./runner.ts";
 export { loadTools, toolsFrom, type LoadedTools } from "./tool-modules.ts";

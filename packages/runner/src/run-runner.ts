@@ -7,11 +7,10 @@ import {
   runUntilSignal,
   startOpsServer,
 } from "@larkline/process/telemetry";
-import { AnnouncementRefusedError } from "./announcement.ts";
+import { AnnouncementRefusedError, startRunner, type ToolRunner } from "./runner.ts";
 import { IsolationRefusedError } from "./levels.ts";
-import { missingVariables } from "./mcp-mounts.ts";
+import { missingVariables } from "./mcp/mounts.ts";
 import { loadRunnerConfig, type RunnerConfig, type RunnerDefaults } from "./runner-config.ts";
-import { startRunner, type ToolRunner } from "./runner.ts";
 import type { LoadedTools } from "./tool-modules.ts";
 
 export interface RunnerProgram {

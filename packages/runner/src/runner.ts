@@ -3,7 +3,7 @@ import { createHash, randomUUID } from "node:crypto";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 import type { Env, McpServerConfig } from "@larkline/process/config";
 import { cancelChannelOf, createCancelBus, createToolQueues, createToolWorker, type JobWorker } from "@larkline/queue";
-import { defaultBlobTtlMs, type BlobStore } from "@larkline/store";
+import { defaultBlobTtlMs, type BlobStore, type RunnerDirectory, type RunnerInstance } from "@larkline/store";
 import {
   closeRedis,
   connectRedis,
@@ -18,15 +18,12 @@ import {
 import type { ToolAnnouncement } from "@larkline/protocol";
 import { createClockLog, scrubText, type Logger, type Metrics, type Observation } from "@larkline/process/telemetry";
 import { announcementOf, type Tool } from "@larkline/tool-kit";
-import { AnnouncementRefusedError, startAnnouncement, type Announcement } from "./announcement.ts";
-import { createCallHandler, digestOf, type CallHandler } from "./call-handler.ts";
+import { CallHandler, createFileStore, digestOf, RunningCalls } from "./call.ts";
 import { CallHandoff } from "./call-handoff.ts";
-import { createFileStore } from "./file-store.ts";
 import { IsolationRefusedError, openLevels, type Levels } from "./levels.ts";
-import { openMcpMounts, type McpMounts } from "./mcp-mounts.ts";
+import { openMcpMounts, type McpMounts } from "./mcp/mounts.ts";
 import type { RunnerConfig } from "./runner-config.ts";
 import { createRunnerMetrics, type RunnerMetrics } from "./runner-metrics.ts";
-import { createRunningCalls, type RunningCalls } from "./running-calls.ts";
 import type { LoadedTools } from "./tool-modules.ts";
 
 export type RunnerSettings = Omit<RunnerConfig, "drainMs" | "configFile" | "host" | "port" | "logLevel">;
@@ -63,17 +60,36 @@ export interface ToolRunner {
   recheck(): Promise<void>;
 }
 
-// A killed runner's calls go on elsewhere after 2 to 4.5 s; renewals every 1.75 s are cheap.
-const lockDurationMs = 3_500;
-const stalledIntervalMs = 700;
-/** Room for answering or giving back calls after the grace period. */
-const settleMs = 1_000;
-const recheckMs = 3_600_000;
-/** While the sandbox does not hold: on a busy machine that may have been the attack's own haste. */
-const repairMs = 60_000;
-
-async function withdrawQuietly(announcement: Announcement, onError: (error: unknown) => void): Promise<void> {
-  await announcement.withdraw().catch(onError); // it expires by itself
+/**
+ * Opens the levels of isolation that the tools ask for, announces the tools and starts to work. Throws an
+ * IsolationRefusedError, an AnnouncementRefusedError, or why Redis cannot be reached.
+ */
+export async function startRunner(setup: RunnerSetup): Promise<ToolRunner> {
+  const { config, logger } = setup;
+  const calls = new RunningCalls();
+  const metrics = createRunnerMetrics(setup.metrics, () => calls.count);
+  let started = false;
+  let problem: unknown;
+  const connections = openConnections(config.redisUrl, logger, (error) => {
+    problem = error; // while starting it is told by the caller, in one line
+    if (started) logger.warn({ error }, "background error");
+  });
+  let levels: Levels | undefined;
+  let opened: OpenedMounts | undefined;
+  try {
+    await connections.clock.followed;
+    levels = await openRunnerLevels(setup, metrics);
+    opened = openMounts(setup, levels);
+    const announced = await announceTools(setup, connections, opened);
+    const working = await work({ setup, connections, levels, mounts: opened.mounts, metrics, calls }, announced);
+    started = true;
+    return working;
+  } catch (error) {
+    await opened?.mounts.close();
+    await Promise.all([connections.close(), levels?.close()]);
+    const isRefused = error instanceof AnnouncementRefusedError || error instanceof IsolationRefusedError;
+    throw isRefused ? error : (problem ?? error);
+  }
 }
 
 interface Connections {
@@ -107,13 +123,229 @@ function openConnections(redisUrl: string, logger: Logger, onError: (error: unkn
   };
 }
 
-/** Where workers look for what tools save. */
-function blobsOf({ config, blobTtlMs = defaultBlobTtlMs }: RunnerSetup, redis: RedisConnection): BlobStore {
-  const { blobDirectory: directory, namespace } = config;
-  const ttlMs = blobTtlMs;
-  return directory === undefined
-    ? createRedisBlobStore({ redis, namespace, ttlMs })
-    : createFileBlobStore({ directory, ttlMs });
+async function openRunnerLevels(setup: RunnerSetup, metrics: RunnerMetrics): Promise<Levels> {
+  const { config, loaded, logger, environment = {}, allowUnboundedMemory = false } = setup;
+  return await openLevels({
+    loaded,
+    environment,
+    concurrency: callsAtOnce(setup),
+    childrenAtMost: childrenAtMost(config.childMb, callsAtOnce(setup)),
+    tiers: config.sandboxTiers,
+    allowUnboundedMemory,
+    remote: config.remoteSandbox,
+    onLine: (line, stream) => logger.info({ stream }, line),
+    onDropped: (tool, reason) => {
+      metrics.dropped.add({ tool });
+      logger.warn({ tool, reason }, "a message of a tool's process is dropped");
+    },
+    onSandboxEvent: ({ event, detail }) => logger.warn({ event, detail }, "sandbox"),
+    onFinding: ({ tier, holds, reason }) => {
+      metrics.sandbox.set({ tier }, holds ? 1 : 0);
+      if (holds && reason === "") logger.info({ tier }, "the sandbox holds");
+      else if (holds) logger.warn({ tier, reason }, "the sandbox holds, but for what is allowed");
+      else logger.error({ tier, reason }, "the sandbox does not hold");
+    },
+  });
+}
+
+/** Over all workers of this process. */
+function callsAtOnce({ config: { concurrency }, loaded }: RunnerSetup): number {
+  const limited = loaded.registry.tools().filter(({ limits }) => limits !== undefined);
+  return limited.reduce((sum, tool) => sum + limitedConcurrency(tool, concurrency), concurrency);
+}
+
+/** Of a tool with limits, as many calls as its own worker takes. */
+function limitedConcurrency({ limits }: Tool, most: number): number {
+  return Math.min(most, limits?.concurrency ?? most);
+}
+
+/** What the runner itself takes, and its warm children, in MB. */
+const ownMb = 384;
+
+/** As many children as fit into the memory of this process: that of its control group, or of the machine. */
+function childrenAtMost(childMb: number | undefined = 80, most: number): number {
+  const limit = process.constrainedMemory();
+  const bytes = limit > 0 && limit < totalmem() ? limit : totalmem();
+  const fit = Math.floor((bytes / 1_048_576 - ownMb) / childMb);
+  return Math.max(1, Math.min(most, fit));
+}
+
+interface OpenedMounts {
+  mounts: McpMounts;
+  /** Who is to know when the list changes. */
+  follow(listener: () => void): void;
+}
+
+function openMounts({ mcpServers = [], environment = {}, logger }: RunnerSetup, levels: Levels): OpenedMounts {
+  let announce: (() => void) | undefined;
+  const mounts = openMcpMounts({
+    servers: mcpServers,
+    environment,
+    openSession: async (command) => await levels.start(command),
+    onChange: () => announce?.(),
+    onEvent: ({ type, ...facts }) => {
+      if (type === "connected") logger.info(facts, "MCP server connected");
+      else logger.warn(facts, type === "disconnected" ? "MCP server is away" : "MCP tool is not mounted");
+    },
+  });
+  return { mounts, follow: (listener) => (announce = listener) };
+}
+
+interface Announced {
+  announcement: Announcement;
+  generation: GenerationState;
+}
+
+/** A mounted tool that cannot be offered is left out for a while; without its own tools a runner must stop. */
+async function announceTools(
+  setup: RunnerSetup,
+  { redis, clock, closing, onError }: Connections,
+  { mounts, follow }: OpenedMounts,
+): Promise<Announced> {
+  const { config, logger, onRefused } = setup;
+  const directory = createRedisRunnerDirectory({ redis, namespace: config.namespace, runnerKey: config.runnerKey });
+  const generation = new GenerationState();
+  const announcement = await startAnnouncement({
+    directory,
+    instance: { runner: config.runner, instance: randomUUID(), generation: generationOf(setup) },
+    tools: () => offered(setup, mounts),
+    clockProblem: clock.problem,
+    onError,
+    onCurrent: (isCurrent) => {
+      generation.set(isCurrent);
+      if (isCurrent) logger.info({}, "this runner takes calls again: the newer generation is gone");
+      else logger.warn({}, "a newer generation of this runner has started: this one takes no more calls");
+    },
+    onRefused: (conflict, tool) => {
+      if (!mounts.exclude(tool)) return onRefused(conflict);
+      logger.warn({ tool, conflict }, "MCP tool is not offered for now");
+      announcement.changed();
+    },
+  });
+  follow(announcement.changed);
+  // A new generation of this runner is learned of at once, not with the next renewal.
+  await directory.watch(announcement.changed, closing);
+  return { announcement, generation };
+}
+
+/** What a runner offers: its own tools, and those of mounted servers whose names are not taken. */
+function offered({ loaded }: RunnerSetup, mounts: McpMounts): ToolAnnouncement[] {
+  const own = loaded.registry.tools();
+  const names = new Set(own.map(({ name }) => name));
+  const tools = [...own, ...mounts.tools().filter(({ name }) => !names.has(name))];
+  return tools.map((tool) => ({ ...announcementOf(tool), digest: digestOf(tool) }));
+}
+
+/** Names this build of the runner. Mounted tools come and go while it runs, so they are no part of it. */
+function generationOf({ loaded }: RunnerSetup): string {
+  const tools = loaded.registry.tools().map((tool) => {
+    const { spec, effect, requiresApproval, limits = {} } = announcementOf(tool);
+    return [spec.name, spec.inputSchema, effect, requiresApproval, limits];
+  });
+  const inOrder = tools.toSorted(([a], [b]) => (String(a) < String(b) ? -1 : 1));
+  return createHash("sha256").update(JSON.stringify(inOrder)).digest("base64url").slice(0, 22);
+}
+
+/** Whether this instance is of the runner's current generation, which it may hear before it works, and after. */
+class GenerationState {
+  #isCurrent = true;
+  #listener: ((isCurrent: boolean) => void) | undefined;
+
+  set(isCurrent: boolean): void {
+    this.#isCurrent = isCurrent;
+    this.#listener?.(isCurrent);
+  }
+
+  /** Tells the listener now, if this instance is superseded, and of each change. Returns how it is at a moment. */
+  follow(listener: (isCurrent: boolean) => void): () => boolean {
+    this.#listener = listener;
+    if (!this.#isCurrent) listener(false);
+    return () => this.#isCurrent;
+  }
+}
+
+interface Announcement {
+  /** Announces at once what is offered now. */
+  changed(): void;
+  /** Takes the instance out of the directory; tells whether it was the runner's last. Idempotent. */
+  withdraw(): Promise<{ last: boolean }>;
+}
+
+interface AnnouncementOptions {
+  directory: Pick<RunnerDirectory, "announce" | "withdraw">;
+  instance: Omit<RunnerInstance, "tools" | "clock">;
+  /** Which clocks differ at this moment. */
+  clockProblem?: () => string | undefined;
+  /** What is offered now. */
+  tools(): ToolAnnouncement[];
+  /** Default 2 s. */
+  intervalMs?: number;
+  /** Default 8 s: how long workers believe in a runner that fell silent. */
+  ttlMs?: number;
+  onError: (error: unknown) => void;
+  /**
+   * Told when it changes whether this instance is of the runner's current generation: a superseded one finishes
+   * its calls and takes no new ones. Not told at first while it is.
+   */
+  onCurrent: (isCurrent: boolean) => void;
+  /**
+   * The announcement was refused after it had been accepted, because of this tool: this runner was
+   * silent for too long, and another one offers the tool now.
+   */
+  onRefused: (conflict: string, tool: string) => void;
+}
+
+/** The announcement was refused: another living runner offers the same tool in another way. */
+export class AnnouncementRefusedError extends Error {
+  override readonly name = "AnnouncementRefusedError";
+}
+
+/** Announces an instance and keeps renewing. Throws {@link AnnouncementRefusedError}. */
+export async function startAnnouncement(options: AnnouncementOptions): Promise<Announcement> {
+  const { directory, instance, tools, clockProblem, intervalMs = 2_000, ttlMs = 8_000 } = options;
+  const { onError, onCurrent, onRefused } = options;
+  const announce = async () =>
+    await directory.announce({ ...instance, tools: tools(), clock: clockProblem?.() }, ttlMs);
+  const first = await announce();
+  if (!first.ok) throw new AnnouncementRefusedError(first.conflict);
+  let isCurrent = true;
+  const tell = (now: boolean): void => {
+    if (isCurrent !== now) onCurrent(now);
+    isCurrent = now;
+  };
+  tell(first.isCurrent);
+  let beating: Promise<void> = Promise.resolve();
+  let state: "idle" | "busy" | "again" | "over" = "idle";
+  const beat = async (): Promise<void> => {
+    const renewed = await announce();
+    if (renewed.ok) tell(renewed.isCurrent);
+    else onRefused(renewed.conflict, renewed.tool);
+  };
+  const renew = (): void => {
+    if (state !== "idle") return;
+    state = "busy";
+    beating = beat()
+      .catch(onError)
+      .finally(() => {
+        const isBehind = state === "again";
+        if (state !== "over") state = "idle";
+        if (isBehind) renew();
+      });
+  };
+  const timer = setInterval(renew, intervalMs);
+  let withdrawn: Promise<{ last: boolean }> | undefined;
+  return {
+    changed: () => {
+      if (state === "busy") state = "again";
+      else renew();
+    },
+    withdraw: async () => {
+      clearInterval(timer);
+      state = "over";
+      await beating; // a late renewal would bring the instance back
+      return await (withdrawn ??= directory.withdraw(instance.runner, instance.instance));
+    },
+  };
 }
 
 /** Everything that calls are handled with; it is there before the first one is taken. */
@@ -124,103 +356,6 @@ interface Parts {
   mounts: McpMounts;
   metrics: RunnerMetrics;
   calls: RunningCalls;
-}
-
-interface Workers {
-  isRunning(): boolean;
-  take(jobs: boolean): Promise<void>;
-  close(deadlineMs: number): Promise<void>;
-}
-
-async function openHandler(parts: Parts): Promise<CallHandler> {
-  const { setup, connections, levels, metrics, calls } = parts;
-  const { config, loaded, observation, logger } = setup;
-  const { namespace, runner, runnerKey } = config;
-  const { redis, closing, onError } = connections;
-  const blobs = blobsOf(setup, redis);
-  const handoff = new CallHandoff({
-    handoff: new RunnerHandoff({ redis, namespace, runner, runnerKey }),
-    runner,
-    onError,
-  });
-  await handoff.open(closing);
-  return createCallHandler({
-    registry: { get: (name) => mountedTool(name, parts) ?? loaded.registry.get(name) },
-    levels,
-    envelope: { runner, runnerKey },
-    handoff,
-    storeFile: createFileStore({ blobs, onError }),
-    blobs,
-    calls,
-    metrics,
-    observation,
-    logger,
-  });
-}
-
-/** The runner's own tools come first: no server gets at their calls by a tool of the same name. */
-function mountedTool(name: string, { setup, mounts }: Pick<Parts, "setup" | "mounts">): Tool | undefined {
-  const isOwn = setup.loaded.registry.tools().some((tool) => tool.name === name);
-  return isOwn ? undefined : mounts.find(name);
-}
-
-/** One worker for the runner's queue, and one for each tool that has limits. */
-async function startWorkers({ setup, connections }: Parts, handler: CallHandler): Promise<Workers> {
-  const { runner, concurrency, namespace } = setup.config;
-  const { queueRedis: connection, onError } = connections;
-  const queueOptions = { connection, prefix: `{${namespace}}`, onError };
-  const queues = createToolQueues(queueOptions);
-  const worker = (limited: { limitedTool?: string; concurrency: number }): JobWorker =>
-    createToolWorker({
-      redact: scrubText,
-      ...queueOptions,
-      ...limited,
-      runner,
-      lockDurationMs,
-      stalledIntervalMs,
-      handle: async (job, signal) => await handler.handle(job, signal),
-      onFailed: async (job, error) => await handler.fail(job, error),
-    });
-  const workers = [worker({ concurrency })];
-  for (const tool of setup.loaded.registry.tools()) {
-    if (tool.limits === undefined) continue;
-    await queues.limit(runner, tool.name, tool.limits);
-    workers.push(worker({ limitedTool: tool.name, concurrency: limitedConcurrency(tool, concurrency) }));
-  }
-  return {
-    isRunning: () => workers.every((each) => each.isRunning()),
-    take: async (jobs) => {
-      await Promise.all(workers.map(async (each) => await each.take(jobs)));
-    },
-    close: async (deadlineMs) => {
-      await Promise.all(workers.map(async (each) => await each.close({ deadlineMs, abort: false })));
-      await queues.close();
-    },
-  };
-}
-
-/** Attacks the sandbox every now and then, and when asked to. */
-function watchSandbox(levels: Levels, onError: (error: unknown) => void): { recheck(): Promise<void>; stop(): void } {
-  let timer: NodeJS.Timeout | undefined;
-  let stopped = false;
-  const schedule = (): void => {
-    clearTimeout(timer);
-    if (stopped) return;
-    const holds = levels.sandbox()?.holds !== false;
-    timer = setTimeout(() => void recheck(), holds ? recheckMs : repairMs).unref();
-  };
-  const recheck = async (): Promise<void> => {
-    await levels.recheck().catch(onError);
-    schedule();
-  };
-  schedule();
-  return {
-    recheck,
-    stop: () => {
-      stopped = true;
-      clearTimeout(timer);
-    },
-  };
 }
 
 /** Works the runner's queues. Closing ends all of it, the connections too. */
@@ -261,180 +396,130 @@ async function work(parts: Parts, { announcement, generation }: Announced): Prom
   };
 }
 
+// A killed runner's calls go on elsewhere after 2 to 4.5 s; renewals every 1.75 s are cheap.
+const lockDurationMs = 3_500;
+
+const stalledIntervalMs = 700;
+
+/** Room for answering or giving back calls after the grace period. */
+const settleMs = 1_000;
+
+const recheckMs = 3_600_000;
+
+/** While the sandbox does not hold: on a busy machine that may have been the attack's own haste. */
+const repairMs = 60_000;
+
+interface Workers {
+  isRunning(): boolean;
+  take(jobs: boolean): Promise<void>;
+  close(deadlineMs: number): Promise<void>;
+}
+
+/** One worker for the runner's queue, and one for each tool that has limits. */
+async function startWorkers({ setup, connections }: Parts, handler: CallHandler): Promise<Workers> {
+  const { runner, concurrency, namespace } = setup.config;
+  const { queueRedis: connection, onError } = connections;
+  const queueOptions = { connection, prefix: `{${namespace}}`, onError };
+  const queues = createToolQueues(queueOptions);
+  const worker = (limited: { limitedTool?: string; concurrency: number }): JobWorker =>
+    createToolWorker({
+      redact: scrubText,
+      ...queueOptions,
+      ...limited,
+      runner,
+      lockDurationMs,
+      stalledIntervalMs,
+      handle: async (job, signal) => await handler.handle(job, signal),
+      onFailed: async (job, error) => await handler.fail(job, error),
+    });
+  const workers = [worker({ concurrency })];
+  for (const tool of setup.loaded.registry.tools()) {
+    if (tool.limits === undefined) continue;
+    await queues.limit(runner, tool.name, tool.limits);
+    workers.push(worker({ limitedTool: tool.name, concurrency: limitedConcurrency(tool, concurrency) }));
+  }
+  return {
+    isRunning: () => workers.every((each) => each.isRunning()),
+    take: async (jobs) => {
+      await Promise.all(workers.map(async (each) => await each.take(jobs)));
+    },
+    close: async (deadlineMs) => {
+      await Promise.all(workers.map(async (each) => await each.close({ deadlineMs, abort: false })));
+      await queues.close();
+    },
+  };
+}
+
+async function openHandler(parts: Parts): Promise<CallHandler> {
+  const { setup, connections, levels, metrics, calls } = parts;
+  const { config, loaded, observation, logger } = setup;
+  const { namespace, runner, runnerKey } = config;
+  const { redis, closing, onError } = connections;
+  const blobs = blobsOf(setup, redis);
+  const handoff = new CallHandoff({
+    handoff: new RunnerHandoff({ redis, namespace, runner, runnerKey }),
+    runner,
+    onError,
+  });
+  await handoff.open(closing);
+  return new CallHandler({
+    registry: { get: (name) => mountedTool(name, parts) ?? loaded.registry.get(name) },
+    levels,
+    envelope: { runner, runnerKey },
+    handoff,
+    storeFile: createFileStore({ blobs, onError }),
+    blobs,
+    calls,
+    metrics,
+    observation,
+    logger,
+  });
+}
+
+/** Where workers look for what tools save. */
+function blobsOf({ config, blobTtlMs = defaultBlobTtlMs }: RunnerSetup, redis: RedisConnection): BlobStore {
+  const { blobDirectory: directory, namespace } = config;
+  const ttlMs = blobTtlMs;
+  return directory === undefined
+    ? createRedisBlobStore({ redis, namespace, ttlMs })
+    : createFileBlobStore({ directory, ttlMs });
+}
+
+/** The runner's own tools come first: no server gets at their calls by a tool of the same name. */
+function mountedTool(name: string, { setup, mounts }: Pick<Parts, "setup" | "mounts">): Tool | undefined {
+  const isOwn = setup.loaded.registry.tools().some((tool) => tool.name === name);
+  return isOwn ? undefined : mounts.find(name);
+}
+
+/** Attacks the sandbox every now and then, and when asked to. */
+function watchSandbox(levels: Levels, onError: (error: unknown) => void): { recheck(): Promise<void>; stop(): void } {
+  let timer: NodeJS.Timeout | undefined;
+  let stopped = false;
+  const schedule = (): void => {
+    clearTimeout(timer);
+    if (stopped) return;
+    const holds = levels.sandbox()?.holds !== false;
+    timer = setTimeout(() => void recheck(), holds ? recheckMs : repairMs).unref();
+  };
+  const recheck = async (): Promise<void> => {
+    await levels.recheck().catch(onError);
+    schedule();
+  };
+  schedule();
+  return {
+    recheck,
+    stop: () => {
+      stopped = true;
+      clearTimeout(timer);
+    },
+  };
+}
+
 function sandboxCheck(levels: Levels): Record<string, boolean> {
   const sandbox = levels.sandbox();
   return sandbox === undefined ? {} : { [`sandbox (${sandbox.tier})`]: sandbox.holds };
 }
 
-/** Of a tool with limits, as many calls as its own worker takes. */
-function limitedConcurrency({ limits }: Tool, most: number): number {
-  return Math.min(most, limits?.concurrency ?? most);
-}
-
-/** Over all workers of this process. */
-function callsAtOnce({ config: { concurrency }, loaded }: RunnerSetup): number {
-  const limited = loaded.registry.tools().filter(({ limits }) => limits !== undefined);
-  return limited.reduce((sum, tool) => sum + limitedConcurrency(tool, concurrency), concurrency);
-}
-
-/** What the runner itself takes, and its warm children, in MB. */
-const ownMb = 384;
-
-/** As many children as fit into the memory of this process: that of its control group, or of the machine. */
-function childrenAtMost(childMb: number | undefined = 80, most: number): number {
-  const limit = process.constrainedMemory();
-  const bytes = limit > 0 && limit < totalmem() ? limit : totalmem();
-  const fit = Math.floor((bytes / 1_048_576 - ownMb) / childMb);
-  return Math.max(1, Math.min(most, fit));
-}
-
-async function openRunnerLevels(setup: RunnerSetup, metrics: RunnerMetrics): Promise<Levels> {
-  const { config, loaded, logger, environment = {}, allowUnboundedMemory = false } = setup;
-  return await openLevels({
-    loaded,
-    environment,
-    concurrency: callsAtOnce(setup),
-    childrenAtMost: childrenAtMost(config.childMb, callsAtOnce(setup)),
-    tiers: config.sandboxTiers,
-    allowUnboundedMemory,
-    remote: config.remoteSandbox,
-    onLine: (line, stream) => logger.info({ stream }, line),
-    onDropped: (tool, reason) => {
-      metrics.dropped.add({ tool });
-      logger.warn({ tool, reason }, "a message of a tool's process is dropped");
-    },
-    onSandboxEvent: ({ event, detail }) => logger.warn({ event, detail }, "sandbox"),
-    onFinding: ({ tier, holds, reason }) => {
-      metrics.sandbox.set({ tier }, holds ? 1 : 0);
-      if (holds && reason === "") logger.info({ tier }, "the sandbox holds");
-      else if (holds) logger.warn({ tier, reason }, "the sandbox holds, but for what is allowed");
-      else logger.error({ tier, reason }, "the sandbox does not hold");
-    },
-  });
-}
-
-function openMounts({ mcpServers = [], environment = {}, logger }: RunnerSetup, levels: Levels): OpenedMounts {
-  let announce: (() => void) | undefined;
-  const mounts = openMcpMounts({
-    servers: mcpServers,
-    environment,
-    openSession: async (command) => await levels.start(command),
-    onChange: () => announce?.(),
-    onEvent: ({ type, ...facts }) => {
-      if (type === "connected") logger.info(facts, "MCP server connected");
-      else logger.warn(facts, type === "disconnected" ? "MCP server is away" : "MCP tool is not mounted");
-    },
-  });
-  return { mounts, follow: (listener) => (announce = listener) };
-}
-
-interface OpenedMounts {
-  mounts: McpMounts;
-  /** Who is to know when the list changes. */
-  follow(listener: () => void): void;
-}
-
-/** What a runner offers: its own tools, and those of mounted servers whose names are not taken. */
-function offered({ loaded }: RunnerSetup, mounts: McpMounts): ToolAnnouncement[] {
-  const own = loaded.registry.tools();
-  const names = new Set(own.map(({ name }) => name));
-  const tools = [...own, ...mounts.tools().filter(({ name }) => !names.has(name))];
-  return tools.map((tool) => ({ ...announcementOf(tool), digest: digestOf(tool) }));
-}
-
-/** Names this build of the runner. Mounted tools come and go while it runs, so they are no part of it. */
-function generationOf({ loaded }: RunnerSetup): string {
-  const tools = loaded.registry.tools().map((tool) => {
-    const { spec, effect, requiresApproval, limits = {} } = announcementOf(tool);
-    return [spec.name, spec.inputSchema, effect, requiresApproval, limits];
-  });
-  const inOrder = tools.toSorted(([a], [b]) => (String(a) < String(b) ? -1 : 1));
-  return createHash("sha256").update(JSON.stringify(inOrder)).digest("base64url").slice(0, 22);
-}
-
-/** A mounted tool that cannot be offered is left out for a while; without its own tools a runner must stop. */
-async function announceTools(
-  setup: RunnerSetup,
-  { redis, clock, closing, onError }: Connections,
-  { mounts, follow }: OpenedMounts,
-): Promise<Announced> {
-  const { config, logger, onRefused } = setup;
-  const directory = createRedisRunnerDirectory({ redis, namespace: config.namespace, runnerKey: config.runnerKey });
-  const generation = new GenerationState();
-  const announcement = await startAnnouncement({
-    directory,
-    instance: { runner: config.runner, instance: randomUUID(), generation: generationOf(setup) },
-    tools: () => offered(setup, mounts),
-    clockProblem: clock.problem,
-    onError,
-    onCurrent: (isCurrent) => {
-      generation.set(isCurrent);
-      if (isCurrent) logger.info({}, "this runner takes calls again: the newer generation is gone");
-      else logger.warn({}, "a newer generation of this runner has started: this one takes no more calls");
-    },
-    onRefused: (conflict, tool) => {
-      if (!mounts.exclude(tool)) return onRefused(conflict);
-      logger.warn({ tool, conflict }, "MCP tool is not offered for now");
-      announcement.changed();
-    },
-  });
-  follow(announcement.changed);
-  // A new generation of this runner is learned of at once, not with the next renewal.
-  await directory.watch(announcement.changed, closing);
-  return { announcement, generation };
-}
-
-interface Announced {
-  announcement: Announcement;
-  generation: GenerationState;
-}
-
-/** Whether this instance is of the runner's current generation, which it may hear before it works, and after. */
-class GenerationState {
-  #isCurrent = true;
-  #listener: ((isCurrent: boolean) => void) | undefined;
-
-  set(isCurrent: boolean): void {
-    this.#isCurrent = isCurrent;
-    this.#listener?.(isCurrent);
-  }
-
-  /** Tells the listener now, if this instance is superseded, and of each change. Returns how it is at a moment. */
-  follow(listener: (isCurrent: boolean) => void): () => boolean {
-    this.#listener = listener;
-    if (!this.#isCurrent) listener(false);
-    return () => this.#isCurrent;
-  }
-}
-
-/**
- * Opens the levels of isolation that the tools ask for, announces the tools and starts to work. Throws an
- * IsolationRefusedError, an AnnouncementRefusedError, or why Redis cannot be reached.
- */
-export async function startRunner(setup: RunnerSetup): Promise<ToolRunner> {
-  const { config, logger } = setup;
-  const calls = createRunningCalls();
-  const metrics = createRunnerMetrics(setup.metrics, calls.count);
-  let started = false;
-  let problem: unknown;
-  const connections = openConnections(config.redisUrl, logger, (error) => {
-    problem = error; // while starting it is told by the caller, in one line
-    if (started) logger.warn({ error }, "background error");
-  });
-  let levels: Levels | undefined;
-  let opened: OpenedMounts | undefined;
-  try {
-    await connections.clock.followed;
-    levels = await openRunnerLevels(setup, metrics);
-    opened = openMounts(setup, levels);
-    const announced = await announceTools(setup, connections, opened);
-    const working = await work({ setup, connections, levels, mounts: opened.mounts, metrics, calls }, announced);
-    started = true;
-    return working;
-  } catch (error) {
-    await opened?.mounts.close();
-    await Promise.all([connections.close(), levels?.close()]);
-    const isRefused = error instanceof AnnouncementRefusedError || error instanceof IsolationRefusedError;
-    throw isRefused ? error : (problem ?? error);
-  }
+async function withdrawQuietly(announcement: Announcement, onError: (error: unknown) => void): Promise<void> {
+  await announcement.withdraw().catch(onError); // it expires by itself
 }

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
-import { boundedFetch, maxMessageBytes } from "./bounded-fetch.ts";
+import { boundedFetch, maxMessageBytes } from "./connection.ts";
 
 const piece = Buffer.alloc(1_048_576, "a");
 const pieces = maxMessageBytes / piece.length;

@@ -4,21 +4,62 @@ import {
   type ClientOptions,
   type Tool,
   type Transport,
+  deserializeMessage,
+  serializeMessage,
+  type JSONRPCMessage,
 } from "@modelcontextprotocol/client";
-import { boundedFetch } from "./bounded-fetch.ts";
-import { ChannelTransport } from "./channel-transport.ts";
-import type { McpEvent, McpServer } from "./server.ts";
+import type { RiskLevel, ToolEffect } from "@larkline/protocol";
 
-const firstRetryMs = 500;
-const longestRetryMs = 30_000;
-/** Most tools of one server: a list that never ends must not either. */
-const maxTools = 1_000;
+/** One server of the configuration. */
+export interface McpServer {
+  /** Part of the names of its tools: letters, digits, `_` and `-`. */
+  readonly name: string;
+  readonly transport: McpTransport;
+  policyOf(hints: McpToolHints): McpToolPolicy;
+  readonly connectTimeoutMs: number;
+}
 
-/** A client of one server that is connected again whenever it was lost. */
-export interface McpConnection {
-  /** The connected client, waiting for it if need be. Rejects when `signal` aborts. */
-  client(signal: AbortSignal): Promise<Client>;
+/** How a server is reached. Each `open` starts a server of its own. */
+export type McpTransport =
+  | { kind: "stdio"; open(): Promise<StdioChannel> }
+  | { kind: "http"; url: URL; headers: Readonly<Record<string, string>>; fetch: typeof fetch };
+
+/** A running MCP server on the other end of two pipes, wherever it runs. */
+export interface StdioChannel {
+  readonly stdin: NodeJS.WritableStream;
+  readonly stdout: NodeJS.ReadableStream;
+  /** Resolves when it has ended, with a reason for people. */
+  readonly ended: Promise<string>;
+  /** Idempotent. */
   close(): Promise<void>;
+}
+
+/** What a server says of a tool itself: hints, which nobody has to believe. */
+export interface McpToolHints {
+  readonly name: string;
+  readonly readOnly: boolean;
+  readonly idempotent: boolean;
+}
+
+/** What the deployment says of one tool, whatever its server claims. */
+export interface McpToolPolicy {
+  readonly effect: ToolEffect;
+  readonly requiresApproval: boolean;
+  readonly timeoutMs: number;
+  readonly risk: RiskLevel;
+  /** Not mounted. */
+  readonly hidden: boolean;
+}
+
+/** What happens to a mounted server, for logs and metrics. */
+export type McpEvent =
+  | { type: "connected"; server: string; tools: number }
+  | { type: "disconnected"; server: string; reason: string; retryInMs: number }
+  | { type: "tool_refused"; server: string; tool: string; reason: string };
+
+/** Starts to connect, and goes on trying for as long as it takes. */
+export function connectMcp(options: ConnectionOptions): McpConnection {
+  return new ReconnectingConnection(options);
 }
 
 export interface ConnectionOptions {
@@ -28,30 +69,19 @@ export interface ConnectionOptions {
   onEvent(event: McpEvent): void;
 }
 
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+/** A client of one server that is connected again whenever it was lost. */
+interface McpConnection {
+  /** The connected client, waiting for it if need be. Rejects when `signal` aborts. */
+  client(signal: AbortSignal): Promise<Client>;
+  close(): Promise<void>;
 }
 
-async function transportOf({ transport }: McpServer): Promise<Transport> {
-  if (transport.kind === "stdio") return new ChannelTransport(await transport.open());
-  return new StreamableHTTPClientTransport(transport.url, {
-    fetch: boundedFetch(transport.fetch),
-    requestInit: { headers: { ...transport.headers } },
-    // Credentials in headers must not follow a redirect to somebody else.
-    redirectPolicy: "same-origin",
-  });
-}
+const firstRetryMs = 500;
 
-/** A schema of a stranger is never run here: a pattern in it could hold this process up for ever. */
-const uncheckedResults: NonNullable<ClientOptions["jsonSchemaValidator"]> = {
-  // Nobody reads a result by its schema.
-  getValidator: () => (data) => ({ valid: true, data: data as never, errorMessage: undefined }),
-};
+const longestRetryMs = 30_000;
 
-/** Half of the wait is random, so that runners do not come back all at once. */
-function withJitter(ms: number): number {
-  return Math.round(ms / 2 + (Math.random() * ms) / 2);
-}
+/** Most tools of one server: a list that never ends must not either. */
+const maxTools = 1_000;
 
 class ReconnectingConnection implements McpConnection {
   readonly #options: ConnectionOptions;
@@ -168,7 +198,178 @@ class ReconnectingConnection implements McpConnection {
   }
 }
 
-/** Starts to connect, and goes on trying for as long as it takes. */
-export function connectMcp(options: ConnectionOptions): McpConnection {
-  return new ReconnectingConnection(options);
+async function transportOf({ transport }: McpServer): Promise<Transport> {
+  if (transport.kind === "stdio") return new ChannelTransport(await transport.open());
+  return new StreamableHTTPClientTransport(transport.url, {
+    fetch: boundedFetch(transport.fetch),
+    requestInit: { headers: { ...transport.headers } },
+    // Credentials in headers must not follow a redirect to somebody else.
+    redirectPolicy: "same-origin",
+  });
 }
+
+/** A schema of a stranger is never run here: a pattern in it could hold this process up for ever. */
+const uncheckedResults: NonNullable<ClientOptions["jsonSchemaValidator"]> = {
+  // Nobody reads a result by its schema.
+  getValidator: () => (data) => ({ valid: true, data: data as never, errorMessage: undefined }),
+};
+
+/** Half of the wait is random, so that runners do not come back all at once. */
+function withJitter(ms: number): number {
+  return Math.round(ms / 2 + (Math.random() * ms) / 2);
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** Longest message of a server, in bytes, over pipes and over HTTP: images in results are the largest. */
+export const maxMessageBytes = 16 * 1_048_576;
+
+/** What a server that does not read leaves to wait here, in bytes. */
+const maxUnreadBytes = 16 * 1_048_576;
+
+/** More would keep this process from its other work. */
+const maxMessagesPerSecond = 2_000;
+
+const newline = 0x0a;
+
+/**
+ * MCP over the pipes of a channel: one JSON message a line. What is no message is reported and
+ * skipped, as servers print to stdout by mistake; an endless line, a flood of lines and a server that
+ * does not read what it is sent close the channel.
+ */
+class ChannelTransport implements Transport {
+  onclose?: () => void;
+  onerror?: (error: Error) => void;
+  onmessage?: Transport["onmessage"];
+  readonly #channel: StdioChannel;
+  readonly #lines = new LineBuffer();
+  #closed = false;
+  #unreadBytes = 0;
+  #second = { startedMs: 0, messages: 0 };
+
+  constructor(channel: StdioChannel) {
+    this.#channel = channel;
+  }
+
+  start(): Promise<void> {
+    const { stdin, stdout, ended } = this.#channel;
+    stdin.on("error", (error) => this.onerror?.(error));
+    stdout.on("error", (error) => this.onerror?.(error));
+    stdout.on("data", (chunk: Buffer) => this.#read(chunk));
+    void ended.then(() => this.#ended());
+    return Promise.resolve();
+  }
+
+  async send(message: JSONRPCMessage): Promise<void> {
+    if (this.#closed) throw new Error("the server has ended");
+    const text = serializeMessage(message);
+    const bytes = Buffer.byteLength(text);
+    this.#unreadBytes += bytes;
+    if (this.#unreadBytes > maxUnreadBytes) this.#giveUp(new Error("the server does not read what it is sent"));
+    await new Promise<void>((resolve, reject) => {
+      this.#channel.stdin.write(text, (error) => (error ? reject(error) : resolve()));
+    });
+    this.#unreadBytes -= bytes;
+  }
+
+  async close(): Promise<void> {
+    await this.#channel.close();
+    this.#ended();
+  }
+
+  #ended(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.onclose?.();
+  }
+
+  #read(chunk: Buffer): void {
+    let lines: string[] = [];
+    try {
+      lines = this.#lines.take(chunk);
+    } catch (error) {
+      this.#giveUp(error);
+    }
+    for (const line of lines) {
+      if (this.#closed) return;
+      if (this.#isFlood()) return this.#giveUp(new Error(`more than ${maxMessagesPerSecond} messages in a second`));
+      try {
+        this.onmessage?.(deserializeMessage(line));
+      } catch (error) {
+        this.#refuse(error);
+      }
+    }
+  }
+
+  #isFlood(): boolean {
+    const nowMs = performance.now();
+    if (nowMs - this.#second.startedMs > 1_000) this.#second = { startedMs: nowMs, messages: 0 };
+    this.#second.messages += 1;
+    return this.#second.messages > maxMessagesPerSecond;
+  }
+
+  /** At once: nothing more is read, whenever the server is really gone. */
+  #giveUp(error: unknown): void {
+    this.#refuse(error);
+    this.#ended();
+    void this.#channel.close();
+  }
+
+  #refuse(error: unknown): void {
+    this.onerror?.(error instanceof Error ? error : new Error(String(error)));
+  }
+}
+
+/** Cuts a byte stream into lines; throws when one exceeds the limit. */
+class LineBuffer {
+  #chunks: Buffer[] = [];
+  #bytes = 0;
+
+  take(chunk: Buffer): string[] {
+    const lines: string[] = [];
+    let rest = chunk;
+    for (let end = rest.indexOf(newline); end !== -1; end = rest.indexOf(newline)) {
+      lines.push(Buffer.concat([...this.#chunks, rest.subarray(0, end)]).toString("utf8"));
+      this.#chunks = [];
+      this.#bytes = 0;
+      rest = rest.subarray(end + 1);
+    }
+    if (rest.length > 0) this.#chunks.push(rest);
+    this.#bytes += rest.length;
+    if (this.#bytes > maxMessageBytes) throw new Error(`a message exceeds ${maxMessageBytes} bytes`);
+    return lines.filter((line) => line.trim() !== "");
+  }
+}
+
+/** The same fetch, for servers that are not trusted with the memory of this process: an answer without end is broken off. */
+export function boundedFetch(fetchAny: typeof fetch): typeof fetch {
+  return async (input, init) => {
+    const response = await fetchAny(input, init);
+    const { body, status, statusText, headers } = response;
+    if (body === null) return response;
+    const isStream = headers.get("content-type")?.startsWith("text/event-stream") === true;
+    return new Response(body.pipeThrough(bounded(isStream)), { status, statusText, headers });
+  };
+}
+
+/** Breaks off where a message grows too long: of a stream of events each one counts for itself. */
+function bounded(isStream: boolean): TransformStream<Uint8Array, Uint8Array> {
+  let bytes = 0;
+  return new TransformStream({
+    transform: (chunk, controller) => {
+      bytes = isStream ? openBytes(Buffer.from(chunk), bytes) : bytes + chunk.byteLength;
+      if (bytes > maxMessageBytes) controller.error(new Error(`a message exceeds ${maxMessageBytes} bytes`));
+      else controller.enqueue(chunk);
+    },
+  });
+}
+
+/** How much of a message a chunk leaves open. */
+function openBytes(chunk: Buffer, before: number): number {
+  const ends = blankLines.map((blank) => chunk.lastIndexOf(blank)).filter((at) => at !== -1);
+  return ends.length === 0 ? before + chunk.length : chunk.length - Math.max(...ends);
+}
+
+const blankLines = ["\n\n", "\n\r\n"];

@@ -2,8 +2,8 @@ import type { ChildProcess } from "node:child_process";
 import { runTool, type HandlerTool } from "@larkline/tool-kit";
 import type { ToolOutcome } from "@larkline/protocol";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { mountMcpServer, type McpMount } from "./mount.ts";
-import type { McpEvent, McpServer, McpToolHints, McpTransport } from "./server.ts";
+import { mountMcpServer, type McpMount } from "./mounts.ts";
+import type { McpEvent, McpServer, McpToolHints, McpTransport } from "./connection.ts";
 import { openChannel, startHttpServer } from "./server.fixture.ts";
 
 interface Mounted {

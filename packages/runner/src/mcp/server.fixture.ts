@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createRequire } from "node:module";
 import { createServer, type AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
-import type { StdioChannel } from "./server.ts";
+import type { StdioChannel } from "./connection.ts";
 
 const require = createRequire(import.meta.url);
 const everything = require.resolve("@modelcontextprotocol/server-everything/dist/index.js");

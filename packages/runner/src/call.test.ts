@@ -2,9 +2,8 @@ import { createMetrics, silentLogger, unobserved } from "@larkline/process/telem
 import { createToolRegistry, defineTool } from "@larkline/tool-kit";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { CallHandoff } from "./call-handoff.ts";
-import { createCallHandler, type CallHandler } from "./call-handler.ts";
+import { CallHandler, RunningCalls } from "./call.ts";
 import { createRunnerMetrics } from "./runner-metrics.ts";
-import { createRunningCalls, type RunningCalls } from "./running-calls.ts";
 import { createTestBed, keyOf } from "./test-bed.fixture.ts";
 import { createInlineLevel } from "./tool-level.ts";
 
@@ -15,7 +14,7 @@ let runs = 0;
 let closing: AbortController;
 beforeEach(async () => {
   bed = createTestBed(inject("redisUrl"));
-  calls = createRunningCalls();
+  calls = new RunningCalls();
   runs = 0;
   const registry = createToolRegistry();
   const input: Record<string, unknown> = { type: "object" };
@@ -31,7 +30,7 @@ beforeEach(async () => {
   closing = new AbortController();
   const handoff = new CallHandoff({ handoff: bed.handoffOf("r"), runner: "r", onError: () => undefined });
   await handoff.open(closing.signal);
-  handler = createCallHandler({
+  handler = new CallHandler({
     registry,
     levels: createInlineLevel(),
     envelope: { runner: "r", runnerKey: keyOf("r") },
@@ -39,7 +38,7 @@ beforeEach(async () => {
     blobs: bed.blobs,
     storeFile: bed.blobs.put.bind(bed.blobs),
     calls,
-    metrics: createRunnerMetrics(createMetrics({ service: "test" }), calls.count),
+    metrics: createRunnerMetrics(createMetrics({ service: "test" }), () => calls.count),
     observation: unobserved,
     logger: silentLogger,
   });

@@ -1,0 +1,456 @@
+import { isDeepStrictEqual } from "node:util";
+import {
+  attemptIdOf,
+  toolDigestOf,
+  toolEffects,
+  toolJobId,
+  type CallClaims,
+  type CallTiming,
+  type ToolEffect,
+  type ToolJob,
+  type ToolOutcome,
+  sharedNow,
+  argumentsHashOf,
+  verifyCall,
+  type ParseResult,
+  outcomeText,
+} from "@larkline/protocol";
+import type { JobResult } from "@larkline/queue";
+import { type BlobStore, putResult, shortenedResult } from "@larkline/store";
+import type { Logger, Observation, Tags } from "@larkline/process/telemetry";
+import {
+  announcementOf,
+  errorText,
+  ToolNotFoundError,
+  type CallContext,
+  type StoreFile,
+  type Tool,
+  type ToolRegistry,
+} from "@larkline/tool-kit";
+import { createCallReport, type CallHandoff, type CallReport, type DeliveryDetails } from "./call-handoff.ts";
+import type { RunnerMetrics } from "./runner-metrics.ts";
+import type { ToolLevel } from "./tool-level.ts";
+
+/** What calls are handled with. */
+export interface CallServices {
+  registry: Pick<ToolRegistry, "get">;
+  /** Runs each tool at its level of isolation. */
+  levels: Pick<ToolLevel, "run">;
+  envelope: EnvelopeCheck;
+  /** Tells workers what becomes of the calls. */
+  handoff: Pick<CallHandoff, "begins" | "deliver" | "mayStart" | "report">;
+  /** Keeps what tools save. */
+  storeFile: StoreFile;
+  /** Keeps results that are too large for a session. */
+  blobs: Pick<BlobStore, "put" | "get">;
+  calls: RunningCalls;
+  metrics: RunnerMetrics;
+  observation: Observation;
+  logger: Logger;
+}
+
+/** What a runner does with the jobs of its queue. */
+export class CallHandler {
+  readonly #services: CallServices;
+  readonly #watch: CallWatch;
+  readonly #results = new Map<string, Promise<JobResult>>();
+
+  constructor(services: CallServices) {
+    this.#services = services;
+    this.#watch = watchCalls(services);
+  }
+
+  /** Runs one call at most once as its effect demands, and answers it. */
+  async handle(job: ToolJob, signal: AbortSignal): Promise<JobResult> {
+    const id = toolJobId(job.turnId, attemptIdOf(job));
+    // A process that stood still (a tool that computes, a starved machine) loses the locks of its
+    // jobs and gets them once more. The call still runs: its own result counts, not "unknown".
+    const running = this.#results.get(id);
+    if (running !== undefined) return await running;
+    const result = this.#work(job, signal);
+    this.#results.set(id, result);
+    try {
+      return await result;
+    } finally {
+      this.#results.delete(id);
+    }
+  }
+
+  async #work(job: ToolJob, closing: AbortSignal): Promise<JobResult> {
+    const { calls, registry, envelope } = this.#services;
+    if (sharedNow() >= job.deadlineMs) return await this.#notRun(job, texts.late);
+    const checked = checkEnvelope(job, envelope, sharedNow());
+    if (!checked.ok) return await this.#refuse(job, checked.error);
+    const tool = find(registry, job.name);
+    if (tool instanceof ToolNotFoundError) return await this.#notRun(job, `${tool.message}; it was not run`);
+    // Arguments, effect and approval were judged for another tool than the one that is here.
+    if (job.toolDigest !== undefined && job.toolDigest !== digestOf(tool)) {
+      return await this.#notRun(job, `tool_changed: ${texts.changed}`);
+    }
+    // Known from here on, so that a cancellation during the next step is not missed.
+    const call = calls.start(job);
+    try {
+      return await this.#begin(job, { tool, call, claims: checked.value, closing });
+    } finally {
+      call.release();
+    }
+  }
+
+  /** Answers a call whose job failed for good. */
+  async fail(job: ToolJob, error: Error): Promise<void> {
+    this.#services.logger.error({ ...namesOf(job), error }, "call failed");
+    this.#watch.failed(job, error);
+    // The ledger tells whether it was started: only one of the two answers counts.
+    if (job.effect === "once") await this.#notRun(job, texts.failed);
+    await this.#answer(job, job.effect === "once" ? failure(texts.startedBefore, true) : failure(texts.failed));
+  }
+
+  async #refuse(job: ToolJob, reason: string): Promise<"done"> {
+    const { logger, metrics } = this.#services;
+    logger.error({ ...namesOf(job), reason }, "call refused: its envelope is not good");
+    metrics.refused.add({});
+    return await this.#notRun(job, texts.refused);
+  }
+
+  /**
+   * Says that the call was not run, unless another process has started it: this job is its second
+   * delivery then. Whoever started it answers, or the deadline does.
+   */
+  async #notRun(job: ToolJob, error: string): Promise<"done"> {
+    return await this.#answer(job, failure(error), { notRun: true });
+  }
+
+  async #begin(job: ToolJob, admitted: Admitted): Promise<JobResult> {
+    const { tool, call, closing } = admitted;
+    const effect = stricter(job.effect, tool.effect);
+    // Not started yet: whoever takes the job next can run it, whatever its effect.
+    if (closing.aborted || call.stopped()) return "requeue";
+    const run = await this.#run(job, { ...admitted, tool: { ...tool, effect } });
+    if (run.state === "back") return "requeue";
+    const { outcome, state } = run;
+    if (!outcome.ok && call.stopped() && (effect !== "once" || state === "waiting")) return "requeue";
+    const { timing, blobId } = run;
+    return await this.#answer(job, outcome, { ...(timing && { timing }), ...(blobId !== undefined && { blobId }) });
+  }
+
+  async #run(job: ToolJob, admitted: Admitted): Promise<Run> {
+    const { logger, levels, handoff, storeFile, blobs } = this.#services;
+    const { tool } = admitted;
+    const lines = logger.child(namesOf(job));
+    const report = createCallReport({
+      publish: async (reported) => await handoff.report(job, reported),
+      onError: (error) => lines.warn({ error }, "a report is lost"),
+    });
+    const run: Pick<Run, "state"> = { state: "waiting" };
+    let ended: ReturnType<CallWatch["began"]> | undefined;
+    const begin = async (): Promise<ToolOutcome | undefined> => {
+      const instead = await this.#mayBegin(job, admitted, run);
+      if (instead === undefined) ended = this.#watch.began(job);
+      return instead;
+    };
+    const leftMs = job.deadlineMs - sharedNow();
+    const request = {
+      argumentsText: job.arguments,
+      context: contextOf(job, admitted, { lines, report }),
+      storeFile,
+      timeoutMs: Math.min(tool.timeoutMs, leftMs),
+      endsWithinMs: leftMs,
+      maxOutputBytes,
+    };
+    const outcome = await levels.run(tool, request, begin);
+    const timing = ended?.(outcome);
+    await report.close();
+    lines.debug({ durationMs: timing?.ranMs, level: tool.isolation.level, result: resultOf(outcome) }, "tool ran");
+    const onError = (error: unknown): void => lines.error({ error }, "a large result is lost");
+    return { ...run, ...(await withLargeResultKept(outcome, { blobs, onError })), ...(timing && { timing }) };
+  }
+
+  /** Tells workers that the call begins; of a `once` call one has to agree. Gives the outcome where it may not begin. */
+  async #mayBegin(job: ToolJob, admitted: Admitted, run: Pick<Run, "state">): Promise<ToolOutcome | undefined> {
+    const { handoff } = this.#services;
+    const { tool, call } = admitted;
+    // Running a pure call needs no leave: once too often does nothing, and only one answer counts.
+    if (tool.effect === "idempotent") handoff.begins(job, tool.effect);
+    if (tool.effect === "once") {
+      const leftMs = Math.max(0, job.deadlineMs - sharedNow());
+      const late = AbortSignal.timeout(Math.min(leftMs, maxTimerMs));
+      const answer = await handoff.mayStart(job, tool.effect, AbortSignal.any([call.signal, late]));
+      if (answer === "closed") return failure(texts.closed);
+      if (answer === "started_before") return failure(texts.startedBefore, true);
+      if (answer === undefined && call.stopped()) {
+        run.state = "back";
+        return failure(texts.failed);
+      }
+      if (answer === undefined) return failure(call.signal.aborted ? errorText(call.signal.reason) : texts.late);
+    }
+    run.state = "begun";
+    return undefined;
+  }
+
+  async #answer(
+    job: ToolJob,
+    outcome: ToolOutcome,
+    details: DeliveryDetails & { timing?: CallTiming } = {},
+  ): Promise<"done"> {
+    await this.#services.handoff.deliver(job, outcome, details);
+    this.#watch.answered(job, outcome, details.timing);
+    return "done";
+  }
+}
+
+/** Node fires longer timers at once. */
+const maxTimerMs = 2_147_483_647;
+
+const texts = {
+  changed: "the tool changed while the call waited for it; it was not run. Look at its description and call it again",
+  late: "the call was not started before its deadline",
+  closed: "the call was already answered",
+  refused: "the call was refused by its runner, which cannot see who asks for it; it was not run",
+  failed: "the runner could not work on the call",
+  startedBefore:
+    "outcome unknown: the call was started, but its runner stopped before it could report. It was not run again. Check whether it took effect before repeating it",
+};
+
+/** A call that may run. */
+interface Admitted {
+  tool: Tool;
+  call: RunningCall;
+  claims: CallClaims;
+  closing: AbortSignal;
+}
+
+/** How far a call has come. */
+interface Run {
+  outcome: ToolOutcome;
+  /** Absent when it did not begin. */
+  timing?: CallTiming;
+  blobId?: string;
+  /** It may begin, and has; `back`: it has not, and goes back to the queue. */
+  state: "waiting" | "begun" | "back";
+}
+
+function failure(error: string, unknown = false): ToolOutcome {
+  return unknown ? { ok: false, error, unknown } : { ok: false, error };
+}
+
+function find(registry: Pick<ToolRegistry, "get">, name: string): Tool | ToolNotFoundError {
+  try {
+    return registry.get(name);
+  } catch (error) {
+    if (error instanceof ToolNotFoundError) return error;
+    throw error;
+  }
+}
+
+/** As {@link ToolAnnouncement} has it. */
+export function digestOf(tool: Tool): string {
+  const { spec, effect } = announcementOf(tool);
+  return toolDigestOf({ inputSchema: spec.inputSchema, effect });
+}
+
+/** The stricter of two effects: the worker may have seen another version of the tool. */
+function stricter(one: ToolEffect, other: ToolEffect): ToolEffect {
+  return toolEffects.indexOf(one) > toolEffects.indexOf(other) ? one : other;
+}
+
+function contextOf(
+  job: ToolJob,
+  { call, claims }: Admitted,
+  { lines, report }: { lines: Logger; report: CallReport },
+): CallContext {
+  return {
+    callId: job.callId,
+    turnId: job.turnId,
+    actor: claims.actor,
+    authority: claims.authority,
+    signal: call.signal,
+    progress: report.progress,
+    log: (message, fields) => {
+      lines.info({ ...fields }, message);
+      report.log(fields === undefined ? message : `${message} ${JSON.stringify(fields)}`);
+    },
+  };
+}
+
+function namesOf({ session, turnId, callId, attempt, name }: ToolJob) {
+  return { session, turnId, callId, ...(attempt === 1 ? {} : { attempt }), tool: name };
+}
+
+interface EnvelopeCheck {
+  /** `runnerKeyOf` the deployment's key and this runner's name. */
+  runnerKey: string;
+  runner: string;
+}
+
+/**
+ * The claims of a job's envelope if it is genuine and about this very job; otherwise what is wrong, in
+ * words that hold no secret. Whoever can write into the queue and has no key gets nothing run.
+ */
+export function checkEnvelope(
+  job: ToolJob,
+  { runnerKey, runner }: EnvelopeCheck,
+  nowMs: number,
+): ParseResult<CallClaims> {
+  const verified = verifyCall(runnerKey, job.envelope, nowMs);
+  if (!verified.ok) return verified;
+  const claims: Record<string, unknown> = verified.value;
+  const wrong = Object.entries(expectedOf(job, runner)).find(
+    ([name, value]) => !isDeepStrictEqual(claims[name], value),
+  );
+  return wrong === undefined ? verified : { ok: false, error: `it is for another ${wrong[0]}` };
+}
+
+/** What the claims have to say about a job, by the name under which a mismatch is reported. */
+function expectedOf(job: ToolJob, runner: string): Partial<CallClaims> {
+  const { name, session, turnId, callId, attempt, actor } = job;
+  const argumentsHash = argumentsHashOf(job.arguments);
+  return { runner, tool: name, session, turnId, callId, attempt, argumentsHash, actor };
+}
+
+/** The calls that this process works on, so that others can stop them. */
+export class RunningCalls {
+  readonly #calls = new Map<AbortController, ToolJob>();
+  #stopped = false;
+
+  get count(): number {
+    return this.#calls.size;
+  }
+
+  start(job: ToolJob): RunningCall {
+    const controller = new AbortController();
+    this.#calls.set(controller, job);
+    if (this.#stopped) controller.abort(stopping);
+    return {
+      signal: controller.signal,
+      stopped: () => controller.signal.reason === stopping,
+      release: () => void this.#calls.delete(controller),
+    };
+  }
+
+  /** Stops the calls of a turn; without `turnId` all of the session. */
+  cancel(session: string, turnId?: string): void {
+    for (const [controller, job] of this.#calls) {
+      if (job.session === session && (turnId === undefined || job.turnId === turnId)) controller.abort(cancelled);
+    }
+  }
+
+  /** Gives up all calls, and every one that starts from now on. */
+  stop(): void {
+    this.#stopped = true;
+    for (const controller of this.#calls.keys()) controller.abort(stopping);
+  }
+}
+
+/** A call that this process works on. */
+export interface RunningCall {
+  signal: AbortSignal;
+  /** Whether the runner itself gave the call up. */
+  stopped(): boolean;
+  release(): void;
+}
+
+/** Abort reason of calls whose turn was cancelled; its message is the outcome's error text. */
+const cancelled = new Error("cancelled");
+
+/** Abort reason of calls that a stopping runner gives up. */
+const stopping = new Error("the runner was stopped during the call");
+
+/** What observers and metrics hear of the calls of a runner. Ids, numbers and names of tools only. */
+export interface CallWatch {
+  /** The tool of the call runs from now on; to be told how that ended, it says how long things took. */
+  began(job: ToolJob): (outcome: ToolOutcome) => CallTiming;
+  /** The call is answered. */
+  answered(job: ToolJob, outcome: ToolOutcome, timing?: CallTiming): void;
+  /** The job of the call has failed for good. */
+  failed(job: ToolJob, error: Error): void;
+}
+
+export function watchCalls({ observation, metrics, envelope: { runner } }: CallServices): CallWatch {
+  const { span, metric, event, error: tellError } = observation;
+  return {
+    began: (job) => {
+      const startedMs = performance.now();
+      const queuedMs = Math.max(0, sharedNow() - job.queuedAtMs);
+      const { name: tool } = job;
+      const run = span("tool.run", { ...tagsOf(job), runner, queuedMs });
+      metric("tool.queue_seconds", queuedMs / 1_000, { tool });
+      return (outcome) => {
+        const ranMs = Math.round(performance.now() - startedMs);
+        const result = resultOf(outcome);
+        run.end(outcome.ok ? undefined : result, { outcome: result });
+        metrics.durations.observe({ tool }, ranMs / 1_000);
+        return { queuedMs, ranMs };
+      };
+    },
+    answered: (job, outcome, timing) => {
+      const result = resultOf(outcome);
+      metric("tool.calls", 1, { tool: job.name, outcome: result });
+      event("call.outcome", { ...tagsOf(job), outcome: result, ...timing });
+    },
+    failed: (job, error) => tellError(error, tagsOf(job)),
+  };
+}
+
+/** An outcome in one word. */
+export function resultOf(outcome: ToolOutcome): string {
+  if (outcome.ok) return "ok";
+  return outcome.unknown === true ? "unknown" : "error";
+}
+
+function tagsOf({ session, turnId: turn, callId: call, attempt, name: tool, traceparent }: ToolJob): Tags {
+  return { session, turn, call, attempt, tool, ...(traceparent === undefined ? {} : { traceparent }) };
+}
+
+/** Keeps what tools save where workers find it. Why it fails is for the operator: tools and models are told that it did. */
+export function createFileStore({ blobs, onError }: FileStoreOptions): StoreFile {
+  return async (bytes, facts) => {
+    try {
+      return await blobs.put(bytes, facts);
+    } catch (error) {
+      onError(error);
+      throw new Error("the file could not be stored; call the tool again later, or answer without it", {
+        cause: error,
+      });
+    }
+  };
+}
+
+interface FileStoreOptions {
+  blobs: Pick<BlobStore, "put">;
+  onError: (error: unknown) => void;
+}
+
+/** What is read of a tool at all: the rest is cut off, with a mark. */
+export const maxOutputBytes = 16 * 1_048_576;
+
+/** Larger results do not go through the session, in bytes. */
+const maxResultBytes = 262_144;
+
+const shownCharacters = 50_000;
+
+/**
+ * Keeps a large result where the model can read it page by page; what goes into the session is its
+ * head and tail. The handle is good once a worker has taken the outcome. When the result cannot be kept, head and tail
+ * are all there is, and the text says so.
+ */
+async function withLargeResultKept(
+  outcome: ToolOutcome,
+  { blobs, onError }: KeepOptions,
+): Promise<{ outcome: ToolOutcome; blobId?: string }> {
+  const text = outcomeText(outcome);
+  if (!outcome.ok || Buffer.byteLength(text) <= maxResultBytes) return { outcome };
+  try {
+    const { stored, blobId } = await putResult(blobs, text);
+    return { outcome: { ok: true, result: shortenedResult(text, stored, shownCharacters), stored }, blobId };
+  } catch (error) {
+    onError(error);
+    const left = text.length - shownCharacters;
+    const mark = `[the last ${left} of ${text.length} characters could not be kept: ask for less]`;
+    return { outcome: { ok: true, result: `${text.slice(0, shownCharacters).toWellFormed()}\n${mark}` } };
+  }
+}
+
+interface KeepOptions {
+  blobs: Pick<BlobStore, "put" | "get">;
+  onError: (error: unknown) => void;
+}

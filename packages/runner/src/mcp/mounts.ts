@@ -1,0 +1,382 @@
+import { createHash } from "node:crypto";
+import { mcpToolSettings, type Env, type McpServerConfig } from "@larkline/process/config";
+import { createGuardedFetch, type SandboxCommand, type SandboxSession } from "@larkline/sandbox";
+import { type Tool, defineTool, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
+import {
+  type Client,
+  type Tool as ListedTool,
+  ProtocolError,
+  type Progress,
+  type CallToolResult,
+  type ReadResourceResult,
+} from "@modelcontextprotocol/client";
+import { type McpEvent, type McpTransport, connectMcp, type McpServer, type McpToolPolicy } from "./connection.ts";
+
+interface McpMountsOptions {
+  servers: readonly McpServerConfig[];
+  /** Where the variables are that servers name. */
+  environment: Env;
+  /** Starts a server that is a program, contained. */
+  openSession(command: SandboxCommand): Promise<SandboxSession>;
+  /** What is offered is another list now. */
+  onChange(): void;
+  onEvent(event: McpEvent): void;
+}
+
+/** Starts to mount the servers; their tools come as they are reached. */
+export function openMcpMounts(options: McpMountsOptions): McpMounts {
+  return new OpenMounts(options);
+}
+
+/** The tools of all MCP servers that a runner mounts. */
+export interface McpMounts {
+  /** Of two servers whose tools come to the same name, the one named first has it. */
+  tools(): Tool[];
+  find(name: string): Tool | undefined;
+  /** Leaves a tool out for a while: somebody else offers it in another way. False when it is none of these. */
+  exclude(name: string): boolean;
+  close(): Promise<void>;
+}
+
+/** What a server names and the environment lacks, a line each. */
+export function missingVariables(server: McpServerConfig, environment: Env): string[] {
+  return Object.values(variablesOf(server))
+    .filter((variable) => (environment[variable] ?? "") === "")
+    .map((variable) => `mcp.servers.${server.name} needs the variable ${variable}, which is not set.`);
+}
+
+/** Then the other one may be gone, or have followed the same change. */
+const excludedMs = 15_000;
+
+class OpenMounts implements McpMounts {
+  readonly #mounts: McpMount[];
+  readonly #excludedUntilMs = new Map<string, number>();
+
+  constructor(options: McpMountsOptions) {
+    const { onChange, onEvent } = options;
+    this.#mounts = options.servers.map((server) =>
+      mountMcpServer(
+        {
+          name: server.name,
+          transport: transportOf(server, options),
+          policyOf: (hints) => mcpToolSettings(server, hints),
+          connectTimeoutMs: server.connectTimeoutMs,
+        },
+        { onChange, onEvent },
+      ),
+    );
+  }
+
+  tools(): Tool[] {
+    const nowMs = Date.now();
+    const isOffered = ({ name }: Tool): boolean => (this.#excludedUntilMs.get(name) ?? 0) <= nowMs;
+    return this.#all().filter(isOffered);
+  }
+
+  find(name: string): Tool | undefined {
+    return this.#all().find((tool) => tool.name === name);
+  }
+
+  exclude(name: string): boolean {
+    if (this.find(name) === undefined) return false;
+    this.#excludedUntilMs.set(name, Date.now() + excludedMs);
+    return true;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#mounts.map(async (mount) => await mount.close()));
+  }
+
+  #all(): Tool[] {
+    const byName = new Map<string, Tool>();
+    for (const tool of this.#mounts.flatMap((mount) => mount.tools())) {
+      if (!byName.has(tool.name)) byName.set(tool.name, tool);
+    }
+    return [...byName.values()];
+  }
+}
+
+function transportOf(server: McpServerConfig, { environment, openSession }: McpMountsOptions): McpTransport {
+  const { access } = server;
+  const values = valuesOf(variablesOf(server), environment);
+  if (access.kind === "http") {
+    return {
+      kind: "http",
+      url: new URL(access.url),
+      headers: values,
+      fetch: createGuardedFetch(access.allowPrivate ? { allowPrivate: () => true } : {}),
+    };
+  }
+  const { command, args, readable, network } = access;
+  const open = async (): Promise<SandboxSession> => {
+    const session = await openSession({ command, args, readable, network, env: values });
+    session.stderr.resume(); // what nobody reads would stop the server in the end
+    return session;
+  };
+  return { kind: "stdio", open };
+}
+
+/** Values of the named variables; {@link missingVariables} has made sure that they are there. */
+function valuesOf(names: Readonly<Record<string, string>>, environment: Env): Record<string, string> {
+  return Object.fromEntries(Object.entries(names).map(([key, variable]) => [key, environment[variable] ?? ""]));
+}
+
+/** Variables that a server names, by what they become: names of variables, or of headers. */
+function variablesOf({ access }: McpServerConfig): Readonly<Record<string, string>> {
+  return access.kind === "http" ? access.headers : Object.fromEntries(access.env.map((name) => [name, name]));
+}
+
+/** Mounts a server: connects in the background, follows its list of tools, comes back after every break. */
+export function mountMcpServer(server: McpServer, { onChange, onEvent }: MountOptions): McpMount {
+  let tools: readonly Tool[] = [];
+  let isConnected = false;
+
+  const mount = (listed: readonly ListedTool[], client: Client): Tool[] => {
+    const mounted = new Map<string, Tool>();
+    const add = (name: string, make: () => Tool | undefined): void => {
+      try {
+        const tool = make();
+        if (tool !== undefined) mounted.set(tool.name, tool);
+      } catch (error) {
+        onEvent({ type: "tool_refused", server: server.name, tool: name, reason: messageOf(error) });
+      }
+    };
+    // First, so that a tool of the server with that name wins.
+    if (client.getServerCapabilities()?.resources !== undefined) {
+      add("read_resource", () => resourceReader(server, clients));
+    }
+    let left = maxListCharacters;
+    for (const tool of listed) {
+      left -= JSON.stringify([tool.description, tool.inputSchema]).length;
+      const isTooMuch = left < 0;
+      add(tool.name, () => {
+        if (isTooMuch) throw new RangeError(`the list of tools has more than ${maxListCharacters} characters`);
+        return mountedTool(server, tool, clients);
+      });
+    }
+    return [...mounted.values()];
+  };
+
+  const connection = connectMcp({
+    server,
+    onTools: (listed, client) => {
+      tools = mount(listed, client);
+      onChange();
+    },
+    onEvent: (event) => {
+      isConnected = event.type === "connected";
+      onEvent(event);
+    },
+  });
+  const clients = async (signal: AbortSignal): Promise<Client> => await connection.client(signal);
+
+  return {
+    tools: () => tools,
+    connected: () => isConnected,
+    close: async () => await connection.close(),
+  };
+}
+
+/** A server whose tools can be called like any others. */
+export interface McpMount {
+  /**
+   * Its tools as last listed; empty until it was reached for the first time. They stay while the
+   * connection is lost: a call waits for it, up to its own deadline.
+   */
+  tools(): readonly Tool[];
+  /** Whether it is connected now. */
+  connected(): boolean;
+  /** Ends the connection, and a server that was started for it. Idempotent. */
+  close(): Promise<void>;
+}
+
+interface MountOptions {
+  /** The list is another one now. */
+  onChange(): void;
+  onEvent(event: McpEvent): void;
+}
+
+/** Of all that one server says of its tools: it is announced every few seconds, and told to models. */
+const maxListCharacters = 1_048_576;
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** Hands out the connected client, waiting for it if need be. */
+type ClientSource = (signal: AbortSignal) => Promise<Client>;
+
+/** A tool of a server as one of ours; undefined when policy hides it. Throws when vendors would refuse it, or its schema is too long. */
+export function mountedTool(server: McpServer, listed: ListedTool, clients: ClientSource): Tool | undefined {
+  const policy = policyOf(server, listed);
+  if (policy.hidden) return undefined;
+  const { effect, requiresApproval, timeoutMs, risk } = policy;
+  const description = (listed.description ?? listed.title ?? listed.name).slice(0, 8_000);
+  const tool = defineTool({
+    name: mountedName(server.name, listed.name),
+    description,
+    input: { type: "object" },
+    effect,
+    requiresApproval,
+    risk,
+    timeoutMs,
+    // The server itself is what is isolated: this only passes messages on.
+    isolation: "inline",
+    savesFiles: true,
+    run: async (given: Record<string, unknown>, context) => {
+      const client = await clients(context.signal);
+      return await callListed(listed, given, { client, context, timeoutMs });
+    },
+  });
+  return { ...tool, inputSchema: foreignSchema(listed) };
+}
+
+const longestName = 64;
+
+/** As of tools that are written here, in characters. */
+const longestSchema = 65_536;
+
+/** `<server>_<tool>` in the characters that all vendors accept; what had to be changed or cut ends in a hash. */
+function mountedName(server: string, tool: string): string {
+  const wanted = `${server}_${tool}`;
+  const clean = wanted.replaceAll(/[^A-Za-z0-9_-]/g, "_");
+  if (clean === wanted && clean.length <= longestName) return clean;
+  const hash = createHash("sha256").update(wanted).digest("hex").slice(0, 8);
+  return `${clean.slice(0, longestName - 9)}_${hash}`;
+}
+
+function policyOf({ policyOf: decide }: McpServer, { name, annotations = {} }: ListedTool): McpToolPolicy {
+  const readOnly = annotations.readOnlyHint === true;
+  return decide({ name, readOnly, idempotent: readOnly || annotations.idempotentHint === true });
+}
+
+/**
+ * The schema as models are told it. Only the server checks arguments against it: here a pattern of a
+ * stranger could hold this process up for ever.
+ */
+function foreignSchema({ inputSchema }: ListedTool): Record<string, unknown> {
+  const { $schema: _draft, ...schema } = inputSchema;
+  const { length } = JSON.stringify(schema);
+  if (length > longestSchema) {
+    throw new RangeError(`its input schema has ${length} characters, more than ${longestSchema}`);
+  }
+  return schema;
+}
+
+async function callListed(
+  { name }: ListedTool,
+  input: Record<string, unknown>,
+  { client, context, timeoutMs }: { client: Client; context: ToolContext; timeoutMs: number },
+): Promise<string> {
+  const result = await client
+    .callTool({ name, arguments: input }, callOptions(context, timeoutMs))
+    .catch((error: unknown) => Promise.reject(asFailure(error)));
+  const text = await textOfResult(result, context);
+  if (result.isError === true) throw new Error(text === "" ? "the tool failed without a message" : text);
+  return text;
+}
+
+interface CallOptions {
+  signal: AbortSignal;
+  timeout: number;
+  onprogress: (progress: Progress) => void;
+}
+
+function callOptions(context: ToolContext, timeoutMs: number): CallOptions {
+  return {
+    signal: context.signal,
+    timeout: timeoutMs,
+    onprogress: ({ progress, total, message }) =>
+      context.progress(total === undefined || total <= 0 ? 0 : progress / total, message),
+  };
+}
+
+/**
+ * An answer of the server is final. Anything else (the connection broke, no answer in time) leaves
+ * open whether the server did what it was asked to.
+ */
+function asFailure(error: unknown): Error {
+  if (error instanceof ProtocolError) return new Error(`the server refused: ${error.message}`);
+  return new OutcomeUnknownError(error instanceof Error ? error.message : String(error));
+}
+
+/** Reads what results only link to. */
+function resourceReader(server: McpServer, clients: ClientSource): Tool {
+  const timeoutMs = 60_000;
+  return defineTool({
+    name: mountedName(server.name, "read_resource"),
+    description: `Reads a resource of the MCP server "${server.name}" by the URI that one of its tools named.`,
+    input: {
+      type: "object",
+      properties: { uri: { type: "string", maxLength: 2_000 } },
+      required: ["uri"],
+      additionalProperties: false,
+    },
+    effect: "pure",
+    timeoutMs,
+    isolation: "inline",
+    savesFiles: true,
+    run: async (input, context) => {
+      const client = await clients(context.signal);
+      const resource = await client.readResource({ uri: String(input["uri"]) }, callOptions(context, timeoutMs));
+      return await textOfResource(resource, context);
+    },
+  });
+}
+
+/** What the model reads: the parts of the result in order, or its structured form when there are none. */
+async function textOfResult(result: CallToolResult, context: ToolContext): Promise<string> {
+  const parts: string[] = [];
+  for (const part of result.content) parts.push(await partText(part, context));
+  if (parts.length > 0) return parts.join("\n");
+  return result.structuredContent === undefined ? "" : JSON.stringify(result.structuredContent);
+}
+
+/** The contents of a resource, as the model reads them. */
+async function textOfResource({ contents }: ReadResourceResult, context: ToolContext): Promise<string> {
+  const parts: string[] = [];
+  for (const resource of contents) parts.push(await resourceText(resource, context));
+  return parts.join("\n");
+}
+
+type Content = CallToolResult["content"][number];
+
+type Resource = ReadResourceResult["contents"][number];
+
+async function partText(part: Content, context: ToolContext): Promise<string> {
+  switch (part.type) {
+    case "text":
+      return part.text;
+    case "image":
+      return await imageText(part.data, part.mimeType, context);
+    case "audio":
+      return `[audio: ${part.mimeType}, ${sizeOf(part.data)} bytes]`;
+    case "resource":
+      return await resourceText(part.resource, context);
+    case "resource_link":
+      return `[resource ${part.uri}: ${part.name}${part.description === undefined ? "" : `, ${part.description}`}]`;
+  }
+}
+
+async function resourceText(resource: Resource, context: ToolContext): Promise<string> {
+  const { uri, mimeType = "text/plain" } = resource;
+  if ("text" in resource) return `[resource ${uri}]\n${resource.text}`;
+  if (/^text\/|[/+]json$/.test(mimeType)) {
+    return `[resource ${uri}]\n${Buffer.from(resource.blob, "base64").toString("utf8")}`;
+  }
+  if (mimeType.startsWith("image/")) return `[resource ${uri}] ${await imageText(resource.blob, mimeType, context)}`;
+  return `[resource ${uri}: ${mimeType}, ${sizeOf(resource.blob)} bytes, not text]`;
+}
+
+/** An image as Markdown that the answer can show; what cannot be kept is named. */
+async function imageText(data: string, mediaType: string, context: ToolContext): Promise<string> {
+  try {
+    return await context.saveFile(Buffer.from(data, "base64"), { name: "image", mediaType });
+  } catch (error) {
+    return `[an image (${mediaType}, ${sizeOf(data)} bytes) that cannot be shown: ${error instanceof Error ? error.message : String(error)}]`;
+  }
+}
+
+function sizeOf(base64: string): number {
+  return Math.floor((base64.length * 3) / 4);
+}
