@@ -145,6 +145,8 @@ function ingress(place: Place): RedisUser {
       { keys: ["histories"], commands: "llen" },
       { keys: ["events"], commands: "xadd xrange pexpire" },
       { keys: ["seen", "parked"], commands: "get set del" },
+      { keys: ["seen", "recalled"], commands: "mget" },
+      { keys: ["recalled"], commands: "set exists" },
       { keys: ["dirty"], commands: "zadd" },
       { keys: ["spending"], commands: "zscore" },
       // Looking for events that never came: one process at a time does.
@@ -196,6 +198,8 @@ function agentWorker(place: Place): RedisUser {
       { keys: ["histories"], commands: "llen lindex lrange rpush" },
       { keys: ["events"], commands: "xadd xrange pexpire" },
       { keys: ["seen", "parked"], commands: "get set del" },
+      { keys: ["seen", "recalled"], commands: "mget" },
+      { keys: ["recalled"], commands: "set exists" },
       { keys: ["dirty", "deadlines", "expiries", "openCards"], commands: "zadd zrem zrangebyscore" },
       { keys: ["due"], commands: "zrangebyscore" },
       { keys: ["approvalSessions"], commands: "set" },

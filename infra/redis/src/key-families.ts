@@ -56,6 +56,7 @@ export const keyFamilies = {
   pending: ofCell("pending:*"),
   keptApprovals: ofCell("approvals:*"),
   seen: ofCell("seen:*"),
+  recalled: ofCell("recalled:*"),
   parked: ofCell("parked:*"),
   dirty: ofCell("dirty"),
   deadlines: ofCell("deadlines"),

@@ -1,7 +1,7 @@
 import { newEngineError, sharedNow } from "@larkline/protocol";
 import type { Queue } from "bullmq";
 import { maxEvents } from "./connection.ts";
-import { loadScript, runScript } from "./script.ts";
+import { runScript, script } from "./script.ts";
 
 /** A job as it is added. */
 export interface NewJob {
@@ -16,7 +16,7 @@ export interface NewJob {
   maxBytes: number;
 }
 
-const addJob = loadScript("add-job");
+const addJob = script("add-job");
 
 /**
  * How often a job that throws is tried, with growing pauses (0.1 s to 3.2 s, 6.3 s in all): Redis may
@@ -47,10 +47,12 @@ export class JobAdder {
       );
     }
     const { keys } = this.#queue;
-    const added = await runScript(await this.#queue.getBackend().client, addJob, {
-      keys: { ...keys, priorityCounter: keys["pc"] ?? "", job: this.#queue.toKey(id) },
-      arguments: { id, name, data: text, options: storedOptions, nowMs: sharedNow(), priority, maxEvents, recentMs },
-    });
+    const added = await runScript(
+      await this.#queue.getBackend().client,
+      addJob,
+      { ...keys, priorityCounter: keys["pc"] ?? "", job: this.#queue.toKey(id) },
+      { id, name, data: text, options: storedOptions, nowMs: sharedNow(), priority, maxEvents, recentMs },
+    );
     return added === 1;
   }
 }

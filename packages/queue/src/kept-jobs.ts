@@ -1,5 +1,6 @@
 import { finishedCallOf, parserOf, sharedNow, ToolJob } from "@larkline/protocol";
 import { createRedisBackend, RedisQueueBackend, type BackendFactory, type KeepJobs } from "bullmq";
+import { script } from "./script.ts";
 
 const maxAgeS = 14 * 86_400;
 /** What stays of a queue for people to look at, BullMQ drops the oldest when another job of the kind finishes. */
@@ -8,31 +9,10 @@ export const kept = {
   failed: { count: 1_000, age: maxAgeS },
 } as const satisfies Record<string, KeepJobs>;
 
-/**
- * Finishes a job as a runner does that has no BullMQ: takes it from the active ones and keeps `data`, the JSON of a
- * `FinishedCall`, in one step; a job that is in no list would block its id.
- */
-const finishJobLua = `
-local active, completed, job, lock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local id, data, queue = ARGV[1], ARGV[2], ARGV[3]
-redis.call('DEL', lock)
-if redis.call('LREM', active, 1, id) == 0 or redis.call('EXISTS', job) == 0 then return 0 end
-local time = redis.call('TIME')
-local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('HSET', job, 'data', data, 'returnvalue', 'null', 'finishedOn', nowMs)
-redis.call('HINCRBY', job, 'atm', 1)
-redis.call('ZADD', completed, nowMs, id)
-for _, old in ipairs(redis.call('ZREVRANGE', completed, ${kept.completed.count}, -1)) do redis.call('DEL', queue .. ':' .. old) end
-redis.call('ZREMRANGEBYRANK', completed, 0, -${kept.completed.count + 1})
-return 1
-`;
+const { keys, arguments: names, lua } = script("finish-job-of-runner");
 
 /** For runners in other languages, with the names of its keys and arguments in order. */
-export const finishJobScript = {
-  keys: ["active", "completed", "job", "lock"],
-  arguments: ["jobId", "data", "queue"],
-  lua: finishJobLua.trim(),
-};
+export const finishJobScript = { keys, arguments: names, lua };
 
 /** Free text without the secrets that can be recognised in it. */
 export type Redact = (text: string) => string;

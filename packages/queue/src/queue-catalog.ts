@@ -1,6 +1,7 @@
 import { parserOf, ToolJob, TurnJob, type SessionKey } from "@larkline/protocol";
 import { Queue, type Job, type JobType } from "bullmq";
 import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
+import { runScript, script } from "./script.ts";
 
 /** The part of a Redis connection that looking through its keys needs. */
 export interface KeyScanner {
@@ -74,39 +75,15 @@ export interface QueueCatalog {
   close(): Promise<void>;
 }
 
-const eraseLua = `
-local queue, session, named = ARGV[1], ARGV[2], ARGV[3]
-local function isMeant(id)
-  local begins = session ~= '' and (string.find(id, session .. '-', 1, true) or 0) or 0
-  if begins == 1 or (begins == 3 and string.sub(id, 1, 2) == 't-') then return true end
-  return string.find(redis.call('HGET', queue .. id, 'data') or '', named, 1, true) ~= nil
-end
-for set = 1, 2 do
-  for _, id in ipairs(redis.call('ZRANGE', KEYS[set], 0, -1)) do
-    if isMeant(id) then
-      redis.call('ZREM', KEYS[set], id)
-      redis.call('DEL', queue .. id)
-    end
-  end
-end
-redis.call('DEL', KEYS[3])
-local running = 0
-for _, id in ipairs(redis.call('LRANGE', KEYS[4], 0, -1)) do
-  if isMeant(id) then running = running + 1 end
-end
-return running
-`;
+const eraseJobs = script("erase-jobs");
 
-/** In one script, so that none of the jobs moves from one list to another meanwhile. */
 async function eraseIn(queue: Queue, of: { session: SessionKey } | { person: string }): Promise<number> {
   const client = await queue.getBackend().client;
-  client.defineCommand("larklineEraseJobs", { numberOfKeys: 4, lua: eraseLua });
-  const keys = ["completed", "failed", "events", "active"].map((key) => queue.toKey(key));
   const [session, named] =
     "session" in of
       ? [of.session, `"session":${JSON.stringify(of.session)}`]
       : ["", `"userId":${JSON.stringify(of.person)}`];
-  return Number(await client.runCommand("larklineEraseJobs", [...keys, queue.toKey(""), session, named]));
+  return Number(await runScript(client, eraseJobs, queue.keys, { queue: queue.toKey(""), session, named }));
 }
 
 const pageSize = 1_000;

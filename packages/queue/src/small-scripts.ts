@@ -1,7 +1,7 @@
 import { sharedNow } from "@larkline/protocol";
 import { raw2NextJobData, type BackendFactory, type WorkerOptions } from "bullmq";
 import { KeepingBackend, kept, keptDataOf, machineTimeOf, type KeptJobRules } from "./kept-jobs.ts";
-import { loadScript, runScript, type Script } from "./script.ts";
+import { runScript, script, type Script } from "./script.ts";
 
 /**
  * Which scripts move jobs: `small` are ours, for what happens to every job, with BullMQ's where ours do not suffice;
@@ -9,8 +9,8 @@ import { loadScript, runScript, type Script } from "./script.ts";
  */
 export type Scripts = "small" | "bullmq";
 
-const takeJob = loadScript("take-job");
-const finishJob = loadScript("finish-job");
+const takeJob = script("take-job");
+const finishJob = script("finish-job");
 
 type Completion = Parameters<KeepingBackend["moveToCompleted"]>;
 
@@ -86,14 +86,16 @@ class SmallScriptsBackend extends KeepingBackend {
     return raw2NextJobData([fields, id, 0, 0]);
   }
 
-  async #run(script: Script, given: Readonly<Record<string, string | number>>): Promise<unknown> {
+  async #run(moving: Script, given: Readonly<Record<string, string | number>>): Promise<unknown> {
     this.#onlyDueMs = undefined;
     const { keys } = this;
     const job = given["id"] === undefined ? "" : this.toKey(String(given["id"]));
-    return await runScript(await this.client, script, {
-      keys: { ...keys, priorityCounter: keys["pc"] ?? "", job, lock: `${job}:lock` },
-      arguments: { queue: keys[""] ?? "", lockMs: this.#lockMs, ...given },
-    });
+    return await runScript(
+      await this.client,
+      moving,
+      { ...keys, priorityCounter: keys["pc"] ?? "", job, lock: `${job}:lock` },
+      { queue: keys[""] ?? "", lockMs: this.#lockMs, ...given },
+    );
   }
 }
 

@@ -1,3 +1,4 @@
+import type { Script } from "@larkline/protocol/lua";
 import { randomUUID } from "node:crypto";
 import {
   type Approval,
@@ -11,20 +12,12 @@ import {
 } from "@larkline/protocol";
 import { answersKind, settlesAlone } from "./decision-words.ts";
 import { indexApprovals } from "./approval-index.ts";
-import {
-  addApprovalLua,
-  approvedRulesLua,
-  decideLua,
-  leaseCardsLua,
-  saveApprovalCardsLua,
-  settleLua,
-} from "./approval-lua.ts";
 import { keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";
-import { approvalArgs, approvalKeysOf, defaultMaxApprovals } from "./gate-args.ts";
+import { defaultMaxApprovals, newApproval } from "./gate-args.ts";
 import { createKeyspace, defaultNamespace, type CellKeys, type Keyspace } from "./keys.ts";
 import { duePairs } from "./oldest-members.ts";
-import { defineScript, type Script } from "./script.ts";
+import { runScript, script } from "./script.ts";
 import { approvalCardsFrom, approvalStatusFrom, type StoredStatus } from "./stored.ts";
 
 /** An approval and what has become of it. */
@@ -153,6 +146,13 @@ export interface RedisApprovalStoreOptions {
   auditMaxRecords?: number;
 }
 
+const addApprovals = script("add-approvals");
+const approvedRules = script("approved-rules");
+const decide = script("decide");
+const settle = script("settle");
+const leaseApprovalCards = script("lease-approval-cards");
+const saveApprovalCards = script("save-approval-cards");
+
 /** The approval store on Redis, beside the sessions. Each change is one script. */
 export function createRedisApprovalStore(options: RedisApprovalStoreOptions): ApprovalStore {
   return new RedisApprovalStore(options);
@@ -164,7 +164,6 @@ class RedisApprovalStore implements ApprovalStore {
   readonly #leaseMs: number;
   readonly #maxKept: number;
   readonly #auditMax: number;
-  readonly #scripts: Record<"add" | "approvedRules" | "decide" | "settle" | "lease" | "saveCards", Script>;
 
   constructor(options: RedisApprovalStoreOptions) {
     const { redis } = options;
@@ -173,24 +172,16 @@ class RedisApprovalStore implements ApprovalStore {
     this.#leaseMs = options.cardsLeaseMs ?? 15_000;
     this.#maxKept = options.maxApprovals ?? defaultMaxApprovals;
     this.#auditMax = options.auditMaxRecords ?? keepAllAudits;
-    this.#scripts = {
-      add: defineScript(redis, "approvals_add", addApprovalLua),
-      approvedRules: defineScript(redis, "approvals_approvedRules", approvedRulesLua),
-      decide: defineScript(redis, "approvals_decide", decideLua),
-      settle: defineScript(redis, "approvals_settle", settleLua),
-      lease: defineScript(redis, "approvals_lease", leaseCardsLua),
-      saveCards: defineScript(redis, "approvals_saveCards", saveApprovalCardsLua),
-    };
   }
 
   async add(approval: Approval): Promise<void> {
     await indexApprovals(this.#redis, this.#keys, [approval]);
-    await this.#scripts.add(approvalKeysOf(this.#keys.session(approval.session)), [
-      approval.session,
-      this.#maxKept,
-      ...approvalArgs(approval),
-      this.#auditMax,
-    ]);
+    await runScript(this.#redis, addApprovals, this.#keys.session(approval.session), {
+      sid: approval.session,
+      maxKept: this.#maxKept,
+      newApprovals: JSON.stringify([newApproval(approval)]),
+      auditMax: this.#auditMax,
+    });
   }
 
   async find(app: string, approvalId: string): Promise<ApprovalStatus | undefined> {
@@ -212,27 +203,28 @@ class RedisApprovalStore implements ApprovalStore {
   async decide(...given: Parameters<ApprovalStore["decide"]>): Promise<DecideResult> {
     const [session, approvalId, decision] = given;
     const { decision: word, by, note, remember } = decision;
-    return await this.#settling("decide", session, [
-      approvalId,
+    return await this.#settling(decide, session, {
+      id: approvalId,
       word,
-      answersKind(word, "outcome") ? 1 : 0,
-      by.id,
-      JSON.stringify({ decision: word, by, note, remember }),
-      stateAfter[word],
-      settlesAlone(word) ? 1 : 0,
-    ]);
+      isAboutOutcome: answersKind(word, "outcome") ? 1 : 0,
+      person: by.id,
+      decision: JSON.stringify({ decision: word, by, note, remember }),
+      stateAfter: stateAfter[word],
+      settlesAlone: settlesAlone(word) ? 1 : 0,
+    });
   }
 
   async settle(session: SessionKey, approvalId: string, state: "expired" | "undeliverable"): Promise<DecideResult> {
-    return await this.#settling("settle", session, [approvalId, state]);
+    return await this.#settling(settle, session, { id: approvalId, result: state });
   }
 
-  async #settling(script: "decide" | "settle", session: SessionKey, args: (string | number)[]): Promise<DecideResult> {
+  async #settling(
+    settling: Script,
+    session: SessionKey,
+    values: Record<string, string | number>,
+  ): Promise<DecideResult> {
     const keys = this.#keys.session(session);
-    const reply = await this.#scripts[script](
-      [keys.session, keys.inbox, keys.requests, keys.dirty, ...approvalKeysOf(keys), keys.state],
-      [session, ...args, this.#auditMax],
-    );
+    const reply = await runScript(this.#redis, settling, keys, { ...values, sid: session, auditMax: this.#auditMax });
     if (reply === null) return { result: "unknown" };
     const [result, approval, state, decisions, settledAtMs, gen] = reply as [
       Exclude<DecideResult["result"], "unknown">,
@@ -250,8 +242,7 @@ class RedisApprovalStore implements ApprovalStore {
   }
 
   async approvedRules(session: SessionKey): Promise<ApprovalStatus[]> {
-    const { kept, approvalCards, approvals, said } = this.#keys.session(session);
-    const rules = await this.#scripts.approvedRules([kept, approvalCards, approvals, said], [session]);
+    const rules = await runScript(this.#redis, approvedRules, this.#keys.session(session), { sid: session });
     return (rules as StoredStatus[]).map(approvalStatusFrom); // shape fixed by the script
   }
 
@@ -271,9 +262,11 @@ class RedisApprovalStore implements ApprovalStore {
   async leaseCards(session: SessionKey, approvalId: string): Promise<ApprovalLease | undefined> {
     const keys = this.#keys.session(session);
     const token = randomUUID();
-    const reply = await this.#scripts.lease(
-      [keys.approvalOf(approvalId), keys.saidOf(approvalId), keys.approvalCards],
-      [`${session}|${approvalId}`, token, this.#leaseMs],
+    const reply = await runScript(
+      this.#redis,
+      leaseApprovalCards,
+      { approval: keys.approvalOf(approvalId), answers: keys.saidOf(approvalId), approvalCards: keys.approvalCards },
+      { member: `${session}|${approvalId}`, token, leaseMs: this.#leaseMs },
     );
     if (reply === null) return undefined;
     const [approval, state, decisions, settledAtMs, cards, attempts] = reply as [
@@ -288,9 +281,11 @@ class RedisApprovalStore implements ApprovalStore {
   async saveCards({ token, status, cards }: ApprovalLease, retryAtMs?: number): Promise<boolean> {
     const { session, id } = status.approval;
     const keys = this.#keys.session(session);
-    const reply = await this.#scripts.saveCards(
-      [keys.saidOf(id), keys.approvalCards],
-      [`${session}|${id}`, token, JSON.stringify(cards), retryAtMs ?? ""],
+    const reply = await runScript(
+      this.#redis,
+      saveApprovalCards,
+      { answers: keys.saidOf(id), approvalCards: keys.approvalCards },
+      { member: `${session}|${id}`, token, cards: JSON.stringify(cards), retryAtMs: retryAtMs ?? "" },
     );
     return reply === 1;
   }

@@ -1,6 +1,6 @@
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
-import { defineScript } from "./script.ts";
+import { runScript, script } from "./script.ts";
 
 /** Whose spending is counted, and in which period. */
 export interface SpendingAccount {
@@ -65,32 +65,7 @@ export interface RedisBudgetStoreOptions {
   maxSpenders?: number;
 }
 
-// Whoever spends in a period is a member of two sorted sets, by tokens and by billionths of a dollar: they are the
-// counts, and the order of the biggest at once.
-const chargeLua = `
--- KEYS charge, then tokens and money of each account
--- ARGV tokens, money, ms to know the charge, most spenders, then id and expiry of each account
-local amounts = {ARGV[1], ARGV[2]}
-local counts = (ARGV[1] ~= '0' or ARGV[2] ~= '0') and redis.call('SET', KEYS[1], '1', 'NX', 'PX', ARGV[3])
-local spent = {}
-for at = 2, #KEYS do
-  local account = math.floor(at / 2)
-  local id, expiresAtMs = ARGV[3 + 2 * account], ARGV[4 + 2 * account]
-  local amount = amounts[at % 2 + 1]
-  if counts and amount ~= '0' then
-    redis.call('ZINCRBY', KEYS[at], amount, id)
-    redis.call('PEXPIREAT', KEYS[at], expiresAtMs)
-    if redis.call('ZCARD', KEYS[at]) > tonumber(ARGV[4]) then redis.call('ZREMRANGEBYRANK', KEYS[at], 0, 0) end
-  end
-  spent[at - 1] = redis.call('ZSCORE', KEYS[at], id) or '0'
-end
-return spent`;
-
-const tellLua = `
--- KEYS told | ARGV id expiresAtMs
-local first = redis.call('SADD', KEYS[1], ARGV[1])
-redis.call('PEXPIREAT', KEYS[1], ARGV[2])
-return first`;
+const [chargeBudgets, tellOnce] = [script("charge-budgets"), script("tell-once")];
 
 function expiryOf({ endsAtMs }: SpendingAccount): number {
   return endsAtMs + spendingKeptMs;
@@ -102,24 +77,24 @@ const nothing: Charge = { id: "", tokens: 0, usd: 0 };
 export function createRedisBudgetStore(options: RedisBudgetStoreOptions): BudgetStore {
   const { redis, namespace = defaultNamespace, maxSpenders = 1_000_000 } = options;
   const keys = createKeyspace(namespace);
-  const chargeScript = defineScript(redis, "budget_charge", chargeLua);
-  const tellScript = defineScript(redis, "budget_tell", tellLua);
   const keyOf = (by: keyof Spending, { per, bucket }: SpendingGroup): string => keys.budget(`${by}:${per}:${bucket}`);
 
   const run = async (accounts: readonly SpendingAccount[], { id, tokens, usd }: Charge): Promise<Spending[]> => {
     if (accounts.length === 0) return [];
-    const reply = await chargeScript(
-      [
-        keys.budget(`charge:${id}`),
-        ...accounts.flatMap((account) => [keyOf("tokens", account), keyOf("usd", account)]),
-      ],
-      [
+    const reply = await runScript(
+      redis,
+      chargeBudgets,
+      {
+        charge: keys.budget(`charge:${id}`),
+        spending: accounts.flatMap((account) => [keyOf("tokens", account), keyOf("usd", account)]),
+      },
+      {
         tokens,
-        nanoUsdOf(usd),
-        chargeKnownMs,
+        money: nanoUsdOf(usd),
+        knownMs: chargeKnownMs,
         maxSpenders,
-        ...accounts.flatMap((account) => [account.id, expiryOf(account)]),
-      ],
+        accounts: JSON.stringify(accounts.map((account) => ({ id: account.id, expiresAtMs: expiryOf(account) }))),
+      },
     );
     const scores = (reply as string[]).map(Number); // shape fixed by the script
     return accounts.map((_, at) => ({ tokens: scores[2 * at] ?? 0, usd: usdOf(scores[2 * at + 1] ?? 0) }));
@@ -139,7 +114,8 @@ export function createRedisBudgetStore(options: RedisBudgetStoreOptions): Budget
     },
     tellOnce: async (account) => {
       const { per, bucket, id } = account;
-      return (await tellScript([keys.budget(`told:${per}:${bucket}`)], [id, expiryOf(account)])) === 1;
+      const told = keys.budget(`told:${per}:${bucket}`);
+      return (await runScript(redis, tellOnce, { told }, { id, expiresAtMs: expiryOf(account) })) === 1;
     },
   };
 }

@@ -1,9 +1,8 @@
 import { type SessionKey, sharedNow } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
-import { saveCardsLua } from "./gate-lua.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
 import { duePairs } from "./oldest-members.ts";
-import { defineScript } from "./script.ts";
+import { runScript, script } from "./script.ts";
 import { cardsFrom } from "./stored.ts";
 
 /** One card of a reply, as far as a writer that did not make it has to know it. */
@@ -79,11 +78,12 @@ export interface RedisCardLedgerOptions {
   namespace?: string;
 }
 
+const saveCards = script("save-cards");
+
 /** The card ledger on Redis, beside the sessions that it belongs to. */
 export function createRedisCardLedger(options: RedisCardLedgerOptions): CardLedger {
   const { redis } = options;
   const keyspace = createKeyspace(options.namespace ?? defaultNamespace);
-  const saveCards = defineScript(redis, "cards_save", saveCardsLua);
 
   return {
     load: async (session: SessionKey, replyId: string) => {
@@ -93,11 +93,10 @@ export function createRedisCardLedger(options: RedisCardLedgerOptions): CardLedg
     save: async (reply: CardReply, fence: CardFence) => {
       const { session, replyId } = reply;
       const keys = keyspace.session(session);
-      const proof = "epoch" in fence ? ["epoch", fence.epoch] : ["outbox", fence.outboxToken];
-      const saved = await saveCards(
-        [keys.session, keys.inbox, keys.outbox, keys.cards, keys.openCards, keys.state],
-        [session, replyId, JSON.stringify(reply), ...proof],
-      );
+      const proof =
+        "epoch" in fence ? { fence: "epoch", holder: fence.epoch } : { fence: "outbox", holder: fence.outboxToken };
+      const values = { sid: session, replyId, reply: JSON.stringify(reply), ...proof };
+      const saved = await runScript(redis, saveCards, keys, values);
       return saved === 1;
     },
     mayAppear: async (session: SessionKey) => (await redis.llen(keyspace.session(session).outbox)) === 0,

@@ -2,9 +2,8 @@ import { type InboundMessage, type SessionKey, sharedNow } from "@larkline/proto
 import type { CardReply } from "./card-ledger.ts";
 import type { OutboxLease, OutboxRecord } from "./session-store.ts";
 import type { RedisConnection } from "./connection.ts";
-import { addLetterLua, buryLua, resendLua } from "./dead-letters-lua.ts";
 import { createKeyspace, defaultNamespace, type CellKeys, type Keyspace } from "./keys.ts";
-import { defineScript, type Script } from "./script.ts";
+import { runScript, script } from "./script.ts";
 import { cardsFrom, outboxFrom } from "./stored.ts";
 
 interface LetterFacts {
@@ -118,6 +117,7 @@ export interface RedisDeadLettersOptions {
 }
 
 const { keptMs, perCell } = deadLetterLimits;
+const [addLetter, bury, resend] = [script("add-letter"), script("bury"), script("resend")];
 
 /** Session keys have no bar. */
 function memberOf(session: SessionKey, id: string): string {
@@ -138,33 +138,31 @@ class RedisDeadLetters implements DeadLetters {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
   readonly #leaseMs: number;
-  readonly #scripts: { add: Script; bury: Script; resend: Script };
 
   constructor({ redis, namespace = defaultNamespace, outboxLeaseMs = 10_000 }: RedisDeadLettersOptions) {
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
     this.#leaseMs = outboxLeaseMs;
-    this.#scripts = {
-      add: defineScript(redis, "letters_add", addLetterLua),
-      bury: defineScript(redis, "letters_bury", buryLua),
-      resend: defineScript(redis, "letters_resend", resendLua),
-    };
   }
 
   async add(letter: DeadLetter): Promise<void> {
-    const { letters, lettersByTime } = this.#keys.session(letter.session);
+    const keys = this.#keys.session(letter.session);
     const member = memberOf(letter.session, letter.id);
-    await this.#scripts.add([letters, lettersByTime], [member, JSON.stringify(letter), keptMs, perCell]);
+    await runScript(this.#redis, addLetter, keys, { member, letter: JSON.stringify(letter), keptMs, most: perCell });
   }
 
   async bury({ token, record }: OutboxLease, reason: string): Promise<OutboxLease | undefined> {
     const { session } = record;
-    const keys = this.#keys.session(session);
     const letter = letterOfReply(record, reason, sharedNow());
-    const reply = await this.#scripts.bury(
-      [keys.session, keys.outbox, keys.due, keys.cards, keys.openCards, keys.letters, keys.lettersByTime],
-      [session, token, this.#leaseMs, memberOf(session, letter.id), JSON.stringify(letter), keptMs, perCell],
-    );
+    const reply = await runScript(this.#redis, bury, this.#keys.session(session), {
+      sid: session,
+      token,
+      leaseMs: this.#leaseMs,
+      member: memberOf(session, letter.id),
+      letter: JSON.stringify(letter),
+      keptMs,
+      most: perCell,
+    });
     const next = String(reply);
     return next === "" ? undefined : { token, record: outboxFrom(next) };
   }
@@ -172,12 +170,13 @@ class RedisDeadLetters implements DeadLetters {
   async resend(session: SessionKey, id: string): Promise<boolean> {
     const letter = await this.find(session, id);
     if (letter?.kind !== "reply") return false;
-    const keys = this.#keys.session(session);
     const again = replyAgain(letter, sharedNow());
-    const done = await this.#scripts.resend(
-      [keys.outbox, keys.due, keys.cards, keys.openCards, keys.letters, keys.lettersByTime],
-      [session, memberOf(session, id), JSON.stringify(again), again.id],
-    );
+    const done = await runScript(this.#redis, resend, this.#keys.session(session), {
+      sid: session,
+      member: memberOf(session, id),
+      reply: JSON.stringify(again),
+      replyId: again.id,
+    });
     return done === 1;
   }
 

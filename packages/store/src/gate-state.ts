@@ -1,6 +1,6 @@
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type CellKeys } from "./keys.ts";
-import { defineScript } from "./script.ts";
+import { runScript, script } from "./script.ts";
 
 /** How all sessions are, as monitoring sees them. */
 export interface GateState {
@@ -27,41 +27,7 @@ const maxMembers = 5_000;
 /** Messages and replies looked at per cell; the least recently touched ones. */
 const maxHeads = 500;
 
-/**
- * -> {queued, running, suspended, oldest queued, oldest running, outboxes, oldest reply, calls, approvals};
- * times in ms, 0 when there is none. A session that is not awake and waits for calls or people is suspended.
- */
-const stateLua = `
--- KEYS dirty deadlines expiries due | ARGV sessions inboxes outboxes maxMembers maxHeads
-local function older(known, json)
-  local at = json and tonumber(string.match(json, '"createdAtMs":(%d+)'))
-  return at and (known == 0 or at < known) and at or known
-end
-local count, oldest, awake = {queued = 0, running = 0}, {queued = 0, running = 0}, {}
-for i, sid in ipairs(redis.call('ZRANGE', KEYS[1], 0, ARGV[4] - 1)) do
-  awake[sid] = true
-  local st = redis.call('HGET', ARGV[1] .. sid, 'st')
-  if count[st] then
-    count[st] = count[st] + 1
-    if i <= tonumber(ARGV[5]) then oldest[st] = older(oldest[st], redis.call('LINDEX', ARGV[2] .. sid, 0)) end
-  end
-end
-local suspended = 0
-for _, index in ipairs({KEYS[2], KEYS[3]}) do
-  for _, member in ipairs(redis.call('ZRANGE', index, 0, ARGV[4] - 1)) do
-    local sid = string.match(member, '^([^|]*)|')
-    if sid and not awake[sid] then
-      awake[sid] = true
-      suspended = suspended + 1
-    end
-  end
-end
-local reply = 0
-for _, sid in ipairs(redis.call('ZRANGE', KEYS[4], 0, ARGV[5] - 1)) do
-  reply = older(reply, redis.call('LINDEX', ARGV[3] .. sid, 0))
-end
-return {count.queued, count.running, suspended, oldest.queued, oldest.running,
-  redis.call('ZCARD', KEYS[4]), reply, redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3])}`;
+const gateState = script("gate-state");
 
 type CellState = [
   queued: number,
@@ -109,11 +75,10 @@ export function createGateStateReader({
   namespace = defaultNamespace,
 }: GateStateOptions): () => Promise<GateState> {
   const keys = createKeyspace(namespace);
-  const read = defineScript(redis, "gate_state", stateLua);
-  const readCell = async ({ dirty, deadlines, expiries, due }: CellKeys): Promise<CellState> => {
-    const base = dirty.slice(0, -"dirty".length);
-    const prefixes = [`${base}s:`, `${base}in:`, `${base}ob:`];
-    return (await read([dirty, deadlines, expiries, due], [...prefixes, maxMembers, maxHeads])) as CellState; // as the script returns it
+  const readCell = async (cell: CellKeys): Promise<CellState> => {
+    const base = cell.dirty.slice(0, -"dirty".length);
+    const prefixes = { sessions: `${base}s:`, inboxes: `${base}in:`, outboxes: `${base}ob:` };
+    return (await runScript(redis, gateState, cell, { ...prefixes, maxMembers, maxHeads })) as CellState; // as the script returns it
   };
   return async () => stateOf(await Promise.all(keys.cells().map(readCell)));
 }

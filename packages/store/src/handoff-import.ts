@@ -13,20 +13,9 @@ import type { LookupCache } from "./lookup-cache.ts";
 import { subscriberOf, type RedisConnection } from "./connection.ts";
 import { ringChannel } from "./handoff.ts";
 import { cellCount, cellOf, createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
-import { defineScript, type Script } from "./script.ts";
+import { runScript, script } from "./script.ts";
 
-/** -> {{id, entry, mac} or {id} when it is too long to be read}...} */
-const readLua = `
--- KEYS handoff | ARGV after count maxBytes
-local found = {}
-for _, item in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])) do
-  local fields = {}
-  for i = 1, #item[2], 2 do fields[item[2][i]] = item[2][i + 1] end
-  local entry, mac = fields.e or '', fields.m or ''
-  if #entry > tonumber(ARGV[3]) or #mac > 128 then table.insert(found, {item[1]})
-  else table.insert(found, {item[1], entry, mac}) end
-end
-return found`;
+const readHandoffs = script("read-handoff");
 
 /** Entries read at once. */
 const batch = 20;
@@ -75,7 +64,6 @@ interface StoredEntry {
 export class HandoffImport {
   readonly #options: HandoffImportOptions;
   readonly #keys: Keyspace;
-  readonly #read: Script;
   /** Streams that are being read; `again`: a ring came meanwhile. */
   readonly #reading = new Map<string, { again: boolean; done: Promise<void> }>();
   readonly #expected = new Set<string>();
@@ -83,7 +71,6 @@ export class HandoffImport {
   constructor(options: HandoffImportOptions) {
     this.#options = options;
     this.#keys = createKeyspace(options.namespace ?? defaultNamespace);
-    this.#read = defineScript(options.redis, "handoff_read", readLua);
   }
 
   /** Follows rings until `signal` aborts. */
@@ -165,7 +152,16 @@ export class HandoffImport {
   }
 
   async #entriesOf(stream: string, from: string): Promise<StoredEntry[]> {
-    const found = await this.#read([stream], [from, batch, maxHandoffBytes]);
+    const found = await runScript(
+      this.#options.redis,
+      readHandoffs,
+      { handoff: stream },
+      {
+        from,
+        count: batch,
+        maxBytes: maxHandoffBytes,
+      },
+    );
     return (found as [string, string?, string?][]) // shape fixed by the script
       .map(([id, entry, mac]) => (entry === undefined ? { id } : { id, text: { entry, mac: mac ?? "" } }));
   }

@@ -7,17 +7,12 @@ import {
 } from "@larkline/protocol";
 import { subscriberOf, type RedisConnection } from "./connection.ts";
 import { cellOf, createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
-import { defineScript, type Script } from "./script.ts";
+import { runScript, script } from "./script.ts";
 
 // Runners reach no key of a session. What they have to say goes into a stream of their own in the session's cell,
 // signed, and a worker carries it over (handoff-import.ts). This file is the runner's side.
 
-/** -> id of the entry. The worker that handed the call out is rung; if no process listens there (or the name is empty), every worker. */
-export const handInLua = `
--- KEYS handoff | ARGV entry mac ring workerChannel channel
-local id = redis.call('XADD', KEYS[1], '*', 'e', ARGV[1], 'm', ARGV[2])
-if ARGV[4] == '' or redis.call('PUBLISH', ARGV[4], ARGV[3]) == 0 then redis.call('PUBLISH', ARGV[5], ARGV[3]) end
-return id`;
+const handIn = script("hand-in");
 
 export interface RunnerHandoffOptions {
   redis: RedisConnection;
@@ -37,24 +32,29 @@ export class RunnerHandoff {
   readonly #keys: Keyspace;
   readonly #runner: string;
   readonly #runnerKey: string;
-  readonly #handIn: Script;
 
   constructor({ redis, namespace = defaultNamespace, runner, runnerKey }: RunnerHandoffOptions) {
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
     this.#runner = runner;
     this.#runnerKey = runnerKey;
-    this.#handIn = defineScript(redis, "handoff_in", handInLua);
   }
 
   /** Hands an entry in, and rings. Resolves with the entry's id when Redis has it: from then on it is not lost. */
   async add(entry: HandoffEntry, worker?: string): Promise<string> {
     const text = JSON.stringify(entry);
     const ring = JSON.stringify({ runner: this.#runner, cell: cellOf(entry.session) });
-    const channel = worker === undefined ? "" : ringChannel(this.#keys, worker);
-    const id = await this.#handIn(
-      [this.#streamOf(entry.session)],
-      [text, handoffMac(this.#runnerKey, text), ring, channel, ringChannel(this.#keys)],
+    const id = await runScript(
+      this.#redis,
+      handIn,
+      { handoff: this.#streamOf(entry.session) },
+      {
+        entry: text,
+        mac: handoffMac(this.#runnerKey, text),
+        ring,
+        workerChannel: worker === undefined ? "" : ringChannel(this.#keys, worker),
+        channel: ringChannel(this.#keys),
+      },
     );
     return String(id);
   }

@@ -45,6 +45,8 @@ export interface CellKeys {
   people: string;
   /** HASH: the highest numbers that sessions had when they were removed; see `beginLife`. */
   floor: string;
+  /** STRING: a message was taken back by its sender, perhaps before it was stored. */
+  recalledOf(app: string, messageId: string): string;
   /** STREAM: what a runner has handed in about calls of the cell's sessions; no other one can write there. */
   handoffOf(runner: string): string;
   /** STRING: the answer to a question of a runner whether a call may start. */
@@ -164,6 +166,7 @@ function cellsOf(namespace: string): (CellKeys & { base: string })[] {
       untended: `${base}:untended`,
       people: `${base}:people`,
       floor: `${base}:floor`,
+      recalledOf: (app: string, messageId: string) => `${base}:recalled:${app}:${messageId}`,
       handoffOf: (runner: string) => `${base}:handoff:${runner}`,
       answerOf: (runner: string, ask: string) => `${base}:begun:${runner}:${ask}`,
     };

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { jsonParserOf, OperatorOrder, OrderResult } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
-import { defineScript, type Script } from "./script.ts";
+import { runScript, script } from "./script.ts";
 
 // Orders of operators are one stream, the only thing that the console may write which workers act upon. A worker takes
 // an order once: who dies in the middle leaves it uncertain, and the operator is told so, rather than doing it twice.
@@ -25,16 +25,7 @@ const lookMs = 25;
 const maxWaiting = 1_000;
 const taken = "taken";
 
-/** -> nil none | {id, order, 1 where it is too late} */
-const takeLua = `
--- KEYS orders | ARGV answerPrefix taken answerKeptMs lateMs
-local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
-if not first then return false end
-redis.call('XDEL', KEYS[1], first[1])
-redis.call('SET', ARGV[1] .. first[1], ARGV[2], 'PX', ARGV[3])
-local t = redis.call('TIME')
-local ageMs = t[1] * 1000 + math.floor(t[2] / 1000) - tonumber(string.match(first[1], '^%d+'))
-return {first[1], first[2][2], ageMs > tonumber(ARGV[4]) and 1 or 0}`;
+const takeOrder = script("take-order");
 
 const parseOrder = jsonParserOf(OperatorOrder);
 const parseResult = jsonParserOf(OrderResult);
@@ -44,14 +35,12 @@ export class OperatorOrders {
   readonly #redis: RedisConnection;
   readonly #stream: string;
   readonly #answers: string;
-  readonly #take: Script;
 
   constructor({ redis, namespace = defaultNamespace }: OperatorOrdersOptions) {
     const keys = createKeyspace(namespace);
     this.#redis = redis;
     this.#stream = keys.global("orders");
     this.#answers = keys.global("order-result:");
-    this.#take = defineScript(redis, "orders_take", takeLua);
   }
 
   /** Hands an order in, and waits for what comes of it for at most `patienceMs`. */
@@ -77,8 +66,9 @@ export class OperatorOrders {
 
   /** Takes the oldest order and does it; false when there is none. What cannot be read, or comes too late, is not done. */
   async serve(apply: (order: OperatorOrder) => Promise<OrderResult>): Promise<boolean> {
-    const args = [this.#answers, taken, answerKeptMs, lateMs];
-    const reply = (await this.#take([this.#stream], args)) as [string, string, number] | null; // shape fixed by the script
+    const values = { answers: this.#answers, taken, answerKeptMs, lateMs };
+    const taking = await runScript(this.#redis, takeOrder, { orders: this.#stream }, values);
+    const reply = taking as [string, string, number] | null; // shape fixed by the script
     if (reply === null) return false;
     const [id, text, isLate] = reply;
     const order = parseOrder(text);

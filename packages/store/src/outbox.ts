@@ -2,13 +2,18 @@ import { randomUUID } from "node:crypto";
 import type { InboundMessage, SessionKey } from "@larkline/protocol";
 import type { AppendResult, OutboxLease, OutboxRecord } from "./session-store.ts";
 import type { RedisConnection } from "./connection.ts";
-import type { GateScripts } from "./gate-scripts.ts";
+import { runScript, script } from "./script.ts";
 import type { Keyspace } from "./keys.ts";
 import { appendResultFrom, inboundFrom, needsFirst, outboxFrom } from "./stored.ts";
 
+const pushOutbox = script("push-outbox");
+const release = script("release");
+const leaseOutbox = script("lease-outbox");
+const ackOutbox = script("ack-outbox");
+const retryOutbox = script("retry-outbox");
+
 interface RedisOutboxOptions {
   redis: RedisConnection;
-  scripts: GateScripts;
   keys: Keyspace;
   leaseMs: number;
   /** How long message ids and parked messages are kept. */
@@ -25,13 +30,14 @@ export class RedisOutbox {
   }
 
   async push(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<OutboxLease | undefined> {
-    const { scripts, leaseMs, rememberMs } = this.#options;
+    const { redis, leaseMs, rememberMs } = this.#options;
     const keys = this.#options.keys.session(record.session);
     const seen = keys.seenOf(record.target.app, messageId);
     const text = parked === undefined ? "" : needsFirst(parked);
     return await this.#lease(async (token) => {
-      const args = [record.session, JSON.stringify(record), rememberMs, token, leaseMs, text];
-      return await scripts.pushOutbox([keys.session, keys.outbox, keys.due, seen, keys.parkedOf(messageId)], args);
+      const reply = JSON.stringify(record);
+      const values = { sid: record.session, reply, seenTtlMs: rememberMs, token, leaseMs, message: text };
+      return await runScript(redis, pushOutbox, { ...keys, seen, parked: keys.parkedOf(messageId) }, values);
     });
   }
 
@@ -41,51 +47,47 @@ export class RedisOutbox {
   }
 
   async release(session: SessionKey, messageId: string, action: "append" | "drop"): Promise<AppendResult | undefined> {
-    const { scripts, rememberMs, maxWaiting } = this.#options;
+    const { redis, rememberMs, maxWaiting } = this.#options;
     // Only to learn its facts, such as the app, which the key of the seen message needs; the script decides.
     const message = await this.parked(session, messageId);
     if (message === undefined) return undefined;
     const keys = this.#options.keys.session(session);
-    const reply = await scripts.release(
-      [
-        keys.session,
-        keys.inbox,
-        keys.dirty,
-        keys.seenOf(message.app, messageId),
-        keys.parkedOf(messageId),
-        keys.floor,
-        keys.who,
-        keys.people,
-        keys.state,
-      ],
-      [session, action, rememberMs, maxWaiting, message.sender.id, message.chatType],
+    const reply = await runScript(
+      redis,
+      release,
+      { ...keys, seen: keys.seenOf(message.app, messageId), parked: keys.parkedOf(messageId) },
+      {
+        sid: session,
+        action,
+        seenTtlMs: rememberMs,
+        maxWaiting,
+        person: message.sender.id,
+        chatType: message.chatType,
+      },
     );
     return reply === null ? undefined : appendResultFrom(session, reply);
   }
 
   async lease(session: SessionKey): Promise<OutboxLease | undefined> {
-    const { scripts, leaseMs } = this.#options;
+    const { redis, leaseMs } = this.#options;
     const keys = this.#options.keys.session(session);
     return await this.#lease(
-      async (token) => await scripts.leaseOutbox([keys.session, keys.outbox, keys.due], [session, token, leaseMs]),
+      async (token) => await runScript(redis, leaseOutbox, keys, { sid: session, token, leaseMs }),
     );
   }
 
   async ack(session: SessionKey, token: string): Promise<OutboxLease | undefined> {
-    const { scripts, leaseMs } = this.#options;
+    const { redis, leaseMs } = this.#options;
     const keys = this.#options.keys.session(session);
-    const reply = await scripts.ackOutbox(
-      [keys.session, keys.outbox, keys.due, keys.cards, keys.openCards],
-      [session, token, leaseMs],
-    );
+    const reply = await runScript(redis, ackOutbox, keys, { sid: session, token, leaseMs });
     const record = String(reply);
     return record === "" ? undefined : { token, record: outboxFrom(record) };
   }
 
   async retry({ token, record }: OutboxLease, retryAtMs: number): Promise<void> {
     const keys = this.#options.keys.session(record.session);
-    const args = [record.session, token, JSON.stringify(record), retryAtMs];
-    await this.#options.scripts.retryOutbox([keys.session, keys.outbox, keys.due], args);
+    const values = { sid: record.session, token, reply: JSON.stringify(record), retryAtMs };
+    await runScript(this.#options.redis, retryOutbox, keys, values);
   }
 
   async #lease(take: (token: string) => Promise<unknown>): Promise<OutboxLease | undefined> {

@@ -5,8 +5,7 @@ import type { PermissionRules } from "./approval-store.ts";
 import { keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
-import { addRuleLua, approvedAgainLua, forgetRuleLua, revokeRuleLua, rulesInForceLua } from "./permission-rules-lua.ts";
-import { defineScript, type Script } from "./script.ts";
+import { runScript, script } from "./script.ts";
 import { ruleFrom } from "./stored.ts";
 
 export interface RedisPermissionRulesOptions {
@@ -24,6 +23,12 @@ const pageSize = 500;
 /** How long approvals of one kind are counted after the last one. */
 const countedMs = 90 * dayMs;
 
+const rulesInForce = script("rules-in-force");
+const addRule = script("add-rule");
+const revokeRule = script("revoke-rule");
+const forgetRule = script("forget-rule");
+const approvedAgain = script("approved-again");
+
 /** Permission rules on Redis; each write is one script, its audit record included. */
 export function createRedisPermissionRules(options: RedisPermissionRulesOptions): PermissionRules {
   return new RedisPermissionRules(options);
@@ -33,56 +38,57 @@ class RedisPermissionRules implements PermissionRules {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
   readonly #auditMax: number;
-  readonly #scripts: Record<"add" | "revoke" | "inForce" | "approvedAgain" | "forget", Script>;
 
   constructor({ redis, namespace = defaultNamespace, auditMaxRecords = keepAllAudits }: RedisPermissionRulesOptions) {
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
     this.#auditMax = auditMaxRecords;
-    this.#scripts = {
-      add: defineScript(redis, "rules_add", addRuleLua),
-      revoke: defineScript(redis, "rules_revoke", revokeRuleLua),
-      inForce: defineScript(redis, "rules_inForce", rulesInForceLua),
-      forget: defineScript(redis, "rules_forget", forgetRuleLua),
-      approvedAgain: defineScript(redis, "rules_approvedAgain", approvedAgainLua),
-    };
   }
 
   async inForce(app: string, chatId: string): Promise<PermissionRule[]> {
     const { rules, ofChat, revoked } = this.#keys.rules(app);
-    return await this.#read([ofChat(chatId), rules, revoked]);
+    return await this.#read({ index: ofChat(chatId), rules, revoked });
   }
 
   async list(app: string): Promise<PermissionRule[]> {
     const { rules, byExpiry, revoked } = this.#keys.rules(app);
-    return await this.#read([byExpiry, rules, revoked]);
+    return await this.#read({ index: byExpiry, rules, revoked });
   }
 
-  async #read(keys: string[]): Promise<PermissionRule[]> {
-    const texts = (await this.#scripts.inForce(keys, [])) as string[]; // shape fixed by the script
+  async #read(keys: { index: string; rules: string; revoked: string }): Promise<PermissionRule[]> {
+    const texts = (await runScript(this.#redis, rulesInForce, keys)) as string[]; // shape fixed by the script
     const rules = texts.map(ruleFrom).filter(({ revoked }) => revoked === undefined);
     return rules.sort((one, other) => one.createdAtMs - other.createdAtMs);
   }
 
   async add(rule: PermissionRule): Promise<void> {
-    const { rules, byExpiry, ofChat, audit, revoked } = this.#keys.rules(rule.app);
-    const facts = JSON.stringify(ruleFactsOf(rule));
-    await this.#scripts.add(
-      [rules, byExpiry, ofChat(rule.chatId), audit, revoked],
-      [rule.id, JSON.stringify(rule), rule.expiresAtMs, facts, rule.author.id, keepMs, this.#auditMax],
-    );
+    const keys = this.#keys.rules(rule.app);
+    const values = {
+      id: rule.id,
+      rule: JSON.stringify(rule),
+      expiresAtMs: rule.expiresAtMs,
+      facts: JSON.stringify(ruleFactsOf(rule)),
+      person: rule.author.id,
+      keepMs,
+      auditMax: this.#auditMax,
+    };
+    await runScript(this.#redis, addRule, { ...keys, ofChat: keys.ofChat(rule.chatId) }, values);
   }
 
   async revoke(app: string, ruleId: string, by: Sender): Promise<PermissionRule | undefined> {
-    const { rules, ofChat, audit, revoked } = this.#keys.rules(app);
+    const keys = this.#keys.rules(app);
     // Only to learn the chat, which the key of its rules needs; the script decides.
-    const known = await this.#redis.hget(rules, ruleId);
+    const known = await this.#redis.hget(keys.rules, ruleId);
     if (known === null) return undefined;
     const rule = ruleFrom(known);
-    const reply = await this.#scripts.revoke(
-      [rules, ofChat(rule.chatId), audit, revoked],
-      [ruleId, JSON.stringify(by), JSON.stringify(ruleFactsOf(rule)), by.id, this.#auditMax],
-    );
+    const values = {
+      id: ruleId,
+      by: JSON.stringify(by),
+      facts: JSON.stringify(ruleFactsOf(rule)),
+      person: by.id,
+      auditMax: this.#auditMax,
+    };
+    const reply = await runScript(this.#redis, revokeRule, { ...keys, ofChat: keys.ofChat(rule.chatId) }, values);
     return reply === null ? undefined : ruleFrom(String(reply));
   }
 
@@ -98,12 +104,13 @@ class RedisPermissionRules implements PermissionRules {
   }
 
   async forget({ app, id, chatId }: Pick<PermissionRule, "app" | "id" | "chatId">): Promise<void> {
-    const { rules, byExpiry, ofChat, revoked } = this.#keys.rules(app);
-    await this.#scripts.forget([rules, byExpiry, ofChat(chatId), revoked], [id]);
+    const keys = this.#keys.rules(app);
+    await runScript(this.#redis, forgetRule, { ...keys, ofChat: keys.ofChat(chatId) }, { id });
   }
 
   async approvedAgain(app: string, kind: string, approvalId: string): Promise<number> {
     const name = createHash("sha256").update(kind).digest("base64url");
-    return Number(await this.#scripts.approvedAgain([this.#keys.rules(app).approved(name)], [approvalId, countedMs]));
+    const approved = this.#keys.rules(app).approved(name);
+    return Number(await runScript(this.#redis, approvedAgain, { approved }, { approvalId, ttlMs: countedMs }));
   }
 }

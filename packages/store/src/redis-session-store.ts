@@ -29,12 +29,13 @@ import {
   type SessionStore,
   type SessionSummary,
   type StaleSession,
+  deathsTogether,
+  maxExcuses,
 } from "./session-store.ts";
 import { indexApprovals } from "./approval-index.ts";
 import { keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";
-import { approvalKeysOf, commitArgs, defaultMaxApprovals, endingKeysOf, saveArgs } from "./gate-args.ts";
-import { gateScripts, type GateScripts } from "./gate-scripts.ts";
+import { commitValues, defaultMaxApprovals, saveValues } from "./gate-args.ts";
 import { HistoryCache } from "./history-cache.ts";
 import { createKeyspace, defaultNamespace, type CellKeys, type Keyspace, type SessionKeys } from "./keys.ts";
 import { duePairs, oldestMembers } from "./oldest-members.ts";
@@ -42,8 +43,25 @@ import { claimFrom, type ClaimReply } from "./claim-reply.ts";
 import { RedisOutbox } from "./outbox.ts";
 import { summaryFrom } from "./summary-reply.ts";
 import { resetSession } from "./session-reset.ts";
+import { runScript, script } from "./script.ts";
 import { StateSeal } from "./state-seal.ts";
 import { appendResultFrom, batchOf, controlFrom, messageFrom, needsFirst, outboxFrom, queuedFrom } from "./stored.ts";
+
+const append = script("append");
+const deliver = script("deliver");
+const cancelTurn = script("cancel");
+const claim = script("claim");
+const handOff = script("hand-off");
+const excuse = script("excuse");
+const save = script("save");
+const commit = script("commit");
+const emitEvents = script("emit-events");
+const report = script("report");
+const begin = script("begin");
+const giveBack = script("give-back");
+const heal = script("heal");
+const summary = script("summary");
+const wakeDue = script("wake-due");
 
 export interface RedisSessionStoreOptions {
   redis: RedisConnection;
@@ -76,10 +94,10 @@ function handoffOf(keys: SessionKeys, handed: HandedIn | undefined): string {
 }
 
 /** An entry of a hand-off as the scripts take it, with what it has to say about its call. */
-function handoffArgs(handed: HandedIn | undefined): [entry: string, claims: string] {
-  if (handed === undefined) return ["", "{}"];
+function handoffValues(handed: HandedIn | undefined): { handoffEntry: string; handoffClaims: string } {
+  if (handed === undefined) return { handoffEntry: "", handoffClaims: "{}" };
   const { entry, ...claims } = handed;
-  return [entry, JSON.stringify(claims)];
+  return { handoffEntry: entry, handoffClaims: JSON.stringify(claims) };
 }
 
 function accepted(reply: unknown): DeliverResult {
@@ -98,7 +116,6 @@ export function createRedisSessionStore(options: RedisSessionStoreOptions): Sess
 
 class RedisSessionStore implements SessionStore {
   readonly #redis: RedisConnection;
-  readonly #scripts: GateScripts;
   readonly #keys: Keyspace;
   readonly #outbox: RedisOutbox;
   readonly #cache: HistoryCache;
@@ -111,7 +128,6 @@ class RedisSessionStore implements SessionStore {
 
   constructor(options: RedisSessionStoreOptions) {
     this.#redis = options.redis;
-    this.#scripts = gateScripts(options.redis);
     this.#keys = createKeyspace(options.namespace ?? defaultNamespace);
     this.#stateSeal = options.stateKey === undefined ? undefined : new StateSeal(options.stateKey);
     this.#cache = new HistoryCache(options.historyCacheCharacters ?? 64_000_000);
@@ -122,7 +138,6 @@ class RedisSessionStore implements SessionStore {
     this.#auditMax = options.auditMaxRecords ?? keepAllAudits;
     this.#outbox = new RedisOutbox({
       redis: options.redis,
-      scripts: this.#scripts,
       keys: this.#keys,
       leaseMs: this.#outboxLeaseMs,
       rememberMs: this.#dedupTtlMs,
@@ -134,18 +149,12 @@ class RedisSessionStore implements SessionStore {
     const sid = message.session;
     const keys = this.#keys.session(sid);
     const maxWaiting = Math.min(options.maxWaiting ?? this.#maxWaiting, this.#maxWaiting);
-    const reply = await this.#scripts.append(
-      [
-        keys.session,
-        keys.inbox,
-        keys.dirty,
-        keys.seenOf(message.app, message.id),
-        keys.floor,
-        keys.who,
-        keys.people,
-        keys.state,
-      ],
-      [sid, needsFirst(message), this.#dedupTtlMs, maxWaiting, message.sender.id, message.chatType],
+    const { app, id, sender, chatType } = message;
+    const reply = await runScript(
+      this.#redis,
+      append,
+      { ...keys, seen: keys.seenOf(app, id), recalled: keys.recalledOf(app, id) },
+      { sid, message: needsFirst(message), seenTtlMs: this.#dedupTtlMs, maxWaiting, person: sender.id, chatType },
     );
     return appendResultFrom(sid, reply);
   }
@@ -171,13 +180,21 @@ class RedisSessionStore implements SessionStore {
     const keys = this.#keys.session(session);
     const facts = { ...(timing && { timing }), ...(unstarted && { unstarted }) };
     const entry: ControlEntry = { type: "outcome", callId, outcome, ...facts };
-    const deliver = unlessStarted ? this.#scripts.deliverUnstarted : this.#scripts.deliver;
-    const result = auditResultOf(outcome);
     const text = JSON.stringify(entry);
-    const { session: gate, control, dirty, calls, deadlines, audit, requests } = keys;
-    const reply = await deliver(
-      [gate, control, dirty, calls, deadlines, audit, handoffOf(keys, handed), requests],
-      [session, callId, text, result, runner, ...handoffArgs(handed), this.#auditMax],
+    const reply = await runScript(
+      this.#redis,
+      deliver,
+      { ...keys, handoff: handoffOf(keys, handed) },
+      {
+        sid: session,
+        callId,
+        entry: text,
+        result: auditResultOf(outcome),
+        runner,
+        unlessStarted: unlessStarted ? 1 : 0,
+        ...handoffValues(handed),
+        auditMax: this.#auditMax,
+      },
     );
     const [, , , count = 0] = reply as [number, number, null, number?]; // shape fixed by the script
     // Read as a claim reads it, so that it makes no difference how a turn hears of it.
@@ -191,10 +208,13 @@ class RedisSessionStore implements SessionStore {
     const seq = turnId === undefined ? "" : turnId.slice(turnId.lastIndexOf("-") + 1);
     if (turnId !== undefined && turnId !== turnIdOf(session, Number(seq))) return { accepted: false };
     return accepted(
-      await this.#scripts.cancel(
-        [keys.session, keys.inbox, keys.requests, keys.dirty, keys.events, keys.state],
-        [session, seq, JSON.stringify(entry), keys.channel, batchOf([{ runId: turnId ?? "", event: cancelledRun }])],
-      ),
+      await runScript(this.#redis, cancelTurn, keys, {
+        sid: session,
+        seq,
+        entry: JSON.stringify(entry),
+        channel: keys.channel,
+        doneBatch: batchOf([{ runId: turnId ?? "", event: cancelledRun }]),
+      }),
     );
   }
 
@@ -209,7 +229,7 @@ class RedisSessionStore implements SessionStore {
   }
 
   async reset(session: SessionKey, options: ResetOptions): Promise<ResetResult> {
-    const deps = { redis: this.#redis, scripts: this.#scripts, keys: this.#keys, auditMax: this.#auditMax };
+    const deps = { redis: this.#redis, keys: this.#keys, auditMax: this.#auditMax };
     return await resetSession(deps, session, options);
   }
 
@@ -225,21 +245,19 @@ class RedisSessionStore implements SessionStore {
     // Where it is not known whether the last worker lives, it counts as dead.
     let judged = hasDied === undefined ? { owner: "*", isDead: true } : { owner: "", isDead: false };
     for (;;) {
-      const reply = (await this.#scripts.claim(
-        [keys.session, keys.inbox, keys.control, keys.history, keys.dirty, keys.floor, keys.requests, keys.state],
-        [
-          session,
-          gen,
-          owner,
-          known.version,
-          known.messages.length,
-          known.last,
-          judged.owner,
-          judged.isDead ? 1 : 0,
-          alone ? 1 : 0,
-          `,${features.join(",")},`,
-        ],
-      )) as ClaimReply | null; // shape fixed by the script
+      const reply = (await runScript(this.#redis, claim, keys, {
+        sid: session,
+        gen,
+        owner,
+        knownVersion: known.version,
+        knownLength: known.messages.length,
+        knownLast: known.last,
+        judgedOwner: judged.owner,
+        judgedDead: judged.isDead ? 1 : 0,
+        alone: alone ? 1 : 0,
+        features: `,${features.join(",")},`,
+        deathsTogether,
+      })) as ClaimReply | null; // shape fixed by the script
       if (reply === null) return undefined;
       if (reply[0] === "claimed") {
         return claimFrom({ session, gen, known, cache: this.#cache, seal: this.#seal }, reply);
@@ -251,13 +269,15 @@ class RedisSessionStore implements SessionStore {
   }
 
   async handOff(session: SessionKey, epoch: string): Promise<boolean> {
-    const { session: gate, dirty, state } = this.#keys.session(session);
-    return (await this.#scripts.handOff([gate, dirty, state], [epoch, session])) === 1;
+    return (await runScript(this.#redis, handOff, this.#keys.session(session), { epoch, sid: session })) === 1;
   }
 
   async excuse(session: SessionKey, epoch: string): Promise<ExcuseResult> {
-    const keys = this.#keys.session(session);
-    const reply = await this.#scripts.excuse([keys.session, keys.dirty, keys.state], [session, epoch]);
+    const reply = await runScript(this.#redis, excuse, this.#keys.session(session), {
+      sid: session,
+      epoch,
+      maxExcuses,
+    });
     const [excused, gen] = reply as [number, number | string]; // shape fixed by the script
     return withWake({ excused: excused === 1 }, Number(gen));
   }
@@ -266,22 +286,12 @@ class RedisSessionStore implements SessionStore {
     const keys = this.#keys.session(request.session);
     const seal = this.#seal;
     if (request.approvals !== undefined) await indexApprovals(this.#redis, this.#keys, request.approvals);
-    const reply = await this.#scripts.save(
-      [
-        keys.session,
-        keys.control,
-        keys.calls,
-        keys.deadlines,
-        keys.dirty,
-        keys.history,
-        keys.events,
-        keys.inbox,
-        ...approvalKeysOf(keys),
-        keys.requests,
-        keys.state,
-      ],
-      [...saveArgs(request, { seal, channel: keys.channel, maxApprovals: this.#maxApprovals }), this.#auditMax],
-    );
+    const reply = await runScript(this.#redis, save, keys, {
+      ...saveValues(request, seal),
+      channel: keys.channel,
+      maxKept: this.#maxApprovals,
+      auditMax: this.#auditMax,
+    });
     if (reply === -1) return { state: "fenced" };
     if (reply === 0) return { state: "suspended" };
     if (typeof reply === "string") return { state: "suspended", wakeGen: Number(reply) };
@@ -291,64 +301,66 @@ class RedisSessionStore implements SessionStore {
   async commit(request: CommitRequest): Promise<CommitResult> {
     const keys = this.#keys.session(request.session);
     const token = randomUUID();
-    const reply = await this.#scripts.commit(
-      [...endingKeysOf(keys), keys.state],
-      [
-        ...commitArgs(request, { seal: this.#seal, channel: keys.channel, token, leaseMs: this.#outboxLeaseMs }),
-        this.#auditMax,
-      ],
-    );
+    const reply = await runScript(this.#redis, commit, keys, {
+      ...commitValues(request, this.#seal),
+      channel: keys.channel,
+      token,
+      leaseMs: this.#outboxLeaseMs,
+      auditMax: this.#auditMax,
+    });
     const [state, record = "", rest = ""] = reply as [number, string?, (string | number)?];
-    const deliver = record === "" ? {} : { deliver: { token, record: outboxFrom(record) } };
+    const toSend = record === "" ? {} : { deliver: { token, record: outboxFrom(record) } };
     if (state === -1) return { state: "fenced" };
-    if (state === 0) return { state: "idle", ...deliver };
-    if (state === 1) return { state: "next", head: queuedFrom(request.session, String(rest)), control: [], ...deliver };
-    return { state: "requeue", wakeGen: Number(rest), ...deliver };
+    if (state === 0) return { state: "idle", ...toSend };
+    if (state === 1) return { state: "next", head: queuedFrom(request.session, String(rest)), control: [], ...toSend };
+    return { state: "requeue", wakeGen: Number(rest), ...toSend };
   }
 
   async emit(write: Parameters<SessionStore["emit"]>[0]): Promise<boolean> {
     const keys = this.#keys.session(write.session);
-    const reply = await this.#scripts.emit(
-      [keys.session, keys.events, keys.state],
-      [write.epoch, write.session, keys.channel, batchOf(write.events), write.events.length],
-    );
+    const { epoch, events } = write;
+    const values = { epoch, channel: keys.channel, batch: batchOf(events), batchSize: events.length };
+    const reply = await runScript(this.#redis, emitEvents, keys, values);
     return reply === 1;
   }
 
   async report(...[session, callId, happened, handed]: Parameters<SessionStore["report"]>): Promise<boolean> {
     const keys = this.#keys.session(session);
-    const args = [session, callId, keys.channel, batchOf([happened]), ...handoffArgs(handed)];
-    const reply = await this.#scripts.report([keys.session, keys.calls, keys.events, handoffOf(keys, handed)], args);
+    const values = { callId, channel: keys.channel, batch: batchOf([happened]), ...handoffValues(handed) };
+    const reply = await runScript(this.#redis, report, { ...keys, handoff: handoffOf(keys, handed) }, values);
     return reply === 1;
   }
 
   async begin(...[session, callId, effect, by = {}]: Parameters<SessionStore["begin"]>): Promise<BeginResult> {
     const { handed, runner = handed?.runner ?? "", ask = "" } = by;
     const keys = this.#keys.session(session);
-    const channel = this.#keys.global(`begun:${runner}`);
-    const reply = await this.#scripts.begin(
-      [keys.calls, keys.audit, handoffOf(keys, handed), keys.answerOf(runner, ask)],
-      [
-        session,
+    const reply = await runScript(
+      this.#redis,
+      begin,
+      { ...keys, handoff: handoffOf(keys, handed), answer: keys.answerOf(runner, ask) },
+      {
+        sid: session,
         callId,
         effect,
         runner,
-        ...handoffArgs(handed),
+        ...handoffValues(handed),
         ask,
-        channel,
-        answerKeptMs,
-        questionFreshMs,
-        this.#auditMax,
-      ],
+        begun: this.#keys.global(`begun:${runner}`),
+        answerMs: answerKeptMs,
+        freshMs: questionFreshMs,
+        auditMax: this.#auditMax,
+      },
     );
     return reply as BeginResult; // the script answers nothing else
   }
 
   async giveBack(...[session, callId, { handed, ask }]: Parameters<SessionStore["giveBack"]>): Promise<boolean> {
     const keys = this.#keys.session(session);
-    const reply = await this.#scripts.giveBack(
-      [keys.calls, handoffOf(keys, handed), keys.answerOf(handed.runner, ask)],
-      [callId, ...handoffArgs(handed), answerKeptMs],
+    const reply = await runScript(
+      this.#redis,
+      giveBack,
+      { ...keys, handoff: handoffOf(keys, handed), answer: keys.answerOf(handed.runner, ask) },
+      { callId, ...handoffValues(handed), answerMs: answerKeptMs },
     );
     return reply === 1;
   }
@@ -359,9 +371,7 @@ class RedisSessionStore implements SessionStore {
   }
 
   async summary(session: SessionKey): Promise<SessionSummary> {
-    const keys = this.#keys.session(session);
-    const reply = await this.#scripts.summary([keys.session, keys.inbox, keys.history, keys.outbox, keys.state], []);
-    return summaryFrom(session, reply);
+    return summaryFrom(session, await runScript(this.#redis, summary, this.#keys.session(session)));
   }
 
   async dueDeadlines(nowMs: number, limit: number): Promise<{ session: SessionKey; callId: string }[]> {
@@ -371,8 +381,7 @@ class RedisSessionStore implements SessionStore {
   }
 
   async wakeDue(session: SessionKey): Promise<DeliverResult> {
-    const keys = this.#keys.session(session);
-    return accepted(await this.#scripts.wakeDue([keys.session, keys.dirty, keys.deadlines], [session]));
+    return accepted(await runScript(this.#redis, wakeDue, this.#keys.session(session), { sid: session }));
   }
 
   async dueOutboxes(nowMs: number, limit: number): Promise<SessionKey[]> {
@@ -407,13 +416,7 @@ class RedisSessionStore implements SessionStore {
   }
 
   async heal(session: SessionKey, deadGen: number): Promise<number | undefined> {
-    const keys = this.#keys.session(session);
-    const gen = Number(
-      await this.#scripts.heal(
-        [keys.session, keys.inbox, keys.control, keys.dirty, keys.requests, keys.state],
-        [session, deadGen],
-      ),
-    );
+    const gen = Number(await runScript(this.#redis, heal, this.#keys.session(session), { sid: session, deadGen }));
     return gen > 0 ? gen : undefined;
   }
 

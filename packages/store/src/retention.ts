@@ -2,17 +2,7 @@ import type { AuditRecord, Message, SessionKey, InboundMessage } from "@larkline
 import { mastersOf, type RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
 import { oldestMembers } from "./oldest-members.ts";
-import {
-  adoptLua,
-  forgetLua,
-  readHistoryLua,
-  redactLua,
-  removeLua,
-  renumberLua,
-  tendedLua,
-  trimLua,
-} from "./retention-lua.ts";
-import { defineScript } from "./script.ts";
+import { runScript, script } from "./script.ts";
 import { approvalRequester, inboundFrom, messageFrom } from "./stored.ts";
 
 /**
@@ -137,30 +127,27 @@ export function createRedisRetention(options: RedisRetentionOptions): SessionRet
   return new RedisRetention(options);
 }
 
-function scriptsOf(redis: RedisConnection) {
-  return {
-    tended: defineScript(redis, "retention_tended", tendedLua),
-    read: defineScript(redis, "retention_read", readHistoryLua),
-    renumber: defineScript(redis, "retention_renumber", renumberLua),
-    trim: defineScript(redis, "retention_trim", trimLua),
-    remove: defineScript(redis, "retention_remove", removeLua),
-    redact: defineScript(redis, "retention_redact", redactLua),
-    forget: defineScript(redis, "retention_forget", forgetLua),
-    adopt: defineScript(redis, "retention_adopt", adoptLua),
-  };
-}
+const tended = script("tended");
+const readHistory = script("read-history");
+const renumber = script("renumber");
+const trim = script("trim");
+const remove = script("remove");
+const redact = script("redact");
+const forgetPerson = script("forget-person");
+const adopt = script("adopt");
+
+/** When a session is asked again that is in use although it has been silent for so long. */
+const busyMs = 3_600_000;
 
 class RedisRetention implements SessionRetention, PersonalData {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
   readonly #namespace: string;
-  readonly #scripts: ReturnType<typeof scriptsOf>;
 
   constructor({ redis, namespace = defaultNamespace }: RedisRetentionOptions) {
     this.#redis = redis;
     this.#namespace = namespace;
     this.#keys = createKeyspace(namespace);
-    this.#scripts = scriptsOf(redis);
   }
 
   async dormant(beforeMs: number, limit: number): Promise<SessionKey[]> {
@@ -186,27 +173,23 @@ class RedisRetention implements SessionRetention, PersonalData {
   }
 
   async tended({ session, endedAtMs }: EndedSession): Promise<void> {
-    await this.#scripts.tended([this.#keys.session(session).untended], [session, endedAtMs]);
+    await runScript(this.#redis, tended, this.#keys.session(session), { sid: session, endedAtMs });
   }
 
   async read(session: SessionKey, from: number, limit: number): Promise<StoredHistory> {
-    const { state, history, who } = this.#keys.session(session);
-    const [first, texts, people] = (await this.#scripts.read([state, history, who], [from, limit])) as [
-      number,
-      string[],
-      string[], // shape fixed by the script
-    ];
+    const reply = await runScript(this.#redis, readHistory, this.#keys.session(session), { from, most: limit });
+    const [first, texts, people] = reply as [number, string[], string[]]; // shape fixed by the script
     const pairs = people.flatMap((person, at) => (at % 2 === 0 ? [[person, people[at + 1] ?? ""]] : []));
     return { first, messages: texts.map(messageFrom), people: Object.fromEntries(pairs) };
   }
 
   async renumber(session: SessionKey, first: number): Promise<void> {
-    await this.#scripts.renumber([this.#keys.session(session).state], [first]);
+    await runScript(this.#redis, renumber, this.#keys.session(session), { first });
   }
 
   async trim(session: SessionKey, { keep, archived }: { keep: number; archived?: number }): Promise<number> {
-    const { state, history } = this.#keys.session(session);
-    return Number(await this.#scripts.trim([state, history], [keep, archived ?? ""]));
+    const values = { keep, archived: archived ?? "" };
+    return Number(await runScript(this.#redis, trim, this.#keys.session(session), values));
   }
 
   async expire(
@@ -227,34 +210,8 @@ class RedisRetention implements SessionRetention, PersonalData {
   }
 
   async #remove(session: SessionKey, beforeMs: number | "", length: number | ""): Promise<RemovalResult> {
-    const keys = this.#keys.session(session);
-    const reply = await this.#scripts.remove(
-      [
-        keys.session,
-        keys.inbox,
-        keys.control,
-        keys.calls,
-        keys.history,
-        keys.events,
-        keys.outbox,
-        keys.cards,
-        keys.pending,
-        keys.kept,
-        keys.who,
-        keys.floor,
-        keys.ended,
-        keys.untended,
-        keys.dirty,
-        keys.due,
-        keys.openCards,
-        keys.expiries,
-        keys.approvalCards,
-        keys.people,
-        keys.requests,
-        keys.state,
-      ],
-      [session, beforeMs, length, keys.approvals, keys.said],
-    );
+    const values = { sid: session, beforeMs, length, busyMs };
+    const reply = await runScript(this.#redis, remove, this.#keys.session(session), values);
     return reply as RemovalResult; // the script answers nothing else
   }
 
@@ -262,7 +219,7 @@ class RedisRetention implements SessionRetention, PersonalData {
     let adopted = 0;
     for await (const session of storedSessions(this.#redis, this.#namespace, signal)) {
       const keys = this.#keys.session(session);
-      adopted += Number(await this.#scripts.adopt([keys.session, keys.ended, keys.untended], [session]));
+      adopted += Number(await runScript(this.#redis, adopt, keys, { sid: session }));
     }
     return adopted;
   }
@@ -296,16 +253,18 @@ class RedisRetention implements SessionRetention, PersonalData {
     }
     const states = await Promise.all(theirs.map(async (id) => await this.#redis.hget(keys.saidOf(id), "st")));
     await this.#forgetApprovals(theirs.filter((_, at) => (states[at] ?? "pending") !== "pending"));
-    const reply = await this.#scripts.redact(
-      [keys.session, keys.history, keys.events, keys.kept, keys.expiries, keys.approvalCards, keys.state],
-      [session, JSON.stringify(marker), numbers.length, keys.approvals, keys.said, ...numbers, ...theirs],
-    );
+    const reply = await runScript(this.#redis, redact, keys, {
+      sid: session,
+      marker: JSON.stringify(marker),
+      numbers: JSON.stringify(numbers),
+      theirs: JSON.stringify(theirs),
+    });
     return Number(reply);
   }
 
   async forget(session: SessionKey, person: string, length: number): Promise<boolean> {
-    const { state, inbox, history, who, people } = this.#keys.session(session);
-    return (await this.#scripts.forget([state, inbox, history, who, people], [session, person, length])) === 1;
+    const values = { sid: session, person, known: length };
+    return (await runScript(this.#redis, forgetPerson, this.#keys.session(session), values)) === 1;
   }
 }
 

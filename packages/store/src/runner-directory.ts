@@ -3,8 +3,7 @@ import { type ToolAnnouncement, announcementMac, readAnnouncement, type RunnerAn
 import type { Redis } from "ioredis";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
-import { time } from "./lua-fragments.ts";
-import { defineScript, type Script } from "./script.ts";
+import { runScript, script } from "./script.ts";
 
 /** One process of a runner, as it announces itself. */
 export interface RunnerInstance {
@@ -177,102 +176,10 @@ export interface RedisRunnerDirectoryOptions {
   keyOf?: (runner: string) => string;
 }
 
-// Each runner has a hash of its own, and a set names the runners. Instances that are gone stay for a while: their
-// tools are offered until then.
-const readLiving = `${time}
-local nowMs = now()
-local function living(key, forget)
-  local out = {}
-  local all = redis.call('HGETALL', key)
-  for i = 1, #all, 2 do
-    local ok, one = pcall(cjson.decode, all[i + 1])
-    if not ok or type(one) ~= 'table' or type(one.expiresAtMs) ~= 'number' then one = {expiresAtMs = 0} end
-    if one.expiresAtMs > nowMs then out[all[i]] = one
-    elseif forget and one.expiresAtMs <= nowMs - ${awayMs} then redis.call('HDEL', key, all[i]) end
-  end
-  return out
-end
-local function at(text, field, ms)
-  local value = '"' .. field .. '":' .. string.format('%.0f', ms)
-  return (string.gsub(text, '"' .. field .. '":%d+', function() return value end, 1))
-end
-`;
-
-// -> 'current' | 'superseded' | name of the tool and runner in conflict
-export const announceLua = `${readLiving}
--- KEYS instances names | ARGV instance runner json ttlMs channel base
-local mine = cjson.decode(ARGV[3])
-local generation = mine.generation
-local siblings = living(KEYS[1], true)
-local known = siblings[ARGV[1]]
-siblings[ARGV[1]] = nil
--- What this instance offers already it keeps, whatever others have written since.
-local function conflict(others, runner)
-  for _, other in pairs(others) do
-    for name, digest in pairs(mine.digests) do
-      local theirs = type(other.digests) == 'table' and other.digests[name]
-      local same = runner == ARGV[2] and (other.generation ~= generation or theirs == digest)
-      local kept = known and known.digests[name] == digest
-      if theirs and not same and not kept then return name .. '|' .. runner end
-    end
-  end
-end
-local clash = conflict(siblings, ARGV[2])
-for _, name in ipairs(redis.call('SMEMBERS', KEYS[2])) do
-  if not clash and name ~= ARGV[2] then clash = conflict(living(ARGV[6] .. name), name) end
-end
-if clash then return clash end
-local before = redis.call('HGET', KEYS[1], ARGV[1])
-local earlier = before and cjson.decode(before)
-local beganAtMs = nowMs
-if earlier and earlier.generation == generation then beganAtMs = earlier.beganAtMs end
-redis.call('HSET', KEYS[1], ARGV[1], at(at(ARGV[3], 'expiresAtMs', nowMs + tonumber(ARGV[4])), 'beganAtMs', beganAtMs))
-redis.call('PEXPIRE', KEYS[1], tonumber(ARGV[4]) + ${awayMs})
-redis.call('SADD', KEYS[2], ARGV[2])
-local same = known and at(at(before, 'expiresAtMs', 0), 'beganAtMs', 0) == ARGV[3]
-if not same then redis.call('PUBLISH', ARGV[5], ARGV[2]) end
-local began = {[generation] = beganAtMs}
-for _, other in pairs(siblings) do
-  local its = other.generation or ''
-  began[its] = math.min(began[its] or math.huge, other.beganAtMs or 0)
-end
-for its, ms in pairs(began) do
-  if ms > began[generation] or (ms == began[generation] and its > generation) then return 'superseded' end
-end
-return 'current'`;
-
-// -> how many living instances of the runner are left
-export const withdrawLua = `${readLiving}
--- KEYS instances | ARGV instance runner channel
-local mine = redis.call('HGET', KEYS[1], ARGV[1])
-if mine then redis.call('HSET', KEYS[1], ARGV[1], at(mine, 'expiresAtMs', nowMs)) end
-local left = 0
-for _ in pairs(living(KEYS[1])) do left = left + 1 end
-redis.call('PUBLISH', ARGV[3], ARGV[2])
-return left`;
-
-// -> {1 if it was away, how many live}
-const forgetLua = `${readLiving}
--- KEYS instances names | ARGV runner channel
-local left = 0
-for _ in pairs(living(KEYS[1])) do left = left + 1 end
-if left > 0 then return {0, left} end
-redis.call('SREM', KEYS[2], ARGV[1])
-local forgotten = redis.call('UNLINK', KEYS[1])
-redis.call('PUBLISH', ARGV[2], ARGV[1])
-return {forgotten, 0}`;
-
-// -> {now, (runner, instances as JSON)...}: the time is that of the node that holds the keys.
-const readLua = `${time}
--- KEYS names | ARGV base
-local out = {string.format('%.0f', now())}
-for _, name in ipairs(redis.call('SMEMBERS', KEYS[1])) do
-  for _, one in ipairs(redis.call('HVALS', ARGV[1] .. name)) do
-    table.insert(out, name)
-    table.insert(out, one)
-  end
-end
-return out`;
+const announce = script("announce");
+const withdraw = script("withdraw");
+const forgetRunner = script("forget-runner");
+const readRunners = script("read-runners");
 
 function digestOf({ spec, effect, requiresApproval, limits = {} }: ToolAnnouncement): string {
   return createHash("sha256")
@@ -292,10 +199,6 @@ class RedisRunnerDirectory implements RunnerDirectory {
   readonly #channel: string;
   readonly #runnerKey: string | undefined;
   readonly #keyOf: ((runner: string) => string) | undefined;
-  readonly #announce: Script;
-  readonly #withdraw: Script;
-  readonly #forget: Script;
-  readonly #read: Script;
   #owners: ReadonlyMap<string, string> = new Map();
 
   constructor(options: RedisRunnerDirectoryOptions) {
@@ -306,10 +209,6 @@ class RedisRunnerDirectory implements RunnerDirectory {
     this.#channel = keys.global("runners-changed");
     this.#runnerKey = options.runnerKey;
     this.#keyOf = options.keyOf;
-    this.#announce = defineScript(options.redis, "directory_announce", announceLua);
-    this.#withdraw = defineScript(options.redis, "directory_withdraw", withdrawLua);
-    this.#forget = defineScript(options.redis, "directory_forget", forgetLua);
-    this.#read = defineScript(options.redis, "directory_read", readLua);
   }
 
   async announce(announced: RunnerInstance, ttlMs: number): Promise<AnnounceResult> {
@@ -319,9 +218,8 @@ class RedisRunnerDirectory implements RunnerDirectory {
     const facts = { expiresAtMs: 0, beganAtMs: 0, generation, digests, runner, instance, offer: JSON.stringify(tools) };
     const mac = this.#runnerKey === undefined ? "" : announcementMac(facts, this.#runnerKey);
     const stored: RunnerAnnouncement = { ...facts, mac, ...(clock === undefined ? {} : { clock }) };
-    const keys = [`${this.#base}${runner}`, this.#names];
-    const args = [instance, runner, JSON.stringify(stored), ttlMs, this.#channel, this.#base];
-    const answer = String(await this.#announce(keys, args));
+    const values = { instance, runner, json: JSON.stringify(stored), ttlMs, channel: this.#channel, base: this.#base };
+    const answer = String(await runScript(this.#redis, announce, this.#keysOf(runner), values));
     if (answer === "current" || answer === "superseded") return { ok: true, isCurrent: answer === "current" };
     const [tool = "", other] = answer.split("|");
     const problem =
@@ -332,13 +230,15 @@ class RedisRunnerDirectory implements RunnerDirectory {
   }
 
   async withdraw(runner: string, instance: string): Promise<{ last: boolean }> {
-    const left = await this.#withdraw([`${this.#base}${runner}`], [instance, runner, this.#channel]);
+    const values = { instance, runner, channel: this.#channel };
+    const left = await runScript(this.#redis, withdraw, this.#keysOf(runner), values);
     return { last: Number(left) === 0 };
   }
 
   async forget(runner: string): Promise<{ forgotten: boolean; living: number }> {
-    const keys = [`${this.#base}${runner}`, this.#names];
-    const [forgotten, living] = (await this.#forget(keys, [runner, this.#channel])) as [number, number];
+    const values = { runner, channel: this.#channel };
+    const reply = await runScript(this.#redis, forgetRunner, this.#keysOf(runner), values);
+    const [forgotten, living] = reply as [number, number]; // shape fixed by the script
     return { forgotten: forgotten > 0, living };
   }
 
@@ -355,7 +255,8 @@ class RedisRunnerDirectory implements RunnerDirectory {
   }
 
   async #view(): Promise<RunnersView> {
-    const [nowMs, ...answered] = (await this.#read([this.#names], [this.#base])) as string[];
+    const reply = await runScript(this.#redis, readRunners, { names: this.#names }, { base: this.#base });
+    const [nowMs, ...answered] = reply as string[]; // shape fixed by the script
     const stored: AnnouncedInstance[] = [];
     for (let i = 0; i + 1 < answered.length; i += 2) {
       const runner = answered[i] ?? "";
@@ -368,6 +269,10 @@ class RedisRunnerDirectory implements RunnerDirectory {
     const view = viewOfRunners(stored, Number(nowMs), this.#owners);
     this.#owners = new Map([...view.tools].map(([name, { runner }]) => [name, runner]));
     return view;
+  }
+
+  #keysOf(runner: string): { instances: string; names: string } {
+    return { instances: `${this.#base}${runner}`, names: this.#names };
   }
 
   async watch(listener: () => void, signal: AbortSignal): Promise<void> {

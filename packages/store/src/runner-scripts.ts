@@ -1,28 +1,15 @@
-import { handInLua } from "./handoff.ts";
-import { serverClock } from "./script.ts";
-import { announceLua, withdrawLua } from "./runner-directory.ts";
+import type { Script } from "@larkline/protocol/lua";
+import { script } from "./script.ts";
 
 /** A script as a runner in another language calls it. */
-export interface PublishedScript {
-  /** Names of its keys, in order. */
-  keys: string[];
-  /** Names of its arguments, in order. */
-  arguments: string[];
-  lua: string;
-}
+export type PublishedScript = Omit<Script, "name">;
 
-const signature = /^-- KEYS ([^|\n]+) \| ARGV ([^\n]+)$/m;
-
-function published(lua: string): PublishedScript {
-  const [, keys = "", args = ""] = signature.exec(lua) ?? [];
-  return { keys: keys.split(" "), arguments: args.split(" "), lua: `${serverClock}${lua.trim()}` };
+function published(name: string): PublishedScript {
+  const { keys, arguments: names, lua } = script(name);
+  return { keys, arguments: names, lua };
 }
 
 /** The scripts of the tool protocol, by name. */
 export function runnerScripts(): Record<string, PublishedScript> {
-  return {
-    announce: published(announceLua),
-    withdraw: published(withdrawLua),
-    hand_in: published(handInLua),
-  };
+  return { announce: published("announce"), withdraw: published("withdraw"), hand_in: published("hand-in") };
 }

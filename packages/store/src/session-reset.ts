@@ -2,14 +2,14 @@ import { newEngineError, turnIdOf, type SessionKey } from "@larkline/protocol";
 import { cancelledRun } from "./cancelled-run.ts";
 import type { ResetOptions, ResetResult } from "./session-store.ts";
 import type { RedisConnection } from "./connection.ts";
-import { endingKeysOf } from "./gate-args.ts";
-import type { GateScripts } from "./gate-scripts.ts";
+import { runScript, script } from "./script.ts";
 import type { Keyspace, SessionKeys } from "./keys.ts";
 import { batchOf, queuedFrom } from "./stored.ts";
 
+const reset = script("reset");
+
 interface ResetDeps {
   redis: RedisConnection;
-  scripts: Pick<GateScripts, "reset">;
   keys: Keyspace;
   auditMax: number;
 }
@@ -22,7 +22,7 @@ async function waitingTurns(
   { redis, keys }: { redis: RedisConnection; keys: SessionKeys },
   session: SessionKey,
   replyOf: ResetOptions["replyOf"],
-): Promise<{ number: string; args: (string | number)[] }[]> {
+): Promise<object[]> {
   const numbers = ((await redis.hget(keys.state, "asides")) ?? "").split(",").filter((number) => number !== "");
   return await Promise.all(
     numbers.map(async (number) => {
@@ -31,7 +31,12 @@ async function waitingTurns(
       const hasCards = (await redis.hget(keys.cards, turnId)) !== null;
       const reply = entry === "" ? undefined : await replyOf(turnId, queuedFrom(session, entry).message, hasCards);
       const done = batchOf([{ runId: turnId, event: cancelledRun }]);
-      return { number, args: [number, done, reply === undefined ? "" : JSON.stringify(reply), hasCards ? 1 : 0] };
+      return {
+        seq: number,
+        batch: done,
+        reply: reply === undefined ? "" : JSON.stringify(reply),
+        hasCards: hasCards ? "1" : "0",
+      };
     }),
   );
 }
@@ -48,7 +53,7 @@ async function runnersAtWork(redis: RedisConnection, calls: string): Promise<str
 
 /** Looks at the head, then resets the session if all is still as it was seen. */
 export async function resetSession(
-  { redis, scripts, keys: keyspace, auditMax }: ResetDeps,
+  { redis, keys: keyspace, auditMax }: ResetDeps,
   session: SessionKey,
   { by, replyOf }: ResetOptions,
 ): Promise<ResetResult> {
@@ -63,22 +68,18 @@ export async function resetSession(
     const runners = await runnersAtWork(redis, keys.calls);
     const waiting = await waitingTurns({ redis, keys }, session, replyOf);
     const facts = JSON.stringify(seq === 0 ? {} : { turnId });
-    const answer = await scripts.reset(
-      [...endingKeysOf(keys), keys.cards, keys.state],
-      [
-        session,
-        seq,
-        keys.channel,
-        batchOf([{ runId: turnId, event: cancelledRun }]),
-        reply === undefined ? "" : JSON.stringify(reply),
-        facts,
-        by,
-        hasCards ? 1 : 0,
-        `,${waiting.map(({ number }) => `${number},`).join("")}`,
-        ...waiting.flatMap(({ args }) => args),
-        auditMax,
-      ],
-    );
+    const answer = await runScript(redis, reset, keys, {
+      sid: session,
+      headSeq: seq,
+      channel: keys.channel,
+      batch: batchOf([{ runId: turnId, event: cancelledRun }]),
+      reply: reply === undefined ? "" : JSON.stringify(reply),
+      facts,
+      person: by,
+      hasCards: hasCards ? 1 : 0,
+      waiting: JSON.stringify(waiting),
+      auditMax,
+    });
     const [ended, gen = 0] = answer as [number, number?]; // shape fixed by the script
     if (ended === -1) continue;
     return {

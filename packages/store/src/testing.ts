@@ -16,7 +16,7 @@ import { createRedisPermissionRules } from "./permission-rules.ts";
 import { createRedisRateGovernor } from "./rate-governor.ts";
 import { createRedisRetention } from "./retention.ts";
 import { createRedisRunnerDirectory } from "./runner-directory.ts";
-import { moveScriptClock } from "./script.ts";
+import { moveScriptClock, runScript, script } from "./script.ts";
 import { createRedisSessionIndex } from "./session-index.ts";
 import { createRedisSessionStore } from "./redis-session-store.ts";
 import { createRedisTokenCache } from "./token-cache.ts";
@@ -95,12 +95,7 @@ function openStores(clock: TestClock, options: TestStoreOptions) {
   };
 }
 
-const ageLua = `
--- ARGV ms, pattern of keys
-for _, key in ipairs(redis.call('KEYS', ARGV[2])) do
-  local left = redis.call('PTTL', key) - ARGV[1]
-  if left > 0 then redis.call('PEXPIRE', key, left) elseif redis.call('PTTL', key) >= 0 then redis.call('DEL', key) end
-end`;
+const ageKeys = script("age-keys");
 
 let isSharedClockMoved = false;
 
@@ -129,7 +124,9 @@ class TestClock {
     for (const redis of this.#connections) moveScriptClock(redis, this.#aheadMs);
     const [redis] = this.#connections;
     const servers = redis === undefined || ms <= 0 ? [] : mastersOf(redis);
-    await Promise.all(servers.map(async (server) => await server.eval(ageLua, 0, ms, `*${this.namespace}*`)));
+    await Promise.all(
+      servers.map(async (server) => await runScript(server, ageKeys, {}, { ms, pattern: `*${this.namespace}*` })),
+    );
   };
 
   /** This process has one clock: that of the test that runs. */

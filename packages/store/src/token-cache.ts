@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { sharedNow } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
-import { defineScript, type Script } from "./script.ts";
+import { runScript, script } from "./script.ts";
 
 /** A value that all processes share and only one fetches at a time (vendor access tokens). */
 export interface TokenCache {
@@ -34,10 +34,7 @@ type Fetch = () => Promise<{ value: string; ttlMs: number }>;
 const localTtlMs = 30_000;
 const pollMs = 25;
 
-const unlockLua = `
--- KEYS lock | ARGV owner
-if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
-return 0`;
+const unlockToken = script("unlock-token");
 
 /** The token cache on Redis, with a lock so that only one process fetches. */
 export function createRedisTokenCache(options: RedisTokenCacheOptions): TokenCache & TokenValidity {
@@ -48,7 +45,6 @@ class RedisTokenCache implements TokenCache, TokenValidity {
   readonly #redis: RedisConnection;
   readonly #keyOf: (name: string) => string;
   readonly #fetchTimeoutMs: number;
-  readonly #unlock: Script;
   readonly #local = new Map<string, { value: string; untilMs: number }>();
   readonly #inFlight = new Map<string, Promise<string>>();
 
@@ -57,7 +53,6 @@ class RedisTokenCache implements TokenCache, TokenValidity {
     this.#redis = options.redis;
     this.#keyOf = (name) => keys.global(`token:${name}`);
     this.#fetchTimeoutMs = options.fetchTimeoutMs ?? 10_000;
-    this.#unlock = defineScript(options.redis, "token_unlock", unlockLua);
   }
 
   async get(name: string, fetch: Fetch, rejected?: string): Promise<string> {
@@ -90,7 +85,7 @@ class RedisTokenCache implements TokenCache, TokenValidity {
     try {
       return (await this.#read(name, rejected)) ?? (await this.#fetch(name, fetch));
     } finally {
-      await this.#unlock([lock], [owner]).catch(() => undefined); // it expires by itself
+      await runScript(this.#redis, unlockToken, { lock }, { owner }).catch(() => undefined); // it expires by itself
     }
   }
 

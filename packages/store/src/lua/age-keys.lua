@@ -1,0 +1,10 @@
+-- For tests: what expires by itself is as much nearer to its end as their clock was moved.
+--
+-- ARGV
+--   ms
+--   pattern  of keys
+
+for _, key in ipairs(redis.call('KEYS', pattern)) do
+  local left = redis.call('PTTL', key) - ms
+  if left > 0 then redis.call('PEXPIRE', key, left) elseif redis.call('PTTL', key) >= 0 then redis.call('DEL', key) end
+end

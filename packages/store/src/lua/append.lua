@@ -1,0 +1,19 @@
+-- Appends a message to its session, unless it is known or was taken back by its sender.
+-- -> {'accepted' | 'duplicate' | 'full' | 'recalled', seq, wakeGen, eventSeq or '', ahead, head or ''}
+--
+-- KEYS session inbox dirty seen recalled floor who people state
+-- ARGV
+--   sid
+--   message     JSON
+--   seenTtlMs
+--   maxWaiting
+--   person
+--   chatType
+
+-- include enqueue
+
+local before = redis.call('MGET', seen, recalled)
+if before[2] then return {'recalled', 0, 0, '', 0, ''} end
+if not before[1] then return enqueue(message) end
+local v = redis.call('HMGET', session, 'st', 'gen')
+return {'duplicate', before[1], v[1] == 'queued' and v[2] or 0, '', 0, ''}

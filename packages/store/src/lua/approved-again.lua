@@ -1,0 +1,8 @@
+-- -> how many approvals of one kind there are. More than a thousand need not be told apart.
+--
+-- KEYS approved
+-- ARGV approvalId ttlMs
+
+if redis.call('SCARD', approved) < 1000 then redis.call('SADD', approved, approvalId) end
+redis.call('PEXPIRE', approved, ttlMs)
+return redis.call('SCARD', approved)

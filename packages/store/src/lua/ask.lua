@@ -1,0 +1,44 @@
+-- Stores new approvals.
+--
+-- ARGV
+--   maxKept   how many of a session are kept, apart from those that are not finished
+--   newApprovals  list as JSON, see `approvalArgs`
+
+-- include approvals
+
+-- Forgets the oldest that nothing is left to do for, until one more has room.
+local function makeRoom()
+  redis.call('ZREMRANGEBYSCORE', kept, '-inf', now())
+  local tooMany = redis.call('ZCARD', kept) + 1 - maxKept
+  if tooMany <= 0 then return end
+  for _, id in ipairs(redis.call('ZRANGE', kept, 0, -1)) do
+    if tooMany <= 0 then return end
+    local asked, answered, member = approvalOf(id)
+    if not redis.call('ZSCORE', pending, id) and not redis.call('ZSCORE', approvalCards, member) then
+      redis.call('DEL', asked, answered)
+      redis.call('ZREM', kept, id)
+      tooMany = tooMany - 1
+    end
+  end
+end
+
+-- Has no time to live before it is settled: who waits for it must learn what became of it.
+local function ask(new)
+  local asked, _, member = approvalOf(new.id)
+  if redis.call('EXISTS', asked) == 1 then return end
+  makeRoom()
+  redis.call('HSET', asked, 'a', new.approval, 'kind', new.kind, 'turn', new.turnId, 'call', new.callId,
+    'exp', new.expiresAtMs, 'need', new.need, 'hash', new.hash, 'hc', new.hasCards, 'f', new.facts)
+  -- Those of one moment stay in the order in which they were asked.
+  local place = math.min(redis.call('ZCARD', pending), 999) / 1000
+  redis.call('ZADD', pending, tonumber(new.createdAtMs) + place, new.id)
+  redis.call('ZADD', expiries, new.expiresAtMs, member)
+  redis.call('ZADD', kept, tonumber(new.expiresAtMs) + weekMs, new.id)
+  redis.call('PEXPIREAT', kept, redis.call('ZREVRANGE', kept, 0, 0, 'WITHSCORES')[2])
+  if new.hasCards == '1' then redis.call('ZADD', approvalCards, now(), member) end
+  record('approval_requested', sid, new.callId, new.facts, {})
+end
+
+local function askAll()
+  for _, new in ipairs(cjson.decode(newApprovals)) do ask(new) end
+end

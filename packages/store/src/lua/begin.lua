@@ -1,0 +1,51 @@
+-- Marks a call as started. The answer to a question is kept for as long as its runner may ask again, and published; a
+-- question that was answered gets the same answer, or `closed` once its call was given back. A question that has waited
+-- for too long gets none: a runner that lives has asked again meanwhile, and of a dead one nothing is to start.
+-- -> run | closed | started_before | taken | foreign
+--
+-- KEYS
+--   calls
+--   audit
+--   handoff
+--   answer    string: the answer to this question
+-- ARGV
+--   sid
+--   callId
+--   effect    once, idempotent or pure
+--   runner    that asks
+--   handoffEntry
+--   handoffClaims
+--   ask       id of the question; '': the runner does not ask
+--   begun     channel of the runner's answers
+--   answerMs  how long the answer is kept
+--   freshMs   how old a question may be
+--   auditMax
+
+-- include now
+-- include audit
+-- include open-call
+-- include handed-in
+
+local function reply(word)
+  if ask == '' then return word end
+  redis.call('SET', answer, word, 'PX', answerMs)
+  redis.call('PUBLISH', begun, '{"ask":"' .. ask .. '","answer":"' .. word .. '"}')
+  return word
+end
+local call, facts = openCall(callId)
+local refused = refusal(facts)
+if refused == 'taken' then return refused end
+if refused then
+  reply('closed')
+  return refused
+end
+-- Ids of entries are of the clock of Redis, which tests do not move.
+local askedMs = ask ~= '' and string.match(handoffEntry, '^(%d+)%-')
+if askedMs and exactNow() - clockOffsetMs - tonumber(askedMs) > tonumber(freshMs) then return 'taken' end
+local answered = ask ~= '' and redis.call('GET', answer)
+if answered then return reply(answered) end
+if not call then return reply('closed') end
+if call == 'started' and effect == 'once' then return reply('started_before') end
+if call == 'open' then redis.call('HSET', calls, callId, 'started ' .. facts) end
+record('call_started', sid, callId, facts, {runner = runner})
+return reply('run')

@@ -1,0 +1,78 @@
+-- Ends the turn at the head of the inbox: its history, its events, and its reply in the outbox.
+-- -> {-1} fenced | {0, reply to send} idle | {1, reply, head} the caller has the next turn | {2, reply, gen} requeue
+--
+-- KEYS session inbox control calls deadlines dirty history events outbox due ended untended requests state
+-- KEYS audit approvals pending kept expiries approvalCards said
+-- ARGV
+--   epoch
+--   sid
+--   seq        number of the turn
+--   more       '1': the caller takes the next turn, too
+--   channel
+--   batch      its events
+--   batchSize  how many those are
+--   reply      for the outbox, JSON, or ''
+--   token      with which the caller may send the reply
+--   leaseMs    and for how long
+--   keep       how many messages the context keeps; '': all as before
+--   summary    what stands for the others, sealed, or ''
+--   settings   of the session, sealed; '': as before
+--   auditMax
+--   messages...  of its history, JSON each
+
+-- include wake
+-- include requests
+-- include choosing
+-- include emit
+-- include context
+-- include lease
+-- include audit
+-- include end-calls
+
+local v = redis.call('HMGET', state, 'ep', 'asides')
+if v[1] ~= epoch then return {-1} end
+noteAsides(v[2])
+-- A turn that was committed before is not committed again, even under the same epoch.
+local entries = redis.call('LRANGE', inbox, 0, 1)
+if (seqOf(entries[1] or '') or '0') ~= seq then return {-1} end
+redis.call('LPOP', inbox)
+if #messages > 0 then redis.call('RPUSH', history, unpack(messages)) end
+setContext(keep, summary)
+if settings ~= '' then redis.call('HSET', state, 'set', settings) end
+emit(batch, tonumber(batchSize))
+keepEvents()
+redis.call('ZREM', deadlines, sid .. '|')
+endCalls()
+local asked = redis.call('ZRANGE', pending, 0, -1)
+if #asked > 0 then
+-- include approvals
+  cancelApprovals(asked, sid .. '-' .. seq)
+end
+redis.call('HDEL', state, 'turn', 'abs', 'needs')
+takeRequests()
+redis.call('DEL', control, calls)
+redis.call('ZADD', ended, now(), sid)
+redis.call('ZADD', untended, now(), sid)
+local leased = ''
+if reply ~= '' then leased = lease(redis.call('RPUSH', outbox, reply) == 1 and reply or nil) end
+local function requeue() return {2, leased, wake(redis.call('HGET', session, 'gen'))} end
+local first = entries[2] or ''
+if asideList() ~= ',' then
+  local free, back = firstFree(), asideWithNews()
+  if not free and not back then
+    waitAtHead()
+    return {0, leased}
+  end
+  if back then return requeue() end
+  bringForward(free)
+  first = free
+end
+if first == '' then
+  redis.call('HSET', session, 'st', 'idle')
+  redis.call('ZREM', dirty, sid)
+  return {0, leased}
+end
+if more ~= '1' then return requeue() end
+redis.call('HSET', state, 'hs', seqOf(first), 'try', 0, 'deaths', 0, 'deathsAlone', 0)
+redis.call('ZADD', dirty, now(), sid)
+return {1, leased, first}

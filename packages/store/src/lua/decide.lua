@@ -1,0 +1,28 @@
+-- Somebody has answered an approval. -> nil unknown | answer: settled | counted | repeated | closed
+--
+-- ARGV
+--   sid
+--   id
+--   word            what was said
+--   isAboutOutcome  '1': the word answers what became of a call
+--   person          who has said it
+--   decision        JSON without the time
+--   stateAfter      the approval's state when enough have said it
+--   settlesAlone    '1': one is enough
+--   auditMax
+
+-- include settling
+
+if not text or (kind == 'outcome') ~= (isAboutOutcome == '1') then return false end
+local over = closed()
+if over then return over end
+if isExpired then return answer('closed', settle('expired')) end
+if redis.call('HSETNX', answered, 'by:' .. word .. ':' .. person, 1) == 0 then return answer('repeated') end
+local before, v = redis.call('HGET', answered, 'dec'), redis.call('HMGET', asked, 'need', 'call', 'f')
+local said = '{"atMs":' .. string.format('%.0f', now()) .. ',' .. string.sub(decision, 2)
+redis.call('HSET', answered, 'dec', before and before .. ',' .. said or said)
+record('approval_decided', sid, v[2], v[3], {result = word, person = person})
+local agreeing = redis.call('HINCRBY', answered, 'n:' .. word, 1)
+if settlesAlone == '1' or agreeing >= tonumber(v[1]) then return answer('settled', settle(stateAfter)) end
+changeCards(id)
+return answer('counted')

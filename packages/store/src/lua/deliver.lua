@@ -1,0 +1,33 @@
+-- Stores the outcome of a call; the first one wins.
+-- -> {accepted, wakeGen, refusal of the hand-off's entry, entries that a running session has to read, this one included}
+--
+-- KEYS session control dirty calls deadlines audit handoff requests
+-- ARGV
+--   sid
+--   callId
+--   entry         of the control list, JSON
+--   result        for the audit log
+--   runner        for the audit log
+--   unlessStarted  '1': a call that was started stays as it is
+--   handoffEntry
+--   handoffClaims
+--   auditMax
+
+-- include wake
+-- include audit
+-- include open-call
+-- include handed-in
+
+local call, facts = openCall(callId)
+local refused = refusal(facts)
+if refused then return {0, 0, refused} end
+if unlessStarted == '1' and call == 'started' then return {0, 0} end
+redis.call('ZREM', deadlines, sid .. '|' .. callId)
+local v = redis.call('HMGET', session, 'st', 'gen')
+local st = v[1] or 'idle'
+if not call then return {0, st == 'queued' and v[2] or 0} end
+redis.call('HSET', calls, callId, 'done')
+local unread = redis.call('RPUSH', control, entry)
+record('call_ended', sid, callId, facts, {result = result, runner = runner})
+if st == 'suspended' or st == 'idle' then return {1, wake(v[2])} end
+return {1, 0, false, st == 'running' and unread + redis.call('LLEN', requests) or 0}

@@ -1,0 +1,17 @@
+-- The end of a turn: calls that are still open are not awaited any more.
+--
+-- KEYS calls deadlines
+-- ARGV sid
+
+-- include audit
+
+local function endCalls()
+  local entries = redis.call('HGETALL', calls)
+  for i = 1, #entries, 2 do
+    if entries[i + 1] ~= 'done' then
+      redis.call('ZREM', deadlines, sid .. '|' .. entries[i])
+      local was, facts = string.match(entries[i + 1], '^(%a+) ?(.*)$')
+      record('call_ended', sid, entries[i], facts, {result = was == 'started' and 'unknown' or 'cancelled'})
+    end
+  end
+end

@@ -1,0 +1,56 @@
+-- Puts a message into the inbox of its session, and wakes the session if nothing runs that would see it.
+-- -> {'accepted' | 'full', seq, wakeGen, eventSeq or '', ahead, head or ''}
+--
+-- KEYS session inbox dirty seen floor who people state
+-- ARGV
+--   sid
+--   seenTtlMs   how long the message's id is remembered
+--   maxWaiting  more messages than that are refused
+--   person      who has written it
+--   chatType    p2p or group
+
+-- include wake
+-- include inbox
+
+local function enqueue(message)
+  local s = redis.call('HMGET', session, 'st', 'gen', 'es', 'seq')
+  local waits, numberOfTheirs = unpack(redis.call('HMGET', state, 'waits', 'waits:' .. person))
+  local st, gen, es, seq = s[1] or 'idle', s[2], s[3], s[4]
+  -- A session that was removed may come back, and cards with ids of its old turns are in chats. So every session begins
+  -- above all numbers that removed ones of its cell ever had: messages, generations and events here, those of its
+  -- history when it is claimed for the first time.
+  local fields = {}
+  if not seq then
+    local f = redis.call('HMGET', floor, 'seq', 'gen', 'es')
+    seq, fields = f[1] or 0, {'behind', 0}
+    if f[1] then gen, fields = f[2], {'behind', 0, 'gen', f[2], 'es', f[3]} end
+  end
+  -- A turn of another person that waits for people only does not come before it.
+  local isFree = chatType == 'group' and waits and waits ~= person and not numberOfTheirs
+  seq = tonumber(seq) + 1
+  local ahead = redis.call('RPUSH', inbox, seq .. ':' .. message) - 1 - (isFree and 1 or 0)
+  local first = ''
+  if numberOfTheirs then first = redis.call('HGET', state, 'aside:' .. numberOfTheirs)
+  elseif ahead > 0 or isFree then first = head() end
+  if ahead >= tonumber(maxWaiting) then
+    redis.call('RPOP', inbox)
+    return {'full', 0, 0, '', 0, first}
+  end
+  redis.call('SET', seen, seq, 'PX', seenTtlMs)
+  if redis.call('HSETNX', who, person, chatType) == 1 then redis.call('ZADD', people, 0, person .. '|' .. sid) end
+  local function set(field, value)
+    table.insert(fields, field)
+    table.insert(fields, value)
+  end
+  set('seq', seq)
+  if ahead > 0 then set('behind', seq) end
+  local woken = 0
+  if st == 'idle' or (st == 'suspended' and isFree) then
+    woken = tonumber(gen or 0) + 1
+    set('st', 'queued')
+    set('gen', woken)
+    redis.call('ZADD', dirty, now(), sid)
+  end
+  redis.call('HSET', session, unpack(fields))
+  return {'accepted', seq, woken, es or 0, ahead, first}
+end

@@ -1,0 +1,6 @@
+-- Whether another worker has claimed the session since.
+--
+-- KEYS state
+-- ARGV epoch
+
+local function fenced() return redis.call('HGET', state, 'ep') ~= epoch end

@@ -1,0 +1,12 @@
+-- A worker that stops gives its session back. -> 1 | 0 fenced
+--
+-- KEYS session dirty state
+-- ARGV epoch sid
+
+-- include now
+-- include fenced
+
+if fenced() then return 0 end
+redis.call('HSET', session, 'st', 'queued')
+redis.call('ZADD', dirty, now(), sid)
+return 1

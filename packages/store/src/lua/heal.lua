@@ -1,0 +1,27 @@
+-- Wakes a session that nothing goes on with. Who lost a running session is judged by the claim that takes it up.
+-- -> generation to add a job for, or 0
+--
+-- KEYS session inbox control dirty requests state
+-- ARGV
+--   sid
+--   deadGen  the generation that was running
+
+-- include wake
+
+local v = redis.call('HMGET', session, 'st', 'gen')
+local st = v[1] or 'idle'
+if st == 'queued' then
+  redis.call('ZADD', dirty, now(), sid)
+  return tonumber(v[2])
+end
+if st == 'running' then
+  local running = redis.call('HMGET', state, 'rg', 'own')
+  if running[1] ~= deadGen then return 0 end
+  redis.call('HSET', state, 'lost', running[2] or '')
+  return wake(v[2])
+end
+if redis.call('LLEN', control) + redis.call('LLEN', requests) > 0 or (st == 'idle' and redis.call('LLEN', inbox) > 0) then
+  return wake(v[2])
+end
+redis.call('ZREM', dirty, sid)
+return 0

@@ -1,0 +1,23 @@
+-- The right to write the cards of one approval. -> nil | {approval, state, decisions, settledAtMs or '', cards or '', attempts}
+--
+-- KEYS approval answers approvalCards
+-- ARGV
+--   member   of approvalCards
+--   token    of the process, for as long as it has the right
+--   leaseMs  how long that is
+
+-- include now
+
+local dueAtMs = redis.call('ZSCORE', approvalCards, member)
+if not dueAtMs or tonumber(dueAtMs) > now() then return false end
+local text = redis.call('HGET', approval, 'a')
+if not text then
+  redis.call('ZREM', approvalCards, member)
+  return false
+end
+local v = redis.call('HMGET', answers, 'st', 'dec', 'at', 'cards', 'v')
+local untilMs = now() + tonumber(leaseMs)
+redis.call('ZADD', approvalCards, untilMs, member)
+redis.call('HSET', answers, 'ct', token, 'cu', untilMs, 'cv', v[5] or '0')
+local tries = redis.call('HINCRBY', answers, 'tries', 1)
+return {text, v[1] or 'pending', v[2] or '', v[3] or '', v[4] or '', tries - 1}

@@ -1,0 +1,32 @@
+-- The right to send the reply at the head of the outbox, for one process at a time. -> the reply, or '' if another one
+-- has it, it is not to be tried yet, or there is none
+--
+-- KEYS session outbox due
+-- ARGV
+--   sid
+--   token    of the process, for as long as it has the right
+--   leaseMs  how long that is
+
+-- include now
+
+local function grant(record)
+  local untilMs = now() + tonumber(leaseMs)
+  redis.call('HSET', session, 'olt', token, 'ole', untilMs)
+  redis.call('ZADD', due, untilMs, sid)
+  return record
+end
+-- `first` is the reply at the head where the caller knows it.
+local function lease(first)
+  local v = redis.call('HMGET', session, 'ole', 'ort')
+  if tonumber(v[1] or 0) > now() or tonumber(v[2] or 0) > now() then return '' end
+  local record = first or redis.call('LINDEX', outbox, 0)
+  return record and grant(record) or ''
+end
+-- The holder has taken a reply from the outbox. -> the next one, or ''
+local function leaseNext()
+  redis.call('HDEL', session, 'olt', 'ole', 'ort')
+  local record = redis.call('LINDEX', outbox, 0)
+  if record then return grant(record) end
+  redis.call('ZREM', due, sid)
+  return ''
+end

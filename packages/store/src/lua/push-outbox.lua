@@ -1,0 +1,19 @@
+-- Puts a reply outside any turn into the outbox, once for a message, which may be parked behind it.
+-- -> the reply to send, or ''
+--
+-- KEYS session outbox due seen parked
+-- ARGV
+--   sid
+--   reply      JSON
+--   seenTtlMs  how long the message's id is remembered
+--   token
+--   leaseMs
+--   message    to park, JSON, or ''
+
+-- include lease
+
+if not redis.call('SET', seen, '0', 'NX', 'PX', seenTtlMs) then return '' end
+if message ~= '' then redis.call('SET', parked, message, 'PX', seenTtlMs) end
+redis.call('RPUSH', outbox, reply)
+redis.call('ZADD', due, 'NX', now(), sid)
+return lease()

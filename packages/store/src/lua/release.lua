@@ -1,0 +1,20 @@
+-- Lets a message that was parked go its way, once. What a full session cannot take stays parked.
+-- -> nil not parked | as append
+--
+-- KEYS session inbox dirty seen parked floor who people state
+-- ARGV
+--   sid
+--   action      append or drop
+--   seenTtlMs
+--   maxWaiting
+--   person
+--   chatType
+
+-- include enqueue
+
+local message = redis.call('GET', parked)
+if not message then return false end
+local released = {'accepted', 0, 0, '', 0, ''}
+if action == 'append' then released = enqueue(message) end
+if released[1] == 'accepted' then redis.call('DEL', parked) end
+return released

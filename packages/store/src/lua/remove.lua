@@ -1,0 +1,44 @@
+-- Takes everything that belongs to a session but the ids of its messages, which have their own time.
+-- -> removed | in_use | changed
+--
+-- KEYS session inbox control calls history events outbox cards pending kept who floor ended untended dirty due
+-- KEYS openCards expiries approvalCards people requests state approvals said
+-- ARGV
+--   sid
+--   beforeMs  its last turn has ended before; '': whenever
+--   length    of its history as far as the caller knows it; '': any
+--   busyMs    when one that is in use although it has been silent for so long is asked again
+
+-- include now
+
+local v = redis.call('HMGET', session, 'st', 'seq', 'gen', 'es')
+local base = redis.call('HGET', state, 'hb')
+if beforeMs ~= '' then
+  local endedAtMs = redis.call('ZSCORE', ended, sid)
+  if not endedAtMs or tonumber(endedAtMs) >= tonumber(beforeMs) then return 'changed' end
+end
+local inUse = (v[1] or 'idle') ~= 'idle' or redis.call('LLEN', inbox) > 0 or redis.call('LLEN', control) > 0
+  or redis.call('LLEN', requests) > 0
+if beforeMs ~= '' and not inUse then
+  inUse = redis.call('LLEN', outbox) > 0 or redis.call('HLEN', cards) > 0 or redis.call('ZCARD', pending) > 0
+  -- Others come first; this one has its turn again.
+  if inUse then redis.call('ZADD', ended, math.min(now(), tonumber(beforeMs) + tonumber(busyMs)), sid) end
+end
+if inUse then return 'in_use' end
+local inAll = tonumber(base or 0) + redis.call('LLEN', history)
+if length ~= '' and tonumber(length) < inAll then return 'changed' end
+
+local f = redis.call('HMGET', floor, 'seq', 'gen', 'es', 'hb')
+local function above(at, value) return string.format('%.0f', math.max(tonumber(f[at] or 0), tonumber(value or 0))) end
+redis.call('HSET', floor, 'seq', above(1, v[2]), 'gen', above(2, v[3]), 'es', above(3, v[4]), 'hb', above(4, inAll))
+
+for _, id in ipairs(redis.call('ZRANGE', kept, 0, -1)) do
+  redis.call('UNLINK', approvals .. ':' .. id, said .. ':' .. id)
+  redis.call('ZREM', expiries, sid .. '|' .. id)
+  redis.call('ZREM', approvalCards, sid .. '|' .. id)
+end
+for _, reply in ipairs(redis.call('HKEYS', cards)) do redis.call('ZREM', openCards, sid .. '|' .. reply) end
+for _, person in ipairs(redis.call('HKEYS', who)) do redis.call('ZREM', people, person .. '|' .. sid) end
+for _, index in ipairs({ended, untended, dirty, due}) do redis.call('ZREM', index, sid) end
+redis.call('UNLINK', session, inbox, control, calls, history, events, outbox, cards, pending, kept, who, requests, state)
+return 'removed'

@@ -1,0 +1,72 @@
+-- Forgets the context of a session and ends its turns. A turn has begun when its session runs or waits, or is queued with
+-- a checkpoint or after a crash; a message that was only queued is not touched.
+-- -> {-1} another message is at the head by now, or its turn has got its first card | {ended, wakeGen}
+--
+-- KEYS session inbox control calls deadlines dirty history events outbox due ended untended requests cards state
+-- KEYS audit approvals pending kept expiries approvalCards said
+-- ARGV
+--   sid
+--   headSeq   number of the turn at the head, or 0
+--   channel
+--   batch     the event that ends its run
+--   reply     to its message, JSON, or ''
+--   facts     for the audit log, JSON
+--   person    whose deed it is
+--   hasCards  '1': the turn at the head has cards
+--   waiting   turns that are set aside, as a JSON list of {seq, batch, reply, hasCards}
+--   auditMax
+
+-- include wake
+-- include choosing
+-- include emit
+-- include context
+-- include audit
+-- include approvals
+-- include end-calls
+
+local first = head()
+local seq = seqOf(first) or '0'
+local function hasCardsNow(number) return redis.call('HGET', cards, sid .. '-' .. number) and '1' or '0' end
+if seq ~= headSeq or hasCardsNow(seq) ~= hasCards then return {-1} end
+local others, numbers = cjson.decode(waiting), ','
+for _, other in ipairs(others) do
+  numbers = numbers .. other.seq .. ','
+  if hasCardsNow(other.seq) ~= other.hasCards then return {-1} end
+end
+if asideList() ~= numbers then return {-1} end
+local function tell(event, answer)
+  emit(event, 1)
+  if answer == '' then return end
+  redis.call('RPUSH', outbox, answer)
+  redis.call('ZADD', due, 'NX', now(), sid)
+end
+local s = redis.call('HMGET', session, 'st', 'gen')
+local st = s[1] or 'idle'
+local epoch = redis.call('HGET', state, 'ep')
+local begun = first ~= '' and st ~= 'idle' and (st ~= 'queued' or hasBegun(first)) and true or false
+endCalls()
+cancelApprovals(redis.call('ZRANGE', pending, 0, -1))
+redis.call('HSET', state, 'ep', above(epoch))
+redis.call('HDEL', state, 'turn', 'abs', 'needs', 'hs', 'try', 'lost', 'deaths', 'deathsAlone', 'set')
+redis.call('DEL', control, calls, requests)
+setContext('0', '')
+for _, other in ipairs(others) do
+  bringBack(other.seq)
+  redis.call('LPOP', inbox)
+  tell(other.batch, other.reply)
+end
+redis.call('DEL', control)
+redis.call('HDEL', state, 'waits', 'hs', unpack(turnFields))
+if begun then
+  redis.call('LPOP', inbox)
+  redis.call('ZADD', ended, now(), sid)
+  redis.call('ZADD', untended, now(), sid)
+  tell(batch, reply)
+end
+keepEvents()
+record('session_reset', sid, '', facts, {person = person})
+local hasEnded = begun and 1 or 0
+if head() ~= '' then return {hasEnded, wake(s[2])} end
+redis.call('HSET', session, 'st', 'idle')
+redis.call('ZREM', dirty, sid)
+return {hasEnded, 0}

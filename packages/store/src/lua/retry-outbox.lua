@@ -1,0 +1,15 @@
+-- The reply at the head is to be tried again later. -> 1 | 0 another process has it
+--
+-- KEYS session outbox due
+-- ARGV
+--   sid
+--   token
+--   reply      as it is now, JSON
+--   retryAtMs
+
+if redis.call('HGET', session, 'olt') ~= token then return 0 end
+redis.call('LSET', outbox, 0, reply)
+redis.call('HDEL', session, 'olt', 'ole')
+redis.call('HSET', session, 'ort', retryAtMs)
+redis.call('ZADD', due, retryAtMs, sid)
+return 1

@@ -1,0 +1,19 @@
+-- The cards of an approval were written. A late holder counts as long as no other one took over. -> 1 | 0 not held any more
+--
+-- KEYS answers approvalCards
+-- ARGV
+--   member     of approvalCards
+--   token
+--   cards      JSON
+--   retryAtMs  when they are tried again; '': they show what they have to
+
+-- include now
+
+local v = redis.call('HMGET', answers, 'ct', 'v', 'cv')
+if v[1] ~= token then return 0 end
+redis.call('HSET', answers, 'cards', cards)
+redis.call('HDEL', answers, 'ct', 'cu', 'cv')
+if (v[2] or '0') ~= v[3] then redis.call('ZADD', approvalCards, now(), member)
+elseif retryAtMs ~= '' then redis.call('ZADD', approvalCards, retryAtMs, member)
+else redis.call('ZREM', approvalCards, member) end
+return 1

@@ -1,0 +1,26 @@
+-- Writes down what is known of the cards of a reply. An epoch may write those of its own turn until the commit: later they
+-- belong to who sends the outbox, and what was sent is not written down again. -> 1 | 0 fenced
+--
+-- KEYS session inbox outbox cards openCards state
+-- ARGV
+--   sid
+--   replyId
+--   reply    JSON
+--   fence    epoch or outbox
+--   holder   the epoch, or the token of the outbox
+
+-- include now
+-- include inbox
+-- include record-id
+
+if fence == 'epoch' then
+  if redis.call('HGET', state, 'ep') ~= holder then return 0 end
+  if sid .. '-' .. (seqOf(head()) or '') ~= replyId then return 0 end
+else
+  if redis.call('HGET', session, 'olt') ~= holder then return 0 end
+  local record = redis.call('LINDEX', outbox, 0)
+  if not record or recordId(record) ~= replyId then return 0 end
+end
+redis.call('HSET', cards, replyId, reply)
+redis.call('ZADD', openCards, now(), sid .. '|' .. replyId)
+return 1

@@ -1,0 +1,91 @@
+-- Stores where a turn is: its checkpoint, what it has said, the calls and questions that it has opened.
+-- -> -1 fenced | 0 suspended or handed off | generation to wake as text: suspended, others may go on
+-- | control entries that it has not read
+--
+-- KEYS session control calls deadlines dirty history events inbox requests state
+-- KEYS audit approvals pending kept expiries approvalCards said
+-- ARGV
+--   epoch
+--   sid
+--   turn       the checkpoint, sealed
+--   consumed   how many control entries it has read
+--   mode       run, suspend or handoff
+--   wakeAtMs   when a suspended turn is woken whatever comes; '': not
+--   channel
+--   batch      its events
+--   batchSize  how many those are
+--   keep       how many messages the context keeps; '': all as before
+--   summary    what stands for the others, sealed, or ''
+--   needs      features that a process must have to go on with it, JSON, or ''
+--   waits      the person whose decision it waits for, and for nothing else, or ''
+--   opened     calls as a JSON list of {callId, deadlineMs, facts}, or ''
+--   newApprovals  as a JSON list, or ''
+--   absorbed   numbers of messages that have joined it, as a JSON list, or ''
+--   maxKept
+--   auditMax
+--   messages...  of its history, JSON each
+
+-- include wake
+-- include requests
+-- include choosing
+-- include emit
+-- include context
+-- include audit
+
+local v = redis.call('HMGET', state, 'ep', 'needs', 'abs')
+if v[1] ~= epoch then return -1 end
+local fields = {'turn', turn}
+local function set(field, value)
+  table.insert(fields, field)
+  table.insert(fields, value)
+end
+if needs ~= '' then set('needs', needs) elseif v[2] then redis.call('HDEL', state, 'needs') end
+if consumed ~= '0' then redis.call('LTRIM', control, consumed, -1) end
+if #messages > 0 then redis.call('RPUSH', history, unpack(messages)) end
+setContext(keep, summary)
+emit(batch, tonumber(batchSize))
+if absorbed ~= '' then
+  local isAbsorbed, joined = {}, v[3] or ','
+  for _, seq in ipairs(cjson.decode(absorbed)) do isAbsorbed[seq] = true end
+  for _, queued in ipairs(redis.call('LRANGE', inbox, 1, -1)) do
+    if isAbsorbed[tonumber(seqOf(queued))] then
+      redis.call('LREM', inbox, 1, queued)
+      joined = joined .. seqOf(queued) .. ','
+    end
+  end
+  set('abs', joined)
+end
+redis.call('HSET', state, unpack(fields))
+if opened ~= '' then
+  for _, call in ipairs(cjson.decode(opened)) do
+    if redis.call('HSETNX', calls, call.callId, 'open ' .. call.facts) == 1 then
+      redis.call('ZADD', deadlines, call.deadlineMs, sid .. '|' .. call.callId)
+      record('call_opened', sid, call.callId, call.facts, {})
+    end
+  end
+end
+if newApprovals ~= '' then
+-- include ask
+  askAll()
+end
+if mode == 'handoff' then
+  redis.call('HSET', session, 'st', 'queued')
+  redis.call('ZADD', dirty, now(), sid)
+  return 0
+end
+takeRequests()
+local unread = redis.call('LRANGE', control, 0, -1)
+if mode == 'suspend' and #unread == 0 then
+  keepEvents()
+  if waits ~= '' then
+    redis.call('HSET', state, 'waits', waits)
+    if asideWithNews() or firstFree(waits) then
+      return string.format('%.0f', wake(redis.call('HGET', session, 'gen')))
+    end
+  end
+  if wakeAtMs ~= '' then redis.call('ZADD', deadlines, wakeAtMs, sid .. '|') end
+  suspend()
+  return 0
+end
+redis.call('ZADD', dirty, now(), sid)
+return unread

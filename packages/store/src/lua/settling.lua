@@ -1,0 +1,52 @@
+-- What deciding and settling one approval have in common.
+-- Answers are {result, approval, state, decisions, settledAtMs or '', wakeGen}.
+--
+-- KEYS session inbox requests dirty state
+-- ARGV
+--   sid
+--   id   of the approval
+
+-- include wake
+-- include asides
+-- include approvals
+
+local asked, answered, member = approvalOf(id)
+local text, kind, turn, expiresAtMs = unpack(redis.call('HMGET', asked, 'a', 'kind', 'turn', 'exp'))
+local known = redis.call('HGET', answered, 'st') or 'pending'
+local gate = redis.call('HMGET', session, 'st', 'gen')
+gate = {st = gate[1] or 'idle', gen = gate[2]}
+local isExpired = expiresAtMs and tonumber(expiresAtMs) <= now()
+local isAtHead = gate.st ~= 'idle' and turn == sid .. '-' .. (seqOf(head()) or '')
+local othersWait = redis.call('HGET', state, 'waits')
+
+local function answer(result, gen)
+  local s = redis.call('HMGET', answered, 'st', 'dec', 'at')
+  return {result, text, s[1] or 'pending', s[2] or '', s[3] or '', gen or 0}
+end
+
+-- Settles and tells the session, if its turn waits for it. -> wakeGen
+local function settle(result)
+  become(id, result)
+  if kind == 'rule' then
+    -- No turn waits for it: the worker that looks after its cards writes the rule, also where it has no cards.
+    if result == 'approved' and redis.call('HGET', asked, 'hc') ~= '1' then
+      redis.call('ZADD', approvalCards, now(), member)
+    end
+    return 0
+  end
+  redis.call('RPUSH', requests, '{"type":"decision","turnId":"' .. turn .. '","approvalId":"' .. id .. '","argumentsHash":'
+    .. redis.call('HGET', asked, 'hash') .. ',"state":"' .. result .. '","decisions":['
+    .. (redis.call('HGET', answered, 'dec') or '') .. ']}')
+  -- Of a turn set aside while another one waits for calls: it is heard after that.
+  return gate.st == 'suspended' and (isAtHead or othersWait) and wake(gate.gen) or 0
+end
+
+-- Nothing to decide any more; a question whose turn is over is settled by that. -> nil | answer
+local function closed()
+  if known == 'pending' and kind ~= 'rule' and not isAtHead and not asideOf(numberOf(turn)) then
+    become(id, 'cancelled')
+    return answer('closed')
+  end
+  if known == 'pending' then return nil end
+  return answer('closed', gate.st == 'queued' and gate.gen)
+end

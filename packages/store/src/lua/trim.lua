@@ -1,0 +1,16 @@
+-- Drops the oldest messages of those that no claim hands out any more, and not beyond what is archived.
+-- -> how many were dropped
+--
+-- KEYS state history
+-- ARGV
+--   keep      so many of them stay
+--   archived  number of the first message that is not archived; '': nothing has to be
+
+local v = redis.call('HMGET', state, 'cs', 'hb')
+local start, base = tonumber(v[1] or 0), tonumber(v[2] or 0)
+local drop = start - tonumber(keep)
+if archived ~= '' then drop = math.min(drop, tonumber(archived) - base) end
+if drop <= 0 then return 0 end
+redis.call('LTRIM', history, drop, -1)
+redis.call('HSET', state, 'cs', start - drop, 'hb', base + drop)
+return drop

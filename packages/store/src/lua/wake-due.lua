@@ -1,0 +1,11 @@
+-- The time at which a suspended session asked to be woken has come. -> {woken, wakeGen}
+--
+-- KEYS session dirty deadlines
+-- ARGV sid
+
+-- include wake
+
+redis.call('ZREM', deadlines, sid .. '|')
+local v = redis.call('HMGET', session, 'st', 'gen')
+if v[1] ~= 'suspended' then return {0, 0} end
+return {1, wake(v[2])}

@@ -1,0 +1,13 @@
+-- The session waits for a worker under a new generation, which is given back; `gen` is the one before.
+--
+-- KEYS session dirty
+-- ARGV sid
+
+-- include now
+
+local function wake(gen)
+  local new = tonumber(gen or 0) + 1
+  redis.call('HSET', session, 'st', 'queued', 'gen', new)
+  redis.call('ZADD', dirty, now(), sid)
+  return new
+end

@@ -1,0 +1,17 @@
+-- An instance of a runner ends. -> how many living instances of the runner are left
+--
+-- KEYS
+--   instances  hash: the instances of this runner, JSON each
+-- ARGV
+--   instance
+--   runner
+--   channel   on which others hear of it
+
+-- include living
+
+local mine = redis.call('HGET', instances, instance)
+if mine then redis.call('HSET', instances, instance, withTime(mine, 'expiresAtMs', nowMs)) end
+local left = 0
+for _ in pairs(living(instances)) do left = left + 1 end
+redis.call('PUBLISH', channel, runner)
+return left
