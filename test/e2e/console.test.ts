@@ -32,7 +32,7 @@ async function page(path: string): Promise<string> {
 /** What everything that changes something has to carry. */
 async function csrf(): Promise<string> {
   const { headers } = await fetch(`${operators.url}/queues`);
-  return /XSRF-TOKEN=([0-9a-f]+)/.exec(headers.get("set-cookie") ?? "")?.[1] ?? "";
+  return /XSRF-TOKEN=([^;]+)/.exec(headers.get("set-cookie") ?? "")?.[1] ?? "";
 }
 
 /** Does what a button of a page does; resolves to the page that comes next. */

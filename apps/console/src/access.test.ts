@@ -72,11 +72,11 @@ describe("signing in", () => {
     const signedIn = await tryPassword(here, passwords.operator);
     expect([signedIn.status, signedIn.headers.get("location")]).toEqual([303, "/rules"]);
     expect(signedIn.headers.getSetCookie()).toEqual([
-      expect.stringMatching(/^larkline_console=[0-9a-f]{64}; Path=\/; Max-Age=43200; SameSite=Strict; HttpOnly$/),
-      expect.stringMatching(/^larkline_browser=[0-9a-f]{64}; Path=\/; Max-Age=2592000; SameSite=Strict; HttpOnly$/),
+      expect.stringMatching(/^larkline_console=[0-9a-f]{64}; Max-Age=43200; Path=\/; HttpOnly; SameSite=Strict$/),
+      expect.stringMatching(/^larkline_browser=[0-9a-f]{64}; Max-Age=2592000; Path=\/; HttpOnly; SameSite=Strict$/),
     ]);
     const behindProxy = await tryPassword(here, passwords.operator, { "x-forwarded-proto": "https" });
-    for (const cookie of behindProxy.headers.getSetCookie()) expect(cookie).toMatch(/; Secure$/);
+    for (const cookie of behindProxy.headers.getSetCookie()) expect(cookie).toMatch(/; Secure;/);
   });
 
   it("leads nobody to another site", async () => {
@@ -305,6 +305,8 @@ describe("changes", () => {
     expect((await operator.put(path, { ...token, "sec-fetch-site": "cross-site" })).status).toBe(403);
     expect((await operator.put(path, { ...token, origin: "https://evil.example" })).status).toBe(403);
     expect((await operator.post("/rules/revoke", { csrf: "" })).status).toBe(403);
+    const other = await signIn(await start(), passwords.operator);
+    expect((await operator.put(path, { "x-xsrf-token": other.csrf })).status).toBe(403);
     expect((await operator.put(path, token)).status).toBe(200);
   });
 
@@ -335,6 +337,30 @@ describe("changes", () => {
       expect([end, refused.status]).toEqual([end, 403]);
     }
   });
+});
+
+it("says exactly what our pages and those of Bull Board may do", async () => {
+  const operator = await signIn(await start(), passwords.operator);
+  const policyOf = async (path: string) => (await operator.get(path)).headers.get("content-security-policy");
+  expect(await policyOf("/rules")).toBe(
+    "default-src 'none';style-src 'self';img-src 'self' data:;form-action 'self';base-uri 'none';frame-ancestors 'none'",
+  );
+  for (const path of ["/queues", "/queues/api/queues?page=1&jobsPerPage=10"]) {
+    expect(await policyOf(path)).toBe(
+      "default-src 'self';script-src 'self';style-src 'self' 'unsafe-inline';img-src 'self' data:;font-src 'self';" +
+        "worker-src 'self' blob:;object-src 'none';form-action 'self';base-uri 'self';frame-ancestors 'none'",
+    );
+  }
+  const { headers } = await operator.get("/rules");
+  for (const [name, value] of [
+    ["x-frame-options", "DENY"],
+    ["referrer-policy", "same-origin"],
+    ["cross-origin-opener-policy", "same-origin"],
+    ["cross-origin-resource-policy", "same-origin"],
+    ["strict-transport-security", null],
+  ] as const) {
+    expect([name, headers.get(name)]).toEqual([name, value]);
+  }
 });
 
 it("pages are kept by nobody, sit inside of nothing, and load nothing from elsewhere", async () => {

@@ -1,13 +1,25 @@
 import { randomUUID } from "node:crypto";
-import { jsonParserOf, sharedNow } from "@larkline/protocol";
+import {
+  jsonParserOf,
+  sharedNow,
+  systemClock,
+  withDeadline,
+  canaryMessage,
+  canarySessionId,
+  StreamFrame,
+} from "@larkline/protocol";
 import type { LookupCache } from "@larkline/store";
 import type { Presence } from "@larkline/store/redis";
 import type { Logger, Metrics } from "@larkline/process/telemetry";
 import { Type, type Static } from "typebox";
-import { takeCanaryPath, type CanaryTarget } from "./canary-path.ts";
-import { withDeadline } from "./deadline.ts";
 
-export interface CanaryDeps extends CanaryTarget {
+/** Where ingress is, and the word that its HTTP API asks for. */
+interface CanaryTarget {
+  url: string;
+  token: string | undefined;
+}
+
+interface CanaryDeps extends CanaryTarget {
   intervalMs: number;
   presence: Pick<Presence, "takeDuty">;
   lookups: Pick<LookupCache, "get" | "set">;
@@ -20,44 +32,6 @@ export interface Canary {
   /** False when the last three messages did not come through, whichever console sent them. Rejects without Redis. */
   isAlive(): Promise<boolean>;
   close(): Promise<void>;
-}
-
-/** What all consoles know of it. */
-const Report = Type.Object({
-  /** Epoch ms of the last message that came through; 0: none so far. */
-  aliveAtMs: Type.Integer({ minimum: 0 }),
-  /** Messages since then that did not. */
-  missed: Type.Integer({ minimum: 0 }),
-});
-type Report = Static<typeof Report>;
-
-const parseReport = jsonParserOf(Report);
-const reportKey = "canary";
-const reportTtlMs = 7 * 24 * 3_600_000;
-const nothingKnown: Report = { aliveAtMs: 0, missed: 0 };
-const maxMissed = 3;
-const scrapeDeadlineMs = 1_000;
-
-/** How long a message may take: with short intervals no longer than one of them. */
-function deadlineOf(intervalMs: number): number {
-  return Math.min(10_000, intervalMs);
-}
-
-function createCanaryMetrics({ histogram, counter, gauge }: Metrics) {
-  return {
-    seconds: histogram({
-      name: "larkline_canary_seconds",
-      help: "Time that the canary's messages took through the whole system.",
-    }),
-    failures: counter({
-      name: "larkline_canary_failures_total",
-      help: "Messages of the canary that did not come through in time.",
-    }),
-    aliveAt: gauge({
-      name: "larkline_canary_success_timestamp_seconds",
-      help: "When a message of the canary came through last, in seconds since 1970; absent: none so far.",
-    }),
-  };
 }
 
 /**
@@ -118,7 +92,7 @@ export function startCanary(deps: CanaryDeps): Canary {
   start();
 
   metrics.onScrape(async () => {
-    const { aliveAtMs } = await withDeadline(report(), scrapeDeadlineMs).catch(() => nothingKnown);
+    const { aliveAtMs } = await withDeadline(systemClock, report(), scrapeDeadlineMs).catch(() => nothingKnown);
     if (aliveAtMs > 0) aliveAt.set({}, aliveAtMs / 1_000);
     else aliveAt.clear();
   });
@@ -130,4 +104,95 @@ export function startCanary(deps: CanaryDeps): Canary {
       await running;
     },
   };
+}
+
+/** What all consoles know of it. */
+const Report = Type.Object({
+  /** Epoch ms of the last message that came through; 0: none so far. */
+  aliveAtMs: Type.Integer({ minimum: 0 }),
+  /** Messages since then that did not. */
+  missed: Type.Integer({ minimum: 0 }),
+});
+
+type Report = Static<typeof Report>;
+
+const parseReport = jsonParserOf(Report);
+
+const reportKey = "canary";
+
+const reportTtlMs = 7 * 24 * 3_600_000;
+
+const nothingKnown: Report = { aliveAtMs: 0, missed: 0 };
+
+const maxMissed = 3;
+
+const scrapeDeadlineMs = 1_000;
+
+/** How long a message may take: with short intervals no longer than one of them. */
+function deadlineOf(intervalMs: number): number {
+  return Math.min(10_000, intervalMs);
+}
+
+function createCanaryMetrics({ histogram, counter, gauge }: Metrics) {
+  return {
+    seconds: histogram({
+      name: "larkline_canary_seconds",
+      help: "Time that the canary's messages took through the whole system.",
+    }),
+    failures: counter({
+      name: "larkline_canary_failures_total",
+      help: "Messages of the canary that did not come through in time.",
+    }),
+    aliveAt: gauge({
+      name: "larkline_canary_success_timestamp_seconds",
+      help: "When a message of the canary came through last, in seconds since 1970; absent: none so far.",
+    }),
+  };
+}
+
+/** Why a message did not come through. */
+class CanaryMissedError extends Error {}
+
+const parseFrame = jsonParserOf(StreamFrame);
+
+/** A run of the canary has a few hundred bytes. */
+const maxBytes = 65_536;
+
+async function textOf(response: Response): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  for await (const chunk of response.body ?? []) {
+    text += decoder.decode(chunk, { stream: true });
+    if (text.length > maxBytes) throw new CanaryMissedError("the answer is no run");
+  }
+  return text;
+}
+
+/** The last frame says how the run has ended. */
+function lastFrame(stream: string): StreamFrame | undefined {
+  const line = stream.split("\n").findLast((one) => one.startsWith("data:"));
+  const frame = line === undefined ? undefined : parseFrame(line.slice("data:".length));
+  return frame?.ok === true ? frame.value : undefined;
+}
+
+/**
+ * Sends the canary's message and waits until its run is over: appended, woken, claimed, committed and
+ * streamed. Rejects when it is not done until `signal` aborts; a message that still waits then is taken back
+ * by ingress, because its client has left.
+ */
+async function takeCanaryPath({ url, token }: CanaryTarget, signal: AbortSignal): Promise<void> {
+  const response = await fetch(`${url.replace(/\/$/, "")}/chat`, {
+    method: "POST",
+    headers: {
+      "content-type": "application/json",
+      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+    },
+    body: JSON.stringify({ message: canaryMessage, session_id: canarySessionId, on_disconnect: "cancel" }),
+    signal,
+  });
+  const text = await textOf(response);
+  if (!response.ok) throw new CanaryMissedError(`ingress answered with status ${response.status}`);
+  const frame = lastFrame(text);
+  if (frame?.type === "error") throw new CanaryMissedError(`the run failed: ${frame.message}`);
+  if (frame?.type !== "done") throw new CanaryMissedError("the run has no end");
 }

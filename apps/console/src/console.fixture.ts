@@ -19,7 +19,6 @@ import {
 } from "@larkline/store/redis";
 import { createMetrics, silentLogger } from "@larkline/process/telemetry";
 import { inject } from "vitest";
-import { connectBackend } from "./backend.ts";
 import type { Passwords } from "./config.ts";
 import { startConsole } from "./console.ts";
 
@@ -122,15 +121,13 @@ export async function startTestConsole(
   given: Passwords | null = passwords,
   { proxies = [], ...config }: { proxies?: readonly string[] } & Record<string, unknown> = {},
 ): Promise<TestConsole> {
-  const backend = connectBackend({
-    redisUrl: inject("redisUrl"),
-    namespace,
-    tracesKeptMs: 3_600_000,
-    logger: silentLogger,
-  });
   const { port, close } = await startConsole({
     settings: settingsOf(config),
     config: {
+      redisUrl: inject("redisUrl"),
+      namespace,
+      logLevel: "info",
+      configFile: undefined,
       host: "127.0.0.1",
       port: 0,
       passwords: given ?? undefined,
@@ -139,17 +136,10 @@ export async function startTestConsole(
       domain: "feishu",
       canary: undefined,
     },
-    backend,
     metrics: createMetrics({ service: "console" }),
-    logger: silentLogger,
+    log: silentLogger,
   });
-  return {
-    url: `http://127.0.0.1:${port}`,
-    close: async () => {
-      await close();
-      await backend.close();
-    },
-  };
+  return { url: `http://127.0.0.1:${port}`, close };
 }
 
 /** A browser's requests without a browser: with the cookies of a sign-in and its token. */
@@ -167,7 +157,7 @@ export async function signIn({ url }: Pick<TestConsole, "url">, password: string
   const [cookie = ""] = (signedIn.headers.get("set-cookie") ?? "").split(";");
   const headers = { cookie };
   const page = await (await fetch(`${url}/`, { headers })).text();
-  const csrf = /name="csrf" value="([0-9a-f]+)"/.exec(page)?.[1] ?? "";
+  const csrf = /name="csrf" value="([^"]+)"/.exec(page)?.[1] ?? "";
   return {
     cookie,
     csrf,

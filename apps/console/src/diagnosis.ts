@@ -5,41 +5,14 @@ import {
   type CallState,
   type EngineEvent,
   type TraceEntry,
+  turnJobId,
+  turnsQueue,
+  type SessionKey,
 } from "@larkline/protocol";
-import type { ApprovalStatus, SessionSummary } from "@larkline/store";
+import type { ApprovalStatus, EventLog, SessionSummary } from "@larkline/store";
 import type { SessionLedger } from "@larkline/store/redis";
 import { textIn, timelineOf, type MessageTrace } from "./message-trace.ts";
-
-type SetAside = SessionSummary["setAside"][number];
-
-/** How things stand now, as the ledgers have it, around a message that is in its session. */
-export interface Standing {
-  session: string;
-  seq: number;
-  summary: SessionSummary;
-  /** Numbers of the messages that wait behind the one at the head, in order. */
-  waiting: readonly number[];
-  ledger: SessionLedger;
-  approvals: readonly ApprovalStatus[];
-  /** The wake-up that the session waits for. */
-  job: { state: string; addedAtMs: number } | undefined;
-  isPaused: boolean;
-  workers: number;
-  /** Runners that live. */
-  runners: ReadonlySet<string>;
-  /** The last event of its run, where it has one. */
-  end: EngineEvent | undefined;
-}
-
-/** People are asked about a call; `aside`: others of the group are answered meanwhile. */
-interface Asked {
-  is: "approval";
-  tool: string;
-  deciders: readonly string[];
-  sinceMs: number;
-  untilMs: number;
-  aside?: boolean;
-}
+import type { Services } from "./services.ts";
 
 /**
  * Why there is no answer, or that there is one. `sinceMs` and `untilMs` are epoch ms, `ms` is a duration.
@@ -76,7 +49,38 @@ export type Diagnosis =
   | { is: "answered"; ms: number }
   | { is: "forgotten" };
 
-export type Tone = "fine" | "waits" | "wrong";
+type Tone = "fine" | "waits" | "wrong";
+
+type SetAside = SessionSummary["setAside"][number];
+
+/** How things stand now, as the ledgers have it, around a message that is in its session. */
+export interface Standing {
+  session: string;
+  seq: number;
+  summary: SessionSummary;
+  /** Numbers of the messages that wait behind the one at the head, in order. */
+  waiting: readonly number[];
+  ledger: SessionLedger;
+  approvals: readonly ApprovalStatus[];
+  /** The wake-up that the session waits for. */
+  job: { state: string; addedAtMs: number } | undefined;
+  isPaused: boolean;
+  workers: number;
+  /** Runners that live. */
+  runners: ReadonlySet<string>;
+  /** The last event of its run, where it has one. */
+  end: EngineEvent | undefined;
+}
+
+/** People are asked about a call; `aside`: others of the group are answered meanwhile. */
+interface Asked {
+  is: "approval";
+  tool: string;
+  deciders: readonly string[];
+  sinceMs: number;
+  untilMs: number;
+  aside?: boolean;
+}
 
 const tones: Readonly<Record<Diagnosis["is"], Tone>> = {
   unknown: "wrong",
@@ -256,6 +260,7 @@ function unsentReply({ ledger, session, seq }: Standing): Diagnosis | undefined 
 
 /** Outcomes of turns that are answers. */
 const answers: ReadonlySet<string> = new Set(["answered", "", "max_tokens", "refusal", "max_turns_reached"]);
+
 /** Outcomes that people have brought about; everything else is a failure. */
 const stops: ReadonlySet<string> = new Set([
   "joined",
@@ -346,4 +351,75 @@ export function refusalOf({ entries }: MessageTrace, diagnosis: Diagnosis): Refu
   const data = found()?.data ?? {};
   const problem = textIn(data, "problem");
   return problem === "" ? undefined : { model: textIn(data, "model"), problem, requestId: textIn(data, "requestId") };
+}
+
+/** Messages behind the head that are looked at: as many as a session takes. */
+const maxWaiting = 200;
+
+const pageSize = 500;
+
+/** Events that are read to find the end of a run, which its trace knows as a rule. */
+const maxEvents = 5_000;
+
+/** Where a message is: as its trace says, or else where it would have to be. */
+async function placeOf(
+  { store }: Services,
+  { place, app, chat, messageId }: MessageTrace,
+): Promise<MessageTrace["place"]> {
+  if (place !== undefined) return place;
+  if (app === "" || chat === "" || messageId === "") return undefined;
+  const session = `${app}.${chat}`;
+  const seq = await store.seqOf(session, app, messageId);
+  // Answered outside a session, such as a message that came late, it has a number of 0.
+  return seq === undefined || seq === 0 ? undefined : { session, seq };
+}
+
+/** The last event of a run, as far as its events are kept. */
+async function endOf(log: EventLog, session: SessionKey, runId: string): Promise<EngineEvent | undefined> {
+  let after = 0;
+  for (let read = 0; read < maxEvents; read += pageSize) {
+    const page = await log.read(session, after, pageSize);
+    const end = page.find((record) => record.runId === runId && isTerminal(record.event));
+    if (end !== undefined) return end.event;
+    const last = page.at(-1);
+    if (last === undefined || page.length < pageSize) return undefined;
+    after = last.seq;
+  }
+  return undefined;
+}
+
+async function jobOf({ catalog }: Services, session: SessionKey, gen: number): Promise<Standing["job"]> {
+  const job = await catalog.job(turnsQueue, turnJobId(session, gen));
+  return job === undefined ? undefined : { state: job.state, addedAtMs: job.addedAtMs };
+}
+
+/** Reads from the ledgers how things stand around a message; undefined when no session knows it. */
+export async function standingOf(services: Services, trace: MessageTrace): Promise<Standing | undefined> {
+  const place = await placeOf(services, trace);
+  if (place === undefined) return undefined;
+  const { store, approvals, ledgers, presence, directory, catalog, eventLog } = services;
+  const { session, seq } = place;
+  const [summary, waiting, ledger, pending, depth, members, runners] = await Promise.all([
+    store.summary(session),
+    store.waiting(session, maxWaiting),
+    ledgers(session),
+    approvals.pending(session),
+    catalog.depth(turnsQueue),
+    presence.members(),
+    directory.runners(),
+  ]);
+  const isOver = trace.entries.some(({ name }) => name === "turn.ended");
+  return {
+    session,
+    seq,
+    summary,
+    waiting: waiting.map((one) => one.seq),
+    ledger,
+    approvals: pending,
+    job: await jobOf(services, session, summary.gen),
+    isPaused: depth.isPaused,
+    workers: members.length,
+    runners: new Set(runners.map(({ runner }) => runner)),
+    end: isOver ? undefined : await endOf(eventLog, session, turnIdOf(session, seq)),
+  };
 }

@@ -1,6 +1,5 @@
 import { loadConfigFile, takeEnvironment } from "@larkline/process/config";
 import { createLogger, createMetrics, runUntilSignal } from "@larkline/process/telemetry";
-import { connectBackend } from "./backend.ts";
 import { loadConfig } from "./config.ts";
 import { startConsole } from "./console.ts";
 
@@ -19,13 +18,8 @@ if (!settings.ok) refuse(settings.error);
 const logger = createLogger({ service: "console", level: config.logLevel });
 if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
 const metrics = createMetrics({ service: "console" });
-const backend = connectBackend({
-  ...config,
-  tracesKeptMs: settings.value.retention.traceDays * 86_400_000,
-  logger,
-});
-const started = await startConsole({ config, settings: settings.value, backend, metrics, logger }).catch(
-  (error: unknown) => refuse(`console cannot start: ${error instanceof Error ? error.message : String(error)}`),
+const started = await startConsole({ config, settings: settings.value, metrics, log: logger }).catch((error: unknown) =>
+  refuse(`console cannot start: ${error instanceof Error ? error.message : String(error)}`),
 );
 const { host, passwords } = config;
 logger.info({ host, port: started.port }, "console ready");
@@ -35,8 +29,5 @@ if (passwords === undefined) {
 
 runUntilSignal({
   logger,
-  close: async () => {
-    await started.close();
-    await backend.close();
-  },
+  close: async () => await started.close(),
 });

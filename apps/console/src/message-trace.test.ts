@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import { messagesOf, timelineOf } from "./message-trace.ts";
 import { appended, entry, received, session, startMs, traceOf } from "./trace-samples.fixture.ts";
-import { wantedIn } from "./why-search.ts";
+import { wantedIn } from "./why.ts";
 
 it("a timeline has one line for the two ends of a span, and shows what has no end", () => {
   const begin = entry("turn.run", { at: 20, kind: "begin", span: "1", data: { a: 1 } });

@@ -1,27 +1,14 @@
 import { createBullBoard } from "@bull-board/api";
 import { BullMQAdapter } from "@bull-board/api/bullMQAdapter";
 import { FastifyAdapter } from "@bull-board/fastify";
-import { turnsQueue } from "@larkline/protocol";
-import type { QueueCatalog } from "@larkline/queue";
+import { toolsQueue, systemClock, turnsQueue, withDeadline } from "@larkline/protocol";
 import type { Logger } from "@larkline/process/telemetry";
 import type { FastifyInstance } from "fastify";
-import { setCookie } from "./cookie.ts";
-import { withDeadline } from "./deadline.ts";
-import type { Visitors } from "./guard.ts";
-import { jobPath } from "./paths.ts";
-import type { QueueList } from "./queue-list.ts";
-import { shownJobData } from "./shown-job.ts";
-import { signedInMs } from "./sign-ins.ts";
-
-export interface QueueBoardDeps {
-  catalog: Pick<QueueCatalog, "open">;
-  queues: Pick<QueueList, "names">;
-  visitorOf: Visitors;
-  /** An operator did something with a queue. */
-  onAction(action: string, path: string): void;
-  deadlineMs: number;
-  logger: Logger;
-}
+import type { RunnerInstance } from "@larkline/store";
+import { shownJobData } from "./job.ts";
+import { countAction, isSecure, jobPath, pageDeadlineMs } from "./page.ts";
+import type { Services, Stores } from "./services.ts";
+import { signedInMs } from "./sign-in.ts";
 
 export const boardPath = "/queues";
 
@@ -36,6 +23,63 @@ const roleHeader = "x-console-role";
  * nobody signed, other data for a call, other limits than its tool says, queues without their settings.
  */
 const actions = new Set(["retry", "promote", "clean", "empty", "pause", "resume"]);
+
+/** Adds Bull Board over all queues, for those whom the guard admits. */
+export async function registerQueueBoard(server: FastifyInstance, services: Services): Promise<void> {
+  const { catalog, clock, queues, log } = services;
+  const adapters = new Map<string, BullMQAdapter>();
+  const serverAdapter = new FastifyAdapter().setBasePath(boardPath);
+  const board = createBullBoard({
+    queues: [],
+    serverAdapter,
+    options: {
+      uiConfig: {
+        boardTitle: "Larkline",
+        hideDocsLink: true,
+        miscLinks: [{ text: "Larkline", url: "/" }],
+        showWorkers: false, // would ask for all connections of the server, every few seconds
+      },
+      handlerHooks: {
+        after: ({ request }, result) =>
+          request.headers[roleHeader] !== "operator" && isList(result.body)
+            ? { ...result, body: withoutActions(result.body) }
+            : result,
+      },
+    },
+  });
+
+  const refresh = async (): Promise<void> => {
+    const names = await withDeadline(clock, queues.names(), pageDeadlineMs);
+    for (const name of names) if (!adapters.has(name)) adapters.set(name, adapterOf(catalog, name));
+    for (const name of adapters.keys()) if (!names.includes(name)) adapters.delete(name);
+    board.replaceQueues([...adapters.values()]);
+  };
+
+  await server.register(async (scope) => {
+    scope.addHook("preHandler", async (request, reply) => {
+      request.headers[roleHeader] = request.session?.role;
+      if (request.method !== "GET" && request.method !== "HEAD") {
+        const action = actionOf(request.method, request.url);
+        if (action === undefined) return await reply.code(403).send({ error: "the console does not offer this" });
+        // A call that has failed is answered, and its arguments are not kept.
+        if (action === "retry" && queueOf(request.url) !== turnsQueue) {
+          return await reply.code(403).send({ error: "calls are not run again: ask the agent once more" });
+        }
+        countAction(services, action, request.url);
+      } else if (!request.url.includes("/static/")) {
+        const cookie = { maxAge: signedInMs / 1_000, secure: isSecure(request), httpOnly: false };
+        reply.setCookie(csrfCookie, reply.generateCsrf(), cookie);
+      }
+      if (!request.url.startsWith(`${boardPath}/api/`)) return undefined;
+      await refresh().catch((error: unknown) => log.warn({ error }, "the queues could not be listed anew"));
+      return undefined;
+    });
+    scope.addHook("onSend", async (_request, reply, payload) =>
+      String(reply.getHeader("content-type")).startsWith("text/html") ? withoutStrangers(payload) : payload,
+    );
+    await scope.register(serverAdapter.registerPlugin(), { prefix: boardPath });
+  });
+}
 
 /** The action of `PUT …/queues/<queue>[/<job>]/<action>[/<state>]`, or of all queues; undefined when it is none. */
 export function actionOf(method: string, path: string): string | undefined {
@@ -56,7 +100,7 @@ function queueOf(path: string): string | undefined {
   return name === undefined ? undefined : decodeURIComponent(name);
 }
 
-function adapterOf(catalog: QueueBoardDeps["catalog"], name: string): BullMQAdapter {
+function adapterOf(catalog: Stores["catalog"], name: string): BullMQAdapter {
   const adapter = new BullMQAdapter(catalog.open(name), {
     allowRetries: name === turnsQueue,
     externalJobUrl: ({ id }) => ({ displayText: "Larkline", href: jobPath(name, String(id)) }),
@@ -86,59 +130,71 @@ function withoutStrangers(payload: unknown): unknown {
   return typeof payload === "string" ? payload.replaceAll(/<link href="https?:[^>]*>/g, "") : payload;
 }
 
-/** Adds Bull Board over all queues, for whoever the guard lets through. */
-export async function registerQueueBoard(server: FastifyInstance, deps: QueueBoardDeps): Promise<void> {
-  const { catalog, queues, visitorOf, onAction, deadlineMs, logger } = deps;
-  const adapters = new Map<string, BullMQAdapter>();
-  const serverAdapter = new FastifyAdapter().setBasePath(boardPath);
-  const board = createBullBoard({
-    queues: [],
-    serverAdapter,
-    options: {
-      uiConfig: {
-        boardTitle: "Larkline",
-        hideDocsLink: true,
-        miscLinks: [{ text: "Larkline", url: "/" }],
-        showWorkers: false, // would ask for all connections of the server, every few seconds
-      },
-      handlerHooks: {
-        after: ({ request }, result) =>
-          request.headers[roleHeader] !== "operator" && isList(result.body)
-            ? { ...result, body: withoutActions(result.body) }
-            : result,
-      },
-    },
-  });
+/** Names of the queues worth looking at. */
+export class QueueList {
+  readonly #catalog: Stores["catalog"];
+  readonly #directory: Stores["directory"];
+  readonly #log: Logger;
+  readonly #closing = new AbortController();
+  #found: readonly string[] = [];
+  #search: Promise<void> | undefined;
+  #searchedAtMs = Number.NEGATIVE_INFINITY;
 
-  const refresh = async (): Promise<void> => {
-    const names = await withDeadline(queues.names(), deadlineMs);
-    for (const name of names) if (!adapters.has(name)) adapters.set(name, adapterOf(catalog, name));
-    for (const name of adapters.keys()) if (!names.includes(name)) adapters.delete(name);
-    board.replaceQueues([...adapters.values()]);
-  };
+  constructor({ catalog, directory }: Pick<Stores, "catalog" | "directory">, log: Logger) {
+    this.#catalog = catalog;
+    this.#directory = directory;
+    this.#log = log;
+  }
 
-  await server.register(async (scope) => {
-    scope.addHook("preHandler", async (request, reply) => {
-      const { role, csrf } = visitorOf(request);
-      request.headers[roleHeader] = role;
-      if (request.method !== "GET" && request.method !== "HEAD") {
-        const action = actionOf(request.method, request.url);
-        if (action === undefined) return await reply.code(403).send({ error: "the console does not offer this" });
-        // A call that has failed is answered, and its arguments are not kept.
-        if (action === "retry" && queueOf(request.url) !== turnsQueue) {
-          return await reply.code(403).send({ error: "calls are not run again: ask the agent once more" });
-        }
-        onAction(action, request.url);
-      } else if (!request.url.includes("/static/")) {
-        setCookie(reply, [csrfCookie, csrf], { maxAgeSeconds: signedInMs / 1_000, readable: true });
-      }
-      if (!request.url.startsWith(`${boardPath}/api/`)) return undefined;
-      await refresh().catch((error: unknown) => logger.warn({ error }, "the queues could not be listed anew"));
-      return undefined;
-    });
-    scope.addHook("onSend", async (_request, reply, payload) =>
-      String(reply.getHeader("content-type")).startsWith("text/html") ? withoutStrangers(payload) : payload,
+  /** `turns`, those of living runners, and those of others in which something is left. */
+  async names(): Promise<string[]> {
+    const [runners] = await Promise.all([this.#directory.runners(), this.#searched()]);
+    const living = new Set([turnsQueue, ...runners.flatMap(queuesOf)]);
+    const others = this.#found.filter((name) => !living.has(name));
+    const empty = await Promise.all(others.map(async (name) => await this.#isEmpty(name)));
+    const left = others.filter((_, at) => empty[at] === false);
+    return [...living, ...left].sort(
+      (one, other) => Number(other === turnsQueue) - Number(one === turnsQueue) || (one < other ? -1 : 1),
     );
-    await scope.register(serverAdapter.registerPlugin(), { prefix: boardPath });
-  });
+  }
+
+  close(): void {
+    this.#closing.abort();
+  }
+
+  /** Waits for the first search only: later ones look for queues that were not there before. */
+  async #searched(): Promise<void> {
+    const isFirst = this.#search === undefined;
+    if (systemClock.monotonic() - this.#searchedAtMs >= searchMs) {
+      this.#searchedAtMs = systemClock.monotonic();
+      this.#search = this.#searchAll();
+    }
+    if (isFirst) await this.#search;
+  }
+
+  async #searchAll(): Promise<void> {
+    try {
+      this.#found = await this.#catalog.find(this.#closing.signal);
+    } catch (error) {
+      if (this.#closing.signal.aborted) return;
+      this.#searchedAtMs = systemClock.monotonic() - searchMs + retryMs;
+      this.#log.warn({ error }, "the queues could not be searched for");
+    }
+  }
+
+  async #isEmpty(name: string): Promise<boolean> {
+    const { waiting, active, delayed, failed } = await this.#catalog.depth(name);
+    return waiting + active + delayed + failed === 0;
+  }
+}
+
+/** Pause between searches for queues that no living runner has. */
+const searchMs = 600_000;
+
+/** Until a search that failed is tried again. */
+const retryMs = 30_000;
+
+function queuesOf({ runner, tools }: Pick<RunnerInstance, "runner" | "tools">): string[] {
+  const limited = tools.filter(({ limits }) => limits !== undefined);
+  return [toolsQueue(runner), ...limited.map(({ spec }) => toolsQueue(runner, spec.name))];
 }

@@ -1,10 +1,27 @@
-import { sharedNow } from "@larkline/protocol";
+import type { Metrics, Logger } from "@larkline/process/telemetry";
+import { sharedNow, systemClock, withDeadline } from "@larkline/protocol";
 import type { QueueCatalog } from "@larkline/queue";
 import type { DeadLetters, RateGovernor, RunnerDirectory } from "@larkline/store";
-import type { GateState, Presence } from "@larkline/store/redis";
-import type { Logger, Metrics } from "@larkline/process/telemetry";
-import { withDeadline } from "./deadline.ts";
-import type { QueueList } from "./queue-list.ts";
+import type { GateState, Presence, ServerState } from "@larkline/store/redis";
+import type { QueueList } from "./queue-board.ts";
+
+/** The metrics of this process. */
+export function createCounters(metrics: Metrics) {
+  return {
+    signIns: metrics.counter({
+      name: "larkline_console_sign_ins_total",
+      help: "Tries to sign in by what became of them (signed_in, wrong, too_many).",
+      labels: ["outcome"],
+    }),
+    actions: metrics.counter({
+      name: "larkline_console_actions_total",
+      help: "What operators did (content_shown, rule_revoked, turn_cancelled, and actions on queues such as retry).",
+      labels: ["action"],
+    }),
+  };
+}
+
+export type ConsoleCounters = ReturnType<typeof createCounters>;
 
 export interface StateMetricsDeps {
   metrics: Metrics;
@@ -147,7 +164,7 @@ export function showState(deps: StateMetricsDeps): void {
 
   const read = async (): Promise<void> => {
     try {
-      const all = await withDeadline(readAll(deps), deadlineMs);
+      const all = await withDeadline(systemClock, readAll(deps), deadlineMs);
       for (const gauge of Object.values(gauges)) gauge.clear();
       show(gauges, all);
       up.set({}, 1);
@@ -161,5 +178,33 @@ export function showState(deps: StateMetricsDeps): void {
   metrics.onScrape(async () => {
     if (performance.now() - readAtMs < freshMs) return;
     await (reading ??= read().finally(() => (reading = undefined)));
+  });
+}
+
+/** How long Redis may take to answer a scrape, ms. */
+const deadlineMs = 2_000;
+
+/** Shows how the servers of Redis are, each time somebody scrapes; absent while one of them does not answer. */
+export function showRedis(metrics: Metrics, read: () => Promise<readonly ServerState[]>): void {
+  const labels = ["node"] as const;
+  const memory = metrics.gauge({ name: "larkline_redis_memory_bytes", help: "Memory that Redis takes.", labels });
+  const limit = metrics.gauge({
+    name: "larkline_redis_memory_limit_bytes",
+    help: "Memory that Redis may take.",
+    labels,
+  });
+  const persists = metrics.gauge({
+    name: "larkline_redis_persists",
+    help: "Whether Redis keeps an append-only file and can write it (1 or 0).",
+    labels,
+  });
+  metrics.onScrape(async () => {
+    const states = await withDeadline(systemClock, read(), deadlineMs).catch(() => []);
+    for (const gauge of [memory, limit, persists]) gauge.clear();
+    for (const { node, memoryBytes, memoryLimitBytes, persists: isSafe } of states) {
+      memory.set({ node }, memoryBytes);
+      limit.set({ node }, memoryLimitBytes);
+      persists.set({ node }, isSafe ? 1 : 0);
+    }
   });
 }

@@ -1,8 +1,8 @@
-import type { GateState } from "@larkline/store/redis";
+import type { GateState, ServerState } from "@larkline/store/redis";
 import { createMetrics, silentLogger } from "@larkline/process/telemetry";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { callOf, openWorld, session, startTestConsole, type TestConsole, type World } from "./console.fixture.ts";
-import { showState, type StateMetricsDeps } from "./state-metrics.ts";
+import { showRedis, showState, type StateMetricsDeps } from "./metrics.ts";
 
 const emptyGate: GateState = {
   sessions: { queued: 0, running: 0, suspended: 0 },
@@ -63,6 +63,23 @@ describe("showState", () => {
     trouble = undefined;
     expect(await lines()).toContain(up);
   });
+});
+
+const server: ServerState = { node: "redis:6379", memoryBytes: 3, memoryLimitBytes: 4, persists: true };
+
+it("shows how each server of Redis is, and nothing of one that does not answer any more", async () => {
+  let states: () => Promise<ServerState[]> = async () => [server];
+  const metrics = createMetrics({ service: "console" });
+  showRedis(metrics, async () => await states());
+  const lines = async () => (await metrics.text()).split("\n").filter((line) => line.startsWith("larkline_"));
+  const labels = '{node="redis:6379",service="console"}';
+  expect(await lines()).toEqual([
+    `larkline_redis_memory_bytes${labels} 3`,
+    `larkline_redis_memory_limit_bytes${labels} 4`,
+    `larkline_redis_persists${labels} 1`,
+  ]);
+  states = async () => await Promise.reject(new Error("it is away"));
+  expect(await lines()).toEqual([]);
 });
 
 describe("GET /metrics of the console", () => {

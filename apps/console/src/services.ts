@@ -1,3 +1,7 @@
+import { createBudgetBook, type BudgetBook } from "@larkline/agent/budgets";
+import { appIdsOf, type LarklineConfig } from "@larkline/process/config";
+import { createClockLog, createOutageLog, type Logger, type Metrics } from "@larkline/process/telemetry";
+import { systemClock, type Clock } from "@larkline/protocol";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/queue";
 import type {
   ApprovalStore,
@@ -44,35 +48,58 @@ import {
   type ServerState,
   ServerClock,
 } from "@larkline/store/redis";
-import { createClockLog, createOutageLog, type Logger } from "@larkline/process/telemetry";
+import type { ConsoleConfig } from "./config.ts";
+import { createCounters, type ConsoleCounters } from "./metrics.ts";
+import { QueueList } from "./queue-board.ts";
+import { SignIns } from "./sign-in.ts";
 
-/** Everything that the console looks at and acts upon. It holds nothing itself. */
-export interface Backend {
+/** What everything in this process shares. Made once, in `startConsole`, and passed whole. */
+export interface Services extends Stores {
+  config: ConsoleConfig;
+  settings: LarklineConfig;
+  clock: Clock;
+  log: Logger;
+  /** All metrics of the process; those of the console itself are `counters`. */
+  metrics: Metrics;
+  counters: ConsoleCounters;
+  /** The bots' app ids. */
+  bots: readonly string[];
+  /** Everything that sessions and rules belong to: the bots, and the HTTP API. */
+  apps: readonly string[];
+  /** Who may spend what. */
+  budgetBook: BudgetBook;
+  queues: QueueList;
+  /** Absent without passwords: everybody on this machine is an operator. */
+  signIns: SignIns | undefined;
+}
+
+/** Everything that the console looks at and acts upon, in Redis. It holds nothing itself. */
+export interface Stores {
   /** What was done for each message. */
   traces: TraceLog;
-  log: Pick<EventLog, "read">;
+  eventLog: EventLog;
   ledgers: (session: string) => Promise<SessionLedger>;
-  store: Pick<SessionStore, "waiting" | "seqOf" | "summary" | "history">;
+  store: SessionStore;
   /** The way to have something done: workers look at orders, do them and keep a record. */
-  orders: Pick<OperatorOrders, "handIn">;
+  orders: OperatorOrders;
   index: SessionIndex;
   /** What was given up. */
-  letters: Pick<DeadLetters, "find" | "list" | "count">;
-  instances: Pick<InstanceDirectory, "instances">;
+  letters: DeadLetters;
+  instances: InstanceDirectory;
   /** Looks for events that never came. */
-  watches: Pick<EventWatchReports, "of">;
+  watches: EventWatchReports;
   tokens: TokenValidity;
-  approvals: Pick<ApprovalStore, "pending" | "dueExpiries">;
-  rules: Pick<PermissionRules, "list">;
-  budgets: Pick<BudgetStore, "spent" | "biggest">;
-  directory: Pick<RunnerDirectory, "runners" | "away" | "forget">;
-  presence: Pick<Presence, "members" | "takeDuty">;
+  approvals: ApprovalStore;
+  rules: PermissionRules;
+  budgets: BudgetStore;
+  directory: RunnerDirectory;
+  presence: Presence;
   /** How all sessions are. */
   gate: () => Promise<GateState>;
   /** How the servers of Redis are. */
   servers: () => Promise<ServerState[]>;
   lookups: LookupCache;
-  governor: Pick<RateGovernor, "take" | "callsOf" | "look">;
+  governor: RateGovernor;
   catalog: QueueCatalog;
   ping(): Promise<boolean>;
   /** Whether it takes what is written: it is not full, not read-only, and can write its disk. */
@@ -82,25 +109,51 @@ export interface Backend {
   close(): Promise<void>;
 }
 
-/** Opens the connection of the process. Resolves at once: until Redis answers the console is not ready. */
-export function connectBackend(options: {
-  redisUrl: string;
-  namespace: string;
-  /** How long traces are kept, ms. */
-  tracesKeptMs: number;
-  logger: Logger;
-}): Backend {
-  const { namespace, logger } = options;
+/** What a console is made from. */
+export interface ServiceOptions {
+  config: ConsoleConfig;
+  settings: LarklineConfig;
+  metrics: Metrics;
+  log: Logger;
+}
+
+/** Name that stands for the HTTP API where a bot's app id would stand. */
+const apiApp = "api";
+
+const dayMs = 86_400_000;
+
+/** Makes everything that the process shares. Resolves at once: until Redis answers the console is not ready. */
+export function openServices({ config, settings, metrics, log }: ServiceOptions): Services {
+  const stores = openStores(config, settings, log);
+  const bots = appIdsOf(settings, config.appId);
+  return {
+    ...stores,
+    config,
+    settings,
+    clock: systemClock,
+    log,
+    metrics,
+    counters: createCounters(metrics),
+    bots,
+    apps: [...bots, apiApp],
+    budgetBook: createBudgetBook(settings.budgets),
+    queues: new QueueList(stores, log),
+    signIns: config.passwords && new SignIns(config.passwords, stores),
+  };
+}
+
+/** Opens the one connection of the process. */
+function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineConfig, logger: Logger): Stores {
   const { failed: onError, back } = createOutageLog(logger, "Redis");
-  const redis = connectRedis(options.redisUrl, { onError });
+  const redis = connectRedis(redisUrl, { onError });
   redis.on("ready", back);
   const clock = new ServerClock(redis, createClockLog(logger));
   const queue = { connection: redis, prefix: `{${namespace}}`, onError };
-  const log = createRedisEventLog({ redis, namespace });
+  const eventLog = createRedisEventLog({ redis, namespace });
   const catalog = createQueueCatalog({ ...queue, masters: () => mastersOf(redis) });
   return {
-    traces: new TraceLog({ redis, namespace, ttlMs: options.tracesKeptMs }),
-    log,
+    traces: new TraceLog({ redis, namespace, ttlMs: settings.retention.traceDays * dayMs }),
+    eventLog,
     ledgers: createSessionLedgers({ redis, namespace }),
     store: createRedisSessionStore({ redis, namespace }),
     orders: new OperatorOrders({ redis, namespace }),
@@ -124,7 +177,7 @@ export function connectBackend(options: {
     clockProblem: clock.problem,
     async close() {
       clock.close();
-      log.close();
+      eventLog.close();
       await catalog.close();
       await closeRedis(redis);
     },

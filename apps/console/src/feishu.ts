@@ -1,0 +1,100 @@
+import { apiBuckets, monthOf, tenantTokenName } from "@larkline/feishu/limits";
+import { botOfApp } from "@larkline/process/config";
+import { sharedNow } from "@larkline/protocol";
+import type { BucketState } from "@larkline/store";
+import type { FastifyInstance } from "fastify";
+import { html, type Html, facts, table } from "./html.ts";
+import { answerPage, type Page, type View } from "./page.ts";
+import type { Services } from "./services.ts";
+
+/** Adds the page about the platform's limits. */
+export function registerFeishu(server: FastifyInstance, services: Services): void {
+  server.get("/feishu", async (request, reply) =>
+    answerPage(services, request, reply, async (view) =>
+      feishuPage(view, await Promise.all(services.bots.map(async (app) => await stateOf(services, app)))),
+    ),
+  );
+}
+
+/** How one app stands with the platform. */
+interface PlatformState {
+  app: string;
+  calls: number;
+  /** Calls a month that the plan includes; null: nobody counts. */
+  monthlyCalls: number | null;
+  /** Whether our own limiter is on. */
+  isLimited: boolean;
+  /** How long the access token is still good for, ms; undefined: there is none at the moment. */
+  tokenMs: number | undefined;
+  buckets: readonly BucketState[];
+}
+
+async function stateOf({ governor, tokens, settings, config }: Services, app: string): Promise<PlatformState> {
+  const bot = botOfApp(settings, app);
+  const { monthlyCalls, rateLimits } = bot.feishu;
+  const [calls, tokenMs, buckets] = await Promise.all([
+    governor.callsOf(app, monthOf(sharedNow())),
+    tokens.validity(tenantTokenName(bot.app?.domain ?? config.domain, app)),
+    governor.look(apiBuckets(app)),
+  ]);
+  return { app, calls, monthlyCalls, isLimited: rateLimits, tokenMs, buckets };
+}
+
+/** How much of the platform's limits is left, by app. */
+function feishuPage(view: View, states: readonly PlatformState[]): Page {
+  const { say } = view;
+  const body =
+    states.length === 0
+      ? html`<p>${say("noBots")}</p>`
+      : html`<p class="quiet">${say("bucketsAre")}</p>
+          ${states.map((state) => section(view, state))}`;
+  return { title: say("feishu"), body };
+}
+
+function section(view: View, state: PlatformState): Html {
+  const { say } = view;
+  const { app, isLimited, tokenMs, buckets, calls, monthlyCalls } = state;
+  const isNear = monthlyCalls !== null && calls >= monthlyCalls * 0.8;
+  return html`<section>
+    <h2>${app}</h2>
+    ${isNear && html`<p class="note">${say("quotaNear")}</p>`}
+    ${facts([
+      [say("monthlyCalls"), callsOf(view, state)],
+      [say("accessToken"), tokenMs === undefined ? say("noToken") : `${say("goodFor")} ${minutes(view, tokenMs)}`],
+      [say("limiter"), say(isLimited ? "limiterOn" : "limiterOff")],
+    ])}
+    ${table({
+      caption: `${app}: ${say("limiter")}`,
+      columns: [say("api"), say("grantsLeft"), say("state")],
+      rows: buckets.map((bucket) => bucketRow(view, bucket)),
+    })}
+  </section>`;
+}
+
+function callsOf({ language, say }: View, { calls, monthlyCalls }: PlatformState): Html {
+  const number = new Intl.NumberFormat(language);
+  if (monthlyCalls === null) return html`${number.format(calls)} (${say("noQuota")})`;
+  const percent = Math.floor((calls / Math.max(1, monthlyCalls)) * 100);
+  const text = `${number.format(calls)} / ${number.format(monthlyCalls)} (${percent} %)`;
+  return html`${text}
+    <meter min="0" max="${monthlyCalls}" high="${monthlyCalls * 0.8}" value="${Math.min(calls, monthlyCalls)}">
+      ${percent} %
+    </meter>`;
+}
+
+function minutes({ language }: View, ms: number): string {
+  const value = Math.max(1, Math.round(ms / 60_000));
+  return new Intl.NumberFormat(language, { style: "unit", unit: "minute", unitDisplay: "long" }).format(value);
+}
+
+function bucketRow(view: View, bucket: BucketState) {
+  const { say, language } = view;
+  const { left, most, pausedMs } = bucket;
+  const seconds = new Intl.NumberFormat(language, { maximumFractionDigits: 1 }).format(pausedMs / 1_000);
+  const state = pausedMs > 0 ? `${say("pausedFor")} ${seconds} s` : say(left === 0 ? "isEmpty" : "isFree");
+  return [html`<code>${apiOf(bucket)}</code>`, `${left} / ${most}`, state];
+}
+
+function apiOf({ key }: BucketState): string {
+  return key.slice(key.indexOf(":api:") + ":api:".length);
+}

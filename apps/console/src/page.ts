@@ -1,0 +1,282 @@
+import {
+  replyLanguages,
+  withDeadline,
+  type OperatorOrder,
+  type OrderResult,
+  type ReplyLanguage,
+} from "@larkline/protocol";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { html, type Html } from "./html.ts";
+import type { Services } from "./services.ts";
+import type { Visitor } from "./sign-in.ts";
+import { speaker, type Speak, type Word } from "./words.ts";
+
+/** What every page needs to know of who looks at it. */
+export interface View {
+  language: ReplyLanguage;
+  say: Speak;
+  /** Path and query of the page. */
+  url: string;
+  /** Absent: not signed in. */
+  visitor?: Visitor;
+  /** The token that every form of this page has to carry; empty without a visitor. */
+  csrf: string;
+  /** Whether there is anything to sign out of. */
+  hasSignIn: boolean;
+}
+
+export interface Page {
+  title: string;
+  body: Html;
+  /** Said above everything else. */
+  note?: Word;
+}
+
+/** How long the store may take for everything that one page shows. */
+export const pageDeadlineMs = 8_000;
+
+/** Answers with the page that `make` reads, or says that there is nothing of the kind. */
+export async function answerPage(
+  { clock, signIns }: Services,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  make: (view: View) => Promise<Page | undefined>,
+): Promise<FastifyReply> {
+  const visitor = request.session;
+  if (visitor === null) throw new Error("the guard has not seen this request");
+  const view = { ...strangersView(request, signIns !== undefined), visitor, csrf: reply.generateCsrf() };
+  const page = await withDeadline(clock, make(view), pageDeadlineMs);
+  if (page !== undefined) return await sendPage(reply, view, page);
+  return await sendPage(reply.code(404), view, problemPage(view, "notFound"));
+}
+
+/** Sends a page as a whole document. */
+export async function sendPage(reply: FastifyReply, view: View, page: Page): Promise<FastifyReply> {
+  return await reply.type("text/html; charset=utf-8").send(documentOf(view, page));
+}
+
+/** The view of somebody who has not signed in. */
+export function strangersView(request: FastifyRequest, hasSignIn: boolean): View {
+  const language = languageOf(request);
+  const url = request.method === "GET" ? request.url : (request.url.split("?", 1)[0] ?? "/");
+  return { language, say: speaker(language), url, csrf: "", hasSignIn };
+}
+
+/** The whole document around one page. */
+function documentOf(view: View, { title, body, note }: Page): string {
+  const { say, language } = view;
+  const { markup } = html`<html lang="${language === "zh" ? "zh-CN" : "en"}">
+    <head>
+      <meta charset="utf-8" />
+      <meta name="viewport" content="width=device-width, initial-scale=1" />
+      <title>${title} · ${say("title")}</title>
+      <link rel="icon" href="data:," />
+      <link rel="stylesheet" href="/style.css" />
+    </head>
+    <body>
+      <a class="skip" href="#content">${say("skip")}</a>
+      ${banner(view)}
+      <main id="content" tabindex="-1">
+        <h1>${title}</h1>
+        ${note !== undefined && html`<p class="note" role="status">${say(note)}</p>`} ${body}
+      </main>
+    </body>
+  </html>`;
+  return `<!doctype html>\n${markup}\n`;
+}
+
+function banner(view: View): Html {
+  const { say, visitor, hasSignIn } = view;
+  return html`<header>
+    <p class="name">${say("title")}</p>
+    ${visitor !== undefined && navigation(view)}
+    <div class="person">
+      ${visitor !== undefined && html`<span>${say(visitor.role)}</span>`} ${switchOf(view)}
+      ${visitor !== undefined && hasSignIn && actionForm(view, { path: "/sign-out", label: "signOut" })}
+    </div>
+  </header>`;
+}
+
+const sections = [
+  ["/", "overview"],
+  ["/why", "why"],
+  ["/sessions", "sessions"],
+  ["/queues", "queues"],
+  ["/runners", "runners"],
+  ["/approvals", "approvals"],
+  ["/rules", "rules"],
+  ["/dead-letters", "deadLetters"],
+  ["/budgets", "budgets"],
+  ["/feishu", "feishu"],
+  ["/instances", "instances"],
+] as const;
+
+function navigation({ say, url }: View): Html {
+  const path = url.split("?", 1)[0];
+  return html`<nav aria-label="${say("navigation")}">
+    <ul>
+      ${sections.map(
+        ([target, word]) =>
+          html`<li>
+            <a href="${target}" ${path === target && html`aria-current="page"`}>${say(word)}</a>
+          </li> `,
+      )}
+    </ul>
+  </nav>`;
+}
+
+function switchOf({ language, say, url }: View): Html {
+  const other = language === "zh" ? "en" : "zh";
+  const target = new URL(url, "http://console");
+  target.searchParams.set("language", other);
+  return html`<a href="${pageAt(target)}" lang="${other}" hreflang="${other}">${say("otherLanguage")}</a>`;
+}
+
+const languageCookie = "larkline_language";
+const yearSeconds = 365 * 86_400;
+
+function languageNamed(text: string | undefined): ReplyLanguage | undefined {
+  return replyLanguages.find((language) => language === text);
+}
+
+/** What the person chose, or the first language of the browser that we have. */
+function languageOf(request: FastifyRequest): ReplyLanguage {
+  const chosen = languageNamed(request.cookies[languageCookie]);
+  if (chosen !== undefined) return chosen;
+  const wanted = (request.headers["accept-language"] ?? "").split(",").map((tag) => tag.trim().slice(0, 2));
+  return wanted.map(languageNamed).find((language) => language !== undefined) ?? "en";
+}
+
+/** The same page with another query. A path can name another host once its dots are resolved: then the overview. */
+function pageAt({ pathname, search }: URL): string {
+  const path = `${pathname}${search}`;
+  return isOwnPath(path) ? path : "/";
+}
+
+/** Obeys `?language=`: remembers it and returns where to go on, the same page without it. */
+export function languageSwitch(request: FastifyRequest, reply: FastifyReply): string | undefined {
+  const url = new URL(request.url, "http://console");
+  const language = languageNamed(url.searchParams.get("language") ?? undefined);
+  if (language === undefined || request.method !== "GET") return undefined;
+  reply.setCookie(languageCookie, language, { maxAge: yearSeconds, secure: isSecure(request) });
+  url.searchParams.delete("language");
+  return pageAt(url);
+}
+
+/**
+ * Whether the browser came by https. What a proxy says about that is believed: at worst a client makes its own
+ * cookie useless to itself.
+ */
+export function isSecure({ protocol, headers }: FastifyRequest): boolean {
+  const forwarded = String(headers["x-forwarded-proto"] ?? "").split(",")[0];
+  return protocol === "https" || forwarded?.trim().toLowerCase() === "https";
+}
+
+/** A form that changes something: it carries the token that the guard asks for. */
+export function actionForm(view: View, action: { path: string; label: Word; fields?: Record<string, string> }): Html {
+  const fields = Object.entries({ csrf: view.csrf, ...action.fields });
+  return html`<form method="post" action="${action.path}">
+    ${fields.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`)}
+    <button>${view.say(action.label)}</button>
+  </form>`;
+}
+
+/** One field of a form; undefined when it is missing or longer than it can be. */
+export function fieldOf({ body }: FastifyRequest, name: string, maxLength = 300): string | undefined {
+  const value = body instanceof URLSearchParams ? body.get(name) : null;
+  return value === null || value.length > maxLength ? undefined : value;
+}
+
+/** Says why there is nothing else to see. */
+export function problemPage({ say }: View, problem: Word): Page {
+  return { title: say("title"), body: html`<p role="alert">${say(problem)}</p>` };
+}
+
+export interface Question {
+  title: string;
+  /** What will happen. */
+  texts: readonly Word[];
+  /** Where a yes is sent. */
+  path: string;
+  label: Word;
+  /** Where a no leads. */
+  back: string;
+}
+
+/** Asks once more before something that cannot be undone. */
+export function confirmPage(view: View, { title, texts, path, label, back }: Question): Page {
+  const { say } = view;
+  const body = html`${texts.map((text) => html`<p>${say(text)}</p>`)}
+    <div class="row">
+      ${actionForm(view, { path, label })}
+      <a href="${back}">${say("back")}</a>
+    </div>`;
+  return { title, body };
+}
+
+/** Who gave an order, where a person's name would be: the console knows roles only. */
+const consoleId = "console";
+
+/** Shorter than a page may take. */
+const patienceMs = 5_000;
+
+/** What is said of each thing that can come of an order. */
+type OrderWords = Readonly<Record<"done" | "nothing", Word>> & Partial<Record<OrderResult["result"], Word>>;
+
+/** Has a worker do what the operator wants, and keep a record of it. */
+export async function order(
+  { orders }: Services,
+  act: OperatorOrder["act"],
+  words: OrderWords,
+): Promise<{ word: Word; isDone: boolean; result?: OrderResult }> {
+  const handed = await orders.handIn({ v: 1, by: consoleId, act }, patienceMs);
+  if (handed.state === "uncertain") return { word: "orderUncertain", isDone: false };
+  if (handed.state === "not_taken" || handed.result.result === "late") return { word: "orderNotTaken", isDone: false };
+  const { result } = handed;
+  const word = words[result.result] ?? words.nothing;
+  return { word, isDone: result.result === "done", result };
+}
+
+/** Has a record made of what the operator is about to be shown or to do; the word that says why not, if there is none. */
+export async function noted(
+  services: Services,
+  record: Omit<Extract<OperatorOrder["act"], { do: "note" }>, "do">,
+): Promise<Word | undefined> {
+  const { word, isDone } = await order(
+    services,
+    { do: "note", ...record },
+    { done: "shown", nothing: "orderUncertain" },
+  );
+  return isDone ? undefined : word;
+}
+
+/** Counts and logs what an operator did. */
+export function countAction({ counters, log }: Services, action: string, path: string): void {
+  counters.actions.add({ action });
+  log.info({ action, path }, "an operator acted");
+}
+
+/** The page of one job. */
+export function jobPath(queue: string, jobId: string): string {
+  return `/jobs/${encodeURIComponent(queue)}/${encodeURIComponent(jobId)}`;
+}
+
+/** The page of one session. */
+export function sessionPath(session: string): string {
+  return `/sessions/${encodeURIComponent(session)}`;
+}
+
+/** The page of something that was given up. */
+export function letterPath(session: string, id: string): string {
+  return `/dead-letters/${encodeURIComponent(session)}/${encodeURIComponent(id)}`;
+}
+
+/** Why a message has no answer: by the id of it, of its trace, its chat, its person or its session. */
+export function whyPath(id: string): string {
+  return `/why?q=${encodeURIComponent(id)}`;
+}
+
+/** Whether somebody may be sent there after signing in: to a page of ours only. */
+export function isOwnPath(path: string): boolean {
+  return /^\/(?![/\\])[\x21-\x7e]*$/.test(path);
+}

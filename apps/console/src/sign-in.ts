@@ -1,0 +1,296 @@
+import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypto";
+import { isIPv6 } from "node:net";
+import { jsonParserOf, pause, systemClock, withDeadline } from "@larkline/protocol";
+import type { RateBucket, RateGrant } from "@larkline/store";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { Type } from "typebox";
+import type { Passwords } from "./config.ts";
+import { html } from "./html.ts";
+import { fieldOf, isOwnPath, isSecure, sendPage, strangersView, type Page, type View } from "./page.ts";
+import type { Services, Stores } from "./services.ts";
+import type { Word } from "./words.ts";
+
+/** `viewer` looks, `operator` also acts and may be shown content. */
+export const roles = ["operator", "viewer"] as const;
+export type Role = (typeof roles)[number];
+
+/** Who makes a request. */
+export interface Visitor {
+  role: Role;
+  /** What tokens of pages are made from: no other site's page can know it. */
+  _csrf: string;
+}
+
+/** The cookie that holds the token of a sign-in. */
+export const tokenCookie = "larkline_console";
+
+/** How long somebody stays signed in. */
+export const signedInMs = 12 * 3_600_000;
+
+/** The cookie of a browser that a person has signed in with: it opens nothing, but its tries are counted apart. */
+const browserCookie = "larkline_browser";
+
+/** How long a browser is known after the last sign-in with it. */
+const knownBrowserMs = 30 * 86_400_000;
+
+/** How long Redis may take to tell who somebody is. */
+export const redisDeadlineMs = 3_000;
+
+/** Adds signing in and out; only where there are passwords. */
+export function registerSignIn(server: FastifyInstance, services: Services, signIns: SignIns): void {
+  const { clock, config, counters } = services;
+  server.get<{ Querystring: { next?: unknown } }>("/sign-in", async (request, reply) => {
+    const { next } = request.query;
+    return await showForm(request, reply, { next: nextOf(typeof next === "string" ? next : undefined) });
+  });
+  server.post("/sign-in", async (request, reply) => {
+    const next = nextOf(fieldOf(request, "next", 2_000));
+    const password = fieldOf(request, "password", maxPassword) ?? "";
+    const origin = {
+      // Without a named proxy in front, addresses are not known to be those of clients.
+      address: config.proxies.length > 0 ? request.ip : undefined,
+      browser: request.cookies[browserCookie],
+    };
+    const tried = await withDeadline(clock, signIns.try(password, origin), longestQueueMs + redisDeadlineMs);
+    counters.signIns.add({ outcome: tried.result });
+    if (tried.result === "signed_in") {
+      const secure = isSecure(request);
+      reply.setCookie(tokenCookie, tried.token, { maxAge: signedInMs / 1_000, secure });
+      reply.setCookie(browserCookie, tried.browser, { maxAge: knownBrowserMs / 1_000, secure });
+      return await reply.redirect(next, 303);
+    }
+    if (tried.result === "wrong") return await showForm(request, reply.code(401), { next, problem: "wrongPassword" });
+    reply.code(429).header("retry-after", String(Math.ceil(tried.waitMs / 1_000)));
+    return await showForm(request, reply, { next, problem: "tooManyTries" });
+  });
+  server.post("/sign-out", async (request, reply) => {
+    const token = request.cookies[tokenCookie];
+    if (token !== undefined) await withDeadline(clock, signIns.end(token), redisDeadlineMs);
+    reply.setCookie(tokenCookie, "", { maxAge: 0, secure: isSecure(request) });
+    return await reply.redirect("/sign-in", 303);
+  });
+}
+
+const maxPassword = 1_000;
+
+function nextOf(path: string | undefined): string {
+  return path !== undefined && isOwnPath(path) ? path : "/";
+}
+
+async function showForm(request: FastifyRequest, reply: FastifyReply, form: SignInForm): Promise<FastifyReply> {
+  const view = strangersView(request, true);
+  return await sendPage(reply, view, signInPage(view, form));
+}
+
+interface SignInForm {
+  /** Where to go afterwards. */
+  next: string;
+  problem?: Word;
+}
+
+function signInPage({ say }: View, { next, problem }: SignInForm): Page {
+  const body = html`<form method="post" action="/sign-in" class="sign-in">
+    <input type="hidden" name="next" value="${next}" />
+    <label for="password">${say("password")}</label>
+    <input
+      id="password"
+      name="password"
+      type="password"
+      required
+      autofocus
+      autocomplete="current-password"
+      maxlength="1000"
+      ${problem !== undefined && html`aria-invalid="true" aria-describedby="problem"`}
+    />
+    ${problem !== undefined && html`<p id="problem" role="alert">${say(problem)}</p>`}
+    <button>${say("signIn")}</button>
+  </form>`;
+  return { title: say("signIn"), body };
+}
+
+/** Where a try comes from. */
+interface TryOrigin {
+  /** The client's own; undefined where it cannot be told from that of a proxy. */
+  address: string | undefined;
+  /** What the browser was given when a person signed in with it. */
+  browser: string | undefined;
+}
+
+type SignInResult =
+  | {
+      result: "signed_in";
+      role: Role;
+      token: string;
+      /** What makes this browser known at its next try. */
+      browser: string;
+    }
+  | { result: "wrong" }
+  /** More tries than a person makes; whether the password is right is not looked at. */
+  | { result: "too_many"; waitMs: number };
+
+/** How long a try waits for its turn. */
+const longestQueueMs = 5_000;
+/** Tries that wait for their turn in this process. */
+const longestQueue = 50;
+
+/** Tries in any minute. A place in a bucket is taken whether the password is right or not. */
+const perMinute = {
+  /** From one known browser. */
+  browser: 7,
+  /** From one address, where that is a client's own. */
+  address: 7,
+  /** From all browsers that are not known; at most two of them in a second. */
+  unknown: 30,
+  /** From all browsers that only viewers signed in with: who may look could make any number of such. */
+  viewers: 30,
+};
+const unknownPerSecond = 2;
+
+/**
+ * Sign-ins by password, kept in Redis so that every replica of the console knows them. Passwords are compared in
+ * constant time, and never more often than {@link perMinute} says.
+ */
+export class SignIns {
+  readonly #passwords: Passwords;
+  readonly #lookups: Stores["lookups"];
+  readonly #governor: Stores["governor"];
+  #waiting = 0;
+
+  constructor(passwords: Passwords, { lookups, governor }: Pick<Stores, "lookups" | "governor">) {
+    this.#passwords = passwords;
+    this.#lookups = lookups;
+    this.#governor = governor;
+  }
+
+  /**
+   * Takes up to {@link longestQueueMs} longer than Redis does when others try as well; a browser that has signed
+   * in before does not wait for them.
+   */
+  async try(password: string, origin: TryOrigin): Promise<SignInResult> {
+    const known = await this.#knownBrowser(origin.browser);
+    const grant = await this.#turnOf(known, origin.address);
+    if (!grant.granted) return { result: "too_many", waitMs: grant.waitMs };
+    const role = roleOf(password, this.#passwords);
+    if (role === undefined) return { result: "wrong" };
+    const token = randomBytes(32).toString("hex");
+    await this.#keep(keyOf(token), { role, proof: proofOf(token, password) }, signedInMs);
+    // An operator who looks as a viewer for once stays known as one who may act.
+    const isSameBrowser = known !== undefined && (known.role === role || known.role === "operator");
+    const browser = isSameBrowser ? known.browser : randomBytes(32).toString("hex");
+    const kept = isSameBrowser ? known.role : role;
+    const keptPassword = this.#passwords[kept] ?? password;
+    await this.#keep(browserKeyOf(browser), { role: kept, proof: proofOf(browser, keptPassword) }, knownBrowserMs);
+    return { result: "signed_in", role, token, browser };
+  }
+
+  /** The visitor with this token; undefined when it is over, or its password has changed since. */
+  async find(token: string): Promise<Visitor | undefined> {
+    const role = await this.#roleOf(keyOf(token), token);
+    return role === undefined ? undefined : { role, _csrf: csrfOf(token) };
+  }
+
+  async end(token: string): Promise<void> {
+    await this.#lookups.delete(keyOf(token));
+  }
+
+  async #keep(key: string, value: { role: Role; proof: string }, ttlMs: number): Promise<void> {
+    await this.#lookups.set(key, JSON.stringify(value), ttlMs);
+  }
+
+  /** The role that a secret text stands for; undefined when it is over or the role's password has changed. */
+  async #roleOf(key: string, secret: string): Promise<Role | undefined> {
+    const stored = parseSignIn((await this.#lookups.get(key)) ?? "");
+    if (!stored.ok) return undefined;
+    const { role, proof } = stored.value;
+    const password = this.#passwords[role];
+    return password !== undefined && isSame(proof, proofOf(secret, password)) ? role : undefined;
+  }
+
+  async #knownBrowser(browser: string | undefined): Promise<{ browser: string; role: Role } | undefined> {
+    const role = browser === undefined ? undefined : await this.#roleOf(browserKeyOf(browser), browser);
+    return browser === undefined || role === undefined ? undefined : { browser, role };
+  }
+
+  /** A place for one try. What others try takes none from a known browser of an operator. */
+  async #turnOf(known: { browser: string; role: Role } | undefined, address: string | undefined): Promise<RateGrant> {
+    if (known !== undefined) {
+      const own = { key: browserKeyOf(known.browser).replace("-", ":"), perMinute: perMinute.browser };
+      const shared = { key: "console:viewers", perMinute: perMinute.viewers };
+      const grant = await this.#governor.take(known.role === "operator" ? [own] : [own, shared], "final");
+      if (grant.granted || grant.key === own.key) return grant;
+    }
+    const unknown = { key: "console:unknown", perSecond: unknownPerSecond, perMinute: perMinute.unknown };
+    if (address === undefined) return await this.#queue([unknown]);
+    return await this.#queue([unknown, { key: `console:address:${clientOf(address)}`, perMinute: perMinute.address }]);
+  }
+
+  /** Waits for a place as long as there is hope, so that a person among many is slow and not refused. */
+  async #queue(buckets: readonly RateBucket[]): Promise<RateGrant> {
+    let leftMs = longestQueueMs;
+    for (;;) {
+      const grant = await this.#governor.take(buckets, "final");
+      if (grant.granted || grant.waitMs > leftMs || this.#waiting >= longestQueue) return grant;
+      this.#waiting += 1;
+      await pause(systemClock, grant.waitMs).finally(() => (this.#waiting -= 1));
+      leftMs -= Math.max(1, grant.waitMs);
+    }
+  }
+}
+
+/** What is kept of a sign-in, under the hash of its token. */
+const StoredSignIn = Type.Object({ role: Type.Enum([...roles]), proof: Type.String() });
+const parseSignIn = jsonParserOf(StoredSignIn);
+
+function roleOf(given: string, { operator, viewer }: Passwords): Role | undefined {
+  // Both are always compared: how long it takes says nothing.
+  const isOperator = isSame(given, operator);
+  const isViewer = viewer !== undefined && isSame(given, viewer);
+  if (isOperator) return "operator";
+  return isViewer ? "viewer" : undefined;
+}
+
+function digestOf(text: string): Buffer {
+  return createHash("sha256").update(text).digest();
+}
+
+/** Compares in constant time, whatever the lengths. */
+function isSame(one: string, other: string): boolean {
+  return timingSafeEqual(digestOf(one), digestOf(other));
+}
+
+function keyOf(token: string): string {
+  return `console-sign-in:${digestOf(token).toString("hex")}`;
+}
+
+function browserKeyOf(browser: string): string {
+  return `console-browser:${digestOf(browser).toString("hex")}`;
+}
+
+/** A client on IPv6 has at least a network of 64 bits to itself. */
+function clientOf(address: string): string {
+  const plain = address.startsWith("::ffff:") ? address.slice("::ffff:".length) : address;
+  if (!isIPv6(plain)) return plain;
+  const [head = "", tail] = plain.split("%", 1)[0]?.split("::") ?? [];
+  const groups = head.split(":");
+  const missing = tail === undefined ? 0 : 8 - groups.length - tail.split(":").length;
+  const all = [...groups, ...Array<string>(Math.max(0, missing)).fill("0"), ...(tail ?? "").split(":")];
+  return all
+    .slice(0, 4)
+    .map((group) => Number.parseInt(group || "0", 16).toString(16))
+    .join(":");
+}
+
+/** Ties a sign-in to its password. Says nothing about it to whoever has no token. */
+function proofOf(token: string, password: string): string {
+  return createHmac("sha256", token).update(`password:${password}`).digest("hex");
+}
+
+/** The secret behind one sign-in's page tokens. */
+function csrfOf(token: string): string {
+  return createHmac("sha256", token).update("csrf").digest("hex");
+}
+
+/** Everybody on this machine, where there are no passwords: until this process ends. */
+export function localVisitor(): Visitor {
+  return { role: "operator", _csrf: csrfOf(randomBytes(32).toString("hex")) };
+}

@@ -1,0 +1,332 @@
+import type { FastifyInstance } from "fastify";
+import { turnIdOf, type TraceId, sharedNow, traceIdOf, traceparentOf } from "@larkline/protocol";
+import { maxTracesOfSubject, subjectKinds, type FoundTrace, type SubjectKind, type TraceLog } from "@larkline/store";
+import { diagnose, standingOf, traceOutcome, refusalOf, toneOf, type Diagnosis } from "./diagnosis.ts";
+import { answerPage, type Page, type View, sessionPath, whyPath } from "./page.ts";
+import { html, type Html, facts, moment, table } from "./html.ts";
+import { timelineOf, type MessageTrace, type TimelineRow, messagesOf } from "./message-trace.ts";
+import { durationText, happeningText, refusalText, sentenceOf, tagText } from "./why-text.ts";
+import type { Services } from "./services.ts";
+
+/** Adds the page that says why a message has no answer; it shows no content to anybody. */
+export function registerWhy(server: FastifyInstance, services: Services): void {
+  server.get<WhyRoute>("/why", async (request, reply) =>
+    answerPage(services, request, reply, async (view) => await answer(services, view, request.query)),
+  );
+}
+
+interface WhyRoute {
+  Querystring: { q?: unknown; frames?: unknown };
+}
+
+/** Messages of one trace that are shown with their reasons. */
+const maxShown = 5;
+
+async function answer(services: Services, view: View, { q, frames }: WhyRoute["Querystring"]): Promise<Page> {
+  const query = typeof q === "string" ? q.trim() : "";
+  const wanted = wantedIn(query);
+  if (wanted === undefined) return whyEmptyPage(view, query);
+  const found = await findMessages(services.traces, wanted);
+  if (found.length === 0) return whyEmptyPage(view, query);
+  if (found.length > 1 && wanted.by !== "trace") {
+    const listed = found.map((one) => ({ ...one, outcome: traceOutcome(one.message) }));
+    return whyListPage(view, query, listed);
+  }
+  return whyPage(view, query, { shown: await diagnosed(services, found), everyFrame: frames === "all" });
+}
+
+async function diagnosed(services: Services, found: readonly Found[]): Promise<ShownMessage[]> {
+  return await Promise.all(
+    found.slice(0, maxShown).map(async ({ traceId, message }) => ({
+      traceId,
+      message,
+      diagnosis: diagnose(message, await standingOf(services, message)),
+    })),
+  );
+}
+
+/** One message with its reason. */
+interface ShownMessage {
+  traceId: TraceId;
+  message: MessageTrace;
+  diagnosis: Diagnosis;
+}
+
+/** A message in a list; its reason as far as it is known without asking. */
+export interface ListedMessage {
+  traceId: TraceId;
+  message: MessageTrace;
+  outcome: Diagnosis | undefined;
+}
+
+/** What somebody looks for. */
+export type Wanted =
+  | { by: "trace"; traceId: TraceId }
+  | { by: SubjectKind; id: string }
+  /** Of one session, or one message of it. */
+  | { by: "session"; readings: readonly SessionReading[] }
+  | { by: "any"; id: string };
+
+interface SessionReading {
+  session: string;
+  chat: string;
+  seq?: number;
+}
+
+/** The kind is told by the form: ids of the platform begin with it ("Introduction of user ids", "Messages"). */
+export function wantedIn(query: string): Wanted | undefined {
+  const id = query.trim();
+  if (id === "" || id.length > longestQuery) return undefined;
+  if (/^[0-9a-f]{32}$/.test(id)) return { by: "trace", traceId: id };
+  if (/^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/.test(id)) return { by: "trace", traceId: traceIdOf(id) };
+  if (id.startsWith("om_")) return { by: "message", id };
+  if (/^oc_[^.]*$/.test(id)) return { by: "chat", id };
+  if (/^o[un]_/.test(id)) return { by: "person", id };
+  const readings = sessionReadings(id);
+  if (readings.length > 0) return { by: "session", readings };
+  return { by: "any", id };
+}
+
+const longestQuery = 240;
+
+/** A session, or one turn of it; the id of an API session may end like the number of a turn. */
+function sessionReadings(id: string): SessionReading[] {
+  const [, chat] = /^(?:cli_[^.]+|api)\.([^.]+)(?:\.[^.]+)?$/.exec(id) ?? [];
+  if (chat === undefined) return [];
+  const [, session = "", seq] = /^(.+)-(\d{1,15})$/.exec(id) ?? [];
+  if (session === "") return [{ session: id, chat }];
+  const chatOfTurn = session.split(".")[1] ?? "";
+  return [
+    { session: id, chat },
+    { session, chat: chatOfTurn, seq: Number(seq) },
+  ];
+}
+
+export interface Found {
+  traceId: TraceId;
+  message: MessageTrace;
+}
+
+/** The messages that are meant, newest first, as far as their traces are kept; of a trace its own one first. */
+export async function findMessages(traces: TraceLog, wanted: Wanted): Promise<Found[]> {
+  const found: Found[] = [];
+  const meant = await tracesOf(traces, wanted);
+  for (let at = 0; at < meant.length && found.length < maxListed; at += readAtOnce) {
+    const some = meant.slice(at, at + readAtOnce);
+    const sinceMs = Math.min(...some.map(({ atMs }) => atMs)) - redeliveredMs;
+    const all = await traces.read(
+      some.map(({ traceId }) => traceId),
+      sinceMs,
+    );
+    for (const [index, { traceId }] of some.entries()) {
+      const messages = messagesOf(all[index] ?? []).filter((message) => fits(wanted, message));
+      found.push(...messages.map((message) => ({ traceId, message })));
+    }
+  }
+  const newest = found.toSorted((one, other) => other.message.atMs - one.message.atMs);
+  const shown = wanted.by === "trace" ? [...newest.filter(isOwn), ...newest.filter((one) => !isOwn(one))] : newest;
+  return shown.slice(0, maxListed);
+}
+
+/** Messages of a list. */
+const maxListed = 30;
+
+const readAtOnce = 30;
+
+/** A message may have come so long before it was found last ("Event subscription overview": 7 hours), ms. */
+const redeliveredMs = 8 * 3_600_000;
+
+/** The traces that may have it, newest first; without a time when nothing is known about when they began. */
+async function tracesOf(traces: TraceLog, wanted: Wanted): Promise<FoundTrace[]> {
+  const found = async (kind: SubjectKind, id: string, limit = maxListed) => await traces.find(kind, id, limit);
+  const all = async (): Promise<FoundTrace[][]> => {
+    switch (wanted.by) {
+      case "trace":
+        return [[{ traceId: wanted.traceId, atMs: 0 }]];
+      case "session": {
+        const chats = [...new Set(wanted.readings.map(placeOf))];
+        return await Promise.all(chats.map(async (chat) => await found("chat", chat, maxTracesOfSubject)));
+      }
+      case "any":
+        return await Promise.all([
+          ...subjectKinds.map(async (kind) => await found(kind, wanted.id)),
+          found("chat", `api.${wanted.id}`),
+        ]);
+      default:
+        return [await found(wanted.by, wanted.id)];
+    }
+  };
+  const newest = (await all()).flat().toSorted((one, other) => other.atMs - one.atMs);
+  return newest.filter(({ traceId }, at) => newest.findIndex((one) => one.traceId === traceId) === at);
+}
+
+/** What the chat of a session is found by: sessions of the HTTP API are apart from chats of the platform. */
+function placeOf({ session, chat }: SessionReading): string {
+  return session.startsWith("api.") ? `api.${chat}` : chat;
+}
+
+function fits(wanted: Wanted, message: MessageTrace): boolean {
+  const { messageId, chat, person } = message;
+  switch (wanted.by) {
+    case "trace":
+      return true;
+    case "message":
+      return messageId === wanted.id;
+    case "chat":
+      return chat === wanted.id;
+    case "person":
+      return person === wanted.id;
+    case "session":
+      return wanted.readings.some((reading) => isIn(reading, message));
+    case "any":
+      return [messageId, chat, person].includes(wanted.id);
+  }
+}
+
+function isIn({ session, chat, seq }: SessionReading, { chat: itsChat, place }: MessageTrace): boolean {
+  if (place === undefined) return seq === undefined && itsChat === chat;
+  return place.session === session && (seq === undefined || place.seq === seq);
+}
+
+/** Whether the trace is made from this message; clients of the HTTP API can put others into it. */
+function isOwn({ traceId, message: { app, messageId: id } }: Found): boolean {
+  return traceIdOf(traceparentOf({ app, id })) === traceId;
+}
+
+/** One trace: the messages in it, each with its reason and what happened. */
+function whyPage(
+  view: View,
+  query: string,
+  { shown, everyFrame }: { shown: readonly ShownMessage[]; everyFrame: boolean },
+): Page {
+  const body = html`${searchForm(view, query)} ${shown.map((one) => messageSection(view, one, everyFrame))}`;
+  return { title: view.say("why"), body };
+}
+
+/** The messages that may be meant. */
+function whyListPage(view: View, query: string, listed: readonly ListedMessage[]): Page {
+  const { say, language } = view;
+  const rows = listed.map(({ traceId, message, outcome }) => [
+    html`<a href="${whyPath(message.messageId === "" ? traceId : message.messageId)}"
+      >${message.messageId === "" ? traceId : message.messageId}</a
+    >`,
+    moment(language, message.atMs),
+    outcome === undefined ? html`<strong>${say("notOver")}</strong>` : sentenceOf(language, outcome, sharedNow()),
+    message.person,
+    message.chat,
+  ]);
+  const columns = [say("messageId"), say("received"), say("asFarAsKnown"), say("personId"), say("chatId")];
+  const body = html`${searchForm(view, query)} ${table({ caption: say("matches"), columns, rows })}`;
+  return { title: say("why"), body };
+}
+
+/** The form alone; with a query, that nothing was found for it. */
+function whyEmptyPage(view: View, query: string): Page {
+  const { say } = view;
+  const body = html`${searchForm(view, query)}
+  ${query !== "" && html`<p class="reason wrong" role="status">${say("whyNothing")}</p>`}`;
+  return { title: say("why"), body };
+}
+
+function searchForm({ say }: View, query: string): Html {
+  return html`<form action="/why" class="row" role="search">
+      <label for="q">${say("whyWhat")}</label>
+      <input id="q" name="q" value="${query}" required maxlength="240" size="48" aria-describedby="q-hint" />
+      <button>${say("search")}</button>
+    </form>
+    <p class="quiet" id="q-hint">${say("whyHint")}</p>`;
+}
+
+function messageSection(view: View, shown: ShownMessage, everyFrame: boolean): Html {
+  const { say } = view;
+  const { message, traceId } = shown;
+  const rows = timelineOf(message.entries, { everyFrame });
+  const hasMore = rows.some(({ count }) => count > 1);
+  return html`${reasonBox(view, shown)} ${messageFacts(view, shown)}
+    <h2>${say("timeline")}</h2>
+    ${rows.length === 0 ? html`<p class="quiet">${say("noTimeline")}</p>` : timelineTable(view, rows, message.atMs)}
+    ${hasMore && html`<p><a href="${whyPath(traceId)}&amp;frames=all">${say("everyFrame")}</a></p>`}`;
+}
+
+function reasonBox({ language }: View, { message, diagnosis }: ShownMessage): Html {
+  const refusal = refusalOf(message, diagnosis);
+  return html`<p class="reason ${toneOf(diagnosis)}" role="status">${sentenceOf(language, diagnosis, sharedNow())}</p>
+    ${refusal !== undefined && html`<p class="refusal">${refusalText(language, refusal)}</p>`}`;
+}
+
+function messageFacts(view: View, { traceId, message }: ShownMessage): Html {
+  const { say, language } = view;
+  const { messageId, app, chat, person, place, atMs } = message;
+  return facts([
+    [say("traceId"), html`<code>${traceId}</code>`],
+    [say("messageId"), messageId === "" ? undefined : html`<code>${messageId}</code>`],
+    [say("received"), moment(language, atMs)],
+    [say("app"), app === "" ? undefined : app],
+    [say("chatId"), lookUpLink(chat)],
+    [say("personId"), lookUpLink(person)],
+    [say("session"), place && html`<a href="${sessionPath(place.session)}">${place.session}</a>`],
+    [say("turnId"), place && turnIdOf(place.session, place.seq)],
+  ]);
+}
+
+function lookUpLink(id: string): Html | undefined {
+  return id === "" ? undefined : html`<a href="${whyPath(id)}">${id}</a>`;
+}
+
+function timelineTable(view: View, rows: readonly TimelineRow[], startMs: number): Html {
+  const { say, language } = view;
+  const endMs = Math.max(startMs, ...rows.map(({ untilMs }) => untilMs));
+  return html`<div class="timeline">
+    ${table({
+      caption: say("timeline"),
+      columns: [say("offset"), say("what"), say("duration"), say("course"), say("details"), say("process")],
+      rows: rows.map((row) => [
+        html`<time datetime="${new Date(row.atMs).toISOString()}" title="${new Date(row.atMs).toISOString()}"
+          >${offsetText(view, row, startMs)}</time
+        >`,
+        happeningText(language, row.name),
+        row.ms === undefined ? "" : `${row.count > 1 ? "⌀ " : ""}${durationText(language, row.ms)}`,
+        bar(row, [startMs, endMs]),
+        detailsOf(view, row),
+        html`<span title="${row.instance}">${row.service} <span class="quiet">${processOf(row)}</span></span>`,
+      ]),
+    })}
+  </div>`;
+}
+
+/** Tags that stand elsewhere on the page, or in the line already. */
+const placeTags: ReadonlySet<string> = new Set(["message", "session", "turn", "app", "chat", "person", "reply"]);
+
+function detailsOf(view: View, { data, failed, count, isOpen }: TimelineRow): Html {
+  const { say, language } = view;
+  const shown = Object.entries(data).filter(([name]) => !placeTags.has(name));
+  const text = shown.flatMap(([name, value]) => tagText(language, name, value) ?? []).join(" · ");
+  return html`${count > 1 && html`<strong>${count} ×</strong> `}${text}
+  ${failed !== undefined && html`<span class="wrong">${say("failed")}: ${failed}</span>`}
+  ${isOpen && html`<span class="wrong">${say("noEnd")}</span>`}`;
+}
+
+function offsetText({ language }: View, { atMs }: TimelineRow, startMs: number): string {
+  return `+${durationText(language, atMs - startMs)}`;
+}
+
+/** Where in the whole a line is, for the eye; its figures stand beside it. */
+function bar({ atMs, untilMs, isOpen }: TimelineRow, [startMs, endMs]: readonly [number, number]): Html {
+  const wholeMs = Math.max(1, endMs - startMs);
+  const share = (ms: number): number => Math.round((1_000 * ms) / wholeMs) / 10;
+  const from = Math.min(99, share(atMs - startMs));
+  const width = Math.max(1, share((isOpen ? endMs : untilMs) - atMs));
+  return html`<svg
+    class="${isOpen ? "bar open" : "bar"}"
+    viewBox="0 0 100 8"
+    preserveAspectRatio="none"
+    aria-hidden="true"
+  >
+    <rect x="${from}" width="${Math.min(width, 100 - from)}" height="8" />
+  </svg>`;
+}
+
+/** The end of an instance's name tells processes of one machine apart. */
+function processOf({ instance }: TimelineRow): string {
+  return instance.split("-").at(-1) ?? "";
+}
