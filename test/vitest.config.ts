@@ -14,7 +14,9 @@ export default defineConfig({
       "test/**/*.test.ts",
     ],
     globalSetup: ["test/redis-setup.ts"],
+    setupFiles: ["test/each-file.ts"],
     pool: "forks",
+    isolate: false,
     maxWorkers: 2,
     sequence: { sequencer: LongestFirst },
     // Deadlines find what hangs; how fast a shared machine is today is no fact about the product.

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { text as textOf } from "node:stream/consumers";
 import { pathToFileURL } from "node:url";
 import { resolveConfig } from "@larkline/process/config";
-import { followClock, sharedNow, systemClock } from "@larkline/protocol";
+import { followClock, forgetClock, sharedNow, systemClock } from "@larkline/protocol";
 import { afterEach, describe, expect, it, onTestFinished, vi } from "vitest";
 import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 import { eventConsumers, type EventConsumer, type OtherEvent } from "./other-events.ts";
@@ -83,7 +83,7 @@ describe("an event that is not ours", () => {
   it("AL-62: reaches a module and the address, signed, with all that the platform said", async () => {
     // The address judges how old an event is by a clock of its own: that of a wrong machine says nothing.
     followClock(Date.now() + 100_000, performance.now());
-    onTestFinished(() => followClock(Date.now(), performance.now()));
+    onTestFinished(forgetClock);
     const told: OtherEvent[] = [];
     const { received, consumers } = await address((response) => void response.end());
     const here = await world({ event: (event) => void told.push(event) }, ...consumers);

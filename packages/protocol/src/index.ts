@@ -1,4 +1,4 @@
-export { followClock, sharedNow } from "./shared-clock.ts";
+export { followClock, forgetClock, sharedNow } from "./shared-clock.ts";
 export { pause, systemClock, systemRandom, withDeadline, type Clock, type Random } from "./clock.ts";
 export { compileJsonSchema, jsonParserOf, parserOf, type ParseResult, type Parser } from "./schema.ts";
 export { canaryMessage, canarySessionId, isCanary } from "./canary.ts";

@@ -14,3 +14,8 @@ export function sharedNow(): number {
 export function followClock(epochMs: number, atMs: number): void {
   anchor = epochMs - atMs;
 }
+
+/** Goes back to the machine's clock, as before the first {@link followClock}. */
+export function forgetClock(): void {
+  anchor = undefined;
+}

@@ -5,6 +5,7 @@ import { dirname, join } from "node:path";
 import {
   finishedCallOf,
   followClock,
+  forgetClock,
   sharedNow,
   toolJobId,
   turnJobId,
@@ -360,7 +361,7 @@ describe.each(both)("a worker whose machine has another time, by %s scripts", (s
 
   const hourMs = 3_600_000;
 
-  afterEach(() => followClock(Date.now(), performance.now()));
+  afterEach(forgetClock);
 
   it.each([
     ["an hour ahead", hourMs],

@@ -1,6 +1,6 @@
 import type { RateGovernor } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
-import { followClock } from "@larkline/protocol";
+import { followClock, forgetClock } from "@larkline/protocol";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import type { FeishuApi, FeishuApiOptions } from "../feishu-api.ts";
 import { failureOf, replacing, simulatedApi } from "../simulated-api.fixture.ts";
@@ -195,7 +195,7 @@ describe("calls through a governor", () => {
 it("calls of processes whose machines disagree about the date count for one month", async () => {
   const { api, appId, governor, chatId, send } = await limited();
   followClock(Date.UTC(2031, 0, 15), performance.now());
-  onTestFinished(() => followClock(Date.now(), performance.now()));
+  onTestFinished(forgetClock);
   await send(chatId);
   expect(await governor.callsOf(appId, "2031-01")).toBe(1);
   expect((await api.quota()).calls).toBe(1);
