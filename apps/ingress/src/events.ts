@@ -5,7 +5,7 @@ import { parserOf, turnIdOf, withDeadline } from "@larkline/protocol";
 import { Type } from "typebox";
 import type { Bot, Transport } from "./bot.ts";
 import { handleClick } from "./clicks.ts";
-import { handleMessage, recalledKey, servesTenant, takeMessage, watched, type Admitted } from "./messages.ts";
+import { handleMessage, servesTenant, takeMessage, watched, type Admitted } from "./messages.ts";
 import { languageOfPerson, sendNotice, shownLanguage } from "./notices.ts";
 import { otherEventOf, type EventAnswer } from "./other-events.ts";
 import type { Services } from "./services.ts";
@@ -153,17 +153,14 @@ async function greet(
 
 const parseRecalled = parserOf(Type.Object({ message_id: Id, chat_id: Id }));
 
-/** As long as the platform goes on delivering a message that was not acknowledged, and more. */
-const recalledKeptMs = 24 * 3_600_000;
-
 /** A message that was taken back is not answered: whether it is still to come, parked, waiting or being answered. */
 async function messageRecalled(services: Services, bot: Bot, { event }: Envelope): Promise<undefined> {
   const parsed = parseRecalled(event);
   if (!parsed.ok) return;
-  const { store, lookups } = services;
+  const { store } = services;
   const { chat_id: chatId, message_id: messageId } = parsed.value;
   // First: a process that stores the message after this line sees it, and one that did before has said where.
-  await lookups.set(recalledKey(bot.app, messageId), "yes", recalledKeptMs);
+  await store.recall(bot.app, messageId);
   const session = await sessionOfMessage(services, bot, { chatId, messageId });
   await store.release(session, messageId, "drop");
   const seq = await store.seqOf(session, bot.app, messageId);

@@ -254,17 +254,16 @@ export async function takeMessage(
   admitted: Admitted,
 ): Promise<ArrivalOutcome> {
   const { message, place } = arrived;
-  const [recalled, arrival] = await Promise.all([
-    services.lookups.get(recalledKey(bot.app, message.messageId)),
-    heard(services, bot, arrived, admitted),
-  ]);
-  if (recalled !== undefined) return "recalled";
+  const arrival = await heard(services, bot, arrived, admitted);
   const { verdict } = admitted;
+  const read = readArrival(services, bot, arrival);
+  // A message that is stored is looked at by the script that stores it.
+  const isStored = verdict === "accept" && read.for !== "now";
+  if (!isStored && (await services.store.recalled(place.session, bot.app, message.messageId))) return "recalled";
   if (verdict === "too_long" || verdict === "empty" || verdict === "foreign_tenant") {
     await answer(services, bot, arrival, refusalText(verdict, arrival.language));
     return verdict;
   }
-  const read = readArrival(services, bot, arrival);
   if (verdict === "late") {
     // A message that is known already is not late, only this delivery is, and it may have a wake-up to repair.
     const isKnown = (await services.store.seqOf(place.session, bot.app, message.messageId)) !== undefined;
@@ -275,11 +274,6 @@ export async function takeMessage(
   if (outcome === "full") await answer(services, bot, arrival, refusalText("full", arrival.language));
   if (outcome === "busy") await answer(services, bot, arrival, noticeText("busy", arrival.language));
   return outcome;
-}
-
-/** Names the fact that a message was taken back before it could be stored. */
-export function recalledKey(app: string, messageId: string): string {
-  return `recalled:${app}:${messageId}`;
 }
 
 /** Kinds of messages whose words are the sender's own. */
@@ -387,12 +381,12 @@ async function enqueue(
   bot: Bot,
   arrival: HeardArrival,
   message: InboundMessage,
-): Promise<"accepted" | "duplicate" | "full" | "busy"> {
+): Promise<"accepted" | "duplicate" | "full" | "busy" | "recalled"> {
   const policy = agentOfMessage(services.settings, message).busy;
   const appended = await appendMessage(services, bot, message, policy);
   if (appended === "busy") return "busy";
   const { result, seq, ahead } = appended;
-  if (result === "full") return "full";
+  if (result === "full" || result === "recalled") return result;
   const superseded = policy === "interrupt" && seq > 0 && (await supersedeTurn(services, bot, message, appended));
   // Also for a duplicate: its first delivery may have died between append and wake.
   await wakeSession(services, bot, message.session, appended.wakeGen);

@@ -199,7 +199,6 @@ function agentWorker(place: Place): RedisUser {
       { keys: ["events"], commands: "xadd xrange pexpire" },
       { keys: ["seen", "parked"], commands: "get set del" },
       { keys: ["seen", "recalled"], commands: "mget" },
-      { keys: ["recalled"], commands: "set exists" },
       { keys: ["dirty", "deadlines", "expiries", "openCards"], commands: "zadd zrem zrangebyscore" },
       { keys: ["due"], commands: "zrangebyscore" },
       { keys: ["approvalSessions"], commands: "set" },

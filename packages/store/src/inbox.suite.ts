@@ -43,6 +43,27 @@ export function describeInbox(name: string, makeHarness: MakeSessionStore): void
       return await mustClaim(store, session, 1);
     }
 
+    describe("messages that were taken back", () => {
+      it("are refused, whatever their session, for a day", async () => {
+        await store.recall("cli_app", "om_1");
+        for (const each of [session, other]) {
+          expect(await store.append(messageOf(each, "om_1"))).toEqual({ result: "recalled", seq: 0, ahead: 0 });
+          expect(await store.recalled(each, "cli_app", "om_1")).toBe(true);
+          expect(await store.summary(each)).toMatchObject({ state: "idle", waiting: 0 });
+        }
+        await harness.advance(86_400_001);
+        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({ result: "accepted", seq: 1 });
+      });
+
+      it("stay where they are when they were stored before", async () => {
+        await store.append(messageOf(session, "om_1"));
+        await store.recall("cli_app", "om_1");
+        expect(await store.append(messageOf(session, "om_1"))).toMatchObject({ result: "recalled" });
+        expect(await store.recalled(session, "cli_app", "om_2")).toBe(false);
+        expect(await store.summary(session)).toMatchObject({ waiting: 1 });
+      });
+    });
+
     describe("places", () => {
       it("a message to an idle session has nothing ahead", async () => {
         const first = await store.append(messageOf(session, "om_1"));

@@ -84,6 +84,8 @@ export interface RedisSessionStoreOptions {
 }
 
 const dayMs = 24 * 60 * 60 * 1_000;
+/** As long as the platform goes on delivering a message that was not acknowledged, and more. */
+const recalledKeptMs = dayMs;
 /** Longer than a runner waits for an answer, and asks again. */
 const answerKeptMs = 600_000;
 /** Runners ask again after 5 s at most. */
@@ -157,6 +159,16 @@ class RedisSessionStore implements SessionStore {
       { sid, message: needsFirst(message), seenTtlMs: this.#dedupTtlMs, maxWaiting, person: sender.id, chatType },
     );
     return appendResultFrom(sid, reply);
+  }
+
+  async recall(app: string, messageId: string): Promise<void> {
+    // Into every cell: the session of a message that has not come yet may not be known.
+    const marks = this.#keys.cells().map((cell) => cell.recalledOf(app, messageId));
+    await Promise.all(marks.map(async (mark) => await this.#redis.set(mark, "1", "PX", recalledKeptMs)));
+  }
+
+  async recalled(session: SessionKey, app: string, messageId: string): Promise<boolean> {
+    return (await this.#redis.exists(this.#keys.session(session).recalledOf(app, messageId))) === 1;
   }
 
   async seqOf(session: SessionKey, app: string, messageId: string): Promise<number | undefined> {

@@ -17,7 +17,7 @@ import type {
 
 /** What an append did. `wakeGen` is the generation to add a wake-up job for, also when a redelivery heals a lost one. */
 export interface AppendResult {
-  result: "accepted" | "duplicate" | "full";
+  result: "accepted" | "duplicate" | "full" | "recalled";
   /** Position of the message in its session; 0 unless accepted or a remembered duplicate. */
   seq: number;
   wakeGen?: number;
@@ -357,6 +357,12 @@ export interface SessionStore {
    * With `maxWaiting` it is refused as `full` when that many messages are in the inbox.
    */
   append(message: InboundMessage, options?: { maxWaiting?: number }): Promise<AppendResult>;
+  /**
+   * A message was taken back, perhaps before it is appended: `append` refuses it as `recalled` for as long as the
+   * platform may deliver it. What is appended already stays.
+   */
+  recall(app: string, messageId: string): Promise<void>;
+  recalled(session: SessionKey, app: string, messageId: string): Promise<boolean>;
   /** The number that `append` gave to a message; undefined when it was never appended, or is forgotten. */
   seqOf(session: SessionKey, app: string, messageId: string): Promise<number | undefined>;
   /** Whether a message was appended, or answered outside a turn, within the time that ids are remembered. */
