@@ -6,13 +6,13 @@ import type { FaultAction, FaultSource } from "./fault-table.ts";
 import { errorAnswer, newLogId, okAnswer, readBody, sendAnswer, type Answer } from "./http-exchange.ts";
 import type { Platform } from "./platform.ts";
 import { PlatformError } from "./platform-error.ts";
-import type { RouteMatch } from "./route-table.ts";
+import type { RouteTable } from "./route-table.ts";
 
 /** What the HTTP surface of the open platform is made of. */
 export interface HttpApiParts {
   platform: Platform;
   faults: FaultSource;
-  findRoute: (method: string, path: string) => RouteMatch;
+  routes: RouteTable;
   /** HTTP status of refusals that do not fix their own. */
   errorStatus: number;
   onCall: (call: ApiCall) => void;
@@ -103,7 +103,7 @@ async function answerCall(
   try {
     const { body, form } = await readBody(request);
     if (delayMs > 0) await new Promise((resolve) => setTimeout(resolve, delayMs));
-    const match = parts.findRoute(exchange.method, exchange.url.pathname);
+    const match = parts.routes.find(exchange.method, exchange.url.pathname);
     if (match.kind === "open") return okAnswer(match.route.handle({ body, host: request.headers.host ?? "" }));
     const app = authenticatedApp(parts.platform, request);
     exchange.appId = app.appId;

@@ -1,3 +1,4 @@
+import findMyWay, { type HTTPMethod } from "find-my-way";
 import type { ApiRoute, OpenRoute } from "./platform.ts";
 import { PlatformError } from "./platform-error.ts";
 
@@ -6,49 +7,40 @@ export type RouteMatch =
   | { kind: "api"; route: ApiRoute; params: Record<string, string> }
   | { kind: "open"; route: OpenRoute; params: Record<string, string> };
 
-interface Entry {
-  segments: string[];
-  match: { kind: "api"; route: ApiRoute } | { kind: "open"; route: OpenRoute };
-}
+type Found = { kind: "api"; route: ApiRoute } | { kind: "open"; route: OpenRoute };
 
-/** Finds the operation of a method and path; unknown paths are 404/99991201, other methods 405/99991301. */
-export function createRouteTable(
-  apiRoutes: readonly ApiRoute[],
-  openRoutes: readonly OpenRoute[],
-): (method: string, path: string) => RouteMatch {
-  const entries: Entry[] = [
-    ...openRoutes.map((route) => ({ segments: route.path.split("/"), match: { kind: "open" as const, route } })),
-    ...apiRoutes.map((route) => ({ segments: route.path.split("/"), match: { kind: "api" as const, route } })),
-  ];
-  return (method, path) => {
-    const segments = path.split("/");
-    let pathKnown = false;
-    for (const entry of entries) {
-      const params = matchSegments(entry.segments, segments);
-      if (params === undefined) continue;
-      if (entry.match.route.method === method) return { ...entry.match, params };
-      pathKnown = true;
-    }
-    if (pathKnown) throw new PlatformError(99991301, "the request method is not supported", { status: 405 });
-    throw new PlatformError(99991201, "404 page not found", { status: 404 });
-  };
-}
+/** Longer than any id of the platform. */
+const maxParamLength = 2_000;
 
-function matchSegments(pattern: readonly string[], segments: readonly string[]): Record<string, string> | undefined {
-  if (pattern.length !== segments.length) return undefined;
-  const params: Record<string, string> = {};
-  for (const [index, part] of pattern.entries()) {
-    const segment = segments[index] ?? "";
-    if (part.startsWith(":")) params[part.slice(1)] = decodeSegment(segment);
-    else if (part !== segment) return undefined;
+const methods = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const satisfies readonly HTTPMethod[];
+
+/** The operations of the platform by method and path. */
+export class RouteTable {
+  readonly #router = findMyWay({ maxParamLength });
+
+  constructor(apiRoutes: readonly ApiRoute[], openRoutes: readonly OpenRoute[]) {
+    for (const route of openRoutes) this.#add({ kind: "open", route });
+    for (const route of apiRoutes) this.#add({ kind: "api", route });
   }
-  return params;
-}
 
-function decodeSegment(segment: string): string {
-  try {
-    return decodeURIComponent(segment);
-  } catch {
-    return segment;
+  /** Throws for unknown paths 404/99991201, for other methods of known ones 405/99991301. */
+  find(method: string, path: string): RouteMatch {
+    const known = methods.find((one) => one === method);
+    const match = known && this.#router.find(known, path);
+    if (match) {
+      const found: Found = match.store; // What #add has put there.
+      return { ...found, params: match.params as Record<string, string> };
+    }
+    if (methods.some((one) => this.#router.find(one, path) !== null)) {
+      throw new PlatformError(99991301, "the request method is not supported", { status: 405 });
+    }
+    throw new PlatformError(99991201, "404 page not found", { status: 404 });
+  }
+
+  #add(found: Found): void {
+    const { method, path } = found.route;
+    const known = methods.find((one) => one === method);
+    if (known === undefined) throw new Error(`no operation of the platform has the method ${method}`);
+    this.#router.on(known, path, () => {}, found);
   }
 }

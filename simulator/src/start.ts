@@ -36,7 +36,7 @@ import type { ApiRoute, OpenRoute, Platform } from "./platform.ts";
 import { createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
 import { createReplyWatch } from "./reply-watch.ts";
 import { resourceRoutes } from "./resource-api.ts";
-import { createRouteTable } from "./route-table.ts";
+import { RouteTable } from "./route-table.ts";
 import { sendRoutes } from "./send-api.ts";
 import type { AppConnection, FeishuSimulator, SimulatorEvents, SimulatorOptions } from "./simulator.ts";
 import { createTokenStore } from "./token-store.ts";
@@ -222,12 +222,12 @@ function requestListener({ options, platform, connections, faults, onCall }: Lis
     path: "/callback/ws/endpoint",
     handle: ({ body, host }) => connections.endpoint(body, host),
   };
-  const findRoute = createRouteTable(apiRoutes(platform), [
+  const routes = new RouteTable(apiRoutes(platform), [
     ...authRoutes(platform),
     ...platform.registrations.routes,
     connect,
   ]);
-  const api = createHttpApi({ platform, faults, findRoute, errorStatus: options.errorStatus ?? 400, onCall });
+  const api = createHttpApi({ platform, faults, routes, errorStatus: options.errorStatus ?? 400, onCall });
   return (request, response) => {
     const platformPath = /^\/(open-apis|callback|oauth)\//.test(request.url ?? "");
     if (!platformPath && options.serve !== undefined) return options.serve(request, response);
