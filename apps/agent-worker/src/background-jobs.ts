@@ -42,8 +42,8 @@ interface SweeperOptions {
   handoffs: { sweep(living: readonly string[]): Promise<void> };
   /** Tries the outbox of a session; must not throw. */
   deliverOutbox: (session: string) => Promise<void>;
-  /** Whether the beats of all workers that live are there. */
-  isSteady: () => boolean;
+  /** Says whether the beats of all workers that live are there, and when one is missed. */
+  renewals: { isSteady(): boolean; onSilence(listener: () => void): void };
   owner: string;
   intervalMs: number;
   /** How long a session may show no sign of life before it is looked at. */
@@ -61,6 +61,8 @@ const sessionsAtOnce = 200;
 const manyRunning = 2_000;
 /** A session that was touched more recently is surely being run. */
 const orphanMs = 500;
+/** Within so long all workers miss the same dead one. */
+const missedTogetherMs = 150;
 
 /**
  * Finds what was left lying: sessions of dead workers, lost wake-ups, calls and approvals past their
@@ -89,6 +91,9 @@ export function startSweeper(options: SweeperOptions): { close(): Promise<void> 
     pass = sweep();
   };
   timer = setTimeout(start, options.intervalMs);
+  options.renewals.onSilence(() => {
+    if (!closed) void sweepSilent(options);
+  });
   return {
     close: async () => {
       closed = true;
@@ -98,6 +103,16 @@ export function startSweeper(options: SweeperOptions): { close(): Promise<void> 
       await Promise.all(cards.map(async (card) => await card.ended()));
     },
   };
+}
+
+/** All workers miss a dead one, and one of them takes its sessions up; if that one fails, the next round does. */
+async function sweepSilent(options: SweeperOptions): Promise<void> {
+  try {
+    const isOurs = await options.presence.takeDuty("orphans", options.owner, missedTogetherMs);
+    if (isOurs) await sweepOrphans(options, sharedNow() - orphanMs);
+  } catch (error) {
+    options.onError(error);
+  }
 }
 
 /** What fails in one part keeps no other from its work. */
@@ -140,7 +155,7 @@ async function sweepSessions(options: SweeperOptions): Promise<void> {
 }
 
 async function sweepOrphans(options: SweeperOptions, beforeMs: number): Promise<void> {
-  if (!options.isSteady()) return;
+  if (!options.renewals.isSteady()) return;
   const running = (await options.store.stale(beforeMs, manyRunning)).filter(({ state }) => state === "running");
   const alive = await options.presence.alive([...new Set(running.map(({ owner }) => owner))]);
   for (const session of running) if (!alive.has(session.owner)) await healSession(options, session);

@@ -1,13 +1,13 @@
 import { randomUUID } from "node:crypto";
 import type { LlmBackend } from "@larkline/model";
-import { closeRedis, connectRedis, createRedisPresence, type RedisConnection } from "@larkline/store/redis";
+import { closeRedis, connectRedis, createRedisPresence, Renewals, type RedisConnection } from "@larkline/store/redis";
 import type { SessionStore } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { freePort, startRedis } from "@larkline/testkit";
 import { expect, inject, it, onTestFinished, vi } from "vitest";
 import { calling } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";
-import { startHeartbeat } from "./heartbeat.ts";
+import { hasDied } from "./heartbeat.ts";
 import {
   append,
   holding,
@@ -128,9 +128,12 @@ async function twoWorkers() {
   const { world, redis } = await ownWorld();
   const elsewhere = connectRedis(inject("redisUrl"));
   onTestFinished(async () => await closeRedis(elsewhere));
-  const presence = createRedisPresence({ redis: elsewhere, namespace: `test-${randomUUID()}` });
-  const { hasDied, close } = await startHeartbeat({ presence, owner: "second", onError: () => undefined });
-  onTestFinished(close);
+  const namespace = `test-${randomUUID()}`;
+  const presence = createRedisPresence({ redis: elsewhere, namespace });
+  const orders = { redisUrl: inject("redisUrl"), namespace, owner: "second", onError: () => undefined };
+  const renewals = await Renewals.start(orders);
+  onTestFinished(async () => await renewals.close());
+  const died = async (other: string): Promise<boolean> => await hasDied({ presence, renewals }, other);
   let isTroubled = false;
   const backend: LlmBackend = {
     async *stream(request) {
@@ -154,7 +157,7 @@ async function twoWorkers() {
         };
       },
     });
-    const run = runnerOf(world, { backend, maxTries, worker: { owner, presence, hasDied } }, { ...world, store });
+    const run = runnerOf(world, { backend, maxTries, worker: { owner, presence, hasDied: died } }, { ...world, store });
     return {
       claims,
       run: async (gen: number) => await run({ v: 1, session, gen }, new AbortController().signal),

@@ -6,12 +6,12 @@ import { botOfApp, type BotAccess, type LarklineConfig } from "@larkline/process
 import { errorCodes, runnerKeyOf, type InboundMessage, type SessionKey, sharedNow } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
 import { startAnnouncing, stateVersion, type InstanceDirectory } from "@larkline/store";
-import { HandoffImport, type Presence, type StateMigration } from "@larkline/store/redis";
+import { HandoffImport, Renewals, type Presence, type StateMigration } from "@larkline/store/redis";
 import { scrubText, type Logger, type Observation } from "@larkline/process/telemetry";
 import manifest from "../package.json" with { type: "json" };
 import type { WorkerConfig } from "./config.ts";
 import { openConnections, type Connections } from "./services.ts";
-import { startHeartbeat, type Heartbeat } from "./heartbeat.ts";
+import { hasDied } from "./heartbeat.ts";
 import { createAgentSides, limitsOf, type AgentModels } from "./agents.ts";
 import { sweepApprovalCards, sweepCards, startOperatorDesk, startSweeper } from "./background-jobs.ts";
 import {
@@ -52,10 +52,9 @@ interface AgentWorker {
 
 /** Errors of one message after which it is given up. */
 const maxTries = 5;
-// Shorter than BullMQ's defaults: a wake-up whose worker died before it claimed, or between saving and
+// Shorter than BullMQ's default: a wake-up whose worker died before it claimed, or between saving and
 // handing out calls, has no other way back. A job that is taken away too early is fenced.
-const lockDurationMs = 5_000;
-const stalledIntervalMs = 1_500;
+const stalledIntervalMs = 500;
 /** Messages of one session taken in a row before others get their turn. */
 const maxInRow = 8;
 
@@ -68,7 +67,7 @@ interface WorkerParts extends WorkerSetup {
   catalog: ToolCatalog;
   running: RunningTurns;
   holds: TurnHolds;
-  heartbeat: Heartbeat;
+  renewals: Renewals;
   handoffs: HandoffImport;
 }
 
@@ -88,9 +87,10 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   const holds = new TurnHolds({ holdMs: config.holdMs, slots: config.concurrency, onEnd: metrics.held });
   const handoffs = openHandoffs(setup, owner, { connections, holds });
   await handoffs.listen(stopping.signal);
-  const heartbeat = await startHeartbeat({ presence, owner, onError });
+  const { redisUrl, namespace } = config;
+  const renewals = await Renewals.start({ redisUrl, namespace, owner, onError });
   const announcer = announcing(owner, connections, onError);
-  const parts: WorkerParts = { ...setup, owner, connections, catalog, running, holds, heartbeat, handoffs };
+  const parts: WorkerParts = { ...setup, owner, connections, catalog, running, holds, renewals, handoffs };
   let work: Work | undefined;
   const waiting = new AbortController();
   const takeover = { ...connections, owner, logger, signal: waiting.signal };
@@ -106,7 +106,8 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
     await Promise.all([work?.close(), connections.approvalCards.close()]);
     stopping.abort();
     await handoffs.settled();
-    await Promise.all([heartbeat.close(), announcer.close()]);
+    await Promise.all([renewals.close(), announcer.close()]);
+    await presence.leave(owner).catch(onError);
     await connections.close();
   };
   let closed: Promise<void> | undefined;
@@ -214,7 +215,7 @@ function createBuiltIns({ settings, connections: { blobs, lookups }, logger }: W
 }
 
 function startTurns(parts: WorkerParts): JobWorker {
-  const { config, settings, metrics, logger, connections, owner, running, holds } = parts;
+  const { config, settings, metrics, logger, connections, owner, running, holds, renewals } = parts;
   const { store, turns, sender, queue } = connections;
   const prepare = createMessagePreparer({ ...connections, limits: settings.limits, logger });
   const budgets = { book: createBudgetBook(settings.budgets), store: connections.budgets };
@@ -223,7 +224,7 @@ function startTurns(parts: WorkerParts): JobWorker {
     redact: scrubText,
     ...queue,
     concurrency: config.concurrency,
-    lockDurationMs,
+    renewals,
     stalledIntervalMs,
     handle: createSessionRunner({
       store,
@@ -245,7 +246,7 @@ function startTurns(parts: WorkerParts): JobWorker {
         for (const facts of lost) logger.error({ session, ...facts }, "stored state cannot be read and is replaced");
       },
       owner,
-      hasDied: parts.heartbeat.hasDied,
+      hasDied: async (other) => await hasDied({ presence: connections.presence, renewals }, other),
       presence: connections.presence,
       maxTries,
       maxInRow,
@@ -319,7 +320,7 @@ function signsOfLife(
   };
 }
 
-function startSweeping({ owner, connections, metrics, observation, logger, handoffs, heartbeat }: WorkerParts): {
+function startSweeping({ owner, connections, metrics, observation, logger, handoffs, renewals }: WorkerParts): {
   close(): Promise<void>;
 } {
   const { store, approvals, approvalCards, sender } = connections;
@@ -336,7 +337,7 @@ function startSweeping({ owner, connections, metrics, observation, logger, hando
       async (signal) => await sweepApprovalCards({ approvals, workCards, signal }),
     ],
     handoffs,
-    isSteady: heartbeat.isSteady,
+    renewals,
     intervalMs: 1_000,
     staleMs: 3_000,
     deliverOutbox: async (session) => {

@@ -211,7 +211,7 @@ function agentWorker(place: Place): RedisUser {
       { keys: ["spending"], commands: "set zincrby zscore zcard zremrangebyrank sadd pexpireat" },
       { keys: ["blobs"], commands: "hset hmget pexpire" },
       { keys: ["alive"], commands: "set del mget" },
-      { keys: ["workers"], commands: "zadd zrem zrange zremrangebyscore" },
+      { keys: ["workers"], commands: "zadd zrem zrange zrangebyscore zremrangebyscore" },
       { keys: ["duties"], commands: "set" },
       { keys: ["everyRunner"], commands: "hvals" },
       { keys: ["runnerNames"], commands: "smembers" },

@@ -121,6 +121,11 @@ export class KeepingBackend extends RedisQueueBackend {
     return inMachineTime(await super.moveToActive(token, name));
   }
 
+  /** Right after an outage of Redis the locks of living workers are not there yet. */
+  override async moveStalledJobsToWait(): Promise<string[]> {
+    return this.rules.renewals?.isSteady() === false ? [] : await super.moveStalledJobsToWait();
+  }
+
   override async waitForJob(blockTimeout: number): Promise<{ member: string; score: number } | null> {
     const found = await super.waitForJob(blockTimeout);
     return found === null ? null : { ...found, score: machineTimeOf(found.score) };
@@ -157,4 +162,18 @@ export interface KeptJobRules {
   /** Whether the jobs are tool calls, whose arguments are not kept. */
   isCall: boolean;
   redact: Redact;
+  renewals?: LockRenewals | undefined;
+}
+
+/** Renews the locks of running jobs, whatever the event loop of this process does meanwhile. */
+export interface LockRenewals {
+  /** How long a lock is good for, ms. */
+  readonly lockMs: number;
+  /**
+   * Renews the lock of a job until the returned function is called. `queue` is what the keys of the queue begin with,
+   * `token` what the lock holds.
+   */
+  hold(lock: { queue: string; id: string; token: string }): () => void;
+  /** Whether the locks of all jobs that run are there: false right after an outage of Redis, and during it. */
+  isSteady(): boolean;
 }

@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { DelayedError, UnrecoverableError, WaitingError, Worker, type Job } from "bullmq";
 import { parserOf, ToolJob, toolsQueue, TurnJob, turnsQueue, type Parser } from "@larkline/protocol";
 import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
-import type { Redact } from "./kept-jobs.ts";
+import type { LockRenewals, Redact } from "./kept-jobs.ts";
 import { workerBackend, type Scripts } from "./small-scripts.ts";
 
 /**
@@ -25,7 +25,9 @@ export interface JobWorkerOptions<T> extends QueueOptions {
   redact: Redact;
   /** The job failed for good (thrown, or stalled too often). May be called more than once. */
   onFailed: (job: T, error: Error) => Promise<void>;
-  /** Ms without renewal after which a job counts as stalled. Renewed at half of it. */
+  /** Renews the locks of jobs; if absent BullMQ does, as often as the event loop lets it. */
+  renewals?: LockRenewals;
+  /** Without `renewals`: ms without renewal after which a job counts as stalled. Renewed at half of it. */
   lockDurationMs?: number;
   /** How long a postponed job rests, ms; 5 s if absent. */
   postponeMs?: number;
@@ -121,13 +123,26 @@ async function putBack(
 const blockForS = 4;
 
 class PatientWorker extends Worker {
+  renewals: LockRenewals | undefined;
+
   override get maximumBlockTimeout(): number {
     return blockForS;
+  }
+
+  /** The lock is renewed until Redis knows how the job has ended, not only until it has. */
+  override async processJob(...given: Parameters<Worker["processJob"]>): Promise<void | Job> {
+    const [{ id = "" }, token] = given;
+    const release = this.renewals?.hold({ queue: this.toKey(""), id, token });
+    try {
+      return await super.processJob(...given);
+    } finally {
+      release?.();
+    }
   }
 }
 
 function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
-  const lockDuration = setup.lockDurationMs ?? 10_000;
+  const lockDuration = setup.renewals?.lockMs ?? setup.lockDurationMs ?? 10_000;
   // One signal for all jobs: BullMQ's own misses a job that is fetched while the worker closes, the
   // very one that was just put back.
   const closing = new AbortController();
@@ -137,7 +152,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
     pause: async () => await worker.pause(true),
     resume: () => void worker.resume(),
   });
-  const worker: Worker = new PatientWorker(
+  const worker: PatientWorker = new PatientWorker(
     setup.queue,
     async (job: Job, token?: string) => {
       const parsed = setup.parse(job.data);
@@ -152,6 +167,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
       prefix: setup.prefix ?? defaultQueuePrefix,
       concurrency: setup.concurrency,
       lockDuration,
+      skipLockRenewal: setup.renewals !== undefined,
       drainDelay: blockForS,
       stalledInterval: setup.stalledIntervalMs ?? lockDuration / 2,
       // A stalled wake-up is harmless to repeat: what must not repeat is fenced elsewhere.
@@ -159,6 +175,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
     },
     workerBackend(setup),
   );
+  worker.renewals = setup.renewals;
   worker.on("error", (error) => setup.onError?.(error));
   worker.on("failed", (job, error) => {
     const triedAgain = job !== undefined && !job.finishedOn;

@@ -11,6 +11,7 @@ import {
   takesWrites,
   createRedisBlobStore,
   createRedisRunnerDirectory,
+  Renewals,
   RunnerHandoff,
   type RedisConnection,
   ServerClock,
@@ -65,19 +66,21 @@ export interface ToolRunner {
  * IsolationRefusedError, an AnnouncementRefusedError, or why Redis cannot be reached.
  */
 export async function startRunner(setup: RunnerSetup): Promise<ToolRunner> {
-  const { config, logger } = setup;
+  const { logger } = setup;
   const calls = new RunningCalls();
   const metrics = createRunnerMetrics(setup.metrics, () => calls.count);
   let started = false;
   let problem: unknown;
-  const connections = openConnections(config.redisUrl, logger, (error) => {
+  const onError = (error: unknown): void => {
     problem = error; // while starting it is told by the caller, in one line
     if (started) logger.warn({ error }, "background error");
+  };
+  const connections = await openConnections(setup, onError).catch((error: unknown) => {
+    throw problem ?? error;
   });
   let levels: Levels | undefined;
   let opened: OpenedMounts | undefined;
   try {
-    await connections.clock.followed;
     levels = await openRunnerLevels(setup, metrics);
     opened = openMounts(setup, levels);
     const announced = await announceTools(setup, connections, opened);
@@ -98,27 +101,41 @@ interface Connections {
   /** Waits for Redis without limit, as queue workers must. */
   queueRedis: RedisConnection;
   clock: ServerClock;
+  renewals: Renewals;
   /** Aborts when the connections close. */
   closing: AbortSignal;
   onError: (error: unknown) => void;
   close(): Promise<void>;
 }
 
-function openConnections(redisUrl: string, logger: Logger, onError: (error: unknown) => void): Connections {
+async function openConnections(
+  { config: { redisUrl, namespace }, logger }: RunnerSetup,
+  onError: (error: unknown) => void,
+): Promise<Connections> {
   const redis = connectRedis(redisUrl, { onError });
   const queueRedis = connectRedis(redisUrl, { role: "worker", onError });
   const clock = new ServerClock(redis, createClockLog(logger));
   const closing = new AbortController();
+  const close = async (): Promise<void> => {
+    closing.abort();
+    clock.close();
+    await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
+  };
+  const renewals = await clock.followed
+    .then(async () => await Renewals.start({ redisUrl, namespace, onError }))
+    .catch(async (error: unknown) => {
+      await close();
+      throw error;
+    });
   return {
     redis,
     queueRedis,
     clock,
+    renewals,
     closing: closing.signal,
     onError,
     close: async () => {
-      closing.abort();
-      clock.close();
-      await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
+      await Promise.all([renewals.close(), close()]);
     },
   };
 }
@@ -396,10 +413,8 @@ async function work(parts: Parts, { announcement, generation }: Announced): Prom
   };
 }
 
-// A killed runner's calls go on elsewhere after 2 to 4.5 s; renewals every 1.75 s are cheap.
-const lockDurationMs = 3_500;
-
-const stalledIntervalMs = 700;
+/** A killed runner's calls run elsewhere once their locks have expired and another runner has looked for them. */
+const stalledIntervalMs = 250;
 
 /** Room for answering or giving back calls after the grace period. */
 const settleMs = 1_000;
@@ -427,7 +442,7 @@ async function startWorkers({ setup, connections }: Parts, handler: CallHandler)
       ...queueOptions,
       ...limited,
       runner,
-      lockDurationMs,
+      renewals: connections.renewals,
       stalledIntervalMs,
       handle: async (job, signal) => await handler.handle(job, signal),
       onFailed: async (job, error) => await handler.fail(job, error),

@@ -9,7 +9,7 @@ export interface RedisPresenceOptions {
 
 /** Which processes are alive, as told by their own heartbeats. */
 export interface Presence {
-  /** Says that `id` lives; forgotten after `ttlMs` without another beat. */
+  /** Says once that `id` lives; forgotten after `ttlMs`. Processes say it again and again by `Renewals`. */
   beat(id: string, ttlMs: number): Promise<void>;
   /** Says that `id` ends in an orderly way; kept for an hour. */
   leave(id: string): Promise<void>;

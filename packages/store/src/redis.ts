@@ -31,6 +31,7 @@ export { createRedisRetention, removeParkedMessages, type RedisRetentionOptions 
 export { createRedisRunnerDirectory, type RedisRunnerDirectoryOptions } from "./runner-directory.ts";
 export { runnerScripts, type PublishedScript } from "./runner-scripts.ts";
 export { createRedisSessionIndex, type RedisSessionIndexOptions } from "./session-index.ts";
+export { Renewals, type RenewalOptions } from "./renewals.ts";
 export { readServerStates, type ServerState } from "./server-state.ts";
 export { createRedisSessionStore, type RedisSessionStoreOptions } from "./redis-session-store.ts";
 export { StateMigration, type StateMigrationOptions } from "./state-migration.ts";
