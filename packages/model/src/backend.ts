@@ -1,5 +1,5 @@
 import type { Message, ModelChunk, ToolSpec } from "@larkline/protocol";
-import type { ModelInfo } from "./model-info.ts";
+import type { ModelInfo } from "./model-catalog.ts";
 
 /** A piece of the system prompt; a non-empty scope asks for caching up to its end. */
 export interface SystemBlock {

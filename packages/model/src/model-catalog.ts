@@ -1,7 +1,29 @@
-import type { ModelInfo } from "./model-info.ts";
+import type { Usage, ParseResult } from "@larkline/protocol";
 
-/** Input, output, cache read and cache write price: USD per million tokens. */
-type Prices = readonly [input: number, output: number, cacheRead: number, cacheWrite: number];
+/** Facts about a model. Prices are USD per million tokens, 0 = free or unknown. */
+export interface ModelInfo {
+  id: string;
+  displayName: string;
+  provider: string;
+  contextWindow: number;
+  maxOutputTokens: number;
+  inputPricePer1M: number;
+  outputPricePer1M: number;
+  cacheReadPricePer1M: number;
+  cacheWritePricePer1M: number;
+  supportsCaching: boolean;
+  supportsBatch: boolean;
+  supportsThinking: boolean;
+  supportsVision: boolean;
+  /** Answers can be bound to a JSON Schema. */
+  supportsJsonSchema: boolean;
+  /** Least size of the system prompt, in tokens, that is worth caching; 0 = unsupported or unknown. */
+  cachingMinTokens: number;
+  /** Most tools in one request; 0 = unknown or unlimited. */
+  maxTools: number;
+  /** True: `maxTools` is proven and larger requests are refused locally. */
+  maxToolsExhaustive: boolean;
+}
 
 interface Row {
   id: string;
@@ -13,37 +35,17 @@ interface Row {
   without?: "thinking" | "vision";
 }
 
-function infoOf(provider: string, facts: Row): ModelInfo {
-  const [input, output, cacheRead, cacheWrite] = facts.prices;
-  return {
-    id: facts.id,
-    displayName: facts.name,
-    provider,
-    contextWindow: facts.contextWindow,
-    maxOutputTokens: facts.maxOutputTokens,
-    inputPricePer1M: input,
-    outputPricePer1M: output,
-    cacheReadPricePer1M: cacheRead,
-    cacheWritePricePer1M: cacheWrite,
-    supportsCaching: facts.cachingMinTokens > 0,
-    supportsBatch: true,
-    supportsThinking: facts.without !== "thinking",
-    supportsVision: facts.without !== "vision",
-    supportsJsonSchema: true, // every row: vendor pages "Structured outputs"
-    cachingMinTokens: facts.cachingMinTokens,
-    maxTools: provider === "openai" ? 128 : 0,
-    maxToolsExhaustive: false,
-  };
-}
-
-function row(id: string, name: string, facts: Omit<Row, "id" | "name">): Row {
-  return { id, name, ...facts };
-}
+/** Input, output, cache read and cache write price: USD per million tokens. */
+type Prices = readonly [input: number, output: number, cacheRead: number, cacheWrite: number];
 
 const million = 1_000_000;
+
 const large = { contextWindow: million, maxOutputTokens: 128_000 };
-const medium = { contextWindow: 200_000, maxOutputTokens: 64_000 };
+
 const opus: Prices = [5, 25, 0.5, 6.25];
+
+const medium = { contextWindow: 200_000, maxOutputTokens: 64_000 };
+
 const sonnet: Prices = [3, 15, 0.3, 3.75];
 
 // Vendor pages "Models overview", "Pricing" (5-minute cache writes) and "Prompt caching", read 2026-11.
@@ -71,19 +73,23 @@ const anthropic: readonly Row[] = [
 ];
 
 const wide = { contextWindow: 1_050_000, maxOutputTokens: 128_000, cachingMinTokens: 1_024 };
+
 const gpt5 = { contextWindow: 400_000, maxOutputTokens: 128_000, cachingMinTokens: 1_024 };
+
 const gpt41 = {
   contextWindow: 1_047_576,
   maxOutputTokens: 32_768,
   cachingMinTokens: 1_024,
   without: "thinking",
 } as const;
+
 const gpt4o = {
   contextWindow: 128_000,
   maxOutputTokens: 16_384,
   cachingMinTokens: 1_024,
   without: "thinking",
 } as const;
+
 const oSeries = { contextWindow: 200_000, maxOutputTokens: 100_000, cachingMinTokens: 1_024 };
 
 // Vendor pages "Pricing" and "Models", read 2026-11; base prices, without the surcharge of long prompts.
@@ -121,11 +127,67 @@ export const builtinModels: readonly ModelInfo[] = [
   ...openai.map((model) => infoOf("openai", model)),
 ];
 
+/**
+ * Facts about a model. `extra` wins over the built-in table; a dated id (`-20250929`,
+ * `-2025-08-07`, `-latest`) has the facts of its family; an unknown model gets cautious limits,
+ * no special abilities and prices of 0. The result always carries the id asked for.
+ */
+export function findModelInfo(provider: string, id: string, extra: readonly ModelInfo[] = []): ModelInfo {
+  const found = knownModel(provider, id, extra);
+  return found === undefined ? unknownModel(vendorOf(provider), id) : { ...found, id };
+}
+
 const datedSuffix = /-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$/;
+
+function knownModel(provider: string, id: string, extra: readonly ModelInfo[]): ModelInfo | undefined {
+  const vendor = vendorOf(provider);
+  for (const wanted of [id, id.replace(datedSuffix, "")]) {
+    const matches = (info: ModelInfo) => info.id === wanted && vendorOf(info.provider) === vendor;
+    const found = extra.find(matches) ?? builtinModels.find(matches);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
 
 /** The vendor behind a provider name: both OpenAI interfaces serve the same models. */
 function vendorOf(provider: string): string {
   return provider === "openai-responses" ? "openai" : provider;
+}
+
+function row(id: string, name: string, facts: Omit<Row, "id" | "name">): Row {
+  return { id, name, ...facts };
+}
+
+function infoOf(provider: string, facts: Row): ModelInfo {
+  const [input, output, cacheRead, cacheWrite] = facts.prices;
+  return {
+    id: facts.id,
+    displayName: facts.name,
+    provider,
+    contextWindow: facts.contextWindow,
+    maxOutputTokens: facts.maxOutputTokens,
+    inputPricePer1M: input,
+    outputPricePer1M: output,
+    cacheReadPricePer1M: cacheRead,
+    cacheWritePricePer1M: cacheWrite,
+    supportsCaching: facts.cachingMinTokens > 0,
+    supportsBatch: true,
+    supportsThinking: facts.without !== "thinking",
+    supportsVision: facts.without !== "vision",
+    supportsJsonSchema: true, // every row: vendor pages "Structured outputs"
+    cachingMinTokens: facts.cachingMinTokens,
+    maxTools: provider === "openai" ? 128 : 0,
+    maxToolsExhaustive: false,
+  };
+}
+
+function unknownModel(provider: string, id: string): ModelInfo {
+  return completeModelInfo({ id, provider, contextWindow: 32_000, maxOutputTokens: 4_096 });
+}
+
+/** Whether `extra` or the built-in table has the model. */
+export function isKnownModel(provider: string, id: string, extra: readonly ModelInfo[] = []): boolean {
+  return knownModel(provider, id, extra) !== undefined;
 }
 
 type KnownFacts = Partial<ModelInfo> & Pick<ModelInfo, "id" | "provider" | "contextWindow" | "maxOutputTokens">;
@@ -150,31 +212,44 @@ export function completeModelInfo(known: KnownFacts): ModelInfo {
   };
 }
 
-function unknownModel(provider: string, id: string): ModelInfo {
-  return completeModelInfo({ id, provider, contextWindow: 32_000, maxOutputTokens: 4_096 });
+/** What one answer cost, in USD. Unknown prices are 0. */
+export function costOf(usage: Usage, info: ModelInfo): number {
+  const millionths =
+    usage.inputTokens * info.inputPricePer1M +
+    usage.outputTokens * info.outputPricePer1M +
+    usage.cacheReadTokens * info.cacheReadPricePer1M +
+    usage.cacheCreationTokens * info.cacheWritePricePer1M;
+  return millionths / 1_000_000;
 }
 
-function knownModel(provider: string, id: string, extra: readonly ModelInfo[]): ModelInfo | undefined {
-  const vendor = vendorOf(provider);
-  for (const wanted of [id, id.replace(datedSuffix, "")]) {
-    const matches = (info: ModelInfo) => info.id === wanted && vendorOf(info.provider) === vendor;
-    const found = extra.find(matches) ?? builtinModels.find(matches);
-    if (found !== undefined) return found;
-  }
-  return undefined;
+/** The interfaces a model can be reached through. */
+export type ProviderType = "anthropic" | "openai" | "openai-responses";
+
+/** One entry of `MODEL`. */
+export interface ModelChoice {
+  /** Name of a provider: one of the interfaces, or of the configuration's own. */
+  provider: string;
+  id: string;
 }
 
-/** Whether `extra` or the built-in table has the model. */
-export function isKnownModel(provider: string, id: string, extra: readonly ModelInfo[] = []): boolean {
-  return knownModel(provider, id, extra) !== undefined;
-}
+const entryForm = /^([a-z][a-z0-9-]*)\/(.+)$/;
 
 /**
- * Facts about a model. `extra` wins over the built-in table; a dated id (`-20250929`,
- * `-2025-08-07`, `-latest`) has the facts of its family; an unknown model gets cautious limits,
- * no special abilities and prices of 0. The result always carries the id asked for.
+ * Parses `MODEL`: `<provider>/<model id>`, a comma separates fallbacks. The id may hold further slashes. Every
+ * wrong entry is named in the error. Whether a provider exists is not looked at.
  */
-export function findModelInfo(provider: string, id: string, extra: readonly ModelInfo[] = []): ModelInfo {
-  const found = knownModel(provider, id, extra);
-  return found === undefined ? unknownModel(vendorOf(provider), id) : { ...found, id };
+export function parseModelList(text: string): ParseResult<ModelChoice[]> {
+  const entries = text
+    .split(",")
+    .map((entry) => entry.trim())
+    .filter((entry) => entry !== "");
+  if (entries.length === 0) return { ok: false, error: "no model is named" };
+  const choices: ModelChoice[] = [];
+  const errors: string[] = [];
+  for (const entry of entries) {
+    const [, provider, id] = entryForm.exec(entry) ?? [];
+    if (provider === undefined || id === undefined) errors.push(`'${entry}' is not <provider>/<model id>`);
+    else choices.push({ provider, id });
+  }
+  return errors.length > 0 ? { ok: false, error: errors.join("; ") } : { ok: true, value: choices };
 }

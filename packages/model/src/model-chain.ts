@@ -2,38 +2,15 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { ModelChunk, ModelFailure, ModelRetry } from "@larkline/protocol";
 import type { LlmBackend, ModelRequest } from "./backend.ts";
 import { modelFailure } from "./failure.ts";
-import { ModelHealth, type HealthCall } from "./model-health.ts";
-import type { ModelInfo } from "./model-info.ts";
+import type { ModelInfo } from "./model-catalog.ts";
 import { outputLimit, withSchemaInWords } from "./request-rules.ts";
-import { defaultRetry, noPast, planRetry, putOffMs, type RetryPolicy, type StepPast } from "./retry-plan.ts";
-import { StepSize } from "./step-size.ts";
-import { defaultTimeouts, timedStream, type StreamTimeouts } from "./timed-stream.ts";
+import { defaultTimeouts, timedStream, type StreamTimeouts } from "./http.ts";
 
-/** A model and the backend that reaches it. */
-export interface ChainModel {
-  info: ModelInfo;
-  backend: LlmBackend;
-  /** Shared by all chains with this model; absent: the chain's own. */
-  health?: ModelHealth;
-}
-
-export interface ModelChainOptions {
-  /** The model to use, then its fallbacks in order. At least one. */
-  models: readonly ChainModel[];
-  retry?: Partial<RetryPolicy>;
-  timeouts?: Partial<StreamTimeouts>;
-  /** Most bytes of text, thinking and tool arguments of one step. */
-  maxStepBytes?: number;
-  /** Milliseconds of a clock that never goes back. */
-  now?: () => number;
-  /** Resolves after `ms`, or rejects when the signal aborts. */
-  sleep?: (ms: number, signal: AbortSignal | undefined) => Promise<void>;
-  /** A number from 0 to 1, for the jitter. */
-  random?: () => number;
-}
-
-/** What a caller says; the chain adds the model. */
-export type ChainRequest = Omit<ModelRequest, "model" | "capabilities" | "alive">;
+/*
+ * What this process knows of one model: whether it answers at all, and how many calls wait for it in silence. Kept per
+ * process and not in Redis: a call needs no round trip for it, the slots that are shared out are this process's own,
+ * and a vendor may be out of reach from one machine only. The price is that each process learns by itself.
+ */
 
 /** One model with its fallbacks, seen as one reliable stream. */
 export interface ModelChain {
@@ -51,7 +28,137 @@ export interface ModelChain {
   stream(request: ChainRequest, signal?: AbortSignal, past?: StepPast): AsyncIterable<ModelChunk>;
 }
 
-const defaultStepBytes = 1_000_000;
+/** What a caller says; the chain adds the model. */
+export type ChainRequest = Omit<ModelRequest, "model" | "capabilities" | "alive">;
+
+/** What became of a step before this stream: it may have been put off several times. */
+export interface StepPast {
+  /** How often it was put off. */
+  rounds: number;
+  /** Since its first failure. */
+  elapsedMs: number;
+  /** How long the vendor was waited for because it asked for that. */
+  askedWaitMs: number;
+}
+
+/** A model and the backend that reaches it. */
+export interface ChainModel {
+  info: ModelInfo;
+  backend: LlmBackend;
+  /** Shared by all chains with this model; absent: the chain's own. */
+  health?: ModelHealth;
+}
+
+/** Part of the slots that calls may hold which wait for the same model without a sign of life. */
+const silentShare = 0.8;
+
+/** A call that may be made, or why not: `open`, it has failed too often lately; `crowded`, too many wait for it. */
+export type Admission = { call: HealthCall } | { refused: "open" | "crowded"; waitMs: number };
+
+/** One call of the model. */
+export interface HealthCall {
+  alive(): void;
+  /** `neutral` says nothing about the model: the caller has left, or was told to slow down. */
+  ended(how: "answered" | "failed" | "neutral"): void;
+}
+
+/** After this time without a byte a call that had begun counts as silent again. */
+const quietMs = 5_000;
+
+/** How many failures in a row open the circuit, and for how long: it doubles up to the longest. */
+const failuresToOpen = 5;
+
+const longestOpenMs = 120_000;
+
+const shortestOpenMs = 10_000;
+
+/** The circuit breaker of one model, and its share of the slots of this process. */
+export class ModelHealth {
+  readonly #now: () => number;
+  readonly #maxSilent: number;
+  readonly #calls = new Set<{ aliveMs: number | undefined }>();
+  #failures = 0;
+  #openUntilMs = 0;
+  #openMs = 0;
+  #probing = false;
+
+  constructor({ slots, now }: { slots: number; now: () => number }) {
+    this.#now = now;
+    this.#maxSilent = slots === Number.POSITIVE_INFINITY ? slots : Math.max(1, Math.floor(slots * silentShare));
+  }
+
+  admit(): Admission {
+    const nowMs = this.#now();
+    const isOpen = this.#openMs > 0;
+    // Once the time is over, one call finds out whether the model is back.
+    if (isOpen && (nowMs < this.#openUntilMs || this.#probing)) {
+      return { refused: "open", waitMs: Math.max(1_000, this.#openUntilMs - nowMs) };
+    }
+    if (this.#silentCalls(nowMs) >= this.#maxSilent) return { refused: "crowded", waitMs: 1_000 };
+    const call: { aliveMs: number | undefined } = { aliveMs: undefined };
+    this.#calls.add(call);
+    this.#probing = isOpen;
+    return {
+      call: {
+        alive: () => (call.aliveMs = this.#now()),
+        ended: (how) => {
+          if (this.#calls.delete(call)) this.#ended(how, isOpen);
+        },
+      },
+    };
+  }
+
+  #silentCalls(nowMs: number): number {
+    let silent = 0;
+    for (const { aliveMs } of this.#calls) if (aliveMs === undefined || nowMs - aliveMs > quietMs) silent += 1;
+    return silent;
+  }
+
+  #ended(how: "answered" | "failed" | "neutral", wasProbe: boolean): void {
+    if (wasProbe) this.#probing = false;
+    if (how === "answered") {
+      this.#failures = 0;
+      this.#openMs = 0;
+    }
+    if (how !== "failed") return;
+    this.#failures += 1;
+    if (!wasProbe && (this.#openMs > 0 || this.#failures < failuresToOpen)) return;
+    this.#openMs = Math.min(longestOpenMs, Math.max(shortestOpenMs, this.#openMs * 2));
+    this.#openUntilMs = this.#now() + this.#openMs;
+  }
+}
+
+export interface ModelChainOptions {
+  /** The model to use, then its fallbacks in order. At least one. */
+  models: readonly ChainModel[];
+  retry?: Partial<RetryPolicy>;
+  timeouts?: Partial<StreamTimeouts>;
+  /** Most bytes of text, thinking and tool arguments of one step. */
+  maxStepBytes?: number;
+  /** Milliseconds of a clock that never goes back. */
+  now?: () => number;
+  /** Resolves after `ms`, or rejects when the signal aborts. */
+  sleep?: (ms: number, signal: AbortSignal | undefined) => Promise<void>;
+  /** A number from 0 to 1, for the jitter. */
+  random?: () => number;
+}
+
+/** How broken calls are repeated. Times in ms. */
+export interface RetryPolicy {
+  /** Calls of one model in a row before the next one is tried, or the step is put off. */
+  attempts: number;
+  /** Upper bound of the first wait between them; doubles with each further one. The wait itself is random below it. */
+  baseMs: number;
+  /** The longest wait that holds a slot; for a longer one the step is put off. */
+  inPlaceMs: number;
+  /** A vendor that asks for a longer wait is not waited for where there is a fallback. */
+  maxRetryAfterMs: number;
+  /** The first wait of a step that is put off, and the longest. */
+  firstPutOffMs: number;
+  longestPutOffMs: number;
+  /** From the first failure of a step until it is given up. */
+  giveUpMs: number;
+}
 
 interface ChainSettings {
   models: readonly Required<ChainModel>[];
@@ -63,6 +170,70 @@ interface ChainSettings {
   random: () => number;
 }
 
+const defaultStepBytes = 1_000_000;
+
+const noPast: StepPast = { rounds: 0, elapsedMs: 0, askedWaitMs: 0 };
+
+/** Makes a chain. Throws when no model is given. */
+export function createModelChain(options: ModelChainOptions): ModelChain {
+  const [first] = options.models;
+  if (first === undefined) throw new Error("A model chain needs at least one model.");
+  const now = options.now ?? (() => performance.now());
+  const settings: ChainSettings = {
+    models: options.models.map((model) => ({
+      health: new ModelHealth({ slots: Number.POSITIVE_INFINITY, now }),
+      ...model,
+    })),
+    retry: { ...defaultRetry, ...options.retry },
+    timeouts: { ...defaultTimeouts, ...options.timeouts },
+    maxStepBytes: options.maxStepBytes ?? defaultStepBytes,
+    now,
+    sleep: options.sleep ?? ((ms, signal) => delay(ms, undefined, signal === undefined ? {} : { signal })),
+    random: options.random ?? Math.random,
+  };
+  return {
+    primary: first.info,
+    models: options.models.map((model) => model.info),
+    stream: (request, signal, past = noPast) => stream(settings, request, { signal, past }),
+  };
+}
+
+/** Where a step stands: which model it asks, how often it has, and what became of it before. */
+interface StepState {
+  at: number;
+  tries: number;
+  askedWaitMs: number;
+}
+
+async function* stream(
+  settings: ChainSettings,
+  request: ChainRequest,
+  { signal, past }: { signal: AbortSignal | undefined; past: StepPast },
+): AsyncGenerator<ModelChunk> {
+  const startMs = settings.now();
+  const state: StepState = { at: 0, tries: 1, askedWaitMs: past.askedWaitMs };
+  for (;;) {
+    const model = settings.models[state.at];
+    if (model === undefined || signal?.aborted === true) return;
+    const end = yield* callModel(model, request, { settings, signal });
+    const { failure } = end;
+    if (failure === null) return;
+    const elapsedMs = past.elapsedMs + settings.now() - startMs;
+    const continues = yield* afterFailure({ ...end, failure }, state, {
+      settings,
+      signal,
+      model: model.info.id,
+      past: { ...past, elapsedMs, askedWaitMs: state.askedWaitMs },
+    });
+    if (!continues) return;
+  }
+}
+
+interface CallContext {
+  settings: ChainSettings;
+  signal: AbortSignal | undefined;
+}
+
 /** How a call ended; `refused`: it was not made. */
 interface AttemptEnd {
   failure: ModelFailure | null;
@@ -70,27 +241,12 @@ interface AttemptEnd {
   refused?: { why: "open" | "crowded"; waitMs: number };
 }
 
-function isContent(chunk: ModelChunk): boolean {
-  return chunk.type === "text_delta" || chunk.type === "thinking_delta" || chunk.type === "tool_call_delta";
-}
-
-/** What a failure says about the model: a vendor that refuses a request is there. */
-function healthOf({ code }: ModelFailure): "answered" | "failed" | "neutral" {
-  if (code === "api_overloaded" || code === "stream_truncated") return "failed";
-  return code === "api_rate_limit" ? "neutral" : "answered";
-}
-
 const notAsked = {
   open: "The model has failed too often lately; it is left alone for a while.",
   crowded: "Too many calls wait for this model already.",
 } as const;
 
-interface CallContext {
-  settings: ChainSettings;
-  signal: AbortSignal | undefined;
-}
-
-async function* attempt(
+async function* callModel(
   model: Required<ChainModel>,
   request: ChainRequest,
   { settings, signal }: CallContext,
@@ -103,18 +259,71 @@ async function* attempt(
   }
   const { call } = admitted;
   try {
-    return yield* run(model, request, { settings, signal, call });
+    return yield* runCall(model, request, { settings, signal, call });
   } finally {
     call.ended("neutral"); // the caller has left: whatever else happened is told already
   }
 }
 
-/** A model that thinks without a word: Chat Completions has none for it, and sends no pings. */
-function thinksSilently({ backend }: ChainModel, { needsThinking, effort }: ChainRequest): boolean {
-  return backend.thinksSilently === true && (needsThinking === true || effort !== undefined);
+/** What a tool call or a block of thinking costs besides its text: many empty ones must not be free. */
+const pieceBytes = 64;
+
+/** Counts the bytes of one step: text, thinking and tool arguments, with ids and what vendors attach. */
+class StepSize {
+  #room: number;
+
+  constructor(maxBytes: number) {
+    this.#room = maxBytes;
+  }
+
+  /** Nothing more may be taken. */
+  get isFull(): boolean {
+    return this.#room <= 0;
+  }
+
+  /** The chunk, or as much of its text as there is room for. */
+  take(chunk: ModelChunk): ModelChunk {
+    switch (chunk.type) {
+      case "text_delta":
+        return { ...chunk, text: this.#fitting(chunk.text) };
+      case "thinking_delta": {
+        const { providerMetadata } = chunk;
+        if (providerMetadata !== undefined) this.#room -= pieceBytes + JSON.stringify(providerMetadata).length;
+        return { ...chunk, text: this.#fitting(chunk.text) };
+      }
+      case "tool_call_delta":
+        if (chunk.id !== null || chunk.name !== null) {
+          this.#room -= pieceBytes + (chunk.id ?? "").length + (chunk.name ?? "").length;
+        }
+        return { ...chunk, arguments: this.#fitting(chunk.arguments) };
+      case "warning":
+        this.#room -= pieceBytes;
+        return chunk;
+      default:
+        return chunk;
+    }
+  }
+
+  #fitting(text: string): string {
+    const bytes = Buffer.byteLength(text);
+    const { length } = text;
+    if (bytes <= this.#room) {
+      this.#room -= bytes;
+      return text;
+    }
+    const room = Math.max(0, this.#room);
+    this.#room = 0;
+    // Cut between characters: what is left of the last one is no character.
+    return length === 0
+      ? ""
+      : Buffer.from(text)
+          .subarray(0, room)
+          .toString("utf8")
+          .replace(/\uFFFD+$/, "");
+  }
 }
 
-async function* run(
+async function* runCall(
   model: Required<ChainModel>,
   request: ChainRequest,
   { settings, signal, call }: CallContext & { call: HealthCall },
@@ -151,68 +360,23 @@ async function* run(
   return { failure: null, delivered };
 }
 
-/** Waits; false when the caller has gone. */
-async function waited(settings: ChainSettings, waitMs: number, signal: AbortSignal | undefined): Promise<boolean> {
-  try {
-    await settings.sleep(waitMs, signal);
-  } catch {
-    return false;
-  }
-  return signal?.aborted !== true;
+/** A model that thinks without a word: Chat Completions has none for it, and sends no pings. */
+function thinksSilently({ backend }: ChainModel, { needsThinking, effort }: ChainRequest): boolean {
+  return backend.thinksSilently === true && (needsThinking === true || effort !== undefined);
 }
 
-/** What follows a call that was not made, or went wrong. */
-function decide(
-  end: AttemptEnd & { failure: ModelFailure },
-  situation: { tries: number; hasFallback: boolean; past: StepPast },
-  settings: ChainSettings,
-) {
-  const { tries: attempts, hasFallback, past } = situation;
-  const { retry } = settings;
-  const random = settings.random();
-  const { failure, refused } = end;
-  if (refused?.why === "crowded") {
-    // It says nothing about the model yet: the next seconds will.
-    return { step: "put_off", waitMs: Math.round(refused.waitMs * (1 + random)) } as const;
-  }
-  const decision = planRetry({ failure, attempt: attempts, hasFallback, past, random }, retry);
-  if (decision.step !== "put_off" || refused === undefined) return decision;
-  return { ...decision, waitMs: Math.max(putOffMs({ past, random }, retry), refused.waitMs) };
+/** What a failure says about the model: a vendor that refuses a request is there. */
+function healthOf({ code }: ModelFailure): "answered" | "failed" | "neutral" {
+  if (code === "api_overloaded" || code === "stream_truncated") return "failed";
+  return code === "api_rate_limit" ? "neutral" : "answered";
 }
 
-/** Where a step stands: which model it asks, how often it has, and what became of it before. */
-interface StepState {
-  at: number;
-  tries: number;
-  askedWaitMs: number;
-}
-
-async function* stream(
-  settings: ChainSettings,
-  request: ChainRequest,
-  { signal, past }: { signal: AbortSignal | undefined; past: StepPast },
-): AsyncGenerator<ModelChunk> {
-  const startMs = settings.now();
-  const state: StepState = { at: 0, tries: 1, askedWaitMs: past.askedWaitMs };
-  for (;;) {
-    const model = settings.models[state.at];
-    if (model === undefined || signal?.aborted === true) return;
-    const end = yield* attempt(model, request, { settings, signal });
-    const { failure } = end;
-    if (failure === null) return;
-    const elapsedMs = past.elapsedMs + settings.now() - startMs;
-    const goesOn = yield* follow({ ...end, failure }, state, {
-      settings,
-      signal,
-      model: model.info.id,
-      past: { ...past, elapsedMs, askedWaitMs: state.askedWaitMs },
-    });
-    if (!goesOn) return;
-  }
+function isContent(chunk: ModelChunk): boolean {
+  return chunk.type === "text_delta" || chunk.type === "thinking_delta" || chunk.type === "tool_call_delta";
 }
 
 /** Says and does what follows a call that went wrong; false when the stream is over. */
-async function* follow(
+async function* afterFailure(
   end: AttemptEnd & { failure: ModelFailure },
   state: StepState,
   { settings, signal, model, past }: CallContext & { model: string; past: StepPast },
@@ -240,31 +404,101 @@ async function* follow(
   return true;
 }
 
+/** What follows a call that was not made, or went wrong. */
+function decide(
+  end: AttemptEnd & { failure: ModelFailure },
+  situation: { tries: number; hasFallback: boolean; past: StepPast },
+  settings: ChainSettings,
+) {
+  const { tries: attempts, hasFallback, past } = situation;
+  const { retry } = settings;
+  const random = settings.random();
+  const { failure, refused } = end;
+  if (refused?.why === "crowded") {
+    // It says nothing about the model yet: the next seconds will.
+    return { step: "put_off", waitMs: Math.round(refused.waitMs * (1 + random)) } as const;
+  }
+  const decision = planRetry({ failure, attempt: attempts, hasFallback, past, random }, retry);
+  if (decision.step !== "put_off" || refused === undefined) return decision;
+  return { ...decision, waitMs: Math.max(putOffMs({ past, random }, retry), refused.waitMs) };
+}
+
+/** Where a broken call leaves us: `attempt` counts from 1 on the current model, in this round. */
+interface RetrySituation {
+  failure: ModelFailure;
+  attempt: number;
+  hasFallback: boolean;
+  past: StepPast;
+  /** A number from 0 to 1, for the jitter. */
+  random: number;
+}
+
+type RetryDecision =
+  | { step: "again"; waitMs: number }
+  | { step: "next_model" }
+  /** The whole step is asked again after this time, from the first model on, without a slot meanwhile. */
+  | { step: "put_off"; waitMs: number }
+  | { step: "give_up" };
+
+/**
+ * What follows a broken call. What the vendor will refuse again is not repeated on the same model; every failure may
+ * move on to the next model, because another vendor can judge differently. A vendor that was silent goes to the
+ * fallback at once; one that asks for a wait gets it, within bounds. Short waits happen in place; for long ones, and
+ * when all models have failed, the step is put off.
+ */
+function planRetry(situation: RetrySituation, policy: RetryPolicy): RetryDecision {
+  const { failure, attempt, hasFallback, past, random } = situation;
+  if (!failure.retryable) return hasFallback ? { step: "next_model" } : { step: "give_up" };
+  const asked = failure.retryAfterMs;
+  if (asked !== undefined) {
+    const isBearable = past.askedWaitMs + asked <= policy.maxRetryAfterMs;
+    if (hasFallback && !isBearable) return { step: "next_model" };
+    if (asked <= policy.inPlaceMs && attempt < policy.attempts) return { step: "again", waitMs: asked };
+    return putOff(Math.max(asked, isBearable ? 0 : putOffMs(situation, policy)), past, policy);
+  }
+  const isSilent = failure.silent === true;
+  if (!isSilent && attempt < policy.attempts && past.rounds === 0) {
+    return { step: "again", waitMs: jittered(policy.baseMs * 2 ** (attempt - 1), random) };
+  }
+  return hasFallback ? { step: "next_model" } : putOff(putOffMs(situation, policy), past, policy);
+}
+
+function putOff(waitMs: number, past: StepPast, policy: RetryPolicy): RetryDecision {
+  return past.elapsedMs + waitMs <= policy.giveUpMs
+    ? { step: "put_off", waitMs: Math.round(waitMs) }
+    : { step: "give_up" };
+}
+
+/** The wait before the step is put off once more: it grows from round to round. */
+function putOffMs({ past, random }: Pick<RetrySituation, "past" | "random">, policy: RetryPolicy): number {
+  return jittered(Math.min(policy.longestPutOffMs, policy.firstPutOffMs * 2 ** past.rounds), random);
+}
+
+function jittered(ceilingMs: number, random: number): number {
+  return Math.round(ceilingMs * (0.5 + random / 2));
+}
+
+/** Waits; false when the caller has gone. */
+async function waited(settings: ChainSettings, waitMs: number, signal: AbortSignal | undefined): Promise<boolean> {
+  try {
+    await settings.sleep(waitMs, signal);
+  } catch {
+    return false;
+  }
+  return signal?.aborted !== true;
+}
+
 function retryOf({ code, message, vendor }: ModelFailure): Pick<ModelRetry, "type" | "code" | "problem" | "requestId"> {
   const { message: problem, ...asked } = vendor ?? { message };
   return { type: "retry", code, problem, ...asked };
 }
 
-/** Makes a chain. Throws when no model is given. */
-export function createModelChain(options: ModelChainOptions): ModelChain {
-  const [first] = options.models;
-  if (first === undefined) throw new Error("A model chain needs at least one model.");
-  const now = options.now ?? (() => performance.now());
-  const settings: ChainSettings = {
-    models: options.models.map((model) => ({
-      health: new ModelHealth({ slots: Number.POSITIVE_INFINITY, now }),
-      ...model,
-    })),
-    retry: { ...defaultRetry, ...options.retry },
-    timeouts: { ...defaultTimeouts, ...options.timeouts },
-    maxStepBytes: options.maxStepBytes ?? defaultStepBytes,
-    now,
-    sleep: options.sleep ?? ((ms, signal) => delay(ms, undefined, signal === undefined ? {} : { signal })),
-    random: options.random ?? Math.random,
-  };
-  return {
-    primary: first.info,
-    models: options.models.map((model) => model.info),
-    stream: (request, signal, past = noPast) => stream(settings, request, { signal, past }),
-  };
-}
+const defaultRetry: RetryPolicy = {
+  attempts: 3,
+  baseMs: 500,
+  inPlaceMs: 3_000,
+  maxRetryAfterMs: 60_000,
+  firstPutOffMs: 2_000,
+  longestPutOffMs: 60_000,
+  giveUpMs: 300_000,
+};

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { ModelHealth, type HealthCall } from "./model-health.ts";
+import { ModelHealth, type HealthCall } from "./model-chain.ts";
 
 function healthOf(slots: number) {
   const clock = { nowMs: 0 };

@@ -1,6 +1,6 @@
 import type { ImagePart, ToolSpec } from "@larkline/protocol";
 import type { ModelRequest, SystemBlock } from "./backend.ts";
-import type { ModelInfo } from "./model-info.ts";
+import type { ModelInfo } from "./model-catalog.ts";
 
 /**
  * About how many tokens a text has: four ASCII characters, or one other character, count as one.

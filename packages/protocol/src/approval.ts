@@ -2,8 +2,7 @@ import { Type, type Static } from "typebox";
 import { ApprovalId } from "./decision.ts";
 import { ReplyTarget } from "./inbox.ts";
 import { replyLanguages } from "./reply-view.ts";
-import { Sender } from "./sender.ts";
-import { SessionKey } from "./session-key.ts";
+import { Sender, SessionKey } from "./session.ts";
 import { RiskLevel } from "./tool.ts";
 import { Traceparent } from "./trace.ts";
 

@@ -1,7 +1,7 @@
 import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import { Type, type Static } from "typebox";
 import { jsonParserOf, type ParseResult } from "./schema.ts";
-import { SessionKey } from "./session-key.ts";
+import { SessionKey } from "./session.ts";
 import { Actor } from "./tool.ts";
 
 /** What allows a call: the policy of the deployment, a decision of people, or a rule that one of them left. */

@@ -1,5 +1,5 @@
 import { Type, type Static } from "typebox";
-import { Sender } from "./sender.ts";
+import { Sender } from "./session.ts";
 
 /** 32 lowercase hex digits, made from turn and call: creating an approval again finds the first one. */
 export const ApprovalId = Type.String({ pattern: "^[0-9a-f]{32}$" });

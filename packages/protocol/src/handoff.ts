@@ -3,7 +3,7 @@ import { Type, type Static } from "typebox";
 import { CallTiming } from "./inbox.ts";
 import { RunnerName } from "./job.ts";
 import { jsonParserOf, type ParseResult } from "./schema.ts";
-import { SessionKey } from "./session-key.ts";
+import { SessionKey } from "./session.ts";
 import { ToolEffect, ToolOutcome } from "./tool.ts";
 
 /** Which attempt of which call an entry is about; a worker compares all of it with the effect ledger. */

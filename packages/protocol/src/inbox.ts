@@ -1,9 +1,7 @@
 import { Type, type Static } from "typebox";
 import { UserPart } from "./content.ts";
-import { Needs } from "./needs.ts";
+import { Needs, Sender, SessionKey } from "./session.ts";
 import { ApprovalDecision, ApprovalId, SettledState } from "./decision.ts";
-import { Sender } from "./sender.ts";
-import { SessionKey } from "./session-key.ts";
 import { ToolOutcome } from "./tool.ts";
 import { Traceparent } from "./trace.ts";
 

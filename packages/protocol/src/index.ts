@@ -1,7 +1,16 @@
-export { followClock, forgetClock, sharedNow } from "./shared-clock.ts";
-export { pause, systemClock, systemRandom, withDeadline, type Clock, type Random } from "./clock.ts";
+export {
+  followClock,
+  forgetClock,
+  sharedNow,
+  pause,
+  systemClock,
+  systemRandom,
+  withDeadline,
+  type Clock,
+  type Random,
+} from "./clock.ts";
 export { compileJsonSchema, jsonParserOf, parserOf, type ParseResult, type Parser } from "./schema.ts";
-export { canaryMessage, canarySessionId, isCanary } from "./canary.ts";
+export { canaryMessage, canarySessionId, isCanary, Sender, SessionKey, knownFeatures, Needs } from "./session.ts";
 export {
   AssistantPart,
   attachmentStates,
@@ -95,8 +104,6 @@ export {
   readHandoff,
 } from "./handoff.ts";
 export { hideSecrets } from "./secret-text.ts";
-export { Sender } from "./sender.ts";
-export { SessionKey } from "./session-key.ts";
 export {
   Attachment,
   CallTiming,
@@ -111,7 +118,6 @@ export {
   type QueuedMessage,
 } from "./inbox.ts";
 export { ReplyFooter, replyLanguages, ReplyView, ShownTool, type ReplyLanguage } from "./reply-view.ts";
-export { knownFeatures, Needs } from "./needs.ts";
 export { CallState, HeldStep, OpenStep, PutOffStep, ShownSoFar, StepUse, TurnState, TurnTotals } from "./turn.ts";
 export {
   attemptIdOf,

@@ -1,5 +1,5 @@
 import { Type, type Static } from "typebox";
-import { SessionKey } from "./session-key.ts";
+import { SessionKey } from "./session.ts";
 import { Actor, ToolDigest, ToolEffect } from "./tool.ts";
 import { Traceparent } from "./trace.ts";
 

@@ -1,5 +1,5 @@
 import { Type, type Static } from "typebox";
-import { SessionKey } from "./session-key.ts";
+import { SessionKey } from "./session.ts";
 
 const id = Type.String({ minLength: 1, maxLength: 600 });
 const about = {

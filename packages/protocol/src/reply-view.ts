@@ -1,5 +1,5 @@
 import { Type, type Static } from "typebox";
-import { SessionKey } from "./session-key.ts";
+import { SessionKey } from "./session.ts";
 
 /** A tool call as the person sees it. */
 export const ShownTool = Type.Object({

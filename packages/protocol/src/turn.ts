@@ -1,7 +1,7 @@
 import { Type, type Static } from "typebox";
 import { CallAuthority } from "./call-envelope.ts";
 import { Message } from "./content.ts";
-import { Needs } from "./needs.ts";
+import { Needs } from "./session.ts";
 import { ApprovalId } from "./decision.ts";
 import { InboundMessage } from "./inbox.ts";
 import { ShownTool } from "./reply-view.ts";

@@ -1,3 +1,5 @@
+import type { MessageStop, ModelChunk, ModelFailure, ImagePart, ToolResultPart } from "@larkline/protocol";
+import OpenAI, { APIConnectionError, APIConnectionTimeoutError, APIError } from "openai";
 import {
   failureOfRefusal,
   findModelInfo,
@@ -10,10 +12,8 @@ import {
   type ModelInfo,
   type ModelRequest,
   type ServerEvent,
+  failureOfSdkError,
 } from "../index.ts";
-import type { MessageStop, ModelChunk } from "@larkline/protocol";
-import OpenAI from "openai";
-import { vendorFailure } from "./vendor-failure.ts";
 
 export interface OpenAiBackendOptions {
   apiKey: string;
@@ -40,8 +40,8 @@ export function createClient(options: OpenAiBackendOptions): OpenAI {
   });
 }
 
-/** How one of the vendor's interfaces is spoken. */
-export interface Interface<Event> {
+/** How one of the vendor's interfaces is api. */
+export interface VendorApi<Event> {
   open(request: ModelRequest, info: Readonly<ModelInfo>, signal: AbortSignal | undefined): Promise<Response>;
   createReader(): Reader<Event>;
   /** The key. */
@@ -56,19 +56,41 @@ export interface Reader<Event> {
   stop(): MessageStop | null;
 }
 
+/** Runs one request: local rules, vendor stream, and whatever goes wrong as last chunk. Never throws. */
+export async function* streamed<Event>(
+  api: VendorApi<Event>,
+  request: ModelRequest,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<ModelChunk> {
+  const info = request.capabilities ?? findModelInfo("openai", request.model);
+  const problem = requestProblem(request, info);
+  if (problem !== null) return void (yield modelFailure("api_bad_request", problem));
+  const { alive = () => undefined } = request;
+  const { secret } = api;
+  const reader = api.createReader();
+  let began = false;
+  let partial = false;
+  try {
+    const response = await api.open(request, info, signal);
+    began = true;
+    const requestId = requestIdOf(response.headers);
+    alive();
+    const told = { requestId, secret };
+    for await (const chunk of chunksOf(serverEvents(response, alive), reader, told)) {
+      yield chunk.type === "error" ? { ...chunk, partial } : chunk;
+      if (chunk.type === "error") return;
+      partial = true;
+    }
+  } catch (error) {
+    if (signal?.aborted !== true) yield { ...vendorFailure(error, { began, secret }), partial };
+    return;
+  }
+  if (signal?.aborted === true) return;
+  yield reader.stop() ?? modelFailure("stream_truncated", "The model's stream broke off.", { partial });
+}
+
 /** The last event of a stream of Chat Completions. */
 const done = "[DONE]";
-
-/** An error that is reported inside a stream, in the form of Chat Completions; Responses has an event of its own. */
-function errorIn(body: unknown): boolean {
-  return (
-    typeof body === "object" &&
-    body !== null &&
-    "error" in body &&
-    body.error !== null &&
-    !("type" in body && body.type !== "error")
-  );
-}
 
 /** The chunks of a stream; a failure that it reports is the last one. */
 async function* chunksOf<Event>(
@@ -92,35 +114,56 @@ async function* chunksOf<Event>(
   }
 }
 
-/** Runs one request: local rules, vendor stream, and whatever goes wrong as last chunk. Never throws. */
-export async function* streamed<Event>(
-  spoken: Interface<Event>,
-  request: ModelRequest,
-  signal: AbortSignal | undefined,
-): AsyncGenerator<ModelChunk> {
-  const info = request.capabilities ?? findModelInfo("openai", request.model);
-  const problem = requestProblem(request, info);
-  if (problem !== null) return void (yield modelFailure("api_bad_request", problem));
-  const { alive = () => undefined } = request;
-  const { secret } = spoken;
-  const reader = spoken.createReader();
-  let began = false;
-  let partial = false;
-  try {
-    const response = await spoken.open(request, info, signal);
-    began = true;
-    const requestId = requestIdOf(response.headers);
-    alive();
-    const told = { requestId, secret };
-    for await (const chunk of chunksOf(serverEvents(response, alive), reader, told)) {
-      yield chunk.type === "error" ? { ...chunk, partial } : chunk;
-      if (chunk.type === "error") return;
-      partial = true;
-    }
-  } catch (error) {
-    if (signal?.aborted !== true) yield { ...vendorFailure(error, { began, secret }), partial };
-    return;
+/** An error that is reported inside a stream, in the form of Chat Completions; Responses has an event of its own. */
+function errorIn(body: unknown): boolean {
+  return (
+    typeof body === "object" &&
+    body !== null &&
+    "error" in body &&
+    body.error !== null &&
+    !("type" in body && body.type !== "error")
+  );
+}
+
+/** What an error of the SDK means to us. `began`: the vendor's stream had started; `secret`: the key. */
+export function vendorFailure(error: unknown, { began, secret }: { began: boolean; secret: string }): ModelFailure {
+  if (error instanceof APIConnectionTimeoutError) {
+    return modelFailure("api_overloaded", "The model vendor did not answer in time.");
   }
-  if (signal?.aborted === true) return;
-  yield reader.stop() ?? modelFailure("stream_truncated", "The model's stream broke off.", { partial });
+  if (error instanceof APIConnectionError) {
+    return modelFailure("api_overloaded", "The model vendor could not be reached.");
+  }
+  if (error instanceof APIError) {
+    const { status, error: body, headers, message } = error;
+    return failureOfSdkError({ status, error: body, headers, message }, secret);
+  }
+  if (began) return modelFailure("stream_truncated", "The model's stream broke off.");
+  return modelFailure("internal_error", error instanceof Error ? error.message : "The model call failed.");
+}
+
+/** These interfaces have no flag for a failed tool: the model has to read it. */
+const failedPrefix = "Error: ";
+
+type ResultContent = string | { texts: string[]; images: ImagePart[] };
+
+/** A tool result without its error flag, which is turned into text. A string stays a string. */
+export function resultContent(part: ToolResultPart): ResultContent {
+  const prefix = part.isError ? failedPrefix : "";
+  if (typeof part.content === "string") return prefix + part.content;
+  const texts = part.content.flatMap((item) => (item.type === "text" ? [item.text] : []));
+  const images = part.content.filter((item) => item.type === "image");
+  if (part.isError) texts[0] = prefix + (texts[0] ?? "");
+  return { texts, images };
+}
+
+/** The address of an image as these interfaces take it. */
+export function imageAddress(part: ImagePart): string {
+  const { source } = part;
+  if (source.sourceType === "url") return source.url;
+  return source.sourceType === "base64" ? `data:${source.mediaType};base64,${source.data}` : "";
+}
+
+/** A file the model cannot see, named so that it knows of it. */
+export function fileNote(file: { name: string; mediaType: string; bytes: number }): string {
+  return `[file ${file.name}, ${file.mediaType}, ${file.bytes} bytes]`;
 }

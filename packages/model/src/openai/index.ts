@@ -1,3 +1,3 @@
-export { createOpenAiChatBackend } from "./chat-backend.ts";
-export { createOpenAiResponsesBackend } from "./responses-backend.ts";
+export { createOpenAiChatBackend } from "./chat.ts";
+export { createOpenAiResponsesBackend } from "./responses.ts";
 export type { OpenAiBackendOptions } from "./client.ts";

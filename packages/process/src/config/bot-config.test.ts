@@ -1,7 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { agentOfMessage, botOfApp } from "./agent-choice.ts";
-import { botVariable, readBots, readEdges } from "./bot-access.ts";
-import { groupsAtBot } from "./bot-config.ts";
+import { agentOfMessage, botOfApp, botVariable, readBots, readEdges, groupsAtBot } from "./bot-config.ts";
 import type { ConfigInput } from "./config-schema.ts";
 import { resolveConfig, type LarklineConfig } from "./larkline-config.ts";
 

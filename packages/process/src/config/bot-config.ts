@@ -1,11 +1,8 @@
-import type { ParseResult } from "@larkline/protocol";
+import type { ParseResult, InboundMessage } from "@larkline/protocol";
 import type { BotInput, BotTransport, FeishuInput } from "./config-schema.ts";
 import { didYouMean } from "./did-you-mean.ts";
-
-/** How a bot behaves on the platform, with defaults. `null` in `monthlyCalls`: not limited. */
-export type FeishuSettings = Readonly<Required<Omit<FeishuInput, "monthlyCalls">>> & {
-  readonly monthlyCalls: number | null;
-};
+import { createEnvReader, type Env, type EnvReader } from "./environment.ts";
+import type { AgentConfig, LarklineConfig } from "./larkline-config.ts";
 
 /** One bot of a deployment, without its secrets. */
 export interface BotConfig {
@@ -21,13 +18,18 @@ export interface BotConfig {
   readonly feishu: FeishuSettings;
 }
 
+/** How a bot behaves on the platform, with defaults. `null` in `monthlyCalls`: not limited. */
+export type FeishuSettings = Readonly<Required<Omit<FeishuInput, "monthlyCalls">>> & {
+  readonly monthlyCalls: number | null;
+};
+
 /** What the configuration says of bots. */
-export interface BotsInput {
+interface BotsInput {
   bots?: Readonly<Record<string, BotInput>>;
   feishu?: FeishuInput;
 }
 
-type Bots = Readonly<Record<string, BotConfig>> & { readonly default: BotConfig };
+type ResolvedBots = Readonly<Record<string, BotConfig>> & { readonly default: BotConfig };
 
 const defaultFeishu: FeishuSettings = {
   typing: false,
@@ -40,31 +42,19 @@ const defaultFeishu: FeishuSettings = {
   rateLimits: true,
 };
 
-/** What is wrong with the domain of an app; undefined when nothing is. */
-export function domainProblem(domain: string): string | undefined {
-  const fits = domain === "feishu" || domain === "lark" || (/^https?:\/\//.test(domain) && URL.canParse(domain));
-  return fits ? undefined : "must be feishu, lark or a URL that starts with http:// or https://";
-}
-
-/**
- * User groups of a person as roles name them: by their ids, and for this bot alone as `<bot>:<id>`. Another tenant may
- * give a group of its own the same id, so where bots are in several tenants only the second is sure.
- */
-export function groupsAtBot({ name }: Pick<BotConfig, "name">, groups: readonly string[]): string[] {
-  const own = groups.filter((id) => !id.includes(":"));
-  return own.flatMap((id) => [id, `${name}:${id}`]);
-}
-
-function botOf(name: string, input: BotInput, feishu: FeishuSettings): BotConfig {
-  const { appId, domain = "feishu", transport = "websocket", agent = "default", chats = {}, tenants } = input;
-  return {
-    name,
-    ...(appId === undefined ? {} : { app: { id: appId, domain, transport } }),
-    agent,
-    chats: new Map(Object.entries(chats).map(([chatId, chat]) => [chatId, chat.agent])),
-    tenants: tenants ?? null,
-    feishu: { ...feishu, ...input.feishu },
-  };
+/** All bots with their defaults; the error names every bot that cannot work. `agents`: those there are, by name. */
+export function resolveBots({ bots = {}, feishu = {} }: BotsInput, agents: object): ParseResult<ResolvedBots> {
+  const problems = [
+    ...Object.entries(bots).flatMap(([name, bot]) => [
+      ...placeProblems(name, bot),
+      ...agentProblems(name, bot, agents),
+    ]),
+    ...sharedApps(bots),
+  ];
+  if (problems.length > 0) return { ok: false, error: problems.join("; ") };
+  const settings = { ...defaultFeishu, ...feishu };
+  const named = Object.fromEntries(Object.entries(bots).map(([name, bot]) => [name, botOf(name, bot, settings)]));
+  return { ok: true, value: { ...named, default: botOf("default", bots["default"] ?? {}, settings) } };
 }
 
 function placeProblems(name: string, { appId, domain, transport }: BotInput): string[] {
@@ -100,17 +90,146 @@ function sharedApps(bots: Readonly<Record<string, BotInput>>): string[] {
   );
 }
 
-/** All bots with their defaults; the error names every bot that cannot work. `agents`: those there are, by name. */
-export function resolveBots({ bots = {}, feishu = {} }: BotsInput, agents: object): ParseResult<Bots> {
-  const problems = [
-    ...Object.entries(bots).flatMap(([name, bot]) => [
-      ...placeProblems(name, bot),
-      ...agentProblems(name, bot, agents),
-    ]),
-    ...sharedApps(bots),
-  ];
-  if (problems.length > 0) return { ok: false, error: problems.join("; ") };
-  const settings = { ...defaultFeishu, ...feishu };
-  const named = Object.fromEntries(Object.entries(bots).map(([name, bot]) => [name, botOf(name, bot, settings)]));
-  return { ok: true, value: { ...named, default: botOf("default", bots["default"] ?? {}, settings) } };
+function botOf(name: string, input: BotInput, feishu: FeishuSettings): BotConfig {
+  const { appId, domain = "feishu", transport = "websocket", agent = "default", chats = {}, tenants } = input;
+  return {
+    name,
+    ...(appId === undefined ? {} : { app: { id: appId, domain, transport } }),
+    agent,
+    chats: new Map(Object.entries(chats).map(([chatId, chat]) => [chatId, chat.agent])),
+    tenants: tenants ?? null,
+    feishu: { ...feishu, ...input.feishu },
+  };
+}
+
+/** What is wrong with the domain of an app; undefined when nothing is. */
+export function domainProblem(domain: string): string | undefined {
+  const fits = domain === "feishu" || domain === "lark" || (/^https?:\/\//.test(domain) && URL.canParse(domain));
+  return fits ? undefined : "must be feishu, lark or a URL that starts with http:// or https://";
+}
+
+/**
+ * User groups of a person as roles name them: by their ids, and for this bot alone as `<bot>:<id>`. Another tenant may
+ * give a group of its own the same id, so where bots are in several tenants only the second is sure.
+ */
+export function groupsAtBot({ name }: Pick<BotConfig, "name">, groups: readonly string[]): string[] {
+  const own = groups.filter((id) => !id.includes(":"));
+  return own.flatMap((id) => [id, `${name}:${id}`]);
+}
+
+/** What a process needs to speak as a bot. */
+export interface BotAccess {
+  /** `default` is the bot of `FEISHU_APP_ID`. */
+  readonly name: string;
+  readonly appId: string;
+  readonly appSecret: string;
+  /** `feishu`, `lark` or a base URL. */
+  readonly domain: string;
+}
+
+/** The same for a process that takes the bot's events. */
+export interface EdgeAccess extends BotAccess {
+  readonly encryptKey: string | undefined;
+  readonly verificationToken: string | undefined;
+  readonly websocket: boolean;
+  readonly webhook: boolean;
+}
+
+/** The variable of one bot: that of the first one with the bot's name behind it. */
+export function botVariable(variable: string, bot: string): string {
+  return bot === "default" ? variable : `${variable}_${bot.toUpperCase().replaceAll("-", "_")}`;
+}
+
+type Bots = Readonly<Record<string, BotConfig>>;
+
+/**
+ * The bots of the configuration with their secrets from `FEISHU_APP_SECRET_<NAME>`, after `first`, the
+ * one of `FEISHU_APP_ID`. Every secret that is missing is a problem of its own.
+ */
+export function readBots(env: Env, bots: Bots, first?: Omit<BotAccess, "name">): ParseResult<BotAccess[]> {
+  const reader = createEnvReader(env);
+  checkFirst(reader, bots, first?.appId);
+  const named = namedApps(bots).map((bot) => readAccess(reader, bot));
+  return reader.finish([...(first === undefined ? [] : [{ name: "default", ...first }]), ...named]);
+}
+
+/** Messages of the HTTP API have this name where others have their app id. */
+const apiName = "api";
+
+/** The bot of `FEISHU_APP_ID` must be none of those that have a name, and not pose as the HTTP API. */
+function checkFirst(reader: EnvReader, bots: Bots, first: string | undefined): void {
+  if (first === apiName) reader.problem("FEISHU_APP_ID must be an app id such as cli_0123456789abcdef.");
+  for (const { name, app } of namedApps(bots)) {
+    if (app.id === first) reader.problem(`FEISHU_APP_ID is also the appId of bots.${name}: each bot is named once.`);
+  }
+}
+
+function namedApps(bots: Bots) {
+  return Object.values(bots).flatMap(({ name, app }) => (app === undefined ? [] : [{ name, app }]));
+}
+
+function readAccess(reader: EnvReader, { name, app }: { name: string; app: NonNullable<BotConfig["app"]> }): BotAccess {
+  const appSecret = reader.secret(botVariable("FEISHU_APP_SECRET", name), { required: true });
+  return { name, appId: app.id, appSecret, domain: app.domain };
+}
+
+/** The same with `FEISHU_ENCRYPT_KEY_<NAME>` and `FEISHU_VERIFICATION_TOKEN_<NAME>`; webhooks need one of them. */
+export function readEdges(env: Env, bots: Bots, first?: Omit<EdgeAccess, "name">): ParseResult<EdgeAccess[]> {
+  const reader = createEnvReader(env);
+  checkFirst(reader, bots, first?.appId);
+  const named = namedApps(bots).map((bot): EdgeAccess => {
+    const { name, app } = bot;
+    const [key, token] = [
+      botVariable("FEISHU_ENCRYPT_KEY", name),
+      botVariable("FEISHU_VERIFICATION_TOKEN", name),
+    ] as const;
+    const webhook = app.transport !== "websocket";
+    const encryptKey = reader.secret(key);
+    const verificationToken = reader.secret(token);
+    if (webhook && encryptKey === undefined && verificationToken === undefined) {
+      reader.problem(`bots.${name}.transport ${app.transport} needs ${key}, ${token} or both to tell forged requests.`);
+    }
+    const access = readAccess(reader, bot);
+    return { ...access, encryptKey, verificationToken, websocket: app.transport !== "webhook", webhook };
+  });
+  return reader.finish([...(first === undefined ? [] : [{ name: "default", ...first }]), ...named]);
+}
+
+type Settings = Pick<LarklineConfig, "agents" | "bots">;
+
+/** The agent of that name; undefined when the configuration has none. */
+export function agentNamed({ agents }: Pick<Settings, "agents">, name: string): AgentConfig | undefined {
+  return Object.hasOwn(agents, name) ? agents[name] : undefined;
+}
+
+/** The agent that answers what is written to a bot in a chat now. */
+export function agentInChat(settings: Pick<Settings, "agents">, bot: BotConfig, chatId: string): AgentConfig {
+  // Names of agents were checked when the configuration was loaded.
+  return agentNamed(settings, bot.chats.get(chatId) ?? bot.agent) ?? settings.agents.default;
+}
+
+/** The app ids of all bots; `first` is `FEISHU_APP_ID`. */
+export function appIdsOf({ bots }: Pick<Settings, "bots">, first: string | undefined): string[] {
+  const named = Object.values(bots).flatMap(({ app }) => app?.id ?? []);
+  return first === undefined ? named : [first, ...named];
+}
+
+/** The bot of that app; one that no other has the id of is the bot of `FEISHU_APP_ID`. */
+export function botOfApp({ bots }: Pick<Settings, "bots">, appId: string): BotConfig {
+  return Object.values(bots).find(({ app }) => app?.id === appId) ?? bots.default;
+}
+
+/**
+ * The agent that a message was accepted for. Where the configuration has lost it since, whoever would
+ * answer such a message now: that of the bot and chat, and over HTTP `default`.
+ */
+export function agentOfMessage(
+  settings: Settings,
+  { app, agent = "default", reply }: Pick<InboundMessage, "app" | "agent" | "reply">,
+): AgentConfig {
+  const accepted = agentNamed(settings, agent);
+  if (accepted !== undefined) return accepted;
+  return reply.channel === "none"
+    ? settings.agents.default
+    : agentInChat(settings, botOfApp(settings, app), reply.chatId);
 }

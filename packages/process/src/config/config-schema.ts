@@ -1,27 +1,24 @@
 import { Type, type Static } from "typebox";
-import { BudgetsInput } from "./budget-schema.ts";
-import { McpInput } from "./mcp-schema.ts";
-import { ApprovalsInput, PermissionInput, RoleInput } from "./permission-schema.ts";
+import { BudgetsInput } from "./budget-config.ts";
+import { McpInput } from "./mcp-config.ts";
+import { ApprovalsInput, PermissionInput, RoleInput } from "./permission-config.ts";
 import { ProviderInput } from "./provider-config.ts";
-import { RetentionInput } from "./retention-config.ts";
+
+const agentName = Type.String({ pattern: "^[a-z][a-z0-9-]{0,39}$" });
 
 const count = (maximum: number) => Type.Integer({ minimum: 1, maximum });
-const price = Type.Number({ minimum: 0 });
 
 /** When the bot answers in a group: only when mentioned, always, or never. */
-export const groupPolicies = ["mention", "all", "none"] as const;
-export type GroupPolicy = (typeof groupPolicies)[number];
+const groupPolicies = ["mention", "all", "none"] as const;
 
 /**
  * What happens to a message that comes while the session is busy: it waits, it joins the running
  * turn, it stops the running turn of the same person, or it is refused politely.
  */
-export const busyPolicies = ["queue", "steer", "interrupt", "reject"] as const;
-export type BusyPolicy = (typeof busyPolicies)[number];
+const busyPolicies = ["queue", "steer", "interrupt", "reject"] as const;
 
 /** Who shares a conversation in a group: the whole chat (or thread), or each person alone. */
-export const sessionScopes = ["chat", "sender"] as const;
-export type SessionScope = (typeof sessionScopes)[number];
+const sessionScopes = ["chat", "sender"] as const;
 
 const switchable = Type.Optional(Type.Boolean());
 
@@ -108,8 +105,65 @@ export const AgentInput = Type.Object(
 );
 export type AgentInput = Static<typeof AgentInput>;
 
+/** How events of a bot come. */
+const botTransports = ["websocket", "webhook", "both"] as const;
+
+/** How the bot behaves on Feishu, whichever agent answers. */
+export const FeishuInput = Type.Object(
+  {
+    /** A reaction on every message until it is answered; costs two calls each. Default off. */
+    typing: Type.Optional(Type.Boolean()),
+    /** How a waiting message is told its position. Default `reaction`. */
+    queueNotice: Type.Optional(Type.Enum(["reaction", "line", "off"])),
+    /** What a message that came late gets: the question whether to run it, or a line. Default `ask`. */
+    lateMessages: Type.Optional(Type.Enum(["ask", "line"])),
+    /** Greet chats that the bot is added to and people who open it. Default on. */
+    welcome: Type.Optional(Type.Boolean()),
+    /** What a press on a menu entry of the bot says, by event key. */
+    menu: Type.Optional(
+      Type.Record(Type.String({ minLength: 1, maxLength: 30 }), Type.String({ minLength: 1, maxLength: 1_000 })),
+    ),
+    /** API calls a month that the app's edition allows (10,000 in the free one). Default: not limited. */
+    monthlyCalls: Type.Optional(count(1_000_000_000)),
+    /** Cards that one answer may fill; the rest of it is one file. Default 5. */
+    maxCards: Type.Optional(count(50)),
+    /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
+    rateLimits: Type.Optional(Type.Boolean()),
+  },
+  { additionalProperties: false },
+);
+export type FeishuInput = Static<typeof FeishuInput>;
+
+/** One bot: an app of the platform, who answers there, and whom. */
+export const BotInput = Type.Object(
+  {
+    appId: Type.Optional(Type.String({ pattern: "^cli_[0-9a-fA-F]{16}$" })),
+    /** `feishu`, `lark` or a base URL. Default `feishu`. */
+    domain: Type.Optional(Type.String({ minLength: 1, maxLength: 2_000 })),
+    /** Default `websocket`. */
+    transport: Type.Optional(Type.Enum([...botTransports])),
+    /** Name of the agent that answers. Default `default`. */
+    agent: Type.Optional(agentName),
+    /** Chats in which another agent answers, by chat id. */
+    chats: Type.Optional(
+      Type.Record(
+        Type.String({ pattern: "^[A-Za-z0-9_-]{1,128}$" }),
+        Type.Object({ agent: agentName }, { additionalProperties: false }),
+      ),
+    ),
+    /** Keys of the tenants whose people it answers. Default: everybody who can reach it. */
+    tenants: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 128 }), { minItems: 1, maxItems: 1_000 })),
+    /** What this bot does in another way than `feishu` says. */
+    feishu: Type.Optional(FeishuInput),
+  },
+  { additionalProperties: false },
+);
+export type BotInput = Static<typeof BotInput>;
+
+const price = Type.Number({ minimum: 0 });
+
 /** Facts about a model that the built-in table lacks or has differently. Prices: USD per million tokens. */
-export const ModelInput = Type.Object(
+const ModelInput = Type.Object(
   {
     id: Type.String({ minLength: 1 }),
     provider: Type.String({ pattern: "^[a-z][a-z0-9-]*$" }),
@@ -131,16 +185,7 @@ export const ModelInput = Type.Object(
   },
   { additionalProperties: false },
 );
-export type ModelInput = Static<typeof ModelInput>;
-
-/** What an operator accepts of the sandboxes of runners. */
-export const SandboxInput = Type.Object(
-  {
-    /** Accepts a sandbox in which programs get more than twice the memory that they may have. Default: refused. */
-    allowUnboundedMemory: Type.Optional(Type.Boolean()),
-  },
-  { additionalProperties: false },
-);
+type ModelInput = Static<typeof ModelInput>;
 
 /** Bounds that hold for every agent. */
 export const LimitsInput = Type.Object(
@@ -178,32 +223,6 @@ export const LimitsInput = Type.Object(
 );
 export type LimitsInput = Static<typeof LimitsInput>;
 
-/** How the bot behaves on Feishu, whichever agent answers. */
-export const FeishuInput = Type.Object(
-  {
-    /** A reaction on every message until it is answered; costs two calls each. Default off. */
-    typing: Type.Optional(Type.Boolean()),
-    /** How a waiting message is told its position. Default `reaction`. */
-    queueNotice: Type.Optional(Type.Enum(["reaction", "line", "off"])),
-    /** What a message that came late gets: the question whether to run it, or a line. Default `ask`. */
-    lateMessages: Type.Optional(Type.Enum(["ask", "line"])),
-    /** Greet chats that the bot is added to and people who open it. Default on. */
-    welcome: Type.Optional(Type.Boolean()),
-    /** What a press on a menu entry of the bot says, by event key. */
-    menu: Type.Optional(
-      Type.Record(Type.String({ minLength: 1, maxLength: 30 }), Type.String({ minLength: 1, maxLength: 1_000 })),
-    ),
-    /** API calls a month that the app's edition allows (10,000 in the free one). Default: not limited. */
-    monthlyCalls: Type.Optional(count(1_000_000_000)),
-    /** Cards that one answer may fill; the rest of it is one file. Default 5. */
-    maxCards: Type.Optional(count(50)),
-    /** Hold calls back before Feishu refuses them. Off only where the platform has no such limits. Default on. */
-    rateLimits: Type.Optional(Type.Boolean()),
-  },
-  { additionalProperties: false },
-);
-export type FeishuInput = Static<typeof FeishuInput>;
-
 /** What is taken from webhooks. */
 export const WebhookInput = Type.Object(
   {
@@ -232,37 +251,35 @@ export const EventsInput = Type.Object(
 );
 export type EventsInput = Static<typeof EventsInput>;
 
-/** How events of a bot come. */
-export const botTransports = ["websocket", "webhook", "both"] as const;
-export type BotTransport = (typeof botTransports)[number];
+const days = Type.Integer({ minimum: 0, maximum: 36_500 });
 
-const agentName = Type.String({ pattern: "^[a-z][a-z0-9-]{0,39}$" });
-
-/** One bot: an app of the platform, who answers there, and whom. */
-export const BotInput = Type.Object(
+/** How long what is stored is kept. 0 days: for good. */
+const RetentionInput = Type.Object(
   {
-    appId: Type.Optional(Type.String({ pattern: "^cli_[0-9a-fA-F]{16}$" })),
-    /** `feishu`, `lark` or a base URL. Default `feishu`. */
-    domain: Type.Optional(Type.String({ minLength: 1, maxLength: 2_000 })),
-    /** Default `websocket`. */
-    transport: Type.Optional(Type.Enum([...botTransports])),
-    /** Name of the agent that answers. Default `default`. */
-    agent: Type.Optional(agentName),
-    /** Chats in which another agent answers, by chat id. */
-    chats: Type.Optional(
-      Type.Record(
-        Type.String({ pattern: "^[A-Za-z0-9_-]{1,128}$" }),
-        Type.Object({ agent: agentName }, { additionalProperties: false }),
-      ),
-    ),
-    /** Keys of the tenants whose people it answers. Default: everybody who can reach it. */
-    tenants: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 128 }), { minItems: 1, maxItems: 1_000 })),
-    /** What this bot does in another way than `feishu` says. */
-    feishu: Type.Optional(FeishuInput),
+    /** Conversations, after their last message. Default 90 days. */
+    conversationDays: Type.Optional(days),
+    /** Messages of one conversation that are kept although no model sees them any more. Default 1,000. */
+    historyMessages: Type.Optional(Type.Integer({ minimum: 0, maximum: 10_000_000 })),
+    /** Records of the audit log. Default 365 days. */
+    auditDays: Type.Optional(days),
+    /** About how many records the audit log has at most, the oldest go first. Default 1,000,000. */
+    auditRecords: Type.Optional(Type.Integer({ minimum: 1_000, maximum: 1_000_000_000 })),
+    /** Files and images, after they were last stored. Default 7 days. */
+    blobDays: Type.Optional(Type.Integer({ minimum: 1, maximum: 36_500 })),
+    /** What was done for each message, for "Why no answer?", after its last step. Default 3 days. */
+    traceDays: Type.Optional(Type.Integer({ minimum: 1, maximum: 30 })),
   },
   { additionalProperties: false },
 );
-export type BotInput = Static<typeof BotInput>;
+
+/** What an operator accepts of the sandboxes of runners. */
+const SandboxInput = Type.Object(
+  {
+    /** Accepts a sandbox in which programs get more than twice the memory that they may have. Default: refused. */
+    allowUnboundedMemory: Type.Optional(Type.Boolean()),
+  },
+  { additionalProperties: false },
+);
 
 /**
  * What `larkline.config.ts` holds; everything is optional. Unknown keys are refused, so that a
@@ -294,3 +311,23 @@ export const ConfigInput = Type.Object(
   { additionalProperties: false },
 );
 export type ConfigInput = Static<typeof ConfigInput>;
+
+export type GroupPolicy = (typeof groupPolicies)[number];
+
+export type BusyPolicy = (typeof busyPolicies)[number];
+
+export type SessionScope = (typeof sessionScopes)[number];
+
+export type BotTransport = (typeof botTransports)[number];
+
+/** Retention with its defaults. */
+export type RetentionSettings = Readonly<Required<Static<typeof RetentionInput>>>;
+
+export const defaultRetention: RetentionSettings = {
+  conversationDays: 90,
+  historyMessages: 1_000,
+  auditDays: 365,
+  auditRecords: 1_000_000,
+  blobDays: 7,
+  traceDays: 3,
+};

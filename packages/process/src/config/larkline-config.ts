@@ -12,13 +12,14 @@ import {
   type LimitsInput,
   type SessionScope,
   type WebhookInput,
+  defaultRetention,
+  type RetentionSettings,
 } from "./config-schema.ts";
 import { resolveBots, type BotConfig } from "./bot-config.ts";
 import { resolveBudgets } from "./budget-config.ts";
 import { resolveMcp, type McpConfig } from "./mcp-config.ts";
 import { resolvePermissions } from "./permission-config.ts";
 import { resolveProviders, type ProviderInput } from "./provider-config.ts";
-import { defaultRetention, type RetentionSettings } from "./retention-config.ts";
 
 /** An agent with its defaults filled in. `null` in `model` and `tools` means "no own choice". */
 export interface AgentConfig {

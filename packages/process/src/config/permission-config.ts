@@ -1,77 +1,93 @@
+import { Type, type Static } from "typebox";
 import type { PermissionPolicy, PolicyEntry, RoleMembers } from "@larkline/agent/permissions";
 import type { Deciders, ParseResult } from "@larkline/protocol";
-import type { ApprovalsInput, ApproversInput, PermissionInput, RoleInput } from "./permission-schema.ts";
 import { didYouMean } from "./did-you-mean.ts";
+
+const id = Type.String({ minLength: 1, maxLength: 128 });
+
+/** A role: people by open_id, and user groups of the platform. */
+export const RoleInput = Type.Object(
+  {
+    people: Type.Optional(Type.Array(id, { maxItems: 1_000 })),
+    groups: Type.Optional(Type.Array(id, { maxItems: 100 })),
+  },
+  { additionalProperties: false },
+);
+export type RoleInput = Static<typeof RoleInput>;
+
+const nameInput = Type.String({ minLength: 1, maxLength: 100 });
+
+/** Who may approve. Where nobody else is named, the person whose message led to the call. */
+const ApproversInput = Type.Object(
+  {
+    /** Default: true where neither people nor roles are named. */
+    requester: Type.Optional(Type.Boolean()),
+    people: Type.Optional(Type.Array(id, { maxItems: 100 })),
+    roles: Type.Optional(Type.Array(nameInput, { maxItems: 20 })),
+    /** The requester's own approval does not count. Default false. */
+    fourEyes: Type.Optional(Type.Boolean()),
+    /** How many people have to approve. Default 1. */
+    count: Type.Optional(Type.Integer({ minimum: 1, maximum: 10 })),
+  },
+  { additionalProperties: false },
+);
+type ApproversInput = Static<typeof ApproversInput>;
+
+const duration = Type.Integer({ minimum: 10_000, maximum: 366 * 86_400_000 });
+
+/** One entry of the policy; the first that fits a call decides. */
+export const PermissionInput = Type.Object(
+  {
+    /** Names of tools; `*` stands for any characters. */
+    tools: Type.Array(nameInput, { minItems: 1, maxItems: 100 }),
+    /** Pattern of what the tool does, such as `git *`. */
+    subject: Type.Optional(Type.String({ minLength: 1, maxLength: 1_000 })),
+    people: Type.Optional(Type.Array(id, { minItems: 1, maxItems: 1_000 })),
+    roles: Type.Optional(Type.Array(nameInput, { minItems: 1, maxItems: 20 })),
+    chats: Type.Optional(Type.Array(id, { minItems: 1, maxItems: 1_000 })),
+    chatTypes: Type.Optional(Type.Array(Type.Enum(["p2p", "group", "api"]), { minItems: 1 })),
+    do: Type.Enum(["allow", "ask", "refuse"]),
+    /** Default: those of `approvals`. */
+    approvers: Type.Optional(ApproversInput),
+    /** Offer "always allow in this chat", and let such rules count. Default false. */
+    remember: Type.Optional(Type.Boolean()),
+    /** What people, or for `refuse` the model, read. */
+    reason: Type.Optional(Type.String({ maxLength: 1_000 })),
+    /** Default: that of `approvals`. */
+    expiresMs: Type.Optional(duration),
+  },
+  { additionalProperties: false },
+);
+export type PermissionInput = Static<typeof PermissionInput>;
+
+/** How people are asked where no entry says it. */
+export const ApprovalsInput = Type.Object(
+  {
+    approvers: Type.Optional(ApproversInput),
+    /** How long a question stands. Default 24 hours. */
+    expiresMs: Type.Optional(duration),
+    /** How long a remembered decision holds. Default 90 days. */
+    rulesExpireMs: Type.Optional(duration),
+    /** Offer "always allow in this chat". Default true. */
+    remember: Type.Optional(Type.Boolean()),
+    /** What becomes of calls whose input fits a risk pattern. Default `suggest`. */
+    risky: Type.Optional(Type.Enum(["suggest", "ask"])),
+    /** What becomes of a `once` call that may have taken effect. Default `ask_feishu`. */
+    unknownOutcome: Type.Optional(Type.Enum(["ask", "ask_feishu", "tell"])),
+    /** Approvals of one kind after which a rule is proposed; 0: never. Default 3. */
+    learnAfter: Type.Optional(Type.Integer({ minimum: 0, maximum: 1_000 })),
+    /** Rejections in one turn after which nobody is asked any more. Default 3. */
+    maxDenials: Type.Optional(Type.Integer({ minimum: 1, maximum: 1_000 })),
+  },
+  { additionalProperties: false },
+);
+export type ApprovalsInput = Static<typeof ApprovalsInput>;
 
 /** What the configuration says of permissions. */
 export interface PermissionsInput {
   roles?: Readonly<Record<string, RoleInput>>;
   permissions?: readonly PermissionInput[];
   approvals?: ApprovalsInput;
-}
-
-type Roles = Readonly<Record<string, RoleMembers>>;
-
-const defaultApprovals: Required<Omit<ApprovalsInput, "approvers">> = {
-  expiresMs: 86_400_000,
-  rulesExpireMs: 90 * 86_400_000,
-  remember: true,
-  risky: "suggest",
-  unknownOutcome: "ask_feishu",
-  learnAfter: 3,
-  maxDenials: 3,
-};
-
-function rolesOf(input: Readonly<Record<string, RoleInput>>): Roles {
-  return Object.fromEntries(
-    Object.entries(input).map(([name, { people = [], groups = [] }]) => [name, { people, groups }]),
-  );
-}
-
-function decidersOf({ requester, people = [], roles = [], fourEyes = false, count = 1 }: ApproversInput): Deciders {
-  return { requester: requester ?? (people.length === 0 && roles.length === 0), people, roles, fourEyes, count };
-}
-
-function unknownRoles(names: readonly string[], roles: Roles, where: string): string[] {
-  return names
-    .filter((name) => !Object.hasOwn(roles, name))
-    .map((name) => `${where} names the unknown role '${name}'${didYouMean(name, Object.keys(roles))}`);
-}
-
-/** Most people who can approve one call; members of groups are not known, so they are enough. */
-function mostApprovers({ requester, people, roles: names, fourEyes }: Deciders, roles: Roles): number {
-  const members = names.flatMap((name) => roles[name] ?? []);
-  if (members.some(({ groups }) => groups.length > 0)) return Number.POSITIVE_INFINITY;
-  const named = new Set([...people, ...members.flatMap((role) => role.people)]);
-  return named.size + (requester && !fourEyes ? 1 : 0);
-}
-
-function deciderProblems(deciders: Deciders, roles: Roles, where: string): string[] {
-  const unknown = unknownRoles(deciders.roles, roles, `${where}.approvers`);
-  if (unknown.length > 0) return unknown;
-  const most = mostApprovers(deciders, roles);
-  if (most >= deciders.count) return [];
-  return most === 0
-    ? [`${where} can never be approved: name approvers other than the requester, or let the requester approve`]
-    : [`${where} can never be approved: ${deciders.count} people have to, but only ${most} may`];
-}
-
-/** An entry as problems name it. */
-function placeOf({ tools }: PermissionInput, index: number): string {
-  return `permissions.${index} (${tools.join(", ").slice(0, 80)})`;
-}
-
-function entryProblems(input: PermissionInput, entry: PolicyEntry, { roles, where }: { roles: Roles; where: string }) {
-  const unknown = unknownRoles(input.roles ?? [], roles, where);
-  if (input.do === "ask") return [...unknown, ...deciderProblems(entry.approvers, roles, where)];
-  const idle = (["approvers", "remember", "expiresMs"] as const).filter((key) => input[key] !== undefined);
-  return [...unknown, ...idle.map((key) => `${where} asks nobody, so '${key}' has no meaning there`)];
-}
-
-function entryOf(input: PermissionInput, defaults: Pick<PermissionPolicy, "approvers" | "expiresMs">): PolicyEntry {
-  const { approvers, remember = false, reason = "", expiresMs = defaults.expiresMs, ...match } = input;
-  const deciders = approvers === undefined ? defaults.approvers : decidersOf(approvers);
-  return { ...match, approvers: deciders, remember, reason, expiresMs };
 }
 
 /** The policy of a deployment, complete; the error lists every entry that cannot work. */
@@ -94,4 +110,68 @@ export function resolvePermissions(input: PermissionsInput): ParseResult<Permiss
   return problems.length > 0
     ? { ok: false, error: problems.join("; ") }
     : { ok: true, value: { ...settings, roles, entries } };
+}
+
+type Roles = Readonly<Record<string, RoleMembers>>;
+
+function rolesOf(input: Readonly<Record<string, RoleInput>>): Roles {
+  return Object.fromEntries(
+    Object.entries(input).map(([name, { people = [], groups = [] }]) => [name, { people, groups }]),
+  );
+}
+
+function decidersOf({ requester, people = [], roles = [], fourEyes = false, count = 1 }: ApproversInput): Deciders {
+  return { requester: requester ?? (people.length === 0 && roles.length === 0), people, roles, fourEyes, count };
+}
+
+function entryOf(input: PermissionInput, defaults: Pick<PermissionPolicy, "approvers" | "expiresMs">): PolicyEntry {
+  const { approvers, remember = false, reason = "", expiresMs = defaults.expiresMs, ...match } = input;
+  const deciders = approvers === undefined ? defaults.approvers : decidersOf(approvers);
+  return { ...match, approvers: deciders, remember, reason, expiresMs };
+}
+
+function entryProblems(input: PermissionInput, entry: PolicyEntry, { roles, where }: { roles: Roles; where: string }) {
+  const unknown = unknownRoles(input.roles ?? [], roles, where);
+  if (input.do === "ask") return [...unknown, ...deciderProblems(entry.approvers, roles, where)];
+  const idle = (["approvers", "remember", "expiresMs"] as const).filter((key) => input[key] !== undefined);
+  return [...unknown, ...idle.map((key) => `${where} asks nobody, so '${key}' has no meaning there`)];
+}
+
+function unknownRoles(names: readonly string[], roles: Roles, where: string): string[] {
+  return names
+    .filter((name) => !Object.hasOwn(roles, name))
+    .map((name) => `${where} names the unknown role '${name}'${didYouMean(name, Object.keys(roles))}`);
+}
+
+/** An entry as problems name it. */
+function placeOf({ tools }: PermissionInput, index: number): string {
+  return `permissions.${index} (${tools.join(", ").slice(0, 80)})`;
+}
+
+const defaultApprovals: Required<Omit<ApprovalsInput, "approvers">> = {
+  expiresMs: 86_400_000,
+  rulesExpireMs: 90 * 86_400_000,
+  remember: true,
+  risky: "suggest",
+  unknownOutcome: "ask_feishu",
+  learnAfter: 3,
+  maxDenials: 3,
+};
+
+/** Most people who can approve one call; members of groups are not known, so they are enough. */
+function mostApprovers({ requester, people, roles: names, fourEyes }: Deciders, roles: Roles): number {
+  const members = names.flatMap((name) => roles[name] ?? []);
+  if (members.some(({ groups }) => groups.length > 0)) return Number.POSITIVE_INFINITY;
+  const named = new Set([...people, ...members.flatMap((role) => role.people)]);
+  return named.size + (requester && !fourEyes ? 1 : 0);
+}
+
+function deciderProblems(deciders: Deciders, roles: Roles, where: string): string[] {
+  const unknown = unknownRoles(deciders.roles, roles, `${where}.approvers`);
+  if (unknown.length > 0) return unknown;
+  const most = mostApprovers(deciders, roles);
+  if (most >= deciders.count) return [];
+  return most === 0
+    ? [`${where} can never be approved: name approvers other than the requester, or let the requester approve`]
+    : [`${where} can never be approved: ${deciders.count} people have to, but only ${most} may`];
 }

@@ -9,7 +9,7 @@ import {
 import type { ParseResult } from "@larkline/protocol";
 import { Type, type Static } from "typebox";
 import { didYouMean } from "./did-you-mean.ts";
-import { createEnvReader, type Env } from "./env-reader.ts";
+import { createEnvReader, type Env } from "./environment.ts";
 
 /** A server that models are reached at, under a name of the operator's own. */
 export const ProviderInput = Type.Object(

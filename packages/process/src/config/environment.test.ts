@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { createEnvReader } from "./env-reader.ts";
+import { createEnvReader } from "./environment.ts";
 
 describe("createEnvReader", () => {
   it("reads typed values", () => {

@@ -1,0 +1,286 @@
+import type Anthropic from "@anthropic-ai/sdk";
+import type {
+  ModelWarning,
+  AssistantPart,
+  ImagePart,
+  Message,
+  ProviderMetadata,
+  ThinkingPart,
+  ToolResultPart,
+  UserPart,
+} from "@larkline/protocol";
+import { outputLimit, type ModelInfo, type ModelRequest, systemBlocksOf, worthCaching } from "../index.ts";
+
+export interface RequestBody {
+  body: Body;
+  /** Pins the last API version that takes sampling values, when there are any. */
+  headers: Record<string, string>;
+  warnings: ModelWarning[];
+}
+
+/** The newest API version has no sampling values any more (vendor page "Versions"); see {@link RequestBody}. */
+type Body = Anthropic.Messages.MessageCreateParamsStreaming & { temperature?: number; top_p?: number };
+
+/** The vendor's request. */
+export function requestBody(request: ModelRequest, info: Readonly<ModelInfo>): RequestBody {
+  const turns = vendorTurns(request.messages, request.model);
+  const tools = toolsOf(request);
+  const system = systemWithMarks(request, info);
+  markHistory({ system, tools, turns }, info);
+  const maxTokens = outputLimit(request, info);
+  const thinking = info.supportsThinking ? thinkingOf(request, turns, maxTokens) : { fields: {}, warnings: [] };
+  const sampling = samplingOf(request, thinking.fields.thinking !== undefined);
+  const outputConfig = { ...thinking.fields.output_config, ...formatOf(request, info) };
+  const samples = Object.keys(sampling.fields).length > 0;
+  return {
+    headers: samples ? { "anthropic-version": "2023-06-01" } : {},
+    body: {
+      model: request.model,
+      max_tokens: maxTokens,
+      stream: true,
+      ...(system.length > 0 ? { system } : {}),
+      messages: turns,
+      ...(tools.length > 0 ? { tools } : {}),
+      ...thinking.fields,
+      ...(Object.keys(outputConfig).length > 0 ? { output_config: outputConfig } : {}),
+      ...sampling.fields,
+    },
+    warnings: [...thinking.warnings, ...sampling.warnings],
+  };
+}
+
+type Tool = Anthropic.Messages.Tool;
+
+function toolsOf(request: ModelRequest): Tool[] {
+  return (request.tools ?? []).map((tool) => ({
+    name: tool.name,
+    description: tool.description,
+    input_schema: { ...tool.inputSchema, type: "object" },
+  }));
+}
+
+type TextBlock = Anthropic.Messages.TextBlockParam;
+
+interface VendorTurn {
+  role: "user" | "assistant";
+  content: Block[];
+}
+
+type Block = Anthropic.Messages.ContentBlockParam;
+
+/**
+ * Marks the end of the history, so that the next step reads it from the cache, and the end of the
+ * user turn before, where the last request left its mark. Changes the turns in place.
+ */
+function markHistory(
+  prompt: { system: TextBlock[]; tools: Tool[]; turns: VendorTurn[] },
+  info: Readonly<ModelInfo>,
+): void {
+  if (!info.supportsCaching || !worthCaching(promptTexts(prompt), info)) return;
+  const userTurns = prompt.turns.filter((turn) => turn.role === "user");
+  for (const turn of userTurns.slice(-2)) markLast(turn);
+}
+
+/** The prompt in sending order, lazily: counting stops as soon as it is long enough. */
+function promptTexts(prompt: { system: TextBlock[]; tools: Tool[]; turns: VendorTurn[] }): string[] {
+  return [
+    ...prompt.tools.map((tool) => `${tool.name}${tool.description ?? ""}${JSON.stringify(tool.input_schema)}`),
+    ...prompt.system.map((block) => block.text),
+    ...prompt.turns.flatMap(textsOf),
+  ];
+}
+
+function textsOf(turn: VendorTurn): string[] {
+  return turn.content.map((block) => {
+    if (block.type === "text") return block.text;
+    if (block.type === "tool_result") return typeof block.content === "string" ? block.content : "";
+    return block.type === "thinking" ? block.thinking : "";
+  });
+}
+
+const mark = { type: "ephemeral" } as const;
+
+function markLast(turn: VendorTurn | undefined): void {
+  const block = turn?.content.at(-1);
+  // Thinking cannot carry a mark; it is cached with what follows.
+  if (block !== undefined && block.type !== "thinking" && block.type !== "redacted_thinking") {
+    Object.assign(block, { cache_control: mark });
+  }
+}
+
+interface Thinking {
+  fields: Partial<Body>;
+  warnings: ModelWarning[];
+}
+
+/** Models that take a fixed thinking budget; later ones decide themselves (vendor guide "Adaptive thinking"). */
+const fixedBudget = /^claude-(?:3|(?:opus|sonnet|haiku)-4(?:-[015])?(?:-\d{8}|$))/;
+
+const thinkingBudgets = { low: 2_048, medium: 8_192, high: 16_384 };
+
+const answerTokens = 1_024;
+
+/** The vendor's least thinking budget, and what has to be left for the answer. */
+const leastBudget = 1_024;
+
+function thinkingOf(request: ModelRequest, turns: readonly VendorTurn[], maxTokens: number): Thinking {
+  const asks = request.needsThinking === true;
+  if (!fixedBudget.test(request.model)) {
+    const effort = request.effort === undefined ? {} : { output_config: { effort: request.effort } };
+    // Later models hide their thinking unless asked, and with it what they say between tool calls.
+    const thinking = asks ? { thinking: { type: "adaptive" as const, display: "summarized" as const } } : {};
+    return { fields: { ...thinking, ...effort }, warnings: [] };
+  }
+  if (!asks || !loopHasThinking(turns)) return { fields: {}, warnings: [] };
+  // The budget counts towards the limit, which is the caller's word.
+  const budget = Math.min(thinkingBudgets[request.effort ?? "medium"], maxTokens - answerTokens);
+  if (budget >= leastBudget) return { fields: { thinking: { type: "enabled", budget_tokens: budget } }, warnings: [] };
+  const message = `A limit of ${maxTokens} output tokens leaves no room for thinking; none is asked for.`;
+  return { fields: {}, warnings: [{ type: "warning", code: "thinking_dropped", message }] };
+}
+
+/** A fixed budget needs thinking at the start of a tool loop; a loop begun by another model has none. */
+function loopHasThinking(turns: readonly VendorTurn[]): boolean {
+  const last = turns.findLast((turn) => turn.role === "assistant");
+  const inLoop = turns.at(-1)?.content.some((block) => block.type === "tool_result") === true;
+  const first = last?.content[0]?.type;
+  return !inLoop || first === "thinking" || first === "redacted_thinking";
+}
+
+interface Override {
+  value: number;
+  warning?: ModelWarning;
+}
+
+/** The two values that thinking is known to refuse (vendor guide "Extended thinking"). */
+function samplingOf(request: ModelRequest, thinks: boolean): { fields: Partial<Body>; warnings: ModelWarning[] } {
+  const temperature = request.temperature ?? null;
+  const topP = request.topP ?? null;
+  const fields: Partial<Body> = {};
+  const warnings: ModelWarning[] = [];
+  const apply = (name: "temperature" | "top_p", override: Override) => {
+    fields[name] = override.value;
+    if (override.warning !== undefined) warnings.push(override.warning);
+  };
+  if (temperature !== null) {
+    const conflict = thinks && temperature !== 1;
+    apply(
+      "temperature",
+      conflict ? overridden("temperature_overridden", "temperature", temperature) : { value: temperature },
+    );
+  }
+  if (topP !== null) {
+    apply("top_p", thinks && topP < 0.95 ? overridden("top_p_overridden", "topP", topP) : { value: topP });
+  }
+  return { fields, warnings };
+}
+
+function overridden(code: string, name: string, value: number): Override {
+  return {
+    value: 1,
+    warning: { type: "warning", code, message: `${name} ${value} does not go with thinking; 1.0 is sent.` },
+  };
+}
+
+/** The vendor binds an answer to a schema, and knows no form of "any JSON object". */
+function formatOf({ responseFormat: format }: ModelRequest, info: Readonly<ModelInfo>): Body["output_config"] {
+  if (format?.type !== "json_schema" || format.jsonSchema === undefined || !info.supportsJsonSchema) return {};
+  return { format: { type: "json_schema", schema: format.jsonSchema } };
+}
+
+/**
+ * History as the vendor wants it: neighbours of one role merged (tool results are user messages and
+ * stand first in theirs), blocks without text left out, thinking only for the model that made it.
+ */
+function vendorTurns(messages: readonly Message[], model: string): VendorTurn[] {
+  const turns: VendorTurn[] = [];
+  for (const message of messages) {
+    const role = message.role === "assistant" ? "assistant" : "user";
+    const blocks = blocksOf(message, model).filter((block) => block !== null);
+    if (blocks.length === 0) continue;
+    const last = turns.at(-1);
+    if (last?.role !== role) turns.push({ role, content: blocks });
+    else if (role === "assistant") last.content.push(...blocks);
+    else last.content = resultsFirst([...last.content, ...blocks]);
+  }
+  return turns;
+}
+
+function blocksOf(message: Message, model: string): (Block | null)[] {
+  if (message.role === "user") return message.content.map(userBlock);
+  if (message.role === "tool") return message.content.map(resultBlock);
+  return message.content.map((part) => assistantBlock(part, model));
+}
+
+function userBlock(part: UserPart): Block | null {
+  if (part.type === "image") return imageBlock(part);
+  if (part.type === "file") {
+    return { type: "text", text: `[file ${part.name}, ${part.mediaType}, ${part.bytes} bytes]` };
+  }
+  return part.text.trim() === "" ? null : { type: "text", text: part.text };
+}
+
+type ImageBlock = Anthropic.Messages.ImageBlockParam;
+
+type MediaType = Anthropic.Messages.Base64ImageSource["media_type"];
+
+function imageBlock(part: ImagePart): ImageBlock {
+  const { source } = part;
+  if (source.sourceType === "url") return { type: "image", source: { type: "url", url: source.url } };
+  const data = source.sourceType === "base64" ? source.data : "";
+  // The vendor judges the media type; its own list is narrower than ours.
+  return { type: "image", source: { type: "base64", media_type: source.mediaType as MediaType, data } };
+}
+
+function resultBlock(part: ToolResultPart): Block {
+  const { content } = part;
+  const base = { type: "tool_result", tool_use_id: part.toolCallId } as const;
+  const error = part.isError ? { is_error: true } : {};
+  if (typeof content === "string") return { ...base, content, ...error };
+  const inner = content
+    .filter((item) => item.type === "image" || item.text.trim() !== "")
+    .map((item) => (item.type === "image" ? imageBlock(item) : { type: "text" as const, text: item.text }));
+  return { ...base, content: inner, ...error };
+}
+
+function assistantBlock(part: AssistantPart, model: string): Block | null {
+  if (part.type === "thinking") return thinkingBlock(part, model);
+  if (part.type === "tool_use") return { type: "tool_use", id: part.id, name: part.name, input: part.arguments };
+  return part.text.trim() === "" ? null : { type: "text", text: part.text };
+}
+
+function thinkingBlock(part: ThinkingPart, model: string): Block | null {
+  const { vendor, model: maker, signature, redacted } = part.providerMetadata ?? {};
+  if ((vendor ?? "anthropic") !== "anthropic" || (maker ?? model) !== model) return null;
+  if (redacted !== undefined) return { type: "redacted_thinking", data: redacted };
+  return signature === undefined ? null : { type: "thinking", thinking: part.text, signature };
+}
+
+function resultsFirst(blocks: readonly Block[]): Block[] {
+  const isResult = (block: Block) => block.type === "tool_result";
+  return [...blocks.filter(isResult), ...blocks.filter((block) => !isResult(block))];
+}
+
+/** What marks a thinking part as ours: only the model that made it takes it back. */
+export function thinkingMetadata(
+  model: string,
+  secret: { signature: string } | { redacted: string },
+): ProviderMetadata {
+  return { vendor: "anthropic", model, ...secret };
+}
+
+/** The vendor takes four marks: two for the system prompt, two for the growing history. */
+const maxSystemMarks = 2;
+
+/**
+ * The system prompt as blocks, its end marked for caching when it is long enough for this model, and
+ * with it the ends of blocks that ask for it. The tools stand before it and are cached along.
+ */
+function systemWithMarks(request: ModelRequest, info: Readonly<ModelInfo>): TextBlock[] {
+  const blocks = systemBlocksOf(request);
+  const texts = blocks.map((block) => block.text);
+  if (!worthCaching(texts, info)) return texts.map((text) => ({ type: "text", text }));
+  const wanted = blocks.flatMap((block, at) => (block.cacheScope !== "" || at === blocks.length - 1 ? [at] : []));
+  const marked = new Set(wanted.slice(-maxSystemMarks));
+  return texts.map((text, at) => ({ type: "text", text, ...(marked.has(at) ? { cache_control: mark } : {}) }));
+}
