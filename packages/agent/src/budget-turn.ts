@@ -1,7 +1,7 @@
 import type { EventOf, ReplyLanguage, TurnState } from "@larkline/protocol";
 import { percentText, type BudgetUse, localMinute, tokenCount, usdText, type BudgetAccount } from "./budgets.ts";
 import { languageOfMessage, textsOf } from "./texts/index.ts";
-import { answering, endError, errorOf, spoken, type Transition } from "./transition.ts";
+import { answering, endError, errorOf, assistantText, type Transition } from "./transition.ts";
 
 /** What decisions about budgets depend on. */
 export interface BudgetFacts extends BudgetWords {
@@ -11,7 +11,7 @@ export interface BudgetFacts extends BudgetWords {
 
 /** What texts about budgets say beside the numbers. */
 export interface BudgetWords {
-  /** Whose clock the times are told by. */
+  /** IANA time zone of the times in the texts. */
   timeZone: string;
   /** Whom to ask for more; absent: the administrator. */
   contact?: string | undefined;
@@ -19,7 +19,7 @@ export interface BudgetWords {
 
 /**
  * No model may be called, because a budget is spent: the turn ends and says so, before its first step or
- * between two of them. All calls are answered by then. What was done stays, and so does what was said.
+ * between two of them. All its calls have been answered before. Its effects and its text stay.
  */
 export function endOverBudget(turn: TurnState, exceeded: BudgetUse, facts: BudgetFacts): Transition {
   const reply = overBudgetText(exceeded, languageOfMessage(turn.message, facts.texts), facts);
@@ -29,12 +29,12 @@ export function endOverBudget(turn: TurnState, exceeded: BudgetUse, facts: Budge
     suggestion: `Wait until the budget renews, or ask ${who} to raise it.`,
   };
   const { budgetNote: _budgetNote, ...rest } = turn; // all of it is more than most of it
-  return endError(rest, { history: answering(turn, [spoken(reply)]), events: [], reply, error });
+  return endError(rest, { history: answering(turn, [assistantText(reply)]), events: [], reply, error });
 }
 
 /**
- * A budget is nearly spent: the events of the turn say so once. `told` is a budget that the person is
- * to hear of beside the answer.
+ * A budget is nearly spent: adds one warning event per turn. `told` is the budget that a note beside the answer
+ * names.
  */
 export function warnNearBudget(
   turn: TurnState,
@@ -119,7 +119,7 @@ function figures({ account, spent }: BudgetUse, language: ReplyLanguage): string
   return [ofTokens, ...(spent.usd > 0 || usd !== undefined ? [ofUsd] : [])].join(between);
 }
 
-/** Figures are for those whose own they are: what a company spends is not told in its chats. */
+/** Whether figures are shown: only for budgets of the person or the chat, not for those of the company. */
 export function isOwn({ per }: BudgetAccount): boolean {
   return per === "person" || per === "chat";
 }

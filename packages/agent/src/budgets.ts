@@ -4,7 +4,7 @@ import type { InboundMessage } from "@larkline/protocol";
 export interface BudgetPolicy {
   /** IANA name of the zone whose days and months are meant. */
   readonly timeZone: string;
-  /** Whom people are told to ask for more; absent: the administrator, without a name. */
+  /** The contact that texts name for a larger budget; absent: "your administrator". */
   readonly contact?: string;
   readonly budgets: readonly Budget[];
 }
@@ -41,7 +41,7 @@ export interface BudgetBook {
   readonly contact: string | undefined;
   /** The accounts that a message of this spender draws on. */
   accountsOf(spender: Spender, nowMs: number): BudgetAccount[];
-  /** Every kind and period that somebody has a budget for, in the order of the kinds. */
+  /** Every kind and period that has a budget, in the order of the kinds. */
   groups(nowMs: number): BudgetGroup[];
 }
 

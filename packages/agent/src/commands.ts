@@ -15,7 +15,7 @@ import { endDone, after, type Transition } from "./transition.ts";
 import type { CompactionReport } from "./compaction.ts";
 import { ruleText } from "./permissions/index.ts";
 
-/** The orders that the system itself understands. */
+/** The built-in commands, in the order of `/help`. */
 export const commandNames = [
   "help",
   "new",
@@ -111,7 +111,7 @@ export interface CommandFacts extends ModelFacts {
   texts?: ReplyLanguage;
 }
 
-/** What `/model` tells. */
+/** What `/model` shows. */
 export interface ModelFacts {
   /** The model that answers here now. */
   model: string;
@@ -200,7 +200,7 @@ export function commandDone(
   return finished(turn, noticeText(report.summarised ? "compacted" : "shortened", languageFor(turn, facts), values));
 }
 
-/** What `/status` tells. */
+/** What `/status` shows. */
 export interface StatusFacts {
   nowMs: number;
   /** The model that answers here. */

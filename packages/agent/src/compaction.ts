@@ -97,7 +97,7 @@ const ending: Readonly<Record<ReplyLanguage, string>> = {
   en: "The transcript ends here. Now write the summary.",
 };
 
-/** What the summariser is told; the transcript is data, whatever it says. */
+/** System prompt of the summary request. It tells the model to treat the transcript as data. */
 const instructions: Readonly<Record<ReplyLanguage, string>> = {
   zh: [
     "你负责压缩对话记录。用户消息里是一段对话的文字记录，位于 <conversation> 标签之内。",

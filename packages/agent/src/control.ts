@@ -22,13 +22,13 @@ import { answerCalls, type Answer } from "./tool-round.ts";
 import type { TurnEnvironment } from "./transition.ts";
 import { heardIn } from "./messages.ts";
 
-/** What hearing depends on. `ending`: the turn is about to end, so nothing starts and nobody is asked. */
+/** `ending`: the turn is about to end, so no call starts and no approval is requested. */
 interface ApplyFacts {
   env: TurnEnvironment;
   ending: boolean;
 }
 
-/** What entries have done to a round. */
+/** The round after its entries. */
 export interface Applied {
   turn: TurnState;
   events: EngineEvent[];
@@ -36,7 +36,7 @@ export interface Applied {
   approvals: Approval[];
 }
 
-/** What entries do to the open round, in their order; strangers and repetitions do nothing. */
+/** Applies control entries to the open round, in order. Unknown and repeated entries change nothing. */
 export function applyControlEntries(turn: TurnState, entries: readonly ControlEntry[], facts: ApplyFacts): Applied {
   let applied: Applied = { turn, events: [], approvals: [] };
   for (const entry of entries) {
@@ -48,7 +48,7 @@ export function applyControlEntries(turn: TurnState, entries: readonly ControlEn
 
 type OutcomeEntry = Extract<ControlEntry, { type: "outcome" }>;
 
-/** A runner has answered, or somebody for it. Only running attempts have outcomes, and the first one counts. */
+/** Applies an outcome from a runner or from recovery. Only running attempts take one, and the first one counts. */
 function applyOutcome(applied: Applied, entry: OutcomeEntry, facts: ApplyFacts): Applied {
   const { callId, outcome, timing, unstarted = false } = entry;
   const call = applied.turn.calls.find((one) => one.state === "running" && attemptOf(one) === callId);
@@ -79,11 +79,11 @@ function handedOutAgain(turn: TurnState, call: CallState, env: TurnEnvironment):
   const { startedAtMs = nowMs, handedOutAgainAtMs = startedAtMs, deadlineMs = nowMs } = call;
   const offered = env.tools.get(call.name);
   const isLate = deadlineMs <= nowMs + clockSlackMs;
-  // A runner that comes and goes keeps no call for longer than one that stays away.
+  // A runner that keeps restarting holds a call no longer than one that stays away.
   if (offered === undefined || !isLate || nowMs - startedAtMs > awayMs) return undefined;
   const { awayForMs, livingSinceMs = 0 } = offered;
   const isTaken = offered.runner !== call.runner;
-  // Living instances that came later than the call: there was a time without any.
+  // Its instances started after the call: for a time the runner had none.
   const wasAway = isTaken || awayForMs !== undefined || livingSinceMs > handedOutAgainAtMs;
   const next = isTaken ? takenOver(turn, call, { offered, env }) : call;
   if (!wasAway || next === undefined) return undefined;
@@ -126,7 +126,7 @@ function withCall(turn: TurnState, changed: CallState): TurnState {
   return { ...turn, calls: turn.calls.map((call) => (call.id === changed.id ? changed : call)) };
 }
 
-/** Whether people are to say what becomes of this outcome. */
+/** The question to people about this outcome, where the policy asks one. */
 function questionAbout(call: CallState, outcome: ToolOutcome, { env, ending }: ApplyFacts) {
   const unknown = !outcome.ok && outcome.unknown === true && call.effect === "once";
   return unknown && !ending ? env.judge.unknownOutcome({ name: call.name, arguments: call.arguments }) : undefined;
@@ -139,7 +139,7 @@ function answer(applied: Applied, given: Answer, { env }: ApplyFacts): Applied {
 
 type DecisionEntry = Extract<ControlEntry, { type: "decision" }>;
 
-/** An approval is settled. Those of calls that do not wait for them any more, or never did, are ignored. */
+/** Applies a settled approval. It is ignored unless its call waits for it. */
 function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts): Applied {
   const call = applied.turn.calls.find(({ approvalId }) => approvalId === entry.approvalId);
   const ruling = call === undefined ? undefined : rulingOn(call, entry, facts.env);
@@ -150,7 +150,7 @@ function applyDecision(applied: Applied, entry: DecisionEntry, facts: ApplyFacts
   return { ...ended, turn: { ...ended.turn, denials: (ended.turn.denials ?? 0) + 1 } };
 }
 
-/** What a settled approval does to its call: it starts, or has ended. */
+/** The effect of a settled approval on its call: the call starts or ends. */
 type Ruling = { start: CallState } | { end: ToolOutcome; denied?: true };
 
 function rulingOn(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling | undefined {
@@ -161,7 +161,7 @@ function rulingOn(call: CallState, entry: DecisionEntry, env: TurnEnvironment): 
 /** What the model reads when a person has rejected a call; the same in every language, by contract. */
 const rejectedText = "User rejected this action.";
 
-/** How calls end that people were asked about and did not let run. */
+/** What the model reads when a call was not approved, by the state of the approval. */
 const notRun: Readonly<Record<string, string>> = {
   expired: "permission_denied: nobody approved this call in time. It was not run.",
   undeliverable: "permission_denied: nobody could be asked to approve this call. It was not run.",
@@ -172,7 +172,7 @@ const notDecided = "permission_denied: this call was not approved. It was not ru
 
 const otherArguments = "permission_denied: the approval was given for other arguments. The call was not run.";
 
-/** About a call that waits to be allowed. */
+/** The ruling on a call that waits for permission. */
 function permissionRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling {
   const { state } = entry;
   if (state === "rejected") {
@@ -187,7 +187,7 @@ function failure(error: string): ToolOutcome {
   return { ok: false, error };
 }
 
-/** What people said who decided so, on lines of their own. */
+/** The notes of people who decided `word`, one per line. */
 function notesOf(label: string, { decisions }: DecisionEntry, word: DecisionWord): string {
   return decisions
     .filter(({ decision }) => decision === word)
@@ -195,7 +195,7 @@ function notesOf(label: string, { decisions }: DecisionEntry, word: DecisionWord
     .join("");
 }
 
-/** Lets a call run from now on, by the word of people: whatever waited for them begins anew. */
+/** The call as it starts after an approval: its clock and its deadline begin now. */
 function started(call: CallState, { approvalId, decisions }: DecisionEntry, env: TurnEnvironment): CallState {
   const people = [...new Set(decisions.map(({ by }) => by.id))];
   const offered = env.tools.get(call.name);
@@ -215,7 +215,7 @@ const aborted = "The outcome of this call is unknown, and a person decided not t
 
 const markedDone = "A person has checked this call: it took effect. Its own result is lost.";
 
-/** About a call whose outcome is unknown. Without a decision about this call the unknown outcome stands. */
+/** The ruling on a call whose outcome is unknown. Without a decision about exactly this call the outcome stays unknown. */
 function outcomeRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironment): Ruling {
   const unknown: ToolOutcome = call.outcome ?? { ok: false, error: aborted, unknown: true };
   if (entry.argumentsHash !== hashOf(call)) return { end: unknown };
@@ -231,7 +231,7 @@ function outcomeRuling(call: CallState, entry: DecisionEntry, env: TurnEnvironme
   }
 }
 
-/** Calls that are to be handed out now: the attempts that did not run before. */
+/** Calls to dispatch now: the attempts that did not run before. */
 export function startedSince(before: TurnState, { calls }: TurnState): CallState[] {
   const running = new Set(before.calls.filter(({ state }) => state === "running").map(attemptOf));
   return calls.filter((call) => call.state === "running" && !running.has(attemptOf(call)));

@@ -49,8 +49,8 @@ export function sessionKeyOf(app: string, sessionId: string): SessionKey {
 }
 
 /**
- * Idempotency key of the answer to a message: whoever sends it, again or elsewhere, the platform takes
- * it once (within an hour; Feishu, "Send a message").
+ * Idempotency key of the answer to a message. The platform accepts one message per key within an hour
+ * (Feishu, "Send a message"), so a repeated send is harmless.
  */
 export function answerUuid(app: string, messageId: string): string {
   const digest = createHash("sha256").update(`${app} ${messageId} answer`).digest("base64url");
@@ -65,7 +65,7 @@ export interface MessageContent {
   mentions?: readonly Mention[] | undefined;
 }
 
-/** A mention of the event: `key` stands in the text where `name` is meant. */
+/** A mention in a message event: the text contains `key` in place of `name`. */
 export interface Mention {
   key: string;
   name?: string | undefined;

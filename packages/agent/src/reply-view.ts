@@ -114,7 +114,7 @@ function finalFooter(turn: TurnState, options: ViewOptions): ReplyFooter {
   };
 }
 
-/** What the person is told beside the answer. */
+/** The notes that the person sees beside the answer. */
 export function notesOf({ budgetNote, notes = [] }: TurnState): string[] {
   return budgetNote === undefined ? notes : [...notes, budgetNote];
 }

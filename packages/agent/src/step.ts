@@ -27,7 +27,7 @@ import {
   endDone,
   endError,
   noticeFor,
-  spoken,
+  assistantText,
   type Transition,
 } from "./transition.ts";
 import type { NoticeName } from "./texts/index.ts";
@@ -45,7 +45,7 @@ export interface StepResult {
   /** `other` when the stream never said. */
   stopReason: StopReason;
   usage: Usage | null;
-  /** The model that answered, when the vendor or a fallback told. */
+  /** The model that answered, if the stream named it. */
   model?: string;
   /** The id under which the vendor knows the answer, when it is whole and has one. */
   responseId?: string;
@@ -55,23 +55,23 @@ export interface StepResult {
   failure?: ModelFailure;
   /** Every call of a vendor, the last one included; absent where the stream does not tell of them. */
   vendorCalls?: readonly VendorCall[];
-  /** What all of them have used, once it is reckoned. */
+  /** Usage of all vendor calls together, once computed. */
   use?: StepUse;
   /** The same for each call. */
   uses?: readonly { model: string | undefined; usage: Usage }[];
-  /** The caller has broken it off. */
+  /** The caller aborted the step. */
   brokenOff?: true;
   warnings: ModelWarning[];
 }
 
-/** What one call of a vendor has left, whether its answer counts or not. */
+/** One call of a vendor, whether its answer counts or not. */
 export interface VendorCall {
   model: string;
   /** What the vendor has reported: all of it at the end, less before. */
   usage: Usage | null;
-  /** Whether it said so at the end of a whole answer. */
+  /** The usage was reported at the end of a complete answer. */
   complete: boolean;
-  /** About what it has written, in tokens. */
+  /** Estimated output tokens. */
   writtenTokens: number;
 }
 
@@ -248,7 +248,7 @@ export function deltaEventOf(chunk: ModelChunk, turnNumber: number): EngineEvent
   }
 }
 
-/** The step that ends the turn: its text, and a line for what the text does not say. */
+/** Ends the turn with the text of its last step, and with a notice where the text is not a complete answer. */
 export function finalAnswer(
   turn: TurnState,
   step: StepResult,
@@ -268,7 +268,7 @@ export function finalAnswer(
   });
 }
 
-/** What a person must be told about an answer beside its text. */
+/** The notice that the person gets beside the text of an answer. */
 function noticeOf(step: StepResult): NoticeName | undefined {
   const dropped = step.toolCalls.length > 0;
   if (step.stopReason === "max_tokens") return dropped ? "callCutOff" : "truncated";
@@ -277,7 +277,7 @@ function noticeOf(step: StepResult): NoticeName | undefined {
   return step.text.trim() === "" ? "empty" : undefined;
 }
 
-/** What an answer in a form of its own holds. One that was cut off or refused is not looked at. */
+/** Reads the answer of an agent with an output schema. An answer that was cut off or refused is not read. */
 function outputOf({ stopReason, text, toolCalls }: StepResult, { output }: TurnEnvironment) {
   if (output === undefined || stopReason !== "end_turn" || toolCalls.length > 0) return { reason: "", events: [] };
   const read = output(text);
@@ -286,7 +286,7 @@ function outputOf({ stopReason, text, toolCalls }: StepResult, { output }: TurnE
   return { reason: "output_invalid", events: [warningEvent({ type: "warning", code: "output_invalid", message })] };
 }
 
-/** Calls that were dropped are told to the model too: the notice is stored with the text. */
+/** The answer as stored. When calls were dropped, the notice is stored with it, so that the model reads it later. */
 function storedAnswer(step: StepResult, notice: string): Message {
   const parts = step.parts.filter(isSendable);
   const silent = !parts.some(({ type }) => type === "text");
@@ -309,7 +309,7 @@ export function outputReader(schema: object): (text: string) => ParseResult<unkn
   };
 }
 
-/** The text inside of the code fence that a model has put round the whole of it, or the text. */
+/** The text without a code fence around all of it. */
 function withoutFence(text: string): string {
   const whole = text.trim();
   const firstLine = whole.indexOf("\n");
@@ -317,7 +317,7 @@ function withoutFence(text: string): string {
   return whole.slice(firstLine + 1, -3);
 }
 
-/** The model failed for good: the person gets a notice, which also answers the message in history. */
+/** The model failed and will not be asked again: the person gets a notice, which also answers the message in history. */
 export function stepFailure(
   turn: TurnState,
   step: StepResult & { failure: ModelFailure },
@@ -329,7 +329,7 @@ export function stepFailure(
   const isCommand = turn.message.command !== undefined; // its step wrote a summary, not an answer
   const used = isCommand ? { turn, events: [] } : withUnanswered(turn, { text, use: step.use, step }, env);
   return endError(isCommand ? turn : withText(used.turn, text), {
-    history: answering(turn, [spoken(reply)]),
+    history: answering(turn, [assistantText(reply)]),
     events: [...warnings.map(warningEvent), ...used.events],
     reply,
     error: { code, message, suggestion, retryable },
@@ -341,7 +341,7 @@ function failureNotice({ code, retryable }: ModelFailure): NoticeName {
   return retryable ? "failedForNow" : "failed";
 }
 
-/** A step that ended without an answer but has used something: it is counted like any other. */
+/** Counts a step that ended without an answer but has used tokens. */
 export function withUnanswered(
   turn: TurnState,
   used: { text: string; use?: StepUse | undefined; step?: Partial<StepResult> },
@@ -356,7 +356,7 @@ export function withUnanswered(
   return { turn: next, events: [stepEnd(next.steps, numbers)] };
 }
 
-/** What a step used, what it had used before it was put off included. Steps without usage count as zero. */
+/** The usage of a step, including its use before it was put off. Steps without usage count as zero. */
 export function measured(step: StepResult, turn: TurnState, { model }: Pick<TurnEnvironment, "model">): OpenStep {
   const nothing = { system: "", history: [], tools: [] };
   const use = step.use ?? stepUse({ ...step, parts: [], toolCalls: [] }, nothing, model);

@@ -32,7 +32,7 @@ import { languageOfMessage, noticeText, textHead } from "./texts/index.ts";
 export interface OfferedTool {
   runner: string;
   announcement: ToolAnnouncement;
-  /** The runner has no living instance, and is believed to come back within so many ms: a call waits as long. */
+  /** The runner has no living instance, and is expected back within this many ms; a call waits as long. */
   awayForMs?: number;
   /** Epoch ms since when the runner has living instances. */
   livingSinceMs?: number;
@@ -43,9 +43,9 @@ interface PreparedCall {
   call: CallState;
   use: ToolUsePart;
   refusal?: ToolOutcome;
-  /** The question that it waits for. */
+  /** The approval that it waits for. */
   approval?: Approval;
-  /** What followers learn besides the call itself. */
+  /** Events besides `tool_use`. */
   events: EngineEvent[];
 }
 
@@ -58,9 +58,8 @@ export interface Preparation {
 }
 
 /**
- * Tells the calls of a step that run from those that people are asked about and those that are
- * answered at once: unknown tools, arguments that are no JSON object, calls that the policy refuses
- * or that are over a limit.
+ * Decides for each call of a step whether it runs, needs an approval, or is answered with an error at once:
+ * unknown tools, arguments that are no JSON object, calls that the policy refuses and calls over a limit.
  */
 export function prepareCalls(
   calls: readonly ToolCall[],
@@ -101,7 +100,7 @@ function toolUse(source: ToolCall, parsed: Record<string, unknown>): ToolUsePart
   return source.providerMetadata === undefined ? use : { ...use, providerMetadata: source.providerMetadata };
 }
 
-/** A name vendors accept back in history, whatever the model made up. */
+/** The name in a form that vendors accept in history. */
 function storableName(name: string): string {
   const clean = name.replaceAll(/[^A-Za-z0-9_-]/g, "_").slice(0, 64);
   return clean === "" ? "unnamed_tool" : clean;
@@ -122,7 +121,7 @@ function repeatedTooOften(name: string): string {
   );
 }
 
-/** A call that can run, on its way to the judge. */
+/** A call that can run, before the policy decides. */
 interface Candidate {
   call: CallState;
   use: ToolUsePart;
@@ -167,14 +166,14 @@ function isAsked({ approval }: PreparedCall): boolean {
   return approval !== undefined;
 }
 
-/** Each question is a card for several people: a model must not be able to flood them. */
+/** Each approval is a card for several people: the model must not flood them. */
 function unasked({ call, use }: PreparedCall, { limits }: TurnEnvironment): PreparedCall {
   const { approvalId: _approvalId, ...rest } = call;
   const error = denied(`people are asked about ${limits.maxQuestionsPerStep} calls of a step at most`);
   return { call: { ...rest, state: "running" }, use, refusal: { ok: false, error }, events: [] };
 }
 
-/** Arguments as the model wrote them, parsed; `problem` is told to the model instead of running the call. */
+/** The parsed arguments of a call. With a `problem` the call does not run, and the model reads the problem. */
 type ParsedArguments = { ok: true; value: Record<string, unknown> } | { ok: false; problem: string };
 
 /** Empty text counts as `{}`; anything else must be the JSON text of an object. */
@@ -208,19 +207,19 @@ function isTooDeep(value: unknown): boolean {
   return false;
 }
 
-/** The event of the model's wish to call a tool. Followers do not see what the tool calls secret. */
+/** The `tool_use` event. Arguments that the tool declares secret are masked. */
 export function toolUseEvent({ call }: PreparedCall): EventOf<"tool_use"> {
   const { id, name: toolName, arguments: given, secrets = [] } = call;
   return { type: "tool_use", id, toolName, input: secrets.length === 0 ? given : maskedArguments(given, secrets) };
 }
 
-/** Names a call by what it would do. */
+/** Identifies a call by tool and arguments. */
 export function signatureOf({ name, arguments: text }: Pick<ToolCall, "name" | "arguments">): string {
   const parsed = parseArguments(text);
   return `${name} ${argumentsHashOf(parsed.ok ? JSON.stringify(parsed.value) : text)}`;
 }
 
-/** The call with what its tool says of it; that must hold when the tool is gone. */
+/** The call with the facts of its tool, copied because the tool may be gone when they are needed. */
 export function withFacts(call: CallState, { announcement, runner, awayForMs }: OfferedTool): CallState {
   const { effect, timeoutMs, limits, secrets, digest } = announcement;
   return {
@@ -256,7 +255,7 @@ export interface AskedCall {
   findings: readonly RiskFinding[];
 }
 
-/** The question as it is stored and shown: whoever makes it again finds the first one. */
+/** The approval as stored and shown. Its id depends on the call alone, so a retry finds the first one. */
 export function approvalOf(turn: TurnState, asked: AskedCall, { nowMs, texts }: TurnEnvironment): Approval {
   const { kind, call, question } = asked;
   const { app, tenant, reply, sender, session } = turn.message;
@@ -313,7 +312,7 @@ function reasonOf({ kind, call, question, findings }: AskedCall, language: Reply
   return patterns === "" ? "" : noticeText("riskFound", language, { patterns });
 }
 
-/** What followers learn of a question. `declared`: the tool itself asks for it, so the run stands still by contract. */
+/** The events of an approval request. `declared`: the tool itself requires the approval, which adds a `checkpoint` event. */
 export function requestEvents(approval: Approval, declared: boolean): EngineEvent[] {
   const { id, callId, tool: toolName, reason, language } = approval;
   const input = maskedArguments(approval.arguments, approval.secrets);
@@ -323,7 +322,7 @@ export function requestEvents(approval: Approval, declared: boolean): EngineEven
   return declared ? [checkpoint, request] : [request];
 }
 
-/** Advice about a call's input, which delays nothing. */
+/** Events about risky arguments. They do not delay the call. */
 function suggestionEvents(call: CallState, findings: readonly RiskFinding[]): EventOf<"checkpoint_suggested">[] {
   return findings.map(({ pattern, reason }) => ({
     type: "checkpoint_suggested",
@@ -340,12 +339,12 @@ export function attemptOf({ id, attempt = 1 }: CallState): string {
   return attemptIdOf({ callId: id, attempt });
 }
 
-/** What a decision about this call is bound to. */
+/** The hash that binds a decision to the arguments of this call. */
 export function hashOf({ arguments: given }: CallState): string {
   return argumentsHashOf(JSON.stringify(given));
 }
 
-/** Gives a call its one outcome, cut to `maxChars` characters plus a marker, and the event that tells of it. */
+/** Sets the outcome of a call, cut to `maxChars` characters plus a marker, and returns its event. */
 export function answered(
   call: CallState,
   given: ToolOutcome,
@@ -380,7 +379,7 @@ function bounded(outcome: ToolOutcome, maxChars: number): Bounded {
   return { outcome: { ok: true, result: truncated ? capped(text, maxChars) : (outcome.result ?? null) }, truncated };
 }
 
-/** How much longer than its share a text may be that was shortened elsewhere and says how to read the rest. */
+/** How much longer than its share a stored result may be: its text ends with how to read the rest. */
 const hintChars = 400;
 
 /** A text that is kept elsewhere as a whole: what the model gets names its handle. */
@@ -403,7 +402,7 @@ export function resultText(outcome: ToolOutcome): string {
   return !outcome.ok && outcome.unknown === true ? `${text}\n${unknownAdvice}` : text;
 }
 
-/** The call with nothing left of what it waited for. */
+/** The call without the approval and the outcome that it waited for. */
 export function withoutWait({ approvalId: _approvalId, outcome: _outcome, ...call }: CallState): CallState {
   return call;
 }

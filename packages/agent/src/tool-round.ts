@@ -22,7 +22,7 @@ import { isSendable, userMessageOf } from "./messages.ts";
 import { endedTool, shownOf, withoutText, withTools } from "./reply-view.ts";
 import {
   endDone,
-  spoken,
+  assistantText,
   after,
   type NextAction,
   type Records,
@@ -48,7 +48,7 @@ import { isSummary } from "./compaction.ts";
  *   tool      deployed
  */
 
-/** The model asked for tools: stores the calls, answers those that must not run, dispatches the others. */
+/** Opens a round: stores the calls of the step, answers those that must not run, dispatches the others. */
 export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
   const known = turn.callIds ?? [];
   const taken = new Set([...known, ...callIdsOf(env.history ?? [])]);
@@ -86,7 +86,7 @@ export function openRound(turn: TurnState, step: StepResult, env: TurnEnvironmen
     ],
   };
   const approvals = prepared.flatMap(({ approval }) => approval ?? []);
-  return after(records, goOn({ turn: round.turn, started: runningCalls(round.turn), approvals }, env));
+  return after(records, nextInRound({ turn: round.turn, started: runningCalls(round.turn), approvals }, env));
 }
 
 /** A round in which something has happened. */
@@ -98,8 +98,8 @@ export interface RoundMove {
   approvals: readonly Approval[];
 }
 
-/** What comes next in a round: calls that start, others that are waited for, or its end. */
-export function goOn({ turn, started, approvals }: RoundMove, env: TurnEnvironment): Transition {
+/** The next action of a round: dispatch calls, wait for open ones, or settle the round. */
+export function nextInRound({ turn, started, approvals }: RoundMove, env: TurnEnvironment): Transition {
   const timed = withWaitingTime(turn, env.nowMs);
   if (!timed.calls.some(isOpen)) return settleRound(timed, env);
   const next: NextAction = started.length > 0 ? { do: "tools", calls: [...started], wait: true } : { do: "wait" };
@@ -118,7 +118,7 @@ export interface Answer {
 /** What answering depends on. `stopped`: the calls are broken off. */
 type RoundFacts = Pick<TurnEnvironment, "limits" | "nowMs"> & { stopped?: boolean };
 
-/** Gives open calls their outcome. The first one wins; later ones and those of unknown calls are ignored. */
+/** Gives open calls their outcome. The first outcome of a call counts; later ones and those of unknown calls are ignored. */
 export function answerCalls(
   turn: TurnState,
   answers: readonly Answer[],
@@ -173,7 +173,7 @@ function resultsMessage(calls: readonly CallState[]): Message {
 function exhausted(turn: TurnState): Transition {
   const final = turn.openStep?.text ?? "";
   return endDone(withoutText(turn, final), {
-    history: [spoken(exhaustedText)],
+    history: [assistantText(exhaustedText)],
     events: [],
     reply: final.trim() === "" ? exhaustedText : `${final}\n\n${exhaustedText}`,
     reason: "max_turns_reached",
@@ -189,7 +189,7 @@ interface ClosingWords {
   notRun: string;
 }
 
-/** The turn ends in the middle of a round: answers what is open with an error and stores the results. */
+/** Closes the round of a turn that ends: answers its open calls with an error and stores the results. */
 export function closeRound(
   turn: TurnState,
   words: ClosingWords,
@@ -204,7 +204,7 @@ export function closeRound(
   return { turn: withWaitingTime(round.turn, nowMs), history, events: [...round.events, ...events] };
 }
 
-/** The outcome of a call that nobody waits for any more; what was known of it by then stays. */
+/** The outcome of a call that is still open when its turn ends. A known outcome stays. */
 function closedOutcome({ state, outcome }: CallState, { maybeRun, notRun }: ClosingWords): ToolOutcome {
   return outcome ?? { ok: false, error: state === "waiting_approval" ? notRun : maybeRun };
 }
@@ -273,7 +273,7 @@ const pauseText =
   "(I have asked people about something that I need for the message above, and wait for their answer. " +
   "I answer that message when they have decided; nothing is to be done about it until then.)";
 
-/** What the turn of another person writes before its message when the one before it is not answered yet. */
+/** The note that another person's turn writes before its message while the message before it is unanswered. */
 export function pauseNote(history: readonly Message[]): Message[] {
   const last = history.at(-1);
   if (last === undefined || last.role === "assistant") return [];
@@ -336,7 +336,7 @@ function uniqueCallIds(
   });
 }
 
-/** The turn with its waiting begun or ended, after its calls have changed. */
+/** Starts or stops the turn's waiting time after its calls have changed. */
 function withWaitingTime(turn: TurnState, nowMs: number): TurnState {
   const { waitingSinceMs, ...rest } = turn;
   const waits = waitsForPeople(turn);
@@ -345,7 +345,7 @@ function withWaitingTime(turn: TurnState, nowMs: number): TurnState {
   return { ...rest, waitedMs: (turn.waitedMs ?? 0) + Math.max(0, nowMs - waitingSinceMs) };
 }
 
-/** Whether people are waited for while nothing else is going on. */
+/** Whether the turn waits for people only: no call is running. */
 function waitsForPeople({ calls }: TurnState): boolean {
   const open = calls.filter(({ state }) => state !== "done");
   return open.length > 0 && open.every(({ state }) => state !== "running");

@@ -47,9 +47,9 @@ export interface Transition {
   history: Message[];
   events: EngineEvent[];
   next: NextAction;
-  /** Questions to people, for calls that wait from now on: they come into being with this write. */
+  /** Approvals of calls that wait from now on; they are created by the same write. */
   approvals?: Approval[];
-  /** Waiting messages that have become part of this turn, and the runs that end with that. */
+  /** Waiting messages that have joined this turn, and their runs, which end here. */
   absorbed?: { seq: number; runId: string }[];
   /**
    * What models get to see from now on: `summary`, if given, and the last `keep` messages, those of
@@ -60,7 +60,7 @@ export interface Transition {
   settings?: { model?: string };
 }
 
-/** What the worker has to do after saving a transition. */
+/** What the worker does after it has saved a transition. */
 export type NextAction =
   /** Run a model step on the whole history, then call `afterStep`. */
   | { do: "model" }
@@ -86,9 +86,9 @@ export interface TurnEnvironment {
   texts?: ReplyLanguage;
   /** The conversation so far. With it no call gets an id that an earlier turn used. */
   history?: readonly Message[];
-  /** Turns of other people wait for answers, set aside: what they hold back is in no history yet. */
+  /** Turns of other people are set aside and wait for answers. Their held steps are not in the history yet. */
   othersWait?: boolean;
-  /** What a model step had said when it was broken off: a cancel keeps it. */
+  /** Output of the aborted model step; a cancel keeps it. */
   live?: LiveStep;
 }
 
@@ -110,7 +110,7 @@ export interface TurnLimits {
   maxStepResultChars: number;
   /** Later messages that may join one turn: a busy chat must not keep it running for good. */
   maxAbsorbed: number;
-  /** Calls that people reject in one turn before nobody is asked any more. */
+  /** Rejections in one turn after which further calls are refused without asking. */
   maxDenials: number;
 }
 
@@ -118,7 +118,7 @@ export interface TurnLimits {
 export interface CallJudge {
   /** Whether a call runs, is asked about or is refused. `name` is that of one of the offered tools. */
   verdict(call: WantedCall): Verdict;
-  /** What is asked about a `once` call that may have taken effect; undefined: nobody, the model is told. */
+  /** The question to people about a `once` call that may have taken effect. Undefined: the model learns that the outcome is unknown. */
   unknownOutcome(call: WantedCall): Question | undefined;
 }
 
@@ -141,14 +141,14 @@ export interface TurnModel {
 export interface LiveStep {
   text: string;
   thinking: string;
-  /** What it has used, once it was broken off. */
+  /** Its usage, set once it was aborted. */
   broken?: Pick<StepResult, "use" | "model" | "maxTokens">;
 }
 
-/** What a decision adds to the session. */
+/** The records that a decision adds to the session. */
 export type Records = Pick<Transition, "history" | "events">;
 
-/** A transition with more records before its own. */
+/** The transition with `records` in front of its own. */
 export function after(records: Records, transition: Transition): Transition {
   return {
     ...transition,
@@ -200,7 +200,7 @@ export function endDone(turn: TurnState, ending: DoneEnding): Transition {
   };
 }
 
-/** Calls that ended are in `shown` by then. */
+/** Ended calls have been copied to `shown` before. */
 function withoutCalls({
   openStep: _openStep,
   putOff: _putOff,
@@ -240,7 +240,7 @@ export function noticeFor(turn: TurnState, name: NoticeName, texts: ReplyLanguag
 }
 
 /** An assistant message of text alone. */
-export function spoken(text: string): Message {
+export function assistantText(text: string): Message {
   return { role: "assistant", content: [{ type: "text", text }] };
 }
 

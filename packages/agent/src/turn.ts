@@ -23,7 +23,7 @@ import {
   warningEvent,
   withUnanswered,
 } from "./step.ts";
-import { pauseNote, closeRound, goOn, openRound, runningCalls, type RoundMove, isOpen } from "./tool-round.ts";
+import { pauseNote, closeRound, nextInRound, openRound, runningCalls, type RoundMove, isOpen } from "./tool-round.ts";
 import { withText, withThinking, shownOf } from "./reply-view.ts";
 import { slashCommandIn, userMessageOf } from "./messages.ts";
 import { applyControlEntries, startedSince } from "./control.ts";
@@ -32,7 +32,7 @@ import {
   endError,
   errorOf,
   noticeFor,
-  spoken,
+  assistantText,
   after,
   type Transition,
   type TurnEnvironment,
@@ -54,8 +54,8 @@ import { languageOfMessage, noticeText, joinedTexts, inlineCode, textsOf } from 
  * a context that has grown too long. While calls are open, what the model said with them is held in
  * the checkpoint: see `tool-round.ts`. Orders to the session take `commandTurn` in place of all this.
  *
- * Each function looks at a checkpoint and at what happened, and returns the next checkpoint, what
- * to write with it, and what to do after the write. Nothing here does anything.
+ * Each function takes a checkpoint and an event, and returns the next checkpoint, the records to write
+ * with it, and the action that follows the write. The functions are pure: the worker writes and acts.
  */
 
 /** Begins the turn of a waiting message: stores it and asks for the first model step. */
@@ -93,12 +93,12 @@ export function newTurn(head: QueuedMessage, nowMs: number): TurnState {
   };
 }
 
-/** What of a stored conversation can be lost without ending it: its settings, and the summary of what was compacted. */
+/** Stored state that a conversation can lose and still continue: its settings, and the summary of compacted messages. */
 export type LostState = "settings" | "summary";
 
 /**
- * The turn, with what its person is told beside the answer whatever a model says: files of the message that could not
- * be read, and what of the conversation was lost. Nothing is told twice.
+ * Adds the notes that the person sees beside the answer: files of the message that could not be read, and stored state
+ * of the conversation that was lost. Each note appears once.
  */
 export function withNotes(turn: TurnState, lost: readonly LostState[], texts?: ReplyLanguage): TurnState {
   const language = languageOfMessage(turn.message, texts);
@@ -116,8 +116,8 @@ function unreadFiles({ parts }: InboundMessage): string[] {
 }
 
 /**
- * A model step ended, well or in a failure for good: decides between tools, the answer and giving
- * up. Not for a step that was aborted: its stream has no end.
+ * A model step has ended, with an answer or a final failure: decides between tool calls, the answer and an error.
+ * Do not call it for an aborted step: its stream has no end.
  */
 export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironment): Transition {
   const { failure } = step;
@@ -133,8 +133,8 @@ export function afterStep(turn: TurnState, step: StepResult, env: TurnEnvironmen
 }
 
 /**
- * No model has answered, but one may later: the turn waits without a slot. The time is in the checkpoint, so that it
- * holds for whichever worker goes on.
+ * No model has answered, but a later try may succeed: the turn waits without a slot. The checkpoint holds the time of
+ * the next try, so that any worker can continue the turn.
  */
 function putOffStep(
   turn: TurnState,
@@ -161,10 +161,10 @@ function putOffStep(
 }
 
 /**
- * Entries arrived: outcomes of attempts and settled approvals in any order, duplicates and strangers
- * included, and cancels. The first outcome of an attempt and the first decision of an approval count;
- * a cancel of this turn answers the open calls and ends the turn. `next` names the calls that start
- * now; those that run already need no new dispatch, except after a crash: see {@link resumeTurn}.
+ * Control entries have arrived: outcomes of attempts, settled approvals and cancels, in any order. Duplicates and
+ * entries of other calls are ignored: the first outcome of an attempt and the first decision of an approval count.
+ * A cancel of this turn answers the open calls and ends the turn. `next` names the calls to dispatch now; calls that
+ * run already are dispatched again only after a crash, by {@link resumeTurn}.
  */
 export function afterControl(turn: TurnState, entries: readonly ControlEntry[], env: TurnEnvironment): Transition {
   const cancelAt = entries.findIndex((entry) => cancels(entry, turn));
@@ -173,26 +173,25 @@ export function afterControl(turn: TurnState, entries: readonly ControlEntry[], 
   const applied = applyControlEntries(turn, before, { env, ending: cancel !== undefined });
   const records = { history: [], events: applied.events };
   if (cancel?.type === "cancel") return after(records, cancelTurn(applied.turn, cancel.reason, env));
-  return after(records, inTheMiddle({ ...applied, started: startedSince(turn, applied.turn) }, env));
+  return after(records, continueTurn({ ...applied, started: startedSince(turn, applied.turn) }, env));
 }
 
-/** A cancel of a message that has joined the turn ends the turn: its words cannot be taken out of it. */
+/** A cancel of a message that has joined the turn ends the turn: the joined text cannot be removed from it. */
 function cancels(entry: ControlEntry, { turnId, absorbed = [] }: TurnState): boolean {
   if (entry.type !== "cancel") return false;
   return entry.turnId === undefined || entry.turnId === turnId || absorbed.includes(entry.turnId);
 }
 
-/** A turn in the middle: its own work where no round is open. */
-function inTheMiddle(move: RoundMove, env: TurnEnvironment): Transition {
+/** The next action of a started turn: its open round if there is one, else the model step or the compaction. */
+function continueTurn(move: RoundMove, env: TurnEnvironment): Transition {
   const { turn } = move;
-  if (turn.calls.length > 0) return goOn(move, env);
+  if (turn.calls.length > 0) return nextInRound(move, env);
   return { turn, history: [], events: [], next: { do: turn.message.command === undefined ? "model" : "compact" } };
 }
 
 /**
- * Messages that arrived meanwhile join the turn before its next model step: call it with the oldest
- * waiting ones whenever `next` is `model`. It takes them in order up to the first that must wait for
- * a turn of its own: a command, another agent's or another person's message, one whose references are
+ * Joins waiting messages to the turn before its next model step: call it with the oldest waiting messages
+ * whenever `next` is `model`. It takes them in order up to the first that needs a turn of its own: a command, another agent's or another person's message, one whose references are
  * not fetched, or one over the limit of a turn. While a call is open it takes none, so that results follow their calls.
  */
 export function absorb(turn: TurnState, waiting: readonly QueuedMessage[], { limits }: TurnEnvironment): Transition {
@@ -231,11 +230,11 @@ function joins(waiting: InboundMessage, { message }: TurnState): boolean {
 }
 
 /**
- * After a crash: what must be commanded again. A model step runs anew, and an event voids the deltas
- * of the lost one; running calls are dispatched anew under the same ids. Nobody is asked again.
+ * Continues a turn after a crash. The model step runs again, and a `step_restarted` event voids the deltas of the
+ * lost one. Running calls are dispatched again under the same ids. Approvals are not requested again.
  */
 export function resumeTurn(turn: TurnState, env: TurnEnvironment): Transition {
-  const resumed = inTheMiddle({ turn, started: runningCalls(turn), approvals: [] }, env);
+  const resumed = continueTurn({ turn, started: runningCalls(turn), approvals: [] }, env);
   return resumed.next.do === "model" && turn.calls.length === 0
     ? after({ history: [], events: [stepRestart(turn.steps, env.model, turn.putOff?.code ?? "crash")] }, resumed)
     : resumed;
@@ -250,8 +249,8 @@ const reasonsForModel: Readonly<Record<CancelReason, string>> = {
 };
 
 /**
- * Ends the turn because it was cancelled. What the broken-off step had said stays, for the person
- * and in history; the reply says what was stopped and what had been done by then.
+ * Ends the turn because it was cancelled. The text of the aborted step stays, in the reply and in history. The reply
+ * lists the calls that were stopped and those that had finished.
  */
 export function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment): Transition {
   const reason = knownReason(wanted);
@@ -270,7 +269,7 @@ export function cancelTurn(turn: TurnState, wanted: string, env: TurnEnvironment
       : withUnanswered(closed.turn, { text: said, use: live?.broken?.use, step: live?.broken ?? {} }, env);
   const parts = live === undefined ? [] : [{ type: "thinking" as const, text: live.thinking }];
   return endDone(withText(withThinking(used.turn, { parts }), said), {
-    history: answering(turn, [...closed.history, spoken(joinedTexts(said, reply))]),
+    history: answering(turn, [...closed.history, assistantText(joinedTexts(said, reply))]),
     events: [...closed.events, ...used.events],
     reply,
     reason: "cancelled",
@@ -283,8 +282,8 @@ function knownReason(reason: string): CancelReason {
 }
 
 /**
- * What a cancel left behind, of a turn whose calls are still open: why it ended, which calls had
- * finished, and which were broken off, told apart by whether they can have changed anything.
+ * The report of a cancelled turn: why it ended, which calls had finished, and which were aborted, split by whether
+ * they may have taken effect. `turn` still has its open calls.
  */
 function cancelReport(turn: TurnState, reason: CancelReason, language: ReplyLanguage): string {
   const { cancelled, comma } = textsOf(language);
@@ -321,8 +320,8 @@ function withCounts(names: readonly string[]): string[] {
 }
 
 /**
- * Gives a message up after too many crashes, whether its turn has started or not. `reason` is the
- * message of the `error` event; the person gets a notice.
+ * Gives a message up after too many crashes, whether its turn has started or not. The `error` event carries `reason`;
+ * the person gets a notice.
  */
 export function abandonTurn(subject: TurnState | QueuedMessage, env: TurnEnvironment, reason: string): Transition {
   const started = "turnId" in subject;
@@ -334,7 +333,7 @@ export function abandonTurn(subject: TurnState | QueuedMessage, env: TurnEnviron
   const closed = closeRound(turn, words, env);
   const reply = noticeFor(turn, "abandoned", env.texts);
   return endError(closed.turn, {
-    history: answering(turn, [...(started ? closed.history : [userMessageOf(subject.message)]), spoken(reply)]),
+    history: answering(turn, [...(started ? closed.history : [userMessageOf(subject.message)]), assistantText(reply)]),
     events: closed.events,
     reply,
     error: errorOf("internal_error", reason),

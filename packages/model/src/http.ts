@@ -194,18 +194,18 @@ interface TimedStreamOptions {
   /** The model thinks, and its interface is silent meanwhile. */
   thinksSilently: boolean;
   now: () => number;
-  /** Called for every sign of life. */
+  /** Called whenever bytes arrive. */
   onAlive: () => void;
   signal?: AbortSignal | undefined;
 }
 
-/** How long a vendor may be silent, in ms. Every byte is a sign of life, those of pings and comments too. */
+/** How long a vendor may send nothing, in ms. Every byte resets the timer, also those of pings and comments. */
 export interface StreamTimeouts {
   /** From the call to its headers, and from there to the first chunk. */
   headersMs: number;
   /** The same where the interface sends nothing while the model thinks. */
   thinkingMs: number;
-  /** Between two signs of life once the answer has begun. */
+  /** Between two arrivals of bytes once the answer has begun. */
   gapMs: number;
   /** For the whole call. */
   callMs: number;
@@ -213,7 +213,7 @@ export interface StreamTimeouts {
 
 type Interruption = "aborted" | "timeout";
 
-/** Stops a call on abort or after too long a silence, and tells which of them it was. */
+/** Stops a call on abort or after too long a silence, and reports which of the two it was. */
 class SilenceWatch {
   readonly #options: TimedStreamOptions;
   readonly #controller = new AbortController();

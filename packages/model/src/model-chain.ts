@@ -49,7 +49,7 @@ export interface ChainModel {
   health?: ModelHealth;
 }
 
-/** Part of the slots that calls may hold which wait for the same model without a sign of life. */
+/** Largest share of the slots for calls that wait for one model and receive nothing. */
 const silentShare = 0.8;
 
 /** A call that may be made, or why not: `open`, it has failed too often lately; `crowded`, too many wait for it. */
@@ -58,7 +58,7 @@ export type Admission = { call: HealthCall } | { refused: "open" | "crowded"; wa
 /** One call of the model. */
 export interface HealthCall {
   alive(): void;
-  /** `neutral` says nothing about the model: the caller has left, or was told to slow down. */
+  /** `neutral` says nothing about the model: the caller left, or the vendor limits the rate. */
   ended(how: "answered" | "failed" | "neutral"): void;
 }
 
@@ -90,7 +90,7 @@ export class ModelHealth {
   admit(): Admission {
     const nowMs = this.#now();
     const isOpen = this.#openMs > 0;
-    // Once the time is over, one call finds out whether the model is back.
+    // Once the time is over, one call probes whether the model answers again.
     if (isOpen && (nowMs < this.#openUntilMs || this.#probing)) {
       return { refused: "open", waitMs: Math.max(1_000, this.#openUntilMs - nowMs) };
     }
@@ -261,7 +261,7 @@ async function* callModel(
   try {
     return yield* runCall(model, request, { settings, signal, call });
   } finally {
-    call.ended("neutral"); // the caller has left: whatever else happened is told already
+    call.ended("neutral"); // the caller left; every other end was reported before
   }
 }
 
@@ -360,12 +360,12 @@ async function* runCall(
   return { failure: null, delivered };
 }
 
-/** A model that thinks without a word: Chat Completions has none for it, and sends no pings. */
+/** Whether nothing arrives while the model thinks: Chat Completions sends neither thinking nor pings. */
 function thinksSilently({ backend }: ChainModel, { needsThinking, effort }: ChainRequest): boolean {
   return backend.thinksSilently === true && (needsThinking === true || effort !== undefined);
 }
 
-/** What a failure says about the model: a vendor that refuses a request is there. */
+/** What a failure says about the health of the model: a vendor that refuses a request is available. */
 function healthOf({ code }: ModelFailure): "answered" | "failed" | "neutral" {
   if (code === "api_overloaded" || code === "stream_truncated") return "failed";
   return code === "api_rate_limit" ? "neutral" : "answered";
@@ -375,7 +375,7 @@ function isContent(chunk: ModelChunk): boolean {
   return chunk.type === "text_delta" || chunk.type === "thinking_delta" || chunk.type === "tool_call_delta";
 }
 
-/** Says and does what follows a call that went wrong; false when the stream is over. */
+/** Yields and does what follows a failed call; false when the stream is over. */
 async function* afterFailure(
   end: AttemptEnd & { failure: ModelFailure },
   state: StepState,
@@ -404,7 +404,7 @@ async function* afterFailure(
   return true;
 }
 
-/** What follows a call that was not made, or went wrong. */
+/** Decides what follows a call that was refused locally or failed. */
 function decide(
   end: AttemptEnd & { failure: ModelFailure },
   situation: { tries: number; hasFallback: boolean; past: StepPast },
@@ -478,7 +478,7 @@ function jittered(ceilingMs: number, random: number): number {
   return Math.round(ceilingMs * (0.5 + random / 2));
 }
 
-/** Waits; false when the caller has gone. */
+/** Waits; false when the caller aborted. */
 async function waited(settings: ChainSettings, waitMs: number, signal: AbortSignal | undefined): Promise<boolean> {
   try {
     await settings.sleep(waitMs, signal);

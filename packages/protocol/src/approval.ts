@@ -6,7 +6,7 @@ import { Sender, SessionKey } from "./session.ts";
 import { RiskLevel } from "./tool.ts";
 import { Traceparent } from "./trace.ts";
 
-/** Who may decide. Whoever is named in any of the three may; with nobody named nobody may. */
+/** Who may decide: everyone named in one of the three fields. If all are empty, no one may. */
 export const Deciders = Type.Object({
   /** The person whose message led to the call. They may always reject, whatever stands here. */
   requester: Type.Boolean(),
@@ -61,7 +61,7 @@ export const Approval = Type.Object({
   bilingual: Type.Optional(Type.Boolean()),
   /** `reason` in both languages, where it is ours and the cards carry both. */
   reasons: Type.Optional(Type.Record(Type.Enum([...replyLanguages]), Type.String({ maxLength: 2_000 }))),
-  /** Where the card goes. `none`: nobody gets one; it is decided over HTTP. */
+  /** Where the card goes. `none`: no card is sent; the decision comes over HTTP. */
   target: ReplyTarget,
   /** Of the message whose turn asks. */
   traceparent: Type.Optional(Traceparent),

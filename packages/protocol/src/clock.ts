@@ -40,7 +40,7 @@ export const systemRandom: Random = {
   id: () => randomBytes(16).toString("base64url"),
 };
 
-/** Rejects when `work` takes longer than `ms`; the work itself goes on. */
+/** Rejects when `work` takes longer than `ms`; the work itself is not stopped. */
 export async function withDeadline<T>(clock: Clock, work: Promise<T>, ms: number): Promise<T> {
   const { promise: late, reject } = Promise.withResolvers<never>();
   const cancel = clock.after(ms, () => reject(new Error(`no answer within ${ms} ms`)));

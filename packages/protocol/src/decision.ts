@@ -22,7 +22,7 @@ export const ApprovalDecision = Type.Object({
 export type ApprovalDecision = Static<typeof ApprovalDecision>;
 
 /**
- * How an approval ended. `undeliverable`: nobody could be asked; `cancelled`: its turn ended.
+ * How an approval ended. `undeliverable`: the card reached no approver; `cancelled`: its turn ended.
  */
 export const settledStates = [
   "approved",

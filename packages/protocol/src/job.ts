@@ -92,5 +92,5 @@ export function toolJobId(turnId: string, attemptId: string): string {
   return `t-${turnId}-${attemptId}`.replaceAll(":", "_");
 }
 
-/** Priority of calls for which nobody waits: after all others. BullMQ keeps such jobs in a sorted set. */
+/** Priority of calls of background jobs: after all others. BullMQ keeps such jobs in a sorted set. */
 export const backgroundPriority = 10;

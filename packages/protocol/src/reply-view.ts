@@ -46,7 +46,7 @@ export const ReplyView = Type.Object({
   language: Type.Enum([...replyLanguages]),
   /** Several people see it: its texts are sent in both languages, and each sees that of their client. */
   bilingual: Type.Optional(Type.Boolean()),
-  /** `interrupted`: whoever wrote it died and nobody went on. */
+  /** `interrupted`: the worker that wrote it died and no other worker continued. */
   state: Type.Enum(["running", "answered", "stopped", "failed", "interrupted"]),
   /** What the model thought so far, or its end; empty when it did not or when it is not shown. */
   thinking: Type.String(),

@@ -15,14 +15,14 @@ export const Sender = Type.Object({
 export type Sender = Static<typeof Sender>;
 
 /**
- * Features that a process must have to go on with what is stored. One that lacks any of them leaves it to others:
- * what it does not know it might lose, and that would be worse than a wait. The first field of stored JSON, so
- * that scripts find it without reading the rest.
+ * Features that a process needs to continue with a stored value. A process that lacks one leaves the value to others,
+ * because it could lose fields that it does not know. The first field of stored JSON, so that scripts find it
+ * without parsing the rest.
  */
 export const Needs = Type.Array(Type.String({ pattern: "^[a-z0-9-]{1,40}$" }), { maxItems: 20 });
 
 /**
- * What this version can go on with. `held-step`: checkpoints that hold what the model said with its calls.
+ * The features of this version. `held-step`: checkpoints that hold the assistant message of open calls.
  * `put-off-step`: those whose model step waits for its next try.
  */
 export const knownFeatures: readonly string[] = ["held-step", "put-off-step"];
@@ -36,7 +36,7 @@ export const canarySessionId = "larkline-canary";
  */
 export const canaryMessage = "/new";
 
-/** Whether what is done in this session is no work for people, and so left out of what is observed. */
+/** Whether a session belongs to the canary, whose turns are left out of metrics and traces. */
 export function isCanary(session: SessionKey): boolean {
   return session.endsWith(`.${canarySessionId}`) && session.startsWith("api.");
 }

@@ -120,7 +120,7 @@ export const HeldStep = Type.Object({
 });
 export type HeldStep = Static<typeof HeldStep>;
 
-/** What the person has seen of the finished steps: enough for a successor to go on with the same card. */
+/** What the person has seen of the finished steps: enough for another worker to continue the same card. */
 export const ShownSoFar = Type.Object({
   /** The texts of the finished steps, joined by blank lines. */
   text: Type.String(),
@@ -132,7 +132,7 @@ export const ShownSoFar = Type.Object({
 });
 export type ShownSoFar = Static<typeof ShownSoFar>;
 
-/** The checkpoint of a turn: all that a successor needs, besides history, to go on after a crash. */
+/** The checkpoint of a turn: together with the history, all that another worker needs to continue after a crash. */
 export const TurnState = Type.Object({
   v: Type.Literal(1),
   needs: Type.Optional(Needs),

@@ -15,7 +15,7 @@ import { proposalFor, ruleFor, subjectOf, matchesSubject, touchesSubject, matche
 
 /**
  * Whether a call runs. An entry that fits decides; without one, what the tool asks for, and the risk
- * patterns if they are to. A rule that a person left stands in for an approval, never for a refusal,
+ * patterns if they are to. A remembered rule replaces an approval, never a refusal,
  * and only where the policy has it. Once text from outside was read, an address that no person has named
  * is asked about, whatever rules there are.
  */
@@ -93,7 +93,7 @@ function fitsInPart({ subject: pattern }: PolicyEntry, { tool, arguments: input 
   return subject === undefined || !matchesSubject(pattern, subject);
 }
 
-/** Whether somebody else has to decide by `one` where the requester may alone by `other`. */
+/** Whether `one` needs another approver where `other` lets the requester decide alone. */
 function isStricter(one: Deciders, other: Deciders): boolean {
   return requesterApproves(other) && !requesterApproves(one);
 }
@@ -148,7 +148,7 @@ function askingOf(entry: PolicyEntry | undefined, policy: PermissionPolicy): Ask
 function questionOf(asking: Asking, call: JudgedCall, risky: boolean): Question {
   const { deciders, reason, expiresMs } = asking;
   const risk = risky ? "high" : (call.tool.risk ?? "medium");
-  // Whoever may decide alone may not decide for others: their calls may need somebody else's word. Under
+  // A person who may decide alone must not decide for others, whose calls may need another approver. Under
   // four eyes a rule for everybody would let its own author's calls run unseen.
   const personal = asking.personal || requesterApproves(deciders) || deciders.fourEyes;
   const facts = { risk, risky, person: call.person.id, personal };
@@ -157,14 +157,14 @@ function questionOf(asking: Asking, call: JudgedCall, risky: boolean): Question 
   return remember === undefined ? question : { ...question, remember };
 }
 
-/** Whether somebody else left the rule, about this person's calls: all that is known of everybody who agreed to it. */
+/** Whether another person made the rule for this person's calls. Of all who agreed to a rule, only its author is stored. */
 function isSeenByOther({ person, author }: PermissionRule, call: JudgedCall): boolean {
   return person === call.person.id && author.id !== call.person.id;
 }
 
 /**
  * What is asked about a call of a tool with effect `once` that may have taken effect: undefined when
- * the model is told instead. The tool may be gone by then, so only its name counts.
+ * the model reads that the outcome is unknown. The tool may be gone, so only its name counts.
  */
 export function unknownOutcomeOf(
   policy: PermissionPolicy,
@@ -178,7 +178,7 @@ export function unknownOutcomeOf(
     (one) => one.do === "ask" && one.subject === undefined && fits(one, judged, policy),
   );
   const { deciders, expiresMs } = askingOf(entry, policy);
-  // The call was allowed before: who asked for it can look what came of it, so their word is enough.
+  // The call was allowed before, and its requester can check what it did, so the requester's decision is enough.
   return {
     deciders: { ...deciders, requester: true, fourEyes: false, count: 1 },
     reason: "",

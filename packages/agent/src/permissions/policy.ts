@@ -23,13 +23,13 @@ export interface PermissionPolicy {
   readonly rulesExpireMs: number;
   /** `ask`: a call whose input fits a risk pattern needs an approval; `suggest`: it is only pointed out. */
   readonly risky: "suggest" | "ask";
-  /** What becomes of an unknown outcome of a `once` call: people are asked, or the model is told. HTTP API: always told, unless `ask`. */
+  /** What becomes of an unknown outcome of a `once` call: `ask`: people decide; `tell`: the model reads that it is unknown; `ask_feishu`: as `ask`, and as `tell` over the HTTP API. */
   readonly unknownOutcome: "ask" | "ask_feishu" | "tell";
   /** Whether rules count, and are offered, where no entry says it. */
   readonly remember: boolean;
   /** Approvals of one kind after which a rule is proposed; 0: never. */
   readonly learnAfter: number;
-  /** Rejections in one turn after which nobody is asked any more. */
+  /** Rejections in one turn after which further calls are refused without asking. */
   readonly maxDenials: number;
 }
 
@@ -118,7 +118,7 @@ export interface Question {
 /** The roles of a configuration, by name. */
 export type Roles = Readonly<Record<string, RoleMembers>>;
 
-/** Whether the person has one of the roles, by themselves or through a group. Unknown roles have nobody. */
+/** Whether the person has one of the roles, by themselves or through a group. Unknown roles have no members. */
 export function hasRole(person: Person, names: readonly string[], roles: Roles): boolean {
   return names.some((name) => {
     const members = Object.hasOwn(roles, name) ? roles[name] : undefined;
@@ -152,7 +152,7 @@ const refusals: ReadonlySet<DecisionWord> = new Set(["reject", "abort"]);
 
 /**
  * Whether this person may say this word about the approval, by its own record and the members that
- * roles have now. The words of another kind of approval are nobody's.
+ * roles have now. A word of another kind of approval is refused to everyone.
  */
 export function mayDecide(
   { kind, requester, deciders }: Pick<Approval, "kind" | "requester" | "deciders">,

@@ -165,7 +165,7 @@ export const en = {
 interface SpentBudget {
   owner: string;
   span: string;
-  /** The limit in brackets, or nothing where figures are not told. */
+  /** The limit in brackets; empty where figures are not shown. */
   limit: string;
   renewal: string;
   timeZone: string;

@@ -27,7 +27,7 @@ export function joinedTexts(first: string, second: string): string {
   return first.trim() === "" ? second : `${first}\n\n${second}`;
 }
 
-/** What a person is told by the system itself: around an answer, or in place of one. */
+/** Names a text that the system itself shows: beside an answer, or in place of one. */
 export type NoticeName = keyof Texts["notices"];
 
 /** What a notice fills in at `{name}`; each becomes one line. */
@@ -50,7 +50,7 @@ export function oneLine(text: string, maxChars: number): string {
   return line.length > maxChars ? `${textHead(line, maxChars - 1)}…` : line;
 }
 
-/** Foreign words as code within a line of Markdown, which they cannot leave. */
+/** Untrusted text as inline code of Markdown; it cannot end the code span. */
 export function inlineCode(text: string, maxChars = maxValueChars): string {
   return `\`${oneLine(text.replaceAll("`", "'"), maxChars)}\``;
 }

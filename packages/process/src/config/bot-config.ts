@@ -117,7 +117,7 @@ export function groupsAtBot({ name }: Pick<BotConfig, "name">, groups: readonly 
   return own.flatMap((id) => [id, `${name}:${id}`]);
 }
 
-/** What a process needs to speak as a bot. */
+/** The credentials that a process needs to call the platform as a bot. */
 export interface BotAccess {
   /** `default` is the bot of `FEISHU_APP_ID`. */
   readonly name: string;

@@ -38,7 +38,7 @@ const secretName = /KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|HEADERS|DSN/i;
 
 const hasPassword = /:\/\/[^/@\s]*@/;
 
-/** Leaves what tells processes apart (a folder, a port, a log level) to those who look for them. */
+/** Leaves out variables that differ between processes (folder, port, log level). */
 function overwrite({ start, length }: { start: number; length: number }, env: Env): void {
   if (!(start > 0 && length > 0)) throw new Error("the kernel does not tell where it is");
   const shown = Object.entries(env).filter(

@@ -76,7 +76,7 @@ export const ApprovalsInput = Type.Object(
     unknownOutcome: Type.Optional(Type.Enum(["ask", "ask_feishu", "tell"])),
     /** Approvals of one kind after which a rule is proposed; 0: never. Default 3. */
     learnAfter: Type.Optional(Type.Integer({ minimum: 0, maximum: 1_000 })),
-    /** Rejections in one turn after which nobody is asked any more. Default 3. */
+    /** Rejections in one turn after which further calls are refused without asking. Default 3. */
     maxDenials: Type.Optional(Type.Integer({ minimum: 1, maximum: 1_000 })),
   },
   { additionalProperties: false },
