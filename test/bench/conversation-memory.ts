@@ -1,12 +1,5 @@
 import { textOf, type Message } from "@larkline/protocol";
-import type { SessionStore } from "@larkline/store";
-import {
-  closeRedis,
-  connectRedis,
-  createRedisRetention,
-  createRedisSessionStore,
-  type RedisConnection,
-} from "@larkline/store/redis";
+import { closeRedis, connectRedis, type RedisConnection, SessionRetention, SessionStore } from "@larkline/store";
 import { startRedis } from "@larkline/testkit";
 
 /** Memory of one conversation in Redis, in bytes. */
@@ -67,7 +60,7 @@ async function bytesOf(redis: RedisConnection, pattern: string): Promise<number>
 
 async function measure(redis: RedisConnection, turns: number): Promise<MemoryNumbers> {
   const namespace = `memory-${turns}`;
-  const store = createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) });
+  const store = new SessionStore({ redis, namespace, stateKey: "0".repeat(64) });
   const session = `cli_0123456789abcdef.oc_${"z".repeat(32)}`;
   for (let turn = 1; turn <= turns; turn += 1) await talk(store, session, turn);
   const messages = await store.history(session);
@@ -77,7 +70,7 @@ async function measure(redis: RedisConnection, turns: number): Promise<MemoryNum
   for (const kind of ["ev", "seen"]) await redis.del(...(await redis.keys(`{${namespace}:*}:${kind}:*`)));
   const dayLater = await bytesOf(redis, `{${namespace}:*`);
   await bound(store, session);
-  await createRedisRetention({ redis, namespace }).trim(session, { keep: 100 });
+  await new SessionRetention({ redis, namespace }).trim(session, { keep: 100 });
   for (const kind of ["ev", "seen"]) await redis.del(...(await redis.keys(`{${namespace}:*}:${kind}:*`)), "none");
   const bounded = await bytesOf(redis, `{${namespace}:*`);
   return { turns, texts: Buffer.byteLength(texts.join("")), all, history, dayLater, bounded };

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { SimMessage } from "@larkline/simulator";
-import { closeRedis, connectRedis, createRedisDeadLetters, createRedisSessionStore } from "@larkline/store/redis";
+import { closeRedis, connectRedis, DeadLetters, SessionStore } from "@larkline/store";
 import { elementOf, isClosed, visibleAnswers } from "../system/answer.ts";
 import { answersTo, repeats, tally, untilAnswered, write, type Written } from "../system/answers.ts";
 import { decide, openQuestions } from "../system/approvals.ts";
@@ -261,8 +261,8 @@ async function clickStops(system: System, options: ChaosOptions, over: AbortSign
 /** How the conversations of messages without an answer stand, for whoever looks for the cause. */
 async function storiesOf({ system }: DisasterScene, written: readonly Watched[]): Promise<string[]> {
   const redis = connectRedis(system.redis.url);
-  const store = createRedisSessionStore({ redis, namespace: "larkline" });
-  const letters = await createRedisDeadLetters({ redis, namespace: "larkline" }).list(1_000);
+  const store = new SessionStore({ redis, namespace: "larkline" });
+  const letters = await new DeadLetters({ redis, namespace: "larkline" }).list(1_000);
   try {
     return await Promise.all(
       written.map(async (message) => {

@@ -10,7 +10,7 @@ import {
   ToolOutcome,
 } from "@larkline/protocol";
 import { finishJobScript } from "@larkline/queue";
-import { runnerScripts } from "@larkline/store/redis";
+import { runnerScripts } from "@larkline/store";
 import { root } from "./document.ts";
 
 function formatted(value: unknown): string {

@@ -2,7 +2,7 @@ import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { closeRedis, connectRedis, createRedisDeadLetters, createRedisSessionStore } from "@larkline/store/redis";
+import { closeRedis, connectRedis, DeadLetters, SessionStore } from "@larkline/store";
 import { Queue } from "bullmq";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
@@ -185,8 +185,8 @@ it(
     await send(system, ann, { text: `waiting ${marker}` });
     // What was given up; jobs that failed; a reply that cannot be sent.
     const own = connectRedis(system.redis.url);
-    const letters = createRedisDeadLetters({ redis: own });
-    const store = createRedisSessionStore({ redis: own });
+    const letters = new DeadLetters({ redis: own });
+    const store = new SessionStore({ redis: own });
     const [queued] = await store.waiting(direct, 1);
     if (queued === undefined) throw new Error("nothing waits");
     const { message } = queued;

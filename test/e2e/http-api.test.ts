@@ -1,4 +1,4 @@
-import { closeRedis, connectRedis, createRedisSessionStore } from "@larkline/store/redis";
+import { closeRedis, connectRedis, SessionStore } from "@larkline/store";
 import type { NormalisedRequest, ScriptedReply } from "@larkline/testkit";
 import type { StreamFrame } from "@larkline/protocol";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
@@ -167,7 +167,7 @@ describe("a conversation over HTTP", () => {
     const calls = ['note_pure {"key":"a"}', "fail {}", 'note_pure {"key":"b"}', "nowhere {}", "note_pure not json"];
     await (await say(session, ["try", ...calls.map((call) => `call ${call}`)].join("\n"))).end();
     const redis = connectRedis(system.redis.url);
-    const history = await createRedisSessionStore({ redis, namespace: "larkline" }).history(`api.${session}`);
+    const history = await new SessionStore({ redis, namespace: "larkline" }).history(`api.${session}`);
     await closeRedis(redis);
     expect(history.map(({ role }) => role)).toEqual(["user", "assistant", "tool", "assistant"]);
     const asked = history[1]?.content.flatMap((part) => (part.type === "tool_use" ? [part.id] : [])) ?? [];

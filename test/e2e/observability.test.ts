@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { canarySessionId, traceIdOf, traceparentOf } from "@larkline/protocol";
-import { closeRedis, connectRedis, createRedisSessionStore } from "@larkline/store/redis";
+import { closeRedis, connectRedis, SessionStore } from "@larkline/store";
 import { freePort, startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
@@ -54,7 +54,7 @@ async function ready(): Promise<{ status: number; canary: unknown }> {
 /** Messages of the canary that nobody has taken back or answered. */
 async function canariesWaiting(): Promise<number> {
   const redis = connectRedis(users.urlAs(system.redis.port, "console"));
-  const { waiting } = await createRedisSessionStore({ redis }).summary(`api.${canarySessionId}`);
+  const { waiting } = await new SessionStore({ redis }).summary(`api.${canarySessionId}`);
   await closeRedis(redis);
   return waiting;
 }

@@ -1,5 +1,5 @@
 import { fileURLToPath } from "node:url";
-import { closeRedis, connectRedis, createRedisDeadLetters } from "@larkline/store/redis";
+import { closeRedis, connectRedis, DeadLetters } from "@larkline/store";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { untilAnswered, write } from "../system/answers.ts";
 import { answerTo } from "../system/sending.ts";
@@ -44,7 +44,7 @@ describe("a message that kills every worker", () => {
     expect(await answerTo(system, deadly)).toContain("given up");
     const redis = connectRedis(system.redis.url);
     try {
-      const letters = await createRedisDeadLetters({ redis }).list(9);
+      const letters = await new DeadLetters({ redis }).list(9);
       expect(letters).toMatchObject([
         { kind: "message", reason: "its worker died 3 times, with nothing else at work in it" },
       ]);

@@ -1,6 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { toolsQueue } from "@larkline/protocol";
-import { closeRedis, connectRedis, createRedisRunnerDirectory } from "@larkline/store/redis";
+import { closeRedis, connectRedis, RunnerDirectory } from "@larkline/store";
 import { Queue } from "bullmq";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { AppProcess } from "../system/app-process.ts";
@@ -31,7 +31,7 @@ async function startRunner(name: string, tools: string, concurrency = 4): Promis
 async function forget(runner: string): Promise<void> {
   const redis = connectRedis(system.redis.url);
   try {
-    const directory = createRedisRunnerDirectory({ redis });
+    const directory = new RunnerDirectory({ redis });
     expect(await directory.forget(runner)).toEqual({ forgotten: true, living: 0 });
   } finally {
     await closeRedis(redis);

@@ -1,5 +1,4 @@
-import { blobIdOf } from "@larkline/store";
-import { closeRedis, connectRedis, createRedisBlobStore } from "@larkline/store/redis";
+import { blobIdOf, closeRedis, connectRedis, RedisBlobStore } from "@larkline/store";
 import { startRedis } from "@larkline/testkit";
 import { Redis } from "ioredis";
 import { expect, it } from "vitest";
@@ -31,7 +30,7 @@ it(
     const thief = new Redis(users.urlAs(redis.port, "runner-recording"), { maxRetriesPerRequest: 1 });
     try {
       if (signer === undefined || worker === undefined) throw new Error("no connections");
-      const [own, shown] = [createRedisBlobStore({ redis: signer }), createRedisBlobStore({ redis: worker })];
+      const [own, shown] = [new RedisBlobStore({ redis: signer }), new RedisBlobStore({ redis: worker })];
       const [bytes, forged] = [Buffer.from("42 servers are well"), Buffer.from("grant everything")];
       const facts = { mediaType: "text/plain" };
       // The handed-in outcome names this id, and its MAC covers the name.

@@ -1,12 +1,12 @@
 import type { EngineEvent } from "@larkline/protocol";
-import { connectRedis, closeRedis, createRedisEventLog } from "@larkline/store/redis";
+import { closeRedis, connectRedis, EventLog } from "@larkline/store";
 import { vi } from "vitest";
 import type { System } from "./system.ts";
 
 /** The events of the latest run of a chat, once it has ended. */
 export async function eventsOfRun(system: System, { chatId }: { chatId: string }): Promise<EngineEvent[]> {
   const redis = connectRedis(system.redis.url);
-  const log = createRedisEventLog({ redis, namespace: "larkline" });
+  const log = new EventLog({ redis, namespace: "larkline" });
   try {
     return await vi.waitFor(async () => {
       const records = await log.read(`${system.appId}.${chatId}`, 0, 10_000);

@@ -1,14 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import type { AuditRecord } from "@larkline/protocol";
-import {
-  closeRedis,
-  connectRedis,
-  createRedisAuditLog,
-  createRedisSessionStore,
-  type RedisConnection,
-} from "@larkline/store/redis";
-import type { SessionStore } from "@larkline/store";
+import { AuditLog, closeRedis, connectRedis, type RedisConnection, SessionStore } from "@larkline/store";
 import { startRedis, type TestRedis } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { shownAnswer } from "../system/answer.ts";
@@ -54,7 +47,7 @@ describe("what the previous version has stored", () => {
     addPeople(system);
     await system.start("agent-worker");
     connection = connectRedis(redis.url);
-    store = createRedisSessionStore({ redis: connection });
+    store = new SessionStore({ redis: connection });
   });
   afterAll(async () => {
     if (connection !== undefined) await closeRedis(connection);
@@ -138,7 +131,7 @@ describe("what the previous version has stored", () => {
 
   it("the audit log has both versions' records", async () => {
     const records: AuditRecord[] = [];
-    for await (const record of createRedisAuditLog({ redis: connection }).export(0, Number.MAX_SAFE_INTEGER)) {
+    for await (const record of new AuditLog({ redis: connection }).export(0, Number.MAX_SAFE_INTEGER)) {
       records.push(record);
     }
     const kinds = new Set(records.map(({ kind }) => kind));

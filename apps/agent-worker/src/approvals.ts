@@ -29,8 +29,8 @@ import {
 import {
   type ApprovalStatus,
   type ApprovalStore,
-  type PermissionRules,
   type AvailableTool,
+  type PermissionRules,
   settlesAlone,
 } from "@larkline/store";
 import type { Logger, Observation, Tags } from "@larkline/process/telemetry";

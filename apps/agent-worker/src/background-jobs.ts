@@ -1,13 +1,14 @@
 import {
+  applyOrder,
   type ApprovalStore,
+  type CardLedger,
+  type CardReply,
+  type OperatorOrders,
+  type OrderDeps,
+  type OutboxRecord,
   type RunnerDirectory,
   type SessionStore,
   type StaleSession,
-  type CardLedger,
-  type CardReply,
-  applyOrder,
-  type OrderDeps,
-  type OutboxRecord,
 } from "@larkline/store";
 import {
   sharedNow,
@@ -20,7 +21,6 @@ import {
 import type { TurnQueue } from "@larkline/queue";
 import { endOrphan, type FeishuApi } from "@larkline/feishu";
 import { answerUuid, noticeText } from "@larkline/agent";
-import type { OperatorOrders } from "@larkline/store/redis";
 import type { Logger } from "@larkline/process/telemetry";
 import { builtInRunner, attemptOf } from "./tools.ts";
 import { wakeAfter } from "./turn-holds.ts";

@@ -1,17 +1,16 @@
 import { randomUUID } from "node:crypto";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import type { Message } from "@larkline/protocol";
-import type { Archive, SessionStore } from "@larkline/store";
 import {
+  type Archive,
+  AuditLog,
   closeRedis,
   connectRedis,
-  createRedisAuditLog,
-  createRedisAuditRetention,
-  createRedisPresence,
-  createRedisRetention,
-  createRedisSessionStore,
+  Presence,
   type RedisConnection,
-} from "@larkline/store/redis";
+  SessionRetention,
+  SessionStore,
+} from "@larkline/store";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
 import { startDataKeeper, expireSessions, keepAudit, tendSessions, type DataKeepingDeps } from "./data-keeping.ts";
@@ -37,7 +36,7 @@ afterAll(async () => {
 beforeEach(() => {
   namespace = `test-${randomUUID()}`;
   redis = connectRedis(inject("redisUrl"));
-  store = createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) });
+  store = new SessionStore({ redis, namespace, stateKey: "0".repeat(64) });
   archive = createPostgresArchive({ url: postgres.url, schema: namespace });
   [kept, errors] = [{}, []];
 });
@@ -78,8 +77,8 @@ async function talk(session: string, words: string, keep?: number): Promise<void
 /** `later`: how many days have passed since what the test did. */
 function deps(later = 0, given: Partial<DataKeepingDeps> = { archive }): DataKeepingDeps {
   return {
-    retention: createRedisRetention({ redis, namespace }),
-    audit: createRedisAuditRetention({ redis, namespace }),
+    retention: new SessionRetention({ redis, namespace }),
+    audit: new AuditLog({ redis, namespace }),
     bounds,
     now: () => Date.now() + later * dayMs,
     onKept: (what, count) => (kept[what] = (kept[what] ?? 0) + count),
@@ -138,7 +137,7 @@ describe("looking after stored data", () => {
   it("removes nothing while PostgreSQL is away, and catches up when it is back", async () => {
     const session = "cli_app.oc_outage";
     await talk(session, "hello", 0);
-    await createRedisAuditLog({ redis, namespace }).append({ kind: "rule_added", ruleId: "r1" });
+    await new AuditLog({ redis, namespace }).append({ kind: "rule_added", ruleId: "r1" });
     await postgres.stop();
     const outage = deps(400);
     await expect(tendSessions(outage, signal)).rejects.toThrow();
@@ -192,7 +191,7 @@ describe("looking after stored data", () => {
     const before = await archive.ends([session]);
     const redaction = { person: "ou_ann", numbers: [0, 1], marker: text("user", "[deleted]") };
     await archive.redact(session, redaction);
-    await createRedisRetention({ redis, namespace }).redact(session, redaction);
+    await new SessionRetention({ redis, namespace }).redact(session, redaction);
     let asked = 0;
     const late: DataKeepingDeps["archive"] = {
       ends: async (sessions) => {
@@ -243,7 +242,7 @@ describe("looking after stored data", () => {
   });
 
   it("archives the audit log once, and drops records by age", async () => {
-    const audit = createRedisAuditLog({ redis, namespace });
+    const audit = new AuditLog({ redis, namespace });
     for (let at = 0; at < 1_200; at += 1) await audit.append({ kind: "rule_added", app: "cli_app", userId: "ou_ann" });
     await keepAudit(deps(), signal);
     await keepAudit(deps(), signal);
@@ -261,8 +260,8 @@ describe("looking after stored data", () => {
     for (let cell = 0; cell < 16; cell += 1) {
       await redis.del(`{${namespace}:${cell}}:ended`, `{${namespace}:${cell}}:untended`);
     }
-    const presence = createRedisPresence({ redis, namespace });
-    const retention = createRedisRetention({ redis, namespace });
+    const presence = new Presence({ redis, namespace });
+    const retention = new SessionRetention({ redis, namespace });
     const rounds: number[] = [];
     const keepers = ["one", "two"].map((owner) =>
       startDataKeeper({

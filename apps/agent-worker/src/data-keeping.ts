@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type { SessionRetention, Archive, ArchiveEnd, AuditPlace, AuditRetention } from "@larkline/store";
+import type { Archive, ArchiveEnd, AuditLog, AuditPlace, SessionRetention } from "@larkline/store";
 import type { RetentionSettings } from "@larkline/process/config";
 import type { SessionKey } from "@larkline/protocol";
 import type { Presence } from "./background-jobs.ts";
@@ -88,7 +88,7 @@ type ArchiveForSessions = Pick<Archive, "ends" | "addMessages">;
 
 export interface DataKeepingDeps {
   retention: Pick<SessionRetention, "dormant" | "untended" | "tended" | "read" | "renumber" | "trim" | "expire">;
-  audit: AuditRetention;
+  audit: AuditLog;
   /** Where everything is before it goes; absent: what goes is gone. */
   archive?: (ArchiveForSessions & Pick<Archive, "lastAudit" | "addAudit">) | undefined;
   bounds: Pick<RetentionSettings, "conversationDays" | "historyMessages" | "auditDays" | "auditRecords">;

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { closeRedis, connectRedis, createRedisPresence, Renewals } from "@larkline/store/redis";
+import { closeRedis, connectRedis, Presence, Renewals } from "@larkline/store";
 import { startRedis } from "@larkline/testkit";
 import { expect, inject, it, onTestFinished, vi } from "vitest";
 import { hasDied } from "./heartbeat.ts";
@@ -19,7 +19,7 @@ it("a worker that has ended in an orderly way has not died; one that only beats 
   const redis = connectRedis(redisUrl);
   onTestFinished(() => closeRedis(redis));
   const namespace = `test-${randomUUID()}`;
-  const presence = createRedisPresence({ redis, namespace });
+  const presence = new Presence({ redis, namespace });
   const one = { presence, renewals: await renewing(redisUrl, namespace, "one") };
   const other = await renewing(redisUrl, namespace, "other");
   await presence.beat("killed", 1);
@@ -37,7 +37,7 @@ it("no worker counts as dead because a full Redis takes no beats", { timeout: 60
   const redis = connectRedis(server.url);
   onTestFinished(async () => await closeRedis(redis));
   const namespace = "larkline";
-  const presence = createRedisPresence({ redis, namespace });
+  const presence = new Presence({ redis, namespace });
   const ignored = (): void => undefined;
   const renewals = await renewing(server.url, namespace, "one", ignored);
   await renewing(server.url, namespace, "other", ignored);

@@ -1,4 +1,4 @@
-import type { Presence, Renewals } from "@larkline/store/redis";
+import type { Presence, Renewals } from "@larkline/store";
 
 /**
  * Whether a worker has died: it beats no more and has not said that it ends. Waits for a beat where Redis has been

@@ -1,5 +1,5 @@
 import { loadConfigFile, readBots, readProviders, takeEnvironment } from "@larkline/process/config";
-import { connectTraceLog } from "@larkline/store/redis";
+import { connectTraceLog } from "@larkline/store";
 import {
   createLogger,
   createMetrics,

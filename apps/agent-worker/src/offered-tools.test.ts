@@ -1,4 +1,4 @@
-import { readResultName, type AvailableTool } from "@larkline/store";
+import { type AvailableTool, readResultName } from "@larkline/store";
 import { createLogger } from "@larkline/process/telemetry";
 import { expect, it } from "vitest";
 import { builtInRunner, createOfferedTools, readResultAnnouncement } from "./tools.ts";

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage, OperatorOrder } from "@larkline/protocol";
-import { closeRedis, connectRedis, OperatorOrders, type RedisConnection } from "@larkline/store/redis";
+import { closeRedis, connectRedis, OperatorOrders, type RedisConnection } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { createLogger } from "@larkline/process/telemetry";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";

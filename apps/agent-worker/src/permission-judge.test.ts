@@ -1,3 +1,4 @@
+import { replaced } from "@larkline/store/testing";
 import type { PermissionRule } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
 import { calling, resultsIn } from "./approval-world.fixture.ts";
@@ -21,18 +22,12 @@ function rule(fields: Partial<PermissionRule> = {}): PermissionRule {
 function countingRules(world: World): { reads: number } {
   const counted = { reads: 0 };
   const { rules } = world;
-  world.rules = {
+  world.rules = replaced(rules, {
     inForce: async (app, chatId) => {
       counted.reads += 1;
       return await rules.inForce(app, chatId);
     },
-    list: rules.list.bind(rules),
-    add: rules.add.bind(rules),
-    revoke: rules.revoke.bind(rules),
-    ofPerson: rules.ofPerson.bind(rules),
-    forget: rules.forget.bind(rules),
-    approvedAgain: rules.approvedAgain.bind(rules),
-  };
+  });
   return counted;
 }
 

@@ -1,7 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { LlmBackend } from "@larkline/model";
-import { closeRedis, connectRedis, createRedisPresence, Renewals, type RedisConnection } from "@larkline/store/redis";
-import type { SessionStore } from "@larkline/store";
+import { closeRedis, connectRedis, Presence, type RedisConnection, Renewals, type SessionStore } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { freePort, startRedis } from "@larkline/testkit";
 import { expect, inject, it, onTestFinished, vi } from "vitest";
@@ -129,7 +128,7 @@ async function twoWorkers() {
   const elsewhere = connectRedis(inject("redisUrl"));
   onTestFinished(async () => await closeRedis(elsewhere));
   const namespace = `test-${randomUUID()}`;
-  const presence = createRedisPresence({ redis: elsewhere, namespace });
+  const presence = new Presence({ redis: elsewhere, namespace });
   const orders = { redisUrl: inject("redisUrl"), namespace, owner: "second", onError: () => undefined };
   const renewals = await Renewals.start(orders);
   onTestFinished(async () => await renewals.close());

@@ -13,51 +13,34 @@ import {
   type ToolQueues,
   type TurnQueue,
 } from "@larkline/queue";
-import type {
+import {
   ApprovalStore,
-  Archive,
+  type Archive,
   AuditLog,
-  AuditRetention,
-  BlobStore,
+  type BlobStore,
   BudgetStore,
   CardLedger,
+  closeRedis,
+  connectRedis,
   DeadLetters,
   EventLog,
   InstanceDirectory,
+  isAnswered,
   LookupCache,
+  OperatorOrders,
   PermissionRules,
+  Presence,
+  RateGovernor,
+  RedisBlobStore,
+  type RedisConnection,
   RunnerDirectory,
+  ServerClock,
   SessionRetention,
   SessionStore,
-} from "@larkline/store";
-import {
-  closeRedis,
-  connectRedis,
-  isAnswered,
-  takesWrites,
-  createRedisApprovalStore,
-  createRedisAuditRetention,
-  createRedisBlobStore,
-  createRedisBudgetStore,
-  createRedisCardLedger,
-  createRedisDeadLetters,
-  createRedisInstanceDirectory,
-  createRedisLookupCache,
-  createRedisPermissionRules,
-  createRedisPresence,
-  createRedisRateGovernor,
-  createRedisRetention,
-  createRedisRunnerDirectory,
-  createRedisEventLog,
-  createRedisSessionStore,
-  createRedisTokenCache,
-  createRedisAuditLog,
-  OperatorOrders,
   StateMigration,
-  type Presence,
-  type RedisConnection,
-  ServerClock,
-} from "@larkline/store/redis";
+  takesWrites,
+  TokenCache,
+} from "@larkline/store";
 import { runnerKeyOf, stateKeyOf } from "@larkline/protocol";
 import { createClockLog, watchPlatform, type Logger, type Observation } from "@larkline/process/telemetry";
 import { botOfApp, groupsAtBot, type BotAccess, type LarklineConfig } from "@larkline/process/config";
@@ -101,7 +84,7 @@ export interface Connections {
   blobs: BlobStore;
   lookups: LookupCache;
   retention: SessionRetention;
-  audit: AuditRetention;
+  audit: AuditLog;
   /** Absent: nothing is archived. */
   archive: Archive | undefined;
   extractor: TextExtractor;
@@ -133,23 +116,23 @@ function openStores({ config, settings }: Pick<ConnectionOptions, "config" | "se
   const stateKey = stateKeyOf(config.callSigningKey);
   const ttlMs = settings.retention.blobDays * 86_400_000;
   return {
-    store: createRedisSessionStore({ ...on, stateKey }),
-    log: createRedisEventLog(on),
+    store: new SessionStore({ ...on, stateKey }),
+    log: new EventLog(on),
     orders: new OperatorOrders(on),
-    auditLog: createRedisAuditLog(on),
+    auditLog: new AuditLog(on),
     migration: new StateMigration({ ...on, stateKey }),
-    approvals: createRedisApprovalStore(on),
-    rules: createRedisPermissionRules(on),
-    budgets: createRedisBudgetStore(on),
-    ledger: createRedisCardLedger(on),
-    letters: createRedisDeadLetters(on),
-    instances: createRedisInstanceDirectory(on),
-    presence: createRedisPresence(on),
-    directory: createRedisRunnerDirectory({ ...on, keyOf: (runner) => runnerKeyOf(config.callSigningKey, runner) }),
-    lookups: createRedisLookupCache({ ...on, owner: "worker" }),
-    blobs: directory === undefined ? createRedisBlobStore({ ...on, ttlMs }) : createFileBlobStore({ directory, ttlMs }),
-    retention: createRedisRetention(on),
-    audit: createRedisAuditRetention(on),
+    approvals: new ApprovalStore(on),
+    rules: new PermissionRules(on),
+    budgets: new BudgetStore(on),
+    ledger: new CardLedger(on),
+    letters: new DeadLetters(on),
+    instances: new InstanceDirectory(on),
+    presence: new Presence(on),
+    directory: new RunnerDirectory({ ...on, keyOf: (runner) => runnerKeyOf(config.callSigningKey, runner) }),
+    lookups: new LookupCache({ ...on, owner: "worker" }),
+    blobs: directory === undefined ? new RedisBlobStore({ ...on, ttlMs }) : createFileBlobStore({ directory, ttlMs }),
+    retention: new SessionRetention(on),
+    audit: new AuditLog(on),
     archive: url === undefined ? undefined : createPostgresArchive({ url, schema: namespace }),
   };
 }
@@ -160,8 +143,8 @@ function openApis(
   redis: RedisConnection,
 ): Map<string, FeishuApi> {
   const { namespace } = config;
-  const tokenCache = createRedisTokenCache({ redis, namespace });
-  const governor = createRedisRateGovernor({ redis, namespace });
+  const tokenCache = new TokenCache({ redis, namespace });
+  const governor = new RateGovernor({ redis, namespace });
   const watch = watchPlatform(observation).calls;
   return new Map(
     bots.map(({ appId, appSecret, domain }) => {

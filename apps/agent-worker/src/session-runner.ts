@@ -13,16 +13,17 @@ import {
 } from "@larkline/protocol";
 import type { JobResult, TurnQueue } from "@larkline/queue";
 import {
-  ClaimRefusedError,
   type Claim,
-  type ExcuseResult,
-  type OutboxLease,
-  type SessionSettings,
-  type EventLog,
-  type SessionStore,
+  ClaimRefusedError,
   type DeadLetters,
+  type EventLog,
+  type ExcuseResult,
+  isRedisTrouble,
+  type OutboxLease,
+  type Presence,
+  type SessionSettings,
+  type SessionStore,
 } from "@larkline/store";
-import { isRedisTrouble, type Presence } from "@larkline/store/redis";
 import type { Observation, Logger } from "@larkline/process/telemetry";
 import type { AgentSide } from "./agents.ts";
 import type { TurnApprovals } from "./approvals.ts";

@@ -2,11 +2,11 @@ import { randomUUID } from "node:crypto";
 import {
   closeRedis,
   connectRedis,
-  createRedisInstanceDirectory,
-  createRedisPresence,
-  StateMigration,
+  InstanceDirectory,
+  Presence,
   type RedisConnection,
-} from "@larkline/store/redis";
+  StateMigration,
+} from "@larkline/store";
 import { createLogger } from "@larkline/process/telemetry";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { takeOverState, untilStateIsTakenOver } from "./worker.ts";
@@ -22,8 +22,8 @@ afterEach(async () => await closeRedis(redis));
 function options(owner: string, lines: string[] = []) {
   return {
     migration: new StateMigration({ ...on, stateKey: "5".repeat(64) }),
-    instances: createRedisInstanceDirectory(on),
-    presence: createRedisPresence(on),
+    instances: new InstanceDirectory(on),
+    presence: new Presence(on),
     owner,
     logger: createLogger({
       service: "test",

@@ -1,16 +1,16 @@
 import { didYouMean, type AgentConfig } from "@larkline/process/config";
 import {
   type AvailableTool,
-  type RunnerDirectory,
+  type CallFacts,
   type DeliverDetails,
   type DeliverResult,
-  type SessionStore,
+  keepResult,
+  type OpenCall,
   readResultName,
   type ResultDesk,
   resultPage,
-  keepResult,
-  type CallFacts,
-  type OpenCall,
+  type RunnerDirectory,
+  type SessionStore,
 } from "@larkline/store";
 import type { Logger } from "@larkline/process/telemetry";
 import {

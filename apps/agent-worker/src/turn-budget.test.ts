@@ -3,7 +3,7 @@ import { createBudgetBook, type Budget } from "@larkline/agent/budgets";
 import type { LlmBackend } from "@larkline/model";
 import { messageStop, textOf, type ModelChunk, type Usage } from "@larkline/protocol";
 import type { BudgetStore } from "@larkline/store";
-import { openTestStores } from "@larkline/store/testing";
+import { openTestStores, replaced } from "@larkline/store/testing";
 import { describe, expect, it, vi } from "vitest";
 import { openTurnBudget, type BudgetedRun, type TurnBudget } from "./budget.ts";
 import {
@@ -170,15 +170,14 @@ describe("what is counted", () => {
   it("a charge whose answer is lost is repeated, and counts once", async () => {
     const here = budgeted(perPerson);
     let losses = 2;
-    const shaky: BudgetStore = {
-      ...here.store,
+    const shaky = replaced(here.store, {
       charge: async (...given) => {
         const reply = await here.store.charge(...given);
         losses -= 1;
         if (losses >= 0) throw new Error("the connection broke");
         return reply;
       },
-    };
+    });
     expect(await say(here, "hello", here.differences(shaky))).toBe("answer to hello");
     expect([await here.spent(), here.calls()]).toEqual([perCall, 1]);
   });
@@ -186,7 +185,7 @@ describe("what is counted", () => {
   it("a step that cannot be counted is no answer: the turn fails, and is run again when counting works", async () => {
     const here = budgeted(perPerson);
     const { world } = here;
-    const dead: BudgetStore = { ...here.store, charge: async () => await Promise.reject(new Error("no Redis")) };
+    const dead = replaced(here.store, { charge: async () => await Promise.reject(new Error("no Redis")) });
     await append(world, inbound("om_1", "hello"));
     const gen = world.wakes.shift() ?? 0;
     const run = runnerOf(world, here.differences(dead));
@@ -200,20 +199,19 @@ describe("what is counted", () => {
   it("a question that fails is asked again: no crash counts while Redis restarts", async () => {
     const here = budgeted(perPerson);
     let asked = 0;
-    const shaky: BudgetStore = {
-      ...here.store,
+    const shaky = replaced(here.store, {
       spent: async (accounts) => {
         asked += 1;
         return asked < 4 ? await Promise.reject(new Error("no Redis")) : await here.store.spent(accounts);
       },
-    };
+    });
     expect(await say(here, "hello", here.differences(shaky))).toBe("answer to hello");
     expect([here.calls(), asked]).toEqual([1, 4]);
   });
 
   it("a question that cannot be asked is no permission", async () => {
     const here = budgeted(perPerson);
-    const deaf: BudgetStore = { ...here.store, spent: async () => await Promise.reject(new Error("no Redis")) };
+    const deaf = replaced(here.store, { spent: async () => await Promise.reject(new Error("no Redis")) });
     await append(here.world, inbound("om_1", "hello"));
     const run = runnerOf(here.world, here.differences(deaf));
     const job = { v: 1, session, gen: here.world.wakes.shift() ?? 0 } as const;
@@ -258,7 +256,7 @@ describe("at 80 %", () => {
   it("an answer does without the warning when nobody knows whether it was given", async () => {
     const here = budgeted(perPerson);
     for (let call = 0; call < 8; call += 1) await say(here, "hello");
-    const mute: BudgetStore = { ...here.store, tellOnce: async () => await Promise.reject(new Error("no Redis")) };
+    const mute = replaced(here.store, { tellOnce: async () => await Promise.reject(new Error("no Redis")) });
     expect(await say(here, "hi", here.differences(mute))).toBe("answer to hi");
     expect(await say(here, "hi")).toBe("answer to hi\n\nYour budget for today is 90% used");
   });

@@ -9,7 +9,7 @@ import {
   imageTypeOf,
   maxImageBytes,
 } from "@larkline/protocol";
-import type { OutboxRecord, BlobStore, LookupCache } from "@larkline/store";
+import type { BlobStore, LookupCache, OutboxRecord } from "@larkline/store";
 import type { TurnRunOptions } from "./turn-run.ts";
 
 /** What is to be shown, asked for at the moment it is shown. */

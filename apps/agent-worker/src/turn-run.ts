@@ -29,7 +29,7 @@ import type {
   Message,
   ReplyView,
 } from "@larkline/protocol";
-import type { SaveResult, Claim, CommitResult, SessionSettings, SessionStore } from "@larkline/store";
+import type { Claim, CommitResult, SaveResult, SessionSettings, SessionStore } from "@larkline/store";
 import type { ModelOptions } from "@larkline/process/config";
 import type { LiveReply } from "@larkline/feishu";
 import type { ModelChain } from "@larkline/model";

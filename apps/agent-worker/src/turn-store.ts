@@ -13,11 +13,11 @@ import {
 import type {
   CommitRequest,
   CommitResult,
+  EventLog,
   SaveRequest,
   SaveResult,
   SessionSettings,
   SessionStore,
-  EventLog,
 } from "@larkline/store";
 import { openCallsOf, waitsForPeopleOnly } from "./tools.ts";
 

@@ -5,8 +5,15 @@ import { StatusReactions } from "@larkline/feishu";
 import { botOfApp, type BotAccess, type LarklineConfig } from "@larkline/process/config";
 import { errorCodes, runnerKeyOf, type InboundMessage, type SessionKey, sharedNow } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
-import { startAnnouncing, stateVersion, type InstanceDirectory } from "@larkline/store";
-import { HandoffImport, Renewals, type Presence, type StateMigration } from "@larkline/store/redis";
+import {
+  HandoffImport,
+  type InstanceDirectory,
+  type Presence,
+  Renewals,
+  startAnnouncing,
+  type StateMigration,
+  stateVersion,
+} from "@larkline/store";
 import { scrubText, type Logger, type Observation } from "@larkline/process/telemetry";
 import manifest from "../package.json" with { type: "json" };
 import type { WorkerConfig } from "./config.ts";

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { closeRedis, connectRedis, createRedisAuditLog } from "@larkline/store/redis";
+import { AuditLog, closeRedis, connectRedis } from "@larkline/store";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { openWorkplace, type Workplace } from "./admin.fixture.ts";
 
@@ -19,7 +19,7 @@ afterEach(async () => {
 
 async function note(count: number): Promise<void> {
   const redis = connectRedis(inject("redisUrl"));
-  const audit = createRedisAuditLog({ redis, namespace });
+  const audit = new AuditLog({ redis, namespace });
   for (let index = 0; index < count; index += 1) await audit.append({ kind: "rule_added", ruleId: `rule-${index}` });
   await closeRedis(redis);
 }

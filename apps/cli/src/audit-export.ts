@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import type { Writable } from "node:stream";
-import { closeRedis, connectRedis, createRedisAuditLog } from "@larkline/store/redis";
+import { AuditLog, closeRedis, connectRedis } from "@larkline/store";
 import { within } from "./deadline.ts";
 
 export interface AuditExport {
@@ -20,7 +20,7 @@ export async function exportAudit({ redisUrl, namespace, fromMs, toMs, output }:
   let lastError: Error | undefined;
   const redis = connectRedis(redisUrl, { onError: (error) => (lastError = error) });
   try {
-    const records = createRedisAuditLog({ redis, namespace }).export(fromMs, toMs)[Symbol.asyncIterator]();
+    const records = new AuditLog({ redis, namespace }).export(fromMs, toMs)[Symbol.asyncIterator]();
     for (;;) {
       const next = await within(patienceMs, async () => await records.next());
       if (next.done === true) return;

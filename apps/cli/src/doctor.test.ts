@@ -8,13 +8,7 @@ import { buffer } from "node:stream/consumers";
 import { join } from "node:path";
 import { WebhookVerifier } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
-import {
-  closeRedis,
-  connectRedis,
-  createRedisPresence,
-  createRedisRunnerDirectory,
-  type RedisConnection,
-} from "@larkline/store/redis";
+import { closeRedis, connectRedis, Presence, type RedisConnection, RunnerDirectory } from "@larkline/store";
 import { freePort, startModelServer, startRedis, type ModelServer } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
 import { openWorkplace, type Workplace } from "./admin.fixture.ts";
@@ -74,10 +68,10 @@ function healthy(): Record<string, string> {
 }
 
 async function announceEverything(): Promise<void> {
-  await createRedisPresence({ redis, namespace }).beat("worker-1", 60_000);
+  await new Presence({ redis, namespace }).beat("worker-1", 60_000);
   const spec = { name: "roll_dice", description: "", inputSchema: { type: "object" } };
   const tool = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
-  const announced = await createRedisRunnerDirectory({ redis, namespace }).announce(
+  const announced = await new RunnerDirectory({ redis, namespace }).announce(
     { runner: "default", instance: "one", tools: [tool] },
     60_000,
   );

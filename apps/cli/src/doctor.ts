@@ -3,12 +3,12 @@ import { AppInspector } from "@larkline/feishu";
 import {
   closeRedis,
   connectRedis,
-  createRedisPresence,
-  createRedisRunnerDirectory,
+  Presence,
   readServerFacts,
-  redisUrlProblem,
   type RedisConnection,
-} from "@larkline/store/redis";
+  redisUrlProblem,
+  RunnerDirectory,
+} from "@larkline/store";
 import { namedBots, ofBot, type CheckedBot } from "./bots-check.ts";
 import { clockFindings } from "./clock-check.ts";
 import type { Deployment, FeishuAccess } from "./config.ts";
@@ -58,7 +58,7 @@ function messageOf(error: unknown): string {
 }
 
 async function announced(redis: RedisConnection, namespace: string) {
-  const directory = createRedisRunnerDirectory({ redis, namespace });
+  const directory = new RunnerDirectory({ redis, namespace });
   const byName = new Map<string, AnnouncedRunner>();
   for (const { runner, tools } of await directory.runners()) {
     const names = tools.map(({ spec }) => spec.name);
@@ -76,7 +76,7 @@ async function inspectRedis(url: string, namespace: string): Promise<RedisResult
     return await within(checkMs, async () => {
       const facts = await readServerFacts(redis);
       const [workers, runnersNow] = await Promise.all([
-        createRedisPresence({ redis, namespace }).members(),
+        new Presence({ redis, namespace }).members(),
         announced(redis, namespace),
       ]);
       return {

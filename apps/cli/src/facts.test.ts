@@ -1,4 +1,4 @@
-import type { RedisServerFacts } from "@larkline/store/redis";
+import type { RedisServerFacts } from "@larkline/store";
 import { describe, expect, it } from "vitest";
 import { clockFindings } from "./clock-check.ts";
 import { linesOf, ok } from "./finding.ts";

@@ -7,7 +7,7 @@ import {
   type KnownModels,
   type LarklineConfig,
 } from "@larkline/process/config";
-import { redisUrlProblem } from "@larkline/store/redis";
+import { redisUrlProblem } from "@larkline/store";
 import type { Deployment } from "./config.ts";
 import { within } from "./deadline.ts";
 import type { EnvFile } from "./env-file.ts";

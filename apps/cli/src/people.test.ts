@@ -17,7 +17,7 @@ import {
   createTurnQueue,
   createTurnWorker,
 } from "@larkline/queue";
-import { closeRedis, connectRedis, createRedisSessionStore, mastersOf } from "@larkline/store/redis";
+import { closeRedis, connectRedis, mastersOf, SessionStore } from "@larkline/store";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { openWorkplace } from "./admin.fixture.ts";
@@ -60,7 +60,7 @@ function open(): PersonStores {
   const redis = connectRedis(redisUrl);
   return {
     ...opened,
-    store: createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) }),
+    store: new SessionStore({ redis, namespace, stateKey: "0".repeat(64) }),
     close: async () => {
       await Promise.all([opened.close(), closeRedis(redis)]);
     },

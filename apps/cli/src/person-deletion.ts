@@ -1,5 +1,5 @@
 import { turnIdOf, type Message, type QueuedMessage, type SessionKey } from "@larkline/protocol";
-import { removeResult, type DeadLetter } from "@larkline/store";
+import { type DeadLetter, removeResult } from "@larkline/store";
 import {
   blobsIn,
   isOwn,

@@ -2,37 +2,27 @@ import { createPostgresArchive } from "@larkline/store/archive-postgres";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/queue";
 import type { InboundMessage } from "@larkline/protocol";
-import type {
-  Archive,
+import {
   ApprovalStore,
+  type Archive,
   AuditLog,
-  BlobStore,
+  type BlobStore,
+  closeRedis,
+  connectRedis,
   DeadLetters,
   LookupCache,
+  mastersOf,
   PermissionRules,
-  PersonalData,
+  RedisBlobStore,
+  removeParkedMessages,
   SessionRetention,
   SessionStore,
 } from "@larkline/store";
-import {
-  closeRedis,
-  connectRedis,
-  createRedisApprovalStore,
-  createRedisAuditLog,
-  createRedisBlobStore,
-  createRedisDeadLetters,
-  createRedisLookupCache,
-  createRedisPermissionRules,
-  createRedisRetention,
-  createRedisSessionStore,
-  mastersOf,
-  removeParkedMessages,
-} from "@larkline/store/redis";
 
 /** Where data of a person can be. */
 export interface PersonStores {
   store: SessionStore;
-  sessions: PersonalData & Pick<SessionRetention, "read">;
+  sessions: SessionRetention;
   approvals: ApprovalStore;
   rules: PermissionRules;
   audit: AuditLog;
@@ -67,15 +57,15 @@ export function openPersonStores(options: PersonStoresOptions): PersonStores {
   const jobs = createQueueCatalog({ ...queues, masters: () => mastersOf(redis) });
   const archive = url === undefined ? undefined : createPostgresArchive({ url, schema: namespace });
   return {
-    store: createRedisSessionStore(on),
-    sessions: createRedisRetention(on),
-    approvals: createRedisApprovalStore(on),
-    rules: createRedisPermissionRules(on),
-    audit: createRedisAuditLog(on),
-    lookups: createRedisLookupCache({ ...on, owner: "ingress" }),
-    workerLookups: createRedisLookupCache({ ...on, owner: "worker" }),
-    blobs: directory === undefined ? createRedisBlobStore(on) : createFileBlobStore({ directory }),
-    letters: createRedisDeadLetters(on),
+    store: new SessionStore(on),
+    sessions: new SessionRetention(on),
+    approvals: new ApprovalStore(on),
+    rules: new PermissionRules(on),
+    audit: new AuditLog(on),
+    lookups: new LookupCache({ ...on, owner: "ingress" }),
+    workerLookups: new LookupCache({ ...on, owner: "worker" }),
+    blobs: directory === undefined ? new RedisBlobStore(on) : createFileBlobStore({ directory }),
+    letters: new DeadLetters(on),
     jobs,
     removeParked: async (isMeant) => await removeParkedMessages(on, isMeant),
     archive,

@@ -1,4 +1,4 @@
-import type { RedisServerFacts } from "@larkline/store/redis";
+import type { RedisServerFacts } from "@larkline/store";
 import { ok, problem, warning, type Finding } from "./finding.ts";
 
 const oldestVersion = 7;

@@ -1,4 +1,4 @@
-import { closeRedis, connectRedis, createRedisRunnerDirectory } from "@larkline/store/redis";
+import { closeRedis, connectRedis, RunnerDirectory } from "@larkline/store";
 import type { Bilingual, Language } from "./language.ts";
 
 const lines: Record<"removed" | "lives" | "unknown", (name: string) => Bilingual> = {
@@ -24,7 +24,7 @@ export async function removeRunner(
   let problem: unknown;
   const redis = connectRedis(redisUrl, { onError: (error) => (problem = error) });
   try {
-    const { forgotten, living } = await createRedisRunnerDirectory({ redis, namespace }).forget(name);
+    const { forgotten, living } = await new RunnerDirectory({ redis, namespace }).forget(name);
     const ended = living > 0 ? lines.lives : forgotten ? lines.removed : lines.unknown;
     return { done: forgotten && living === 0, line: ended(name)[language] };
   } catch (error) {

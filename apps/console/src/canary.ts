@@ -8,8 +8,7 @@ import {
   canarySessionId,
   StreamFrame,
 } from "@larkline/protocol";
-import type { LookupCache } from "@larkline/store";
-import type { Presence } from "@larkline/store/redis";
+import type { LookupCache, Presence } from "@larkline/store";
 import type { Logger, Metrics } from "@larkline/process/telemetry";
 import { Type, type Static } from "typebox";
 

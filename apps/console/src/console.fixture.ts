@@ -3,20 +3,21 @@ import { setTimeout as delay } from "node:timers/promises";
 import { resolveConfig, type LarklineConfig } from "@larkline/process/config";
 import { argumentsHashOf, type Approval, type InboundMessage, type ToolJob } from "@larkline/protocol";
 import { createToolQueues, createTurnQueue } from "@larkline/queue";
-import { applyOrder, type OrderDeps } from "@larkline/store";
 import {
+  applyOrder,
+  ApprovalStore,
+  AuditLog,
+  BudgetStore,
   closeRedis,
   connectRedis,
-  createRedisApprovalStore,
-  createRedisAuditLog,
-  createRedisBudgetStore,
-  createRedisDeadLetters,
-  createRedisPermissionRules,
-  createRedisPresence,
-  createRedisRunnerDirectory,
-  createRedisSessionStore,
+  DeadLetters,
   OperatorOrders,
-} from "@larkline/store/redis";
+  type OrderDeps,
+  PermissionRules,
+  Presence,
+  RunnerDirectory,
+  SessionStore,
+} from "@larkline/store";
 import { createMetrics, silentLogger } from "@larkline/process/telemetry";
 import { inject } from "vitest";
 import type { Passwords } from "./config.ts";
@@ -41,10 +42,10 @@ export function openWorld() {
   const tools = createToolQueues(queue);
   const turns = createTurnQueue(queue);
   const stores = {
-    store: createRedisSessionStore({ ...options, stateKey: "0".repeat(64) }),
-    letters: createRedisDeadLetters(options),
-    rules: createRedisPermissionRules(options),
-    audit: createRedisAuditLog(options),
+    store: new SessionStore({ ...options, stateKey: "0".repeat(64) }),
+    letters: new DeadLetters(options),
+    rules: new PermissionRules(options),
+    audit: new AuditLog(options),
   };
   const desk = serveOrders(new OperatorOrders(options), {
     ...stores,
@@ -72,10 +73,10 @@ export function openWorld() {
     ...stores,
     tools,
     turns,
-    approvals: createRedisApprovalStore(options),
-    budgets: createRedisBudgetStore(options),
-    directory: createRedisRunnerDirectory(options),
-    presence: createRedisPresence(options),
+    approvals: new ApprovalStore(options),
+    budgets: new BudgetStore(options),
+    directory: new RunnerDirectory(options),
+    presence: new Presence(options),
     close: async () => {
       await desk.close();
       await Promise.all([tools.close(), turns.close()]);

@@ -1,5 +1,5 @@
 import { sharedNow } from "@larkline/protocol";
-import { maxMissed, type EventWatchReport, type KnownInstance } from "@larkline/store";
+import { type EventWatchReport, type KnownInstance, maxMissed } from "@larkline/store";
 import type { FastifyInstance } from "fastify";
 import { html, type Html, moment, table } from "./html.ts";
 import { answerPage, type Page, type View } from "./page.ts";

@@ -1,8 +1,7 @@
 import type { Metrics, Logger } from "@larkline/process/telemetry";
 import { sharedNow, systemClock, withDeadline } from "@larkline/protocol";
 import type { QueueCatalog } from "@larkline/queue";
-import type { DeadLetters, RateGovernor, RunnerDirectory } from "@larkline/store";
-import type { GateState, Presence, ServerState } from "@larkline/store/redis";
+import type { DeadLetters, GateState, Presence, RateGovernor, RunnerDirectory, ServerState } from "@larkline/store";
 import type { QueueList } from "./queue-board.ts";
 
 /** The metrics of this process. */

@@ -1,12 +1,13 @@
 import { InboundMessage, parserOf, turnIdOf } from "@larkline/protocol";
-import type { DeadLetter, OutboxRecord } from "@larkline/store";
 import {
-  createRedisCardLedger,
-  createRedisDeadLetters,
-  createRedisEventWatchReports,
-  createRedisInstanceDirectory,
-  createRedisRateGovernor,
-} from "@larkline/store/redis";
+  CardLedger,
+  type DeadLetter,
+  DeadLetters,
+  EventWatchReports,
+  InstanceDirectory,
+  type OutboxRecord,
+  RateGovernor,
+} from "@larkline/store";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import {
   answerOne,
@@ -59,7 +60,7 @@ async function claimOne() {
   return claim;
 }
 
-const letters = () => createRedisDeadLetters(world);
+const letters = () => new DeadLetters(world);
 
 const replyRecord: OutboxRecord = {
   v: 1,
@@ -165,7 +166,7 @@ it("resets a session after asking: the turn ends, its card is told, and what wai
     cards: [],
     createdAtMs: 1,
   } as const;
-  expect(await createRedisCardLedger(world).save({ ...card, cards: [] }, { epoch: claim.epoch })).toBe(true);
+  expect(await new CardLedger(world).save({ ...card, cards: [] }, { epoch: claim.epoch })).toBe(true);
   await world.store.append(messageOf("om_2"));
   expect(await textOf(operator.get(`/sessions/${at}/reset`))).toContain("Then a new conversation begins");
   expect((await world.store.summary(session)).state).toBe("running");
@@ -243,7 +244,7 @@ it("a letter is discarded once, and a viewer changes nothing", async () => {
 });
 
 it("shows what is left of the platform's limits, without the token", async () => {
-  const governor = createRedisRateGovernor(world);
+  const governor = new RateGovernor(world);
   const month = new Date(Date.now() + 8 * 3_600_000).toISOString().slice(0, 7);
   for (let calls = 0; calls < 3; calls += 1) await governor.countCall(appId, month);
   await governor.pause(`${appId}:api:im.message.reply`, 60_000);
@@ -263,7 +264,7 @@ it("shows what is left of the platform's limits, without the token", async () =>
 });
 
 it("shows the processes, those that went silent, and messages that never came", async () => {
-  const directory = createRedisInstanceDirectory(world);
+  const directory = new InstanceDirectory(world);
   const instance = {
     service: "ingress",
     host: "node-1",
@@ -285,7 +286,7 @@ it("shows the processes, those that went silent, and messages that never came", 
   expect(before).toContain("Workers of an older version, which beat but do not tell about themselves: 1");
   expect(before).toContain("Long connections of this deployment: 1. Not compared yet.");
   const missed = [{ messageId: "om_lost", chatId: "oc_chat", createdAtMs: Date.now() - 600_000 }];
-  await createRedisEventWatchReports(world).save({ app: appId, checkedAtMs: Date.now(), compared: 4, missed });
+  await new EventWatchReports(world).save({ app: appId, checkedAtMs: Date.now(), compared: 4, missed });
   const after = await textOf(viewer.get("/instances"));
   expect(after).toMatch(
     /An unknown instance probably takes events\. Messages that never came to this deployment: 1\..*om_lost/,

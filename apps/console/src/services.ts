@@ -3,51 +3,35 @@ import { appIdsOf, type LarklineConfig } from "@larkline/process/config";
 import { createClockLog, createOutageLog, type Logger, type Metrics } from "@larkline/process/telemetry";
 import { systemClock, type Clock } from "@larkline/protocol";
 import { createQueueCatalog, type QueueCatalog } from "@larkline/queue";
-import type {
-  ApprovalStore,
-  EventLog,
-  BudgetStore,
-  DeadLetters,
-  EventWatchReports,
-  InstanceDirectory,
-  LookupCache,
-  PermissionRules,
-  RateGovernor,
-  RunnerDirectory,
-  SessionIndex,
-  SessionStore,
-  TokenValidity,
-} from "@larkline/store";
 import {
+  ApprovalStore,
+  BudgetStore,
   closeRedis,
   connectRedis,
-  takesWrites,
   createGateStateReader,
-  createRedisApprovalStore,
-  createRedisBudgetStore,
-  createRedisDeadLetters,
-  createRedisEventWatchReports,
-  createRedisInstanceDirectory,
-  createRedisLookupCache,
-  createRedisPermissionRules,
-  createRedisPresence,
-  createRedisRateGovernor,
-  createRedisRunnerDirectory,
-  createRedisEventLog,
-  createRedisSessionIndex,
-  createRedisSessionStore,
-  createRedisTokenCache,
-  TraceLog,
   createSessionLedgers,
-  OperatorOrders,
-  mastersOf,
-  readServerStates,
+  DeadLetters,
+  EventLog,
+  EventWatchReports,
   type GateState,
-  type Presence,
-  type SessionLedger,
-  type ServerState,
+  InstanceDirectory,
+  LookupCache,
+  mastersOf,
+  OperatorOrders,
+  PermissionRules,
+  Presence,
+  RateGovernor,
+  readServerStates,
+  RunnerDirectory,
   ServerClock,
-} from "@larkline/store/redis";
+  type ServerState,
+  SessionIndex,
+  type SessionLedger,
+  SessionStore,
+  takesWrites,
+  TokenCache,
+  TraceLog,
+} from "@larkline/store";
 import type { ConsoleConfig } from "./config.ts";
 import { createCounters, type ConsoleCounters } from "./metrics.ts";
 import { QueueList } from "./queue-board.ts";
@@ -88,7 +72,7 @@ export interface Stores {
   instances: InstanceDirectory;
   /** Looks for events that never came. */
   watches: EventWatchReports;
-  tokens: TokenValidity;
+  tokens: TokenCache;
   approvals: ApprovalStore;
   rules: PermissionRules;
   budgets: BudgetStore;
@@ -149,28 +133,28 @@ function openStores({ redisUrl, namespace }: ConsoleConfig, settings: LarklineCo
   redis.on("ready", back);
   const clock = new ServerClock(redis, createClockLog(logger));
   const queue = { connection: redis, prefix: `{${namespace}}`, onError };
-  const eventLog = createRedisEventLog({ redis, namespace });
+  const eventLog = new EventLog({ redis, namespace });
   const catalog = createQueueCatalog({ ...queue, masters: () => mastersOf(redis) });
   return {
     traces: new TraceLog({ redis, namespace, ttlMs: settings.retention.traceDays * dayMs }),
     eventLog,
     ledgers: createSessionLedgers({ redis, namespace }),
-    store: createRedisSessionStore({ redis, namespace }),
+    store: new SessionStore({ redis, namespace }),
     orders: new OperatorOrders({ redis, namespace }),
-    index: createRedisSessionIndex({ redis, namespace }),
-    letters: createRedisDeadLetters({ redis, namespace }),
-    instances: createRedisInstanceDirectory({ redis, namespace }),
-    watches: createRedisEventWatchReports({ redis, namespace }),
-    tokens: createRedisTokenCache({ redis, namespace }),
-    approvals: createRedisApprovalStore({ redis, namespace }),
-    rules: createRedisPermissionRules({ redis, namespace }),
-    budgets: createRedisBudgetStore({ redis, namespace }),
-    directory: createRedisRunnerDirectory({ redis, namespace }),
-    presence: createRedisPresence({ redis, namespace }),
+    index: new SessionIndex({ redis, namespace }),
+    letters: new DeadLetters({ redis, namespace }),
+    instances: new InstanceDirectory({ redis, namespace }),
+    watches: new EventWatchReports({ redis, namespace }),
+    tokens: new TokenCache({ redis, namespace }),
+    approvals: new ApprovalStore({ redis, namespace }),
+    rules: new PermissionRules({ redis, namespace }),
+    budgets: new BudgetStore({ redis, namespace }),
+    directory: new RunnerDirectory({ redis, namespace }),
+    presence: new Presence({ redis, namespace }),
     gate: createGateStateReader({ redis, namespace }),
     servers: async () => await readServerStates(redis),
-    lookups: createRedisLookupCache({ redis, namespace, owner: "console" }),
-    governor: createRedisRateGovernor({ redis, namespace }),
+    lookups: new LookupCache({ redis, namespace, owner: "console" }),
+    governor: new RateGovernor({ redis, namespace }),
     catalog,
     ping: async () => (await redis.ping()) === "PONG",
     takesWrites: async () => await takesWrites(redis),

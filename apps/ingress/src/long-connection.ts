@@ -1,6 +1,6 @@
 import { FeishuError, LongConnection } from "@larkline/feishu";
 import type { Clock } from "@larkline/protocol";
-import { maxMissed, type EventWatchReport, type MissedMessage } from "@larkline/store";
+import { type EventWatchReport, maxMissed, type MissedMessage } from "@larkline/store";
 import { drainMs, type Bot } from "./bot.ts";
 import { handleEvent } from "./events.ts";
 import type { Services } from "./services.ts";

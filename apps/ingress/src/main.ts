@@ -2,7 +2,7 @@ import { FeishuApi } from "@larkline/feishu";
 import { botOfApp, loadConfigFile, readEdges, takeEnvironment, type EdgeAccess } from "@larkline/process/config";
 import { createLogger, createMetrics, openObservers, runUntilSignal, watchPlatform } from "@larkline/process/telemetry";
 import { systemClock } from "@larkline/protocol";
-import { connectTraceLog } from "@larkline/store/redis";
+import { connectTraceLog } from "@larkline/store";
 import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";
 import { eventConsumers } from "./other-events.ts";

@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, inject, it, vi } from "vitest";
 import { turnIdOf, type EngineEvent } from "@larkline/protocol";
-import { closeRedis, connectRedis, createRedisSessionStore, type RedisConnection } from "@larkline/store/redis";
+import { closeRedis, connectRedis, type RedisConnection, SessionStore } from "@larkline/store";
 import { freePort, startRedis } from "@larkline/testkit";
 import { doneEvent, openStream, postChat } from "./ingress.fixture.ts";
 
@@ -54,7 +54,7 @@ async function started(
 function storeOf(redisUrl: string, namespace: string) {
   const redis = connectRedis(redisUrl);
   connections.push(redis);
-  return createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) });
+  return new SessionStore({ redis, namespace, stateKey: "0".repeat(64) });
 }
 
 async function exitCodeOf(child: ChildProcess): Promise<number | null> {

@@ -1,21 +1,21 @@
 import { randomUUID } from "node:crypto";
 import { inject, onTestFinished } from "vitest";
 import {
+  ApprovalStore,
+  BudgetStore,
+  CardLedger,
   closeRedis,
   connectRedis,
-  createRedisApprovalStore,
-  createRedisBudgetStore,
-  createRedisCardLedger,
-  createRedisDeadLetters,
-  createRedisEventLog,
-  createRedisEventWatchReports,
-  createRedisInstanceDirectory,
-  createRedisLookupCache,
-  createRedisPermissionRules,
-  createRedisRateGovernor,
-  createRedisSessionStore,
-  createRedisTokenCache,
-} from "@larkline/store/redis";
+  DeadLetters,
+  EventLog,
+  EventWatchReports,
+  InstanceDirectory,
+  LookupCache,
+  PermissionRules,
+  RateGovernor,
+  SessionStore,
+  TokenCache,
+} from "@larkline/store";
 import type { TestMemory } from "./backend.fixture.ts";
 
 // For tests: what replicas share, in Redis.
@@ -36,21 +36,21 @@ export function testMemory(): TestMemory {
 export function connectSharedRedis(limits: { maxWaiting?: number } = {}): SharedRedis {
   const redis = connectRedis(inject("redisUrl"));
   const options = { redis, namespace: `test-${randomUUID()}` };
-  const log = createRedisEventLog(options);
+  const log = new EventLog(options);
   return {
     memory: {
-      store: createRedisSessionStore({ ...options, ...limits, stateKey: "0".repeat(64) }),
+      store: new SessionStore({ ...options, ...limits, stateKey: "0".repeat(64) }),
       log,
-      cards: createRedisCardLedger(options),
-      approvals: createRedisApprovalStore(options),
-      rules: createRedisPermissionRules(options),
-      budgets: createRedisBudgetStore(options),
-      lookups: createRedisLookupCache({ ...options, owner: "ingress" }),
-      letters: createRedisDeadLetters(options),
-      instances: createRedisInstanceDirectory(options),
-      watches: createRedisEventWatchReports(options),
-      tokenCache: createRedisTokenCache(options),
-      governor: createRedisRateGovernor(options),
+      cards: new CardLedger(options),
+      approvals: new ApprovalStore(options),
+      rules: new PermissionRules(options),
+      budgets: new BudgetStore(options),
+      lookups: new LookupCache({ ...options, owner: "ingress" }),
+      letters: new DeadLetters(options),
+      instances: new InstanceDirectory(options),
+      watches: new EventWatchReports(options),
+      tokenCache: new TokenCache(options),
+      governor: new RateGovernor(options),
     },
     close: async () => {
       log.close();

@@ -10,39 +10,25 @@ import {
 } from "@larkline/process/telemetry";
 import { systemClock, systemRandom, type Clock, type Random, type SessionKey } from "@larkline/protocol";
 import { createCancelBus, createTurnQueue } from "@larkline/queue";
-import type {
+import {
   ApprovalStore,
   BudgetStore,
   CardLedger,
+  closeRedis,
+  connectRedis,
   DeadLetters,
   EventLog,
   EventWatchReports,
   InstanceDirectory,
   LookupCache,
   PermissionRules,
+  Presence,
   RateGovernor,
+  ServerClock,
   SessionStore,
+  takesWrites,
   TokenCache,
 } from "@larkline/store";
-import {
-  closeRedis,
-  connectRedis,
-  createRedisApprovalStore,
-  createRedisBudgetStore,
-  createRedisCardLedger,
-  createRedisDeadLetters,
-  createRedisEventLog,
-  createRedisEventWatchReports,
-  createRedisInstanceDirectory,
-  createRedisLookupCache,
-  createRedisPermissionRules,
-  createRedisPresence,
-  createRedisRateGovernor,
-  createRedisSessionStore,
-  createRedisTokenCache,
-  ServerClock,
-  takesWrites,
-} from "@larkline/store/redis";
 import type { IngressConfig } from "./config.ts";
 import { OtherEvents, type EventConsumer } from "./other-events.ts";
 
@@ -256,22 +242,22 @@ export function connectStores(
     back();
   });
   const serverClock = new ServerClock(redis, createClockLog(log));
-  const eventLog = createRedisEventLog({ redis, namespace });
-  const presence = createRedisPresence({ redis, namespace });
+  const eventLog = new EventLog({ redis, namespace });
+  const presence = new Presence({ redis, namespace });
   const turns = createTurnQueue({ connection: redis, prefix: `{${namespace}}`, onError });
   return {
-    store: createRedisSessionStore({ redis, namespace }),
-    approvals: createRedisApprovalStore({ redis, namespace }),
-    rules: createRedisPermissionRules({ redis, namespace }),
-    budgets: createRedisBudgetStore({ redis, namespace }),
-    lookups: createRedisLookupCache({ redis, namespace, owner: "ingress" }),
+    store: new SessionStore({ redis, namespace }),
+    approvals: new ApprovalStore({ redis, namespace }),
+    rules: new PermissionRules({ redis, namespace }),
+    budgets: new BudgetStore({ redis, namespace }),
+    lookups: new LookupCache({ redis, namespace, owner: "ingress" }),
     eventLog,
-    cards: createRedisCardLedger({ redis, namespace }),
-    deadLetters: createRedisDeadLetters({ redis, namespace }),
-    instances: createRedisInstanceDirectory({ redis, namespace }),
-    eventWatches: createRedisEventWatchReports({ redis, namespace }),
-    tokenCache: createRedisTokenCache({ redis, namespace }),
-    governor: createRedisRateGovernor({ redis, namespace }),
+    cards: new CardLedger({ redis, namespace }),
+    deadLetters: new DeadLetters({ redis, namespace }),
+    instances: new InstanceDirectory({ redis, namespace }),
+    eventWatches: new EventWatchReports({ redis, namespace }),
+    tokenCache: new TokenCache({ redis, namespace }),
+    governor: new RateGovernor({ redis, namespace }),
     turns,
     cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
     redis: {

@@ -1,5 +1,5 @@
 import { parserOf } from "@larkline/protocol";
-import type { RateGovernor, TokenCache } from "@larkline/store";
+import type { RateGovernor, TokenSource } from "@larkline/store";
 import { Type } from "typebox";
 import { CardsApi, MessagesApi } from "./messages/messages-api.ts";
 import { ChatHistory } from "./messages/chat-history.ts";
@@ -14,7 +14,7 @@ export interface FeishuApiOptions {
   appSecret: string;
   domain: FeishuDomain;
   /** Shares the access token among processes. */
-  tokenCache: TokenCache;
+  tokenCache: TokenSource;
   logger?: FeishuLogger;
   /** Deadline of one HTTP request in ms, 10 s by default. */
   timeoutMs?: number;

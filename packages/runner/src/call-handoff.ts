@@ -10,7 +10,7 @@ import {
   type ToolJob,
   type ToolOutcome,
 } from "@larkline/protocol";
-import type { RunnerHandoff } from "@larkline/store/redis";
+import type { RunnerHandoff } from "@larkline/store";
 
 interface CallHandoffOptions {
   handoff: Pick<RunnerHandoff, "add" | "answerTo" | "followAnswers" | "ring">;

@@ -1,5 +1,5 @@
 import { loadConfigFile, takeEnvironment, type Env } from "@larkline/process/config";
-import { connectTraceLog } from "@larkline/store/redis";
+import { connectTraceLog } from "@larkline/store";
 import {
   createLogger,
   createMetrics,

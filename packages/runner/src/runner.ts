@@ -3,19 +3,21 @@ import { createHash, randomUUID } from "node:crypto";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 import type { Env, McpServerConfig } from "@larkline/process/config";
 import { cancelChannelOf, createCancelBus, createToolQueues, createToolWorker, type JobWorker } from "@larkline/queue";
-import { defaultBlobTtlMs, type BlobStore, type RunnerDirectory, type RunnerInstance } from "@larkline/store";
 import {
+  type BlobStore,
   closeRedis,
   connectRedis,
+  defaultBlobTtlMs,
   isAnswered,
-  takesWrites,
-  createRedisBlobStore,
-  createRedisRunnerDirectory,
-  Renewals,
-  RunnerHandoff,
+  RedisBlobStore,
   type RedisConnection,
+  Renewals,
+  RunnerDirectory,
+  RunnerHandoff,
+  type RunnerInstance,
   ServerClock,
-} from "@larkline/store/redis";
+  takesWrites,
+} from "@larkline/store";
 import type { ToolAnnouncement } from "@larkline/protocol";
 import { createClockLog, scrubText, type Logger, type Metrics, type Observation } from "@larkline/process/telemetry";
 import { announcementOf, type Tool } from "@larkline/tool-kit";
@@ -220,7 +222,7 @@ async function announceTools(
   { mounts, follow }: OpenedMounts,
 ): Promise<Announced> {
   const { config, logger, onRefused } = setup;
-  const directory = createRedisRunnerDirectory({ redis, namespace: config.namespace, runnerKey: config.runnerKey });
+  const directory = new RunnerDirectory({ redis, namespace: config.namespace, runnerKey: config.runnerKey });
   const generation = new GenerationState();
   const announcement = await startAnnouncement({
     directory,
@@ -496,7 +498,7 @@ function blobsOf({ config, blobTtlMs = defaultBlobTtlMs }: RunnerSetup, redis: R
   const { blobDirectory: directory, namespace } = config;
   const ttlMs = blobTtlMs;
   return directory === undefined
-    ? createRedisBlobStore({ redis, namespace, ttlMs })
+    ? new RedisBlobStore({ redis, namespace, ttlMs })
     : createFileBlobStore({ directory, ttlMs });
 }
 

@@ -20,21 +20,20 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import { cancelChannelOf, createCancelBus, createToolQueues, type DispatchOptions } from "@larkline/queue";
-import type { SessionStore } from "@larkline/store";
 import {
+  AuditLog,
   closeRedis,
   connectRedis,
-  createRedisAuditLog,
-  createRedisBlobStore,
-  createRedisEventLog,
-  createRedisLookupCache,
-  createRedisRunnerDirectory,
-  createRedisSessionStore,
+  EventLog,
   HandoffImport,
-  RunnerHandoff,
+  LookupCache,
+  RedisBlobStore,
   type RedisConnection,
   type RefusedHandoff,
-} from "@larkline/store/redis";
+  RunnerDirectory,
+  RunnerHandoff,
+  SessionStore,
+} from "@larkline/store";
 
 /** Asks until the answer is there; fails loudly instead of waiting forever. */
 export async function until<T>(
@@ -160,7 +159,7 @@ function importer(parts: {
   redis: RedisConnection;
   namespace: string;
   store: SessionStore;
-  lookups: ReturnType<typeof createRedisLookupCache>;
+  lookups: LookupCache;
   wakes: Map<string, number>;
   refused: RefusedHandoff[];
 }): HandoffImport {
@@ -186,12 +185,12 @@ export function createTestBed(redisUrl: string) {
   const namespace = `runner-test-${randomUUID()}`;
   const redis = connectRedis(redisUrl);
   const queueRedis = connectRedis(redisUrl, { role: "worker" });
-  const store = createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) });
-  const log = createRedisEventLog({ redis, namespace });
-  const audit = createRedisAuditLog({ redis, namespace });
+  const store = new SessionStore({ redis, namespace, stateKey: "0".repeat(64) });
+  const log = new EventLog({ redis, namespace });
+  const audit = new AuditLog({ redis, namespace });
   const queueOptions = { connection: queueRedis, prefix: `{${namespace}}` };
   const queues = createToolQueues(queueOptions);
-  const lookups = createRedisLookupCache({ redis, namespace, owner: "worker" });
+  const lookups = new LookupCache({ redis, namespace, owner: "worker" });
   const wakes = new Map<string, number>();
   const refused: RefusedHandoff[] = [];
   const handoffs = importer({ redis, namespace, store, lookups, wakes, refused });
@@ -208,10 +207,10 @@ export function createTestBed(redisUrl: string) {
     listening,
     namespace,
     store,
-    blobs: createRedisBlobStore({ redis, namespace }),
+    blobs: new RedisBlobStore({ redis, namespace }),
     lookups,
     queues,
-    directory: createRedisRunnerDirectory({ redis, namespace }),
+    directory: new RunnerDirectory({ redis, namespace }),
     busOf: (runner: string) => createCancelBus({ connection: redis, channel: cancelChannelOf(namespace, runner) }),
     openCall: async (call: Call) => await openCall(store, call),
     send: async (runner: string, call: Call, options?: DispatchOptions) => {

@@ -1,7 +1,7 @@
 import { sharedNow } from "@larkline/protocol";
 import { hostname } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
-import { stateVersion, type Instance, type InstanceDirectory } from "./instance-directory.ts";
+import { type Instance, type InstanceDirectory, stateVersion } from "./instance-directory.ts";
 
 export interface AnnouncerOptions {
   directory: Pick<InstanceDirectory, "announce" | "withdraw">;

@@ -5,9 +5,11 @@ import {
   type OrderResult,
   type SessionKey,
 } from "@larkline/protocol";
-import type { AuditLog, PermissionRules } from "./approval-store.ts";
+import type { AuditLog } from "./audit-log.ts";
 import type { DeadLetter, DeadLetters } from "./dead-letters.ts";
-import type { ResetOptions, SessionStore } from "./session-store.ts";
+import type { PermissionRules } from "./permission-rules.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { ResetOptions } from "./session-types.ts";
 
 /** What an order of an operator is done with. */
 export interface OrderDeps {

@@ -2,7 +2,8 @@ import type { Approval, ControlEntry } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { ApprovalStore, DecideResult } from "./approval-store.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
-import type { Claim, SessionStore } from "./session-store.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { Claim } from "./session-types.ts";
 import { approvalIdOf, approvalOf, commitOf, decisionOf, messageOf, mustClaim, saveAs } from "./suite-samples.ts";
 
 const rounds = 20;

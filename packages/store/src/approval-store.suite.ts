@@ -4,7 +4,8 @@ import { describeApprovalCards } from "./approval-cards.suite.ts";
 import { describeApprovalRaces } from "./approval-races.suite.ts";
 import type { ApprovalStore } from "./approval-store.ts";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
-import type { Claim, SaveRequest, SaveResult, SessionStore } from "./session-store.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { Claim, SaveRequest, SaveResult } from "./session-types.ts";
 import {
   approvalIdOf,
   approvalOf,

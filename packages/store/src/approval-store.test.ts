@@ -1,11 +1,11 @@
 import { randomUUID } from "node:crypto";
 import type { Approval } from "@larkline/protocol";
 import { afterEach, beforeEach, expect, inject, it, vi } from "vitest";
-import { createRedisApprovalStore } from "./approval-store.ts";
-import { createRedisAuditLog } from "./audit-log.ts";
+import { ApprovalStore } from "./approval-store.ts";
+import { AuditLog } from "./audit-log.ts";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace } from "./keys.ts";
-import { createRedisSessionStore } from "./redis-session-store.ts";
+import { SessionStore } from "./session-store.ts";
 
 const session = "cli_app.oc_chat";
 const dayMs = 86_400_000;
@@ -44,7 +44,7 @@ function questionOf(number: number, expiresAtMs: number): Approval {
 }
 
 it("keeps an approval until it is settled, then until a week after its expiry", async () => {
-  const approvals = createRedisApprovalStore({ redis, namespace });
+  const approvals = new ApprovalStore({ redis, namespace });
   const question = questionOf(1, Date.now() + dayMs);
   const record = keys.session(session).approvalOf(question.id);
   await approvals.add(question);
@@ -56,7 +56,7 @@ it("keeps an approval until it is settled, then until a week after its expiry", 
 });
 
 it("an approval that is settled long after its expiry is still kept for a week", async () => {
-  const approvals = createRedisApprovalStore({ redis, namespace });
+  const approvals = new ApprovalStore({ redis, namespace });
   const question = questionOf(2, Date.now() - 100 * dayMs);
   await approvals.add(question);
   expect(await approvals.find("cli_app", question.id)).toMatchObject({ state: "pending" });
@@ -65,7 +65,7 @@ it("an approval that is settled long after its expiry is still kept for a week",
 });
 
 it("keeps about as many audit records as it is told", async () => {
-  const audit = createRedisAuditLog({ redis, namespace: `${namespace}-audit`, auditMaxRecords: 100 });
+  const audit = new AuditLog({ redis, namespace: `${namespace}-audit`, auditMaxRecords: 100 });
   for (let i = 0; i < 1_000; i += 1) await audit.append({ kind: "rule_added", ruleId: String(i) });
   const kept: string[] = [];
   for await (const { ruleId = "" } of audit.export(0, Date.now() + dayMs)) kept.push(ruleId);
@@ -75,7 +75,7 @@ it("keeps about as many audit records as it is told", async () => {
 });
 
 it("a call costs one round trip each to hand out, start, answer and end, its audit records included", async () => {
-  const store = createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) });
+  const store = new SessionStore({ redis, namespace, stateKey: "0".repeat(64) });
   const facts = { app: "cli_app", tool: "shell", userId: "ou_user" };
 
   async function runCall(message: string): Promise<number[]> {

@@ -4,18 +4,15 @@ import {
   type Approval,
   type ApprovalDecision,
   type ApprovalState,
-  type AuditRecord,
-  type PermissionRule,
-  type Sender,
   type SessionKey,
   stateAfter,
 } from "@larkline/protocol";
-import { answersKind, settlesAlone } from "./decision-words.ts";
 import { indexApprovals } from "./approval-index.ts";
 import { keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";
+import { answersKind, settlesAlone } from "./decision-words.ts";
 import { defaultMaxApprovals, newApproval } from "./gate-args.ts";
-import { createKeyspace, defaultNamespace, type CellKeys, type Keyspace } from "./keys.ts";
+import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { duePairs } from "./oldest-members.ts";
 import { runScript, script } from "./script.ts";
 import { approvalCardsFrom, approvalStatusFrom, type StoredStatus } from "./stored.ts";
@@ -72,72 +69,7 @@ export interface ApprovalLease {
   attempts: number;
 }
 
-/**
- * Questions to people and their answers. They are created by {@link SessionStore.save}, together
- * with the turn that waits for them, or by `add`; an answer reaches the session's inbox in the same
- * step that takes it, exactly once. Kept for a week after they have expired.
- */
-export interface ApprovalStore {
-  /** Adds one that no turn waits for (`rule`). One that exists already stays as it is. */
-  add(approval: Approval): Promise<void>;
-  /** By id alone, which is all that a button carries. Undefined when it is not known or of another app. */
-  find(app: string, approvalId: string): Promise<ApprovalStatus | undefined>;
-  /**
-   * Takes one person's decision, atomically: time, state and repetition are checked by the store's
-   * own clock. `reject` and `abort` settle at once, any other word when `deciders.count` different
-   * people have said it. Nothing reaches a session whose turn is over.
-   */
-  decide(session: SessionKey, approvalId: string, decision: Omit<ApprovalDecision, "atMs">): Promise<DecideResult>;
-  /** Settles without a person: past its expiry by the store's clock, or because nobody could be asked. */
-  settle(session: SessionKey, approvalId: string, state: "expired" | "undeliverable"): Promise<DecideResult>;
-  /** Pending approvals of a session, oldest first. */
-  pending(session: SessionKey): Promise<ApprovalStatus[]>;
-  /** Approved questions about rules of a session whose cards are not done: their rules may not be written yet. Oldest first. */
-  approvedRules(session: SessionKey): Promise<ApprovalStatus[]>;
-  /** Pending ones past their expiry, oldest first. */
-  dueExpiries(nowMs: number, limit: number): Promise<{ session: SessionKey; approvalId: string }[]>;
-
-  /** Approvals whose cards do not show their state yet and should be tried now. */
-  dueCards(nowMs: number, limit: number): Promise<{ session: SessionKey; approvalId: string }[]>;
-  /** Takes the cards of one approval if nobody holds them and there is something to do. */
-  leaseCards(session: SessionKey, approvalId: string): Promise<ApprovalLease | undefined>;
-  /**
-   * Writes down what the cards show, and ends the lease. `retryAtMs`: they are due again then; without
-   * it they are done. If the state has changed since the lease they are due at once. False when the
-   * lease is somebody else's by now.
-   */
-  saveCards(lease: ApprovalLease, retryAtMs?: number): Promise<boolean>;
-}
-
-/** Decisions that hold from now on. Writes are in the audit log. */
-export interface PermissionRules {
-  /** Rules of one chat that hold now, oldest first. */
-  inForce(app: string, chatId: string): Promise<PermissionRule[]>;
-  /** All rules of an app that hold now, oldest first. */
-  list(app: string): Promise<PermissionRule[]>;
-  /** Adds a rule; one whose id was ever added, even if it was revoked since, stays as it is. */
-  add(rule: PermissionRule): Promise<void>;
-  /** Undefined when there is no such rule in force; otherwise the rule as it was. */
-  revoke(app: string, ruleId: string, by: Sender): Promise<PermissionRule | undefined>;
-  /** All that are stored, those that are over too, which a person has left or which are about them. */
-  ofPerson(app: string, person: string): Promise<PermissionRule[]>;
-  /** Forgets a rule that is over: nothing is stored of it any more. One that holds has to be revoked before. */
-  forget(rule: Pick<PermissionRule, "app" | "id" | "chatId">): Promise<void>;
-  /** Counts an approval of one kind (chat, tool, pattern, person), each approval once; returns how many there are now. */
-  approvedAgain(app: string, kind: string, approvalId: string): Promise<number>;
-}
-
-/** The append-only record of what was done for whom. */
-export interface AuditLog {
-  append(record: Omit<AuditRecord, "atMs">): Promise<void>;
-  /** Records from `fromMs` to before `toMs`, by time. */
-  export(fromMs: number, toMs: number): AsyncIterable<AuditRecord>;
-}
-
-export interface RedisApprovalStoreOptions {
-  redis: RedisConnection;
-  /** That of the session store: both work on the same sessions. */
-  namespace?: string;
+interface ApprovalStoreOptions extends StoreOptions {
   /** How long a process may take for the cards of one approval. Default 15 s. */
   cardsLeaseMs?: number;
   /** How many approvals of one session are kept, apart from those that are not finished. Default 200. */
@@ -153,27 +85,28 @@ const settle = script("settle");
 const leaseApprovalCards = script("lease-approval-cards");
 const saveApprovalCards = script("save-approval-cards");
 
-/** The approval store on Redis, beside the sessions. Each change is one script. */
-export function createRedisApprovalStore(options: RedisApprovalStoreOptions): ApprovalStore {
-  return new RedisApprovalStore(options);
-}
-
-class RedisApprovalStore implements ApprovalStore {
+/**
+ * Questions to people and their answers. They are created by {@link SessionStore.save}, together
+ * with the turn that waits for them, or by `add`; an answer reaches the session's inbox in the same
+ * step that takes it, exactly once. Kept for a week after they have expired.
+ */
+export class ApprovalStore {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
   readonly #leaseMs: number;
   readonly #maxKept: number;
   readonly #auditMax: number;
 
-  constructor(options: RedisApprovalStoreOptions) {
+  constructor(options: ApprovalStoreOptions) {
     const { redis } = options;
     this.#redis = redis;
-    this.#keys = createKeyspace(options.namespace ?? defaultNamespace);
+    this.#keys = createKeyspace(options.namespace);
     this.#leaseMs = options.cardsLeaseMs ?? 15_000;
     this.#maxKept = options.maxApprovals ?? defaultMaxApprovals;
     this.#auditMax = options.auditMaxRecords ?? keepAllAudits;
   }
 
+  /** Adds one that no turn waits for (`rule`). One that exists already stays as it is. */
   async add(approval: Approval): Promise<void> {
     await indexApprovals(this.#redis, this.#keys, [approval]);
     await runScript(this.#redis, addApprovals, this.#keys.session(approval.session), {
@@ -184,6 +117,7 @@ class RedisApprovalStore implements ApprovalStore {
     });
   }
 
+  /** By id alone, which is all that a button carries. Undefined when it is not known or of another app. */
   async find(app: string, approvalId: string): Promise<ApprovalStatus | undefined> {
     const session = await this.#redis.get(this.#keys.approval(approvalId));
     const status = session === null ? undefined : await this.#read(session, approvalId);
@@ -200,8 +134,16 @@ class RedisApprovalStore implements ApprovalStore {
     return approvalStatusFrom([approval, state ?? "pending", decisions ?? "", settledAtMs ?? ""]);
   }
 
-  async decide(...given: Parameters<ApprovalStore["decide"]>): Promise<DecideResult> {
-    const [session, approvalId, decision] = given;
+  /**
+   * Takes one person's decision, atomically: time, state and repetition are checked by the store's
+   * own clock. `reject` and `abort` settle at once, any other word when `deciders.count` different
+   * people have said it. Nothing reaches a session whose turn is over.
+   */
+  async decide(
+    session: SessionKey,
+    approvalId: string,
+    decision: Omit<ApprovalDecision, "atMs">,
+  ): Promise<DecideResult> {
     const { decision: word, by, note, remember } = decision;
     return await this.#settling(decide, session, {
       id: approvalId,
@@ -214,6 +156,7 @@ class RedisApprovalStore implements ApprovalStore {
     });
   }
 
+  /** Settles without a person: past its expiry by the store's clock, or because nobody could be asked. */
   async settle(session: SessionKey, approvalId: string, state: "expired" | "undeliverable"): Promise<DecideResult> {
     return await this.#settling(settle, session, { id: approvalId, result: state });
   }
@@ -235,21 +178,25 @@ class RedisApprovalStore implements ApprovalStore {
     return { result, status, ...(Number(gen) > 0 && { wakeGen: Number(gen) }) };
   }
 
+  /** Pending approvals of a session, oldest first. */
   async pending(session: SessionKey): Promise<ApprovalStatus[]> {
     const ids = await this.#redis.zrange(this.#keys.session(session).pending, "0", "-1");
     const read = await Promise.all(ids.map(async (id) => await this.#read(session, id)));
     return read.flatMap((status) => (status?.state === "pending" ? [status] : []));
   }
 
+  /** Approved questions about rules of a session whose cards are not done: their rules may not be written yet. Oldest first. */
   async approvedRules(session: SessionKey): Promise<ApprovalStatus[]> {
     const rules = await runScript(this.#redis, approvedRules, this.#keys.session(session), { sid: session });
     return (rules as StoredStatus[]).map(approvalStatusFrom); // shape fixed by the script
   }
 
+  /** Pending ones past their expiry, oldest first. */
   async dueExpiries(nowMs: number, limit: number): Promise<{ session: SessionKey; approvalId: string }[]> {
     return await this.#due((cell) => cell.expiries, nowMs, limit);
   }
 
+  /** Approvals whose cards do not show their state yet and should be tried now. */
   async dueCards(nowMs: number, limit: number): Promise<{ session: SessionKey; approvalId: string }[]> {
     return await this.#due((cell) => cell.approvalCards, nowMs, limit);
   }
@@ -259,6 +206,7 @@ class RedisApprovalStore implements ApprovalStore {
     return pairs.map(([session, approvalId]) => ({ session, approvalId }));
   }
 
+  /** Takes the cards of one approval if nobody holds them and there is something to do. */
   async leaseCards(session: SessionKey, approvalId: string): Promise<ApprovalLease | undefined> {
     const keys = this.#keys.session(session);
     const token = randomUUID();
@@ -278,6 +226,11 @@ class RedisApprovalStore implements ApprovalStore {
     return { token, status, cards: approvalCardsFrom(cards), attempts };
   }
 
+  /**
+   * Writes down what the cards show, and ends the lease. `retryAtMs`: they are due again then; without
+   * it they are done. If the state has changed since the lease they are due at once. False when the
+   * lease is somebody else's by now.
+   */
   async saveCards({ token, status, cards }: ApprovalLease, retryAtMs?: number): Promise<boolean> {
     const { session, id } = status.approval;
     const keys = this.#keys.session(session);

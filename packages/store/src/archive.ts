@@ -1,5 +1,6 @@
 import type { AuditRecord, Message, SessionKey } from "@larkline/protocol";
-import type { AuditEntry, AuditPlace, Redaction } from "./retention.ts";
+import type { AuditEntry, AuditPlace } from "./audit-log.ts";
+import type { Redaction } from "./retention.ts";
 
 /** Messages of one session, with their numbers counted on from `first`. */
 export interface ArchiveBatch {

@@ -1,9 +1,10 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { AuditRecord } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { AuditLog } from "./approval-store.ts";
+import type { AuditLog } from "./audit-log.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
-import type { Claim, SessionStore } from "./session-store.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { Claim } from "./session-types.ts";
 import {
   approvalIdOf,
   approvalOf,

@@ -1,14 +1,21 @@
 import { AuditRecord, newEngineError, parserOf } from "@larkline/protocol";
-import type { AuditEntry, AuditPlace, AuditRetention } from "./retention.ts";
-import type { AuditLog } from "./approval-store.ts";
 import type { RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace } from "./keys.ts";
+import { createKeyspace, type StoreOptions } from "./keys.ts";
 
-export interface RedisAuditLogOptions {
-  redis: RedisConnection;
-  namespace?: string;
-  /** About how many records are kept of those that this log appends. Default: all. */
-  auditMaxRecords?: number;
+/** A place in a part of the audit log. */
+export type AuditPlace = Pick<AuditEntry, "atMs" | "number">;
+
+export interface AuditBounds {
+  beforeMs: number;
+  maxRecords: number;
+  archived?: { upTo: AuditPlace | undefined };
+}
+
+/** One record of the audit log and its place: time (epoch ms), then a number within it. */
+export interface AuditEntry {
+  atMs: number;
+  number: number;
+  record: AuditRecord;
 }
 
 /** Most records of a stream, as the scripts take it. */
@@ -17,22 +24,76 @@ export const keepAllAudits = 0;
 const pageSize = 200;
 const parseRecord = parserOf(AuditRecord);
 
-function fieldsOf(values: readonly string[]): Partial<Record<string, string>> {
-  return Object.fromEntries(values.flatMap((name, at) => (at % 2 === 0 ? [[name, values[at + 1] ?? ""]] : [])));
-}
+/** Most records beyond the bound that go at once. */
+const trimPage = 1_000;
 
-/** A record and its place in its stream: ms, then a number within the ms. */
-function entryFrom([id, values]: [string, string[]]): AuditEntry {
-  const dash = id.indexOf("-");
-  const atMs = Number(id.slice(0, dash));
-  const { k: kind, s: session, c: callId, f = "", r: runner, o: result, u: userId } = fieldsOf(values);
-  const told = Object.entries({ session, callId, runner, result, userId }).filter(([, value]) => (value ?? "") !== "");
-  const facts: unknown = JSON.parse(f === "" ? "{}" : f);
-  const parsed = parseRecord(Object.assign({ kind, atMs }, facts, Object.fromEntries(told)));
-  if (parsed.ok) return { atMs, number: Number(id.slice(dash + 1)), record: parsed.value };
-  throw newEngineError("internal_error", `audit record ${id} is not readable: ${parsed.error}`, {
-    suggestion: "Was it written by a newer version? Upgrade this process.",
-  });
+/**
+ * The append-only record of what was done for whom: one stream per cell, written by the scripts of the stores, and one
+ * for everything else. Records of different streams come in the order of the servers' clocks.
+ */
+export class AuditLog {
+  readonly #redis: RedisConnection;
+  readonly #global: string;
+  readonly #streams: readonly string[];
+  readonly #maxRecords: number;
+
+  /** `auditMaxRecords`: about how many records are kept of those that this log appends. Default: all. */
+  constructor({ redis, namespace, auditMaxRecords = keepAllAudits }: StoreOptions & { auditMaxRecords?: number }) {
+    const keys = createKeyspace(namespace);
+    this.#redis = redis;
+    this.#global = keys.global("audit");
+    this.#streams = [...keys.cells().map(({ audit }) => audit), this.#global];
+    this.#maxRecords = auditMaxRecords;
+  }
+
+  async append(record: Omit<AuditRecord, "atMs">): Promise<void> {
+    const { kind, session = "", callId = "", runner = "", result = "", ...facts } = record;
+    const kept = this.#maxRecords === keepAllAudits ? [] : ["MAXLEN", "~", this.#maxRecords];
+    const named = { k: kind, s: session, c: callId, f: JSON.stringify(facts), r: runner, o: result, u: "" };
+    await this.#redis.xadd(this.#global, ...kept, "*", ...Object.entries(named).flat());
+  }
+
+  /** Records from `fromMs` to before `toMs`, by time. */
+  async *export(fromMs: number, toMs: number): AsyncIterable<AuditRecord> {
+    if (toMs <= fromMs || toMs <= 0) return;
+    const readers = this.#streams.map((key) => new Reader(this.#redis, key, [fromMs, toMs]));
+    for (;;) {
+      const heads = await Promise.all(readers.map(async (reader) => ({ reader, entry: await reader.next() })));
+      const [first] = heads
+        .flatMap(({ reader, entry }) => (entry === undefined ? [] : [{ reader, entry }]))
+        .sort((one, other) => one.entry.atMs - other.entry.atMs || one.entry.number - other.entry.number);
+      if (first === undefined) return;
+      first.reader.take();
+      yield first.entry.record;
+    }
+  }
+
+  /** The streams, for archiving and trimming one by one: each is in the order of its places. */
+  parts(): readonly string[] {
+    return this.#streams;
+  }
+
+  /** Records after a place, oldest first. */
+  async page(part: string, after: AuditPlace | undefined, limit: number): Promise<AuditEntry[]> {
+    const from = after === undefined ? "-" : `(${idOf(after)}`;
+    return (await this.#redis.xrange(part, from, "+", "COUNT", limit)).map(entryFrom);
+  }
+
+  /**
+   * Drops records from before `beforeMs`, and the oldest beyond about `maxRecords`; none after the place
+   * `archived`, where it is given (`undefined` in it: none is archived yet). Returns how many went, about.
+   */
+  async trim(part: string, { beforeMs, maxRecords, archived }: AuditBounds): Promise<number> {
+    if (archived !== undefined && archived.upTo === undefined) return 0;
+    const tooMany = Math.min((await this.#redis.xlen(part)) - maxRecords, trimPage);
+    const first = tooMany > 0 ? await placeAfter(this.#redis, part, tooMany) : undefined;
+    const kept = [{ atMs: Math.max(0, Math.ceil(beforeMs)), number: 0 }, ...(first === undefined ? [] : [first])];
+    const wanted = kept.reduce((one, other) => (isBefore(one, other) ? other : one));
+    const { upTo } = archived ?? {};
+    // What stands at the archived place itself may go.
+    const bound = upTo === undefined ? wanted : { atMs: upTo.atMs, number: upTo.number + 1 };
+    return await this.#redis.xtrim(part, "MINID", idOf(isBefore(bound, wanted) ? bound : wanted));
+  }
 }
 
 /** One stream, read page by page, with the next entry in view. */
@@ -68,39 +129,22 @@ class Reader {
   }
 }
 
-/**
- * The audit log on Redis: one stream per cell, written by the scripts of the stores, and one for
- * everything else. Records of different streams come in the order of the servers' clocks.
- */
-export function createRedisAuditLog(options: RedisAuditLogOptions): AuditLog {
-  const { redis, namespace = defaultNamespace, auditMaxRecords = keepAllAudits } = options;
-  const keyspace = createKeyspace(namespace);
-
-  return {
-    append: async ({ kind, session = "", callId = "", runner = "", result = "", ...facts }) => {
-      const kept = auditMaxRecords === keepAllAudits ? [] : ["MAXLEN", "~", auditMaxRecords];
-      const named = { k: kind, s: session, c: callId, f: JSON.stringify(facts), r: runner, o: result, u: "" };
-      await redis.xadd(keyspace.global("audit"), ...kept, "*", ...Object.entries(named).flat());
-    },
-    async *export(fromMs, toMs) {
-      if (toMs <= fromMs || toMs <= 0) return;
-      const keys = [...keyspace.cells().map(({ audit }) => audit), keyspace.global("audit")];
-      const readers = keys.map((key) => new Reader(redis, key, [fromMs, toMs]));
-      for (;;) {
-        const heads = await Promise.all(readers.map(async (reader) => ({ reader, entry: await reader.next() })));
-        const [first] = heads
-          .flatMap(({ reader, entry }) => (entry === undefined ? [] : [{ reader, entry }]))
-          .sort((one, other) => one.entry.atMs - other.entry.atMs || one.entry.number - other.entry.number);
-        if (first === undefined) return;
-        first.reader.take();
-        yield first.entry.record;
-      }
-    },
-  };
+function fieldsOf(values: readonly string[]): Partial<Record<string, string>> {
+  return Object.fromEntries(values.flatMap((name, at) => (at % 2 === 0 ? [[name, values[at + 1] ?? ""]] : [])));
 }
 
-function idOf({ atMs, number }: AuditPlace): string {
-  return `${atMs}-${number}`;
+/** A record and its place in its stream: ms, then a number within the ms. */
+function entryFrom([id, values]: [string, string[]]): AuditEntry {
+  const dash = id.indexOf("-");
+  const atMs = Number(id.slice(0, dash));
+  const { k: kind, s: session, c: callId, f = "", r: runner, o: result, u: userId } = fieldsOf(values);
+  const told = Object.entries({ session, callId, runner, result, userId }).filter(([, value]) => (value ?? "") !== "");
+  const facts: unknown = JSON.parse(f === "" ? "{}" : f);
+  const parsed = parseRecord(Object.assign({ kind, atMs }, facts, Object.fromEntries(told)));
+  if (parsed.ok) return { atMs, number: Number(id.slice(dash + 1)), record: parsed.value };
+  throw newEngineError("internal_error", `audit record ${id} is not readable: ${parsed.error}`, {
+    suggestion: "Was it written by a newer version? Upgrade this process.",
+  });
 }
 
 /** The place of the first entry after the `count` oldest ones. */
@@ -110,33 +154,8 @@ async function placeAfter(redis: RedisConnection, key: string, count: number): P
   return last === undefined ? undefined : entryFrom(last);
 }
 
-/** Most records beyond the bound that go at once. */
-const trimPage = 1_000;
-
-/** Keeps the streams of the audit log in bounds. */
-export function createRedisAuditRetention(options: Omit<RedisAuditLogOptions, "auditMaxRecords">): AuditRetention {
-  const { redis, namespace = defaultNamespace } = options;
-  const keyspace = createKeyspace(namespace);
-  const keys = [...keyspace.cells().map(({ audit }) => audit), keyspace.global("audit")];
-
-  return {
-    parts: () => keys,
-    page: async (part, after, limit) => {
-      const from = after === undefined ? "-" : `(${idOf(after)}`;
-      return (await redis.xrange(part, from, "+", "COUNT", limit)).map(entryFrom);
-    },
-    trim: async (part, { beforeMs, maxRecords, archived }) => {
-      if (archived !== undefined && archived.upTo === undefined) return 0;
-      const tooMany = Math.min((await redis.xlen(part)) - maxRecords, trimPage);
-      const first = tooMany > 0 ? await placeAfter(redis, part, tooMany) : undefined;
-      const kept = [{ atMs: Math.max(0, Math.ceil(beforeMs)), number: 0 }, ...(first === undefined ? [] : [first])];
-      const wanted = kept.reduce((one, other) => (isBefore(one, other) ? other : one));
-      const { upTo } = archived ?? {};
-      // What stands at the archived place itself may go.
-      const bound = upTo === undefined ? wanted : { atMs: upTo.atMs, number: upTo.number + 1 };
-      return await redis.xtrim(part, "MINID", idOf(isBefore(bound, wanted) ? bound : wanted));
-    },
-  };
+function idOf({ atMs, number }: AuditPlace): string {
+  return `${atMs}-${number}`;
 }
 
 function isBefore(one: AuditPlace, other: AuditPlace): boolean {

@@ -1,13 +1,13 @@
 import { randomUUID } from "node:crypto";
 import { expect, inject, it, onTestFinished } from "vitest";
-import { createRedisBudgetStore } from "./budget-store.ts";
+import { BudgetStore } from "./budget-store.ts";
 import { closeRedis, connectRedis } from "./connection.ts";
 
 it("every key expires by itself, a day after its period or ten minutes after the charge", async () => {
   const redis = connectRedis(inject("redisUrl"));
   onTestFinished(() => closeRedis(redis));
   const namespace = `test-${randomUUID()}`;
-  const store = createRedisBudgetStore({ redis, namespace });
+  const store = new BudgetStore({ redis, namespace });
   const account = { per: "person", id: "ou_1", bucket: "2026-11-22", endsAtMs: Date.now() + 3_600_000 };
   await store.spent([account]);
   expect(await redis.keys(`{${namespace}:*`)).toEqual([]);
@@ -32,7 +32,7 @@ it("every key expires by itself, a day after its period or ten minutes after the
 it("of more spenders than are counted those who spent least are forgotten", async () => {
   const redis = connectRedis(inject("redisUrl"));
   onTestFinished(() => closeRedis(redis));
-  const store = createRedisBudgetStore({ redis, namespace: `test-${randomUUID()}`, maxSpenders: 2 });
+  const store = new BudgetStore({ redis, namespace: `test-${randomUUID()}`, maxSpenders: 2 });
   const account = (id: string) => ({ per: "chat", id, bucket: "2026-11", endsAtMs: Date.now() + 3_600_000 });
   for (const [index, id] of ["a", "b", "c"].entries()) {
     await store.charge([account(id)], { id, tokens: [5, 3, 9][index] ?? 0, usd: 0 });

@@ -1,5 +1,5 @@
 import type { RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace } from "./keys.ts";
+import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { runScript, script } from "./script.ts";
 
 /** Whose spending is counted, and in which period. */
@@ -33,18 +33,6 @@ export interface BigSpender extends Spending {
   readonly id: string;
 }
 
-/** What has been spent, counted by all processes together; forgotten a day after its period. */
-export interface BudgetStore {
-  /** What was spent from each account, in their order. */
-  spent(accounts: readonly SpendingAccount[]): Promise<Spending[]>;
-  /** Adds the charge to every account, or to none; returns what was spent from each by then. */
-  charge(accounts: readonly SpendingAccount[], charge: Charge): Promise<Spending[]>;
-  /** The biggest spenders, biggest first; those who have spent nothing of that kind are left out. */
-  biggest(group: SpendingGroup, by: keyof Spending, limit: number): Promise<BigSpender[]>;
-  /** Claims to be the first to tell the spender of an account about it in its period; true once. */
-  tellOnce(account: SpendingAccount): Promise<boolean>;
-}
-
 /** How long counts outlive their period, and how long charges are remembered, ms. */
 export const spendingKeptMs = 86_400_000;
 export const chargeKnownMs = 600_000;
@@ -58,13 +46,6 @@ export function usdOf(nanoUsd: number): number {
   return nanoUsd / 1e9;
 }
 
-export interface RedisBudgetStoreOptions {
-  redis: RedisConnection;
-  namespace?: string;
-  /** Most spenders of a kind that are counted in one period; beyond it who spent least is forgotten. Default: a million. */
-  maxSpenders?: number;
-}
-
 const [chargeBudgets, tellOnce] = [script("charge-budgets"), script("tell-once")];
 
 function expiryOf({ endsAtMs }: SpendingAccount): number {
@@ -73,49 +54,72 @@ function expiryOf({ endsAtMs }: SpendingAccount): number {
 
 const nothing: Charge = { id: "", tokens: 0, usd: 0 };
 
-/** Spending on Redis: one script for a charge and what it led to, in one slot. */
-export function createRedisBudgetStore(options: RedisBudgetStoreOptions): BudgetStore {
-  const { redis, namespace = defaultNamespace, maxSpenders = 1_000_000 } = options;
-  const keys = createKeyspace(namespace);
-  const keyOf = (by: keyof Spending, { per, bucket }: SpendingGroup): string => keys.budget(`${by}:${per}:${bucket}`);
+/**
+ * What has been spent, counted by all processes together; forgotten a day after its period. One script makes a charge
+ * and says what it led to.
+ */
+export class BudgetStore {
+  readonly #redis: RedisConnection;
+  readonly #keys: Keyspace;
+  readonly #maxSpenders: number;
 
-  const run = async (accounts: readonly SpendingAccount[], { id, tokens, usd }: Charge): Promise<Spending[]> => {
+  /** `maxSpenders`: of a kind in one period; beyond it who spent least is forgotten. Default: a million. */
+  constructor({ redis, namespace, maxSpenders = 1_000_000 }: StoreOptions & { maxSpenders?: number }) {
+    this.#redis = redis;
+    this.#keys = createKeyspace(namespace);
+    this.#maxSpenders = maxSpenders;
+  }
+
+  /** What was spent from each account, in their order. */
+  async spent(accounts: readonly SpendingAccount[]): Promise<Spending[]> {
+    return await this.#run(accounts, nothing);
+  }
+
+  /** Adds the charge to every account, or to none; returns what was spent from each by then. */
+  async charge(accounts: readonly SpendingAccount[], charge: Charge): Promise<Spending[]> {
+    return await this.#run(accounts, charge);
+  }
+
+  async #run(accounts: readonly SpendingAccount[], { id, tokens, usd }: Charge): Promise<Spending[]> {
     if (accounts.length === 0) return [];
     const reply = await runScript(
-      redis,
+      this.#redis,
       chargeBudgets,
       {
-        charge: keys.budget(`charge:${id}`),
-        spending: accounts.flatMap((account) => [keyOf("tokens", account), keyOf("usd", account)]),
+        charge: this.#keys.budget(`charge:${id}`),
+        spending: accounts.flatMap((account) => [this.#keyOf("tokens", account), this.#keyOf("usd", account)]),
       },
       {
         tokens,
         money: nanoUsdOf(usd),
         knownMs: chargeKnownMs,
-        maxSpenders,
+        maxSpenders: this.#maxSpenders,
         accounts: JSON.stringify(accounts.map((account) => ({ id: account.id, expiresAtMs: expiryOf(account) }))),
       },
     );
     const scores = (reply as string[]).map(Number); // shape fixed by the script
     return accounts.map((_, at) => ({ tokens: scores[2 * at] ?? 0, usd: usdOf(scores[2 * at + 1] ?? 0) }));
-  };
+  }
 
-  return {
-    charge: run,
-    spent: async (accounts) => await run(accounts, nothing),
-    biggest: async (group, by, limit) => {
-      const ids = await redis.zrevrangebyscore(keyOf(by, group), "+inf", "(0", "LIMIT", 0, limit);
-      if (ids.length === 0) return [];
-      const [tokens, nanoUsd] = await Promise.all([
-        redis.zmscore(keyOf("tokens", group), ids),
-        redis.zmscore(keyOf("usd", group), ids),
-      ]);
-      return ids.map((id, at) => ({ id, tokens: Number(tokens[at] ?? 0), usd: usdOf(Number(nanoUsd[at] ?? 0)) }));
-    },
-    tellOnce: async (account) => {
-      const { per, bucket, id } = account;
-      const told = keys.budget(`told:${per}:${bucket}`);
-      return (await runScript(redis, tellOnce, { told }, { id, expiresAtMs: expiryOf(account) })) === 1;
-    },
-  };
+  /** The biggest spenders, biggest first; those who have spent nothing of that kind are left out. */
+  async biggest(group: SpendingGroup, by: keyof Spending, limit: number): Promise<BigSpender[]> {
+    const ids = await this.#redis.zrevrangebyscore(this.#keyOf(by, group), "+inf", "(0", "LIMIT", 0, limit);
+    if (ids.length === 0) return [];
+    const [tokens, nanoUsd] = await Promise.all([
+      this.#redis.zmscore(this.#keyOf("tokens", group), ids),
+      this.#redis.zmscore(this.#keyOf("usd", group), ids),
+    ]);
+    return ids.map((id, at) => ({ id, tokens: Number(tokens[at] ?? 0), usd: usdOf(Number(nanoUsd[at] ?? 0)) }));
+  }
+
+  /** Claims to be the first to tell the spender of an account about it in its period; true once. */
+  async tellOnce(account: SpendingAccount): Promise<boolean> {
+    const { per, bucket, id } = account;
+    const told = this.#keys.budget(`told:${per}:${bucket}`);
+    return (await runScript(this.#redis, tellOnce, { told }, { id, expiresAtMs: expiryOf(account) })) === 1;
+  }
+
+  #keyOf(by: keyof Spending, { per, bucket }: SpendingGroup): string {
+    return this.#keys.budget(`${by}:${per}:${bucket}`);
+  }
 }

@@ -2,7 +2,8 @@ import { turnIdOf } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { CardLedger, CardReply } from "./card-ledger.ts";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
-import type { Claim, OutboxLease, SessionStore } from "./session-store.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { Claim, OutboxLease } from "./session-types.ts";
 import { commitOf, farFutureMs, messageOf, mustClaim, outboxRecord, saveAs } from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";

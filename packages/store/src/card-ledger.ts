@@ -1,6 +1,6 @@
 import { type SessionKey, sharedNow } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace } from "./keys.ts";
+import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { duePairs } from "./oldest-members.ts";
 import { runScript, script } from "./script.ts";
 import { cardsFrom } from "./stored.ts";
@@ -54,64 +54,58 @@ export interface CardReply {
  */
 export type CardFence = { epoch: string } | { outboxToken: string };
 
-/** The durable record of the cards of replies that are not delivered yet. */
-export interface CardLedger {
-  load(session: SessionKey, replyId: string): Promise<CardReply | undefined>;
+const saveCards = script("save-cards");
+
+/** The durable record of the cards of replies that are not delivered yet, beside the sessions that they belong to. */
+export class CardLedger {
+  readonly #redis: RedisConnection;
+  readonly #keys: Keyspace;
+
+  constructor({ redis, namespace }: StoreOptions) {
+    this.#redis = redis;
+    this.#keys = createKeyspace(namespace);
+  }
+
+  async load(session: SessionKey, replyId: string): Promise<CardReply | undefined> {
+    const text = await this.#redis.hget(this.#keys.session(session).cards, replyId);
+    return text === null ? undefined : cardsFrom(text);
+  }
+
   /** Stores the whole record. False when the fence is not the session's current one: stop writing. */
-  save(reply: CardReply, fence: CardFence): Promise<boolean>;
+  async save(reply: CardReply, fence: CardFence): Promise<boolean> {
+    const { session, replyId } = reply;
+    const keys = this.#keys.session(session);
+    const proof =
+      "epoch" in fence ? { fence: "epoch", holder: fence.epoch } : { fence: "outbox", holder: fence.outboxToken };
+    const values = { sid: session, replyId, reply: JSON.stringify(reply), ...proof };
+    const saved = await runScript(this.#redis, saveCards, keys, values);
+    return saved === 1;
+  }
+
   /**
    * Whether every earlier reply of the session is delivered or given up. Until then a new card would
    * stand above an answer that people expect before it.
    */
-  mayAppear(session: SessionKey): Promise<boolean>;
-  /** Replies nobody has written since `beforeMs`, oldest first: suspended, waiting in an outbox, or orphans. */
-  untouched(beforeMs: number, limit: number): Promise<{ session: SessionKey; replyId: string }[]>;
-  /** Somebody has looked at it and left it: it counts as written now. */
-  touch(session: SessionKey, replyId: string): Promise<void>;
-  /** Drops the record of cards that nobody writes to any more. */
-  forget(session: SessionKey, replyId: string): Promise<void>;
-}
+  async mayAppear(session: SessionKey): Promise<boolean> {
+    return (await this.#redis.llen(this.#keys.session(session).outbox)) === 0;
+  }
 
-export interface RedisCardLedgerOptions {
-  redis: RedisConnection;
-  /** That of the session store, whose epochs and outboxes are the fences. */
-  namespace?: string;
-}
+  /** Replies that were last written before `beforeMs`, oldest first: suspended, waiting in an outbox, or orphans. */
+  async untouched(beforeMs: number, limit: number): Promise<{ session: SessionKey; replyId: string }[]> {
+    const indexes = this.#keys.cells().map(({ openCards }) => openCards);
+    const pairs = await duePairs(this.#redis, indexes, { untilMs: beforeMs, limit });
+    return pairs.map(([session, replyId]) => ({ session, replyId }));
+  }
 
-const saveCards = script("save-cards");
+  /** The caller has looked at it and left it: it counts as written now. */
+  async touch(session: SessionKey, replyId: string): Promise<void> {
+    const { openCards } = this.#keys.session(session);
+    await this.#redis.zadd(openCards, "XX", sharedNow(), `${session}|${replyId}`);
+  }
 
-/** The card ledger on Redis, beside the sessions that it belongs to. */
-export function createRedisCardLedger(options: RedisCardLedgerOptions): CardLedger {
-  const { redis } = options;
-  const keyspace = createKeyspace(options.namespace ?? defaultNamespace);
-
-  return {
-    load: async (session: SessionKey, replyId: string) => {
-      const text = await redis.hget(keyspace.session(session).cards, replyId);
-      return text === null ? undefined : cardsFrom(text);
-    },
-    save: async (reply: CardReply, fence: CardFence) => {
-      const { session, replyId } = reply;
-      const keys = keyspace.session(session);
-      const proof =
-        "epoch" in fence ? { fence: "epoch", holder: fence.epoch } : { fence: "outbox", holder: fence.outboxToken };
-      const values = { sid: session, replyId, reply: JSON.stringify(reply), ...proof };
-      const saved = await runScript(redis, saveCards, keys, values);
-      return saved === 1;
-    },
-    mayAppear: async (session: SessionKey) => (await redis.llen(keyspace.session(session).outbox)) === 0,
-    untouched: async (beforeMs: number, limit: number) => {
-      const indexes = keyspace.cells().map(({ openCards }) => openCards);
-      const pairs = await duePairs(redis, indexes, { untilMs: beforeMs, limit });
-      return pairs.map(([session, replyId]) => ({ session, replyId }));
-    },
-    touch: async (session: SessionKey, replyId: string) => {
-      const { openCards } = keyspace.session(session);
-      await redis.zadd(openCards, "XX", sharedNow(), `${session}|${replyId}`);
-    },
-    forget: async (session: SessionKey, replyId: string) => {
-      const { cards, openCards } = keyspace.session(session);
-      await redis.multi().hdel(cards, replyId).zrem(openCards, `${session}|${replyId}`).exec();
-    },
-  };
+  /** Drops the record of cards that are not written any more. */
+  async forget(session: SessionKey, replyId: string): Promise<void> {
+    const { cards, openCards } = this.#keys.session(session);
+    await this.#redis.multi().hdel(cards, replyId).zrem(openCards, `${session}|${replyId}`).exec();
+  }
 }

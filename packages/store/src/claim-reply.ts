@@ -1,6 +1,6 @@
 import { EngineError, turnIdOf, type SessionKey } from "@larkline/protocol";
-import type { Claim, SessionSettings } from "./session-store.ts";
 import type { HistoryCache, KnownHistory } from "./history-cache.ts";
+import type { Claim, SessionSettings } from "./session-types.ts";
 import { damagedState, type StateSeal } from "./state-seal.ts";
 import { controlFrom, messageFrom, queuedFrom, settingsFrom, turnFrom } from "./stored.ts";
 

@@ -1,14 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { describeBlobStore } from "./blob-store.suite.ts";
 import { describeBudgetStore } from "./budget-store.suite.ts";
-import { describeLookupCache } from "./lookup-cache.suite.ts";
-import { describeRateGovernor } from "./rate-governor.suite.ts";
-import { describeRunnerDirectory } from "./runner-directory.suite.ts";
-import { describeSessionStore } from "./session-store.suite.ts";
-import { describeTokenCache } from "./token-cache.suite.ts";
-import { describeTraceLog } from "./trace-log.suite.ts";
-import { startRedisCluster, type TestRedisNodes } from "@larkline/testkit";
-import { afterAll, beforeAll, expect, it } from "vitest";
 import { closeRedis, connectRedis, mastersOf } from "./connection.ts";
 import {
   makeBlobStore,
@@ -20,6 +12,14 @@ import {
   makeTokenCache,
   makeTraceLog,
 } from "./harness.fixture.ts";
+import { describeLookupCache } from "./lookup-cache.suite.ts";
+import { describeRateGovernor } from "./rate-governor.suite.ts";
+import { describeRunnerDirectory } from "./runner-directory.suite.ts";
+import { describeSessionStore } from "./session-store.suite.ts";
+import { describeTokenCache } from "./token-cache.suite.ts";
+import { describeTraceLog } from "./trace-log.suite.ts";
+import { startRedisCluster, type TestRedisNodes } from "@larkline/testkit";
+import { afterAll, beforeAll, expect, it } from "vitest";
 
 // The same facts on three masters: a script that touched two slots would fail here.
 let cluster: TestRedisNodes | undefined;

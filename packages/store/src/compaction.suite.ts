@@ -2,7 +2,8 @@ import type { Message } from "@larkline/protocol";
 import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
-import type { FencedWrite, SessionStore } from "./session-store.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { FencedWrite } from "./session-types.ts";
 import { assistantText, commitOf, contextAfter, messageOf, mustClaim, saveAs, userText } from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";

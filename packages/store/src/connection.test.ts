@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { createConnection, createServer, type AddressInfo, type Socket } from "node:net";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
-import { closeRedis, connectRedis, subscriberOf, type ConnectOptions, type RedisConnection } from "./connection.ts";
+import { closeRedis, type ConnectOptions, connectRedis, type RedisConnection, subscriberOf } from "./connection.ts";
 
 /** Stands between Redis and its clients, and can swallow what those that are connected say. */
 async function startLine(redisUrl: string) {

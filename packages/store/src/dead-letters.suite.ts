@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { CardReply } from "./card-ledger.ts";
-import { deadLetterLimits, type DeadLetter } from "./dead-letters.ts";
+import { type DeadLetter, deadLetterLimits } from "./dead-letters.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
-import { messageOf, mustClaim, commitOf, outboxRecord } from "./suite-samples.ts";
+import { commitOf, messageOf, mustClaim, outboxRecord } from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";
 const other = "cli_app.oc_other.main";

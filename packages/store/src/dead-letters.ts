@@ -1,9 +1,9 @@
 import { type InboundMessage, type SessionKey, sharedNow } from "@larkline/protocol";
 import type { CardReply } from "./card-ledger.ts";
-import type { OutboxLease, OutboxRecord } from "./session-store.ts";
 import type { RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace, type CellKeys, type Keyspace } from "./keys.ts";
+import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { runScript, script } from "./script.ts";
+import type { OutboxLease, OutboxRecord } from "./session-types.ts";
 import { cardsFrom, outboxFrom } from "./stored.ts";
 
 interface LetterFacts {
@@ -36,32 +36,6 @@ export type DeadLetterFacts = LetterFacts & { kind: DeadLetter["kind"] };
 
 /** How many letters are kept, and for how long: the oldest go first. */
 export const deadLetterLimits = { perCell: 100, keptMs: 14 * 24 * 60 * 60 * 1_000 } as const;
-
-/**
- * What was given up, until somebody deals with it. Bounded and expiring: a deployment that gives up
- * everything must not fill its store with it.
- */
-export interface DeadLetters {
-  /** Keeps a letter. One with the id of another letter of the session takes its place. */
-  add(letter: DeadLetter): Promise<void>;
-  /**
-   * The head of a leased outbox is given up: it leaves the outbox as after an `ackOutbox`, and is kept as
-   * a letter with its cards in the same step. Returns what `ackOutbox` does. Does nothing under a lease that is lost.
-   */
-  bury(lease: OutboxLease, reason: string): Promise<OutboxLease | undefined>;
-  /**
-   * Puts a reply back into its outbox, last, under the same id, keys and cards, and removes its letter
-   * in the same step. False when there is no such letter (any more).
-   */
-  resend(session: SessionKey, id: string): Promise<boolean>;
-  find(session: SessionKey, id: string): Promise<DeadLetter | undefined>;
-  /** False when there is no such letter (any more). */
-  discard(session: SessionKey, id: string): Promise<boolean>;
-  /** Newest first. */
-  list(limit: number): Promise<DeadLetterFacts[]>;
-  /** How many there are. */
-  count(): Promise<number>;
-}
 
 /** The letter of a reply that was given up. A turn's answer has the id of its turn. */
 export function letterOfReply(record: OutboxRecord, reason: string, atMs: number): DeadLetter & { kind: "reply" } {
@@ -108,10 +82,7 @@ export function letterFactsOf(letter: DeadLetter): DeadLetterFacts {
   };
 }
 
-export interface RedisDeadLettersOptions {
-  redis: RedisConnection;
-  /** That of the session store, whose outboxes letters come from. */
-  namespace?: string;
+interface DeadLettersOptions extends StoreOptions {
   /** How long the right to send the next reply lasts. Default 10 s. */
   outboxLeaseMs?: number;
 }
@@ -129,28 +100,32 @@ function letterFrom(text: string, cards: string | null): DeadLetter {
   return letter.kind === "reply" && cards !== null ? { ...letter, cards: cardsFrom(cards) } : letter;
 }
 
-/** The dead letters on Redis, in the cells of their sessions. */
-export function createRedisDeadLetters(options: RedisDeadLettersOptions): DeadLetters {
-  return new RedisDeadLetters(options);
-}
-
-class RedisDeadLetters implements DeadLetters {
+/**
+ * What was given up, until somebody deals with it. Bounded and expiring: a deployment that gives up
+ * everything must not fill its store with it.
+ */
+export class DeadLetters {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
   readonly #leaseMs: number;
 
-  constructor({ redis, namespace = defaultNamespace, outboxLeaseMs = 10_000 }: RedisDeadLettersOptions) {
+  constructor({ redis, namespace, outboxLeaseMs = 10_000 }: DeadLettersOptions) {
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
     this.#leaseMs = outboxLeaseMs;
   }
 
+  /** Keeps a letter. One with the id of another letter of the session takes its place. */
   async add(letter: DeadLetter): Promise<void> {
     const keys = this.#keys.session(letter.session);
     const member = memberOf(letter.session, letter.id);
     await runScript(this.#redis, addLetter, keys, { member, letter: JSON.stringify(letter), keptMs, most: perCell });
   }
 
+  /**
+   * The head of a leased outbox is given up: it leaves the outbox as after an `ackOutbox`, and is kept as
+   * a letter with its cards in the same step. Returns what `ackOutbox` does. Does nothing under a lease that is lost.
+   */
   async bury({ token, record }: OutboxLease, reason: string): Promise<OutboxLease | undefined> {
     const { session } = record;
     const letter = letterOfReply(record, reason, sharedNow());
@@ -167,6 +142,10 @@ class RedisDeadLetters implements DeadLetters {
     return next === "" ? undefined : { token, record: outboxFrom(next) };
   }
 
+  /**
+   * Puts a reply back into its outbox, last, under the same id, keys and cards, and removes its letter
+   * in the same step. False when there is no such letter (any more).
+   */
   async resend(session: SessionKey, id: string): Promise<boolean> {
     const letter = await this.find(session, id);
     if (letter?.kind !== "reply") return false;
@@ -187,6 +166,7 @@ class RedisDeadLetters implements DeadLetters {
     return text === null ? undefined : letterFrom(text, cards);
   }
 
+  /** False when there is no such letter (any more). */
   async discard(session: SessionKey, id: string): Promise<boolean> {
     const { letters, lettersByTime } = this.#keys.session(session);
     const member = memberOf(session, id);
@@ -195,6 +175,7 @@ class RedisDeadLetters implements DeadLetters {
     return removed > 0;
   }
 
+  /** Newest first. */
   async list(limit: number): Promise<DeadLetterFacts[]> {
     const lists = await Promise.all(this.#keys.cells().map(async (cell) => await this.#newestOf(cell, limit)));
     return lists
@@ -203,6 +184,7 @@ class RedisDeadLetters implements DeadLetters {
       .slice(0, limit);
   }
 
+  /** How many there are. */
   async count(): Promise<number> {
     const oldestMs = sharedNow() - keptMs;
     const counts = this.#keys

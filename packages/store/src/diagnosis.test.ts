@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { afterEach, describe, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
-import { createRedisPresence } from "./presence.ts";
+import { Presence } from "./presence.ts";
 import { readServerFacts } from "./server-facts.ts";
 
 const connections: RedisConnection[] = [];
@@ -18,7 +18,7 @@ function open(): RedisConnection {
 
 describe("presence", () => {
   it("names the living: not those that left, not those whose beat has run out", async () => {
-    const presence = createRedisPresence({ redis: open(), namespace: `test-${randomUUID()}` });
+    const presence = new Presence({ redis: open(), namespace: `test-${randomUUID()}` });
     expect(await presence.members()).toEqual([]);
     await presence.beat("one", 60_000);
     await presence.beat("two", 60_000);

@@ -1,7 +1,9 @@
 import { isTerminal, type EventRecord } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { EventLog } from "./event-log.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
-import type { Claim, EventLog, FencedWrite, SessionStore } from "./session-store.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { Claim, FencedWrite } from "./session-types.ts";
 import { commitOf, delta, messageOf, mustClaim, saveAs, suspendOn } from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";

@@ -1,12 +1,6 @@
 import type { EngineEvent, EventRecord, SessionKey } from "@larkline/protocol";
-import type { EventLog } from "./session-store.ts";
-import { subscriberOf, type RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
-
-export interface RedisEventLogOptions {
-  redis: RedisConnection;
-  namespace?: string;
-}
+import { type RedisConnection, subscriberOf } from "./connection.ts";
+import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
 function recordsOf(batch: string, lastSeq: number): EventRecord[] {
   const events = JSON.parse(batch) as { runId: string; event: EngineEvent }[]; // written by the emit script's caller
@@ -46,25 +40,19 @@ class Mailbox {
   }
 }
 
-/**
- * The event log on Redis: streams for reading back, one subscriber connection for all followers of
- * the process.
- */
-export function createRedisEventLog(options: RedisEventLogOptions): EventLog & { close(): void } {
-  return new RedisEventLog(options);
-}
-
-class RedisEventLog implements EventLog {
+/** Reading and following the events of a session. */
+export class EventLog {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
   readonly #followers = new Map<string, Set<Mailbox>>();
   #subscriber: RedisConnection | undefined;
 
-  constructor(options: RedisEventLogOptions) {
+  constructor(options: StoreOptions) {
     this.#redis = options.redis;
-    this.#keys = createKeyspace(options.namespace ?? defaultNamespace);
+    this.#keys = createKeyspace(options.namespace);
   }
 
+  /** Events with `seq` greater than `afterSeq`, oldest first. */
   async read(session: SessionKey, afterSeq: number, limit: number): Promise<EventRecord[]> {
     const from = `${afterSeq + 1}-0`;
     const entries = await this.#redis.xrange(this.#keys.session(session).events, from, "+", "COUNT", limit);
@@ -78,6 +66,10 @@ class RedisEventLog implements EventLog {
     return records;
   }
 
+  /**
+   * Events with `seq` greater than `afterSeq`, then new ones as they come, in order and without
+   * gaps; ends when `signal` aborts. Yields `undefined` once if older events are no longer kept.
+   */
   async *follow(session: SessionKey, afterSeq: number, signal: AbortSignal): AsyncIterable<EventRecord | undefined> {
     const { channel } = this.#keys.session(session);
     const mailbox = new Mailbox(signal);

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { EventWatchReport, EventWatchReports } from "./event-watch-report.ts";
+import type { EventWatchReport, EventWatchReports } from "./event-watch-reports.ts";
 
 export interface EventWatchReportsHarness {
   reports: EventWatchReports;

@@ -1,26 +1,50 @@
-import type { EventWatchReport, EventWatchReports } from "./event-watch-report.ts";
 import type { RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace } from "./keys.ts";
+import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
-export interface RedisEventWatchReportsOptions {
-  redis: RedisConnection;
-  namespace?: string;
+/** A message that somebody wrote to a bot and of which no process of ours was ever told. */
+export interface MissedMessage {
+  messageId: string;
+  chatId: string;
+  createdAtMs: number;
 }
+
+/** What a look at the platform's own list of messages has found for one app. */
+export interface EventWatchReport {
+  app: string;
+  checkedAtMs: number;
+  /** Messages of people that were compared with what was received, in the last look. */
+  compared: number;
+  /** Those of the last day that never came, newest first; at most {@link maxMissed}. */
+  missed: readonly MissedMessage[];
+  /** Why the last look found out nothing, such as a missing right; a code, no content. */
+  problem?: string;
+}
+
+/** How many missed messages a report holds. */
+export const maxMissed = 20;
 
 const keptMs = 86_400_000;
 
-/** The reports on Redis: a string for each app. */
-export function createRedisEventWatchReports(options: RedisEventWatchReportsOptions): EventWatchReports {
-  const { redis } = options;
-  const keys = createKeyspace(options.namespace ?? defaultNamespace);
-  const keyOf = (app: string): string => keys.global(`event-watch:${app}`);
-  return {
-    save: async (report) => {
-      await redis.set(keyOf(report.app), JSON.stringify(report), "PX", keptMs);
-    },
-    of: async (app) => {
-      const text = await redis.get(keyOf(app));
-      return text === null ? undefined : (JSON.parse(text) as EventWatchReport); // written by save
-    },
-  };
+/** The newest report of each app, kept for a day. */
+export class EventWatchReports {
+  readonly #redis: RedisConnection;
+  readonly #keys: Keyspace;
+
+  constructor({ redis, namespace }: StoreOptions) {
+    this.#redis = redis;
+    this.#keys = createKeyspace(namespace);
+  }
+
+  async save(report: EventWatchReport): Promise<void> {
+    await this.#redis.set(this.#keyOf(report.app), JSON.stringify(report), "PX", keptMs);
+  }
+
+  async of(app: string): Promise<EventWatchReport | undefined> {
+    const text = await this.#redis.get(this.#keyOf(app));
+    return text === null ? undefined : (JSON.parse(text) as EventWatchReport); // written by save
+  }
+
+  #keyOf(app: string): string {
+    return this.#keys.global(`event-watch:${app}`);
+  }
 }

@@ -1,6 +1,6 @@
 import type { Approval } from "@larkline/protocol";
 import { approvalFactsOf } from "./audit-facts.ts";
-import type { CommitRequest, FencedWrite, SaveRequest } from "./session-store.ts";
+import type { CommitRequest, FencedWrite, SaveRequest } from "./session-types.ts";
 import type { StateSeal } from "./state-seal.ts";
 import { batchOf } from "./stored.ts";
 

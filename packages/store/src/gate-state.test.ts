@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage, TurnState } from "@larkline/protocol";
-import type { Claim } from "./session-store.ts";
-import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createGateStateReader } from "./gate-state.ts";
-import { createRedisSessionStore } from "./redis-session-store.ts";
+import { SessionStore } from "./session-store.ts";
+import type { Claim } from "./session-types.ts";
+import { afterEach, beforeEach, expect, inject, it } from "vitest";
 
 let redis: RedisConnection;
 beforeEach(() => {
@@ -44,7 +44,7 @@ function turnOf({ session, head }: Claim): TurnState {
 
 function start() {
   const on = { redis, namespace: `test-${randomUUID()}` };
-  const store = createRedisSessionStore({ ...on, stateKey: "0".repeat(64) });
+  const store = new SessionStore({ ...on, stateKey: "0".repeat(64) });
   const append = async (session: string, createdAtMs: number) => {
     const { wakeGen = 0 } = await store.append(messageOf(session, createdAtMs));
     return wakeGen;

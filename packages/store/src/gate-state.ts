@@ -1,5 +1,5 @@
 import type { RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace, type CellKeys } from "./keys.ts";
+import { type CellKeys, createKeyspace, defaultNamespace } from "./keys.ts";
 import { runScript, script } from "./script.ts";
 
 /** How all sessions are, as monitoring sees them. */

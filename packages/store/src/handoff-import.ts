@@ -7,13 +7,14 @@ import {
   type HandoffEntry,
   type SessionKey,
 } from "@larkline/protocol";
-import { nameResult } from "./stored-result.ts";
-import type { DeliverResult, HandedIn, SessionStore } from "./session-store.ts";
-import type { LookupCache } from "./lookup-cache.ts";
-import { subscriberOf, type RedisConnection } from "./connection.ts";
+import { type RedisConnection, subscriberOf } from "./connection.ts";
 import { ringChannel } from "./handoff.ts";
-import { cellCount, cellOf, createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
+import { cellCount, cellOf, createKeyspace, type Keyspace } from "./keys.ts";
+import type { LookupCache } from "./lookup-cache.ts";
 import { runScript, script } from "./script.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { DeliverResult, HandedIn } from "./session-types.ts";
+import { nameResult } from "./stored-result.ts";
 
 const readHandoffs = script("read-handoff");
 
@@ -70,7 +71,7 @@ export class HandoffImport {
 
   constructor(options: HandoffImportOptions) {
     this.#options = options;
-    this.#keys = createKeyspace(options.namespace ?? defaultNamespace);
+    this.#keys = createKeyspace(options.namespace);
   }
 
   /** Follows rings until `signal` aborts. */

@@ -5,7 +5,7 @@ import {
   type HandoffEntry,
   type SessionKey,
 } from "@larkline/protocol";
-import { subscriberOf, type RedisConnection } from "./connection.ts";
+import { type RedisConnection, subscriberOf } from "./connection.ts";
 import { cellOf, createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
 import { runScript, script } from "./script.ts";
 

@@ -1,8 +1,8 @@
 import type { BlobStoreDemands, BlobStoreHarness } from "./blob-store.suite.ts";
 import type { RateGovernorHarness } from "./rate-governor.suite.ts";
-import type { SessionStoreDemands, SessionStoreHarness } from "./session-store.suite.ts";
+import { RedisBlobStore } from "./redis-blob-store.ts";
+import type { SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
 import { openElsewhere, openTestStores, type TestStoreOptions } from "./testing.ts";
-import { createRedisBlobStore } from "./redis-blob-store.ts";
 import { TraceLog } from "./trace-log.ts";
 
 const outboxLeaseMs = 30_000;
@@ -87,8 +87,8 @@ export async function makeTraceLog(url: string, keptMs: number) {
 export async function makeBlobStore(url: string, demands: BlobStoreDemands): Promise<BlobStoreHarness> {
   const { here, there, close } = openTwice(url);
   return {
-    store: createRedisBlobStore({ ...here, ...demands }),
-    elsewhere: createRedisBlobStore({ ...there, ...demands }),
+    store: new RedisBlobStore({ ...here, ...demands }),
+    elsewhere: new RedisBlobStore({ ...there, ...demands }),
     advance: here.advance,
     close,
   };

@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import type { Message } from "@larkline/protocol";
-import type { FencedWrite, SessionStore } from "./session-store.ts";
-import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace } from "./keys.ts";
-import { createRedisSessionStore } from "./redis-session-store.ts";
+import { SessionStore } from "./session-store.ts";
+import type { FencedWrite } from "./session-types.ts";
+import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 
 const session = "cli_app.oc_chat.main";
 
@@ -22,7 +22,7 @@ describe("history cache", () => {
   beforeEach(() => {
     redis = connectRedis(inject("redisUrl"));
     namespace = `test-${randomUUID()}`;
-    store = createRedisSessionStore({ redis, namespace, stateKey });
+    store = new SessionStore({ redis, namespace, stateKey });
   });
   afterEach(async () => await closeRedis(redis));
 
@@ -75,7 +75,7 @@ describe("history cache", () => {
   });
 
   it("a process that has not read the session since reads the whole context, and no more", async () => {
-    const other = createRedisSessionStore({ redis, namespace, stateKey });
+    const other = new SessionStore({ redis, namespace, stateKey });
     await turn({ history: [said("0"), said("1")] });
     await turn({}, other);
     await turn({ history: [said("2")], context: { keep: 2, summary: said("summary") } });
@@ -93,7 +93,7 @@ describe("history cache", () => {
     await turn({ history: [said("lost again")] });
     expect(await turn({})).toHaveLength(3);
     await redis.ltrim(history, 0, 1);
-    await turn({ history: [said("2"), said("3")] }, createRedisSessionStore({ redis, namespace, stateKey }));
+    await turn({ history: [said("2"), said("3")] }, new SessionStore({ redis, namespace, stateKey }));
     expect(await turn({})).toEqual([said("0"), said("1"), said("2"), said("3")]);
   });
 
@@ -103,7 +103,7 @@ describe("history cache", () => {
     await turn({ history: [said("lost")] });
     expect(await turn({})).toEqual([said("summary"), said("1"), said("lost")]);
     await redis.ltrim(history, 0, 1);
-    await turn({ history: [said("2")] }, createRedisSessionStore({ redis, namespace, stateKey }));
+    await turn({ history: [said("2")] }, new SessionStore({ redis, namespace, stateKey }));
     expect(await turn({})).toEqual([said("summary"), said("1"), said("2")]);
   });
 
@@ -112,10 +112,7 @@ describe("history cache", () => {
     await turn({ history: [said("0")], context: { keep: 1, summary: said("lost") } });
     expect(await turn({})).toEqual([said("lost"), said("0")]);
     await redis.hdel(key, "hv", "cs", "sm");
-    await turn(
-      { context: { keep: 1, summary: said("anew") } },
-      createRedisSessionStore({ redis, namespace, stateKey }),
-    );
+    await turn({ context: { keep: 1, summary: said("anew") } }, new SessionStore({ redis, namespace, stateKey }));
     expect(await turn({})).toEqual([said("anew"), said("0")]);
   });
 });

@@ -1,18 +1,20 @@
 import { turnIdOf } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { EventLog } from "./event-log.ts";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
-import type { Claim, EventLog, SessionStore } from "./session-store.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { Claim } from "./session-types.ts";
 import {
   commitOf,
   farFutureMs,
   messageOf,
   mustClaim,
+  openCall,
   outboxRecord,
   saveAs,
   suspendOn,
   turnOf,
   userText,
-  openCall,
 } from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";

@@ -1,8 +1,7 @@
+export { ClaimRefusedError, SessionStore } from "./session-store.ts";
 export {
-  ClaimRefusedError,
   deathsTogether,
   maxExcuses,
-  type ExcuseResult,
   type AppendResult,
   type BeginResult,
   type CallFacts,
@@ -12,7 +11,7 @@ export {
   type CommitResult,
   type DeliverDetails,
   type DeliverResult,
-  type EventLog,
+  type ExcuseResult,
   type FencedWrite,
   type HandedIn,
   type HandoffRefusal,
@@ -25,20 +24,20 @@ export {
   type SaveRequest,
   type SaveResult,
   type SessionSettings,
-  type SessionStore,
   type SessionSummary,
-  type StoredTurn,
   type StaleSession,
-} from "./session-store.ts";
-export type {
-  ApprovalCard,
-  ApprovalLease,
-  ApprovalStatus,
+  type StoredTurn,
+} from "./session-types.ts";
+export { EventLog } from "./event-log.ts";
+export {
   ApprovalStore,
-  AuditLog,
-  DecideResult,
-  PermissionRules,
+  type ApprovalCard,
+  type ApprovalLease,
+  type ApprovalStatus,
+  type DecideResult,
 } from "./approval-store.ts";
+export { AuditLog, type AuditBounds, type AuditEntry, type AuditPlace } from "./audit-log.ts";
+export { PermissionRules } from "./permission-rules.ts";
 export { applyOrder, messageAgain, type OrderDeps } from "./apply-order.ts";
 export { approvalFactsOf, auditResultOf, ruleFactsOf } from "./audit-facts.ts";
 export { cancelledRun } from "./cancelled-run.ts";
@@ -56,24 +55,31 @@ export {
   type ResultPage,
 } from "./stored-result.ts";
 export {
+  CardLedger,
   replyModes,
   type CardEntry,
   type CardFence,
-  type CardLedger,
   type CardReply,
   type ReplyMode,
 } from "./card-ledger.ts";
 export {
   deadLetterLimits,
+  DeadLetters,
   letterFactsOf,
   letterOfReply,
   replyAgain,
   type DeadLetter,
   type DeadLetterFacts,
-  type DeadLetters,
 } from "./dead-letters.ts";
-export type { IndexedSession, SessionIndex } from "./session-index.ts";
-export type { BucketState, RateBucket, RateCeiling, RateGovernor, RateGrant, RateLane } from "./rate-governor.ts";
+export { SessionIndex, type IndexedSession } from "./session-index.ts";
+export {
+  RateGovernor,
+  type BucketState,
+  type RateBucket,
+  type RateCeiling,
+  type RateGrant,
+  type RateLane,
+} from "./rate-governor.ts";
 export { appOfBuckets, bucketStateOf, ceilingMs, rateWindowsOf } from "./rate-windows.ts";
 export {
   blobFactsFrom,
@@ -87,62 +93,85 @@ export {
   type StoredBlob,
 } from "./blob-store.ts";
 export {
+  BudgetStore,
   chargeKnownMs,
   nanoUsdOf,
   spendingKeptMs,
   usdOf,
   type BigSpender,
-  type BudgetStore,
   type Charge,
   type Spending,
   type SpendingAccount,
   type SpendingGroup,
 } from "./budget-store.ts";
-export { maxLookupBytes, type LookupCache } from "./lookup-cache.ts";
+export { LookupCache, maxLookupBytes } from "./lookup-cache.ts";
 export {
   awayMs,
+  RunnerDirectory,
   viewOfRunners,
   type AnnouncedInstance,
   type AnnounceResult,
   type AvailableTool,
   type AwayRunner,
   type LivingRunner,
-  type RunnerDirectory,
   type RunnerInstance,
   type RunnersView,
 } from "./runner-directory.ts";
 export {
+  InstanceDirectory,
   silentInstanceMs,
   stateVersion,
   type AppFeed,
   type Instance,
-  type InstanceDirectory,
   type KnownInstance,
 } from "./instance-directory.ts";
 export { startAnnouncing, type AnnouncerOptions } from "./announcer.ts";
-export { maxMissed, type EventWatchReport, type EventWatchReports, type MissedMessage } from "./event-watch-report.ts";
-export type { TokenCache, TokenValidity } from "./token-cache.ts";
+export { EventWatchReports, maxMissed, type EventWatchReport, type MissedMessage } from "./event-watch-reports.ts";
+export { TokenCache, type TokenSource } from "./token-cache.ts";
 export {
+  connectTraceLog,
   defaultTraceTtlMs,
   maxTraceEntries,
   maxTracesOfSubject,
   subjectKinds,
+  TraceLog,
   type FoundTrace,
   type SubjectKind,
-  type TraceLog,
+  type TraceLogConnection,
   type TraceSubject,
   type TraceWrite,
 } from "./trace-log.ts";
-export type {
-  AuditBounds,
-  AuditEntry,
-  AuditPlace,
-  AuditRetention,
-  EndedSession,
-  PersonalData,
-  Redaction,
-  RemovalResult,
+export {
+  removeParkedMessages,
   SessionRetention,
-  StoredHistory,
+  type EndedSession,
+  type Redaction,
+  type RemovalResult,
+  type StoredHistory,
 } from "./retention.ts";
 export type { Archive, ArchiveBatch, ArchivedMessage, ArchiveEnd } from "./archive.ts";
+export {
+  closeRedis,
+  connectRedis,
+  isAnswered,
+  isRedisTrouble,
+  mastersOf,
+  redisUrlProblem,
+  takesWrites,
+  type ConnectOptions,
+  type RedisConnection,
+} from "./connection.ts";
+export { RunnerHandoff, type RunnerHandoffOptions } from "./handoff.ts";
+export { HandoffImport, type HandoffImportOptions, type RefusedHandoff } from "./handoff-import.ts";
+export { createGateStateReader, type GateState, type GateStateOptions } from "./gate-state.ts";
+export { defaultNamespace } from "./keys.ts";
+export { OperatorOrders, type OperatorOrdersOptions, type OrderOutcome } from "./operator-orders.ts";
+export { Presence } from "./presence.ts";
+export { runnerScripts, type PublishedScript } from "./runner-scripts.ts";
+export { readServerStates, type ServerState } from "./server-state.ts";
+export { StateMigration, type StateMigrationOptions } from "./state-migration.ts";
+export { ServerClock } from "./server-clock.ts";
+export { readServerFacts, type RedisServerFacts } from "./server-facts.ts";
+export { createSessionLedgers, type CallMark, type SessionLedger, type UnsentReply } from "./session-ledgers.ts";
+export { RedisBlobStore } from "./redis-blob-store.ts";
+export { Renewals, type RenewalOptions } from "./renewals.ts";

@@ -1,6 +1,6 @@
 import { sharedNow } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace } from "./keys.ts";
+import { createKeyspace, type StoreOptions } from "./keys.ts";
 
 /** How one process gets the events of one app. */
 export interface AppFeed {
@@ -36,15 +36,6 @@ export interface KnownInstance extends Instance {
   expiresAtMs: number;
 }
 
-/** Which processes there are: for people who look, and for workers that wait until older ones have stopped. */
-export interface InstanceDirectory {
-  /** Announces or renews an instance; it counts as gone after `ttlMs` without another word. */
-  announce(instance: Instance, ttlMs: number): Promise<void>;
-  withdraw(id: string): Promise<void>;
-  /** The living ones, and those that went silent within the last hour. */
-  instances(): Promise<KnownInstance[]>;
-}
-
 /**
  * The form in which sessions are stored. Raised when processes of an older form must have stopped before those of a
  * newer one may begin.
@@ -54,34 +45,44 @@ export const stateVersion = 2;
 /** How long an instance that went silent is still shown. */
 export const silentInstanceMs = 3_600_000;
 
-export interface RedisInstanceDirectoryOptions {
-  redis: RedisConnection;
-  namespace?: string;
-}
-
 /**
- * The instance directory on Redis: one hash. Times are of the clocks of the processes, which are
- * compared with each other only for people who look.
+ * Which processes there are: for people who look, and for workers that wait until older ones have stopped. Times are of
+ * the clocks of the processes, which are compared with each other only for people who look.
  */
-export function createRedisInstanceDirectory(options: RedisInstanceDirectoryOptions): InstanceDirectory {
-  const { redis } = options;
-  const key = createKeyspace(options.namespace ?? defaultNamespace).global("instances");
-  const known = async (): Promise<KnownInstance[]> =>
-    Object.values(await redis.hgetall(key)).map((text) => JSON.parse(text) as KnownInstance); // written by announce
-  /** Those that nobody is shown any more are removed by whoever comes and goes. */
-  const purge = async (): Promise<void> => {
-    const old = (await known()).filter(({ expiresAtMs }) => expiresAtMs <= sharedNow() - silentInstanceMs);
-    if (old.length > 0) await redis.hdel(key, ...old.map(({ id }) => id));
-  };
-  return {
-    announce: async (instance, ttlMs) => {
-      const stored: KnownInstance = { ...instance, expiresAtMs: sharedNow() + ttlMs };
-      if ((await redis.hset(key, instance.id, JSON.stringify(stored))) > 0) await purge();
-    },
-    withdraw: async (id) => {
-      await redis.hdel(key, id);
-      await purge();
-    },
-    instances: async () => (await known()).filter(({ expiresAtMs }) => expiresAtMs > sharedNow() - silentInstanceMs),
-  };
+export class InstanceDirectory {
+  readonly #redis: RedisConnection;
+  readonly #key: string;
+
+  constructor({ redis, namespace }: StoreOptions) {
+    this.#redis = redis;
+    this.#key = createKeyspace(namespace).global("instances");
+  }
+
+  /** Announces or renews an instance; it counts as gone after `ttlMs` without another word. */
+  async announce(instance: Instance, ttlMs: number): Promise<void> {
+    const stored: KnownInstance = { ...instance, expiresAtMs: sharedNow() + ttlMs };
+    const isNew = (await this.#redis.hset(this.#key, instance.id, JSON.stringify(stored))) > 0;
+    if (isNew) await this.#purge();
+  }
+
+  async withdraw(id: string): Promise<void> {
+    await this.#redis.hdel(this.#key, id);
+    await this.#purge();
+  }
+
+  /** The living ones, and those that went silent within the last hour. */
+  async instances(): Promise<KnownInstance[]> {
+    const known = await this.#known();
+    return known.filter(({ expiresAtMs }) => expiresAtMs > sharedNow() - silentInstanceMs);
+  }
+
+  async #known(): Promise<KnownInstance[]> {
+    return Object.values(await this.#redis.hgetall(this.#key)).map((text) => JSON.parse(text) as KnownInstance); // written by announce
+  }
+
+  /** Removes those that are not shown any more; called when a process comes or goes. */
+  async #purge(): Promise<void> {
+    const old = (await this.#known()).filter(({ expiresAtMs }) => expiresAtMs <= sharedNow() - silentInstanceMs);
+    if (old.length > 0) await this.#redis.hdel(this.#key, ...old.map(({ id }) => id));
+  }
 }

@@ -1,4 +1,5 @@
 import type { SessionKey } from "@larkline/protocol";
+import type { RedisConnection } from "./connection.ts";
 
 /**
  * Sessions are spread over this many cells. All keys of a cell share one hash tag and so one
@@ -9,6 +10,13 @@ export const cellCount = 16;
 
 /** Prefix of every key when nothing else is configured. */
 export const defaultNamespace = "larkline";
+
+/** Where a store keeps what it knows; all stores and processes of a deployment agree on it. */
+export interface StoreOptions {
+  redis: RedisConnection;
+  /** Prefix of every key. Default: {@link defaultNamespace}. */
+  namespace?: string;
+}
 
 /** Number of the cell that a session belongs to. */
 export function cellOf(name: SessionKey): number {
@@ -173,7 +181,7 @@ function cellsOf(namespace: string): (CellKeys & { base: string })[] {
   });
 }
 
-export function createKeyspace(namespace: string): Keyspace {
+export function createKeyspace(namespace: string = defaultNamespace): Keyspace {
   const cells = cellsOf(namespace);
   const global = (name: string): string => `{${namespace}}:${name}`;
   return {

@@ -1,6 +1,6 @@
 import type { CallState, ControlEntry, Message, QueuedMessage, SessionKey, TurnState } from "@larkline/protocol";
 import { approvalIdFor, ModelApprovals } from "./model-approvals.ts";
-import type { Claim, FencedWrite } from "./session-store.ts";
+import type { Claim, FencedWrite } from "./session-types.ts";
 import { turnOf, userText } from "./suite-samples.ts";
 
 export interface WakeJob {

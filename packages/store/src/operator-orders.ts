@@ -11,7 +11,7 @@ import { runScript, script } from "./script.ts";
  * What came of handing an order in. `not_taken`: no worker has taken it, and none will. `uncertain`: a worker has taken
  * it and not said what came of it.
  */
-export type HandedIn = { state: "done"; result: OrderResult } | { state: "not_taken" } | { state: "uncertain" };
+export type OrderOutcome = { state: "done"; result: OrderResult } | { state: "not_taken" } | { state: "uncertain" };
 
 export interface OperatorOrdersOptions {
   redis: RedisConnection;
@@ -44,7 +44,7 @@ export class OperatorOrders {
   }
 
   /** Hands an order in, and waits for what comes of it for at most `patienceMs`. */
-  async handIn(order: OperatorOrder, patienceMs: number): Promise<HandedIn> {
+  async handIn(order: OperatorOrder, patienceMs: number): Promise<OrderOutcome> {
     const id = await this.#redis.xadd(this.#stream, "MAXLEN", "~", maxWaiting, "*", "o", JSON.stringify(order));
     if (id === null) throw new Error("the order was not stored");
     const untilMs = performance.now() + patienceMs;
@@ -57,7 +57,7 @@ export class OperatorOrders {
     return (await this.#answerTo(id)) ?? { state: "uncertain" };
   }
 
-  async #answerTo(id: string): Promise<HandedIn | undefined> {
+  async #answerTo(id: string): Promise<OrderOutcome | undefined> {
     const text = await this.#redis.get(this.#answers + id);
     if (text === null || text === taken) return undefined;
     const parsed = parseResult(text);

@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage, SessionKey } from "@larkline/protocol";
-import type { AppendResult, OutboxLease, OutboxRecord } from "./session-store.ts";
 import type { RedisConnection } from "./connection.ts";
-import { runScript, script } from "./script.ts";
 import type { Keyspace } from "./keys.ts";
+import { runScript, script } from "./script.ts";
+import type { AppendResult, OutboxLease, OutboxRecord } from "./session-types.ts";
 import { appendResultFrom, inboundFrom, needsFirst, outboxFrom } from "./stored.ts";
 
 const pushOutbox = script("push-outbox");

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
-import type { OutboxLease, SessionStore } from "./session-store.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { OutboxLease } from "./session-types.ts";
 import { commitOf, farFutureMs, messageOf, mustClaim, outboxRecord } from "./suite-samples.ts";
 
 const session = "cli_app.oc_chat.main";

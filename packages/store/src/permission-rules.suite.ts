@@ -1,6 +1,6 @@
 import type { PermissionRule } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { PermissionRules } from "./approval-store.ts";
+import type { PermissionRules } from "./permission-rules.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
 import { approvalIdOf, farFutureMs } from "./suite-samples.ts";
 

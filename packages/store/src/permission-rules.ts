@@ -1,16 +1,13 @@
 import { createHash } from "node:crypto";
 import type { PermissionRule, Sender } from "@larkline/protocol";
 import { ruleFactsOf } from "./audit-facts.ts";
-import type { PermissionRules } from "./approval-store.ts";
 import { keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
+import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { runScript, script } from "./script.ts";
 import { ruleFrom } from "./stored.ts";
 
-export interface RedisPermissionRulesOptions {
-  redis: RedisConnection;
-  namespace?: string;
+interface PermissionRulesOptions extends StoreOptions {
   /** About how many audit records are kept outside the cells, rules among them. Default: all. */
   auditMaxRecords?: number;
 }
@@ -29,27 +26,25 @@ const revokeRule = script("revoke-rule");
 const forgetRule = script("forget-rule");
 const approvedAgain = script("approved-again");
 
-/** Permission rules on Redis; each write is one script, its audit record included. */
-export function createRedisPermissionRules(options: RedisPermissionRulesOptions): PermissionRules {
-  return new RedisPermissionRules(options);
-}
-
-class RedisPermissionRules implements PermissionRules {
+/** Decisions that hold from now on. Writes are in the audit log. */
+export class PermissionRules {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
   readonly #auditMax: number;
 
-  constructor({ redis, namespace = defaultNamespace, auditMaxRecords = keepAllAudits }: RedisPermissionRulesOptions) {
+  constructor({ redis, namespace, auditMaxRecords = keepAllAudits }: PermissionRulesOptions) {
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
     this.#auditMax = auditMaxRecords;
   }
 
+  /** Rules of one chat that hold now, oldest first. */
   async inForce(app: string, chatId: string): Promise<PermissionRule[]> {
     const { rules, ofChat, revoked } = this.#keys.rules(app);
     return await this.#read({ index: ofChat(chatId), rules, revoked });
   }
 
+  /** All rules of an app that hold now, oldest first. */
   async list(app: string): Promise<PermissionRule[]> {
     const { rules, byExpiry, revoked } = this.#keys.rules(app);
     return await this.#read({ index: byExpiry, rules, revoked });
@@ -61,6 +56,7 @@ class RedisPermissionRules implements PermissionRules {
     return rules.sort((one, other) => one.createdAtMs - other.createdAtMs);
   }
 
+  /** Adds a rule; one whose id was ever added, even if it was revoked since, stays as it is. */
   async add(rule: PermissionRule): Promise<void> {
     const keys = this.#keys.rules(rule.app);
     const values = {
@@ -75,6 +71,7 @@ class RedisPermissionRules implements PermissionRules {
     await runScript(this.#redis, addRule, { ...keys, ofChat: keys.ofChat(rule.chatId) }, values);
   }
 
+  /** Undefined when there is no such rule in force; otherwise the rule as it was. */
   async revoke(app: string, ruleId: string, by: Sender): Promise<PermissionRule | undefined> {
     const keys = this.#keys.rules(app);
     // Only to learn the chat, which the key of its rules needs; the script decides.
@@ -92,6 +89,7 @@ class RedisPermissionRules implements PermissionRules {
     return reply === null ? undefined : ruleFrom(String(reply));
   }
 
+  /** All that are stored, those that are over too, which a person has left or which are about them. */
   async ofPerson(app: string, person: string): Promise<PermissionRule[]> {
     const { rules, byExpiry } = this.#keys.rules(app);
     const ids = await this.#redis.zrangebyscore(byExpiry, "-inf", "+inf");
@@ -103,11 +101,13 @@ class RedisPermissionRules implements PermissionRules {
     return found.filter((rule) => rule.author.id === person || rule.person === person);
   }
 
+  /** Forgets a rule that is over: nothing is stored of it any more. One that holds has to be revoked before. */
   async forget({ app, id, chatId }: Pick<PermissionRule, "app" | "id" | "chatId">): Promise<void> {
     const keys = this.#keys.rules(app);
     await runScript(this.#redis, forgetRule, { ...keys, ofChat: keys.ofChat(chatId) }, { id });
   }
 
+  /** Counts an approval of one kind (chat, tool, pattern, person), each approval once; returns how many there are now. */
   async approvedAgain(app: string, kind: string, approvalId: string): Promise<number> {
     const name = createHash("sha256").update(kind).digest("base64url");
     const approved = this.#keys.rules(app).approved(name);

@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { array, assert, asyncProperty, boolean, constant, constantFrom, double, oneof, record } from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type RateBucket, createRedisRateGovernor } from "./rate-governor.ts";
-import { openTestStores } from "./testing.ts";
+import { type RateBucket, RateGovernor } from "./rate-governor.ts";
 import { moveScriptClock } from "./script.ts";
+import { openTestStores } from "./testing.ts";
 
 it("every key of the governor expires by itself", async () => {
   const { redis, namespace, governor } = openTestStores();
@@ -57,7 +57,7 @@ const stores = openTestStores();
  */
 async function arrivalsOf({ limit, windowMs }: Limit, asks: readonly Ask[]) {
   const { redis } = stores;
-  const governor = createRedisRateGovernor({ redis, namespace: `test-${randomUUID()}` });
+  const governor = new RateGovernor({ redis, namespace: `test-${randomUUID()}` });
   const bucket: RateBucket = { key: "app:x", ...(windowMs === 1_000 ? { perSecond: limit } : { perMinute: limit }) };
   let nowMs = Date.now();
   let lateMs = 0;

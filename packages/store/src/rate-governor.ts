@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
-import { appOfBuckets, bucketStateOf, ceilingMs, rateWindowsOf } from "./rate-windows.ts";
 import type { RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
+import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
+import { appOfBuckets, bucketStateOf, ceilingMs, rateWindowsOf } from "./rate-windows.ts";
 import { runScript, script, scriptTime } from "./script.ts";
 
 /** Something that may be done so often in any second and any minute, by all processes together. */
@@ -43,33 +43,6 @@ export interface RateCeiling {
   perMinute?: number;
 }
 
-/** Shares the platform's limits among all processes. */
-export interface RateGovernor {
-  /**
-   * Takes a place in every bucket, or in none. The buckets are of one app, each named once. With `flightMs` the places
-   * are kept until {@link ended} is told that the call is over, for `flightMs` at most.
-   */
-  take(buckets: readonly RateBucket[], lane: RateLane, flightMs?: number): Promise<RateGrant>;
-  /** The call of this ticket, taken from these buckets with this `flightMs`, has arrived or never will. */
-  ended(ticket: string, buckets: readonly RateBucket[], flightMs: number): Promise<void>;
-  /**
-   * The platform refused all the same: grants nothing from this bucket for that long. A limit that it named and that
-   * is lower than ours is kept for ten minutes.
-   */
-  pause(key: string, pauseMs: number, ceiling?: RateCeiling): Promise<void>;
-  /** Counts a call of the month; returns how many there were, this one included. `month` is `2026-11`. */
-  countCall(app: string, month: string): Promise<number>;
-  /** How full the buckets of one app are, as what a person waits for would find them. Takes nothing. */
-  look(buckets: readonly RateBucket[]): Promise<BucketState[]>;
-  /** Calls of the month so far. */
-  callsOf(app: string, month: string): Promise<number>;
-}
-
-export interface RedisRateGovernorOptions {
-  redis: RedisConnection;
-  namespace?: string;
-}
-
 /** A count is of use until the month after it has been looked at. */
 const callsTtlMs = 62 * 86_400_000;
 
@@ -86,16 +59,20 @@ function limitsOf(bucket: RateBucket, lane: RateLane): number[][] {
   );
 }
 
-/** The governor on Redis: one script call per take, by the server's clock. */
-class RedisRateGovernor implements RateGovernor {
+/** Shares the platform's limits among all processes. */
+export class RateGovernor {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
 
-  constructor({ redis, namespace = defaultNamespace }: RedisRateGovernorOptions) {
+  constructor({ redis, namespace }: StoreOptions) {
     this.#redis = redis;
     this.#keys = createKeyspace(namespace);
   }
 
+  /**
+   * Takes a place in every bucket, or in none. The buckets are of one app, each named once. With `flightMs` the places
+   * are kept until {@link ended} is told that the call is over, for `flightMs` at most.
+   */
   async take(buckets: readonly RateBucket[], lane: RateLane, flightMs = 0): Promise<RateGrant> {
     const ticket = randomBytes(9).toString("base64url");
     if (buckets.length === 0) return { granted: true, ticket };
@@ -107,6 +84,7 @@ class RedisRateGovernor implements RateGovernor {
     return key === undefined ? { granted: true, ticket } : { granted: false, key, waitMs };
   }
 
+  /** The call of this ticket, taken from these buckets with this `flightMs`, has arrived or never will. */
   async ended(ticket: string, buckets: readonly RateBucket[], flightMs: number): Promise<void> {
     if (buckets.length === 0) return;
     const keys = this.#keysOf(buckets);
@@ -123,12 +101,17 @@ class RedisRateGovernor implements RateGovernor {
     await runScript(this.#redis, endPlace, { windows: windows.map(({ key }) => key) }, values);
   }
 
+  /**
+   * The platform refused all the same: grants nothing from this bucket for that long. A limit that it named and that
+   * is lower than ours is kept for ten minutes.
+   */
   async pause(key: string, pauseMs: number, ceiling: RateCeiling = {}): Promise<void> {
     const [[bucket = ""] = []] = this.#keysOf([{ key }]);
     const { perSecond = 0, perMinute = 0 } = ceiling;
     await runScript(this.#redis, pauseBucket, { bucket }, { pauseMs, perSecond, perMinute, keptMs: ceilingMs });
   }
 
+  /** How full the buckets of one app are, as what a person waits for would find them. Takes nothing. */
   async look(buckets: readonly RateBucket[]): Promise<BucketState[]> {
     if (buckets.length === 0) return [];
     const nowMs = await scriptTime(this.#redis);
@@ -136,12 +119,14 @@ class RedisRateGovernor implements RateGovernor {
     return await Promise.all(buckets.map(async (bucket, at) => await this.#lookAt(bucket, keys[at] ?? [], nowMs)));
   }
 
+  /** Counts a call of the month; returns how many there were, this one included. `month` is `2026-11`. */
   async countCall(app: string, month: string): Promise<number> {
     return Number(
       await runScript(this.#redis, countCall, { count: this.#callsKey(app, month) }, { ttlMs: callsTtlMs }),
     );
   }
 
+  /** Calls of the month so far. */
   async callsOf(app: string, month: string): Promise<number> {
     return Number((await this.#redis.get(this.#callsKey(app, month))) ?? 0);
   }
@@ -171,8 +156,4 @@ class RedisRateGovernor implements RateGovernor {
   #callsKey(app: string, month: string): string {
     return this.#keys.rates(app, `calls:${month}`);
   }
-}
-
-export function createRedisRateGovernor(options: RedisRateGovernorOptions): RateGovernor {
-  return new RedisRateGovernor(options);
 }

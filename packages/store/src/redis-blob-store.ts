@@ -1,20 +1,18 @@
 import {
+  type BlobFacts,
   blobFactsFrom,
   blobIdOf,
+  type BlobStore,
   blobTooLarge,
   defaultBlobTtlMs,
   defaultMaxBlobBytes,
   isBlobId,
-  type BlobFacts,
-  type BlobStore,
   type StoredBlob,
 } from "./blob-store.ts";
 import type { RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace } from "./keys.ts";
+import { createKeyspace, type StoreOptions } from "./keys.ts";
 
-export interface RedisBlobStoreOptions {
-  redis: RedisConnection;
-  namespace?: string;
+interface BlobStoreOptions extends StoreOptions {
   /** How long a blob is kept after its last put. Default 7 days. */
   ttlMs?: number;
   /** Largest blob, bytes. Default 32 MiB: a larger value would stall Redis for everybody. */
@@ -22,19 +20,15 @@ export interface RedisBlobStoreOptions {
 }
 
 /** The blob store on Redis: one hash per blob, each in a slot of its own. */
-export function createRedisBlobStore(options: RedisBlobStoreOptions): BlobStore {
-  return new RedisBlobStore(options);
-}
-
-class RedisBlobStore implements BlobStore {
+export class RedisBlobStore implements BlobStore {
   readonly #redis: RedisConnection;
   readonly #keyOf: (blobId: string) => string;
   readonly #ttlMs: number;
   readonly #maxBytes: number;
 
-  constructor(options: RedisBlobStoreOptions) {
+  constructor(options: BlobStoreOptions) {
     this.#redis = options.redis;
-    this.#keyOf = createKeyspace(options.namespace ?? defaultNamespace).blob;
+    this.#keyOf = createKeyspace(options.namespace).blob;
     this.#ttlMs = options.ttlMs ?? defaultBlobTtlMs;
     this.#maxBytes = options.maxBytes ?? defaultMaxBlobBytes;
   }

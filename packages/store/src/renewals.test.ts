@@ -5,7 +5,7 @@ import { startRedis } from "@larkline/testkit";
 import type { Redis } from "ioredis";
 import { expect, inject, it, onTestFinished, vi } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
-import { createRedisPresence, type Presence } from "./presence.ts";
+import { Presence } from "./presence.ts";
 import { Renewals } from "./renewals.ts";
 
 const wait = { timeout: 30_000, interval: 10 };
@@ -29,7 +29,7 @@ async function newWorld(redisUrl = inject("redisUrl")): Promise<World> {
   onTestFinished(async () => await renewals.close());
   return {
     redis,
-    presence: createRedisPresence({ redis, namespace }),
+    presence: new Presence({ redis, namespace }),
     renewals,
     queue: `{${namespace}}:turns:`,
     errors,

@@ -1,8 +1,10 @@
 import { turnIdOf, type Message, type SessionKey } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { AuditPlace } from "./audit-log.ts";
+import type { SessionRetention } from "./retention.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
-import type { Claim, SessionStore } from "./session-store.ts";
-import type { AuditPlace, PersonalData, SessionRetention } from "./retention.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { Claim } from "./session-types.ts";
 import {
   approvalIdOf,
   approvalOf,
@@ -28,12 +30,12 @@ function said(text: string, sender: string): Message {
   return { role: "user", content: [{ type: "text", text }], sender };
 }
 
-/** What every SessionRetention and PersonalData promise of the sessions beside them. */
+/** What every SessionRetention and SessionRetention promise of the sessions beside them. */
 export function describeRetention(name: string, makeHarness: MakeSessionStore): void {
   describe(`${name}: retention`, () => {
     let harness: SessionStoreHarness;
     let store: SessionStore;
-    let retention: SessionRetention & PersonalData;
+    let retention: SessionRetention;
     let messages = 0;
 
     beforeEach(async () => {

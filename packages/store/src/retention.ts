@@ -1,6 +1,6 @@
-import type { AuditRecord, Message, SessionKey, InboundMessage } from "@larkline/protocol";
+import type { Message, SessionKey, InboundMessage } from "@larkline/protocol";
 import { mastersOf, type RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
+import { createKeyspace, defaultNamespace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { oldestMembers } from "./oldest-members.ts";
 import { runScript, script } from "./script.ts";
 import { approvalRequester, inboundFrom, messageFrom } from "./stored.ts";
@@ -29,103 +29,13 @@ export interface EndedSession {
  */
 export type RemovalResult = "removed" | "in_use" | "changed";
 
-/** Looking after stored conversations: what nobody needs any more goes, what is in use stays. */
-export interface SessionRetention {
-  /** Sessions whose last turn ended before `beforeMs`, longest ago first. */
-  dormant(beforeMs: number, limit: number): Promise<SessionKey[]>;
-  /** Sessions with a turn that ended after they were last `tended`, longest ago first. */
-  untended(limit: number): Promise<EndedSession[]>;
-  /** How many sessions are untended. */
-  untendedCount(): Promise<number>;
-  /** The session was looked after, as it was at that end of a turn. */
-  tended(ended: EndedSession): Promise<void>;
-  /** At most `limit` messages from the number `from` on. */
-  read(session: SessionKey, from: number, limit: number): Promise<StoredHistory>;
-  /** Counts the messages of a session from `first` on, if that is higher than they are counted now. */
-  renumber(session: SessionKey, first: number): Promise<void>;
-  /**
-   * Drops the oldest messages that no claim hands out any more, but for the last `keep` of them. Only
-   * messages below the number `archived` go, where it is given. Returns how many went.
-   */
-  trim(session: SessionKey, bounds: { keep: number; archived?: number }): Promise<number>;
-  /**
-   * Removes a session whose last turn ended before `beforeMs`; with `archived` only if all of its messages
-   * have lower numbers.
-   */
-  expire(session: SessionKey, condition: { beforeMs: number; archived?: number }): Promise<RemovalResult>;
-  /** Finds sessions that older versions left without a note of their end, and counts them as ended now. Returns how many. */
-  adopt(signal: AbortSignal): Promise<number>;
-}
-
-/** Where one person's data is, and taking it away. Everything here may be done twice. */
-export interface PersonalData {
-  /** Sessions of an app in which the person has written. */
-  sessionsOf(app: string, person: string): Promise<SessionKey[]>;
-  /** Sessions of one chat, found by looking through all: for those that no index knows. */
-  sessionsOfChat(app: string, chatId: string): Promise<SessionKey[]>;
-  /**
-   * Removes a session whatever its age, with replies that are not sent yet, if all of its messages have
-   * numbers lower than `length`. `in_use` while it is being answered.
-   */
-  erase(session: SessionKey, length: number): Promise<RemovalResult>;
-  /**
-   * Puts `marker` in place of the messages with these numbers, takes the summary of the older messages,
-   * the events, and the settled approvals of that person away. Returns how many messages were replaced.
-   */
-  redact(session: SessionKey, what: Redaction): Promise<number>;
-  /**
-   * The last step: the session is not found under the person any more. False, and nothing happens, when
-   * there are messages with the number `length` or higher, or one of the person's waits.
-   */
-  forget(session: SessionKey, person: string, length: number): Promise<boolean>;
-}
-
 export interface Redaction {
   person: string;
   numbers: readonly number[];
   marker: Message;
 }
 
-/** One record of the audit log and its place: time (epoch ms), then a number within it. */
-export interface AuditEntry {
-  atMs: number;
-  number: number;
-  record: AuditRecord;
-}
-
-/** A place in a part of the audit log. */
-export type AuditPlace = Pick<AuditEntry, "atMs" | "number">;
-
-/** The audit log as its keeper sees it: some parts, each in the order of its places. */
-export interface AuditRetention {
-  parts(): readonly string[];
-  /** Records after a place, oldest first. */
-  page(part: string, after: AuditPlace | undefined, limit: number): Promise<AuditEntry[]>;
-  /**
-   * Drops records from before `beforeMs`, and the oldest beyond about `maxRecords`; none after the place
-   * `archived`, where it is given (`undefined` in it: none is archived yet). Returns how many went, about.
-   */
-  trim(part: string, bounds: AuditBounds): Promise<number>;
-}
-
-export interface AuditBounds {
-  beforeMs: number;
-  maxRecords: number;
-  archived?: { upTo: AuditPlace | undefined };
-}
-
-export interface RedisRetentionOptions {
-  redis: RedisConnection;
-  /** That of the session store: both work on the same sessions. */
-  namespace?: string;
-}
-
 const scanPage = 500;
-
-/** Looking after the sessions on Redis. */
-export function createRedisRetention(options: RedisRetentionOptions): SessionRetention & PersonalData {
-  return new RedisRetention(options);
-}
 
 const tended = script("tended");
 const readHistory = script("read-history");
@@ -139,22 +49,25 @@ const adopt = script("adopt");
 /** When a session is asked again that is in use although it has been silent for so long. */
 const busyMs = 3_600_000;
 
-class RedisRetention implements SessionRetention, PersonalData {
+/** Looking after stored conversations: what nobody needs any more goes, what is in use stays. */
+export class SessionRetention {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
   readonly #namespace: string;
 
-  constructor({ redis, namespace = defaultNamespace }: RedisRetentionOptions) {
+  constructor({ redis, namespace = defaultNamespace }: StoreOptions) {
     this.#redis = redis;
     this.#namespace = namespace;
     this.#keys = createKeyspace(namespace);
   }
 
+  /** Sessions whose last turn ended before `beforeMs`, longest ago first. */
   async dormant(beforeMs: number, limit: number): Promise<SessionKey[]> {
     const indexes = this.#keys.cells().map(({ ended }) => ended);
     return await oldestMembers(this.#redis, indexes, { untilMs: beforeMs - 1, limit });
   }
 
+  /** Sessions with a turn that ended after they were last `tended`, longest ago first. */
   async untended(limit: number): Promise<EndedSession[]> {
     const lists = await Promise.all(
       this.#keys
@@ -167,15 +80,18 @@ class RedisRetention implements SessionRetention, PersonalData {
     return ended.sort((one, other) => one.endedAtMs - other.endedAtMs).slice(0, limit);
   }
 
+  /** How many sessions are untended. */
   async untendedCount(): Promise<number> {
     const counts = await Promise.all(this.#keys.cells().map(async ({ untended }) => await this.#redis.zcard(untended)));
     return counts.reduce((sum, count) => sum + count, 0);
   }
 
+  /** The session was looked after, as it was at that end of a turn. */
   async tended({ session, endedAtMs }: EndedSession): Promise<void> {
     await runScript(this.#redis, tended, this.#keys.session(session), { sid: session, endedAtMs });
   }
 
+  /** At most `limit` messages from the number `from` on. */
   async read(session: SessionKey, from: number, limit: number): Promise<StoredHistory> {
     const reply = await runScript(this.#redis, readHistory, this.#keys.session(session), { from, most: limit });
     const [first, texts, people] = reply as [number, string[], string[]]; // shape fixed by the script
@@ -183,15 +99,24 @@ class RedisRetention implements SessionRetention, PersonalData {
     return { first, messages: texts.map(messageFrom), people: Object.fromEntries(pairs) };
   }
 
+  /** Counts the messages of a session from `first` on, if that is higher than they are counted now. */
   async renumber(session: SessionKey, first: number): Promise<void> {
     await runScript(this.#redis, renumber, this.#keys.session(session), { first });
   }
 
+  /**
+   * Drops the oldest messages that no claim hands out any more, but for the last `keep` of them. Only
+   * messages below the number `archived` go, where it is given. Returns how many went.
+   */
   async trim(session: SessionKey, { keep, archived }: { keep: number; archived?: number }): Promise<number> {
     const values = { keep, archived: archived ?? "" };
     return Number(await runScript(this.#redis, trim, this.#keys.session(session), values));
   }
 
+  /**
+   * Removes a session whose last turn ended before `beforeMs`; with `archived` only if all of its messages
+   * have lower numbers.
+   */
   async expire(
     session: SessionKey,
     { beforeMs, archived }: { beforeMs: number; archived?: number },
@@ -199,6 +124,10 @@ class RedisRetention implements SessionRetention, PersonalData {
     return await this.#remove(session, beforeMs, archived ?? "");
   }
 
+  /**
+   * Removes a session whatever its age, with replies that are not sent yet, if all of its messages have
+   * numbers lower than `length`. `in_use` while it is being answered.
+   */
   async erase(session: SessionKey, length: number): Promise<RemovalResult> {
     await this.#forgetApprovals(await this.#redis.zrange(this.#keys.session(session).kept, "0", "-1"));
     return await this.#remove(session, "", length);
@@ -215,6 +144,7 @@ class RedisRetention implements SessionRetention, PersonalData {
     return reply as RemovalResult; // the script answers nothing else
   }
 
+  /** Finds sessions that older versions left without a note of their end, and counts them as ended now. Returns how many. */
   async adopt(signal: AbortSignal): Promise<number> {
     let adopted = 0;
     for await (const session of storedSessions(this.#redis, this.#namespace, signal)) {
@@ -224,6 +154,7 @@ class RedisRetention implements SessionRetention, PersonalData {
     return adopted;
   }
 
+  /** Sessions of an app in which the person has written. */
   async sessionsOf(app: string, person: string): Promise<SessionKey[]> {
     const from = `[${person}|${app}.`;
     const lists = await Promise.all(
@@ -234,6 +165,7 @@ class RedisRetention implements SessionRetention, PersonalData {
     return found.flatMap(([who, member]) => (who === person ? [member.slice(person.length + 1)] : []));
   }
 
+  /** Sessions of one chat, found by looking through all: for those that no index knows. */
   async sessionsOfChat(app: string, chatId: string): Promise<SessionKey[]> {
     const chat = `${app}.${chatId}`;
     const found = new Set<SessionKey>();
@@ -243,6 +175,10 @@ class RedisRetention implements SessionRetention, PersonalData {
     return [...found];
   }
 
+  /**
+   * Puts `marker` in place of the messages with these numbers, takes the summary of the older messages,
+   * the events, and the settled approvals of that person away. Returns how many messages were replaced.
+   */
   async redact(session: SessionKey, { person, numbers, marker }: Redaction): Promise<number> {
     const keys = this.#keys.session(session);
     const ids = await this.#redis.zrange(keys.kept, "0", "-1");
@@ -262,6 +198,10 @@ class RedisRetention implements SessionRetention, PersonalData {
     return Number(reply);
   }
 
+  /**
+   * The last step: the session is not found under the person any more. False, and nothing happens, when
+   * there are messages with the number `length` or higher, or one of the person's waits.
+   */
   async forget(session: SessionKey, person: string, length: number): Promise<boolean> {
     const values = { sid: session, person, known: length };
     return (await runScript(this.#redis, forgetPerson, this.#keys.session(session), values)) === 1;
@@ -273,7 +213,7 @@ class RedisRetention implements SessionRetention, PersonalData {
  * read is meant by no person. Returns how many were removed.
  */
 export async function removeParkedMessages(
-  { redis, namespace = defaultNamespace }: RedisRetentionOptions,
+  { redis, namespace = defaultNamespace }: StoreOptions,
   isMeant: (message: InboundMessage) => boolean,
 ): Promise<number> {
   let removed = 0;

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { type ToolAnnouncement, announcementMac, readAnnouncement, type RunnerAnnouncement } from "@larkline/protocol";
 import type { Redis } from "ioredis";
 import type { RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace } from "./keys.ts";
+import { createKeyspace, type StoreOptions } from "./keys.ts";
 import { runScript, script } from "./script.ts";
 
 /** One process of a runner, as it announces itself. */
@@ -61,31 +61,6 @@ export interface AvailableTool {
 
 /** How long the tools of a runner are offered after its last instance went, ms: longer than a deployment takes. */
 export const awayMs = 600_000;
-
-/** Which runners are alive and what they offer. All times are of the store's clock. */
-export interface RunnerDirectory {
-  /**
-   * Announces or renews an instance for `ttlMs`. Refused when a living instance of another runner offers a tool
-   * of the same name, or one of the same generation offers it with another schema, effect, approval rule or
-   * limits; `conflict` says which. A runner that is away keeps its tools' names from no living one.
-   */
-  announce(instance: RunnerInstance, ttlMs: number): Promise<AnnounceResult>;
-  /** Takes an instance out. Returns whether it was the runner's last; its tools stay offered for {@link awayMs}. */
-  withdraw(runner: string, instance: string): Promise<{ last: boolean }>;
-  /** Forgets a runner that is away: its tools are offered no longer. Tells whether it was; living instances stay. */
-  forget(runner: string): Promise<{ forgotten: boolean; living: number }>;
-  /** Tools by name: those of living runners, then those of runners that are away. */
-  tools(): Promise<ReadonlyMap<string, AvailableTool>>;
-  /** Living instances, those of superseded generations included. */
-  runners(): Promise<LivingRunner[]>;
-  /** Runners without a living instance whose tools are still offered. */
-  away(): Promise<AwayRunner[]>;
-  /**
-   * Calls `listener` after every announce of something new and every withdraw, until `signal`
-   * aborts; also when changes may have been missed. Resolves when watching has begun.
-   */
-  watch(listener: () => void, signal: AbortSignal): Promise<void>;
-}
 
 /**
  * What a directory answers at `nowMs`, made from all instances that it stores. `owners` names the runner that had a
@@ -164,9 +139,7 @@ function offeredTools(
   return tools;
 }
 
-export interface RedisRunnerDirectoryOptions {
-  redis: RedisConnection;
-  namespace?: string;
+interface RunnerDirectoryOptions extends StoreOptions {
   /** Of the runner that announces itself here: announcements are signed with it. */
   runnerKey?: string;
   /**
@@ -187,12 +160,8 @@ function digestOf({ spec, effect, requiresApproval, limits = {} }: ToolAnnouncem
     .digest("base64url");
 }
 
-/** The runner directory on Redis: one hash of instances, each with its expiry. */
-export function createRedisRunnerDirectory(options: RedisRunnerDirectoryOptions): RunnerDirectory {
-  return new RedisRunnerDirectory(options);
-}
-
-class RedisRunnerDirectory implements RunnerDirectory {
+/** Which runners are alive and what they offer. All times are of the store's clock. */
+export class RunnerDirectory {
   readonly #redis: RedisConnection;
   readonly #names: string;
   readonly #base: string;
@@ -201,8 +170,8 @@ class RedisRunnerDirectory implements RunnerDirectory {
   readonly #keyOf: ((runner: string) => string) | undefined;
   #owners: ReadonlyMap<string, string> = new Map();
 
-  constructor(options: RedisRunnerDirectoryOptions) {
-    const keys = createKeyspace(options.namespace ?? defaultNamespace);
+  constructor(options: RunnerDirectoryOptions) {
+    const keys = createKeyspace(options.namespace);
     this.#redis = options.redis;
     this.#names = keys.global("runner-names");
     this.#base = keys.global("runners:");
@@ -211,6 +180,11 @@ class RedisRunnerDirectory implements RunnerDirectory {
     this.#keyOf = options.keyOf;
   }
 
+  /**
+   * Announces or renews an instance for `ttlMs`. Refused when a living instance of another runner offers a tool
+   * of the same name, or one of the same generation offers it with another schema, effect, approval rule or
+   * limits; `conflict` says which. A runner that is away keeps its tools' names from no living one.
+   */
   async announce(announced: RunnerInstance, ttlMs: number): Promise<AnnounceResult> {
     const { runner, instance, generation = "", tools, clock } = announced;
     const digests = Object.fromEntries(tools.map((tool) => [tool.spec.name, digestOf(tool)]));
@@ -229,12 +203,14 @@ class RedisRunnerDirectory implements RunnerDirectory {
     return { ok: false, conflict: problem, tool };
   }
 
+  /** Takes an instance out. Returns whether it was the runner's last; its tools stay offered for {@link awayMs}. */
   async withdraw(runner: string, instance: string): Promise<{ last: boolean }> {
     const values = { instance, runner, channel: this.#channel };
     const left = await runScript(this.#redis, withdraw, this.#keysOf(runner), values);
     return { last: Number(left) === 0 };
   }
 
+  /** Forgets a runner that is away: its tools are offered no longer. Tells whether it was; living instances stay. */
   async forget(runner: string): Promise<{ forgotten: boolean; living: number }> {
     const values = { runner, channel: this.#channel };
     const reply = await runScript(this.#redis, forgetRunner, this.#keysOf(runner), values);
@@ -242,14 +218,17 @@ class RedisRunnerDirectory implements RunnerDirectory {
     return { forgotten: forgotten > 0, living };
   }
 
+  /** Tools by name: those of living runners, then those of runners that are away. */
   async tools(): Promise<ReadonlyMap<string, AvailableTool>> {
     return (await this.#view()).tools;
   }
 
+  /** Living instances, those of superseded generations included. */
   async runners(): Promise<LivingRunner[]> {
     return (await this.#view()).living;
   }
 
+  /** Runners without a living instance whose tools are still offered. */
   async away(): Promise<AwayRunner[]> {
     return (await this.#view()).away;
   }
@@ -275,6 +254,10 @@ class RedisRunnerDirectory implements RunnerDirectory {
     return { instances: `${this.#base}${runner}`, names: this.#names };
   }
 
+  /**
+   * Calls `listener` after every announce of something new and every withdraw, until `signal`
+   * aborts; also when changes may have been missed. Resolves when watching has begun.
+   */
   async watch(listener: () => void, signal: AbortSignal): Promise<void> {
     const subscriber = (this.#redis as Redis).duplicate();
     subscriber.on("error", () => undefined); // ioredis reconnects and subscribes again by itself

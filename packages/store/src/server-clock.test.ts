@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { sharedNow } from "@larkline/protocol";
 import { afterEach, describe, expect, inject, it, vi } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
-import { createRedisRunnerDirectory } from "./runner-directory.ts";
+import { RunnerDirectory } from "./runner-directory.ts";
 import { moveScriptClock } from "./script.ts";
 import { ServerClock } from "./server-clock.ts";
 
@@ -48,8 +48,8 @@ describe("the clock of scripts", () => {
     const namespace = `test-${randomUUID()}`;
     const spec = { name: "t", description: "d", inputSchema: { type: "object" } };
     const tool = { spec, effect: "pure", requiresApproval: false, timeoutMs: 1_000 } as const;
-    const first = createRedisRunnerDirectory({ redis: here, namespace });
-    const second = createRedisRunnerDirectory({ redis: there, namespace });
+    const first = new RunnerDirectory({ redis: here, namespace });
+    const second = new RunnerDirectory({ redis: there, namespace });
     await first.announce({ runner: "one", instance: "a", tools: [tool] }, 60_000);
     const later = { runner: "two", instance: "b", tools: [{ ...tool, effect: "once" as const }] };
     expect(await second.announce(later, 60_000)).toMatchObject({ ok: false });

@@ -10,7 +10,8 @@ import {
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { ApprovalStore } from "./approval-store.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
-import type { Claim, OutboxLease, SessionStore } from "./session-store.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { Claim, OutboxLease } from "./session-types.ts";
 import {
   approvalOf,
   assistantText,

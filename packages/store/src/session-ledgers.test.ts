@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage } from "@larkline/protocol";
-import type { OutboxRecord } from "./session-store.ts";
-import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createSessionLedgers } from "./session-ledgers.ts";
-import { createRedisSessionStore } from "./redis-session-store.ts";
+import { SessionStore } from "./session-store.ts";
+import type { OutboxRecord } from "./session-types.ts";
+import { afterEach, beforeEach, expect, inject, it } from "vitest";
 
 const session = "cli_1.oc_1";
 let redis: RedisConnection;
@@ -34,7 +34,7 @@ function replyOf(id: string): OutboxRecord {
 }
 
 it("tells which calls are open and started, and which replies wait until when, without their content", async () => {
-  const store = createRedisSessionStore({ redis, namespace, stateKey: "0".repeat(64) });
+  const store = new SessionStore({ redis, namespace, stateKey: "0".repeat(64) });
   const read = createSessionLedgers({ redis, namespace });
   expect(await read(session)).toEqual({ calls: new Map(), unsent: [] });
   const { wakeGen = 0 } = await store.append(message);

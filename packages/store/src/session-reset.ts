@@ -1,9 +1,9 @@
 import { newEngineError, turnIdOf, type SessionKey } from "@larkline/protocol";
 import { cancelledRun } from "./cancelled-run.ts";
-import type { ResetOptions, ResetResult } from "./session-store.ts";
 import type { RedisConnection } from "./connection.ts";
-import { runScript, script } from "./script.ts";
 import type { Keyspace, SessionKeys } from "./keys.ts";
+import { runScript, script } from "./script.ts";
+import type { ResetOptions, ResetResult } from "./session-types.ts";
 import { batchOf, queuedFrom } from "./stored.ts";
 
 const reset = script("reset");

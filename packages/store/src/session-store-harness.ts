@@ -1,9 +1,12 @@
-import type { ApprovalStore, AuditLog, PermissionRules } from "./approval-store.ts";
+import type { ApprovalStore } from "./approval-store.ts";
+import type { AuditLog } from "./audit-log.ts";
 import type { CardLedger } from "./card-ledger.ts";
 import type { DeadLetters } from "./dead-letters.ts";
-import type { AuditRetention, PersonalData, SessionRetention } from "./retention.ts";
+import type { EventLog } from "./event-log.ts";
+import type { PermissionRules } from "./permission-rules.ts";
+import type { SessionRetention } from "./retention.ts";
 import type { SessionIndex } from "./session-index.ts";
-import type { EventLog, SessionStore } from "./session-store.ts";
+import type { SessionStore } from "./session-store.ts";
 
 /** An adapter under test with storage of its own, as the contract suites see it. */
 export interface SessionStoreHarness {
@@ -21,8 +24,8 @@ export interface SessionStoreHarness {
   /** Finds the sessions of the store. */
   index: SessionIndex;
   /** Looks after the sessions of the store. */
-  retention: SessionRetention & PersonalData;
-  auditRetention: AuditRetention;
+  retention: SessionRetention;
+  auditRetention: AuditLog;
   /** How long the right to send from an outbox lasts. */
   leaseMs: number;
   /** How long the right to update the cards of an approval lasts. */

@@ -6,19 +6,21 @@ import { describeCardLedger } from "./card-ledger.suite.ts";
 import { describeCompaction } from "./compaction.suite.ts";
 import { describeDeadLetters } from "./dead-letters.suite.ts";
 import { describeEventLog } from "./event-log.suite.ts";
+import type { EventLog } from "./event-log.ts";
 import { describeInbox } from "./inbox.suite.ts";
 import { describeOutbox } from "./outbox.suite.ts";
-import { describePermissionRules } from "./permission-rules.suite.ts";
 import { describeParking } from "./parking.suite.ts";
+import { describePermissionRules } from "./permission-rules.suite.ts";
 import { describeRetention } from "./retention.suite.ts";
-import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
-import { maxExcuses, type Claim, type ClaimOptions, type EventLog, type SessionStore } from "./session-store.ts";
 import { describeCrashPoints } from "./session-crash.suite.ts";
 import { describeSessionIndex } from "./session-index.suite.ts";
-import { describeSetAside } from "./set-aside.suite.ts";
 import { describeSessionModel } from "./session-model.suite.ts";
-import { describeSessionReset } from "./session-reset.suite.ts";
 import { describeRaces } from "./session-races.suite.ts";
+import { describeSessionReset } from "./session-reset.suite.ts";
+import type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+import type { SessionStore } from "./session-store.ts";
+import { type Claim, type ClaimOptions, maxExcuses } from "./session-types.ts";
+import { describeSetAside } from "./set-aside.suite.ts";
 import {
   assistantText,
   commitOf,
@@ -26,16 +28,16 @@ import {
   farFutureMs,
   messageOf,
   mustClaim,
-  outboxRecord,
+  openCall,
   openCalls,
+  outboxRecord,
   saveAs,
   suspendOn,
   turnOf,
   userText,
-  openCall,
 } from "./suite-samples.ts";
 
-export type { MakeSessionStore, SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
+export type { MakeSessionStore } from "./session-store-harness.ts";
 
 const session = "cli_app.oc_chat.main";
 const other = "cli_app.oc_other.main";

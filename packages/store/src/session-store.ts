@@ -1,124 +1,57 @@
-import type {
-  Approval,
-  AuditRecord,
-  CallTiming,
-  ControlEntry,
-  EngineEvent,
-  EventRecord,
-  InboundMessage,
-  Message,
-  QueuedMessage,
-  ReplyView,
-  SessionKey,
-  ToolEffect,
-  ToolOutcome,
-  TurnState,
+import { randomUUID } from "node:crypto";
+import {
+  knownFeatures,
+  turnIdOf,
+  type ControlEntry,
+  type EngineEvent,
+  type InboundMessage,
+  type Message,
+  type QueuedMessage,
+  type SessionKey,
+  type ToolEffect,
+  type ToolOutcome,
+  sharedNow,
 } from "@larkline/protocol";
-
-/** What an append did. `wakeGen` is the generation to add a wake-up job for, also when a redelivery heals a lost one. */
-export interface AppendResult {
-  result: "accepted" | "duplicate" | "full" | "recalled";
-  /** Position of the message in its session; 0 unless accepted or a remembered duplicate. */
-  seq: number;
-  wakeGen?: number;
-  /**
-   * Newest event of the session when the message was accepted: its run's events come later. Absent
-   * where the store cannot tell; then a reader starts at 0.
-   */
-  eventSeq?: number;
-  /** Messages of the session that come before it; 0 unless accepted. */
-  ahead: number;
-  /** The oldest of those: the one that is being answered. Also when the session is full. */
-  head?: QueuedMessage;
-}
-
-/** Choices of one session that outlive its turns. */
-export interface SessionSettings {
-  /** `<provider>/<id>` in place of the agent's model. */
-  model?: string;
-}
-
-export interface DeliverResult {
-  /** False when the call was already answered or is not known (any more). */
-  accepted: boolean;
-  wakeGen?: number;
-  /**
-   * Of an outcome that was added to a running session: the entry, and how many entries the session has not acknowledged,
-   * this one included. When the worker that holds the session knows all of them it need not ask for them.
-   */
-  unread?: { entry: ControlEntry; count: number };
-  /** Why an entry of a runner was not carried over; absent when it was, or when there is none. */
-  refusal?: HandoffRefusal;
-}
-
-/** `taken`: another worker was quicker, with the same effect. `foreign`: the ledger has another call under that name. */
-export type HandoffRefusal = "taken" | "foreign";
-
-/**
- * An entry of a runner's hand-off stream, as a worker has checked it. What it says is written in the step that
- * removes it, and only where the effect ledger has that very call for that very runner.
- */
-export interface HandedIn {
-  /** Id of the entry in the stream. */
-  entry: string;
-  runner: string;
-  turnId: string;
-  tool: string;
-  argumentsHash: string;
-}
-
-/** What a worker holds after claiming: only writes that carry `epoch` are accepted from now on. */
-export interface Claim {
-  session: SessionKey;
-  gen: number;
-  epoch: string;
-  /** Checkpoint of an interrupted turn, if there is one. */
-  turn?: TurnState;
-  /** The oldest waiting message: the one `turn` belongs to, or the next to start. */
-  head?: QueuedMessage;
-  /** False: nothing was before the head message when it came. What is known only since this field exists counts as true. */
-  mayHaveWaited: boolean;
-  /** How often a run of the head message ended in an error, or with its worker. */
-  tries: number;
-  /** How often its worker died among them: beside other turns, and with this turn alone. */
-  deaths: { together: number; alone: number };
-  /** What is stored of the turn and cannot be read; it is missing here. */
-  damaged?: string;
-  /**
-   * What is stored of the conversation and cannot be read, without which it goes on: settings are the defaults here,
-   * a summary is missing. The next commit of the turn puts that in its place.
-   */
-  lost?: { what: "settings" | "summary"; bytes: number; reason: string }[];
-  /** Turns of other people wait for people, set aside. */
-  othersWait: boolean;
-  /** Unread control entries; acknowledge them with `consumed` of the next write. */
-  control: ControlEntry[];
-  /**
-   * What a model gets to see: the summary of what was compacted, if any, then the messages since.
-   * The list is the caller's own, its messages may be shared with later claims: never change one.
-   */
-  history: Message[];
-  settings: SessionSettings;
-}
-
-/** What {@link SessionStore.excuse} did. `wakeGen`: the generation whose wake-up has to be there. */
-export interface ExcuseResult {
-  excused: boolean;
-  wakeGen?: number;
-}
-
-/** Ends of runs that are excused for one message: what keeps breaking the store may be the message itself. */
-export const maxExcuses = 20;
-
-/** How a session is claimed. */
-export interface ClaimOptions {
-  /** No other turn runs in the process meanwhile. */
-  alone?: boolean;
-  /** What the process can read and do, see `needs` of a checkpoint; all of this version if absent. */
-  features?: readonly string[];
-  /** Whether the worker that held the session and has not given it back has died. Absent: it has. */
-  hasDied?: (owner: string) => Promise<boolean>;
-}
+import { indexApprovals } from "./approval-index.ts";
+import { auditResultOf } from "./audit-facts.ts";
+import { keepAllAudits } from "./audit-log.ts";
+import { cancelledRun } from "./cancelled-run.ts";
+import { claimFrom, type ClaimReply } from "./claim-reply.ts";
+import type { RedisConnection } from "./connection.ts";
+import { commitValues, defaultMaxApprovals, saveValues } from "./gate-args.ts";
+import { HistoryCache } from "./history-cache.ts";
+import { type CellKeys, createKeyspace, type Keyspace, type SessionKeys, type StoreOptions } from "./keys.ts";
+import { duePairs, oldestMembers } from "./oldest-members.ts";
+import { RedisOutbox } from "./outbox.ts";
+import { runScript, script } from "./script.ts";
+import { resetSession } from "./session-reset.ts";
+import {
+  type AppendResult,
+  type BeginResult,
+  type Claim,
+  type ClaimOptions,
+  type CommitRequest,
+  type CommitResult,
+  deathsTogether,
+  type DeliverDetails,
+  type DeliverResult,
+  type ExcuseResult,
+  type FencedWrite,
+  type HandedIn,
+  type HandoffRefusal,
+  maxExcuses,
+  type OutboxLease,
+  type OutboxRecord,
+  type ResetOptions,
+  type ResetResult,
+  type SaveRequest,
+  type SaveResult,
+  type SessionSummary,
+  type StaleSession,
+} from "./session-types.ts";
+import { StateSeal } from "./state-seal.ts";
+import { appendResultFrom, batchOf, controlFrom, messageFrom, needsFirst, outboxFrom, queuedFrom } from "./stored.ts";
+import { summaryFrom } from "./summary-reply.ts";
 
 /** A claim was refused, and nothing of the session was changed. */
 export class ClaimRefusedError extends Error {
@@ -135,351 +68,504 @@ export class ClaimRefusedError extends Error {
   }
 }
 
-/** Deaths of its worker beside other turns after which a message runs alone. */
-export const deathsTogether = 2;
+const append = script("append");
+const deliver = script("deliver");
+const cancelTurn = script("cancel");
+const claim = script("claim");
+const handOff = script("hand-off");
+const excuse = script("excuse");
+const save = script("save");
+const commit = script("commit");
+const emitEvents = script("emit-events");
+const report = script("report");
+const begin = script("begin");
+const giveBack = script("give-back");
+const heal = script("heal");
+const summary = script("summary");
+const wakeDue = script("wake-due");
 
-export interface OpenCall {
-  /** Id of the attempt. */
-  callId: string;
-  /** Epoch ms after which {@link SessionStore.dueDeadlines} reports the call. */
-  deadlineMs: number;
-  /** What the audit log says of the call from now on. */
-  facts: CallFacts;
+interface SessionStoreOptions extends StoreOptions {
+  /** Seals the state of sessions, see `stateKeyOf`: only with it sessions can be claimed, saved and committed. */
+  stateKey?: string;
+  /** How long message ids are remembered and parked messages are kept. Feishu redelivers for up to 7.1 h. Default 24 h. */
+  dedupTtlMs?: number;
+  /** Waiting messages a session may hold. Default 1,000. */
+  maxWaiting?: number;
+  /** How long a process may take to send one reply before another may try. Default 10 s. */
+  outboxLeaseMs?: number;
+  /** Characters of history JSON kept in memory. Default 64 million. */
+  historyCacheCharacters?: number;
+  /** How many approvals of one session are kept, apart from those that are not finished. Default 200. */
+  maxApprovals?: number;
+  /** About how many audit records each cell keeps, such as 1,000,000. Default: all. */
+  auditMaxRecords?: number;
 }
 
-/** Who does what, for the audit log; kept while the call is open. */
-export type CallFacts = Pick<
-  AuditRecord,
-  "app" | "tenant" | "turnId" | "tool" | "userId" | "chatId" | "argumentsHash" | "approvalId" | "ruleId" | "runner"
->;
+const dayMs = 24 * 60 * 60 * 1_000;
+/** As long as the platform goes on delivering a message that was not acknowledged, and more. */
+const recalledKeptMs = dayMs;
+/** Longer than a runner waits for an answer, and asks again. */
+const answerKeptMs = 600_000;
+/** Runners ask again after 5 s at most. */
+const questionFreshMs = 10_000;
 
-/** How an answer to a call came about. */
-export interface DeliverDetails {
-  timing?: CallTiming;
-  /** Runner that answered; absent when it was none. */
-  runner?: string;
-  /** For answers that say the call was not run: one that has been started is not answered by them. */
-  unlessStarted?: boolean;
-  /** Beside `unlessStarted`: the entry says so, and the turn may hand the call out again, as another attempt. */
-  unstarted?: boolean;
-  /** The entry of the runner that this comes from. */
-  handed?: HandedIn;
+function handoffOf(keys: SessionKeys, handed: HandedIn | undefined): string {
+  return keys.handoffOf(handed?.runner ?? "");
 }
 
-/** What every fenced write carries: new history, events that happened, control entries dealt with. */
-export interface FencedWrite {
-  session: SessionKey;
-  epoch: string;
-  history: Message[];
-  events: { runId: string; event: EngineEvent }[];
-  /** How many entries of the claim's (or last save's) `control` are dealt with. */
-  consumed: number;
-  /**
-   * From now on a claim's history is `summary`, if given, and the last `keep` messages, those of this
-   * write included. The older ones stay readable through `history`.
-   */
-  context?: { keep: number; summary?: Message };
+/** An entry of a hand-off as the scripts take it, with what it has to say about its call. */
+function handoffValues(handed: HandedIn | undefined): { handoffEntry: string; handoffClaims: string } {
+  if (handed === undefined) return { handoffEntry: "", handoffClaims: "{}" };
+  const { entry, ...claims } = handed;
+  return { handoffEntry: entry, handoffClaims: JSON.stringify(claims) };
 }
 
-export interface SaveRequest extends FencedWrite {
-  turn: TurnState;
-  /** Attempts that are handed out after this write; the audit log has them from then on. */
-  open: OpenCall[];
-  /** Questions that come into being with this write. One that exists already stays as it is. */
-  approvals?: Approval[];
-  /**
-   * With `suspend`: the person whose turn this is, when it waits for people only and others may go on meanwhile. It is
-   * set aside as soon as another person in the group has written, and comes back to the head when it hears something.
-   */
-  waits?: string;
-  /** Numbers of waiting messages that have become part of this turn: they leave the inbox. */
-  absorbed?: number[];
-  /**
-   * `continue`: keep running. `suspend`: free the session until something is delivered.
-   * `handoff`: give the session back under the same generation (shutdown).
-   */
-  mode: "continue" | "suspend" | "handoff";
-  /** With `suspend`: epoch ms from which on {@link SessionStore.dueDeadlines} reports the session itself. */
-  wakeAtMs?: number;
+function accepted(reply: unknown): DeliverResult {
+  const [ok, gen, refusal] = reply as [number, number | string, (HandoffRefusal | null)?]; // shape fixed by the script
+  return withWake({ accepted: ok === 1, ...(refusal == null ? {} : { refusal }) }, Number(gen));
 }
 
-/**
- * `fenced`: another worker has taken over, stop. `suspended`: nothing to do until the next wake-up.
- * With `wakeGen` others have something to do: add that wake-up. `running`: go on, with the control entries that arrived
- * meanwhile.
- */
-export type SaveResult =
-  | { state: "fenced" }
-  | { state: "suspended"; wakeGen?: number }
-  | { state: "running"; control: ControlEntry[] };
-
-/** Where an outbox record goes: an answer to `messageId`, or without one a message to the chat or person. */
-export interface OutboxTarget {
-  app: string;
-  /** A chat's id, or the open_id of a person whose chat is not known. */
-  chatId: string;
-  /** Empty: not an answer. */
-  messageId: string;
-  inThread: boolean;
-}
-
-/** A message to the person, delivered at least once with a `uuid` that makes the platform drop repeats. */
-export interface OutboxRecord {
-  v: 1;
-  id: string;
-  /** Idempotency key of the send, at most 50 characters. */
-  uuid: string;
-  session: SessionKey;
-  target: OutboxTarget;
-  /** What is sent when no card can be. */
-  text: string;
-  /** The last state of a reply, shown by the cards of the ledger under this record's id, or by new ones. */
-  view?: ReplyView;
-  /** A card that is ready to be sent as it is (JSON 2.0). */
-  card?: Record<string, unknown>;
-  createdAtMs: number;
-  attempts: number;
-  /** Time of the first attempt whose outcome is unknown (timeout, crash); 0 if none. */
-  uncertainSinceMs: number;
-  /** Of the message that is answered. */
-  traceparent?: string;
-  /** When that message was written, epoch ms. */
-  askedAtMs?: number;
-  /** What the last try ended with, such as `rate_limit 230020`; for people who look. */
-  problem?: string;
-  /** When somebody asked for it to be sent again after it had been given up: its age counts from then. */
-  againAtMs?: number;
-}
-
-export interface CommitRequest extends FencedWrite {
-  seq: number;
-  /** The reply, if one is to be sent; delivered after all earlier ones of the session. */
-  outbox?: OutboxRecord;
-  settings?: SessionSettings;
-  /** Take the next waiting message at once instead of going through the queue. */
-  more: boolean;
-}
-
-/**
- * `deliver` is set when the caller now owns the session's outbox and must send its head.
- * `next` comes with a new turn to run under the same epoch; `requeue` with a wake-up to add.
- */
-export type CommitResult =
-  | { state: "fenced" }
-  | { state: "idle"; deliver?: OutboxLease }
-  | { state: "next"; head: QueuedMessage; control: ControlEntry[]; deliver?: OutboxLease }
-  | { state: "requeue"; wakeGen: number; deliver?: OutboxLease };
-
-/** The right to send the head of one session's outbox, until it expires. */
-export interface OutboxLease {
-  token: string;
-  record: OutboxRecord;
-}
-
-/** Answer to a runner that wants to start a call. */
-export type BeginResult =
-  /** Run it. */
-  | "run"
-  /** Already answered, cancelled or unknown: do nothing. */
-  | "closed"
-  /** A `once` call that was started before and has no outcome: do not run it. */
-  | "started_before"
-  | HandoffRefusal;
-
-/** The checkpoint of a turn, when it has saved one; `damaged`: why it cannot be read. */
-export interface StoredTurn {
-  turn?: TurnState;
-  damaged?: string;
-}
-
-/** Of the turn at the head it is {@link StoredTurn}. */
-export interface SessionSummary extends StoredTurn {
-  state: "idle" | "queued" | "running" | "suspended";
-  gen: number;
-  /** That of the newest claim; `0` before the first. */
-  epoch: string;
-  /** Messages in the inbox, the one being answered included. */
-  waiting: number;
-  /** Messages of the whole history. */
-  messages: number;
-  /** Those among them that a model still sees as they were. */
-  inContext: number;
-  /** The message that is being answered or comes next. */
-  head?: QueuedMessage;
-  /** Turns that wait for people while others go on, oldest first. They count as `waiting`. */
-  setAside: ({ head: QueuedMessage } & StoredTurn)[];
-  /** Messages to the person that are not delivered yet. */
-  unsent: number;
-  /** Number of the newest event, also when it is no longer kept; 0 before the first. */
-  eventSeq: number;
-  settings: SessionSettings;
-  /** Why they cannot be read; `settings` are the defaults then. */
-  damagedSettings?: string;
-}
-
-/** What {@link SessionStore.reset} did. */
-export interface ResetResult {
-  /** The turn that it ended. */
-  turnId?: string;
-  wakeGen?: number;
-  /** Those that had calls of the turn a moment before. */
-  runners?: string[];
-}
-
-/** What goes with a reset. */
-export interface ResetOptions {
-  /** Who asked for it, for the audit log. */
-  by: string;
-  /**
-   * What the person whose turn ends is told. Called with the message at the head, if it can be read, and with
-   * whether the card ledger has cards of that turn; may be called more than once, for the last call counts.
-   */
-  replyOf(turnId: string, message: InboundMessage, hasCards: boolean): Promise<OutboxRecord | undefined>;
-}
-
-/** A session the sweeper should look at: it should be moving but has been silent. */
-export interface StaleSession {
-  session: SessionKey;
-  state: "idle" | "queued" | "running" | "suspended";
-  /** Generation whose job should exist. */
-  gen: number;
-  /** Worker that claimed it last. */
-  owner: string;
+function withWake<T extends object>(result: T, gen: number): T & { wakeGen?: number } {
+  return gen > 0 ? { ...result, wakeGen: gen } : result;
 }
 
 /**
  * The durable state of all conversations. Writers without an epoch may append, deliver and cancel;
  * everything else belongs to the worker that holds the claim.
  */
-export interface SessionStore {
+export class SessionStore {
+  readonly #redis: RedisConnection;
+  readonly #keys: Keyspace;
+  readonly #outbox: RedisOutbox;
+  readonly #cache: HistoryCache;
+  readonly #stateSeal: StateSeal | undefined;
+  readonly #dedupTtlMs: number;
+  readonly #maxWaiting: number;
+  readonly #outboxLeaseMs: number;
+  readonly #maxApprovals: number;
+  readonly #auditMax: number;
+
+  constructor(options: SessionStoreOptions) {
+    this.#redis = options.redis;
+    this.#keys = createKeyspace(options.namespace);
+    this.#stateSeal = options.stateKey === undefined ? undefined : new StateSeal(options.stateKey);
+    this.#cache = new HistoryCache(options.historyCacheCharacters ?? 64_000_000);
+    this.#dedupTtlMs = options.dedupTtlMs ?? dayMs;
+    this.#maxWaiting = options.maxWaiting ?? 1_000;
+    this.#outboxLeaseMs = options.outboxLeaseMs ?? 10_000;
+    this.#maxApprovals = options.maxApprovals ?? defaultMaxApprovals;
+    this.#auditMax = options.auditMaxRecords ?? keepAllAudits;
+    this.#outbox = new RedisOutbox({
+      redis: options.redis,
+      keys: this.#keys,
+      leaseMs: this.#outboxLeaseMs,
+      rememberMs: this.#dedupTtlMs,
+      maxWaiting: this.#maxWaiting,
+    });
+  }
+
   /**
    * Adds a user message. Append, then wake, then acknowledge: see the caller's duty on `wakeGen`.
    * With `maxWaiting` it is refused as `full` when that many messages are in the inbox.
    */
-  append(message: InboundMessage, options?: { maxWaiting?: number }): Promise<AppendResult>;
+  async append(message: InboundMessage, options: { maxWaiting?: number } = {}): Promise<AppendResult> {
+    const sid = message.session;
+    const keys = this.#keys.session(sid);
+    const maxWaiting = Math.min(options.maxWaiting ?? this.#maxWaiting, this.#maxWaiting);
+    const { app, id, sender, chatType } = message;
+    const reply = await runScript(
+      this.#redis,
+      append,
+      { ...keys, seen: keys.seenOf(app, id), recalled: keys.recalledOf(app, id) },
+      { sid, message: needsFirst(message), seenTtlMs: this.#dedupTtlMs, maxWaiting, person: sender.id, chatType },
+    );
+    return appendResultFrom(sid, reply);
+  }
+
   /**
    * A message was taken back, perhaps before it is appended: `append` refuses it as `recalled` for as long as the
    * platform may deliver it. What is appended already stays.
    */
-  recall(app: string, messageId: string): Promise<void>;
-  recalled(session: SessionKey, app: string, messageId: string): Promise<boolean>;
+  async recall(app: string, messageId: string): Promise<void> {
+    // Into every cell: the session of a message that has not come yet may not be known.
+    const marks = this.#keys.cells().map((cell) => cell.recalledOf(app, messageId));
+    await Promise.all(marks.map(async (mark) => await this.#redis.set(mark, "1", "PX", recalledKeptMs)));
+  }
+
+  async recalled(session: SessionKey, app: string, messageId: string): Promise<boolean> {
+    return (await this.#redis.exists(this.#keys.session(session).recalledOf(app, messageId))) === 1;
+  }
+
   /** The number that `append` gave to a message; undefined when it was never appended, or is forgotten. */
-  seqOf(session: SessionKey, app: string, messageId: string): Promise<number | undefined>;
+  async seqOf(session: SessionKey, app: string, messageId: string): Promise<number | undefined> {
+    const seq = await this.#redis.get(this.#keys.session(session).seenOf(app, messageId));
+    // 0 stands for a message that was answered outside a turn.
+    return Number(seq ?? 0) || undefined;
+  }
+
   /** Whether a message was appended, or answered outside a turn, within the time that ids are remembered. */
-  seen(session: SessionKey, app: string, messageId: string): Promise<boolean>;
+  async seen(session: SessionKey, app: string, messageId: string): Promise<boolean> {
+    return (await this.#redis.get(this.#keys.session(session).seenOf(app, messageId))) !== null;
+  }
+
   /** The waiting messages after the one being answered, oldest first. */
-  waiting(session: SessionKey, limit: number): Promise<QueuedMessage[]>;
+  async waiting(session: SessionKey, limit: number): Promise<QueuedMessage[]> {
+    const entries = await this.#redis.lrange(this.#keys.session(session).inbox, 1, limit);
+    return entries.map((entry) => queuedFrom(session, entry));
+  }
+
   /**
    * Answers an open call (an attempt's id). The first answer wins, and is in the audit log with it. Calls
    * of `pure` tools need not say that they start, so they count as not started.
    */
-  deliver(session: SessionKey, callId: string, outcome: ToolOutcome, details?: DeliverDetails): Promise<DeliverResult>;
+  async deliver(
+    ...[session, callId, outcome, details = {}]: [
+      session: SessionKey,
+      callId: string,
+      outcome: ToolOutcome,
+      details?: DeliverDetails,
+    ]
+  ): Promise<DeliverResult> {
+    const { timing, handed, runner = handed?.runner ?? "", unlessStarted = false, unstarted = false } = details;
+    const keys = this.#keys.session(session);
+    const facts = { ...(timing && { timing }), ...(unstarted && { unstarted }) };
+    const entry: ControlEntry = { type: "outcome", callId, outcome, ...facts };
+    const text = JSON.stringify(entry);
+    const reply = await runScript(
+      this.#redis,
+      deliver,
+      { ...keys, handoff: handoffOf(keys, handed) },
+      {
+        sid: session,
+        callId,
+        entry: text,
+        result: auditResultOf(outcome),
+        runner,
+        unlessStarted: unlessStarted ? 1 : 0,
+        ...handoffValues(handed),
+        auditMax: this.#auditMax,
+      },
+    );
+    const [, , , count = 0] = reply as [number, number, null, number?]; // shape fixed by the script
+    // Read as a claim reads it, so that it makes no difference how a turn hears of it.
+    return { ...accepted(reply), ...(count > 0 && { unread: { entry: controlFrom(text), count } }) };
+  }
+
   /**
    * Asks the running turn to stop: without `turnId`, with its id, or with that of a message that has
    * become part of it. A message that still waits, named by its turn id, is dropped at once.
    */
-  cancel(session: SessionKey, cancel: { turnId?: string; reason: string }): Promise<DeliverResult>;
+  async cancel(session: SessionKey, cancel: { turnId?: string; reason: string }): Promise<DeliverResult> {
+    const keys = this.#keys.session(session);
+    const entry: ControlEntry = { type: "cancel", ...cancel };
+    const { turnId } = cancel;
+    const seq = turnId === undefined ? "" : turnId.slice(turnId.lastIndexOf("-") + 1);
+    if (turnId !== undefined && turnId !== turnIdOf(session, Number(seq))) return { accepted: false };
+    return accepted(
+      await runScript(this.#redis, cancelTurn, keys, {
+        sid: session,
+        seq,
+        entry: JSON.stringify(entry),
+        channel: keys.channel,
+        doneBatch: batchOf([{ runId: turnId ?? "", event: cancelledRun }]),
+      }),
+    );
+  }
 
   /**
    * Whether a turn has a cancel that it has not dealt with: for those who missed the broadcast. `turnIds` are its own
    * and those of messages that have joined it; absent: any turn of the session.
    */
-  cancelled(session: SessionKey, turnIds?: readonly string[]): Promise<boolean>;
+  async cancelled(session: SessionKey, turnIds?: readonly string[]): Promise<boolean> {
+    const { control, requests } = this.#keys.session(session);
+    const lists = await Promise.all([this.#redis.lrange(control, 0, -1), this.#redis.lrange(requests, 0, -1)]);
+    return lists.flat().some((text) => {
+      const entry = controlFrom(text);
+      if (entry.type !== "cancel") return false;
+      return turnIds === undefined || entry.turnId === undefined || turnIds.includes(entry.turnId);
+    });
+  }
+
   /**
    * Ends the turn that has begun, in whatever state it is and whoever runs it, and begins a new
    * conversation: a claim's history is empty and the session's settings are the defaults from then on. The worker that held the session is fenced, open
    * calls and questions are closed, the message leaves the inbox and its run is logged as done. Messages that
    * wait stay, and are answered in the new conversation. Works on stored state that no worker can read, too.
    */
-  reset(session: SessionKey, options: ResetOptions): Promise<ResetResult>;
+  async reset(session: SessionKey, options: ResetOptions): Promise<ResetResult> {
+    const deps = { redis: this.#redis, keys: this.#keys, auditMax: this.#auditMax };
+    return await resetSession(deps, session, options);
+  }
+
+  get #seal(): StateSeal {
+    if (this.#stateSeal === undefined) throw new TypeError("only a store with a stateKey runs sessions");
+    return this.#stateSeal;
+  }
 
   /**
    * Takes the session for the wake-up `gen`; undefined when there is nothing for it to do. What is stored and cannot
    * be read is reported as `damaged`. Throws a {@link ClaimRefusedError} when this process may not take it.
    */
-  claim(session: SessionKey, gen: number, owner: string, options?: ClaimOptions): Promise<Claim | undefined>;
+  async claim(
+    ...[session, gen, owner, options = {}]: [session: SessionKey, gen: number, owner: string, options?: ClaimOptions]
+  ): Promise<Claim | undefined> {
+    const { alone = false, features = knownFeatures, hasDied } = options;
+    const keys = this.#keys.session(session);
+    const known = this.#cache.known(session);
+    // Where it is not known whether the last worker lives, it counts as dead.
+    let judged = hasDied === undefined ? { owner: "*", isDead: true } : { owner: "", isDead: false };
+    for (;;) {
+      const reply = (await runScript(this.#redis, claim, keys, {
+        sid: session,
+        gen,
+        owner,
+        knownVersion: known.version,
+        knownLength: known.messages.length,
+        knownLast: known.last,
+        judgedOwner: judged.owner,
+        judgedDead: judged.isDead ? 1 : 0,
+        alone: alone ? 1 : 0,
+        features: `,${features.join(",")},`,
+        deathsTogether,
+      })) as ClaimReply | null; // shape fixed by the script
+      if (reply === null) return undefined;
+      if (reply[0] === "claimed") {
+        return claimFrom({ session, gen, known, cache: this.#cache, seal: this.#seal }, reply);
+      }
+      if (reply[0] === "alone") throw new ClaimRefusedError("alone", "it has taken others along");
+      if (reply[0] === "needs") throw new ClaimRefusedError("needs", `it needs ${reply.slice(1).join(", ")}`);
+      judged = { owner: reply[1], isDead: hasDied !== undefined && (await hasDied(reply[1])) };
+    }
+  }
+
   /** Gives the session back as it was claimed, under the same generation (shutdown). Returns false when fenced. */
-  handOff(session: SessionKey, epoch: string): Promise<boolean>;
+  async handOff(session: SessionKey, epoch: string): Promise<boolean> {
+    return (await runScript(this.#redis, handOff, this.#keys.session(session), { epoch, sid: session })) === 1;
+  }
+
   /**
    * Gives a session back whose run under `epoch` has ended because the store failed it, as while Redis takes no writes:
    * that end is no try and no death of the message, also where another claim has counted it already. The session goes
    * on under the same generation. Not excused: a message that has been {@link maxExcuses} times.
    */
-  excuse(session: SessionKey, epoch: string): Promise<ExcuseResult>;
-  save(request: SaveRequest): Promise<SaveResult>;
+  async excuse(session: SessionKey, epoch: string): Promise<ExcuseResult> {
+    const reply = await runScript(this.#redis, excuse, this.#keys.session(session), {
+      sid: session,
+      epoch,
+      maxExcuses,
+    });
+    const [excused, gen] = reply as [number, number | string]; // shape fixed by the script
+    return withWake({ excused: excused === 1 }, Number(gen));
+  }
+
+  async save(request: SaveRequest): Promise<SaveResult> {
+    const keys = this.#keys.session(request.session);
+    const seal = this.#seal;
+    if (request.approvals !== undefined) await indexApprovals(this.#redis, this.#keys, request.approvals);
+    const reply = await runScript(this.#redis, save, keys, {
+      ...saveValues(request, seal),
+      channel: keys.channel,
+      maxKept: this.#maxApprovals,
+      auditMax: this.#auditMax,
+    });
+    if (reply === -1) return { state: "fenced" };
+    if (reply === 0) return { state: "suspended" };
+    if (typeof reply === "string") return { state: "suspended", wakeGen: Number(reply) };
+    return { state: "running", control: (reply as string[]).map(controlFrom) };
+  }
+
   /** Ends the turn. Its questions that are still pending become `cancelled`. */
-  commit(request: CommitRequest): Promise<CommitResult>;
+  async commit(request: CommitRequest): Promise<CommitResult> {
+    const keys = this.#keys.session(request.session);
+    const token = randomUUID();
+    const reply = await runScript(this.#redis, commit, keys, {
+      ...commitValues(request, this.#seal),
+      channel: keys.channel,
+      token,
+      leaseMs: this.#outboxLeaseMs,
+      auditMax: this.#auditMax,
+    });
+    const [state, record = "", rest = ""] = reply as [number, string?, (string | number)?];
+    const toSend = record === "" ? {} : { deliver: { token, record: outboxFrom(record) } };
+    if (state === -1) return { state: "fenced" };
+    if (state === 0) return { state: "idle", ...toSend };
+    if (state === 1) return { state: "next", head: queuedFrom(request.session, String(rest)), control: [], ...toSend };
+    return { state: "requeue", wakeGen: Number(rest), ...toSend };
+  }
+
   /** Publishes events between saves. Returns false when fenced. */
-  emit(write: Pick<FencedWrite, "session" | "epoch" | "events">): Promise<boolean>;
+  async emit(write: Pick<FencedWrite, "session" | "epoch" | "events">): Promise<boolean> {
+    const keys = this.#keys.session(write.session);
+    const { epoch, events } = write;
+    const values = { epoch, channel: keys.channel, batch: batchOf(events), batchSize: events.length };
+    const reply = await runScript(this.#redis, emitEvents, keys, values);
+    return reply === 1;
+  }
 
   /** Publishes what happens to a call while it runs. Returns false when it is answered, not known or refused. */
-  report(
-    session: SessionKey,
-    callId: string,
-    happened: { runId: string; event: EngineEvent },
-    handed?: HandedIn,
-  ): Promise<boolean>;
+  async report(
+    ...[session, callId, happened, handed]: [
+      session: SessionKey,
+      callId: string,
+      happened: { runId: string; event: EngineEvent },
+      handed?: HandedIn,
+    ]
+  ): Promise<boolean> {
+    const keys = this.#keys.session(session);
+    const values = { callId, channel: keys.channel, batch: batchOf([happened]), ...handoffValues(handed) };
+    const reply = await runScript(this.#redis, report, { ...keys, handoff: handoffOf(keys, handed) }, values);
+    return reply === 1;
+  }
+
   /**
    * Marks the start of a call in the effect ledger, and in the audit log when the answer is `run`, atomically.
    * With `ask` the runner that asked is told the answer, once more the same if it asks again.
    */
-  begin(
-    session: SessionKey,
-    callId: string,
-    effect: ToolEffect,
-    by?: { runner?: string; handed?: HandedIn; ask?: string },
-  ): Promise<BeginResult>;
+  async begin(
+    ...[session, callId, effect, by = {}]: [
+      session: SessionKey,
+      callId: string,
+      effect: ToolEffect,
+      by?: { runner?: string; handed?: HandedIn; ask?: string },
+    ]
+  ): Promise<BeginResult> {
+    const { handed, runner = handed?.runner ?? "", ask = "" } = by;
+    const keys = this.#keys.session(session);
+    const reply = await runScript(
+      this.#redis,
+      begin,
+      { ...keys, handoff: handoffOf(keys, handed), answer: keys.answerOf(runner, ask) },
+      {
+        sid: session,
+        callId,
+        effect,
+        runner,
+        ...handoffValues(handed),
+        ask,
+        begun: this.#keys.global(`begun:${runner}`),
+        answerMs: answerKeptMs,
+        freshMs: questionFreshMs,
+        auditMax: this.#auditMax,
+      },
+    );
+    return reply as BeginResult; // the script answers nothing else
+  }
+
   /**
    * Opens a call again that was started by the answer to `ask` and that its runner has not run. False when it was
    * answered meanwhile, or opened again before.
    */
-  giveBack(session: SessionKey, callId: string, by: { handed: HandedIn; ask: string }): Promise<boolean>;
+  async giveBack(
+    session: SessionKey,
+    callId: string,
+    { handed, ask }: { handed: HandedIn; ask: string },
+  ): Promise<boolean> {
+    const keys = this.#keys.session(session);
+    const reply = await runScript(
+      this.#redis,
+      giveBack,
+      { ...keys, handoff: handoffOf(keys, handed), answer: keys.answerOf(handed.runner, ask) },
+      { callId, ...handoffValues(handed), answerMs: answerKeptMs },
+    );
+    return reply === 1;
+  }
 
   /** The whole conversation, compacted parts included, oldest first; unknown sessions are empty. */
-  history(session: SessionKey): Promise<Message[]>;
-  summary(session: SessionKey): Promise<SessionSummary>;
+  async history(session: SessionKey): Promise<Message[]> {
+    const texts = await this.#redis.lrange(this.#keys.session(session).history, 0, -1);
+    return texts.map(messageFrom);
+  }
+
+  async summary(session: SessionKey): Promise<SessionSummary> {
+    return summaryFrom(session, await runScript(this.#redis, summary, this.#keys.session(session)));
+  }
 
   /** Calls past their deadline, and with an empty `callId` sessions that asked to be woken by now; oldest first. */
-  dueDeadlines(nowMs: number, limit: number): Promise<{ session: SessionKey; callId: string }[]>;
+  async dueDeadlines(nowMs: number, limit: number): Promise<{ session: SessionKey; callId: string }[]> {
+    const indexes = this.#keys.cells().map((cell) => cell.deadlines);
+    const pairs = await duePairs(this.#redis, indexes, { untilMs: nowMs, limit });
+    return pairs.map(([session, callId]) => ({ session, callId }));
+  }
+
   /** Wakes a suspended session whose time has come, and forgets the time. */
-  wakeDue(session: SessionKey): Promise<DeliverResult>;
+  async wakeDue(session: SessionKey): Promise<DeliverResult> {
+    return accepted(await runScript(this.#redis, wakeDue, this.#keys.session(session), { sid: session }));
+  }
+
+  /** Sessions whose outbox should be tried now. */
+  async dueOutboxes(nowMs: number, limit: number): Promise<SessionKey[]> {
+    return await this.#due((cell) => cell.due, nowMs, limit);
+  }
+
   /** Sessions queued or running that were last touched before `beforeMs`. */
-  stale(beforeMs: number, limit: number): Promise<StaleSession[]>;
+  async stale(beforeMs: number, limit: number): Promise<StaleSession[]> {
+    const sessions = await this.#due((cell) => cell.dirty, beforeMs, limit);
+    return await Promise.all(
+      sessions.map(async (session) => {
+        const keys = this.#keys.session(session);
+        const [[state, gen], [running, owner]] = await Promise.all([
+          this.#redis.hmget(keys.session, "st", "gen"),
+          this.#redis.hmget(keys.state, "rg", "own"),
+        ]);
+        return {
+          session,
+          state: (state ?? "idle") as StaleSession["state"],
+          gen: Number((state === "running" ? running : gen) ?? 0),
+          owner: owner ?? "",
+        };
+      }),
+    );
+  }
+
+  async #due(index: (cell: CellKeys) => string, untilMs: number, limit: number): Promise<string[]> {
+    return await oldestMembers(this.#redis, this.#keys.cells().map(index), { untilMs, limit });
+  }
+
   /** Notes that the session's job is alive. */
-  touch(session: SessionKey): Promise<void>;
+  async touch(session: SessionKey): Promise<void> {
+    await this.#redis.zadd(this.#keys.session(session).dirty, "XX", sharedNow(), session);
+  }
+
   /** Makes a wake-up for a session whose job `deadGen` is gone. Undefined when it needs none. */
-  heal(session: SessionKey, deadGen: number): Promise<number | undefined>;
+  async heal(session: SessionKey, deadGen: number): Promise<number | undefined> {
+    const gen = Number(await runScript(this.#redis, heal, this.#keys.session(session), { sid: session, deadGen }));
+    return gen > 0 ? gen : undefined;
+  }
 
   /**
    * Adds an answer to a message outside a turn (refusals). Does nothing when that message was
    * appended or answered so before: its id is remembered together with those of `append`. With
    * `parked` the message itself is kept for a day, for `release`.
    */
-  pushOutbox(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<OutboxLease | undefined>;
+  async pushOutbox(record: OutboxRecord, messageId: string, parked?: InboundMessage): Promise<OutboxLease | undefined> {
+    return await this.#outbox.push(record, messageId, parked);
+  }
+
   /** A parked message, while it is one. */
-  parked(session: SessionKey, messageId: string): Promise<InboundMessage | undefined>;
+  async parked(session: SessionKey, messageId: string): Promise<InboundMessage | undefined> {
+    return await this.#outbox.parked(session, messageId);
+  }
+
   /**
    * Ends the parking of a message, once: appends it as if it had just come, or drops it (`accepted`
    * with number 0). Undefined when it is not parked (any more). In a full session it stays parked.
    */
-  release(session: SessionKey, messageId: string, action: "append" | "drop"): Promise<AppendResult | undefined>;
-  /** Takes the session's outbox if nobody holds it. */
-  leaseOutbox(session: SessionKey): Promise<OutboxLease | undefined>;
-  /** The head was sent (or given up): removes it and its cards' record; returns the next one under the same lease. */
-  ackOutbox(session: SessionKey, token: string): Promise<OutboxLease | undefined>;
-  /** The head could not be sent now: keeps it, as `lease.record` says, until `retryAtMs`. */
-  retryOutbox(lease: OutboxLease, retryAtMs: number): Promise<void>;
-  /** Sessions whose outbox should be tried now. */
-  dueOutboxes(nowMs: number, limit: number): Promise<SessionKey[]>;
-}
+  async release(session: SessionKey, messageId: string, action: "append" | "drop"): Promise<AppendResult | undefined> {
+    return await this.#outbox.release(session, messageId, action);
+  }
 
-/** Reading and following the events of a session. */
-export interface EventLog {
-  /** Events with `seq` greater than `afterSeq`, oldest first. */
-  read(session: SessionKey, afterSeq: number, limit: number): Promise<EventRecord[]>;
-  /**
-   * Events with `seq` greater than `afterSeq`, then new ones as they come, in order and without
-   * gaps; ends when `signal` aborts. Yields `undefined` once if older events are no longer kept.
-   */
-  follow(session: SessionKey, afterSeq: number, signal: AbortSignal): AsyncIterable<EventRecord | undefined>;
+  /** Takes the session's outbox if nobody holds it. */
+  async leaseOutbox(session: SessionKey): Promise<OutboxLease | undefined> {
+    return await this.#outbox.lease(session);
+  }
+
+  /** The head was sent (or given up): removes it and its cards' record; returns the next one under the same lease. */
+  async ackOutbox(session: SessionKey, token: string): Promise<OutboxLease | undefined> {
+    return await this.#outbox.ack(session, token);
+  }
+
+  /** The head could not be sent now: keeps it, as `lease.record` says, until `retryAtMs`. */
+  async retryOutbox(lease: OutboxLease, retryAtMs: number): Promise<void> {
+    await this.#outbox.retry(lease, retryAtMs);
+  }
 }

@@ -12,19 +12,20 @@ import {
 import { expect } from "vitest";
 import type { ApprovalStore } from "./approval-store.ts";
 import { ModelApprovals, questionsOf } from "./model-approvals.ts";
-import { callsAfter, turnAfter, writeOf, type NewCalls, type WakeJob, type Worker } from "./model-worker.ts";
-import type { PersonalData } from "./retention.ts";
-import type { CommitResult, DeliverResult, FencedWrite, SessionStore } from "./session-store.ts";
+import { callsAfter, type NewCalls, turnAfter, type WakeJob, type Worker, writeOf } from "./model-worker.ts";
+import type { SessionRetention } from "./retention.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { CommitResult, DeliverResult, FencedWrite } from "./session-types.ts";
 import {
   assistantText,
   commitOf,
   contextAfter,
   farFutureMs,
   messageOf,
+  openCall,
   outboxRecord,
   saveAs,
   userText,
-  openCall,
 } from "./suite-samples.ts";
 
 interface ToolRun {
@@ -119,7 +120,7 @@ function effectOf(callId: string): ToolEffect {
 export class SessionWorld {
   readonly store: SessionStore;
   readonly approvals: ModelApprovals;
-  readonly #retention: PersonalData;
+  readonly #retention: SessionRetention;
   readonly sessions: readonly SessionKey[];
   readonly #facts = new Map<SessionKey, SessionFacts>();
   readonly #jobs = new Map<string, WakeJob>();
@@ -127,7 +128,7 @@ export class SessionWorld {
   #workers: Worker[] = [];
 
   constructor(
-    { store, approvals, retention }: { store: SessionStore; approvals: ApprovalStore; retention: PersonalData },
+    { store, approvals, retention }: { store: SessionStore; approvals: ApprovalStore; retention: SessionRetention },
     sessions: readonly SessionKey[],
   ) {
     this.store = store;

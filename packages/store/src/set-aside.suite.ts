@@ -2,7 +2,8 @@ import { turnIdOf, type ControlEntry, type InboundMessage } from "@larkline/prot
 import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
-import type { Claim, CommitRequest, CommitResult, SaveResult, SessionStore } from "./session-store.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { Claim, CommitRequest, CommitResult, SaveResult } from "./session-types.ts";
 import {
   approvalIdOf,
   approvalOf,

@@ -1,14 +1,6 @@
 import { describeBlobStore } from "./blob-store.suite.ts";
 import { describeBudgetStore } from "./budget-store.suite.ts";
 import { describeEventWatchReports } from "./event-watch-reports.suite.ts";
-import { describeInstanceDirectory } from "./instance-directory.suite.ts";
-import { describeLookupCache } from "./lookup-cache.suite.ts";
-import { describeRateGovernor } from "./rate-governor.suite.ts";
-import { describeRunnerDirectory } from "./runner-directory.suite.ts";
-import { describeSessionStore } from "./session-store.suite.ts";
-import { describeTokenCache } from "./token-cache.suite.ts";
-import { describeTraceLog } from "./trace-log.suite.ts";
-import { inject } from "vitest";
 import {
   makeBlobStore,
   makeBudgetStore,
@@ -21,6 +13,14 @@ import {
   makeTokenCache,
   makeTraceLog,
 } from "./harness.fixture.ts";
+import { describeInstanceDirectory } from "./instance-directory.suite.ts";
+import { describeLookupCache } from "./lookup-cache.suite.ts";
+import { describeRateGovernor } from "./rate-governor.suite.ts";
+import { describeRunnerDirectory } from "./runner-directory.suite.ts";
+import { describeSessionStore } from "./session-store.suite.ts";
+import { describeTokenCache } from "./token-cache.suite.ts";
+import { describeTraceLog } from "./trace-log.suite.ts";
+import { inject } from "vitest";
 
 const url = (): string => inject("redisUrl");
 

@@ -1,12 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { turnIdOf, type InboundMessage, type TurnState } from "@larkline/protocol";
-import type { Claim, SessionStore } from "./session-store.ts";
-import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace } from "./keys.ts";
-import { createRedisSessionStore } from "./redis-session-store.ts";
+import { SessionStore } from "./session-store.ts";
+import type { Claim } from "./session-types.ts";
 import { StateMigration } from "./state-migration.ts";
 import { unsealed } from "./state-seal.ts";
+import { afterEach, beforeEach, expect, inject, it } from "vitest";
 
 const stateKey = "5".repeat(64);
 const [session, other] = ["cli_1.oc_1", "cli_1.oc_2"];
@@ -16,7 +16,7 @@ let store: SessionStore;
 beforeEach(() => {
   redis = connectRedis(inject("redisUrl"));
   namespace = `test-${randomUUID()}`;
-  store = createRedisSessionStore({ redis, namespace, stateKey });
+  store = new SessionStore({ redis, namespace, stateKey });
 });
 afterEach(async () => await closeRedis(redis));
 
@@ -81,7 +81,7 @@ it("a checkpoint is run as a worker has sealed it", async () => {
 it("no checkpoint is run that another key has sealed, or none, or that was changed", async () => {
   const stored = await begun(session, "om_1");
   const { state } = keysOf(session);
-  const elsewhere = createRedisSessionStore({ redis, namespace, stateKey: "6".repeat(64) });
+  const elsewhere = new SessionStore({ redis, namespace, stateKey: "6".repeat(64) });
   const { gen } = await store.summary(session);
   expectDamaged(await elsewhere.claim(session, gen, "worker"), "its seal is wrong");
   for (const forged of [stored.replace('"steps":1', '"steps":2'), unsealed(stored), `1.1.${"A".repeat(43)}.{}`, "{}"]) {
@@ -119,7 +119,7 @@ it("no summary and no settings are believed that were not sealed for the session
     ["sm", "summary"],
   ] as const) {
     // Of what a process has read before it needs no seal any more.
-    const fresh = createRedisSessionStore({ redis, namespace, stateKey });
+    const fresh = new SessionStore({ redis, namespace, stateKey });
     const stored = (await redis.hget(state, field)) ?? "";
     await redis.hset(state, field, stored.replace(/o(?=[^o]*$)/, "0"));
     const { gen } = await store.summary(session);

@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from "node:crypto";
 import type { SessionKey, StoredResult } from "@larkline/protocol";
-import { defaultBlobTtlMs, type BlobStore } from "./blob-store.ts";
+import { type BlobStore, defaultBlobTtlMs } from "./blob-store.ts";
 import type { LookupCache } from "./lookup-cache.ts";
 
 /** Where results are kept that are too large for a conversation. */

@@ -16,9 +16,9 @@ import {
   type QueuedMessage,
   type SessionKey,
 } from "@larkline/protocol";
-import type { AppendResult, OutboxRecord, SessionSettings } from "./session-store.ts";
 import type { ApprovalCard, ApprovalStatus } from "./approval-store.ts";
 import type { CardReply } from "./card-ledger.ts";
+import type { AppendResult, OutboxRecord, SessionSettings } from "./session-types.ts";
 
 const parseControl = jsonParserOf(ControlEntry);
 const parseTurn = jsonParserOf(TurnState);

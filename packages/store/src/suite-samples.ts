@@ -9,6 +9,7 @@ import {
   type SessionKey,
   type TurnState,
 } from "@larkline/protocol";
+import type { SessionStore } from "./session-store.ts";
 import type {
   CallFacts,
   Claim,
@@ -19,8 +20,7 @@ import type {
   OutboxRecord,
   SaveRequest,
   SaveResult,
-  SessionStore,
-} from "./session-store.ts";
+} from "./session-types.ts";
 
 /** A deadline that no test reaches. */
 export const farFutureMs = Date.UTC(2100, 0);

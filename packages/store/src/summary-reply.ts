@@ -1,5 +1,5 @@
 import type { SessionKey } from "@larkline/protocol";
-import type { SessionSummary, StoredTurn } from "./session-store.ts";
+import type { SessionSummary, StoredTurn } from "./session-types.ts";
 import { unsealed } from "./state-seal.ts";
 import { queuedFrom, settingsFrom, turnFrom } from "./stored.ts";
 

@@ -1,36 +1,47 @@
 import { randomUUID } from "node:crypto";
 import { followClock } from "@larkline/protocol";
 import { afterAll, inject } from "vitest";
-import { createRedisApprovalStore } from "./approval-store.ts";
-import { createRedisAuditLog, createRedisAuditRetention } from "./audit-log.ts";
-import { createRedisBlobStore } from "./redis-blob-store.ts";
-import { createRedisBudgetStore } from "./budget-store.ts";
-import { createRedisCardLedger } from "./card-ledger.ts";
+import { ApprovalStore } from "./approval-store.ts";
+import { AuditLog } from "./audit-log.ts";
+import { BudgetStore } from "./budget-store.ts";
+import { CardLedger } from "./card-ledger.ts";
 import { closeRedis, connectRedis, mastersOf, type RedisConnection } from "./connection.ts";
-import { createRedisDeadLetters } from "./dead-letters.ts";
-import { createRedisEventLog } from "./event-log.ts";
-import { createRedisEventWatchReports } from "./event-watch-reports.ts";
-import { createRedisInstanceDirectory } from "./instance-directory.ts";
-import { createRedisLookupCache } from "./lookup-cache.ts";
-import { createRedisPermissionRules } from "./permission-rules.ts";
-import { createRedisRateGovernor } from "./rate-governor.ts";
-import { createRedisRetention } from "./retention.ts";
-import { createRedisRunnerDirectory } from "./runner-directory.ts";
+import { DeadLetters } from "./dead-letters.ts";
+import { EventLog } from "./event-log.ts";
+import { EventWatchReports } from "./event-watch-reports.ts";
+import { InstanceDirectory } from "./instance-directory.ts";
+import { LookupCache } from "./lookup-cache.ts";
+import { PermissionRules } from "./permission-rules.ts";
+import { RateGovernor } from "./rate-governor.ts";
+import { RedisBlobStore } from "./redis-blob-store.ts";
+import { SessionRetention } from "./retention.ts";
+import { RunnerDirectory } from "./runner-directory.ts";
 import { moveScriptClock, runScript, script } from "./script.ts";
-import { createRedisSessionIndex } from "./session-index.ts";
-import { createRedisSessionStore } from "./redis-session-store.ts";
-import { createRedisTokenCache } from "./token-cache.ts";
+import { SessionIndex } from "./session-index.ts";
+import { SessionStore } from "./session-store.ts";
+import { TokenCache } from "./token-cache.ts";
 import { TraceLog } from "./trace-log.ts";
 
 /** How the stores of a test differ from those of production. */
 export interface TestStoreOptions {
-  /** See `createRedisSessionStore`. */
+  /** See `SessionStore`. */
   maxWaiting?: number;
   dedupTtlMs?: number;
   outboxLeaseMs?: number;
-  /** See `createRedisApprovalStore`. */
+  /** See `ApprovalStore`. */
   maxApprovals?: number;
   cardsLeaseMs?: number;
+}
+
+/** The store with some methods replaced, such as by ones that fail. */
+export function replaced<Store extends object>(store: Store, methods: Partial<Store>): Store {
+  return new Proxy(store, {
+    get: (target, name) => {
+      if (name in methods) return Reflect.get(methods, name);
+      const real: unknown = Reflect.get(target, name);
+      return typeof real === "function" ? real.bind(target) : real;
+    },
+  });
 }
 
 const opened = new Set<() => Promise<void>>();
@@ -58,7 +69,7 @@ function openStores(clock: TestClock, options: TestStoreOptions) {
   const { namespace } = clock;
   const redis = clock.connect();
   const here = { redis, namespace };
-  const events = createRedisEventLog(here);
+  const events = new EventLog(here);
   const close = async (): Promise<void> => {
     if (!opened.delete(close)) return;
     events.close();
@@ -66,25 +77,25 @@ function openStores(clock: TestClock, options: TestStoreOptions) {
   };
   opened.add(close);
   return {
-    store: createRedisSessionStore({ ...here, stateKey: "0".repeat(64), ...options }),
+    store: new SessionStore({ ...here, stateKey: "0".repeat(64), ...options }),
     events,
-    cards: createRedisCardLedger(here),
-    approvals: createRedisApprovalStore({ ...here, ...options }),
-    rules: createRedisPermissionRules(here),
-    audit: createRedisAuditLog(here),
-    auditRetention: createRedisAuditRetention(here),
-    letters: createRedisDeadLetters({ ...here, ...options }),
-    index: createRedisSessionIndex(here),
-    retention: createRedisRetention(here),
-    lookups: createRedisLookupCache({ ...here, owner: "worker" }),
-    blobs: createRedisBlobStore(here),
-    tokens: createRedisTokenCache(here),
-    budgets: createRedisBudgetStore(here),
+    cards: new CardLedger(here),
+    approvals: new ApprovalStore({ ...here, ...options }),
+    rules: new PermissionRules(here),
+    audit: new AuditLog(here),
+    auditRetention: new AuditLog(here),
+    letters: new DeadLetters({ ...here, ...options }),
+    index: new SessionIndex(here),
+    retention: new SessionRetention(here),
+    lookups: new LookupCache({ ...here, owner: "worker" }),
+    blobs: new RedisBlobStore(here),
+    tokens: new TokenCache(here),
+    budgets: new BudgetStore(here),
     traces: new TraceLog(here),
-    governor: createRedisRateGovernor(here),
-    runners: createRedisRunnerDirectory(here),
-    instances: createRedisInstanceDirectory(here),
-    watches: createRedisEventWatchReports(here),
+    governor: new RateGovernor(here),
+    runners: new RunnerDirectory(here),
+    instances: new InstanceDirectory(here),
+    watches: new EventWatchReports(here),
     /** For stores with settings of their own. */
     redis,
     namespace,

@@ -1,11 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { TokenCache, TokenValidity } from "./token-cache.ts";
+import type { TokenCache } from "./token-cache.ts";
 
 /** A cache under test with storage of its own. */
 export interface TokenCacheHarness {
-  cache: TokenCache & TokenValidity;
+  cache: TokenCache;
   /** The same cache as another process sees it. */
-  elsewhere: TokenCache & TokenValidity;
+  elsewhere: TokenCache;
   /** A time to live that `expire` can wait for, ms. */
   ttlMs: number;
   /** Returns when values fetched for `ttlMs` have run out. */
@@ -38,8 +38,8 @@ class TokenSource {
 export function describeTokenCache(name: string, makeHarness: () => Promise<TokenCacheHarness>): void {
   describe(`${name}: token cache`, () => {
     let harness: TokenCacheHarness;
-    let cache: TokenCache & TokenValidity;
-    let elsewhere: TokenCache & TokenValidity;
+    let cache: TokenCache;
+    let elsewhere: TokenCache;
     let source: TokenSource;
 
     beforeEach(async () => {

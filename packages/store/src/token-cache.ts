@@ -2,28 +2,10 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { sharedNow } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace } from "./keys.ts";
+import { createKeyspace, type StoreOptions } from "./keys.ts";
 import { runScript, script } from "./script.ts";
 
-/** A value that all processes share and only one fetches at a time (vendor access tokens). */
-export interface TokenCache {
-  /**
-   * The cached value under `key`, or the result of `fetch`, which at most one process runs at a
-   * time; the others wait for it. A cached value equal to `rejected` (the platform refused it) is
-   * dropped and fetched again once. Fails with the error of `fetch`.
-   */
-  get(key: string, fetch: () => Promise<{ value: string; ttlMs: number }>, rejected?: string): Promise<string>;
-}
-
-/** Looks at a token cache from outside: for people. */
-export interface TokenValidity {
-  /** How long the value that is kept under a name is still good for, ms; undefined when none is. Fetches nothing. */
-  validity(name: string): Promise<number | undefined>;
-}
-
-export interface RedisTokenCacheOptions {
-  redis: RedisConnection;
-  namespace?: string;
+interface TokenCacheOptions extends StoreOptions {
   /** Longest time one process may take to fetch before another tries. Default 10 s. */
   fetchTimeoutMs?: number;
 }
@@ -36,25 +18,31 @@ const pollMs = 25;
 
 const unlockToken = script("unlock-token");
 
-/** The token cache on Redis, with a lock so that only one process fetches. */
-export function createRedisTokenCache(options: RedisTokenCacheOptions): TokenCache & TokenValidity {
-  return new RedisTokenCache(options);
+/** Where access tokens come from: the cache that all processes share, or the caller's own memory. */
+export interface TokenSource {
+  get(name: string, fetch: Fetch, rejected?: string): Promise<string>;
 }
 
-class RedisTokenCache implements TokenCache, TokenValidity {
+/** A value that all processes share and only one fetches at a time (vendor access tokens). */
+export class TokenCache implements TokenSource {
   readonly #redis: RedisConnection;
   readonly #keyOf: (name: string) => string;
   readonly #fetchTimeoutMs: number;
   readonly #local = new Map<string, { value: string; untilMs: number }>();
   readonly #inFlight = new Map<string, Promise<string>>();
 
-  constructor(options: RedisTokenCacheOptions) {
-    const keys = createKeyspace(options.namespace ?? defaultNamespace);
+  constructor(options: TokenCacheOptions) {
+    const keys = createKeyspace(options.namespace);
     this.#redis = options.redis;
     this.#keyOf = (name) => keys.global(`token:${name}`);
     this.#fetchTimeoutMs = options.fetchTimeoutMs ?? 10_000;
   }
 
+  /**
+   * The cached value under `key`, or the result of `fetch`, which at most one process runs at a
+   * time; the others wait for it. A cached value equal to `rejected` (the platform refused it) is
+   * dropped and fetched again once. Fails with the error of `fetch`.
+   */
   async get(name: string, fetch: Fetch, rejected?: string): Promise<string> {
     const local = this.#local.get(name);
     if (local !== undefined && local.untilMs > sharedNow() && local.value !== rejected) return local.value;
@@ -68,6 +56,7 @@ class RedisTokenCache implements TokenCache, TokenValidity {
     }
   }
 
+  /** How long the value that is kept under a name is still good for, ms; undefined when none is. Fetches nothing. */
   async validity(name: string): Promise<number | undefined> {
     const ttlMs = await this.#redis.pttl(this.#keyOf(name));
     return ttlMs > 0 ? ttlMs : undefined;

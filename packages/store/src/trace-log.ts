@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { jsonParserOf, parserOf, sharedNow, TraceEntry, type TraceId } from "@larkline/protocol";
 import { Type } from "typebox";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace, type TraceWindowKeys } from "./keys.ts";
+import { createKeyspace, type StoreOptions, type TraceWindowKeys } from "./keys.ts";
 
 // What was done for each message, for people who ask why there is no answer. Writing is cheap, because every message
 // pays for it: a process writes one record for all traces that it has something new of, and one line that says which
@@ -43,9 +43,7 @@ const headEntries = 50;
 /** Traces that can be found by one message, chat or person: the newest ones. */
 export const maxTracesOfSubject = 300;
 
-export interface TraceLogOptions {
-  redis: RedisConnection;
-  namespace?: string;
+export interface TraceLogOptions extends StoreOptions {
   /** How long entries are kept, ms. Readers look no further back. */
   ttlMs?: number;
 }
@@ -100,7 +98,7 @@ export class TraceLog {
   /** The lists of lines whose expiry this process has set, of the window it last wrote to. */
   readonly #expiring = new Set<string>();
 
-  constructor({ redis, namespace = defaultNamespace, ttlMs = defaultTraceTtlMs }: TraceLogOptions) {
+  constructor({ redis, namespace, ttlMs = defaultTraceTtlMs }: TraceLogOptions) {
     const keys = createKeyspace(namespace);
     this.#redis = redis;
     this.#windowAt = (atMs) => keys.traceWindow(Math.floor(atMs / windowMs));

@@ -1,3 +1,4 @@
+import { replaced } from "@larkline/store/testing";
 import { expect, it, describe } from "vitest";
 import { approvalWorld, dayMs, elementsOf, hasButtons, hourMs, minuteMs, titleOf } from "./approval-world.fixture.ts";
 
@@ -362,7 +363,9 @@ describe("a platform in trouble", () => {
     const world = await approvalWorld();
     const question = await world.ask();
     const down = async () => await Promise.reject(new Error("down"));
-    await world.cardsOver({ approvals: { ...world.approvals, leaseCards: down } }).work(question.session, question.id);
+    await world
+      .cardsOver({ approvals: replaced(world.approvals, { leaseCards: down }) })
+      .work(question.session, question.id);
     await world.settleCards();
     expect(world.inChat()).toHaveLength(1);
   });
@@ -384,7 +387,7 @@ it("closing the cards waits for no store that hangs, and begins nothing more", a
   const world = await approvalWorld();
   const question = await world.ask();
   const hangs = async () => await new Promise<never>(() => undefined);
-  const cards = world.cardsOver({ approvals: { ...world.approvals, leaseCards: hangs } });
+  const cards = world.cardsOver({ approvals: replaced(world.approvals, { leaseCards: hangs }) });
   void cards.work(question.session, question.id);
   await cards.close();
   await cards.work(question.session, question.id);

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import type { CardEntry, CardReply, RateLane, CardFence, CardLedger, OutboxTarget, ReplyMode } from "@larkline/store";
+import type { CardEntry, CardFence, CardLedger, CardReply, OutboxTarget, RateLane, ReplyMode } from "@larkline/store";
 import type { CardOperation } from "../cards/reply-card.ts";
 import type { FeishuApi } from "../feishu-api.ts";
 import type { CallOptions } from "../transport/api-call.ts";

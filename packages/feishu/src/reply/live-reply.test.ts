@@ -1,5 +1,5 @@
 import type { ReplyView } from "@larkline/protocol";
-import { openTestStores } from "@larkline/store/testing";
+import { openTestStores, replaced } from "@larkline/store/testing";
 import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, it, vi } from "vitest";
 import { LiveReplies } from "./live-reply.ts";
@@ -251,15 +251,13 @@ describe("a live reply", () => {
     const turn = await world.turn();
     let broken = false;
     let saves = 0;
-    const ledger = {
-      ...world.ledger,
-      load: world.ledger.load.bind(world.ledger),
+    const ledger = replaced(world.ledger, {
       save: async (...args: Parameters<typeof world.ledger.save>) => {
         saves += 1;
         if (broken) throw new Error("redis");
         return await world.ledger.save(...args);
       },
-    };
+    });
     let view = viewOf("one");
     const reply = world.live(turn, () => view, { ledger });
     reply.changed();

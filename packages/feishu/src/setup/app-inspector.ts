@@ -1,6 +1,6 @@
 import { connect } from "node:net";
 import { parserOf } from "@larkline/protocol";
-import type { TokenCache } from "@larkline/store";
+import type { TokenSource } from "@larkline/store";
 import { Type, type Static, type TSchema } from "typebox";
 import { ApiCaller, withCallContext } from "../transport/api-call.ts";
 import { FeishuError, feishuErrorOf } from "../transport/error.ts";
@@ -44,7 +44,7 @@ export class AppInspector {
   constructor(options: AppInspectorOptions) {
     const { appId, appSecret, timeoutMs = 4_000 } = options;
     // One process looks for a moment: the caller's own memory of its token is enough.
-    const tokenCache: TokenCache = { get: async (_name, fetch) => (await fetch()).value };
+    const tokenCache: TokenSource = { get: async (_name, fetch) => (await fetch()).value };
     const baseUrl = baseUrlOf(options.domain);
     const retry = { attempts: 1, minDelayMs: 0, maxDelayMs: 0 };
     this.#options = options;

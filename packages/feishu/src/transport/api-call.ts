@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
 import { parserOf, type Parser } from "@larkline/protocol";
-import type { RateLane, TokenCache } from "@larkline/store";
+import type { RateLane, TokenSource } from "@larkline/store";
 import { Type } from "typebox";
 import { FeishuError, feishuErrorOf, TransportFailure, HttpRejection } from "./error.ts";
 import { tenantTokenName, type CallLimits, type CallTurn, type RateLimiter } from "./rate-limiter.ts";
@@ -80,7 +80,7 @@ interface ApiCallerOptions {
   /** Without a trailing slash. */
   baseUrl: string;
   /** Shares the access token among processes. */
-  tokenCache: TokenCache;
+  tokenCache: TokenSource;
   logger: FeishuLogger;
   /** Deadline of one HTTP request in ms. */
   timeoutMs: number;
@@ -281,7 +281,7 @@ interface AccessTokenOptions {
   appId: string;
   appSecret: string;
   baseUrl: string;
-  tokenCache: TokenCache;
+  tokenCache: TokenSource;
 }
 
 /** The app's tenant access token, shared by all processes through `tokenCache` and remembered here for a minute. */

@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { createConnection, createServer, type AddressInfo, type Socket } from "node:net";
 import { describeArchive } from "../archive.suite.ts";
+import { createPostgresArchive } from "./postgres-archive.ts";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { Client } from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createPostgresArchive } from "./index.ts";
 
 let postgres: TestPostgres;
 

@@ -1,14 +1,8 @@
 import type { AuditRecord, Message, SessionKey } from "@larkline/protocol";
-import type {
-  Archive,
-  ArchiveBatch,
-  ArchivedMessage,
-  ArchiveEnd,
-  AuditEntry,
-  AuditPlace,
-  Redaction,
-} from "../index.ts";
-import { openDatabase, type Database, type DatabaseOptions } from "./database.ts";
+import type { Archive, ArchiveBatch, ArchivedMessage, ArchiveEnd } from "../archive.ts";
+import type { AuditEntry, AuditPlace } from "../audit-log.ts";
+import type { Redaction } from "../retention.ts";
+import { type Database, type DatabaseOptions, openDatabase } from "./database.ts";
 
 export type PostgresArchiveOptions = DatabaseOptions;
 

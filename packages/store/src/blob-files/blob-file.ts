@@ -1,4 +1,4 @@
-import { blobFactsFrom, blobIdOf, type BlobFacts, type StoredBlob } from "../index.ts";
+import { type BlobFacts, blobFactsFrom, blobIdOf, type StoredBlob } from "../blob-store.ts";
 
 // Layout: length of the facts as 4 bytes (big-endian), facts as JSON, then the bytes. One file, so
 // that one rename makes both visible.

@@ -2,8 +2,8 @@ import { mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, truncate, utimes,
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describeBlobStore } from "../blob-store.suite.ts";
+import { createFileBlobStore } from "./file-blob-store.ts";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { createFileBlobStore } from "./index.ts";
 
 describeBlobStore("files", async (demands) => {
   let nowMs = 1_700_000_000_000;

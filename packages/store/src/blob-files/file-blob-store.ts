@@ -2,15 +2,15 @@ import { randomUUID } from "node:crypto";
 import { link, mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import {
+  type BlobFacts,
   blobIdOf,
+  type BlobStore,
   blobTooLarge,
   defaultBlobTtlMs,
   defaultMaxBlobBytes,
   isBlobId,
-  type BlobFacts,
-  type BlobStore,
   type StoredBlob,
-} from "../index.ts";
+} from "../blob-store.ts";
 import { blobFileOf, blobFrom } from "./blob-file.ts";
 
 export interface FileBlobStoreOptions {

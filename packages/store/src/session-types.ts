@@ -1,0 +1,330 @@
+import type {
+  Approval,
+  AuditRecord,
+  CallTiming,
+  ControlEntry,
+  EngineEvent,
+  InboundMessage,
+  Message,
+  QueuedMessage,
+  ReplyView,
+  SessionKey,
+  TurnState,
+} from "@larkline/protocol";
+
+/** Ends of runs that are excused for one message: what keeps breaking the store may be the message itself. */
+export const maxExcuses = 20;
+
+/** Deaths of its worker beside other turns after which a message runs alone. */
+export const deathsTogether = 2;
+
+/** What an append did. `wakeGen` is the generation to add a wake-up job for, also when a redelivery heals a lost one. */
+export interface AppendResult {
+  result: "accepted" | "duplicate" | "full" | "recalled";
+  /** Position of the message in its session; 0 unless accepted or a remembered duplicate. */
+  seq: number;
+  wakeGen?: number;
+  /**
+   * Newest event of the session when the message was accepted: its run's events come later. Absent
+   * where the store cannot tell; then a reader starts at 0.
+   */
+  eventSeq?: number;
+  /** Messages of the session that come before it; 0 unless accepted. */
+  ahead: number;
+  /** The oldest of those: the one that is being answered. Also when the session is full. */
+  head?: QueuedMessage;
+}
+
+/** Choices of one session that outlive its turns. */
+export interface SessionSettings {
+  /** `<provider>/<id>` in place of the agent's model. */
+  model?: string;
+}
+
+export interface DeliverResult {
+  /** False when the call was already answered or is not known (any more). */
+  accepted: boolean;
+  wakeGen?: number;
+  /**
+   * Of an outcome that was added to a running session: the entry, and how many entries the session has not acknowledged,
+   * this one included. When the worker that holds the session knows all of them it need not ask for them.
+   */
+  unread?: { entry: ControlEntry; count: number };
+  /** Why an entry of a runner was not carried over; absent when it was, or when there is none. */
+  refusal?: HandoffRefusal;
+}
+
+/** `taken`: another worker was quicker, with the same effect. `foreign`: the ledger has another call under that name. */
+export type HandoffRefusal = "taken" | "foreign";
+
+/**
+ * An entry of a runner's hand-off stream, as a worker has checked it. What it says is written in the step that
+ * removes it, and only where the effect ledger has that very call for that very runner.
+ */
+export interface HandedIn {
+  /** Id of the entry in the stream. */
+  entry: string;
+  runner: string;
+  turnId: string;
+  tool: string;
+  argumentsHash: string;
+}
+
+/** What a worker holds after claiming: only writes that carry `epoch` are accepted from now on. */
+export interface Claim {
+  session: SessionKey;
+  gen: number;
+  epoch: string;
+  /** Checkpoint of an interrupted turn, if there is one. */
+  turn?: TurnState;
+  /** The oldest waiting message: the one `turn` belongs to, or the next to start. */
+  head?: QueuedMessage;
+  /** False: nothing was before the head message when it came. What is known only since this field exists counts as true. */
+  mayHaveWaited: boolean;
+  /** How often a run of the head message ended in an error, or with its worker. */
+  tries: number;
+  /** How often its worker died among them: beside other turns, and with this turn alone. */
+  deaths: { together: number; alone: number };
+  /** What is stored of the turn and cannot be read; it is missing here. */
+  damaged?: string;
+  /**
+   * What is stored of the conversation and cannot be read, without which it goes on: settings are the defaults here,
+   * a summary is missing. The next commit of the turn puts that in its place.
+   */
+  lost?: { what: "settings" | "summary"; bytes: number; reason: string }[];
+  /** Turns of other people wait for people, set aside. */
+  othersWait: boolean;
+  /** Unread control entries; acknowledge them with `consumed` of the next write. */
+  control: ControlEntry[];
+  /**
+   * What a model gets to see: the summary of what was compacted, if any, then the messages since.
+   * The list is the caller's own, its messages may be shared with later claims: never change one.
+   */
+  history: Message[];
+  settings: SessionSettings;
+}
+
+/** What {@link SessionStore.excuse} did. `wakeGen`: the generation whose wake-up has to be there. */
+export interface ExcuseResult {
+  excused: boolean;
+  wakeGen?: number;
+}
+
+/** How a session is claimed. */
+export interface ClaimOptions {
+  /** No other turn runs in the process meanwhile. */
+  alone?: boolean;
+  /** What the process can read and do, see `needs` of a checkpoint; all of this version if absent. */
+  features?: readonly string[];
+  /** Whether the worker that held the session and has not given it back has died. Absent: it has. */
+  hasDied?: (owner: string) => Promise<boolean>;
+}
+
+export interface OpenCall {
+  /** Id of the attempt. */
+  callId: string;
+  /** Epoch ms after which {@link SessionStore.dueDeadlines} reports the call. */
+  deadlineMs: number;
+  /** What the audit log says of the call from now on. */
+  facts: CallFacts;
+}
+
+/** Who does what, for the audit log; kept while the call is open. */
+export type CallFacts = Pick<
+  AuditRecord,
+  "app" | "tenant" | "turnId" | "tool" | "userId" | "chatId" | "argumentsHash" | "approvalId" | "ruleId" | "runner"
+>;
+
+/** How an answer to a call came about. */
+export interface DeliverDetails {
+  timing?: CallTiming;
+  /** Runner that answered; absent when it was none. */
+  runner?: string;
+  /** For answers that say the call was not run: one that has been started is not answered by them. */
+  unlessStarted?: boolean;
+  /** Beside `unlessStarted`: the entry says so, and the turn may hand the call out again, as another attempt. */
+  unstarted?: boolean;
+  /** The entry of the runner that this comes from. */
+  handed?: HandedIn;
+}
+
+/** What every fenced write carries: new history, events that happened, control entries dealt with. */
+export interface FencedWrite {
+  session: SessionKey;
+  epoch: string;
+  history: Message[];
+  events: { runId: string; event: EngineEvent }[];
+  /** How many entries of the claim's (or last save's) `control` are dealt with. */
+  consumed: number;
+  /**
+   * From now on a claim's history is `summary`, if given, and the last `keep` messages, those of this
+   * write included. The older ones stay readable through `history`.
+   */
+  context?: { keep: number; summary?: Message };
+}
+
+export interface SaveRequest extends FencedWrite {
+  turn: TurnState;
+  /** Attempts that are handed out after this write; the audit log has them from then on. */
+  open: OpenCall[];
+  /** Questions that come into being with this write. One that exists already stays as it is. */
+  approvals?: Approval[];
+  /**
+   * With `suspend`: the person whose turn this is, when it waits for people only and others may go on meanwhile. It is
+   * set aside as soon as another person in the group has written, and comes back to the head when it hears something.
+   */
+  waits?: string;
+  /** Numbers of waiting messages that have become part of this turn: they leave the inbox. */
+  absorbed?: number[];
+  /**
+   * `continue`: keep running. `suspend`: free the session until something is delivered.
+   * `handoff`: give the session back under the same generation (shutdown).
+   */
+  mode: "continue" | "suspend" | "handoff";
+  /** With `suspend`: epoch ms from which on {@link SessionStore.dueDeadlines} reports the session itself. */
+  wakeAtMs?: number;
+}
+
+/**
+ * `fenced`: another worker has taken over, stop. `suspended`: nothing to do until the next wake-up.
+ * With `wakeGen` others have something to do: add that wake-up. `running`: go on, with the control entries that arrived
+ * meanwhile.
+ */
+export type SaveResult =
+  | { state: "fenced" }
+  | { state: "suspended"; wakeGen?: number }
+  | { state: "running"; control: ControlEntry[] };
+
+/** Where an outbox record goes: an answer to `messageId`, or without one a message to the chat or person. */
+export interface OutboxTarget {
+  app: string;
+  /** A chat's id, or the open_id of a person whose chat is not known. */
+  chatId: string;
+  /** Empty: not an answer. */
+  messageId: string;
+  inThread: boolean;
+}
+
+/** A message to the person, delivered at least once with a `uuid` that makes the platform drop repeats. */
+export interface OutboxRecord {
+  v: 1;
+  id: string;
+  /** Idempotency key of the send, at most 50 characters. */
+  uuid: string;
+  session: SessionKey;
+  target: OutboxTarget;
+  /** What is sent when no card can be. */
+  text: string;
+  /** The last state of a reply, shown by the cards of the ledger under this record's id, or by new ones. */
+  view?: ReplyView;
+  /** A card that is ready to be sent as it is (JSON 2.0). */
+  card?: Record<string, unknown>;
+  createdAtMs: number;
+  attempts: number;
+  /** Time of the first attempt whose outcome is unknown (timeout, crash); 0 if none. */
+  uncertainSinceMs: number;
+  /** Of the message that is answered. */
+  traceparent?: string;
+  /** When that message was written, epoch ms. */
+  askedAtMs?: number;
+  /** What the last try ended with, such as `rate_limit 230020`; for people who look. */
+  problem?: string;
+  /** When somebody asked for it to be sent again after it had been given up: its age counts from then. */
+  againAtMs?: number;
+}
+
+export interface CommitRequest extends FencedWrite {
+  seq: number;
+  /** The reply, if one is to be sent; delivered after all earlier ones of the session. */
+  outbox?: OutboxRecord;
+  settings?: SessionSettings;
+  /** Take the next waiting message at once instead of going through the queue. */
+  more: boolean;
+}
+
+/**
+ * `deliver` is set when the caller now owns the session's outbox and must send its head.
+ * `next` comes with a new turn to run under the same epoch; `requeue` with a wake-up to add.
+ */
+export type CommitResult =
+  | { state: "fenced" }
+  | { state: "idle"; deliver?: OutboxLease }
+  | { state: "next"; head: QueuedMessage; control: ControlEntry[]; deliver?: OutboxLease }
+  | { state: "requeue"; wakeGen: number; deliver?: OutboxLease };
+
+/** The right to send the head of one session's outbox, until it expires. */
+export interface OutboxLease {
+  token: string;
+  record: OutboxRecord;
+}
+
+/** Answer to a runner that wants to start a call. */
+export type BeginResult =
+  /** Run it. */
+  | "run"
+  /** Already answered, cancelled or unknown: do nothing. */
+  | "closed"
+  /** A `once` call that was started before and has no outcome: do not run it. */
+  | "started_before"
+  | HandoffRefusal;
+
+/** The checkpoint of a turn, when it has saved one; `damaged`: why it cannot be read. */
+export interface StoredTurn {
+  turn?: TurnState;
+  damaged?: string;
+}
+
+/** Of the turn at the head it is {@link StoredTurn}. */
+export interface SessionSummary extends StoredTurn {
+  state: "idle" | "queued" | "running" | "suspended";
+  gen: number;
+  /** That of the newest claim; `0` before the first. */
+  epoch: string;
+  /** Messages in the inbox, the one being answered included. */
+  waiting: number;
+  /** Messages of the whole history. */
+  messages: number;
+  /** Those among them that a model still sees as they were. */
+  inContext: number;
+  /** The message that is being answered or comes next. */
+  head?: QueuedMessage;
+  /** Turns that wait for people while others go on, oldest first. They count as `waiting`. */
+  setAside: ({ head: QueuedMessage } & StoredTurn)[];
+  /** Messages to the person that are not delivered yet. */
+  unsent: number;
+  /** Number of the newest event, also when it is no longer kept; 0 before the first. */
+  eventSeq: number;
+  settings: SessionSettings;
+  /** Why they cannot be read; `settings` are the defaults then. */
+  damagedSettings?: string;
+}
+
+/** What {@link SessionStore.reset} did. */
+export interface ResetResult {
+  /** The turn that it ended. */
+  turnId?: string;
+  wakeGen?: number;
+  /** Those that had calls of the turn a moment before. */
+  runners?: string[];
+}
+
+/** What goes with a reset. */
+export interface ResetOptions {
+  /** Who asked for it, for the audit log. */
+  by: string;
+  /**
+   * What the person whose turn ends is told. Called with the message at the head, if it can be read, and with
+   * whether the card ledger has cards of that turn; may be called more than once, for the last call counts.
+   */
+  replyOf(turnId: string, message: InboundMessage, hasCards: boolean): Promise<OutboxRecord | undefined>;
+}
+
+/** A session the sweeper should look at: it should be moving but has been silent. */
+export interface StaleSession {
+  session: SessionKey;
+  state: "idle" | "queued" | "running" | "suspended";
+  /** Generation whose job should exist. */
+  gen: number;
+  /** Worker that claimed it last. */
+  owner: string;
+}
