@@ -26,7 +26,9 @@ describe("docs/observability.md", () => {
     const catalogue = Object.entries<MetricFacts>(metricCatalogue).map(([name, facts]) => prometheusName(name, facts));
     const others = folders
       .flatMap(sourcesBelow)
-      .flatMap((source) => [...source.matchAll(/name: "(larkline_[a-z_]+)"/g)].map(([, name = ""]) => name));
+      .flatMap((source) =>
+        [...source.matchAll(/\.create[A-Z]\w+\(\s*"(larkline_[a-z_]+)"/g)].map(([, name = ""]) => name),
+      );
     expect([...documented.keys()].toSorted()).toEqual([...new Set([...catalogue, ...others])].toSorted());
   });
 
@@ -44,7 +46,9 @@ describe("docs/observability.md", () => {
   ] as const)("says of everything that %s tells observers that it comes from there", (service, folder) => {
     const catalogue: Record<string, ObservationFacts> = { ...eventCatalogue, ...spanCatalogue, ...metricCatalogue };
     const told = sourcesBelow(folder).flatMap((source) =>
-      [...source.matchAll(/\b(?:event|span|metric)\("([a-z_.]+)"/g)].map(([, name = ""]) => name),
+      [...source.matchAll(/\b(?:startSpan\(|eventName: |samples\[)"([a-z_.]+)"|\bsamples\.([a-z_]+)/g)].map(
+        ([, name, sample = ""]) => name ?? sample,
+      ),
     );
     expect(told).not.toEqual([]);
     for (const name of told) expect(catalogue[name]?.by, name).toContain(service);

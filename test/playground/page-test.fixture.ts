@@ -1,4 +1,4 @@
-import { createMetrics, silentLogger } from "@larkline/process/telemetry";
+import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { chromium, type Browser, type Page } from "playwright-core";
 import type { PlaygroundConfig } from "@larkline/simulator/playground";
 import { startPlayground, type Playground } from "@larkline/simulator/playground";
@@ -26,7 +26,7 @@ export function startTestPlayground(changes: Partial<PlaygroundConfig> = {}): Pr
     modelPort: undefined,
     ...changes,
   };
-  return startPlayground({ config, logger: silentLogger, metrics: createMetrics({ service: "playground" }) });
+  return startPlayground({ config, logger: silentLogger, metrics: new Metrics({ service: "playground" }) });
 }
 
 /** A page in Chinese, and what went wrong in it. */

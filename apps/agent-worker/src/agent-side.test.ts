@@ -4,7 +4,7 @@ import { readProviders, resolveConfig } from "@larkline/process/config";
 import type { ToolAnnouncement } from "@larkline/protocol";
 import type { AvailableTool } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
-import { createMetrics, silentLogger } from "@larkline/process/telemetry";
+import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { describe, expect, it } from "vitest";
 import { createAgentSides, limitsOf, createAgentModels } from "./agents.ts";
 import { createBuiltInTools } from "./tools.ts";
@@ -58,7 +58,7 @@ function agentsOf() {
     lookups: stores.lookups,
     prepare: async (message) => message,
     budgets: { book: createBudgetBook(settings.budgets), store: stores.budgets },
-    metrics: createWorkerMetrics(createMetrics({ service: "test" })),
+    metrics: createWorkerMetrics(new Metrics({ service: "test" })),
     logger: silentLogger,
   });
 }

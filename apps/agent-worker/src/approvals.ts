@@ -33,7 +33,7 @@ import {
   type PermissionRules,
   settlesAlone,
 } from "@larkline/store";
-import type { Logger, Observation, Tags } from "@larkline/process/telemetry";
+import type { Logger, Telemetry, Tags } from "@larkline/process/telemetry";
 import type { CallJudge } from "@larkline/agent";
 import { waitsForPeople, builtInRunner, placeOf, argumentsTextOf } from "./tools.ts";
 import type { WorkerMetrics } from "./worker-metrics.ts";
@@ -49,7 +49,7 @@ interface TurnApprovalsDeps {
   policy: Pick<PermissionPolicy, "learnAfter" | "expiresMs">;
   workCards: WorkCards;
   metrics: Pick<WorkerMetrics, "approvalAsked" | "approvalSettled">;
-  observation: Observation;
+  telemetry: Telemetry;
   logger: Logger;
 }
 
@@ -80,10 +80,10 @@ class Desk implements TurnApprovals {
   }
 
   asked(approvals: readonly Approval[]): void {
-    const { logger, metrics, observation } = this.#deps;
+    const { logger, metrics, telemetry } = this.#deps;
     for (const approval of approvals) {
       const { session, turnId, id: approvalId, kind, tool, risk } = approval;
-      observation.event("approval.asked", tagsOf(approval));
+      telemetry.events.emit({ eventName: "approval.asked", attributes: tagsOf(approval) });
       metrics.approvalAsked(kind);
       logger.info({ session, turnId, approvalId, kind, tool, risk }, "approval asked for");
       void this.#deps.workCards(session, approvalId);
@@ -130,14 +130,15 @@ class Desk implements TurnApprovals {
   }
 
   async #settled({ message }: TurnState, status: ApprovalStatus): Promise<EventOf<"permission_learn"> | undefined> {
-    const { authorities, logger, metrics, observation, workCards } = this.#deps;
+    const { authorities, logger, metrics, telemetry, workCards } = this.#deps;
     const { approval, state, decisions, settledAtMs = sharedNow() } = status;
     const { session, turnId, kind, tool, id: approvalId } = approval;
     void workCards(message.session, approvalId); // copies that nobody pressed
     if (state === "pending") return undefined;
     const seconds = Math.max(0, settledAtMs - approval.createdAtMs) / 1_000;
     metrics.approvalSettled({ kind, state, seconds });
-    observation.event("approval.settled", { ...tagsOf(approval), state, waitedMs: Math.round(seconds * 1_000) });
+    const attributes = { ...tagsOf(approval), state, waitedMs: Math.round(seconds * 1_000) };
+    telemetry.events.emit({ eventName: "approval.settled", attributes });
     const by = decisions.map(({ by: { id } }) => id);
     logger.info({ session, turnId, approvalId, kind, tool, state, by, seconds }, "approval settled");
     if (state !== "approved") return undefined;

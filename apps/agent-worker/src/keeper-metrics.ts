@@ -9,27 +9,24 @@ export interface KeeperMetrics {
 }
 
 export function keeperMetrics(metrics: Metrics): KeeperMetrics {
-  const kept = metrics.counter({
-    name: "larkline_data_kept_total",
-    help: "Conversations that expired, messages trimmed or archived, audit records dropped or archived.",
+  const kept = metrics.createCounter("larkline_data_kept_total", {
+    description: "Conversations that expired, messages trimmed or archived, audit records dropped or archived.",
     labels: ["what"],
   });
-  const waiting = metrics.gauge({
-    name: "larkline_data_waiting_sessions",
-    help: "Sessions whose newest turns are not archived and bounded yet, as this worker last saw it.",
+  const waiting = metrics.createGauge("larkline_data_waiting_sessions", {
+    description: "Sessions whose newest turns are not archived and bounded yet, as this worker last saw it.",
   });
-  const rounds = metrics.counter({
-    name: "larkline_data_rounds_total",
-    help: "Rounds of looking after stored data, by whether all of it went well.",
+  const rounds = metrics.createCounter("larkline_data_rounds_total", {
+    description: "Rounds of looking after stored data, by whether all of it went well.",
     labels: ["outcome"],
   });
   return {
     kept: (what, count) => {
-      if (count > 0) kept.add({ what }, count);
+      if (count > 0) kept.add(count, { what });
     },
     round: (round) => {
-      waiting.set({}, round.waiting);
-      rounds.add({ outcome: round.isWhole ? "ok" : "failed" });
+      waiting.record(round.waiting);
+      rounds.add(1, { outcome: round.isWhole ? "ok" : "failed" });
     },
   };
 }

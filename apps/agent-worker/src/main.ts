@@ -1,12 +1,6 @@
 import { loadConfigFile, readBots, readProviders, takeEnvironment } from "@larkline/process/config";
 import { connectTraceLog } from "@larkline/store";
-import {
-  createLogger,
-  createMetrics,
-  openObservers,
-  runUntilSignal,
-  startOpsServer,
-} from "@larkline/process/telemetry";
+import { createLogger, Metrics, openTelemetry, runUntilSignal, startOpsServer } from "@larkline/process/telemetry";
 import { loadConfig } from "./config.ts";
 import { createAgentModels } from "./agents.ts";
 import { createWorkerMetrics } from "./worker-metrics.ts";
@@ -36,12 +30,12 @@ if (!models.ok) refuse(models.error);
 
 const logger = createLogger({ service: "agent-worker", level: config.logLevel });
 if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
-const metrics = createMetrics({ service: "agent-worker" });
+const metrics = new Metrics({ service: "agent-worker" });
 const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
 const watch = { service: "agent-worker", logger, metrics, traceLog, modules: settings.value.observers } as const;
-const watching = await openObservers({ ...watch, ...config });
+const watching = await openTelemetry({ ...watch, ...config });
 if (!watching.ok) refuse(watching.error);
-const { observation, close: closeObservers } = watching.value;
+const { telemetry, close: closeTelemetry } = watching.value;
 const worker = await startWorker({
   config,
   settings: settings.value,
@@ -49,7 +43,7 @@ const worker = await startWorker({
   models: models.value,
   metrics: createWorkerMetrics(metrics),
   logger,
-  observation,
+  telemetry,
 }).catch((error: unknown) => refuse(`Redis (REDIS_URL) does not answer: ${messageOf(error)}`));
 const { host, port } = config;
 const ops = await startOpsServer({ host, port, metrics, logger, ready: worker.ready }).catch(async (error: unknown) => {
@@ -72,6 +66,6 @@ runUntilSignal({
   close: async () => {
     await ops.close();
     await worker.close();
-    await closeObservers();
+    await closeTelemetry();
   },
 });

@@ -42,7 +42,7 @@ import {
   TokenCache,
 } from "@larkline/store";
 import { runnerKeyOf, stateKeyOf } from "@larkline/protocol";
-import { createClockLog, watchPlatform, type Logger, type Observation } from "@larkline/process/telemetry";
+import { createClockLog, watchPlatform, type Logger, type Telemetry } from "@larkline/process/telemetry";
 import { botOfApp, groupsAtBot, type BotAccess, type LarklineConfig } from "@larkline/process/config";
 import { Authorities, type JudgeDeps } from "./approvals.ts";
 import type { WorkerConfig } from "./config.ts";
@@ -104,7 +104,7 @@ export interface ConnectionOptions {
   settings: LarklineConfig;
   bots: readonly BotAccess[];
   logger: Logger;
-  observation: Observation;
+  telemetry: Telemetry;
   /** Told when a frame of a card has reached the platform. */
   onFrame: (sinceStartMs: number, isFirst: boolean) => void;
 }
@@ -139,13 +139,13 @@ function openStores({ config, settings }: Pick<ConnectionOptions, "config" | "se
 
 /** The bots, by app id. */
 function openApis(
-  { config, settings, bots, observation, logger }: ConnectionOptions,
+  { config, settings, bots, telemetry, logger }: ConnectionOptions,
   redis: RedisConnection,
 ): Map<string, FeishuApi> {
   const { namespace } = config;
   const tokenCache = new TokenCache({ redis, namespace });
   const governor = new RateGovernor({ redis, namespace });
-  const watch = watchPlatform(observation).calls;
+  const watch = watchPlatform(telemetry).calls;
   return new Map(
     bots.map(({ appId, appSecret, domain }) => {
       const { monthlyCalls, rateLimits } = botOfApp(settings, appId).feishu;
@@ -188,7 +188,7 @@ export function openConnections(options: ConnectionOptions): Connections {
     deadlineMs: Math.max(20_000, 4 * settings.limits.attachmentCpuMs),
   });
   const imageOf = createImageResolver({ blobs, lookups });
-  const { deliveries } = watchPlatform(options.observation);
+  const { deliveries } = watchPlatform(options.telemetry);
   const handover = new CardHandover();
   const sender = new OutboxSender({ store, letters, ledger, handover, apis, imageOf, watch: deliveries, logger });
   const { roles } = settings.permissions;

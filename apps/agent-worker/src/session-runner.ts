@@ -24,7 +24,7 @@ import {
   type SessionSettings,
   type SessionStore,
 } from "@larkline/store";
-import type { Observation, Logger } from "@larkline/process/telemetry";
+import type { Telemetry, Logger } from "@larkline/process/telemetry";
 import type { AgentSide } from "./agents.ts";
 import type { TurnApprovals } from "./approvals.ts";
 import type { TurnHolds } from "./turn-holds.ts";
@@ -74,7 +74,7 @@ export interface SessionRunnerOptions {
   cancelPollMs?: number;
   /** Messages of one session taken in a row before others get their turn. */
   maxInRow: number;
-  observation: Observation;
+  telemetry: Telemetry;
   onTurn: (end: { turnId: string; outcome: string; seconds: number; failure: ModelFailure | undefined }) => void;
 }
 
@@ -287,7 +287,7 @@ async function runTurn(
   if (givenUp !== undefined) await options.onGivenUp?.(message, { turnId, reason: givenUp });
   tellBegin(options, start);
   const cancelWatch = watchForCancel(options, start.session, controller);
-  const watch = watchTurn(options.observation, start);
+  const watch = watchTurn(options.telemetry, start);
   let outcome = "failed";
   let committed = false;
   try {

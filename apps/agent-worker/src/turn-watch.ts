@@ -11,7 +11,7 @@ import {
   sharedNow,
   type Usage,
 } from "@larkline/protocol";
-import { scrubText, unobserved, type Observation, type Tags } from "@larkline/process/telemetry";
+import { scrubText, silentTelemetry, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import type { BuiltInTools } from "./tools.ts";
 import type { TurnStart } from "./turn-run.ts";
 
@@ -40,18 +40,18 @@ const decisions = {
 } as const satisfies Record<CallState["state"], string>;
 
 interface Watching {
-  observation: Observation;
+  telemetry: Telemetry;
   tags: Tags;
   message: InboundMessage;
 }
 
 /** Tells of the claim, and what it heals. */
-function tellClaim({ observation, tags, message }: Watching, { tries, turn }: TurnStart): void {
-  const { event } = observation;
+function tellClaim({ telemetry, tags, message }: Watching, { tries, turn }: TurnStart): void {
+  const { events } = telemetry;
   const resumed = turn !== undefined;
   const waited = resumed ? {} : { queuedMs: Math.max(0, sharedNow() - message.createdAtMs) };
-  event("turn.claimed", { ...tags, ...waited, tries, resumed });
-  if (tries > 0) event("turn.healed", { ...tags, what: "crash", tries });
+  events.emit({ eventName: "turn.claimed", attributes: { ...tags, ...waited, tries, resumed } });
+  if (tries > 0) events.emit({ eventName: "turn.healed", attributes: { ...tags, what: "crash", tries } });
 }
 
 function tokensOf(usage: Usage): Record<string, number> {
@@ -60,15 +60,15 @@ function tokensOf(usage: Usage): Record<string, number> {
 }
 
 /** Counts what each call of a vendor has used, as budgets count it; returns what the step's span says of it. */
-function tellUse({ metric }: Observation, chain: ModelChain, step: StepResult): Tags {
+function tellUse({ samples }: Telemetry, chain: ModelChain, step: StepResult): Tags {
   for (const { model: asked, usage } of step.uses ?? []) {
     const info = infoOf(chain, asked);
     const { id: model } = info;
     for (const [kind, count] of Object.entries(tokensOf(usage))) {
-      if (count > 0) metric("model.tokens", count, { model, kind });
+      if (count > 0) samples["model.tokens"].add(count, { model, kind });
     }
     const cost = costOf(usage, info);
-    if (cost > 0) metric("model.cost_usd", cost, { model });
+    if (cost > 0) samples["model.cost_usd"].add(cost, { model });
   }
   const { inputTokens: input = 0, outputTokens: output = 0 } = step.use ?? {};
   return { input, output, calls: step.toolCalls.length };
@@ -85,13 +85,13 @@ function refusalTags({ failure }: StepResult): Tags {
 }
 
 async function watchStep(
-  { observation, tags }: Watching,
+  { telemetry, tags }: Watching,
   { chain, purpose }: { chain: ModelChain; purpose: string },
   run: () => Promise<StepResult>,
 ): Promise<StepResult> {
-  const { span, metric } = observation;
+  const { tracer, samples } = telemetry;
   const startedMs = performance.now();
-  const step = span("model.step", { ...tags, model: chain.primary.id, purpose });
+  const step = tracer.startSpan("model.step", { attributes: { ...tags, model: chain.primary.id, purpose } });
   let result: StepResult | undefined;
   let outcome = "failed";
   try {
@@ -100,14 +100,15 @@ async function watchStep(
     return result;
   } finally {
     const { id: model } = infoOf(chain, result?.model);
-    metric("model.step_seconds", (performance.now() - startedMs) / 1_000, { model, outcome });
-    const facts = result === undefined ? {} : { ...tellUse(observation, chain, result), ...refusalTags(result) };
-    step.end(outcome === "ok" ? undefined : outcome, { model, outcome, ...facts });
+    samples["model.step_seconds"].record((performance.now() - startedMs) / 1_000, { model, outcome });
+    const facts = result === undefined ? {} : { ...tellUse(telemetry, chain, result), ...refusalTags(result) };
+    if (outcome !== "ok") step.recordException(outcome);
+    step.setAttributes({ model, outcome, ...facts }).end();
   }
 }
 
 /** Tells of calls that are run by the worker itself. */
-export function watchBuiltIns({ event }: Observation, builtIns: Pick<BuiltInTools, "run">): Pick<BuiltInTools, "run"> {
+export function watchBuiltIns({ events }: Telemetry, builtIns: Pick<BuiltInTools, "run">): Pick<BuiltInTools, "run"> {
   return {
     run: async (turn, call) => {
       const startedMs = performance.now();
@@ -115,7 +116,8 @@ export function watchBuiltIns({ event }: Observation, builtIns: Pick<BuiltInTool
       const { message, turnId } = turn;
       const tags = { traceparent: traceparentOfMessage(message), session: message.session, turn: turnId };
       const ranMs = Math.round(performance.now() - startedMs);
-      event("call.outcome", { ...tags, call: call.id, tool: call.name, outcome: outcome.ok ? "ok" : "error", ranMs });
+      const facts = { call: call.id, tool: call.name, outcome: outcome.ok ? "ok" : "error", ranMs };
+      events.emit({ eventName: "call.outcome", attributes: { ...tags, ...facts } });
       return outcome;
     },
   };
@@ -127,58 +129,61 @@ function hasSpoken({ shown }: TurnState): boolean {
 }
 
 /** Tells of a call that nobody answered in time. */
-export function tellLate({ event }: Observation, { message, turnId }: TurnState, call: CallState): void {
+export function tellLate({ events }: Telemetry, { message, turnId }: TurnState, call: CallState): void {
   const { session } = message;
   const { id, name: tool, runner = "" } = call;
   const tags = { traceparent: traceparentOfMessage(message), session, turn: turnId };
-  event("turn.healed", { ...tags, what: "deadline", call: id, tool, runner });
+  events.emit({ eventName: "turn.healed", attributes: { ...tags, what: "deadline", call: id, tool, runner } });
 }
 
 /** Begins to watch a claim of a turn. */
-export function watchTurn(given: Observation, start: TurnStart): TurnWatch {
+export function watchTurn(given: Telemetry, start: TurnStart): TurnWatch {
   const { session, head } = start;
-  const observation = isCanary(session) ? unobserved : given;
+  const telemetry = isCanary(session) ? silentTelemetry : given;
   const { message } = head;
   const turn = turnIdOf(session, head.seq);
   const tags = { traceparent: traceparentOfMessage(message), session, turn };
-  const watching: Watching = { observation, tags, message };
-  const { event, metric, span } = observation;
+  const watching: Watching = { telemetry, tags, message };
+  const { tracer, events, samples } = telemetry;
   tellClaim(watching, start);
-  const run = span("turn.run", tags);
+  const run = tracer.startSpan("turn.run", { attributes: tags });
   const channel = message.reply.channel === "feishu" ? "feishu" : "api";
   const sinceReceipt = (): number => Math.max(0, sharedNow() - message.createdAtMs);
   let isFirstText = start.tries === 0 && (start.turn === undefined || !hasSpoken(start.turn));
   return {
     step: async (chain, purpose, work) => await watchStep(watching, { chain, purpose }, work),
     retried: ({ model, code, waitMs, attempt, problem, requestId = "" }) => {
-      event("model.retried", { ...tags, model, code, waitMs, attempt, problem: scrubText(problem), requestId });
-      metric("model.retries", 1, { model, code });
+      const facts = { model, code, waitMs, attempt, problem: scrubText(problem), requestId };
+      events.emit({ eventName: "model.retried", attributes: { ...tags, ...facts } });
+      samples["model.retries"].add(1, { model, code });
     },
     text: () => {
       if (!isFirstText) return;
       isFirstText = false;
       const ms = sinceReceipt();
-      event("stream.first_text", { ...tags, ms });
-      metric("first_text_seconds", ms / 1_000, { channel });
+      events.emit({ eventName: "stream.first_text", attributes: { ...tags, ms } });
+      samples.first_text_seconds.record(ms / 1_000, { channel });
     },
     judged: (calls) => {
       for (const { id, name, state } of calls) {
-        event("call.judged", { ...tags, call: id, tool: name, decision: decisions[state] });
+        const attributes = { ...tags, call: id, tool: name, decision: decisions[state] };
+        events.emit({ eventName: "call.judged", attributes });
       }
     },
     handedOut: (calls) => {
       for (const { id, name, runner = "", attempt = 1 } of calls) {
-        event("call.handed_out", { ...tags, call: id, tool: name, runner, attempt });
+        events.emit({ eventName: "call.handed_out", attributes: { ...tags, call: id, tool: name, runner, attempt } });
       }
     },
     joined: (other) => {
-      event("turn.ended", { traceparent: traceparentOfMessage(other), session, turn, outcome: "joined" });
+      const attributes = { traceparent: traceparentOfMessage(other), session, turn, outcome: "joined" };
+      events.emit({ eventName: "turn.ended", attributes });
     },
     ended: (outcome, committed) => {
-      run.end(undefined, { outcome });
+      run.setAttributes({ outcome }).end();
       if (!committed) return;
-      event("turn.ended", { ...tags, outcome });
-      metric("turn_seconds", sinceReceipt() / 1_000, { outcome });
+      events.emit({ eventName: "turn.ended", attributes: { ...tags, outcome } });
+      samples.turn_seconds.record(sinceReceipt() / 1_000, { outcome });
     },
   };
 }

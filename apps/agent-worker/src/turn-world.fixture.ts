@@ -29,7 +29,7 @@ import type {
   SessionStore,
 } from "@larkline/store";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
-import { createLogger, createMetrics, unobserved } from "@larkline/process/telemetry";
+import { createLogger, Metrics, silentTelemetry } from "@larkline/process/telemetry";
 import { expect, vi } from "vitest";
 import type { AgentSide } from "./agents.ts";
 import { Authorities, createTurnJudge, type JudgeDeps, createTurnApprovals, type WorkCards } from "./approvals.ts";
@@ -158,7 +158,7 @@ export interface World extends Parts, Pick<TestStores, "events" | "letters" | "a
 
 export function newWorld(stores: TestStores = openTestStores()): World {
   const dispatched: ToolJob[] = [];
-  const registry = createMetrics({ service: "test" });
+  const registry = new Metrics({ service: "test" });
   return {
     metrics: createWorkerMetrics(registry),
     scrape: async () => await registry.text(),
@@ -278,7 +278,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
       policy,
       workCards,
       metrics: world.metrics,
-      observation: unobserved,
+      telemetry: silentTelemetry,
       logger,
     }),
     running: world.running,
@@ -292,7 +292,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
     maxTries,
     cancelPollMs: 20,
     maxInRow: 8,
-    observation: unobserved,
+    telemetry: silentTelemetry,
     onTurn: () => {},
   });
 }

@@ -41,55 +41,49 @@ export function createWorkerMetrics(metrics: Metrics): WorkerMetrics {
 }
 
 function turnMetrics(metrics: Metrics): Pick<WorkerMetrics, "turn" | "held" | "healed" | "largeResult"> {
-  const turns = metrics.counter({
-    name: "larkline_turn_runs_total",
-    help: "Runs of turns by how they ended; a turn with slow tools has several.",
+  const turns = metrics.createCounter("larkline_turn_runs_total", {
+    description: "Runs of turns by how they ended; a turn with slow tools has several.",
     labels: ["outcome"],
   });
-  const seconds = metrics.histogram({
-    name: "larkline_turn_run_seconds",
-    help: "Time a run held its slot.",
+  const seconds = metrics.createHistogram("larkline_turn_run_seconds", {
+    description: "Time a run held its slot.",
     labels: ["outcome"],
   });
-  const held = metrics.counter({
-    name: "larkline_turn_holds_total",
-    help: "Times that a turn kept its slot while its calls ran, by how that ended: answered, or else it was suspended.",
+  const held = metrics.createCounter("larkline_turn_holds_total", {
+    description:
+      "Times that a turn kept its slot while its calls ran, by how that ended: answered, or else it was suspended.",
     labels: ["end"],
   });
-  const healed = metrics.counter({
-    name: "larkline_healed_total",
-    help: "What the sweeper found left lying and took up.",
+  const healed = metrics.createCounter("larkline_healed_total", {
+    description: "What the sweeper found left lying and took up.",
     labels: ["what"],
   });
-  const large = metrics.counter({
-    name: "larkline_large_results_total",
-    help: "Results too large for their conversation: kept as a whole, or cut because they could not be kept.",
+  const large = metrics.createCounter("larkline_large_results_total", {
+    description: "Results too large for their conversation: kept as a whole, or cut because they could not be kept.",
     labels: ["what"],
   });
   return {
     turn: (outcome, elapsed) => {
-      turns.add({ outcome });
-      seconds.observe({ outcome }, elapsed);
+      turns.add(1, { outcome });
+      seconds.record(elapsed, { outcome });
     },
-    held: (end) => held.add({ end }),
-    healed: (what, count) => healed.add({ what }, count),
-    largeResult: (what) => large.add({ what }),
+    held: (end) => held.add(1, { end }),
+    healed: (what, count) => healed.add(count, { what }),
+    largeResult: (what) => large.add(1, { what }),
   };
 }
 
 function cardMetrics(metrics: Metrics): Pick<WorkerMetrics, "frame"> {
-  const frames = metrics.counter({
-    name: "larkline_card_frames_total",
-    help: "Frames of cards that reached the platform while their turns ran.",
+  const frames = metrics.createCounter("larkline_card_frames_total", {
+    description: "Frames of cards that reached the platform while their turns ran.",
   });
-  const firstFrame = metrics.histogram({
-    name: "larkline_card_first_frame_seconds",
-    help: "Time from the beginning of a turn until its card was visible.",
+  const firstFrame = metrics.createHistogram("larkline_card_first_frame_seconds", {
+    description: "Time from the beginning of a turn until its card was visible.",
   });
   return {
     frame: (sinceStartMs, isFirst) => {
-      frames.add({});
-      if (isFirst) firstFrame.observe({}, sinceStartMs / 1_000);
+      frames.add(1);
+      if (isFirst) firstFrame.record(sinceStartMs / 1_000);
     },
   };
 }
@@ -98,44 +92,39 @@ function cardMetrics(metrics: Metrics): Pick<WorkerMetrics, "frame"> {
 const waitBuckets = [1, 5, 15, 30, 60, 300, 900, 3_600, 14_400, 86_400, 604_800] as const;
 
 function approvalMetrics(metrics: Metrics): Pick<WorkerMetrics, "approvalAsked" | "approvalSettled"> {
-  const asked = metrics.counter({
-    name: "larkline_approvals_asked_total",
-    help: "Questions to people: may a call run, what becomes of an unknown outcome, may such calls always run.",
+  const asked = metrics.createCounter("larkline_approvals_asked_total", {
+    description: "Questions to people: may a call run, what becomes of an unknown outcome, may such calls always run.",
     labels: ["kind"],
   });
-  const settled = metrics.counter({
-    name: "larkline_approvals_settled_total",
-    help: "Questions of turns that are settled, by how.",
+  const settled = metrics.createCounter("larkline_approvals_settled_total", {
+    description: "Questions of turns that are settled, by how.",
     labels: ["kind", "state"],
   });
-  const waited = metrics.histogram({
-    name: "larkline_approval_wait_seconds",
-    help: "Time from a question of a turn until it was settled.",
+  const waited = metrics.createHistogram("larkline_approval_wait_seconds", {
+    description: "Time from a question of a turn until it was settled.",
     labels: ["kind", "state"],
-    buckets: waitBuckets,
+    advice: { explicitBucketBoundaries: [...waitBuckets] },
   });
   return {
-    approvalAsked: (kind) => asked.add({ kind }),
+    approvalAsked: (kind) => asked.add(1, { kind }),
     approvalSettled: ({ kind, state, seconds }) => {
-      settled.add({ kind, state });
-      waited.observe({ kind, state }, seconds);
+      settled.add(1, { kind, state });
+      waited.record(seconds, { kind, state });
     },
   };
 }
 
 function budgetMetrics(metrics: Metrics): Pick<WorkerMetrics, "budgetRefused" | "budgetWarned"> {
-  const refusals = metrics.counter({
-    name: "larkline_budget_refusals_total",
-    help: "Turns that were refused a model call because a budget is spent.",
+  const refusals = metrics.createCounter("larkline_budget_refusals_total", {
+    description: "Turns that were refused a model call because a budget is spent.",
     labels: ["per", "period"],
   });
-  const warnings = metrics.counter({
-    name: "larkline_budget_warnings_total",
-    help: "Turns that were warned because a budget is spent by 80 % or more.",
+  const warnings = metrics.createCounter("larkline_budget_warnings_total", {
+    description: "Turns that were warned because a budget is spent by 80 % or more.",
     labels: ["per", "period"],
   });
   return {
-    budgetRefused: ({ per, period }) => refusals.add({ per, period }),
-    budgetWarned: ({ per, period }) => warnings.add({ per, period }),
+    budgetRefused: ({ per, period }) => refusals.add(1, { per, period }),
+    budgetWarned: ({ per, period }) => warnings.add(1, { per, period }),
   };
 }

@@ -14,7 +14,7 @@ import {
   type StateMigration,
   stateVersion,
 } from "@larkline/store";
-import { scrubText, type Logger, type Observation } from "@larkline/process/telemetry";
+import { scrubText, type Logger, type Telemetry } from "@larkline/process/telemetry";
 import manifest from "../package.json" with { type: "json" };
 import type { WorkerConfig } from "./config.ts";
 import { openConnections, type Connections } from "./services.ts";
@@ -47,7 +47,7 @@ export interface WorkerSetup {
   models: AgentModels;
   metrics: WorkerMetrics;
   logger: Logger;
-  observation: Observation;
+  telemetry: Telemetry;
 }
 
 interface AgentWorker {
@@ -84,8 +84,8 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   const owner = `worker-${randomUUID()}`;
   const onError = (error: unknown): void => logger.warn({ error }, "background error");
   const stopping = new AbortController();
-  const { settings, bots, metrics, observation } = setup;
-  const connections = openConnections({ config, settings, bots, logger, observation, onFrame: metrics.frame });
+  const { settings, bots, metrics, telemetry } = setup;
+  const connections = openConnections({ config, settings, bots, logger, telemetry, onFrame: metrics.frame });
   const { directory, presence, bus } = connections;
   await connections.clock.followed;
   const catalog = await createToolCatalog({ directory, signal: stopping.signal, onError });
@@ -189,12 +189,12 @@ function announcing(id: string, { instances, apis, clock }: Connections, onError
 
 /** Hands calls out, or runs those of built-in tools. */
 function dispatcher(parts: WorkerParts, builtIns: BuiltInTools): Dispatch {
-  const { config, connections, observation, owner: worker, handoffs, holds } = parts;
+  const { config, connections, telemetry, owner: worker, handoffs, holds } = parts;
   const { store, turns, tools: queues, authorities } = connections;
   const expect = handoffs.expect.bind(handoffs);
   const sign = createCallSigner(config.callSigningKey);
   const wake = wakeAfter.bind(undefined, { turns, holds });
-  const watched = watchBuiltIns(observation, builtIns);
+  const watched = watchBuiltIns(telemetry, builtIns);
   return async (turn, calls) =>
     await dispatchCalls({ queues, worker, expect, store, wake, sign, authorities, builtIns: watched }, turn, calls);
 }
@@ -210,11 +210,11 @@ function callStopper({ connections, logger }: Pick<WorkerParts, "connections" | 
   };
 }
 
-function approvalsDesk({ settings, connections, metrics, observation, logger }: WorkerParts): TurnApprovals {
+function approvalsDesk({ settings, connections, metrics, telemetry, logger }: WorkerParts): TurnApprovals {
   const { approvals, rules, approvalCards, authorities } = connections;
   const workCards = approvalCards.work.bind(approvalCards);
   const policy = settings.permissions;
-  return createTurnApprovals({ approvals, rules, authorities, policy, workCards, metrics, observation, logger });
+  return createTurnApprovals({ approvals, rules, authorities, policy, workCards, metrics, telemetry, logger });
 }
 
 function createBuiltIns({ settings, connections: { blobs, lookups }, logger }: WorkerParts): BuiltInTools {
@@ -257,7 +257,7 @@ function startTurns(parts: WorkerParts): JobWorker {
       presence: connections.presence,
       maxTries,
       maxInRow,
-      observation: parts.observation,
+      telemetry: parts.telemetry,
       onTurn: (end) => {
         metrics.turn(end.outcome, end.seconds);
         logTurn(logger, end);
@@ -265,7 +265,7 @@ function startTurns(parts: WorkerParts): JobWorker {
     }),
     onFailed: async ({ session, gen }, error) => {
       logger.error({ session, error }, "a wake-up failed; the session is woken again");
-      parts.observation.error(error, { session });
+      parts.telemetry.events.emit({ exception: error, attributes: { session } });
       const healed = await store.heal(session, gen);
       if (healed !== undefined) await turns.ensure(session, healed);
     },
@@ -327,7 +327,7 @@ function signsOfLife(
   };
 }
 
-function startSweeping({ owner, connections, metrics, observation, logger, handoffs, renewals }: WorkerParts): {
+function startSweeping({ owner, connections, metrics, telemetry, logger, handoffs, renewals }: WorkerParts): {
   close(): Promise<void>;
 } {
   const { store, approvals, approvalCards, sender } = connections;
@@ -352,7 +352,7 @@ function startSweeping({ owner, connections, metrics, observation, logger, hando
       if (lease !== undefined) void sender.deliver(lease);
     },
     onHealed,
-    onLate: (turn, call) => tellLate(observation, turn, call),
+    onLate: (turn, call) => tellLate(telemetry, turn, call),
     onError: (error) => logger.warn({ error }, "sweep"),
   });
 }

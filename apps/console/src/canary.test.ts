@@ -1,6 +1,6 @@
 import { createServer, type Server } from "node:http";
 import { openTestStores } from "@larkline/store/testing";
-import { createMetrics, silentLogger } from "@larkline/process/telemetry";
+import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { startCanary, type Canary } from "./canary.ts";
 
@@ -48,7 +48,7 @@ function deployment(intervalMs = 60) {
     return true;
   };
   return () => {
-    const metrics = createMetrics({ service: "console" });
+    const metrics = new Metrics({ service: "console" });
     const deps = { lookups, presence: { takeDuty }, metrics, logger: silentLogger };
     const canary = startCanary({ url, token: "s3cret", intervalMs, ...deps });
     canaries.push(canary);
@@ -102,7 +102,7 @@ describe("startCanary", () => {
     let isAway = true;
     const { lookups } = openTestStores();
     const takeDuty = async (): Promise<boolean> => (isAway ? await Promise.reject(new Error("away")) : true);
-    const deps = { lookups, presence: { takeDuty }, metrics: createMetrics({ service: "c" }), logger: silentLogger };
+    const deps = { lookups, presence: { takeDuty }, metrics: new Metrics({ service: "c" }), logger: silentLogger };
     const canary = startCanary({ url, token: undefined, intervalMs: 20, ...deps });
     canaries.push(canary);
     await canary.isAlive();

@@ -55,11 +55,11 @@ export function startCanary(deps: CanaryDeps): Canary {
     const signal = AbortSignal.any([closing.signal, AbortSignal.timeout(deadlineOf(intervalMs))]);
     try {
       await takeCanaryPath(deps, signal);
-      seconds.observe({}, (performance.now() - startedMs) / 1_000);
+      seconds.record((performance.now() - startedMs) / 1_000);
       return true;
     } catch (error) {
       if (closing.signal.aborted) return false;
-      failures.add({});
+      failures.add(1);
       logger.warn({ error }, "the canary's message did not come through");
       return false;
     }
@@ -90,10 +90,9 @@ export function startCanary(deps: CanaryDeps): Canary {
   };
   start();
 
-  metrics.onScrape(async () => {
+  aliveAt.addCallback(async (result) => {
     const { aliveAtMs } = await withDeadline(systemClock, report(), scrapeDeadlineMs).catch(() => nothingKnown);
-    if (aliveAtMs > 0) aliveAt.set({}, aliveAtMs / 1_000);
-    else aliveAt.clear();
+    if (aliveAtMs > 0) result.observe(aliveAtMs / 1_000);
   });
   return {
     isAlive: async () => (await report()).missed < maxMissed,
@@ -132,19 +131,16 @@ function deadlineOf(intervalMs: number): number {
   return Math.min(10_000, intervalMs);
 }
 
-function createCanaryMetrics({ histogram, counter, gauge }: Metrics) {
+function createCanaryMetrics(metrics: Metrics) {
   return {
-    seconds: histogram({
-      name: "larkline_canary_seconds",
-      help: "Time that the canary's messages took through the whole system.",
+    seconds: metrics.createHistogram("larkline_canary_seconds", {
+      description: "Time that the canary's messages took through the whole system.",
     }),
-    failures: counter({
-      name: "larkline_canary_failures_total",
-      help: "Messages of the canary that did not come through in time.",
+    failures: metrics.createCounter("larkline_canary_failures_total", {
+      description: "Messages of the canary that did not come through in time.",
     }),
-    aliveAt: gauge({
-      name: "larkline_canary_success_timestamp_seconds",
-      help: "When a message of the canary came through last, in seconds since 1970; absent: none so far.",
+    aliveAt: metrics.createObservableGauge("larkline_canary_success_timestamp_seconds", {
+      description: "When a message of the canary came through last, in seconds since 1970; absent: none so far.",
     }),
   };
 }

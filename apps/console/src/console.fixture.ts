@@ -18,7 +18,7 @@ import {
   RunnerDirectory,
   SessionStore,
 } from "@larkline/store";
-import { createMetrics, silentLogger } from "@larkline/process/telemetry";
+import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { inject } from "vitest";
 import type { Passwords } from "./config.ts";
 import { startConsole } from "./console.ts";
@@ -137,7 +137,7 @@ export async function startTestConsole(
       domain: "feishu",
       canary: undefined,
     },
-    metrics: createMetrics({ service: "console" }),
+    metrics: new Metrics({ service: "console" }),
     log: silentLogger,
   });
   return { url: `http://127.0.0.1:${port}`, close };

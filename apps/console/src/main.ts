@@ -1,5 +1,5 @@
 import { loadConfigFile, takeEnvironment } from "@larkline/process/config";
-import { createLogger, createMetrics, runUntilSignal } from "@larkline/process/telemetry";
+import { createLogger, Metrics, runUntilSignal } from "@larkline/process/telemetry";
 import { loadConfig } from "./config.ts";
 import { startConsole } from "./console.ts";
 
@@ -17,7 +17,7 @@ if (!settings.ok) refuse(settings.error);
 
 const logger = createLogger({ service: "console", level: config.logLevel });
 if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
-const metrics = createMetrics({ service: "console" });
+const metrics = new Metrics({ service: "console" });
 const started = await startConsole({ config, settings: settings.value, metrics, log: logger }).catch((error: unknown) =>
   refuse(`console cannot start: ${error instanceof Error ? error.message : String(error)}`),
 );

@@ -1,5 +1,5 @@
 import type { GateState, ServerState } from "@larkline/store";
-import { createMetrics, silentLogger } from "@larkline/process/telemetry";
+import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { callOf, openWorld, session, startTestConsole, type TestConsole, type World } from "./console.fixture.ts";
 import { showRedis, showState, type StateMetricsDeps } from "./metrics.ts";
@@ -13,7 +13,7 @@ const emptyGate: GateState = {
 };
 
 function start(changes: Partial<StateMetricsDeps> = {}) {
-  const metrics = createMetrics({ service: "console" });
+  const metrics = new Metrics({ service: "console" });
   showState({
     metrics,
     queues: { names: async () => ["turns"] },
@@ -69,7 +69,7 @@ const server: ServerState = { node: "redis:6379", memoryBytes: 3, memoryLimitByt
 
 it("shows how each server of Redis is, and nothing of one that does not answer any more", async () => {
   let states: () => Promise<ServerState[]> = async () => [server];
-  const metrics = createMetrics({ service: "console" });
+  const metrics = new Metrics({ service: "console" });
   showRedis(metrics, async () => await states());
   const lines = async () => (await metrics.text()).split("\n").filter((line) => line.startsWith("larkline_"));
   const labels = '{node="redis:6379",service="console"}';

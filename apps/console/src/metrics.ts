@@ -1,4 +1,4 @@
-import type { Metrics, Logger } from "@larkline/process/telemetry";
+import type { BatchObservableResult, Logger, Metrics } from "@larkline/process/telemetry";
 import { sharedNow, systemClock, withDeadline } from "@larkline/protocol";
 import type { QueueCatalog } from "@larkline/queue";
 import type { DeadLetters, GateState, Presence, RateGovernor, RunnerDirectory, ServerState } from "@larkline/store";
@@ -7,14 +7,13 @@ import type { QueueList } from "./queue-board.ts";
 /** The metrics of this process. */
 export function createCounters(metrics: Metrics) {
   return {
-    signIns: metrics.counter({
-      name: "larkline_console_sign_ins_total",
-      help: "Tries to sign in by what became of them (signed_in, wrong, too_many).",
+    signIns: metrics.createCounter("larkline_console_sign_ins_total", {
+      description: "Tries to sign in by what became of them (signed_in, wrong, too_many).",
       labels: ["outcome"],
     }),
-    actions: metrics.counter({
-      name: "larkline_console_actions_total",
-      help: "What operators did (content_shown, rule_revoked, turn_cancelled, and actions on queues such as retry).",
+    actions: metrics.createCounter("larkline_console_actions_total", {
+      description:
+        "What operators did (content_shown, rule_revoked, turn_cancelled, and actions on queues such as retry).",
       labels: ["action"],
     }),
   };
@@ -44,65 +43,70 @@ export interface StateMetricsDeps {
 
 const queueStates = ["waiting", "active", "delayed", "failed"] as const;
 
-function createGauges({ gauge }: Metrics) {
+function createGauges(metrics: Metrics) {
   return {
-    jobs: gauge({
-      name: "larkline_queue_jobs",
-      help: "Jobs of a queue by their state.",
+    jobs: metrics.createObservableGauge("larkline_queue_jobs", {
+      description: "Jobs of a queue by their state.",
       labels: ["queue", "state"],
     }),
-    oldestJob: gauge({
-      name: "larkline_queue_oldest_seconds",
-      help: "Age of the oldest waiting job; 0 when none waits.",
+    oldestJob: metrics.createObservableGauge("larkline_queue_oldest_seconds", {
+      description: "Age of the oldest waiting job; 0 when none waits.",
       labels: ["queue"],
     }),
-    sessions: gauge({ name: "larkline_sessions", help: "Sessions by their state.", labels: ["state"] }),
-    oldestMessage: gauge({
-      name: "larkline_message_oldest_seconds",
-      help: "Age of the oldest message that is being answered, by the state of its session; 0 when there is none.",
+    sessions: metrics.createObservableGauge("larkline_sessions", {
+      description: "Sessions by their state.",
       labels: ["state"],
     }),
-    outboxes: gauge({
-      name: "larkline_outbox_sessions",
-      help: "Sessions with replies that the platform has not confirmed.",
+    oldestMessage: metrics.createObservableGauge("larkline_message_oldest_seconds", {
+      description:
+        "Age of the oldest message that is being answered, by the state of its session; 0 when there is none.",
+      labels: ["state"],
     }),
-    oldestReply: gauge({
-      name: "larkline_outbox_oldest_seconds",
-      help: "Age of the oldest reply that the platform has not confirmed; 0 when there is none.",
+    outboxes: metrics.createObservableGauge("larkline_outbox_sessions", {
+      description: "Sessions with replies that the platform has not confirmed.",
     }),
-    calls: gauge({ name: "larkline_calls_open", help: "Tool calls without an outcome." }),
-    approvals: gauge({ name: "larkline_approvals_open", help: "Questions to people that are open." }),
-    workers: gauge({ name: "larkline_workers", help: "Living workers." }),
-    runners: gauge({ name: "larkline_runners", help: "Living instances of a runner.", labels: ["runner"] }),
-    monthCalls: gauge({
-      name: "larkline_feishu_month_calls",
-      help: "Calls of the platform this month that count against its quota.",
+    oldestReply: metrics.createObservableGauge("larkline_outbox_oldest_seconds", {
+      description: "Age of the oldest reply that the platform has not confirmed; 0 when there is none.",
+    }),
+    calls: metrics.createObservableGauge("larkline_calls_open", { description: "Tool calls without an outcome." }),
+    approvals: metrics.createObservableGauge("larkline_approvals_open", {
+      description: "Questions to people that are open.",
+    }),
+    workers: metrics.createObservableGauge("larkline_workers", { description: "Living workers." }),
+    runners: metrics.createObservableGauge("larkline_runners", {
+      description: "Living instances of a runner.",
+      labels: ["runner"],
+    }),
+    monthCalls: metrics.createObservableGauge("larkline_feishu_month_calls", {
+      description: "Calls of the platform this month that count against its quota.",
       labels: ["app"],
     }),
-    monthLimit: gauge({
-      name: "larkline_feishu_month_limit",
-      help: "Calls of the platform that an app may make in a month, where the configuration says so.",
+    monthLimit: metrics.createObservableGauge("larkline_feishu_month_limit", {
+      description: "Calls of the platform that an app may make in a month, where the configuration says so.",
       labels: ["app"],
     }),
-    letters: gauge({ name: "larkline_dead_letters", help: "Dead letters: messages, replies, questions." }),
+    letters: metrics.createObservableGauge("larkline_dead_letters", {
+      description: "Dead letters: messages, replies, questions.",
+    }),
   };
 }
 
 type Gauges = ReturnType<typeof createGauges>;
+type Shown = BatchObservableResult;
 
 function ageSeconds(nowMs: number, atMs: number | undefined): number {
   return atMs === undefined ? 0 : Math.max(0, nowMs - atMs) / 1_000;
 }
 
-function showGate(gauges: Gauges, state: GateState, nowMs: number): void {
-  for (const [name, count] of Object.entries(state.sessions)) gauges.sessions.set({ state: name }, count);
+function showGate(result: Shown, gauges: Gauges, { state, nowMs }: { state: GateState; nowMs: number }): void {
+  for (const [name, count] of Object.entries(state.sessions)) result.observe(gauges.sessions, count, { state: name });
   for (const name of ["queued", "running"] as const) {
-    gauges.oldestMessage.set({ state: name }, ageSeconds(nowMs, state.oldestMessageAtMs[name]));
+    result.observe(gauges.oldestMessage, ageSeconds(nowMs, state.oldestMessageAtMs[name]), { state: name });
   }
-  gauges.outboxes.set({}, state.outboxes);
-  gauges.oldestReply.set({}, ageSeconds(nowMs, state.oldestReplyAtMs));
-  gauges.calls.set({}, state.openCalls);
-  gauges.approvals.set({}, state.openApprovals);
+  result.observe(gauges.outboxes, state.outboxes);
+  result.observe(gauges.oldestReply, ageSeconds(nowMs, state.oldestReplyAtMs));
+  result.observe(gauges.calls, state.openCalls);
+  result.observe(gauges.approvals, state.openApprovals);
 }
 
 /** What is read at once, so that all of it is of the same moment. */
@@ -131,22 +135,22 @@ async function readAll({
   return { depths, state, workers, runners, dead, calls };
 }
 
-function show(gauges: Gauges, all: Awaited<ReturnType<typeof readAll>>): void {
+function show(result: Shown, gauges: Gauges, all: Awaited<ReturnType<typeof readAll>>): void {
   const { depths, state, workers, runners, dead, calls } = all;
   const nowMs = sharedNow();
   for (const { name, oldestAtMs, ...depth } of depths) {
-    for (const job of queueStates) gauges.jobs.set({ queue: name, state: job }, depth[job]);
-    gauges.oldestJob.set({ queue: name }, ageSeconds(nowMs, oldestAtMs));
+    for (const job of queueStates) result.observe(gauges.jobs, depth[job], { queue: name, state: job });
+    result.observe(gauges.oldestJob, ageSeconds(nowMs, oldestAtMs), { queue: name });
   }
-  showGate(gauges, state, nowMs);
-  gauges.workers.set({}, workers.length);
-  gauges.letters.set({}, dead);
+  showGate(result, gauges, { state, nowMs });
+  result.observe(gauges.workers, workers.length);
+  result.observe(gauges.letters, dead);
   const instances = new Map<string, number>();
   for (const { runner } of runners) instances.set(runner, (instances.get(runner) ?? 0) + 1);
-  for (const [runner, count] of instances) gauges.runners.set({ runner }, count);
+  for (const [runner, count] of instances) result.observe(gauges.runners, count, { runner });
   for (const { app, quota, calls: count } of calls) {
-    gauges.monthCalls.set({ app }, count);
-    if (quota !== null) gauges.monthLimit.set({ app }, quota);
+    result.observe(gauges.monthCalls, count, { app });
+    if (quota !== null) result.observe(gauges.monthLimit, quota, { app });
   }
 }
 
@@ -157,27 +161,28 @@ function show(gauges: Gauges, all: Awaited<ReturnType<typeof readAll>>): void {
 export function showState(deps: StateMetricsDeps): void {
   const { metrics, logger, freshMs = 5_000, deadlineMs = 2_000 } = deps;
   const gauges = createGauges(metrics);
-  const up = metrics.gauge({ name: "larkline_state_up", help: "Whether Redis could be read (1 or 0)." });
+  const up = metrics.createObservableGauge("larkline_state_up", {
+    description: "Whether Redis could be read (1 or 0).",
+  });
   let readAtMs = Number.NEGATIVE_INFINITY;
+  let last: Awaited<ReturnType<typeof readAll>> | undefined;
   let reading: Promise<void> | undefined;
 
   const read = async (): Promise<void> => {
     try {
-      const all = await withDeadline(systemClock, readAll(deps), deadlineMs);
-      for (const gauge of Object.values(gauges)) gauge.clear();
-      show(gauges, all);
-      up.set({}, 1);
+      last = await withDeadline(systemClock, readAll(deps), deadlineMs);
     } catch (error) {
-      for (const gauge of Object.values(gauges)) gauge.clear();
-      up.set({}, 0);
+      last = undefined;
       logger.debug({ error }, "the state could not be read for a scrape");
     }
     readAtMs = performance.now();
   };
-  metrics.onScrape(async () => {
-    if (performance.now() - readAtMs < freshMs) return;
-    await (reading ??= read().finally(() => (reading = undefined)));
-  });
+  const refresh = async (result: Shown): Promise<void> => {
+    if (performance.now() - readAtMs >= freshMs) await (reading ??= read().finally(() => (reading = undefined)));
+    result.observe(up, last === undefined ? 0 : 1);
+    if (last !== undefined) show(result, gauges, last);
+  };
+  metrics.addBatchObservableCallback(refresh, [up, ...Object.values(gauges)]);
 }
 
 /** How long Redis may take to answer a scrape, ms. */
@@ -186,24 +191,25 @@ const deadlineMs = 2_000;
 /** Shows how the servers of Redis are, each time somebody scrapes; absent while one of them does not answer. */
 export function showRedis(metrics: Metrics, read: () => Promise<readonly ServerState[]>): void {
   const labels = ["node"] as const;
-  const memory = metrics.gauge({ name: "larkline_redis_memory_bytes", help: "Memory that Redis takes.", labels });
-  const limit = metrics.gauge({
-    name: "larkline_redis_memory_limit_bytes",
-    help: "Memory that Redis may take.",
+  const memory = metrics.createObservableGauge("larkline_redis_memory_bytes", {
+    description: "Memory that Redis takes.",
     labels,
   });
-  const persists = metrics.gauge({
-    name: "larkline_redis_persists",
-    help: "Whether Redis keeps an append-only file and can write it (1 or 0).",
+  const limit = metrics.createObservableGauge("larkline_redis_memory_limit_bytes", {
+    description: "Memory that Redis may take.",
     labels,
   });
-  metrics.onScrape(async () => {
+  const persists = metrics.createObservableGauge("larkline_redis_persists", {
+    description: "Whether Redis keeps an append-only file and can write it (1 or 0).",
+    labels,
+  });
+  const refresh = async (result: Shown): Promise<void> => {
     const states = await withDeadline(systemClock, read(), deadlineMs).catch(() => []);
-    for (const gauge of [memory, limit, persists]) gauge.clear();
     for (const { node, memoryBytes, memoryLimitBytes, persists: isSafe } of states) {
-      memory.set({ node }, memoryBytes);
-      limit.set({ node }, memoryLimitBytes);
-      persists.set({ node }, isSafe ? 1 : 0);
+      result.observe(memory, memoryBytes, { node });
+      result.observe(limit, memoryLimitBytes, { node });
+      result.observe(persists, isSafe ? 1 : 0, { node });
     }
-  });
+  };
+  metrics.addBatchObservableCallback(refresh, [memory, limit, persists]);
 }

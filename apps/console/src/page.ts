@@ -252,7 +252,7 @@ export async function noted(
 
 /** Counts and logs what an operator did. */
 export function countAction({ counters, log }: Services, action: string, path: string): void {
-  counters.actions.add({ action });
+  counters.actions.add(1, { action });
   log.info({ action, path }, "an operator acted");
 }
 

@@ -52,7 +52,7 @@ export function registerSignIn(server: FastifyInstance, services: Services, sign
       browser: request.cookies[browserCookie],
     };
     const tried = await withDeadline(clock, signIns.try(password, origin), longestQueueMs + redisDeadlineMs);
-    counters.signIns.add({ outcome: tried.result });
+    counters.signIns.add(1, { outcome: tried.result });
     if (tried.result === "signed_in") {
       const secure = isSecure(request);
       reply.setCookie(tokenCookie, tried.token, { maxAge: signedInMs / 1_000, secure });

@@ -250,7 +250,7 @@ function watchOf(services: Services, { app, id, session, sender, traceparent }: 
 type ApiOutcome = AppendResult["result"] | "busy" | "command" | "failed" | "uncertain";
 
 function count({ counters }: Services, { session }: InboundMessage, outcome: ApiOutcome): void {
-  if (!isCanary(session)) counters.messages.add({ channel: "api", outcome });
+  if (!isCanary(session)) counters.messages.add(1, { channel: "api", outcome });
 }
 
 /** An error frame only while the process starts. */

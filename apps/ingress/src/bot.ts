@@ -202,7 +202,7 @@ class NoticeOutbox {
 
   constructor(services: Services, api: FeishuApi, logger: Logger) {
     this.#services = services;
-    const { store: all, deadLetters, cards: ledger, observation } = services;
+    const { store: all, deadLetters, cards: ledger, telemetry } = services;
     const store: OutboxParts = {
       ackOutbox: async (session, token) => await this.#unlessReply(await all.ackOutbox(session, token)),
       leaseOutbox: async (session) => await this.#unlessReply(await all.leaseOutbox(session)),
@@ -211,7 +211,7 @@ class NoticeOutbox {
     const letters: Pick<DeadLetters, "bury"> = {
       bury: async (lease, reason) => await this.#unlessReply(await deadLetters.bury(lease, reason)),
     };
-    const watch = watchPlatform(observation).deliveries;
+    const watch = watchPlatform(telemetry).deliveries;
     const apis = new Map([[api.appId, api]]);
     this.#sender = new OutboxSender({ store, letters, ledger, apis, watch, logger });
   }

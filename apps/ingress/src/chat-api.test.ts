@@ -5,7 +5,7 @@ import { connect } from "node:net";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { canaryMessage, canarySessionId, turnIdOf } from "@larkline/protocol";
-import { observeWith } from "@larkline/process/telemetry";
+import { adapterOf, telemetryFor } from "@larkline/process/telemetry";
 import {
   doneEvent,
   openStream,
@@ -225,7 +225,7 @@ describe("POST /chat", () => {
   it("the session of the canary takes its message alone, which nobody is told of", async () => {
     const told: string[] = [];
     const watching = { event: (name: string) => void told.push(name), error: () => {} };
-    const ingress = await start({ script: hello, observation: observeWith([watching]) });
+    const ingress = await start({ script: hello, telemetry: telemetryFor([adapterOf(watching)]) });
     const canary = { session_id: canarySessionId };
     const refused = await postChat(ingress, { ...canary, message: "what is the time?" });
     await refused.end();

@@ -167,7 +167,7 @@ async function lateClicked(services: Services, bot: Bot, { value, by }: PersonCl
   }
   const card = decidedCard(services, parsed.value, parked);
   if (action === "ignore") return withCard(toast("info", lateTexts.ignored), card);
-  tellAppended(services.observation, parked, released);
+  tellAppended(services.telemetry, parked, released);
   try {
     await wakeSession(services, bot, session, released.wakeGen);
   } catch (error) {

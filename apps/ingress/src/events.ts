@@ -53,8 +53,8 @@ export async function handleEvent(
   const type = handler === undefined ? "unknown" : envelope.type;
   const startedMs = clock.monotonic();
   const note = (outcome: "acknowledged" | "failed"): void => {
-    counters.events.add({ type, outcome });
-    counters.ackSeconds.observe({ transport, outcome }, (clock.monotonic() - startedMs) / 1_000);
+    counters.events.add(1, { type, outcome });
+    counters.ackSeconds.record((clock.monotonic() - startedMs) / 1_000, { transport, outcome });
   };
   try {
     const handling = (handler ?? unknownEvent)(services, bot, envelope);
@@ -223,7 +223,7 @@ async function takePress(services: Services, bot: Bot, press: Press): Promise<vo
   const arriving = { app: bot.app, id: message.messageId, chat: chatId, person, channel: "feishu" } as const;
   const arrival = { message, place, tenant, fromMenu: true };
   const outcome = await watched(services, arriving, async () => await takeMessage(services, bot, arrival, admitted));
-  counters.messages.add({ channel: "feishu", outcome });
+  counters.messages.add(1, { channel: "feishu", outcome });
 }
 
 function messageOfPress({ openId, chatId, text, eventId, createdAtMs }: Press): FeishuMessage {

@@ -3,7 +3,7 @@ import { resolveConfig, type ConfigInput, type EdgeAccess } from "@larkline/proc
 import type { FeishuApi } from "@larkline/feishu";
 import { turnIdOf, type EngineEvent, type QueuedMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
 import type { SessionStore } from "@larkline/store";
-import { createMetrics, silentLogger, unobserved, type Metrics, type Observation } from "@larkline/process/telemetry";
+import { Metrics, silentLogger, silentTelemetry, type Telemetry } from "@larkline/process/telemetry";
 import { createTestStores, type TestMemory, type Trouble } from "./backend.fixture.ts";
 import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";
@@ -35,7 +35,7 @@ export interface TestOptions {
   /** Get what is not for Larkline itself; default: none do. */
   consumers?: readonly EventConsumer[];
   /** Who watches; default: nobody. */
-  observation?: Observation;
+  telemetry?: Telemetry;
 }
 
 export interface TestIngress extends TestMemory {
@@ -149,9 +149,9 @@ function servicesOf(stores: Stores, { env, settings: input = {}, ...options }: T
   const settings = resolveConfig(input);
   if (!config.ok) throw new Error(config.error);
   if (!settings.ok) throw new Error(settings.error);
-  const { observation = unobserved, consumers = [] } = options;
-  const parts = { config: config.value, settings: settings.value, stores, consumers, observation };
-  return createServices({ ...parts, metrics: createMetrics({ service: "ingress" }), log: silentLogger });
+  const { telemetry = silentTelemetry, consumers = [] } = options;
+  const parts = { config: config.value, settings: settings.value, stores, consumers, telemetry };
+  return createServices({ ...parts, metrics: new Metrics({ service: "ingress" }), log: silentLogger });
 }
 
 /** Services without a process around them, for tests of one part. */

@@ -1,6 +1,6 @@
 import { FeishuApi } from "@larkline/feishu";
 import { botOfApp, loadConfigFile, readEdges, takeEnvironment, type EdgeAccess } from "@larkline/process/config";
-import { createLogger, createMetrics, openObservers, runUntilSignal, watchPlatform } from "@larkline/process/telemetry";
+import { createLogger, Metrics, openTelemetry, runUntilSignal, watchPlatform } from "@larkline/process/telemetry";
 import { systemClock } from "@larkline/protocol";
 import { connectTraceLog } from "@larkline/store";
 import { Bot } from "./bot.ts";
@@ -20,17 +20,17 @@ if (!accesses.ok) refuse(accesses.error);
 
 const log = createLogger({ service: "ingress", level: config.logLevel });
 if (unclean !== undefined) log.warn({ reason: unclean }, "other processes of this user can read the environment");
-const metrics = createMetrics({ service: "ingress" });
+const metrics = new Metrics({ service: "ingress" });
 const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
 const watch = { service: "ingress", logger: log, metrics, traceLog, modules: settings.value.observers } as const;
-const observers = await openObservers({ ...watch, ...config });
-if (!observers.ok) refuse(observers.error);
-const { observation } = observers.value;
+const opened = await openTelemetry({ ...watch, ...config });
+if (!opened.ok) refuse(opened.error);
+const { telemetry, close: closeTelemetry } = opened.value;
 const consumers = await eventConsumers(systemClock, settings.value.events, config.eventsKey);
 if (!consumers.ok) refuse(consumers.error);
 
 const stores = connectStores(config, log);
-const parts = { config, settings: settings.value, stores, metrics, log, observation, consumers: consumers.value };
+const parts = { config, settings: settings.value, stores, metrics, log, telemetry, consumers: consumers.value };
 const services = createServices(parts);
 const bots = accesses.value.map((access) => new Bot(services, access, openApi(access)));
 const ingress = await startIngress(services, bots).catch((error: unknown) =>
@@ -45,7 +45,7 @@ runUntilSignal({
     await ingress.close();
     for (const { api } of bots) api.close();
     await stores.close();
-    await observers.value.close();
+    await closeTelemetry();
   },
 });
 
@@ -59,6 +59,6 @@ function openApi({ appId, appSecret, domain }: EdgeAccess): FeishuApi {
   const { governor, tokenCache } = stores;
   const { monthlyCalls, rateLimits } = botOfApp(services.settings, appId).feishu;
   const limiter = rateLimits ? { governor } : {};
-  const { calls } = watchPlatform(services.observation);
+  const { calls } = watchPlatform(services.telemetry);
   return new FeishuApi({ appId, appSecret, domain, ...limiter, tokenCache, monthlyCalls, watch: calls, logger: log });
 }

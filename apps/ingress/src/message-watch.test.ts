@@ -1,5 +1,5 @@
 import { traceparentOf } from "@larkline/protocol";
-import { observeWith, type Observation, type Tags } from "@larkline/process/telemetry";
+import { adapterOf, telemetryFor, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import { afterEach, expect, it, vi } from "vitest";
 import { startWorld, testApp } from "./feishu.fixture.ts";
 import { postChat, startTestIngress } from "./ingress.fixture.ts";
@@ -10,10 +10,10 @@ afterEach(async () => {
 });
 
 /** What observers hear of messages, in order. */
-function listening(): { observation: Observation; heard: [string, Tags][]; of: (message: string) => string[] } {
+function listening(): { telemetry: Telemetry; heard: [string, Tags][]; of: (message: string) => string[] } {
   const heard: [string, Tags][] = [];
-  const observation = observeWith([
-    {
+  const telemetry = telemetryFor([
+    adapterOf({
       event: (name, data) => void heard.push([name, data]),
       error: () => undefined,
       spanStart: (name, tags) => {
@@ -21,18 +21,18 @@ function listening(): { observation: Observation; heard: [string, Tags][]; of: (
         return JSON.stringify(tags["message"]);
       },
       spanEnd: (message, _error, tags) => void heard.push(["end", { message: JSON.parse(message), ...tags }]),
-    },
+    }),
   ]);
   const of = (message: string): string[] =>
     heard
       .filter(([name, tags]) => tags["message"] === message && !name.startsWith("begin card."))
       .map(([name, { reason, outcome }]) => [name, reason ?? outcome].filter(Boolean).join(" "));
-  return { observation, heard, of };
+  return { telemetry, heard, of };
 }
 
 it("tells of a message that is taken, one that is not for the bot, and one that is refused", async () => {
-  const { observation, heard, of } = listening();
-  const here = await startWorld({ observation, settings: { limits: { messageChars: 10 } } });
+  const { telemetry, heard, of } = listening();
+  const here = await startWorld({ telemetry, settings: { limits: { messageChars: 10 } } });
   closing.push(here.close);
   const accepted = await here.say("hello");
   expect(of(accepted)).toEqual(["begin message.receive", "message.received", "message.appended", "end accepted"]);
@@ -58,8 +58,8 @@ it("tells of a message that is taken, one that is not for the bot, and one that 
 });
 
 it("tells of a press on the menu as of a message, also when it cannot be stored", async () => {
-  const { observation, heard } = listening();
-  const here = await startWorld({ observation, settings: { feishu: { menu: { hi: "hello" } } } });
+  const { telemetry, heard } = listening();
+  const here = await startWorld({ telemetry, settings: { feishu: { menu: { hi: "hello" } } } });
   closing.push(here.close);
   here.ingress.trouble.append = true;
   const { reports } = here.platform.pressMenu(here.ann, testApp.appId, "hi");
@@ -76,8 +76,8 @@ function traceOf(id: string): string {
 }
 
 it("goes on with the trace of an HTTP client, where it is well-formed", async () => {
-  const { observation, heard } = listening();
-  const ingress = await startTestIngress({ observation, script: async () => undefined });
+  const { telemetry, heard } = listening();
+  const ingress = await startTestIngress({ telemetry, script: async () => undefined });
   closing.push(ingress.close);
   const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
   const traceIds: string[] = [];

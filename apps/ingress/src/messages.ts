@@ -38,7 +38,7 @@ type MessageOutcome = ArrivalOutcome | "unreadable" | "unsure" | IgnoreReason;
 /** Handles a message event. Resolves when the message is stored or answered, or is not for the bot. */
 export async function handleMessage(services: Services, bot: Bot, envelope: Envelope): Promise<undefined> {
   const outcome = await receive(services, bot, envelope, bot.identity.openId);
-  services.counters.messages.add({ channel: "feishu", outcome });
+  services.counters.messages.add(1, { channel: "feishu", outcome });
   // Neither run nor lost: the platform delivers what is not acknowledged again in 15 s.
   if (outcome === "unsure") throw new Error("a group message has to wait until the bot knows its own open_id");
 }

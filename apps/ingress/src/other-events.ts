@@ -1,7 +1,7 @@
 import { createHmac } from "node:crypto";
 import type { Envelope } from "@larkline/feishu";
 import { parserOf, pause, type Clock, type ParseResult } from "@larkline/protocol";
-import type { CounterMetric, Logger } from "@larkline/process/telemetry";
+import type { Counter, Logger } from "@larkline/process/telemetry";
 import { Type } from "typebox";
 
 /** What the platform shows or does after a callback; events need none. */
@@ -56,7 +56,7 @@ export function otherEventOf(
 
 interface OtherEventsParts {
   clock: Clock;
-  counters: { otherEvents: CounterMetric<"kind" | "outcome"> };
+  counters: { otherEvents: Counter };
   log: Logger;
 }
 
@@ -165,7 +165,7 @@ export class OtherEvents {
   }
 
   #count(kind: "event" | "click", outcome: "passed" | "failed" | "dropped"): void {
-    this.#parts.counters.otherEvents.add({ kind, outcome });
+    this.#parts.counters.otherEvents.add(1, { kind, outcome });
   }
 
   /** Gives up what waits and what is under way. */

@@ -6,7 +6,7 @@ import {
   createOutageLog,
   type Logger,
   type Metrics,
-  type Observation,
+  type Telemetry,
 } from "@larkline/process/telemetry";
 import { systemClock, systemRandom, type Clock, type Random, type SessionKey } from "@larkline/protocol";
 import { createCancelBus, createTurnQueue } from "@larkline/queue";
@@ -42,7 +42,7 @@ export interface Services extends Stores {
   /** All metrics of the process; those of ingress itself are `counters`. */
   metrics: Metrics;
   counters: IngressCounters;
-  observation: Observation;
+  telemetry: Telemetry;
   budgetBook: BudgetBook;
   /** Gets the events and clicks that are not for Larkline itself. */
   otherEvents: OtherEvents;
@@ -131,7 +131,7 @@ export interface ServiceParts {
   stores: Stores;
   metrics: Metrics;
   log: Logger;
-  observation: Observation;
+  telemetry: Telemetry;
   consumers: readonly EventConsumer[];
 }
 
@@ -139,8 +139,10 @@ export function createServices({ stores, consumers, ...parts }: ServiceParts): S
   const { config, settings, metrics, log } = parts;
   const counters = createCounters(metrics);
   const streams = new OpenStreams(config.api.maxStreams);
-  const read = (): number => streams.count();
-  metrics.gauge({ name: "larkline_ingress_streams", help: "Event streams that are open now.", read });
+  const open = metrics.createObservableGauge("larkline_ingress_streams", {
+    description: "Event streams that are open now.",
+  });
+  open.addCallback((result) => result.observe(streams.count()));
   const [clock, random] = [systemClock, systemRandom];
   return {
     ...stores,
@@ -157,29 +159,25 @@ export function createServices({ stores, consumers, ...parts }: ServiceParts): S
 
 function createCounters(metrics: Metrics) {
   return {
-    messages: metrics.counter({
-      name: "larkline_ingress_messages_total",
-      help: "Messages by channel and what became of them (accepted, duplicate, full, late, not_mentioned, ...).",
+    messages: metrics.createCounter("larkline_ingress_messages_total", {
+      description: "Messages by channel and what became of them (accepted, duplicate, full, late, not_mentioned, ...).",
       labels: ["channel", "outcome"],
     }),
-    events: metrics.counter({
-      name: "larkline_ingress_events_total",
-      help: "Events of the platform by type (unknown: without a handler).",
+    events: metrics.createCounter("larkline_ingress_events_total", {
+      description: "Events of the platform by type (unknown: without a handler).",
       labels: ["type", "outcome"],
     }),
-    otherEvents: metrics.counter({
-      name: "larkline_ingress_other_events_total",
-      help: "Events and clicks that are not Larkline's own, by what became of them at each consumer (passed, failed, dropped).",
+    otherEvents: metrics.createCounter("larkline_ingress_other_events_total", {
+      description:
+        "Events and clicks that are not Larkline's own, by what became of them at each consumer (passed, failed, dropped).",
       labels: ["kind", "outcome"],
     }),
-    refused: metrics.counter({
-      name: "larkline_ingress_webhook_refused_total",
-      help: "Webhook requests that were forged, unreadable or of another app.",
+    refused: metrics.createCounter("larkline_ingress_webhook_refused_total", {
+      description: "Webhook requests that were forged, unreadable or of another app.",
       labels: ["status"],
     }),
-    ackSeconds: metrics.histogram({
-      name: "larkline_ingress_ack_seconds",
-      help: "Time until an event was acknowledged or given back.",
+    ackSeconds: metrics.createHistogram("larkline_ingress_ack_seconds", {
+      description: "Time until an event was acknowledged or given back.",
       labels: ["transport", "outcome"],
     }),
   };

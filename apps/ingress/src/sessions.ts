@@ -1,7 +1,7 @@
 import { sessionIdOf, sessionKeyOf } from "@larkline/agent";
 import type { FeishuMessage } from "@larkline/feishu";
 import type { AgentConfig, BusyPolicy } from "@larkline/process/config";
-import { unobserved, type Observation, type Span } from "@larkline/process/telemetry";
+import { silentTelemetry, type Span, type Telemetry } from "@larkline/process/telemetry";
 import {
   canarySessionId,
   isCanary,
@@ -152,12 +152,12 @@ export async function appendMessage(
   message: InboundMessage,
   policy: BusyPolicy,
 ): Promise<AppendResult | "busy"> {
-  const { clock, store, observation } = services;
+  const { clock, store, telemetry } = services;
   // Orders such as `/new` are how a person gets out of what keeps the session busy.
   const refuses = policy === "reject" && message.command === undefined;
   const appending = store.append(message, refuses ? { maxWaiting: 1 } : undefined);
   const appended = await withDeadline(clock, appending, channel.storeDeadlineMs);
-  if (appended.result === "accepted") tellAppended(observation, message, appended);
+  if (appended.result === "accepted") tellAppended(telemetry, message, appended);
   return refuses && appended.result === "full" ? "busy" : appended;
 }
 
@@ -297,7 +297,7 @@ const takenOutcomes: ReadonlySet<string> = new Set(["accepted", "command"]);
 /** Tells observers of one message, from its receipt until it is stored, answered or refused. */
 export class MessageWatch {
   readonly #services: Services;
-  readonly #observation: Observation;
+  readonly #telemetry: Telemetry;
   readonly #message: ArrivingMessage;
   readonly #startedMs: number;
   readonly #tags: { traceparent: Traceparent; message: string };
@@ -308,34 +308,41 @@ export class MessageWatch {
     const { app, id, chat, person, channel } = message;
     const isProbe = channel === "api" && chat === canarySessionId;
     this.#services = services;
-    this.#observation = isProbe ? unobserved : services.observation;
+    this.#telemetry = isProbe ? silentTelemetry : services.telemetry;
     this.#message = message;
     this.#startedMs = services.clock.monotonic();
     this.#tags = { traceparent: traceparentOfMessage(message), message: id };
-    const { span, event } = this.#observation;
+    const { tracer, events } = this.#telemetry;
     const continued = message.traceparent !== undefined;
-    this.#span = span("message.receive", { ...this.#tags, channel, continued });
-    event("message.received", { ...this.#tags, app, chat, person, channel });
+    this.#span = tracer.startSpan("message.receive", { attributes: { ...this.#tags, channel, continued } });
+    events.emit({ eventName: "message.received", attributes: { ...this.#tags, app, chat, person, channel } });
   }
 
   /** Called once with what became of the message: a word such as `accepted`, `duplicate` or `not_mentioned`. */
   end(outcome: string, error?: unknown): void {
-    const { event, error: tellError, metric } = this.#observation;
+    const { events, samples } = this.#telemetry;
     const { channel } = this.#message;
-    metric("ack_seconds", (this.#services.clock.monotonic() - this.#startedMs) / 1_000, { channel, outcome });
-    if (!takenOutcomes.has(outcome)) event("message.refused", { ...this.#tags, reason: outcome });
-    if (error !== undefined) tellError(error, this.#tags);
-    this.#span.end(error, { outcome });
+    const seconds = (this.#services.clock.monotonic() - this.#startedMs) / 1_000;
+    samples.ack_seconds.record(seconds, { channel, outcome });
+    if (!takenOutcomes.has(outcome)) {
+      events.emit({ eventName: "message.refused", attributes: { ...this.#tags, reason: outcome } });
+    }
+    if (error !== undefined) {
+      events.emit({ exception: error, attributes: this.#tags });
+      this.#span.recordException(error);
+    }
+    this.#span.setAttributes({ outcome }).end();
   }
 }
 
 /** Tells observers that a message is in its session, behind `ahead` others. */
 export function tellAppended(
-  { event }: Observation,
+  { events }: Telemetry,
   message: InboundMessage,
   { seq, ahead }: { seq: number; ahead: number },
 ): void {
   const { session, id } = message;
   if (isCanary(session)) return;
-  event("message.appended", { traceparent: traceparentOfMessage(message), message: id, session, seq, ahead });
+  const attributes = { traceparent: traceparentOfMessage(message), message: id, session, seq, ahead };
+  events.emit({ eventName: "message.appended", attributes });
 }

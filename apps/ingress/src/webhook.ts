@@ -35,7 +35,7 @@ async function takeWebhook(
   const verdict = verifier.verify(Buffer.isBuffer(body) ? body : Buffer.alloc(0), headers);
   if (verdict.kind === "refused") {
     const { status, reason } = verdict;
-    services.counters.refused.add({ status });
+    services.counters.refused.add(1, { status });
     bot.log.warn({ status, reason, address: ip }, "webhook request refused");
     return await reply.code(status).send({ error: "refused" });
   }

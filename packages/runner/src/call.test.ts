@@ -1,4 +1,4 @@
-import { createMetrics, silentLogger, unobserved } from "@larkline/process/telemetry";
+import { Metrics, silentLogger, silentTelemetry } from "@larkline/process/telemetry";
 import { createToolRegistry, defineTool } from "@larkline/tool-kit";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { CallHandoff } from "./call-handoff.ts";
@@ -38,8 +38,8 @@ beforeEach(async () => {
     blobs: bed.blobs,
     storeFile: bed.blobs.put.bind(bed.blobs),
     calls,
-    metrics: createRunnerMetrics(createMetrics({ service: "test" }), () => calls.count),
-    observation: unobserved,
+    metrics: createRunnerMetrics(new Metrics({ service: "test" }), () => calls.count),
+    telemetry: silentTelemetry,
     logger: silentLogger,
   });
 });

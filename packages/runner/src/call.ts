@@ -17,7 +17,7 @@ import {
 } from "@larkline/protocol";
 import type { JobResult } from "@larkline/queue";
 import { type BlobStore, putResult, shortenedResult } from "@larkline/store";
-import type { Logger, Observation, Tags } from "@larkline/process/telemetry";
+import type { Logger, Telemetry, Tags } from "@larkline/process/telemetry";
 import {
   announcementOf,
   errorText,
@@ -45,7 +45,7 @@ export interface CallServices {
   blobs: Pick<BlobStore, "put" | "get">;
   calls: RunningCalls;
   metrics: RunnerMetrics;
-  observation: Observation;
+  telemetry: Telemetry;
   logger: Logger;
 }
 
@@ -108,7 +108,7 @@ export class CallHandler {
   async #refuse(job: ToolJob, reason: string): Promise<"done"> {
     const { logger, metrics } = this.#services;
     logger.error({ ...namesOf(job), reason }, "call refused: its envelope is not good");
-    metrics.refused.add({});
+    metrics.refused.add(1);
     return await this.#notRun(job, texts.refused);
   }
 
@@ -365,29 +365,30 @@ export interface CallWatch {
   failed(job: ToolJob, error: Error): void;
 }
 
-export function watchCalls({ observation, metrics, envelope: { runner } }: CallServices): CallWatch {
-  const { span, metric, event, error: tellError } = observation;
+export function watchCalls({ telemetry, metrics, envelope: { runner } }: CallServices): CallWatch {
+  const { tracer, events, samples } = telemetry;
   return {
     began: (job) => {
       const startedMs = performance.now();
       const queuedMs = Math.max(0, sharedNow() - job.queuedAtMs);
       const { name: tool } = job;
-      const run = span("tool.run", { ...tagsOf(job), runner, queuedMs });
-      metric("tool.queue_seconds", queuedMs / 1_000, { tool });
+      const run = tracer.startSpan("tool.run", { attributes: { ...tagsOf(job), runner, queuedMs } });
+      samples["tool.queue_seconds"].record(queuedMs / 1_000, { tool });
       return (outcome) => {
         const ranMs = Math.round(performance.now() - startedMs);
         const result = resultOf(outcome);
-        run.end(outcome.ok ? undefined : result, { outcome: result });
-        metrics.durations.observe({ tool }, ranMs / 1_000);
+        if (!outcome.ok) run.recordException(result);
+        run.setAttributes({ outcome: result }).end();
+        metrics.durations.record(ranMs / 1_000, { tool });
         return { queuedMs, ranMs };
       };
     },
     answered: (job, outcome, timing) => {
       const result = resultOf(outcome);
-      metric("tool.calls", 1, { tool: job.name, outcome: result });
-      event("call.outcome", { ...tagsOf(job), outcome: result, ...timing });
+      samples["tool.calls"].add(1, { tool: job.name, outcome: result });
+      events.emit({ eventName: "call.outcome", attributes: { ...tagsOf(job), outcome: result, ...timing } });
     },
-    failed: (job, error) => tellError(error, tagsOf(job)),
+    failed: (job, error) => events.emit({ exception: error, attributes: tagsOf(job) }),
   };
 }
 

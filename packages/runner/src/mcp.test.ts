@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { resolveConfig, type McpServerConfig } from "@larkline/process/config";
 import { freePort } from "@larkline/testkit";
-import { createMetrics, silentLogger, unobserved } from "@larkline/process/telemetry";
+import { Metrics, silentLogger, silentTelemetry } from "@larkline/process/telemetry";
 import { defineTool } from "@larkline/tool-kit";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { startRunner, type RunnerSetup, type ToolRunner } from "./runner.ts";
@@ -52,8 +52,8 @@ async function start(servers: Record<string, object>, changes: Partial<RunnerSet
     loaded: loaded.value,
     mcpServers: serversOf(servers),
     logger: silentLogger,
-    metrics: createMetrics({ service: "test" }),
-    observation: unobserved,
+    metrics: new Metrics({ service: "test" }),
+    telemetry: silentTelemetry,
     onRefused: (conflict) => {
       throw new Error(conflict);
     },

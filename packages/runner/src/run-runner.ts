@@ -1,12 +1,6 @@
 import { loadConfigFile, takeEnvironment, type Env } from "@larkline/process/config";
 import { connectTraceLog } from "@larkline/store";
-import {
-  createLogger,
-  createMetrics,
-  openObservers,
-  runUntilSignal,
-  startOpsServer,
-} from "@larkline/process/telemetry";
+import { createLogger, Metrics, openTelemetry, runUntilSignal, startOpsServer } from "@larkline/process/telemetry";
 import { AnnouncementRefusedError, startRunner, type ToolRunner } from "./runner.ts";
 import { IsolationRefusedError } from "./levels.ts";
 import { missingVariables } from "./mcp/mounts.ts";
@@ -59,7 +53,7 @@ async function serve({ config, runner, refuse }: Started, telemetry: Telemetry):
 
 interface Telemetry {
   logger: ReturnType<typeof createLogger>;
-  metrics: ReturnType<typeof createMetrics>;
+  metrics: Metrics;
 }
 
 /**
@@ -80,12 +74,12 @@ export async function runRunner({ env: given, defaults, load, refuse }: RunnerPr
   if (missing.length > 0) return refuse(missing.join("\n"));
   const logger = createLogger({ service: "tool-runner", level: config.logLevel });
   if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
-  const metrics = createMetrics({ service: "tool-runner" });
+  const metrics = new Metrics({ service: "tool-runner" });
   const traceLog = connectTraceLog({ ...config, ttlMs: settings.value.retention.traceDays * 86_400_000 });
   const watch = { service: "tool-runner", logger, metrics, traceLog, modules: settings.value.observers } as const;
-  const watching = await openObservers({ ...watch, ...config });
+  const watching = await openTelemetry({ ...watch, ...config });
   if (!watching.ok) return refuse(watching.error);
-  const { observation, close: closeObservers } = watching.value;
+  const { telemetry, close: closeTelemetry } = watching.value;
   const runner = await startRunner({
     config,
     graceMs: config.drainMs,
@@ -96,7 +90,7 @@ export async function runRunner({ env: given, defaults, load, refuse }: RunnerPr
     environment: env,
     logger,
     metrics,
-    observation,
+    telemetry,
     onRefused: (conflict) => refuse(`The tools are refused: ${conflict}.`),
   }).catch((error: unknown) => refuse(problemOf(error)));
   const tools = loaded.value.registry.tools().map(({ name, isolation }) => `${name} (${isolation.level})`);
@@ -108,7 +102,7 @@ export async function runRunner({ env: given, defaults, load, refuse }: RunnerPr
     deadlineMs: config.drainMs + settleMs,
     close: async () => {
       await close();
-      await closeObservers();
+      await closeTelemetry();
     },
   });
 }

@@ -1,34 +1,33 @@
-import type { CounterMetric, GaugeMetric, HistogramMetric, Metrics } from "@larkline/process/telemetry";
+import type { Counter, Gauge, Histogram, Metrics } from "@larkline/process/telemetry";
 
 export interface RunnerMetrics {
-  durations: HistogramMetric<"tool">;
-  refused: CounterMetric<never>;
+  durations: Histogram;
+  refused: Counter;
   /** Messages of tools' processes that were no good. */
-  dropped: CounterMetric<"tool">;
+  dropped: Counter;
   /** 1 for the tier that holds, 0 for one that held and does not any more. */
-  sandbox: GaugeMetric<"tier">;
+  sandbox: Gauge;
 }
 
 export function createRunnerMetrics(metrics: Metrics, running: () => number): RunnerMetrics {
-  metrics.gauge({ name: "larkline_tool_calls_running", help: "Tool calls this runner works on", read: running });
+  const calls = metrics.createObservableGauge("larkline_tool_calls_running", {
+    description: "Tool calls this runner works on",
+  });
+  calls.addCallback((result) => result.observe(running()));
   return {
-    durations: metrics.histogram({
-      name: "larkline_tool_call_seconds",
-      help: "Time a tool took, without queueing",
+    durations: metrics.createHistogram("larkline_tool_call_seconds", {
+      description: "Time a tool took, without queueing",
       labels: ["tool"],
     }),
-    refused: metrics.counter({
-      name: "larkline_tool_calls_refused_total",
-      help: "Calls whose envelope was not good",
+    refused: metrics.createCounter("larkline_tool_calls_refused_total", {
+      description: "Calls whose envelope was not good",
     }),
-    dropped: metrics.counter({
-      name: "larkline_tool_messages_dropped_total",
-      help: "Messages of tools in processes of their own that were of no known kind or form",
+    dropped: metrics.createCounter("larkline_tool_messages_dropped_total", {
+      description: "Messages of tools in processes of their own that were of no known kind or form",
       labels: ["tool"],
     }),
-    sandbox: metrics.gauge({
-      name: "larkline_sandbox_holds",
-      help: "Whether the sandbox in use keeps programs in, by tier (1 or 0)",
+    sandbox: metrics.createGauge("larkline_sandbox_holds", {
+      description: "Whether the sandbox in use keeps programs in, by tier (1 or 0)",
       labels: ["tier"],
     }),
   };

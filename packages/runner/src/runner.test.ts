@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createFileBlobStore } from "@larkline/store/blob-files";
 import { blobIdOf, resultPage } from "@larkline/store";
-import { createLogger, createMetrics, silentLogger, unobserved } from "@larkline/process/telemetry";
+import { createLogger, Metrics, silentLogger, silentTelemetry } from "@larkline/process/telemetry";
 import { defineTool, type HandlerTool, type Tool, type ToolContext } from "@larkline/tool-kit";
 import type { CallAuthority, ToolLimits } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
@@ -62,8 +62,8 @@ async function start(
     config: configOf(changes.runner ?? "r"),
     loaded: loaded.value,
     logger: silentLogger,
-    metrics: createMetrics({ service: "test" }),
-    observation: unobserved,
+    metrics: new Metrics({ service: "test" }),
+    telemetry: silentTelemetry,
     onRefused: (conflict) => {
       throw new Error(conflict);
     },

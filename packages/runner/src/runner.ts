@@ -19,7 +19,7 @@ import {
   takesWrites,
 } from "@larkline/store";
 import type { ToolAnnouncement } from "@larkline/protocol";
-import { createClockLog, scrubText, type Logger, type Metrics, type Observation } from "@larkline/process/telemetry";
+import { createClockLog, scrubText, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
 import { announcementOf, type Tool } from "@larkline/tool-kit";
 import { CallHandler, createFileStore, digestOf, RunningCalls } from "./call.ts";
 import { CallHandoff } from "./call-handoff.ts";
@@ -42,7 +42,7 @@ export interface RunnerSetup {
   environment?: Env;
   logger: Logger;
   metrics: Metrics;
-  observation: Observation;
+  telemetry: Telemetry;
   /** This runner was taken for dead and another one offers its tools in another way: it must stop. */
   onRefused: (conflict: string) => void;
   /** How long files are kept after they were last stored, ms. Default 7 days. */
@@ -154,12 +154,12 @@ async function openRunnerLevels(setup: RunnerSetup, metrics: RunnerMetrics): Pro
     remote: config.remoteSandbox,
     onLine: (line, stream) => logger.info({ stream }, line),
     onDropped: (tool, reason) => {
-      metrics.dropped.add({ tool });
+      metrics.dropped.add(1, { tool });
       logger.warn({ tool, reason }, "a message of a tool's process is dropped");
     },
     onSandboxEvent: ({ event, detail }) => logger.warn({ event, detail }, "sandbox"),
     onFinding: ({ tier, holds, reason }) => {
-      metrics.sandbox.set({ tier }, holds ? 1 : 0);
+      metrics.sandbox.record(holds ? 1 : 0, { tier });
       if (holds && reason === "") logger.info({ tier }, "the sandbox holds");
       else if (holds) logger.warn({ tier, reason }, "the sandbox holds, but for what is allowed");
       else logger.error({ tier, reason }, "the sandbox does not hold");
@@ -469,7 +469,7 @@ async function startWorkers({ setup, connections }: Parts, handler: CallHandler)
 
 async function openHandler(parts: Parts): Promise<CallHandler> {
   const { setup, connections, levels, metrics, calls } = parts;
-  const { config, loaded, observation, logger } = setup;
+  const { config, loaded, telemetry, logger } = setup;
   const { namespace, runner, runnerKey } = config;
   const { redis, closing, onError } = connections;
   const blobs = blobsOf(setup, redis);
@@ -488,7 +488,7 @@ async function openHandler(parts: Parts): Promise<CallHandler> {
     blobs,
     calls,
     metrics,
-    observation,
+    telemetry,
     logger,
   });
 }

@@ -1,4 +1,4 @@
-import { createLogger, createMetrics, runUntilSignal } from "@larkline/process/telemetry";
+import { createLogger, Metrics, runUntilSignal } from "@larkline/process/telemetry";
 import { loadConfig } from "./config.ts";
 import { startPlayground } from "./playground.ts";
 
@@ -16,7 +16,7 @@ process.removeAllListeners("warning");
 process.on("warning", (warning) => {
   if (warning.name !== "ExperimentalWarning") logger.warn({ error: warning }, "warning of Node");
 });
-const metrics = createMetrics({ service: "playground" });
+const metrics = new Metrics({ service: "playground" });
 const playground = await startPlayground({ config, logger, metrics }).catch((error: unknown) =>
   refuse(
     `Cannot start on ${config.host}:${config.port} (HOST, PORT) or MODEL_PORT: ${error instanceof Error ? error.message : String(error)}`,

@@ -87,18 +87,16 @@ async function registerPage(server: FastifyInstance): Promise<void> {
 }
 
 function countActivity(simulator: FeishuSimulator, metrics: Metrics): void {
-  const calls = metrics.counter({
-    name: "larkline_simulator_api_calls_total",
-    help: "Calls of the simulated open platform by HTTP status (0: no answer) and code",
+  const calls = metrics.createCounter("larkline_simulator_api_calls_total", {
+    description: "Calls of the simulated open platform by HTTP status (0: no answer) and code",
     labels: ["status", "code"],
   });
-  const deliveries = metrics.counter({
-    name: "larkline_simulator_deliveries_total",
-    help: "Attempts to deliver an event by transport and result",
+  const deliveries = metrics.createCounter("larkline_simulator_deliveries_total", {
+    description: "Attempts to deliver an event by transport and result",
     labels: ["transport", "acknowledged"],
   });
-  simulator.on("apiCall", ({ status, code }) => calls.add({ status, code }));
+  simulator.on("apiCall", ({ status, code }) => calls.add(1, { status, code }));
   simulator.on("delivery", ({ transport, acknowledged }) =>
-    deliveries.add({ transport, acknowledged: String(acknowledged) }),
+    deliveries.add(1, { transport, acknowledged: String(acknowledged) }),
   );
 }

@@ -1,7 +1,7 @@
 import { availableParallelism } from "node:os";
 import { takeEnvironment } from "@larkline/process/config";
 import { openSandbox, probeTiers, serveSandbox } from "@larkline/sandbox";
-import { createLogger, createMetrics, runUntilSignal, startOpsServer } from "@larkline/process/telemetry";
+import { createLogger, Metrics, runUntilSignal, startOpsServer } from "@larkline/process/telemetry";
 import { loadConfig } from "./config.ts";
 import { createHostReport } from "./host-report.ts";
 import { watchTier } from "./tier-watch.ts";
@@ -25,7 +25,7 @@ export async function runSandboxHost(): Promise<void> {
 
   const logger = createLogger({ service: "sandbox-host", level: logLevel });
   if (unclean !== undefined) logger.warn({ reason: unclean }, "other processes of this user can read the environment");
-  const metrics = createMetrics({ service: "sandbox-host" });
+  const metrics = new Metrics({ service: "sandbox-host" });
   const report = createHostReport({ logger, metrics });
   const opening = await openSandbox({
     tiers,
@@ -55,7 +55,10 @@ export async function runSandboxHost(): Promise<void> {
     await sandbox.close();
     return refuse(`Cannot listen on ${host}:${port} (HOST, PORT): ${messageOf(error)}`);
   });
-  metrics.gauge({ name: "larkline_sandbox_running", help: "Runs under way or waiting.", read: () => server.running() });
+  const running = metrics.createObservableGauge("larkline_sandbox_running", {
+    description: "Runs under way or waiting.",
+  });
+  running.addCallback((result) => result.observe(server.running()));
 
   const watch = watchTier({
     probe: async () => await probeTiers({ tiers: tiers.filter((tier) => tier === sandbox.tier), allowUnboundedMemory }),

@@ -1,5 +1,7 @@
 export {
+  createClockLog,
   createLogger,
+  createOutageLog,
   logLevels,
   silentLogger,
   type LogBindings,
@@ -7,16 +9,10 @@ export {
   type Logger,
   type LoggerOptions,
   type LogLevel,
+  type OutageLog,
 } from "./logger.ts";
-export {
-  createMetrics,
-  type CounterMetric,
-  type GaugeMetric,
-  type HistogramMetric,
-  type Labels,
-  type MetricOptions,
-  type Metrics,
-} from "./metrics.ts";
+export type { BatchObservableResult, Counter, Gauge, Histogram } from "@opentelemetry/api";
+export { Metrics, type InstrumentOptions } from "./metrics.ts";
 export {
   eventCatalogue,
   metricCatalogue,
@@ -30,11 +26,24 @@ export {
   type SpanFacts,
   type SpanName,
 } from "./observations.ts";
-export { observeWith, unobserved, type Observation, type Observer, type Span, type Tags } from "./observer.ts";
-export { openObservers, type ProcessObservers, type ProcessObserversOptions } from "./process-observers.ts";
-export { registerOpsRoutes, type OpsRoutes, type ReadyCheck } from "./ops-routes.ts";
-export { startOpsServer, type OpsServer, type OpsServerOptions } from "./ops-server.ts";
-export { createClockLog, createOutageLog, type OutageLog } from "./outage-log.ts";
+export { adapterOf, type Observer } from "./observers.ts";
+export { openTelemetry, type ProcessTelemetry, type TelemetryOptions } from "./open-telemetry.ts";
+export {
+  registerOpsRoutes,
+  startOpsServer,
+  type OpsRoutes,
+  type OpsServer,
+  type OpsServerOptions,
+  type ReadyCheck,
+} from "./ops-server.ts";
 export { redactFields, scrubText } from "./redact.ts";
 export { runUntilSignal, type RunUntilSignalOptions } from "./run-until-signal.ts";
+export {
+  silentTelemetry,
+  telemetryFor,
+  type Span,
+  type Tags,
+  type Telemetry,
+  type TelemetryAdapter,
+} from "./telemetry.ts";
 export { watchPlatform, type PlatformWatch } from "./platform-watch.ts";

@@ -1,5 +1,6 @@
 import { pino, type DestinationStream, type Logger as PinoLogger } from "pino";
 import { redactFields, scrubText } from "./redact.ts";
+import type { TelemetryAdapter } from "./telemetry.ts";
 
 export const logLevels = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
@@ -24,6 +25,8 @@ export interface Logger {
   info(fields: LogFields, message: string): void;
   warn(fields: LogFields, message: string): void;
   error(fields: LogFields, message: string): void;
+  /** Whether lines of the level `debug` are written. */
+  readonly writesDebug?: boolean;
   /** A logger that adds these bindings to each line. */
   child(bindings: LogBindings): Logger;
 }
@@ -46,6 +49,7 @@ function wrap(inner: PinoLogger): Logger {
     info: at("info"),
     warn: at("warn"),
     error: at("error"),
+    writesDebug: inner.isLevelEnabled("debug"),
     child: (bindings) => wrap(inner.child(redactFields(bindings))),
   };
 }
@@ -80,3 +84,49 @@ export const silentLogger: Logger = {
   error: () => {},
   child: () => silentLogger,
 };
+
+/**
+ * Writes all that is observed, at the level `debug`. What operators have to know is a line of its own, written where it
+ * happens; errors stand here a second time, with the message that they belong to.
+ */
+export function debugAdapter(logger: Logger): TelemetryAdapter {
+  return {
+    event: (name, tags) => logger.debug({ ...tags, event: name }, "event"),
+    error: (error, tags) => logger.debug({ ...tags, error }, "error"),
+    spanStarted: (span) => () => {
+      const failed = span.error === undefined ? {} : { error: span.error };
+      logger.debug(
+        { ...span.tags, ...span.endTags, ...failed, span: span.name, ms: Math.round(span.elapsedMs()) },
+        "span",
+      );
+    },
+  };
+}
+
+/** What is logged of something that others reconnect to by themselves. */
+export interface OutageLog {
+  /** Another try has failed. */
+  failed(error: unknown): void;
+  back(): void;
+}
+
+/** One line when an outage begins and one when it is over, however many tries fail in between, and whoever makes them. */
+export function createOutageLog(logger: Pick<Logger, "warn" | "info">, name: string): OutageLog {
+  let isBroken = false;
+  return {
+    failed: (error) => {
+      if (!isBroken) logger.warn({ error }, `${name} cannot be reached, trying again`);
+      isBroken = true;
+    },
+    back: () => {
+      if (isBroken) logger.info({}, `${name} is reached again`);
+      isBroken = false;
+    },
+  };
+}
+
+/** What the log says when clocks begin to differ, and when they agree again. */
+export function createClockLog(logger: Pick<Logger, "warn" | "info">): (problem: string | undefined) => void {
+  return (problem) =>
+    problem === undefined ? logger.info({}, "clocks agree again") : logger.warn({ problem }, "clocks differ");
+}

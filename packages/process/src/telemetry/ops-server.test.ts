@@ -1,13 +1,12 @@
 import { afterEach, describe, expect, it } from "vitest";
 import { silentLogger } from "./logger.ts";
-import { createMetrics } from "./metrics.ts";
-import type { ReadyCheck } from "./ops-routes.ts";
-import { startOpsServer, type OpsServer } from "./ops-server.ts";
+import { Metrics } from "./metrics.ts";
+import { startOpsServer, type OpsServer, type ReadyCheck } from "./ops-server.ts";
 
 let server: OpsServer | undefined;
 
 async function start(ready: ReadyCheck, readyDeadlineMs = 2_000) {
-  const metrics = createMetrics({ service: "agent-worker" });
+  const metrics = new Metrics({ service: "agent-worker" });
   const common = { host: "127.0.0.1", port: 0, metrics, logger: silentLogger };
   server = await startOpsServer({ ...common, ready, readyDeadlineMs });
   const { port } = server;
@@ -60,9 +59,13 @@ describe("startOpsServer", () => {
 
   it("serves the metrics of the process", async () => {
     const { get, metrics } = await start(async () => ({}));
-    metrics.counter({ name: "larkline_turns_total", help: "Turns.", labels: ["outcome"] }).add({ outcome: "done" });
-    metrics.gauge({ name: "larkline_waiting", help: "Waiting turns.", read: () => 7 });
-    metrics.histogram({ name: "larkline_step_seconds", help: "Model step." }).observe({}, 0.3);
+    metrics
+      .createCounter("larkline_turns_total", { description: "Turns.", labels: ["outcome"] })
+      .add(1, { outcome: "done" });
+    metrics
+      .createObservableGauge("larkline_waiting", { description: "Waiting turns." })
+      .addCallback((result) => result.observe(7));
+    metrics.createHistogram("larkline_step_seconds", { description: "Model step." }).record(0.3);
     const response = await get("/metrics");
     const text = await response.text();
     expect(response.headers.get("content-type")).toContain("text/plain");

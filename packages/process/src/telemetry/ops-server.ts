@@ -1,5 +1,6 @@
-import { fastify } from "fastify";
-import { registerOpsRoutes, type OpsRoutes } from "./ops-routes.ts";
+import { fastify, type FastifyInstance } from "fastify";
+import type { Logger } from "./logger.ts";
+import type { Metrics } from "./metrics.ts";
 
 export interface OpsServer {
   /** The port in use, also when 0 was asked for. */
@@ -29,4 +30,60 @@ export async function startOpsServer(options: OpsServerOptions): Promise<OpsServ
       await server.close();
     },
   };
+}
+
+/**
+ * Whether each dependency answers, by name. A text says what is wrong where that is no reason to take the process away
+ * from those who need the rest: `lost`, when one of several of a kind does not answer. May reject; then the process
+ * counts as not ready.
+ */
+export type ReadyCheck = () => Promise<Readonly<Record<string, boolean | string>>>;
+
+export interface OpsRoutes {
+  metrics: Metrics;
+  ready: ReadyCheck;
+  logger: Logger;
+  /** Default 2000. */
+  readyDeadlineMs?: number;
+}
+
+/**
+ * Adds `GET /health` (the process is alive), `GET /ready` (200 when every dependency answers within
+ * the deadline, else 503, naming each) and `GET /metrics` to a server that an app already has.
+ */
+export function registerOpsRoutes(server: FastifyInstance, routes: OpsRoutes): void {
+  server.get("/health", () => ({ status: "ok" }));
+  server.get("/ready", async (_request, reply) => {
+    const readiness = await readinessOf(routes);
+    return reply.code(readiness.status === "ready" ? 200 : 503).send(readiness);
+  });
+  server.get("/metrics", async (_request, reply) =>
+    reply.type(routes.metrics.contentType).send(await routes.metrics.text()),
+  );
+}
+
+interface Readiness {
+  status: "ready" | "not ready";
+  checks: Awaited<ReturnType<ReadyCheck>>;
+}
+
+async function settled(ready: ReadyCheck, deadlineMs: number): Promise<Readiness["checks"]> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(`no answer within ${deadlineMs} ms`)), deadlineMs);
+  try {
+    return await Promise.race([ready(), promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function readinessOf({ ready, logger, readyDeadlineMs = 2_000 }: OpsRoutes): Promise<Readiness> {
+  try {
+    const checks = await settled(ready, readyDeadlineMs);
+    const status = Object.values(checks).every(Boolean) ? "ready" : "not ready";
+    return { status, checks };
+  } catch (error) {
+    logger.warn({ error }, "readiness check failed");
+    return { status: "not ready", checks: { answered: false } };
+  }
 }

@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import { silentLogger } from "./logger.ts";
-import { createOutageLog } from "./outage-log.ts";
+import { createOutageLog } from "./logger.ts";
 
 it("an outage is one line, and its end another", () => {
   const lines: string[] = [];

@@ -1,6 +1,7 @@
 import { expect, it } from "vitest";
-import { observeWith, type Tags } from "./observer.ts";
+import { adapterOf } from "./observers.ts";
 import { watchPlatform } from "./platform-watch.ts";
+import { telemetryFor, type Tags } from "./telemetry.ts";
 
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -8,8 +9,8 @@ function watching() {
   const told: [string, Tags][] = [];
   const note = (name: string, tags: Tags): void => void told.push([name, tags]);
   const watch = watchPlatform(
-    observeWith([
-      {
+    telemetryFor([
+      adapterOf({
         event: note,
         error: () => undefined,
         metric: (name, value, tags) => note(`${name} ${name === "card.operations" ? value : ""}`.trim(), tags),
@@ -18,7 +19,7 @@ function watching() {
           return name;
         },
         spanEnd: (name, error, tags) => note(`end ${name}${error === undefined ? "" : " failed"}`, tags ?? {}),
-      },
+      }),
     ]),
   );
   return { told, watch };

@@ -1,4 +1,4 @@
-import type { Observation, Tags } from "./observer.ts";
+import type { Tags, Telemetry } from "./telemetry.ts";
 
 /** A call of the platform, as those who make it tell of it. */
 interface Call {
@@ -53,48 +53,52 @@ function kindOf({ view, card }: Reply): string {
   return card === undefined ? "text" : "card";
 }
 
-function watchCalls({ metric, event, span }: Observation): PlatformWatch["calls"] {
+function watchCalls({ tracer, events, samples }: Telemetry): PlatformWatch["calls"] {
   return {
     waited: ({ api, traceparent }, ms, left) => {
-      metric("limiter.wait_seconds", ms / 1_000, { api });
-      if (left && ms >= notableWaitMs) event("limiter.waited", { ...traced(traceparent), api, ms: Math.round(ms) });
+      samples["limiter.wait_seconds"].record(ms / 1_000, { api });
+      if (!left || ms < notableWaitMs) return;
+      events.emit({ eventName: "limiter.waited", attributes: { ...traced(traceparent), api, ms: Math.round(ms) } });
     },
     began: ({ api, traceparent }) => {
       if (!writes.test(api)) return () => undefined;
-      const write = span("card.write", { ...traced(traceparent), operation: api });
+      const write = tracer.startSpan("card.write", { attributes: { ...traced(traceparent), operation: api } });
       return (error) => {
         const result = error?.kind ?? "ok";
-        metric("card.operations", 1, { operation: api, result });
-        write.end(error, { result });
+        samples["card.operations"].add(1, { operation: api, result });
+        if (error !== undefined) write.recordException(error);
+        write.setAttributes({ result }).end();
       };
     },
   };
 }
 
-function watchDeliveries({ metric, event, error: tellError, span }: Observation): PlatformWatch["deliveries"] {
+function watchDeliveries({ tracer, events, samples }: Telemetry): PlatformWatch["deliveries"] {
   return (reply) => {
     const { id, session, attempts, traceparent, askedAtMs } = reply;
     const tags = { ...traced(traceparent), session, reply: id };
-    const delivery = span("reply.deliver", { ...tags, attempts: attempts + 1 });
+    const delivery = tracer.startSpan("reply.deliver", { attributes: { ...tags, attempts: attempts + 1 } });
     return (result) => {
       const { state } = result;
       const error = "error" in result ? result.error : undefined;
-      delivery.end(error, { state });
+      if (error !== undefined) delivery.recordException(error);
+      delivery.setAttributes({ state }).end();
       if (state === "sent") {
-        event("reply.sent", { ...tags, attempts: attempts + 1 });
-        const seconds = askedAtMs === undefined ? undefined : (Date.now() - askedAtMs) / 1_000;
-        if (seconds !== undefined) metric("reply.delivered_seconds", Math.max(0, seconds), { kind: kindOf(reply) });
+        events.emit({ eventName: "reply.sent", attributes: { ...tags, attempts: attempts + 1 } });
+        const seconds = askedAtMs === undefined ? undefined : Math.max(0, Date.now() - askedAtMs) / 1_000;
+        if (seconds !== undefined) samples["reply.delivered_seconds"].record(seconds, { kind: kindOf(reply) });
       }
       if ("error" in result) {
         const { retryInMs } = result;
-        event("reply.failed", { ...tags, reason: reasonOf(result.error), givenUp: state === "given_up", retryInMs });
-        if (state === "given_up") tellError(result.error, tags);
+        const facts = { reason: reasonOf(result.error), givenUp: state === "given_up", retryInMs };
+        events.emit({ eventName: "reply.failed", attributes: { ...tags, ...facts } });
+        if (state === "given_up") events.emit({ exception: result.error, attributes: tags });
       }
     };
   };
 }
 
-/** Makes observations of what a process does at the platform. */
-export function watchPlatform(observation: Observation): PlatformWatch {
-  return { calls: watchCalls(observation), deliveries: watchDeliveries(observation) };
+/** Tells of what a process does at the platform. */
+export function watchPlatform(telemetry: Telemetry): PlatformWatch {
+  return { calls: watchCalls(telemetry), deliveries: watchDeliveries(telemetry) };
 }

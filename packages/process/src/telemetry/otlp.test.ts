@@ -1,8 +1,8 @@
 import { startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "@larkline/testkit";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { createLogger, silentLogger } from "./logger.ts";
-import { observeWith } from "./observer.ts";
-import { createOtelObserver } from "./otel-observer.ts";
+import { otlpAdapter } from "./otlp.ts";
+import { telemetryFor } from "./telemetry.ts";
 
 const traceId = "0af7651916cd43dd8448eb211c80319c";
 const rootId = "b7ad6b7169203331";
@@ -19,23 +19,23 @@ afterEach(async () => {
 
 function start(service: "ingress" | "agent-worker" = "agent-worker") {
   const headers = "authorization=Bearer%20abc, x-tenant=t1";
-  const observer = createOtelObserver({ service, logger: silentLogger, endpoint: `${receiver.url}/`, headers });
-  return { observation: observeWith([observer]), close: observer.close };
+  const adapter = otlpAdapter({ service, logger: silentLogger, endpoint: `${receiver.url}/`, headers });
+  return { telemetry: telemetryFor([adapter]), close: adapter.close };
 }
 
 function named(name: string): ReceivedSpan[] {
   return receiver.spans.filter((span) => span.name === name);
 }
 
-describe("createOtelObserver", () => {
+describe("otlpAdapter", () => {
   it("puts spans below the root of their message, and parts of a turn below the turn", async () => {
-    const { observation, close } = start();
-    const turn = observation.span("turn.run", { traceparent, session: "a.b" });
-    observation.event("call.judged", { traceparent, tool: "pay" });
-    const step = observation.span("model.step", { traceparent, model: "m", tries: 2 });
+    const { telemetry, close } = start();
+    const turn = telemetry.tracer.startSpan("turn.run", { attributes: { traceparent, session: "a.b" } });
+    telemetry.events.emit({ eventName: "call.judged", attributes: { traceparent, tool: "pay" } });
+    const step = telemetry.tracer.startSpan("model.step", { attributes: { traceparent, model: "m", tries: 2 } });
     step.end();
-    turn.end(undefined, { outcome: "answered" });
-    observation.span("reply.deliver", { traceparent }).end();
+    turn.setAttributes({ outcome: "answered" }).end();
+    telemetry.tracer.startSpan("reply.deliver", { attributes: { traceparent } }).end();
     await close();
     const [run] = named("turn.run");
     expect(run).toMatchObject({ service: "larkline-agent-worker", traceId, parentSpanId: rootId, failed: false });
@@ -52,10 +52,19 @@ describe("createOtelObserver", () => {
   });
 
   it("makes the root of the delivery that decided about the message, and of no other", async () => {
-    const { observation, close } = start("ingress");
-    observation.span("message.receive", { traceparent }).end(undefined, { outcome: "accepted" });
-    observation.span("message.receive", { traceparent }).end(undefined, { outcome: "duplicate" });
-    observation.span("message.receive", { traceparent, continued: true }).end(undefined, { outcome: "accepted" });
+    const { telemetry, close } = start("ingress");
+    telemetry.tracer
+      .startSpan("message.receive", { attributes: { traceparent } })
+      .setAttributes({ outcome: "accepted" })
+      .end();
+    telemetry.tracer
+      .startSpan("message.receive", { attributes: { traceparent } })
+      .setAttributes({ outcome: "duplicate" })
+      .end();
+    telemetry.tracer
+      .startSpan("message.receive", { attributes: { traceparent, continued: true } })
+      .setAttributes({ outcome: "accepted" })
+      .end();
     await close();
     const [root, again, continued] = named("message.receive");
     expect(continued).toMatchObject({ traceId, parentSpanId: rootId });
@@ -65,9 +74,10 @@ describe("createOtelObserver", () => {
   });
 
   it("gives a span without a message a trace of its own, and says what failed without secrets", async () => {
-    const { observation, close } = start();
-    const span = observation.span("card.write", { token: "s3cret" });
-    span.end(new Error("Bearer s3cretS3cret was refused"));
+    const { telemetry, close } = start();
+    const span = telemetry.tracer.startSpan("card.write", { attributes: { token: "s3cret" } });
+    span.recordException(new Error("Bearer s3cretS3cret was refused"));
+    span.end();
     await close();
     const [card] = named("card.write");
     expect(card).toMatchObject({ parentSpanId: undefined, failed: true, events: ["exception"] });
@@ -80,12 +90,14 @@ describe("createOtelObserver", () => {
     vi.stubEnv("OTEL_EXPORTER_OTLP_TIMEOUT", "500");
     const lines: string[] = [];
     const logger = createLogger({ service: "ingress", destination: { write: (line) => void lines.push(line) } });
-    const observer = createOtelObserver({ service: "ingress", logger, endpoint: receiver.url });
-    const observation = observeWith([observer]);
-    for (let count = 0; count < 6_000; count += 1) observation.span("message.receive", { traceparent }).end();
+    const adapter = otlpAdapter({ service: "ingress", logger, endpoint: receiver.url });
+    const telemetry = telemetryFor([adapter]);
+    for (let count = 0; count < 6_000; count += 1) {
+      telemetry.tracer.startSpan("message.receive", { attributes: { traceparent } }).end();
+    }
     const startedMs = performance.now();
-    await observer.close();
-    await observer.close();
+    await adapter.close();
+    await adapter.close();
     expect(performance.now() - startedMs).toBeLessThan(5_000);
     await vi.waitFor(() => expect(lines.join("")).toContain("spans cannot be sent"), { timeout: 20_000 });
     expect(lines).toHaveLength(1);

@@ -1,22 +1,21 @@
 import { describe, expect, it } from "vitest";
-import { createMetricObserver } from "./metric-observer.ts";
-import { createMetrics } from "./metrics.ts";
+import { metricAdapter, Metrics } from "./metrics.ts";
 import { metricCatalogue, prometheusName, type ObservedService } from "./observations.ts";
-import { observeWith } from "./observer.ts";
+import { telemetryFor } from "./telemetry.ts";
 
 function start(service: ObservedService) {
-  const metrics = createMetrics({ service });
-  const observation = observeWith([createMetricObserver(metrics, service)]);
+  const metrics = new Metrics({ service });
+  const telemetry = telemetryFor([metricAdapter(metrics, service)]);
   const lines = async () => (await metrics.text()).split("\n").filter((line) => line.startsWith("larkline_"));
-  return { metrics, observation, lines };
+  return { metrics, telemetry, lines };
 }
 
-describe("createMetricObserver", () => {
+describe("metricAdapter", () => {
   it("adds counters up and sorts histograms, by the labels of the catalogue alone", async () => {
-    const { observation, lines } = start("agent-worker");
-    observation.metric("model.tokens", 10, { model: "a/b", kind: "input", session: "s1" });
-    observation.metric("model.tokens", 5, { model: "a/b", kind: "input", session: "s2", traceparent: "00-1-2-01" });
-    observation.metric("model.step_seconds", 0.3, { model: "a/b", outcome: "ok" });
+    const { telemetry, lines } = start("agent-worker");
+    telemetry.samples["model.tokens"].add(10, { model: "a/b", kind: "input", session: "s1" });
+    telemetry.samples["model.tokens"].add(5, { model: "a/b", kind: "input", session: "s2", traceparent: "00-1-2-01" });
+    telemetry.samples["model.step_seconds"].record(0.3, { model: "a/b", outcome: "ok" });
     const text = await lines();
     expect(text).toContain('larkline_model_tokens_total{model="a/b",kind="input",service="agent-worker"} 15');
     expect(text).toContain(
@@ -26,10 +25,10 @@ describe("createMetricObserver", () => {
   });
 
   it("counts events and errors, the former by name", async () => {
-    const { observation, lines } = start("ingress");
-    observation.event("message.refused", { reason: "not_mentioned" });
-    observation.event("message.refused", { reason: "full" });
-    observation.error(new Error("x"), {});
+    const { telemetry, lines } = start("ingress");
+    telemetry.events.emit({ eventName: "message.refused", attributes: { reason: "not_mentioned" } });
+    telemetry.events.emit({ eventName: "message.refused", attributes: { reason: "full" } });
+    telemetry.events.emit({ exception: new Error("x"), attributes: {} });
     expect(await lines()).toEqual(
       expect.arrayContaining([
         'larkline_events_total{event="message.refused",service="ingress"} 2',
@@ -39,12 +38,12 @@ describe("createMetricObserver", () => {
   });
 
   it("keeps the number of series bounded: names that are not in the catalogue are left out, of values a hundred are kept apart", async () => {
-    const metrics = createMetrics({ service: "tool-runner" });
-    const observer = createMetricObserver(metrics, "tool-runner");
+    const metrics = new Metrics({ service: "tool-runner" });
+    const adapter = metricAdapter(metrics, "tool-runner");
     for (let call = 0; call < 150; call += 1) {
-      observer.metric?.("tool.calls", 1, { tool: `tool${call}`, outcome: "ok" });
-      observer.metric?.(`made.up${call}`, 1, {});
-      observer.event(`made.up${call}`, {});
+      adapter.sample?.("tool.calls", 1, { tool: `tool${call}`, outcome: "ok" });
+      adapter.sample?.(`made.up${call}`, 1, {});
+      adapter.event?.(`made.up${call}`, {});
     }
     const text = await metrics.text();
     expect(text).not.toContain("made");
@@ -53,9 +52,9 @@ describe("createMetricObserver", () => {
   });
 
   it("drops what is no number, and takes a time that clocks make negative for none", async () => {
-    const { observation, lines } = start("ingress");
-    observation.metric("ack_seconds", Number.NaN, { channel: "api", outcome: "accepted" });
-    observation.metric("ack_seconds", -3, { channel: "api", outcome: "accepted" });
+    const { telemetry, lines } = start("ingress");
+    telemetry.samples["ack_seconds"].record(Number.NaN, { channel: "api", outcome: "accepted" });
+    telemetry.samples["ack_seconds"].record(-3, { channel: "api", outcome: "accepted" });
     expect(await lines()).toEqual(
       expect.arrayContaining([
         'larkline_ack_seconds_count{service="ingress",channel="api",outcome="accepted"} 1',

@@ -1,12 +1,12 @@
 import { startOtlpReceiver } from "@larkline/testkit";
 import { expect, it, onTestFinished } from "vitest";
 import { silentLogger } from "./logger.ts";
-import { createMetrics } from "./metrics.ts";
-import { openObservers, type ProcessObserversOptions } from "./process-observers.ts";
+import { Metrics } from "./metrics.ts";
+import { openTelemetry, type TelemetryOptions } from "./open-telemetry.ts";
 
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-function optionsOf(changes: Partial<ProcessObserversOptions> = {}) {
+function optionsOf(changes: Partial<TelemetryOptions> = {}) {
   const written: unknown[] = [];
   let isClosed = false;
   const traceLog = {
@@ -15,7 +15,7 @@ function optionsOf(changes: Partial<ProcessObserversOptions> = {}) {
       isClosed = true;
     },
   };
-  const metrics = createMetrics({ service: "ingress" });
+  const metrics = new Metrics({ service: "ingress" });
   const options = { service: "ingress", logger: silentLogger, metrics, traceLog, modules: [], ...changes } as const;
   return { options, metrics, written, isClosed: () => isClosed };
 }
@@ -29,11 +29,11 @@ it("what is observed reaches metrics, trace log, the deployment's own observers 
   const source = "export default { event: (name) => globalThis.toldToTest.push(name), error() {} };";
   const modules = [`data:text/javascript,${encodeURIComponent(source)}`];
   const { options, metrics, written, isClosed } = optionsOf({ otlpEndpoint: receiver.url, modules });
-  const opened = await openObservers(options);
+  const opened = await openTelemetry(options);
   if (!opened.ok) throw new Error(opened.error);
-  const { observation } = opened.value;
-  observation.event("message.received", { traceparent });
-  observation.span("message.receive", { traceparent }).end();
+  const { telemetry } = opened.value;
+  telemetry.events.emit({ eventName: "message.received", attributes: { traceparent } });
+  telemetry.tracer.startSpan("message.receive", { attributes: { traceparent } }).end();
   await opened.value.close();
   expect(told).toEqual(["message.received"]);
   expect(await metrics.text()).toContain('larkline_events_total{event="message.received",service="ingress"} 1');
@@ -44,5 +44,5 @@ it("what is observed reaches metrics, trace log, the deployment's own observers 
 
 it("a module without an observer is named, and nothing is opened", async () => {
   const { options } = optionsOf({ modules: ["data:text/javascript,export default 1"] });
-  expect(await openObservers(options)).toEqual({ ok: false, error: expect.stringContaining("neither an observer") });
+  expect(await openTelemetry(options)).toEqual({ ok: false, error: expect.stringContaining("neither an observer") });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { loadObservers } from "./observer-modules.ts";
+import { loadObservers } from "./observers.ts";
 
 function moduleOf(source: string): string {
   return `data:text/javascript,${encodeURIComponent(source)}`;

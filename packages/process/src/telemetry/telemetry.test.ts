@@ -1,5 +1,6 @@
 import { describe, expect, it, onTestFinished } from "vitest";
-import { observeWith, type Observer } from "./observer.ts";
+import { adapterOf, type Observer } from "./observers.ts";
+import { telemetryFor } from "./telemetry.ts";
 
 function recorder(): { told: unknown[]; core: Observer; whole: Observer } {
   const told: unknown[] = [];
@@ -22,12 +23,13 @@ function recorder(): { told: unknown[]; core: Observer; whole: Observer } {
 const failure = new Error("no answer");
 
 function useAll(observers: readonly Observer[]): void {
-  const observation = observeWith(observers);
-  observation.event("turn.claimed", { tries: 1 });
-  observation.error(failure, { session: "a.b" });
-  observation.metric("model.cost_usd", 0.5, { model: "m" });
-  const span = observation.span("turn.run", { session: "a.b" });
-  span.end(failure, { outcome: "fenced" });
+  const telemetry = telemetryFor(observers.map(adapterOf));
+  telemetry.events.emit({ eventName: "turn.claimed", attributes: { tries: 1 } });
+  telemetry.events.emit({ exception: failure, attributes: { session: "a.b" } });
+  telemetry.samples["model.cost_usd"].add(0.5, { model: "m" });
+  const span = telemetry.tracer.startSpan("turn.run", { attributes: { session: "a.b" } });
+  span.recordException(failure);
+  span.setAttributes({ outcome: "fenced" }).end();
   span.end();
 }
 
@@ -36,7 +38,7 @@ const coreCalls = [
   ["error", failure, { session: "a.b" }],
 ];
 
-describe("observeWith", () => {
+describe("telemetryFor", () => {
   it("EE-17: an observer with the core methods alone is told events and errors", () => {
     const { told, core } = recorder();
     useAll([core]);

@@ -1,0 +1,61 @@
+import type { ParseResult } from "@larkline/protocol";
+import type { TraceLog } from "@larkline/store";
+import { debugAdapter, type Logger } from "./logger.ts";
+import { metricAdapter, type Metrics } from "./metrics.ts";
+import type { ObservedService } from "./observations.ts";
+import { adapterOf, loadObservers } from "./observers.ts";
+import { telemetryFor, type Telemetry, type TelemetryAdapter } from "./telemetry.ts";
+import { TraceAdapter } from "./trace-log.ts";
+
+export interface TelemetryOptions {
+  service: ObservedService;
+  logger: Logger;
+  metrics: Metrics;
+  /** Where spans are sent to (`OTEL_EXPORTER_OTLP_ENDPOINT`); absent: the SDK of OpenTelemetry is not loaded. */
+  otlpEndpoint?: string | undefined;
+  /** What is sent with them (`OTEL_EXPORTER_OTLP_HEADERS`). */
+  otlpHeaders?: string | undefined;
+  /** Where traces of messages are kept, on a connection of its own; closed with the telemetry. */
+  traceLog: { log: Pick<TraceLog, "append">; close(): Promise<void> };
+  /** URLs of modules with the deployment's own observers. */
+  modules: readonly string[];
+}
+
+/** What a process is instrumented with, and all that becomes of it. */
+export interface ProcessTelemetry {
+  readonly telemetry: Telemetry;
+  /** Sends what is still to be sent, for two seconds at most. Idempotent; to be called when nothing runs any more. */
+  close(): Promise<void>;
+}
+
+/** Opens the telemetry of a process. An error is a text of one line for each module that cannot be used. */
+export async function openTelemetry(options: TelemetryOptions): Promise<ParseResult<ProcessTelemetry>> {
+  const { service, logger, metrics, otlpEndpoint, otlpHeaders, traceLog, modules } = options;
+  const own = await loadObservers(modules);
+  if (!own.ok) return own;
+  const traces = openTraces(options);
+  const adapters: TelemetryAdapter[] = [metricAdapter(metrics, service), traces, ...own.value.map(adapterOf)];
+  if (logger.writesDebug) adapters.push(debugAdapter(logger));
+  const closeTraces = async (): Promise<void> => {
+    await traces.close();
+    await traceLog.close();
+  };
+  if (otlpEndpoint === undefined) return { ok: true, value: { telemetry: telemetryFor(adapters), close: closeTraces } };
+  // Several megabytes of code that most deployments do not need.
+  const { otlpAdapter } = await import("./otlp.ts");
+  const otlp = otlpAdapter({ service, logger, endpoint: otlpEndpoint, headers: otlpHeaders });
+  const close = async (): Promise<void> => void (await Promise.all([otlp.close(), closeTraces()]));
+  return { ok: true, value: { telemetry: telemetryFor([...adapters, otlp]), close } };
+}
+
+function openTraces({ service, logger, metrics, traceLog }: TelemetryOptions): TraceAdapter {
+  const dropped = metrics.createCounter("larkline_trace_entries_dropped_total", {
+    description: "Entries of traces that are lost, because Redis did not take them or not fast enough.",
+  });
+  return new TraceAdapter({
+    log: traceLog.log,
+    service,
+    onError: (error) => logger.warn({ error }, "traces of messages are not written"),
+    onDropped: (count) => dropped.add(count),
+  });
+}

@@ -1,0 +1,239 @@
+import { randomBytes } from "node:crypto";
+import {
+  TraceFlags,
+  type Counter,
+  type Histogram,
+  type Logger as OtelLogger,
+  type LogRecord,
+  type Span as OtelSpan,
+  type SpanContext,
+  type SpanStatus,
+  SpanStatusCode,
+  type Tracer,
+} from "@opentelemetry/api";
+import { sharedNow } from "@larkline/protocol";
+import { metricCatalogue, type EventName, type MetricName, type SpanName } from "./observations.ts";
+
+// Product code instruments itself with the API of OpenTelemetry: it starts spans, emits events and adds to metrics. What
+// becomes of that is the business of adapters: Prometheus, the trace log, observers of the deployment, OTLP, the debug
+// log. This implementation of the API instead of OpenTelemetry's SDK keeps that cheap: a span is one object, and an
+// adapter that is not there costs nothing.
+
+/** Facts of an observation: ids and numbers, never content. `traceparent` says which message it belongs to. */
+export type Tags = Readonly<Record<string, string | number | boolean>>;
+
+/** Something that takes time. */
+export interface Span extends OtelSpan {
+  /** Adds what is known only now. */
+  setAttributes(attributes: Tags): this;
+  /** Says that it failed; by an error, or by a code of what went wrong. */
+  recordException(error: unknown): void;
+  /** It is over; the second end does nothing. */
+  end(): void;
+}
+
+/** Starts spans by the names of the catalogue. */
+export interface SpanStarter extends Tracer {
+  startSpan(name: SpanName, options: { attributes: Tags }): Span;
+}
+
+/** Emits events by the names of the catalogue, and errors. */
+export interface EventEmitter extends OtelLogger {
+  emit(record: EventRecord | ErrorRecord): void;
+}
+
+export interface EventRecord extends LogRecord {
+  eventName: EventName;
+  attributes: Tags;
+}
+
+/** Something went wrong that operators should know of. */
+export interface ErrorRecord extends LogRecord {
+  exception: unknown;
+  attributes: Tags;
+}
+
+/** The metrics that observers are told of, by the names of the catalogue. */
+export type Samples = {
+  readonly [Name in MetricName]: (typeof metricCatalogue)[Name]["kind"] extends "counter"
+    ? Counter<Tags>
+    : Histogram<Tags>;
+};
+
+/** What product code speaks to. Nothing of it throws or waits. */
+export interface Telemetry {
+  readonly tracer: SpanStarter;
+  readonly events: EventEmitter;
+  readonly samples: Samples;
+}
+
+/** Gets what is observed, synchronously. What an adapter throws disturbs neither the run nor the other adapters. */
+export interface TelemetryAdapter {
+  event?(name: string, tags: Tags): unknown;
+  error?(error: unknown, tags: Tags): unknown;
+  sample?(name: string, value: number, tags: Tags): unknown;
+  /** Returns what is called when the span ends. */
+  spanStarted?(span: RecordedSpan): (() => unknown) | undefined;
+}
+
+/** Tells each adapter what it has a method for. */
+export function telemetryFor(adapters: readonly TelemetryAdapter[]): Telemetry {
+  const told = new Told(adapters);
+  return { tracer: told, events: told, samples: samplesFor(told) };
+}
+
+/** A span of this process, as adapters see it. */
+export class RecordedSpan implements Span {
+  name: string;
+  /** What was known when it began. */
+  readonly tags: Tags;
+  readonly startedAtMs: number = sharedNow();
+  readonly #startedMs = performance.now();
+  /** What became known since. */
+  endTags: Tags | undefined;
+  /** Why it failed. */
+  error: unknown;
+  readonly #told: Told;
+  #ends: ((() => unknown) | undefined)[] | undefined;
+  #context: SpanContext | undefined;
+
+  constructor(told: Told, name: string, tags: Tags) {
+    this.#told = told;
+    this.name = name;
+    this.tags = tags;
+    this.#ends = told.started(this);
+  }
+
+  /** How long it has taken, ms. */
+  elapsedMs(): number {
+    return performance.now() - this.#startedMs;
+  }
+
+  end(): void {
+    const ends = this.#ends;
+    this.#ends = undefined;
+    for (const end of ends ?? []) if (end !== undefined) quietly(end);
+  }
+
+  setAttributes(attributes: Tags): this {
+    this.endTags = this.endTags === undefined ? attributes : { ...this.endTags, ...attributes };
+    return this;
+  }
+
+  setAttribute(name: string, value: unknown): this {
+    return isTag(value) ? this.setAttributes({ [name]: value }) : this;
+  }
+
+  recordException(error: unknown): void {
+    this.error = error;
+  }
+
+  setStatus({ code, message }: SpanStatus): this {
+    if (code === SpanStatusCode.ERROR) this.error ??= message ?? "error";
+    return this;
+  }
+
+  addEvent(name: string, attributes?: unknown): this {
+    const tags = typeof attributes === "object" && attributes !== null ? Object.entries(attributes) : [];
+    this.#told.event(name, { ...this.tags, ...Object.fromEntries(tags.filter(([, value]) => isTag(value))) });
+    return this;
+  }
+
+  /** Of the trace of its message, or else of one of its own. */
+  spanContext(): SpanContext {
+    this.#context ??= {
+      traceId: /^00-([0-9a-f]{32})-/.exec(String(this.tags["traceparent"]))?.[1] ?? randomBytes(16).toString("hex"),
+      spanId: randomBytes(8).toString("hex"),
+      traceFlags: TraceFlags.SAMPLED,
+    };
+    return this.#context;
+  }
+
+  updateName(name: string): this {
+    this.name = name;
+    return this;
+  }
+
+  isRecording(): boolean {
+    return this.#ends !== undefined;
+  }
+
+  // Spans are tied to each other by their message alone.
+  addLink(): this {
+    return this;
+  }
+
+  addLinks(): this {
+    return this;
+  }
+}
+
+/** All adapters as one tracer and one emitter of events. */
+class Told implements SpanStarter, EventEmitter {
+  readonly #adapters: readonly TelemetryAdapter[];
+
+  constructor(adapters: readonly TelemetryAdapter[]) {
+    this.#adapters = adapters;
+  }
+
+  startSpan(name: SpanName, { attributes }: { attributes: Tags }): Span {
+    return new RecordedSpan(this, name, attributes);
+  }
+
+  /** The callback is the last argument. There is no current span: spans are tied to each other by their message. */
+  startActiveSpan<Run extends (span: OtelSpan) => unknown>(name: string, ...rest: readonly unknown[]): ReturnType<Run> {
+    const run = rest.at(-1) as Run; // the last one, in all forms of the call
+    return run(new RecordedSpan(this, name, {})) as ReturnType<Run>;
+  }
+
+  emit(record: EventRecord | ErrorRecord): void {
+    const { attributes, exception, eventName } = record;
+    if (exception !== undefined) {
+      for (const adapter of this.#adapters) quietly(() => adapter.error?.(exception, attributes));
+    } else if (eventName !== undefined) this.event(eventName, attributes);
+  }
+
+  enabled(): boolean {
+    return this.#adapters.length > 0;
+  }
+
+  event(name: string, tags: Tags): void {
+    for (const adapter of this.#adapters) quietly(() => adapter.event?.(name, tags));
+  }
+
+  sample(name: string, value: number, tags: Tags): void {
+    for (const adapter of this.#adapters) quietly(() => adapter.sample?.(name, value, tags));
+  }
+
+  started(span: RecordedSpan): ((() => unknown) | undefined)[] {
+    return this.#adapters.map((adapter) => quietly(() => adapter.spanStarted?.(span)));
+  }
+}
+
+function samplesFor(told: Told): Samples {
+  const samples = Object.entries(metricCatalogue).map(([name, { kind }]) => {
+    const take = (value: number, tags: Tags = {}): void => told.sample(name, value, tags);
+    return [name, kind === "counter" ? { add: take } : { record: take }];
+  });
+  return Object.fromEntries(samples) as Samples; // one per name, of the kind that the catalogue says
+}
+
+function isTag(value: unknown): value is string | number | boolean {
+  return typeof value === "string" || typeof value === "number" || typeof value === "boolean";
+}
+
+/** Runs it; drops what it throws, and what it rejects with if it promises something. */
+function quietly<T>(observe: () => T): T | undefined {
+  try {
+    const result = observe();
+    if (result instanceof Promise) result.catch(ignore);
+    return result;
+  } catch {
+    return undefined;
+  }
+}
+
+function ignore(): void {}
+
+/** Tells nothing to anything: for tests, and for messages that must not count. */
+export const silentTelemetry: Telemetry = telemetryFor([]);
