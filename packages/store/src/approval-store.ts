@@ -1,16 +1,16 @@
-import type { Script } from "@larkline/protocol/lua";
 import { randomUUID } from "node:crypto";
+import type { Script } from "@larkline/protocol/lua";
 import {
   type Approval,
   type ApprovalDecision,
   type ApprovalState,
   type SessionKey,
   stateAfter,
+  type DecisionWord,
+  sharedNow,
 } from "@larkline/protocol";
-import { indexApprovals } from "./approval-index.ts";
 import { keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";
-import { answersKind, settlesAlone } from "./decision-words.ts";
 import { defaultMaxApprovals, newApproval } from "./gate-args.ts";
 import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { duePairs } from "./oldest-members.ts";
@@ -242,4 +242,34 @@ export class ApprovalStore {
     );
     return reply === 1;
   }
+}
+
+/** Words that one person's say is enough for: they let nothing happen. */
+export function settlesAlone(word: DecisionWord): boolean {
+  return word === "reject" || word === "abort";
+}
+
+/** Whether a word is an answer to that kind of question. */
+export function answersKind(word: DecisionWord, kind: Approval["kind"]): boolean {
+  const isAboutOutcome = word === "retry" || word === "done" || word === "abort";
+  return isAboutOutcome === (kind === "outcome");
+}
+
+const weekMs = 7 * 24 * 60 * 60 * 1_000;
+
+/**
+ * Notes which session an approval belongs to: a button carries its id only. Comes before the approval
+ * itself, so that whoever has seen one can find it; a note without an approval leads nowhere.
+ */
+export async function indexApprovals(
+  redis: RedisConnection,
+  keys: Keyspace,
+  approvals: readonly Approval[],
+): Promise<void> {
+  const nowMs = sharedNow();
+  await Promise.all(
+    approvals.map(async ({ id, session, expiresAtMs }) => {
+      await redis.set(keys.approval(id), session, "PX", Math.max(0, expiresAtMs - nowMs) + weekMs);
+    }),
+  );
 }

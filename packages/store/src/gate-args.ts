@@ -1,5 +1,5 @@
 import type { Approval } from "@larkline/protocol";
-import { approvalFactsOf } from "./audit-facts.ts";
+import { approvalFactsOf } from "./audit-log.ts";
 import type { CommitRequest, FencedWrite, SaveRequest } from "./session-types.ts";
 import type { StateSeal } from "./state-seal.ts";
 import { batchOf } from "./stored.ts";

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage, TurnState } from "@larkline/protocol";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
-import { createGateStateReader } from "./gate-state.ts";
+import { createGateStateReader } from "./session-index.ts";
 import { SessionStore } from "./session-store.ts";
 import type { Claim } from "./session-types.ts";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";

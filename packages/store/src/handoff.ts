@@ -4,10 +4,19 @@ import {
   type HandoffAnswer,
   type HandoffEntry,
   type SessionKey,
+  attemptIdOf,
+  maxHandoffBytes,
+  parseHandoffRing,
+  readHandoff,
+  type EngineEvent,
 } from "@larkline/protocol";
 import { type RedisConnection, subscriberOf } from "./connection.ts";
-import { cellOf, createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
+import { cellOf, createKeyspace, defaultNamespace, type Keyspace, cellCount } from "./keys.ts";
 import { runScript, script } from "./script.ts";
+import type { LookupCache } from "./lookup-cache.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { DeliverResult, HandedIn } from "./session-types.ts";
+import { nameResult } from "./stored-result.ts";
 
 // Runners reach no key of a session. What they have to say goes into a stream of their own in the session's cell,
 // signed, and a worker carries it over (handoff-import.ts). This file is the runner's side.
@@ -22,7 +31,7 @@ export interface RunnerHandoffOptions {
 }
 
 /** Where workers listen for rings: one of them, or all. */
-export function ringChannel(keys: Keyspace, worker?: string): string {
+function ringChannel(keys: Keyspace, worker?: string): string {
   return keys.global(worker === undefined ? "handoff" : `handoff:${worker}`);
 }
 
@@ -88,4 +97,248 @@ export class RunnerHandoff {
   #streamOf(session: SessionKey): string {
     return this.#keys.session(session).handoffOf(this.#runner);
   }
+}
+
+const readHandoffs = script("read-handoff");
+
+/** Entries read at once. */
+const batch = 20;
+
+/** What is left of an outcome that no worker can read. */
+const unreadableOutcome = {
+  ok: false,
+  error: "internal_error: the runner's answer is not readable. The call may have taken effect.",
+  unknown: true,
+} as const;
+
+/** An entry that is dropped, and why. Holds no secret and nothing of the entry's content. */
+export interface RefusedHandoff {
+  runner: string;
+  reason: string;
+  session?: SessionKey;
+  callId?: string;
+}
+
+export interface HandoffImportOptions {
+  redis: RedisConnection;
+  namespace?: string;
+  /** This worker, as its jobs name it: it is rung first about calls that it has handed out. */
+  worker: string;
+  /** The key that a runner's entries are signed with. */
+  runnerKeyOf(runner: string): string;
+  store: Pick<SessionStore, "begin" | "deliver" | "giveBack" | "report">;
+  lookups: Pick<LookupCache, "get" | "set">;
+  /** An outcome was carried over: adds the job of the wake-up that it asks for. */
+  delivered(session: SessionKey, delivered: DeliverResult): Promise<void>;
+  onRefused(refused: RefusedHandoff): void;
+  onError(error: unknown): void;
+}
+
+interface StoredEntry {
+  id: string;
+  /** Absent when it is too long. */
+  text?: { entry: string; mac: string };
+}
+
+/**
+ * A worker's side of the hand-off: carries what runners have handed in over into sessions. Any number of workers may
+ * do it at once, in the order of each stream: an entry leaves the stream in the step that writes what it says, so
+ * the second one changes nothing, and a worker that dies leaves the entry to the next one.
+ */
+export class HandoffImport {
+  readonly #options: HandoffImportOptions;
+  readonly #keys: Keyspace;
+  /** Streams that are being read; `again`: a ring came meanwhile. */
+  readonly #reading = new Map<string, { again: boolean; done: Promise<void> }>();
+  readonly #expected = new Set<string>();
+
+  constructor(options: HandoffImportOptions) {
+    this.#options = options;
+    this.#keys = createKeyspace(options.namespace);
+  }
+
+  /** Follows rings until `signal` aborts. */
+  async listen(signal: AbortSignal): Promise<void> {
+    const { redis, worker, onError } = this.#options;
+    const subscriber = subscriberOf(redis);
+    subscriber.on("error", () => undefined); // reconnects and subscribes again by itself
+    subscriber.on("message", (_channel: string, text: string) => {
+      const ring = parseHandoffRing(text);
+      if (ring.ok && !signal.aborted) void this.#drain(ring.value.runner, ring.value.cell).catch(onError);
+    });
+    signal.addEventListener("abort", () => subscriber.disconnect(), { once: true });
+    await subscriber.subscribe(ringChannel(this.#keys), ringChannel(this.#keys, worker));
+    if (signal.aborted) subscriber.disconnect();
+  }
+
+  /** Remembers for all workers that this runner is given calls, so that what it hands in is found without a ring. */
+  async expect(runner: string): Promise<void> {
+    if (this.#expected.has(runner)) return;
+    await this.#options.redis.sadd(this.#keys.global("handoff-runners"), runner);
+    this.#expected.add(runner);
+  }
+
+  /** Carries over whatever waits: rings get lost, and workers die. `living`: runners that may not be expected yet. */
+  async sweep(living: readonly string[] = []): Promise<void> {
+    const expected = await this.#options.redis.smembers(this.#keys.global("handoff-runners"));
+    const runners = [...new Set([...expected, ...living])];
+    const cells = Array.from({ length: cellCount }, (_, cell) => cell);
+    await Promise.all(
+      runners.flatMap((runner) =>
+        cells.map(async (cell) => await this.#drain(runner, cell).catch(this.#options.onError)),
+      ),
+    );
+  }
+
+  /** Waits for what is on its way. */
+  async settled(): Promise<void> {
+    await Promise.allSettled([...this.#reading.values()].map(async ({ done }) => await done));
+  }
+
+  async #drain(runner: string, cell: number): Promise<void> {
+    const stream = this.#keys.cells()[cell]?.handoffOf(runner);
+    if (stream === undefined) return;
+    const reading = this.#reading.get(stream);
+    if (reading !== undefined) {
+      reading.again = true;
+      return await reading.done;
+    }
+    const mine = { again: false, done: Promise.resolve() };
+    this.#reading.set(stream, mine);
+    mine.done = (async () => {
+      try {
+        do {
+          mine.again = false;
+          await this.#carryAll(runner, cell, stream);
+        } while (mine.again);
+      } finally {
+        this.#reading.delete(stream);
+      }
+    })();
+    await mine.done;
+  }
+
+  /** From the first entry to the last; one that cannot be carried over now is left for later. */
+  async #carryAll(runner: string, cell: number, stream: string): Promise<void> {
+    let from = "-";
+    for (;;) {
+      const stored = await this.#entriesOf(stream, from);
+      const last = stored.at(-1);
+      if (last === undefined) return;
+      // The scripts go out in this order, and Redis runs them in it.
+      const work = stored.map(async (each) => await this.#carry(runner, cell, each));
+      for (const end of await Promise.allSettled(work)) {
+        if (end.status === "rejected") this.#options.onError(end.reason);
+      }
+      if (stored.length < batch) return;
+      from = `(${last.id}`;
+    }
+  }
+
+  async #entriesOf(stream: string, from: string): Promise<StoredEntry[]> {
+    const found = await runScript(
+      this.#options.redis,
+      readHandoffs,
+      { handoff: stream },
+      {
+        from,
+        count: batch,
+        maxBytes: maxHandoffBytes,
+      },
+    );
+    return (found as [string, string?, string?][]) // shape fixed by the script
+      .map(([id, entry, mac]) => (entry === undefined ? { id } : { id, text: { entry, mac: mac ?? "" } }));
+  }
+
+  async #carry(runner: string, cell: number, { id, text }: StoredEntry): Promise<void> {
+    const { runnerKeyOf, store } = this.#options;
+    const refuse = async (reason: string, about: { session?: SessionKey; callId?: string } = {}): Promise<void> => {
+      this.#options.onRefused({ runner, reason, ...about });
+      await this.#options.redis.xdel(this.#keys.cells()[cell]?.handoffOf(runner) ?? "", id);
+    };
+    if (text === undefined) return await refuse("it is too long");
+    const read = readHandoff({ runner, runnerKey: runnerKeyOf(runner) }, text);
+    const about = read.ok ? read.value : "about" in read ? read.about : undefined;
+    if (about === undefined) return await refuse(read.ok ? "" : read.error);
+    const { session, turnId, tool, argumentsHash } = about;
+    const callId = attemptIdOf(about);
+    if (cellOf(session) !== cell) return await refuse("its session belongs to another cell", { session, callId });
+    const handed: HandedIn = { entry: id, runner, turnId, tool, argumentsHash };
+    if (read.ok) return await this.#apply(read.value, handed);
+    if (about.kind !== "outcome") return await refuse(read.error, { session, callId });
+    // The runner has answered, but its entry cannot be read: a session must not wait for it until the deadline.
+    this.#options.onRefused({ runner, reason: read.error, session, callId });
+    await this.#delivered(
+      { runner, session, callId },
+      await store.deliver(session, callId, unreadableOutcome, { handed }),
+    );
+  }
+
+  async #apply(entry: HandoffEntry, handed: HandedIn): Promise<void> {
+    const { store } = this.#options;
+    const { session, runner } = entry;
+    const callId = attemptIdOf(entry);
+    if (entry.kind === "begun") {
+      const { effect, ask } = entry;
+      const begun = await store.begin(session, callId, effect, { handed, ...(ask === undefined ? {} : { ask }) });
+      if (begun === "foreign") this.#refusedAsForeign({ runner, session, callId });
+    } else if (entry.kind === "returned") {
+      await store.giveBack(session, callId, { handed, ask: entry.ask });
+    } else if (entry.kind === "outcome") {
+      await this.#delivered({ runner, session, callId }, await this.#deliver(entry, handed));
+    } else {
+      await store.report(session, callId, { runId: entry.turnId, event: eventOf(entry) }, handed);
+    }
+  }
+
+  async #deliver(entry: HandoffEntry & { kind: "outcome" }, handed: HandedIn): Promise<DeliverResult> {
+    const { store, lookups } = this.#options;
+    const { session, outcome, timing, notRun = false, blobId } = entry;
+    if (outcome.ok && outcome.stored !== undefined && blobId !== undefined) {
+      await nameResult(lookups, session, { handle: outcome.stored.handle, blobId });
+    }
+    const untouched = { unlessStarted: notRun, unstarted: notRun };
+    const details = { handed, ...untouched, ...(timing === undefined ? {} : { timing }) };
+    return await store.deliver(
+      session,
+      attemptIdOf(entry),
+      canBeWritten(outcome) ? outcome : unreadableOutcome,
+      details,
+    );
+  }
+
+  async #delivered(
+    about: { runner: string; session: SessionKey; callId: string },
+    delivered: DeliverResult,
+  ): Promise<void> {
+    if (delivered.refusal === "foreign") this.#refusedAsForeign(about);
+    await this.#options.delivered(about.session, delivered);
+  }
+
+  #refusedAsForeign({ runner, session, callId }: { runner: string; session: SessionKey; callId: string }): void {
+    this.#options.onRefused({ runner, reason: "it is not about a call of this runner", session, callId });
+  }
+}
+
+/** Values that are nested too deeply can be read and not be written again. */
+function canBeWritten(value: unknown): boolean {
+  try {
+    return JSON.stringify(value) !== undefined;
+  } catch {
+    return false;
+  }
+}
+
+/** What followers of the session see: made here, so that a runner can say nothing else. */
+function eventOf(entry: HandoffEntry & { kind: "progress" | "log" }): EngineEvent {
+  const { tool: toolName, callId: id } = entry;
+  return entry.kind === "progress"
+    ? { type: "tool_progress", id, toolName, progress: entry.fraction, detail: entry.detail }
+    : {
+        type: "inbox_message",
+        messageType: "log",
+        toolUseId: id,
+        data: entry.text.toWellFormed(),
+        meta: JSON.stringify({ toolName }),
+      };
 }

@@ -1,6 +1,6 @@
 import type { BlobStoreDemands, BlobStoreHarness } from "./blob-store.suite.ts";
 import type { RateGovernorHarness } from "./rate-governor.suite.ts";
-import { RedisBlobStore } from "./redis-blob-store.ts";
+import { RedisBlobStore } from "./blob-store.ts";
 import type { SessionStoreDemands, SessionStoreHarness } from "./session-store-harness.ts";
 import { openElsewhere, openTestStores, type TestStoreOptions } from "./testing.ts";
 import { TraceLog } from "./trace-log.ts";

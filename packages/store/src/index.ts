@@ -35,13 +35,28 @@ export {
   type ApprovalLease,
   type ApprovalStatus,
   type DecideResult,
+  answersKind,
+  settlesAlone,
 } from "./approval-store.ts";
-export { AuditLog, type AuditBounds, type AuditEntry, type AuditPlace } from "./audit-log.ts";
+export {
+  AuditLog,
+  type AuditBounds,
+  type AuditEntry,
+  type AuditPlace,
+  approvalFactsOf,
+  auditResultOf,
+  ruleFactsOf,
+} from "./audit-log.ts";
 export { PermissionRules } from "./permission-rules.ts";
-export { applyOrder, messageAgain, type OrderDeps } from "./apply-order.ts";
-export { approvalFactsOf, auditResultOf, ruleFactsOf } from "./audit-facts.ts";
+export {
+  applyOrder,
+  messageAgain,
+  type OrderDeps,
+  OperatorOrders,
+  type OperatorOrdersOptions,
+  type OrderOutcome,
+} from "./operator-orders.ts";
 export { cancelledRun } from "./cancelled-run.ts";
-export { answersKind, settlesAlone } from "./decision-words.ts";
 export {
   keepResult,
   nameResult,
@@ -71,7 +86,17 @@ export {
   type DeadLetter,
   type DeadLetterFacts,
 } from "./dead-letters.ts";
-export { SessionIndex, type IndexedSession } from "./session-index.ts";
+export {
+  SessionIndex,
+  type IndexedSession,
+  createGateStateReader,
+  type GateState,
+  type GateStateOptions,
+  createSessionLedgers,
+  type CallMark,
+  type SessionLedger,
+  type UnsentReply,
+} from "./session-index.ts";
 export {
   RateGovernor,
   type BucketState,
@@ -79,8 +104,11 @@ export {
   type RateCeiling,
   type RateGrant,
   type RateLane,
+  appOfBuckets,
+  bucketStateOf,
+  ceilingMs,
+  rateWindowsOf,
 } from "./rate-governor.ts";
-export { appOfBuckets, bucketStateOf, ceilingMs, rateWindowsOf } from "./rate-windows.ts";
 export {
   blobFactsFrom,
   blobIdOf,
@@ -91,6 +119,7 @@ export {
   type BlobFacts,
   type BlobStore,
   type StoredBlob,
+  RedisBlobStore,
 } from "./blob-store.ts";
 export {
   BudgetStore,
@@ -116,6 +145,8 @@ export {
   type LivingRunner,
   type RunnerInstance,
   type RunnersView,
+  runnerScripts,
+  type PublishedScript,
 } from "./runner-directory.ts";
 export {
   InstanceDirectory,
@@ -124,8 +155,9 @@ export {
   type AppFeed,
   type Instance,
   type KnownInstance,
+  startAnnouncing,
+  type AnnouncerOptions,
 } from "./instance-directory.ts";
-export { startAnnouncing, type AnnouncerOptions } from "./announcer.ts";
 export { EventWatchReports, maxMissed, type EventWatchReport, type MissedMessage } from "./event-watch-reports.ts";
 export { TokenCache, type TokenSource } from "./token-cache.ts";
 export {
@@ -161,17 +193,16 @@ export {
   type ConnectOptions,
   type RedisConnection,
 } from "./connection.ts";
-export { RunnerHandoff, type RunnerHandoffOptions } from "./handoff.ts";
-export { HandoffImport, type HandoffImportOptions, type RefusedHandoff } from "./handoff-import.ts";
-export { createGateStateReader, type GateState, type GateStateOptions } from "./gate-state.ts";
+export {
+  RunnerHandoff,
+  type RunnerHandoffOptions,
+  HandoffImport,
+  type HandoffImportOptions,
+  type RefusedHandoff,
+} from "./handoff.ts";
 export { defaultNamespace } from "./keys.ts";
-export { OperatorOrders, type OperatorOrdersOptions, type OrderOutcome } from "./operator-orders.ts";
 export { Presence } from "./presence.ts";
-export { runnerScripts, type PublishedScript } from "./runner-scripts.ts";
-export { readServerStates, type ServerState } from "./server-state.ts";
+export { readServerStates, type ServerState, readServerFacts, type RedisServerFacts } from "./server-facts.ts";
 export { StateMigration, type StateMigrationOptions } from "./state-migration.ts";
 export { ServerClock } from "./server-clock.ts";
-export { readServerFacts, type RedisServerFacts } from "./server-facts.ts";
-export { createSessionLedgers, type CallMark, type SessionLedger, type UnsentReply } from "./session-ledgers.ts";
-export { RedisBlobStore } from "./redis-blob-store.ts";
 export { Renewals, type RenewalOptions } from "./renewals.ts";

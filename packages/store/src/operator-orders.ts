@@ -1,8 +1,20 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { jsonParserOf, OperatorOrder, OrderResult } from "@larkline/protocol";
+import {
+  jsonParserOf,
+  OperatorOrder,
+  OrderResult,
+  turnIdOf,
+  type InboundMessage,
+  type SessionKey,
+} from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, defaultNamespace } from "./keys.ts";
 import { runScript, script } from "./script.ts";
+import type { AuditLog } from "./audit-log.ts";
+import type { DeadLetter, DeadLetters } from "./dead-letters.ts";
+import type { PermissionRules } from "./permission-rules.ts";
+import type { SessionStore } from "./session-store.ts";
+import type { ResetOptions } from "./session-types.ts";
 
 // Orders of operators are one stream, the only thing that the console may write which workers act upon. A worker takes
 // an order once: who dies in the middle leaves it uncertain, and the operator is told so, rather than doing it twice.
@@ -77,4 +89,140 @@ export class OperatorOrders {
     await this.#redis.set(this.#answers + id, JSON.stringify(result), "PX", answerKeptMs);
     return true;
   }
+}
+
+/** What an order of an operator is done with. */
+export interface OrderDeps {
+  store: Pick<SessionStore, "append" | "cancel" | "reset" | "waiting">;
+  letters: Pick<DeadLetters, "find" | "resend" | "discard">;
+  rules: Pick<PermissionRules, "revoke">;
+  audit: Pick<AuditLog, "append">;
+  /** Adds the wake-up of a session. */
+  wake: (session: SessionKey, gen: number) => Promise<void>;
+  /** Tells all workers that a turn is over, so that its model stops at once. */
+  stop: (cancel: { session: SessionKey; turnId: string }) => Promise<void>;
+  /** Tells a runner that its calls of the turn are to stop. */
+  stopCalls: (runner: string, cancel: { session: SessionKey; turnId: string }) => Promise<void>;
+  replyOf: ResetOptions["replyOf"];
+}
+
+type Act<D extends OperatorOrder["act"]["do"]> = Extract<OperatorOrder["act"], { do: D }>;
+
+/** How many waiting messages are taken out in one go: as many as a session may hold. */
+const maxDropped = 1_000;
+
+const done: OrderResult = { result: "done" };
+const nothing: OrderResult = { result: "nothing" };
+
+/** Does what an operator wants. The audit log has it, with the operator's name, before it is done. */
+export async function applyOrder(deps: OrderDeps, { by, act }: OperatorOrder): Promise<OrderResult> {
+  switch (act.do) {
+    case "cancel":
+      return await cancel(deps, by, act);
+    case "reset":
+      return await reset(deps, by, act.session);
+    case "drop":
+      return await drop(deps, by, act.session);
+    case "retry_letter":
+    case "discard_letter":
+      return await settleLetter(deps, by, act);
+    case "revoke_rule": {
+      const revoked = await deps.rules.revoke(act.app, act.ruleId, { id: by });
+      return revoked === undefined ? nothing : done;
+    }
+    case "note": {
+      const { do: _do, ...record } = act;
+      await deps.audit.append({ ...record, userId: by });
+      return done;
+    }
+  }
+}
+
+async function cancel(deps: OrderDeps, by: string, { session, seq }: Act<"cancel">): Promise<OrderResult> {
+  const turnId = turnIdOf(session, seq);
+  await deps.audit.append({ kind: "turn_cancelled", session, turnId, userId: by });
+  return (await cancelTurn(deps, session, turnId)) ? done : nothing;
+}
+
+/** As a person's `/stop` does it, whoever's turn it is: stored first, then told to all workers. */
+async function cancelTurn({ store, wake, stop }: OrderDeps, session: SessionKey, turnId: string): Promise<boolean> {
+  const { accepted, wakeGen } = await store.cancel(session, { turnId, reason: "cancelled" });
+  if (wakeGen !== undefined) await wake(session, wakeGen);
+  await stop({ session, turnId });
+  return accepted;
+}
+
+/** Ends the turn whatever its state, and begins a new conversation. The store keeps the record of it. */
+async function reset(
+  { store, wake, stop, stopCalls, replyOf }: OrderDeps,
+  by: string,
+  session: SessionKey,
+): Promise<OrderResult> {
+  const { turnId, wakeGen, runners = [] } = await store.reset(session, { by, replyOf });
+  if (wakeGen !== undefined) await wake(session, wakeGen);
+  if (turnId === undefined) return nothing;
+  // Whoever runs it is fenced already; this makes its model and its tools stop at once.
+  await Promise.all([
+    stop({ session, turnId }),
+    ...runners.map(async (runner) => await stopCalls(runner, { session, turnId })),
+  ]);
+  return { ...done, turnId };
+}
+
+/** Takes the waiting messages out of the inbox, each as its person would. */
+async function drop(deps: OrderDeps, by: string, session: SessionKey): Promise<OrderResult> {
+  await deps.audit.append({ kind: "inbox_dropped", session, userId: by });
+  const waiting = await deps.store.waiting(session, maxDropped);
+  const dropped = await Promise.all(
+    waiting.map(async ({ seq }) => await cancelTurn(deps, session, turnIdOf(session, seq))),
+  );
+  return dropped.includes(true) ? done : nothing;
+}
+
+async function settleLetter(
+  deps: OrderDeps,
+  by: string,
+  { do: deed, session, letterId }: Act<"retry_letter" | "discard_letter">,
+): Promise<OrderResult> {
+  const letter = await deps.letters.find(session, letterId);
+  if (letter === undefined) return nothing;
+  const kind = deed === "retry_letter" ? "letter_retried" : "letter_discarded";
+  const { turnId, app } = letter;
+  await deps.audit.append({
+    kind,
+    session,
+    letterId,
+    userId: by,
+    ...(turnId === undefined ? {} : { turnId }),
+    ...(app === undefined ? {} : { app }),
+  });
+  if (deed === "discard_letter") return (await deps.letters.discard(session, letterId)) ? done : nothing;
+  if (letter.kind === "approval") return { result: "not_possible" };
+  if (letter.kind === "message") return await runAgain(deps, letter);
+  return (await deps.letters.resend(session, letterId)) ? done : nothing;
+}
+
+/** Stands between a message's id and which of its runs was given up. */
+const againMark = ".again-";
+
+/**
+ * The message as a new one: with an id of its own, and so an answer of its own, made from the run that was
+ * given up. Whoever asks for it twice asks for the same one.
+ */
+export function messageAgain(message: InboundMessage, turnId: string): InboundMessage {
+  const [id = message.id] = message.id.split(againMark, 1);
+  const run = turnId.slice(turnId.lastIndexOf("-") + 1);
+  return { ...message, id: `${id.slice(0, 180)}${againMark}${run}` };
+}
+
+/** Appended first, and only then is the letter gone: whatever fails in between can be asked for again. */
+async function runAgain(
+  { store, letters, wake }: OrderDeps,
+  { session, id, message, turnId = id }: Extract<DeadLetter, { kind: "message" }>,
+): Promise<OrderResult> {
+  const { result, wakeGen } = await store.append(messageAgain(message, turnId));
+  if (result === "full") return { result: "full" };
+  if (wakeGen !== undefined) await wake(session, wakeGen);
+  await letters.discard(session, id);
+  return done;
 }

@@ -1,7 +1,6 @@
 import { createHash } from "node:crypto";
 import type { PermissionRule, Sender } from "@larkline/protocol";
-import { ruleFactsOf } from "./audit-facts.ts";
-import { keepAllAudits } from "./audit-log.ts";
+import { ruleFactsOf, keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { runScript, script } from "./script.ts";

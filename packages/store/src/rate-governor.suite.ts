@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { RateBucket, RateGovernor, RateGrant, RateLane } from "./rate-governor.ts";
-import { rateWindowsOf } from "./rate-windows.ts";
+import { type RateBucket, type RateGovernor, type RateGrant, type RateLane, rateWindowsOf } from "./rate-governor.ts";
 
 /** A governor under test with storage of its own. */
 export interface RateGovernorHarness {

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { type ToolAnnouncement, announcementMac, readAnnouncement, type RunnerAnnouncement } from "@larkline/protocol";
 import type { Redis } from "ioredis";
+import type { Script } from "@larkline/protocol/lua";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 import { runScript, script } from "./script.ts";
@@ -267,4 +268,17 @@ export class RunnerDirectory {
     await subscriber.subscribe(this.#channel);
     if (signal.aborted) subscriber.disconnect();
   }
+}
+
+/** A script as a runner in another language calls it. */
+export type PublishedScript = Omit<Script, "name">;
+
+function published(name: string): PublishedScript {
+  const { keys, arguments: names, lua } = script(name);
+  return { keys, arguments: names, lua };
+}
+
+/** The scripts of the tool protocol, by name. */
+export function runnerScripts(): Record<string, PublishedScript> {
+  return { announce: published("announce"), withdraw: published("withdraw"), hand_in: published("hand-in") };
 }

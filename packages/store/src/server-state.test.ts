@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis } from "./connection.ts";
-import { readServerStates } from "./server-state.ts";
+import { readServerStates } from "./server-facts.ts";
 
 const redis = connectRedis(inject("redisUrl"));
 afterAll(() => closeRedis(redis));

@@ -1,8 +1,9 @@
 import type { SessionKey } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
-import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
+import { type CellKeys, createKeyspace, type Keyspace, type StoreOptions, defaultNamespace } from "./keys.ts";
 import type { OutboxRecord } from "./session-types.ts";
 import { outboxFrom } from "./stored.ts";
+import { runScript, script } from "./script.ts";
 
 /** A session in a list. */
 export interface IndexedSession {
@@ -77,4 +78,143 @@ export class SessionIndex {
     const records = await this.#redis.lrange(this.#keys.session(session).outbox, 0, limit - 1);
     return records.map(outboxFrom);
   }
+}
+
+/** Where an attempt of a call stands in the effect ledger. */
+export type CallMark = "open" | "started" | "done";
+
+/** A reply that is not delivered, without its content. */
+export interface UnsentReply {
+  id: string;
+  attempts: number;
+  createdAtMs: number;
+  /** What the last try ended with. */
+  problem?: string;
+}
+
+/** What one session has written down of work that is not done. */
+export interface SessionLedger {
+  /** By id of the attempt; calls of the running turn only. */
+  calls: ReadonlyMap<string, CallMark>;
+  /** Oldest first. */
+  unsent: readonly UnsentReply[];
+  /** When the oldest of them is tried next, epoch ms. */
+  retryAtMs?: number;
+}
+
+/** Replies that are read; a session has more only while its platform is away. */
+const maxUnsent = 50;
+
+function markOf(stored: string): CallMark {
+  const [word = ""] = stored.split(" ", 1);
+  return word === "open" || word === "started" ? word : "done";
+}
+
+/** Reads the ledgers of a session as they stand, for people who look; nothing waits, and nothing is changed. */
+export function createSessionLedgers(options: {
+  redis: RedisConnection;
+  namespace?: string;
+}): (session: SessionKey) => Promise<SessionLedger> {
+  const { redis, namespace = defaultNamespace } = options;
+  const keyspace = createKeyspace(namespace);
+  return async (session) => {
+    const keys = keyspace.session(session);
+    const [calls, outbox, dueAtMs] = await Promise.all([
+      redis.hgetall(keys.calls),
+      redis.lrange(keys.outbox, 0, maxUnsent - 1),
+      redis.zscore(keys.due, session),
+    ]);
+    const unsent = outbox.map(outboxFrom).map(({ id, attempts, createdAtMs, problem }) => ({
+      id,
+      attempts,
+      createdAtMs,
+      ...(problem === undefined ? {} : { problem }),
+    }));
+    return {
+      calls: new Map(Object.entries(calls).map(([id, stored]) => [id, markOf(stored)])),
+      unsent,
+      ...(dueAtMs === null || unsent.length === 0 ? {} : { retryAtMs: Number(dueAtMs) }),
+    };
+  };
+}
+
+/** How all sessions are, as monitoring sees them. */
+export interface GateState {
+  sessions: Record<"queued" | "running" | "suspended", number>;
+  /** Epoch ms of the oldest message that heads the inbox of such a session. */
+  oldestMessageAtMs: Partial<Record<"queued" | "running", number>>;
+  /** Sessions with replies that the platform has not confirmed. */
+  outboxes: number;
+  /** Epoch ms at which the oldest of those was written. */
+  oldestReplyAtMs?: number;
+  /** Tool calls without an outcome. */
+  openCalls: number;
+  /** Questions to people that are not settled. */
+  openApprovals: number;
+}
+
+export interface GateStateOptions {
+  redis: RedisConnection;
+  namespace?: string;
+}
+
+/** Members of an index looked at per cell: one reading takes the server a few milliseconds at most. */
+const maxMembers = 5_000;
+/** Messages and replies looked at per cell; the least recently touched ones. */
+const maxHeads = 500;
+
+const gateState = script("gate-state");
+
+type CellState = [
+  queued: number,
+  running: number,
+  suspended: number,
+  oldestQueued: number,
+  oldestRunning: number,
+  outboxes: number,
+  oldestReply: number,
+  calls: number,
+  approvals: number,
+];
+
+function sumOf(cells: readonly CellState[], at: number): number {
+  return cells.reduce((sum, cell) => sum + (cell[at] ?? 0), 0);
+}
+
+function oldestOf(cells: readonly CellState[], at: number): number | undefined {
+  const times = cells.map((cell) => cell[at] ?? 0).filter((time) => time > 0);
+  return times.length === 0 ? undefined : Math.min(...times);
+}
+
+function stateOf(cells: readonly CellState[]): GateState {
+  const [queued, running, reply] = [oldestOf(cells, 3), oldestOf(cells, 4), oldestOf(cells, 6)];
+  return {
+    sessions: { queued: sumOf(cells, 0), running: sumOf(cells, 1), suspended: sumOf(cells, 2) },
+    oldestMessageAtMs: {
+      ...(queued === undefined ? {} : { queued }),
+      ...(running === undefined ? {} : { running }),
+    },
+    outboxes: sumOf(cells, 5),
+    ...(reply === undefined ? {} : { oldestReplyAtMs: reply }),
+    openCalls: sumOf(cells, 7),
+    openApprovals: sumOf(cells, 8),
+  };
+}
+
+/**
+ * Reads how all sessions are, by one script per cell. With more than 5,000 sessions awake in a cell, or calls
+ * and questions open, those beyond are not told apart by state; times are those of the 500 that were touched
+ * least recently.
+ */
+export function createGateStateReader({
+  redis,
+  namespace = defaultNamespace,
+}: GateStateOptions): () => Promise<GateState> {
+  const keys = createKeyspace(namespace);
+  const readCell = async (cell: CellKeys): Promise<CellState> => {
+    const base = cell.dirty.slice(0, -"dirty".length);
+    const prefixes = { sessions: `${base}s:`, inboxes: `${base}in:`, outboxes: `${base}ob:` };
+    return (await runScript(redis, gateState, cell, { ...prefixes, maxMembers, maxHeads })) as CellState; // as the script returns it
+  };
+  return async () => stateOf(await Promise.all(keys.cells().map(readCell)));
 }

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { InboundMessage } from "@larkline/protocol";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
-import { createSessionLedgers } from "./session-ledgers.ts";
+import { createSessionLedgers } from "./session-index.ts";
 import { SessionStore } from "./session-store.ts";
 import type { OutboxRecord } from "./session-types.ts";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";

@@ -12,9 +12,8 @@ import {
   type ToolOutcome,
   sharedNow,
 } from "@larkline/protocol";
-import { indexApprovals } from "./approval-index.ts";
-import { auditResultOf } from "./audit-facts.ts";
-import { keepAllAudits } from "./audit-log.ts";
+import { indexApprovals } from "./approval-store.ts";
+import { auditResultOf, keepAllAudits } from "./audit-log.ts";
 import { cancelledRun } from "./cancelled-run.ts";
 import { claimFrom, type ClaimReply } from "./claim-reply.ts";
 import type { RedisConnection } from "./connection.ts";
@@ -48,10 +47,20 @@ import {
   type SaveResult,
   type SessionSummary,
   type StaleSession,
+  type StoredTurn,
 } from "./session-types.ts";
-import { StateSeal } from "./state-seal.ts";
-import { appendResultFrom, batchOf, controlFrom, messageFrom, needsFirst, outboxFrom, queuedFrom } from "./stored.ts";
-import { summaryFrom } from "./summary-reply.ts";
+import { StateSeal, unsealed } from "./state-seal.ts";
+import {
+  appendResultFrom,
+  batchOf,
+  controlFrom,
+  messageFrom,
+  needsFirst,
+  outboxFrom,
+  queuedFrom,
+  settingsFrom,
+  turnFrom,
+} from "./stored.ts";
 
 /** A claim was refused, and nothing of the session was changed. */
 export class ClaimRefusedError extends Error {
@@ -567,5 +576,44 @@ export class SessionStore {
   /** The head could not be sent now: keeps it, as `lease.record` says, until `retryAtMs`. */
   async retryOutbox(lease: OutboxLease, retryAtMs: number): Promise<void> {
     await this.#outbox.retry(lease, retryAtMs);
+  }
+}
+
+/** Reads what `summaryLua` answers. For those who look: a seal is not checked, and what is damaged is said to be so. */
+function summaryFrom(session: SessionKey, reply: unknown): SessionSummary {
+  const [state, gen, waiting, messages, unsent, head, turn, settings, inContext, epoch, eventSeq, setAside] = reply as [
+    SessionSummary["state"],
+    ...[string | number, number, number, number, string, string, string, number, string, number, [string, string][]], // shape fixed by the script
+  ];
+  return {
+    state,
+    gen: Number(gen),
+    epoch,
+    waiting: waiting + setAside.length,
+    messages,
+    inContext,
+    unsent,
+    eventSeq,
+    ...(head === "" ? {} : { head: queuedFrom(session, head) }),
+    ...checkpointShown(turn),
+    setAside: setAside.map(([entry, saved]) => ({ head: queuedFrom(session, entry), ...checkpointShown(saved) })),
+    ...settingsShown(settings),
+  };
+}
+
+function checkpointShown(turn: string): StoredTurn {
+  try {
+    return turn === "" ? {} : { turn: turnFrom(unsealed(turn)) };
+  } catch (error) {
+    return { damaged: `${error instanceof Error ? error.message : String(error)} (${Buffer.byteLength(turn)} bytes)` };
+  }
+}
+
+function settingsShown(settings: string): Pick<SessionSummary, "settings" | "damagedSettings"> {
+  try {
+    return { settings: settingsFrom(unsealed(settings)) };
+  } catch {
+    // Errors of JSON.parse repeat what they could not read.
+    return { settings: {}, damagedSettings: `they are no JSON (${Buffer.byteLength(settings)} bytes)` };
   }
 }

@@ -13,7 +13,7 @@ import { InstanceDirectory } from "./instance-directory.ts";
 import { LookupCache } from "./lookup-cache.ts";
 import { PermissionRules } from "./permission-rules.ts";
 import { RateGovernor } from "./rate-governor.ts";
-import { RedisBlobStore } from "./redis-blob-store.ts";
+import { RedisBlobStore } from "./blob-store.ts";
 import { SessionRetention } from "./retention.ts";
 import { RunnerDirectory } from "./runner-directory.ts";
 import { moveScriptClock, runScript, script } from "./script.ts";
