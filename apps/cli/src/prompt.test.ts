@@ -2,9 +2,9 @@ import { PassThrough } from "node:stream";
 import { describe, expect, it } from "vitest";
 import { createPrompt } from "./prompt.ts";
 
-/** Streams that readline takes for a terminal. */
+/** Streams that are taken for a terminal. */
 function openTerminal() {
-  const input = Object.assign(new PassThrough(), { isTTY: true });
+  const input = Object.assign(new PassThrough(), { isTTY: true, setRawMode: () => {} });
   const output = Object.assign(new PassThrough(), { isTTY: true });
   const interrupt = new AbortController();
   let screen = "";

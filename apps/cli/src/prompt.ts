@@ -1,5 +1,6 @@
 import { createInterface } from "node:readline";
-import { Writable, type Readable } from "node:stream";
+import type { Readable, Writable } from "node:stream";
+import { isCancel, password, text } from "@clack/prompts";
 
 /** The person who sets something up. Answers are null when input has ended, or was interrupted. */
 export interface Prompt {
@@ -16,53 +17,76 @@ export interface PromptStreams {
   interrupt: AbortController;
 }
 
-/** Passes on what readline shows, unless it is muted: then nothing typed reaches the screen. */
-function mutable(output: Writable): { stream: Writable; mute(muted: boolean): void } {
-  let muted = false;
-  const stream = new Writable({
-    write(chunk: Buffer, _encoding, done) {
-      // Not a moment later: by then the muting would be that of the next text.
-      if (!muted) output.write(chunk);
-      done();
-    },
-  });
-  return { stream, mute: (next) => (muted = next) };
+/** Asks with fields in a terminal, and line by line where input comes from a pipe. */
+export function createPrompt(streams: PromptStreams): Prompt {
+  const isInteractive = streams.input.isTTY === true && streams.output.isTTY === true;
+  return isInteractive ? new TerminalPrompt(streams) : new PipePrompt(streams);
 }
 
-export function createPrompt({ input, output, interrupt }: PromptStreams): Prompt {
-  const isInteractive = input.isTTY === true && output.isTTY === true;
-  const screen = mutable(output);
-  const lines = createInterface(
-    isInteractive ? { input, output: screen.stream, terminal: true, historySize: 0 } : { input, terminal: false },
-  );
-  const typed = lines[Symbol.asyncIterator]();
-  const interrupted = new Promise<null>((resolve) => {
-    interrupt.signal.addEventListener("abort", () => resolve(null), { once: true });
-  });
-  lines.on("SIGINT", () => interrupt.abort());
+class TerminalPrompt implements Prompt {
+  readonly #streams: PromptStreams;
+  readonly #closing = new AbortController();
 
-  async function nextLine(): Promise<string | null> {
-    const next = await typed.next();
+  constructor(streams: PromptStreams) {
+    this.#streams = streams;
+    streams.input.once("end", () => this.close());
+  }
+
+  write(shown: string): void {
+    this.#streams.output.write(shown);
+  }
+
+  async ask(question: string, { secret = false } = {}): Promise<string | null> {
+    const { input, output, interrupt } = this.#streams;
+    const signal = AbortSignal.any([interrupt.signal, this.#closing.signal]);
+    if (signal.aborted) return null;
+    const options = { message: question, input, output, signal };
+    const answer = await (secret ? password({ ...options, mask: "" }) : text(options));
+    if (!isCancel(answer)) return (answer ?? "").trim();
+    // It was not us who broke it off, but Ctrl-C or Escape.
+    if (!signal.aborted) interrupt.abort();
+    return null;
+  }
+
+  close(): void {
+    this.#closing.abort();
+  }
+}
+
+class PipePrompt implements Prompt {
+  readonly #streams: PromptStreams;
+  readonly #lines: ReturnType<typeof createInterface>;
+  readonly #typed: AsyncIterator<string>;
+  readonly #interrupted: Promise<null>;
+
+  constructor(streams: PromptStreams) {
+    this.#streams = streams;
+    this.#lines = createInterface({ input: streams.input, terminal: false });
+    this.#typed = this.#lines[Symbol.asyncIterator]();
+    this.#interrupted = new Promise((resolve) => {
+      streams.interrupt.signal.addEventListener("abort", () => resolve(null), { once: true });
+    });
+  }
+
+  write(shown: string): void {
+    this.#streams.output.write(shown);
+  }
+
+  async ask(question: string): Promise<string | null> {
+    const { output, interrupt } = this.#streams;
+    if (interrupt.signal.aborted) return null;
+    output.write(question);
+    const answer = await Promise.race([this.#nextLine(), this.#interrupted]);
+    output.write("\n");
+    return answer;
+  }
+
+  async #nextLine(): Promise<string | null> {
+    const next = await this.#typed.next();
     return next.done === true ? null : next.value.trim();
   }
 
-  return {
-    write: (text) => void output.write(text),
-    ask: async (question, { secret = false } = {}) => {
-      if (interrupt.signal.aborted) return null;
-      if (isInteractive) {
-        // Readline redraws the line while one types, so it must know the question.
-        lines.setPrompt(question);
-        lines.prompt();
-      } else output.write(question);
-      screen.mute(secret);
-      try {
-        return await Promise.race([nextLine(), interrupted]);
-      } finally {
-        screen.mute(false);
-        if (secret || !isInteractive) output.write("\n");
-      }
-    },
-    close: () => lines.close(),
-  };
+  close(): void {
+    this.#lines.close();
+  }
 }
