@@ -272,10 +272,10 @@ class Judge implements TurnJudge {
     return this.#judged(() => unknownOutcomeOf(this.#deps.policy, facts));
   }
 
-  #facts({ arguments: given, heard }: Call) {
+  #facts({ arguments: given, addressContext }: Call) {
     const { chatType } = this.#message;
     return {
-      ...(heard === undefined ? {} : { heard }),
+      ...(addressContext === undefined ? {} : { addressContext }),
       arguments: given,
       person: this.#person,
       chatId: placeOf(this.#message),

@@ -1,4 +1,4 @@
-import { botVariable, readEdges, type Env, type LarklineConfig } from "@larkline/process/config";
+import { botVariable, readIngressBots, type Env, type LarklineConfig } from "@larkline/process/config";
 import type { FeishuAccess } from "./config.ts";
 import { problem, type Finding } from "./finding.ts";
 import type { Bilingual } from "./language.ts";
@@ -19,7 +19,7 @@ export function namedBots(
   if (config === undefined) return { bots: [], findings: [] };
   const bots = Object.values(config.bots);
   const shared = bots.filter(({ app }) => app !== undefined && app.id === first?.appId);
-  const read = readEdges(env, config.bots);
+  const read = readIngressBots(env, config.bots);
   const problems = [
     ...shared.map(({ name }) => `FEISHU_APP_ID is also the appId of bots.${name}: each bot is named once.`),
     ...(read.ok ? [] : read.error.split("\n")),

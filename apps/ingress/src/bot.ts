@@ -1,4 +1,10 @@
-import { agentInChat, groupsAtBot, type AgentConfig, type BotConfig, type EdgeAccess } from "@larkline/process/config";
+import {
+  agentInChat,
+  groupsAtBot,
+  type AgentConfig,
+  type BotConfig,
+  type IngressBotAccess,
+} from "@larkline/process/config";
 import { watchPlatform, type Logger } from "@larkline/process/telemetry";
 import { GroupLookup, OutboxSender, StatusReactions, type FeishuApi, type LongConnection } from "@larkline/feishu";
 import { pause, withDeadline } from "@larkline/protocol";
@@ -24,7 +30,7 @@ export class Bot implements Channel {
   /** Its name in the configuration; `default` is the bot of `FEISHU_APP_ID`. */
   readonly name: string;
   readonly app: string;
-  readonly access: EdgeAccess;
+  readonly access: IngressBotAccess;
   readonly settings: BotConfig;
   /** Calls the platform as this bot. The caller of the constructor closes it. */
   readonly api: FeishuApi;
@@ -48,7 +54,7 @@ export class Bot implements Channel {
   readonly #groups: GroupLookup;
 
   /** Begins to ask the platform who the bot is. */
-  constructor(services: Services, access: EdgeAccess, api: FeishuApi) {
+  constructor(services: Services, access: IngressBotAccess, api: FeishuApi) {
     const { settings, lookups, log } = services;
     this.#services = services;
     this.name = access.name;

@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import { resolveConfig, type ConfigInput, type EdgeAccess } from "@larkline/process/config";
+import { resolveConfig, type ConfigInput, type IngressBotAccess } from "@larkline/process/config";
 import type { FeishuApi } from "@larkline/feishu";
 import { turnIdOf, type EngineEvent, type QueuedMessage, type SessionKey, type StreamFrame } from "@larkline/protocol";
 import type { SessionStore } from "@larkline/store";
@@ -27,7 +27,7 @@ export interface TestOptions {
   script?: Script;
   api?: FeishuApi;
   /** Bots besides the one of `FEISHU_APP_ID`. */
-  bots?: readonly { access: EdgeAccess; api: FeishuApi }[];
+  bots?: readonly { access: IngressBotAccess; api: FeishuApi }[];
   /** `larkline.config.ts`. */
   settings?: ConfigInput;
   /** What another replica keeps its state in. */

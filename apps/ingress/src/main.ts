@@ -1,5 +1,11 @@
 import { FeishuApi } from "@larkline/feishu";
-import { botOfApp, loadConfigFile, readEdges, takeEnvironment, type EdgeAccess } from "@larkline/process/config";
+import {
+  botOfApp,
+  loadConfigFile,
+  readIngressBots,
+  takeEnvironment,
+  type IngressBotAccess,
+} from "@larkline/process/config";
 import { createLogger, Metrics, openTelemetry, runUntilSignal, watchPlatform } from "@larkline/process/telemetry";
 import { systemClock } from "@larkline/protocol";
 import { connectTraceLog } from "@larkline/store";
@@ -15,7 +21,7 @@ if (!loaded.ok) refuse(loaded.error);
 const config = loaded.value;
 const settings = await loadConfigFile(config.configFile);
 if (!settings.ok) refuse(settings.error);
-const accesses = readEdges(env, settings.value.bots, config.feishu);
+const accesses = readIngressBots(env, settings.value.bots, config.feishu);
 if (!accesses.ok) refuse(accesses.error);
 
 const log = createLogger({ service: "ingress", level: config.logLevel });
@@ -55,7 +61,7 @@ function refuse(problem: string): never {
 }
 
 /** Limits and tokens are kept by app, for all processes of the deployment. */
-function openApi({ appId, appSecret, domain }: EdgeAccess): FeishuApi {
+function openApi({ appId, appSecret, domain }: IngressBotAccess): FeishuApi {
   const { governor, tokenCache } = stores;
   const { monthlyCalls, rateLimits } = botOfApp(services.settings, appId).feishu;
   const limiter = rateLimits ? { governor } : {};

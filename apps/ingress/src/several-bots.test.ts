@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { readEdges, resolveConfig, type ConfigInput } from "@larkline/process/config";
+import { readIngressBots, resolveConfig, type ConfigInput } from "@larkline/process/config";
 import { FeishuApi } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import type { InboundMessage, PermissionRule } from "@larkline/protocol";
@@ -74,7 +74,7 @@ beforeAll(async () => {
   };
   const config = resolveConfig(settings);
   const loaded = loadConfig(env);
-  const edges = config.ok && loaded.ok ? readEdges(env, config.value.bots, loaded.value.feishu) : expect.fail();
+  const edges = config.ok && loaded.ok ? readIngressBots(env, config.value.bots, loaded.value.feishu) : expect.fail();
   const bots = (edges.ok ? edges.value : expect.fail(edges.error)).map((access) => {
     const api = new FeishuApi({ ...access, tokenCache: openTestStores().tokens });
     apis.push(api);

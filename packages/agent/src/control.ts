@@ -20,7 +20,7 @@ import {
 } from "./tool-call.ts";
 import { answerCalls, type Answer } from "./tool-round.ts";
 import type { TurnEnvironment } from "./transition.ts";
-import { heardIn } from "./messages.ts";
+import { addressContextOf } from "./messages.ts";
 
 /** `ending`: the turn is about to end, so no call starts and no approval is requested. */
 interface ApplyFacts {
@@ -109,8 +109,8 @@ function takenOver(
   const { toolDigest, limited: _limited, secrets = [], authority, ...rest } = call;
   const { digest, secrets: itsSecrets = [] } = offered.announcement;
   if (toolDigest === undefined || toolDigest !== digest) return undefined;
-  const heard = heardIn(env.history ?? [], turn.message);
-  const verdict = env.judge.verdict({ name: call.name, arguments: call.arguments, heard });
+  const addressContext = addressContextOf(env.history ?? [], turn.message);
+  const verdict = env.judge.verdict({ name: call.name, arguments: call.arguments, addressContext });
   const isApproved = authority?.by === "approval";
   if (verdict.do === "refuse" || (verdict.do === "ask" && !isApproved)) return undefined;
   const allowed = verdict.do === "ask" || isApproved ? authority : verdict.authority;

@@ -12,7 +12,7 @@ import {
   parserOf,
   SessionKey,
 } from "@larkline/protocol";
-import { addressesIn, type Heard } from "./permissions/index.ts";
+import { addressesIn, type AddressContext } from "./permissions/index.ts";
 import { isSummary } from "./compaction.ts";
 import { oneLine, textHead } from "./texts/index.ts";
 
@@ -201,7 +201,7 @@ export function underSpeaker(text: string): string {
 }
 
 /** What the conversation says about addresses: what a call may reach unasked depends on it. */
-export function heardIn(history: readonly Message[], message: InboundMessage): Heard {
+export function addressContextOf(history: readonly Message[], message: InboundMessage): AddressContext {
   const named = new Set(namedIn(message));
   let foreign = message.foreign === true;
   for (const said of history) {

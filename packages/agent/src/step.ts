@@ -47,13 +47,13 @@ export interface StepResult {
   usage: Usage | null;
   /** The model that answered, if the stream named it. */
   model?: string;
-  /** The id under which the vendor knows the answer, when it is whole and has one. */
+  /** The vendor's id of a complete answer. */
   responseId?: string;
   /** Most output tokens that the last request allowed. */
   maxTokens?: number;
-  /** Present when the stream failed: the rest is what had arrived before. */
+  /** Set when the stream failed; the other fields hold what arrived before. */
   failure?: ModelFailure;
-  /** Every call of a vendor, the last one included; absent where the stream does not tell of them. */
+  /** Every call of a vendor, including the last one; absent where the stream does not report them. */
   vendorCalls?: readonly VendorCall[];
   /** Usage of all vendor calls together, once computed. */
   use?: StepUse;
@@ -67,7 +67,7 @@ export interface StepResult {
 /** One call of a vendor, whether its answer counts or not. */
 export interface VendorCall {
   model: string;
-  /** What the vendor has reported: all of it at the end, less before. */
+  /** Usage as reported so far; complete only at the end. */
   usage: Usage | null;
   /** The usage was reported at the end of a complete answer. */
   complete: boolean;

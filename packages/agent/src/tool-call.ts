@@ -18,14 +18,14 @@ import {
 import { shortenedResult } from "@larkline/store";
 import {
   maskedArguments,
-  type Heard,
+  type AddressContext,
   type Verdict,
   approvalIdOf,
   type Question,
   type RiskFinding,
 } from "./permissions/index.ts";
 import type { TurnEnvironment, TurnLimits } from "./transition.ts";
-import { heardIn } from "./messages.ts";
+import { addressContextOf } from "./messages.ts";
 import { languageOfMessage, noticeText, textHead } from "./texts/index.ts";
 
 /** A tool that can be called now, and the runner that offers it. */
@@ -54,7 +54,7 @@ export interface Preparation {
   turn: TurnState;
   env: TurnEnvironment;
   /** Of the conversation: the same for all calls of a step. */
-  heard: Heard;
+  addressContext: AddressContext;
 }
 
 /**
@@ -64,11 +64,11 @@ export interface Preparation {
 export function prepareCalls(
   calls: readonly ToolCall[],
   ids: readonly string[],
-  { turn, env }: Omit<Preparation, "heard">,
+  { turn, env }: Omit<Preparation, "addressContext">,
 ): PreparedCall[] {
-  const heard = heardIn(env.history ?? [], turn.message);
+  const addressContext = addressContextOf(env.history ?? [], turn.message);
   const prepared = calls.map((source, position) =>
-    prepare({ ...source, id: ids[position] ?? source.id }, position, { turn, env, heard }),
+    prepare({ ...source, id: ids[position] ?? source.id }, position, { turn, env, addressContext }),
   );
   const allowed = new Set(prepared.filter(isAsked).slice(0, env.limits.maxQuestionsPerStep));
   return prepared.map((each) => (isAsked(each) && !allowed.has(each) ? unasked(each, env) : each));
@@ -91,7 +91,7 @@ function prepare(source: ToolCall, position: number, preparation: Preparation): 
   if (!parsed.ok) return refuse(parsed.problem);
   const repeats = preparation.turn.repeated?.[signatureOf(source)] ?? 0;
   if (repeats >= maxRepeats && tool.announcement.poll !== true) return refuse(repeatedTooOften(source.name));
-  const verdict = judge.verdict({ name: source.name, arguments: given, heard: preparation.heard });
+  const verdict = judge.verdict({ name: source.name, arguments: given, addressContext: preparation.addressContext });
   return judged({ call, use, tool }, verdict, preparation);
 }
 

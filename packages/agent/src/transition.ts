@@ -13,7 +13,7 @@ import {
   type EventOf,
 } from "@larkline/protocol";
 import type { ModelInfo } from "@larkline/model";
-import type { Heard, Question, Verdict } from "./permissions/index.ts";
+import type { AddressContext, Question, Verdict } from "./permissions/index.ts";
 import type { StepResult } from "./step.ts";
 import type { OfferedTool } from "./tool-call.ts";
 import { languageOfMessage, noticeText, type NoticeName } from "./texts/index.ts";
@@ -40,7 +40,7 @@ import { languageOfMessage, noticeText, type NoticeName } from "./texts/index.ts
  * is in it only where the reply does not repeat it.
  */
 
-/** A decision. `turn`, `history` and `events` belong in one write; only then comes `next`. */
+/** A decision. Write `turn`, `history` and `events` together, then do `next`. */
 export interface Transition {
   turn: TurnState;
   /** Messages to append. */
@@ -52,8 +52,8 @@ export interface Transition {
   /** Waiting messages that have joined this turn, and their runs, which end here. */
   absorbed?: { seq: number; runId: string }[];
   /**
-   * What models get to see from now on: `summary`, if given, and the last `keep` messages, those of
-   * this write included. Save it before anything else is added to the history.
+   * The context of models from now on: `summary`, if given, and the last `keep` messages, including those
+   * of this write. Save it before other messages are added to the history.
    */
   context?: { keep: number; summary?: Message };
   /** The choices of the session from now on. */
@@ -80,7 +80,7 @@ export interface TurnEnvironment {
   tools: ReadonlyMap<string, OfferedTool>;
   judge: CallJudge;
   model: TurnModel;
-  /** Reads the answer of an agent that answers in a form of its own; see `outputReader`. */
+  /** Reads the answer of an agent with an output schema; see `outputReader`. */
   output?: (text: string) => ParseResult<unknown>;
   /** Language of notices; without it that of the user's message. */
   texts?: ReplyLanguage;
@@ -108,26 +108,26 @@ export interface TurnLimits {
   maxResultChars: number;
   /** Longest results of one step together, shared equally by its calls. */
   maxStepResultChars: number;
-  /** Later messages that may join one turn: a busy chat must not keep it running for good. */
+  /** Later messages that may join one turn, so that a busy chat cannot keep it running. */
   maxAbsorbed: number;
   /** Rejections in one turn after which further calls are refused without asking. */
   maxDenials: number;
 }
 
-/** The deployment's policy, for the person, the chat and the moment of the turn. Must not throw. */
+/** The policy of the deployment for the person, chat and time of the turn. Must not throw. */
 export interface CallJudge {
-  /** Whether a call runs, is asked about or is refused. `name` is that of one of the offered tools. */
+  /** Whether a call runs, needs an approval or is refused. `name` is one of the offered tools. */
   verdict(call: WantedCall): Verdict;
   /** The question to people about a `once` call that may have taken effect. Undefined: the model learns that the outcome is unknown. */
   unknownOutcome(call: WantedCall): Question | undefined;
 }
 
-/** A call of a tool, as far as it is judged. */
+/** A tool call as the policy sees it. */
 export interface WantedCall {
   readonly name: string;
   readonly arguments: Readonly<Record<string, unknown>>;
-  /** What the conversation says about addresses. */
-  readonly heard?: Heard;
+  /** Addresses that people named, and whether text from outside was read. */
+  readonly addressContext?: AddressContext;
 }
 
 /** The model of a turn: facts, and the price of what it used. */
@@ -174,7 +174,7 @@ export function resultShare(limits: TurnLimits, calls: number): number {
   return Math.max(1, Math.min(limits.maxResultChars, Math.floor(limits.maxStepResultChars / Math.max(1, calls))));
 }
 
-/** How a turn ends well, or in a controlled stop. */
+/** The end of a turn in a `done` event: an answer, a limit or a cancel. */
 interface DoneEnding {
   history: Message[];
   events: EngineEvent[];
@@ -183,7 +183,7 @@ interface DoneEnding {
   reason: string;
   /** Text of the last model step. */
   final: string;
-  /** The value of an answer in a form of its own. */
+  /** The value of an answer with an output schema. */
   output?: unknown;
 }
 
@@ -211,7 +211,7 @@ function withoutCalls({
   return { ...turn, calls: [] };
 }
 
-/** How a turn ends in a failure. */
+/** The end of a turn in an `error` event. */
 interface ErrorEnding {
   history: Message[];
   events: EngineEvent[];
@@ -244,7 +244,7 @@ export function assistantText(text: string): Message {
   return { role: "assistant", content: [{ type: "text", text }] };
 }
 
-/** What an ending stores: nothing for a command, which no model ever sees. */
+/** The messages that an ending stores: none for a command, because models never see commands. */
 export function answering({ message }: TurnState, history: Message[]): Message[] {
   return message.command === undefined ? history : [];
 }
@@ -261,7 +261,7 @@ const defaults: TurnLimits = {
   maxDenials: 3,
 };
 
-/** What the run has used, as its last event says. */
+/** The usage of the run, for its last event. */
 function countsOf({ totals, steps }: TurnState) {
   return {
     totalInputTokens: totals.inputTokens,

@@ -191,7 +191,7 @@ function reasonOf(signal: AbortSignal): Error {
 
 interface TimedStreamOptions {
   timeouts: StreamTimeouts;
-  /** The model thinks, and its interface is silent meanwhile. */
+  /** The interface sends nothing while the model thinks. */
   thinksSilently: boolean;
   now: () => number;
   /** Called whenever bytes arrive. */

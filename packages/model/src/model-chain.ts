@@ -49,85 +49,6 @@ export interface ChainModel {
   health?: ModelHealth;
 }
 
-/** Largest share of the slots for calls that wait for one model and receive nothing. */
-const silentShare = 0.8;
-
-/** A call that may be made, or why not: `open`, it has failed too often lately; `crowded`, too many wait for it. */
-export type Admission = { call: HealthCall } | { refused: "open" | "crowded"; waitMs: number };
-
-/** One call of the model. */
-export interface HealthCall {
-  alive(): void;
-  /** `neutral` says nothing about the model: the caller left, or the vendor limits the rate. */
-  ended(how: "answered" | "failed" | "neutral"): void;
-}
-
-/** After this time without a byte a call that had begun counts as silent again. */
-const quietMs = 5_000;
-
-/** How many failures in a row open the circuit, and for how long: it doubles up to the longest. */
-const failuresToOpen = 5;
-
-const longestOpenMs = 120_000;
-
-const shortestOpenMs = 10_000;
-
-/** The circuit breaker of one model, and its share of the slots of this process. */
-export class ModelHealth {
-  readonly #now: () => number;
-  readonly #maxSilent: number;
-  readonly #calls = new Set<{ aliveMs: number | undefined }>();
-  #failures = 0;
-  #openUntilMs = 0;
-  #openMs = 0;
-  #probing = false;
-
-  constructor({ slots, now }: { slots: number; now: () => number }) {
-    this.#now = now;
-    this.#maxSilent = slots === Number.POSITIVE_INFINITY ? slots : Math.max(1, Math.floor(slots * silentShare));
-  }
-
-  admit(): Admission {
-    const nowMs = this.#now();
-    const isOpen = this.#openMs > 0;
-    // Once the time is over, one call probes whether the model answers again.
-    if (isOpen && (nowMs < this.#openUntilMs || this.#probing)) {
-      return { refused: "open", waitMs: Math.max(1_000, this.#openUntilMs - nowMs) };
-    }
-    if (this.#silentCalls(nowMs) >= this.#maxSilent) return { refused: "crowded", waitMs: 1_000 };
-    const call: { aliveMs: number | undefined } = { aliveMs: undefined };
-    this.#calls.add(call);
-    this.#probing = isOpen;
-    return {
-      call: {
-        alive: () => (call.aliveMs = this.#now()),
-        ended: (how) => {
-          if (this.#calls.delete(call)) this.#ended(how, isOpen);
-        },
-      },
-    };
-  }
-
-  #silentCalls(nowMs: number): number {
-    let silent = 0;
-    for (const { aliveMs } of this.#calls) if (aliveMs === undefined || nowMs - aliveMs > quietMs) silent += 1;
-    return silent;
-  }
-
-  #ended(how: "answered" | "failed" | "neutral", wasProbe: boolean): void {
-    if (wasProbe) this.#probing = false;
-    if (how === "answered") {
-      this.#failures = 0;
-      this.#openMs = 0;
-    }
-    if (how !== "failed") return;
-    this.#failures += 1;
-    if (!wasProbe && (this.#openMs > 0 || this.#failures < failuresToOpen)) return;
-    this.#openMs = Math.min(longestOpenMs, Math.max(shortestOpenMs, this.#openMs * 2));
-    this.#openUntilMs = this.#now() + this.#openMs;
-  }
-}
-
 export interface ModelChainOptions {
   /** The model to use, then its fallbacks in order. At least one. */
   models: readonly ChainModel[];
@@ -198,7 +119,7 @@ export function createModelChain(options: ModelChainOptions): ModelChain {
   };
 }
 
-/** Where a step stands: which model it asks, how often it has, and what became of it before. */
+/** The state of a step: its current model, the number of tries on it, and the time spent in waits that vendors asked for. */
 interface StepState {
   at: number;
   tries: number;
@@ -234,7 +155,7 @@ interface CallContext {
   signal: AbortSignal | undefined;
 }
 
-/** How a call ended; `refused`: it was not made. */
+/** How a call ended; `refused`: the circuit breaker did not admit it. */
 interface AttemptEnd {
   failure: ModelFailure | null;
   delivered: boolean;
@@ -502,3 +423,82 @@ const defaultRetry: RetryPolicy = {
   longestPutOffMs: 60_000,
   giveUpMs: 300_000,
 };
+
+/** Largest share of the slots for calls that wait for one model and receive nothing. */
+const silentShare = 0.8;
+
+/** An admitted call, or why it is refused: `open`, the model failed too often; `crowded`, too many calls wait for it. */
+export type Admission = { call: HealthCall } | { refused: "open" | "crowded"; waitMs: number };
+
+/** One call of the model. */
+export interface HealthCall {
+  alive(): void;
+  /** `neutral` says nothing about the model: the caller left, or the vendor limits the rate. */
+  ended(how: "answered" | "failed" | "neutral"): void;
+}
+
+/** After this time without a byte a started call counts as silent again. */
+const quietMs = 5_000;
+
+/** How many failures in a row open the circuit, and for how long: it doubles up to the longest. */
+const failuresToOpen = 5;
+
+const longestOpenMs = 120_000;
+
+const shortestOpenMs = 10_000;
+
+/** The circuit breaker of one model, and its share of the slots of this process. */
+export class ModelHealth {
+  readonly #now: () => number;
+  readonly #maxSilent: number;
+  readonly #calls = new Set<{ aliveMs: number | undefined }>();
+  #failures = 0;
+  #openUntilMs = 0;
+  #openMs = 0;
+  #probing = false;
+
+  constructor({ slots, now }: { slots: number; now: () => number }) {
+    this.#now = now;
+    this.#maxSilent = slots === Number.POSITIVE_INFINITY ? slots : Math.max(1, Math.floor(slots * silentShare));
+  }
+
+  admit(): Admission {
+    const nowMs = this.#now();
+    const isOpen = this.#openMs > 0;
+    // Once the time is over, one call probes whether the model answers again.
+    if (isOpen && (nowMs < this.#openUntilMs || this.#probing)) {
+      return { refused: "open", waitMs: Math.max(1_000, this.#openUntilMs - nowMs) };
+    }
+    if (this.#silentCalls(nowMs) >= this.#maxSilent) return { refused: "crowded", waitMs: 1_000 };
+    const call: { aliveMs: number | undefined } = { aliveMs: undefined };
+    this.#calls.add(call);
+    this.#probing = isOpen;
+    return {
+      call: {
+        alive: () => (call.aliveMs = this.#now()),
+        ended: (how) => {
+          if (this.#calls.delete(call)) this.#ended(how, isOpen);
+        },
+      },
+    };
+  }
+
+  #silentCalls(nowMs: number): number {
+    let silent = 0;
+    for (const { aliveMs } of this.#calls) if (aliveMs === undefined || nowMs - aliveMs > quietMs) silent += 1;
+    return silent;
+  }
+
+  #ended(how: "answered" | "failed" | "neutral", wasProbe: boolean): void {
+    if (wasProbe) this.#probing = false;
+    if (how === "answered") {
+      this.#failures = 0;
+      this.#openMs = 0;
+    }
+    if (how !== "failed") return;
+    this.#failures += 1;
+    if (!wasProbe && (this.#openMs > 0 || this.#failures < failuresToOpen)) return;
+    this.#openMs = Math.min(longestOpenMs, Math.max(shortestOpenMs, this.#openMs * 2));
+    this.#openUntilMs = this.#now() + this.#openMs;
+  }
+}

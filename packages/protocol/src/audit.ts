@@ -3,7 +3,7 @@ import { Type, type Static } from "typebox";
 /**
  * What happened, for the record. Calls: `call_opened` before it can run (always), `call_started`
  * before it acts (unless `pure`), `call_ended`. Approvals: requested, decided (each person's word),
- * settled. Rules: added, revoked. `content_shown`: somebody was shown what is hidden otherwise.
+ * settled. Rules: added, revoked. `content_shown`: an operator opened content that is hidden by default.
  * `turn_cancelled`: an operator stopped it. `session_reset`: a person or an operator ended its turn and began a new conversation; `inbox_dropped`: its waiting messages
  * were taken out. `letter_retried`, `letter_discarded`: of something that was given up. `person_exported`,
  * `person_deleted`: what is stored of a person was handed out or taken away. Never holds arguments,

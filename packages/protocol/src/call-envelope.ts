@@ -38,7 +38,7 @@ export function argumentsHashOf(argumentsText: string): string {
 }
 
 /**
- * The key of one runner, made from the deployment's: whoever holds it can check and forge calls to
+ * The key of one runner, made from the deployment's: its holder can check and forge calls to
  * that runner alone. 64 hex digits.
  */
 export function runnerKeyOf(signingKey: string, runner: string): string {

@@ -66,7 +66,7 @@ export const InboundMessage = Type.Object({
   /** Not fetched yet; the worker does it before the first model step. */
   references: Type.Optional(MessageReferences),
   command: Type.Optional(SessionCommand),
-  /** Language of the person's own words; absent: whoever needs it looks at the parts. */
+  /** Language of the person's own words; absent: derive it from the parts. */
   language: Type.Optional(Type.Enum(["zh", "en"])),
   /** Addresses in the person's own words; with `foreign`, set when the message is prepared. */
   addresses: Type.Optional(Type.Array(Type.String())),
@@ -124,7 +124,7 @@ export const ControlEntry = Type.Union([
     needs: Type.Optional(Needs),
     type: Type.Literal("cancel"),
     turnId: Type.Optional(Type.String()),
-    /** One of {@link cancelReasons}; anything else is told like `stopped`. */
+    /** One of {@link cancelReasons}; any other value is treated as `stopped`. */
     reason: Type.String(),
   }),
 ]);

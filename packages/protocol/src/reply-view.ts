@@ -53,7 +53,7 @@ export const ReplyView = Type.Object({
   tools: Type.Array(ShownTool),
   /** Earlier calls that are left out of `tools`. */
   earlierTools: Type.Integer({ minimum: 0 }),
-  /** Markdown as the model wrote it, unfiltered: whoever renders it makes it safe. */
+  /** Markdown as the model wrote it, unfiltered; the renderer must make it safe. */
   answer: Type.String(),
   footer: ReplyFooter,
   /** Cards that it may take at most; the rest of the answer is a file. Absent: as many as it needs. */

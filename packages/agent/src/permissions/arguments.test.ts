@@ -19,7 +19,7 @@ function callOf(given: Record<string, unknown>, more: Partial<JudgedCall> & { ad
     chatType: "p2p",
     rules: [],
     nowMs: 0,
-    heard: { foreign: true, named: new Set() },
+    addressContext: { foreign: true, named: new Set() },
     ...rest,
   };
 }
@@ -53,9 +53,9 @@ describe("addresses in a person's words", () => {
 
 describe("addresses that nobody named", () => {
   it("are none as long as nothing from outside was read", () => {
-    const heard = { foreign: false, named: new Set<string>() };
-    expect(strangeAddresses(callOf({ url: "https://a.example" }, { heard }))).toEqual([]);
-    const { heard: _heard, ...unknown } = callOf({ url: "https://a.example" });
+    const addressContext = { foreign: false, named: new Set<string>() };
+    expect(strangeAddresses(callOf({ url: "https://a.example" }, { addressContext }))).toEqual([]);
+    const { addressContext: _heard, ...unknown } = callOf({ url: "https://a.example" });
     expect(strangeAddresses(unknown)).toEqual([]);
   });
 

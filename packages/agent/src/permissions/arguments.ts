@@ -1,7 +1,7 @@
 import { hideSecrets } from "@larkline/protocol";
 import type { JudgedCall, RiskFinding } from "./policy.ts";
 
-// What a call would reach. A model that has read a page may have been told by it to carry what it knows to an address
+// The addresses that a call would reach. A page that the model has read may tell it to send data to an address
 // of the page's author, in the path, the query or the name of the host. So an address counts as a whole: a person who
 // named one page of a host has not named the others.
 
@@ -10,11 +10,11 @@ import type { JudgedCall, RiskFinding } from "./policy.ts";
  * people's own words was read, since a model that read nothing was told nothing.
  */
 export function strangeAddresses(call: JudgedCall): string[] {
-  const { heard, egress = [] } = call;
-  if (heard?.foreign !== true) return [];
+  const { addressContext, egress = [] } = call;
+  if (addressContext?.foreign !== true) return [];
   const strange = reached(call).filter((address) => {
     const key = addressKey(address);
-    return (key === undefined || !heard.named.has(key)) && !isAllowed(address, egress);
+    return (key === undefined || !addressContext.named.has(key)) && !isAllowed(address, egress);
   });
   return [...new Set(strange)];
 }
@@ -100,7 +100,7 @@ export function addressKey(text: string): string | undefined {
 }
 
 /** What a conversation says about addresses. */
-export interface Heard {
+export interface AddressContext {
   /** Text that no person wrote to the bot was read: results of tools, files, quotes, summaries of them. */
   readonly foreign: boolean;
   /** Addresses that people named, as {@link addressKey} has them. */

@@ -14,10 +14,10 @@ import {
 import { proposalFor, ruleFor, subjectOf, matchesSubject, touchesSubject, matchesName } from "./rules.ts";
 
 /**
- * Whether a call runs. An entry that fits decides; without one, what the tool asks for, and the risk
- * patterns if they are to. A remembered rule replaces an approval, never a refusal,
- * and only where the policy has it. Once text from outside was read, an address that no person has named
- * is asked about, whatever rules there are.
+ * Decides whether a call runs, needs an approval or is refused. The first policy entry that fits decides; without
+ * one, the tool's own `requiresApproval` and, if the policy says so, the risk patterns. A remembered rule replaces an
+ * approval, never a refusal. Once text from outside was read, a call to an address that no person has named always
+ * needs an approval.
  */
 export function decideCall(policy: PermissionPolicy, call: JudgedCall): Verdict {
   const findings = riskOf(call.arguments);
@@ -40,9 +40,9 @@ interface Judgement {
 }
 
 /**
- * The entry that decides: the first that fits. One that asks about a part of the call does not end the
- * search: the rest may be refused, and nobody gets to decide alone about a command of others by putting
- * one of their own in front of it.
+ * The entry that decides: the first that fits. An entry that asks about one command of several does not end the
+ * search, because another entry may refuse the rest, and because the approver of one command must not decide alone
+ * about the others.
  */
 function decidingEntry(judgement: Judgement): PolicyEntry | undefined {
   const { call, policy } = judgement;
@@ -78,7 +78,7 @@ function fitsPerson({ people, roles }: PolicyMatch, call: JudgedCall, policy: Pe
   return people?.includes(call.person.id) === true || hasRole(call.person, roles ?? [], policy.roles);
 }
 
-/** An entry that lets calls run has to fit surely; one that holds them back, possibly. */
+/** `allow` entries must fit the whole subject; `ask` and `refuse` entries fit if any command in it could. */
 function fitsSubject(entry: PolicyEntry, pattern: string, { tool, arguments: input }: JudgedCall): boolean {
   if (tool.subject === undefined) return false;
   const subject = subjectOf(tool, input);
@@ -109,12 +109,12 @@ function needsApproval({ call, policy, findings }: Omit<Judgement, "strange">): 
   return call.tool.requiresApproval || (findings.length > 0 && policy.risky === "ask");
 }
 
-/** Asks, unless a remembered decision answers. Nobody who left a rule has seen the input of a risky call. */
+/** Asks, unless a remembered rule answers. Rules do not count for risky calls: their authors have not seen this input. */
 function ask(entry: PolicyEntry | undefined, { call, policy, findings, strange }: Judgement): Verdict {
   const asking = askingOf(entry, policy);
   const risky = findings.length > 0;
   if (strange.length > 0) {
-    // Only this call: a rule for an address that a page has named would be a way out for the next one.
+    // For this call only: the next page could use a rule for an address that a page has named.
     const question = questionOf({ ...asking, remember: false }, call, risky);
     return { do: "ask", question: { ...question, addresses: strange }, findings };
   }
@@ -163,7 +163,7 @@ function isSeenByOther({ person, author }: PermissionRule, call: JudgedCall): bo
 }
 
 /**
- * What is asked about a call of a tool with effect `once` that may have taken effect: undefined when
+ * The question about a call of a tool with effect `once` that may have taken effect; undefined when
  * the model reads that the outcome is unknown. The tool may be gone, so only its name counts.
  */
 export function unknownOutcomeOf(

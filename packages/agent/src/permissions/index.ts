@@ -17,7 +17,7 @@ export {
   hasRole,
   type Roles,
 } from "./policy.ts";
-export { addressesIn, addressKey, type Heard, maskedArguments, riskOf } from "./arguments.ts";
+export { addressesIn, addressKey, type AddressContext, maskedArguments, riskOf } from "./arguments.ts";
 export { decideCall, unknownOutcomeOf } from "./decide-call.ts";
 export {
   approvalIdOf,

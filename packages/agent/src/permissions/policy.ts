@@ -10,7 +10,7 @@ import type {
   ReplyLanguage,
 } from "@larkline/protocol";
 import { textsOf } from "../texts/index.ts";
-import type { Heard } from "./arguments.ts";
+import type { AddressContext } from "./arguments.ts";
 
 /** All that the deployment says about who may do what. */
 export interface PermissionPolicy {
@@ -77,7 +77,7 @@ export interface JudgedCall {
   readonly rules: readonly PermissionRule[];
   readonly nowMs: number;
   /** What the conversation says about addresses; absent: it is not known to hold anything but people's words. */
-  readonly heard?: Heard;
+  readonly addressContext?: AddressContext;
   /** Hosts that the agent's calls may reach unasked: `docs.example.com`, `*.example.com`, `*`. */
   readonly egress?: readonly string[];
 }

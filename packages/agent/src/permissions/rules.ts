@@ -9,7 +9,7 @@ import type {
 } from "@larkline/protocol";
 import { maskedArguments } from "./arguments.ts";
 
-/** What a rule is held against. */
+/** The call that rules are matched with. */
 interface RuledCall {
   readonly tool: Pick<ToolAnnouncement, "spec" | "subject">;
   readonly arguments: Readonly<Record<string, unknown>>;
@@ -39,8 +39,8 @@ function inForce({ expiresAtMs, revoked }: PermissionRule, nowMs: number): boole
 }
 
 /**
- * Whether a rule in force is for this person's calls of this tool. Its pattern was held against the arguments when the
- * call was judged; the tool that says which argument counts may be gone by now.
+ * Whether a rule in force covers this person's calls of this tool. The pattern was matched with the arguments when the
+ * call was decided, and is not matched again: the tool, which names the argument, may be gone.
  */
 export function holdsInForce(rule: PermissionRule, call: { tool: string; person: string; chatId: string }): boolean {
   return (
@@ -48,7 +48,7 @@ export function holdsInForce(rule: PermissionRule, call: { tool: string; person:
   );
 }
 
-/** What a proposal depends on. `personal`: only for calls of the person it comes from. */
+/** Facts for a proposal. `personal`: the rule covers only calls of the person who made this call. */
 export interface ProposalFacts {
   readonly risk: RiskLevel;
   readonly risky: boolean;
@@ -56,7 +56,7 @@ export interface ProposalFacts {
   readonly personal: boolean;
 }
 
-/** The rule that an approval of this call may leave behind; none where it would allow too much. */
+/** The rule that an approval of this call may create; undefined where it would allow too much. */
 export function proposalFor(
   tool: Pick<ToolAnnouncement, "spec" | "subject" | "secrets">,
   input: Readonly<Record<string, unknown>>,
@@ -82,7 +82,7 @@ const maxPatternChars = 1_000;
 
 /**
  * `git status *` for `git status --short`: a program and its command, with any arguments. The exact
- * text for everything that does not begin so, or goes on to another command.
+ * text for every other form, and for several commands in one text.
  */
 function patternFor(subject: string): string | undefined {
   const [, program = "", command = ""] = /^([a-z][\w-]*) ([a-z][\w-]*) +[^ ]/i.exec(subject) ?? [];
@@ -93,7 +93,7 @@ function patternFor(subject: string): string | undefined {
   return exact && pattern.trim() !== "" && pattern.length <= maxPatternChars ? pattern : undefined;
 }
 
-/** Rules are shown to everybody in the chat, and kept: none may hold what is hidden in the call itself. */
+/** Rules are stored and shown to the whole chat, so they must not contain arguments that are masked in the call. */
 function holdsSecret(
   pattern: string,
   { subject, secrets = [] }: Pick<ToolAnnouncement, "subject" | "secrets">,
@@ -111,9 +111,8 @@ export function subjectOf(
 }
 
 /**
- * The rule that an approved approval leaves behind: as many people as have to approve said so, of a
- * `rule` by approving it, of a call with `remember`. Whoever computes it gets the same one, so it
- * may be added twice.
+ * The rule that an approved approval creates: enough people agreed, by approving a `rule`, or by approving a call
+ * with `remember`. Deterministic, so adding it twice is harmless.
  */
 export function rememberedRule(
   approval: Approval,
@@ -148,9 +147,9 @@ export function ruleApprovalOf(
 type ApprovalSubject = Pick<Approval, "kind" | "turnId" | "argumentsHash"> & { readonly attemptId: string };
 
 /**
- * Names an approval by what it is about, so that creating it again finds the first one. The arguments
- * are part of that: where Redis has lost its last writes a turn may ask anew under the same call id,
- * and a card that shows other arguments must not be an answer to that. 32 hex digits.
+ * The id of an approval, 32 hex digits, made from its subject, so that a retry finds the first one. It includes the
+ * arguments: after Redis has lost its last writes, a turn may ask again under the same call id, and a card with other
+ * arguments must not answer the new question.
  */
 export function approvalIdOf({ kind, turnId, attemptId, argumentsHash }: ApprovalSubject): string {
   return createHash("sha256").update(`${kind} ${turnId} ${attemptId} ${argumentsHash}`).digest("hex").slice(0, 32);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { agentOfMessage, botOfApp, botVariable, readBots, readEdges, groupsAtBot } from "./bot-config.ts";
+import { agentOfMessage, botOfApp, botVariable, readBots, readIngressBots, groupsAtBot } from "./bot-config.ts";
 import type { ConfigInput } from "./config-schema.ts";
 import { resolveConfig, type LarklineConfig } from "./larkline-config.ts";
 
@@ -116,14 +116,14 @@ describe("secrets of bots", () => {
     const env = { FEISHU_APP_SECRET_HELP_DESK: "b", FEISHU_ENCRYPT_KEY_HELP_DESK: "key" };
     const named = { name: "help-desk", appId: desk, appSecret: "b", domain: "feishu" };
     expect(readBots(env, bots, first)).toEqual({ ok: true, value: [{ name: "default", ...first }, named] });
-    expect(readEdges(env, bots)).toEqual({
+    expect(readIngressBots(env, bots)).toEqual({
       ok: true,
       value: [{ ...named, encryptKey: "key", verificationToken: undefined, websocket: true, webhook: true }],
     });
   });
 
   it("that are missing are all named, never shown", () => {
-    const read = readEdges({}, bots, {
+    const read = readIngressBots({}, bots, {
       ...first,
       appId: desk,
       encryptKey: undefined,

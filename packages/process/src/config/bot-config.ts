@@ -13,7 +13,7 @@ export interface BotConfig {
   readonly agent: string;
   /** Names of agents by chat id. */
   readonly chats: ReadonlyMap<string, string>;
-  /** Keys of the tenants whose people are answered; `null`: everybody. */
+  /** Keys of the tenants whose people are answered; `null`: of all tenants. */
   readonly tenants: readonly string[] | null;
   readonly feishu: FeishuSettings;
 }
@@ -23,7 +23,7 @@ export type FeishuSettings = Readonly<Required<Omit<FeishuInput, "monthlyCalls">
   readonly monthlyCalls: number | null;
 };
 
-/** What the configuration says of bots. */
+/** The part of the configuration about bots. */
 interface BotsInput {
   bots?: Readonly<Record<string, BotInput>>;
   feishu?: FeishuInput;
@@ -80,7 +80,7 @@ function agentProblems(name: string, { agent, chats = {} }: BotInput, agents: ob
     .map(([where, wanted]) => `${where} names the unknown agent '${wanted}'${didYouMean(wanted, Object.keys(agents))}`);
 }
 
-/** Two bots of one app would take each other's events away. */
+/** Two bots must not share an app: the platform would split its events between them. */
 function sharedApps(bots: Readonly<Record<string, BotInput>>): string[] {
   const byApp = Map.groupBy(Object.entries(bots), ([, { appId }]) => appId);
   return [...byApp].flatMap(([appId, sharing]) =>
@@ -102,7 +102,7 @@ function botOf(name: string, input: BotInput, feishu: FeishuSettings): BotConfig
   };
 }
 
-/** What is wrong with the domain of an app; undefined when nothing is. */
+/** The problem with the domain of an app; undefined when it is valid. */
 export function domainProblem(domain: string): string | undefined {
   const fits = domain === "feishu" || domain === "lark" || (/^https?:\/\//.test(domain) && URL.canParse(domain));
   return fits ? undefined : "must be feishu, lark or a URL that starts with http:// or https://";
@@ -127,8 +127,8 @@ export interface BotAccess {
   readonly domain: string;
 }
 
-/** The same for a process that takes the bot's events. */
-export interface EdgeAccess extends BotAccess {
+/** The credentials of a bot whose events a process receives. */
+export interface IngressBotAccess extends BotAccess {
   readonly encryptKey: string | undefined;
   readonly verificationToken: string | undefined;
   readonly websocket: boolean;
@@ -174,10 +174,14 @@ function readAccess(reader: EnvReader, { name, app }: { name: string; app: NonNu
 }
 
 /** The same with `FEISHU_ENCRYPT_KEY_<NAME>` and `FEISHU_VERIFICATION_TOKEN_<NAME>`; webhooks need one of them. */
-export function readEdges(env: Env, bots: Bots, first?: Omit<EdgeAccess, "name">): ParseResult<EdgeAccess[]> {
+export function readIngressBots(
+  env: Env,
+  bots: Bots,
+  first?: Omit<IngressBotAccess, "name">,
+): ParseResult<IngressBotAccess[]> {
   const reader = createEnvReader(env);
   checkFirst(reader, bots, first?.appId);
-  const named = namedApps(bots).map((bot): EdgeAccess => {
+  const named = namedApps(bots).map((bot): IngressBotAccess => {
     const { name, app } = bot;
     const [key, token] = [
       botVariable("FEISHU_ENCRYPT_KEY", name),

@@ -39,7 +39,7 @@ export interface AgentConfig {
   readonly language: "auto" | "zh" | "en";
   readonly defaultLanguage: "zh" | "en";
   readonly commands: Readonly<Record<string, { description: string; prompt: string }>>;
-  /** What its model steps ask of the vendor besides an answer. */
+  /** Options of its model requests. */
   readonly request: ModelOptions;
 }
 
@@ -59,7 +59,7 @@ export interface LarklineConfig {
   readonly bots: Readonly<Record<string, BotConfig>> & { readonly default: BotConfig };
   /** Further forms of the timestamp that webhooks carry; each matches whole texts and gives an instant. */
   readonly webhook: { readonly timestampForms: readonly RegExp[] };
-  /** Who gets what is not for Larkline itself; `loadConfigFile` makes URLs of the modules. */
+  /** Handlers of platform events that Larkline does not use itself; `loadConfigFile` makes URLs of the modules. */
   readonly events: { readonly modules: readonly string[]; readonly url: string | undefined };
   readonly permissions: PermissionPolicy;
   readonly budgets: BudgetPolicy;
@@ -145,7 +145,7 @@ function agentOf(name: string, input: AgentInput): AgentConfig {
 
 const maxSchemaBytes = 32_768;
 
-/** Why the answers of an agent cannot be of the schema that it names. */
+/** The problem with the output schema of an agent. */
 function outputProblems(name: string, { output }: AgentInput): string[] {
   if (output === undefined) return [];
   const where = `agents.${name}.output.schema`;
@@ -162,7 +162,7 @@ function outputProblems(name: string, { output }: AgentInput): string[] {
 
 const calendarGroups = ["year", "month", "day", "hour", "minute", "second", "zone"];
 
-/** A form that gives no instant would let old requests pass. */
+/** Checks that a timestamp form yields an instant: without one, old requests would pass. */
 function timestampForm(source: string): ParseResult<RegExp> {
   const where = `webhook.timestampForms: '${source}'`;
   try {
