@@ -9,7 +9,7 @@ import { describe, expect, it } from "vitest";
 import { createAgentSides, limitsOf, createAgentModels } from "./agents.ts";
 import { createBuiltInTools } from "./tools.ts";
 import { inbound } from "./turn-world.fixture.ts";
-import { createWorkerMetrics } from "./worker-metrics.ts";
+import { createCounters } from "./services.ts";
 
 function tool(name: string): [string, AvailableTool] {
   const spec = { name, description: `Tool ${name}.`, inputSchema: { type: "object" } };
@@ -58,7 +58,7 @@ function agentsOf() {
     lookups: stores.lookups,
     prepare: async (message) => message,
     budgets: { book: createBudgetBook(settings.budgets), store: stores.budgets },
-    metrics: createWorkerMetrics(new Metrics({ service: "test" })),
+    counters: createCounters(new Metrics({ service: "test" })),
     logger: silentLogger,
   });
 }

@@ -35,7 +35,7 @@ import type { MessagePreparer } from "./prepare.ts";
 import { createTurnJudge, type JudgeDeps } from "./approvals.ts";
 import { openTurnBudget, type BudgetDeps } from "./budget.ts";
 import type { AgentFacts, TurnRunOptions } from "./turn-run.ts";
-import type { WorkerMetrics } from "./worker-metrics.ts";
+import type { WorkerCounters } from "./services.ts";
 import type { WorkerConfig } from "./config.ts";
 
 /** What running a turn needs of its agent. */
@@ -68,7 +68,7 @@ interface AgentSideDeps extends OfferedToolsDeps {
   lookups: LookupCache;
   prepare: MessagePreparer;
   budgets: Pick<BudgetDeps, "book" | "store">;
-  metrics: WorkerMetrics;
+  counters: WorkerCounters;
   logger: Logger;
 }
 
@@ -122,18 +122,18 @@ function warnOfMissingPrices({ settings, models, logger }: AgentSideDeps, agent:
 }
 
 function createAgentSide(deps: AgentSideDeps, agent: AgentConfig): (choices: SessionSettings) => AgentSide {
-  const { settings, authorities, groupsOf, replies, blobs, lookups, prepare, metrics, logger } = deps;
+  const { settings, authorities, groupsOf, replies, blobs, lookups, prepare, counters, logger } = deps;
   const models = deps.models.of(agent.name);
   const limits = limitsOf(settings, agent);
   warnOfMissingPrices(deps, agent);
   const tools = createOfferedTools(deps, agent.tools);
   const judging = { policy: settings.permissions, authorities, tools, groupsOf, logger, egress: agent.egress };
-  const keepLarge = createLargeResults({ desk: { blobs, lookups }, limits, metrics, logger });
+  const keepLarge = createLargeResults({ desk: { blobs, lookups }, limits, counters, logger });
   const texts = agent.language === "auto" ? {} : { texts: agent.language };
   const format = agent.request.responseFormat;
   const schema = format?.type === "json_schema" ? format.jsonSchema : undefined;
   const output = schema === undefined ? {} : { output: outputReader(schema) };
-  const budgets = { ...deps.budgets, metrics };
+  const budgets = { ...deps.budgets, counters };
   const readBriefly = createFileReader({ blobs, maxChars: summarisedChars, maxTotalChars: 10 * summarisedChars });
 
   return (choices) => {

@@ -36,7 +36,7 @@ import {
 import type { Logger, Telemetry, Tags } from "@larkline/process/telemetry";
 import type { CallJudge } from "@larkline/agent";
 import { waitsForPeople, builtInRunner, placeOf, argumentsTextOf } from "./tools.ts";
-import type { WorkerMetrics } from "./worker-metrics.ts";
+import type { WorkerCounters } from "./services.ts";
 import { within } from "./within.ts";
 
 /** Brings the cards of one approval to its state, as far as possible now. Never rejects. */
@@ -48,7 +48,7 @@ interface TurnApprovalsDeps {
   authorities: Pick<Authorities, "heard" | "checked" | "keepRule">;
   policy: Pick<PermissionPolicy, "learnAfter" | "expiresMs">;
   workCards: WorkCards;
-  metrics: Pick<WorkerMetrics, "approvalAsked" | "approvalSettled">;
+  counters: WorkerCounters;
   telemetry: Telemetry;
   logger: Logger;
 }
@@ -80,11 +80,11 @@ class Desk implements TurnApprovals {
   }
 
   asked(approvals: readonly Approval[]): void {
-    const { logger, metrics, telemetry } = this.#deps;
+    const { counters, logger, telemetry } = this.#deps;
     for (const approval of approvals) {
       const { session, turnId, id: approvalId, kind, tool, risk } = approval;
       telemetry.events.emit({ eventName: "approval.asked", attributes: tagsOf(approval) });
-      metrics.approvalAsked(kind);
+      counters.approvalsAsked.add(1, { kind });
       logger.info({ session, turnId, approvalId, kind, tool, risk }, "approval asked for");
       void this.#deps.workCards(session, approvalId);
     }
@@ -130,13 +130,14 @@ class Desk implements TurnApprovals {
   }
 
   async #settled({ message }: TurnState, status: ApprovalStatus): Promise<EventOf<"permission_learn"> | undefined> {
-    const { authorities, logger, metrics, telemetry, workCards } = this.#deps;
+    const { authorities, counters, logger, telemetry, workCards } = this.#deps;
     const { approval, state, decisions, settledAtMs = sharedNow() } = status;
     const { session, turnId, kind, tool, id: approvalId } = approval;
     void workCards(message.session, approvalId); // copies that nobody pressed
     if (state === "pending") return undefined;
     const seconds = Math.max(0, settledAtMs - approval.createdAtMs) / 1_000;
-    metrics.approvalSettled({ kind, state, seconds });
+    counters.approvalsSettled.add(1, { kind, state });
+    counters.approvalWaitSeconds.record(seconds, { kind, state });
     const attributes = { ...tagsOf(approval), state, waitedMs: Math.round(seconds * 1_000) };
     telemetry.events.emit({ eventName: "approval.settled", attributes });
     const by = decisions.map(({ by: { id } }) => id);

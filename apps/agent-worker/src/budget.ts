@@ -19,7 +19,7 @@ import {
 } from "@larkline/agent/budgets";
 import type { InboundMessage, ReplyLanguage, StepUse, TurnState } from "@larkline/protocol";
 import type { BudgetStore, Spending } from "@larkline/store";
-import type { WorkerMetrics } from "./worker-metrics.ts";
+import type { WorkerCounters } from "./services.ts";
 
 /** Counts what a model step has used, however it ended. */
 export type ChargeStep = (used: StepUse) => Promise<void>;
@@ -47,7 +47,7 @@ export interface BudgetedRun {
 export interface BudgetDeps {
   book: BudgetBook;
   store: Pick<BudgetStore, "spent" | "charge" | "tellOnce">;
-  metrics: Pick<WorkerMetrics, "budgetRefused" | "budgetWarned">;
+  counters: WorkerCounters;
   /** Pause before a question or a charge that failed is repeated, ms; it doubles from time to time. Default 200. */
   retryMs?: number;
 }
@@ -86,15 +86,17 @@ class Budget implements TurnBudget {
   }
 
   async before(turn: TurnState): Promise<Transition | undefined> {
-    const { metrics } = this.#deps;
+    const { counters } = this.#deps;
     const { exceeded, near } = budgetStanding(await this.#uses());
     if (exceeded !== undefined) {
-      metrics.budgetRefused(exceeded.account);
+      const { per, period } = exceeded.account;
+      counters.budgetRefusals.add(1, { per, period });
       return endOverBudget(turn, exceeded, this.#facts);
     }
     const [nearest] = near;
     if (nearest === undefined || turn.budgetWarned === true) return undefined;
-    metrics.budgetWarned(nearest.account);
+    const { per, period } = nearest.account;
+    counters.budgetWarnings.add(1, { per, period });
     return warnNearBudget(turn, { nearest, told: await this.#toTell(near) }, this.#facts);
   }
 

@@ -3,7 +3,7 @@ import { connectTraceLog } from "@larkline/store";
 import { createLogger, Metrics, openTelemetry, runUntilSignal, startOpsServer } from "@larkline/process/telemetry";
 import { loadConfig } from "./config.ts";
 import { createAgentModels } from "./agents.ts";
-import { createWorkerMetrics } from "./worker-metrics.ts";
+import { createCounters } from "./services.ts";
 import { startWorker } from "./worker.ts";
 
 function refuse(problem: string): never {
@@ -41,7 +41,7 @@ const worker = await startWorker({
   settings: settings.value,
   bots: bots.value,
   models: models.value,
-  metrics: createWorkerMetrics(metrics),
+  counters: createCounters(metrics),
   logger,
   telemetry,
 }).catch((error: unknown) => refuse(`Redis (REDIS_URL) does not answer: ${messageOf(error)}`));

@@ -42,7 +42,7 @@ import {
   TokenCache,
 } from "@larkline/store";
 import { runnerKeyOf, stateKeyOf } from "@larkline/protocol";
-import { createClockLog, watchPlatform, type Logger, type Telemetry } from "@larkline/process/telemetry";
+import { createClockLog, watchPlatform, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
 import { botOfApp, groupsAtBot, type BotAccess, type LarklineConfig } from "@larkline/process/config";
 import { Authorities, type JudgeDeps } from "./approvals.ts";
 import type { WorkerConfig } from "./config.ts";
@@ -105,8 +105,7 @@ export interface ConnectionOptions {
   bots: readonly BotAccess[];
   logger: Logger;
   telemetry: Telemetry;
-  /** Told when a frame of a card has reached the platform. */
-  onFrame: (sinceStartMs: number, isFirst: boolean) => void;
+  counters: WorkerCounters;
 }
 
 /** What is stored, and where. */
@@ -170,7 +169,11 @@ function groupsBy(
 }
 
 export function openConnections(options: ConnectionOptions): Connections {
-  const { config, settings, logger, onFrame } = options;
+  const { config, settings, logger, counters } = options;
+  const onFrame = (sinceStartMs: number, isFirst: boolean): void => {
+    counters.cardFrames.add(1);
+    if (isFirst) counters.firstFrameSeconds.record(sinceStartMs / 1_000);
+  };
   const { namespace } = config;
   const onError = (error: unknown): void => logger.warn({ error }, "Redis connection");
   const redis = connectRedis(config.redisUrl, { onError });
@@ -227,3 +230,74 @@ export function openConnections(options: ConnectionOptions): Connections {
     },
   };
 }
+
+/** What a worker counts. */
+export function createCounters(metrics: Metrics) {
+  return {
+    turnRuns: metrics.createCounter("larkline_turn_runs_total", {
+      description: "Runs of turns by how they ended; a turn with slow tools has several.",
+      labels: ["outcome"],
+    }),
+    turnRunSeconds: metrics.createHistogram("larkline_turn_run_seconds", {
+      description: "Time a run held its slot.",
+      labels: ["outcome"],
+    }),
+    turnHolds: metrics.createCounter("larkline_turn_holds_total", {
+      description:
+        "Times that a turn kept its slot while its calls ran, by how that ended: answered, or else it was suspended.",
+      labels: ["end"],
+    }),
+    healed: metrics.createCounter("larkline_healed_total", {
+      description: "What the sweeper found left lying and took up.",
+      labels: ["what"],
+    }),
+    largeResults: metrics.createCounter("larkline_large_results_total", {
+      description: "Results too large for their conversation: kept as a whole, or cut because they could not be kept.",
+      labels: ["what"],
+    }),
+    cardFrames: metrics.createCounter("larkline_card_frames_total", {
+      description: "Frames of cards that reached the platform while their turns ran.",
+    }),
+    firstFrameSeconds: metrics.createHistogram("larkline_card_first_frame_seconds", {
+      description: "Time from the beginning of a turn until its card was visible.",
+    }),
+    approvalsAsked: metrics.createCounter("larkline_approvals_asked_total", {
+      description:
+        "Questions to people: may a call run, what becomes of an unknown outcome, may such calls always run.",
+      labels: ["kind"],
+    }),
+    approvalsSettled: metrics.createCounter("larkline_approvals_settled_total", {
+      description: "Questions of turns that are settled, by how.",
+      labels: ["kind", "state"],
+    }),
+    approvalWaitSeconds: metrics.createHistogram("larkline_approval_wait_seconds", {
+      description: "Time from a question of a turn until it was settled.",
+      labels: ["kind", "state"],
+      advice: { explicitBucketBoundaries: [...waitBuckets] },
+    }),
+    budgetRefusals: metrics.createCounter("larkline_budget_refusals_total", {
+      description: "Turns that were refused a model call because a budget is spent.",
+      labels: ["per", "period"],
+    }),
+    budgetWarnings: metrics.createCounter("larkline_budget_warnings_total", {
+      description: "Turns that were warned because a budget is spent by 80 % or more.",
+      labels: ["per", "period"],
+    }),
+    dataKept: metrics.createCounter("larkline_data_kept_total", {
+      description: "Conversations that expired, messages trimmed or archived, audit records dropped or archived.",
+      labels: ["what"],
+    }),
+    dataWaiting: metrics.createGauge("larkline_data_waiting_sessions", {
+      description: "Sessions whose newest turns are not archived and bounded yet, as this worker last saw it.",
+    }),
+    dataRounds: metrics.createCounter("larkline_data_rounds_total", {
+      description: "Rounds of looking after stored data, by whether all of it went well.",
+      labels: ["outcome"],
+    }),
+  };
+}
+
+export type WorkerCounters = ReturnType<typeof createCounters>;
+
+/** People take seconds or days. */
+const waitBuckets = [1, 5, 15, 30, 60, 300, 900, 3_600, 14_400, 86_400, 604_800] as const;

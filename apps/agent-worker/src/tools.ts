@@ -38,7 +38,7 @@ import { resultShare, type TurnLimits, largeResults } from "@larkline/agent";
 import { Type } from "typebox";
 import type { Authorities } from "./approvals.ts";
 import { within } from "./within.ts";
-import type { WorkerMetrics } from "./worker-metrics.ts";
+import type { WorkerCounters } from "./services.ts";
 
 export interface OfferedToolsDeps {
   catalog: Pick<ToolCatalog, "tools">;
@@ -338,7 +338,7 @@ export type KeepLargeResults = (turn: TurnState, control: readonly ControlEntry[
 interface LargeResultsDeps {
   desk: ResultDesk;
   limits: TurnLimits;
-  metrics: Pick<WorkerMetrics, "largeResult">;
+  counters: WorkerCounters;
   logger: Logger;
 }
 
@@ -352,15 +352,15 @@ function withStored(entry: ControlEntry, stored: ReadonlyMap<string, StoredResul
   return place === undefined ? entry : { ...entry, outcome: { ...entry.outcome, stored: place } };
 }
 
-export function createLargeResults({ desk, limits, metrics, logger }: LargeResultsDeps): KeepLargeResults {
+export function createLargeResults({ desk, limits, counters, logger }: LargeResultsDeps): KeepLargeResults {
   const keep = async ({ turnId, message }: TurnState, text: string): Promise<StoredResult | undefined> => {
     const { session } = message;
     try {
       const stored = await within(keepMs, keepResult(desk, session, text));
-      metrics.largeResult("kept");
+      counters.largeResults.add(1, { what: "kept" });
       return stored;
     } catch (error) {
-      metrics.largeResult("cut");
+      counters.largeResults.add(1, { what: "cut" });
       logger.warn({ error, session, turnId }, "a large result was not kept; only its beginning is shown");
       return undefined;
     }

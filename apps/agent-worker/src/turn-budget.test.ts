@@ -81,7 +81,7 @@ function budgeted(...budgets: Budget[]): Budgeted {
   });
   const openFrom = (seen: BudgetStore, run: BudgetedRun): TurnBudget =>
     openTurnBudget(
-      { book, store: seen, metrics: world.metrics, retryMs: 1 },
+      { book, store: seen, counters: world.counters, retryMs: 1 },
       { name: "default", model, now: () => clock.nowMs, texts: "en" },
       run,
     );

@@ -42,7 +42,7 @@ import {
 } from "./tools.ts";
 import { createGivenUp, RunningTurns, createSessionRunner, type SessionRunnerOptions } from "./session-runner.ts";
 import { TurnHolds, type HoldEnd, wakeAfter } from "./turn-holds.ts";
-import { createWorkerMetrics, type WorkerMetrics } from "./worker-metrics.ts";
+import { createCounters, type WorkerCounters } from "./services.ts";
 
 // For tests: sessions with a queue, a runner and a model that do what the test says.
 
@@ -151,7 +151,7 @@ export interface World extends Parts, Pick<TestStores, "events" | "letters" | "a
   /** What a person says when they are asked; undefined: nothing yet. */
   word: (approval: Approval) => DecisionWord | undefined;
   desk: ResultDesk;
-  metrics: WorkerMetrics;
+  counters: WorkerCounters;
   /** All metrics, as they are scraped. */
   scrape(): Promise<string>;
 }
@@ -160,7 +160,7 @@ export function newWorld(stores: TestStores = openTestStores()): World {
   const dispatched: ToolJob[] = [];
   const registry = new Metrics({ service: "test" });
   return {
-    metrics: createWorkerMetrics(registry),
+    counters: createCounters(registry),
     scrape: async () => await registry.text(),
     ...stores,
     wakes: [],
@@ -224,7 +224,7 @@ function sideOf(world: World, authorities: Authorities, differences: Differences
     now: Date.now,
     facts: () => ({ limits, tools: offered(), model }),
     judge: (message) => createTurnJudge({ policy, authorities, tools: offered, groupsOf, logger }, message),
-    keepLarge: createLargeResults({ desk: world.desk, limits, metrics: world.metrics, logger }),
+    keepLarge: createLargeResults({ desk: world.desk, limits, counters: world.counters, logger }),
     commandFacts: () => ({ nowMs: Date.now(), model: "test/model", defaultModel: "test/model", models: [] }),
     openBudget: () => ({ before: async () => undefined, charge: async () => undefined }),
     prepare: async (message) => message,
@@ -277,7 +277,7 @@ export function runnerOf(world: World, differences: Differences = {}, parts: Par
       authorities,
       policy,
       workCards,
-      metrics: world.metrics,
+      counters: world.counters,
       telemetry: silentTelemetry,
       logger,
     }),

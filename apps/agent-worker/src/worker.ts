@@ -17,7 +17,7 @@ import {
 import { scrubText, type Logger, type Telemetry } from "@larkline/process/telemetry";
 import manifest from "../package.json" with { type: "json" };
 import type { WorkerConfig } from "./config.ts";
-import { openConnections, type Connections } from "./services.ts";
+import { openConnections, type Connections, type WorkerCounters } from "./services.ts";
 import { hasDied } from "./heartbeat.ts";
 import { createAgentSides, limitsOf, type AgentModels } from "./agents.ts";
 import { sweepApprovalCards, sweepCards, startOperatorDesk, startSweeper } from "./background-jobs.ts";
@@ -37,7 +37,6 @@ import { TurnHolds, wakeAfter } from "./turn-holds.ts";
 import { tellLate, watchBuiltIns } from "./turn-watch.ts";
 import { createTurnApprovals, type TurnApprovals } from "./approvals.ts";
 import type { Dispatch, StopCalls } from "./turn-run.ts";
-import type { WorkerMetrics } from "./worker-metrics.ts";
 
 export interface WorkerSetup {
   config: WorkerConfig;
@@ -45,7 +44,7 @@ export interface WorkerSetup {
   /** The bots as which it speaks. */
   bots: readonly BotAccess[];
   models: AgentModels;
-  metrics: WorkerMetrics;
+  counters: WorkerCounters;
   logger: Logger;
   telemetry: Telemetry;
 }
@@ -84,14 +83,18 @@ export async function startWorker(setup: WorkerSetup): Promise<AgentWorker> {
   const owner = `worker-${randomUUID()}`;
   const onError = (error: unknown): void => logger.warn({ error }, "background error");
   const stopping = new AbortController();
-  const { settings, bots, metrics, telemetry } = setup;
-  const connections = openConnections({ config, settings, bots, logger, telemetry, onFrame: metrics.frame });
+  const { settings, bots, counters, telemetry } = setup;
+  const connections = openConnections({ config, settings, bots, logger, telemetry, counters });
   const { directory, presence, bus } = connections;
   await connections.clock.followed;
   const catalog = await createToolCatalog({ directory, signal: stopping.signal, onError });
   const running = new RunningTurns();
   await bus.subscribe(({ session, turnId }) => running.cancel(session, turnId), stopping.signal);
-  const holds = new TurnHolds({ holdMs: config.holdMs, slots: config.concurrency, onEnd: metrics.held });
+  const holds = new TurnHolds({
+    holdMs: config.holdMs,
+    slots: config.concurrency,
+    onEnd: (end) => counters.turnHolds.add(1, { end }),
+  });
   const handoffs = openHandoffs(setup, owner, { connections, holds });
   await handoffs.listen(stopping.signal);
   const { redisUrl, namespace } = config;
@@ -210,11 +213,11 @@ function callStopper({ connections, logger }: Pick<WorkerParts, "connections" | 
   };
 }
 
-function approvalsDesk({ settings, connections, metrics, telemetry, logger }: WorkerParts): TurnApprovals {
+function approvalsDesk({ settings, connections, counters, telemetry, logger }: WorkerParts): TurnApprovals {
   const { approvals, rules, approvalCards, authorities } = connections;
   const workCards = approvalCards.work.bind(approvalCards);
   const policy = settings.permissions;
-  return createTurnApprovals({ approvals, rules, authorities, policy, workCards, metrics, telemetry, logger });
+  return createTurnApprovals({ approvals, rules, authorities, policy, workCards, counters, telemetry, logger });
 }
 
 function createBuiltIns({ settings, connections: { blobs, lookups }, logger }: WorkerParts): BuiltInTools {
@@ -222,7 +225,7 @@ function createBuiltIns({ settings, connections: { blobs, lookups }, logger }: W
 }
 
 function startTurns(parts: WorkerParts): JobWorker {
-  const { config, settings, metrics, logger, connections, owner, running, holds, renewals } = parts;
+  const { config, settings, counters, logger, connections, owner, running, holds, renewals } = parts;
   const { store, turns, sender, queue } = connections;
   const prepare = createMessagePreparer({ ...connections, limits: settings.limits, logger });
   const budgets = { book: createBudgetBook(settings.budgets), store: connections.budgets };
@@ -259,7 +262,8 @@ function startTurns(parts: WorkerParts): JobWorker {
       maxInRow,
       telemetry: parts.telemetry,
       onTurn: (end) => {
-        metrics.turn(end.outcome, end.seconds);
+        counters.turnRuns.add(1, { outcome: end.outcome });
+        counters.turnRunSeconds.record(end.seconds, { outcome: end.outcome });
         logTurn(logger, end);
       },
     }),
@@ -327,13 +331,13 @@ function signsOfLife(
   };
 }
 
-function startSweeping({ owner, connections, metrics, telemetry, logger, handoffs, renewals }: WorkerParts): {
+function startSweeping({ owner, connections, counters, telemetry, logger, handoffs, renewals }: WorkerParts): {
   close(): Promise<void>;
 } {
   const { store, approvals, approvalCards, sender } = connections;
   const workCards = approvalCards.work.bind(approvalCards);
   const onHealed = (what: string, count: number): void => {
-    metrics.healed(what, count);
+    counters.healed.add(count, { what });
     logger.info({ what, count }, "healed");
   };
   return startSweeper({
@@ -360,15 +364,20 @@ function startSweeping({ owner, connections, metrics, telemetry, logger, handoff
 /** How often stored data is looked after. */
 const keepEveryMs = 10_000;
 
-function startKeeping({ owner, settings, connections, metrics, logger }: WorkerParts): { close(): Promise<void> } {
+function startKeeping({ owner, settings, connections, counters, logger }: WorkerParts): { close(): Promise<void> } {
   return startDataKeeper({
     ...connections,
     owner,
     bounds: settings.retention,
     intervalMs: keepEveryMs,
     now: sharedNow,
-    onKept: metrics.keeper.kept,
-    onRound: metrics.keeper.round,
+    onKept: (what, count) => {
+      if (count > 0) counters.dataKept.add(count, { what });
+    },
+    onRound: ({ waiting, isWhole }) => {
+      counters.dataWaiting.record(waiting);
+      counters.dataRounds.add(1, { outcome: isWhole ? "ok" : "failed" });
+    },
     onError: (error) => logger.warn({ error }, "stored data was not looked after; it stays until it can be"),
   });
 }
