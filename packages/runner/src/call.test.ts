@@ -2,8 +2,7 @@ import { Metrics, silentLogger, silentTelemetry } from "@larkline/process/teleme
 import { createToolRegistry, defineTool } from "@larkline/tool-kit";
 import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
 import { CallHandoff } from "./call-handoff.ts";
-import { CallHandler, RunningCalls } from "./call.ts";
-import { createRunnerMetrics } from "./runner-metrics.ts";
+import { CallHandler, RunningCalls, createRunnerMetrics } from "./call.ts";
 import { createTestBed, keyOf } from "./test-bed.fixture.ts";
 import { createInlineLevel } from "./tool-level.ts";
 

@@ -21,12 +21,18 @@ import {
 import type { ToolAnnouncement } from "@larkline/protocol";
 import { createClockLog, scrubText, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
 import { announcementOf, type Tool } from "@larkline/tool-kit";
-import { CallHandler, createFileStore, digestOf, RunningCalls } from "./call.ts";
+import {
+  CallHandler,
+  createFileStore,
+  digestOf,
+  RunningCalls,
+  createRunnerMetrics,
+  type RunnerMetrics,
+} from "./call.ts";
 import { CallHandoff } from "./call-handoff.ts";
 import { IsolationRefusedError, openLevels, type Levels } from "./levels.ts";
 import { openMcpMounts, type McpMounts } from "./mcp/mounts.ts";
 import type { RunnerConfig } from "./runner-config.ts";
-import { createRunnerMetrics, type RunnerMetrics } from "./runner-metrics.ts";
 import type { LoadedTools } from "./tool-modules.ts";
 
 export type RunnerSettings = Omit<RunnerConfig, "drainMs" | "configFile" | "host" | "port" | "logLevel">;
