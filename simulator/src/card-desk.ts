@@ -1,3 +1,4 @@
+import { LRUCache } from "lru-cache";
 import { cardAction } from "./card-action.ts";
 import { applyAnswer, failure, failureCode } from "./card-answer.ts";
 import type { CardEntity } from "./card-store.ts";
@@ -31,13 +32,7 @@ interface Callback {
 }
 
 export function createCardDesk(platform: Platform, deliveries: DeliveryService): CardDesk {
-  const last = new Map<string, Callback>();
-  const keep = (messageId: string, sent: Callback): void => {
-    last.delete(messageId);
-    last.set(messageId, sent);
-    const [oldest] = last.keys();
-    if (last.size > keptCallbacks && oldest !== undefined) last.delete(oldest);
-  };
+  const last = new LRUCache<string, Callback>({ max: keptCallbacks });
 
   const deliver = async ({ entity, token, outgoing }: Callback): Promise<CardClickResult> => {
     entity.openClicks += 1;
@@ -59,7 +54,7 @@ export function createCardDesk(platform: Platform, deliveries: DeliveryService):
       const action = cardAction(place.entity.json, click);
       if (!platform.console.entry(place.app.appId).callbacks.includes(callback)) return failure(200340);
       const sent = callbackOf(platform, place, { click, action });
-      keep(click.messageId, sent);
+      last.set(click.messageId, sent);
       return await deliver(sent);
     },
     async replayClick(messageId) {

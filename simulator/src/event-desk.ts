@@ -1,3 +1,4 @@
+import { LRUCache } from "lru-cache";
 import { unsubscribed, type DeliveryService, type DeliveryReport, type OutgoingEvent } from "./delivery.ts";
 import { knownChat, tellBots } from "./chat-events.ts";
 import { envelope, messageEvent } from "./event-envelope.ts";
@@ -22,17 +23,12 @@ export interface EventDesk {
 }
 
 export function createEventDesk(platform: Platform, deliveries: DeliveryService): EventDesk {
-  const events = new Map<string, OutgoingEvent>();
-  const keep = (messageId: string, event: OutgoingEvent): void => {
-    events.set(messageId, event);
-    const [oldest] = events.keys();
-    if (events.size > keptEvents && oldest !== undefined) events.delete(oldest);
-  };
+  const events = new LRUCache<string, OutgoingEvent>({ max: keptEvents });
   const sendNow = (message: PersonMessage): SentMessage => {
     const written = writeMessage(platform, message);
     const event = messageEvent({ ...written, users: platform.directory.users, ...eventFacts(message) });
     const { messageId } = written.message;
-    keep(messageId, event);
+    events.set(messageId, event);
     platform.announce(written.message);
     const delivery = isSubscribed(written) ? platform.publish(event) : Promise.resolve(unsubscribed(event));
     return { messageId, eventId: event.eventId, delivery };

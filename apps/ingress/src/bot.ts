@@ -7,8 +7,10 @@ import {
 } from "@larkline/process/config";
 import { watchPlatform, type Logger } from "@larkline/process/telemetry";
 import { GroupLookup, OutboxSender, StatusReactions, type FeishuApi, type LongConnection } from "@larkline/feishu";
+import { LRUCache } from "lru-cache";
 import { pause, withDeadline } from "@larkline/protocol";
 import type { DeadLetters, OutboxLease, SessionStore } from "@larkline/store";
+
 import type { Channel, Services } from "./services.ts";
 
 /** How events reach this process. */
@@ -245,31 +247,28 @@ class NoticeOutbox {
 }
 
 const directChatKeptMs = 30 * dayMs;
-/** Every message names its chat: storing that once a day is enough. */
-const freshMs = dayMs;
+/** Every message names its chat: storing that once a day is enough. A value is fresh up to and including this age. */
+const freshMs = dayMs - 1;
 const maxFresh = 10_000;
 
 /** Which chat with the bot belongs to which person: a press on the menu names no chat. */
 export class DirectChats {
   readonly #services: Services;
   readonly #app: string;
-  /** What this process has stored, longest ago first. */
-  readonly #fresh = new Map<string, { chatId: string; untilMs: number }>();
+  /** The chats that this process has stored within a day, by person. */
+  readonly #fresh: LRUCache<string, string>;
 
   constructor(services: Services, app: string) {
     this.#services = services;
     this.#app = app;
+    const perf = { now: () => services.clock.now() };
+    this.#fresh = new LRUCache({ max: maxFresh, ttl: freshMs, ttlResolution: 0, perf });
   }
 
   async remember(openId: string, chatId: string): Promise<void> {
-    const { clock, lookups } = this.#services;
-    const known = this.#fresh.get(openId);
-    if (known?.chatId === chatId && known.untilMs > clock.now()) return;
-    await lookups.set(this.#keyOf(openId), chatId, directChatKeptMs);
-    this.#fresh.delete(openId);
-    this.#fresh.set(openId, { chatId, untilMs: clock.now() + freshMs });
-    const [oldest] = this.#fresh.keys();
-    if (this.#fresh.size > maxFresh && oldest !== undefined) this.#fresh.delete(oldest);
+    if (this.#fresh.get(openId) === chatId) return;
+    await this.#services.lookups.set(this.#keyOf(openId), chatId, directChatKeptMs);
+    this.#fresh.set(openId, chatId);
   }
 
   /** The person's chat with the bot, as far as it is known. */
@@ -286,14 +285,11 @@ const maxRecentChats = 200;
 
 /** Direct chats of the last while, with how many messages came in each. */
 class RecentChats {
-  readonly #chats = new Map<string, { count: number; atMs: number }>();
+  readonly #chats = new LRUCache<string, { count: number; atMs: number }>({ max: maxRecentChats });
 
   note(chatId: string, atMs: number): void {
     const { count = 0 } = this.#chats.get(chatId) ?? {};
-    this.#chats.delete(chatId);
     this.#chats.set(chatId, { count: count + 1, atMs });
-    const [oldest] = this.#chats.keys();
-    if (this.#chats.size > maxRecentChats && oldest !== undefined) this.#chats.delete(oldest);
   }
 
   busiest(sinceMs: number): string | undefined {

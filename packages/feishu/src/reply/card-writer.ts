@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import type { CardEntry, CardFence, CardLedger, CardReply, OutboxTarget, RateLane, ReplyMode } from "@larkline/store";
+import { LRUCache } from "lru-cache";
 import type { CardOperation } from "../cards/reply-card.ts";
 import type { FeishuApi } from "../feishu-api.ts";
 import type { CallOptions } from "../transport/api-call.ts";
@@ -409,12 +410,12 @@ const maxKept = 500;
  * send by its `uuid`.
  */
 export class CardHandover {
-  readonly #cards = new Map<string, string>();
-  readonly #sent = new Map<string, string>();
+  readonly #cards = new LRUCache<string, string>({ max: maxKept });
+  readonly #sent = new LRUCache<string, string>({ max: maxKept });
 
   /** Keeps the id of a card that was made for this page and was not sent. */
   keepCard(replyId: string, page: number, cardId: string): void {
-    keep(this.#cards, `${replyId} ${page}`, cardId);
+    this.#cards.set(`${replyId} ${page}`, cardId);
   }
 
   takeCard(replyId: string, page: number): string | undefined {
@@ -423,7 +424,7 @@ export class CardHandover {
 
   /** Keeps the id of the message that shows the card. */
   keepSent(cardId: string, messageId: string): void {
-    keep(this.#sent, cardId, messageId);
+    this.#sent.set(cardId, messageId);
   }
 
   takeSent(cardId: string): string | undefined {
@@ -431,13 +432,7 @@ export class CardHandover {
   }
 }
 
-function keep(map: Map<string, string>, key: string, value: string): void {
-  map.set(key, value);
-  const [oldest] = map.keys();
-  if (map.size > maxKept && oldest !== undefined) map.delete(oldest);
-}
-
-function take(map: Map<string, string>, key: string): string | undefined {
+function take(map: LRUCache<string, string>, key: string): string | undefined {
   const value = map.get(key);
   map.delete(key);
   return value;

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { ReplyView } from "@larkline/protocol";
 import type { CardLedger, OutboxTarget } from "@larkline/store";
+import { LRUCache } from "lru-cache";
 import { imageRefsIn } from "../cards/answer.ts";
 import type { FeishuApi } from "../feishu-api.ts";
 import { FeishuError } from "../transport/error.ts";
@@ -53,12 +54,12 @@ export class LiveReplies {
   readonly #parts: TyperParts;
   readonly #apis: LiveRepliesOptions["apis"];
   readonly #images: LiveImages | undefined;
-  readonly #suspended = new Map<string, LiveReply>();
+  readonly #suspended = new LRUCache<string, LiveReply>({ max: maxRemembered });
 
   constructor({ apis, imageOf, ...options }: LiveRepliesOptions) {
     const { ledger, handover, mayAppear = async () => true, onFrame = () => undefined } = options;
     const { logger = noLogger, now = Date.now } = options;
-    const onPause = (replyId: string, reply: LiveReply): void => this.#remember(replyId, reply);
+    const onPause = (replyId: string, reply: LiveReply): void => void this.#suspended.set(replyId, reply);
     this.#parts = { ledger, handover, mayAppear, onFrame, logger, now, onPause };
     this.#apis = apis;
     this.#images = imageOf === undefined ? undefined : new LiveImages({ imageOf });
@@ -75,12 +76,6 @@ export class LiveReplies {
     known?.resume(start, images);
     const reply: LiveReply = known ?? new LiveReply({ api, start, images }, this.#parts);
     return reply;
-  }
-
-  #remember(replyId: string, reply: LiveReply): void {
-    this.#suspended.set(replyId, reply);
-    const [oldest] = this.#suspended.keys();
-    if (this.#suspended.size > maxRemembered && oldest !== undefined) this.#suspended.delete(oldest);
   }
 }
 
@@ -314,7 +309,7 @@ const maxRememberedKeys = 500;
 export class LiveImages {
   readonly #imageOf: ImageResolver;
   readonly #waitMs: number;
-  readonly #keys = new Map<string, string>();
+  readonly #keys = new LRUCache<string, string>({ max: maxRememberedKeys });
 
   constructor({ imageOf, waitMs = imageWaitMs }: { imageOf: ImageResolver; waitMs?: number }) {
     this.#imageOf = imageOf;
@@ -336,8 +331,6 @@ export class LiveImages {
     const key = await this.#imageOf(api, reference, AbortSignal.timeout(this.#waitMs)).catch(() => null);
     if (key === null) return null;
     this.#keys.set(`${api.appId} ${reference}`, key);
-    const [oldest] = this.#keys.keys();
-    if (this.#keys.size > maxRememberedKeys && oldest !== undefined) this.#keys.delete(oldest);
     return key;
   }
 }

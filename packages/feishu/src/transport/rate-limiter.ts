@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { sharedNow } from "@larkline/protocol";
 import type { RateBucket, RateCeiling, RateGovernor, RateGrant, RateLane } from "@larkline/store";
+import { LRUCache } from "lru-cache";
 import { FeishuError, TransportFailure } from "./error.ts";
 
 /** What a call counts against, beside the limits of its API. */
@@ -70,7 +71,7 @@ export class RateLimiter {
   readonly #isOnlyBot: RateLimiterOptions["isOnlyBot"];
   readonly #lines = new WaitingLines();
   /** Whether this bot is alone in a chat, for chats whose calls had to wait. */
-  readonly #chats = new Map<string, { onlyBot: boolean; untilMs: number }>();
+  readonly #chats = new LRUCache<string, { onlyBot: boolean; untilMs: number }>({ max: maxChats });
 
   constructor({ governor, app, isOnlyBot }: RateLimiterOptions) {
     this.#governor = governor;
@@ -133,8 +134,6 @@ export class RateLimiter {
     const nowMs = performance.now();
     const known = this.#chats.get(chatId);
     if (known !== undefined && known.untilMs > nowMs) return;
-    const [oldest] = this.#chats.keys();
-    if (this.#chats.size >= maxChats && oldest !== undefined) this.#chats.delete(oldest);
     this.#chats.set(chatId, { onlyBot: false, untilMs: nowMs + membersMs });
     this.#isOnlyBot(chatId).then(
       (onlyBot) => this.#chats.set(chatId, { onlyBot, untilMs: nowMs + membersMs }),
