@@ -1,6 +1,3 @@
-import { parserOf, type ParseResult } from "@larkline/protocol";
-import { Type } from "typebox";
-
 /**
  * How far a tool is kept away from its runner, fixed when it is defined.
  *
@@ -53,77 +50,8 @@ export type Isolation = IsolationLevel | IsolationSettings;
 /** The settings of a tool, complete. */
 export type ResolvedIsolation = IsolationSettings & Required<Pick<IsolationSettings, "env" | "network" | "readable">>;
 
-const count = (maximum: number) => Type.Optional(Type.Integer({ minimum: 1, maximum }));
-const env = Type.Optional(Type.Array(Type.String({ pattern: "^[A-Za-z_][A-Za-z0-9_]{0,127}$" }), { maxItems: 100 }));
-const memoryMb = Type.Optional(Type.Integer({ minimum: 16, maximum: 1_048_576 }));
-const inSandbox = {
-  env,
-  memoryMb,
-  network: Type.Optional(
-    Type.Union([
-      Type.Literal("none"),
-      Type.Object({ allow: Type.Array(Type.String({ minLength: 1 }), { minItems: 1, maxItems: 256 }) }),
-    ]),
-  ),
-  limits: Type.Optional(
-    Type.Object(
-      {
-        cpuSeconds: count(86_400),
-        processes: count(32_768),
-        openFiles: count(1_048_576),
-        diskMb: count(1_048_576),
-        outputBytes: count(1_073_741_824),
-        resultBytes: count(16_777_216),
-      },
-      { additionalProperties: false },
-    ),
-  ),
-};
-const exactly = { additionalProperties: false };
-const readable = Type.Optional(Type.Array(Type.String({ minLength: 1 }), { maxItems: 256 }));
-const level = Type.Enum([...isolationLevels]);
-
-/** What each level may be told. */
-const parsers = {
-  inline: parserOf(Type.Object({ level }, exactly)),
-  process: parserOf(Type.Object({ level, env, memoryMb, concurrency: count(1_000) }, exactly)),
-  sandbox: parserOf(Type.Object({ level, ...inSandbox, readable }, exactly)),
-  remote: parserOf(Type.Object({ level, ...inSandbox }, exactly)),
-} satisfies Record<IsolationLevel, unknown>;
-
-/** Variables that give access to the deployment itself. No tool has a use for them. */
-const withheld = new Set([
-  "REDIS_URL",
-  "RUNNER_KEY",
-  "CALL_SIGNING_KEY",
-  "SANDBOX_TOKEN",
-  "API_TOKEN",
-  "EVENTS_SIGNING_KEY",
-  "CONSOLE_PASSWORD",
-  "FEISHU_APP_SECRET",
-  "FEISHU_ENCRYPT_KEY",
-  "FEISHU_VERIFICATION_TOKEN",
-]);
-
-function isLevel(value: unknown): value is IsolationLevel {
-  return isolationLevels.some((known) => known === value);
-}
-
 /** Completes what an author wrote. */
 export function completedIsolation(isolation: Isolation): ResolvedIsolation {
   const settings: IsolationSettings = typeof isolation === "string" ? { level: isolation } : isolation;
   return { env: [], network: "none", readable: [], ...settings };
-}
-
-/** Checks and completes what an author wrote; an error says what a level does not take. */
-export function resolvedIsolation(isolation: Isolation): ParseResult<ResolvedIsolation> {
-  const settings: IsolationSettings = typeof isolation === "string" ? { level: isolation } : isolation;
-  if (!isLevel(settings?.level)) {
-    return { ok: false, error: `isolation level ${JSON.stringify(settings?.level)} does not exist` };
-  }
-  const parsed = parsers[settings.level](settings);
-  if (!parsed.ok) return { ok: false, error: `isolation ${settings.level}: ${parsed.error}` };
-  const secret = settings.env?.find((name) => withheld.has(name));
-  if (secret !== undefined) return { ok: false, error: `isolation: ${secret} is never given to a tool` };
-  return { ok: true, value: completedIsolation(settings) };
 }

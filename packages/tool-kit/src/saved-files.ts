@@ -1,4 +1,4 @@
-import { imageMarkOf, imageTypeOf, maxImageBytes } from "@larkline/protocol";
+import { imageMarkOf, imageTypeOf, maxImageBytes } from "@larkline/protocol/stored-image";
 import type { Tool } from "./tool.ts";
 
 /** What a tool says of a file that it saves. */

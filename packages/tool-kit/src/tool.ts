@@ -1,16 +1,16 @@
-import {
-  compileJsonSchema,
-  parserOf,
+import { createRequire } from "node:module";
+import type {
+  Actor,
+  CallAuthority,
+  ParseResult,
+  RiskLevel,
   ToolAnnouncement,
-  type Actor,
-  type CallAuthority,
-  type ParseResult,
-  type RiskLevel,
-  type ToolEffect,
-  type ToolLimits,
+  ToolEffect,
+  ToolLimits,
 } from "@larkline/protocol";
 import type { Static, TSchema } from "typebox";
-import { completedIsolation, resolvedIsolation, type Isolation, type ResolvedIsolation } from "./isolation.ts";
+import type * as DefinitionCheck from "./definition-check.ts";
+import { completedIsolation, type Isolation, type ResolvedIsolation } from "./isolation.ts";
 import type { FileFacts } from "./saved-files.ts";
 import { definitionsAreTrusted } from "./tool-offer.ts";
 
@@ -159,7 +159,13 @@ const maxSchemaCharacters = 65_536;
 const showingHint =
   "Images in the result are Markdown such as ![name](blob:...): the person does not see them there. " +
   "To show one, write its Markdown in the answer exactly as it stands in the result.";
-const parseAnnouncement = parserOf(ToolAnnouncement);
+
+const require = createRequire(import.meta.url);
+
+/** Loaded when it is first needed: processes that only run tools start without it. */
+function definitionCheck(): typeof DefinitionCheck {
+  return require("./definition-check.ts") as typeof DefinitionCheck; // as the file says
+}
 
 function invalid(name: unknown, problem: string): TypeError {
   return new TypeError(`tool ${JSON.stringify(name) ?? "without a name"}: ${problem}`);
@@ -177,7 +183,7 @@ function plainSchema(name: string, input: unknown): Record<string, unknown> {
 
 function compiled(name: string, schema: Record<string, unknown>): Tool["check"] {
   try {
-    return compileJsonSchema(schema);
+    return definitionCheck().compileJsonSchema(schema);
   } catch (error) {
     throw invalid(name, `input schema does not compile: ${error instanceof Error ? error.message : String(error)}`);
   }
@@ -233,7 +239,7 @@ function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFile
   const isTrusted = definitionsAreTrusted();
   const resolved = isTrusted
     ? { ok: true as const, value: completedIsolation(isolation) }
-    : resolvedIsolation(isolation);
+    : definitionCheck().resolvedIsolation(isolation);
   if (!resolved.ok) throw invalid(name, resolved.error);
   const tool = {
     name,
@@ -252,7 +258,7 @@ function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFile
     savesFiles,
   };
   if (isTrusted) return { [toolMark]: true, ...tool, check: (input) => compiled(name, tool.inputSchema)(input) };
-  const parsed = parseAnnouncement(announced(tool));
+  const parsed = definitionCheck().parseAnnouncement(announced(tool));
   const problem = parsed.ok ? contradictionIn(tool) : parsed.error;
   if (problem !== undefined) throw invalid(name, problem);
   return { [toolMark]: true, ...tool, check: compiled(name, tool.inputSchema) };
