@@ -3,13 +3,26 @@ import { basename, dirname, join } from "node:path";
 import { parserOf } from "@larkline/protocol";
 import { Type } from "typebox";
 
-const names = Type.Optional(Type.Record(Type.String(), Type.Unknown()));
-const parsePackage = parserOf(
-  Type.Object({ dependencies: names, optionalDependencies: names, peerDependencies: names }),
-);
+/** The dependencies of a package that are needed of it; `alone` without what they need themselves. */
+export type Needed = Readonly<Record<string, "whole" | "alone">>;
 
-/** A package with more files than this is no package: somebody's home directory, as a rule. */
-const maxEntries = 50_000;
+/**
+ * What a module needs to be imported elsewhere: the files of its package, and the directories in which
+ * Node finds what the package depends on. Nothing of the package itself whose name begins with a dot
+ * is among them, so `.env` stays out. A file of no package comes alone. Default for what is needed: all dependencies.
+ */
+export function readablePaths(file: string, needed?: Needed): string[] {
+  const real = realpathSync(file);
+  const directory = packageOf(real);
+  if (directory === undefined) return [real];
+  const closure = new Closure();
+  if (needed === undefined) closure.add(directory);
+  else {
+    closure.addFiles(directory);
+    closure.addDependencies(needed, directory);
+  }
+  return closure.paths();
+}
 
 /** The directory with the `package.json` that a file belongs to. */
 function packageOf(file: string): string | undefined {
@@ -19,12 +32,79 @@ function packageOf(file: string): string | undefined {
   }
 }
 
-function dependenciesOf(directory: string): string[] {
+/**
+ * What packages need of their dependencies inside a sandbox, where that is less than they name: tool-kit checks
+ * definitions and input with TypeBox and ajv, which the runner has done by then.
+ */
+const neededInside: Readonly<Record<string, Needed>> = { "@larkline/tool-kit": { "@larkline/protocol": "alone" } };
+
+const names = Type.Optional(Type.Record(Type.String(), Type.Unknown()));
+
+const parsePackage = parserOf(
+  Type.Object({
+    name: Type.Optional(Type.String()),
+    dependencies: names,
+    optionalDependencies: names,
+    peerDependencies: names,
+  }),
+);
+
+function neededOf(directory: string): Needed {
   const file = join(directory, "package.json");
   const parsed = parsePackage(JSON.parse(readFileSync(file, "utf8")));
   if (!parsed.ok) throw new Error(`${file}: ${parsed.error}`);
-  const { dependencies, optionalDependencies, peerDependencies } = parsed.value;
-  return Object.keys({ ...dependencies, ...optionalDependencies, ...peerDependencies });
+  const { name = "", dependencies, optionalDependencies, peerDependencies } = parsed.value;
+  const all = Object.keys({ ...dependencies, ...optionalDependencies, ...peerDependencies });
+  return neededInside[name] ?? Object.fromEntries(all.map((each) => [each, "whole"]));
+}
+
+/** A package with more files than this is no package: somebody's home directory, as a rule. */
+const maxEntries = 50_000;
+
+class Closure {
+  readonly #paths = new Set<string>();
+  readonly #seen = new Set<string>();
+  /** Packages that may be seen whole where their `node_modules` may: every path is a mount, which takes its time. */
+  readonly #whole = new Set<string>();
+
+  /** Sorted; none contains another. */
+  paths(): string[] {
+    for (const directory of this.#whole) {
+      if (this.#paths.has(join(directory, "node_modules"))) this.#paths.add(directory);
+      else for (const path of sourcesIn(directory, { entries: maxEntries }) ?? [directory]) this.#paths.add(path);
+    }
+    const paths = [...this.#paths].sort();
+    // Sorted, whatever contains a path comes before it.
+    return paths.filter((path, index) => !paths.slice(0, index).some((other) => path.startsWith(`${other}/`)));
+  }
+
+  add(directory: string): void {
+    if (this.#seen.has(directory)) return;
+    this.#seen.add(directory);
+    this.addFiles(directory);
+    this.addDependencies(neededOf(directory), directory);
+  }
+
+  addFiles(directory: string): void {
+    const installed = containingModules(directory);
+    if (installed !== undefined) return void this.#paths.add(installed);
+    const files = sourcesIn(directory, { entries: maxEntries }, true);
+    if (files === undefined) this.#whole.add(directory);
+    else for (const path of files) this.#paths.add(path);
+  }
+
+  addDependencies(needed: Needed, from: string): void {
+    for (const [name, how] of Object.entries(needed)) this.addDependency(name, from, how === "alone");
+  }
+
+  addDependency(name: string, from: string, isAlone: boolean): void {
+    const modules = modulesWith(name, from);
+    if (modules === undefined) return; // an optional one that is not installed
+    this.#paths.add(modules);
+    const directory = realpathSync(join(modules, name));
+    if (isAlone) this.addFiles(directory);
+    else this.add(directory);
+  }
 }
 
 /** The directory called `node_modules` in which Node finds a dependency of the package, as it looks for it. */
@@ -43,22 +123,22 @@ function containingModules(path: string): string | undefined {
   return undefined;
 }
 
-function isSource({ name }: Dirent): boolean {
-  return !name.startsWith(".") && name !== "node_modules";
-}
-
 interface Budget {
   entries: number;
 }
 
-/** Everything in a directory but what begins with a dot, in as few paths as possible; undefined: all of it. */
-function sourcesIn(directory: string, budget: Budget): string[] | undefined {
+/**
+ * Everything in a directory but what begins with a dot, in as few paths as possible; undefined: all of it. With
+ * `besideModules` its own `node_modules` is left out, and does not count.
+ */
+function sourcesIn(directory: string, budget: Budget, besideModules = false): string[] | undefined {
   const entries = readdirSync(directory, { withFileTypes: true });
   budget.entries -= entries.length;
   if (budget.entries < 0) throw new Error(`${directory} holds too much to be a package`);
   let whole = true;
   const paths = entries.flatMap((entry) => {
     const path = join(entry.parentPath, entry.name);
+    if (besideModules && entry.name === "node_modules") return [];
     if (!isSource(entry)) {
       whole = false;
       return [];
@@ -72,56 +152,6 @@ function sourcesIn(directory: string, budget: Budget): string[] | undefined {
   return whole ? undefined : paths;
 }
 
-function ownFiles(directory: string): string[] {
-  return sourcesIn(directory, { entries: maxEntries }) ?? [directory];
-}
-
-class Closure {
-  readonly paths = new Set<string>();
-  readonly #seen = new Set<string>();
-
-  add(directory: string): void {
-    if (this.#seen.has(directory)) return;
-    this.#seen.add(directory);
-    this.addFiles(directory);
-    for (const name of dependenciesOf(directory)) this.addDependency(name, directory);
-  }
-
-  addFiles(directory: string): void {
-    const installed = containingModules(directory);
-    if (installed === undefined) for (const path of ownFiles(directory)) this.paths.add(path);
-    else this.paths.add(installed);
-  }
-
-  addDependency(name: string, from: string, isAlone = false): void {
-    const modules = modulesWith(name, from);
-    if (modules === undefined) return; // an optional one that is not installed
-    this.paths.add(modules);
-    const directory = realpathSync(join(modules, name));
-    if (isAlone) this.addFiles(directory);
-    else this.add(directory);
-  }
-}
-
-/** The dependencies of a package that are needed of it; `alone` without what they need themselves. */
-export type Needed = Readonly<Record<string, "whole" | "alone">>;
-
-/**
- * What a module needs to be imported elsewhere: the files of its package, and the directories in which
- * Node finds what the package depends on. Nothing of the package itself whose name begins with a dot
- * is among them, so `.env` stays out. A file of no package comes alone. Default for what is needed: all dependencies.
- */
-export function readablePaths(file: string, needed?: Needed): string[] {
-  const real = realpathSync(file);
-  const directory = packageOf(real);
-  if (directory === undefined) return [real];
-  const closure = new Closure();
-  if (needed === undefined) closure.add(directory);
-  else {
-    closure.addFiles(directory);
-    for (const [name, how] of Object.entries(needed)) closure.addDependency(name, directory, how === "alone");
-  }
-  const paths = [...closure.paths].sort();
-  // Sorted, whatever contains a path comes before it.
-  return paths.filter((path, index) => !paths.slice(0, index).some((other) => path.startsWith(`${other}/`)));
+function isSource({ name }: Dirent): boolean {
+  return !name.startsWith(".") && name !== "node_modules";
 }

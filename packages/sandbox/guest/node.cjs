@@ -3,7 +3,7 @@
 // protects anything: it can lie about its own run only. Descriptor 3 carries frames: a length in four
 // bytes, little-endian, then JSON. Reading blocks, so that a warm sandbox costs no time.
 const { readSync, writeSync } = require("node:fs");
-const { createRequire } = require("node:module");
+const { createRequire, enableCompileCache, flushCompileCache } = require("node:module");
 const { env } = require("node:process");
 const { pathToFileURL } = require("node:url");
 const { constants, Script } = require("node:vm");
@@ -93,9 +93,25 @@ function readFrame() {
 /** Loads what the next job needs, in its environment, and then waits for it: nothing else happens here meanwhile. */
 async function prepare(ahead) {
   Object.assign(env, ahead.env);
+  useCompiled(ahead.compiled);
   const main = await preparedModule(ahead);
   send({ kind: "prepared" });
   start(readFrame(), main);
+}
+
+/** Loads the same, leaves the compiled code of it for the next ones, and ends: this process never gets a job. */
+async function compile(ahead) {
+  Object.assign(env, ahead.env);
+  enableCompileCache(`${process.cwd()}/${ahead.compileTo}`);
+  await preparedModule(ahead);
+  flushCompileCache();
+  send({ kind: "prepared" });
+  process.exit(0);
+}
+
+/** Compiled code of an earlier process that loaded the same; it cannot be changed from here. */
+function useCompiled(directory) {
+  if (directory) enableCompileCache(directory);
 }
 
 async function failAndEnd(error) {
@@ -110,6 +126,7 @@ async function failAndEnd(error) {
 function start(job, main) {
   send({ kind: "began" });
   Object.assign(env, job.env);
+  if (main === undefined) useCompiled(job.compiled);
   process.on("uncaughtException", failAndEnd);
   process.on("unhandledRejection", failAndEnd);
   run(job, main).then(() => process.exit(0), failAndEnd);
@@ -118,5 +135,6 @@ function start(job, main) {
 send({ kind: "ready" });
 const first = readFrame();
 // What goes wrong ahead of a job ends the process; Node says why.
-if (first.isAhead) void prepare(first);
+if (first.compileTo) void compile(first);
+else if (first.isAhead) void prepare(first);
 else start(first);

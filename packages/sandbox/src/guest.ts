@@ -58,6 +58,8 @@ function boundsOf({ wallMs, resultBytes }: SandboxLimits): FrameBounds {
 export class Guest {
   readonly #process: GuestProcess;
   readonly slot: Slot;
+  /** Where it finds compiled code, as it sees it. */
+  readonly #compiled: string | undefined;
   #reader = new FrameReader(bootBounds);
   readonly #memoryKillsBefore: number;
   readonly #output = { stdout: new OutputTail(), stderr: new OutputTail() };
@@ -70,8 +72,9 @@ export class Guest {
   #hasBegun = false;
 
   /** Starts to boot. Throws when no process can be made. */
-  constructor(plan: LaunchPlan, slot: Slot) {
+  constructor(plan: LaunchPlan, slot: Slot, compiled?: string) {
     this.slot = slot;
+    this.#compiled = compiled;
     this.#memoryKillsBefore = slot.group?.memoryKills() ?? 0;
     this.#process = new GuestProcess(plan, slot, true);
     this.#process.control?.on("data", (chunk: Buffer) => this.#take(chunk));
@@ -100,10 +103,26 @@ export class Guest {
    * reads, and that blocks.
    */
   async prepare(preparation: Preparation, diskMb: number, signal: AbortSignal): Promise<boolean> {
+    return await this.#prepared({ ...preparation, isAhead: true, compiled: this.#compiled }, diskMb, signal);
+  }
+
+  /**
+   * In place of {@link prepare}: has it load the module, leave the compiled code of it in a directory of its slot, and
+   * end. Whether it has. It never gets a job.
+   */
+  async compile(
+    preparation: Preparation & { compileTo: string },
+    diskMb: number,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    return await this.#prepared(preparation, diskMb, signal);
+  }
+
+  async #prepared(frame: object, diskMb: number, signal: AbortSignal): Promise<boolean> {
     this.#preparing = Promise.withResolvers<boolean>();
     this.#reader = new FrameReader(bootBounds);
     this.#watchDisk(diskMb);
-    this.#process.control?.write(encodeFrame({ ...preparation, isAhead: true }));
+    this.#process.control?.write(encodeFrame(frame));
     return await this.#reached(this.#preparing, prepareMs, signal);
   }
 
@@ -148,7 +167,7 @@ export class Guest {
     if (job.signal.aborted) cancel();
     const timer = setTimeout(() => this.#end({ kind: "timeout" }), limits.wallMs);
     this.#watchDisk(limits.diskMb);
-    this.#process.control?.write(jobBytes(job));
+    this.#process.control?.write(jobBytes(job, this.#compiled));
     const end = await this.ended;
     clearTimeout(timer);
     job.signal.removeEventListener("abort", cancel);
@@ -221,11 +240,11 @@ function textOf(value: unknown, characters: number): string {
 }
 
 /** The job as the interpreter's bootstrap in `guest/` reads it. */
-function jobBytes({ program, env }: GuestJob): Buffer {
+function jobBytes({ program, env }: GuestJob, compiled: string | undefined): Buffer {
   const { input = null } = program;
   if (program.runtime !== "bash") {
     const { module, preparation = null } = "module" in program ? program : {};
-    const source = "module" in program ? { module, preparation } : { code: program.code };
+    const source = "module" in program ? { module, preparation, compiled } : { code: program.code };
     return encodeFrame({ ...source, input, env });
   }
   const variables = Object.entries(env).map(([name, value]) => `${name}=${value}`);

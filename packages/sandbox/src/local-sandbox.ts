@@ -2,8 +2,9 @@ import { chmod, chown } from "node:fs/promises";
 import { join } from "node:path";
 import type { EgressSettings } from "./egress-gate.ts";
 import { createEgressProxy, type EgressProxy } from "./egress.ts";
+import { compileTo, CompiledCode } from "./compiled-code.ts";
 import { Gate } from "./gate.ts";
-import { guestLaunch, type GuestProfile, type Preparation } from "./guest-launch.ts";
+import { guestLaunch, profileKey, type GuestProfile, type Preparation } from "./guest-launch.ts";
 import { Guest, type GuestReport } from "./guest.ts";
 import type { HostParts, TierPlan } from "./launch.ts";
 import { kernelLimits } from "./limits.ts";
@@ -50,6 +51,9 @@ interface Run {
 }
 
 const attempts = 3;
+/** The user that programs see themselves as in a tier with paths of its own, and where compiled code is there. */
+const insideUser = 1000;
+const codeInside = "/opt/larkline/code";
 
 /** Runs programs in sandboxes of this host, in one proved tier. */
 export class LocalSandbox implements Sandbox {
@@ -58,6 +62,7 @@ export class LocalSandbox implements Sandbox {
   readonly #runs: Gate;
   readonly #sessionPlaces: Gate;
   readonly #warm: WarmPool;
+  readonly #code: CompiledCode;
   readonly #closing = new AbortController();
   readonly #active = new Set<Promise<unknown>>();
   readonly #sessions = new Set<LocalSession>();
@@ -68,6 +73,7 @@ export class LocalSandbox implements Sandbox {
     this.#options = options;
     this.#runs = new Gate(options.slots);
     this.#sessionPlaces = new Gate(options.sessions);
+    this.#code = new CompiledCode(options.directory);
     this.#warm = new WarmPool({
       size: options.warm,
       boot: async (profile, signal) => await this.#bootAhead(profile, signal),
@@ -215,7 +221,9 @@ export class LocalSandbox implements Sandbox {
     let guest: Guest;
     try {
       if (egressSocket !== undefined) await giveSocket(egressSocket, slot);
-      guest = new Guest(await plan.plan(guestLaunch(profile, egressSocket), slot), slot);
+      const code = await this.#codeOf(profile, slot);
+      const launch = guestLaunch({ ...profile, readable: [...profile.readable, ...code] }, egressSocket);
+      guest = new Guest(await plan.plan(launch, slot), slot, code[0]?.path);
     } catch (error) {
       await store.giveBack(slot);
       throw error;
@@ -226,10 +234,37 @@ export class LocalSandbox implements Sandbox {
     return undefined;
   }
 
+  /** Where compiled code is for a guest on a slot, as something to be readable; empty when there is none. */
+  async #codeOf(profile: GuestProfile, slot: Slot): Promise<GuestProfile["readable"]> {
+    const { hasOwnPaths } = this.#options.plan;
+    // A tier with paths of its own has one user inside.
+    const user = hasOwnPaths ? insideUser : (slot.user ?? process.getuid?.() ?? 0);
+    const source = await this.#code.directoryFor(profileKey(profile), user);
+    return source === undefined ? [] : [{ source, path: hasOwnPaths ? codeInside : source }];
+  }
+
+  /** Has a guest that never gets a job compile what those of its profile load, once. */
+  async #compile(profile: GuestProfile, prepared: Preparation, signal: AbortSignal): Promise<void> {
+    const key = profileKey(profile);
+    if (!this.#code.begin(key)) return;
+    const guest = await this.#boot(profile, { signal, egressSocket: undefined });
+    if (guest === undefined) return;
+    const isCompiled = await guest.compile({ ...prepared, compileTo }, profile.limits.diskMb, signal);
+    guest.kill();
+    const { isStuck } = await guest.ended;
+    if (isCompiled && !isStuck) {
+      await this.#code.keep(key, join(guest.slot.directory, compileTo)).catch((error: unknown) => {
+        this.#tell("boot_failed", `not compiled: ${error instanceof Error ? error.message : String(error)}`);
+      });
+    }
+    await this.#discard(guest);
+  }
+
   /** One for the shelf; undefined when it did not boot, or could not be prepared: a run in one that boots then says why. */
   async #bootAhead(profile: GuestProfile, signal: AbortSignal): Promise<Guest | undefined> {
-    const guest = await this.#boot(profile, { signal, egressSocket: undefined });
     const { prepared, limits } = profile;
+    if (prepared !== undefined) await this.#compile(profile, prepared, signal);
+    const guest = await this.#boot(profile, { signal, egressSocket: undefined });
     if (guest === undefined || prepared === undefined) return guest;
     if (await guest.prepare(prepared, limits.diskMb, signal)) return guest;
     await this.#discard(guest);

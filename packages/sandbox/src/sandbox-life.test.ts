@@ -397,6 +397,33 @@ export function main(input) {
 }
 `;
 
+/** A tool's module that says what compiled code it finds, and what happens to who would change it. */
+const compiledModule = `
+import { readdirSync, unlinkSync, writeFileSync } from "node:fs";
+import { getCompileCacheDir } from "node:module";
+import { join } from "node:path";
+export function prepare() {}
+export function main() {
+  const directory = getCompileCacheDir();
+  if (directory === undefined) return "none";
+  const files = readdirSync(directory);
+  const refused = [];
+  const attempts = [
+    () => writeFileSync(join(directory, "00000000"), ""),
+    () => writeFileSync(join(directory, files[0]), ""),
+    () => unlinkSync(join(directory, files[0])),
+  ];
+  for (const attempt of attempts) {
+    try {
+      attempt();
+    } catch ({ code }) {
+      refused.push(code);
+    }
+  }
+  return { files: files.length, refused };
+}
+`;
+
 interface Told {
   told: string;
   toldMs: number;
@@ -436,6 +463,23 @@ describe.each(tiers)("sandboxes of %s that are kept for a tool", (tier) => {
     };
     await vi.waitFor(prepared, patience);
     await vi.waitFor(prepared, patience);
+  });
+
+  it("load code that one of their kind has compiled, and can change none of it", async () => {
+    const directory = newDirectory();
+    const module = join(place, `compiled-${tier}.mjs`);
+    writeFileSync(module, compiledModule);
+    const launcher = launcherPath === undefined ? {} : { launcherPath };
+    const sandbox = await open(tier, { directory, warm: 1, ...launcher });
+    const program = { runtime: "node" as const, module, readable: [module], preparation: "tool" };
+    await vi.waitFor(async () => {
+      const { value } = await sandbox.run({ program, signal: never });
+      expect(value).toEqual({ files: expect.any(Number), refused: expect.arrayContaining([]) });
+      const { files, refused } = value as { files: number; refused: string[] }; // as expected just above
+      expect(files).toBeGreaterThan(0);
+      expect(refused).toHaveLength(3);
+      for (const code of refused) expect(["EROFS", "EACCES", "EPERM"]).toContain(code);
+    }, patience);
   });
 
   it("are used for no other tool, and with no other environment", async () => {
