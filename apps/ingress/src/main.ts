@@ -14,6 +14,7 @@ import { loadConfig } from "./config.ts";
 import { eventConsumers } from "./other-events.ts";
 import { startIngress } from "./server.ts";
 import { connectStores, createServices } from "./services.ts";
+import { warmUp } from "./warm-up.ts";
 
 const { env, problem: unclean } = takeEnvironment();
 const loaded = loadConfig(env);
@@ -39,8 +40,8 @@ const stores = connectStores(config, log);
 const parts = { config, settings: settings.value, stores, metrics, log, telemetry, consumers: consumers.value };
 const services = createServices(parts);
 const bots = accesses.value.map((access) => new Bot(services, access, openApi(access)));
-const ingress = await startIngress(services, bots).catch((error: unknown) =>
-  refuse(`ingress cannot start: ${error instanceof Error ? error.message : String(error)}`),
+const ingress = await startIngress(services, bots, async () => await warmUp(services, stores.warmUp)).catch(
+  (error: unknown) => refuse(`ingress cannot start: ${error instanceof Error ? error.message : String(error)}`),
 );
 const served = accesses.value.map(({ name, websocket, webhook }) => ({ name, websocket, webhook }));
 log.info({ port: ingress.port, bots: served }, "ingress ready");

@@ -96,6 +96,30 @@ describe("the ingress process", () => {
     expect((await store.summary(session)).state).toBe("idle");
   });
 
+  it("has taken messages of its own when it is ready, which leave nothing but keys that expire", async () => {
+    const redisUrl = inject("redisUrl");
+    const namespace = `test-${randomUUID()}`;
+    const ingress = await started({ REDIS_URL: redisUrl, REDIS_NAMESPACE: namespace });
+    expect(ingress.output()).toContain("warmed up");
+    const redis = connectRedis(redisUrl);
+    connections.push(redis);
+    const keys = await redis.keys(`*${namespace}*`);
+    const own = keys.filter((key) => key.startsWith(`{${namespace}:warm-up:`));
+    // The settings of the queue are there as soon as it is open.
+    const others = keys.filter((key) => !own.includes(key) && key !== `{${namespace}}:turns:meta`);
+    expect(others).toEqual([`{${namespace}}:instances`]);
+    expect(own.length).toBeGreaterThan(100);
+    for (const key of own) {
+      const leftMs = await redis.pttl(key);
+      expect(leftMs, key).toBeGreaterThan(0);
+      expect(leftMs, key).toBeLessThanOrEqual(60_000);
+    }
+    const counted = (await (await fetch(`${ingress.url}/metrics`)).text())
+      .split("\n")
+      .filter((line) => /^larkline_(?:ingress|feishu)_\w+/.test(line) && !line.endsWith(" 0"));
+    expect(counted).toEqual([]);
+  });
+
   it("a client that leaves cancels its run through Redis, when its request said so", async () => {
     const redisUrl = inject("redisUrl");
     const namespace = `test-${randomUUID()}`;

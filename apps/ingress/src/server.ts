@@ -19,25 +19,38 @@ export interface Ingress {
   close(): Promise<void>;
 }
 
-/** Starts everything that takes messages. Rejects when the port is taken or the app id cannot be one. */
-export async function startIngress(services: Services, bots: readonly Bot[]): Promise<Ingress> {
+/**
+ * Starts everything that takes messages. Until `warmUp` has ended `/ready` is not 200 and no long connection is opened;
+ * requests are taken. Rejects when the port is taken or the app id cannot be one.
+ */
+export async function startIngress(
+  services: Services,
+  bots: readonly Bot[],
+  warmUp?: () => Promise<void>,
+): Promise<Ingress> {
   const { config, clock, instances, log, otherEvents, random, redis } = services;
   const connected = bots.filter(({ access }) => access.websocket);
   for (const bot of connected) bot.connection = openLongConnection(services, bot);
   const watches = connected.map((bot) => new EventWatch(services, bot));
   const connections = new ConnectionChecks(clock, bots);
   let closing = false;
+  let warm = false;
   const ready = async () => ({
     redis: await redis.ping(),
     writes: await redis.takesWrites(),
     clock: redis.clockProblem() ?? true,
-    accepting: !closing,
+    accepting: warm && !closing,
     ...connections.states(),
   });
   const server = await createServer(services, bots, ready);
   await server.listen({ host: config.host, port: config.port });
   // Last: a process that cannot start must not take events from those that can.
-  for (const { connection } of bots) connection?.start();
+  const takeEvents = (): void => {
+    warm = true;
+    if (!closing) for (const { connection } of bots) connection?.start();
+  };
+  if (warmUp === undefined) takeEvents();
+  else void warmUp().then(takeEvents); // it never rejects
   const announcer = startAnnouncing({
     directory: instances,
     id: `ingress-${random.uuid()}`,
@@ -85,7 +98,7 @@ const requestTimeoutMs = 10_000;
 const slowRequestsEveryMs = 1_000;
 
 /** The HTTP server with all routes, not yet listening. Forwarding headers of proxies are not believed. */
-async function createServer(
+export async function createServer(
   services: Services,
   bots: readonly Bot[],
   ready: () => Promise<Record<string, boolean | string>>,

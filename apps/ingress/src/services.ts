@@ -28,6 +28,8 @@ import {
   SessionStore,
   takesWrites,
   TokenCache,
+  WarmUpLookups,
+  WarmUpStore,
 } from "@larkline/store";
 import type { IngressConfig } from "./config.ts";
 import { OtherEvents, type EventConsumer } from "./other-events.ts";
@@ -72,6 +74,12 @@ export interface Stores {
   /** Tells every worker that a turn is to stop. */
   cancels: { publish(cancel: { session: SessionKey; turnId?: string }): Promise<void> };
   redis: RedisHealth;
+}
+
+/** Take the place of the real ones while the process warms up. */
+export interface WarmUpStores {
+  store: WarmUpStore;
+  lookups: WarmUpLookups;
 }
 
 /** What is known about the connection to Redis. */
@@ -231,7 +239,7 @@ export class OpenStreams {
 export function connectStores(
   { redisUrl, namespace }: IngressConfig,
   log: Logger,
-): Stores & { close(): Promise<void> } {
+): Stores & { warmUp: WarmUpStores; close(): Promise<void> } {
   const { failed: onError, back } = createOutageLog(log, "Redis");
   const redis = connectRedis(redisUrl, { onError });
   let wasReady = redis.status === "ready";
@@ -249,6 +257,10 @@ export function connectStores(
     rules: new PermissionRules({ redis, namespace }),
     budgets: new BudgetStore({ redis, namespace }),
     lookups: new LookupCache({ redis, namespace, owner: "ingress" }),
+    warmUp: {
+      store: new WarmUpStore({ redis, namespace }),
+      lookups: new WarmUpLookups({ redis, namespace, owner: "ingress" }),
+    },
     eventLog,
     cards: new CardLedger({ redis, namespace }),
     deadLetters: new DeadLetters({ redis, namespace }),

@@ -137,6 +137,7 @@ function ingress(place: Place): RedisUser {
       ...beginning,
       ...tracing,
       ...naming,
+      { keys: ["warmUps"], commands: "hmget hset hsetnx lindex mget pexpire rpush set zadd" },
       { keys: ["sessions"], commands: "hget hmget hset hdel hincrby" },
       { keys: ["inboxes"], commands: "llen lindex lrange lrem rpush" },
       { keys: ["ingressLookups"], commands: "get set del getdel" },

@@ -56,6 +56,8 @@ export const keyFamilies = {
   pending: ofCell("pending:*"),
   keptApprovals: ofCell("approvals:*"),
   seen: ofCell("seen:*"),
+  /** Messages that ingress sends itself before it is ready. */
+  warmUps: ({ namespace }: Place): string[] => [`{${namespace}:warm-up:*}:*`],
   recalled: ofCell("recalled:*"),
   parked: ofCell("parked:*"),
   dirty: ofCell("dirty"),

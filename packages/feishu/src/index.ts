@@ -7,8 +7,8 @@ export type { FetchedMessage } from "./messages/messages-api.ts";
 
 /** Decides on the requests of the platform's webhook. */
 export { WebhookVerifier } from "./events/webhook.ts";
-/** The request by which the developer console checks a webhook address. */
-export { createWebhookChallenge } from "./events/webhook.ts";
+/** Requests as the developer console and the platform send them to a webhook address. */
+export { createWebhookChallenge, createWebhookEvent } from "./events/webhook.ts";
 /** Events over the platform's WebSocket. */
 export { LongConnection, type LongConnectionState } from "./events/long-connection.ts";
 /** An event of the platform, from either of them. */

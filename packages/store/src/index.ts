@@ -205,4 +205,5 @@ export { Presence } from "./presence.ts";
 export { readServerStates, type ServerState, readServerFacts, type RedisServerFacts } from "./server-facts.ts";
 export { StateMigration, type StateMigrationOptions } from "./state-migration.ts";
 export { ServerClock } from "./server-clock.ts";
+export { WarmUpLookups, WarmUpStore } from "./warm-up-store.ts";
 export { Renewals, type RenewalOptions } from "./renewals.ts";

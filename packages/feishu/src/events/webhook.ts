@@ -271,3 +271,23 @@ function encrypted(encryptKey: string, plain: string): string {
   const bytes = Buffer.concat([iv, cipher.update(plain, "utf8"), cipher.final()]);
   return JSON.stringify({ encrypt: bytes.toString("base64") });
 }
+
+/** A request as the platform sends it for an event: encrypted and signed at `sentAtMs`. */
+export function createWebhookEvent(
+  encryptKey: string,
+  event: object,
+  sentAtMs: number,
+): { body: string; headers: Record<string, string> } {
+  const body = encrypted(encryptKey, JSON.stringify(event));
+  const [timestamp, nonce] = [String(Math.floor(sentAtMs / 1_000)), randomBytes(8).toString("hex")];
+  const signature = signatureOf([timestamp, nonce, encryptKey], Buffer.from(body));
+  return {
+    body,
+    headers: {
+      "content-type": "application/json",
+      "x-lark-request-timestamp": timestamp,
+      "x-lark-request-nonce": nonce,
+      "x-lark-signature": signature,
+    },
+  };
+}

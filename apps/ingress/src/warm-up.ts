@@ -1,0 +1,123 @@
+import { createWebhookEvent, FeishuApi, messageEventType } from "@larkline/feishu";
+import { silentLogger, silentTelemetry } from "@larkline/process/telemetry";
+import { withDeadline } from "@larkline/protocol";
+import { Bot } from "./bot.ts";
+import { createServer } from "./server.ts";
+import { OpenStreams, type IngressCounters, type Services, type WarmUpStores } from "./services.ts";
+
+const messages = 300;
+/** Like the first second of a burst, so that a round of the event loop has several of them. */
+const atOnce = 10;
+/** A process that is not warm by then is slow at first, which is better than one that takes nothing. */
+const deadlineMs = 5_000;
+
+/**
+ * Sends messages to a server of this process's own code before `/ready` answers 200: the code is compiled and the
+ * scripts are loaded when the first real ones come. They are stored under keys of their own that expire, and reach no
+ * queue, log, trace, metric and platform. Never rejects: a failure is logged.
+ */
+export async function warmUp(services: Services, stores: WarmUpStores): Promise<void> {
+  const { clock, log, redis } = services;
+  const startedMs = clock.monotonic();
+  try {
+    if (!(await withDeadline(clock, redis.ping(), deadlineMs))) return;
+    await withDeadline(clock, rehearse(services, stores), deadlineMs);
+    log.info({ messages, ms: Math.round(clock.monotonic() - startedMs) }, "warmed up");
+  } catch (error) {
+    log.warn({ error }, "not warmed up: the first messages take longer");
+  }
+}
+
+async function rehearse(real: Services, stores: WarmUpStores): Promise<void> {
+  const services = detached(real, stores);
+  const bot = detachedBot(services);
+  const server = await createServer(services, [bot], async () => ({}));
+  try {
+    for (let sent = 0; sent < messages; sent += atOnce) {
+      const requests = Array.from({ length: atOnce }, (_, at) => messageRequest(services, bot, sent + at));
+      const answers = await Promise.all(requests.map(async (request) => await server.inject(request)));
+      const refused = answers.find(({ statusCode }) => statusCode !== 200);
+      if (refused !== undefined) throw new Error(`a message was answered with ${refused.statusCode}`);
+    }
+  } finally {
+    bot.identity.close();
+    bot.api.close();
+    await server.close();
+  }
+}
+
+/** The services of this process with everything taken away that others could see. */
+function detached(services: Services, stores: WarmUpStores): Services {
+  return {
+    ...services,
+    ...stores,
+    turns: { wake: async () => undefined },
+    cancels: { publish: async () => undefined },
+    log: silentLogger,
+    counters: uncounted,
+    telemetry: silentTelemetry,
+    streams: new OpenStreams(1),
+  };
+}
+
+const ignore = (): void => undefined;
+const uncounted: IngressCounters = {
+  messages: { add: ignore },
+  events: { add: ignore },
+  otherEvents: { add: ignore },
+  refused: { add: ignore },
+  ackSeconds: { record: ignore },
+};
+
+/** A bot without credentials: whatever it would ask the platform fails before it leaves this process. */
+function detachedBot(services: Services): Bot {
+  const { settings, random } = services;
+  const [appId, secret] = ["cli_warm_up", random.uuid()];
+  const tokenCache = { get: async () => await Promise.reject(new Error("the warm-up asks no platform")) };
+  const api = new FeishuApi({ appId, appSecret: secret, domain: "feishu", tokenCache });
+  const own = { ...settings.bots.default, tenants: null };
+  const feishu = { ...own.feishu, typing: false, queueNotice: "off" } as const;
+  const access = {
+    name: "default",
+    appId,
+    appSecret: secret,
+    domain: "feishu",
+    encryptKey: secret,
+    verificationToken: secret,
+    websocket: false,
+    webhook: true,
+  } as const;
+  const bots = { ...settings.bots, default: { ...own, feishu } };
+  return new Bot({ ...services, settings: { ...settings, bots } }, access, api);
+}
+
+/** A text message, as `im.message.receive_v1` describes it; each in a chat of its own. */
+function messageRequest({ clock, random }: Services, { access }: Bot, index: number) {
+  const { appId, encryptKey = "", verificationToken } = access;
+  const id = random.uuid().replaceAll("-", "");
+  const now = String(clock.now());
+  const event = {
+    schema: "2.0",
+    header: {
+      event_id: id,
+      event_type: messageEventType,
+      create_time: now,
+      token: verificationToken,
+      app_id: appId,
+      tenant_key: "warm-up",
+    },
+    event: {
+      sender: { sender_id: { open_id: `ou_${id}` }, sender_type: "user", tenant_key: "warm-up" },
+      message: {
+        message_id: `om_${id}`,
+        create_time: now,
+        chat_id: `oc_${id}`,
+        chat_type: "p2p",
+        message_type: "text",
+        content: JSON.stringify({ text: `How warm is it today, for the ${index}. time?` }),
+      },
+    },
+  };
+  const { body, headers } = createWebhookEvent(encryptKey, event, clock.now());
+  return { method: "POST", url: "/feishu/events", payload: body, headers } as const;
+}
