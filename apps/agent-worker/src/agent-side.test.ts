@@ -1,15 +1,10 @@
-import { createBudgetBook } from "@larkline/agent/budgets";
-import { LiveReplies } from "@larkline/feishu";
 import { readProviders, resolveConfig } from "@larkline/process/config";
 import type { ToolAnnouncement } from "@larkline/protocol";
 import type { AvailableTool } from "@larkline/store";
-import { openTestStores } from "@larkline/store/testing";
-import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { describe, expect, it } from "vitest";
-import { createAgentSides, limitsOf, createAgentModels } from "./agents.ts";
-import { createBuiltInTools } from "./tools.ts";
-import { inbound } from "./turn-world.fixture.ts";
-import { createCounters } from "./services.ts";
+import { agentFor, agentsOf, createAgentModels } from "./agents.ts";
+import type { Services } from "./services.ts";
+import { append, inbound, newWorld, servicesOf, settle } from "./turn-world.fixture.ts";
 
 function tool(name: string): [string, AvailableTool] {
   const spec = { name, description: `Tool ${name}.`, inputSchema: { type: "object" } };
@@ -18,7 +13,7 @@ function tool(name: string): [string, AvailableTool] {
 }
 
 /** The agents of a deployment with two bots. */
-function agentsOf() {
+function deployment(): Services {
   const resolved = resolveConfig({
     agents: {
       default: { instructions: "Help." },
@@ -43,57 +38,48 @@ function agentsOf() {
     settings,
     providers.ok ? providers.value : expect.fail(providers.error),
   );
-  const tools = new Map([tool("search"), tool("shell")]);
-  const stores = openTestStores();
-  const limits = limitsOf(settings, settings.agents.default);
-  return createAgentSides({
-    settings,
-    models: models.ok ? models.value : expect.fail(models.error),
-    catalog: { tools: () => tools },
-    builtIns: createBuiltInTools({ desk: stores, limits, logger: silentLogger }),
-    authorities: { rulesInForce: async () => [] },
-    groupsOf: async () => [],
-    replies: new LiveReplies({ apis: new Map(), ledger: stores.cards }),
-    blobs: stores.blobs,
-    lookups: stores.lookups,
-    prepare: async (message) => message,
-    budgets: { book: createBudgetBook(settings.budgets), store: stores.budgets },
-    counters: createCounters(new Metrics({ service: "test" })),
-    logger: silentLogger,
-  });
+  const found = models.ok ? models.value : expect.fail(models.error);
+  const agents = agentsOf(settings, found);
+  const services = { ...servicesOf(newWorld()), settings, agents };
+  services.runners.tools = async () => new Map([tool("search"), tool("shell")]);
+  return services;
 }
 
-const sideOf = agentsOf();
+const services = deployment();
 
 describe("the agent of a message", () => {
-  it("brings its instructions, models, tools and limits", () => {
-    const side = sideOf(inbound("om_1", "hi", { agent: "support" }), {});
-    expect(side).toMatchObject({ instructions: "Support.", followUps: "join" });
-    expect(side.chain.models.map(({ id }) => id)).toEqual(["gpt-5", "claude-opus-4-6"]);
-    const { limits, tools, texts } = side.facts();
-    expect([limits.maxIterations, texts]).toEqual([2, "zh"]);
-    expect([...tools.keys()]).toEqual(["search", "read_result"]);
-    expect(side.viewOf(inbound("om_1", "hi"))).toBeUndefined();
-    expect(side.commandFacts()).toMatchObject({ defaultModel: "openai/gpt-5" });
+  it("brings its instructions, models, tools and limits", async () => {
+    const agent = agentFor(services, inbound("om_1", "hi", { agent: "support" }));
+    expect(agent.config).toMatchObject({ instructions: "Support.", busy: "steer", reply: "text" });
+    expect(agent.modelOf(undefined).chain.models.map(({ id }) => id)).toEqual(["gpt-5", "claude-opus-4-6"]);
+    expect([agent.limits.maxIterations, agent.speech.texts]).toEqual([2, "zh"]);
+    await services.toolCatalog.refresh();
+    expect([...services.toolCatalog.offeredTo(agent.config).keys()]).toEqual(["search", "read_result"]);
+    expect(agent.defaultModel).toBe("openai/gpt-5");
   });
 
-  it("is `default` where the message names none", () => {
-    const side = sideOf(inbound("om_1", "hi"), {});
-    expect(side.instructions).toBe("Help.");
-    expect([...side.facts().tools.keys()]).toEqual(["search", "shell", "read_result"]);
+  it("is `default` where the message names none", async () => {
+    const agent = agentFor(services, inbound("om_1", "hi"));
+    expect(agent.config.instructions).toBe("Help.");
+    await services.toolCatalog.refresh();
+    expect([...services.toolCatalog.offeredTo(agent.config).keys()]).toEqual(["search", "shell", "read_result"]);
   });
 
-  it("shows its own card", () => {
-    const view = sideOf(inbound("om_1", "hi", { agent: "ops" }), {}).viewOf(inbound("om_1", "hi"));
-    expect(view?.show).toMatchObject({ cost: false, tokens: true });
+  it.each([true, false])("shows its own card: with tokens %j", async (tokens) => {
+    const world = newWorld();
+    await append(world, inbound("om_1", "hi"));
+    await settle(world, { agent: { reply: "card", card: { ...services.settings.agents.default.card, tokens } } });
+    const footer = world.sent[0]?.view?.footer;
+    expect(footer?.model).toBeDefined();
+    expect(footer?.inputTokens !== undefined).toBe(tokens);
   });
 
   it("gives a choice of model that another agent offered its own model", () => {
-    const chosen = { model: "anthropic/claude-sonnet-4-6" };
-    expect(sideOf(inbound("om_1", "hi", { agent: "support" }), chosen).chain.primary.id).toBe("claude-sonnet-4-6");
-    expect(sideOf(inbound("om_1", "hi", { agent: "ops" }), { model: "openai/gpt-5" }).chain.primary.id).not.toBe(
-      "gpt-5",
-    );
+    const chosen = "anthropic/claude-sonnet-4-6";
+    const modelFor = (agent: string, name: string): string =>
+      agentFor(services, inbound("om_1", "hi", { agent })).modelOf(name).chain.primary.id;
+    expect(modelFor("support", chosen)).toBe("claude-sonnet-4-6");
+    expect(modelFor("ops", "openai/gpt-5")).not.toBe("gpt-5");
   });
 
   it("that is configured no more is answered by the one that the bot has now", () => {
@@ -105,7 +91,8 @@ describe("the agent of a message", () => {
       inThread: false,
     } as const;
     const gone = inbound("om_1", "hi", { app: "cli_dddddddddddddddd", agent: "gone", reply });
-    expect(sideOf(gone, {}).instructions).toBe("Support.");
-    expect(sideOf(inbound("om_1", "hi", { agent: "gone", reply: { channel: "none" } }), {}).instructions).toBe("Help.");
+    expect(agentFor(services, gone).config.instructions).toBe("Support.");
+    const overHttp = inbound("om_1", "hi", { agent: "gone", reply: { channel: "none" } });
+    expect(agentFor(services, overHttp).config.instructions).toBe("Help.");
   });
 });

@@ -1,23 +1,4 @@
-import {
-  answerUuid,
-  languageOfMessage,
-  outputReader,
-  turnLimits,
-  type TurnLimits,
-  type TurnModel,
-} from "@larkline/agent";
-import {
-  agentOfMessage,
-  botOfApp,
-  type AgentConfig,
-  type LarklineConfig,
-  readModelNames,
-  type ModelProviders,
-} from "@larkline/process/config";
-import type { LiveReplies } from "@larkline/feishu";
-import { traceparentOfMessage, type InboundMessage, sharedNow, type ParseResult } from "@larkline/protocol";
-import type { BlobStore, LookupCache, SessionSettings } from "@larkline/store";
-import type { Logger } from "@larkline/process/telemetry";
+import { outputReader, turnLimits, type TurnLimits, type TurnModel } from "@larkline/agent";
 import {
   costOf,
   createModelChain,
@@ -29,205 +10,120 @@ import {
 } from "@larkline/model";
 import { createAnthropicBackend } from "@larkline/model/anthropic";
 import { createOpenAiChatBackend, createOpenAiResponsesBackend } from "@larkline/model/openai";
-import { createFileReader, createHistoryReader } from "./model-step.ts";
-import { createLargeResults, createOfferedTools, type OfferedToolsDeps } from "./tools.ts";
-import type { MessagePreparer } from "./prepare.ts";
-import { createTurnJudge, type JudgeDeps } from "./approvals.ts";
-import { openTurnBudget, type BudgetDeps } from "./budget.ts";
-import type { AgentFacts, TurnRunOptions } from "./turn-run.ts";
-import type { WorkerCounters } from "./services.ts";
+import {
+  agentOfMessage,
+  readModelNames,
+  type AgentConfig,
+  type LarklineConfig,
+  type ModelProviders,
+} from "@larkline/process/config";
+import { systemClock, type InboundMessage, type ParseResult, type ReplyLanguage } from "@larkline/protocol";
 import type { WorkerConfig } from "./config.ts";
+import type { Services } from "./services.ts";
 
-/** What running a turn needs of its agent. */
-export type AgentSide = Pick<
-  TurnRunOptions,
-  | "chain"
-  | "instructions"
-  | "request"
-  | "followUps"
-  | "now"
-  | "facts"
-  | "judge"
-  | "keepLarge"
-  | "openBudget"
-  | "commandFacts"
-  | "prepare"
-  | "read"
-  | "readBriefly"
-  | "openReply"
-  | "viewOf"
->;
+/** An agent of the deployment: what of it is the same for all its turns. */
+export class Agent {
+  readonly name: string;
+  readonly config: AgentConfig;
+  /** Bounds of each turn. */
+  readonly limits: TurnLimits;
+  /** Language of what Larkline itself says; empty: that of the message. */
+  readonly speech: { texts?: ReplyLanguage };
+  /** Reads answers that have a form of their own; empty where they are free text. */
+  readonly answers: { output?: (text: string) => ParseResult<unknown> };
+  readonly #models: ModelChoices;
 
-interface AgentSideDeps extends OfferedToolsDeps {
-  settings: LarklineConfig;
-  models: AgentModels;
-  authorities: JudgeDeps["authorities"];
-  groupsOf: JudgeDeps["groupsOf"];
-  replies: LiveReplies;
-  blobs: BlobStore;
-  lookups: LookupCache;
-  prepare: MessagePreparer;
-  budgets: Pick<BudgetDeps, "book" | "store">;
-  counters: WorkerCounters;
-  logger: Logger;
+  constructor(settings: LarklineConfig, config: AgentConfig, models: ModelChoices) {
+    this.name = config.name;
+    this.config = config;
+    this.limits = limitsOf(settings, config);
+    this.speech = config.language === "auto" ? {} : { texts: config.language };
+    const format = config.request.responseFormat;
+    const schema = format?.type === "json_schema" ? format.jsonSchema : undefined;
+    this.answers = schema === undefined ? {} : { output: outputReader(schema) };
+    this.#models = models;
+  }
+
+  /** `<provider>/<id>` of the model that answers without a choice. */
+  get defaultModel(): string {
+    return this.#models.usual.name;
+  }
+
+  /** The model that a session has chosen; the usual one when it has chosen none, or one that is not offered any more. */
+  modelOf(chosen: string | undefined): ChosenModel {
+    const { usual, offered } = this.#models;
+    return (chosen === undefined ? undefined : offered.get(chosen)) ?? usual;
+  }
 }
 
-/** Text of one file that a summary is made from: it gets a sentence or two there. */
-const summarisedChars = 2_000;
+/** By name. */
+export function agentsOf(settings: LarklineConfig, { ofAgents }: AgentModels): Map<string, Agent> {
+  const agents = new Map<string, Agent>();
+  for (const config of Object.values(settings.agents)) {
+    const models = ofAgents.get(config.name);
+    if (models !== undefined) agents.set(config.name, new Agent(settings, config, models)); // each has models
+  }
+  return agents;
+}
 
-const followUps = {
-  queue: "wait",
-  reject: "wait",
-  steer: "join",
-  interrupt: "supersede",
-} as const satisfies Record<AgentConfig["busy"], AgentSide["followUps"]>;
+/** The agent that answers a message. */
+export function agentFor({ settings, agents, log }: Services, message: InboundMessage): Agent {
+  const { name } = agentOfMessage(settings, message);
+  if (name !== (message.agent ?? "default")) {
+    const { session, agent } = message;
+    log.warn({ session, agent, answeredBy: name }, "the agent of a message is not configured any more");
+  }
+  const found = agents.get(name);
+  if (found === undefined) throw new RangeError(`no agent ${name}`); // it is one of them
+  return found;
+}
 
 /** The bounds of every turn of an agent. */
-export function limitsOf(
-  { limits, permissions }: Pick<LarklineConfig, "limits" | "permissions">,
-  { maxIterations }: Pick<AgentConfig, "maxIterations">,
-): TurnLimits {
+export function limitsOf({ limits, permissions }: LarklineConfig, { maxIterations }: AgentConfig): TurnLimits {
   const { maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars } = limits;
   const { maxDenials } = permissions;
   return turnLimits({ maxIterations, maxCallsPerStep, toolTimeoutMs, toolWaitMs, maxResultChars, maxDenials });
 }
 
-/** The agents of a deployment: that of a message, under the choices of its session. */
-export function createAgentSides(
-  deps: AgentSideDeps,
-): (message: InboundMessage, choices: SessionSettings) => AgentSide {
-  const { settings, logger } = deps;
-  const sides = new Map(Object.values(settings.agents).map((agent) => [agent.name, createAgentSide(deps, agent)]));
-  return (message, choices) => {
-    const { name } = agentOfMessage(settings, message);
-    if (name !== (message.agent ?? "default")) {
-      const { session, agent } = message;
-      logger.warn({ session, agent, answeredBy: name }, "the agent of a message is not configured any more");
-    }
-    const side = sides.get(name);
-    if (side === undefined) throw new RangeError(`no agent ${name}`); // it is one of them
-    return side(choices);
-  };
-}
-
 /** Money is counted by prices. */
-function warnOfMissingPrices({ settings, models, logger }: AgentSideDeps, agent: AgentConfig): void {
+export function warnOfMissingPrices({ settings, agents, log }: Services): void {
   if (!settings.budgets.budgets.some(({ usd }) => usd !== undefined)) return;
-  const choices = models.of(agent.name);
-  const all = [undefined, ...agent.models].flatMap((name) => choices.choose(name).chain.models);
-  const free = all.filter(({ inputPricePer1M, outputPricePer1M }) => inputPricePer1M + outputPricePer1M === 0);
-  if (free.length === 0) return;
-  const facts = { agent: agent.name, models: [...new Set(free.map(({ id }) => id))].join(", ") };
-  logger.warn(facts, "budgets in money do not count these models: their prices are unknown (models[] can give them)");
+  for (const agent of agents.values()) {
+    const all = [undefined, ...agent.config.models].flatMap((name) => agent.modelOf(name).chain.models);
+    const free = all.filter(({ inputPricePer1M, outputPricePer1M }) => inputPricePer1M + outputPricePer1M === 0);
+    if (free.length === 0) continue;
+    const facts = { agent: agent.name, models: [...new Set(free.map(({ id }) => id))].join(", ") };
+    log.warn(facts, "budgets in money do not count these models: their prices are unknown (models[] can give them)");
+  }
 }
 
-function createAgentSide(deps: AgentSideDeps, agent: AgentConfig): (choices: SessionSettings) => AgentSide {
-  const { settings, authorities, groupsOf, replies, blobs, lookups, prepare, counters, logger } = deps;
-  const models = deps.models.of(agent.name);
-  const limits = limitsOf(settings, agent);
-  warnOfMissingPrices(deps, agent);
-  const tools = createOfferedTools(deps, agent.tools);
-  const judging = { policy: settings.permissions, authorities, tools, groupsOf, logger, egress: agent.egress };
-  const keepLarge = createLargeResults({ desk: { blobs, lookups }, limits, counters, logger });
-  const texts = agent.language === "auto" ? {} : { texts: agent.language };
-  const format = agent.request.responseFormat;
-  const schema = format?.type === "json_schema" ? format.jsonSchema : undefined;
-  const output = schema === undefined ? {} : { output: outputReader(schema) };
-  const budgets = { ...deps.budgets, counters };
-  const readBriefly = createFileReader({ blobs, maxChars: summarisedChars, maxTotalChars: 10 * summarisedChars });
-
-  return (choices) => {
-    const { name, chain } = models.choose(choices.model);
-    const model = turnModelOf(chain);
-    const { attachmentChars: maxChars } = settings.limits;
-    return {
-      chain,
-      instructions: agent.instructions,
-      request: agent.request,
-      followUps: followUps[agent.busy],
-      now: sharedNow,
-      facts: (): AgentFacts => ({ limits, tools: tools(), model, ...output, ...texts }),
-      judge: (message) => createTurnJudge(judging, message),
-      keepLarge,
-      openBudget: (run) => openTurnBudget(budgets, { name: agent.name, model, now: sharedNow, ...texts }, run),
-      commandFacts: () => ({
-        nowMs: sharedNow(),
-        model: name,
-        defaultModel: models.defaultName,
-        models: agent.models,
-        ...texts,
-      }),
-      prepare,
-      read: createHistoryReader({
-        blobs,
-        vision: chain.primary.supportsVision,
-        maxChars,
-        // A character of Chinese is a token: half of the window at most.
-        maxTotalChars: Math.floor(chain.primary.contextWindow / 2),
-      }),
-      readBriefly,
-      viewOf: (message) => {
-        const { command, reply } = message;
-        if (agent.reply !== "card" || reply.channel !== "feishu" || command !== undefined) return undefined;
-        const bilingual = texts.texts === undefined && message.chatType === "group";
-        const speech = { language: languageOfMessage(message, texts.texts), bilingual };
-        const { displayName } = chain.primary;
-        const { maxCards } = botOfApp(settings, reply.app).feishu;
-        return { ...speech, show: agent.card, nowMs: sharedNow(), model: displayName, stoppable: true, maxCards };
-      },
-      openReply: ({ turn, epoch, view }) => {
-        const { session, reply, id } = turn.message;
-        if (reply.channel !== "feishu") return undefined;
-        const { channel: _channel, ...target } = reply;
-        const uuid = answerUuid(reply.app, id);
-        const traceparent = traceparentOfMessage(turn.message);
-        return replies.open({ session, replyId: turn.turnId, epoch, target, uuid, view, traceparent });
-      },
-    };
-  };
-}
-
-/** Servers without a key take any. */
-const noKey = "none";
-
-function backendOf(provider: string, providers: ModelProviders): LlmBackend {
-  const access = providers[provider];
-  if (access === undefined) throw new RangeError(`no provider ${provider}`); // readModelNames has checked
-  const { type, apiKey = noKey, baseUrl } = access;
-  const reached = { apiKey, ...(baseUrl === undefined ? {} : { baseUrl }) };
-  if (type === "anthropic") return createAnthropicBackend(reached);
-  return type === "openai" ? createOpenAiChatBackend(reached) : createOpenAiResponsesBackend(reached);
-}
-
-/** The model of a deployment that names none: one of a vendor that it has a key for. */
-function standardModel({ anthropic, openai }: ModelProviders): string | undefined {
-  if (anthropic?.apiKey !== undefined) return "anthropic/claude-sonnet-5-5";
-  return openai?.apiKey === undefined ? undefined : "openai/gpt-6.1-sol";
+/** A model that answers, with its fallbacks. */
+export interface ChosenModel {
+  /** `<provider>/<id>` of the first. */
+  name: string;
+  chain: ModelChain;
+  /** What a turn needs to know about it: facts of the first, prices of whichever answered. */
+  model: TurnModel;
 }
 
 /** The models of one agent: its own, and those that people may choose. */
-interface ModelChoices {
-  /** `<provider>/<id>` of the model without a choice. */
-  readonly defaultName: string;
-  /** The chain of a choice; of the default when there is none, or not any more. */
-  choose(name: string | undefined): { name: string; chain: ModelChain };
-}
-
-function nameOf({ provider, id }: ModelChoice): string {
-  return `${provider}/${id}`;
+export interface ModelChoices {
+  usual: ChosenModel;
+  /** By name. Each falls back to the usual ones. */
+  offered: ReadonlyMap<string, ChosenModel>;
 }
 
 /** The models of all agents. */
 export interface AgentModels {
   /** `<provider>/<id>` of the model that an agent without one of its own has. */
-  readonly defaultName: string;
-  /** Those of an agent of the configuration. */
-  of(agent: string): ModelChoices;
+  defaultName: string;
+  /** By name of the agent. */
+  ofAgents: ReadonlyMap<string, ModelChoices>;
 }
 
 /**
  * The models of every agent: its own, or else those of the environment, and those that it offers for
- * `/model`. A chosen model falls back to the usual ones. The error lists every agent with a problem.
+ * `/model`. The error lists every agent with a problem.
  */
 export function createAgentModels(
   config: Pick<WorkerConfig, "model" | "concurrency">,
@@ -257,47 +153,14 @@ export function createAgentModels(
   }));
   const problems = made.flatMap(({ choices }) => (choices.ok ? [] : [choices.error]));
   if (problems.length > 0) return { ok: false, error: problems.join("\n") };
-  const byAgent = new Map(made.flatMap(({ name, choices }) => (choices.ok ? [[name, choices.value]] : [])));
-  return {
-    ok: true,
-    value: {
-      defaultName: nameOf(first),
-      of: (agent) => {
-        const choices = byAgent.get(agent);
-        if (choices === undefined) throw new RangeError(`no agent ${agent}`); // whoever asks has its configuration
-        return choices;
-      },
-    },
-  };
+  const ofAgents = new Map(made.flatMap(({ name, choices }) => (choices.ok ? [[name, choices.value]] : [])));
+  return { ok: true, value: { defaultName: nameOf(first), ofAgents } };
 }
 
-function choicesOf({ name, model, models }: AgentConfig, sources: ChainSources): ParseResult<ModelChoices> {
-  const known = { providers: sources.providers, models: sources.settings.models };
-  const where = `larkline.config.ts: agents.${name}`;
-  const own: ParseResult<ModelChoice[]> =
-    model === null ? { ok: true, value: sources.usual } : readModelNames(model, known);
-  const offered: ParseResult<ModelChoice[]> =
-    models.length === 0 ? { ok: true, value: [] } : readModelNames(models.join(","), known);
-  if (!own.ok) return { ok: false, error: `${where}.model: ${own.error}` };
-  if (!offered.ok) return { ok: false, error: `${where}.models: ${offered.error}` };
-  const [first] = own.value;
-  if (first === undefined) return { ok: false, error: `${where} has no model.` };
-  const usual = { name: nameOf(first), chain: chainOf(own.value, sources) };
-  const chosen = offered.value.map((choice) => {
-    const others = own.value.filter((other) => nameOf(other) !== nameOf(choice));
-    return [nameOf(choice), chainOf([choice, ...others], sources)] as const;
-  });
-  const byName = new Map(chosen);
-  return {
-    ok: true,
-    value: {
-      defaultName: usual.name,
-      choose: (wanted) => {
-        const found = wanted === undefined ? undefined : byName.get(wanted);
-        return found === undefined || wanted === undefined ? usual : { name: wanted, chain: found };
-      },
-    },
-  };
+/** The model of a deployment that names none: one of a vendor that it has a key for. */
+function standardModel({ anthropic, openai }: ModelProviders): string | undefined {
+  if (anthropic?.apiKey !== undefined) return "anthropic/claude-sonnet-5-5";
+  return openai?.apiKey === undefined ? undefined : "openai/gpt-6.1-sol";
 }
 
 interface ChainSources {
@@ -313,6 +176,31 @@ interface ChainSources {
   health: Map<string, ModelHealth>;
 }
 
+function choicesOf({ name, model, models }: AgentConfig, sources: ChainSources): ParseResult<ModelChoices> {
+  const known = { providers: sources.providers, models: sources.settings.models };
+  const where = `larkline.config.ts: agents.${name}`;
+  const own: ParseResult<ModelChoice[]> =
+    model === null ? { ok: true, value: sources.usual } : readModelNames(model, known);
+  const offered: ParseResult<ModelChoice[]> =
+    models.length === 0 ? { ok: true, value: [] } : readModelNames(models.join(","), known);
+  if (!own.ok) return { ok: false, error: `${where}.model: ${own.error}` };
+  if (!offered.ok) return { ok: false, error: `${where}.models: ${offered.error}` };
+  const [first] = own.value;
+  if (first === undefined) return { ok: false, error: `${where} has no model.` };
+  const offeredModels = offered.value.map((choice) => {
+    const others = own.value.filter((other) => nameOf(other) !== nameOf(choice));
+    return [nameOf(choice), chosenModel(choice, chainOf([choice, ...others], sources))] as const;
+  });
+  return {
+    ok: true,
+    value: { usual: chosenModel(first, chainOf(own.value, sources)), offered: new Map(offeredModels) },
+  };
+}
+
+function nameOf({ provider, id }: ModelChoice): string {
+  return `${provider}/${id}`;
+}
+
 function chainOf(
   choices: readonly ModelChoice[],
   { settings, providers, slots, backends, health }: ChainSources,
@@ -321,7 +209,7 @@ function chainOf(
     const backend = backends.get(provider) ?? backendOf(provider, providers);
     backends.set(provider, backend);
     const name = nameOf({ provider, id });
-    const known = health.get(name) ?? new ModelHealth({ slots, now: () => performance.now() });
+    const known = health.get(name) ?? new ModelHealth({ slots, now: systemClock.monotonic });
     health.set(name, known);
     return { info: findModelInfo(provider, id, settings.models), backend, health: known };
   });
@@ -334,8 +222,23 @@ function chainOf(
   });
 }
 
-/** What the turn needs to know about its model: facts of the first, prices of whichever answered. */
-export function turnModelOf(chain: ModelChain): TurnModel {
+/** Servers without a key take any. */
+const noKey = "none";
+
+function backendOf(provider: string, providers: ModelProviders): LlmBackend {
+  const access = providers[provider];
+  if (access === undefined) throw new RangeError(`no provider ${provider}`); // readModelNames has checked
+  const { type, apiKey = noKey, baseUrl } = access;
+  const reached = { apiKey, ...(baseUrl === undefined ? {} : { baseUrl }) };
+  if (type === "anthropic") return createAnthropicBackend(reached);
+  return type === "openai" ? createOpenAiChatBackend(reached) : createOpenAiResponsesBackend(reached);
+}
+
+function chosenModel(choice: ModelChoice, chain: ModelChain): ChosenModel {
+  return { name: nameOf(choice), chain, model: turnModelOf(chain) };
+}
+
+function turnModelOf(chain: ModelChain): TurnModel {
   const byId = new Map(chain.models.map((info) => [info.id, info]));
   return {
     info: chain.primary,

@@ -8,12 +8,10 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { ApprovalStatus } from "@larkline/store";
-import { openTestStores } from "@larkline/store/testing";
-import { createLogger } from "@larkline/process/telemetry";
 import { describe, expect, it } from "vitest";
-import { Authorities } from "./approvals.ts";
+import { checkDecision, checkGrant, keepRule, objectionTo } from "./approvals.ts";
+import { newWorld, policyOf, servicesOf } from "./turn-world.fixture.ts";
 
-const logger = createLogger({ service: "test", level: "silent" });
 const id = "a".repeat(32);
 const session = "cli_1.oc_1";
 const roles = { finance: { people: ["ou_cfo"], groups: ["g_finance"] } };
@@ -52,16 +50,13 @@ function said(person: string, fields: Partial<ApprovalDecision> = {}): ApprovalD
 
 /** What a worker makes of a record that ingress, or a program with its Redis user, has written. */
 function scene(status: ApprovalStatus, groupsOf = async (_app: string, openId: string) => groupsIn[openId] ?? []) {
-  const { rules } = openTestStores();
-  const approvals = { find: async () => status, approvedRules: async () => [] };
-  const authorities = new Authorities({
-    approvals,
-    rules,
-    policy: { roles, rulesExpireMs: 1_000_000_000_000_000 },
-    groupsOf,
-    logger,
-  });
-  return { authorities, rules };
+  const world = newWorld();
+  world.approvals.find = async () => status;
+  const policy = { ...policyOf(), roles, rulesExpireMs: 1_000_000_000_000_000 };
+  const services = servicesOf(world, { policy, groupsOf });
+  // The bot of these approvals has another app id than that of the world.
+  services.bots = new Map([["cli_1", services.bots.get("cli_app") ?? expect.fail()]]);
+  return { services, rules: world.rules };
 }
 
 const groupsIn: Record<string, string[]> = { ou_clerk: ["g_finance"] };
@@ -92,31 +87,31 @@ describe("a decision that comes to a worker", () => {
     ["by another word", approved(said("ou_boss"), said("ou_cfo", { decision: "reject" })), "cancelled"],
     ["that grants nothing", { ...approved(), state: "rejected" }, "rejected"],
   ])("%s counts as %j", async (_what, status, state) => {
-    const { authorities } = scene(status);
-    const heard = await authorities.heard("cli_1", told);
-    expect(heard?.entry).toMatchObject({ state, argumentsHash: status.approval.argumentsHash });
-    if (state === "cancelled") expect(heard?.entry.decisions).toEqual([]);
+    const { services } = scene(status);
+    const checked = await checkDecision(services, "cli_1", told);
+    expect(checked?.entry).toMatchObject({ state, argumentsHash: status.approval.argumentsHash });
+    if (state === "cancelled") expect(checked?.entry.decisions).toEqual([]);
   });
 
   it("is none while the approval's own record says that nothing is settled", async () => {
-    const { authorities } = scene({ approval: approvalOf(), state: "pending", decisions: [] });
-    expect(await authorities.heard("cli_1", told)).toBeUndefined();
+    const { services } = scene({ approval: approvalOf(), state: "pending", decisions: [] });
+    expect(await checkDecision(services, "cli_1", told)).toBeUndefined();
   });
 
   it("does not count where groups that decide are not known", async () => {
-    const { authorities } = scene(approved(said("ou_boss"), said("ou_clerk")), async () =>
+    const { services } = scene(approved(said("ou_boss"), said("ou_clerk")), async () =>
       Promise.reject(new Error("down")),
     );
-    expect((await authorities.checked(approved(said("ou_boss"), said("ou_clerk")))).state).toBe("cancelled");
+    expect((await checkGrant(services, approved(said("ou_boss"), said("ou_clerk")))).state).toBe("cancelled");
   });
 
   it("leaves a rule behind only where it holds", async () => {
     const [boss, eve, cfo] = ["ou_boss", "ou_eve", "ou_cfo"].map((person) => said(person, { remember: true }));
     if (boss === undefined || eve === undefined || cfo === undefined) throw new Error("unreachable");
-    const { authorities, rules } = scene(approved());
-    await authorities.keepRule(approved(boss, eve));
+    const { services, rules } = scene(approved());
+    await keepRule(services, approved(boss, eve));
     expect(await rules.list("cli_1")).toEqual([]);
-    await authorities.keepRule(approved(boss, cfo));
+    await keepRule(services, approved(boss, cfo));
     expect(await rules.list("cli_1")).toMatchObject([{ id, author: { id: "ou_cfo" } }]);
   });
 });
@@ -131,7 +126,7 @@ describe("before a call is signed", () => {
   const genuine = approved(said("ou_boss"), said("ou_cfo"));
 
   async function objection(status: ApprovalStatus, more: Partial<CallState> = {}): Promise<string | undefined> {
-    return await scene(status).authorities.objectionTo(turn as TurnState, { ...call, authority: approval, ...more }); // all that is read of a turn
+    return await objectionTo(scene(status).services, turn as TurnState, { ...call, authority: approval, ...more }); // all that is read of a turn
   }
 
   it("its approval is looked up: who gave it, for which call, and that nothing else was approved", async () => {
@@ -149,10 +144,10 @@ describe("before a call is signed", () => {
   });
 
   it("its rule is looked up: stored, of this chat and tool, and not revoked", async () => {
-    const { authorities, rules } = scene(genuine);
+    const { services, rules } = scene(genuine);
     const ruled = { ...call, authority: { by: "rule", id } } as const;
     const ask = async (more: Partial<CallState> = {}) =>
-      await authorities.objectionTo(turn as TurnState, { ...ruled, ...more }); // as above
+      await objectionTo(services, turn as TurnState, { ...ruled, ...more }); // as above
     expect(await ask()).toContain("permission_denied");
     const author = { id: "ou_boss" };
     const shape = {

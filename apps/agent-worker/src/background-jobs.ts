@@ -1,98 +1,65 @@
-import {
-  applyOrder,
-  type ApprovalStore,
-  type CardLedger,
-  type CardReply,
-  type OperatorOrders,
-  type OrderDeps,
-  type OutboxRecord,
-  type RunnerDirectory,
-  type SessionStore,
-  type StaleSession,
-} from "@larkline/store";
-import {
-  sharedNow,
-  type CallState,
-  type TurnState,
-  type ToolOutcome,
-  turnIdOf,
-  type InboundMessage,
-} from "@larkline/protocol";
-import type { TurnQueue } from "@larkline/queue";
-import { endOrphan, type FeishuApi } from "@larkline/feishu";
 import { answerUuid, noticeText } from "@larkline/agent";
-import type { Logger } from "@larkline/process/telemetry";
-import { builtInRunner, attemptOf } from "./tools.ts";
+import { endOrphan } from "@larkline/feishu";
+import {
+  turnIdOf,
+  type CallState,
+  type InboundMessage,
+  type OperatorOrder,
+  type ToolOutcome,
+} from "@larkline/protocol";
+import { applyOrder, type CardReply, type OutboxRecord, type StaleSession } from "@larkline/store";
+import { attemptOf, builtInRunner } from "./call-facts.ts";
+import type { Services } from "./services.ts";
+import { stopCalls } from "./tools.ts";
 import { wakeAfter } from "./turn-holds.ts";
-import type { WorkCards } from "./approvals.ts";
+import { tellLate } from "./turn-watch.ts";
 
-/** Which workers live. */
-export interface Presence {
-  alive(ids: readonly string[]): Promise<Set<string>>;
-  takeDuty(duty: string, id: string, ttlMs: number): Promise<boolean>;
-}
+// What every worker does beside turns: the sweeper takes up what processes that died, or lost messages between them,
+// have left; and the orders of operators are carried out. Stored data is looked after in data-keeping.ts.
 
-interface SweeperOptions {
-  store: SessionStore;
-  turns: TurnQueue;
-  approvals: Pick<ApprovalStore, "dueExpiries" | "settle">;
-  directory: Pick<RunnerDirectory, "runners">;
-  presence: Presence;
-  /** What runners have handed in without a ring that anybody heard. */
-  handoffs: { sweep(living: readonly string[]): Promise<void> };
-  /** Tries the outbox of a session; must not throw. */
-  deliverOutbox: (session: string) => Promise<void>;
-  /** Says whether the beats of all workers that live are there, and when one is missed. */
-  renewals: { isSteady(): boolean; onSilence(listener: () => void): void };
-  owner: string;
-  intervalMs: number;
-  /** How long a session may show no sign of life before it is looked at. */
-  staleMs: number;
-  /** Each looks after cards of one kind; `signal` breaks it off. */
-  cardSweeps: readonly ((signal: AbortSignal) => Promise<void>)[];
-  onHealed: (what: "wake" | "crash" | "deadline" | "expiry" | "outbox", count: number) => void;
-  /** Told of a call that was answered because its time was over. */
-  onLate: (turn: TurnState, call: CallState) => void;
-  onError: (error: unknown) => void;
-}
-
-const sessionsAtOnce = 200;
-/** Running sessions looked at in one pass for a dead owner. */
+/** Pause between two sweeps. */
+const sweepEveryMs = 1_000;
+/** Running sessions looked at in one sweep for a dead worker. */
 const manyRunning = 2_000;
-/** A session that was touched more recently is surely being run. */
+/** Silence of a running session after which the sweeper asks whether its worker lives. */
 const orphanMs = 500;
 /** Within so long all workers miss the same dead one. */
 const missedTogetherMs = 150;
+/** Silence of a session after which the sweeper looks for its job. */
+const staleMs = 3_000;
+/** Sessions, calls or approvals of one kind that one sweep looks at. */
+const portion = 200;
 
 /**
  * Finds what was left lying: sessions of dead workers, lost wake-ups, calls and approvals past their
  * time, unsent replies, cards that do not show how things are. Every worker may run it; one at a time
  * does. Everything it does can be done twice.
  */
-export function startSweeper(options: SweeperOptions): { close(): Promise<void> } {
+export function startSweeper(services: Services): { close(): Promise<void> } {
+  const { presence, owner, log } = services;
   let closed = false;
   let timer: NodeJS.Timeout | undefined;
   let pass: Promise<void> = Promise.resolve();
   const closing = new AbortController();
-  const cards = options.cardSweeps.map((sweepOnce) => besideOthers(sweepOnce, options.onError, closing.signal));
+  const cards = [sweepCards, sweepApprovalCards].map((sweepOnce) => besideOthers(services, sweepOnce, closing.signal));
 
   const sweep = async (): Promise<void> => {
     try {
-      if (await options.presence.takeDuty("sweep", options.owner, options.intervalMs - 50)) {
+      if (await presence.takeDuty("sweep", owner, sweepEveryMs - 50)) {
         for (const card of cards) card.start();
-        await sweepAll(options);
+        await sweepAll(services);
       }
     } catch (error) {
-      options.onError(error);
+      log.warn({ error }, "sweep");
     }
-    if (!closed) timer = setTimeout(start, options.intervalMs);
+    if (!closed) timer = setTimeout(start, sweepEveryMs);
   };
   const start = (): void => {
     pass = sweep();
   };
-  timer = setTimeout(start, options.intervalMs);
-  options.renewals.onSilence(() => {
-    if (!closed) void sweepSilent(options);
+  timer = setTimeout(start, sweepEveryMs);
+  services.renewals.onSilence(() => {
+    if (!closed) void sweepSilent(services);
   });
   return {
     close: async () => {
@@ -105,90 +72,117 @@ export function startSweeper(options: SweeperOptions): { close(): Promise<void> 
   };
 }
 
-/** All workers miss a dead one, and one of them takes its sessions up; if that one fails, the next round does. */
-async function sweepSilent(options: SweeperOptions): Promise<void> {
-  try {
-    const isOurs = await options.presence.takeDuty("orphans", options.owner, missedTogetherMs);
-    if (isOurs) await sweepOrphans(options, sharedNow() - orphanMs);
-  } catch (error) {
-    options.onError(error);
-  }
-}
-
-/** What fails in one part keeps no other from its work. */
-async function sweepAll(options: SweeperOptions): Promise<void> {
-  const parts = [sweepHandoffs, sweepSessions, sweepDeadlines, sweepExpiries, sweepOutboxes];
-  const ended = await Promise.allSettled(parts.map(async (part) => await part(options)));
-  for (const end of ended) if (end.status === "rejected") options.onError(end.reason);
-}
-
-async function sweepHandoffs({ handoffs, directory }: SweeperOptions): Promise<void> {
-  const living = await directory.runners();
-  await handoffs.sweep(living.map(({ runner }) => runner));
-}
-
 /** A sweep that talks to Feishu: nothing else waits for it, and it begins anew only when it is over. */
 function besideOthers(
-  sweep: (signal: AbortSignal) => Promise<void>,
-  onError: (error: unknown) => void,
+  services: Services,
+  sweep: (services: Services, signal: AbortSignal) => Promise<void>,
   signal: AbortSignal,
 ): { start(): void; ended(): Promise<void> } {
   let running: Promise<void> | undefined;
   return {
     start: () => {
-      running ??= sweep(signal)
-        .catch(onError)
+      running ??= sweep(services, signal)
+        .catch((error: unknown) => services.log.warn({ error }, "sweep"))
         .finally(() => (running = undefined));
     },
     ended: async () => await running,
   };
 }
 
-/** Sessions of dead workers are taken up at once; others are looked at when nothing has moved for longer. */
-async function sweepSessions(options: SweeperOptions): Promise<void> {
-  const nowMs = sharedNow();
-  await sweepOrphans(options, nowMs - orphanMs);
-  for (const session of await options.store.stale(nowMs - options.staleMs, sessionsAtOnce)) {
-    if (await isBeingRun(options, session)) await options.store.touch(session.session);
-    else await healSession(options, session);
+/** All workers miss a dead one, and one of them takes its sessions up; if that one fails, the next round does. */
+async function sweepSilent(services: Services): Promise<void> {
+  const { presence, owner, clock, log } = services;
+  try {
+    const isOurs = await presence.takeDuty("orphans", owner, missedTogetherMs);
+    if (isOurs) await sweepOrphans(services, clock.now() - orphanMs);
+  } catch (error) {
+    log.warn({ error }, "sweep");
   }
 }
 
-async function sweepOrphans(options: SweeperOptions, beforeMs: number): Promise<void> {
-  if (!options.renewals.isSteady()) return;
-  const running = (await options.store.stale(beforeMs, manyRunning)).filter(({ state }) => state === "running");
-  const alive = await options.presence.alive([...new Set(running.map(({ owner }) => owner))]);
-  for (const session of running) if (!alive.has(session.owner)) await healSession(options, session);
+/** What fails in one part keeps no other from its work. */
+async function sweepAll(services: Services): Promise<void> {
+  const parts = [sweepHandoffs, sweepSessions, sweepDeadlines, sweepExpiries, sweepOutboxes];
+  const ended = await Promise.allSettled(parts.map(async (part) => await part(services)));
+  for (const end of ended) if (end.status === "rejected") services.log.warn({ error: end.reason }, "sweep");
 }
 
-/** A claim lives within the job of its generation: without the job nobody runs the session, whoever lives. */
-async function isBeingRun({ turns }: SweeperOptions, { state, session, gen }: StaleSession): Promise<boolean> {
+function healed({ counters, log }: Services, what: string, count: number): void {
+  counters.healed.add(count, { what });
+  log.info({ what, count }, "healed");
+}
+
+/** What runners have handed in without a ring that any worker heard. */
+async function sweepHandoffs({ handoffs, runners }: Services): Promise<void> {
+  const living = await runners.runners();
+  await handoffs.sweep(living.map(({ runner }) => runner));
+}
+
+/** Sessions of dead workers are taken up at once; others are looked at when nothing has moved for longer. */
+async function sweepSessions(services: Services): Promise<void> {
+  const { store, clock } = services;
+  const nowMs = clock.now();
+  await sweepOrphans(services, nowMs - orphanMs);
+  for (const session of await store.stale(nowMs - staleMs, portion)) {
+    if (await isBeingRun(services, session)) await store.touch(session.session);
+    else await healSession(services, session);
+  }
+}
+
+async function sweepOrphans(services: Services, beforeMs: number): Promise<void> {
+  const { store, presence, renewals } = services;
+  if (!renewals.isSteady()) return;
+  const running = (await store.stale(beforeMs, manyRunning)).filter(({ state }) => state === "running");
+  const alive = await presence.alive([...new Set(running.map(({ owner }) => owner))]);
+  for (const session of running) if (!alive.has(session.owner)) await healSession(services, session);
+}
+
+/** A claim lives within the job of its generation: without the job the session is not run, even if its worker lives. */
+async function isBeingRun({ turns }: Services, { state, session, gen }: StaleSession): Promise<boolean> {
   return state === "running" && (await turns.alive(session, gen));
 }
 
-async function healSession({ store, turns, onHealed }: SweeperOptions, stale: StaleSession): Promise<void> {
-  const gen = await store.heal(stale.session, stale.gen);
+async function healSession(services: Services, stale: StaleSession): Promise<void> {
+  const gen = await services.store.heal(stale.session, stale.gen);
   if (gen === undefined) return;
-  const added = await turns.ensure(stale.session, gen);
-  if (added) onHealed(stale.state === "running" ? "crash" : "wake", 1);
+  const added = await services.turns.ensure(stale.session, gen);
+  if (added) healed(services, stale.state === "running" ? "crash" : "wake", 1);
 }
 
-async function sweepOutboxes({ store, deliverOutbox, onHealed }: SweeperOptions): Promise<void> {
-  const due = await store.dueOutboxes(sharedNow(), sessionsAtOnce);
-  await Promise.all(due.map(async (session) => await deliverOutbox(session)));
-  if (due.length > 0) onHealed("outbox", due.length);
+/**
+ * Answers calls past their deadline: their runner is gone, or something took too long. A turn hands a call out again
+ * that was not started because its runner was away. Wakes turns whose model step was put off until now.
+ */
+export async function sweepDeadlines(services: Services): Promise<void> {
+  const { store, clock, runners } = services;
+  const due = await store.dueDeadlines(clock.now(), portion);
+  if (due.length === 0) return;
+  const living = new Set((await runners.runners()).map(({ runner }) => runner));
+  await eachOf(due, async ({ session, callId }) => {
+    // A step that was put off: nothing has gone wrong here.
+    if (callId === "") return await wakeAfter(services, session, await store.wakeDue(session));
+    await answerLate(services, session, callId, living);
+  });
 }
 
-interface DeadlineSweepDeps {
-  store: Pick<SessionStore, "deliver" | "dueDeadlines" | "summary" | "wakeDue">;
-  directory: Pick<RunnerDirectory, "runners">;
-  turns: Pick<TurnQueue, "wake">;
-  onHealed: (what: "deadline", count: number) => void;
-  /** Told of a call that was answered because its time was over. */
-  onLate: (turn: TurnState, call: CallState) => void;
+async function answerLate(
+  services: Services,
+  session: string,
+  callId: string,
+  living: ReadonlySet<string>,
+): Promise<void> {
+  const { store, telemetry } = services;
+  const { turn } = await store.summary(session);
+  const call = turn?.calls.find((one) => attemptOf(one) === callId);
+  // Whether it was started is for the ledger to say, at the moment in which it is answered. From then on nothing can
+  // start the attempt; where its runner is away, the turn makes another one of it.
+  const untouched = { unlessStarted: true, unstarted: true };
+  const notRun = await store.deliver(session, callId, lateAnswer(call, false, living), untouched);
+  const delivered = notRun.accepted ? notRun : await store.deliver(session, callId, lateAnswer(call, true, living));
+  if (delivered.accepted && turn !== undefined && call !== undefined) tellLate(telemetry, turn, call);
+  await wakeAfter(services, session, delivered);
+  healed(services, "deadline", 1);
 }
-
-const deadlinesAtOnce = 200;
 
 /** What a call is answered with that had no answer before its deadline. */
 function lateAnswer(call: CallState | undefined, started: boolean, living: ReadonlySet<string>): ToolOutcome {
@@ -203,107 +197,75 @@ function lateAnswer(call: CallState | undefined, started: boolean, living: Reado
   return effect === "once" ? { ok: false, error, unknown: true } : { ok: false, error };
 }
 
-/**
- * Answers calls past their deadline: their runner is gone, or something took too long. A turn hands a call out again
- * that was not started because its runner was away. Wakes turns whose model step was put off until now.
- */
-export async function sweepDeadlines(deps: DeadlineSweepDeps): Promise<void> {
-  const { store, directory, turns, onHealed, onLate } = deps;
-  const due = await store.dueDeadlines(sharedNow(), deadlinesAtOnce);
-  if (due.length === 0) return;
-  const living = new Set((await directory.runners()).map(({ runner }) => runner));
-  await eachOf(due, async ({ session, callId }) => {
-    // A step that was put off: nothing has gone wrong here.
-    if (callId === "") return await wakeAfter({ turns }, session, await store.wakeDue(session));
-    const { turn } = await store.summary(session);
-    const call = turn?.calls.find((one) => attemptOf(one) === callId);
-    // Whether it was started is for the ledger to say, at the moment in which it is answered. From then on nothing can
-    // start the attempt; where its runner is away, the turn makes another one of it.
-    const untouched = { unlessStarted: true, unstarted: true };
-    const notRun = await store.deliver(session, callId, lateAnswer(call, false, living), untouched);
-    const delivered = notRun.accepted ? notRun : await store.deliver(session, callId, lateAnswer(call, true, living));
-    if (delivered.accepted && turn !== undefined && call !== undefined) onLate(turn, call);
-    await wakeAfter({ turns }, session, delivered);
-    onHealed("deadline", 1);
-  });
-}
-
-const approvalsAtOnce = 200;
-/** Approvals whose cards are worked on at a time. */
-const cardsAtOnce = 10;
-
-interface ExpirySweepDeps {
-  approvals: Pick<ApprovalStore, "dueExpiries" | "settle">;
-  turns: Pick<TurnQueue, "wake">;
-  onHealed: (what: "expiry", count: number) => void;
-}
-
-/** Ends approvals that nobody has decided in time; whoever waits for one hears of it at once. */
-export async function sweepExpiries({ approvals, turns, onHealed }: ExpirySweepDeps): Promise<void> {
-  await eachOf(await approvals.dueExpiries(sharedNow(), approvalsAtOnce), async ({ session, approvalId }) => {
+/** Ends approvals that were not decided in time; the turn that waits for one hears of it at once. */
+export async function sweepExpiries(services: Services): Promise<void> {
+  const { approvals, clock, turns } = services;
+  await eachOf(await approvals.dueExpiries(clock.now(), portion), async ({ session, approvalId }) => {
     const settled = await approvals.settle(session, approvalId, "expired");
     if (settled.result !== "settled" && settled.result !== "closed") return;
     if (settled.wakeGen !== undefined) await turns.wake(session, settled.wakeGen);
-    if (settled.result === "settled") onHealed("expiry", 1);
+    if (settled.result === "settled") healed(services, "expiry", 1);
   });
 }
 
-interface ApprovalCardSweepDeps {
-  approvals: Pick<ApprovalStore, "dueCards">;
-  workCards: WorkCards;
-  /** Breaks the sweep off; what it did not get to is found again. */
-  signal: AbortSignal;
+/** Sends replies that are due: those whose sender died, and those that have to be tried again. */
+async function sweepOutboxes(services: Services): Promise<void> {
+  const { store, clock, outboxSender } = services;
+  const due = await store.dueOutboxes(clock.now(), portion);
+  await Promise.all(
+    due.map(async (session) => {
+      const lease = await store.leaseOutbox(session);
+      if (lease !== undefined) void outboxSender.deliver(lease);
+    }),
+  );
+  if (due.length > 0) healed(services, "outbox", due.length);
 }
 
+/** Approvals whose cards are worked on at a time. */
+const cardsAtOnce = 10;
+
 /** Works on cards that do not show the state of their approval: unsent ones, stale copies, those of workers that died. */
-export async function sweepApprovalCards(deps: ApprovalCardSweepDeps): Promise<void> {
-  const { approvals, workCards, signal } = deps;
-  const due = await approvals.dueCards(sharedNow(), approvalsAtOnce);
+export async function sweepApprovalCards(
+  { approvals, approvalCards, clock }: Services,
+  signal: AbortSignal,
+): Promise<void> {
+  const due = await approvals.dueCards(clock.now(), portion);
   const work = async (): Promise<void> => {
     for (let next = due.shift(); next !== undefined && !signal.aborted; next = due.shift()) {
-      await workCards(next.session, next.approvalId);
+      await approvalCards.work(next.session, next.approvalId);
     }
   };
   await Promise.all(Array.from({ length: cardsAtOnce }, work));
 }
 
-interface CardSweepDeps {
-  ledger: CardLedger;
-  store: Pick<SessionStore, "summary">;
-  /** By app id. */
-  apis: ReadonlyMap<string, FeishuApi>;
-  /** How long nobody may have written before somebody looks. */
-  untouchedMs: number;
-  /** Breaks the sweep off; what it did not end is found again. */
-  signal: AbortSignal;
-  onHealed: (what: "card", count: number) => void;
-}
-
+/** Longer than any writer pauses while its turn runs; suspended turns are looked at and left alone. */
+const untouchedCardMs = 15 * 60_000;
 const repliesAtOnce = 50;
 
-/** A card is somebody's as long as its turn is the one being answered, or messages of its session are unsent. */
-async function isOrphan(store: CardSweepDeps["store"], { session, replyId }: CardReply): Promise<boolean> {
+/**
+ * Ends cards whose turn is gone without a trace (a failover lost its last writes): they would claim
+ * to be generating until people stop looking. Everything else that is found is left for another while.
+ */
+export async function sweepCards(services: Services, signal: AbortSignal): Promise<void> {
+  const { cards, clock, bots } = services;
+  for (const { session, replyId } of await cards.untouched(clock.now() - untouchedCardMs, repliesAtOnce)) {
+    if (signal.aborted) return;
+    await cards.touch(session, replyId);
+    const reply = await cards.load(session, replyId);
+    const bot = reply === undefined ? undefined : bots.get(reply.app);
+    if (reply === undefined || bot === undefined || !(await isOrphan(services, reply))) continue;
+    await endOrphan(bot.api, reply, signal);
+    await cards.forget(session, replyId);
+    healed(services, "card", 1);
+  }
+}
+
+/** A card has an owner as long as its turn is the one being answered, or messages of its session are unsent. */
+async function isOrphan({ store }: Services, { session, replyId }: CardReply): Promise<boolean> {
   const { state, head, setAside, unsent } = await store.summary(session);
   const open = [...(state === "idle" || head === undefined ? [] : [head]), ...setAside.map((turn) => turn.head)];
   const isRunning = open.some(({ seq }) => turnIdOf(session, seq) === replyId);
   return !isRunning && unsent === 0;
-}
-
-/**
- * Ends cards whose turn is gone without a trace (a failover lost its last writes): they would claim
- * to be generating for ever. Everything else that is found is left for another while.
- */
-export async function sweepCards({ ledger, store, apis, untouchedMs, signal, onHealed }: CardSweepDeps): Promise<void> {
-  for (const { session, replyId } of await ledger.untouched(sharedNow() - untouchedMs, repliesAtOnce)) {
-    if (signal.aborted) return;
-    await ledger.touch(session, replyId);
-    const reply = await ledger.load(session, replyId);
-    const api = reply === undefined ? undefined : apis.get(reply.app);
-    if (reply === undefined || api === undefined || !(await isOrphan(store, reply))) continue;
-    await endOrphan(api, reply, signal);
-    await ledger.forget(session, replyId);
-    onHealed("card", 1);
-  }
 }
 
 /**
@@ -316,26 +278,21 @@ async function eachOf<T>(items: readonly T[], work: (item: T) => Promise<void>):
   if (failures.length > 0) throw failures[0];
 }
 
-interface OperatorDeskOptions extends Omit<OrderDeps, "replyOf"> {
-  orders: Pick<OperatorOrders, "serve">;
-  logger: Logger;
-}
-
 /** Pause between looks for orders. */
 const lookMs = 100;
 
-/** Does what operators order at the console. Every worker looks; each order is taken by one, once. */
-export function startOperatorDesk(options: OperatorDeskOptions): { close(): Promise<void> } {
-  const { orders, logger } = options;
+/** Carries out what operators order at the console. Every worker looks; each order is taken by one, once. */
+export function startOrders(services: Services): { close(): Promise<void> } {
+  const { orders, log } = services;
   const closing = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   const serve = async (): Promise<void> => {
     try {
-      while (!closing.signal.aborted && (await orders.serve(async (order) => await obey(options, order)))) {
+      while (!closing.signal.aborted && (await orders.serve(async (order) => await carryOut(services, order)))) {
         // The next one.
       }
     } catch (error) {
-      logger.warn({ error }, "an order of an operator may not have been done");
+      log.warn({ error }, "an order of an operator may not have been done");
     }
     if (!closing.signal.aborted) timer = setTimeout(start, lookMs);
   };
@@ -353,19 +310,34 @@ export function startOperatorDesk(options: OperatorDeskOptions): { close(): Prom
   };
 }
 
-const replyOf: OrderDeps["replyOf"] = async (...given) => resetReply(...given);
-
-async function obey(options: OperatorDeskOptions, order: Parameters<typeof applyOrder>[1]) {
+async function carryOut(services: Services, order: OperatorOrder): ReturnType<typeof applyOrder> {
+  const { store, deadLetters: letters, rules, auditLog: audit, turns, cancels, clock, log } = services;
   const { by, act } = order;
-  options.logger.info({ by, order: act.do, ...("session" in act ? { session: act.session } : {}) }, "operator order");
-  return await applyOrder({ ...options, replyOf }, order);
+  log.info({ by, order: act.do, ...("session" in act ? { session: act.session } : {}) }, "operator order");
+  return await applyOrder(
+    {
+      store,
+      letters,
+      rules,
+      audit,
+      wake: async (session, gen) => await turns.wake(session, gen),
+      stop: async (cancel) => await cancels.publish(cancel),
+      stopCalls: async (runner, cancel) => await stopCalls(services, runner, cancel),
+      replyOf: async (turnId, message, onCard) => resetReply(turnId, message, { onCard, nowMs: clock.now() }),
+    },
+    order,
+  );
 }
 
 /**
  * What ends the card, or stands in place of the answer: ids and key are those of the turn's own answer, so
  * that a person gets one of the two. `onCard`: whether the turn has one.
  */
-export function resetReply(turnId: string, message: InboundMessage, onCard: boolean): OutboxRecord | undefined {
+export function resetReply(
+  turnId: string,
+  message: InboundMessage,
+  { onCard, nowMs }: { onCard: boolean; nowMs: number },
+): OutboxRecord | undefined {
   const { id, session, reply, language = "en" } = message;
   if (reply.channel === "none") return undefined;
   const text = [noticeText("stopped", language), noticeText("newConversation", language)].join(" ");
@@ -379,7 +351,7 @@ export function resetReply(turnId: string, message: InboundMessage, onCard: bool
     target,
     text,
     ...(onCard ? { view: { v: 1, language, state: "stopped", answer: text, ...nothing } } : {}),
-    createdAtMs: sharedNow(),
+    createdAtMs: nowMs,
     attempts: 0,
     uncertainSinceMs: 0,
   };

@@ -1,39 +1,16 @@
-import { setTimeout as delay } from "node:timers/promises";
-import {
-  allTokens,
-  endOverBudget,
-  isOwn,
-  warnNearBudget,
-  type BudgetFacts,
-  type Transition,
-  type TurnModel,
-} from "@larkline/agent";
+import { allTokens, endOverBudget, isOwn, warnNearBudget, type BudgetFacts, type Transition } from "@larkline/agent";
 import {
   budgetStanding,
   budgetUse,
   spenderOf,
   type BudgetAccount,
-  type BudgetBook,
   type BudgetUse,
   type Spender,
 } from "@larkline/agent/budgets";
-import type { InboundMessage, ReplyLanguage, StepUse, TurnState } from "@larkline/protocol";
+import { pause, type InboundMessage, type StepUse, type TurnState } from "@larkline/protocol";
 import type { BudgetStore, Spending } from "@larkline/store";
-import type { WorkerCounters } from "./services.ts";
-
-/** Counts what a model step has used, however it ended. */
-export type ChargeStep = (used: StepUse) => Promise<void>;
-
-/** The budgets that one run of a turn draws on. */
-export interface TurnBudget {
-  /**
-   * What comes before the next model call: the end of the turn, because a budget is spent, or a warning
-   * that one is nearly spent. Undefined: nothing. Rejects when it cannot be found out.
-   */
-  before(turn: TurnState): Promise<Transition | undefined>;
-  /** Rejects when it cannot be counted. */
-  charge: ChargeStep;
-}
+import type { Agent } from "./agents.ts";
+import type { Services } from "./services.ts";
 
 /** The run of a turn: one claim of it. */
 export interface BudgetedRun {
@@ -44,31 +21,16 @@ export interface BudgetedRun {
   signal: AbortSignal;
 }
 
-export interface BudgetDeps {
-  book: BudgetBook;
-  store: Pick<BudgetStore, "spent" | "charge" | "tellOnce">;
-  counters: WorkerCounters;
-  /** Pause before a question or a charge that failed is repeated, ms; it doubles from time to time. Default 200. */
-  retryMs?: number;
-}
-
-/** The agent that answers. */
-interface BudgetedAgent {
-  name: string;
-  model: TurnModel;
-  texts?: ReplyLanguage;
-  /** The clock, epoch ms. */
-  now: () => number;
-}
-
 /** How old the last word about what was spent may be, ms: steps that follow each other quickly ask once. */
 const freshMs = 5_000;
+/** Pause before a question or a charge that failed is repeated, ms; it doubles from time to time. */
+const retryMs = 200;
 /** A restart of Redis is over by then. */
 const maxTries = 5;
 
-class Budget implements TurnBudget {
-  readonly #deps: BudgetDeps;
-  readonly #agent: BudgetedAgent;
+/** The budgets that one run of a turn draws on. */
+export class TurnBudget {
+  readonly #services: Services;
   readonly #run: BudgetedRun;
   readonly #spender: Spender;
   readonly #facts: BudgetFacts;
@@ -76,17 +38,20 @@ class Budget implements TurnBudget {
   /** Model calls that were counted in this run. */
   #calls = 0;
 
-  constructor(deps: BudgetDeps, agent: BudgetedAgent, run: BudgetedRun) {
-    this.#deps = deps;
-    this.#agent = agent;
+  constructor(services: Services, agent: Agent, run: BudgetedRun) {
+    this.#services = services;
     this.#run = run;
     this.#spender = spenderOf(run.message, agent.name);
-    const { timeZone, contact } = deps.book;
-    this.#facts = { timeZone, contact, ...(agent.texts === undefined ? {} : { texts: agent.texts }) };
+    const { timeZone, contact } = services.budgetBook;
+    this.#facts = { timeZone, contact, ...agent.speech };
   }
 
+  /**
+   * What comes before the next model call: the end of the turn, because a budget is spent, or a warning
+   * that one is nearly spent. Undefined: nothing. Rejects when it cannot be found out.
+   */
   async before(turn: TurnState): Promise<Transition | undefined> {
-    const { counters } = this.#deps;
+    const { counters } = this.#services;
     const { exceeded, near } = budgetStanding(await this.#uses());
     if (exceeded !== undefined) {
       const { per, period } = exceeded.account;
@@ -100,7 +65,8 @@ class Budget implements TurnBudget {
     return warnNearBudget(turn, { nearest, told: await this.#toTell(near) }, this.#facts);
   }
 
-  charge: ChargeStep = async (used) => {
+  /** Counts what a model step has used, however it ended. Rejects when it cannot be counted. */
+  async charge(used: StepUse): Promise<void> {
     const accounts = this.#accounts();
     const tokens = allTokens(used);
     if (accounts.length === 0 || tokens === 0) return;
@@ -109,38 +75,38 @@ class Budget implements TurnBudget {
     const id = `${turnId}:${epoch}:${this.#calls}`;
     const charge = { id, tokens, usd: used.costUsd };
     // Counted once, however often it takes: Redis knows the charge by its id.
-    this.#learn(accounts, await this.#patiently(async (store) => await store.charge(accounts, charge)));
-  };
-
-  #accounts(): BudgetAccount[] {
-    return this.#deps.book.accountsOf(this.#spender, this.#agent.now());
+    this.#learn(accounts, await this.#patiently(async (budgets) => await budgets.charge(accounts, charge)));
   }
 
-  #learn(accounts: readonly BudgetAccount[], spendings: readonly Spending[]): readonly BudgetUse[] {
-    const uses = accounts.map((account, at) => budgetUse(account, spendings[at] ?? { tokens: 0, usd: 0 }));
-    this.#known = { uses, atMs: this.#agent.now() };
-    return uses;
+  #accounts(): BudgetAccount[] {
+    return this.#services.budgetBook.accountsOf(this.#spender, this.#services.clock.now());
   }
 
   async #uses(): Promise<readonly BudgetUse[]> {
     const accounts = this.#accounts();
     const known = this.#known;
-    const isFresh = known !== undefined && this.#agent.now() - known.atMs < freshMs;
+    const isFresh = known !== undefined && this.#services.clock.now() - known.atMs < freshMs;
     const isSame = known?.uses.every(({ account }, at) => account.bucket === accounts[at]?.bucket) ?? false;
     if (known !== undefined && isFresh && isSame) return known.uses;
     if (accounts.length === 0) return [];
-    return this.#learn(accounts, await this.#patiently(async (store) => await store.spent(accounts)));
+    return this.#learn(accounts, await this.#patiently(async (budgets) => await budgets.spent(accounts)));
+  }
+
+  #learn(accounts: readonly BudgetAccount[], spendings: readonly Spending[]): readonly BudgetUse[] {
+    const uses = accounts.map((account, at) => budgetUse(account, spendings[at] ?? { tokens: 0, usd: 0 }));
+    this.#known = { uses, atMs: this.#services.clock.now() };
+    return uses;
   }
 
   /** Tries several times: a turn that fails counts as a crash, and in a Cluster budgets may be away alone. */
-  async #patiently(run: (store: BudgetDeps["store"]) => Promise<Spending[]>): Promise<Spending[]> {
-    const { store, retryMs = 200 } = this.#deps;
+  async #patiently(run: (budgets: BudgetStore) => Promise<Spending[]>): Promise<Spending[]> {
+    const { budgets, clock } = this.#services;
     for (let tries = 1; ; tries += 1) {
       try {
-        return await run(store);
+        return await run(budgets);
       } catch (error) {
         if (tries === maxTries || this.#run.signal.aborted) throw error;
-        await delay(retryMs * 2 ** (tries - 1));
+        await pause(clock, retryMs * 2 ** (tries - 1));
       }
     }
   }
@@ -150,13 +116,8 @@ class Budget implements TurnBudget {
     if (this.#run.message.reply.channel === "none") return undefined;
     for (const use of near) {
       // No turn fails because of a word of warning: it stands below another answer.
-      if (isOwn(use.account) && (await this.#deps.store.tellOnce(use.account).catch(() => false))) return use;
+      if (isOwn(use.account) && (await this.#services.budgets.tellOnce(use.account).catch(() => false))) return use;
     }
     return undefined;
   }
-}
-
-/** Opens the budgets of one run of a turn. */
-export function openTurnBudget(deps: BudgetDeps, agent: BudgetedAgent, run: BudgetedRun): TurnBudget {
-  return new Budget(deps, agent, run);
 }

@@ -5,6 +5,8 @@ import type { Claim } from "@larkline/store";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { sweepCards } from "./background-jobs.ts";
+import { Bot } from "./services.ts";
+import { healedIn, newWorld, servicesOf } from "./turn-world.fixture.ts";
 
 const appId = "cli_0123456789abcdef";
 const untouchedMs = 15 * 60_000;
@@ -31,16 +33,13 @@ afterEach(async () => {
 });
 
 async function sweep(signal = new AbortController().signal): Promise<void> {
-  const { cards: ledger, store, advance } = stores;
-  await advance(untouchedMs + 1_000);
-  await sweepCards({
-    ledger,
-    store,
-    apis: new Map([[appId, api]]),
-    untouchedMs,
-    signal,
-    onHealed: (_what, count) => void healed.push(count),
-  });
+  await stores.advance(untouchedMs + 1_000);
+  const world = newWorld(stores);
+  const { settings, lookups, log } = servicesOf(world);
+  const bots = new Map([[appId, new Bot(settings, api, lookups, log)]]);
+  await sweepCards(servicesOf(world, { services: { bots } }), signal);
+  const healedNow = healedIn(world, "card");
+  if (healedNow > 0) healed.push(healedNow);
 }
 
 interface Typing {

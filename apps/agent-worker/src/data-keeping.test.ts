@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { createPostgresArchive } from "@larkline/store/archive-postgres";
-import type { Message } from "@larkline/protocol";
+import { createLogger } from "@larkline/process/telemetry";
+import { systemClock, type Message } from "@larkline/protocol";
 import {
   type Archive,
   AuditLog,
@@ -13,11 +14,12 @@ import {
 } from "@larkline/store";
 import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
-import { startDataKeeper, expireSessions, keepAudit, tendSessions, type DataKeepingDeps } from "./data-keeping.ts";
+import { KeepingRound, startDataKeeper } from "./data-keeping.ts";
+import type { Services } from "./services.ts";
+import { newWorld, servicesOf } from "./turn-world.fixture.ts";
 
 const dayMs = 86_400_000;
 const bounds = { conversationDays: 90, historyMessages: 2, auditDays: 365, auditRecords: 1_000_000 };
-const { signal } = new AbortController();
 
 let postgres: TestPostgres;
 let redis: RedisConnection;
@@ -26,6 +28,7 @@ let store: SessionStore;
 let archive: Archive;
 let kept: Record<string, number>;
 let errors: unknown[];
+let rounds: number[];
 
 beforeAll(async () => {
   postgres = await startPostgres();
@@ -38,7 +41,7 @@ beforeEach(() => {
   redis = connectRedis(inject("redisUrl"));
   store = new SessionStore({ redis, namespace, stateKey: "0".repeat(64) });
   archive = createPostgresArchive({ url: postgres.url, schema: namespace });
-  [kept, errors] = [{}, []];
+  [kept, errors, rounds] = [{}, [], []];
 });
 afterEach(async () => {
   await Promise.all([closeRedis(redis), archive.close()]);
@@ -75,16 +78,47 @@ async function talk(session: string, words: string, keep?: number): Promise<void
 }
 
 /** `later`: how many days have passed since what the test did. */
-function deps(later = 0, given: Partial<DataKeepingDeps> = { archive }): DataKeepingDeps {
+/** Settings under which conversations do not expire. */
+function unbounded(): Services["settings"] {
+  const { settings } = keeping();
+  return { ...settings, retention: { ...settings.retention, conversationDays: 0 } };
+}
+
+/** What a worker has `later` days from now. */
+function keeping(later = 0, given: Partial<Services> = { archive }): Services {
+  const world = newWorld();
+  const destination = { write: (line: string) => errors.push(line) };
+  const { dataKept, dataWaiting } = world.counters;
+  dataKept.add = (count, { what = "" } = {}) => void (kept[String(what)] = (kept[String(what)] ?? 0) + count);
+  dataWaiting.record = (waiting) => void rounds.push(waiting);
+  const base = servicesOf(world);
+  const retention = { ...base.settings.retention, ...bounds };
   return {
+    ...base,
+    archive: undefined,
     retention: new SessionRetention({ redis, namespace }),
-    audit: new AuditLog({ redis, namespace }),
-    bounds,
-    now: () => Date.now() + later * dayMs,
-    onKept: (what, count) => (kept[what] = (kept[what] ?? 0) + count),
-    onError: (error) => errors.push(error),
+    auditLog: new AuditLog({ redis, namespace }),
+    presence: new Presence({ redis, namespace }),
+    settings: { ...base.settings, retention },
+    log: createLogger({ service: "test", level: "warn", destination }),
+    clock: { ...systemClock, now: () => Date.now() + later * dayMs },
     ...given,
   };
+}
+
+/** The archive with some of its methods replaced. */
+function archiveWith(replaced: Partial<Archive>): Archive {
+  return new Proxy(archive, {
+    get(target, name) {
+      const own: unknown = Reflect.get(replaced, name);
+      const value: unknown = own ?? Reflect.get(target, name);
+      return typeof value === "function" ? value.bind(own === undefined ? target : replaced) : value;
+    },
+  });
+}
+
+function roundOf(services: Services): KeepingRound {
+  return new KeepingRound(services, new AbortController().signal);
 }
 
 async function archivedTexts(session: string): Promise<string[]> {
@@ -95,24 +129,24 @@ async function archivedTexts(session: string): Promise<string[]> {
 describe("looking after stored data", () => {
   it("removes conversations that are older than the bound, and no other", async () => {
     await talk("cli_app.oc_old", "hello");
-    await expireSessions(deps(89, {}), signal);
+    await roundOf(keeping(89, {})).expireSessions();
     expect((await store.summary("cli_app.oc_old")).messages).toBe(2);
-    await expireSessions(deps(91, {}), signal);
+    await roundOf(keeping(91, {})).expireSessions();
     expect(await store.summary("cli_app.oc_old")).toMatchObject({ messages: 0, gen: 0 });
     expect(kept).toEqual({ expired: 1 });
     await talk("cli_app.oc_old", "again");
-    await expireSessions(deps(400, { bounds: { ...bounds, conversationDays: 0 } }), signal);
+    await roundOf(keeping(400, { settings: unbounded() })).expireSessions();
     expect((await store.summary("cli_app.oc_old")).messages).toBe(2);
   });
 
   it("keeps a bounded number of messages that no model sees any more", async () => {
     for (let turn = 0; turn < 5; turn += 1) await talk("cli_app.oc_long", `turn ${turn}`, turn === 4 ? 2 : undefined);
-    await tendSessions(deps(0, {}), signal);
+    await roundOf(keeping(0, {})).tendSessions();
     const left = await store.history("cli_app.oc_long");
     expect(left).toHaveLength(4);
     expect(left.at(-1)).toEqual(text("assistant", "answer to turn 4"));
     expect(kept).toMatchObject({ trimmed: 6 });
-    await tendSessions(deps(0, {}), signal);
+    await roundOf(keeping(0, {})).tendSessions();
     expect(kept).toMatchObject({ trimmed: 6 });
   });
 
@@ -120,16 +154,16 @@ describe("looking after stored data", () => {
     const session = "cli_app.oc_whole";
     for (let turn = 0; turn < 3; turn += 1) await talk(session, `turn ${turn}`, 1);
     const whole = (await store.history(session)).map(({ content }) => JSON.stringify(content));
-    await tendSessions(deps(), signal);
+    await roundOf(keeping()).tendSessions();
     expect(await store.history(session)).toHaveLength(3);
     expect(await archivedTexts(session)).toEqual(whole);
     await talk(session, "last");
-    await expireSessions(deps(91), signal);
+    await roundOf(keeping(91)).expireSessions();
     expect((await store.summary(session)).messages).toBe(0);
     expect(await archivedTexts(session)).toHaveLength(8);
     expect(await archive.peopleOf(session)).toEqual({ ou_ann: "p2p" });
     await talk(session, "another life");
-    await tendSessions(deps(), signal);
+    await roundOf(keeping()).tendSessions();
     expect(await archivedTexts(session)).toHaveLength(10);
     expect(kept).toMatchObject({ archived: 10 });
   });
@@ -139,28 +173,30 @@ describe("looking after stored data", () => {
     await talk(session, "hello", 0);
     await new AuditLog({ redis, namespace }).append({ kind: "rule_added", ruleId: "r1" });
     await postgres.stop();
-    const outage = deps(400);
-    await expect(tendSessions(outage, signal)).rejects.toThrow();
-    await expect(expireSessions(outage, signal)).rejects.toThrow();
-    await keepAudit(outage, signal);
+    const outage = keeping(400);
+    await expect(roundOf(outage).tendSessions()).rejects.toThrow();
+    await expect(roundOf(outage).expireSessions()).rejects.toThrow();
+    await roundOf(outage).keepAudit();
     expect(errors).not.toEqual([]);
     expect(kept).toEqual({});
     expect(await store.history(session)).toHaveLength(2);
     expect(await outage.retention.untended(10)).toHaveLength(1);
     await postgres.start();
-    const back = deps(400);
+    const back = keeping(400);
     await expect
       .poll(
         async () =>
-          await tendSessions(back, signal).then(
-            () => "done",
-            () => "away",
-          ),
+          await roundOf(back)
+            .tendSessions()
+            .then(
+              () => "done",
+              () => "away",
+            ),
         { timeout: 20_000 },
       )
       .toBe("done");
-    await expireSessions(back, signal);
-    await keepAudit(back, signal);
+    await roundOf(back).expireSessions();
+    await roundOf(back).keepAudit();
     expect(await archivedTexts(session)).toHaveLength(2);
     expect(kept).toMatchObject({ archived: 2, expired: 1, audit_archived: 1, audit_dropped: 1 });
   });
@@ -168,17 +204,17 @@ describe("looking after stored data", () => {
   it("archives what is said after Redis has lost the end of a conversation", async () => {
     const session = "cli_app.oc_failover";
     for (let turn = 0; turn < 3; turn += 1) await talk(session, `turn ${turn}`);
-    await tendSessions(deps(), signal);
+    await roundOf(keeping()).tendSessions();
     const [history = ""] = await redis.keys(`{${namespace}:*}:h:${session}`);
     await redis.ltrim(history, 0, 3);
     await talk(session, "said instead");
-    await tendSessions(deps(), signal);
+    await roundOf(keeping()).tendSessions();
     const texts = await archivedTexts(session);
     expect(texts).toHaveLength(12);
     expect(texts.join()).toContain("turn 2");
     expect(texts.slice(-2).join()).toContain("said instead");
     await redis.ltrim(history, 0, 1);
-    await expireSessions(deps(91), signal);
+    await roundOf(keeping(91)).expireSessions();
     expect(await store.history(session)).toEqual([]);
     expect((await archivedTexts(session)).join()).toContain("said instead");
   });
@@ -186,40 +222,34 @@ describe("looking after stored data", () => {
   it("copies nothing twice when a message is deleted while it looks", async () => {
     const session = "cli_app.oc_deleted";
     await talk(session, "hello");
-    await tendSessions(deps(), signal);
+    await roundOf(keeping()).tendSessions();
     await talk(session, "and more");
     const before = await archive.ends([session]);
     const redaction = { person: "ou_ann", numbers: [0, 1], marker: text("user", "[deleted]") };
     await archive.redact(session, redaction);
     await new SessionRetention({ redis, namespace }).redact(session, redaction);
     let asked = 0;
-    const late: DataKeepingDeps["archive"] = {
+    const late = archiveWith({
       ends: async (sessions) => {
         asked += 1;
         return asked === 1 ? before : await archive.ends(sessions);
       },
-      addMessages: async (batch) => await archive.addMessages(batch),
-      lastAudit: async (part) => await archive.lastAudit(part),
-      addAudit: async (part, entries) => await archive.addAudit(part, entries),
-    };
-    await tendSessions(deps(0, { archive: late }), signal);
+    });
+    await roundOf(keeping(0, { archive: late })).tendSessions();
     expect(await archivedTexts(session)).toHaveLength(4);
   });
 
   it("lets one session that cannot be archived keep no other from it", async () => {
     for (const name of ["a", "b", "c"]) await talk(`cli_app.oc_${name}`, name);
-    const choosy = deps(91, {
-      archive: {
-        ends: async (sessions) => await archive.ends(sessions),
+    const choosy = keeping(91, {
+      archive: archiveWith({
         addMessages: async (batch) => {
           if (batch.session.endsWith("_b")) throw new Error("cannot be written");
           await archive.addMessages(batch);
         },
-        lastAudit: async (part) => await archive.lastAudit(part),
-        addAudit: async (part, entries) => await archive.addAudit(part, entries),
-      },
+      }),
     });
-    await expireSessions(choosy, signal);
+    await roundOf(choosy).expireSessions();
     expect(errors).toHaveLength(1);
     expect((await store.summary("cli_app.oc_a")).messages).toBe(0);
     expect((await store.summary("cli_app.oc_b")).messages).toBe(2);
@@ -233,21 +263,21 @@ describe("looking after stored data", () => {
       await redis.rpush(history, "no message");
     }
     const keep = async () => {
-      await tendSessions(deps(), signal);
+      await roundOf(keeping()).tendSessions();
       return await Promise.all(["d", "e"].map(async (name) => (await archivedTexts(`cli_app.oc_${name}`)).length));
     };
     await expect.poll(keep, { timeout: 20_000 }).toEqual([2, 2]);
     expect(errors).not.toEqual([]);
-    expect(await deps().retention.untended(10)).toHaveLength(3);
+    expect(await keeping().retention.untended(10)).toHaveLength(3);
   });
 
   it("archives the audit log once, and drops records by age", async () => {
     const audit = new AuditLog({ redis, namespace });
     for (let at = 0; at < 1_200; at += 1) await audit.append({ kind: "rule_added", app: "cli_app", userId: "ou_ann" });
-    await keepAudit(deps(), signal);
-    await keepAudit(deps(), signal);
-    expect(kept).toEqual({ audit_archived: 1_200, audit_dropped: 0 });
-    await keepAudit(deps(366), signal);
+    await roundOf(keeping()).keepAudit();
+    await roundOf(keeping()).keepAudit();
+    expect(kept).toEqual({ audit_archived: 1_200 });
+    await roundOf(keeping(366)).keepAudit();
     expect(kept).toMatchObject({ audit_dropped: 1_200 });
     let count = 0;
     for await (const record of archive.auditOf("cli_app", "ou_ann")) if (record.kind === "rule_added") count += 1;
@@ -260,19 +290,7 @@ describe("looking after stored data", () => {
     for (let cell = 0; cell < 16; cell += 1) {
       await redis.del(`{${namespace}:${cell}}:ended`, `{${namespace}:${cell}}:untended`);
     }
-    const presence = new Presence({ redis, namespace });
-    const retention = new SessionRetention({ redis, namespace });
-    const rounds: number[] = [];
-    const keepers = ["one", "two"].map((owner) =>
-      startDataKeeper({
-        ...deps(),
-        retention,
-        presence,
-        owner,
-        intervalMs: 100,
-        onRound: ({ waiting }) => rounds.push(waiting),
-      }),
-    );
+    const keepers = ["one", "two"].map((owner) => startDataKeeper({ ...keeping(), owner }, 100));
     await expect.poll(async () => (await archive.sessionsOf("cli_app", "ou_ann")).length, { timeout: 20_000 }).toBe(30);
     await expect.poll(() => rounds.at(-1), { timeout: 20_000 }).toBe(0);
     await Promise.all(keepers.map(async (keeper) => await keeper.close()));

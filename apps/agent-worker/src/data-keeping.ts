@@ -1,38 +1,32 @@
-import { setTimeout as delay } from "node:timers/promises";
-import type { Archive, ArchiveEnd, AuditLog, AuditPlace, SessionRetention } from "@larkline/store";
-import type { RetentionSettings } from "@larkline/process/config";
-import type { SessionKey } from "@larkline/protocol";
-import type { Presence } from "./background-jobs.ts";
+import type { Archive, ArchiveEnd, AuditPlace } from "@larkline/store";
+import { pause, type SessionKey } from "@larkline/protocol";
+import type { Services } from "./services.ts";
 
-interface DataKeeperOptions extends Omit<DataKeepingDeps, "retention"> {
-  retention: SessionRetention;
-  presence: Pick<Presence, "takeDuty">;
-  owner: string;
-  intervalMs: number;
-  /** Told after each round how many sessions the archive has yet to get, and whether the round went well. */
-  onRound: (round: { waiting: number; isWhole: boolean }) => void;
-}
+/** What became of stored data. */
+export type KeptWhat = "expired" | "trimmed" | "audit_dropped" | "archived" | "audit_archived";
 
-/** How long `close` lets end what is under way: all of it is done again by whoever keeps the data next. */
+/** Pause between two rounds. */
+const keepEveryMs = 10_000;
+/** How long `close` lets end what is under way: all of it is done again by the worker that keeps the data next. */
 const closeMs = 2_000;
-/** Sessions that old versions have left without a note of their end are looked for so often. */
-const adoptEveryMs = 24 * 3_600_000;
 
 /**
  * Looks after stored data: archives, bounds and expires it. Every worker may do it, one at a time does;
  * two at a time would do no harm. Nothing else waits for it, and what fails is tried again in the next round.
  */
-export function startDataKeeper(options: DataKeeperOptions): { close(): Promise<void> } {
-  const { presence, owner, intervalMs } = options;
+export function startDataKeeper(services: Services, intervalMs = keepEveryMs): { close(): Promise<void> } {
+  const { presence, owner, clock, log } = services;
   const closing = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   let round: Promise<void> = Promise.resolve();
 
   const keep = async (): Promise<void> => {
     try {
-      if (await presence.takeDuty("keep", owner, intervalMs - 50)) await keepAll(options, closing.signal);
+      if (await presence.takeDuty("keep", owner, intervalMs - 50)) {
+        await new KeepingRound(services, closing.signal).run();
+      }
     } catch (error) {
-      options.onError(error);
+      log.warn({ error }, failed);
     }
     if (!closing.signal.aborted) timer = setTimeout(start, intervalMs);
   };
@@ -44,67 +38,175 @@ export function startDataKeeper(options: DataKeeperOptions): { close(): Promise<
     close: async () => {
       closing.abort();
       clearTimeout(timer);
-      await Promise.race([round, delay(closeMs, undefined, { ref: false })]);
+      const over = new AbortController();
+      await Promise.race([round, pause(clock, closeMs, over.signal)]);
+      over.abort();
     },
   };
 }
 
-async function keepAll(options: DataKeeperOptions, signal: AbortSignal): Promise<void> {
-  const { retention, presence, owner } = options;
-  let isWhole = true;
-  const deps: DataKeepingDeps = {
-    ...options,
-    onError: (error) => {
-      isWhole = false;
-      options.onError(error);
-    },
-  };
-  const steps = [
-    async () => await whileMore(async () => await tendSessions(deps, signal), signal),
-    async () => await whileMore(async () => await expireSessions(deps, signal), signal),
-    async () => await keepAudit(deps, signal),
-    async () => {
-      if (await presence.takeDuty("adopt", owner, adoptEveryMs)) await retention.adopt(signal);
-    },
-  ];
-  for (const step of steps) {
-    if (signal.aborted) return;
-    // What fails in one step keeps no other from its work.
-    await step().catch(deps.onError);
-  }
-  options.onRound({ waiting: await retention.untendedCount(), isWhole });
-}
-
-async function whileMore(step: () => Promise<boolean>, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted && (await step())) {
-    // The next portion.
-  }
-}
-
-/** What became of stored data. */
-export type KeptWhat = "expired" | "trimmed" | "audit_dropped" | "archived" | "audit_archived";
-
-type ArchiveForSessions = Pick<Archive, "ends" | "addMessages">;
-
-export interface DataKeepingDeps {
-  retention: Pick<SessionRetention, "dormant" | "untended" | "tended" | "read" | "renumber" | "trim" | "expire">;
-  audit: AuditLog;
-  /** Where everything is before it goes; absent: what goes is gone. */
-  archive?: (ArchiveForSessions & Pick<Archive, "lastAudit" | "addAudit">) | undefined;
-  bounds: Pick<RetentionSettings, "conversationDays" | "historyMessages" | "auditDays" | "auditRecords">;
-  now: () => number;
-  onKept: (what: KeptWhat, count: number) => void;
-  /** One session, or one part of the audit log, could not be looked after; the others are. */
-  onError: (error: unknown) => void;
-}
+const failed = "stored data was not looked after; it stays until it can be";
 
 const dayMs = 86_400_000;
+/** Sessions that old versions have left without a note of their end are looked for so often. */
+const adoptEveryMs = dayMs;
 /** Sessions looked after in one portion. */
 const batch = 100;
 /** Messages or records that go to the archive at once. */
 const page = 500;
 /** So many failures in a row are not about single sessions. */
 const tooManyFailures = 3;
+
+/** One round of looking after stored data. Everything in it can be done twice. */
+export class KeepingRound {
+  readonly #services: Services;
+  readonly #signal: AbortSignal;
+  /** Whether everything went well. */
+  #isWhole = true;
+
+  constructor(services: Services, signal: AbortSignal) {
+    this.#services = services;
+    this.#signal = signal;
+  }
+
+  async run(): Promise<void> {
+    const { retention, presence, owner, counters } = this.#services;
+    const steps = [
+      async () => await this.#whileMore(async () => await this.tendSessions()),
+      async () => await this.#whileMore(async () => await this.expireSessions()),
+      async () => await this.keepAudit(),
+      async () => {
+        if (await presence.takeDuty("adopt", owner, adoptEveryMs)) await retention.adopt(this.#signal);
+      },
+    ];
+    for (const step of steps) {
+      if (this.#signal.aborted) return;
+      // What fails in one step keeps no other from its work.
+      await step().catch((error: unknown) => this.#failed(error));
+    }
+    counters.dataWaiting.record(await retention.untendedCount());
+    counters.dataRounds.add(1, { outcome: this.#isWhole ? "ok" : "failed" });
+  }
+
+  async #whileMore(step: () => Promise<boolean>): Promise<void> {
+    while (!this.#signal.aborted && (await step())) {
+      // The next portion.
+    }
+  }
+
+  #kept(what: KeptWhat, count: number): void {
+    if (count > 0) this.#services.counters.dataKept.add(count, { what });
+  }
+
+  /** One session, or one part of the audit log, could not be looked after; the others are. */
+  #failed(error: unknown): void {
+    this.#isWhole = false;
+    this.#services.log.warn({ error }, failed);
+  }
+
+  /** Archives what turns have added, and drops what is beyond the bounds of a session. Returns whether there may be more. */
+  async tendSessions(): Promise<boolean> {
+    const { retention, settings } = this.#services;
+    const ended = await retention.untended(batch);
+    const copy = await this.#archiving(ended.map(({ session }) => session));
+    const isWell = await this.#eachUntilBroken(ended, async (each) => {
+      const known = await copy(each.session);
+      this.#kept("trimmed", await retention.trim(each.session, { keep: settings.retention.historyMessages, ...known }));
+      await retention.tended(each);
+    });
+    return ended.length === batch && isWell;
+  }
+
+  /** Removes conversations that were not continued for so long. Returns whether there may be more. */
+  async expireSessions(): Promise<boolean> {
+    const { retention, settings, clock } = this.#services;
+    const { conversationDays } = settings.retention;
+    if (conversationDays === 0) return false;
+    const beforeMs = clock.now() - conversationDays * dayMs;
+    const dormant = await retention.dormant(beforeMs, batch);
+    const copy = await this.#archiving(dormant);
+    const isWell = await this.#eachUntilBroken(dormant, async (session) => {
+      const result = await retention.expire(session, { beforeMs, ...(await copy(session)) });
+      this.#kept("expired", result === "removed" ? 1 : 0);
+    });
+    return dormant.length === batch && isWell;
+  }
+
+  /** Archives a session and tells the number up to which it is archived; none without an archive. */
+  async #archiving(sessions: readonly SessionKey[]): Promise<(session: SessionKey) => Promise<{ archived?: number }>> {
+    const { archive } = this.#services;
+    if (archive === undefined) return async () => ({});
+    const ends = await archive.ends(sessions);
+    return async (session) => ({
+      archived: await this.#copyRest(archive, session, ends.get(session) ?? { length: 0 }),
+    });
+  }
+
+  /** Copies what the archive does not have of a session. Returns the number that its next message will have. */
+  async #copyRest(archive: Archive, session: SessionKey, end: ArchiveEnd): Promise<number> {
+    const { retention } = this.#services;
+    let next = end.length;
+    if (!(await isContinued(this.#services, session, end))) {
+      // Asked for with those of many sessions, the end may be an old one: a message may have been deleted since.
+      const now = (await archive.ends([session])).get(session) ?? { length: 0 };
+      next = now.length;
+      // Kept twice is better than not at all.
+      if (!(await isContinued(this.#services, session, now))) await retention.renumber(session, now.length);
+    }
+    for (;;) {
+      const { first, messages, people } = await retention.read(session, next, page);
+      if (messages.length > 0) await archive.addMessages({ session, first, messages, people });
+      this.#kept("archived", messages.length);
+      next = first + messages.length;
+      if (messages.length < page) return next;
+    }
+  }
+
+  /** Archives the audit log, and drops what is too old or too much. */
+  async keepAudit(): Promise<void> {
+    const { auditLog: audit, archive, settings, clock } = this.#services;
+    const { auditDays, auditRecords } = settings.retention;
+    const parts = audit.parts();
+    const beforeMs = auditDays === 0 ? 0 : clock.now() - auditDays * dayMs;
+    const maxRecords = Math.ceil(auditRecords / parts.length);
+    await this.#eachUntilBroken(parts, async (part) => {
+      const upTo = archive && { upTo: await this.#copyAudit(archive, part) };
+      this.#kept("audit_dropped", await audit.trim(part, { beforeMs, maxRecords, ...(upTo && { archived: upTo }) }));
+    });
+  }
+
+  /** Returns the place of the last record that is archived. */
+  async #copyAudit(archive: Archive, part: string): Promise<AuditPlace | undefined> {
+    const { auditLog: audit } = this.#services;
+    let place = await archive.lastAudit(part);
+    for (;;) {
+      const entries = await audit.page(part, place, page);
+      if (entries.length > 0) await archive.addAudit(part, entries);
+      this.#kept("audit_archived", entries.length);
+      place = entries.at(-1) ?? place;
+      if (entries.length < page) return place;
+    }
+  }
+
+  /**
+   * Runs each, until so many fail one after the other that the next one would as well; false then. In no order: those
+   * that fail every time must not stand before all others, every time.
+   */
+  async #eachUntilBroken<T>(items: readonly T[], run: (item: T) => Promise<void>): Promise<boolean> {
+    let inRow = 0;
+    for (const item of shuffled(items)) {
+      if (this.#signal.aborted || inRow >= tooManyFailures) break;
+      try {
+        await run(item);
+        inRow = 0;
+      } catch (error) {
+        this.#failed(error);
+        inRow += 1;
+      }
+    }
+    return inRow < tooManyFailures;
+  }
+}
 
 function shuffled<T>(items: readonly T[]): T[] {
   return items
@@ -114,34 +216,11 @@ function shuffled<T>(items: readonly T[]): T[] {
 }
 
 /**
- * Runs each, until so many fail one after the other that the next one would as well; false then. In no order: those
- * that fail every time must not stand before all others, every time.
- */
-async function eachUntilBroken<T>(
-  items: readonly T[],
-  { signal, onError }: { signal: AbortSignal; onError: (error: unknown) => void },
-  run: (item: T) => Promise<void>,
-): Promise<boolean> {
-  let inRow = 0;
-  for (const item of shuffled(items)) {
-    if (signal.aborted || inRow >= tooManyFailures) break;
-    try {
-      await run(item);
-      inRow = 0;
-    } catch (error) {
-      onError(error);
-      inRow += 1;
-    }
-  }
-  return inRow < tooManyFailures;
-}
-
-/**
  * Whether the archive has what comes before the messages in Redis, under these numbers. A failover or a
  * backup may have taken the end of a conversation away, and others were counted as those were, since.
  */
 async function isContinued(
-  { retention }: DataKeepingDeps,
+  { retention }: Services,
   session: SessionKey,
   { length, last }: ArchiveEnd,
 ): Promise<boolean> {
@@ -150,99 +229,4 @@ async function isContinued(
   // Erased there, or gone from here.
   if (last === undefined || first >= length) return true;
   return JSON.stringify(messages[0]) === JSON.stringify(last);
-}
-
-/** Copies what the archive does not have of a session. Returns the number that its next message will have. */
-async function copyRest(
-  deps: DataKeepingDeps,
-  archive: ArchiveForSessions,
-  [session, end]: readonly [SessionKey, ArchiveEnd],
-): Promise<number> {
-  const { retention, onKept } = deps;
-  let next = end.length;
-  if (!(await isContinued(deps, session, end))) {
-    // Asked for with those of many sessions, the end may be an old one: a message may have been deleted since.
-    const now = (await archive.ends([session])).get(session) ?? { length: 0 };
-    next = now.length;
-    // Kept twice is better than not at all.
-    if (!(await isContinued(deps, session, now))) await retention.renumber(session, now.length);
-  }
-  for (;;) {
-    const { first, messages, people } = await retention.read(session, next, page);
-    if (messages.length > 0) await archive.addMessages({ session, first, messages, people });
-    onKept("archived", messages.length);
-    next = first + messages.length;
-    if (messages.length < page) return next;
-  }
-}
-
-/** For each session the number up to which it is archived; undefined without an archive. */
-async function archived(
-  deps: DataKeepingDeps,
-  sessions: readonly SessionKey[],
-): Promise<(session: SessionKey) => Promise<{ archived?: number }>> {
-  const { archive } = deps;
-  if (archive === undefined) return async () => ({});
-  const ends = await archive.ends(sessions);
-  return async (session) => ({
-    archived: await copyRest(deps, archive, [session, ends.get(session) ?? { length: 0 }]),
-  });
-}
-
-/** Archives what turns have added, and drops what is beyond the bounds of a session. Returns whether there may be more. */
-export async function tendSessions(deps: DataKeepingDeps, signal: AbortSignal): Promise<boolean> {
-  const { retention, bounds, onKept, onError } = deps;
-  const ended = await retention.untended(batch);
-  const copy = await archived(
-    deps,
-    ended.map(({ session }) => session),
-  );
-  const isWell = await eachUntilBroken(ended, { signal, onError }, async (each) => {
-    const known = await copy(each.session);
-    onKept("trimmed", await retention.trim(each.session, { keep: bounds.historyMessages, ...known }));
-    await retention.tended(each);
-  });
-  return ended.length === batch && isWell;
-}
-
-/** Removes conversations that nobody has gone on with. Returns whether there may be more. */
-export async function expireSessions(deps: DataKeepingDeps, signal: AbortSignal): Promise<boolean> {
-  const { retention, bounds, now, onKept, onError } = deps;
-  if (bounds.conversationDays === 0) return false;
-  const beforeMs = now() - bounds.conversationDays * dayMs;
-  const dormant = await retention.dormant(beforeMs, batch);
-  const copy = await archived(deps, dormant);
-  const isWell = await eachUntilBroken(dormant, { signal, onError }, async (session) => {
-    const result = await retention.expire(session, { beforeMs, ...(await copy(session)) });
-    onKept("expired", result === "removed" ? 1 : 0);
-  });
-  return dormant.length === batch && isWell;
-}
-
-/** Archives the audit log, and drops what is too old or too much. */
-export async function keepAudit(deps: DataKeepingDeps, signal: AbortSignal): Promise<void> {
-  const { audit, archive, bounds, now, onKept, onError } = deps;
-  const parts = audit.parts();
-  const beforeMs = bounds.auditDays === 0 ? 0 : now() - bounds.auditDays * dayMs;
-  const maxRecords = Math.ceil(bounds.auditRecords / parts.length);
-  await eachUntilBroken(parts, { signal, onError }, async (part) => {
-    const upTo = archive && { upTo: await copyAudit(deps, archive, part) };
-    onKept("audit_dropped", await audit.trim(part, { beforeMs, maxRecords, ...(upTo && { archived: upTo }) }));
-  });
-}
-
-/** Returns the place of the last record that is archived. */
-async function copyAudit(
-  { audit, onKept }: DataKeepingDeps,
-  archive: Pick<Archive, "lastAudit" | "addAudit">,
-  part: string,
-): Promise<AuditPlace | undefined> {
-  let place = await archive.lastAudit(part);
-  for (;;) {
-    const entries = await audit.page(part, place, page);
-    if (entries.length > 0) await archive.addAudit(part, entries);
-    onKept("audit_archived", entries.length);
-    place = entries.at(-1) ?? place;
-    if (entries.length < page) return place;
-  }
 }

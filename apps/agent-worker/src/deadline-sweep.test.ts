@@ -1,8 +1,20 @@
 import { describe, expect, it } from "vitest";
 import { calling, resultsIn } from "./approval-world.fixture.ts";
 import type { LivingRunner } from "@larkline/store";
+import { systemClock } from "@larkline/protocol";
+import { silentTelemetry, type Telemetry } from "@larkline/process/telemetry";
 import { sweepDeadlines } from "./background-jobs.ts";
-import { append, inbound, newWorld, runWakes, session, settle, type World } from "./turn-world.fixture.ts";
+import {
+  append,
+  inbound,
+  newWorld,
+  runWakes,
+  session,
+  settle,
+  type World,
+  healedIn,
+  servicesOf,
+} from "./turn-world.fixture.ts";
 
 /** A call that nobody has answered when its deadline passes. */
 async function unanswered(world: World, tool: string, { started }: { started: boolean }): Promise<void> {
@@ -14,26 +26,27 @@ async function unanswered(world: World, tool: string, { started }: { started: bo
 
 /** Calls that observers were told of. */
 const late: string[] = [];
+const telemetry: Telemetry = {
+  ...silentTelemetry,
+  events: {
+    ...silentTelemetry.events,
+    emit: ({ eventName, attributes }) => {
+      if (eventName === "turn.healed") late.push(`${String(attributes?.turn)} ${String(attributes?.tool)}`);
+    },
+  },
+};
 
 function livingRunner(runner: string): LivingRunner {
   return { runner, instance: "i", generation: "", tools: [], beganAtMs: 0, expiresAtMs: 0, isCurrent: true };
 }
 
 async function sweep(world: World, living: readonly string[]): Promise<number> {
-  let answered = 0;
-  await sweepDeadlines({
-    store: {
-      deliver: world.store.deliver.bind(world.store),
-      summary: world.store.summary.bind(world.store),
-      wakeDue: world.store.wakeDue.bind(world.store),
-      dueDeadlines: async (nowMs, limit) => await world.store.dueDeadlines(nowMs + 3_600_000, limit),
-    },
-    directory: { runners: async () => living.map(livingRunner) },
-    turns: { wake: async (_session, gen) => void world.wakes.push(gen) },
-    onHealed: (_what, count) => void (answered += count),
-    onLate: (turn, call) => void late.push(`${turn.turnId} ${call.name}`),
-  });
-  return answered;
+  const clock = { ...systemClock, now: () => systemClock.now() + 3_600_000 };
+  const services = servicesOf(world, { services: { clock, telemetry } });
+  services.runners.runners = async () => living.map(livingRunner);
+  const before = healedIn(world, "deadline");
+  await sweepDeadlines(services);
+  return healedIn(world, "deadline") - before;
 }
 
 /** What the model gets to hear. */
@@ -79,7 +92,8 @@ describe("a call past its deadline", () => {
     expect(await sweep(world, [])).toBe(1);
     // When its deadline is over.
     const later = Date.now() + 300_000;
-    const away = { now: () => later, presence: { awayForMs: 500_000 } };
+    const clock = { ...systemClock, now: () => later };
+    const away = { services: { clock }, presence: { awayForMs: 500_000 } };
     await runWakes(world, { backend: calling(["echo"]).backend, ...away });
     const [job] = world.dispatched;
     expect(job).toMatchObject({ callId: "c1-0", attempt: 2 });

@@ -2,22 +2,18 @@ import { blobIdOf } from "@larkline/store";
 import type { EngineEvent } from "@larkline/protocol";
 import { expect, it } from "vitest";
 import { EventWriter } from "./turn-store.ts";
+import { newWorld, servicesOf } from "./turn-world.fixture.ts";
 
 const mark = `![bars](blob:${blobIdOf(Buffer.from("x"))})`;
 
 function writerTo(published: EngineEvent[]): EventWriter {
-  return new EventWriter({
-    store: {
-      emit: async ({ events }) => {
-        published.push(...events.map(({ event }) => event));
-        return true;
-      },
-    },
-    session: "s",
-    epoch: "1",
-    runId: "s-1",
-    onLost: () => undefined,
-  });
+  const services = servicesOf(newWorld());
+  services.store.emit = async ({ events }) => {
+    published.push(...events.map(({ event }) => event));
+    return true;
+  };
+  const run = { session: "s", epoch: "1", runId: "s-1", published: new Set<string>() };
+  return new EventWriter(services, run, () => undefined);
 }
 
 /** All that is published of these events, those that go with the next save included. */

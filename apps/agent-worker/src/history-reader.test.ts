@@ -1,7 +1,7 @@
 import { textOf, type ImagePart, type Message, type UserPart } from "@larkline/protocol";
 import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it } from "vitest";
-import { createFileReader, createHistoryReader } from "./model-step.ts";
+import { readFiles, readHistory } from "./model-step.ts";
 
 const { blobs } = openTestStores();
 
@@ -18,7 +18,7 @@ async function images(count: number, bytes = 8): Promise<Message[]> {
 }
 
 function reader({ vision = true, maxChars = 1_000, maxTotalChars = 10_000 } = {}) {
-  return createHistoryReader({ blobs, vision, maxChars, maxTotalChars });
+  return async (history: readonly Message[]) => await readHistory(blobs, history, { vision, maxChars, maxTotalChars });
 }
 
 /** First byte of each image that is shown, `-` for one that is not. */
@@ -115,7 +115,8 @@ describe("reading a history for one request", () => {
     const blobId = await blobs.put(Buffer.from("the contract"), { mediaType: "text/plain" });
     const file = { type: "file", name: "a.txt", mediaType: "text/plain", bytes: 12, state: "ready", blobId } as const;
     const [image] = await images(1);
-    const read = createFileReader({ blobs, maxChars: 1_000, maxTotalChars: 1_000 });
+    const read = async (given: readonly Message[]) =>
+      await readFiles(blobs, given, { maxChars: 1_000, maxTotalChars: 1_000 });
     const [first, second] = await read([user(file), image ?? user()]);
     expect(textOf(first ?? user())).toContain("the contract");
     expect(second).toBe(image);

@@ -35,7 +35,7 @@ async function world(): Promise<World> {
   onTestFinished(() => simulator.close());
   const api = new FeishuApi({ appId, appSecret, domain: simulator.url, tokenCache, retry: { minDelayMs: 1 } });
   onTestFinished(() => api.close());
-  const another = (): ImageResolver => createImageResolver({ blobs, lookups });
+  const another = (): ImageResolver => createImageResolver(blobs, lookups);
   return {
     simulator,
     api,

@@ -1,4 +1,3 @@
-import type { ViewOptions } from "@larkline/agent";
 import { streamFramesOf, type EventOf } from "@larkline/protocol";
 import { keepResult, readResultName } from "@larkline/store";
 import { describe, expect, it } from "vitest";
@@ -10,11 +9,8 @@ const large = Array.from({ length: 20_000 }, (_, index) => `line ${index}\n`).jo
 
 async function run(world: World, ...batches: Wanted[][]): Promise<void> {
   await append(world, inbound("om_1", "please"));
-  await settle(world, { backend: calling(...batches).backend, viewOf: () => shown });
+  await settle(world, { backend: calling(...batches).backend, agent: { reply: "card" } });
 }
-
-const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
-const shown: ViewOptions = { show, language: "en", nowMs: 1, model: "M", stoppable: true };
 
 async function toolResults(world: World): Promise<EventOf<"tool_result">[]> {
   return (await eventsOf(world)).filter((event) => event.type === "tool_result");
@@ -84,10 +80,7 @@ describe("a result that is too large for the conversation", () => {
   it("is cut, and the turn goes on, when it cannot be kept", async () => {
     const world = newWorld();
     world.outcomeOf = () => ({ ok: true, result: large });
-    world.desk = {
-      ...world.desk,
-      blobs: { put: async () => await Promise.reject(new Error("full")), get: world.desk.blobs.get },
-    };
+    world.desk.blobs.put = async () => await Promise.reject(new Error("full"));
     await run(world, ["echo"]);
     expect(await toolResults(world)).toMatchObject([{ truncated: true, storedPath: "", isError: false }]);
     expect((await resultsIn(world))[0]?.[0]).toMatch(/^line 0\n[^]*\[Result cut off: /);

@@ -1,9 +1,10 @@
 import { loadConfigFile, readBots, readProviders, takeEnvironment } from "@larkline/process/config";
 import { connectTraceLog } from "@larkline/store";
 import { createLogger, Metrics, openTelemetry, runUntilSignal, startOpsServer } from "@larkline/process/telemetry";
+import { systemRandom } from "@larkline/protocol";
 import { loadConfig } from "./config.ts";
 import { createAgentModels } from "./agents.ts";
-import { createCounters } from "./services.ts";
+import { connect, createCounters } from "./services.ts";
 import { startWorker } from "./worker.ts";
 
 function refuse(problem: string): never {
@@ -36,15 +37,18 @@ const watch = { service: "agent-worker", logger, metrics, traceLog, modules: set
 const watching = await openTelemetry({ ...watch, ...config });
 if (!watching.ok) refuse(watching.error);
 const { telemetry, close: closeTelemetry } = watching.value;
-const worker = await startWorker({
+const parts = {
   config,
   settings: settings.value,
-  bots: bots.value,
+  owner: `worker-${systemRandom.uuid()}`,
   models: models.value,
   counters: createCounters(metrics),
-  logger,
+  log: logger,
   telemetry,
-}).catch((error: unknown) => refuse(`Redis (REDIS_URL) does not answer: ${messageOf(error)}`));
+};
+const worker = await connect(parts, bots.value)
+  .then(startWorker)
+  .catch((error: unknown) => refuse(`Redis (REDIS_URL) does not answer: ${messageOf(error)}`));
 const { host, port } = config;
 const ops = await startOpsServer({ host, port, metrics, logger, ready: worker.ready }).catch(async (error: unknown) => {
   await worker.close();

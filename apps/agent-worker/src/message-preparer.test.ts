@@ -5,7 +5,9 @@ import { textOf, type InboundMessage, type MessageReferences, type UserPart } fr
 import { openTestStores } from "@larkline/store/testing";
 import { silentLogger } from "@larkline/process/telemetry";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { createMessagePreparer, type MessagePreparer } from "./prepare.ts";
+import { MessagePreparer } from "./prepare.ts";
+import { Bot } from "./services.ts";
+import { newWorld, servicesOf } from "./turn-world.fixture.ts";
 
 const appId = "cli_0123456789abcdef";
 const png = Buffer.from("89504e470d0a1a0a0000000d49484452", "hex");
@@ -26,29 +28,21 @@ afterAll(async () => {
 });
 
 const { blobs } = openTestStores();
-let prepare: MessagePreparer;
+let current: MessagePreparer;
 beforeEach(() => {
   simulator.faults.clear();
-  prepare = preparer();
+  current = preparer();
 });
 
 function preparer(attachmentTimeoutMs = 10_000): MessagePreparer {
-  const { tokens: tokenCache, lookups } = openTestStores();
-  const api = new FeishuApi({
-    appId,
-    appSecret: "s",
-    domain: simulator.url,
-    tokenCache,
-    retry: { minDelayMs: 5, maxDelayMs: 20 },
-  });
-  return createMessagePreparer({
-    apis: new Map([[appId, api]]),
-    blobs,
-    lookups,
-    extractor,
-    limits: { attachmentBytes: 1_000_000, attachmentTimeoutMs },
-    logger: silentLogger,
-  });
+  const world = newWorld();
+  const tokenCache = world.tokens;
+  const retry = { minDelayMs: 5, maxDelayMs: 20 };
+  const api = new FeishuApi({ appId, appSecret: "s", domain: simulator.url, tokenCache, retry });
+  const { settings } = servicesOf(world);
+  const bot = new Bot(settings, api, world.lookups, silentLogger);
+  const limits = { ...settings.limits, attachmentBytes: 1_000_000, attachmentTimeoutMs };
+  return new MessagePreparer(new Map([[appId, bot]]), { blobs, lookups: world.lookups }, limits, extractor);
 }
 
 async function said(message: Omit<PersonMessage, "appId" | "chatId" | "from">): Promise<string> {
@@ -90,7 +84,7 @@ async function prepared(
   references: MessageReferences | undefined,
   fields: Partial<InboundMessage> = {},
 ): Promise<InboundMessage> {
-  return await prepare(inbound(references, fields), AbortSignal.timeout(20_000));
+  return await current.prepare(inbound(references, fields), AbortSignal.timeout(20_000));
 }
 
 function lastPart({ parts }: InboundMessage): UserPart | undefined {
@@ -175,7 +169,7 @@ describe("attachments", () => {
   });
 
   it("a download that hangs is given up in time, and what else came is there", async () => {
-    prepare = preparer(1_000);
+    current = preparer(1_000);
     const hanging = await attached("file", Buffer.from("content"));
     const good = await attached("image", png);
     const path = `/open-apis/im/v1/messages/${hanging.attachments?.[0]?.messageId}/resources`;
@@ -247,7 +241,7 @@ describe("messages that are referred to", () => {
   });
 
   it("a quote that does not come is given up in time", async () => {
-    prepare = preparer(400);
+    current = preparer(400);
     const quotedId = await said({ text: "secret" });
     const path = `/open-apis/im/v1/messages/${quotedId}`;
     simulator.faults.add({ match: { method: "GET", path }, action: { kind: "hang" } });
@@ -320,5 +314,5 @@ describe("names", () => {
 
 it("a message of the HTTP API is left as it is, but for the addresses in it", async () => {
   const message = inbound(undefined, { reply: { channel: "none" }, chatType: "api" });
-  expect(await prepare(message, AbortSignal.timeout(1_000))).toEqual({ ...message, addresses: [] });
+  expect(await current.prepare(message, AbortSignal.timeout(1_000))).toEqual({ ...message, addresses: [] });
 });

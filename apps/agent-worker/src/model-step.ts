@@ -1,138 +1,111 @@
 import {
-  compactionRequest,
+  attachmentText,
   callUses,
+  compactedTransition,
+  compactionPlan,
+  compactionRequest,
   createAccumulator,
   deltaEventOf,
+  languageOfMessage,
   modelMessagesOf,
+  requestTokens,
   stepUse,
   type CompactionPlan,
   type StepResult,
-  type TurnModel,
-  compactedTransition,
-  compactionPlan,
-  languageOfMessage,
-  requestTokens,
   type Transition,
-  attachmentText,
 } from "@larkline/agent";
+import type { StepPast } from "@larkline/model";
 import type { ModelOptions } from "@larkline/process/config";
-import type { ModelChain, StepPast } from "@larkline/model";
-import {
-  sharedNow,
-  type EngineEvent,
-  type Message,
-  type ModelRetry,
-  type ReplyLanguage,
-  type ToolSpec,
-  type TurnState,
-  type FilePart,
-  type ImagePart,
-  type TextPart,
-} from "@larkline/protocol";
+import type { EngineEvent, FilePart, ImagePart, Message, TextPart, ToolSpec } from "@larkline/protocol";
 import type { BlobStore } from "@larkline/store";
-import type { ChargeStep } from "./budget.ts";
-import type { TurnRunOptions } from "./turn-run.ts";
-import type { TurnProgress } from "./turn-store.ts";
+import type { Services } from "./services.ts";
+import type { RunningTurn } from "./turn-run.ts";
 
-/** Puts stored content in place of references to it; what is gone is said to be gone. */
-export type HistoryReader = (history: readonly Message[]) => Promise<readonly Message[]>;
+/** Text of one file that a summary is made from: it gets a sentence or two there. */
+const summarisedChars = 2_000;
 
-interface ModelStep {
-  chain: ModelChain;
-  /** Knows what its calls cost. */
-  model: Pick<TurnModel, "costUsd">;
-  /** What became of the step before, if it was put off. */
-  past?: StepPast | undefined;
-  /** Number of the step in its turn, from 1. */
+/** One request to a model, before references in its history are replaced. */
+interface Asked {
+  /** Number of the step in its turn, from 1; 0: a summary. */
   turnNumber: number;
   system: string;
   history: readonly Message[];
-  read: HistoryReader;
   tools: readonly ToolSpec[];
-  /** What the agent asks of the vendor; absent: nothing. */
   options?: ModelOptions;
-  signal: AbortSignal;
-  /** Counts what it used. */
-  charge: ChargeStep;
   /** Told what the model says while it says it. */
-  onEvent: (event: EngineEvent) => void;
-  /** Told of a call of a vendor that went wrong and is followed by another one. */
-  onRetry: (retry: ModelRetry) => void;
+  onEvent?: (event: EngineEvent) => void;
 }
 
-/** Runs one model step to its end, or until the signal breaks it off, and counts what it used. */
-export async function runModelStep(step: ModelStep): Promise<StepResult> {
-  const accumulator = createAccumulator();
-  const request = {
-    ...step.options,
-    messages: await step.read(modelMessagesOf(step.history)),
-    tools: step.tools,
-    system: step.system,
-  };
-  for await (const chunk of step.chain.stream(request, step.signal, step.past)) {
-    accumulator.push(chunk);
-    if (chunk.type === "retry") step.onRetry(chunk);
-    const event = deltaEventOf(chunk, step.turnNumber);
-    if (event !== undefined) step.onEvent(event);
-  }
-  const result = accumulator.result();
-  const use = stepUse(result, step, step.model);
-  await step.charge(use);
-  return { ...result, use, uses: callUses(result, step), ...(step.signal.aborted ? { brokenOff: true } : {}) };
-}
-
-/** What a chain needs to know of a step that was put off. */
-export function pastOf({ putOff }: TurnState): StepPast | undefined {
-  if (putOff === undefined) return undefined;
-  const { rounds, sinceMs, askedWaitMs } = putOff;
-  return { rounds, askedWaitMs, elapsedMs: Math.max(0, sharedNow() - sinceMs) };
-}
-
-export interface Summary {
-  chain: ModelChain;
-  plan: CompactionPlan;
-  language: ReplyLanguage;
-  /** Puts what a summary is made from in place of references. */
-  read: HistoryReader;
-  signal: AbortSignal;
-  charge: ChargeStep;
-  model: ModelStep["model"];
-  past?: StepPast | undefined;
-  onRetry: ModelStep["onRetry"];
-}
-
-/** Asks a model for what is to stand for the older part of a conversation. */
-export async function summarise(summary: Summary): Promise<StepResult> {
-  const { chain, plan, language, read, ...rest } = summary;
-  const { system, messages } = compactionRequest(await read(plan.older), language);
-  return await runModelStep({
-    chain,
-    turnNumber: 0,
-    system,
-    history: messages,
-    read: async (history) => history,
-    tools: [],
-    ...rest,
-    onEvent: () => undefined,
-  });
-}
-
-type TurnContextOptions = Pick<TurnRunOptions, "chain" | "controller" | "facts" | "readBriefly" | "watch"> & {
-  charge: ChargeStep;
-};
-
-/** Keeps what the model of one turn gets to see within its window. */
-export class TurnContext {
-  readonly #options: TurnContextOptions;
-  readonly #progress: TurnProgress;
+/** The model steps of one turn. What the model gets to see stays within its window: older messages are summarised. */
+export class ModelSteps {
+  readonly #services: Services;
+  readonly #run: RunningTurn;
   /** Input tokens of the last step, while the context is the one it saw. */
   #usedTokens: number | undefined;
   /** The window overflowed once; what can be shortened has been. */
   #overflowed = false;
 
-  constructor(options: TurnContextOptions, progress: TurnProgress) {
-    this.#options = options;
-    this.#progress = progress;
+  constructor(services: Services, run: RunningTurn) {
+    this.#services = services;
+    this.#run = run;
+  }
+
+  /** The next step of the answer. `brokenOff` is set where the run's signal has ended it. */
+  async answer(tools: readonly ToolSpec[], onEvent: (event: EngineEvent) => void): Promise<StepResult> {
+    const { agent, model, stored, watch } = this.#run;
+    const { instructions: system, request: options } = agent.config;
+    const { turn, history } = stored;
+    const asked = { turnNumber: turn.steps + 1, system, options, history, tools, onEvent };
+    return await watch.step(model.chain, "answer", async () => {
+      const messages = await readHistory(this.#services.blobs, modelMessagesOf(history), {
+        vision: model.chain.primary.supportsVision,
+        maxChars: this.#services.settings.limits.attachmentChars,
+        // A character of Chinese is a token: half of the window at most.
+        maxTotalChars: Math.floor(model.chain.primary.contextWindow / 2),
+      });
+      return await this.#ask(asked, messages);
+    });
+  }
+
+  /** A summary of the older part of the conversation; undefined when it was broken off. */
+  async summarise(plan: CompactionPlan): Promise<StepResult | undefined> {
+    const { agent, model, stored, watch } = this.#run;
+    const language = languageOfMessage(stored.turn.message, agent.speech.texts);
+    const summary = await watch.step(model.chain, "summary", async () => {
+      const older = await readFiles(this.#services.blobs, plan.older, {
+        maxChars: summarisedChars,
+        maxTotalChars: 10 * summarisedChars,
+      });
+      const { system, messages: history } = compactionRequest(older, language);
+      return await this.#ask({ turnNumber: 0, system, history, tools: [] }, modelMessagesOf(history));
+    });
+    return summary.brokenOff === true ? undefined : summary;
+  }
+
+  /** Asks the model to its end, or until the signal breaks it off, and counts what that used. */
+  async #ask(asked: Asked, messages: readonly Message[]): Promise<StepResult> {
+    const { model, controller, budget, watch } = this.#run;
+    const { signal } = controller;
+    const accumulator = createAccumulator();
+    const request = { ...asked.options, messages, tools: asked.tools, system: asked.system };
+    for await (const chunk of model.chain.stream(request, signal, this.#past())) {
+      accumulator.push(chunk);
+      if (chunk.type === "retry") watch.retried(chunk);
+      const event = deltaEventOf(chunk, asked.turnNumber);
+      if (event !== undefined) asked.onEvent?.(event);
+    }
+    const result = accumulator.result();
+    const use = stepUse(result, asked, model.model);
+    await budget.charge(use);
+    return { ...result, use, uses: callUses(result, asked), ...(signal.aborted ? { brokenOff: true } : {}) };
+  }
+
+  /** What the chain needs to know of a step that was put off. */
+  #past(): StepPast | undefined {
+    const { putOff } = this.#run.stored.turn;
+    if (putOff === undefined) return undefined;
+    const { rounds, sinceMs, askedWaitMs } = putOff;
+    return { rounds, askedWaitMs, elapsedMs: Math.max(0, this.#services.clock.now() - sinceMs) };
   }
 
   /** A step has seen the context as it is. */
@@ -141,13 +114,13 @@ export class TurnContext {
   }
 
   /** The context is another one now. */
-  changed(): void {
+  contextChanged(): void {
     this.#usedTokens = undefined;
   }
 
   /** What makes room before the next step; undefined when there is room, or nothing can be done. */
   async whenFull(): Promise<Transition | undefined> {
-    const { turn } = this.#progress;
+    const { turn } = this.#run.stored;
     const plan = turn.summaryFailed === true ? undefined : this.plan(false);
     const summary = plan === undefined ? undefined : await this.summarise(plan);
     if (plan === undefined || summary === undefined) return undefined;
@@ -165,34 +138,15 @@ export class TurnContext {
     return this.compacted(plan, summary);
   }
 
+  /** What a summary would take the place of; undefined when there is nothing to shorten, or no need unless `force`. */
   plan(force: boolean): CompactionPlan | undefined {
-    const { contextWindow, maxOutputTokens } = this.#options.chain.primary;
+    const { contextWindow, maxOutputTokens } = this.#run.model.chain.primary;
     const usedTokens = this.#usedTokens;
-    return compactionPlan(this.#progress.history, { contextWindow, maxOutputTokens, usedTokens, force });
-  }
-
-  /** Undefined when it was broken off. */
-  async summarise(plan: CompactionPlan): Promise<StepResult | undefined> {
-    const { chain, controller, facts, readBriefly: read, charge, watch } = this.#options;
-    const { texts, model } = facts();
-    const { turn } = this.#progress;
-    const asked = {
-      chain,
-      plan,
-      read,
-      charge,
-      model,
-      language: languageOfMessage(turn.message, texts),
-      signal: controller.signal,
-      past: pastOf(turn),
-      onRetry: watch.retried,
-    };
-    const summary = await watch.step(chain, "summary", async () => await summarise(asked));
-    return summary.brokenOff === true ? undefined : summary;
+    return compactionPlan(this.#run.stored.history, { contextWindow, maxOutputTokens, usedTokens, force });
   }
 
   compacted(plan: CompactionPlan, summary: StepResult): ReturnType<typeof compactedTransition> {
-    return compactedTransition(this.#progress.turn, plan, summaryIn(summary));
+    return compactedTransition(this.#run.stored.turn, plan, summaryIn(summary));
   }
 }
 
@@ -201,14 +155,41 @@ function summaryIn({ failure, stopReason, text }: StepResult): string | undefine
   return failure !== undefined || stopReason === "refusal" || text.trim() === "" ? undefined : text;
 }
 
-interface HistoryReaderDeps {
-  blobs: Pick<BlobStore, "get">;
-  /** Whether the model sees images. */
-  vision: boolean;
+export interface HistoryBounds {
   /** Text of one file that the model gets, in characters. */
   maxChars: number;
   /** Text of all files together; the latest come first. */
   maxTotalChars: number;
+}
+
+/**
+ * The history with the content of stored images and files in place of their references, for one request: what is
+ * stored keeps the references. Content that is gone is said to be gone. Without any reference it is the same array.
+ * `vision`: whether the model sees images.
+ */
+export async function readHistory(
+  blobs: BlobStore,
+  history: readonly Message[],
+  { vision, ...bounds }: HistoryBounds & { vision: boolean },
+): Promise<readonly Message[]> {
+  const files = await fileTexts(blobs, history, bounds);
+  const images = vision ? await imagesOf(blobs, history) : new Map<Part, ImagePart>();
+  if (files.size === 0 && storedImages(history).length === 0) return history;
+  const missing = textPart(vision ? hiddenImage : unseenImage);
+  return withParts(history, (part) => {
+    if (part.type === "file") return files.get(part) ?? part;
+    return storedImage(part) === undefined ? part : (images.get(part) ?? missing);
+  });
+}
+
+/** The same for a summary: the text of files, and no images. */
+export async function readFiles(
+  blobs: BlobStore,
+  history: readonly Message[],
+  bounds: HistoryBounds,
+): Promise<readonly Message[]> {
+  const files = await fileTexts(blobs, history, bounds);
+  return files.size === 0 ? history : withParts(history, (part) => files.get(part) ?? part);
 }
 
 type Part = Message["content"][number];
@@ -243,13 +224,12 @@ function filesIn(history: readonly Message[]): FilePart[] {
   return history.flatMap(({ content }) => content.filter((part) => part.type === "file"));
 }
 
-type Texts = ReadonlyMap<Part, TextPart>;
-
 /** What stands for each file. */
 async function fileTexts(
+  blobs: BlobStore,
   history: readonly Message[],
-  { blobs, maxChars, maxTotalChars }: Omit<HistoryReaderDeps, "vision">,
-): Promise<Texts> {
+  { maxChars, maxTotalChars }: HistoryBounds,
+): Promise<ReadonlyMap<Part, TextPart>> {
   const texts = new Map<Part, TextPart>();
   let charsLeft = maxTotalChars;
   for (const part of filesIn(history).toReversed()) {
@@ -264,8 +244,8 @@ async function fileTexts(
 
 /** What stands for each image that is shown. */
 async function imagesOf(
+  blobs: BlobStore,
   history: readonly Message[],
-  blobs: Pick<BlobStore, "get">,
 ): Promise<ReadonlyMap<Part, ImagePart | TextPart>> {
   const shown = new Map<Part, ImagePart | TextPart>();
   let bytesLeft = maxImageBytes;
@@ -299,29 +279,4 @@ function withParts(
     const content = message.content.map(replace);
     return content.every((part, index) => part === message.content[index]) ? message : { ...message, content };
   });
-}
-
-/**
- * Puts the content of stored images and files in place of their references, for one request: history
- * itself keeps the references. Without any it returns the same array.
- */
-export function createHistoryReader(deps: HistoryReaderDeps): HistoryReader {
-  return async (history) => {
-    const files = await fileTexts(history, deps);
-    const images = deps.vision ? await imagesOf(history, deps.blobs) : new Map<Part, ImagePart>();
-    if (files.size === 0 && storedImages(history).length === 0) return history;
-    const missing = textPart(deps.vision ? hiddenImage : unseenImage);
-    return withParts(history, (part) => {
-      if (part.type === "file") return files.get(part) ?? part;
-      return storedImage(part) === undefined ? part : (images.get(part) ?? missing);
-    });
-  };
-}
-
-/** Puts the text of files in place of their references, and leaves images alone. */
-export function createFileReader(deps: Omit<HistoryReaderDeps, "vision">): HistoryReader {
-  return async (history) => {
-    const files = await fileTexts(history, deps);
-    return files.size === 0 ? history : withParts(history, (part) => files.get(part) ?? part);
-  };
 }

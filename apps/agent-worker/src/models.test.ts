@@ -1,6 +1,6 @@
 import { readProviders, resolveConfig, type LarklineConfig } from "@larkline/process/config";
 import { describe, expect, it } from "vitest";
-import { createAgentModels, turnModelOf } from "./agents.ts";
+import { Agent, createAgentModels, type AgentModels } from "./agents.ts";
 
 const keys = { ANTHROPIC_API_KEY: "a", OPENAI_API_KEY: "o" };
 
@@ -23,30 +23,36 @@ function made(config: LarklineConfig, env: Record<string, string> = keys, model 
 function choices(agent: object = {}) {
   const models = made(settings(agent));
   if (!models.ok) throw new Error(models.error);
-  return models.value.of("default");
+  return ofDefault(models.value);
+}
+
+function ofDefault({ ofAgents }: AgentModels): Agent {
+  const config = settings();
+  const models = ofAgents.get("default") ?? expect.fail();
+  return new Agent(config, config.agents.default, models);
 }
 
 describe("the models of a deployment", () => {
   it("without a choice are those of the agent, else of the environment", () => {
-    expect(choices().choose(undefined).name).toBe("anthropic/claude-sonnet-4-6");
+    expect(choices().modelOf(undefined).name).toBe("anthropic/claude-sonnet-4-6");
     const own = choices({ model: "openai/gpt-5,anthropic/claude-opus-4-6" });
-    expect(own.defaultName).toBe("openai/gpt-5");
-    expect(own.choose(undefined).chain.models.map(({ id }) => id)).toEqual(["gpt-5", "claude-opus-4-6"]);
+    expect(own.defaultModel).toBe("openai/gpt-5");
+    expect(own.modelOf(undefined).chain.models.map(({ id }) => id)).toEqual(["gpt-5", "claude-opus-4-6"]);
   });
 
   it("begin with the one that was chosen, and fall back to the usual ones", () => {
     const offered = choices({ models: ["openai-responses/gpt-5", "anthropic/claude-sonnet-4-6"] });
-    expect(offered.choose("openai-responses/gpt-5").chain.models.map(({ id }) => id)).toEqual([
+    expect(offered.modelOf("openai-responses/gpt-5").chain.models.map(({ id }) => id)).toEqual([
       "gpt-5",
       "claude-sonnet-4-6",
     ]);
-    expect(offered.choose("anthropic/claude-sonnet-4-6").chain.models.map(({ id }) => id)).toEqual([
+    expect(offered.modelOf("anthropic/claude-sonnet-4-6").chain.models.map(({ id }) => id)).toEqual([
       "claude-sonnet-4-6",
     ]);
   });
 
   it("are the usual ones for a choice that is not offered any more", () => {
-    expect(choices({ models: ["openai/gpt-5"] }).choose("openai/gpt-4o")).toMatchObject({
+    expect(choices({ models: ["openai/gpt-5"] }).modelOf("openai/gpt-4o")).toMatchObject({
       name: "anthropic/claude-sonnet-4-6",
       chain: { primary: { id: "claude-sonnet-4-6" } },
     });
@@ -85,7 +91,7 @@ describe("the models of a deployment", () => {
     const model = "deepseek/chat,local/own,openai/mine,anthropic/claude-opus-4-6";
     const all = made(resolved({ agents: { default: { model } }, providers }), env);
     if (!all.ok) throw new Error(all.error);
-    const chain = all.value.of("default").choose(undefined).chain;
+    const chain = ofDefault(all.value).modelOf(undefined).chain;
     expect(chain.models.map(({ id, provider }) => [provider, id])).toEqual([
       ["deepseek", "chat"],
       ["local", "own"],
@@ -102,7 +108,7 @@ describe("the models of a deployment", () => {
     ];
     const all = made(settings({ model: "openai/small,openai/dear" }, models));
     if (!all.ok) throw new Error(all.error);
-    const model = turnModelOf(all.value.of("default").choose(undefined).chain);
+    const { model } = ofDefault(all.value).modelOf(undefined);
     expect(model.info).toMatchObject({ id: "small", contextWindow: 5_000 });
     const usage = { inputTokens: 1_000_000, outputTokens: 0, cacheReadTokens: 0, cacheCreationTokens: 0 };
     expect([model.costUsd(usage), model.costUsd(usage, "dear"), model.costUsd(usage, "unknown")]).toEqual([1, 100, 1]);

@@ -1,39 +1,42 @@
-import { type AvailableTool, readResultName } from "@larkline/store";
-import { createLogger } from "@larkline/process/telemetry";
+import { readResultName, type AvailableTool } from "@larkline/store";
+import { openTestStores } from "@larkline/store/testing";
+import { silentLogger } from "@larkline/process/telemetry";
 import { expect, it } from "vitest";
-import { builtInRunner, createOfferedTools, readResultAnnouncement } from "./tools.ts";
-
-const logger = createLogger({ service: "test", level: "silent" });
-const builtIns = {
-  offered: new Map([[readResultName, { runner: builtInRunner, announcement: readResultAnnouncement }]]),
-};
+import { builtInRunner } from "./call-facts.ts";
+import { ToolCatalog } from "./tools.ts";
 
 function tool(name: string): [string, AvailableTool] {
   const spec = { name, description: "", inputSchema: { type: "object" } };
   return [name, { runner: "r", announcement: { spec, effect: "pure", requiresApproval: false, timeoutMs: 1 } }];
 }
 
-function offered(tools: ReadonlyMap<string, AvailableTool>, allowed: readonly string[] | null): [string, string][] {
-  const now = createOfferedTools({ catalog: { tools: () => tools }, builtIns, logger }, allowed);
-  expect(now()).toBe(now());
-  return [...now()].map(([name, { runner }]) => [name, runner]);
+async function offered(
+  tools: ReadonlyMap<string, AvailableTool>,
+  allowed: readonly string[] | null,
+): Promise<[string, string][]> {
+  const { runners } = openTestStores();
+  runners.tools = async () => tools;
+  const catalog = new ToolCatalog(runners, silentLogger);
+  await catalog.refresh();
+  expect(catalog.offeredTo({ tools: allowed })).toBe(catalog.offeredTo({ tools: allowed }));
+  return [...catalog.offeredTo({ tools: allowed })].map(([name, { runner }]) => [name, runner]);
 }
 
-it("built-in tools come with those of runners, and without any there is none", () => {
-  expect(offered(new Map([tool("a"), tool("b")]), null)).toEqual([
+it("built-in tools come with those of runners, and without any there is none", async () => {
+  expect(await offered(new Map([tool("a"), tool("b")]), null)).toEqual([
     ["a", "r"],
     ["b", "r"],
     [readResultName, builtInRunner],
   ]);
-  expect(offered(new Map([tool("a"), tool("b")]), ["b"])).toEqual([
+  expect(await offered(new Map([tool("a"), tool("b")]), ["b"])).toEqual([
     ["b", "r"],
     [readResultName, builtInRunner],
   ]);
-  expect(offered(new Map(), null)).toEqual([]);
-  expect(offered(new Map([tool("a")]), [])).toEqual([]);
+  expect(await offered(new Map(), null)).toEqual([]);
+  expect(await offered(new Map([tool("a")]), [])).toEqual([]);
 });
 
-it("a runner that offers a built-in tool's name loses", () => {
+it("a runner that offers a built-in tool's name loses", async () => {
   const tools = new Map([tool(readResultName), tool("a")]);
-  expect(new Map(offered(tools, null)).get(readResultName)).toBe(builtInRunner);
+  expect(new Map(await offered(tools, null)).get(readResultName)).toBe(builtInRunner);
 });

@@ -1,18 +1,7 @@
-import { randomUUID } from "node:crypto";
 import type { InboundMessage, OperatorOrder } from "@larkline/protocol";
-import { closeRedis, connectRedis, OperatorOrders, type RedisConnection } from "@larkline/store";
-import { openTestStores } from "@larkline/store/testing";
-import { createLogger } from "@larkline/process/telemetry";
-import { afterEach, beforeEach, expect, inject, it } from "vitest";
-import { resetReply, startOperatorDesk } from "./background-jobs.ts";
-
-let redis: RedisConnection;
-let orders: OperatorOrders;
-beforeEach(() => {
-  redis = connectRedis(inject("redisUrl"));
-  orders = new OperatorOrders({ redis, namespace: `test-${randomUUID()}` });
-});
-afterEach(async () => await closeRedis(redis));
+import { expect, it } from "vitest";
+import { resetReply, startOrders } from "./background-jobs.ts";
+import { newWorld, servicesOf } from "./turn-world.fixture.ts";
 
 const session = "cli_1.oc_1";
 const reset: OperatorOrder = { v: 1, by: "console", act: { do: "reset", session } };
@@ -29,11 +18,13 @@ const message: InboundMessage = {
 };
 
 it("an order that no worker takes is not done, now or later", async () => {
+  const { orders } = servicesOf(newWorld());
   expect(await orders.handIn(reset, 100)).toEqual({ state: "not_taken" });
   expect(await orders.serve(async () => ({ result: "done" }))).toBe(false);
 });
 
 it("an order whose worker dies with it is uncertain, and no other worker does it again", async () => {
+  const { orders } = servicesOf(newWorld());
   const handed = orders.handIn(reset, 1_000);
   const dying = async (): Promise<never> => await Promise.reject(new Error("died"));
   await expect.poll(async () => await orders.serve(dying).catch((error: Error) => error.message)).toBe("died");
@@ -42,27 +33,30 @@ it("an order whose worker dies with it is uncertain, and no other worker does it
 });
 
 it("an order is done by one worker, once, and its result told", async () => {
-  const { store, letters, rules, audit } = openTestStores();
+  const world = newWorld();
+  const { store, audit } = world;
   await store.append(message);
   const { gen } = await store.summary(session);
   await store.claim(session, gen, "worker");
   const stopped: string[] = [];
-  const stop = async ({ turnId }: { turnId: string }): Promise<void> => void stopped.push(turnId);
-  const parts = { orders, store, letters, rules, audit, wake: async () => {}, stop, stopCalls: async () => {} };
-  const desks = [1, 2].map(() =>
-    startOperatorDesk({ ...parts, logger: createLogger({ service: "t", level: "silent" }) }),
-  );
+  const publish = async ({ turnId = "" }: { turnId?: string }): Promise<void> => void stopped.push(turnId);
+  const services = servicesOf(world);
+  const { orders } = services;
+  services.cancels.publish = publish;
+  const workers = [1, 2].map(() => startOrders(services));
   try {
     const done = await orders.handIn(reset, 5_000);
     expect(done).toEqual({ state: "done", result: { result: "done", turnId: `${session}-1` } });
     expect(stopped).toEqual([`${session}-1`]);
     const lease = await store.leaseOutbox(session);
     expect(lease?.record).toMatchObject({ id: `${session}-1`, target: { messageId: "om_1" } });
-    expect(resetReply(`${session}-1`, message, true)).toMatchObject({ view: { state: "stopped" } });
+    expect(resetReply(`${session}-1`, message, { onCard: true, nowMs: 1 })).toMatchObject({
+      view: { state: "stopped" },
+    });
     const records = [];
     for await (const { kind, userId } of audit.export(0, Number.MAX_SAFE_INTEGER)) records.push({ kind, userId });
     expect(records).toContainEqual({ kind: "session_reset", userId: "console" });
   } finally {
-    await Promise.all(desks.map(async (desk) => await desk.close()));
+    await Promise.all(workers.map(async (worker) => await worker.close()));
   }
 });

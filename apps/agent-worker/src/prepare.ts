@@ -1,7 +1,7 @@
 import { speakerName, underSpeaker } from "@larkline/agent";
 import { createSlots, type TextExtractor } from "@larkline/attachments";
 import { addressesIn } from "@larkline/agent/permissions";
-import { readContent, type FeishuApi, type FetchedMessage } from "@larkline/feishu";
+import { readContent, type FetchedMessage } from "@larkline/feishu";
 import {
   imageTypeOf,
   type Attachment,
@@ -12,20 +12,8 @@ import {
   type UserPart,
 } from "@larkline/protocol";
 import type { BlobStore, LookupCache } from "@larkline/store";
-import type { Logger } from "@larkline/process/telemetry";
-
-interface MessagePreparerDeps {
-  /** By app id. */
-  apis: ReadonlyMap<string, FeishuApi>;
-  blobs: BlobStore;
-  lookups: LookupCache;
-  extractor: TextExtractor;
-  limits: { attachmentBytes: number; attachmentTimeoutMs: number };
-  logger: Logger;
-}
-
-/** Makes a message understandable: names, quotes, forwarded messages, files. Never rejects. */
-export type MessagePreparer = (message: InboundMessage, signal: AbortSignal) => Promise<InboundMessage>;
+import type { LarklineConfig } from "@larkline/process/config";
+import type { Bot } from "./services.ts";
 
 const nameKeptMs = 24 * 3_600_000;
 /** A name is a courtesy: an answer does not wait longer for it. */
@@ -42,36 +30,58 @@ const lineBreak = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/g;
 const maxQuotedFiles = 5;
 
 interface Fetching {
-  api: FeishuApi;
+  bot: Bot;
   signal: AbortSignal;
   /** Whose message it is for: one person's files do not hold up those of others. */
   owner: string;
 }
 
-function textPart(text: string): TextPart {
-  return { type: "text", text };
-}
-
-function filePart(attachment: Attachment, state: AttachmentState, facts: Partial<FilePart> = {}): FilePart {
-  return { type: "file", name: attachment.name ?? attachment.kind, mediaType: "", bytes: 0, state, ...facts };
-}
-
-class Preparer {
-  readonly #deps: MessagePreparerDeps;
+/** Makes messages understandable before a model sees them: names, quotes, forwarded messages, files. */
+export class MessagePreparer {
+  readonly #bots: ReadonlyMap<string, Bot>;
+  readonly #blobs: BlobStore;
+  readonly #lookups: LookupCache;
+  readonly #extractor: TextExtractor;
+  readonly #limits: LarklineConfig["limits"];
   readonly #slots = createSlots(filesInProcess);
 
-  constructor(deps: MessagePreparerDeps) {
-    this.#deps = deps;
+  constructor(
+    bots: ReadonlyMap<string, Bot>,
+    { blobs, lookups }: { blobs: BlobStore; lookups: LookupCache },
+    limits: LarklineConfig["limits"],
+    extractor: TextExtractor,
+  ) {
+    this.#bots = bots;
+    this.#blobs = blobs;
+    this.#lookups = lookups;
+    this.#limits = limits;
+    this.#extractor = extractor;
   }
 
+  /** Fetches what the message refers to. Never rejects: what cannot be fetched is said in the message. */
   async prepare(message: InboundMessage, signal: AbortSignal): Promise<InboundMessage> {
+    // From here on the parts hold more than the person's own words.
+    const addresses = message.parts.flatMap((part) => (part.type === "text" ? addressesIn(part.text) : []));
+    const { attachments = [], ...others } = message.references ?? {};
+    const refers = attachments.length > 0 || Object.values(others).some((id) => id !== undefined);
+    const foreign = refers || message.parts.some(({ type }) => type !== "text");
+    const facts = { addresses: [...new Set(addresses)], ...(foreign ? { foreign } : {}) };
+    const bot = this.#bots.get(message.app);
+    if (bot === undefined || message.reply.channel === "none") return { ...message, ...facts };
+    try {
+      return { ...(await this.#fetchAll(message, bot, signal)), ...facts };
+    } catch (error) {
+      bot.log.error({ error, session: message.session }, "message not prepared");
+      return { ...message, ...facts };
+    }
+  }
+
+  async #fetchAll(message: InboundMessage, bot: Bot, signal: AbortSignal): Promise<InboundMessage> {
     const { references, ...rest } = message;
-    const api = this.#deps.apis.get(message.app);
-    if (api === undefined || message.reply.channel === "none") return message;
-    const patience = AbortSignal.timeout(this.#deps.limits.attachmentTimeoutMs);
+    const patience = AbortSignal.timeout(this.#limits.attachmentTimeoutMs);
     const owner = `${message.app} ${message.sender.id}`;
-    const fetching = { api, signal: AbortSignal.any([signal, patience]), owner };
-    const [name, parts] = await Promise.all([this.#nameFor(message, fetching), this.#parts(message, fetching)]);
+    const fetching = { bot, signal: AbortSignal.any([signal, patience]), owner };
+    const [name, parts] = await Promise.all([this.#nameFor(message, fetching), this.#content(message, fetching)]);
     return {
       ...rest,
       parts: references === undefined ? message.parts : parts,
@@ -85,26 +95,26 @@ class Preparer {
     return (await this.#names(app, [sender.id], fetching)).get(sender.id);
   }
 
-  async #names(app: string, ids: readonly string[], { api, signal }: Fetching): Promise<ReadonlyMap<string, string>> {
-    const { lookups, logger } = this.#deps;
+  async #names(app: string, ids: readonly string[], { bot, signal }: Fetching): Promise<ReadonlyMap<string, string>> {
+    const lookups = this.#lookups;
     const keyOf = (id: string): string => `name:${app}:${id}`;
     try {
       const cached = await Promise.all(ids.map(async (id) => [id, await lookups.get(keyOf(id))] as const));
       const unknown = cached.flatMap(([id, name]) => (name === undefined ? [id] : []));
       const patience = AbortSignal.any([signal, AbortSignal.timeout(namePatienceMs)]);
       const asked =
-        unknown.length === 0 ? new Map<string, string>() : await api.userNames(unknown, { signal: patience });
+        unknown.length === 0 ? new Map<string, string>() : await bot.api.userNames(unknown, { signal: patience });
       // An empty name is remembered too: asking again would not help.
       await Promise.all(unknown.map(async (id) => await lookups.set(keyOf(id), asked.get(id) ?? "", nameKeptMs)));
       const names = cached.map(([id, name]) => [id, name ?? asked.get(id) ?? ""] as const);
       return new Map(names.filter(([, name]) => name !== ""));
     } catch (error) {
-      logger.warn({ error }, "names of senders unknown");
+      bot.log.warn({ error }, "names of senders unknown");
       return new Map();
     }
   }
 
-  async #parts(message: InboundMessage, fetching: Fetching): Promise<UserPart[]> {
+  async #content(message: InboundMessage, fetching: Fetching): Promise<UserPart[]> {
     const { attachments = [], quotedId, threadRootId, forwardedId } = message.references ?? {};
     const [quoted, root, forwarded, files] = await Promise.all([
       this.#quote("quoted message", quotedId, fetching),
@@ -141,7 +151,7 @@ class Preparer {
   async #bundled(fetched: readonly FetchedMessage[], messageId: string, fetching: Fetching): Promise<string> {
     const children = fetched.filter(({ upperMessageId }) => upperMessageId === messageId).slice(0, maxForwarded);
     const people = children.flatMap(({ senderType, senderId }) => (senderType === "user" ? [senderId] : []));
-    const names = await this.#names(fetching.api.appId, [...new Set(people)], fetching);
+    const names = await this.#names(fetching.bot.app, [...new Set(people)], fetching);
     const lines = children.map((child) => {
       const name = speakerName(names.get(child.senderId) ?? "") || (child.senderType === "app" ? "bot" : "somebody");
       return `${name}: ${underSpeaker(contentOf(child).text)}`;
@@ -150,11 +160,11 @@ class Preparer {
   }
 
   /** The messages, or in words why there are none. */
-  async #fetch(messageId: string, { api, signal }: Fetching): Promise<FetchedMessage[] | string> {
+  async #fetch(messageId: string, { bot, signal }: Fetching): Promise<FetchedMessage[] | string> {
     try {
-      return await api.messages.fetch(messageId, { signal });
+      return await bot.api.messages.fetch(messageId, { signal });
     } catch (error) {
-      this.#deps.logger.warn({ error, messageId }, "a message that was referred to was not fetched");
+      bot.log.warn({ error, messageId }, "a message that was referred to was not fetched");
       return "the platform does not show it";
     }
   }
@@ -173,29 +183,22 @@ class Preparer {
       return filePart(attachment, "unsupported", { detail: `${attachment.kind} cannot be played or transcribed here` });
     }
     const isImage = attachment.kind === "image";
-    const maxBytes = isImage ? maxImageBytes : this.#deps.limits.attachmentBytes;
+    const maxBytes = isImage ? maxImageBytes : this.#limits.attachmentBytes;
     const { messageId, key } = attachment;
-    const { api, signal, owner } = fetching;
+    const { bot, signal, owner } = fetching;
     try {
       const release = await this.#slots.take(signal, owner);
       try {
         const type = isImage ? "image" : "file";
-        const file = await api.files.download({ messageId, key, type, maxBytes }, { signal });
+        const file = await bot.api.files.download({ messageId, key, type, maxBytes }, { signal });
         return isImage ? await this.#image(attachment, file.bytes) : await this.#document(attachment, file, fetching);
       } finally {
         release();
       }
     } catch (error) {
-      return this.#failed(attachment, maxBytes, error);
+      bot.log.warn({ error, messageId }, "attachment not fetched");
+      return unfetched(attachment, maxBytes, error);
     }
-  }
-
-  #failed(attachment: Attachment, maxBytes: number, error: unknown): FilePart {
-    const kind = error instanceof Error && "kind" in error ? error.kind : undefined;
-    this.#deps.logger.warn({ error, messageId: attachment.messageId }, "attachment not fetched");
-    if (kind !== "too_large") return filePart(attachment, "failed", { detail: "it could not be downloaded" });
-    const megabytes = Math.floor(maxBytes / 100_000) / 10;
-    return filePart(attachment, "too_large", { detail: `it has more than ${megabytes} MB` });
   }
 
   async #image(attachment: Attachment, bytes: Buffer): Promise<UserPart> {
@@ -204,7 +207,7 @@ class Preparer {
       const detail = "only PNG, JPEG, GIF and WebP images can be seen";
       return filePart(attachment, "unsupported", { bytes: bytes.length, detail });
     }
-    const blobId = await this.#deps.blobs.put(bytes, { mediaType });
+    const blobId = await this.#blobs.put(bytes, { mediaType });
     return { type: "image", source: { sourceType: "blob", blobId, mediaType } };
   }
 
@@ -214,14 +217,21 @@ class Preparer {
     { signal, owner }: Fetching,
   ): Promise<UserPart> {
     const name = attachment.name ?? fileName ?? "file";
-    const read = await this.#deps.extractor.extract({ bytes, name, mediaType }, signal, owner);
+    const read = await this.#extractor.extract({ bytes, name, mediaType }, signal, owner);
     const facts = { name, mediaType: read.mediaType, bytes: bytes.length };
     if (read.state !== "ready") return filePart(attachment, read.state, { ...facts, detail: read.detail });
     const text = Buffer.from(read.text, "utf8");
-    const blobId = await this.#deps.blobs.put(text, { mediaType: "text/plain; charset=utf-8", name });
+    const blobId = await this.#blobs.put(text, { mediaType: "text/plain; charset=utf-8", name });
     const detail = detailOf(read);
     return filePart(attachment, "ready", { ...facts, blobId, ...(detail === "" ? {} : { detail }) });
   }
+}
+
+function unfetched(attachment: Attachment, maxBytes: number, error: unknown): FilePart {
+  const kind = error instanceof Error && "kind" in error ? error.kind : undefined;
+  if (kind !== "too_large") return filePart(attachment, "failed", { detail: "it could not be downloaded" });
+  const megabytes = Math.floor(maxBytes / 100_000) / 10;
+  return filePart(attachment, "too_large", { detail: `it has more than ${megabytes} MB` });
 }
 
 function detailOf({ pages, truncated }: { pages?: number; truncated: boolean }): string {
@@ -245,20 +255,10 @@ function cut(text: string): string {
   return `${whole}… (cut off)`;
 }
 
-export function createMessagePreparer(deps: MessagePreparerDeps): MessagePreparer {
-  const preparer = new Preparer(deps);
-  return async (message, signal) => {
-    // From here on the parts hold more than the person's own words.
-    const addresses = message.parts.flatMap((part) => (part.type === "text" ? addressesIn(part.text) : []));
-    const { attachments = [], ...others } = message.references ?? {};
-    const refers = attachments.length > 0 || Object.values(others).some((id) => id !== undefined);
-    const foreign = refers || message.parts.some(({ type }) => type !== "text");
-    const facts = { addresses: [...new Set(addresses)], ...(foreign ? { foreign } : {}) };
-    try {
-      return { ...(await preparer.prepare(message, signal)), ...facts };
-    } catch (error) {
-      deps.logger.error({ error, session: message.session }, "message not prepared");
-      return { ...message, ...facts };
-    }
-  };
+function textPart(text: string): TextPart {
+  return { type: "text", text };
+}
+
+function filePart(attachment: Attachment, state: AttachmentState, facts: Partial<FilePart> = {}): FilePart {
+  return { type: "file", name: attachment.name ?? attachment.kind, mediaType: "", bytes: 0, state, ...facts };
 }

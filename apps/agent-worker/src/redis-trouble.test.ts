@@ -6,7 +6,6 @@ import { freePort, startRedis } from "@larkline/testkit";
 import { expect, inject, it, onTestFinished, vi } from "vitest";
 import { calling } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";
-import { hasDied } from "./heartbeat.ts";
 import {
   append,
   holding,
@@ -132,7 +131,6 @@ async function twoWorkers() {
   const orders = { redisUrl: inject("redisUrl"), namespace, owner: "second", onError: () => undefined };
   const renewals = await Renewals.start(orders);
   onTestFinished(async () => await renewals.close());
-  const died = async (other: string): Promise<boolean> => await hasDied({ presence, renewals }, other);
   let isTroubled = false;
   const backend: LlmBackend = {
     async *stream(request) {
@@ -156,7 +154,7 @@ async function twoWorkers() {
         };
       },
     });
-    const run = runnerOf(world, { backend, maxTries, worker: { owner, presence, hasDied: died } }, { ...world, store });
+    const run = runnerOf(world, { backend, maxTries, services: { owner, presence, renewals } }, { ...world, store });
     return {
       claims,
       run: async (gen: number) => await run({ v: 1, session, gen }, new AbortController().signal),

@@ -1,7 +1,17 @@
-import { createPostgresArchive } from "@larkline/store/archive-postgres";
-import { createFileBlobStore } from "@larkline/store/blob-files";
 import { createTextExtractor, type TextExtractor } from "@larkline/attachments";
-import { ApprovalCards, FeishuApi, GroupLookup, CardHandover, LiveReplies, OutboxSender } from "@larkline/feishu";
+import { createBudgetBook, type BudgetBook } from "@larkline/agent/budgets";
+import {
+  ApprovalCards,
+  CardHandover,
+  FeishuApi,
+  GroupLookup,
+  LiveReplies,
+  OutboxSender,
+  StatusReactions,
+} from "@larkline/feishu";
+import { botOfApp, groupsAtBot, type BotAccess, type BotConfig, type LarklineConfig } from "@larkline/process/config";
+import { createClockLog, watchPlatform, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
+import { runnerKeyOf, stateKeyOf, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
 import {
   cancelChannelOf,
   createCancelBus,
@@ -24,6 +34,7 @@ import {
   connectRedis,
   DeadLetters,
   EventLog,
+  HandoffImport,
   InstanceDirectory,
   isAnswered,
   LookupCache,
@@ -33,6 +44,7 @@ import {
   RateGovernor,
   RedisBlobStore,
   type RedisConnection,
+  Renewals,
   RunnerDirectory,
   ServerClock,
   SessionRetention,
@@ -41,57 +53,151 @@ import {
   takesWrites,
   TokenCache,
 } from "@larkline/store";
-import { runnerKeyOf, stateKeyOf } from "@larkline/protocol";
-import { createClockLog, watchPlatform, type Logger, type Metrics, type Telemetry } from "@larkline/process/telemetry";
-import { botOfApp, groupsAtBot, type BotAccess, type LarklineConfig } from "@larkline/process/config";
-import { Authorities, type JudgeDeps } from "./approvals.ts";
+import { createPostgresArchive } from "@larkline/store/archive-postgres";
+import { createFileBlobStore } from "@larkline/store/blob-files";
+import { agentsOf, type Agent, type AgentModels } from "./agents.ts";
+import { keepRule } from "./approvals.ts";
 import type { WorkerConfig } from "./config.ts";
+import { MessagePreparer } from "./prepare.ts";
+import { RunningTurns } from "./session-runner.ts";
+import { ToolCatalog } from "./tools.ts";
+import { TurnHolds, wakeAfter } from "./turn-holds.ts";
 import { createImageResolver } from "./turn-reply.ts";
 
-/** Sends replies that were committed. */
-type ReplySender = OutboxSender;
+/** What everything in this process shares. Made once, in `main`, and passed whole. */
+export interface Services extends Stores, Queues {
+  config: WorkerConfig;
+  settings: LarklineConfig;
+  /** Name of this worker: in its heartbeat, in claims, and in the jobs of the calls that it hands out. */
+  owner: string;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  counters: WorkerCounters;
+  telemetry: Telemetry;
+  /** By app id. */
+  bots: ReadonlyMap<string, Bot>;
+  /** By name. */
+  agents: ReadonlyMap<string, Agent>;
+  budgetBook: BudgetBook;
+  toolCatalog: ToolCatalog;
+  /** The turns that run in this process. */
+  runningTurns: RunningTurns;
+  /** Those of them that keep their slots while their calls run. */
+  turnHolds: TurnHolds;
+  /** Renews the heartbeat of this worker and the locks of its jobs, from a thread. */
+  renewals: Renewals;
+  runnerKeys: RunnerKeys;
+  /** Carries what runners have handed in over into sessions. */
+  handoffs: HandoffImport;
+  preparer: MessagePreparer;
+  /** The cards of replies while their turns run. */
+  liveReplies: LiveReplies;
+  /** Sends what is in outboxes. */
+  outboxSender: OutboxSender;
+  approvalCards: ApprovalCards;
+}
 
-/** Everything of a worker that talks to something outside. */
-export interface Connections {
+/** Everything durable. It is in Redis, but for blobs and the archive where those are configured. */
+export interface Stores {
   store: SessionStore;
-  log: Pick<EventLog, "read">;
+  eventLog: EventLog;
   approvals: ApprovalStore;
   rules: PermissionRules;
   budgets: BudgetStore;
-  presence: Presence;
-  /** What operators want done. */
-  orders: OperatorOrders;
-  auditLog: AuditLog;
-  /** Takes over what the version before has stored. */
-  migration: StateMigration;
-  directory: RunnerDirectory;
-  turns: TurnQueue;
-  tools: ToolQueues;
-  bus: CancelBus;
-  /** Tells a runner which of its calls are to stop; best effort. */
-  stopCalls: (runner: string, cancel: Cancellation) => Promise<void>;
-  sender: ReplySender;
-  approvalCards: ApprovalCards;
-  groupsOf: JudgeDeps["groupsOf"];
-  /** What allows calls, looked up where it was decided. */
-  authorities: Authorities;
-  replies: LiveReplies;
-  /** The bots, by app id. */
-  apis: ReadonlyMap<string, FeishuApi>;
-  ledger: CardLedger;
-  letters: DeadLetters;
-  instances: InstanceDirectory;
+  cards: CardLedger;
+  deadLetters: DeadLetters;
   blobs: BlobStore;
   lookups: LookupCache;
+  auditLog: AuditLog;
+  /** Bounds, archives and expires what sessions have stored. */
   retention: SessionRetention;
-  audit: AuditLog;
   /** Absent: nothing is archived. */
   archive: Archive | undefined;
-  extractor: TextExtractor;
+  /** What operators want done. */
+  orders: OperatorOrders;
+  /** The runners that live, and their tools. */
+  runners: RunnerDirectory;
+  /** Heartbeats of the workers, and who has which duty. */
+  presence: Presence;
+  /** Tells the other processes about this one. */
+  instances: InstanceDirectory;
+  /** Takes over what the version before has stored. */
+  migration: StateMigration;
+  tokenCache: TokenCache;
+  governor: RateGovernor;
+}
+
+/** The queues, and what processes tell each other without storing it. */
+export interface Queues {
+  turns: TurnQueue;
+  tools: ToolQueues;
+  /** Tells every worker that a turn is to stop. */
+  cancels: CancelBus;
+  /** Tells a runner that its calls of a turn are to stop. Best effort: without it a call ends at its deadline. */
+  runnerCancels: { publish(runner: string, cancel: Cancellation): Promise<void> };
+}
+
+/** One bot: how this process reaches the platform on its behalf. */
+export class Bot {
+  readonly app: string;
+  readonly settings: BotConfig;
+  readonly api: FeishuApi;
+  readonly log: Logger;
+  readonly reactions: StatusReactions;
+  readonly #groups: GroupLookup;
+
+  constructor(settings: LarklineConfig, api: FeishuApi, lookups: LookupCache, log: Logger) {
+    this.app = api.appId;
+    this.settings = botOfApp(settings, api.appId);
+    this.api = api;
+    this.log = log.child({ bot: this.settings.name });
+    this.reactions = new StatusReactions({ api, lookups, logger: log });
+    this.#groups = new GroupLookup({ api, lookups });
+  }
+
+  /** The person's user groups on the bot's own platform. Rejects when they cannot be found out. */
+  async groupsOf(openId: string): Promise<readonly string[]> {
+    return groupsAtBot(this.settings, await this.#groups.groupsOf(openId));
+  }
+}
+
+/** The keys that calls for runners are signed with, made from the deployment's: no runner can make calls for another. */
+export class RunnerKeys {
+  readonly #signingKey: string;
+  readonly #keys = new Map<string, string>();
+
+  constructor(signingKey: string) {
+    this.#signingKey = signingKey;
+  }
+
+  of(runner: string): string {
+    const key = this.#keys.get(runner) ?? runnerKeyOf(this.#signingKey, runner);
+    if (this.#keys.size < maxRunnerKeys) this.#keys.set(runner, key);
+    return key;
+  }
+}
+
+const maxRunnerKeys = 1_000;
+
+/** What `main` has made before. */
+export interface ServiceParts {
+  config: WorkerConfig;
+  settings: LarklineConfig;
+  owner: string;
+  models: AgentModels;
+  log: Logger;
+  counters: WorkerCounters;
+  telemetry: Telemetry;
+}
+
+/** The connections of the process, and what only starting and closing it needs. */
+export interface Connections {
+  services: Services;
+  /** For the queue worker, which waits for jobs on this connection. */
   queue: QueueOptions;
-  clock: ServerClock;
-  /** For requests: fails when Redis is away. */
-  redis: RedisConnection;
+  /** Why clocks cannot be trusted, in English; undefined where they can. */
+  clockProblem(): string | undefined;
   /** Whether Redis answers, and takes what is written. */
   checkRedis(): Promise<{ redis: boolean; writes: boolean }>;
   /** Whether the connection that waits for jobs is answered. */
@@ -99,136 +205,162 @@ export interface Connections {
   close(): Promise<void>;
 }
 
-export interface ConnectionOptions {
-  config: WorkerConfig;
-  settings: LarklineConfig;
-  bots: readonly BotAccess[];
-  logger: Logger;
-  telemetry: Telemetry;
-  counters: WorkerCounters;
+/** Opens all connections. Rejects when Redis does not answer. */
+export async function connect(parts: ServiceParts, accesses: readonly BotAccess[]): Promise<Connections> {
+  const { config, settings, owner, log, telemetry } = parts;
+  const onError = (error: unknown): void => log.warn({ error }, "Redis connection");
+  const redis = connectRedis(config.redisUrl, { onError });
+  const queueRedis = connectRedis(config.redisUrl, { role: "worker", onError });
+  const serverClock = new ServerClock(redis, createClockLog(log));
+  const stores = openStores(config, settings, redis);
+  const queue: QueueOptions = { connection: queueRedis, prefix: `{${config.namespace}}`, onError };
+  const queues = openQueues(config, redis, queue);
+  const { governor, tokenCache, lookups } = stores;
+  const { calls: watch } = watchPlatform(telemetry);
+  const bots = accesses.map(({ appId, appSecret, domain }) => {
+    const { monthlyCalls, rateLimits } = botOfApp(settings, appId).feishu;
+    const limiter = rateLimits ? { governor } : {};
+    const shared = { ...limiter, tokenCache, monthlyCalls, watch, logger: log };
+    return new Bot(settings, new FeishuApi({ appId, appSecret, domain, ...shared }), lookups, log);
+  });
+  await serverClock.followed;
+  const { redisUrl, namespace } = config;
+  const renewals = await Renewals.start({ redisUrl, namespace, owner, onError });
+  const extractor = createTextExtractor({
+    maxBytes: settings.limits.attachmentBytes,
+    cpuMs: settings.limits.attachmentCpuMs,
+    deadlineMs: Math.max(20_000, 4 * settings.limits.attachmentCpuMs),
+  });
+  const services = createServices({ ...parts, stores, queues, redis, bots, renewals, extractor });
+  return {
+    services,
+    queue,
+    clockProblem: serverClock.problem,
+    checkRedis: async () => ({ redis: (await redis.ping()) === "PONG", writes: await takesWrites(redis) }),
+    hearsOfJobs: () => isAnswered(queueRedis),
+    close: async () => {
+      serverClock.close();
+      await Promise.all([services.outboxSender.close(), services.approvalCards.close()]);
+      await extractor.close();
+      for (const { api } of bots) api.close();
+      await Promise.all([queues.turns.close(), queues.tools.close(), stores.archive?.close()]);
+      await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
+    },
+  };
 }
 
-/** What is stored, and where. */
-function openStores({ config, settings }: Pick<ConnectionOptions, "config" | "settings">, redis: RedisConnection) {
+export function openStores(config: WorkerConfig, settings: LarklineConfig, redis: RedisConnection): Stores {
   const { namespace, blobDirectory: directory, archiveUrl: url } = config;
   const on = { redis, namespace };
   const stateKey = stateKeyOf(config.callSigningKey);
   const ttlMs = settings.retention.blobDays * 86_400_000;
   return {
     store: new SessionStore({ ...on, stateKey }),
-    log: new EventLog(on),
-    orders: new OperatorOrders(on),
-    auditLog: new AuditLog(on),
-    migration: new StateMigration({ ...on, stateKey }),
+    eventLog: new EventLog(on),
     approvals: new ApprovalStore(on),
     rules: new PermissionRules(on),
     budgets: new BudgetStore(on),
-    ledger: new CardLedger(on),
-    letters: new DeadLetters(on),
-    instances: new InstanceDirectory(on),
-    presence: new Presence(on),
-    directory: new RunnerDirectory({ ...on, keyOf: (runner) => runnerKeyOf(config.callSigningKey, runner) }),
-    lookups: new LookupCache({ ...on, owner: "worker" }),
+    cards: new CardLedger(on),
+    deadLetters: new DeadLetters(on),
     blobs: directory === undefined ? new RedisBlobStore({ ...on, ttlMs }) : createFileBlobStore({ directory, ttlMs }),
+    lookups: new LookupCache({ ...on, owner: "worker" }),
+    auditLog: new AuditLog(on),
     retention: new SessionRetention(on),
-    audit: new AuditLog(on),
     archive: url === undefined ? undefined : createPostgresArchive({ url, schema: namespace }),
+    orders: new OperatorOrders(on),
+    runners: new RunnerDirectory({ ...on, keyOf: (runner) => runnerKeyOf(config.callSigningKey, runner) }),
+    presence: new Presence(on),
+    instances: new InstanceDirectory(on),
+    migration: new StateMigration({ ...on, stateKey }),
+    tokenCache: new TokenCache(on),
+    governor: new RateGovernor(on),
   };
 }
 
-/** The bots, by app id. */
-function openApis(
-  { config, settings, bots, telemetry, logger }: ConnectionOptions,
-  redis: RedisConnection,
-): Map<string, FeishuApi> {
-  const { namespace } = config;
-  const tokenCache = new TokenCache({ redis, namespace });
-  const governor = new RateGovernor({ redis, namespace });
-  const watch = watchPlatform(telemetry).calls;
-  return new Map(
-    bots.map(({ appId, appSecret, domain }) => {
-      const { monthlyCalls, rateLimits } = botOfApp(settings, appId).feishu;
-      const limiter = rateLimits ? { governor } : {};
-      const shared = { ...limiter, tokenCache, monthlyCalls, watch, logger };
-      return [appId, new FeishuApi({ appId, appSecret, domain, ...shared })];
-    }),
-  );
-}
-
-/** Finds out user groups by asking the bot's own platform. */
-function groupsBy(
-  apis: ReadonlyMap<string, FeishuApi>,
-  { settings, lookups }: { settings: LarklineConfig; lookups: LookupCache },
-): JudgeDeps["groupsOf"] {
-  const byApp = new Map([...apis].map(([app, api]) => [app, new GroupLookup({ api, lookups })]));
-  return async (app, openId) => {
-    const lookup = byApp.get(app);
-    if (lookup === undefined) throw new Error(`no credentials for the app ${app}`);
-    return groupsAtBot(botOfApp(settings, app), await lookup.groupsOf(openId));
-  };
-}
-
-export function openConnections(options: ConnectionOptions): Connections {
-  const { config, settings, logger, counters } = options;
-  const onFrame = (sinceStartMs: number, isFirst: boolean): void => {
-    counters.cardFrames.add(1);
-    if (isFirst) counters.firstFrameSeconds.record(sinceStartMs / 1_000);
-  };
-  const { namespace } = config;
-  const onError = (error: unknown): void => logger.warn({ error }, "Redis connection");
-  const redis = connectRedis(config.redisUrl, { onError });
-  const queueRedis = connectRedis(config.redisUrl, { role: "worker", onError });
-  const clock = new ServerClock(redis, createClockLog(logger));
-  const queue: QueueOptions = { connection: queueRedis, prefix: `{${namespace}}`, onError };
-  const turns = createTurnQueue(queue);
-  const tools = createToolQueues(queue);
-  const stores = openStores(options, redis);
-  const { store, approvals, rules, ledger, letters, blobs, lookups } = stores;
-  const apis = openApis(options, redis);
-  const extractor = createTextExtractor({
-    maxBytes: settings.limits.attachmentBytes,
-    cpuMs: settings.limits.attachmentCpuMs,
-    deadlineMs: Math.max(20_000, 4 * settings.limits.attachmentCpuMs),
-  });
-  const imageOf = createImageResolver({ blobs, lookups });
-  const { deliveries } = watchPlatform(options.telemetry);
-  const handover = new CardHandover();
-  const sender = new OutboxSender({ store, letters, ledger, handover, apis, imageOf, watch: deliveries, logger });
-  const { roles } = settings.permissions;
-  const groupsOf = groupsBy(apis, { settings, lookups });
-  const authorities = new Authorities({ approvals, rules, policy: settings.permissions, groupsOf, logger });
-  const keepRule = authorities.keepRule.bind(authorities);
-  const wake = async (session: string, gen: number): Promise<void> => await turns.wake(session, gen);
-  const approvalCards = new ApprovalCards({ apis, letters, approvals, keepRule, roles, wake, logger });
-  const mayAppear = async (session: string): Promise<boolean> => await ledger.mayAppear(session);
+function openQueues({ namespace }: WorkerConfig, redis: RedisConnection, queue: QueueOptions): Queues {
   return {
-    ...stores,
-    apis,
-    extractor,
-    groupsOf,
-    authorities,
-    replies: new LiveReplies({ apis, ledger, handover, imageOf, mayAppear, logger, onFrame }),
-    turns,
-    tools,
-    bus: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
-    stopCalls: async (runner, cancel) =>
-      await createCancelBus({ connection: redis, channel: cancelChannelOf(namespace, runner) }).publish(cancel),
-    sender,
-    approvalCards,
-    queue,
-    clock,
-    redis,
-    checkRedis: async () => ({ redis: (await redis.ping()) === "PONG", writes: await takesWrites(redis) }),
-    hearsOfJobs: () => isAnswered(queueRedis),
-    close: async () => {
-      clock.close();
-      await Promise.all([sender.close(), approvalCards.close()]);
-      await extractor.close();
-      for (const api of apis.values()) api.close();
-      await Promise.all([turns.close(), tools.close(), stores.archive?.close()]);
-      await Promise.all([closeRedis(redis), closeRedis(queueRedis)]);
+    turns: createTurnQueue(queue),
+    tools: createToolQueues(queue),
+    cancels: createCancelBus({ connection: redis, channel: `{${namespace}}:cancel` }),
+    runnerCancels: {
+      publish: async (runner, cancel) =>
+        await createCancelBus({ connection: redis, channel: cancelChannelOf(namespace, runner) }).publish(cancel),
     },
   };
+}
+
+/** What {@link createServices} puts together. */
+export interface OpenedParts extends ServiceParts {
+  stores: Stores;
+  queues: Queues;
+  redis: RedisConnection;
+  bots: readonly Bot[];
+  renewals: Renewals;
+  extractor: TextExtractor;
+}
+
+export function createServices({ stores, queues, redis, models, extractor, ...parts }: OpenedParts): Services {
+  const { config, settings, log, counters } = parts;
+  const bots = new Map(parts.bots.map((bot) => [bot.app, bot]));
+  const apis = new Map(parts.bots.map(({ app, api }) => [app, api]));
+  const { store, cards: ledger, deadLetters: letters, approvals } = stores;
+  const imageOf = createImageResolver(stores.blobs, stores.lookups);
+  const handover = new CardHandover();
+  const { deliveries: watch } = watchPlatform(parts.telemetry);
+  const runnerKeys = new RunnerKeys(config.callSigningKey);
+  const services: Services = {
+    ...parts,
+    ...stores,
+    ...queues,
+    clock: systemClock,
+    random: systemRandom,
+    bots,
+    agents: agentsOf(settings, models),
+    budgetBook: createBudgetBook(settings.budgets),
+    toolCatalog: new ToolCatalog(stores.runners, log),
+    runningTurns: new RunningTurns(systemClock),
+    turnHolds: new TurnHolds({
+      holdMs: config.holdMs,
+      slots: config.concurrency,
+      onEnd: (end) => counters.turnHolds.add(1, { end }),
+    }),
+    runnerKeys,
+    handoffs: new HandoffImport({
+      redis,
+      namespace: config.namespace,
+      worker: parts.owner,
+      runnerKeyOf: (runner) => runnerKeys.of(runner),
+      store,
+      lookups: stores.lookups,
+      delivered: async (session, delivered) => await wakeAfter(services, session, delivered),
+      onRefused: (refused) => log.warn({ ...refused }, "what a runner has handed in is refused"),
+      onError: (error) => log.warn({ error }, "what a runner has handed in waits"),
+    }),
+    preparer: new MessagePreparer(bots, stores, settings.limits, extractor),
+    liveReplies: new LiveReplies({
+      apis,
+      ledger,
+      handover,
+      imageOf,
+      mayAppear: async (session) => await ledger.mayAppear(session),
+      logger: log,
+      onFrame: (sinceStartMs, isFirst) => {
+        counters.cardFrames.add(1);
+        if (isFirst) counters.firstFrameSeconds.record(sinceStartMs / 1_000);
+      },
+    }),
+    outboxSender: new OutboxSender({ store, letters, ledger, handover, apis, imageOf, watch, logger: log }),
+    approvalCards: new ApprovalCards({
+      apis,
+      letters,
+      approvals,
+      keepRule: async (status) => await keepRule(services, status),
+      roles: settings.permissions.roles,
+      wake: async (session, gen) => await queues.turns.wake(session, gen),
+      logger: log,
+    }),
+  };
+  return services;
 }
 
 /** What a worker counts. */

@@ -1,134 +1,197 @@
-import { setImmediate, setTimeout as delay } from "node:timers/promises";
+import { setImmediate } from "node:timers/promises";
+import { scrubText } from "@larkline/process/telemetry";
 import {
+  errorCodes,
   isCanary,
   newEngineError,
+  pause,
+  traceIdOf,
+  traceparentOfMessage,
   turnIdOf,
+  type Clock,
   type InboundMessage,
   type ModelFailure,
   type SessionKey,
   type TurnJob,
-  traceIdOf,
-  traceparentOfMessage,
-  sharedNow,
 } from "@larkline/protocol";
-import type { JobResult, TurnQueue } from "@larkline/queue";
-import {
-  type Claim,
-  ClaimRefusedError,
-  type DeadLetters,
-  type EventLog,
-  type ExcuseResult,
-  isRedisTrouble,
-  type OutboxLease,
-  type Presence,
-  type SessionSettings,
-  type SessionStore,
-} from "@larkline/store";
-import type { Telemetry, Logger } from "@larkline/process/telemetry";
-import type { AgentSide } from "./agents.ts";
-import type { TurnApprovals } from "./approvals.ts";
-import type { TurnHolds } from "./turn-holds.ts";
-import { type Dispatch, type StopCalls, type TurnEnd, type TurnStart, TurnRun } from "./turn-run.ts";
-import { publishedBefore } from "./turn-store.ts";
+import type { JobResult } from "@larkline/queue";
+import { type Claim, ClaimRefusedError, type ExcuseResult, isRedisTrouble, type OutboxLease } from "@larkline/store";
+import { agentFor } from "./agents.ts";
+import { hasDied } from "./heartbeat.ts";
+import type { Services } from "./services.ts";
+import { takeBackReaction } from "./turn-reply.ts";
+import { TurnRun, type TurnEnd } from "./turn-run.ts";
+import { publishedBefore, type TurnStart } from "./turn-store.ts";
 import { watchTurn } from "./turn-watch.ts";
 
-export interface SessionRunnerOptions {
-  store: SessionStore;
-  turns: Pick<TurnQueue, "wake">;
-  /** Whether this process can speak where the session is; default: it can everywhere. */
-  serves?: (session: SessionKey) => boolean;
-  /** The agent of a message, under the choices of its session. */
-  agent: (message: InboundMessage, choices: SessionSettings) => AgentSide;
-  dispatch: Dispatch;
-  stopCalls: StopCalls;
-  approvals: TurnApprovals;
-  running: RunningTurns;
-  /** Turns that keep their slots while their calls run. */
-  holds: TurnHolds;
-  /** Starts sending a reply once `ready` has settled; must not throw. */
-  deliver: (lease: OutboxLease, ready: Promise<void>) => void;
-  /**
-   * Told when the work on a message begins (again) that others may have come before, and when the work on any is over;
-   * must not throw.
-   */
-  onMessage: (message: InboundMessage, what: "begins" | "ends") => void;
-  /** For what a worker that died has published. */
-  log: Pick<EventLog, "read">;
-  /** Keeps word of a message that is about to be given up; absent: nobody does. Must not reject. */
-  onGivenUp?: (message: InboundMessage, facts: { turnId: string; reason: string }) => Promise<void>;
-  /** Told why this process does not take a session. */
-  onRefused?: (session: SessionKey, refused: ClaimRefusedError) => void;
-  /** Told of a run that ended because Redis is away or takes no writes; it is begun again when it does. */
-  onTrouble?: (session: SessionKey, error: unknown) => void;
-  /** Told what of a session's conversation cannot be read; the conversation goes on without. */
-  onLost?: (session: SessionKey, lost: NonNullable<Claim["lost"]>) => void;
-  /** Name of this worker, for its heartbeat. */
-  owner: string;
-  /** Whether a worker that has not given a session back has died; default: every one but this. */
-  hasDied?: (owner: string) => Promise<boolean>;
-  /** Where it is noted that a session could not be given back; absent: only this process knows. */
-  presence?: Pick<Presence, "noteUnexcused" | "unexcused">;
-  /** Errors of one message after which it is given up. */
-  maxTries: number;
-  /** Pause between looks for a cancel whose broadcast was missed, ms; 2 s if absent. */
-  cancelPollMs?: number;
-  /** Messages of one session taken in a row before others get their turn. */
-  maxInRow: number;
-  telemetry: Telemetry;
-  onTurn: (end: { turnId: string; outcome: string; seconds: number; failure: ModelFailure | undefined }) => void;
-}
+/** What is in session keys where those of a bot have its app id. */
+const apiApp = "api";
+
+/** Messages of one session taken in a row before others get their turn. */
+const maxInRow = 8;
 
 /** Runs wake-up jobs: claims the session, runs what there is to run, gives it back. */
-export function createSessionRunner(
-  options: SessionRunnerOptions,
-): (job: TurnJob, signal: AbortSignal, alone?: boolean) => Promise<JobResult> {
-  const { store, owner, holds, serves = () => true } = options;
+export class SessionRunner {
+  readonly #services: Services;
+  /** Errors of one message after which it is given up. */
+  readonly #maxTries: number;
+  /** Pause between looks for a cancel whose broadcast was missed, ms. */
+  readonly #cancelPollMs: number;
   /** Epochs of runs that could not be excused before their slot was given back. */
-  const unexcused = new Map<SessionKey, string>();
-  return async ({ session, gen }, signal, alone = false) => {
-    if (!serves(session)) return "postpone";
-    holds.jobBegins();
-    if (alone) holds.makeRoom();
+  readonly #unexcused = new Map<SessionKey, string>();
+  /** Apps without credentials, and reasons of refused claims, that were logged already. */
+  readonly #logged = new Set<string>();
+
+  constructor(services: Services, { maxTries = 5, cancelPollMs = 2_000 } = {}) {
+    this.#services = services;
+    this.#maxTries = maxTries;
+    this.#cancelPollMs = cancelPollMs;
+  }
+
+  /** `alone`: no other job of this process runs meanwhile. */
+  async run({ session, gen }: TurnJob, shutdown: AbortSignal, alone = false): Promise<JobResult> {
+    if (!this.#serves(session)) return "postpone";
+    const { turnHolds } = this.#services;
+    turnHolds.jobBegins();
+    if (alone) turnHolds.makeRoom();
     try {
-      const epoch = unexcused.get(session);
-      if (epoch !== undefined) {
-        if ((await excuse(options, { session, epoch })) === "later") return "postpone";
-        unexcused.delete(session);
-      }
-      const claim = await store.claim(session, gen, owner, { alone, ...judging(options, session) });
-      if (claim === undefined) return "done";
-      if (claim.lost !== undefined) options.onLost?.(session, claim.lost);
-      return await runClaim(options, claim, { shutdown: signal, alone }).catch(async (error: unknown) => {
-        if (!isRedisTrouble(error)) throw error;
-        const result = await excuseRun(options, claim, { error, shutdown: signal });
-        if (result === "postpone") unexcused.set(session, claim.epoch);
-        return result;
-      });
+      return await this.#claimAndRun(session, gen, { shutdown, alone });
     } catch (error) {
       if (!(error instanceof ClaimRefusedError)) throw error;
-      options.onRefused?.(session, error);
-      if (error.reason === "alone") holds.makeRoom();
+      this.#logRefused(session, error);
+      if (error.reason === "alone") turnHolds.makeRoom();
       return error.reason === "alone" ? "alone" : "postpone";
     } finally {
-      holds.jobEnds();
+      turnHolds.jobEnds();
     }
-  };
+  }
+
+  /** Sessions of a bot that this process has no credentials for wait for a worker that has. */
+  #serves(session: SessionKey): boolean {
+    const { bots, log } = this.#services;
+    const [app = ""] = session.split(".", 1);
+    if (app === apiApp || bots.has(app)) return true;
+    if (!this.#logged.has(app)) {
+      log.warn({ app }, "no credentials for an app: its sessions wait for a worker that has them");
+    }
+    this.#logged.add(app);
+    return false;
+  }
+
+  /** A session may come again and again until a newer process takes it: what it needs is logged once. */
+  #logRefused(session: SessionKey, { reason, message }: ClaimRefusedError): void {
+    const { log } = this.#services;
+    if (reason === "alone") log.warn({ session }, "its worker died twice: its message runs with no other beside it");
+    else if (!this.#logged.has(message)) log.warn({ session }, `left to newer workers: ${message}`);
+    this.#logged.add(message);
+  }
+
+  async #claimAndRun(session: SessionKey, gen: number, how: HowToRun): Promise<JobResult> {
+    const { store, owner, log } = this.#services;
+    const unexcused = this.#unexcused.get(session);
+    if (unexcused !== undefined) {
+      if ((await excuse(this.#services, { session, epoch: unexcused })) === "later") return "postpone";
+      this.#unexcused.delete(session);
+    }
+    const claim = await store.claim(session, gen, owner, {
+      alone: how.alone,
+      hasDied: async (last) => await hasDiedWith(this.#services, last, session),
+    });
+    if (claim === undefined) return "done";
+    for (const facts of claim.lost ?? []) {
+      log.error({ session, ...facts }, "stored state cannot be read and is replaced");
+    }
+    try {
+      return await this.#runClaim(claim, how);
+    } catch (error) {
+      if (!isRedisTrouble(error)) throw error;
+      const result = await excuseRun(this.#services, claim, { error, shutdown: how.shutdown });
+      if (result === "postpone") this.#unexcused.set(session, claim.epoch);
+      return result;
+    }
+  }
+
+  async #runClaim(claim: Claim, { shutdown, alone }: HowToRun): Promise<JobResult> {
+    const { turns } = this.#services;
+    const most = alone ? 1 : maxInRow; // others wait until it is over
+    let start = await withPublished(this.#services, firstStart(claim));
+    for (let taken = 1; start !== undefined; taken += 1) {
+      const end = await this.#runTurn(start, { shutdown, isLast: taken >= most });
+      if (end.end === "handoff") return "requeue";
+      if (end.end === "suspended" && end.wakeGen !== undefined) await turns.wake(claim.session, end.wakeGen);
+      if (end.end !== "committed") return "done";
+      start = await afterCommit(this.#services, claim, end);
+    }
+    if (claim.head === undefined) await settleEmpty(this.#services, claim);
+    return "done";
+  }
+
+  async #runTurn(start: TurnStart, { shutdown, isLast }: { shutdown: AbortSignal; isLast: boolean }): Promise<TurnEnd> {
+    const services = this.#services;
+    const { runningTurns, telemetry, clock } = services;
+    const { session, head } = start;
+    const { message } = head;
+    const turnId = turnIdOf(session, head.seq);
+    const givenUp = whyGivenUp(start, this.#maxTries);
+    if (start.damaged !== undefined && givenUp === undefined) {
+      throw newEngineError("internal_error", `what is stored of ${turnId} cannot be read: ${start.damaged}`);
+    }
+    const controller = runningTurns.add(session, turnId);
+    for (const joined of start.turn?.absorbed ?? []) runningTurns.join(session, controller, joined);
+    const stop = (): void => controller.abort("shutdown" satisfies AbortReason);
+    shutdown.addEventListener("abort", stop, { once: true });
+    if (shutdown.aborted) stop();
+    const startedMs = clock.monotonic();
+    if (givenUp !== undefined) await moveToDeadLetters(services, message, { turnId, reason: givenUp });
+    // On a message that was the first of its session no reaction says that it waits.
+    if (start.mayHaveWaited) takeBackReaction(services, message, "queued");
+    const stopWatching = this.#watchForCancel(session, controller);
+    const watch = watchTurn(telemetry, start);
+    let outcome = "failed";
+    let committed = false;
+    try {
+      const agent = agentFor(services, message);
+      const end = await new TurnRun(services, agent, start, { controller, shutdown, isLast, watch }).run(givenUp);
+      committed = end.end === "committed" && end.result.state !== "fenced";
+      if (end.end === "committed") takeBackReaction(services, message, "typing");
+      outcome = end.end === "committed" ? end.reason || "answered" : end.end;
+      const failure = end.end === "committed" ? end.failure : undefined;
+      const seconds = (clock.monotonic() - startedMs) / 1_000;
+      if (!isCanary(session)) reportTurn(services, { turnId, outcome, seconds, failure });
+      return end;
+    } finally {
+      stopWatching();
+      watch.ended(outcome, committed);
+      shutdown.removeEventListener("abort", stop);
+      runningTurns.remove(session, controller);
+    }
+  }
+
+  /** A broadcast reaches only processes that listen at that moment; so cancels are looked up now and then, too. */
+  #watchForCancel(session: SessionKey, controller: AbortController): () => void {
+    const { clock, store, runningTurns } = this.#services;
+    const look = async (): Promise<void> => {
+      if (!controller.signal.aborted && (await store.cancelled(session, runningTurns.idsOf(session)))) {
+        controller.abort("cancel" satisfies AbortReason);
+      }
+    };
+    return clock.every(this.#cancelPollMs, () => void look().catch(() => undefined)); // asked again the next time
+  }
 }
 
-/** How a claim judges the worker that had the session before and has not given it back. */
-function judging(
-  { store, presence, hasDied }: SessionRunnerOptions,
-  session: SessionKey,
-): { hasDied?: (owner: string) => Promise<boolean> } {
-  if (hasDied === undefined) return {};
-  return {
-    hasDied: async (last) => {
-      // Its run was over, and it waited for Redis to take the session back: its end was no work of the message.
-      const epoch = await presence?.unexcused(last, session);
-      if (epoch !== undefined && (await store.excuse(session, epoch)).excused) return false;
-      return await hasDied(last);
-    },
-  };
+interface HowToRun {
+  /** Aborts when the process stops. */
+  shutdown: AbortSignal;
+  alone: boolean;
+}
+
+/** Whether the worker that had the session before and has not given it back has died with it. */
+async function hasDiedWith(services: Services, last: string, session: SessionKey): Promise<boolean> {
+  const { store, presence } = services;
+  // Its run was over, and it waited for Redis to take the session back: its end was no work of the message.
+  const epoch = await presence.unexcused(last, session);
+  if (epoch !== undefined && (await store.excuse(session, epoch)).excused) return false;
+  return await hasDied(services, last);
 }
 
 /** Pauses between looks whether Redis takes writes again, ms; the last one repeats. */
@@ -144,24 +207,25 @@ const longestLookMs = 1_000;
  * the first claim after that excuses the run. The try counts where too many were excused already.
  */
 async function excuseRun(
-  options: SessionRunnerOptions,
+  services: Services,
   { session, gen, epoch }: Claim,
   { error, shutdown }: { error: unknown; shutdown: AbortSignal },
 ): Promise<JobResult> {
-  options.onTrouble?.(session, error);
-  const sinceMs = performance.now();
+  const { clock, log, turns } = services;
+  log.warn({ session, error }, "Redis failed a turn; it goes on when Redis does");
+  const sinceMs = clock.monotonic();
   for (let look = 0; ; look += 1) {
-    const result = await excuse(options, { session, epoch });
+    const result = await excuse(services, { session, epoch });
     if (result !== "later") {
       if (!result.excused) throw error;
       // The job of the claim is put back; a sweeper, or a commit whose answer was lost, has asked for another one.
-      if (result.wakeGen !== undefined && result.wakeGen !== gen) await options.turns.wake(session, result.wakeGen);
+      if (result.wakeGen !== undefined && result.wakeGen !== gen) await turns.wake(session, result.wakeGen);
       return "requeue";
     }
     if (shutdown.aborted) throw error;
     const pauseMs = excusePausesMs[Math.min(look, excusePausesMs.length - 1)] ?? 0;
-    if (performance.now() - sinceMs + pauseMs > excuseHoldMs) return "postpone";
-    await delay(pauseMs, undefined, { signal: shutdown }).catch(() => undefined); // then once more
+    if (clock.monotonic() - sinceMs + pauseMs > excuseHoldMs) return "postpone";
+    await pause(clock, pauseMs, shutdown); // then once more
   }
 }
 
@@ -170,16 +234,29 @@ async function excuseRun(
  * be, for the worker that takes the session up should this one be gone by then.
  */
 async function excuse(
-  { store, owner, presence }: SessionRunnerOptions,
+  { store, owner, presence, clock }: Services,
   { session, epoch }: Pick<Claim, "session" | "epoch">,
 ): Promise<ExcuseResult | "later"> {
   const looking = store.excuse(session, epoch).catch((error: unknown) => {
     if (isRedisTrouble(error)) return "later" as const;
     throw error;
   });
-  const result = await Promise.race([looking, delay(longestLookMs, "later" as const, { ref: false })]);
-  if (result === "later") void presence?.noteUnexcused(owner, session, epoch).catch(() => undefined);
+  const answered = new AbortController();
+  const late = pause(clock, longestLookMs, answered.signal).then(() => "later" as const);
+  const result = await Promise.race([looking, late]).finally(() => answered.abort());
+  if (result === "later") void presence.noteUnexcused(owner, session, epoch).catch(() => undefined);
   return result;
+}
+
+function firstStart({ gen: _gen, head, ...claim }: Claim): TurnStart | undefined {
+  return head === undefined ? undefined : { ...claim, head };
+}
+
+/** A worker that died may have published more than it saved. */
+async function withPublished(services: Services, start: TurnStart | undefined): Promise<TurnStart | undefined> {
+  if (start === undefined || start.tries === 0) return start;
+  const { session, head } = start;
+  return { ...start, published: await publishedBefore(services, session, turnIdOf(session, head.seq)) };
 }
 
 /** Deaths of its worker, with nothing else at work in it, after which a message is given up. */
@@ -192,56 +269,54 @@ function whyGivenUp({ tries, deaths, damaged }: TurnStart, maxTries: number): st
   return damaged === undefined ? `its runs crashed ${tries} times` : `what is stored of it cannot be read: ${damaged}`;
 }
 
-async function runClaim(
-  options: SessionRunnerOptions,
-  claim: Claim,
-  { shutdown, alone }: { shutdown: AbortSignal; alone: boolean },
-): Promise<JobResult> {
-  const most = alone ? 1 : options.maxInRow; // others wait until it is over
-  let start = await withPublished(options, firstStart(claim));
-  for (let taken = 1; start !== undefined; taken += 1) {
-    const end = await runTurn(options, start, { shutdown, more: () => taken < most && !shutdown.aborted });
-    if (end.end === "handoff") return "requeue";
-    if (end.end === "suspended" && end.wakeGen !== undefined) await options.turns.wake(claim.session, end.wakeGen);
-    if (end.end !== "committed") return "done";
-    start = await afterCommit(options, claim, end);
-  }
-  if (claim.head === undefined) await settleEmpty(options, claim);
-  return "done";
+/**
+ * Keeps a message that is given up as a dead letter. Comes before the turn's end, and names the turn: a worker that
+ * dies in between leaves the same letter once more. Never rejects.
+ */
+async function moveToDeadLetters(
+  { deadLetters, clock, log }: Services,
+  message: InboundMessage,
+  { turnId, reason }: { turnId: string; reason: string },
+): Promise<void> {
+  const { session, app, id: messageId } = message;
+  const traceId = traceIdOf(traceparentOfMessage(message));
+  const about = { id: `turn:${turnId}`, session, app, turnId, messageId, traceId, reason, atMs: clock.now() };
+  await deadLetters.add({ v: 1, kind: "message", ...about, message }).catch((error: unknown) => {
+    log.error({ error, session, turnId }, "a message that is given up is not kept");
+  });
 }
 
-function firstStart({ gen: _gen, head, ...claim }: Claim): TurnStart | undefined {
-  return head === undefined ? undefined : { ...claim, head };
+interface EndedTurn {
+  turnId: string;
+  outcome: string;
+  seconds: number;
+  failure: ModelFailure | undefined;
 }
 
-/** A worker that died may have published more than it saved. */
-async function withPublished(
-  { store, log }: SessionRunnerOptions,
-  start: TurnStart | undefined,
-): Promise<TurnStart | undefined> {
-  if (start === undefined || start.tries === 0) return start;
-  const { session, head } = start;
-  return { ...start, published: await publishedBefore({ store, log }, session, turnIdOf(session, head.seq)) };
+/** A turn that failed is logged for operators, who can mend the cause: its person cannot. */
+function reportTurn({ log, counters }: Services, { turnId, outcome, seconds, failure }: EndedTurn): void {
+  counters.turnRuns.add(1, { outcome });
+  counters.turnRunSeconds.record(seconds, { outcome });
+  const [, known] = Object.entries(errorCodes).find(([code]) => code === outcome) ?? [];
+  if (known === undefined) return log.debug({ turnId, outcome, seconds }, "turn");
+  const { message, requestId } = failure?.vendor ?? {};
+  const vendor = message === undefined ? {} : { vendor: scrubText(message), requestId };
+  const suggestion = failure?.suggestion ?? known.suggestion;
+  log.warn({ turnId, code: outcome, suggestion, seconds, ...vendor }, "a turn failed");
 }
 
-/** A wake-up without a message (its message was cancelled): gives the session back. */
-async function settleEmpty({ store, turns }: SessionRunnerOptions, { session, epoch }: Claim): Promise<void> {
-  const empty = { history: [], events: [], consumed: 0, more: false };
-  const result = await store.commit({ session, epoch, seq: 0, ...empty });
-  if (result.state === "requeue") await turns.wake(session, result.wakeGen);
-}
-
+/** The turn is committed: its answer is sent, and the next message of the session begins, if it may. */
 async function afterCommit(
-  options: SessionRunnerOptions,
+  services: Services,
   { session, epoch, othersWait }: Claim,
   { result, history, settings, released }: Extract<TurnEnd, { end: "committed" }>,
 ): Promise<TurnStart | undefined> {
   if (result.state === "fenced") return undefined;
   if (result.deliver !== undefined) {
-    options.deliver(result.deliver, released);
-    await setImmediate(); // the person first: the reply leaves before the job is put away
+    void deliver(services, result.deliver, released);
+    await setImmediate(); // yield, so that the reply is sent before BullMQ completes the job
   }
-  if (result.state === "requeue") await options.turns.wake(session, result.wakeGen);
+  if (result.state === "requeue") await services.turns.wake(session, result.wakeGen);
   if (result.state !== "next") return undefined;
   const { head, control } = result;
   const deaths = { together: 0, alone: 0 };
@@ -261,84 +336,17 @@ async function afterCommit(
   };
 }
 
-/** On a message that was the first of its session no sign says that it waits. */
-function tellBegin({ onMessage }: SessionRunnerOptions, { head, mayHaveWaited }: TurnStart): void {
-  if (mayHaveWaited) onMessage(head.message, "begins");
+/** Sends a reply once nothing is written to its card any more. */
+async function deliver({ outboxSender }: Services, lease: OutboxLease, released: Promise<void>): Promise<void> {
+  await released;
+  await outboxSender.deliver(lease);
 }
 
-async function runTurn(
-  options: SessionRunnerOptions,
-  start: TurnStart,
-  { shutdown, more }: { shutdown: AbortSignal; more: () => boolean },
-): Promise<TurnEnd> {
-  const { store, dispatch, holds, stopCalls, approvals, maxTries, running, onMessage } = options;
-  const turnId = turnIdOf(start.session, start.head.seq);
-  const givenUp = whyGivenUp(start, maxTries);
-  if (start.damaged !== undefined && givenUp === undefined) {
-    throw newEngineError("internal_error", `what is stored of ${turnId} cannot be read: ${start.damaged}`);
-  }
-  const controller = running.add(start.session, turnId);
-  for (const joined of start.turn?.absorbed ?? []) running.join(start.session, controller, joined);
-  const stop = (): void => controller.abort("shutdown" satisfies AbortReason);
-  shutdown.addEventListener("abort", stop, { once: true });
-  if (shutdown.aborted) stop();
-  const startedMs = performance.now();
-  const { message } = start.head;
-  if (givenUp !== undefined) await options.onGivenUp?.(message, { turnId, reason: givenUp });
-  tellBegin(options, start);
-  const cancelWatch = watchForCancel(options, start.session, controller);
-  const watch = watchTurn(options.telemetry, start);
-  let outcome = "failed";
-  let committed = false;
-  try {
-    const agent = options.agent(message, start.settings);
-    const end = await new TurnRun(start, {
-      ...agent,
-      store,
-      dispatch,
-      holds,
-      stopCalls,
-      approvals,
-      controller,
-      watch,
-      givenUp,
-      more,
-      // It gets no answer of its own: what was shown on it has to go now.
-      onJoined: ({ seq, message: joined }) => {
-        running.join(start.session, controller, turnIdOf(start.session, seq));
-        watch.joined(joined);
-        onMessage(joined, "begins");
-        onMessage(joined, "ends");
-      },
-    }).run();
-    committed = end.end === "committed" && end.result.state !== "fenced";
-    if (end.end === "committed") onMessage(message, "ends");
-    outcome = end.end === "committed" ? end.reason || "answered" : end.end;
-    if (!isCanary(start.session)) {
-      const failure = end.end === "committed" ? end.failure : undefined;
-      options.onTurn({ turnId, outcome, seconds: (performance.now() - startedMs) / 1_000, failure });
-    }
-    return end;
-  } finally {
-    clearInterval(cancelWatch);
-    watch.ended(outcome, committed);
-    shutdown.removeEventListener("abort", stop);
-    running.remove(start.session, controller);
-  }
-}
-
-/** A broadcast reaches only who listens at that moment; what was asked for is looked up now and then, too. */
-function watchForCancel(
-  { store, running, cancelPollMs = 2_000 }: SessionRunnerOptions,
-  session: string,
-  controller: AbortController,
-): NodeJS.Timeout {
-  const look = async (): Promise<void> => {
-    if (!controller.signal.aborted && (await store.cancelled(session, running.idsOf(session)))) {
-      controller.abort("cancel" satisfies AbortReason);
-    }
-  };
-  return setInterval(() => void look().catch(() => undefined), cancelPollMs); // asked again the next time
+/** A wake-up without a message (its message was cancelled): gives the session back. */
+async function settleEmpty({ store, turns }: Services, { session, epoch }: Claim): Promise<void> {
+  const empty = { history: [], events: [], consumed: 0, more: false };
+  const result = await store.commit({ session, epoch, seq: 0, ...empty });
+  if (result.state === "requeue") await turns.wake(session, result.wakeGen);
 }
 
 /** Why a running turn's model call was broken off. */
@@ -356,9 +364,14 @@ const maxEarly = 10_000;
 
 /** The turns this process runs right now, so that a cancel reaches the model call at once. */
 export class RunningTurns {
+  readonly #clock: Clock;
   readonly #bySession = new Map<SessionKey, Running>();
   /** Cancels of turns that do not run here, or not yet, by turn, with the time when they came. */
   readonly #early = new Map<string, number>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
 
   add(session: SessionKey, turnId: string): AbortController {
     const controller = new AbortController();
@@ -378,7 +391,7 @@ export class RunningTurns {
     turnIds.push(turnId);
     const cancelledAtMs = this.#early.get(turnId);
     this.#early.delete(turnId);
-    if (cancelledAtMs !== undefined && Date.now() - cancelledAtMs < earlyMs) {
+    if (cancelledAtMs !== undefined && this.#clock.monotonic() - cancelledAtMs < earlyMs) {
       controller.abort("cancel" satisfies AbortReason);
     }
   }
@@ -400,7 +413,7 @@ export class RunningTurns {
   }
 
   #remember(turnId: string): void {
-    const nowMs = Date.now();
+    const nowMs = this.#clock.monotonic();
     for (const [oldest, atMs] of this.#early) {
       if (nowMs - atMs < earlyMs && this.#early.size < maxEarly) break;
       this.#early.delete(oldest);
@@ -411,24 +424,4 @@ export class RunningTurns {
   get size(): number {
     return this.#bySession.size;
   }
-}
-
-/**
- * Keeps messages that are given up. Comes before the turn's end, and names the turn: whoever dies
- * in between leaves the same letter once more.
- */
-export function createGivenUp(deps: {
-  letters: Pick<DeadLetters, "add">;
-  logger: Logger;
-  now?: () => number;
-}): NonNullable<SessionRunnerOptions["onGivenUp"]> {
-  const { letters, logger, now = sharedNow } = deps;
-  return async (message, { turnId, reason }) => {
-    const { session, app, id: messageId } = message;
-    const traceId = traceIdOf(traceparentOfMessage(message));
-    const about = { id: `turn:${turnId}`, session, app, turnId, messageId, traceId, reason, atMs: now() };
-    await letters.add({ v: 1, kind: "message", ...about, message }).catch((error: unknown) => {
-      logger.error({ error, session, turnId }, "a message that is given up is not kept");
-    });
-  };
 }

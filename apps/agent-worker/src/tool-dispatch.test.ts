@@ -2,6 +2,7 @@ import {
   argumentsHashOf,
   runnerKeyOf,
   verifyCall,
+  type Approval,
   type CallAuthority,
   type CallState,
   type InboundMessage,
@@ -10,11 +11,39 @@ import {
   type TurnState,
 } from "@larkline/protocol";
 import type { DispatchOptions } from "@larkline/queue";
-import { readResultName } from "@larkline/store";
+import { keepResult, readResultName, type ApprovalStatus } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { builtInRunner, createCallSigner, dispatchCalls } from "./tools.ts";
+import { builtInRunner } from "./call-facts.ts";
+import { dispatchCalls } from "./tools.ts";
+import { newWorld, servicesOf, signingKey } from "./turn-world.fixture.ts";
 
-const signingKey = "a key that is known to workers only";
+/** One person was asked about this call, and has approved it. */
+function approved({ id, name, arguments: given }: CallState): ApprovalStatus {
+  const approval: Approval = {
+    v: 1,
+    id: "a".repeat(32),
+    kind: "call",
+    session: "s",
+    turnId: "s-1",
+    callId: id,
+    app: "cli_1",
+    chatId: "oc_1",
+    requester: { id: "ou_1" },
+    tool: name,
+    arguments: { ...(given as object) },
+    argumentsHash: argumentsHashOf(JSON.stringify(given)),
+    secrets: [],
+    deciders: { requester: false, people: ["ou_2"], roles: [], fourEyes: true, count: 1 },
+    reason: "",
+    risk: "high",
+    language: "en",
+    target: { channel: "feishu", app: "cli_1", chatId: "oc_1", messageId: "m1", inThread: false },
+    createdAtMs: 1,
+    expiresAtMs: 1_000,
+  };
+  const decisions: ApprovalStatus["decisions"] = [{ decision: "approve", by: { id: "ou_2" }, atMs: 500 }];
+  return { approval, state: "approved", decisions, settledAtMs: 600 };
+}
 
 function turnOf(fields: Partial<InboundMessage> = {}): TurnState {
   return {
@@ -46,38 +75,25 @@ function callOf(fields: Partial<CallState> = {}): CallState {
   return { id: "c1", ...shape, deadlineMs, ...fields };
 }
 
-async function dispatched(
-  calls: CallState[],
-  turn = turnOf(),
-  objectionTo: () => string | undefined = () => undefined,
-) {
+async function dispatched(calls: CallState[], turn = turnOf(), world = newWorld()) {
   const handedOut: { runner: string; jobs: readonly ToolJob[]; options: DispatchOptions | undefined }[] = [];
   const answers: [string, ToolOutcome][] = [];
-  const queues = {
-    dispatch: async (runner: string, jobs: readonly ToolJob[], options?: DispatchOptions) =>
-      void handedOut.push({ runner, jobs, options }),
+  world.queues = {
+    dispatch: async (runner, jobs, options) => void handedOut.push({ runner, jobs, options }),
   };
-  const store = {
-    deliver: async (_session: string, callId: string, outcome: ToolOutcome) => {
-      answers.push([callId, outcome]);
-      return { accepted: true };
-    },
+  const services = servicesOf(world);
+  services.store.deliver = async (_session, callId, outcome) => {
+    answers.push([callId, outcome]);
+    return { accepted: true };
   };
-  const builtIns = { run: async () => ({ ok: true, result: "a page" }) as const };
-  const sign = createCallSigner(signingKey);
-  const authorities = { objectionTo: async () => objectionTo() };
-  await dispatchCalls(
-    { queues, worker: "w", expect: async () => {}, store, wake: async () => {}, sign, authorities, builtIns },
-    turn,
-    calls,
-  );
+  await dispatchCalls(services, turn, calls);
   return { handedOut, answers };
 }
 
 describe("handing out calls", () => {
   it("vouches for no call whose authority was not found again", async () => {
     const objection = "permission_denied: the rule that allowed this call does not hold any more. It was not run.";
-    const { handedOut, answers } = await dispatched([callOf()], turnOf(), () => objection);
+    const { handedOut, answers } = await dispatched([callOf({ authority: { by: "rule", id: "revoked" } })]);
     expect(handedOut).toEqual([]);
     expect(answers).toEqual([["c1", { ok: false, error: objection }]]);
   });
@@ -85,7 +101,9 @@ describe("handing out calls", () => {
   it("vouches towards the call's own runner, and no other, for who it acts for and what allows it", async () => {
     const authority: CallAuthority = { by: "approval", id: "a".repeat(32), people: ["ou_2"] };
     const call = callOf({ authority });
-    const { handedOut } = await dispatched([call]);
+    const world = newWorld();
+    world.approvals.find = async () => approved(call);
+    const { handedOut } = await dispatched([call], turnOf(), world);
     expect(handedOut.map(({ runner }) => runner)).toEqual(["bank"]);
     const [job] = handedOut[0]?.jobs ?? [];
     const claims = verifyCall(runnerKeyOf(signingKey, "bank"), job?.envelope ?? "", Date.now());
@@ -136,8 +154,11 @@ describe("handing out calls", () => {
   });
 
   it("runs calls of built-in tools here, and answers them like any runner", async () => {
-    const { handedOut, answers } = await dispatched([callOf({ name: readResultName, runner: builtInRunner })]);
+    const world = newWorld();
+    const { handle } = await keepResult(world.desk, "s", "a page");
+    const call = callOf({ name: readResultName, runner: builtInRunner, arguments: { handle } });
+    const { handedOut, answers } = await dispatched([call], turnOf(), world);
     expect(handedOut).toEqual([]);
-    expect(answers).toEqual([["c1", { ok: true, result: "a page" }]]);
+    expect(answers).toEqual([["c1", { ok: true, result: expect.stringMatching(/^a page\n/) }]]);
   });
 });

@@ -1,11 +1,11 @@
 import { startTurn, stepUse, type TurnModel } from "@larkline/agent";
 import { createBudgetBook, type Budget } from "@larkline/agent/budgets";
 import type { LlmBackend } from "@larkline/model";
-import { messageStop, textOf, type ModelChunk, type Usage } from "@larkline/protocol";
+import { messageStop, systemClock, textOf, type Clock, type ModelChunk, type Usage } from "@larkline/protocol";
 import type { BudgetStore } from "@larkline/store";
 import { openTestStores, replaced } from "@larkline/store/testing";
 import { describe, expect, it, vi } from "vitest";
-import { openTurnBudget, type BudgetedRun, type TurnBudget } from "./budget.ts";
+import { TurnBudget, type BudgetedRun } from "./budget.ts";
 import {
   append,
   checkHistory,
@@ -18,6 +18,7 @@ import {
   outboxOf,
   runnerOf,
   runTools,
+  servicesOf,
   session,
   settle,
   type Differences,
@@ -79,24 +80,30 @@ function budgeted(...budgets: Budget[]): Budgeted {
       }
     },
   });
-  const openFrom = (seen: BudgetStore, run: BudgetedRun): TurnBudget =>
-    openTurnBudget(
-      { book, store: seen, counters: world.counters, retryMs: 1 },
-      { name: "default", model, now: () => clock.nowMs, texts: "en" },
-      run,
-    );
+  // It waits for no retry.
+  const ticking: Clock = {
+    ...systemClock,
+    now: () => clock.nowMs,
+    after: (ms, work) => systemClock.after(ms / 100, work),
+  };
+  const differing = (seen: BudgetStore, backend: LlmBackend): Differences => ({
+    backend: counted(backend),
+    model,
+    agent: { language: "en" },
+    services: { budgetBook: book, budgets: seen, clock: ticking },
+  });
   return {
     world,
     store,
     clock,
     said: 0,
     calls: () => calls,
-    differences: (seen = store, backend = counting) => ({
-      backend: counted(backend),
-      openBudget: (run) => openFrom(seen, run),
-      model,
-    }),
-    open: (run) => openFrom(store, { ...run, signal: new AbortController().signal }),
+    differences: (seen = store, backend = counting) => differing(seen, backend),
+    open: (run) => {
+      const services = servicesOf(world, differing(store, counting));
+      const agent = services.agents.get("default") ?? expect.fail();
+      return new TurnBudget(services, agent, { ...run, signal: new AbortController().signal });
+    },
     spent: async () => {
       const [spent] = await store.spent([{ per: "person", id: "ou_1", bucket: "2096-11-22", endsAtMs: noon }]);
       return spent ?? { tokens: 0, usd: 0 };
@@ -373,7 +380,7 @@ describe("at 100 %", () => {
 
   it("messages that wait to join a turn are not lost by its refusal", async () => {
     const here = budgeted({ ...perPerson, tokens: 100 });
-    const joining = { ...here.differences(), followUps: "join" as const };
+    const joining = { ...here.differences(), agent: { busy: "steer" as const } };
     await append(here.world, inbound("om_1", "tools please"), inbound("om_2", "and this"));
     await settle(here.world, joining);
     const history = await here.world.store.history(session);

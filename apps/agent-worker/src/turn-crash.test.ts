@@ -111,7 +111,7 @@ it("a crash anywhere repeats nothing of a turn that another message has joined",
           yield* work(request);
         },
       };
-      return { followUps: "join", backend };
+      return { agent: { busy: "steer" }, backend };
     },
     messages: [inbound("om_1", "tools first")],
     check: async (world) => {
@@ -150,7 +150,7 @@ it("a crash anywhere obeys each order once, and no model sees one", async () => 
   await survives({
     differences: () => ({
       backend: { stream: work },
-      commandFacts: () => ({ nowMs: 1, model: "a/b", defaultModel: "a/b", models: ["a/c"] }),
+      agent: { models: ["a/c"] },
     }),
     before: [inbound("om_1", `tools 1 ${long}`), inbound("om_2", `tools 2 ${long}`)],
     messages: [

@@ -230,7 +230,7 @@ describe("a turn that may keep its slot", { timeout: 30_000 }, () => {
     });
     const { backend, requests } = calling(["echo"]);
     await append(world, inbound("om_1", "please"));
-    await runOne(world, { backend, followUps: "join" });
+    await runOne(world, { backend, agent: { busy: "steer" } });
     expect(requests[1]?.messages.map(textOf)).toContain("and this");
     await checkEnds(world, [1, 2]);
   });

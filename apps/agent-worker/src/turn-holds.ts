@@ -1,6 +1,6 @@
 import type { ControlEntry, SessionKey, TurnState } from "@larkline/protocol";
 import type { DeliverResult } from "@larkline/store";
-import type { TurnQueue } from "@larkline/queue";
+import type { Services } from "./services.ts";
 
 /**
  * How a hold ended. `answered`: the turn goes on. Otherwise it asks the gate and is suspended, unless something is unread
@@ -138,13 +138,13 @@ export class Hold {
   }
 }
 
-/** A turn hears of a delivery: by the wake-up that it asks for, or at once where it waits in its slot. */
+/** Something was added to a session: its turn is told at once where it waits in its slot, or else by a wake-up. */
 export async function wakeAfter(
-  { turns, holds }: { turns: Pick<TurnQueue, "wake">; holds?: Pick<TurnHolds, "delivered"> },
-  session: string,
+  { turns, turnHolds }: Services,
+  session: SessionKey,
   delivered: DeliverResult,
 ): Promise<void> {
-  holds?.delivered(session, delivered);
+  turnHolds.delivered(session, delivered);
   const { wakeGen } = delivered;
   if (wakeGen !== undefined) await turns.wake(session, wakeGen);
 }

@@ -77,7 +77,9 @@ it.each([
     ],
   });
   await ask(world, { prepare }, inbound("om_1", text, withFile));
-  expect((await outboxOf(world)).map((record) => record.text)).toEqual([`answer to ${text}\n\n${told}`]);
+  const [record] = await outboxOf(world);
+  expect(record?.text.startsWith(`answer to ${text}<attachment`)).toBe(true);
+  expect(record?.text.endsWith(`\n\n${told}`)).toBe(true);
 });
 
 describe("a turn that is handed on while its message is prepared", () => {
@@ -122,13 +124,13 @@ describe("a turn that is handed on while its message is prepared", () => {
 it("what a message shows of its waiting is taken back where it has waited; the first of its session shows nothing", async () => {
   const world = newWorld();
   await ask(world, {}, inbound("om_1", "one"));
-  expect(world.told).toEqual([["om_1", "ends"]]);
+  expect(world.takenBack).toEqual([["om_1", "typing"]]);
   await append(world, inbound("om_2", "two"));
   await append(world, inbound("om_3", "three"));
   await settle(world);
-  expect(world.told.filter(([id]) => id === "om_3")).toEqual([
-    ["om_3", "begins"],
-    ["om_3", "ends"],
+  expect(world.takenBack.filter(([id]) => id === "om_3")).toEqual([
+    ["om_3", "queued"],
+    ["om_3", "typing"],
   ]);
 });
 
@@ -162,11 +164,11 @@ describe("what a message refers to", () => {
       ...message,
       sender: { ...message.sender, name: "Ann" },
     });
-    await ask(world, { backend, prepare, followUps: "join" }, inbound("om_1", "first", group));
+    await ask(world, { backend, prepare, agent: { busy: "steer" } }, inbound("om_1", "first", group));
     expect(said(requests.at(-1) ?? { model: "", messages: [] })).toEqual(["Ann: first", "Ann: second"]);
-    expect(world.told.filter(([id]) => id === "om_2")).toEqual([
-      ["om_2", "begins"],
-      ["om_2", "ends"],
+    expect(world.takenBack.filter(([id]) => id === "om_2")).toEqual([
+      ["om_2", "queued"],
+      ["om_2", "typing"],
     ]);
   });
 });
@@ -181,13 +183,7 @@ it("the footer names the model that answered, also when it was a fallback", asyn
     {
       backend: failing.backend,
       fallback: model(() => answer("fine")).backend,
-      viewOf: () => ({
-        show: { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true },
-        language: "en",
-        nowMs: 1,
-        model: "First",
-        stoppable: true,
-      }),
+      agent: { reply: "card" },
     },
     inbound("om_1", "hello"),
   );
@@ -201,7 +197,7 @@ describe("messages that come one after the other, each to stop the one before", 
     const world = newWorld();
     const { backend, requests } = model(() => answer("fine"));
     for (const number of [1, 2, 3]) await append(world, inbound(`om_${number}`, `say ${number}`));
-    await settle(world, { backend, followUps: "supersede" });
+    await settle(world, { backend, agent: { busy: "interrupt" } });
     expect(requests.map(said)).toEqual([["say 1", "say 2", "say 3"]]);
     const history = (await world.store.history(session)).map(textOf);
     expect(history[1]).toContain("A newer message arrived");
@@ -213,7 +209,7 @@ describe("messages that come one after the other, each to stop the one before", 
     const { backend, requests } = model(() => answer("fine"));
     await append(world, inbound("om_1", "now", { createdAtMs: 2_000 }));
     await append(world, inbound("om_2", "late", { createdAtMs: 1_000 }));
-    await settle(world, { backend, followUps: "supersede" });
+    await settle(world, { backend, agent: { busy: "interrupt" } });
     expect(requests.map((request) => said(request).at(-1))).toEqual(["now", "late"]);
   });
 
@@ -223,7 +219,7 @@ describe("messages that come one after the other, each to stop the one before", 
     await append(world, inbound("om_1", "one", group("ou_1")));
     await append(world, inbound("om_2", "two", group("ou_2")));
     await append(world, inbound("om_3", "three", group("ou_1")));
-    await settle(world, { backend, followUps: "supersede" });
+    await settle(world, { backend, agent: { busy: "interrupt" } });
     expect(requests.map((request) => said(request).at(-1))).toEqual(["ou_2: two", "ou_1: three"]);
   });
 });
@@ -340,7 +336,7 @@ describe("a context that gets too long", () => {
       }
       yield* answer("fine");
     });
-    const steered = { backend, followUps: "join" as const };
+    const steered = { backend, agent: { busy: "steer" as const } };
     await ask(world, steered, inbound("om_1", `1 ${long}`));
     await ask(world, steered, inbound("om_2", `2 ${long}`));
     await ask(world, steered, inbound("om_3", `tools ${long}`));

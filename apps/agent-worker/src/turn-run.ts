@@ -10,470 +10,55 @@ import {
   startTurn,
   stepRestart,
   withNotes,
-  type LiveStep,
+  type CommandFacts,
   type StepResult,
   type Transition,
   type TurnEnvironment,
-  type CommandFacts,
-  type ViewOptions,
 } from "@larkline/agent";
-import type {
-  CallState,
-  CancelReason,
-  ControlEntry,
-  EngineEvent,
-  ModelFailure,
-  QueuedMessage,
-  TurnState,
-  InboundMessage,
-  Message,
-  ReplyView,
+import {
+  turnIdOf,
+  type CallState,
+  type CancelReason,
+  type ControlEntry,
+  type EngineEvent,
+  type InboundMessage,
+  type Message,
+  type ModelFailure,
+  type QueuedMessage,
+  type TurnState,
 } from "@larkline/protocol";
-import type { Claim, CommitResult, SaveResult, SessionSettings, SessionStore } from "@larkline/store";
-import type { ModelOptions } from "@larkline/process/config";
-import type { LiveReply } from "@larkline/feishu";
-import type { ModelChain } from "@larkline/model";
-import { attemptOf, runnerAtWork, waitsForPeople, type KeepLargeResults } from "./tools.ts";
-import { pastOf, runModelStep, TurnContext, type HistoryReader } from "./model-step.ts";
-import type { TurnJudge, TurnApprovals } from "./approvals.ts";
-import { replyOf, TurnReply } from "./turn-reply.ts";
+import type { CommitResult, SaveResult, SessionSettings } from "@larkline/store";
+import type { Agent, ChosenModel } from "./agents.ts";
+import { checkEntries, dropApprovals, TurnJudge } from "./approvals.ts";
+import { TurnBudget } from "./budget.ts";
+import { attemptOf, runnerAtWork, waitsForPeople } from "./call-facts.ts";
+import { ModelSteps } from "./model-step.ts";
+import type { Services } from "./services.ts";
 import type { AbortReason } from "./session-runner.ts";
-import type { TurnBudget, BudgetedRun } from "./budget.ts";
-import { mayHold, type Hold, type TurnHolds } from "./turn-holds.ts";
-import { TurnProgress, type Decision, type ProgressOptions, type PublishedEvents } from "./turn-store.ts";
+import { dispatchCalls, keepLargeResults, stopCalls } from "./tools.ts";
+import { mayHold, type Hold } from "./turn-holds.ts";
+import { takeBackReaction, TurnReply } from "./turn-reply.ts";
+import { TurnStore, type TurnStart } from "./turn-store.ts";
 import type { TurnWatch } from "./turn-watch.ts";
 
-/**
- * Runs one turn under one claim: decide (pure), save, then act. Model deltas are published and
- * typed on a card in between; everything that matters after a crash goes through `save` and `commit`.
- */
-export class TurnRun {
-  readonly #options: TurnRunOptions;
-  readonly #start: TurnStart;
-  readonly #progress: TurnProgress;
-  readonly #budget: TurnBudget;
-  readonly #context: TurnContext;
-  readonly #reply: TurnReply;
-  readonly #judge: TurnJudge;
-  #head: QueuedMessage;
-  #live: LiveStep | undefined;
-  /** Of the last step. */
-  #failure: ModelFailure | undefined;
-  /** Id of the model that gave the last step: a fallback may have. */
-  #answeredBy: string | undefined;
-  /** Approvals that the last decision was about. */
-  #settled: ReadonlySet<string | undefined> = new Set();
-  /** Calls that waited for people when the turn ended. */
-  #dropped: CallState[] = [];
-  /** While this turn keeps its slot for the calls that it has handed out. */
-  #hold: Hold | undefined;
-  /** Calls that are being handed out while the slot is kept. */
-  #handing: Promise<void> | undefined;
-  /** Runners that still had calls when the turn was cancelled. */
-  #stopped: ReadonlySet<string> = new Set();
-
-  constructor(start: TurnStart, options: TurnRunOptions) {
-    this.#options = options;
-    // What is lost may have been lost since the turn began.
-    const { turn } = start;
-    const lost = start.lost?.map(({ what }) => what) ?? [];
-    this.#start = turn === undefined ? start : { ...start, turn: withNotes(turn, lost, options.facts().texts) };
-    this.#head = start.head;
-    const { store, approvals, judge, openBudget, controller } = options;
-    const { session, epoch, history } = start;
-    this.#judge = judge(start.head.message);
-    this.#progress = new TurnProgress({
-      store,
-      session,
-      epoch,
-      turn: this.#start.turn ?? this.#first().turn,
-      history,
-      published: start.published,
-      replaced: replacing(start),
-      onLost: () => this.#lost(),
-      onAsked: (asked) => approvals.asked(asked),
-    });
-    const { turnId } = this.#progress.turn;
-    this.#budget = openBudget({ message: start.head.message, turnId, epoch, signal: controller.signal });
-    this.#context = new TurnContext({ ...options, charge: this.#budget.charge }, this.#progress);
-    this.#reply = new TurnReply(options, { turn: () => this.#progress.turn, live: () => this.#live });
-  }
-
-  async run(): Promise<TurnEnd> {
-    this.#reply.open(this.#start.epoch);
-    try {
-      const end = await this.#run();
-      if (end.end === "suspended") this.#reply.pause();
-      return end;
-    } finally {
-      this.#hold?.end("stopped");
-      void this.#reply.release();
-    }
-  }
-
-  #lost(): void {
-    this.#options.controller.abort("fenced" satisfies AbortReason);
-  }
-
-  async #run(): Promise<TurnEnd> {
-    const begun = await this.#begin();
-    if ("end" in begun) return begun;
-    let transition = begun;
-    for (;;) {
-      this.#take(transition);
-      const { next } = transition;
-      if (next.do === "finish") return await this.#finish(next.reply, next.reason);
-      const decided = await this.#act(next);
-      if ("end" in decided) return decided;
-      transition = decided;
-    }
-  }
-
-  async #act(next: Exclude<Transition["next"], { do: "finish" }>): Promise<Transition | TurnEnd> {
-    if (next.do === "model") {
-      this.#handing = undefined; // every call has its outcome
-      return await this.#model();
-    }
-    if (next.do === "compact") return await this.#compactOnDemand();
-    if (next.do === "wait") return (await this.#hearHeld()) ?? (await this.#suspend());
-    await this.#handing; // what could not be handed out before, and is still open
-    const hold = (this.#hold = this.#options.holds.open(this.#progress.turn, this.#options.controller.signal));
-    const saved = await this.#progress.save(hold === undefined ? "suspend" : "hold");
-    if (saved.state === "fenced") return { end: "fenced" };
-    const heard = saved.state === "running" ? saved.control : [];
-    const handing = this.#dispatch(next.calls, heard);
-    if (hold === undefined || heard.length > 0) {
-      hold?.end("missed");
-      await handing;
-      return saved.state === "running" ? await this.#hear(heard) : suspendedBy(saved);
-    }
-    // Calls of built-in tools are answered in there, and may take longer than the hold.
-    this.#handing = handing;
-    handing.catch(() => hold.end("dropped"));
-    return (await this.#hearHeld()) ?? (await this.#suspend());
-  }
-
-  /** While the slot is kept, the next outcomes; undefined once it is not. */
-  async #hearHeld(): Promise<Transition | undefined> {
-    if (!mayHold(this.#progress.turn)) this.#hold?.end("dropped");
-    const entries = await this.#hold?.next();
-    if (entries === undefined) return undefined;
-    const heard = await this.#hear(entries);
-    if (heard.next.do !== "wait") this.#hold?.end("answered");
-    return heard;
-  }
-
-  /** Frees the slot, unless something has come that this turn has not read. */
-  async #suspend(): Promise<Transition | TurnEnd> {
-    const saved = await this.#progress.save("suspend");
-    if (saved.state === "fenced") return { end: "fenced" };
-    if (saved.state === "running") return await this.#hear(saved.control);
-    await this.#handing;
-    return suspendedBy(saved);
-  }
-
-  #first(): Transition {
-    const head = this.#head;
-    const { othersWait, history, lost = [] } = this.#start;
-    const { commandFacts, facts, now } = this.#options;
-    const { model, texts } = facts();
-    const first = commandTurn(head, commandFacts()) ?? startTurn({ head, nowMs: now(), model, othersWait, history });
-    const whatIsLost = lost.map(({ what }) => what);
-    return { ...first, turn: withNotes(first.turn, whatIsLost, texts) };
-  }
-
-  async #begin(): Promise<Transition | TurnEnd> {
-    const { turn, control, damaged } = this.#start;
-    const { givenUp } = this.#options;
-    if (givenUp !== undefined) {
-      // A checkpoint that cannot be read was written together with the message, which is in the history by then.
-      const begun = turn ?? (damaged === undefined ? this.#head : newTurn(this.#head, this.#options.now()));
-      return abandonTurn(begun, this.#environment(), `given up: ${givenUp}`);
-    }
-    if (turn !== undefined) {
-      return control.length > 0 ? await this.#hearAgain(control) : resumeTurn(turn, this.#environment());
-    }
-    await this.#prepare();
-    const reason = this.#aborted();
-    // What could not be fetched only because this process stops must not be stored as lost: nothing is saved.
-    if (reason === "fenced") return { end: "fenced" };
-    if (reason === "shutdown") return await this.#handOff();
-    const first = this.#first();
-    // Followers may hold deltas of a run that died before it saved anything.
-    if (first.next.do === "model" && this.#hasStarted(first.turn)) {
-      first.events.push(stepRestart(first.turn.steps, this.#environment().model, "crash"));
-    }
-    if (control.length === 0) return first;
-    if (first.next.do === "finish") {
-      this.#progress.heard(control); // a command that is done at once cannot be cancelled any more
-      return first;
-    }
-    this.#take(first);
-    return await this.#hear(control);
-  }
-
-  /** Whether a worker that died has published something of the next model step. */
-  #hasStarted({ steps }: TurnState): boolean {
-    return this.#start.published?.has(`turn_start ${steps + 1}`) === true;
-  }
-
-  async #prepare(): Promise<void> {
-    const { message } = this.#head;
-    if (message.command !== undefined) return; // no model sees it
-    const { controller, prepare } = this.#options;
-    const isFirst = this.#start.history.length === 0;
-    const wanted = isFirst ? message : withoutThreadRoot(message);
-    this.#head = { ...this.#head, message: await prepare(wanted, controller.signal) };
-  }
-
-  #environment(): TurnEnvironment {
-    const { facts, now } = this.#options;
-    const { history } = this.#progress;
-    const { othersWait } = this.#start;
-    const live = this.#live === undefined ? {} : { live: this.#live };
-    return { ...facts(), nowMs: now(), judge: this.#judge, history, othersWait, ...live };
-  }
-
-  /** Decides once all facts are there that the decision asks for: most need none that has to be fetched. */
-  async #decide(decision: Decision): Promise<Transition> {
-    this.#judge.renew();
-    for (;;) {
-      const transition = decision(this.#environment());
-      if (!(await this.#judge.supply())) return transition;
-    }
-  }
-
-  async #hear(control: readonly ControlEntry[]): Promise<Transition> {
-    const { approvals, keepLarge } = this.#options;
-    const { turn } = this.#progress;
-    this.#progress.heard(control);
-    this.#settled = new Set(control.map((entry) => (entry.type === "decision" ? entry.approvalId : undefined)));
-    const { entries: believed, events } = await approvals.heard(turn, control);
-    const entries = await keepLarge(turn, believed);
-    const heard = await this.#decide((environment) => afterControl(turn, entries, environment));
-    return { ...heard, events: [...events, ...heard.events] };
-  }
-
-  /**
-   * Entries woke a suspended turn. Whoever suspended it may have died before handing out all its
-   * calls, so those still open are handed out again; the queue leaves alone those that wait, run, or have just been answered.
-   */
-  async #hearAgain(control: readonly ControlEntry[]): Promise<Transition> {
-    const inStep = this.#progress.turn.calls.length === 0;
-    const heard = await this.#hear(control);
-    // The worker that died may have heard the same, and published deltas of the step that follows.
-    if (heard.next.do === "model" && (inStep || this.#hasStarted(heard.turn))) {
-      heard.events.push(stepRestart(heard.turn.steps, this.#environment().model, "crash"));
-    }
-    if (heard.next.do !== "wait" && heard.next.do !== "tools") return heard;
-    return { ...heard, next: resumeTurn(heard.turn, this.#environment()).next };
-  }
-
-  #take(transition: Transition): void {
-    if (transition.next.do === "finish") {
-      this.#reply.freeze();
-      const { calls } = this.#progress.turn;
-      this.#dropped = calls.filter((call) => waitsForPeople(call) && !this.#settled.has(call.approvalId));
-      if (transition.next.reason === "cancelled") this.#stopped = new Set(calls.flatMap(runnerAtWork));
-    }
-    this.#live = undefined;
-    this.#progress.take(transition);
-    if (transition.context !== undefined) this.#context.changed();
-    this.#reply.changed();
-  }
-
-  /** A model step, with what has to come before it: waiting messages that join in, a shorter context. */
-  async #model(): Promise<Transition | TurnEnd> {
-    const { turn } = this.#progress;
-    // Something else than its time has woken a turn whose step was put off.
-    if (turn.putOff !== undefined && turn.putOff.atMs > this.#options.now()) {
-      return { turn, history: [], events: [], next: { do: "wait" } };
-    }
-    // What makes it ready may have cost something itself.
-    const instead = (await this.#makeReady()) ?? (await this.#overBudget());
-    if (instead !== undefined) return instead;
-    this.#live = { text: "", thinking: "" };
-    const step = await this.#step();
-    if (step === undefined) return await this.#brokenOff();
-    if (step.failure?.code === "context_overflow") {
-      const shortened = await this.#context.afterOverflow();
-      if (shortened !== undefined) {
-        const restart = stepRestart(shortened.turn.steps, this.#environment().model, step.failure.code);
-        return step.failure.partial ? { ...shortened, events: [restart, ...shortened.events] } : shortened;
-      }
-      if (this.#aborted() !== undefined) return await this.#brokenOff();
-    }
-    this.#failure = step.failure;
-    this.#context.used(step.usage);
-    this.#answeredBy = step.model;
-    const decided = await this.#decide((environment) => afterStep(this.#progress.turn, step, environment));
-    this.#options.watch.judged(decided.turn.calls);
-    return decided;
-  }
-
-  async #brokenOff(): Promise<Transition | TurnEnd> {
-    // The cancel itself is a control entry: the broadcast only made us look early.
-    return this.#aborted() === "cancel" ? await this.#cancelled("cancelled") : await this.#leave();
-  }
-
-  /** Undefined when the model can start; otherwise what came up instead. */
-  async #makeReady(): Promise<Transition | TurnEnd | undefined> {
-    const { store, followUps } = this.#options;
-    // A turn that waited for its own start was not there to be stopped by the message after it.
-    if (followUps === "supersede" && (await isSuperseded(store, this.#progress.turn.message))) {
-      return await this.#cancelled("superseded");
-    }
-    const refused = await this.#overBudget();
-    if (refused !== undefined) return refused;
-    const joined = await this.#absorbWaiting();
-    const cut = await this.#context.whenFull();
-    if (cut !== undefined) this.#take(cut);
-    if (!joined && cut?.context === undefined) return undefined;
-    const saved = await this.#progress.save("continue");
-    if (saved.state === "fenced") return { end: "fenced" };
-    return saved.state === "running" && saved.control.length > 0 ? await this.#hear(saved.control) : undefined;
-  }
-
-  /** The end of the turn when a budget is spent; undefined when a model may be called. */
-  async #overBudget(): Promise<Transition | undefined> {
-    const transition = await this.#budget.before(this.#progress.turn);
-    if (transition === undefined || transition.next.do === "finish") return transition;
-    this.#take(transition);
-    return undefined;
-  }
-
-  async #absorbWaiting(): Promise<boolean> {
-    const { store, followUps, onJoined } = this.#options;
-    const { turn } = this.#progress;
-    if (followUps !== "join" || turn.steps === 0) return false;
-    const waiting = await messagesToJoin(store, turn.message);
-    const transition = await this.#decide((environment) => absorb(turn, waiting, environment));
-    const joined = transition.absorbed?.length ?? 0;
-    if (joined === 0) return false;
-    this.#take(transition);
-    for (const message of waiting.slice(0, joined)) onJoined(message);
-    return true;
-  }
-
-  async #compactOnDemand(): Promise<Transition | TurnEnd> {
-    const facts = this.#options.commandFacts();
-    const { turn } = this.#progress;
-    const plan = this.#context.plan(true);
-    if (plan === undefined) return commandDone(turn, undefined, facts);
-    const refused = await this.#overBudget();
-    if (refused !== undefined) return refused;
-    const summary = await this.#context.summarise(plan);
-    if (summary === undefined) return await this.#brokenOff();
-    if (summary.failure !== undefined) {
-      return await this.#decide((environment) => afterStep(turn, summary, environment));
-    }
-    const compacted = this.#context.compacted(plan, summary);
-    const done = commandDone(turn, compacted.report, facts);
-    return { ...done, events: [...compacted.events, ...done.events], context: compacted.context };
-  }
-
-  /** Undefined when it was broken off. */
-  async #step(): Promise<StepResult | undefined> {
-    const { chain, instructions, request, controller, facts, read, watch } = this.#options;
-    const step = {
-      chain,
-      model: facts().model,
-      past: pastOf(this.#progress.turn),
-      turnNumber: this.#progress.turn.steps + 1,
-      system: instructions,
-      options: request,
-      history: this.#progress.history,
-      read,
-      tools: [...facts().tools.values()].map(({ announcement }) => announcement.spec),
-      signal: controller.signal,
-      charge: this.#budget.charge,
-      onEvent: (event: EngineEvent) => this.#streamed(event),
-      onRetry: watch.retried,
-    };
-    const result = await watch.step(chain, "answer", async () => await runModelStep(step));
-    if (result.brokenOff !== true) return result;
-    this.#live = { text: "", thinking: "", ...this.#live, broken: result };
-    return undefined;
-  }
-
-  #streamed(event: EngineEvent): void {
-    this.#progress.publish(event);
-    const live = this.#live;
-    if (live === undefined) return;
-    if (event.type === "text_delta") {
-      live.text += event.text;
-      this.#options.watch.text();
-    } else if (event.type === "thinking_delta") live.thinking += event.text;
-    else if (event.type === "step_restarted") this.#live = { text: "", thinking: "" };
-    else return;
-    this.#reply.changed();
-  }
-
-  /** What was answered while the state was saved is not handed out again: it would run twice. */
-  async #dispatch(calls: readonly CallState[], heard: readonly ControlEntry[]): Promise<void> {
-    const answered = new Set(heard.map((entry) => (entry.type === "outcome" ? entry.callId : undefined)));
-    const open = calls.filter((call) => !answered.has(attemptOf(call)));
-    this.#options.watch.handedOut(open);
-    await this.#options.dispatch(this.#progress.turn, open);
-  }
-
-  #aborted(): AbortReason | undefined {
-    const { signal } = this.#options.controller;
-    return signal.aborted ? (signal.reason as AbortReason) : undefined; // only our own code aborts it
-  }
-
-  /** Ends the turn; an entry of the session that says why it is cancelled counts before `reason`. */
-  async #cancelled(reason: CancelReason): Promise<Transition> {
-    const saved = await this.#progress.save("continue");
-    const control = saved.state === "running" ? saved.control : [];
-    const cancel: ControlEntry = { type: "cancel", turnId: this.#progress.turn.turnId, reason };
-    this.#progress.heard(control);
-    const { entries } = await this.#options.approvals.heard(this.#progress.turn, control);
-    return await this.#decide((environment) => afterControl(this.#progress.turn, [...entries, cancel], environment));
-  }
-
-  async #leave(): Promise<TurnEnd> {
-    if (this.#aborted() === "fenced") return { end: "fenced" };
-    const saved = await this.#progress.save("handoff");
-    return { end: saved.state === "fenced" ? "fenced" : "handoff" };
-  }
-
-  /** Before anything is saved: the next worker begins anew, and this run counts neither as an error nor as a death. */
-  async #handOff(): Promise<TurnEnd> {
-    const { session, epoch } = this.#start;
-    return { end: (await this.#options.store.handOff(session, epoch)) ? "handoff" : "fenced" };
-  }
-
-  async #finish(reply: string | undefined, reason: string): Promise<TurnEnd> {
-    const { turn } = this.#progress;
-    const { approvals, more, now } = this.#options;
-    const view = this.#reply.final(reply, reason, this.#answeredBy);
-    const outbox = replyOf(turn, { text: reply, view, nowMs: now() });
-    const ending = { seq: this.#start.head.seq, more: more() };
-    const result = await this.#progress.commit(outbox === undefined ? ending : { ...ending, outbox });
-    if (result.state === "fenced") return { end: "fenced" };
-    approvals.dropped(turn, this.#dropped);
-    const { session, turnId } = { session: turn.message.session, turnId: turn.turnId };
-    for (const runner of this.#stopped) void this.#options.stopCalls(runner, { session, turnId });
-    const settings = this.#progress.settings ?? this.#start.settings;
-    // What is on its way to the card must not arrive after what the delivery of the answer sends.
-    const released = this.#reply.release();
-    const failure = this.#failure === undefined ? {} : { failure: this.#failure };
-    return { end: "committed", result, reason, history: this.#progress.history, settings, released, ...failure };
-  }
+/** The slot of a worker in which a turn runs. */
+export interface TurnSlot {
+  /** Aborts with an {@link AbortReason}. */
+  controller: AbortController;
+  /** Aborts when the process stops. */
+  shutdown: AbortSignal;
+  /** Whether others get the slot after this turn, even if messages of its session wait. */
+  isLast: boolean;
+  /** Told of what happens. */
+  watch: TurnWatch;
 }
 
-function suspendedBy({ wakeGen }: Extract<SaveResult, { state: "suspended" }>): TurnEnd {
-  return { end: "suspended", ...(wakeGen === undefined ? {} : { wakeGen }) };
-}
-
-/** The settings become the defaults, and the context all that is left of it. */
-function replacing({ lost = [], history }: TurnStart): NonNullable<ProgressOptions["replaced"]> {
-  const isLost = (what: "settings" | "summary"): boolean => lost.some((each) => each.what === what);
-  return {
-    ...(isLost("summary") ? { context: { keep: history.length } } : {}),
-    ...(isLost("settings") ? { settings: {} } : {}),
-  };
+/** What the parts of a run share: who answers, what is stored, and what the run may spend. */
+export interface RunningTurn extends TurnSlot {
+  agent: Agent;
+  model: ChosenModel;
+  stored: TurnStore;
+  budget: TurnBudget;
 }
 
 /** How running a turn ended, seen from the session. */
@@ -495,115 +80,468 @@ export type TurnEnd =
       failure?: ModelFailure;
     };
 
-/** Where a turn starts from: a message, with the checkpoint of an earlier run if there was one. */
-export interface TurnStart {
-  session: string;
-  epoch: string;
-  head: QueuedMessage;
-  turn?: TurnState;
-  control: ControlEntry[];
-  history: Message[];
-  settings: SessionSettings;
-  /** As in a claim. */
-  mayHaveWaited: boolean;
-  tries: number;
-  deaths: Claim["deaths"];
-  othersWait: boolean;
-  damaged?: string;
-  /** After a crash: what is in the event log of the run. */
-  published?: PublishedEvents;
-  lost?: Claim["lost"];
+/** A decision that waits for the facts of the moment. */
+type Decision = (environment: TurnEnvironment) => Transition;
+
+/**
+ * Runs one turn under one claim: decide (pure), save, then act. Model deltas are published and
+ * typed on a card in between; everything that matters after a crash goes through `save` and `commit`.
+ */
+export class TurnRun {
+  readonly #services: Services;
+  readonly #start: TurnStart;
+  readonly #run: RunningTurn;
+  readonly #stored: TurnStore;
+  readonly #steps: ModelSteps;
+  readonly #reply: TurnReply;
+  readonly #judge: TurnJudge;
+  #head: QueuedMessage;
+  /** Of the last step. */
+  #failure: ModelFailure | undefined;
+  /** Id of the model that gave the last step: a fallback may have. */
+  #answeredBy: string | undefined;
+  /** Approvals that the last decision was about. */
+  #settled: ReadonlySet<string | undefined> = new Set();
+  /** Calls that waited for people when the turn ended. */
+  #dropped: CallState[] = [];
+  /** While this turn keeps its slot for the calls that it has handed out. */
+  #hold: Hold | undefined;
+  /** Calls that are being handed out while the slot is kept. */
+  #handing: Promise<void> | undefined;
+  /** Runners that still had calls when the turn was cancelled. */
+  #stopped: ReadonlySet<string> = new Set();
+
+  constructor(services: Services, agent: Agent, start: TurnStart, slot: TurnSlot) {
+    this.#services = services;
+    const { turn, head, epoch, settings } = start;
+    // What is lost may have been lost since the turn began.
+    this.#start = turn === undefined ? start : { ...start, turn: withNotes(turn, lostIn(start), agent.speech.texts) };
+    this.#head = head;
+    const model = agent.modelOf(settings.model);
+    const { controller } = slot;
+    const begun = this.#start.turn ?? this.#firstTransition(agent, model).turn;
+    const stored = new TurnStore(services, start, begun, () => controller.abort("fenced" satisfies AbortReason));
+    const { message } = head;
+    const run = { message, turnId: begun.turnId, epoch, signal: controller.signal };
+    this.#run = { ...slot, agent, model, stored, budget: new TurnBudget(services, agent, run) };
+    this.#stored = stored;
+    this.#judge = new TurnJudge(services, agent, message);
+    this.#steps = new ModelSteps(services, this.#run);
+    this.#reply = new TurnReply(services, this.#run);
+  }
+
+  /** `givenUp`: why the message is given up instead of being answered; undefined: it is answered. */
+  async run(givenUp: string | undefined): Promise<TurnEnd> {
+    this.#reply.open(this.#start.epoch);
+    try {
+      const end = await this.#runSteps(givenUp);
+      if (end.end === "suspended") this.#reply.pause();
+      return end;
+    } finally {
+      this.#hold?.end("stopped");
+      void this.#reply.release();
+    }
+  }
+
+  async #runSteps(givenUp: string | undefined): Promise<TurnEnd> {
+    const begun = givenUp === undefined ? await this.#begin() : this.#abandon(givenUp);
+    if ("end" in begun) return begun;
+    let transition = begun;
+    for (;;) {
+      this.#take(transition);
+      const { next } = transition;
+      if (next.do === "finish") return await this.#finish(next.reply, next.reason);
+      const decided = await this.#act(next);
+      if ("end" in decided) return decided;
+      transition = decided;
+    }
+  }
+
+  /** The first decision of this run: of a new turn, or of one that another run has left. */
+  async #begin(): Promise<Transition | TurnEnd> {
+    const { turn, control } = this.#start;
+    if (turn !== undefined) {
+      return control.length > 0 ? await this.#resume(control) : resumeTurn(turn, this.#environment());
+    }
+    await this.#prepare();
+    const reason = this.#abortReason();
+    // What could not be fetched only because this process stops must not be stored as lost: nothing is saved.
+    if (reason === "fenced") return { end: "fenced" };
+    if (reason === "shutdown") return await this.#handOff();
+    const first = this.#firstTransition(this.#run.agent, this.#run.model);
+    // Followers may hold deltas of a run that died before it saved anything.
+    if (first.next.do === "model" && this.#hasStarted(first.turn)) {
+      first.events.push(stepRestart(first.turn.steps, this.#environment().model, "crash"));
+    }
+    if (control.length === 0) return first;
+    if (first.next.do === "finish") {
+      this.#stored.consume(control); // a command that is done at once cannot be cancelled any more
+      return first;
+    }
+    this.#take(first);
+    return await this.#applyControlEntries(control);
+  }
+
+  /** The message is given up: its turn ends with word of that. */
+  #abandon(reason: string): Transition {
+    const { turn, damaged } = this.#start;
+    // A checkpoint that cannot be read was written together with the message, which is in the history by then.
+    const begun = turn ?? (damaged === undefined ? this.#head : newTurn(this.#head, this.#services.clock.now()));
+    return abandonTurn(begun, this.#environment(), `given up: ${reason}`);
+  }
+
+  /** Fetches what the message refers to. */
+  async #prepare(): Promise<void> {
+    const { message } = this.#head;
+    if (message.command !== undefined) return; // no model sees it
+    const isFirst = this.#start.history.length === 0;
+    const wanted = isFirst ? message : withoutThreadRoot(message);
+    const prepared = await this.#services.preparer.prepare(wanted, this.#run.controller.signal);
+    this.#head = { ...this.#head, message: prepared };
+  }
+
+  #firstTransition(agent: Agent, { name, model }: ChosenModel): Transition {
+    const { othersWait, history } = this.#start;
+    const nowMs = this.#services.clock.now();
+    const first =
+      commandTurn(this.#head, commandFactsOf(agent, name, nowMs)) ??
+      startTurn({ head: this.#head, nowMs, model, othersWait, history });
+    return { ...first, turn: withNotes(first.turn, lostIn(this.#start), agent.speech.texts) };
+  }
+
+  /** Whether a worker that died has published something of the next model step. */
+  #hasStarted({ steps }: TurnState): boolean {
+    return this.#start.published?.has(`turn_start ${steps + 1}`) === true;
+  }
+
+  /**
+   * Entries woke a suspended turn. The worker that suspended it may have died before it handed out all
+   * calls, so those still open are handed out again; the queue leaves alone those that wait, run, or have just been answered.
+   */
+  async #resume(control: readonly ControlEntry[]): Promise<Transition> {
+    const inStep = this.#stored.turn.calls.length === 0;
+    const decided = await this.#applyControlEntries(control);
+    // The worker that died may have applied the same entries, and published deltas of the step that follows.
+    if (decided.next.do === "model" && (inStep || this.#hasStarted(decided.turn))) {
+      decided.events.push(stepRestart(decided.turn.steps, this.#environment().model, "crash"));
+    }
+    if (decided.next.do !== "wait" && decided.next.do !== "tools") return decided;
+    return { ...decided, next: resumeTurn(decided.turn, this.#environment()).next };
+  }
+
+  /** Makes a decision ours: the next write stores it. */
+  #take(transition: Transition): void {
+    if (transition.next.do === "finish") {
+      this.#reply.freeze();
+      const { calls } = this.#stored.turn;
+      this.#dropped = calls.filter((call) => waitsForPeople(call) && !this.#settled.has(call.approvalId));
+      if (transition.next.reason === "cancelled") this.#stopped = new Set(calls.flatMap(runnerAtWork));
+    }
+    this.#stored.live = undefined;
+    this.#stored.take(transition);
+    if (transition.context !== undefined) this.#steps.contextChanged();
+    this.#reply.changed();
+  }
+
+  /** Does what a decision asks for, and comes back with the next one. */
+  async #act(next: Exclude<Transition["next"], { do: "finish" }>): Promise<Transition | TurnEnd> {
+    switch (next.do) {
+      case "model":
+        this.#handing = undefined; // every call has its outcome
+        return await this.#modelStep();
+      case "tools":
+        return await this.#handOut(next.calls);
+      case "wait":
+        return (await this.#applyHeldEntries()) ?? (await this.#suspend());
+      case "compact":
+        return await this.#compactOnDemand();
+    }
+  }
+
+  /** A model step, with what has to come before it: waiting messages that join in, a shorter context. */
+  async #modelStep(): Promise<Transition | TurnEnd> {
+    const { turn } = this.#stored;
+    // Something else than its time has woken a turn whose step was put off.
+    if (turn.putOff !== undefined && turn.putOff.atMs > this.#services.clock.now()) {
+      return { turn, history: [], events: [], next: { do: "wait" } };
+    }
+    // What makes it ready may have cost something itself.
+    const instead = (await this.#makeReady()) ?? (await this.#overBudget());
+    if (instead !== undefined) return instead;
+    this.#stored.live = { text: "", thinking: "" };
+    const step = await this.#askModel();
+    if (step === undefined) return await this.#brokenOff();
+    if (step.failure?.code === "context_overflow") {
+      const shortened = await this.#steps.afterOverflow();
+      if (shortened !== undefined) {
+        const restart = stepRestart(shortened.turn.steps, this.#environment().model, step.failure.code);
+        return step.failure.partial ? { ...shortened, events: [restart, ...shortened.events] } : shortened;
+      }
+      if (this.#abortReason() !== undefined) return await this.#brokenOff();
+    }
+    this.#failure = step.failure;
+    this.#steps.used(step.usage);
+    this.#answeredBy = step.model;
+    const decided = await this.#decide((environment) => afterStep(this.#stored.turn, step, environment));
+    this.#run.watch.judged(decided.turn.calls);
+    return decided;
+  }
+
+  /** Undefined when the model can start; otherwise what came up instead. */
+  async #makeReady(): Promise<Transition | TurnEnd | undefined> {
+    // A turn that waited for its own start was not there to be stopped by the message after it.
+    if (this.#run.agent.config.busy === "interrupt" && (await this.#isSuperseded())) {
+      return await this.#cancel("superseded");
+    }
+    const refused = await this.#overBudget();
+    if (refused !== undefined) return refused;
+    const joined = await this.#absorbWaiting();
+    const cut = await this.#steps.whenFull();
+    if (cut !== undefined) this.#take(cut);
+    if (!joined && cut?.context === undefined) return undefined;
+    const saved = await this.#stored.save("continue");
+    if (saved.state === "fenced") return { end: "fenced" };
+    const { state } = saved;
+    return state === "running" && saved.control.length > 0 ? await this.#applyControlEntries(saved.control) : undefined;
+  }
+
+  /** The end of the turn when a budget is spent; undefined when a model may be called. */
+  async #overBudget(): Promise<Transition | undefined> {
+    const transition = await this.#run.budget.before(this.#stored.turn);
+    if (transition === undefined || transition.next.do === "finish") return transition;
+    this.#take(transition);
+    return undefined;
+  }
+
+  /** Whether a later message takes this one back. */
+  async #isSuperseded(): Promise<boolean> {
+    const { message } = this.#stored.turn;
+    const waiting = await this.#services.store.waiting(message.session, waitingAtOnce);
+    return waiting.some((later) => supersedes(later.message, message));
+  }
+
+  /** Takes waiting messages into the turn where the agent is steered by them; false when none has joined. */
+  async #absorbWaiting(): Promise<boolean> {
+    const { turn } = this.#stored;
+    if (this.#run.agent.config.busy !== "steer" || turn.steps === 0) return false;
+    const waiting = await messagesToJoin(this.#services, turn.message);
+    const transition = await this.#decide((environment) => absorb(turn, waiting, environment));
+    const joined = transition.absorbed?.length ?? 0;
+    if (joined === 0) return false;
+    this.#take(transition);
+    for (const message of waiting.slice(0, joined)) this.#joined(message);
+    return true;
+  }
+
+  /** A message has become part of the turn. It gets no answer of its own: what was shown on it has to go now. */
+  #joined({ seq, message }: QueuedMessage): void {
+    const { session } = this.#start;
+    this.#services.runningTurns.join(session, this.#run.controller, turnIdOf(session, seq));
+    this.#run.watch.joined(message);
+    takeBackReaction(this.#services, message, "queued");
+    takeBackReaction(this.#services, message, "typing");
+  }
+
+  /** Undefined when the step was broken off. */
+  async #askModel(): Promise<StepResult | undefined> {
+    const specs = [...this.#environment().tools.values()].map(({ announcement }) => announcement.spec);
+    const result = await this.#steps.answer(specs, (event) => this.#streamed(event));
+    if (result.brokenOff !== true) return result;
+    this.#stored.live = { text: "", thinking: "", ...this.#stored.live, broken: result };
+    return undefined;
+  }
+
+  #streamed(event: EngineEvent): void {
+    this.#stored.publish(event);
+    const { live } = this.#stored;
+    if (live === undefined) return;
+    if (event.type === "text_delta") {
+      live.text += event.text;
+      this.#run.watch.text();
+    } else if (event.type === "thinking_delta") live.thinking += event.text;
+    else if (event.type === "step_restarted") this.#stored.live = { text: "", thinking: "" };
+    else return;
+    this.#reply.changed();
+  }
+
+  /** A person has asked for a shorter context. */
+  async #compactOnDemand(): Promise<Transition | TurnEnd> {
+    const { agent, model } = this.#run;
+    const facts = commandFactsOf(agent, model.name, this.#services.clock.now());
+    const { turn } = this.#stored;
+    const plan = this.#steps.plan(true);
+    if (plan === undefined) return commandDone(turn, undefined, facts);
+    const refused = await this.#overBudget();
+    if (refused !== undefined) return refused;
+    const summary = await this.#steps.summarise(plan);
+    if (summary === undefined) return await this.#brokenOff();
+    if (summary.failure !== undefined) {
+      return await this.#decide((environment) => afterStep(turn, summary, environment));
+    }
+    const compacted = this.#steps.compacted(plan, summary);
+    const done = commandDone(turn, compacted.report, facts);
+    return { ...done, events: [...compacted.events, ...done.events], context: compacted.context };
+  }
+
+  /**
+   * Saves the turn with these calls open, then hands them to their runners. Where slots are free the turn keeps its own
+   * for a moment, and continues with outcomes that come by then; otherwise it is suspended in the same save.
+   */
+  async #handOut(calls: readonly CallState[]): Promise<Transition | TurnEnd> {
+    await this.#handing; // what could not be handed out before, and is still open
+    const hold = this.#services.turnHolds.open(this.#stored.turn, this.#run.controller.signal);
+    this.#hold = hold;
+    const saved = await this.#stored.save(hold === undefined ? "suspend" : "hold");
+    if (saved.state === "fenced") return { end: "fenced" };
+    const control = saved.state === "running" ? saved.control : [];
+    const handing = this.#dispatch(calls, control);
+    if (hold === undefined || control.length > 0) {
+      hold?.end("missed");
+      await handing;
+      return saved.state === "running" ? await this.#applyControlEntries(control) : suspendedBy(saved);
+    }
+    // Calls of built-in tools are answered in there, and may take longer than the hold.
+    this.#handing = handing;
+    handing.catch(() => hold.end("dropped"));
+    return (await this.#applyHeldEntries()) ?? (await this.#suspend());
+  }
+
+  /** What was answered while the state was saved is not handed out again: it would run twice. */
+  async #dispatch(calls: readonly CallState[], control: readonly ControlEntry[]): Promise<void> {
+    const answered = new Set(control.map((entry) => (entry.type === "outcome" ? entry.callId : undefined)));
+    const open = calls.filter((call) => !answered.has(attemptOf(call)));
+    this.#run.watch.handedOut(open);
+    await dispatchCalls(this.#services, this.#stored.turn, open);
+  }
+
+  /** While the slot is kept, the decision about the next outcomes; undefined once it is not. */
+  async #applyHeldEntries(): Promise<Transition | undefined> {
+    if (!mayHold(this.#stored.turn)) this.#hold?.end("dropped");
+    const entries = await this.#hold?.next();
+    if (entries === undefined) return undefined;
+    const decided = await this.#applyControlEntries(entries);
+    if (decided.next.do !== "wait") this.#hold?.end("answered");
+    return decided;
+  }
+
+  /** Frees the slot, unless something has come that this turn has not read. */
+  async #suspend(): Promise<Transition | TurnEnd> {
+    const saved = await this.#stored.save("suspend");
+    if (saved.state === "fenced") return { end: "fenced" };
+    if (saved.state === "running") return await this.#applyControlEntries(saved.control);
+    await this.#handing;
+    return suspendedBy(saved);
+  }
+
+  /** The decision about outcomes, decisions of people and cancels that have come, as far as they can be believed. */
+  async #applyControlEntries(control: readonly ControlEntry[]): Promise<Transition> {
+    const { turn } = this.#stored;
+    this.#stored.consume(control);
+    this.#settled = new Set(control.map((entry) => (entry.type === "decision" ? entry.approvalId : undefined)));
+    const checked = await checkEntries(this.#services, turn, control);
+    const entries = await keepLargeResults(this.#services, this.#run.agent, turn, checked.entries);
+    const decided = await this.#decide((environment) => afterControl(turn, entries, environment));
+    return { ...decided, events: [...checked.events, ...decided.events] };
+  }
+
+  /** Decides once all facts are there that the decision asks for: most need none that has to be fetched. */
+  async #decide(decision: Decision): Promise<Transition> {
+    this.#judge.renew();
+    for (;;) {
+      const transition = decision(this.#environment());
+      if (!(await this.#judge.supply())) return transition;
+    }
+  }
+
+  /** The facts of this moment. */
+  #environment(): TurnEnvironment {
+    const { agent, model } = this.#run;
+    const { history, live } = this.#stored;
+    return {
+      limits: agent.limits,
+      tools: this.#services.toolCatalog.offeredTo(agent.config),
+      model: model.model,
+      ...agent.answers,
+      ...agent.speech,
+      nowMs: this.#services.clock.now(),
+      judge: this.#judge,
+      history,
+      othersWait: this.#start.othersWait,
+      ...(live === undefined ? {} : { live }),
+    };
+  }
+
+  #abortReason(): AbortReason | undefined {
+    const { signal } = this.#run.controller;
+    return signal.aborted ? (signal.reason as AbortReason) : undefined; // only our own code aborts it
+  }
+
+  /** The model was broken off: the turn ends, or another worker continues it. */
+  async #brokenOff(): Promise<Transition | TurnEnd> {
+    // The cancel itself is a control entry: the broadcast only made us look early.
+    if (this.#abortReason() === "cancel") return await this.#cancel("cancelled");
+    if (this.#abortReason() === "fenced") return { end: "fenced" };
+    const saved = await this.#stored.save("handoff");
+    return { end: saved.state === "fenced" ? "fenced" : "handoff" };
+  }
+
+  /** Ends the turn; an entry of the session that says why it is cancelled counts before `reason`. */
+  async #cancel(reason: CancelReason): Promise<Transition> {
+    const saved = await this.#stored.save("continue");
+    const control = saved.state === "running" ? saved.control : [];
+    const { turn } = this.#stored;
+    const cancel: ControlEntry = { type: "cancel", turnId: turn.turnId, reason };
+    this.#stored.consume(control);
+    const { entries } = await checkEntries(this.#services, turn, control);
+    return await this.#decide((environment) => afterControl(this.#stored.turn, [...entries, cancel], environment));
+  }
+
+  /** Before anything is saved: the next worker begins anew, and this run counts neither as an error nor as a death. */
+  async #handOff(): Promise<TurnEnd> {
+    const { session, epoch } = this.#start;
+    return { end: (await this.#services.store.handOff(session, epoch)) ? "handoff" : "fenced" };
+  }
+
+  /** Commits the turn with its answer. The card is closed by the delivery of that answer. */
+  async #finish(text: string | undefined, reason: string): Promise<TurnEnd> {
+    const { turn } = this.#stored;
+    const { isLast, shutdown } = this.#run;
+    const outbox = this.#reply.outboxRecord(text, reason, this.#answeredBy);
+    const ending = { seq: this.#start.head.seq, more: !isLast && !shutdown.aborted };
+    const result = await this.#stored.commit(outbox === undefined ? ending : { ...ending, outbox });
+    if (result.state === "fenced") return { end: "fenced" };
+    dropApprovals(this.#services, turn, this.#dropped);
+    const cancel = { session: turn.message.session, turnId: turn.turnId };
+    for (const runner of this.#stopped) void stopCalls(this.#services, runner, cancel);
+    const settings = this.#stored.settings ?? this.#start.settings;
+    // What is on its way to the card must not arrive after what the delivery of the answer sends.
+    const released = this.#reply.release();
+    const failure = this.#failure === undefined ? {} : { failure: this.#failure };
+    return { end: "committed", result, reason, history: this.#stored.history, settings, released, ...failure };
+  }
 }
 
-/** Hands calls to their runners. */
-export type Dispatch = (turn: TurnState, calls: readonly CallState[]) => Promise<void>;
-
-/** Tells a runner that its calls of a cancelled turn are to stop. */
-export type StopCalls = (runner: string, cancel: { session: string; turnId: string }) => Promise<void>;
-
-/** The facts of a moment that are the same for all turns of an agent. */
-export type AgentFacts = Omit<TurnEnvironment, "nowMs" | "judge" | "history" | "live" | "othersWait">;
-
-/** What a reply that types is opened with. */
-interface ReplyOpening {
-  turn: TurnState;
-  epoch: string;
-  view: () => ReplyView;
+function suspendedBy({ wakeGen }: Extract<SaveResult, { state: "suspended" }>): TurnEnd {
+  return { end: "suspended", ...(wakeGen === undefined ? {} : { wakeGen }) };
 }
 
-export interface TurnRunOptions {
-  store: Pick<SessionStore, "save" | "commit" | "emit" | "waiting" | "handOff">;
-  chain: ModelChain;
-  instructions: string;
-  /** What model steps ask of the vendor besides an answer. */
-  request: ModelOptions;
-  /** What the next message of the same person does to a turn that is not over. */
-  followUps: "wait" | "join" | "supersede";
-  /** The clock, epoch ms. */
-  now: () => number;
-  /** The facts a decision depends on, fresh for each. */
-  facts: () => AgentFacts;
-  /** Judges the calls of the turn. */
-  judge: (message: InboundMessage) => TurnJudge;
-  /** Keeps results that are too large for the conversation. Never rejects. */
-  keepLarge: KeepLargeResults;
-  approvals: TurnApprovals;
-  /** Opens the budgets that a run of the turn draws on. */
-  openBudget: (run: BudgetedRun) => TurnBudget;
-  /** What a command depends on. */
-  commandFacts: () => CommandFacts;
-  dispatch: Dispatch;
-  /** Where the turn may keep its slot while its calls run. */
-  holds: Pick<TurnHolds, "open">;
-  /** Tells a runner that nobody waits for its calls of this turn any more; must not reject. */
-  stopCalls: StopCalls;
-  /** Fetches what the message refers to, before the model sees it. Never rejects. */
-  prepare: (message: InboundMessage, signal: AbortSignal) => Promise<InboundMessage>;
-  /** Told of a message that has become part of the turn; must not throw. */
-  onJoined: (joined: QueuedMessage) => void;
-  /** Puts stored content in place of references to it. */
-  read: HistoryReader;
-  /** The same for a summary: the beginnings of files, no images. */
-  readBriefly: HistoryReader;
-  /** Opens the card that types; undefined where the answer is sent whole, or to nobody. */
-  openReply: (opening: ReplyOpening) => LiveReply | undefined;
-  /** What the person gets to see beside the answer; undefined: nothing but its text. */
-  viewOf: (message: InboundMessage) => ViewOptions | undefined;
-  /** Told of what happens. */
-  watch: TurnWatch;
-  /** Aborts with an {@link AbortReason}. */
-  controller: AbortController;
-  /** Why the message is given up instead of being answered; absent: it is not. */
-  givenUp: string | undefined;
-  /** Whether the next waiting message may follow at once. */
-  more: () => boolean;
+/** What of the conversation cannot be read. */
+function lostIn({ lost = [] }: TurnStart): NonNullable<TurnStart["lost"]>[number]["what"][] {
+  return lost.map(({ what }) => what);
+}
+
+/** What a command depends on. */
+function commandFactsOf(agent: Agent, model: string, nowMs: number): CommandFacts {
+  const { defaultModel, speech, config } = agent;
+  return { nowMs, model, defaultModel, models: config.models, ...speech };
 }
 
 /** Waiting messages that are looked at. */
 const waitingAtOnce = 20;
 
-/** The model has seen the beginning of the thread already. */
-function withoutThreadRoot(message: InboundMessage): InboundMessage {
-  if (message.references?.threadRootId === undefined) return message;
-  const { references, ...rest } = message;
-  const { threadRootId: _threadRootId, ...others } = references;
-  return Object.keys(others).length === 0 ? rest : { ...rest, references: others };
-}
-
-/** A message as it joins a turn of that person, whose name is known and whose thread the model has seen. */
-function readyToJoin(message: InboundMessage, { id, name }: InboundMessage["sender"]): InboundMessage {
-  const known = message.sender.id === id && name !== undefined ? { ...message, sender: { id, name } } : message;
-  return withoutThreadRoot(known);
-}
-
-/** A message that came late and waits now was written before: it takes nothing back. */
-function supersedes(later: InboundMessage, { chatType, sender, createdAtMs }: InboundMessage): boolean {
-  return later.createdAtMs >= createdAtMs && (chatType === "p2p" || later.sender.id === sender.id);
-}
-
 /** The messages that wait behind one, as they would join its turn: up to the first that another agent is to answer. */
 export async function messagesToJoin(
-  store: Pick<SessionStore, "waiting">,
+  { store }: Services,
   { session, sender, agent }: InboundMessage,
 ): Promise<QueuedMessage[]> {
   const queued = await store.waiting(session, waitingAtOnce);
@@ -614,8 +552,21 @@ export async function messagesToJoin(
   }));
 }
 
-/** Whether a later message takes this one back. */
-async function isSuperseded(store: Pick<SessionStore, "waiting">, message: InboundMessage): Promise<boolean> {
-  const waiting = await store.waiting(message.session, waitingAtOnce);
-  return waiting.some((later) => supersedes(later.message, message));
+/** A message as it joins a turn of that person, whose name is known and whose thread the model has seen. */
+function readyToJoin(message: InboundMessage, { id, name }: InboundMessage["sender"]): InboundMessage {
+  const known = message.sender.id === id && name !== undefined ? { ...message, sender: { id, name } } : message;
+  return withoutThreadRoot(known);
+}
+
+/** The model has seen the beginning of the thread already. */
+function withoutThreadRoot(message: InboundMessage): InboundMessage {
+  if (message.references?.threadRootId === undefined) return message;
+  const { references, ...rest } = message;
+  const { threadRootId: _threadRootId, ...others } = references;
+  return Object.keys(others).length === 0 ? rest : { ...rest, references: others };
+}
+
+/** A message that came late and waits now was written before: it takes nothing back. */
+function supersedes(later: InboundMessage, { chatType, sender, createdAtMs }: InboundMessage): boolean {
+  return later.createdAtMs >= createdAtMs && (chatType === "p2p" || later.sender.id === sender.id);
 }

@@ -1,40 +1,39 @@
-import type { Transition, TurnEnvironment } from "@larkline/agent";
+import type { LiveStep, Transition } from "@larkline/agent";
 import {
+  splitAtOpenMark,
+  withoutImageMarks,
   type Approval,
   type ControlEntry,
   type EngineEvent,
   type EventOf,
   type Message,
-  type TurnState,
-  splitAtOpenMark,
-  withoutImageMarks,
+  type QueuedMessage,
   type SessionKey,
+  type TurnState,
 } from "@larkline/protocol";
-import type {
-  CommitRequest,
-  CommitResult,
-  EventLog,
-  SaveRequest,
-  SaveResult,
-  SessionSettings,
-  SessionStore,
-} from "@larkline/store";
-import { openCallsOf, waitsForPeopleOnly } from "./tools.ts";
+import type { Claim, CommitRequest, CommitResult, SaveRequest, SaveResult, SessionSettings } from "@larkline/store";
+import { approvalsAsked } from "./approvals.ts";
+import { openCallsOf, waitsForPeopleOnly } from "./call-facts.ts";
+import type { Services } from "./services.ts";
 
-/** Where a turn's writes go and what proves that they may. */
-export interface ProgressOptions {
-  store: Pick<SessionStore, "save" | "commit" | "emit">;
-  session: string;
+/** Where a turn starts from: a claim of its session, and the checkpoint of an earlier run if there was one. */
+export interface TurnStart {
+  session: SessionKey;
   epoch: string;
-  turn: TurnState;
-  history: readonly Message[];
-  published?: PublishedEvents | undefined;
-  /** What its next writes put in place of what cannot be read. */
-  replaced?: Pick<Unsaved, "context" | "settings">;
-  /** Called when another worker has taken the session over, or Redis refuses. */
-  onLost: () => void;
-  /** Told of questions to people once they are stored. */
-  onAsked: (approvals: readonly Approval[]) => void;
+  head: QueuedMessage;
+  turn?: TurnState;
+  control: ControlEntry[];
+  history: Message[];
+  settings: SessionSettings;
+  /** As in a claim. */
+  mayHaveWaited: boolean;
+  tries: number;
+  deaths: Claim["deaths"];
+  othersWait: boolean;
+  damaged?: string;
+  /** After a crash: what is in the event log of the run. */
+  published?: PublishedEvents;
+  lost?: Claim["lost"];
 }
 
 /** What was decided and goes with the next write. */
@@ -49,24 +48,34 @@ interface Unsaved {
 /** How a commit ends a turn. */
 export type Ending = Pick<CommitRequest, "seq" | "more" | "outbox">;
 
-/** The state of a running turn: decisions are taken here, and written together with what came with them. */
-export class TurnProgress {
-  readonly #options: ProgressOptions;
+/**
+ * The state of a running turn, and its writes. A decision is taken here and stored, with everything that comes with
+ * it, by the next `save` or `commit`; all writes carry the epoch of the claim.
+ */
+export class TurnStore {
+  readonly #services: Services;
+  readonly #session: SessionKey;
+  readonly #epoch: string;
   readonly #events: EventWriter;
   #turn: TurnState;
   #history: Message[];
-  #unsaved: Unsaved = { history: [], approvals: [], absorbed: [] };
+  #unsaved: Unsaved;
   /** Control entries decided on but not yet acknowledged. */
   #consumed = 0;
   #settings: SessionSettings | undefined;
+  /** The model step that streams right now. */
+  live: LiveStep | undefined;
 
-  constructor(options: ProgressOptions) {
-    this.#options = options;
-    this.#turn = options.turn;
-    this.#history = [...options.history];
-    const { store, session, epoch, turn, published = new Set(), onLost } = options;
-    this.#events = new EventWriter({ store, session, epoch, runId: turn.turnId, published, onLost });
-    Object.assign(this.#unsaved, options.replaced);
+  /** `onLost` is called when another worker has taken the session over. */
+  constructor(services: Services, start: TurnStart, turn: TurnState, onLost: () => void) {
+    const { session, epoch, history, published = new Set() } = start;
+    this.#services = services;
+    this.#session = session;
+    this.#epoch = epoch;
+    this.#turn = turn;
+    this.#history = [...history];
+    this.#unsaved = { history: [], approvals: [], absorbed: [], ...replacementsOf(start) };
+    this.#events = new EventWriter(services, { session, epoch, runId: turn.turnId, published }, onLost);
   }
 
   get turn(): TurnState {
@@ -107,19 +116,18 @@ export class TurnProgress {
     for (const event of events) this.#events.push(event);
   }
 
-  /** These control entries are dealt with by the decision that follows. */
-  heard(control: readonly ControlEntry[]): void {
+  /** These control entries are dealt with by the decision that follows: the next write removes them. */
+  consume(control: readonly ControlEntry[]): void {
     this.#consumed += control.length;
   }
 
   /** `hold`: go on running while the open calls are worked on. */
   async save(how: SaveRequest["mode"] | "hold"): Promise<SaveResult> {
     const mode = how === "hold" ? "continue" : how;
-    const { store, session, epoch } = this.#options;
     const { history, context, absorbed, approvals } = this.#unsaved;
-    const result = await store.save({
-      session,
-      epoch,
+    const result = await this.#services.store.save({
+      session: this.#session,
+      epoch: this.#epoch,
       history,
       events: await this.#takenEvents(),
       consumed: this.#consumed,
@@ -135,17 +143,16 @@ export class TurnProgress {
     const { settings } = this.#unsaved;
     this.#unsaved = { history: [], approvals: [], absorbed: [], ...(settings === undefined ? {} : { settings }) };
     this.#consumed = 0;
-    if (result.state !== "fenced" && approvals.length > 0) this.#options.onAsked(approvals);
+    if (result.state !== "fenced" && approvals.length > 0) approvalsAsked(this.#services, approvals);
     return result;
   }
 
   async commit(ending: Ending): Promise<CommitResult> {
-    const { store, session, epoch } = this.#options;
     const { history, context, settings } = this.#unsaved;
-    return await store.commit({
+    return await this.#services.store.commit({
       ...ending,
-      session,
-      epoch,
+      session: this.#session,
+      epoch: this.#epoch,
       history,
       events: await this.#takenEvents(),
       consumed: this.#consumed,
@@ -160,6 +167,15 @@ export class TurnProgress {
     const takenBy = this.#turn.turnId;
     return [...events, ...this.#unsaved.absorbed.map(({ runId }) => ({ runId, event: joinedEvent(takenBy) }))];
   }
+}
+
+/** What the next write puts in place of what cannot be read: default settings, and all that is left of the context. */
+function replacementsOf({ lost = [], history }: TurnStart): Pick<Unsaved, "context" | "settings"> {
+  const isLost = (what: "settings" | "summary"): boolean => lost.some((each) => each.what === what);
+  return {
+    ...(isLost("summary") ? { context: { keep: history.length } } : {}),
+    ...(isLost("settings") ? { settings: {} } : {}),
+  };
 }
 
 /** The end of the run of a message that has become part of another one. */
@@ -179,62 +195,12 @@ function joinedEvent(takenBy: string): EventOf<"done"> {
   };
 }
 
-/** A decision that waits for the facts of the moment. */
-export type Decision = (environment: TurnEnvironment) => Transition;
-
-/** Keys of events that a run may have once only. */
-export type PublishedEvents = ReadonlySet<string>;
-
-/** What an event is the only one of in its run; undefined for those that may come again. */
-function keyOf(event: EngineEvent): string | undefined {
-  switch (event.type) {
-    case "turn_start":
-    case "turn_end":
-      return `${event.type} ${event.turnNumber}`;
-    case "tool_result":
-      return `${event.type} ${event.id}`;
-    case "slash_command":
-      return event.type;
-    default:
-      return undefined;
-  }
-}
-
-const pageSize = 500;
-/** Events of a session that are looked at, newest first: more than a model step publishes. */
-const maxLooked = 10_000;
-
-/**
- * What is in the log of a run whose worker died: it may have published more than it saved. Called by the worker that
- * holds the session, so that nothing is added meanwhile.
- */
-export async function publishedBefore(
-  { store, log }: { store: Pick<SessionStore, "summary">; log: Pick<EventLog, "read"> },
-  session: SessionKey,
-  runId: string,
-): Promise<PublishedEvents> {
-  const found = new Set<string>();
-  const { eventSeq } = await store.summary(session);
-  const first = Math.max(0, eventSeq - maxLooked);
-  for (let after = eventSeq; after > first && !found.has("turn_start 1");) {
-    after = Math.max(first, after - pageSize);
-    for (const record of await log.read(session, after, pageSize)) {
-      const key = record.runId === runId ? keyOf(record.event) : undefined;
-      if (key !== undefined) found.add(key);
-    }
-  }
-  return found;
-}
-
-interface EventWriterOptions {
-  store: Pick<SessionStore, "emit">;
+interface EventedRun {
   session: SessionKey;
   epoch: string;
   runId: string;
   /** What a worker before this one has published of the run: nothing of it is published again. */
-  published?: PublishedEvents;
-  /** Called when another worker has taken the session over, or Redis refuses. */
-  onLost: () => void;
+  published: PublishedEvents;
 }
 
 type RunEvent = { runId: string; event: EngineEvent };
@@ -252,7 +218,9 @@ const otherDelayMs = 150;
  * the names of stored ones stand in for them; the results of tools are published as they are.
  */
 export class EventWriter {
-  readonly #options: EventWriterOptions;
+  readonly #services: Services;
+  readonly #run: EventedRun;
+  readonly #onLost: () => void;
   #pending: RunEvent[] = [];
   #timer: NodeJS.Timeout | undefined;
   #timerDelayMs = 0;
@@ -261,8 +229,11 @@ export class EventWriter {
   /** End of the text so far that may become the mark of an image. */
   #openText = "";
 
-  constructor(options: EventWriterOptions) {
-    this.#options = options;
+  /** `onLost` is called when another worker has taken the session over. */
+  constructor(services: Services, run: EventedRun, onLost: () => void) {
+    this.#services = services;
+    this.#run = run;
+    this.#onLost = onLost;
   }
 
   push(event: EngineEvent): void {
@@ -284,10 +255,10 @@ export class EventWriter {
 
   #push(event: EngineEvent): void {
     const key = keyOf(event);
-    if (key !== undefined && this.#options.published?.has(key) === true) return;
+    if (key !== undefined && this.#run.published.has(key)) return;
     const last = this.#pending.at(-1)?.event;
     if (last !== undefined && isDelta(last) && last.type === event.type && isDelta(event)) last.text += event.text;
-    else this.#pending.push({ runId: this.#options.runId, event: isDelta(event) ? { ...event } : event });
+    else this.#pending.push({ runId: this.#run.runId, event: isDelta(event) ? { ...event } : event });
     this.#flushIn(delayOf(event, this.#written));
   }
 
@@ -319,9 +290,9 @@ export class EventWriter {
     if (events.length === 0) return;
     this.#pending = [];
     this.#written ||= events.some(({ event }) => isDelta(event));
-    const { store, session, epoch, onLost } = this.#options;
+    const { session, epoch } = this.#run;
     try {
-      if (!(await store.emit({ session, epoch, events }))) onLost();
+      if (!(await this.#services.store.emit({ session, epoch, events }))) this.#onLost();
     } catch {
       this.#pending = [...events, ...this.#pending]; // they go with the next write
     }
@@ -340,4 +311,48 @@ function delayOf(event: EngineEvent, written: boolean): number {
 
 function isDelta(event: EngineEvent): event is Extract<EngineEvent, { type: "text_delta" | "thinking_delta" }> {
   return event.type === "text_delta" || event.type === "thinking_delta";
+}
+
+/** Keys of events that a run may have once only. */
+export type PublishedEvents = ReadonlySet<string>;
+
+/** What an event is the only one of in its run; undefined for those that may come again. */
+function keyOf(event: EngineEvent): string | undefined {
+  switch (event.type) {
+    case "turn_start":
+    case "turn_end":
+      return `${event.type} ${event.turnNumber}`;
+    case "tool_result":
+      return `${event.type} ${event.id}`;
+    case "slash_command":
+      return event.type;
+    default:
+      return undefined;
+  }
+}
+
+const pageSize = 500;
+/** Events of a session that are looked at, newest first: more than a model step publishes. */
+const maxLooked = 10_000;
+
+/**
+ * What is in the log of a run whose worker died: it may have published more than it saved. Called by the worker that
+ * holds the session, so that nothing is added meanwhile.
+ */
+export async function publishedBefore(
+  { store, eventLog }: Services,
+  session: SessionKey,
+  runId: string,
+): Promise<PublishedEvents> {
+  const found = new Set<string>();
+  const { eventSeq } = await store.summary(session);
+  const first = Math.max(0, eventSeq - maxLooked);
+  for (let after = eventSeq; after > first && !found.has("turn_start 1");) {
+    after = Math.max(first, after - pageSize);
+    for (const record of await eventLog.read(session, after, pageSize)) {
+      const key = record.runId === runId ? keyOf(record.event) : undefined;
+      if (key !== undefined) found.add(key);
+    }
+  }
+  return found;
 }

@@ -7,13 +7,13 @@ import {
   type CallState,
   type InboundMessage,
   type ModelRetry,
+  type ToolOutcome,
   type TurnState,
   sharedNow,
   type Usage,
 } from "@larkline/protocol";
 import { scrubText, silentTelemetry, type Tags, type Telemetry } from "@larkline/process/telemetry";
-import type { BuiltInTools } from "./tools.ts";
-import type { TurnStart } from "./turn-run.ts";
+import type { TurnStart } from "./turn-store.ts";
 
 /** What observers hear of one claim of a turn. Ids, numbers and names of tools and models only. */
 export interface TurnWatch {
@@ -107,20 +107,16 @@ async function watchStep(
   }
 }
 
-/** Tells of calls that are run by the worker itself. */
-export function watchBuiltIns({ events }: Telemetry, builtIns: Pick<BuiltInTools, "run">): Pick<BuiltInTools, "run"> {
-  return {
-    run: async (turn, call) => {
-      const startedMs = performance.now();
-      const outcome = await builtIns.run(turn, call);
-      const { message, turnId } = turn;
-      const tags = { traceparent: traceparentOfMessage(message), session: message.session, turn: turnId };
-      const ranMs = Math.round(performance.now() - startedMs);
-      const facts = { call: call.id, tool: call.name, outcome: outcome.ok ? "ok" : "error", ranMs };
-      events.emit({ eventName: "call.outcome", attributes: { ...tags, ...facts } });
-      return outcome;
-    },
-  };
+/** Tells of a call that the worker has run itself. */
+export function tellBuiltInRan(
+  { events }: Telemetry,
+  { message, turnId }: TurnState,
+  call: CallState,
+  { outcome, ranMs }: { outcome: ToolOutcome; ranMs: number },
+): void {
+  const tags = { traceparent: traceparentOfMessage(message), session: message.session, turn: turnId };
+  const facts = { call: call.id, tool: call.name, outcome: outcome.ok ? "ok" : "error", ranMs: Math.round(ranMs) };
+  events.emit({ eventName: "call.outcome", attributes: { ...tags, ...facts } });
 }
 
 /** Whether the person has seen text of an earlier step. */

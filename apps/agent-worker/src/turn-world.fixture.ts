@@ -1,10 +1,13 @@
-import { turnLimits, type TurnModel } from "@larkline/agent";
-import { resolveConfig } from "@larkline/process/config";
+import type { TurnModel } from "@larkline/agent";
+import { createTextExtractor } from "@larkline/attachments";
+import { FeishuApi } from "@larkline/feishu";
+import { resolveConfig, type AgentConfig, type LarklineConfig } from "@larkline/process/config";
 import { createModelChain, findModelInfo, type LlmBackend, type ModelInfo } from "@larkline/model";
 import type { PermissionPolicy } from "@larkline/agent/permissions";
 import {
   attemptIdOf,
   messageStop,
+  systemClock,
   textOf,
   toolCallDelta,
   type Approval,
@@ -15,34 +18,35 @@ import {
   type ToolAnnouncement,
   type ToolJob,
   type ToolOutcome,
+  type TurnJob,
 } from "@larkline/protocol";
-import type { ToolQueues } from "@larkline/queue";
-import type {
-  ApprovalStore,
-  AvailableTool,
-  Claim,
-  DeliverResult,
-  OutboxLease,
-  OutboxRecord,
-  PermissionRules,
-  ResultDesk,
-  SessionStore,
+import type { JobResult, ToolQueues } from "@larkline/queue";
+import {
+  type ApprovalStore,
+  type AvailableTool,
+  type DeliverResult,
+  type OutboxLease,
+  type OutboxRecord,
+  type PermissionRules,
+  Renewals,
+  type SessionStore,
 } from "@larkline/store";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { createLogger, Metrics, silentTelemetry } from "@larkline/process/telemetry";
 import { expect, vi } from "vitest";
-import type { AgentSide } from "./agents.ts";
-import { Authorities, createTurnJudge, type JudgeDeps, createTurnApprovals, type WorkCards } from "./approvals.ts";
+import type { ChosenModel } from "./agents.ts";
+import { loadConfig } from "./config.ts";
 import {
-  createBuiltInTools,
-  createCallSigner,
-  createLargeResults,
-  createOfferedTools,
-  dispatchCalls,
-} from "./tools.ts";
-import { createGivenUp, RunningTurns, createSessionRunner, type SessionRunnerOptions } from "./session-runner.ts";
-import { TurnHolds, type HoldEnd, wakeAfter } from "./turn-holds.ts";
-import { createCounters, type WorkerCounters } from "./services.ts";
+  Bot,
+  createCounters,
+  createServices,
+  openStores,
+  type Queues,
+  type Services,
+  type WorkerCounters,
+} from "./services.ts";
+import { RunningTurns, SessionRunner } from "./session-runner.ts";
+import { TurnHolds, wakeAfter, type HoldEnd } from "./turn-holds.ts";
 
 // For tests: sessions with a queue, a runner and a model that do what the test says.
 
@@ -79,7 +83,7 @@ export const echoing: LlmBackend = {
   },
 };
 
-const signingKey = "signing key of these tests ".repeat(2);
+export const signingKey = "a signing key that only workers of tests have";
 
 function announced(name: string, fields: Partial<ToolAnnouncement> = {}): [string, AvailableTool] {
   const spec = { name, description: `Tool ${name}.`, inputSchema: { type: "object" } };
@@ -123,7 +127,7 @@ export function crashing({ store, approvals, rules, queues }: Parts, at: number,
   return { store: mortal(store), approvals: mortal(approvals), rules: mortal(rules), queues: mortal(queues) };
 }
 
-export interface World extends Parts, Pick<TestStores, "events" | "letters" | "advance"> {
+export interface World extends Parts, Omit<TestStores, keyof Parts> {
   /** Wake-ups added, as the queue would hold them. */
   wakes: number[];
   /** Tool runs by attempt id: the runner of this world. */
@@ -138,19 +142,21 @@ export interface World extends Parts, Pick<TestStores, "events" | "letters" | "a
   holds: TurnHolds;
   /** How holds have ended. */
   held: HoldEnd[];
-  /** Message ids, and what was told of their work. */
-  told: [id: string, what: "begins" | "ends"][];
-  /** What could not be read of sessions, as workers were told. */
-  lost: [session: string, lost: NonNullable<Claim["lost"]>[number]][];
+  /** Reactions that were taken back, with the ids of their messages. */
+  takenBack: [messageId: string, purpose: string][];
+  /** What workers have logged. */
+  logged: Record<string, unknown>[];
   /** Ids of approvals whose cards were to be worked on. */
   carded: string[];
   /** Works on them; nobody does if absent. */
-  workCards?: WorkCards;
+  workCards?: (session: string, approvalId: string) => Promise<void>;
   /** Answers of tools; without one a call is answered with its attempt's id. */
   outcomeOf: (job: ToolJob) => ToolOutcome;
   /** What a person says when they are asked; undefined: nothing yet. */
   word: (approval: Approval) => DecisionWord | undefined;
-  desk: ResultDesk;
+  desk: Pick<TestStores, "blobs" | "lookups">;
+  /** The bot's; its platform is away. */
+  api: FeishuApi;
   counters: WorkerCounters;
   /** All metrics, as they are scraped. */
   scrape(): Promise<string>;
@@ -169,132 +175,154 @@ export function newWorld(stores: TestStores = openTestStores()): World {
     dispatched,
     stopped: [],
     queues: { dispatch: async (_runner, jobs) => void dispatched.push(...jobs) },
-    running: new RunningTurns(),
+    running: new RunningTurns(systemClock),
     held: [],
     holds: new TurnHolds({ holdMs: 0, slots: 1, onEnd: () => {} }),
-    told: [],
-    lost: [],
+    takenBack: [],
+    logged: [],
     carded: [],
     outcomeOf: (job) => ({ ok: true, result: attemptIdOf(job) }),
     word: ({ kind }) => (kind === "outcome" ? "abort" : "approve"),
     desk: stores,
+    api: new FeishuApi({
+      appId: "cli_app",
+      appSecret: "secret",
+      domain: "http://127.0.0.1:9",
+      tokenCache: stores.tokens,
+    }),
   };
 }
 
-const logger = createLogger({ service: "test", level: "silent" });
-const limits = turnLimits();
+const extractor = createTextExtractor({ maxBytes: 1_000 });
 
-/** What an agent differs in from the plain one of these tests. */
-export type Differences = Partial<Omit<AgentSide, "chain">> & {
+/** Says that Redis takes heartbeats: a worker that has none is dead. */
+const renewals: Renewals = Object.assign(Object.create(Renewals.prototype) as Renewals, {
+  isTaken: () => true,
+  isSteady: () => true,
+}); // it renews nothing, so it needs no thread
+
+/** What an agent and its process differ in from the plain ones of these tests. */
+export interface Differences {
   backend?: LlmBackend;
+  /** The model that answers when the first one fails. */
   fallback?: LlmBackend;
   /** Facts of the model. */
   info?: Partial<ModelInfo>;
-  policy?: PermissionPolicy;
-  groupsOf?: JudgeDeps["groupsOf"];
-  /** Facts and prices; of one that costs nothing if absent. */
+  /** Facts and prices; those of `info` and no price if absent. */
   model?: TurnModel;
+  agent?: Partial<AgentConfig>;
+  policy?: PermissionPolicy;
+  groupsOf?: (app: string, openId: string) => Promise<readonly string[]>;
+  /** Fetches what messages refer to. */
+  prepare?: (message: InboundMessage, signal: AbortSignal) => Promise<InboundMessage>;
   /** Errors after which a message is given up; 50 if absent. */
   maxTries?: number;
   /** What the directory says of every tool besides. */
   presence?: Pick<AvailableTool, "awayForMs" | "livingSinceMs">;
-  /** Who runs it, and how it knows of others. */
-  worker?: Pick<SessionRunnerOptions, "owner" | "presence" | "hasDied">;
-};
+  /** Everything else. */
+  services?: Partial<Services>;
+}
 
 /** The policy of a configuration with these entries. */
 export function policyOf(input: object = {}): PermissionPolicy {
-  const resolved = resolveConfig(input);
-  if (!resolved.ok) throw new Error(resolved.error);
-  return resolved.value.permissions;
+  return settingsOf(input).permissions;
 }
 
-function sideOf(world: World, authorities: Authorities, differences: Differences): Omit<AgentSide, "chain"> {
-  const { policy = policyOf(), groupsOf = async () => [], info: _info, ...rest } = differences;
-  const { fallback: _fallback, backend: _backend, maxTries: _maxTries, worker: _worker, ...others } = rest;
-  const { model: given, presence, ...side } = others;
-  const there = new Map([...tools].map(([name, tool]) => [name, { ...tool, ...presence }]));
+function settingsOf(input: object): LarklineConfig {
+  const resolved = resolveConfig(input);
+  return resolved.ok ? resolved.value : expect.fail(resolved.error);
+}
+
+function modelsOf({ backend = echoing, fallback, info, model: given }: Differences, names: readonly string[]) {
+  const primary = { ...findModelInfo("anthropic", "claude-sonnet-4-6"), ...info };
+  const other = { ...primary, id: "other", displayName: "Other" };
+  const chain = createModelChain({
+    models: [{ info: primary, backend }, ...(fallback === undefined ? [] : [{ info: other, backend: fallback }])],
+  });
   const model = given ?? { info: findModelInfo("anthropic", "claude-sonnet-4-6"), costUsd: () => 0 };
-  const builtIns = createBuiltInTools({ desk: world.desk, limits, logger });
-  const offered = createOfferedTools({ catalog: { tools: () => there }, builtIns, logger }, null);
-  return {
-    instructions: "test",
-    request: {},
-    followUps: "wait",
-    now: Date.now,
-    facts: () => ({ limits, tools: offered(), model }),
-    judge: (message) => createTurnJudge({ policy, authorities, tools: offered, groupsOf, logger }, message),
-    keepLarge: createLargeResults({ desk: world.desk, limits, counters: world.counters, logger }),
-    commandFacts: () => ({ nowMs: Date.now(), model: "test/model", defaultModel: "test/model", models: [] }),
-    openBudget: () => ({ before: async () => undefined, charge: async () => undefined }),
-    prepare: async (message) => message,
-    read: async (history) => history,
-    readBriefly: async (history) => history,
-    viewOf: () => undefined,
-    openReply: () => undefined,
-    ...side,
-  };
+  const choice = (name: string): ChosenModel => ({ name, chain, model });
+  const choices = { usual: choice("test/model"), offered: new Map(names.map((name) => [name, choice(name)])) };
+  return { defaultName: "test/model", ofAgents: new Map([["default", choices]]) };
 }
 
 /** `parts`: what the process that runs reaches the world by, when it is going to die. */
-export function runnerOf(world: World, differences: Differences = {}, parts: Parts = world) {
-  const { backend = echoing, fallback, info, policy = policyOf(), maxTries = 50, worker } = differences;
+export function servicesOf(world: World, differences: Differences = {}, parts: Parts = world): Services {
+  const resolved = settingsOf({ feishu: { typing: true, queueNotice: "reaction" } });
+  const { policy = policyOf(), groupsOf = async () => [], presence } = differences;
+  const plain = { instructions: "test", reply: "text" as const };
+  const agents = { default: { ...resolved.agents.default, ...plain, ...differences.agent } };
+  const limits = { ...resolved.limits, maxResultChars: 50_000 };
+  const settings: LarklineConfig = { ...resolved, agents, limits, permissions: policy };
+  const loaded = loadConfig({ CALL_SIGNING_KEY: signingKey, REDIS_NAMESPACE: world.namespace });
+  const config = loaded.ok ? loaded.value : expect.fail(loaded.error);
+  const destination = { write: (line: string) => world.logged.push(JSON.parse(line) as Record<string, unknown>) };
+  const log = createLogger({ service: "test", level: "info", destination });
   const { store, approvals, rules, queues } = parts;
-  const turns = { wake: async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen) };
-  const model = { ...findModelInfo("anthropic", "claude-sonnet-4-6"), ...info };
-  const other = { ...model, id: "other", displayName: "Other" };
-  const models = [{ info: model, backend }, ...(fallback === undefined ? [] : [{ info: other, backend: fallback }])];
-  const workCards: WorkCards = async (_session, approvalId) => {
+  const { events: eventLog, letters: deadLetters, cards, budgets } = world;
+  const kept = { eventLog, deadLetters, cards, budgets, blobs: world.desk.blobs, lookups: world.desk.lookups };
+  const stores = { ...openStores(config, settings, world.redis), store, approvals, rules, ...kept };
+  const there = new Map([...tools].map(([name, tool]) => [name, { ...tool, ...presence }]));
+  stores.runners.tools = async () => there;
+  const bot = new Bot(settings, world.api, stores.lookups, log);
+  bot.groupsOf = async (openId) => await groupsOf(bot.app, openId);
+  bot.reactions.remove = async (messageId, purpose) => void world.takenBack.push([messageId, purpose]);
+  const services = createServices({
+    config,
+    settings,
+    owner: "worker-1",
+    models: modelsOf(differences, agents.default.models),
+    log,
+    counters: world.counters,
+    telemetry: silentTelemetry,
+    stores,
+    queues: queuesOf(world, queues),
+    redis: world.redis,
+    bots: [bot],
+    renewals,
+    extractor,
+  });
+  services.runningTurns = world.running;
+  services.turnHolds = world.holds;
+  services.handoffs.expect = async () => {};
+  services.preparer.prepare = differences.prepare ?? (async (message) => message);
+  services.liveReplies.open = () => undefined;
+  services.outboxSender.deliver = async ({ record }) => void world.sent.push(record);
+  services.approvalCards.work = async (_session, approvalId) => {
     world.carded.push(approvalId);
     await world.workCards?.(session, approvalId);
   };
-  const builtIns = createBuiltInTools({ desk: world.desk, limits, logger });
-  const { holds } = world;
-  const wake = wakeAfter.bind(undefined, { turns, holds });
-  const sign = createCallSigner(signingKey);
-  const authorities = new Authorities({
-    approvals,
-    rules,
-    policy,
-    groupsOf: differences.groupsOf ?? (async () => []),
-    logger,
-  });
-  return createSessionRunner({
-    store,
-    log: world.events,
-    turns,
-    agent: () => ({ chain: createModelChain({ models }), ...sideOf(world, authorities, differences) }),
-    dispatch: async (turn, calls) =>
-      await dispatchCalls(
-        { queues, worker: "w", expect: async () => {}, store, wake, sign, authorities, builtIns },
-        turn,
-        calls,
-      ),
-    stopCalls: async (runner, cancel) => void world.stopped.push({ runner, ...cancel }),
-    approvals: createTurnApprovals({
-      approvals,
-      rules,
-      authorities,
-      policy,
-      workCards,
-      counters: world.counters,
-      telemetry: silentTelemetry,
-      logger,
-    }),
-    running: world.running,
-    holds,
-    deliver: ({ record }) => void world.sent.push(record),
-    onGivenUp: createGivenUp({ letters: world.letters, logger }),
-    onMessage: ({ id }, what) => void world.told.push([id, what]),
-    onLost: (key, lost) => void world.lost.push(...lost.map((each): World["lost"][number] => [key, each])),
-    owner: "worker-1",
-    ...worker,
-    maxTries,
-    cancelPollMs: 20,
-    maxInRow: 8,
-    telemetry: silentTelemetry,
-    onTurn: () => {},
-  });
+  return { ...services, ...differences.services };
+}
+
+/** How much of a kind the sweepers of this world have healed. */
+export function healedIn({ logged }: World, kind: string): number {
+  const healed = logged.filter(({ msg, what }) => msg === "healed" && what === kind);
+  return healed.reduce((sum, { count }) => sum + Number(count), 0);
+}
+
+/** Queues that keep what is added in the world. */
+function queuesOf(world: World, { dispatch }: Parts["queues"]): Queues {
+  const wake = async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen);
+  return {
+    turns: { wake, ensure: async () => true, alive: async () => true, close: async () => {} },
+    tools: { dispatch, limit: async () => {}, close: async () => {} },
+    cancels: { publish: async () => {}, subscribe: async () => {} },
+    runnerCancels: {
+      publish: async (runner, { session: key, turnId = "" }) =>
+        void world.stopped.push({ runner, session: key, turnId }),
+    },
+  };
+}
+
+/** A worker of this world; see {@link servicesOf}. */
+export function runnerOf(world: World, differences: Differences = {}, parts: Parts = world) {
+  const services = servicesOf(world, differences, parts);
+  const { maxTries = 50 } = differences;
+  const runner = new SessionRunner(services, { maxTries, cancelPollMs: 20 });
+  return async (job: TurnJob, signal: AbortSignal, alone = false): Promise<JobResult> => {
+    await services.toolCatalog.refresh();
+    return await runner.run(job, signal, alone);
+  };
 }
 
 /** Adds messages, and the wake-ups they need. */
@@ -336,8 +364,7 @@ export async function runTools(world: World): Promise<void> {
 
 /** A worker has carried an outcome over. */
 export async function tell(world: World, delivered: DeliverResult): Promise<void> {
-  const turns = { wake: async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen) };
-  await wakeAfter({ turns, holds: world.holds }, session, delivered);
+  await wakeAfter(servicesOf(world), session, delivered);
 }
 
 /** Lets turns keep their slots: for calls that are answered as soon as they are handed out, or for those that are late. */

@@ -1,15 +1,18 @@
 import { ApprovalCards, FeishuApi, LiveReplies, OutboxSender } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
-import { turnIdOf } from "@larkline/protocol";
+import { systemClock, turnIdOf } from "@larkline/protocol";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { sweepApprovalCards, sweepCards } from "./background-jobs.ts";
+import { Bot } from "./services.ts";
 import { calling } from "./approval-world.fixture.ts";
 import {
   append,
   askPeople,
+  healedIn,
   inbound,
   newWorld,
+  servicesOf,
   runTools,
   runWakes,
   session,
@@ -53,16 +56,11 @@ async function scene() {
   const { backend } = calling(["pay"]);
   /** A worker that has just started: it knows no card. */
   const worker = (): Differences => {
-    const replies = new LiveReplies({ apis, ledger, now });
-    return {
-      backend,
-      viewOf: () => ({ show, language: "en", nowMs: now(), model: "M", stoppable: true }),
-      openReply: ({ turn, epoch, view }) =>
-        replies.open({ session: turn.message.session, replyId: turn.turnId, epoch, target, uuid: "u-1", view }),
-    };
+    const liveReplies = new LiveReplies({ apis, ledger, now });
+    return { backend, agent: { reply: "card", card: show }, services: { liveReplies } };
   };
   const sender = new OutboxSender({ store, ledger, apis, now });
-  return { world, worker, chatId, messageId, cards, ledger, sender, apis };
+  return { world, worker, chatId, messageId, cards, ledger, sender };
 }
 
 const show = { thinking: true, tools: true, model: true, tokens: true, cost: true, seconds: true, trace: true };
@@ -91,7 +89,7 @@ describe("the card of a reply whose turn waits for people", () => {
     expect(running).toMatchObject({ messageId: waiting?.messageId, card: { streaming: true } });
     await runTools(world);
     await runWakes(world, worker());
-    const [record] = world.sent;
+    const [record] = await vi.waitUntil(() => (world.sent.length > 0 ? world.sent : undefined), patience);
     await stores.advance(minuteMs); // the lease of the run's own sender, which does nothing in this world
     const lease = await world.store.leaseOutbox(session);
     expect(lease?.record.id).toBe(record?.id);
@@ -103,16 +101,16 @@ describe("the card of a reply whose turn waits for people", () => {
   });
 
   it("is not taken for abandoned, however long it takes", async () => {
-    const { world, worker, chatId, ledger, apis } = await scene();
+    const { world, worker, chatId, ledger } = await scene();
     await runWakes(world, worker());
     await shownBy(chatId, "waiting for a person");
-    const untouchedMs = -60 * minuteMs;
-    expect(await ledger.untouched(Date.now() - untouchedMs, 10)).toHaveLength(1);
-    const healed: string[] = [];
-    const onHealed = (what: string): void => void healed.push(what);
-    const { signal } = new AbortController();
-    await sweepCards({ ledger, store: world.store, apis, untouchedMs, signal, onHealed });
-    expect(healed).toEqual([]);
+    const later = (): number => Date.now() + 60 * minuteMs;
+    expect(await ledger.untouched(later(), 10)).toHaveLength(1);
+    const clock = { ...systemClock, now: later };
+    const plain = servicesOf(world);
+    const bots = new Map([[appId, new Bot(plain.settings, api, plain.lookups, plain.log)]]);
+    await sweepCards({ ...plain, bots, clock }, new AbortController().signal);
+    expect(healedIn(world, "card")).toBe(0);
     expect(cardsIn(chatId)[0]?.card?.streaming).toBe(true);
   });
 });
@@ -130,9 +128,7 @@ describe("the question of a turn that waits for people", () => {
     const { world, worker, chatId, cards } = await scene();
     await runWakes(world, worker());
     expect(JSON.stringify(cardsIn(chatId))).not.toContain("__approval__");
-    const { approvals } = world;
-    const { signal } = new AbortController();
-    await sweepApprovalCards({ approvals, workCards: async (where, id) => await cards.work(where, id), signal });
+    await sweepApprovalCards({ ...servicesOf(world), approvalCards: cards }, new AbortController().signal);
     expect(JSON.stringify(cardsIn(chatId))).toContain("__approval__");
     await cards.close();
   });

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { inbound } from "./turn-world.fixture.ts";
+import { inbound, newWorld, servicesOf } from "./turn-world.fixture.ts";
 import { messagesToJoin } from "./turn-run.ts";
 
 it("a turn is joined by the messages for its own agent, up to the first for another one", async () => {
@@ -7,9 +7,10 @@ it("a turn is joined by the messages for its own agent, up to the first for anot
     seq: index + 2,
     message: inbound(`om_${index}`, "more", fields),
   }));
-  const store = { waiting: async () => waiting };
+  const services = servicesOf(newWorld());
+  services.store.waiting = async () => waiting;
   const seqs = async (fields: { agent?: string }) =>
-    (await messagesToJoin(store, inbound("om_1", "first", fields))).map(({ seq }) => seq);
+    (await messagesToJoin(services, inbound("om_1", "first", fields))).map(({ seq }) => seq);
   expect(await seqs({ agent: "ops" })).toEqual([2, 3]);
   expect(await seqs({})).toEqual([]);
 });

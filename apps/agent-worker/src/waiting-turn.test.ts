@@ -5,6 +5,8 @@ import { sweepExpiries } from "./background-jobs.ts";
 import { calling, eventsOf, resultsIn, typesOf } from "./approval-world.fixture.ts";
 import {
   append,
+  healedIn,
+  servicesOf,
   askPeople,
   Crash,
   inbound,
@@ -133,13 +135,10 @@ describe("a call that needs an approval", () => {
     const policy = { ...policyOf(), expiresMs: 5 };
     const { backend } = calling(["pay"]);
     await ask(world, { backend, policy });
-    const turns = { wake: async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen) };
-    const healed: number[] = [];
     await vi.waitFor(async () => {
       await world.advance(1_000);
-      const onHealed = (_what: string, count: number): void => void healed.push(count);
-      await sweepExpiries({ approvals: world.approvals, turns, onHealed });
-      expect(healed).toEqual([1]);
+      await sweepExpiries(servicesOf(world));
+      expect(healedIn(world, "expiry")).toBe(1);
     }, patience);
     const late = await world.approvals.decide(session, world.carded[0] ?? "", {
       decision: "approve",
@@ -169,11 +168,11 @@ describe("a call that needs an approval", () => {
     const world = newWorld();
     askedOnly(world);
     const { backend } = calling(["pay"]);
-    await ask(world, { backend, followUps: "join" });
+    await ask(world, { backend, agent: { busy: "steer" } });
     await append(world, inbound("om_2", "and then?"));
-    await goOn(world, { backend, followUps: "join" });
+    await goOn(world, { backend, agent: { busy: "steer" } });
     world.word = () => "approve";
-    await settle(world, { backend, followUps: "join" });
+    await settle(world, { backend, agent: { busy: "steer" } });
     const roles = (await world.store.history(session)).map(({ role }) => role).join(" ");
     expect(roles).toMatch(/^user assistant tool user assistant/);
   });
@@ -350,9 +349,8 @@ describe("an unknown outcome of a call that must run once", () => {
     const { backend } = calling(["echo"]);
     await ask(world, { backend, policy });
     await world.advance(60_000);
-    const turns = { wake: async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen) };
     await vi.waitFor(async () => {
-      await sweepExpiries({ approvals: world.approvals, turns, onHealed: () => {} });
+      await sweepExpiries(servicesOf(world));
       expect(await world.approvals.pending(session)).toEqual([]);
     }, patience);
     await settle(world, { backend, policy });
