@@ -111,9 +111,8 @@ const ofDeletion = "{larkline}:audit";
 const withIds = new Map<string, "ends" | "is trimmed">([
   ["cell:audit", "is trimmed"],
   [ofDeletion, "is trimmed"],
-  ["cell:by-chat:*", "ends"],
-  ["cell:by-person:*", "ends"],
-  ["cell:of:*", "ends"],
+  ["cell:names", "ends"],
+  ["cell:record:*", "ends"],
   ["cell:seen:*.*:*:*", "ends"],
   ["cell:seen:*.*:*:unsent", "ends"],
   ["{larkline:budget}:charge:*", "ends"],
@@ -126,7 +125,7 @@ function familyOf(key: string): string {
   return key
     .replace(/\{?larkline:(?:trace:)?\d+\}/, "cell")
     .replaceAll(/(?:cli|ou|oc|om|on)_[\w-]+/g, "*")
-    .replace(/(?<=:charge:).*/, "*")
+    .replace(/(?<=:(?:charge|record):).*/, "*")
     .replace(/\d{4}-\d\d$/, "month")
     .replaceAll(/[0-9a-f]{16,}/g, "*");
 }
