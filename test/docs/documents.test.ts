@@ -5,6 +5,7 @@ import { isTool, runTool } from "@larkline/tool-kit";
 import { describe, expect, it } from "vitest";
 import dice from "../fixtures/dice-tool.ts";
 import { documents, quotedIn, root, rowsUnder, sourcesBelow, textOf } from "./document.ts";
+import { imports, stopsOf } from "./walk.ts";
 
 function anchorOf(heading: string): string {
   return heading
@@ -121,6 +122,18 @@ describe("README.md", () => {
 
 describe("docs/architecture.md", () => {
   const text = textOf("docs/architecture.md");
+
+  it("walks one message through files that import each other", () => {
+    const stops = stopsOf("docs/architecture.md", "The life of a message");
+    const walks = stops.filter(({ before }) => before.length === 0).map(({ path }) => path);
+    expect(walks).toEqual([
+      "apps/ingress/src/server.ts",
+      "apps/agent-worker/src/worker.ts",
+      "packages/runner/src/runner.ts",
+    ]);
+    const stray = stops.filter(({ path, before }) => before.length > 0 && !before.some((file) => imports(file, path)));
+    expect(stray.map(({ path }) => path)).toEqual([]);
+  });
 
   it("lists every error code with what the code says about it", () => {
     const rows = rowsUnder(text, "code").map(([code = "", retryable, advice]) => [
