@@ -27,7 +27,11 @@ describe("presence", () => {
     await presence.leave("one");
     expect(await presence.members()).toEqual(["two"]);
     // "silent" has died: it has not said that it ends.
-    expect(await Promise.all(["one", "two", "silent"].map(presence.hasLeft))).toEqual([true, false, false]);
+    expect(await Promise.all(["one", "two", "silent"].map(async (id) => await presence.hasLeft(id)))).toEqual([
+      true,
+      false,
+      false,
+    ]);
   });
 });
 
