@@ -8,7 +8,7 @@ const run = promisify(execFile);
 const repository = fileURLToPath(new URL("../..", import.meta.url));
 
 /** The version before this one: what a rolling upgrade starts from. Its stored formats are in `stored.json`. */
-export const previousVersion = "a630772";
+export const previousVersion = "735882c";
 
 /** The part of the repository's package.json that is needed; the repository's tools check it. */
 type Manifest = Readonly<{ packageManager: string }>;

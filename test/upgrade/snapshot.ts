@@ -1,3 +1,4 @@
+import { createHmac } from "node:crypto";
 import { Redis } from "ioredis";
 
 /** A key with its content; hashes, sorted sets and entries of streams as flat lists. */
@@ -65,6 +66,34 @@ function movedTo(nowMs: number, { takenAtMs }: Snapshot): (text: string) => stri
     });
 }
 
+/** Fields of a session's state that its workers have sealed, and what the seal names them. */
+const sealedFields: Readonly<Record<string, string>> = {
+  turn: "turn",
+  sm: "summary",
+  set: "settings",
+  summary: "summary",
+  settings: "settings",
+};
+
+/**
+ * Seals the state of a session again, in the form of the version that was recorded: the moments in it have moved, and the
+ * key with which it was sealed is not kept.
+ */
+function sealAgain({ key, value }: StoredKey, stateKey: string): string[] {
+  const session = /^\{larkline:\d+\}:state:(.+)$/.exec(key)?.[1];
+  if (session === undefined) return value;
+  return value.map((stored, at) => {
+    const what = at % 2 === 1 ? sealedFields[value[at - 1] ?? ""] : undefined;
+    if (what === undefined) return stored;
+    const [, epoch = "", text = ""] = /^1\.(\d+)\.[\w-]{43}\.(.*)$/s.exec(stored) ?? [];
+    if (epoch === "") throw new Error(`${what} of ${session} is not sealed in the recorded form`);
+    const mac = createHmac("sha256", stateKey)
+      .update(JSON.stringify([what, session, epoch]))
+      .update(text);
+    return `1.${epoch}.${mac.digest("base64url")}.${text}`;
+  });
+}
+
 async function restore(redis: Redis, { key, type, ttlMs, value }: StoredKey): Promise<void> {
   if (type === "string") await redis.set(key, value[0] ?? "");
   else if (type === "hash") await redis.hset(key, ...value);
@@ -81,13 +110,14 @@ async function restore(redis: Redis, { key, type, ttlMs, value }: StoredKey): Pr
   if (ttlMs !== undefined) await redis.pexpire(key, ttlMs);
 }
 
-/** Puts a snapshot into an empty server, as if it had been taken a moment ago. */
-export async function restoreSnapshot(url: string, snapshot: Snapshot): Promise<void> {
+/** Puts a snapshot into an empty server, as if workers with `stateKey` had written it a moment ago. */
+export async function restoreSnapshot(url: string, snapshot: Snapshot, stateKey: string): Promise<void> {
   const redis = new Redis(url);
   const moved = movedTo(Date.now(), snapshot);
   try {
     for (const stored of snapshot.keys) {
-      await restore(redis, { ...stored, key: moved(stored.key), value: stored.value.map(moved) });
+      const now = { ...stored, key: moved(stored.key), value: stored.value.map(moved) };
+      await restore(redis, { ...now, value: sealAgain(now, stateKey) });
     }
   } finally {
     redis.disconnect();

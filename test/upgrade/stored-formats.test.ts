@@ -1,13 +1,13 @@
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
-import type { AuditRecord } from "@larkline/protocol";
+import { stateKeyOf, type AuditRecord } from "@larkline/protocol";
 import { AuditLog, closeRedis, connectRedis, type RedisConnection, SessionStore } from "@larkline/store";
 import { startRedis, type TestRedis } from "@larkline/testkit";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { shownAnswer } from "../system/answer.ts";
 import { openQuestions } from "../system/approvals.ts";
 import { answerTo, send } from "../system/sending.ts";
-import { startSystem, type System } from "../system/system.ts";
+import { keysFor, startSystem, type System } from "../system/system.ts";
 import { addPeople, askingSession, chatOf, recordedApp, type Scene } from "./scenes.ts";
 import { restoreSnapshot, type Snapshot } from "./snapshot.ts";
 
@@ -35,7 +35,8 @@ describe("what the previous version has stored", () => {
     redis = await startRedis();
     // Before any process of this version runs: they take over what is stored once.
     const text = await readFile(new URL("stored.json", import.meta.url), "utf8");
-    await restoreSnapshot(redis.url, JSON.parse(text) as Snapshot); // record.ts has written it
+    const { CALL_SIGNING_KEY = "" } = keysFor("agent-worker", "");
+    await restoreSnapshot(redis.url, JSON.parse(text) as Snapshot, stateKeyOf(CALL_SIGNING_KEY)); // record.ts has written it
     await giveCallsAnHour(redis.url);
     system = await startSystem({
       appId: recordedApp,

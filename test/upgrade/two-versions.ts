@@ -109,8 +109,9 @@ async function run(system: System, options: TwoVersionsOptions): Promise<TwoVers
     try {
       await delay(eachMs);
       takenUpBefore = await turnsOf(system.workers);
-      // All of them before the first new one begins, as docs/operations.md has it; people go on writing.
-      await Promise.all(old.map(async (each) => await each.stop()));
+      // All of them, in the middle of their turns, before the first new one begins; people go on writing. The new ones
+      // start at once, and wait until those that were killed count as gone.
+      await Promise.all(old.map(async (each) => await each.kill()));
       current.push(...(await Promise.all(kinds.map(async (kind) => await startCurrent(system, kind)))));
       await delay(eachMs);
     } finally {
@@ -137,8 +138,8 @@ async function run(system: System, options: TwoVersionsOptions): Promise<TwoVers
 }
 
 /**
- * One process of each app of the previous version under load; all of them stop, and those of this version begin
- * where they have stopped, on the same Redis.
+ * One process of each app of the previous version under load; all of them are killed, and those of this version begin
+ * where they have ended, on the same Redis.
  */
 export async function runTwoVersions(options: TwoVersionsOptions): Promise<TwoVersionsReport> {
   const { file } = options.previous;
@@ -151,6 +152,8 @@ export async function runTwoVersions(options: TwoVersionsOptions): Promise<TwoVe
     },
     env: { RUNNER_TOOLS: toolFiles.map(file).join(",") },
     config: { approvals: { unknownOutcome: "tell", learnAfter: 0 } },
+    // Feishu delivers an event again for hours; here for longer than the new processes wait for the killed ones.
+    simulator: { retryDelaysMs: Array.from({ length: 180 }, () => 500) },
   });
   try {
     return await run(system, options);

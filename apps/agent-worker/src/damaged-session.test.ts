@@ -88,12 +88,12 @@ describe("what is stored of a turn and cannot be read", () => {
   it.each([
     [
       "settings",
-      { field: "set", value: "{{{" },
+      { field: "settings", value: "{{{" },
       /^answer to hello\n\nThe settings of this conversation could not be read/,
     ],
     [
       "a summary",
-      { field: "sm", value: '{"v":99}' },
+      { field: "summary", value: '{"v":99}' },
       /^answer to hello\n\nThe summary of the earlier conversation could not be read/,
     ],
   ])(
@@ -113,9 +113,8 @@ describe("what is stored of a turn and cannot be read", () => {
         "answer to again",
       ]);
       const lost = world.logged.filter(({ msg }) => msg === "stored state cannot be read and is replaced");
-      const what = field === "set" ? "settings" : "summary";
-      expect(lost).toMatchObject([{ session, what, bytes: value.length, reason: expect.any(String) }]);
-      expect(await redis.hexists(await key("state"), "sm")).toBe(0);
+      expect(lost).toMatchObject([{ session, what: field, bytes: value.length, reason: expect.any(String) }]);
+      expect(await redis.hexists(await key("state"), "summary")).toBe(0);
       expect(JSON.stringify(lost)).not.toContain(value);
       expect((await world.store.history(session)).map(({ role }) => role)).toEqual(
         Array.from({ length: 3 }, () => ["user", "assistant"]).flat(),
@@ -127,7 +126,7 @@ describe("what is stored of a turn and cannot be read", () => {
     const { world, redis, key } = stored();
     await append(world, inbound("om_1", "tools first"));
     await runWakes(world);
-    await redis.hset(await key("state"), "set", "{{{");
+    await redis.hset(await key("state"), "settings", "{{{");
     await settle(world);
     expect((await outboxOf(world)).map(({ text }) => text)).toEqual([
       expect.stringMatching(/^answer to [\s\S]*\n\nThe settings of this conversation/),

@@ -1,7 +1,7 @@
 import { loadConfigFile, readBots, readProviders, takeEnvironment } from "@larkline/process/config";
 import { connectTraceLog } from "@larkline/store";
 import { createLogger, Metrics, openTelemetry, runUntilSignal, startOpsServer } from "@larkline/process/telemetry";
-import { systemRandom } from "@larkline/protocol";
+import { formatErrorForDisplay, systemRandom } from "@larkline/protocol";
 import { loadConfig } from "./config.ts";
 import { createAgentModels } from "./agents.ts";
 import { connect, createCounters } from "./services.ts";
@@ -46,9 +46,12 @@ const parts = {
   log: logger,
   telemetry,
 };
-const worker = await connect(parts, bots.value)
-  .then(startWorker)
-  .catch((error: unknown) => refuse(`Redis (REDIS_URL) does not answer: ${messageOf(error)}`));
+const connections = await connect(parts, bots.value).catch((error: unknown) =>
+  refuse(`Redis (REDIS_URL) does not answer: ${messageOf(error)}`),
+);
+const worker = await startWorker(connections).catch((error: unknown) =>
+  refuse(`agent-worker cannot start: ${formatErrorForDisplay(error)}`),
+);
 const { host, port } = config;
 const ops = await startOpsServer({ host, port, metrics, logger, ready: worker.ready }).catch(async (error: unknown) => {
   await worker.close();

@@ -271,7 +271,7 @@ export function openStores(config: WorkerConfig, settings: LarklineConfig, redis
     runners: new RunnerDirectory({ ...on, keyOf: (runner) => runnerKeyOf(config.callSigningKey, runner) }),
     presence: new Presence(on),
     instances: new InstanceDirectory(on),
-    migration: new StateMigration({ ...on, stateKey }),
+    migration: new StateMigration(on),
     tokenCache: new TokenCache(on),
     governor: new RateGovernor(on),
   };

@@ -1,7 +1,7 @@
 import { scrubText } from "@larkline/process/telemetry";
 import { pause, type SessionKey } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
-import { startAnnouncing, stateVersion } from "@larkline/store";
+import { refuseOlderInstances, startAnnouncing } from "@larkline/store";
 import manifest from "../package.json" with { type: "json" };
 import { warnOfMissingPrices } from "./agents.ts";
 import { startOrders, startSweeper } from "./background-jobs.ts";
@@ -17,15 +17,20 @@ export interface AgentWorker {
   close(): Promise<void>;
 }
 
-/** Starts to work. Jobs are taken once it is sure that no process of the version before writes any more. */
+/**
+ * Starts to work once no process of an older version lives; rejects when one still does after half a minute. Takes jobs
+ * when what that version has stored has the form of this one.
+ */
 export async function startWorker(connections: Connections): Promise<AgentWorker> {
   const { services, clockProblem } = connections;
   const { cancels, runningTurns, handoffs, renewals, presence, owner, toolCatalog, approvalCards, log } = services;
   const onError = (error: unknown): void => log.warn({ error }, "background error");
   const stopping = new AbortController();
+  await refuseOlderInstances(services.instances, {
+    onWait: (processes) => log.warn({ processes }, "processes of the version before still run: waiting for their end"),
+  });
   await toolCatalog.start(stopping.signal);
   await cancels.subscribe(({ session, turnId }) => runningTurns.cancel(session, turnId), stopping.signal);
-  await handoffs.listen(stopping.signal);
   // For people who look: who this is. Whether it lives is decided by its heartbeat.
   const announcer = startAnnouncing({
     directory: services.instances,
@@ -41,10 +46,12 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
 
   let work: Work | undefined;
   const waiting = new AbortController();
-  const begin = (isTakenOver: boolean): void => {
-    if (isTakenOver) work = startWork(connections);
+  const begin = async (isTakenOver: boolean): Promise<void> => {
+    if (!isTakenOver) return;
+    await handoffs.listen(stopping.signal);
+    work = startWork(connections);
   };
-  begin(await takeOverState(services, waiting.signal));
+  await begin(await takeOverState(services, waiting.signal));
   const begun = work === undefined ? untilStateIsTakenOver(services, waiting.signal).then(begin) : undefined;
 
   const close = async (): Promise<void> => {
@@ -122,24 +129,15 @@ const dutyMs = 60_000;
 const takeoverPauseMs = 500;
 
 /**
- * One try to take over what the version before has stored: false while one of its processes lives, or while
- * another worker is at it. Until it is taken over no worker may take jobs.
+ * One try to take over what the version before has stored: false while another worker is at it. Until it is taken over
+ * no worker may take jobs.
  */
 export async function takeOverState(services: Services, signal: AbortSignal): Promise<boolean> {
-  const { migration, instances, presence, owner, clock, log } = services;
+  const { migration, presence, owner, log } = services;
   if (await migration.isDone()) return true;
-  const nowMs = clock.now();
-  const old = (await instances.instances()).filter(
-    ({ stateVersion: version = 1, expiresAtMs }) => version < stateVersion && expiresAtMs > nowMs,
-  );
-  if (old.length > 0) {
-    const processes = old.map(({ service, host, id }) => `${service} ${host} ${id}`);
-    log.warn({ processes }, "processes of the version before still run: no jobs are taken until all have stopped");
-    return false;
-  }
   if (!(await presence.takeDuty("migrate-state", owner, dutyMs))) return await migration.isDone();
   const sessions = await migration.run(signal);
-  log.info({ sessions }, "what the version before has stored is sealed");
+  log.info({ sessions }, "what the version before has stored has the form of this version");
   return true;
 }
 

@@ -192,7 +192,7 @@ it("a session that nobody can read is shown as such and can be reset", async () 
 it("says that a checkpoint and settings are damaged, and why", async () => {
   await claimOne();
   const [key = ""] = await world.redis.keys(`{${world.namespace}:*}:state:${session}`);
-  await world.redis.hset(key, { turn: '1.1.seal.{"v":9}', set: "{{{" });
+  await world.redis.hset(key, { turn: '1.1.seal.{"v":9}', settings: "{{{" });
   expect(await textOf(operator.get("/sessions"))).toContain("running, damaged");
   const page = await textOf(operator.get(`/sessions/${at}`));
   expect(page).toMatch(/The checkpoint of the turn is damaged: stored turn is not readable: .*\(16 bytes\)/);

@@ -20,7 +20,7 @@ import { answersKind, type ApprovalStatus, type DecideResult } from "@larkline/s
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { bodyText, isSessionId } from "./api-access.ts";
 import { decisionDeadlineMs } from "./bot.ts";
-import { apiApp, type Channel, type Services } from "./services.ts";
+import { apiApp, levelOf, type Channel, type Services } from "./services.ts";
 import { wakeSession } from "./sessions.ts";
 
 // Decisions of people about calls, wherever they are given, and the routes with which clients of the HTTP API decide.
@@ -65,7 +65,7 @@ export async function decideApproval(services: Services, channel: Channel, say: 
     if (!allowed) return { result: "not_allowed", status: now.status };
     return await take(services, channel, { say, approval: now.status.approval, limit });
   } catch (error) {
-    channel.log.error({ error, approvalId: say.approvalId }, "a decision was not taken");
+    channel.log[levelOf(error)]({ error, approvalId: say.approvalId }, "a decision was not taken");
     return { result: "failed" };
   }
 }
@@ -120,7 +120,7 @@ async function take(
     await wakeForDecision(services, channel, decided, limit);
     return decided.result === "unknown" ? decided : { result: decided.result, status: decided.status };
   } catch (error) {
-    channel.log.error({ error, session, approvalId: id }, "whether a decision was taken is not known");
+    channel.log[levelOf(error)]({ error, session, approvalId: id }, "whether a decision was taken is not known");
     return { result: "uncertain" };
   }
 }

@@ -8,7 +8,7 @@ import { handleClick } from "./clicks.ts";
 import { handleMessage, servesTenant, takeMessage, watched, type Admitted } from "./messages.ts";
 import { languageOfPerson, sendNotice, shownLanguage } from "./notices.ts";
 import { otherEventOf, type EventAnswer } from "./other-events.ts";
-import type { Services } from "./services.ts";
+import { levelOf, type Services } from "./services.ts";
 import { cancelTurn, chatSession, forgetChatKind, placeOf, sessionOfMessage, type Place } from "./sessions.ts";
 
 // The one entrance for events of the platform, however they came, and everything besides messages and clicks.
@@ -63,7 +63,8 @@ export async function handleEvent(
     return answer;
   } catch (error) {
     note("failed");
-    bot.log.error({ error, eventType: envelope.type, eventId: envelope.eventId, transport }, "event not acknowledged");
+    const facts = { error, eventType: envelope.type, eventId: envelope.eventId, transport };
+    bot.log[levelOf(error)](facts, "event not acknowledged");
     throw error;
   }
 }

@@ -7,8 +7,8 @@ import {
   type IngressBotAccess,
 } from "@larkline/process/config";
 import { createLogger, Metrics, openTelemetry, runUntilSignal, watchPlatform } from "@larkline/process/telemetry";
-import { systemClock } from "@larkline/protocol";
-import { connectTraceLog } from "@larkline/store";
+import { formatErrorForDisplay, systemClock } from "@larkline/protocol";
+import { connectTraceLog, isRedisTrouble, refuseOlderInstances } from "@larkline/store";
 import { Bot } from "./bot.ts";
 import { loadConfig } from "./config.ts";
 import { eventConsumers } from "./other-events.ts";
@@ -37,6 +37,10 @@ const consumers = await eventConsumers(systemClock, settings.value.events, confi
 if (!consumers.ok) refuse(consumers.error);
 
 const stores = connectStores(config, log);
+// Where Redis does not answer yet, nothing can be asked; sessions of an older form are refused then, one by one.
+await refuseOlderInstances(stores.instances, {
+  onWait: (processes) => log.warn({ processes }, "processes of the version before still run: waiting for their end"),
+}).catch((error: unknown) => (isRedisTrouble(error) ? undefined : refuse(formatErrorForDisplay(error))));
 const parts = { config, settings: settings.value, stores, metrics, log, telemetry, consumers: consumers.value };
 const services = createServices(parts);
 const bots = accesses.value.map((access) => new Bot(services, access, openApi(access)));

@@ -181,6 +181,9 @@ function agentWorker(place: Place): RedisUser {
       { keys: ["inboxes"], commands: "llen lindex lrange lrem lpop lpush rpush" },
       { keys: ["states"], commands: "hget hmget hset hdel hincrby" },
       { keys: ["stateVersion"], commands: "get set" },
+      // Taking over what the version before has stored.
+      { keys: ["sessions", "states", "floors", "approvals", "said"], commands: "hgetall hsetnx hdel" },
+      { keys: ["floors", "sessions", "states"], commands: "hset" },
       { keys: ["workerLookups"], commands: "get set del getdel" },
       { keys: ["orders"], commands: "xrange xdel" },
       { keys: ["orderResults"], commands: "set" },

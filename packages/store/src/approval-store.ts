@@ -126,11 +126,13 @@ export class ApprovalStore {
 
   async #read(session: SessionKey, approvalId: string): Promise<ApprovalStatus | undefined> {
     const keys = this.#keys.session(session);
-    const [approval, [state, decisions, settledAtMs]] = await Promise.all([
-      this.#redis.hget(keys.approvalOf(approvalId), "a"),
-      this.#redis.hmget(keys.saidOf(approvalId), "st", "dec", "at"),
+    const [[approval, old], [state, decisions, settledAtMs]] = await Promise.all([
+      this.#redis.hmget(keys.approvalOf(approvalId), "approval", "a"),
+      this.#redis.hmget(keys.saidOf(approvalId), "state", "decisions", "settledAtMs"),
     ]);
-    if (approval === null) return undefined;
+    // As the scripts say it of a session.
+    if (typeof old === "string") throw new Error("OLDFORM the approval is stored in the form of the version before");
+    if (typeof approval !== "string") return undefined;
     return approvalStatusFrom([approval, state ?? "pending", decisions ?? "", settledAtMs ?? ""]);
   }
 

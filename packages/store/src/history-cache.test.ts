@@ -111,7 +111,7 @@ describe("history cache", () => {
     const { session: key } = createKeyspace(namespace).session(session);
     await turn({ history: [said("0")], context: { keep: 1, summary: said("lost") } });
     expect(await turn({})).toEqual([said("lost"), said("0")]);
-    await redis.hdel(key, "hv", "cs", "sm");
+    await redis.hdel(key, "contextVersion", "contextStart", "summary");
     await turn({ context: { keep: 1, summary: said("anew") } }, new SessionStore({ redis, namespace, stateKey }));
     expect(await turn({})).toEqual([said("anew"), said("0")]);
   });

@@ -151,6 +151,7 @@ export {
 export {
   InstanceDirectory,
   silentInstanceMs,
+  refuseOlderInstances,
   stateVersion,
   type AppFeed,
   type Instance,

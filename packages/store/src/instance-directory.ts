@@ -1,6 +1,6 @@
 import { hostname } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
-import { sharedNow } from "@larkline/protocol";
+import { newEngineError, sharedNow } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 
@@ -42,7 +42,37 @@ export interface KnownInstance extends Instance {
  * The form in which sessions are stored. Raised when processes of an older form must have stopped before those of a
  * newer one may begin.
  */
-export const stateVersion = 2;
+export const stateVersion = 3;
+
+/** Longer than a process that was killed counts as alive. */
+const olderPatienceMs = 30_000;
+const lookEveryMs = 500;
+
+/**
+ * Resolves when no process lives that stores sessions in an older form; rejects when one still does after half a minute.
+ * A process of this version would read what that one writes as nothing, and the other way round.
+ */
+export async function refuseOlderInstances(
+  directory: Pick<InstanceDirectory, "instances">,
+  { patienceMs = olderPatienceMs, onWait }: { patienceMs?: number; onWait?: (processes: string[]) => void } = {},
+): Promise<void> {
+  const untilMs = performance.now() + patienceMs;
+  for (let look = 0; ; look += 1) {
+    const older = (await directory.instances()).filter(
+      ({ stateVersion: version = 1, expiresAtMs }) => version < stateVersion && expiresAtMs > sharedNow(),
+    );
+    if (older.length === 0) return;
+    const processes = older.map(({ service, host, id }) => `${service} ${host} ${id}`);
+    if (performance.now() >= untilMs) {
+      throw newEngineError("internal_error", `processes of an older version still run: ${processes.join(", ")}`, {
+        suggestion:
+          "Stop all of them, then start this version: both cannot run side by side (docs/operations.md, Upgrades).",
+      });
+    }
+    if (look === 0) onWait?.(processes);
+    await delay(lookEveryMs);
+  }
+}
 
 /** How long an instance that went silent is still shown. */
 export const silentInstanceMs = 3_600_000;

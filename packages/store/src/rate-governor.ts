@@ -134,7 +134,7 @@ export class RateGovernor {
     const [hash = "", second = "", minute = ""] = keys;
     const from = `(${nowMs.toFixed(3)}`;
     const [stored, ...counts] = await Promise.all([
-      this.#redis.hmget(hash, "p", "ceilingUntil", "ceilingSecond", "ceilingMinute"),
+      this.#redis.hmget(hash, "pausedUntil", "ceilingUntil", "ceilingSecond", "ceilingMinute"),
       this.#redis.zcount(second, from, "+inf"),
       this.#redis.zcount(minute, from, "+inf"),
     ]);

@@ -184,10 +184,10 @@ export class SessionRetention {
     const ids = await this.#redis.zrange(keys.kept, "0", "-1");
     const theirs: string[] = [];
     for (const id of ids) {
-      const text = await this.#redis.hget(keys.approvalOf(id), "a");
+      const text = await this.#redis.hget(keys.approvalOf(id), "approval");
       if (text !== null && approvalRequester(text) === person) theirs.push(id);
     }
-    const states = await Promise.all(theirs.map(async (id) => await this.#redis.hget(keys.saidOf(id), "st")));
+    const states = await Promise.all(theirs.map(async (id) => await this.#redis.hget(keys.saidOf(id), "state")));
     await this.#forgetApprovals(theirs.filter((_, at) => (states[at] ?? "pending") !== "pending"));
     const reply = await runScript(this.#redis, redact, keys, {
       sid: session,

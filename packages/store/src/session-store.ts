@@ -513,8 +513,8 @@ export class SessionStore {
       sessions.map(async (session) => {
         const keys = this.#keys.session(session);
         const [[state, gen], [running, owner]] = await Promise.all([
-          this.#redis.hmget(keys.session, "st", "gen"),
-          this.#redis.hmget(keys.state, "rg", "own"),
+          this.#redis.hmget(keys.session, "state", "generation"),
+          this.#redis.hmget(keys.state, "runningGeneration", "owner"),
         ]);
         return {
           session,

@@ -1,75 +1,97 @@
-import type { SessionKey } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
+import { stateVersion } from "./instance-directory.ts";
 import { createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
 import { storedSessions } from "./retention.ts";
 import { runScript, script } from "./script.ts";
-import { StateSeal } from "./state-seal.ts";
 
-// The version before kept all of a session in one hash and all of an approval in one, unsealed, and other processes
-// than workers could write to them. Once, while none of its processes lives, that is moved to keys which only workers
-// write, and sealed. Never later: what stands there unsealed then was not written by a worker.
+// The version before had short names for the fields of hashes. Once, while none of its processes lives, they get the
+// names of this version.
 
-/** Since when state is sealed; kept in Redis when everything that is stored has this form. */
-const sealedVersion = "2";
+const renameFields = script("rename-fields");
 
-const [moveState, moveApproval] = [script("move-state"), script("move-approval")];
+const sessionNames = {
+  st: "state",
+  gen: "generation",
+  es: "eventSeq",
+  olt: "outboxLease",
+  ole: "outboxLeaseUntil",
+  ort: "outboxRetryAt",
+};
+const stateNames = {
+  rg: "runningGeneration",
+  ep: "epoch",
+  hs: "headSeq",
+  try: "tries",
+  own: "owner",
+  abs: "absorbed",
+  hb: "historyBase",
+  sm: "summary",
+  cs: "contextStart",
+  hv: "contextVersion",
+  set: "settings",
+};
+const floorNames = { gen: "generation", es: "eventSeq", hb: "historyBase" };
+const approvalNames = {
+  a: "approval",
+  exp: "expiresAtMs",
+  need: "needed",
+  hash: "argumentsHash",
+  hc: "hasCards",
+  f: "facts",
+};
+const saidNames = {
+  st: "state",
+  at: "settledAtMs",
+  dec: "decisions",
+  v: "changes",
+  cv: "seenChanges",
+  ct: "leaseToken",
+  cu: "leaseUntil",
+};
 
 export interface StateMigrationOptions {
   redis: RedisConnection;
   namespace?: string;
-  /** As the session store has it. */
-  stateKey: string;
 }
 
-/** Moves and seals what the version before has stored. To be run while none of its processes lives. */
+/** Gives what the version before has stored the form of this one. To be run while none of its processes lives. */
 export class StateMigration {
   readonly #redis: RedisConnection;
   readonly #namespace: string;
   readonly #keys: Keyspace;
-  readonly #seal: StateSeal;
 
-  constructor({ redis, namespace = defaultNamespace, stateKey }: StateMigrationOptions) {
+  constructor({ redis, namespace = defaultNamespace }: StateMigrationOptions) {
     this.#redis = redis;
     this.#namespace = namespace;
     this.#keys = createKeyspace(namespace);
-    this.#seal = new StateSeal(stateKey);
   }
 
-  /** Whether everything that is stored is sealed. */
+  /** Whether everything that is stored has the form of this version. */
   async isDone(): Promise<boolean> {
-    return (await this.#redis.get(this.#keys.global("state-version"))) === sealedVersion;
+    return (await this.#redis.get(this.#keys.global("state-version"))) === String(stateVersion);
   }
 
   /** Resolves to the number of sessions when all are moved. Two processes may run it at once, and it may be run again. */
   async run(signal: AbortSignal): Promise<number> {
     let moved = 0;
+    for (const { floor } of this.#keys.cells()) await this.#rename(floor, floorNames);
     for await (const session of storedSessions(this.#redis, this.#namespace, signal)) {
-      while (!(await this.#move(session))) signal.throwIfAborted();
-      const { kept, approvalOf, saidOf } = this.#keys.session(session);
-      const ids = await this.#redis.zrange(kept, "0", "-1");
-      for (const id of ids) {
-        await runScript(this.#redis, moveApproval, { approval: approvalOf(id), answers: saidOf(id) });
+      const keys = this.#keys.session(session);
+      for (const id of await this.#redis.zrange(keys.kept, "0", "-1")) {
+        await this.#rename(keys.approvalOf(id), approvalNames);
+        await this.#rename(keys.saidOf(id), saidNames);
       }
+      await this.#rename(keys.state, stateNames);
+      // Last: ingress leaves a session alone as long as this hash has its old names.
+      await this.#rename(keys.session, sessionNames);
       moved += 1;
     }
     signal.throwIfAborted();
-    await this.#redis.set(this.#keys.global("state-version"), sealedVersion);
+    await this.#redis.set(this.#keys.global("state-version"), String(stateVersion));
     return moved;
   }
 
-  async #move(session: SessionKey): Promise<boolean> {
-    const keys = this.#keys.session(session);
-    const [epoch, turn, summary, settings] = await this.#redis.hmget(keys.session, "ep", "turn", "sm", "set");
-    const sealed = (what: "turn" | "summary" | "settings", text: string | null | undefined): string =>
-      typeof text === "string" ? this.#seal.seal(what, session, { epoch: epoch ?? "0", text }) : "";
-    const values = {
-      turn: turn ?? "",
-      sealedTurn: sealed("turn", turn),
-      summary: summary ?? "",
-      sealedSummary: sealed("summary", summary),
-      settings: settings ?? "",
-      sealedSettings: sealed("settings", settings),
-    };
-    return (await runScript(this.#redis, moveState, keys, values)) === 1;
+  async #rename(hash: string, names: Record<string, string>): Promise<void> {
+    await runScript(this.#redis, renameFields, { hash }, { names: JSON.stringify(names) });
   }
 }

@@ -4,7 +4,6 @@ import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts"
 import { createKeyspace } from "./keys.ts";
 import { SessionStore } from "./session-store.ts";
 import type { Claim } from "./session-types.ts";
-import { StateMigration } from "./state-migration.ts";
 import { unsealed } from "./state-seal.ts";
 import { afterEach, beforeEach, expect, inject, it } from "vitest";
 
@@ -101,7 +100,7 @@ it("no genuine checkpoint is run in another session, in a later turn of its own,
   await begun(session, "om_3");
   await redis.hset(keysOf(session).state, "turn", stored);
   expectDamaged(await claimed(session), "it is of another turn");
-  await redis.hset(keysOf(session).state, "ep", "1", "turn", stored.replace(/^1\.\d+/, "1.9999999999999999"));
+  await redis.hset(keysOf(session).state, "epoch", "1", "turn", stored.replace(/^1\.\d+/, "1.9999999999999999"));
   expectDamaged(await claimed(session), "is damaged");
 });
 
@@ -114,14 +113,11 @@ it("no summary and no settings are believed that were not sealed for the session
   await store.append(messageIn(session, "om_2"));
   expect(await claimed(session)).toMatchObject({ history: [summary], settings });
   const { state } = keysOf(session);
-  for (const [field, what] of [
-    ["set", "settings"],
-    ["sm", "summary"],
-  ] as const) {
+  for (const what of ["settings", "summary"] as const) {
     // Of what a process has read before it needs no seal any more.
     const fresh = new SessionStore({ redis, namespace, stateKey });
-    const stored = (await redis.hget(state, field)) ?? "";
-    await redis.hset(state, field, stored.replace(/o(?=[^o]*$)/, "0"));
+    const stored = (await redis.hget(state, what)) ?? "";
+    await redis.hset(state, what, stored.replace(/o(?=[^o]*$)/, "0"));
     const { gen } = await store.summary(session);
     const claim = await fresh.claim(session, gen, "worker");
     expect(claim?.lost).toEqual([
@@ -129,27 +125,8 @@ it("no summary and no settings are believed that were not sealed for the session
     ]);
     if (what === "settings") expect(claim?.settings).not.toMatchObject(settings);
     else expect(claim?.history).not.toContainEqual(summary);
-    await redis.hset(state, field, stored);
+    await redis.hset(state, what, stored);
   }
-});
-
-it("a checkpoint in the keys of the version before is moved and sealed once, and never looked at again", async () => {
-  const stored = await begun(session, "om_1");
-  const { session: hash, state } = keysOf(session);
-  const before = async (): Promise<void> => {
-    const all = await redis.hgetall(state);
-    await redis.del(state);
-    await redis.hset(hash, { ...all, st: "queued", turn: unsealed(stored) });
-  };
-  await before();
-  const migration = new StateMigration({ redis, namespace, stateKey });
-  expect(await migration.isDone()).toBe(false);
-  expect(await migration.run(AbortSignal.timeout(10_000))).toBe(1);
-  expect(await migration.isDone()).toBe(true);
-  expect(await redis.hmget(hash, "turn", "ep")).toEqual([null, null]);
-  expect((await claimed(session)).turn).toMatchObject({ turnId: `${session}-1` });
-  await before();
-  expect((await claimed(session)).turn).toBeUndefined();
 });
 
 it("others than workers can ask for a cancel and bring a decision, and nothing else", async () => {

@@ -9,7 +9,7 @@
 -- include lease
 -- include record-id
 
-if redis.call('HGET', session, 'olt') ~= token then return '' end
+if redis.call('HGET', session, 'outboxLease') ~= token then return '' end
 local sent = redis.call('LPOP', outbox)
 if sent and redis.call('EXISTS', cards) == 1 then
   local id = recordId(sent)

@@ -15,5 +15,5 @@
 local before = redis.call('MGET', seen, recalled)
 if before[2] then return {'recalled', 0, 0, '', 0, ''} end
 if not before[1] then return enqueue(message) end
-local v = redis.call('HMGET', session, 'st', 'gen')
+local v = redis.call('HMGET', session, 'state', 'generation')
 return {'duplicate', before[1], v[1] == 'queued' and v[2] or 0, '', 0, ''}

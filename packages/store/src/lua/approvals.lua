@@ -1,9 +1,9 @@
 -- Each approval has two hashes, `<approvals>:<id>` and `<said>:<id>`. The record only workers may write: the approval as
--- it was created (a) and what the scripts need of it (kind, turn, call, exp, need, hash as JSON, hc: has any cards, f for
--- the audit log). What was said, ingress writes, too, and workers check before they believe it: state (st, at; none:
--- pending), who has said what (dec: JSON objects joined by commas; n:<word> counts and by:<word>:<person> tells them),
--- and cards (cards; v counts what they are to show, cv what the holder of the lease has seen; ct and cu: token and end
--- of the lease; tries).
+-- it was created (approval) and what the scripts need of it (kind, turn, call, expiresAtMs, needed, argumentsHash as
+-- JSON, hasCards, facts for the audit log). What was said, ingress writes, too, and workers check before they believe
+-- it: state and settledAtMs (none: pending), who has said what (decisions: JSON objects joined by commas;
+-- count:<word> counts and by:<word>:<person> tells them), and the cards: `cards`, how often what they are to show has
+-- changed (changes) and what of that the holder of their lease has seen (seenChanges), leaseToken, leaseUntil, tries.
 --
 -- KEYS approvals pending kept expiries approvalCards said
 -- ARGV sid
@@ -17,16 +17,16 @@ local function approvalOf(id) return approvals .. ':' .. id, said .. ':' .. id, 
 -- Who holds the cards learns of a change when they write; otherwise they are due at once.
 local function changeCards(id)
   local asked, answered, member = approvalOf(id)
-  if redis.call('HGET', asked, 'hc') ~= '1' then return end
-  redis.call('HINCRBY', answered, 'v', 1)
+  if redis.call('HGET', asked, 'hasCards') ~= '1' then return end
+  redis.call('HINCRBY', answered, 'changes', 1)
   redis.call('HDEL', answered, 'tries')
-  if tonumber(redis.call('HGET', answered, 'cu') or 0) <= now() then redis.call('ZADD', approvalCards, now(), member) end
+  if tonumber(redis.call('HGET', answered, 'leaseUntil') or 0) <= now() then redis.call('ZADD', approvalCards, now(), member) end
 end
 
 local function become(id, result)
   local asked, answered, member = approvalOf(id)
-  local v = redis.call('HMGET', asked, 'exp', 'call', 'f')
-  redis.call('HSET', answered, 'st', result, 'at', now())
+  local v = redis.call('HMGET', asked, 'expiresAtMs', 'call', 'facts')
+  redis.call('HSET', answered, 'state', result, 'settledAtMs', now())
   for _, key in ipairs({asked, answered}) do
     redis.call('PEXPIREAT', key, math.max(tonumber(v[1]), now()) + weekMs)
   end

@@ -8,7 +8,7 @@
 
 -- include inbox
 
-local turnFields = {'turn', 'abs', 'needs', 'try', 'deaths', 'deathsAlone'}
+local turnFields = {'turn', 'absorbed', 'needs', 'tries', 'deaths', 'deathsAlone'}
 local asidesRead
 -- Read once in a run; `noteAsides` says that a script has read or changed them.
 local function noteAsides(value) asidesRead = value or ',' end
@@ -21,7 +21,7 @@ end
 local function asideOf(seq)
   for aside in string.gmatch(asideList(), '%d+') do
     if aside == seq then return aside end
-    local joined = redis.call('HGET', state, 'aside:' .. aside .. ':abs')
+    local joined = redis.call('HGET', state, 'aside:' .. aside .. ':absorbed')
     if joined and string.find(joined, ',' .. seq .. ',', 1, true) then return aside end
   end
   return nil
@@ -29,7 +29,7 @@ end
 -- Whether a worker has run the message at the head, or has died of it.
 local function hasBegun(first)
   if first == '' then return false end
-  local v = redis.call('HMGET', state, 'turn', 'hs', 'try', 'lost')
+  local v = redis.call('HMGET', state, 'turn', 'headSeq', 'tries', 'lost')
   return v[1] or (v[2] == seqOf(first) and (tonumber(v[3] or 0) > 0 or v[4]))
 end
 local function numberOf(turnId) return string.match(turnId, '%-(%d+)$') or '' end

@@ -27,8 +27,8 @@ local function ask(new)
   local asked, _, member = approvalOf(new.id)
   if redis.call('EXISTS', asked) == 1 then return end
   makeRoom()
-  redis.call('HSET', asked, 'a', new.approval, 'kind', new.kind, 'turn', new.turnId, 'call', new.callId,
-    'exp', new.expiresAtMs, 'need', new.need, 'hash', new.hash, 'hc', new.hasCards, 'f', new.facts)
+  redis.call('HSET', asked, 'approval', new.approval, 'kind', new.kind, 'turn', new.turnId, 'call', new.callId,
+    'expiresAtMs', new.expiresAtMs, 'needed', new.need, 'argumentsHash', new.hash, 'hasCards', new.hasCards, 'facts', new.facts)
   -- Those of one moment stay in the order in which they were asked.
   local place = math.min(redis.call('ZCARD', pending), 999) / 1000
   redis.call('ZADD', pending, tonumber(new.createdAtMs) + place, new.id)

@@ -14,7 +14,7 @@
 -- include record-id
 -- include letters
 
-if redis.call('HGET', session, 'olt') ~= token then return '' end
+if redis.call('HGET', session, 'outboxLease') ~= token then return '' end
 local given = redis.call('LPOP', outbox)
 if given then
   local id = recordId(given)

@@ -12,11 +12,13 @@
 -- include wake
 -- include asides
 -- include emit
+-- include old-form
 
-local v = redis.call('HMGET', session, 'st', 'gen')
+local v = redis.call('HMGET', session, 'state', 'generation', 'st')
+if v[3] then return oldForm() end
 local st = v[1] or 'idle'
 if st == 'idle' then return {0, 0} end
-local joined = redis.call('HGET', state, 'abs') or ''
+local joined = redis.call('HGET', state, 'absorbed') or ''
 -- Removes a message that no turn has begun. Its run ends with an event.
 local function takeOut(queued)
   redis.call('LREM', inbox, 1, queued)

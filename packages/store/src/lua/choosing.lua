@@ -57,7 +57,7 @@ local function bringBack(seq)
   redis.call('LPUSH', inbox, entry)
   for line in string.gmatch(news or '', '[^\n]+') do redis.call('RPUSH', control, line) end
   redis.call('HDEL', state, 'lost', unpack(turnFields))
-  redis.call('HSET', state, 'hs', seq)
+  redis.call('HSET', state, 'headSeq', seq)
   for _, field in ipairs(turnFields) do
     local value = redis.call('HGET', state, 'aside:' .. seq .. ':' .. field)
     if value then redis.call('HSET', state, field, value) end
@@ -72,7 +72,7 @@ local function bringBack(seq)
 end
 
 local function suspend()
-  redis.call('HSET', session, 'st', 'suspended')
+  redis.call('HSET', session, 'state', 'suspended')
   redis.call('ZREM', dirty, sid)
 end
 

@@ -22,10 +22,10 @@
 -- include choosing
 -- include needs
 
-local s = redis.call('HMGET', session, 'st', 'behind')
+local s = redis.call('HMGET', session, 'state', 'behind')
 local st, behind = s[1] or 'idle', s[2]
 if st == 'idle' then return false end
-local fields = {'ep', 'rg', 'turn', 'hs', 'try', 'hv', 'cs', 'sm', 'set', 'needs', 'own', 'lost', 'deaths', 'deathsAlone',
+local fields = {'epoch', 'runningGeneration', 'turn', 'headSeq', 'tries', 'contextVersion', 'contextStart', 'summary', 'settings', 'needs', 'owner', 'lost', 'deaths', 'deathsAlone',
   'alone', 'waits', 'asides'}
 local v = {}
 local function readState()
@@ -33,7 +33,7 @@ local function readState()
   noteAsides(v.asides)
 end
 readState()
-if st ~= 'queued' and v.rg ~= gen then return false end
+if st ~= 'queued' and v.runningGeneration ~= gen then return false end
 -- First, since it needs memory: a full Redis refuses the claim, and not only what is written after a model was asked.
 redis.call('ZADD', dirty, now(), sid)
 takeRequests()
@@ -43,10 +43,10 @@ if st == 'queued' then
   if hasChanged then readState() end
 end
 -- Its first claim: what is counted in its history begins above what removed sessions of its cell had.
-local base = not v.ep and redis.call('HGET', floor, 'hb')
+local base = not v.epoch and redis.call('HGET', floor, 'historyBase')
 if base then
-  v.hv = above(nil)
-  redis.call('HSET', state, 'hb', base, 'hv', v.hv)
+  v.contextVersion = above(nil)
+  redis.call('HSET', state, 'historyBase', base, 'contextVersion', v.contextVersion)
 end
 local first = head()
 local seq = seqOf(first) or '0'
@@ -54,32 +54,32 @@ local entries = redis.call('LRANGE', control, 0, -1)
 local lacking = lackingOf(features, v.needs, first, entries)
 if #lacking > 0 then return {'needs', unpack(lacking)} end
 local tries, deaths, deathsAlone = 0, 0, 0
-if v.hs == seq then
-  tries, deaths, deathsAlone = tonumber(v.try or 0), tonumber(v.deaths or 0), tonumber(v.deathsAlone or 0)
-  local lost = st == 'running' and v.own or st == 'queued' and v.lost
+if v.headSeq == seq then
+  tries, deaths, deathsAlone = tonumber(v.tries or 0), tonumber(v.deaths or 0), tonumber(v.deathsAlone or 0)
+  local lost = st == 'running' and v.owner or st == 'queued' and v.lost
   if lost then
     local isKnown = judgedOwner == lost or judgedOwner == '*' or lost == owner
     if not isKnown then return {'lost', lost} end
-    local countedAs = 'try'
+    local countedAs = 'tries'
     if lost ~= owner and judgedDead == '1' then countedAs = v.alone == '1' and 'deathsAlone' or 'deaths' end
     tries = tries + 1
     if countedAs == 'deathsAlone' then deathsAlone = deathsAlone + 1 end
     if countedAs == 'deaths' then deaths = deaths + 1 end
-    redis.call('HSET', state, 'counted', (v.ep or '') .. ':' .. seq .. ':' .. countedAs)
+    redis.call('HSET', state, 'counted', (v.epoch or '') .. ':' .. seq .. ':' .. countedAs)
   end
 end
 if v.lost or v.waits then redis.call('HDEL', state, 'lost', 'waits') end
-local counters = {'hs', seq, 'try', tries, 'deaths', deaths, 'deathsAlone', deathsAlone}
+local counters = {'headSeq', seq, 'tries', tries, 'deaths', deaths, 'deathsAlone', deathsAlone}
 if deaths >= tonumber(deathsTogether) and alone ~= '1' then
   redis.call('HSET', state, unpack(counters))
-  redis.call('HSET', session, 'st', 'queued')
+  redis.call('HSET', session, 'state', 'queued')
   return {'alone'}
 end
-local epoch = above(v.ep)
-if st ~= 'running' then redis.call('HSET', session, 'st', 'running') end
-redis.call('HSET', state, 'rg', gen, 'own', owner, 'ep', epoch, 'alone', alone, unpack(counters))
+local epoch = above(v.epoch)
+if st ~= 'running' then redis.call('HSET', session, 'state', 'running') end
+redis.call('HSET', state, 'runningGeneration', gen, 'owner', owner, 'epoch', epoch, 'alone', alone, unpack(counters))
 -- The context counts as one list: the summary, if there is one, then history from cs on.
-local version, start, summary = v.hv or '0', tonumber(v.cs or 0), v.sm
+local version, start, summary = v.contextVersion or '0', tonumber(v.contextStart or 0), v.summary
 local from = version == knownVersion and tonumber(knownLength) or 0
 local skipped = (summary and from > 0) and from - 1 or from
 -- A failover may have lost the end of what the caller knows, and others may have written since.
@@ -90,6 +90,6 @@ if skipped > 0 then
   if not last or redis.sha1hex(last) ~= knownLast then from, skipped, tail = 0, 0, nil end
 end
 tail = tail or redis.call('LRANGE', history, start + skipped, -1)
-return {'claimed', epoch, v.turn or '', first, tries, deaths, deathsAlone, version, from, tail, entries, v.set or '',
+return {'claimed', epoch, v.turn or '', first, tries, deaths, deathsAlone, version, from, tail, entries, v.settings or '',
   from == 0 and summary or '', asideList() ~= ',' and 1 or 0,
   (not behind or tonumber(seq) <= tonumber(behind)) and 1 or 0}

@@ -29,7 +29,7 @@
 -- include audit
 -- include end-calls
 
-local v = redis.call('HMGET', state, 'ep', 'asides')
+local v = redis.call('HMGET', state, 'epoch', 'asides')
 if v[1] ~= epoch then return {-1} end
 noteAsides(v[2])
 -- A turn that was committed before is not committed again, even under the same epoch.
@@ -38,7 +38,7 @@ if (seqOf(entries[1] or '') or '0') ~= seq then return {-1} end
 redis.call('LPOP', inbox)
 if #messages > 0 then redis.call('RPUSH', history, unpack(messages)) end
 setContext(keep, summary)
-if settings ~= '' then redis.call('HSET', state, 'set', settings) end
+if settings ~= '' then redis.call('HSET', state, 'settings', settings) end
 emit(batch, tonumber(batchSize))
 keepEvents()
 redis.call('ZREM', deadlines, sid .. '|')
@@ -48,14 +48,14 @@ if #asked > 0 then
 -- include approvals
   cancelApprovals(asked, sid .. '-' .. seq)
 end
-redis.call('HDEL', state, 'turn', 'abs', 'needs')
+redis.call('HDEL', state, 'turn', 'absorbed', 'needs')
 takeRequests()
 redis.call('DEL', control, calls)
 redis.call('ZADD', ended, now(), sid)
 redis.call('ZADD', untended, now(), sid)
 local leased = ''
 if reply ~= '' then leased = lease(redis.call('RPUSH', outbox, reply) == 1 and reply or nil) end
-local function requeue() return {2, leased, wake(redis.call('HGET', session, 'gen'))} end
+local function requeue() return {2, leased, wake(redis.call('HGET', session, 'generation'))} end
 local first = entries[2] or ''
 if asideList() ~= ',' then
   local free, back = firstFree(), asideWithNews()
@@ -68,11 +68,11 @@ if asideList() ~= ',' then
   first = free
 end
 if first == '' then
-  redis.call('HSET', session, 'st', 'idle')
+  redis.call('HSET', session, 'state', 'idle')
   redis.call('ZREM', dirty, sid)
   return {0, leased}
 end
 if more ~= '1' then return requeue() end
-redis.call('HSET', state, 'hs', seqOf(first), 'try', 0, 'deaths', 0, 'deathsAlone', 0)
+redis.call('HSET', state, 'headSeq', seqOf(first), 'tries', 0, 'deaths', 0, 'deathsAlone', 0)
 redis.call('ZADD', dirty, now(), sid)
 return {1, leased, first}

@@ -7,6 +7,6 @@
 local function setContext(keep, summary)
   if keep == '' then return end
   local start = math.max(0, redis.call('LLEN', history) - tonumber(keep))
-  redis.call('HSET', state, 'cs', start, 'hv', above(redis.call('HGET', state, 'hv')))
-  if summary == '' then redis.call('HDEL', state, 'sm') else redis.call('HSET', state, 'sm', summary) end
+  redis.call('HSET', state, 'contextStart', start, 'contextVersion', above(redis.call('HGET', state, 'contextVersion')))
+  if summary == '' then redis.call('HDEL', state, 'summary') else redis.call('HSET', state, 'summary', summary) end
 end

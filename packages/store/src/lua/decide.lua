@@ -13,16 +13,17 @@
 
 -- include settling
 
+if gate.isOld then return oldForm() end
 if not text or (kind == 'outcome') ~= (isAboutOutcome == '1') then return false end
 local over = closed()
 if over then return over end
 if isExpired then return answer('closed', settle('expired')) end
 if redis.call('HSETNX', answered, 'by:' .. word .. ':' .. person, 1) == 0 then return answer('repeated') end
-local before, v = redis.call('HGET', answered, 'dec'), redis.call('HMGET', asked, 'need', 'call', 'f')
+local before, v = redis.call('HGET', answered, 'decisions'), redis.call('HMGET', asked, 'needed', 'call', 'facts')
 local said = '{"atMs":' .. string.format('%.0f', now()) .. ',' .. string.sub(decision, 2)
-redis.call('HSET', answered, 'dec', before and before .. ',' .. said or said)
+redis.call('HSET', answered, 'decisions', before and before .. ',' .. said or said)
 record('approval_decided', sid, v[2], v[3], {result = word, person = person})
-local agreeing = redis.call('HINCRBY', answered, 'n:' .. word, 1)
+local agreeing = redis.call('HINCRBY', answered, 'count:' .. word, 1)
 if settlesAlone == '1' or agreeing >= tonumber(v[1]) then return answer('settled', settle(stateAfter)) end
 changeCards(id)
 return answer('counted')

@@ -23,7 +23,7 @@ local refused = refusal(facts)
 if refused then return {0, 0, refused} end
 if unlessStarted == '1' and call == 'started' then return {0, 0} end
 redis.call('ZREM', deadlines, sid .. '|' .. callId)
-local v = redis.call('HMGET', session, 'st', 'gen')
+local v = redis.call('HMGET', session, 'state', 'generation')
 local st = v[1] or 'idle'
 if not call then return {0, st == 'queued' and v[2] or 0} end
 redis.call('HSET', calls, callId, 'done')

@@ -7,7 +7,7 @@
 local function keepEvents() redis.call('PEXPIRE', events, 86400000) end
 local function emit(batch, count)
   if count == 0 then return end
-  local last = redis.call('HINCRBY', session, 'es', count)
+  local last = redis.call('HINCRBY', session, 'eventSeq', count)
   redis.call('XADD', events, 'MAXLEN', '~', 2000, last .. '-0', 'n', count, 'd', batch)
   redis.call('PUBLISH', channel, (last - count + 1) .. ':' .. batch)
 end

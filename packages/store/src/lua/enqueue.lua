@@ -11,9 +11,11 @@
 
 -- include wake
 -- include inbox
+-- include old-form
 
 local function enqueue(message)
-  local s = redis.call('HMGET', session, 'st', 'gen', 'es', 'seq')
+  local s = redis.call('HMGET', session, 'state', 'generation', 'eventSeq', 'seq', 'st')
+  if s[5] then return oldForm() end
   local waits, numberOfTheirs = unpack(redis.call('HMGET', state, 'waits', 'waits:' .. person))
   local st, gen, es, seq = s[1] or 'idle', s[2], s[3], s[4]
   -- A session that was removed may come back, and cards with ids of its old turns are in chats. So every session begins
@@ -21,9 +23,9 @@ local function enqueue(message)
   -- history when it is claimed for the first time.
   local fields = {}
   if not seq then
-    local f = redis.call('HMGET', floor, 'seq', 'gen', 'es')
+    local f = redis.call('HMGET', floor, 'seq', 'generation', 'eventSeq')
     seq, fields = f[1] or 0, {'behind', 0}
-    if f[1] then gen, fields = f[2], {'behind', 0, 'gen', f[2], 'es', f[3]} end
+    if f[1] then gen, fields = f[2], {'behind', 0, 'generation', f[2], 'eventSeq', f[3]} end
   end
   -- A turn of another person that waits for people only does not come before it.
   local isFree = chatType == 'group' and waits and waits ~= person and not numberOfTheirs
@@ -47,8 +49,8 @@ local function enqueue(message)
   local woken = 0
   if st == 'idle' or (st == 'suspended' and isFree) then
     woken = tonumber(gen or 0) + 1
-    set('st', 'queued')
-    set('gen', woken)
+    set('state', 'queued')
+    set('generation', woken)
     redis.call('ZADD', dirty, now(), sid)
   end
   redis.call('HSET', session, unpack(fields))

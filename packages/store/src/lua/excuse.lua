@@ -9,8 +9,8 @@
 
 -- include now
 
-local v = redis.call('HMGET', state, 'ep', 'hs', 'counted', 'excused', 'lost')
-local w = redis.call('HMGET', session, 'st', 'gen')
+local v = redis.call('HMGET', state, 'epoch', 'headSeq', 'counted', 'excused', 'lost')
+local w = redis.call('HMGET', session, 'state', 'generation')
 local st, seq = w[1] or 'idle', v[2] or '0'
 local excusedSeq, times = string.match(v[4] or '', '^(%d+):(%d+)$')
 times = excusedSeq == seq and tonumber(times) or 0
@@ -24,11 +24,11 @@ if isCounted or isLost then
 end
 if isCounted then
   redis.call('HDEL', state, 'counted')
-  redis.call('HINCRBY', state, 'try', -1)
-  if countedAs ~= 'try' then redis.call('HINCRBY', state, countedAs, -1) end
+  redis.call('HINCRBY', state, 'tries', -1)
+  if countedAs ~= 'tries' then redis.call('HINCRBY', state, countedAs, -1) end
 end
 if isLost then
-  redis.call('HSET', session, 'st', 'queued')
+  redis.call('HSET', session, 'state', 'queued')
   redis.call('HDEL', state, 'lost')
   redis.call('ZADD', dirty, now(), sid)
 end

@@ -3,4 +3,4 @@
 -- KEYS state
 -- ARGV epoch
 
-local function fenced() return redis.call('HGET', state, 'ep') ~= epoch end
+local function fenced() return redis.call('HGET', state, 'epoch') ~= epoch end

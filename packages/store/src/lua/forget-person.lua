@@ -6,7 +6,7 @@
 --   person
 --   known   length of the history as far as the caller knows it
 
-local length = tonumber(redis.call('HGET', state, 'hb') or 0) + redis.call('LLEN', history)
+local length = tonumber(redis.call('HGET', state, 'historyBase') or 0) + redis.call('LLEN', history)
 if length > tonumber(known) then return 0 end
 if redis.call('HGET', state, 'waits:' .. person) then return 0 end
 for _, entry in ipairs(redis.call('LRANGE', inbox, 0, -1)) do

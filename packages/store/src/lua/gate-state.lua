@@ -17,7 +17,7 @@ end
 local count, oldest, awake = {queued = 0, running = 0}, {queued = 0, running = 0}, {}
 for i, sid in ipairs(redis.call('ZRANGE', dirty, 0, maxMembers - 1)) do
   awake[sid] = true
-  local st = redis.call('HGET', sessions .. sid, 'st')
+  local st = redis.call('HGET', sessions .. sid, 'state')
   if count[st] then
     count[st] = count[st] + 1
     if i <= tonumber(maxHeads) then oldest[st] = older(oldest[st], redis.call('LINDEX', inboxes .. sid, 0)) end

@@ -7,6 +7,6 @@
 -- include fenced
 
 if fenced() then return 0 end
-redis.call('HSET', session, 'st', 'queued')
+redis.call('HSET', session, 'state', 'queued')
 redis.call('ZADD', dirty, now(), sid)
 return 1

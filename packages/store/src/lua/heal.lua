@@ -8,14 +8,14 @@
 
 -- include wake
 
-local v = redis.call('HMGET', session, 'st', 'gen')
+local v = redis.call('HMGET', session, 'state', 'generation')
 local st = v[1] or 'idle'
 if st == 'queued' then
   redis.call('ZADD', dirty, now(), sid)
   return tonumber(v[2])
 end
 if st == 'running' then
-  local running = redis.call('HMGET', state, 'rg', 'own')
+  local running = redis.call('HMGET', state, 'runningGeneration', 'owner')
   if running[1] ~= deadGen then return 0 end
   redis.call('HSET', state, 'lost', running[2] or '')
   return wake(v[2])

@@ -11,20 +11,20 @@
 
 local function grant(record)
   local untilMs = now() + tonumber(leaseMs)
-  redis.call('HSET', session, 'olt', token, 'ole', untilMs)
+  redis.call('HSET', session, 'outboxLease', token, 'outboxLeaseUntil', untilMs)
   redis.call('ZADD', due, untilMs, sid)
   return record
 end
 -- `first` is the reply at the head where the caller knows it.
 local function lease(first)
-  local v = redis.call('HMGET', session, 'ole', 'ort')
+  local v = redis.call('HMGET', session, 'outboxLeaseUntil', 'outboxRetryAt')
   if tonumber(v[1] or 0) > now() or tonumber(v[2] or 0) > now() then return '' end
   local record = first or redis.call('LINDEX', outbox, 0)
   return record and grant(record) or ''
 end
 -- The holder has taken a reply from the outbox. -> the next one, or ''
 local function leaseNext()
-  redis.call('HDEL', session, 'olt', 'ole', 'ort')
+  redis.call('HDEL', session, 'outboxLease', 'outboxLeaseUntil', 'outboxRetryAt')
   local record = redis.call('LINDEX', outbox, 0)
   if record then return grant(record) end
   redis.call('ZREM', due, sid)

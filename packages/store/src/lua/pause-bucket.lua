@@ -10,9 +10,9 @@
 -- include now
 
 local nowMs = exactNow()
-local untilMs = math.max(nowMs + pauseMs, tonumber(redis.call('HGET', bucket, 'p') or '0'))
+local untilMs = math.max(nowMs + pauseMs, tonumber(redis.call('HGET', bucket, 'pausedUntil') or '0'))
 local lives = math.max(redis.call('PTTL', bucket), math.ceil(untilMs - nowMs) + 1)
-redis.call('HSET', bucket, 'p', string.format('%.3f', untilMs))
+redis.call('HSET', bucket, 'pausedUntil', string.format('%.3f', untilMs))
 for field, ceiling in pairs({ceilingSecond = perSecond, ceilingMinute = perMinute}) do
   if tonumber(ceiling) > 0 then
     redis.call('HSET', bucket, field, ceiling, 'ceilingUntil', string.format('%.3f', nowMs + keptMs))

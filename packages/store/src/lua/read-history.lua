@@ -5,7 +5,7 @@
 --   from  number of the first message that is wanted
 --   most  messages
 
-local base = tonumber(redis.call('HGET', state, 'hb') or 0)
+local base = tonumber(redis.call('HGET', state, 'historyBase') or 0)
 local first = math.max(tonumber(from) - base, 0)
 local messages = most == '0' and {} or redis.call('LRANGE', history, first, first + most - 1)
 return {base + first, messages, redis.call('HGETALL', who)}

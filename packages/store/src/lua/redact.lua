@@ -11,7 +11,7 @@
 -- include rising
 
 if redis.call('EXISTS', session) == 0 then return 0 end
-local base, length = tonumber(redis.call('HGET', state, 'hb') or 0), redis.call('LLEN', history)
+local base, length = tonumber(redis.call('HGET', state, 'historyBase') or 0), redis.call('LLEN', history)
 local replaced = 0
 for _, number in ipairs(cjson.decode(numbers)) do
   local at = number - base
@@ -22,14 +22,14 @@ for _, number in ipairs(cjson.decode(numbers)) do
 end
 for _, id in ipairs(cjson.decode(theirs)) do
   local answered, member = said .. ':' .. id, sid .. '|' .. id
-  if (redis.call('HGET', answered, 'st') or 'pending') ~= 'pending' then
+  if (redis.call('HGET', answered, 'state') or 'pending') ~= 'pending' then
     redis.call('UNLINK', approvals .. ':' .. id, answered)
     redis.call('ZREM', kept, id)
     redis.call('ZREM', expiries, member)
     redis.call('ZREM', approvalCards, member)
   end
 end
-redis.call('HDEL', state, 'sm')
-redis.call('HSET', state, 'hv', above(redis.call('HGET', state, 'hv')))
+redis.call('HDEL', state, 'summary')
+redis.call('HSET', state, 'contextVersion', above(redis.call('HGET', state, 'contextVersion')))
 redis.call('UNLINK', events)
 return replaced

@@ -16,5 +16,6 @@ local message = redis.call('GET', parked)
 if not message then return false end
 local released = {'accepted', 0, 0, '', 0, ''}
 if action == 'append' then released = enqueue(message) end
+if released.err then return released end
 if released[1] == 'accepted' then redis.call('DEL', parked) end
 return released

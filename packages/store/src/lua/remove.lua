@@ -11,8 +11,8 @@
 
 -- include now
 
-local v = redis.call('HMGET', session, 'st', 'seq', 'gen', 'es')
-local base = redis.call('HGET', state, 'hb')
+local v = redis.call('HMGET', session, 'state', 'seq', 'generation', 'eventSeq')
+local base = redis.call('HGET', state, 'historyBase')
 if beforeMs ~= '' then
   local endedAtMs = redis.call('ZSCORE', ended, sid)
   if not endedAtMs or tonumber(endedAtMs) >= tonumber(beforeMs) then return 'changed' end
@@ -28,9 +28,9 @@ if inUse then return 'in_use' end
 local inAll = tonumber(base or 0) + redis.call('LLEN', history)
 if length ~= '' and tonumber(length) < inAll then return 'changed' end
 
-local f = redis.call('HMGET', floor, 'seq', 'gen', 'es', 'hb')
+local f = redis.call('HMGET', floor, 'seq', 'generation', 'eventSeq', 'historyBase')
 local function above(at, value) return string.format('%.0f', math.max(tonumber(f[at] or 0), tonumber(value or 0))) end
-redis.call('HSET', floor, 'seq', above(1, v[2]), 'gen', above(2, v[3]), 'es', above(3, v[4]), 'hb', above(4, inAll))
+redis.call('HSET', floor, 'seq', above(1, v[2]), 'generation', above(2, v[3]), 'eventSeq', above(3, v[4]), 'historyBase', above(4, inAll))
 
 for _, id in ipairs(redis.call('ZRANGE', kept, 0, -1)) do
   redis.call('UNLINK', approvals .. ':' .. id, said .. ':' .. id)

@@ -4,6 +4,6 @@
 -- ARGV first
 
 if redis.call('EXISTS', state) == 0 then return 0 end
-if tonumber(redis.call('HGET', state, 'hb') or 0) >= tonumber(first) then return 0 end
-redis.call('HSET', state, 'hb', first)
+if tonumber(redis.call('HGET', state, 'historyBase') or 0) >= tonumber(first) then return 0 end
+redis.call('HSET', state, 'historyBase', first)
 return 1

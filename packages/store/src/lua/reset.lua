@@ -40,14 +40,14 @@ local function tell(event, answer)
   redis.call('RPUSH', outbox, answer)
   redis.call('ZADD', due, 'NX', now(), sid)
 end
-local s = redis.call('HMGET', session, 'st', 'gen')
+local s = redis.call('HMGET', session, 'state', 'generation')
 local st = s[1] or 'idle'
-local epoch = redis.call('HGET', state, 'ep')
+local epoch = redis.call('HGET', state, 'epoch')
 local begun = first ~= '' and st ~= 'idle' and (st ~= 'queued' or hasBegun(first)) and true or false
 endCalls()
 cancelApprovals(redis.call('ZRANGE', pending, 0, -1))
-redis.call('HSET', state, 'ep', above(epoch))
-redis.call('HDEL', state, 'turn', 'abs', 'needs', 'hs', 'try', 'lost', 'deaths', 'deathsAlone', 'set')
+redis.call('HSET', state, 'epoch', above(epoch))
+redis.call('HDEL', state, 'turn', 'absorbed', 'needs', 'headSeq', 'tries', 'lost', 'deaths', 'deathsAlone', 'settings')
 redis.call('DEL', control, calls, requests)
 setContext('0', '')
 for _, other in ipairs(others) do
@@ -56,7 +56,7 @@ for _, other in ipairs(others) do
   tell(other.batch, other.reply)
 end
 redis.call('DEL', control)
-redis.call('HDEL', state, 'waits', 'hs', unpack(turnFields))
+redis.call('HDEL', state, 'waits', 'headSeq', unpack(turnFields))
 if begun then
   redis.call('LPOP', inbox)
   redis.call('ZADD', ended, now(), sid)
@@ -67,6 +67,6 @@ keepEvents()
 record('session_reset', sid, '', facts, {person = person})
 local hasEnded = begun and 1 or 0
 if head() ~= '' then return {hasEnded, wake(s[2])} end
-redis.call('HSET', session, 'st', 'idle')
+redis.call('HSET', session, 'state', 'idle')
 redis.call('ZREM', dirty, sid)
 return {hasEnded, 0}

@@ -7,9 +7,9 @@
 --   reply      as it is now, JSON
 --   retryAtMs
 
-if redis.call('HGET', session, 'olt') ~= token then return 0 end
+if redis.call('HGET', session, 'outboxLease') ~= token then return 0 end
 redis.call('LSET', outbox, 0, reply)
-redis.call('HDEL', session, 'olt', 'ole')
-redis.call('HSET', session, 'ort', retryAtMs)
+redis.call('HDEL', session, 'outboxLease', 'outboxLeaseUntil')
+redis.call('HSET', session, 'outboxRetryAt', retryAtMs)
 redis.call('ZADD', due, retryAtMs, sid)
 return 1

@@ -9,10 +9,10 @@
 
 -- include now
 
-local v = redis.call('HMGET', answers, 'ct', 'v', 'cv')
+local v = redis.call('HMGET', answers, 'leaseToken', 'changes', 'seenChanges')
 if v[1] ~= token then return 0 end
 redis.call('HSET', answers, 'cards', cards)
-redis.call('HDEL', answers, 'ct', 'cu', 'cv')
+redis.call('HDEL', answers, 'leaseToken', 'leaseUntil', 'seenChanges')
 if (v[2] or '0') ~= v[3] then redis.call('ZADD', approvalCards, now(), member)
 elseif retryAtMs ~= '' then redis.call('ZADD', approvalCards, retryAtMs, member)
 else redis.call('ZREM', approvalCards, member) end

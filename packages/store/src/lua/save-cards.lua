@@ -14,10 +14,10 @@
 -- include record-id
 
 if fence == 'epoch' then
-  if redis.call('HGET', state, 'ep') ~= holder then return 0 end
+  if redis.call('HGET', state, 'epoch') ~= holder then return 0 end
   if sid .. '-' .. (seqOf(head()) or '') ~= replyId then return 0 end
 else
-  if redis.call('HGET', session, 'olt') ~= holder then return 0 end
+  if redis.call('HGET', session, 'outboxLease') ~= holder then return 0 end
   local record = redis.call('LINDEX', outbox, 0)
   if not record or recordId(record) ~= replyId then return 0 end
 end

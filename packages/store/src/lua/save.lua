@@ -32,7 +32,7 @@
 -- include context
 -- include audit
 
-local v = redis.call('HMGET', state, 'ep', 'needs', 'abs')
+local v = redis.call('HMGET', state, 'epoch', 'needs', 'absorbed')
 if v[1] ~= epoch then return -1 end
 local fields = {'turn', turn}
 local function set(field, value)
@@ -53,7 +53,7 @@ if absorbed ~= '' then
       joined = joined .. seqOf(queued) .. ','
     end
   end
-  set('abs', joined)
+  set('absorbed', joined)
 end
 redis.call('HSET', state, unpack(fields))
 if opened ~= '' then
@@ -69,7 +69,7 @@ if newApprovals ~= '' then
   askAll()
 end
 if mode == 'handoff' then
-  redis.call('HSET', session, 'st', 'queued')
+  redis.call('HSET', session, 'state', 'queued')
   redis.call('ZADD', dirty, now(), sid)
   return 0
 end
@@ -80,7 +80,7 @@ if mode == 'suspend' and #unread == 0 then
   if waits ~= '' then
     redis.call('HSET', state, 'waits', waits)
     if asideWithNews() or firstFree(waits) then
-      return string.format('%.0f', wake(redis.call('HGET', session, 'gen')))
+      return string.format('%.0f', wake(redis.call('HGET', session, 'generation')))
     end
   end
   if wakeAtMs ~= '' then redis.call('ZADD', deadlines, wakeAtMs, sid .. '|') end

@@ -8,6 +8,7 @@
 
 -- include settling
 
+if gate.isOld then return oldForm() end
 if not text then return false end
 local over = closed()
 if over then return over end

@@ -9,18 +9,19 @@
 -- include wake
 -- include asides
 -- include approvals
+-- include old-form
 
 local asked, answered, member = approvalOf(id)
-local text, kind, turn, expiresAtMs = unpack(redis.call('HMGET', asked, 'a', 'kind', 'turn', 'exp'))
-local known = redis.call('HGET', answered, 'st') or 'pending'
-local gate = redis.call('HMGET', session, 'st', 'gen')
-gate = {st = gate[1] or 'idle', gen = gate[2]}
+local text, kind, turn, expiresAtMs = unpack(redis.call('HMGET', asked, 'approval', 'kind', 'turn', 'expiresAtMs'))
+local known = redis.call('HGET', answered, 'state') or 'pending'
+local gate = redis.call('HMGET', session, 'state', 'generation', 'st')
+gate = {st = gate[1] or 'idle', gen = gate[2], isOld = gate[3]}
 local isExpired = expiresAtMs and tonumber(expiresAtMs) <= now()
 local isAtHead = gate.st ~= 'idle' and turn == sid .. '-' .. (seqOf(head()) or '')
 local othersWait = redis.call('HGET', state, 'waits')
 
 local function answer(result, gen)
-  local s = redis.call('HMGET', answered, 'st', 'dec', 'at')
+  local s = redis.call('HMGET', answered, 'state', 'decisions', 'settledAtMs')
   return {result, text, s[1] or 'pending', s[2] or '', s[3] or '', gen or 0}
 end
 
@@ -29,14 +30,14 @@ local function settle(result)
   become(id, result)
   if kind == 'rule' then
     -- No turn waits for it: the worker that looks after its cards writes the rule, also where it has no cards.
-    if result == 'approved' and redis.call('HGET', asked, 'hc') ~= '1' then
+    if result == 'approved' and redis.call('HGET', asked, 'hasCards') ~= '1' then
       redis.call('ZADD', approvalCards, now(), member)
     end
     return 0
   end
   redis.call('RPUSH', requests, '{"type":"decision","turnId":"' .. turn .. '","approvalId":"' .. id .. '","argumentsHash":'
-    .. redis.call('HGET', asked, 'hash') .. ',"state":"' .. result .. '","decisions":['
-    .. (redis.call('HGET', answered, 'dec') or '') .. ']}')
+    .. redis.call('HGET', asked, 'argumentsHash') .. ',"state":"' .. result .. '","decisions":['
+    .. (redis.call('HGET', answered, 'decisions') or '') .. ']}')
   -- Of a turn set aside while another one waits for calls: it is heard after that.
   return gate.st == 'suspended' and (isAtHead or othersWait) and wake(gate.gen) or 0
 end

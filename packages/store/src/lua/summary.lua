@@ -6,7 +6,7 @@
 
 -- include asides
 
-local s, v = redis.call('HMGET', session, 'st', 'gen', 'es'), redis.call('HMGET', state, 'turn', 'set', 'cs', 'ep')
+local s, v = redis.call('HMGET', session, 'state', 'generation', 'eventSeq'), redis.call('HMGET', state, 'turn', 'settings', 'contextStart', 'epoch')
 local waiting, messages = redis.call('LLEN', inbox), redis.call('LLEN', history)
 local unsent, setAside = redis.call('LLEN', outbox), {}
 for seq in string.gmatch(asideList(), '%d+') do

@@ -17,7 +17,7 @@ local nowMs, flightMs = exactNow(), tonumber(flight)
 local windows, worst, longest = {}, 0, 0
 for bucket, limitsOfBucket in ipairs(cjson.decode(limits)) do
   local hash = buckets[(bucket - 1) * 3 + 1]
-  local stored = redis.call('HMGET', hash, 'p', 'ceilingUntil', 'ceilingSecond', 'ceilingMinute', 'lastMinute')
+  local stored = redis.call('HMGET', hash, 'pausedUntil', 'ceilingUntil', 'ceilingSecond', 'ceilingMinute', 'lastMinute')
   local wait = tonumber(stored[1] or '0') - nowMs
   if wait > longest then worst, longest = bucket, wait end
   for which, of in ipairs(limitsOfBucket) do

@@ -6,11 +6,11 @@
 --   keep      so many of them stay
 --   archived  number of the first message that is not archived; '': nothing has to be
 
-local v = redis.call('HMGET', state, 'cs', 'hb')
+local v = redis.call('HMGET', state, 'contextStart', 'historyBase')
 local start, base = tonumber(v[1] or 0), tonumber(v[2] or 0)
 local drop = start - tonumber(keep)
 if archived ~= '' then drop = math.min(drop, tonumber(archived) - base) end
 if drop <= 0 then return 0 end
 redis.call('LTRIM', history, drop, -1)
-redis.call('HSET', state, 'cs', start - drop, 'hb', base + drop)
+redis.call('HSET', state, 'contextStart', start - drop, 'historyBase', base + drop)
 return drop

@@ -7,7 +7,7 @@
 
 local function wake(gen)
   local new = tonumber(gen or 0) + 1
-  redis.call('HSET', session, 'st', 'queued', 'gen', new)
+  redis.call('HSET', session, 'state', 'queued', 'generation', new)
   redis.call('ZADD', dirty, now(), sid)
   return new
 end
