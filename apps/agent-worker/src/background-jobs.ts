@@ -9,6 +9,7 @@ import {
 } from "@larkline/protocol";
 import { applyOrder, type CardReply, type OutboxRecord, type StaleSession } from "@larkline/store";
 import { attemptOf, builtInRunner } from "./call-facts.ts";
+import { silentAmong } from "./heartbeat.ts";
 import type { Services } from "./services.ts";
 import { stopCalls } from "./tools.ts";
 import { wakeAfter } from "./turn-holds.ts";
@@ -130,11 +131,10 @@ async function sweepSessions(services: Services): Promise<void> {
 }
 
 async function sweepOrphans(services: Services, beforeMs: number): Promise<void> {
-  const { store, presence, renewals } = services;
-  if (!renewals.isSteady()) return;
+  const { store } = services;
   const running = (await store.stale(beforeMs, manyRunning)).filter(({ state }) => state === "running");
-  const alive = await presence.alive([...new Set(running.map(({ owner }) => owner))]);
-  for (const session of running) if (!alive.has(session.owner)) await healSession(services, session);
+  const silent = await silentAmong(services, [...new Set(running.map(({ owner }) => owner))]);
+  for (const session of running) if (silent.has(session.owner)) await healSession(services, session);
 }
 
 /** A claim lives within the job of its generation: without the job the session is not run, even if its worker lives. */

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { closeRedis, connectRedis, Presence, Renewals } from "@larkline/store";
 import { startRedis } from "@larkline/testkit";
 import { expect, inject, it, onTestFinished, vi } from "vitest";
-import { hasDied } from "./heartbeat.ts";
+import { hasDied, silentAmong } from "./heartbeat.ts";
 
 async function renewing(redisUrl: string, namespace: string, owner: string, onError = unexpected): Promise<Renewals> {
   const renewals = await Renewals.start({ redisUrl, namespace, owner, onError });
@@ -55,4 +55,24 @@ it("no worker counts as dead because a full Redis takes no beats", { timeout: 60
   await vi.waitUntil(() => renewals.isSteady(), wait);
   expect(await hasDied(one, "other")).toBe(false);
   expect(await hasDied(one, "a dead one")).toBe(true);
+});
+
+it("a dead worker is found also where renewals are late again and again, and a living one is not taken for dead", async () => {
+  const redis = connectRedis(inject("redisUrl"));
+  onTestFinished(() => closeRedis(redis));
+  const presence = new Presence({ redis, namespace: `test-${randomUUID()}` });
+  let settling = 0;
+  const renewals: Renewals = Object.assign(Object.create(Renewals.prototype) as Renewals, {
+    isTaken: () => true,
+    isSteady: () => false,
+    // The heartbeat of `late` comes while the others are waited for.
+    settled: async () => {
+      settling += 1;
+      await presence.beat("late", 60_000);
+    },
+  });
+  await presence.beat("alive", 60_000);
+  expect(await silentAmong({ presence, renewals }, ["alive", "late", "dead"])).toEqual(new Set(["dead"]));
+  expect(await silentAmong({ presence, renewals }, ["alive", "late"])).toEqual(new Set());
+  expect(settling).toBe(1); // all live: nothing to wait for
 });

@@ -1,18 +1,32 @@
 import type { Presence, Renewals } from "@larkline/store";
 
+interface Heartbeats {
+  presence: Presence;
+  renewals: Renewals;
+}
+
 /**
- * Whether a worker has died: it beats no more and has not said that it ends. Waits for a beat where Redis has been
- * away just now. Rejects while Redis takes no beats: then it cannot be told.
+ * Whether a worker has died: its heartbeat has expired and it has not said that it ends. Right after an outage of Redis
+ * no heartbeat is there until every worker has renewed its own, so this waits for that. Rejects while Redis takes no
+ * heartbeats: then it cannot be told.
  */
-export async function hasDied(
-  { presence, renewals }: { presence: Presence; renewals: Renewals },
-  owner: string,
-): Promise<boolean> {
-  const isAlive = async (): Promise<boolean> => (await presence.alive([owner])).has(owner);
-  if ((await isAlive()) || (await presence.hasLeft(owner))) return false;
+export async function hasDied(heartbeats: Heartbeats, owner: string): Promise<boolean> {
+  const { presence, renewals } = heartbeats;
+  if ((await presence.alive([owner])).has(owner) || (await presence.hasLeft(owner))) return false;
   if (!renewals.isTaken()) throw new Error("Redis takes no heartbeats: who lives cannot be told");
-  if (renewals.isSteady()) return true;
-  // After an outage of Redis no beat is there, until every worker has beaten once more.
-  await renewals.settled();
-  return !(await isAlive());
+  return (await silentAmong(heartbeats, [owner])).has(owner);
+}
+
+/** Those of `owners` that have no heartbeat, dead or ended; none while Redis takes no heartbeats. Waits as above. */
+export async function silentAmong({ presence, renewals }: Heartbeats, owners: readonly string[]): Promise<Set<string>> {
+  const silent = await withoutHeartbeat(presence, owners);
+  if (silent.size === 0 || renewals.isSteady()) return silent;
+  // Renewals of a busy machine may be late again and again: each time it is enough to look a second time.
+  if (renewals.isTaken()) await renewals.settled();
+  return renewals.isTaken() ? await withoutHeartbeat(presence, [...silent]) : new Set();
+}
+
+async function withoutHeartbeat(presence: Presence, owners: readonly string[]): Promise<Set<string>> {
+  const alive = await presence.alive(owners);
+  return new Set(owners.filter((owner) => !alive.has(owner)));
 }

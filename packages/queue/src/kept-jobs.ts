@@ -121,9 +121,11 @@ export class KeepingBackend extends RedisQueueBackend {
     return inMachineTime(await super.moveToActive(token, name));
   }
 
-  /** Right after an outage of Redis the locks of living workers are not there yet. */
+  /** Right after an outage of Redis the locks of living workers are not there yet: waits until they are. */
   override async moveStalledJobsToWait(): Promise<string[]> {
-    return this.rules.renewals?.isSteady() === false ? [] : await super.moveStalledJobsToWait();
+    const { renewals } = this.rules;
+    if (renewals?.isTaken() === true) await renewals.settled();
+    return renewals?.isTaken() === false ? [] : await super.moveStalledJobsToWait();
   }
 
   override async waitForJob(blockTimeout: number): Promise<{ member: string; score: number } | null> {
@@ -174,6 +176,8 @@ export interface LockRenewals {
    * `token` what the lock holds.
    */
   hold(lock: { queue: string; id: string; token: string }): () => void;
-  /** Whether the locks of all jobs that run are there: false right after an outage of Redis, and during it. */
-  isSteady(): boolean;
+  /** Whether Redis takes renewals at this moment. */
+  isTaken(): boolean;
+  /** Resolves when the locks of all jobs that run are there, some seconds after an outage of Redis at most. */
+  settled(): Promise<void>;
 }
