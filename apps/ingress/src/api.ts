@@ -4,6 +4,7 @@ import {
   canaryMessage,
   canarySessionId,
   ChatRequest,
+  formatSseEvent,
   isCanary,
   jsonParserOf,
   parserOf,
@@ -22,7 +23,7 @@ import { obeyCommand, readCommand, type Order } from "./commands.ts";
 import { hearLanguage, shownLanguage } from "./notices.ts";
 import { apiApp, type Services } from "./services.ts";
 import { answeredBy, appendMessage, cancelTurn, MessageWatch, supersedeTurn, wakeSession } from "./sessions.ts";
-import { findRun, followRun, hasEventsOfRun, lostRunFrame, sendFrames, type RunQuery } from "./stream.ts";
+import { chatView, findRun, followRun, hasEventsOfRun, lostRunFrame, sendFrames, type RunQuery } from "./stream.ts";
 
 // Messages over HTTP, answered with the events of their runs.
 
@@ -85,7 +86,7 @@ async function postChat(services: Services, { body, headers }: FastifyRequest, r
   return await start(services, reply, ask, agent);
 }
 
-/** What a client asks for with `POST /chat`. */
+/** A message that a client brings, and what it wants of the run. */
 interface Ask {
   text: string;
   sessionId: string | undefined;
@@ -162,7 +163,7 @@ async function start(services: Services, reply: FastifyReply, ask: Ask, agent: A
   const command = readCommand(asked.message, ask.text, agent.commands);
   if (command.for === "now") return await obey(services, reply, command, asked);
   const { message } = command;
-  const stored = await store(services, message, agent);
+  const stored = await storeMessage(services, message, agent);
   count(services, message, outcomeOf(stored));
   if (stored === "refused") return await unavailable(services, reply, "not taken, please try again");
   reply.header("x-session-id", sessionId);
@@ -264,7 +265,7 @@ async function unavailable(services: Services, reply: FastifyReply, error: strin
 /** What storing a message came to; `refused`: it is certain that nothing was stored. */
 type Stored = AppendResult | "busy" | "refused" | "uncertain";
 
-async function store(services: Services, message: InboundMessage, agent: AgentConfig): Promise<Stored> {
+async function storeMessage(services: Services, message: InboundMessage, agent: AgentConfig): Promise<Stored> {
   const { apiChannel, log, redis } = services;
   const watch = watchOf(services, message);
   if (!redis.isReady()) {
@@ -350,9 +351,11 @@ async function follow(
   if (found === "ahead") return await sendFrames(services, reply, aheadFrame);
   if (typeof found === "string") return await sendFrames(services, reply, lostRunFrame);
   reply.header("x-run-id", runId);
+  const asked: StreamFrame = { type: "user_message", content: ask.text, run_id: runId };
   await followRun(services, reply, {
     run,
-    first: seen === undefined ? { type: "user_message", content: ask.text, run_id: runId } : undefined,
+    view: chatView,
+    first: seen === undefined ? formatSseEvent(asked) : undefined,
     // A repeated request must not end the run of the first one, whose client may still read.
     cancelWhenGone: isNew && (ask.onDisconnect ?? services.config.api.onDisconnect) === "cancel",
   });
@@ -386,7 +389,7 @@ async function resume(
   if (found === "idle" || found === "ahead") return await reply.code(204).send();
   reply.header("x-session-id", sessionId);
   if (found.runId !== undefined) reply.header("x-run-id", found.runId);
-  await followRun(services, reply, { run: found, first: undefined, cancelWhenGone: false });
+  await followRun(services, reply, { run: found, view: chatView, first: undefined, cancelWhenGone: false });
 }
 
 async function postCancel(services: Services, runId: string, reply: FastifyReply) {
@@ -400,6 +403,7 @@ async function postCancel(services: Services, runId: string, reply: FastifyReply
   }
 }
 
+/** The ids of runs of the API: their session, and their number in it. */
 const runPattern = new RegExp(`^(${apiApp}\\.[A-Za-z0-9_-]{1,64})-(\\d{1,15})$`);
 
 /** Stops a run of the API, waiting or under way; of a message that has joined another run, that one. */

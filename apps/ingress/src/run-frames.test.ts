@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import type { EventRecord, StreamFrame } from "@larkline/protocol";
+import { streamFramesOfRecord, type EventRecord, type StreamFrame } from "@larkline/protocol";
 import { doneEvent } from "./ingress.fixture.ts";
-import { framesOfRun, lostRunFrame } from "./stream.ts";
+import { lostRunFrame, recordsOfRun } from "./stream.ts";
 
 const session = "api.s";
 const delta = (seq: number, run: number): EventRecord => ({
@@ -17,7 +17,9 @@ async function* follow(records: (EventRecord | undefined)[]): AsyncGenerator<Eve
 
 async function framesFrom(records: (EventRecord | undefined)[], { runId }: { runId?: string }): Promise<StreamFrame[]> {
   const frames: StreamFrame[] = [];
-  for await (const frame of framesOfRun(follow(records), runId)) frames.push(frame);
+  for await (const record of recordsOfRun(follow(records), runId)) {
+    frames.push(...(record === "lost" ? [lostRunFrame] : streamFramesOfRecord(record)));
+  }
   return frames;
 }
 

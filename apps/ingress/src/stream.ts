@@ -115,10 +115,19 @@ export async function sendFrames(
   }
 }
 
+/** How a client sees the events of a run: each of them as server-sent events, or as nothing. */
+export interface RunView {
+  /** What a record comes to; a returning client names the last `id:` line that it has. */
+  show(record: EventRecord): string;
+  /** Ends a stream whose run is over and forgotten. */
+  readonly lost: string;
+}
+
 export interface RunStream {
   run: RunPosition;
+  view: RunView;
   /** Sent before the events of the run. */
-  first: StreamFrame | undefined;
+  first: string | undefined;
   /** Whether the run ends when the client leaves before it does. */
   cancelWhenGone: boolean;
 }
@@ -148,15 +157,15 @@ async function serveRun(services: Services, reply: FastifyReply, request: RunStr
 /** A stream is closed after this time, for its client to resume. */
 const maxStreamMs = 3_600_000;
 
-async function deliver(services: Services, stream: SseStream, { run, first }: RunStream): Promise<Ending> {
+async function deliver(services: Services, stream: SseStream, { run, view, first }: RunStream): Promise<Ending> {
   const { clock, eventLog, log, streams } = services;
   const expired = new AbortController();
   const cancelExpiry = clock.after(maxStreamMs, () => expired.abort());
   const stop = AbortSignal.any([stream.gone, streams.closing, expired.signal]);
   try {
-    if (first !== undefined) await stream.write(formatSseEvent(first, first.seq));
+    if (first !== undefined) await stream.write(first);
     const records = eventLog.follow(run.session, run.afterSeq, stop);
-    if (await pump(stream, framesOfRun(records, run.runId))) return "finished";
+    if (await pump(stream, recordsOfRun(records, run.runId), view)) return "finished";
   } catch (error) {
     if (!stop.aborted) log.warn({ error, session: run.session, turnId: run.runId }, "event stream failed");
   } finally {
@@ -167,29 +176,38 @@ async function deliver(services: Services, stream: SseStream, { run, first }: Ru
   return expired.signal.aborted ? "resume" : "interrupted";
 }
 
-/** True when the last frame that was written ends the run. */
-async function pump(stream: SseStream, frames: AsyncIterable<StreamFrame>): Promise<boolean> {
-  let finished = false;
-  for await (const frame of frames) {
-    await stream.write(formatSseEvent(frame, frame.seq));
+/** True when what was written last ends the run. */
+async function pump(stream: SseStream, records: AsyncIterable<EventRecord | "lost">, view: RunView): Promise<boolean> {
+  for await (const record of records) {
+    const text = record === "lost" ? view.lost : view.show(record);
+    if (text !== "") await stream.write(text);
     if (stream.gone.aborted) return false;
-    finished = frame.type === "done" || frame.type === "error";
+    if (record === "lost" || isTerminal(record.event)) return true;
   }
-  return finished;
+  return false;
 }
 
-/** Ends a stream whose run is over and forgotten. */
+/** Says that a run is over and forgotten. */
 export const lostRunFrame: StreamFrame = { type: "error", message: "ERROR: the events of this run are no longer kept" };
 
+/** The frames of `POST /chat`. */
+export const chatView: RunView = {
+  show: (record) =>
+    streamFramesOfRecord(record)
+      .map((frame) => formatSseEvent(frame, frame.seq))
+      .join(""),
+  lost: formatSseEvent(lostRunFrame),
+};
+
 /**
- * The frames of one run (of the first event's run, without `runId`) from the events of its session, up to its terminal
- * frame; an error frame when the end of the run is no longer in the log. An outcome that is told again, by the successor
- * of a worker that died before it could save, comes once. A message that has joined another run ends with that one.
+ * The records of one run (of the first event's run, without `runId`) from the events of its session, up to the one that
+ * ends it; `lost` when its end is no longer in the log. An outcome that is told again, by the successor of a worker that
+ * died before it could save, comes once. A message that has joined another run ends with that one.
  */
-export async function* framesOfRun(
+export async function* recordsOfRun(
   records: AsyncIterable<EventRecord | undefined>,
   runId: string | undefined,
-): AsyncGenerator<StreamFrame> {
+): AsyncGenerator<EventRecord | "lost"> {
   let followed = runId;
   const outcomes = new Set<string>();
   for await (const record of records) {
@@ -204,10 +222,10 @@ export async function* framesOfRun(
         followed = record.event.takenBy;
         continue;
       }
-      yield* streamFramesOfRecord(record);
+      yield record;
       if (isTerminal(record.event)) return;
     } else if (provesEnd(record, followed)) {
-      yield lostRunFrame;
+      yield "lost";
       return;
     }
   }
