@@ -2,14 +2,17 @@ import { describe, expect, it } from "vitest";
 import { engineEventTypes, isTerminal, warningCodes } from "./index.ts";
 
 describe("engine events", () => {
-  it("EE-1: there are exactly the 23 types of the contract and ours, each once", () => {
+  it("EE-1: there are exactly the 23 types of the contract and four of ours, each once", () => {
     expect(engineEventTypes.toSorted()).toEqual([
+      "agent_changed",
       "checkpoint",
       "checkpoint_suggested",
       "compact",
       "done",
       "error",
       "inbox_message",
+      "input_requested",
+      "memory_query",
       "permission_learn",
       "permission_request",
       "session_info",

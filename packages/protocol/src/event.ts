@@ -24,6 +24,9 @@ export const engineEventTypes = [
   "inbox_message",
   "teammate_message_received",
   "step_restarted",
+  "agent_changed",
+  "input_requested",
+  "memory_query",
 ] as const;
 export type EngineEventType = (typeof engineEventTypes)[number];
 
@@ -32,12 +35,49 @@ export const warningCodes = ["token_usage_high", "budget_near_limit", "session_e
 
 type JsonObject = Record<string, unknown>;
 
+/** What the first call of a model step tells of the whole step. */
+export interface StepCalls {
+  /** How many calls the step makes. */
+  calls: number;
+  /** As in the step's `turn_end`, which comes only after all results. */
+  inputTokens: number;
+  outputTokens: number;
+  cacheReadTokens: number;
+  cacheCreationTokens: number;
+}
+
+/** The MCP server that gives a tool. */
+export interface McpOrigin {
+  server: string;
+  /** Every tool that it gives, with its first call in a run. */
+  tools?: { name: string; description: string; inputSchema: JsonObject }[];
+}
+
+/** Items of the OpenAI Responses API as the vendor wrote them, of what has no event: calls of the vendor's own tools. */
+interface VendorItems {
+  /** Those that come before this in the answer. */
+  vendorItems?: JsonObject[];
+}
+
+// Fields that may be absent are absent in stored events of earlier versions, or say so.
 interface EventFields {
   text_delta: { text: string };
-  text: { text: string };
+  text: { text: string } & VendorItems;
   thinking_delta: { text: string };
-  thinking: { text: string };
-  tool_use: { id: string; toolName: string; input: JsonObject };
+  /** `vendorItem`: the reasoning item of the OpenAI Responses API, where it is one. */
+  thinking: { text: string; vendorItem?: JsonObject } & VendorItems;
+  tool_use: {
+    id: string;
+    toolName: string;
+    input: JsonObject;
+    /** With the first call of a step. */
+    step?: StepCalls;
+    /** The call asks for a hand-over to this agent. */
+    handoff?: string;
+    /** The call is a task for this agent, which works in a run of its own. */
+    helper?: string;
+    mcp?: McpOrigin;
+  } & VendorItems;
   /** `progress` lies within 0 and 1. */
   tool_progress: { id: string; toolName: string; progress: number; detail: string };
   /** `result` is the tool's own JSON value when it succeeded; `output` the text the model gets. */
@@ -49,10 +89,14 @@ interface EventFields {
     truncated: boolean;
     storedPath: string;
     result?: unknown;
+    /** Why it failed, one of {@link errorCodes}; empty when it did not. */
+    code?: string;
+    /** Opaque; names the whole text of a truncated result where `storedPath` is not shown. */
+    handle?: string;
   };
   tool_summary: { id: string; toolName: string; summary: string };
   turn_start: { turnNumber: number; model: string; contextWindowTokens: number };
-  /** Tokens and cost of all calls of vendors that the step took. The last fields are absent in stored events of earlier versions. */
+  /** Tokens and cost of all calls of vendors that the step took. */
   turn_end: {
     turnNumber: number;
     inputTokens: number;
@@ -70,7 +114,7 @@ interface EventFields {
     attempts?: number | undefined;
     /** A vendor has not said all of it. */
     estimated?: boolean | undefined;
-  };
+  } & VendorItems;
   usage: {
     inputTokens: number;
     outputTokens: number;
@@ -87,7 +131,15 @@ interface EventFields {
     riskReason: string;
     riskPattern: string;
   };
-  permission_request: { id: string; toolName: string; input: JsonObject; message: string };
+  /** `id` is that of the approval. */
+  permission_request: {
+    id: string;
+    toolName: string;
+    input: JsonObject;
+    message: string;
+    /** The call that is asked about. */
+    toolCallId?: string;
+  };
   permission_learn: { rules: { ruleString: string; description: string }[] };
   session_info: {
     sessionId: string;
@@ -99,7 +151,6 @@ interface EventFields {
   };
   slash_command: { name: string; args: string };
   warning: { code: string; message: string; detail: string };
-  /** The totals are absent in stored events of earlier versions. */
   error: {
     message: string;
     code: string;
@@ -111,12 +162,13 @@ interface EventFields {
     totalCacheCreationTokens?: number;
     totalCostUsd?: number;
     turnCount?: number;
+    /** Who had the word. */
+    agent?: string;
   };
   /** `reason` is empty for a normal end, otherwise names a controlled stop (`cancelled`, `max_turns_reached`, ...). */
   done: {
     totalInputTokens: number;
     totalOutputTokens: number;
-    /** Absent in stored events of earlier versions, like the next one. */
     totalCacheReadTokens?: number;
     totalCacheCreationTokens?: number;
     totalCostUsd: number;
@@ -126,6 +178,11 @@ interface EventFields {
     final: string;
     /** The answer as a JSON value, where the agent answers in a form of its own and this is one. */
     output?: unknown;
+    /** With `output`: the name of its form, and the text that people see, with `{field}` for a field. */
+    outputName?: string;
+    outputFormat?: string;
+    /** Who had the last word. */
+    agent?: string;
     /** With the reason `joined`: the run that answers this message, too. */
     takenBy?: string;
   };
@@ -136,6 +193,29 @@ interface EventFields {
    * error that ended the attempt before, or `crash` when the worker was lost.
    */
   step_restarted: { turnNumber: number; model: string; reason: string };
+  /** `to` has the word from now on; `callId` is the call that asked for it, or empty. */
+  agent_changed: { from: string; to: string; reason: AgentChange; callId: string };
+  /** People are asked; told before the question is sent. */
+  input_requested: {
+    requestId: string;
+    callId: string;
+    question: string;
+    choices: string[];
+    expiresAtMs: number;
+  };
+  /** Memories were looked up, `automatic` before the first step. */
+  memory_query: { query: string; items: MemoryFound[]; automatic: boolean };
+}
+
+/** Why another agent has the word. */
+export const agentChanges = ["handoff", "selected", "returned", "person"] as const;
+export type AgentChange = (typeof agentChanges)[number];
+
+/** A memory that was found. */
+export interface MemoryFound {
+  id: string;
+  text: string;
+  owner: "person" | "chat";
 }
 
 /** One event of a run. Every run ends in exactly one `done` or `error`, and nothing follows it. */
@@ -148,6 +228,13 @@ export interface EventRecord {
   seq: number;
   runId: string;
   event: EngineEvent;
+  // Absent in records of earlier versions.
+  /** Who had the word. */
+  agent?: string;
+  /** Epoch ms, of the store's clock. */
+  atMs?: number;
+  /** The run that this run works for. */
+  parentRunId?: string;
 }
 
 /** Whether the run is over after this event. */

@@ -133,6 +133,7 @@ export {
   turnsQueue,
 } from "./job.ts";
 export {
+  agentChanges,
   engineEventTypes,
   isTerminal,
   warningCodes,
@@ -140,6 +141,9 @@ export {
   type EngineEventType,
   type EventOf,
   type EventRecord,
+  type McpOrigin,
+  type MemoryFound,
+  type StepCalls,
 } from "./event.ts";
 export { TraceEntry, TraceId, traceIdOf, Traceparent, traceparentOf, traceparentOfMessage } from "./trace.ts";
 export {

@@ -109,7 +109,7 @@ describe("the view of engine events as stream frames", () => {
     expect(
       streamFramesOf({ type: "permission_request", id: "c1", toolName: "rm", input: {}, message: "may I?" }),
     ).toEqual([]);
-    expect(engineEventTypes).toHaveLength(24);
+    expect(engineEventTypes).toHaveLength(27);
   });
 });
 
