@@ -111,8 +111,8 @@ export class KeepingRound {
     const copy = await this.#archiving(ended.map(({ session }) => session));
     const isWell = await this.#eachUntilBroken(ended, async (each) => {
       const known = await copy(each.session);
-      this.#kept("trimmed", await retention.trim(each.session, { keep: settings.retention.historyMessages, ...known }));
-      await retention.tended(each);
+      const bounds = { keep: settings.retention.historyMessages, endedAtMs: each.endedAtMs, ...known };
+      this.#kept("trimmed", await retention.trim(each.session, bounds));
     });
     return ended.length === batch && isWell;
   }

@@ -193,7 +193,7 @@ function agentWorker(place: Place): RedisUser {
       { keys: ["controls"], commands: "llen lrange ltrim rpush" },
       { keys: ["requests"], commands: "llen lrange rpush" },
       // What runners hand in.
-      { keys: ["handoffs"], commands: "xrange xdel" },
+      { keys: ["handoffs"], commands: "xlen xrange xdel" },
       { keys: ["begun"], commands: "get set" },
       { keys: ["handoffRunners"], commands: "sadd smembers" },
       { keys: ["calls"], commands: "hget hgetall hset hsetnx hvals" },

@@ -55,8 +55,16 @@ export type HandoffEntry = Static<typeof HandoffEntry>;
 const HandoffOutline = Type.Object({ ...about, kind: Type.String() });
 type HandoffOutline = Static<typeof HandoffOutline>;
 
-/** Says that a runner has handed something in: which stream to read. */
-const HandoffRing = Type.Object({ runner: RunnerName, cell: Type.Integer({ minimum: 0, maximum: 15 }) });
+/** Says that a runner has handed something in: which stream to read, or the entry itself with its id in the stream. */
+export const HandoffRing = Type.Object({
+  runner: RunnerName,
+  cell: Type.Integer({ minimum: 0, maximum: 15 }),
+  id: Type.Optional(Type.String({ pattern: "^\\d+-\\d+$" })),
+  entry: Type.Optional(Type.String()),
+  mac: Type.Optional(Type.String({ maxLength: 128 })),
+});
+
+export type HandoffRing = Static<typeof HandoffRing>;
 
 /** What a worker says to the question whether a call may start. */
 export const HandoffAnswer = Type.Object({

@@ -97,6 +97,7 @@ export {
 export {
   HandoffAnswer,
   HandoffEntry,
+  HandoffRing,
   handoffMac,
   maxHandoffBytes,
   parseHandoffAnswer,

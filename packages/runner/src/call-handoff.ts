@@ -44,6 +44,8 @@ export class CallHandoff {
   readonly #options: CallHandoffOptions;
   /** Those who wait for the answer to their question. */
   readonly #asking = new Map<string, (answer: HandoffAnswer["answer"]) => void>();
+  /** Calls about which something was handed in: what follows must not overtake that. */
+  readonly #told = new WeakSet<ToolJob>();
 
   constructor(options: CallHandoffOptions) {
     this.#options = options;
@@ -57,6 +59,7 @@ export class CallHandoff {
   /** Says that a call starts that may run twice. Nobody waits for it. */
   begins(job: ToolJob, effect: ToolEffect): void {
     const { handoff, onError } = this.#options;
+    this.#told.add(job);
     void handoff.add({ ...this.#about(job), kind: "begun", effect }, job.worker).catch(onError);
   }
 
@@ -65,6 +68,7 @@ export class CallHandoff {
    * then it counts as not started, whatever the answer would have been.
    */
   async mayStart(job: ToolJob, effect: ToolEffect, signal: AbortSignal): Promise<HandoffAnswer["answer"] | undefined> {
+    this.#told.add(job);
     const ask = randomUUID();
     const { promise, resolve } = Promise.withResolvers<HandoffAnswer["answer"] | undefined>();
     const stop = (): void => resolve(undefined);
@@ -93,6 +97,7 @@ export class CallHandoff {
 
   /** Publishes what a call tells while it runs. */
   async report(job: ToolJob, reported: CallReported): Promise<void> {
+    this.#told.add(job);
     await this.#options.handoff.add({ ...this.#about(job), ...reported }, job.worker);
   }
 
@@ -130,16 +135,17 @@ export class CallHandoff {
 
   async #add(job: ToolJob, entry: HandoffEntry): Promise<void> {
     const { handoff, onError, backoffMs = defaultBackoffMs } = this.#options;
+    const isFirst = !this.#told.has(job);
     for (const waitMs of waits(backoffMs, job.deadlineMs)) {
       try {
-        await handoff.add(entry, job.worker);
+        await handoff.add(entry, job.worker, isFirst);
         return;
       } catch (error) {
         onError(error);
         await delay(waitMs);
       }
     }
-    await handoff.add(entry, job.worker);
+    await handoff.add(entry, job.worker, isFirst);
   }
 
   #about({ session, turnId, callId, attempt, name: tool, arguments: text }: ToolJob) {

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { argumentsHashOf, handoffMac, type HandoffEntry, type ToolJob } from "@larkline/protocol";
 import { HandoffImport } from "@larkline/store";
-import { afterEach, beforeEach, describe, expect, inject, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { CallHandoff } from "./call-handoff.ts";
 import { createTestBed, keyOf } from "./test-bed.fixture.ts";
 
@@ -155,6 +155,44 @@ describe("what a runner hands in", () => {
       ).toEqual(["call_opened", "call_ended"]);
     }
     expect(bed.refused).toEqual([]);
+  });
+
+  it("comes with its ring as an outcome without anything before it, and the stream is not read for it", async () => {
+    const job = { ...(await bed.openCall({ name: "t", effect: "pure" })), worker: "test" };
+    const stream = streamOf(job, "r");
+    // Stays there for as long as nobody reads the stream.
+    await bed.redis.xadd(stream, "*", "something", "else");
+    const handoff = new CallHandoff({ handoff: bed.handoffOf("r"), runner: "r", onError: () => undefined });
+    await handoff.deliver(job, { ok: true, result: "quick" });
+    expect(await bed.outcomeOf(job)).toEqual({ ok: true, result: "quick" });
+    expect(await bed.redis.xlen(stream)).toBe(1);
+
+    // What was said before it comes before it.
+    const told = { ...(await bed.openCall({ name: "t", effect: "idempotent" })), worker: "test" };
+    handoff.begins(told, "idempotent");
+    await handoff.deliver(told, { ok: true, result: "later" });
+    expect(await bed.outcomeOf(told)).toEqual({ ok: true, result: "later" });
+    expect((await bed.audit(told.session)).map(({ kind }) => kind)).toEqual([
+      "call_opened",
+      "call_started",
+      "call_ended",
+    ]);
+  });
+
+  it("is not believed for its ring: it is signed, and stands in the stream of its runner", async () => {
+    const job = await bed.openCall({ name: "t", effect: "pure" });
+    const entry = JSON.stringify(entryOf(job, fine));
+    const ring = async (runner: string, key: string, id: string): Promise<void> => {
+      const told = { runner, cell: cellOf(job.session), id, entry, mac: handoffMac(key, entry) };
+      await bed.redis.publish(`{${bed.namespace}}:handoff:test`, JSON.stringify(told));
+    };
+    const id = (await bed.redis.xadd(streamOf(job, "r"), "*", "e", "other", "m", "")) ?? "";
+    await ring("r", keyOf("thief"), id);
+    await ring("thief", keyOf("thief"), id);
+    await ring("r", keyOf("r"), "1-1");
+    await vi.waitFor(() => expect(bed.refused).toHaveLength(2), { timeout: 10_000 });
+    await bed.handoffs.settled();
+    expect(await outcomes(job)).toEqual([]);
   });
 
   it("rings every worker when the one that handed the call out is gone", async () => {

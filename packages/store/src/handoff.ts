@@ -7,11 +7,12 @@ import {
   attemptIdOf,
   maxHandoffBytes,
   parseHandoffRing,
+  type HandoffRing,
   readHandoff,
   type EngineEvent,
 } from "@larkline/protocol";
 import { type RedisConnection, subscriberOf } from "./connection.ts";
-import { cellOf, createKeyspace, defaultNamespace, type Keyspace, cellCount } from "./keys.ts";
+import { cellOf, createKeyspace, defaultNamespace, type Keyspace } from "./keys.ts";
 import { runScript, script } from "./script.ts";
 import type { LookupCache } from "./lookup-cache.ts";
 import type { SessionStore } from "./session-store.ts";
@@ -22,6 +23,10 @@ import { nameResult } from "./stored-result.ts";
 // signed, and a worker carries it over (handoff-import.ts). This file is the runner's side.
 
 const handIn = script("hand-in");
+const handInOutcome = script("hand-in-outcome");
+
+/** Longer entries are read from the stream: whoever else is rung would get them for nothing. */
+const maxRingBytes = 16_384;
 
 export interface RunnerHandoffOptions {
   redis: RedisConnection;
@@ -49,13 +54,17 @@ export class RunnerHandoff {
     this.#runnerKey = runnerKey;
   }
 
-  /** Hands an entry in, and rings. Resolves with the entry's id when Redis has it: from then on it is not lost. */
-  async add(entry: HandoffEntry, worker?: string): Promise<string> {
+  /**
+   * Hands an entry in, and rings. Resolves with the entry's id when Redis has it: from then on it is not lost.
+   * `isFirst`: nothing was handed in about the call before, so that the entry may overtake what is in the stream.
+   */
+  async add(entry: HandoffEntry, worker?: string, isFirst = false): Promise<string> {
     const text = JSON.stringify(entry);
     const ring = JSON.stringify({ runner: this.#runner, cell: cellOf(entry.session) });
+    const isTold = isFirst && entry.kind === "outcome" && worker !== undefined && text.length <= maxRingBytes;
     const id = await runScript(
       this.#redis,
-      handIn,
+      isTold ? handInOutcome : handIn,
       { handoff: this.#streamOf(entry.session) },
       {
         entry: text,
@@ -150,6 +159,8 @@ export class HandoffImport {
   readonly #keys: Keyspace;
   /** Streams that are being read; `again`: a ring came meanwhile. */
   readonly #reading = new Map<string, { again: boolean; done: Promise<void> }>();
+  /** Entries that came with their ring. */
+  readonly #carrying = new Set<Promise<void>>();
   readonly #expected = new Set<string>();
 
   constructor(options: HandoffImportOptions) {
@@ -164,7 +175,7 @@ export class HandoffImport {
     subscriber.on("error", () => undefined); // reconnects and subscribes again by itself
     subscriber.on("message", (_channel: string, text: string) => {
       const ring = parseHandoffRing(text);
-      if (ring.ok && !signal.aborted) void this.#drain(ring.value.runner, ring.value.cell).catch(onError);
+      if (ring.ok && !signal.aborted) void this.#hear(ring.value).catch(onError);
     });
     signal.addEventListener("abort", () => subscriber.disconnect(), { once: true });
     await subscriber.subscribe(ringChannel(this.#keys), ringChannel(this.#keys, worker));
@@ -182,17 +193,37 @@ export class HandoffImport {
   async sweep(living: readonly string[] = []): Promise<void> {
     const expected = await this.#options.redis.smembers(this.#keys.global("handoff-runners"));
     const runners = [...new Set([...expected, ...living])];
-    const cells = Array.from({ length: cellCount }, (_, cell) => cell);
+    const cells = this.#keys.cells();
     await Promise.all(
       runners.flatMap((runner) =>
-        cells.map(async (cell) => await this.#drain(runner, cell).catch(this.#options.onError)),
+        cells.map(async ({ handoffOf }, cell) => await this.#drainIfAny(runner, cell, handoffOf(runner))),
       ),
     );
   }
 
+  /** Most streams are empty, and that is cheap to ask. */
+  async #drainIfAny(runner: string, cell: number, stream: string): Promise<void> {
+    try {
+      if ((await this.#options.redis.xlen(stream)) > 0) await this.#drain(runner, cell);
+    } catch (error) {
+      this.#options.onError(error);
+    }
+  }
+
   /** Waits for what is on its way. */
   async settled(): Promise<void> {
-    await Promise.allSettled([...this.#reading.values()].map(async ({ done }) => await done));
+    await Promise.allSettled([...this.#carrying, ...[...this.#reading.values()].map(async ({ done }) => await done)]);
+  }
+
+  async #hear({ runner, cell, id, entry, mac }: HandoffRing): Promise<void> {
+    if (id === undefined || entry === undefined || mac === undefined) return await this.#drain(runner, cell);
+    const carried = this.#carry(runner, cell, { id, text: { entry, mac } });
+    this.#carrying.add(carried);
+    try {
+      await carried;
+    } finally {
+      this.#carrying.delete(carried);
+    }
   }
 
   async #drain(runner: string, cell: number): Promise<void> {

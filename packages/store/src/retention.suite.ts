@@ -293,10 +293,12 @@ export function describeRetention(name: string, makeHarness: MakeSessionStore): 
         expect(await retention.untendedCount()).toBe(2);
         await harness.advance(2);
         await answered();
-        for (const ended of [first, second]) if (ended) await retention.tended(ended);
+        for (const ended of [first, second]) {
+          if (ended) await retention.trim(ended.session, { keep: 100, endedAtMs: ended.endedAtMs });
+        }
         const rest = await retention.untended(10);
         expect(rest.map((each) => each.session)).toEqual([session]);
-        for (const ended of rest) await retention.tended(ended);
+        for (const ended of rest) await retention.trim(ended.session, { keep: 100, endedAtMs: ended.endedAtMs });
         expect(await retention.untendedCount()).toBe(0);
       });
     });

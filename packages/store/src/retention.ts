@@ -37,7 +37,6 @@ export interface Redaction {
 
 const scanPage = 500;
 
-const tended = script("tended");
 const readHistory = script("read-history");
 const renumber = script("renumber");
 const trim = script("trim");
@@ -67,7 +66,7 @@ export class SessionRetention {
     return await oldestMembers(this.#redis, indexes, { untilMs: beforeMs - 1, limit });
   }
 
-  /** Sessions with a turn that ended after they were last `tended`, longest ago first. */
+  /** Sessions with a turn that ended after they were last tended, see `trim`, longest ago first. */
   async untended(limit: number): Promise<EndedSession[]> {
     const lists = await Promise.all(
       this.#keys
@@ -86,11 +85,6 @@ export class SessionRetention {
     return counts.reduce((sum, count) => sum + count, 0);
   }
 
-  /** The session was looked after, as it was at that end of a turn. */
-  async tended({ session, endedAtMs }: EndedSession): Promise<void> {
-    await runScript(this.#redis, tended, this.#keys.session(session), { sid: session, endedAtMs });
-  }
-
   /** At most `limit` messages from the number `from` on. */
   async read(session: SessionKey, from: number, limit: number): Promise<StoredHistory> {
     const reply = await runScript(this.#redis, readHistory, this.#keys.session(session), { from, most: limit });
@@ -106,10 +100,14 @@ export class SessionRetention {
 
   /**
    * Drops the oldest messages that no claim hands out any more, but for the last `keep` of them. Only
-   * messages below the number `archived` go, where it is given. Returns how many went.
+   * messages below the number `archived` go, where it is given. With `endedAtMs` the session counts as tended,
+   * unless another turn has ended since. Returns how many went.
    */
-  async trim(session: SessionKey, { keep, archived }: { keep: number; archived?: number }): Promise<number> {
-    const values = { keep, archived: archived ?? "" };
+  async trim(
+    session: SessionKey,
+    { keep, archived = "", endedAtMs = "" }: { keep: number; archived?: number | ""; endedAtMs?: number | "" },
+  ): Promise<number> {
+    const values = { sid: session, keep, archived, endedAtMs };
     return Number(await runScript(this.#redis, trim, this.#keys.session(session), values));
   }
 

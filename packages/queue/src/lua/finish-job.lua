@@ -68,4 +68,5 @@ if #removed == 0 or tonumber(removed[#removed]) <= oldestMs then
 end
 
 if fetchNext ~= '1' then return 0 end
+if redis.call('EXISTS', wait, prioritized, priorityCounter, delayed) == 0 then return {0, 0, 0, 0} end
 return take(nowMs, token, lockMs)

@@ -17,8 +17,13 @@ local function take(nowMs, token, lockMs)
   end
   local job = queue .. id
   redis.call('SET', job .. ':lock', token, 'PX', lockMs)
-  redis.call('HSET', job, 'processedOn', nowMs)
-  redis.call('HINCRBY', job, 'ats', 1)
+  -- What is set anew stands behind what was there, and counts.
+  local fields, starts = redis.call('HGETALL', job), 1
+  for at = 1, #fields, 2 do
+    if fields[at] == 'ats' then starts = fields[at + 1] + 1 end
+  end
+  for _, value in ipairs({'processedOn', nowMs, 'ats', starts}) do fields[#fields + 1] = tostring(value) end
+  redis.call('HSET', job, 'processedOn', nowMs, 'ats', starts)
   -- Wakes another worker. BullMQ's own script does it after every job, and so has a worker look for nothing.
   local left = redis.call('EXISTS', wait, prioritized)
   if left > 0 then
@@ -26,5 +31,5 @@ local function take(nowMs, token, lockMs)
   elseif dueMs > 0 then
     redis.call('ZADD', marker, dueMs, '1')
   end
-  return {redis.call('HGETALL', job), id, left, dueMs}
+  return {fields, id, left, dueMs}
 end

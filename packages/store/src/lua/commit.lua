@@ -49,14 +49,21 @@ if #asked > 0 then
   cancelApprovals(asked, sid .. '-' .. seq)
 end
 redis.call('HDEL', state, 'turn', 'absorbed', 'needs')
-takeRequests()
-redis.call('DEL', control, calls)
+-- What has come for turns that are set aside is kept for them.
+if asideList() ~= ',' then takeRequests() end
+redis.call('DEL', control, calls, requests)
 redis.call('ZADD', ended, now(), sid)
 redis.call('ZADD', untended, now(), sid)
-local leased = ''
-if reply ~= '' then leased = lease(redis.call('RPUSH', outbox, reply) == 1 and reply or nil) end
-local function requeue() return {2, leased, wake(redis.call('HGET', session, 'generation'))} end
 local first = entries[2] or ''
+local isOver = first == '' and asideList() == ','
+local leased, isIdle = '', false
+if reply ~= '' then
+  -- An outbox that was empty is leased to none, and waits for no retry.
+  if redis.call('RPUSH', outbox, reply) > 1 then leased = lease()
+  elseif isOver then leased, isIdle = grant(reply, 'state', 'idle'), true
+  else leased = grant(reply) end
+end
+local function requeue() return {2, leased, wake(redis.call('HGET', session, 'generation'))} end
 if asideList() ~= ',' then
   local free, back = firstFree(), asideWithNews()
   if not free and not back then
@@ -68,7 +75,7 @@ if asideList() ~= ',' then
   first = free
 end
 if first == '' then
-  redis.call('HSET', session, 'state', 'idle')
+  if not isIdle then redis.call('HSET', session, 'state', 'idle') end
   redis.call('ZREM', dirty, sid)
   return {0, leased}
 end

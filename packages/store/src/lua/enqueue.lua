@@ -16,8 +16,12 @@
 local function enqueue(message)
   local s = redis.call('HMGET', session, 'state', 'generation', 'eventSeq', 'seq', 'st')
   if s[5] then return oldForm() end
-  local waits, numberOfTheirs = unpack(redis.call('HMGET', state, 'waits', 'waits:' .. person))
   local st, gen, es, seq = s[1] or 'idle', s[2], s[3], s[4]
+  -- Only in groups people wait for each other, and no session is idle meanwhile.
+  local waits, numberOfTheirs
+  if chatType == 'group' and st ~= 'idle' then
+    waits, numberOfTheirs = unpack(redis.call('HMGET', state, 'waits', 'waits:' .. person))
+  end
   -- A session that was removed may come back, and cards with ids of its old turns are in chats. So every session begins
   -- above all numbers that removed ones of its cell ever had: messages, generations and events here, those of its
   -- history when it is claimed for the first time.
@@ -28,7 +32,7 @@ local function enqueue(message)
     if f[1] then gen, fields = f[2], {'behind', 0, 'generation', f[2], 'eventSeq', f[3]} end
   end
   -- A turn of another person that waits for people only does not come before it.
-  local isFree = chatType == 'group' and waits and waits ~= person and not numberOfTheirs
+  local isFree = waits and waits ~= person and not numberOfTheirs
   seq = tonumber(seq) + 1
   local ahead = redis.call('RPUSH', inbox, seq .. ':' .. message) - 1 - (isFree and 1 or 0)
   local first = ''

@@ -9,17 +9,17 @@
 
 -- include now
 
-local function grant(record)
+-- What follows `record` are other fields of the session that are set in the same step.
+local function grant(record, ...)
   local untilMs = now() + tonumber(leaseMs)
-  redis.call('HSET', session, 'outboxLease', token, 'outboxLeaseUntil', untilMs)
+  redis.call('HSET', session, 'outboxLease', token, 'outboxLeaseUntil', untilMs, ...)
   redis.call('ZADD', due, untilMs, sid)
   return record
 end
--- `first` is the reply at the head where the caller knows it.
-local function lease(first)
+local function lease()
   local v = redis.call('HMGET', session, 'outboxLeaseUntil', 'outboxRetryAt')
   if tonumber(v[1] or 0) > now() or tonumber(v[2] or 0) > now() then return '' end
-  local record = first or redis.call('LINDEX', outbox, 0)
+  local record = redis.call('LINDEX', outbox, 0)
   return record and grant(record) or ''
 end
 -- The holder has taken a reply from the outbox. -> the next one, or ''
