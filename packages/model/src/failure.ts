@@ -1,4 +1,4 @@
-import { errorCodes, type ErrorCode, type ModelFailure } from "@larkline/protocol";
+import { errorCodes, systemClock, type ErrorCode, type ModelFailure } from "@larkline/protocol";
 
 type FailureDetails = Partial<Pick<ModelFailure, "retryable" | "partial" | "retryAfterMs" | "silent" | "vendor">> & {
   suggestion?: string;
@@ -105,15 +105,6 @@ export function retryAfterOf(headers: Headers | undefined, nowMs: number): numbe
   return Number.isNaN(date) ? undefined : Math.max(0, date - nowMs);
 }
 
-/** What the SDKs' errors have in common. */
-interface SdkError {
-  status: number | undefined;
-  /** The body, when it was JSON. */
-  error: unknown;
-  headers: Headers | undefined;
-  message: string;
-}
-
 function textIn(value: unknown, name: string): string | undefined {
   const field: unknown = typeof value === "object" && value !== null ? Reflect.get(value, name) : undefined;
   return typeof field === "string" && field !== "" ? field : undefined;
@@ -131,13 +122,40 @@ export function refusalIn(body: unknown): Pick<VendorRefusal, "kind" | "message"
   return { kind, message: textIn(inner, "message") ?? textIn(body, "message") ?? textIn(body, "error") };
 }
 
-/** The failure behind an error of an SDK that stands for an HTTP answer. */
-export function failureOfSdkError({ status, error, headers }: SdkError, secret: string): ModelFailure {
-  return failureOfRefusal({
-    status,
-    ...refusalIn(error),
-    requestId: requestIdOf(headers),
-    retryAfterMs: retryAfterOf(headers, Date.now()),
-    secret,
-  });
+/** The error classes of a vendor's SDK. */
+interface SdkErrors {
+  APIConnectionTimeoutError: abstract new (...given: never[]) => Error;
+  APIConnectionError: abstract new (...given: never[]) => Error;
+  /** An HTTP answer; `error` is its body, when that was JSON. */
+  APIError: abstract new (...given: never[]) => Error & {
+    status: number | undefined;
+    error: unknown;
+    headers: Headers | undefined;
+  };
+}
+
+/** What an error of a vendor's call means to us. `began`: the vendor's stream had started; `secret`: the key. */
+export function failureOfCall(
+  error: unknown,
+  sdk: SdkErrors,
+  { began, secret }: { began: boolean; secret: string },
+): ModelFailure {
+  if (error instanceof sdk.APIConnectionTimeoutError) {
+    return modelFailure("api_overloaded", "The model vendor did not answer in time.");
+  }
+  if (error instanceof sdk.APIConnectionError) {
+    return modelFailure("api_overloaded", "The model vendor could not be reached.");
+  }
+  if (error instanceof sdk.APIError) {
+    const { status, error: body, headers } = error;
+    return failureOfRefusal({
+      status,
+      ...refusalIn(body),
+      requestId: requestIdOf(headers),
+      retryAfterMs: retryAfterOf(headers, systemClock.now()),
+      secret,
+    });
+  }
+  if (began) return modelFailure("stream_truncated", "The model's stream broke off.");
+  return modelFailure("internal_error", error instanceof Error ? error.message : "The model call failed.");
 }

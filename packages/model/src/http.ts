@@ -1,6 +1,6 @@
 import { request as requestHttp, type IncomingMessage, type RequestOptions } from "node:http";
 import { request as requestHttps } from "node:https";
-import type { ModelChunk } from "@larkline/protocol";
+import { systemClock, type Clock, type ModelChunk } from "@larkline/protocol";
 import { modelFailure } from "./failure.ts";
 
 const maxTextBytes = 1_000_000;
@@ -10,7 +10,7 @@ class HttpResponse {
   readonly ok: boolean;
   readonly status: number;
   readonly statusText: string;
-  readonly headers: Headers;
+  readonly headers: ResponseHeaders;
   readonly url: string;
   readonly body: AsyncIterable<Uint8Array>;
   readonly #incoming: IncomingMessage;
@@ -19,7 +19,7 @@ class HttpResponse {
     this.status = incoming.statusCode ?? 0;
     this.ok = this.status >= 200 && this.status < 300;
     this.statusText = incoming.statusMessage ?? "";
-    this.headers = headersOf(incoming);
+    this.headers = new ResponseHeaders(incoming.headers);
     this.url = url;
     this.body = piecesOf(incoming);
     this.#incoming = incoming;
@@ -41,6 +41,31 @@ class HttpResponse {
   async json(): Promise<unknown> {
     return JSON.parse(await this.text());
   }
+}
+
+/** The part of `Headers` that the SDKs use: the platform's own costs more than the rest of the response's head. */
+class ResponseHeaders {
+  readonly #fields: IncomingMessage["headers"];
+
+  constructor(fields: IncomingMessage["headers"]) {
+    this.#fields = fields;
+  }
+
+  get(name: string): string | null {
+    return textOf(this.#fields[name.toLowerCase()]) ?? null;
+  }
+
+  *entries(): Generator<[name: string, value: string]> {
+    for (const [name, value] of Object.entries(this.#fields)) yield [name, textOf(value) ?? ""];
+  }
+
+  [Symbol.iterator](): Generator<[name: string, value: string]> {
+    return this.entries();
+  }
+}
+
+function textOf(value: string | string[] | undefined): string | undefined {
+  return Array.isArray(value) ? value.join(", ") : value;
 }
 
 /**
@@ -119,13 +144,6 @@ export async function* serverEvents(response: Response, alive: () => void): Asyn
   if (last !== undefined) yield last;
 }
 
-function headersOf(incoming: IncomingMessage): Headers {
-  const headers = new Headers();
-  const { rawHeaders } = incoming;
-  for (let at = 0; at + 1 < rawHeaders.length; at += 2) headers.append(rawHeaders[at] ?? "", rawHeaders[at + 1] ?? "");
-  return headers;
-}
-
 /** The body as it arrives. */
 async function* piecesOf(incoming: IncomingMessage): AsyncGenerator<Uint8Array> {
   try {
@@ -148,9 +166,10 @@ function drain(incoming: IncomingMessage): void {
     bytes += piece.length;
     if (bytes > maxRestBytes) incoming.destroy();
   });
-  const timer = setTimeout(() => incoming.destroy(), maxRestMs);
-  timer.unref();
-  incoming.once("close", () => clearTimeout(timer));
+  incoming.once(
+    "close",
+    systemClock.after(maxRestMs, () => incoming.destroy()),
+  );
 }
 
 async function send(url: URL, init: RequestInit): Promise<HttpResponse> {
@@ -181,7 +200,8 @@ async function send(url: URL, init: RequestInit): Promise<HttpResponse> {
 
 function optionsOf(init: RequestInit, body: string): RequestOptions {
   const headers: Record<string, string | number> = { "content-length": Buffer.byteLength(body) };
-  for (const [name, value] of new Headers(init.headers)) headers[name] = value;
+  const given = init.headers instanceof Headers ? init.headers : new Headers(init.headers);
+  for (const [name, value] of given) headers[name] = value;
   return { method: init.method ?? "GET", headers };
 }
 
@@ -193,7 +213,7 @@ interface TimedStreamOptions {
   timeouts: StreamTimeouts;
   /** The interface sends nothing while the model thinks. */
   thinksSilently: boolean;
-  now: () => number;
+  clock: Clock;
   /** Called whenever bytes arrive. */
   onAlive: () => void;
   signal?: AbortSignal | undefined;
@@ -217,15 +237,17 @@ type Interruption = "aborted" | "timeout";
 class SilenceWatch {
   readonly #options: TimedStreamOptions;
   readonly #controller = new AbortController();
-  readonly #interrupted = Promise.withResolvers<Interruption>();
   readonly #endMs: number;
   #aliveMs: number;
   #began = false;
-  #timer: NodeJS.Timeout | undefined;
+  #interruption: Interruption | undefined;
+  /** Set while the vendor is waited for. */
+  #interrupt: ((reason: Interruption) => void) | undefined;
+  #timer: { dueMs: number; cancel: () => void } | undefined;
 
   constructor(options: TimedStreamOptions) {
     this.#options = options;
-    this.#aliveMs = options.now();
+    this.#aliveMs = options.clock.monotonic();
     this.#endMs = this.#aliveMs + options.timeouts.callMs;
     options.signal?.addEventListener("abort", this.#onAbort, { once: true });
   }
@@ -235,38 +257,39 @@ class SilenceWatch {
     return this.#controller.signal;
   }
 
-  get interrupted(): Promise<Interruption> {
-    return this.#interrupted.promise;
-  }
-
   alive = (): void => {
-    this.#aliveMs = this.#options.now();
+    this.#aliveMs = this.#options.clock.monotonic();
     this.#options.onAlive();
   };
 
-  /** The vendor is waited for from now on. */
-  resume(): void {
-    this.#aliveMs = this.#options.now();
-    this.#arm();
-  }
-
-  /** The consumer has the stream: its slowness is not the vendor's. */
-  pause(): void {
-    clearTimeout(this.#timer);
-    this.#began = true;
+  /** What the vendor sends next, or why it is not waited for any more. The time counts while it is waited for only. */
+  async next(iterator: AsyncIterator<ModelChunk>): Promise<IteratorResult<ModelChunk> | Interruption> {
+    this.#aliveMs = this.#options.clock.monotonic();
+    this.#watch(this.#aliveMs);
+    if (this.#interruption !== undefined) return this.#interruption;
+    const { promise, resolve, reject } = Promise.withResolvers<IteratorResult<ModelChunk> | Interruption>();
+    this.#interrupt = resolve;
+    iterator.next().then(resolve, reject);
+    try {
+      return await promise;
+    } finally {
+      this.#interrupt = undefined;
+      this.#began = true;
+    }
   }
 
   /** `stop`: the vendor call has not ended by itself. */
   close(stop: boolean): void {
-    clearTimeout(this.#timer);
+    this.#timer?.cancel();
     this.#options.signal?.removeEventListener("abort", this.#onAbort);
     if (stop) this.#controller.abort();
   }
 
-  #onAbort = (): void => this.#interrupt("aborted");
+  #onAbort = (): void => this.#end("aborted");
 
-  #interrupt(reason: Interruption): void {
-    this.#interrupted.resolve(reason);
+  #end(reason: Interruption): void {
+    this.#interruption ??= reason;
+    this.#interrupt?.(reason);
     this.#controller.abort();
   }
 
@@ -276,12 +299,18 @@ class SilenceWatch {
     return thinksSilently ? timeouts.thinkingMs : timeouts.headersMs;
   }
 
-  /** Bytes only note the time: a timer for each of them would cost more than the bytes. */
-  #arm(): void {
-    const nowMs = this.#options.now();
+  /** Bytes and chunks only note the time, since a timer for each of them would cost more than they do. */
+  #watch(nowMs: number): void {
     const dueMs = Math.min(this.#aliveMs + this.#silenceMs(), this.#endMs);
-    if (dueMs <= nowMs) return this.#interrupt("timeout");
-    this.#timer = setTimeout(() => this.#arm(), Math.ceil(dueMs - nowMs));
+    if (dueMs <= nowMs) return this.#end("timeout");
+    if (this.#timer !== undefined && this.#timer.dueMs <= dueMs) return;
+    this.#timer?.cancel();
+    const cancel = this.#options.clock.after(Math.ceil(dueMs - nowMs), () => {
+      this.#timer = undefined;
+      // The consumer has the stream: its slowness is not the vendor's.
+      if (this.#interrupt !== undefined) this.#watch(this.#options.clock.monotonic());
+    });
+    this.#timer = { dueMs, cancel };
   }
 }
 
@@ -302,9 +331,11 @@ export async function* timedStream(
   let ended = false;
   try {
     iterator = open(watch.signal, watch.alive)[Symbol.asyncIterator]();
-    for await (const chunk of pump(iterator, watch)) {
-      if (aborted()) return;
+    for (let started = false; !ended; started = true) {
+      const next = await watch.next(iterator);
+      if (next === "aborted" || aborted()) return;
       options.onAlive();
+      const chunk = chunkOf(next, started);
       ended = isTerminal(chunk);
       yield chunk;
     }
@@ -319,18 +350,11 @@ export async function* timedStream(
   }
 }
 
-async function* pump(iterator: AsyncIterator<ModelChunk>, watch: SilenceWatch): AsyncGenerator<ModelChunk> {
-  for (let started = false; ; started = true) {
-    watch.resume();
-    const next = await Promise.race([iterator.next(), watch.interrupted]);
-    watch.pause();
-    if (next === "aborted") return;
-    if (next === "timeout") return void (yield timeoutFailure(started));
-    if (next.done === true) break;
-    yield next.value;
-    if (isTerminal(next.value)) return;
-  }
-  yield modelFailure("stream_truncated", "The model's stream ended before its answer was complete.");
+/** A stream that stands still, or ends without a terminal chunk, gets one. */
+function chunkOf(next: IteratorResult<ModelChunk> | "timeout", started: boolean): ModelChunk {
+  if (next === "timeout") return timeoutFailure(started);
+  if (next.done !== true) return next.value;
+  return modelFailure("stream_truncated", "The model's stream ended before its answer was complete.");
 }
 
 function timeoutFailure(started: boolean): ModelChunk {

@@ -1,4 +1,3 @@
-export type { LlmBackend, ModelRequest, ResponseFormat, SystemBlock } from "./backend.ts";
 export {
   type ModelInfo,
   builtinModels,
@@ -22,8 +21,12 @@ export {
 } from "./model-chain.ts";
 export { type StreamTimeouts, serverEvents, type ServerEvent, httpFetch } from "./http.ts";
 export { textStream } from "./text-stream.ts";
-export { failureOfRefusal, failureOfSdkError, modelFailure, refusalIn, requestIdOf, retryAfterOf } from "./failure.ts";
+export { failureOfCall, failureOfRefusal, modelFailure, refusalIn, requestIdOf, retryAfterOf } from "./failure.ts";
 export {
+  type LlmBackend,
+  type ModelRequest,
+  type ResponseFormat,
+  type SystemBlock,
   estimateTokens,
   imageProblem,
   outputLimit,
@@ -32,4 +35,4 @@ export {
   systemBlocksOf,
   toolLimitProblem,
   worthCaching,
-} from "./request-rules.ts";
+} from "./backend.ts";

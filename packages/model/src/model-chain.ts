@@ -1,9 +1,15 @@
-import { setTimeout as delay } from "node:timers/promises";
-import type { ModelChunk, ModelFailure, ModelRetry } from "@larkline/protocol";
-import type { LlmBackend, ModelRequest } from "./backend.ts";
+import {
+  pause,
+  systemClock,
+  systemRandom,
+  type Clock,
+  type ModelChunk,
+  type ModelFailure,
+  type ModelRetry,
+} from "@larkline/protocol";
+import { outputLimit, withSchemaInWords, type LlmBackend, type ModelRequest } from "./backend.ts";
 import { modelFailure } from "./failure.ts";
 import type { ModelInfo } from "./model-catalog.ts";
-import { outputLimit, withSchemaInWords } from "./request-rules.ts";
 import { defaultTimeouts, timedStream, type StreamTimeouts } from "./http.ts";
 
 /*
@@ -56,9 +62,8 @@ export interface ModelChainOptions {
   timeouts?: Partial<StreamTimeouts>;
   /** Most bytes of text, thinking and tool arguments of one step. */
   maxStepBytes?: number;
-  /** Milliseconds of a clock that never goes back. */
-  now?: () => number;
-  /** Resolves after `ms`, or rejects when the signal aborts. */
+  clock?: Clock;
+  /** Resolves after `ms`, or when the signal aborts; it may reject then. */
   sleep?: (ms: number, signal: AbortSignal | undefined) => Promise<void>;
   /** A number from 0 to 1, for the jitter. */
   random?: () => number;
@@ -86,7 +91,7 @@ interface ChainSettings {
   retry: RetryPolicy;
   timeouts: StreamTimeouts;
   maxStepBytes: number;
-  now: () => number;
+  clock: Clock;
   sleep: (ms: number, signal: AbortSignal | undefined) => Promise<void>;
   random: () => number;
 }
@@ -99,18 +104,18 @@ const noPast: StepPast = { rounds: 0, elapsedMs: 0, askedWaitMs: 0 };
 export function createModelChain(options: ModelChainOptions): ModelChain {
   const [first] = options.models;
   if (first === undefined) throw new Error("A model chain needs at least one model.");
-  const now = options.now ?? (() => performance.now());
+  const clock = options.clock ?? systemClock;
   const settings: ChainSettings = {
     models: options.models.map((model) => ({
-      health: new ModelHealth({ slots: Number.POSITIVE_INFINITY, now }),
+      health: new ModelHealth({ slots: Number.POSITIVE_INFINITY, now: clock.monotonic }),
       ...model,
     })),
     retry: { ...defaultRetry, ...options.retry },
     timeouts: { ...defaultTimeouts, ...options.timeouts },
     maxStepBytes: options.maxStepBytes ?? defaultStepBytes,
-    now,
-    sleep: options.sleep ?? ((ms, signal) => delay(ms, undefined, signal === undefined ? {} : { signal })),
-    random: options.random ?? Math.random,
+    clock,
+    sleep: options.sleep ?? (async (ms, signal) => await pause(clock, ms, signal)),
+    random: options.random ?? systemRandom.fraction,
   };
   return {
     primary: first.info,
@@ -131,7 +136,7 @@ async function* stream(
   request: ChainRequest,
   { signal, past }: { signal: AbortSignal | undefined; past: StepPast },
 ): AsyncGenerator<ModelChunk> {
-  const startMs = settings.now();
+  const startMs = settings.clock.monotonic();
   const state: StepState = { at: 0, tries: 1, askedWaitMs: past.askedWaitMs };
   for (;;) {
     const model = settings.models[state.at];
@@ -139,7 +144,7 @@ async function* stream(
     const end = yield* callModel(model, request, { settings, signal });
     const { failure } = end;
     if (failure === null) return;
-    const elapsedMs = past.elapsedMs + settings.now() - startMs;
+    const elapsedMs = past.elapsedMs + settings.clock.monotonic() - startMs;
     const continues = yield* afterFailure({ ...end, failure }, state, {
       settings,
       signal,
@@ -179,8 +184,36 @@ async function* callModel(
     return { failure, delivered: false, refused: { why, waitMs } };
   }
   const { call } = admitted;
+  const { info, backend } = model;
+  const { timeouts, clock, maxStepBytes } = settings;
+  const maxTokens = outputLimit(request, info);
+  const full = withSchemaInWords({ ...request, model: info.id, capabilities: info, maxTokens }, info);
+  const options = { timeouts, clock, signal, onAlive: call.alive, thinksSilently: thinksSilently(model, request) };
+  const size = new StepSize(maxStepBytes);
+  let delivered = false;
   try {
-    return yield* runCall(model, request, { settings, signal, call });
+    yield { type: "attempt", model: info.id, maxTokens };
+    for await (const chunk of timedStream((stop, alive) => backend.stream({ ...full, alive }, stop), options)) {
+      if (chunk.type === "error") {
+        call.ended(healthOf(chunk));
+        return { failure: chunk, delivered };
+      }
+      if (chunk.type === "message_stop") {
+        call.ended("answered");
+        yield { ...chunk, model: info.id };
+        return { failure: null, delivered };
+      }
+      const kept = size.take(chunk);
+      delivered ||= isContent(kept);
+      yield kept;
+      if (!size.isFull) continue;
+      call.ended("answered");
+      const message = `The answer was cut at ${maxStepBytes} bytes: limits.stepBytes allows no more in one step.`;
+      yield { type: "warning", code: "step_too_long", message };
+      yield { type: "message_stop", stopReason: "max_tokens", usage: null, model: info.id };
+      return { failure: null, delivered };
+    }
+    return { failure: null, delivered };
   } finally {
     call.ended("neutral"); // the caller left; every other end was reported before
   }
@@ -242,43 +275,6 @@ class StepSize {
           .toString("utf8")
           .replace(/\uFFFD+$/, "");
   }
-}
-
-async function* runCall(
-  model: Required<ChainModel>,
-  request: ChainRequest,
-  { settings, signal, call }: CallContext & { call: HealthCall },
-): AsyncGenerator<ModelChunk, AttemptEnd> {
-  const { info, backend } = model;
-  const { timeouts, now, maxStepBytes } = settings;
-  const maxTokens = outputLimit(request, info);
-  const full = withSchemaInWords({ ...request, model: info.id, capabilities: info, maxTokens }, info);
-  const options = { timeouts, now, signal, onAlive: call.alive, thinksSilently: thinksSilently(model, request) };
-  const chunks = timedStream((stop, alive) => backend.stream({ ...full, alive }, stop), options);
-  const size = new StepSize(maxStepBytes);
-  let delivered = false;
-  yield { type: "attempt", model: info.id, maxTokens };
-  for await (const chunk of chunks) {
-    if (chunk.type === "error") {
-      call.ended(healthOf(chunk));
-      return { failure: chunk, delivered };
-    }
-    if (chunk.type === "message_stop") {
-      call.ended("answered");
-      yield { ...chunk, model: info.id };
-      return { failure: null, delivered };
-    }
-    const kept = size.take(chunk);
-    delivered ||= isContent(kept);
-    yield kept;
-    if (!size.isFull) continue;
-    call.ended("answered");
-    const message = `The answer was cut at ${maxStepBytes} bytes: limits.stepBytes allows no more in one step.`;
-    yield { type: "warning", code: "step_too_long", message };
-    yield { type: "message_stop", stopReason: "max_tokens", usage: null, model: info.id };
-    return { failure: null, delivered };
-  }
-  return { failure: null, delivered };
 }
 
 /** Whether nothing arrives while the model thinks: Chat Completions sends neither thinking nor pings. */

@@ -17,6 +17,8 @@ export interface Random {
   uuid(): string;
   /** An id of 22 characters (128 bits, base64url) that cannot be guessed. */
   id(): string;
+  /** From 0 up to, but without, 1. Good enough to spread waits, no secret. */
+  fraction(): number;
 }
 
 /** The clock of the machine, set by that of Redis. */
@@ -38,6 +40,7 @@ export const systemClock: Clock = {
 export const systemRandom: Random = {
   uuid: () => randomUUID(),
   id: () => randomBytes(16).toString("base64url"),
+  fraction: () => Math.random(),
 };
 
 /** Rejects when `work` takes longer than `ms`; the work itself is not stopped. */

@@ -1,28 +1,39 @@
-import Anthropic, { APIConnectionError, APIConnectionTimeoutError, APIError } from "@anthropic-ai/sdk";
+import Anthropic from "@anthropic-ai/sdk";
 import {
-  type ModelChunk,
   messageStop,
   toolCallDelta,
+  type AssistantPart,
+  type ImagePart,
+  type Message,
   type MessageStop,
+  type ModelChunk,
+  type ModelWarning,
+  type ProviderMetadata,
   type StopReason,
+  type ThinkingPart,
+  type ToolResultPart,
+  type ToolSpec,
   type Usage,
   type UsageSoFar,
-  type ModelFailure,
+  type UserPart,
 } from "@larkline/protocol";
 import {
+  failureOfCall,
   failureOfRefusal,
   findModelInfo,
   httpFetch,
   modelFailure,
+  outputLimit,
   refusalIn,
   requestIdOf,
   requestProblem,
   serverEvents,
+  systemBlocksOf,
+  worthCaching,
   type LlmBackend,
+  type ModelInfo,
   type ModelRequest,
-  failureOfSdkError,
 } from "../index.ts";
-import { requestBody, thinkingMetadata } from "./request.ts";
 
 export interface AnthropicBackendOptions {
   apiKey: string;
@@ -69,7 +80,7 @@ async function* streamed(
   const { alive = () => undefined } = request;
   const { body, headers, warnings } = requestBody(request, info);
   yield* warnings;
-  const reader = createEventReader(request.model);
+  const reader = new Reader(request.model);
   let requestId: string | undefined;
   let began = false;
   let partial = false;
@@ -90,20 +101,12 @@ async function* streamed(
       yield chunk;
     }
   } catch (error) {
-    if (signal?.aborted !== true) yield { ...vendorFailure(error, { began, secret }), partial };
+    if (signal?.aborted !== true) yield { ...failureOfCall(error, Anthropic, { began, secret }), partial };
     return;
   }
   if (signal?.aborted === true) return;
   const truncated = () => modelFailure("stream_truncated", "The model's stream broke off.", { partial });
   yield reader.stop() ?? truncated();
-}
-
-/** Reads one vendor stream. */
-interface EventReader {
-  /** The chunk of an event, if it has one. */
-  read(event: Event): ModelChunk | null;
-  /** The end of the answer; null when the vendor never said that it was complete. */
-  stop(): MessageStop | null;
 }
 
 const stopReasons: Record<string, StopReason> = {
@@ -126,7 +129,8 @@ type BlockStart = Anthropic.Messages.RawContentBlockStartEvent;
 
 type BlockDelta = Anthropic.Messages.RawContentBlockDeltaEvent;
 
-class Reader implements EventReader {
+/** Reads one vendor stream. */
+class Reader {
   readonly #model: string;
   #usage: Usage | null = null;
   #stopReason: StopReason = "other";
@@ -140,6 +144,7 @@ class Reader implements EventReader {
     this.#model = model;
   }
 
+  /** The chunk of an event, if it has one. */
   read(event: Event): ModelChunk | null {
     switch (event.type) {
       case "message_start":
@@ -163,6 +168,7 @@ class Reader implements EventReader {
     }
   }
 
+  /** The end of the answer; null when the vendor never said that it was complete. */
   stop(): MessageStop | null {
     return this.#complete ? messageStop(this.#stopReason, this.#usage, this.#responseId) : null;
   }
@@ -226,11 +232,6 @@ class Reader implements EventReader {
   }
 }
 
-/** A reader for the stream of one request to `model`. */
-function createEventReader(model: string): EventReader {
-  return new Reader(model);
-}
-
 /** Counts are cumulative: what an event names replaces what came before. */
 function addCounts(usage: Usage, counts: Counts | null | undefined): Usage {
   return {
@@ -241,18 +242,281 @@ function addCounts(usage: Usage, counts: Counts | null | undefined): Usage {
   };
 }
 
-/** What an error of the SDK means to us. `began`: the vendor's stream had started; `secret`: the key. */
-export function vendorFailure(error: unknown, { began, secret }: { began: boolean; secret: string }): ModelFailure {
-  if (error instanceof APIConnectionTimeoutError) {
-    return modelFailure("api_overloaded", "The model vendor did not answer in time.");
+interface RequestBody {
+  body: Body;
+  /** Pins the last API version that takes sampling values, when there are any. */
+  headers: Record<string, string>;
+  warnings: ModelWarning[];
+}
+
+/** The newest API version has no sampling values any more (vendor page "Versions"); see {@link RequestBody}. */
+type Body = Anthropic.Messages.MessageCreateParamsStreaming & { temperature?: number; top_p?: number };
+
+/** The vendor's request. */
+function requestBody(request: ModelRequest, info: Readonly<ModelInfo>): RequestBody {
+  const turns = vendorTurns(request.messages, request.model);
+  const tools = (request.tools ?? []).map(vendorTool);
+  const system = systemWithMarks(request, info);
+  markHistory({ system, tools, turns }, info);
+  const maxTokens = outputLimit(request, info);
+  const thinking = info.supportsThinking ? thinkingOf(request, turns, maxTokens) : { fields: {}, warnings: [] };
+  const sampling = samplingOf(request, thinking.fields.thinking !== undefined);
+  const outputConfig = { ...thinking.fields.output_config, ...formatOf(request, info) };
+  const samples = Object.keys(sampling.fields).length > 0;
+  return {
+    headers: samples ? { "anthropic-version": "2023-06-01" } : {},
+    body: {
+      model: request.model,
+      max_tokens: maxTokens,
+      stream: true,
+      ...(system.length > 0 ? { system } : {}),
+      messages: turns,
+      ...(tools.length > 0 ? { tools: tools.map(({ tool }) => tool) } : {}),
+      ...thinking.fields,
+      ...(Object.keys(outputConfig).length > 0 ? { output_config: outputConfig } : {}),
+      ...sampling.fields,
+    },
+    warnings: [...thinking.warnings, ...sampling.warnings],
+  };
+}
+
+type Tool = Anthropic.Messages.Tool;
+
+/** A tool as the vendor wants it, and the text that it adds to the prompt: made once, since every step offers the same. */
+interface VendorTool {
+  tool: Tool;
+  text: string;
+}
+
+const vendorTools = new WeakMap<ToolSpec, VendorTool>();
+
+function vendorTool(spec: ToolSpec): VendorTool {
+  const known = vendorTools.get(spec);
+  if (known !== undefined) return known;
+  const { name, description, inputSchema } = spec;
+  const tool: Tool = { name, description, input_schema: { ...inputSchema, type: "object" } };
+  const made = { tool, text: `${name}${description}${JSON.stringify(tool.input_schema)}` };
+  vendorTools.set(spec, made);
+  return made;
+}
+
+type TextBlock = Anthropic.Messages.TextBlockParam;
+
+interface VendorTurn {
+  role: "user" | "assistant";
+  content: Block[];
+}
+
+type Block = Anthropic.Messages.ContentBlockParam;
+
+/**
+ * Marks the end of the history, so that the next step reads it from the cache, and the end of the
+ * user turn before, where the last request left its mark. Changes the turns in place.
+ */
+function markHistory(
+  prompt: { system: TextBlock[]; tools: VendorTool[]; turns: VendorTurn[] },
+  info: Readonly<ModelInfo>,
+): void {
+  if (!info.supportsCaching || !worthCaching(promptTexts(prompt), info)) return;
+  const userTurns = prompt.turns.filter((turn) => turn.role === "user");
+  for (const turn of userTurns.slice(-2)) markLast(turn);
+}
+
+/** The prompt in sending order, lazily: counting stops as soon as it is long enough. */
+function* promptTexts(prompt: { system: TextBlock[]; tools: VendorTool[]; turns: VendorTurn[] }): Generator<string> {
+  for (const { text } of prompt.tools) yield text;
+  for (const { text } of prompt.system) yield text;
+  for (const turn of prompt.turns) yield* textsOf(turn);
+}
+
+function textsOf(turn: VendorTurn): string[] {
+  return turn.content.map((block) => {
+    if (block.type === "text") return block.text;
+    if (block.type === "tool_result") return typeof block.content === "string" ? block.content : "";
+    return block.type === "thinking" ? block.thinking : "";
+  });
+}
+
+const mark = { type: "ephemeral" } as const;
+
+function markLast(turn: VendorTurn | undefined): void {
+  const block = turn?.content.at(-1);
+  // Thinking cannot carry a mark; it is cached with what follows.
+  if (block !== undefined && block.type !== "thinking" && block.type !== "redacted_thinking") {
+    Object.assign(block, { cache_control: mark });
   }
-  if (error instanceof APIConnectionError) {
-    return modelFailure("api_overloaded", "The model vendor could not be reached.");
+}
+
+interface Thinking {
+  fields: Partial<Body>;
+  warnings: ModelWarning[];
+}
+
+/** Models that take a fixed thinking budget; later ones decide themselves (vendor guide "Adaptive thinking"). */
+const fixedBudget = /^claude-(?:3|(?:opus|sonnet|haiku)-4(?:-[015])?(?:-\d{8}|$))/;
+
+const thinkingBudgets = { low: 2_048, medium: 8_192, high: 16_384 };
+
+const answerTokens = 1_024;
+
+/** The vendor's least thinking budget, and what has to be left for the answer. */
+const leastBudget = 1_024;
+
+function thinkingOf(request: ModelRequest, turns: readonly VendorTurn[], maxTokens: number): Thinking {
+  const asks = request.needsThinking === true;
+  if (!fixedBudget.test(request.model)) {
+    const effort = request.effort === undefined ? {} : { output_config: { effort: request.effort } };
+    // Later models hide their thinking unless asked, and with it what they say between tool calls.
+    const thinking = asks ? { thinking: { type: "adaptive" as const, display: "summarized" as const } } : {};
+    return { fields: { ...thinking, ...effort }, warnings: [] };
   }
-  if (error instanceof APIError) {
-    const { status, error: body, headers, message } = error;
-    return failureOfSdkError({ status, error: body, headers, message }, secret);
+  if (!asks || !loopHasThinking(turns)) return { fields: {}, warnings: [] };
+  // The budget counts towards the limit, which is the caller's word.
+  const budget = Math.min(thinkingBudgets[request.effort ?? "medium"], maxTokens - answerTokens);
+  if (budget >= leastBudget) return { fields: { thinking: { type: "enabled", budget_tokens: budget } }, warnings: [] };
+  const message = `A limit of ${maxTokens} output tokens leaves no room for thinking; none is asked for.`;
+  return { fields: {}, warnings: [{ type: "warning", code: "thinking_dropped", message }] };
+}
+
+/** A fixed budget needs thinking at the start of a tool loop; a loop begun by another model has none. */
+function loopHasThinking(turns: readonly VendorTurn[]): boolean {
+  const last = turns.findLast((turn) => turn.role === "assistant");
+  const inLoop = turns.at(-1)?.content.some((block) => block.type === "tool_result") === true;
+  const first = last?.content[0]?.type;
+  return !inLoop || first === "thinking" || first === "redacted_thinking";
+}
+
+interface Override {
+  value: number;
+  warning?: ModelWarning;
+}
+
+/** The two values that thinking is known to refuse (vendor guide "Extended thinking"). */
+function samplingOf(request: ModelRequest, thinks: boolean): { fields: Partial<Body>; warnings: ModelWarning[] } {
+  const temperature = request.temperature ?? null;
+  const topP = request.topP ?? null;
+  const fields: Partial<Body> = {};
+  const warnings: ModelWarning[] = [];
+  const apply = (name: "temperature" | "top_p", override: Override) => {
+    fields[name] = override.value;
+    if (override.warning !== undefined) warnings.push(override.warning);
+  };
+  if (temperature !== null) {
+    const conflict = thinks && temperature !== 1;
+    apply(
+      "temperature",
+      conflict ? overridden("temperature_overridden", "temperature", temperature) : { value: temperature },
+    );
   }
-  if (began) return modelFailure("stream_truncated", "The model's stream broke off.");
-  return modelFailure("internal_error", error instanceof Error ? error.message : "The model call failed.");
+  if (topP !== null) {
+    apply("top_p", thinks && topP < 0.95 ? overridden("top_p_overridden", "topP", topP) : { value: topP });
+  }
+  return { fields, warnings };
+}
+
+function overridden(code: string, name: string, value: number): Override {
+  return {
+    value: 1,
+    warning: { type: "warning", code, message: `${name} ${value} does not go with thinking; 1.0 is sent.` },
+  };
+}
+
+/** The vendor binds an answer to a schema, and knows no form of "any JSON object". */
+function formatOf({ responseFormat: format }: ModelRequest, info: Readonly<ModelInfo>): Body["output_config"] {
+  if (format?.type !== "json_schema" || format.jsonSchema === undefined || !info.supportsJsonSchema) return {};
+  return { format: { type: "json_schema", schema: format.jsonSchema } };
+}
+
+/**
+ * History as the vendor wants it: neighbours of one role merged (tool results are user messages and
+ * stand first in theirs), blocks without text left out, thinking only for the model that made it.
+ */
+function vendorTurns(messages: readonly Message[], model: string): VendorTurn[] {
+  const turns: VendorTurn[] = [];
+  for (const message of messages) {
+    const role = message.role === "assistant" ? "assistant" : "user";
+    const blocks = blocksOf(message, model).filter((block) => block !== null);
+    if (blocks.length === 0) continue;
+    const last = turns.at(-1);
+    if (last?.role !== role) turns.push({ role, content: blocks });
+    else if (role === "assistant") last.content.push(...blocks);
+    else last.content = resultsFirst([...last.content, ...blocks]);
+  }
+  return turns;
+}
+
+function blocksOf(message: Message, model: string): (Block | null)[] {
+  if (message.role === "user") return message.content.map(userBlock);
+  if (message.role === "tool") return message.content.map(resultBlock);
+  return message.content.map((part) => assistantBlock(part, model));
+}
+
+function userBlock(part: UserPart): Block | null {
+  if (part.type === "image") return imageBlock(part);
+  if (part.type === "file") {
+    return { type: "text", text: `[file ${part.name}, ${part.mediaType}, ${part.bytes} bytes]` };
+  }
+  return part.text.trim() === "" ? null : { type: "text", text: part.text };
+}
+
+type ImageBlock = Anthropic.Messages.ImageBlockParam;
+
+type MediaType = Anthropic.Messages.Base64ImageSource["media_type"];
+
+function imageBlock(part: ImagePart): ImageBlock {
+  const { source } = part;
+  if (source.sourceType === "url") return { type: "image", source: { type: "url", url: source.url } };
+  const data = source.sourceType === "base64" ? source.data : "";
+  // The vendor judges the media type; its own list is narrower than ours.
+  return { type: "image", source: { type: "base64", media_type: source.mediaType as MediaType, data } };
+}
+
+function resultBlock(part: ToolResultPart): Block {
+  const { content } = part;
+  const base = { type: "tool_result", tool_use_id: part.toolCallId } as const;
+  const error = part.isError ? { is_error: true } : {};
+  if (typeof content === "string") return { ...base, content, ...error };
+  const inner = content
+    .filter((item) => item.type === "image" || item.text.trim() !== "")
+    .map((item) => (item.type === "image" ? imageBlock(item) : { type: "text" as const, text: item.text }));
+  return { ...base, content: inner, ...error };
+}
+
+function assistantBlock(part: AssistantPart, model: string): Block | null {
+  if (part.type === "thinking") return thinkingBlock(part, model);
+  if (part.type === "tool_use") return { type: "tool_use", id: part.id, name: part.name, input: part.arguments };
+  return part.text.trim() === "" ? null : { type: "text", text: part.text };
+}
+
+function thinkingBlock(part: ThinkingPart, model: string): Block | null {
+  const { vendor, model: maker, signature, redacted } = part.providerMetadata ?? {};
+  if ((vendor ?? "anthropic") !== "anthropic" || (maker ?? model) !== model) return null;
+  if (redacted !== undefined) return { type: "redacted_thinking", data: redacted };
+  return signature === undefined ? null : { type: "thinking", thinking: part.text, signature };
+}
+
+function resultsFirst(blocks: readonly Block[]): Block[] {
+  const isResult = (block: Block) => block.type === "tool_result";
+  return [...blocks.filter(isResult), ...blocks.filter((block) => !isResult(block))];
+}
+
+/** What marks a thinking part as ours: only the model that made it takes it back. */
+function thinkingMetadata(model: string, secret: { signature: string } | { redacted: string }): ProviderMetadata {
+  return { vendor: "anthropic", model, ...secret };
+}
+
+/** The vendor takes four marks: two for the system prompt, two for the growing history. */
+const maxSystemMarks = 2;
+
+/**
+ * The system prompt as blocks, its end marked for caching when it is long enough for this model, and
+ * with it the ends of blocks that ask for it. The tools stand before it and are cached along.
+ */
+function systemWithMarks(request: ModelRequest, info: Readonly<ModelInfo>): TextBlock[] {
+  const blocks = systemBlocksOf(request);
+  const texts = blocks.map((block) => block.text);
+  if (!worthCaching(texts, info)) return texts.map((text) => ({ type: "text", text }));
+  const wanted = blocks.flatMap((block, at) => (block.cacheScope !== "" || at === blocks.length - 1 ? [at] : []));
+  const marked = new Set(wanted.slice(-maxSystemMarks));
+  return texts.map((text, at) => ({ type: "text", text, ...(marked.has(at) ? { cache_control: mark } : {}) }));
 }

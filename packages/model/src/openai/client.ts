@@ -1,6 +1,7 @@
-import type { MessageStop, ModelChunk, ModelFailure, ImagePart, ToolResultPart } from "@larkline/protocol";
-import OpenAI, { APIConnectionError, APIConnectionTimeoutError, APIError } from "openai";
+import type { ImagePart, MessageStop, ModelChunk, ToolResultPart } from "@larkline/protocol";
+import OpenAI from "openai";
 import {
+  failureOfCall,
   failureOfRefusal,
   findModelInfo,
   httpFetch,
@@ -12,7 +13,6 @@ import {
   type ModelInfo,
   type ModelRequest,
   type ServerEvent,
-  failureOfSdkError,
 } from "../index.ts";
 
 export interface OpenAiBackendOptions {
@@ -82,7 +82,7 @@ export async function* streamed<Event>(
       partial = true;
     }
   } catch (error) {
-    if (signal?.aborted !== true) yield { ...vendorFailure(error, { began, secret }), partial };
+    if (signal?.aborted !== true) yield { ...failureOfCall(error, OpenAI, { began, secret }), partial };
     return;
   }
   if (signal?.aborted === true) return;
@@ -123,22 +123,6 @@ function errorIn(body: unknown): boolean {
     body.error !== null &&
     !("type" in body && body.type !== "error")
   );
-}
-
-/** What an error of the SDK means to us. `began`: the vendor's stream had started; `secret`: the key. */
-export function vendorFailure(error: unknown, { began, secret }: { began: boolean; secret: string }): ModelFailure {
-  if (error instanceof APIConnectionTimeoutError) {
-    return modelFailure("api_overloaded", "The model vendor did not answer in time.");
-  }
-  if (error instanceof APIConnectionError) {
-    return modelFailure("api_overloaded", "The model vendor could not be reached.");
-  }
-  if (error instanceof APIError) {
-    const { status, error: body, headers, message } = error;
-    return failureOfSdkError({ status, error: body, headers, message }, secret);
-  }
-  if (began) return modelFailure("stream_truncated", "The model's stream broke off.");
-  return modelFailure("internal_error", error instanceof Error ? error.message : "The model call failed.");
 }
 
 /** These interfaces have no flag for a failed tool: the model has to read it. */
