@@ -24,6 +24,7 @@ import {
   type Subject,
   type TurnNumbers,
 } from "./measure.ts";
+import { measureCauses } from "./profile.ts";
 import { measureRecovery } from "./recovery.ts";
 import {
   addedTable,
@@ -33,6 +34,7 @@ import {
   cpuTable,
   latencyTable,
   callTable,
+  causeTable,
   holdTable,
   lengthTable,
   levelTable,
@@ -55,6 +57,7 @@ import { measureScale, type ScaleNumbers } from "./workers.ts";
 /** What can be measured, each with its own tables in docs/performance.md. */
 const parts = {
   turns: { tells: "throughput, CPU, latency and memory beside the baselines", measure: turnTables },
+  profile: { tells: "CPU of a turn by cause, from profiles of the processes", measure: causeTables },
   lengths: { tells: "latency in long chats, beside fresh ones", measure: lengthTables },
   kills: { tells: "kill -9 to the answer", measure: recoveryTables },
   tools: { tells: "levels of isolation, and approvals", measure: toolTables },
@@ -198,6 +201,11 @@ async function turnTables(): Promise<string[]> {
     addedTable(results),
     memoryTable(results),
   ];
+}
+
+async function causeTables(): Promise<string[]> {
+  const work = { turns: Number(values.turns), warm: Number(values.warm) };
+  return [causeTable(await withVendors((vendors) => measureCauses(vendors, larkline, work)))];
 }
 
 async function callTables(): Promise<string[]> {

@@ -7,6 +7,7 @@ import type { WaitingNumbers } from "./waiting.ts";
 import type { LevelNumbers } from "./levels.ts";
 import type { LengthNumbers, TurnParts } from "./long-conversation.ts";
 import { median, processNames, type PerProcess, type Spread, type TurnNumbers } from "./measure.ts";
+import { profiledNames, type CauseNumbers } from "./profile.ts";
 import type { StreamingNumbers } from "./streaming.ts";
 
 /** All rounds of one subject; rounds of several subjects with the same index belong together. */
@@ -113,6 +114,18 @@ export function cpuTable(subjects: readonly SubjectRounds[]): string {
       "other programs of the machine, cores",
     ],
     rows,
+  );
+}
+
+export function causeTable(causes: CauseNumbers): string {
+  const sumOf = (numbers: readonly number[]): number => numbers.reduce((sum, number) => sum + number, 0);
+  const rows = [...causes]
+    .map(([cause, numbers]) => ({ cause, each: profiledNames.map((name) => numbers[name]) }))
+    .toSorted((left, right) => sumOf(right.each) - sumOf(left.each));
+  const total = profiledNames.map((_, at) => sumOf(rows.map(({ each }) => each[at] ?? 0)));
+  return table(
+    ["CPU ms per turn by cause, 32 in flight", ...profiledNames, "together"],
+    [...rows, { cause: "all", each: total }].map(({ cause, each }) => [cause, ...each.map(ms), ms(sumOf(each))]),
   );
 }
 

@@ -67,10 +67,13 @@ async function untilReady(url: string, ended: () => boolean, deadlineMs: number)
   }
 }
 
+/** As the images and `npm start` do (infra/docker/Dockerfile, infra/dev/launcher/service.mjs). */
+const nodeFlags = ["--max-semi-space-size=16"];
+
 /** Starts a program with Node and nothing of our own environment but PATH. */
 export async function startApp(options: AppProcessOptions): Promise<AppProcess> {
   const { program, port, env, readyMs = 180_000, logFile } = options;
-  const child = spawn(process.execPath, [program.file, ...(program.args ?? [])], {
+  const child = spawn(process.execPath, [...nodeFlags, program.file, ...(program.args ?? [])], {
     cwd: repository,
     env: { ...ownEnvironment, PORT: String(port), LOG_LEVEL: "info", ...env },
     stdio: ["ignore", "pipe", "pipe"],
