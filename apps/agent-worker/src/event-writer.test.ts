@@ -12,7 +12,7 @@ function writerTo(published: EngineEvent[]): EventWriter {
     published.push(...events.map(({ event }) => event));
     return true;
   };
-  const run = { session: "s", epoch: "1", runId: "s-1", published: new Set<string>() };
+  const run = { session: "s", epoch: "1", runId: "s-1", agent: "default", published: new Set<string>() };
   return new EventWriter(services, run, () => undefined);
 }
 

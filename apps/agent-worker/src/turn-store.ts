@@ -5,6 +5,7 @@ import {
   type Approval,
   type ControlEntry,
   type EngineEvent,
+  type NewEvent,
   type EventOf,
   type Message,
   type QueuedMessage,
@@ -75,7 +76,8 @@ export class TurnStore {
     this.#turn = turn;
     this.#history = [...history];
     this.#unsaved = { history: [], approvals: [], absorbed: [], ...replacementsOf(start) };
-    this.#events = new EventWriter(services, { session, epoch, runId: turn.turnId, published }, onLost);
+    const { agent = "default" } = turn.message;
+    this.#events = new EventWriter(services, { session, epoch, runId: turn.turnId, agent, published }, onLost);
   }
 
   get turn(): TurnState {
@@ -162,7 +164,7 @@ export class TurnStore {
   }
 
   /** With the ends of the runs of messages that have joined this one. */
-  async #takenEvents(): Promise<{ runId: string; event: EngineEvent }[]> {
+  async #takenEvents(): Promise<NewEvent[]> {
     const events = await this.#events.take();
     const takenBy = this.#turn.turnId;
     return [...events, ...this.#unsaved.absorbed.map(({ runId }) => ({ runId, event: joinedEvent(takenBy) }))];
@@ -199,11 +201,11 @@ interface EventedRun {
   session: SessionKey;
   epoch: string;
   runId: string;
+  /** Who has the word. */
+  agent: string;
   /** What a worker before this one has published of the run: nothing of it is published again. */
   published: PublishedEvents;
 }
-
-type RunEvent = { runId: string; event: EngineEvent };
 
 // The first deltas of an answer go out after this time, so that an answer that is complete by then
 // costs no write of its own; later ones are collected for longer. Other events can wait for those:
@@ -221,7 +223,7 @@ export class EventWriter {
   readonly #services: Services;
   readonly #run: EventedRun;
   readonly #onLost: () => void;
-  #pending: RunEvent[] = [];
+  #pending: NewEvent[] = [];
   #timer: NodeJS.Timeout | undefined;
   #timerDelayMs = 0;
   #writing: Promise<void> = Promise.resolve();
@@ -258,8 +260,13 @@ export class EventWriter {
     if (key !== undefined && this.#run.published.has(key)) return;
     const last = this.#pending.at(-1)?.event;
     if (last !== undefined && isDelta(last) && last.type === event.type && isDelta(event)) last.text += event.text;
-    else this.#pending.push({ runId: this.#run.runId, event: isDelta(event) ? { ...event } : event });
+    else this.#pending.push(this.#recordOf(isDelta(event) ? { ...event } : event));
     this.#flushIn(delayOf(event, this.#written));
+  }
+
+  #recordOf(event: EngineEvent): NewEvent {
+    const { runId, agent } = this.#run;
+    return { runId, agent, atMs: this.#services.clock.now(), event };
   }
 
   #flushIn(delayMs: number): void {
@@ -270,7 +277,7 @@ export class EventWriter {
   }
 
   /** Everything not yet published, for the caller to write; waits for a write that is under way. */
-  async take(): Promise<RunEvent[]> {
+  async take(): Promise<NewEvent[]> {
     this.#endText();
     clearTimeout(this.#timer);
     this.#timer = undefined;

@@ -237,6 +237,9 @@ export interface EventRecord {
   parentRunId?: string;
 }
 
+/** An event on its way into the log, which numbers it. */
+export type NewEvent = Omit<EventRecord, "seq">;
+
 /** Whether the run is over after this event. */
 export function isTerminal(event: EngineEvent): event is EventOf<"done" | "error"> {
   return event.type === "done" || event.type === "error";

@@ -145,6 +145,7 @@ export {
   type McpOrigin,
   type MemoryFound,
   type StepCalls,
+  type NewEvent,
 } from "./event.ts";
 export { TraceEntry, TraceId, traceIdOf, Traceparent, traceparentOf, traceparentOfMessage } from "./trace.ts";
 export {

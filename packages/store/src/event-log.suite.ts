@@ -1,4 +1,4 @@
-import { isTerminal, type EventRecord } from "@larkline/protocol";
+import { isTerminal, sharedNow, type EventRecord } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { EventLog } from "./event-log.ts";
 import type { MakeSessionStore, SessionStoreHarness } from "./session-store-harness.ts";
@@ -74,8 +74,8 @@ export function describeEventLog(name: string, makeHarness: MakeSessionStore): v
       expect(await store.report(session, "c1", happened)).toBe(false);
       expect(await store.report(session, "c2", happened)).toBe(false);
       expect(await events.read(session, 0, 10)).toEqual([
-        { seq: 1, ...happened },
-        { seq: 2, ...happened },
+        { seq: 1, atMs: expect.any(Number) as number, ...happened },
+        { seq: 2, atMs: expect.any(Number) as number, ...happened },
       ]);
     });
 
@@ -88,8 +88,18 @@ export function describeEventLog(name: string, makeHarness: MakeSessionStore): v
       await commitOf(store, claim, { more: true, events: numbered(5, 6) });
       await emit(7, 7);
       expect(await events.read(session, 0, 100)).toEqual(
-        numbered(1, 7).map(({ runId, event }, i) => ({ seq: i + 1, runId, event })),
+        numbered(1, 7).map((event, i) => ({ seq: i + 1, atMs: expect.any(Number) as number, ...event })),
       );
+    });
+
+    it("keeps who spoke and when, and gives the time of the write to events that come without one", async () => {
+      const before = sharedNow();
+      const said = { runId: "run-1", agent: "front-desk", atMs: 12_345, event: delta("a") };
+      await store.emit({ ...claim, events: [said, { runId: "run-1", event: delta("b") }] });
+      const [first, second] = await events.read(session, 0, 10);
+      expect(first).toEqual({ seq: 1, ...said });
+      expect(second).toEqual({ seq: 2, runId: "run-1", atMs: expect.any(Number) as number, event: delta("b") });
+      expect(second?.atMs).toBeGreaterThanOrEqual(before);
     });
 
     it("keeps sessions apart", async () => {

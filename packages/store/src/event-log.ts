@@ -1,11 +1,11 @@
-import type { EngineEvent, EventRecord, SessionKey } from "@larkline/protocol";
+import type { EventRecord, NewEvent, SessionKey } from "@larkline/protocol";
 import { type RedisConnection, subscriberOf } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 
 function recordsOf(batch: string, lastSeq: number): EventRecord[] {
-  const events = JSON.parse(batch) as { runId: string; event: EngineEvent }[]; // written by the emit script's caller
+  const events = JSON.parse(batch) as NewEvent[]; // written by the emit script's caller
   const firstSeq = lastSeq - events.length + 1;
-  return events.map(({ runId, event }, index) => ({ seq: firstSeq + index, runId, event }));
+  return events.map((event, index) => ({ seq: firstSeq + index, ...event }));
 }
 
 /** Live batches of one follower, waiting to be taken. */
@@ -139,9 +139,9 @@ export class EventLog {
     const mailboxes = this.#followers.get(channel);
     if (mailboxes === undefined) return;
     const colon = message.indexOf(":");
-    const events = JSON.parse(message.slice(colon + 1)) as { runId: string; event: EngineEvent }[];
+    const events = JSON.parse(message.slice(colon + 1)) as NewEvent[];
     const firstSeq = Number(message.slice(0, colon));
-    const records = events.map(({ runId, event }, index) => ({ seq: firstSeq + index, runId, event }));
+    const records = events.map((event, index) => ({ seq: firstSeq + index, ...event }));
     for (const mailbox of mailboxes) mailbox.push(records);
   }
 

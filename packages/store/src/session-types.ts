@@ -3,9 +3,9 @@ import type {
   AuditRecord,
   CallTiming,
   ControlEntry,
-  EngineEvent,
   InboundMessage,
   Message,
+  NewEvent,
   QueuedMessage,
   ReplyView,
   SessionKey,
@@ -153,7 +153,7 @@ export interface FencedWrite {
   session: SessionKey;
   epoch: string;
   history: Message[];
-  events: { runId: string; event: EngineEvent }[];
+  events: NewEvent[];
   /** How many entries of the claim's (or last save's) `control` are dealt with. */
   consumed: number;
   /**

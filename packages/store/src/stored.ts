@@ -10,8 +10,8 @@ import {
   sharedNow,
   TurnState,
   type ApprovalDecision,
-  type EngineEvent,
   type Message,
+  type NewEvent,
   type ParseResult,
   type QueuedMessage,
   type SessionKey,
@@ -157,8 +157,10 @@ export function cardsFrom(text: string): CardReply {
   return JSON.parse(text) as CardReply; // written by the card ledger from the same type
 }
 
-export function batchOf(events: readonly { runId: string; event: EngineEvent }[]): string {
-  return events.length === 0 ? "" : JSON.stringify(events);
+export function batchOf(events: readonly NewEvent[]): string {
+  if (events.length === 0) return "";
+  const atMs = sharedNow();
+  return JSON.stringify(events.map((event) => ({ atMs, ...event })));
 }
 
 /** An approval as its hash has it: JSON, state, decisions joined by commas, and when it was settled or an empty text. */
