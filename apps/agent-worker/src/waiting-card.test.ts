@@ -30,6 +30,8 @@ function now(): number {
   return stores.now();
 }
 
+const storeClock = { ...systemClock, now };
+
 beforeEach(async () => {
   stores = openTestStores();
   simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off", now });
@@ -50,16 +52,16 @@ async function scene() {
   const apis = new Map([[appId, api]]);
   const world = newWorld(stores);
   const wake = async (_session: string, gen: number): Promise<void> => void world.wakes.push(gen);
-  const cards = new ApprovalCards({ apis, approvals, keepRule: async () => {}, roles: {}, wake, now });
+  const cards = new ApprovalCards({ apis, approvals, keepRule: async () => {}, roles: {}, wake, clock: storeClock });
   const target = { app: appId, chatId, messageId, inThread: false };
   await append(world, inbound(messageId, "please", { app: appId, reply: { channel: "feishu", ...target } }));
   const { backend } = calling(["pay"]);
   /** A worker that has just started: it knows no card. */
   const worker = (): Differences => {
-    const liveReplies = new LiveReplies({ apis, ledger, now });
+    const liveReplies = new LiveReplies({ apis, ledger, clock: storeClock });
     return { backend, agent: { reply: "card", card: show }, services: { liveReplies } };
   };
-  const sender = new OutboxSender({ store, ledger, apis, now });
+  const sender = new OutboxSender({ store, ledger, apis, clock: storeClock });
   return { world, worker, chatId, messageId, cards, ledger, sender };
 }
 

@@ -13,7 +13,7 @@ export function registerWebhookRoutes(scope: FastifyInstance, services: Services
   const { settings, clock } = services;
   const { encryptKey, verificationToken, appId } = bot.access;
   const keys = { encryptKey, verificationToken, appId };
-  const verifier = new WebhookVerifier({ ...keys, ...settings.webhook, now: () => clock.now() });
+  const verifier = new WebhookVerifier({ ...keys, ...settings.webhook, clock });
   // The first bot has the plain addresses, others have their name in theirs.
   const paths =
     bot.name === "default"

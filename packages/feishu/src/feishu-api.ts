@@ -1,4 +1,4 @@
-import { parserOf } from "@larkline/protocol";
+import { parserOf, systemClock, type Clock } from "@larkline/protocol";
 import type { RateGovernor, TokenSource } from "@larkline/store";
 import { Type } from "typebox";
 import { CardsApi, MessagesApi } from "./messages/messages-api.ts";
@@ -25,6 +25,7 @@ export interface FeishuApiOptions {
   monthlyCalls?: number | null;
   /** Telemetry of every call. */
   watch?: CallWatch | undefined;
+  clock?: Clock;
 }
 
 /** What kind of chat this is. */
@@ -60,18 +61,30 @@ export class FeishuApi {
   readonly history: ChatHistory;
   readonly #caller: ApiCaller;
   readonly #limiter: RateLimiter | undefined;
+  readonly #clock: Clock;
   readonly #monthlyCalls: number | null;
   #quota: { read: Promise<MonthlyQuota>; untilMs: number } | undefined;
 
   constructor(options: FeishuApiOptions) {
-    const { appId, appSecret, tokenCache, governor, watch, timeoutMs = 10_000, logger = noLogger } = options;
+    const {
+      appId,
+      appSecret,
+      tokenCache,
+      governor,
+      watch,
+      timeoutMs = 10_000,
+      logger = noLogger,
+      clock = systemClock,
+    } = options;
     const baseUrl = baseUrlOf(options.domain);
     const isOnlyBot = async (chatId: string): Promise<boolean> => (await this.chat(chatId)).onlyBot;
-    const limiter = governor === undefined ? undefined : new RateLimiter({ governor, app: appId, isOnlyBot });
+    const limiter = governor === undefined ? undefined : new RateLimiter({ governor, app: appId, isOnlyBot, clock });
     const { retry } = options;
     this.appId = appId;
+    this.#clock = clock;
     this.#limiter = limiter;
-    this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, logger, timeoutMs, retry, limiter, watch });
+    const limits = { timeoutMs, retry, limiter };
+    this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, logger, watch, clock, ...limits });
     this.#monthlyCalls = options.monthlyCalls ?? null;
     this.messages = new MessagesApi(this.#caller);
     this.cards = new CardsApi(this.#caller, this.messages);
@@ -194,8 +207,8 @@ export class FeishuApi {
 
   /** Calls of this month, a few seconds old at most; 0 without a governor. Rejects when the count cannot be read. */
   async quota(): Promise<MonthlyQuota> {
-    if (this.#quota !== undefined && this.#quota.untilMs > performance.now()) return await this.#quota.read;
-    const entry = { read: this.#readQuota(), untilMs: performance.now() + freshQuotaMs };
+    if (this.#quota !== undefined && this.#quota.untilMs > this.#clock.monotonic()) return await this.#quota.read;
+    const entry = { read: this.#readQuota(), untilMs: this.#clock.monotonic() + freshQuotaMs };
     this.#quota = entry;
     entry.read.catch(() => {
       if (this.#quota === entry) this.#quota = undefined;

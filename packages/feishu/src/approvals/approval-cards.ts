@@ -1,5 +1,5 @@
 import type { Roles } from "@larkline/agent/permissions";
-import { sharedNow, type Approval, type SessionKey } from "@larkline/protocol";
+import { systemClock, systemRandom, type Approval, type Clock, type SessionKey } from "@larkline/protocol";
 import type { ApprovalCard, ApprovalLease, ApprovalStatus, ApprovalStore, DeadLetters } from "@larkline/store";
 import { approvalCard, approvalMark } from "../cards/approval-card.ts";
 import type { FeishuApi } from "../feishu-api.ts";
@@ -21,8 +21,7 @@ export interface ApprovalCardsOptions {
   /** Wakes a session whose question could not be asked. */
   wake: (session: SessionKey, gen: number) => Promise<void>;
   logger?: FeishuLogger;
-  /** Epoch ms. */
-  now?: () => number;
+  clock?: Clock;
   /** Deadline of one round in ms, 8 s by default. Keep it below the time a lease is good for. */
   deadlineMs?: number;
   /** Wait before the second try, ms, 1 s by default; later ones are longer, up to a minute while the question is open, then up to an hour. */
@@ -44,14 +43,14 @@ const sendPatienceMs = 10 * 60_000;
 export class ApprovalCards {
   readonly #options: ApprovalCardsOptions;
   readonly #logger: FeishuLogger;
-  readonly #now: () => number;
+  readonly #clock: Clock;
   readonly #rounds = new Map<AbortController, Promise<void>>();
   #closing = false;
 
   constructor(options: ApprovalCardsOptions) {
     this.#options = options;
     this.#logger = options.logger ?? noLogger;
-    this.#now = options.now ?? sharedNow;
+    this.#clock = options.clock ?? systemClock;
   }
 
   /**
@@ -62,14 +61,14 @@ export class ApprovalCards {
   async work(session: SessionKey, approvalId: string): Promise<void> {
     if (this.#closing) return;
     const ending = new AbortController();
-    const timer = setTimeout(() => ending.abort(), this.#options.deadlineMs ?? 8_000);
+    const cancel = this.#clock.after(this.#options.deadlineMs ?? 8_000, () => ending.abort());
     const round = this.#round(session, approvalId, ending.signal).catch((error: unknown) => {
       // The store failed: the lease runs out and another worker takes the cards.
       this.#logger.error({ session, approvalId, err: error }, "cards of an approval could not be looked after");
     });
     this.#rounds.set(ending, round);
     await round;
-    clearTimeout(timer);
+    cancel();
     this.#rounds.delete(ending);
   }
 
@@ -78,14 +77,14 @@ export class ApprovalCards {
     this.#closing = true;
     const late = Promise.withResolvers<void>();
     const timers = [
-      setTimeout(() => {
+      this.#clock.after(closeMs, () => {
         for (const ending of this.#rounds.keys()) ending.abort();
-      }, closeMs),
+      }),
       // A store that hangs is not waited for: its lease runs out.
-      setTimeout(late.resolve, closeMs + abortedMs),
+      this.#clock.after(closeMs + abortedMs, late.resolve),
     ];
     await Promise.race([Promise.all(this.#rounds.values()), late.promise]);
-    for (const timer of timers) clearTimeout(timer);
+    for (const cancel of timers) cancel();
   }
 
   async #round(session: SessionKey, approvalId: string, signal: AbortSignal): Promise<void> {
@@ -103,7 +102,7 @@ export class ApprovalCards {
     const cards = outcomes.map(({ card }) => card);
     await this.#settleUnlessAsked(lease, cards);
     const errors = outcomes.flatMap(({ error }) => error ?? []);
-    const retryAtMs = errors.length === 0 && ruleKept ? undefined : this.#now() + this.#waitMs(lease, errors);
+    const retryAtMs = errors.length === 0 && ruleKept ? undefined : this.#clock.now() + this.#waitMs(lease, errors);
     await this.#options.approvals.saveCards({ ...lease, cards }, retryAtMs);
   }
 
@@ -118,7 +117,7 @@ export class ApprovalCards {
     const cards = lease.cards.length > 0 ? lease.cards : copiesOf(approval, this.#options.roles);
     const fresh = new Set(cards.filter(isUntouched).map(({ to }) => to));
     if (fresh.size === 0) return { lease, fresh };
-    const nowMs = this.#now();
+    const nowMs = this.#clock.now();
     const noted = cards.map((card) => (fresh.has(card.to) ? { ...card, uncertainSinceMs: nowMs } : card));
     if (!(await approvals.saveCards({ ...lease, cards: noted }, 0))) return undefined;
     const again = await approvals.leaseCards(approval.session, approval.id);
@@ -140,14 +139,14 @@ export class ApprovalCards {
   /** A question over HTTP has no cards, but it may have a rule. */
   async #withoutCards(lease: ApprovalLease): Promise<void> {
     const ruleKept = await this.#keepRule(lease);
-    await this.#options.approvals.saveCards(lease, ruleKept ? undefined : this.#now() + this.#waitMs(lease, []));
+    await this.#options.approvals.saveCards(lease, ruleKept ? undefined : this.#clock.now() + this.#waitMs(lease, []));
   }
 
   /** Leaves the cards to a worker that has the credentials of the bot. */
   async #leave(lease: ApprovalLease): Promise<void> {
     const { session, id, app } = lease.status.approval;
     this.#logger.warn({ session, approvalId: id, app }, "no credentials for the app of an approval");
-    await this.#options.approvals.saveCards(lease, this.#now() + otherWorkerMs);
+    await this.#options.approvals.saveCards(lease, this.#clock.now() + otherWorkerMs);
   }
 
   async #bringAll(
@@ -159,7 +158,7 @@ export class ApprovalCards {
     const outcomes = await Promise.all(
       cards.map(
         async (card): Promise<CopyOutcome> =>
-          await bringCopy({ api, status, fresh, attempts, nowMs: this.#now(), signal }, card),
+          await bringCopy({ api, status, fresh, attempts, nowMs: this.#clock.now(), signal }, card),
       ),
     );
     for (const { card, error } of outcomes) {
@@ -182,7 +181,7 @@ export class ApprovalCards {
     const isAsked = cards.some(({ messageId, failed }) => messageId !== undefined && failed === undefined);
     if (state !== "pending" || isAsked || cards.length === 0) return;
     const isHopeless = cards.every(({ failed }) => failed !== undefined);
-    if (!isHopeless && this.#now() < createdAtMs + sendPatienceMs) return;
+    if (!isHopeless && this.#clock.now() < createdAtMs + sendPatienceMs) return;
     const settled = await this.#options.approvals.settle(session, id, "undeliverable");
     this.#logger.error({ session, approvalId: id, tool: approval.tool }, "nobody could be asked for an approval");
     if (settled.result === "settled") await this.#keepLetter(approval, cards);
@@ -198,7 +197,7 @@ export class ApprovalCards {
     const { id, session, app, turnId, tool } = approval;
     const reasons = cards.map(({ failed }) => failed ?? "not sent in time");
     const reason = `nobody could be asked: ${[...new Set(reasons)].join(", ")}`;
-    const facts = { v: 1, id: `approval:${id}`, session, reason, atMs: this.#now(), app, turnId } as const;
+    const facts = { v: 1, id: `approval:${id}`, session, reason, atMs: this.#clock.now(), app, turnId } as const;
     await this.#options.letters?.add({ ...facts, kind: "approval", approvalId: id, tool }).catch((error: unknown) => {
       this.#logger.warn({ session, approvalId: id, err: error }, "an approval that nobody saw is not kept");
     });
@@ -210,7 +209,7 @@ export class ApprovalCards {
     const limitMs = status.state === "pending" ? maxOpenDelayMs : maxDelayMs;
     const delayMs = Math.min(limitMs, (this.#options.retryMs ?? 1_000) * growth ** attempts);
     const asked = Math.max(0, ...errors.map(({ retryAfterMs }) => retryAfterMs));
-    return Math.max(asked, Math.round(delayMs * (0.8 + Math.random() * 0.4)));
+    return Math.max(asked, Math.round(delayMs * (0.8 + systemRandom.fraction() * 0.4)));
   }
 }
 

@@ -1,5 +1,5 @@
 import type { FeishuSimulator, SimMessage } from "@larkline/simulator";
-import type { Approval, ApprovalDecision } from "@larkline/protocol";
+import { systemClock, type Approval, type ApprovalDecision } from "@larkline/protocol";
 import { rememberedRule } from "@larkline/agent/permissions";
 import type { ApprovalStatus, ApprovalStore } from "@larkline/store";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
@@ -122,7 +122,7 @@ export async function approvalWorld(options: ApprovalWorldOptions = {}) {
   const cardsOver = (more: Partial<ApprovalParts & ApprovalCardsOptions> = {}): ApprovalCards => {
     const { api: client, ...rest } = { ...parts, ...more };
     const apis = new Map([[appId, client]]);
-    const made = new ApprovalCards({ apis, letters, roles: {}, logger, now, ...rest });
+    const made = new ApprovalCards({ apis, letters, roles: {}, logger, clock: { ...systemClock, now }, ...rest });
     onTestFinished(() => made.close());
     return made;
   };

@@ -1,3 +1,4 @@
+import { systemClock, systemRandom, type Clock } from "@larkline/protocol";
 import { HttpTransport } from "../transport/api-call.ts";
 import { HttpRejection } from "../transport/error.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";
@@ -24,6 +25,7 @@ export interface LongConnectionOptions {
   pingTimeoutSeconds?: number;
   /** How long `close` waits for running handlers, in ms; 5 s by default. */
   drainMs?: number;
+  clock?: Clock;
 }
 
 /** How often we check the SDK's state: it does not report a lost connection. */
@@ -44,12 +46,13 @@ export class LongConnection {
   readonly #options: LongConnectionOptions;
   readonly #baseUrl: string;
   readonly #logger: FeishuLogger;
+  readonly #clock: Clock;
   readonly #backOff: { min: number; max: number };
   #transport: HttpTransport;
   readonly #handlers = new RunningHandlers();
   #state: LongConnectionState = "idle";
   #socket: EventSocket | undefined;
-  #timer: NodeJS.Timeout | undefined;
+  #cancelTimer: (() => void) | undefined;
   #failures = 0;
   #everConnected = false;
   #connectedAtMs = 0;
@@ -60,8 +63,9 @@ export class LongConnection {
     this.#options = options;
     this.#baseUrl = baseUrlOf(options.domain);
     this.#logger = options.logger ?? noLogger;
+    this.#clock = options.clock ?? systemClock;
     this.#backOff = options.backOffMs ?? { min: 1_000, max: 60_000 };
-    this.#transport = openTransport();
+    this.#transport = openTransport(this.#clock);
   }
 
   /** Connects, and keeps trying until `close`. Throws when the app id is malformed. */
@@ -70,7 +74,7 @@ export class LongConnection {
     if (!/^cli_[0-9a-fA-F]{16}$/.test(appId)) {
       throw new Error(`FEISHU_APP_ID must be cli_ and 16 hexadecimal digits, got "${appId.slice(0, 40)}"`);
     }
-    if (this.#socket === undefined && this.#timer === undefined && this.#closed === undefined) this.#connect();
+    if (this.#socket === undefined && this.#cancelTimer === undefined && this.#closed === undefined) this.#connect();
   }
 
   /** `failed`: refused for a reason that only an operator can change; the connection is still retried. */
@@ -86,7 +90,7 @@ export class LongConnection {
 
   async #shutDown(): Promise<void> {
     if (this.#state !== "connected") this.#discard();
-    clearTimeout(this.#timer);
+    this.#cancelTimer?.();
     await this.#handlers.drained(this.#options.drainMs ?? 5_000);
     // Yield: the SDK sends an acknowledgement right after its handler.
     await new Promise((resolve) => setImmediate(resolve));
@@ -107,7 +111,7 @@ export class LongConnection {
     this.#refusalCode = 0;
     // A failure of the network that ended the WebSocket has ended kept-alive connections as well.
     this.#transport.close();
-    this.#transport = openTransport();
+    this.#transport = openTransport(this.#clock);
     const socket = new EventSocket({
       appId: this.#options.appId,
       appSecret: this.#options.appSecret,
@@ -129,23 +133,23 @@ export class LongConnection {
   #onReady(socket: EventSocket): void {
     if (socket !== this.#socket) return;
     this.#everConnected = true;
-    this.#connectedAtMs = Date.now();
+    this.#connectedAtMs = this.#clock.monotonic();
     this.#enter("connected");
     this.#logger.info({ appId: this.#options.appId }, "long connection established");
     const { raw } = socket;
     if (raw === undefined) {
       this.#logger.warn({ appId: this.#options.appId }, "the SDK does not show its socket: a dead one is found late");
     }
-    this.#checkLater(socket, raw && new Liveness(raw));
+    this.#checkLater(socket, raw && new Liveness(raw, this.#clock));
   }
 
   #checkLater(socket: EventSocket, liveness: Liveness | undefined): void {
-    this.#timer = setTimeout(() => {
+    this.#cancelTimer = this.#clock.after(checkMs, () => {
       if (socket !== this.#socket) return;
       if (!socket.isConnected) return this.#onLost(socket);
       liveness?.check();
       this.#checkLater(socket, liveness);
-    }, checkMs);
+    });
   }
 
   #discard(): void {
@@ -155,7 +159,7 @@ export class LongConnection {
 
   #onLost(socket: EventSocket): void {
     if (socket !== this.#socket) return;
-    const wasStable = this.#state === "connected" && Date.now() - this.#connectedAtMs > stableMs;
+    const wasStable = this.#state === "connected" && this.#clock.monotonic() - this.#connectedAtMs > stableMs;
     // The first attempt after a lost connection is immediate; a server that drops all connections needs the back-off.
     if (wasStable) this.#failures = 0;
     const waitMs = this.#failures === 0 && this.#state === "connected" ? 0 : this.#nextWaitMs();
@@ -165,15 +169,15 @@ export class LongConnection {
     const refused = this.#refusalCode !== 0 && !passingCodes.has(this.#refusalCode);
     this.#enter(refused ? "failed" : this.#everConnected ? "reconnecting" : "connecting");
     this.#report(refused, waitMs);
-    this.#timer = setTimeout(() => {
-      this.#timer = undefined;
+    this.#cancelTimer = this.#clock.after(waitMs, () => {
+      this.#cancelTimer = undefined;
       this.#connect();
-    }, waitMs);
+    });
   }
 
   #nextWaitMs(): number {
     const { min, max } = this.#backOff;
-    return Math.min(max, min * 2 ** Math.min(this.#failures, 16)) * (0.75 + Math.random() / 4);
+    return Math.min(max, min * 2 ** Math.min(this.#failures, 16)) * (0.75 + systemRandom.fraction() / 4);
   }
 
   #report(refused: boolean, waitMs: number): void {
@@ -204,8 +208,8 @@ export class LongConnection {
 const passingCodes: ReadonlySet<number> = new Set([1, 1000040343, 1000040350]);
 
 /** For the request that asks for the address to connect to. */
-function openTransport(): HttpTransport {
-  return new HttpTransport({ timeoutMs: 10_000, maxConnections: 1 });
+function openTransport(clock: Clock): HttpTransport {
+  return new HttpTransport({ timeoutMs: 10_000, maxConnections: 1, clock });
 }
 
 /**
@@ -230,19 +234,23 @@ function endpointInstance(instance: HttpInstance, onRefusal: (rejection: HttpRej
 /** Finds a dead socket: pings it, and ends it when no frame of any kind arrives. */
 class Liveness {
   readonly #socket: RawSocket;
-  #lastFrameMs = performance.now();
-  #pingedMs = performance.now();
+  readonly #clock: Clock;
+  #lastFrameMs: number;
+  #pingedMs: number;
 
-  constructor(socket: RawSocket) {
+  constructor(socket: RawSocket, clock: Clock) {
     this.#socket = socket;
+    this.#clock = clock;
+    this.#lastFrameMs = clock.monotonic();
+    this.#pingedMs = this.#lastFrameMs;
     for (const event of ["message", "ping", "pong"] as const) {
-      socket.on(event, () => (this.#lastFrameMs = performance.now()));
+      socket.on(event, () => (this.#lastFrameMs = this.#clock.monotonic()));
     }
   }
 
   /** Must be called often. Ends the socket when it is dead. */
   check(): void {
-    const nowMs = performance.now();
+    const nowMs = this.#clock.monotonic();
     if (nowMs - this.#lastFrameMs > socketSilenceMs) return this.#socket.terminate();
     if (nowMs - this.#pingedMs < socketPingMs) return;
     this.#pingedMs = nowMs;

@@ -39,7 +39,7 @@ function event(overrides: object = {}): object {
 }
 
 function verifier(options: WebhookVerifierOptions = { encryptKey, verificationToken: token }) {
-  return new WebhookVerifier({ now: () => nowMs, ...options });
+  return new WebhookVerifier({ clock: { now: () => nowMs }, ...options });
 }
 
 function statusOf(plain: unknown, options?: WebhookVerifierOptions): unknown {

@@ -1,4 +1,5 @@
-import { createCipheriv, createDecipheriv, createHash, randomBytes, timingSafeEqual } from "node:crypto";
+import { createCipheriv, createDecipheriv, createHash, timingSafeEqual } from "node:crypto";
+import { systemClock, systemRandom, type Clock } from "@larkline/protocol";
 import { objectOf, parsedObject, textField, type JsonObject } from "../transport/api-call.ts";
 import { parseEnvelope, type Envelope } from "./inbound-message.ts";
 
@@ -20,8 +21,7 @@ export interface WebhookVerifierOptions {
    * `year` to `second` with `zone` (`webhook.timestampForms` of the configuration).
    */
   timestampForms?: readonly RegExp[] | undefined;
-  /** Epoch ms. */
-  now?: () => number;
+  clock?: Pick<Clock, "now">;
 }
 
 /**
@@ -40,7 +40,7 @@ export class WebhookVerifier {
       token: present(options.verificationToken),
       appId: present(options.appId),
       forms: [...builtInForms, ...(options.timestampForms ?? [])],
-      now: options.now ?? Date.now,
+      clock: options.clock ?? systemClock,
     };
   }
 
@@ -139,7 +139,7 @@ interface Checks {
   token: string | undefined;
   appId: string | undefined;
   forms: readonly RegExp[];
-  now: () => number;
+  clock: Pick<Clock, "now">;
 }
 
 const unsigned = "signature missing, wrong or too old";
@@ -161,7 +161,7 @@ function signatureProblem(checks: Checks, rawBody: Buffer, headers: Headers): st
   if (sentAtMs === undefined) {
     return `timestamp of an unknown form: ${shapeOf(timestamp)}; webhook.timestampForms can add it`;
   }
-  return Math.abs(checks.now() - sentAtMs) <= freshnessMs ? undefined : unsigned;
+  return Math.abs(checks.clock.now() - sentAtMs) <= freshnessMs ? undefined : unsigned;
 }
 
 function challengeOf(data: JsonObject, tokenMatches: boolean): WebhookVerdict {
@@ -202,7 +202,7 @@ function recentEventOf(checks: Checks, data: JsonObject): WebhookVerdict {
   const verdict = eventOf(checks, data);
   if (verdict.kind !== "event") return verdict;
   const { createdAtMs } = verdict.envelope;
-  const ageMs = checks.now() - createdAtMs;
+  const ageMs = checks.clock.now() - createdAtMs;
   if (createdAtMs === 0) return refused(401, "event without create_time");
   if (ageMs < -freshnessMs) return refused(401, "create_time is in the future");
   return ageMs <= retriesMs ? verdict : refused(401, "create_time is older than the platform's retries");
@@ -259,14 +259,14 @@ export interface WebhookChallenge {
 
 /** A `url_verification` ("Send notifications to developer's server"): encrypted when there is a key, never signed. */
 export function createWebhookChallenge(secrets: { encryptKey?: string; verificationToken?: string }): WebhookChallenge {
-  const challenge = randomBytes(12).toString("hex");
+  const challenge = systemRandom.id();
   const plain = JSON.stringify({ challenge, token: secrets.verificationToken ?? "", type: "url_verification" });
   const { encryptKey } = secrets;
   return { challenge, body: encryptKey === undefined ? plain : encrypted(encryptKey, plain) };
 }
 
 function encrypted(encryptKey: string, plain: string): string {
-  const iv = randomBytes(16);
+  const iv = Buffer.from(systemRandom.id(), "base64url");
   const cipher = createCipheriv("aes-256-cbc", cipherKeyOf(encryptKey), iv);
   const bytes = Buffer.concat([iv, cipher.update(plain, "utf8"), cipher.final()]);
   return JSON.stringify({ encrypt: bytes.toString("base64") });
@@ -279,7 +279,7 @@ export function createWebhookEvent(
   sentAtMs: number,
 ): { body: string; headers: Record<string, string> } {
   const body = encrypted(encryptKey, JSON.stringify(event));
-  const [timestamp, nonce] = [String(Math.floor(sentAtMs / 1_000)), randomBytes(8).toString("hex")];
+  const [timestamp, nonce] = [String(Math.floor(sentAtMs / 1_000)), systemRandom.id()];
   const signature = signatureOf([timestamp, nonce, encryptKey], Buffer.from(body));
   return {
     body,

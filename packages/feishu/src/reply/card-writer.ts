@@ -1,5 +1,4 @@
-import { randomBytes } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
+import { pause, systemRandom, type Clock } from "@larkline/protocol";
 import type { CardEntry, CardFence, CardLedger, CardReply, OutboxTarget, RateLane, ReplyMode } from "@larkline/store";
 import { LRUCache } from "lru-cache";
 import type { CardOperation } from "../cards/reply-card.ts";
@@ -10,7 +9,7 @@ import { FeishuError, isKind } from "../transport/error.ts";
 interface CardWriterOptions {
   api: FeishuApi;
   record: ReplyRecord;
-  now: () => number;
+  clock: Clock;
   signal: AbortSignal;
   /** Of the message that is answered. */
   traceparent?: string | undefined;
@@ -65,7 +64,7 @@ export class CardWriter {
   /** Cards on which this writer has put text. */
   readonly #typed = new Set<string>();
   /** Part of every idempotency key, so that `applied_before` always means an operation of this writer. */
-  readonly #writerId = randomBytes(6).toString("base64url");
+  readonly #writerId = systemRandom.id().slice(0, 8);
 
   constructor(options: CardWriterOptions) {
     this.#options = options;
@@ -103,13 +102,13 @@ export class CardWriter {
 
   /** Enables streaming when it is off or about to end. */
   async keepStreaming(number: number): Promise<void> {
-    const { now, record } = this.#options;
-    if (now() - record.entry(number).streamingSinceMs >= streamingLifetimeMs) await this.#enable(number);
+    const { clock, record } = this.#options;
+    if (clock.now() - record.entry(number).streamingSinceMs >= streamingLifetimeMs) await this.#enable(number);
   }
 
   async #enable(number: number): Promise<void> {
-    const { api, now, record } = this.#options;
-    const sinceMs = now();
+    const { api, clock, record } = this.#options;
+    const sinceMs = clock.now();
     await this.#numbered(number, true, async (id) => {
       const settings = { config: { streaming_mode: true } };
       await api.cards.settings({ ...id, settings }, callOf("final", this.#options));
@@ -148,7 +147,8 @@ export class CardWriter {
       case "card_locked": {
         troubles.locked += 1;
         if (troubles.locked > lockedRetries) return false;
-        return await delay(lockedRetryMs, true, { signal: this.#options.signal }).catch(() => false);
+        await pause(this.#options.clock, lockedRetryMs, this.#options.signal);
+        return !this.#options.signal.aborted;
       }
       case "sequence_behind":
         if (error.uncertain) {
@@ -259,15 +259,18 @@ const proofMs = 500;
 export class ReplyRecord {
   readonly #ledger: CardLedger;
   readonly #fence: CardFence;
+  readonly #clock: Clock;
   #reply: CardReply;
   #mode: ReplyMode;
   readonly #noted = new Map<number, Partial<CardEntry>>();
-  /** `performance.now()` of the last proof that the cards are this writer's. */
-  #provenMs = performance.now();
+  /** `clock.monotonic()` of the last proof that the cards are this writer's. */
+  #provenMs: number;
 
-  constructor(of: { ledger: CardLedger; fence: CardFence; reply: CardReply }) {
+  constructor(of: { ledger: CardLedger; fence: CardFence; reply: CardReply; clock: Clock }) {
     this.#ledger = of.ledger;
     this.#fence = of.fence;
+    this.#clock = of.clock;
+    this.#provenMs = of.clock.monotonic();
     this.#reply = of.reply;
     this.#mode = of.reply.mode;
   }
@@ -340,7 +343,7 @@ export class ReplyRecord {
 
   /** The platform took an operation under our numbers, so no other writer has used higher ones. */
   proven(): void {
-    this.#provenMs = performance.now();
+    this.#provenMs = this.#clock.monotonic();
   }
 
   /** The turn or the process was suspended, so another worker may have taken over. */
@@ -353,7 +356,7 @@ export class ReplyRecord {
    * the call waited, so that the call is not made.
    */
   async stillOurs(): Promise<void> {
-    if (performance.now() - this.#provenMs > proofMs) await this.save();
+    if (this.#clock.monotonic() - this.#provenMs > proofMs) await this.save();
   }
 
   async putFile(file: NonNullable<CardReply["file"]>): Promise<void> {

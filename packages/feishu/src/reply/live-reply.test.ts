@@ -298,7 +298,7 @@ describe("a live reply", () => {
     const turn = await world.turn();
     const handover = new CardHandover();
     const apis = new Map([[appId, world.api]]);
-    const replies = new LiveReplies({ apis, ledger: world.ledger, handover, now: world.now });
+    const replies = new LiveReplies({ apis, ledger: world.ledger, handover, clock: world.clock });
     simulator.faults.add({ match: { path }, times: 1, action: { kind: "delay", delayMs: 200 } });
     const reply = opened(replies.open(world.startOf(turn, () => viewOf(""))));
     reply.changed();

@@ -1,5 +1,4 @@
-import { setTimeout as delay } from "node:timers/promises";
-import type { ReplyView } from "@larkline/protocol";
+import { pause, systemClock, type Clock, type ReplyView } from "@larkline/protocol";
 import type { CardLedger, OutboxTarget } from "@larkline/store";
 import { LRUCache } from "lru-cache";
 import { imageRefsIn } from "../cards/answer.ts";
@@ -40,8 +39,7 @@ export interface LiveRepliesOptions {
   /** The one that the sender of the answers has. */
   handover?: CardHandover;
   logger?: FeishuLogger;
-  /** Epoch ms. */
-  now?: () => number;
+  clock?: Clock;
   /** Called when a frame has reached the platform, with the time since the reply began. */
   onFrame?: (sinceStartMs: number, isFirst: boolean) => void;
 }
@@ -58,9 +56,9 @@ export class LiveReplies {
 
   constructor({ apis, imageOf, ...options }: LiveRepliesOptions) {
     const { ledger, handover, mayAppear = async () => true, onFrame = () => undefined } = options;
-    const { logger = noLogger, now = Date.now } = options;
+    const { logger = noLogger, clock = systemClock } = options;
     const onPause = (replyId: string, reply: LiveReply): void => void this.#suspended.set(replyId, reply);
-    this.#parts = { ledger, handover, mayAppear, onFrame, logger, now, onPause };
+    this.#parts = { ledger, handover, mayAppear, onFrame, logger, clock, onPause };
     this.#apis = apis;
     this.#images = imageOf === undefined ? undefined : new LiveImages({ imageOf });
   }
@@ -109,7 +107,7 @@ interface TyperParts {
   mayAppear: (session: string) => Promise<boolean>;
   onFrame: (sinceStartMs: number, isFirst: boolean) => void;
   logger: FeishuLogger;
-  now: () => number;
+  clock: Clock;
   onPause: (replyId: string, reply: LiveReply) => void;
 }
 
@@ -147,7 +145,7 @@ export class LiveReply {
     this.#start = start;
     this.#images = images;
     this.#parts = parts;
-    this.#startedMs = parts.now();
+    this.#startedMs = parts.clock.now();
   }
 
   /** The turn continues under a new claim. */
@@ -189,10 +187,10 @@ export class LiveReply {
     this.#opened?.record.doubt();
     this.#stopping.abort();
     const late = Promise.withResolvers<void>();
-    const timer = setTimeout(late.resolve, releaseMs);
+    const cancel = this.#parts.clock.after(releaseMs, late.resolve);
     // Also a ledger that hangs is not waited for longer: what it may still write is fenced.
     await Promise.race([this.#pumping, late.promise]);
-    clearTimeout(timer);
+    cancel();
     this.#closing.abort();
   }
 
@@ -203,7 +201,7 @@ export class LiveReply {
       // A failure under an old claim says nothing about the claim that resumed the turn.
       if (pauseMs === undefined) this.#stopped ||= epoch === this.#start.epoch;
       else if (this.#paused && this.#failures > 0) break;
-      else await delay(pauseMs, undefined, { signal: this.#stopping.signal }).catch(() => undefined);
+      else await pause(this.#parts.clock, pauseMs, this.#stopping.signal);
     }
     this.#pumping = undefined;
   }
@@ -243,13 +241,13 @@ export class LiveReply {
     const known = this.#opened;
     if (known?.epoch === epoch) return known;
     const api = this.#api;
-    const { ledger, now, handover } = this.#parts;
+    const { ledger, clock, handover } = this.#parts;
     const images = this.#images === undefined ? {} : { images: this.#images.keys };
     const stored = await ledger.load(session, replyId);
-    const reply = stored ?? (await newReply(api, start, now()));
-    const record = new ReplyRecord({ ledger, fence: { epoch }, reply });
+    const reply = stored ?? (await newReply(api, start, clock.now()));
+    const record = new ReplyRecord({ ledger, fence: { epoch }, reply, clock });
     const { signal } = this.#closing;
-    const cards = new ReplyCards({ api, record, target, uuid, now, signal, traceparent, handover, ...images });
+    const cards = new ReplyCards({ api, record, target, uuid, clock, signal, traceparent, handover, ...images });
     // No other process has written since, so what the earlier writer knows of the platform is still true.
     if (known?.record.matches(stored) === true) cards.continueFrom(known.cards);
     this.#opened = { epoch, record, cards };
@@ -257,7 +255,7 @@ export class LiveReply {
   }
 
   #wrote(record: ReplyRecord): void {
-    this.#parts.onFrame(this.#parts.now() - this.#startedMs, this.#frames === 0);
+    this.#parts.onFrame(this.#parts.clock.now() - this.#startedMs, this.#frames === 0);
     this.#frames += 1;
     this.#framesInRow += 1;
     this.#refusals = 0;

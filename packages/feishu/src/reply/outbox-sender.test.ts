@@ -1,4 +1,5 @@
 import { startFeishuSimulator, type Fault } from "@larkline/simulator";
+import { systemClock } from "@larkline/protocol";
 import type { OutboxLease, OutboxRecord, RateGovernor, SessionStore } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { describe, expect, it, onTestFinished } from "vitest";
@@ -11,6 +12,7 @@ const hourMs = 3_600_000;
 /** A store, a platform and a clock that a test can move. */
 async function world({ governor, ...options }: Partial<OutboxSenderOptions> & { governor?: RateGovernor } = {}) {
   const { store, cards: ledger, tokens, now, advance } = openTestStores();
+  const clock = { ...systemClock, now };
   const simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off", now });
   onTestFinished(() => simulator.close());
   const api = new FeishuApi({
@@ -28,7 +30,7 @@ async function world({ governor, ...options }: Partial<OutboxSenderOptions> & { 
     void lines.push({ level, fields, text });
   const logger = { debug: write("debug"), info: write("info"), warn: write("warn"), error: write("error") };
   const apis = new Map<string, FeishuApi>([[appId, api]]);
-  const sender = new OutboxSender({ store, ledger, apis, logger, now, retryDelaysMs: [100, 200], ...options });
+  const sender = new OutboxSender({ store, ledger, apis, logger, clock, retryDelaysMs: [100, 200], ...options });
   onTestFinished(() => sender.close());
   const user = simulator.addUser({ name: "Ann" });
   const { chatId } = simulator.addChat({ type: "group", members: [user.openId] });
@@ -50,6 +52,7 @@ async function world({ governor, ...options }: Partial<OutboxSenderOptions> & { 
     lines,
     logger,
     now,
+    clock,
     forward: (ms: number) => {
       void advance(ms);
     },
@@ -268,13 +271,13 @@ describe("the outbox sender", () => {
   });
 
   it("never throws, also when the store fails", async () => {
-    const { store, ledger, say, record, lines, logger, now } = await world();
+    const { store, ledger, say, record, lines, logger, clock } = await world();
     const failing = {
       ackOutbox: () => Promise.reject(new Error("redis")),
       retryOutbox: () => Promise.reject(new Error("redis")),
       leaseOutbox: () => Promise.reject(new Error("redis")),
     };
-    const broken = new OutboxSender({ store: failing, ledger, apis: new Map(), logger, now });
+    const broken = new OutboxSender({ store: failing, ledger, apis: new Map(), logger, clock });
     await expect(broken.deliver(await pushed(store, record(await say("hi"), "one")))).resolves.toBeUndefined();
     expect(lines.at(-1)).toMatchObject({ level: "error", text: "outbox could not be updated" });
   });

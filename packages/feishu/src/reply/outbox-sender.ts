@@ -1,4 +1,4 @@
-import { sharedNow, type ReplyView } from "@larkline/protocol";
+import { systemClock, systemRandom, type Clock, type ReplyView } from "@larkline/protocol";
 import type { CardLedger, DeadLetters, OutboxLease, OutboxRecord, SessionStore } from "@larkline/store";
 import { imageRefsIn } from "../cards/answer.ts";
 import type { FeishuApi } from "../feishu-api.ts";
@@ -48,8 +48,7 @@ export interface OutboxSenderOptions {
   apis: ReadonlyMap<string, FeishuApi>;
   logger?: FeishuLogger;
   watch?: DeliveryWatch | undefined;
-  /** Epoch ms. */
-  now?: () => number;
+  clock?: Clock;
   /** Waits before the second, third, ... attempt in ms; the last one repeats. Up to a quarter of an hour by default. */
   retryDelaysMs?: readonly number[];
   /** Deadline of one delivery in ms, 8 s by default. Keep it below the time a lease is good for. */
@@ -99,7 +98,7 @@ interface Attempt {
 export class OutboxSender {
   readonly #options: OutboxSenderOptions;
   readonly #logger: FeishuLogger;
-  readonly #now: () => number;
+  readonly #clock: Clock;
   readonly #delaysMs: readonly number[];
   readonly #sending = new Set<AbortController>();
   readonly #running = new Set<Promise<void>>();
@@ -108,7 +107,7 @@ export class OutboxSender {
   constructor(options: OutboxSenderOptions) {
     this.#options = options;
     this.#logger = options.logger ?? noLogger;
-    this.#now = options.now ?? sharedNow;
+    this.#clock = options.clock ?? systemClock;
     this.#delaysMs = options.retryDelaysMs ?? defaultDelaysMs;
   }
 
@@ -129,18 +128,18 @@ export class OutboxSender {
   /** Lets running sends finish for at most 5 s, then aborts them: their records are tried again later. */
   async close(): Promise<void> {
     this.#closing = true;
-    const timer = setTimeout(() => {
+    const cancel = this.#clock.after(closeMs, () => {
       for (const sending of this.#sending) sending.abort();
-    }, closeMs);
+    });
     await Promise.all(this.#running);
-    clearTimeout(timer);
+    cancel();
   }
 
   async #deliverAll(first: OutboxLease): Promise<void> {
     let lease: OutboxLease | undefined = first;
     while (lease !== undefined) {
       if (this.#closing) {
-        await this.#options.store.retryOutbox(lease, this.#now());
+        await this.#options.store.retryOutbox(lease, this.#clock.now());
         return;
       }
       lease = await this.#deliverHead(lease);
@@ -188,7 +187,7 @@ export class OutboxSender {
   ): Promise<OutboxLease | undefined> {
     const { store } = this.#options;
     const problem = [error.kind, ...(error.code === 0 ? [] : [error.code])].join(" ");
-    const nowMs = this.#now();
+    const nowMs = this.#clock.now();
     const uncertainSinceMs = record.uncertainSinceMs === 0 && error.uncertain ? nowMs : record.uncertainSinceMs;
     if (progress > 0) {
       // A long answer takes several deliveries. This one has finished cards, so there is no reason to back off.
@@ -216,7 +215,7 @@ export class OutboxSender {
     const api = this.#options.apis.get(record.target.app);
     if (api === undefined) return { error: noCredentials(), progress: 0 };
     const sending = new AbortController();
-    const timer = setTimeout(() => sending.abort(), this.#options.deadlineMs ?? 8_000);
+    const cancel = this.#clock.after(this.#options.deadlineMs ?? 8_000, () => sending.abort());
     this.#sending.add(sending);
     let progress = 0;
     const onProgress = (cards: number): void => void (progress = cards);
@@ -230,7 +229,7 @@ export class OutboxSender {
         imageOf,
         handover,
         logger: this.#logger,
-        now: this.#now,
+        clock: this.#clock,
         onProgress,
       });
       return { error: undefined, progress };
@@ -239,14 +238,15 @@ export class OutboxSender {
       if (error instanceof LedgerFailure) throw error;
       return { error: feishuErrorOf("outbox", error), progress };
     } finally {
-      clearTimeout(timer);
+      cancel();
       this.#sending.delete(sending);
     }
   }
 
   /** Whether the reply is given up; logged without its content. */
   #isHopeless(record: OutboxRecord, error: FeishuError): boolean {
-    const tooOld = this.#now() - (record.againAtMs ?? record.createdAtMs) > (this.#options.maxAgeMs ?? 72 * hourMs);
+    const tooOld =
+      this.#clock.now() - (record.againAtMs ?? record.createdAtMs) > (this.#options.maxAgeMs ?? 72 * hourMs);
     // An operator can repair the app; until then its replies wait.
     const mayPass = error.retryable || error.kind === "cancelled" || error.kind === "app_setup";
     const isStrange = strangeKinds.has(error.kind) && record.attempts + 1 < maxUnknownAttempts;
@@ -259,7 +259,7 @@ export class OutboxSender {
     // Our own shutdown aborted the call, so the next attempt need not wait.
     if (error.kind === "cancelled" && this.#closing) return 0;
     const delayMs = this.#delaysMs[Math.min(attempts, this.#delaysMs.length - 1)] ?? 0;
-    return Math.max(error.retryAfterMs, Math.round(delayMs * (0.8 + Math.random() * 0.4)));
+    return Math.max(error.retryAfterMs, Math.round(delayMs * (0.8 + systemRandom.fraction() * 0.4)));
   }
 }
 
@@ -282,7 +282,7 @@ interface Delivery {
   imageOf: ImageResolver | undefined;
   handover: CardHandover | undefined;
   logger: FeishuLogger;
-  now: () => number;
+  clock: Clock;
   /** Called with the number of cards that this delivery has finished, also when it fails. */
   onProgress: (cards: number) => void;
 }
@@ -314,15 +314,15 @@ async function finishReply(delivery: Delivery): Promise<void> {
 }
 
 async function opened(delivery: Delivery, view: ReplyView): Promise<Finish> {
-  const { api, lease, signal, ledger, handover, now } = delivery;
+  const { api, lease, signal, ledger, handover, clock } = delivery;
   const { id: replyId, session, target, uuid, traceparent } = lease.record;
   const known = await ledger.load(session, replyId).catch((cause: unknown) => {
     throw new LedgerFailure("the card ledger could not be read", { cause });
   });
-  const reply = known ?? (await newReply(api, { session, replyId, target }, now()));
-  const record = new ReplyRecord({ ledger, fence: { outboxToken: lease.token }, reply });
+  const reply = known ?? (await newReply(api, { session, replyId, target }, clock.now()));
+  const record = new ReplyRecord({ ledger, fence: { outboxToken: lease.token }, reply, clock });
   const images = record.mode === "text" ? new Map<string, null>() : await imagesOf(delivery, view);
-  const cards = new ReplyCards({ api, record, target, uuid, images, now, signal, traceparent, handover });
+  const cards = new ReplyCards({ api, record, target, uuid, images, clock, signal, traceparent, handover });
   return { ...delivery, view, record, cards };
 }
 
@@ -441,10 +441,10 @@ async function sendPlain(delivery: Delivery): Promise<void> {
  * Whether an earlier attempt has succeeded. A sender may have died in an attempt without noting it, so
  * the age of the record decides, not only what was noted.
  */
-async function wasSent({ api, lease, signal, logger, now }: Delivery): Promise<boolean> {
+async function wasSent({ api, lease, signal, logger, clock }: Delivery): Promise<boolean> {
   const { session, target, createdAtMs, card, text } = lease.record;
   const { chatId, messageId } = target;
-  if (now() - createdAtMs < uuidProtectionMs || messageId === "") return false;
+  if (clock.now() - createdAtMs < uuidProtectionMs || messageId === "") return false;
   try {
     const said = card === undefined ? { text } : { card };
     const request = { chatId, messageId, sinceMs: createdAtMs - clockSkewMs, ...said };

@@ -1,4 +1,4 @@
-import type { ReplyLanguage, ReplyView } from "@larkline/protocol";
+import type { Clock, ReplyLanguage, ReplyView } from "@larkline/protocol";
 import type { CardEntry, OutboxTarget } from "@larkline/store";
 import {
   extendCuts,
@@ -29,7 +29,7 @@ export interface ReplyCardsOptions {
   uuid: string;
   /** Image keys by reference; `null` where there is no image to show. */
   images?: ReadonlyMap<string, string | null>;
-  now: () => number;
+  clock: Clock;
   signal: AbortSignal;
   /** Of the message that is answered. */
   traceparent?: string | undefined;
@@ -80,9 +80,9 @@ export class ReplyCards {
   #style: CardStyle = "formatted";
 
   constructor(options: ReplyCardsOptions) {
-    const { api, record, now, signal, traceparent } = options;
+    const { api, record, clock, signal, traceparent } = options;
     this.#options = options;
-    this.#writer = new CardWriter({ api, record, now, signal, traceparent });
+    this.#writer = new CardWriter({ api, record, clock, signal, traceparent });
   }
 
   /** Takes over what an earlier writer of this process knows. No other process may have written since. */
@@ -229,11 +229,11 @@ export class ReplyCards {
 
   /** Sends one file message as an answer, or to the chat when the message is gone. Resolves to its id. */
   async #sendFile(key: string, name: string): Promise<string> {
-    const { api, record, target, uuid, now, signal, traceparent } = this.#options;
+    const { api, record, target, uuid, clock, signal, traceparent } = this.#options;
     const { chatId, messageId, inThread } = target;
     const call = { signal, traceparent };
     // The platform has forgotten the `uuid`: an earlier attempt may have succeeded without being recorded.
-    if (now() - record.createdAtMs >= uuidProtectionMs && messageId !== "") {
+    if (clock.now() - record.createdAtMs >= uuidProtectionMs && messageId !== "") {
       const request = { chatId, messageId, sinceMs: record.createdAtMs - clockSkewMs, file: { key, name } };
       const found = await api.history.findReply(request, call).catch((error: unknown) => {
         if (!isKind(error, "forbidden", "target_gone", "bad_request", "app_setup")) throw error;
@@ -288,10 +288,10 @@ export class ReplyCards {
   }
 
   async #create({ page, closing }: Goal, rendered: RenderedCard): Promise<CardEntry> {
-    const { api, now, record, uuid } = this.#options;
+    const { api, clock, record, uuid } = this.#options;
     const { number, cuts } = page;
     const { handover } = this.#options;
-    const sinceMs = now();
+    const sinceMs = clock.now();
     const known = handover?.takeCard(record.replyId, number);
     const cardId = known ?? (await api.cards.create(rendered.card, callOf("final", this.#options)));
     const to = cuts[number];

@@ -35,9 +35,9 @@ async function cardsOf(world: ReplyWorld, turn: Turn, parts: Parts): Promise<Rep
   const { api, ledger } = parts;
   const stored = await ledger.load(session, replyId);
   const reply = stored ?? (await newReply(api, { session, replyId, target }, world.now()));
-  const record = new ReplyRecord({ ledger, fence: { epoch: turn.epoch() }, reply });
+  const record = new ReplyRecord({ ledger, fence: { epoch: turn.epoch() }, reply, clock: world.clock });
   const { signal } = new AbortController();
-  return new ReplyCards({ api, record, target, uuid, now: world.now, signal });
+  return new ReplyCards({ api, record, target, uuid, clock: world.clock, signal });
 }
 
 /** Types all of the views, or as many as it lives to; resolves when it has ended, one way or the other. */

@@ -56,11 +56,11 @@ describe("a stream of any form", () => {
       fc.asyncProperty(answers, sizes, async (answer, lengths) => {
         const turn = await world.turn();
         const { session, replyId, target, uuid } = turn;
-        const { api, ledger, now } = world;
-        const reply = await newReply(api, { session, replyId, target }, now());
-        const record = new ReplyRecord({ ledger, fence: { epoch: turn.epoch() }, reply });
+        const { api, ledger, clock } = world;
+        const reply = await newReply(api, { session, replyId, target }, clock.now());
+        const record = new ReplyRecord({ ledger, fence: { epoch: turn.epoch() }, reply, clock });
         const { signal } = new AbortController();
-        const cards = new ReplyCards({ api, record, target, uuid, now, signal });
+        const cards = new ReplyCards({ api, record, target, uuid, clock, signal });
         for (const prefix of prefixesOf(answer, lengths)) await cards.show(viewOf(prefix));
         await world.sender().deliver(await turn.commit(answered(answer)));
         const shown = world.shown().filter(({ message }) => message.parentId === turn.messageId);

@@ -1,5 +1,5 @@
 import type { FeishuSimulator, SimCard, SimMessage } from "@larkline/simulator";
-import type { ReplyView } from "@larkline/protocol";
+import { systemClock, type Clock, type ReplyView } from "@larkline/protocol";
 import type { CardLedger, SessionStore } from "@larkline/store";
 import { openTestStores, type TestStores } from "@larkline/store/testing";
 import { onTestFinished } from "vitest";
@@ -103,7 +103,7 @@ function startOf(of: Turn, view: () => ReplyView): ReplyStart {
 }
 
 /** Makes the writers of a process; a test may put something of its own in between. */
-function writersWith(parts: Parts, { appId, logger, now }: { appId: string; logger: FeishuLogger; now: () => number }) {
+function writersWith(parts: Parts, { appId, logger, clock }: { appId: string; logger: FeishuLogger; clock: Clock }) {
   function live(of: Turn, view: () => ReplyView, more: Partial<Parts> = {}) {
     const replies = liveReplies(more);
     return opened(replies.open(startOf(of, view)));
@@ -111,13 +111,13 @@ function writersWith(parts: Parts, { appId, logger, now }: { appId: string; logg
 
   function liveReplies(more: Partial<Parts & Pick<LiveRepliesOptions, "mayAppear">> = {}): LiveReplies {
     const { api: client, ledger: cards, mayAppear = async () => true } = { ...parts, ...more };
-    return new LiveReplies({ apis: new Map([[appId, client]]), ledger: cards, mayAppear, logger, now });
+    return new LiveReplies({ apis: new Map([[appId, client]]), ledger: cards, mayAppear, logger, clock });
   }
 
   function sender(more: Partial<OutboxSenderOptions & Parts> = {}): OutboxSender {
     const { api: client, ...rest } = { ...parts, ...more };
     const apis = new Map([[appId, client]]);
-    const made = new OutboxSender({ apis, logger, now, retryDelaysMs: [1_000, 60_000], ...rest });
+    const made = new OutboxSender({ apis, logger, clock, retryDelaysMs: [1_000, 60_000], ...rest });
     onTestFinished(() => made.close());
     return made;
   }
@@ -140,6 +140,7 @@ async function platformAt({ now, tokens }: TestStores, options: ReplyWorldOption
 export async function replyWorld(options: ReplyWorldOptions = {}) {
   const stores = openTestStores();
   const { store, cards: ledger, letters, now, advance } = stores;
+  const clock = { ...systemClock, now };
   const platform = await platformAt(stores, options);
   const { simulator, api, appId, person } = platform;
   const parts: Parts = { api, ledger, store };
@@ -170,9 +171,10 @@ export async function replyWorld(options: ReplyWorldOptions = {}) {
     chatId,
     say,
     turn,
-    ...writersWith(parts, { appId, logger, now }),
+    ...writersWith(parts, { appId, logger, clock }),
     lines,
     now,
+    clock,
     forward: (ms: number): void => void advance(ms),
     shown: () => shownIn(simulator, chatId),
     /** The cards of the app's messages, in order. */

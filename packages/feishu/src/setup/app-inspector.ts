@@ -1,5 +1,5 @@
 import { connect } from "node:net";
-import { parserOf } from "@larkline/protocol";
+import { parserOf, systemClock } from "@larkline/protocol";
 import type { TokenSource } from "@larkline/store";
 import { Type, type Static, type TSchema } from "typebox";
 import { ApiCaller, withCallContext } from "../transport/api-call.ts";
@@ -49,7 +49,8 @@ export class AppInspector {
     const retry = { attempts: 1, minDelayMs: 0, maxDelayMs: 0 };
     this.#options = options;
     this.#timeoutMs = timeoutMs;
-    this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, timeoutMs, retry, logger: noLogger });
+    const own = { logger: noLogger, clock: systemClock };
+    this.#caller = new ApiCaller({ appId, appSecret, baseUrl, tokenCache, timeoutMs, retry, ...own });
   }
 
   async bot(signal?: AbortSignal): Promise<InspectedBot> {

@@ -1,6 +1,5 @@
-import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
-import { parserOf } from "@larkline/protocol";
+import { parserOf, pause, systemClock, type Clock } from "@larkline/protocol";
 import { Type } from "typebox";
 import { objectOf, parsedObject, textField, type JsonObject } from "../transport/api-call.ts";
 import { baseUrlOf, type FeishuDomain } from "../transport/rate-limiter.ts";
@@ -32,6 +31,7 @@ export interface RegisterAppOptions {
   timeoutMs?: number;
   /** By how much a poll too many slows the polling down; 5 s by default ("Device Authorization Grant"). */
   slowDownMs?: number;
+  clock?: Clock;
 }
 
 /**
@@ -95,7 +95,7 @@ async function poll(polling: Polling, options: RegisterAppOptions): Promise<Regi
     if (typeof step === "object") return step;
     if (step === "slow_down") intervalMs += options.slowDownMs ?? 5_000;
     if (step === "go_to_lark") onLark = true;
-    else await delay(intervalMs, undefined, { signal }).catch(() => undefined);
+    else await pause(options.clock ?? systemClock, intervalMs, signal);
   }
   return ended();
 }

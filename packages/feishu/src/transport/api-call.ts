@@ -1,7 +1,6 @@
-import { setTimeout as delay } from "node:timers/promises";
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
-import { parserOf, type Parser } from "@larkline/protocol";
+import { parserOf, pause, systemRandom, type Clock, type Parser } from "@larkline/protocol";
 import type { RateLane, TokenSource } from "@larkline/store";
 import { Type } from "typebox";
 import { FeishuError, feishuErrorOf, TransportFailure, HttpRejection } from "./error.ts";
@@ -88,6 +87,7 @@ interface ApiCallerOptions {
   /** Without it every call leaves at once. */
   limiter?: RateLimiter | undefined;
   watch?: CallWatch | undefined;
+  clock: Clock;
 }
 
 /** Makes the calls of one app: with a token, within the rate limits, with retries and classified errors. */
@@ -100,18 +100,20 @@ export class ApiCaller {
   readonly #retry: RetryPolicy;
   readonly #limiter: RateLimiter | undefined;
   readonly #watch: CallWatch | undefined;
+  readonly #clock: Clock;
   readonly #closing = new AbortController();
 
   constructor(options: ApiCallerOptions) {
-    const { appId, appSecret, baseUrl, logger, timeoutMs, tokenCache } = options;
+    const { appId, appSecret, baseUrl, logger, timeoutMs, tokenCache, clock } = options;
     this.appId = appId;
     this.baseUrl = baseUrl;
-    this.http = new HttpTransport({ timeoutMs });
+    this.http = new HttpTransport({ timeoutMs, clock });
     this.#client = openClient({ appId, appSecret, baseUrl, http: this.http.instance, logger });
-    this.#token = new AccessToken({ client: this.#client, appId, appSecret, baseUrl, tokenCache });
+    this.#token = new AccessToken({ client: this.#client, appId, appSecret, baseUrl, tokenCache, clock });
     this.#retry = { ...defaultRetryPolicy, ...options.retry };
     this.#limiter = options.limiter;
     this.#watch = options.watch;
+    this.#clock = clock;
   }
 
   /** Aborted when the caller is closed. */
@@ -175,7 +177,7 @@ export class ApiCaller {
 
   /** Waits for the call's turn. Resolves to the function that tells the rate limiter that the call is over. */
   async #enter<T>(request: ApiRequest<T>, plan: CallPlan): Promise<(() => void) | undefined> {
-    const startedMs = performance.now();
+    const startedMs = this.#clock.monotonic();
     let left = false;
     try {
       const leave = await this.#limiter?.enter(request, plan);
@@ -187,7 +189,7 @@ export class ApiCaller {
       return leave;
     } finally {
       const call = { api: request.api, traceparent: plan.traceparent };
-      this.#watch?.waited(call, performance.now() - startedMs, left);
+      this.#watch?.waited(call, this.#clock.monotonic() - startedMs, left);
     }
   }
 
@@ -197,11 +199,9 @@ export class ApiCaller {
     if (lane === "frame" || error.heldBack) return false;
     if (!error.retryable || error.kind === "token" || tries >= attempts) return false;
     if (error.retryAfterMs > maxDelayMs) return false;
-    try {
-      return await delay(waitOf(error, tries, this.#retry), true, { signal: AbortSignal.any([...signals]) });
-    } catch {
-      return false;
-    }
+    const signal = AbortSignal.any([...signals]);
+    await pause(this.#clock, waitOf(error, tries, this.#retry), signal);
+    return !signal.aborted;
   }
 }
 
@@ -239,7 +239,7 @@ function parsed<T>(request: ApiRequest<T>, body: unknown): T {
 
 function waitOf(error: FeishuError, attempt: number, retry: RetryPolicy): number {
   const backOff = Math.min(retry.maxDelayMs, retry.minDelayMs * 2 ** (attempt - 1));
-  return error.retryAfterMs + backOff * (0.5 + Math.random() / 2);
+  return error.retryAfterMs + backOff * (0.5 + systemRandom.fraction() / 2);
 }
 
 /** An earlier attempt that is uncertain stays so when a later one fails for certain or never leaves. */
@@ -282,6 +282,7 @@ interface AccessTokenOptions {
   appSecret: string;
   baseUrl: string;
   tokenCache: TokenSource;
+  clock: Clock;
 }
 
 /** The app's tenant access token, shared by all processes through `tokenCache` and remembered here for a minute. */
@@ -295,11 +296,11 @@ class AccessToken {
 
   /** Resolves to a token that is believed to be good, and is not `rejected`, which the platform refused. */
   async get(rejected?: string): Promise<string> {
-    if (this.#memo !== undefined && this.#memo.untilMs > Date.now()) {
+    if (this.#memo !== undefined && this.#memo.untilMs > this.#options.clock.monotonic()) {
       const token = await this.#memo.token;
       if (token !== rejected) return token;
     }
-    const entry = { token: this.#shared(rejected), untilMs: Date.now() + memoMs };
+    const entry = { token: this.#shared(rejected), untilMs: this.#options.clock.monotonic() + memoMs };
     this.#memo = entry;
     entry.token.catch(() => {
       if (this.#memo === entry) this.#memo = undefined;
@@ -374,6 +375,7 @@ export function withCallContext(
 interface HttpTransportOptions {
   /** Deadline of one request in ms, from its start to the last byte of the answer. */
   timeoutMs: number;
+  clock: Clock;
   maxConnections?: number;
   maxResponseBytes?: number;
 }
@@ -388,9 +390,11 @@ export class HttpTransport {
   readonly #httpAgent: HttpAgent;
   readonly #httpsAgent: HttpsAgent;
   readonly #timeoutMs: number;
+  readonly #clock: Clock;
   readonly #maxBytes: number;
 
-  constructor({ timeoutMs, maxConnections = 64, maxResponseBytes = 4 * 1024 * 1024 }: HttpTransportOptions) {
+  constructor({ timeoutMs, clock, maxConnections = 64, maxResponseBytes = 4 * 1024 * 1024 }: HttpTransportOptions) {
+    this.#clock = clock;
     const agentOptions = { keepAlive: true, maxSockets: maxConnections, keepAliveMsecs: 10_000, noDelay: true };
     this.#httpAgent = new HttpAgent(agentOptions);
     this.#httpsAgent = new HttpsAgent(agentOptions);
@@ -420,7 +424,7 @@ export class HttpTransport {
   }
 
   async #exchange(call: Exchange): Promise<Answer> {
-    const { signals = [], timeoutMs } = call.context;
+    const { signals = [], timeoutMs = this.#timeoutMs } = call.context;
     if (signals.some(({ aborted }) => aborted)) throw new TransportFailure("aborted", false, "aborted");
     const secure = call.url.protocol === "https:";
     return await new Promise((resolve, reject) => {
@@ -433,10 +437,10 @@ export class HttpTransport {
         request.destroy(new TransportFailure(cause, sent, detail));
       };
       const onAbort = (): void => stop("aborted");
-      const timer = setTimeout(stop, timeoutMs, "timeout");
+      const cancel = this.#clock.after(timeoutMs, () => stop("timeout"));
       for (const signal of signals) signal.addEventListener("abort", onAbort, { once: true });
       const settle = (finish: () => void): void => {
-        clearTimeout(timer);
+        cancel();
         for (const signal of signals) signal.removeEventListener("abort", onAbort);
         finish();
       };

@@ -1,5 +1,4 @@
-import { setTimeout as delay } from "node:timers/promises";
-import { sharedNow } from "@larkline/protocol";
+import { pause, type Clock } from "@larkline/protocol";
 import type { RateBucket, RateCeiling, RateGovernor, RateGrant, RateLane } from "@larkline/store";
 import { LRUCache } from "lru-cache";
 import { FeishuError, TransportFailure } from "./error.ts";
@@ -62,6 +61,7 @@ interface RateLimiterOptions {
   app: string;
   /** Resolves to whether no other bot is a member of a chat. Rejects when the platform does not say. */
   isOnlyBot: (chatId: string) => Promise<boolean>;
+  clock: Clock;
 }
 
 /** Keeps the calls of one app within the limits of the platform, together with all other processes. */
@@ -69,14 +69,17 @@ export class RateLimiter {
   readonly #governor: RateGovernor;
   readonly #app: string;
   readonly #isOnlyBot: RateLimiterOptions["isOnlyBot"];
-  readonly #lines = new WaitingLines();
+  readonly #clock: Clock;
+  readonly #lines: WaitingLines;
   /** Whether this bot is alone in a chat, for chats whose calls had to wait. */
   readonly #chats = new LRUCache<string, { onlyBot: boolean; untilMs: number }>({ max: maxChats });
 
-  constructor({ governor, app, isOnlyBot }: RateLimiterOptions) {
+  constructor({ governor, app, isOnlyBot, clock }: RateLimiterOptions) {
     this.#governor = governor;
     this.#app = app;
     this.#isOnlyBot = isOnlyBot;
+    this.#clock = clock;
+    this.#lines = new WaitingLines(clock);
   }
 
   /**
@@ -85,7 +88,7 @@ export class RateLimiter {
    */
   async enter({ api, limits = {} }: LimitedCall, turn: CallTurn): Promise<() => void> {
     const buckets = [...this.#targets(limits), apiBucket(this.#app, api)];
-    const attempt: Attempt = { api, buckets, turn, deadline: performance.now() + turn.maxWaitMs };
+    const attempt: Attempt = { api, buckets, turn, deadline: this.#clock.monotonic() + turn.maxWaitMs };
     const crowded = buckets.find(({ key }) => this.#lines.isCrowded(key));
     // Calls that wait in line go first; a frame does not wait behind them.
     if (crowded !== undefined && turn.lane === "frame") throw heldBack(api, crowdedMs);
@@ -95,7 +98,7 @@ export class RateLimiter {
       if (limits.chatId !== undefined && grant.key.endsWith(`:chat:${limits.chatId}`)) this.#learn(limits.chatId);
       grant = await this.#inLine(attempt, grant);
     }
-    if (isCounted(api)) this.#governor.countCall(this.#app, monthOf(sharedNow())).catch(() => undefined);
+    if (isCounted(api)) this.#governor.countCall(this.#app, monthOf(this.#clock.now())).catch(() => undefined);
     const { ticket } = grant;
     return () => void this.#governor.ended(ticket, buckets, flightMs).catch(() => undefined);
   }
@@ -113,7 +116,7 @@ export class RateLimiter {
 
   /** Calls of this month that the quota counts. */
   async monthlyCalls(): Promise<number> {
-    return await this.#governor.callsOf(this.#app, monthOf(sharedNow()));
+    return await this.#governor.callsOf(this.#app, monthOf(this.#clock.now()));
   }
 
   #targets({ chatId, userId, messageId, cardId }: CallLimits): RateBucket[] {
@@ -131,7 +134,7 @@ export class RateLimiter {
 
   /** Asks in the background which other bots are in a chat whose calls have to wait. */
   #learn(chatId: string): void {
-    const nowMs = performance.now();
+    const nowMs = this.#clock.monotonic();
     const known = this.#chats.get(chatId);
     if (known !== undefined && known.untilMs > nowMs) return;
     this.#chats.set(chatId, { onlyBot: false, untilMs: nowMs + membersMs });
@@ -150,7 +153,7 @@ export class RateLimiter {
     try {
       let waitMs = waited === "first" ? refused.waitMs : 0;
       for (;;) {
-        await sleep(waitMs, attempt.turn.signals);
+        await sleep(this.#clock, waitMs, attempt.turn.signals);
         const again = await this.#take(attempt);
         if (again.granted || again.key !== key) return again;
         this.#checkDeadline(attempt, again.waitMs);
@@ -162,15 +165,15 @@ export class RateLimiter {
   }
 
   #checkDeadline({ api, deadline }: Attempt, waitMs: number): void {
-    if (performance.now() + waitMs > deadline) throw heldBack(api, waitMs || crowdedMs);
+    if (this.#clock.monotonic() + waitMs > deadline) throw heldBack(api, waitMs || crowdedMs);
   }
 
   async #take({ api, buckets, turn }: Attempt): Promise<RateGrant> {
     try {
       for (;;) {
-        const askedMs = performance.now();
-        const grant = await answerOf(this.#governor.take(buckets, turn.lane, flightMs), turn.signals);
-        if (!grant.granted || performance.now() - askedMs < staleGrantMs) return grant;
+        const askedMs = this.#clock.monotonic();
+        const grant = await answerOf(this.#clock, this.#governor.take(buckets, turn.lane, flightMs), turn.signals);
+        if (!grant.granted || this.#clock.monotonic() - askedMs < staleGrantMs) return grant;
       }
     } catch (error) {
       if (error instanceof TransportFailure) throw error;
@@ -181,8 +184,13 @@ export class RateLimiter {
 
 /** Waiting lines, one per key, first come first served. */
 class WaitingLines {
+  readonly #clock: Clock;
   /** The calls behind the one whose turn it is. */
   readonly #lines = new Map<string, (() => void)[]>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
 
   /** Whether a call is in the line of this key. */
   isCrowded(key: string): boolean {
@@ -191,7 +199,7 @@ class WaitingLines {
 
   /**
    * Resolves to `first`: the line was empty; `turn`: the call has waited and it is its turn now; `late`: the
-   * deadline (`performance.now()`) came first and the call has left the line. Rejects when aborted.
+   * deadline (`clock.monotonic()`) came first and the call has left the line. Rejects when aborted.
    */
   async enter(
     key: string,
@@ -205,7 +213,7 @@ class WaitingLines {
     }
     return await new Promise((resolve, reject) => {
       const settle = (finish: () => void): void => {
-        clearTimeout(timer);
+        cancel();
         for (const signal of signals) signal.removeEventListener("abort", onAbort);
         const at = line.indexOf(onTurn);
         if (at >= 0) line.splice(at, 1);
@@ -213,7 +221,8 @@ class WaitingLines {
       };
       const onTurn = (): void => settle(() => resolve("turn"));
       const onAbort = (): void => settle(() => reject(new TransportFailure("aborted", false, "aborted")));
-      const timer = setTimeout(() => settle(() => resolve("late")), Math.max(0, deadline - performance.now()));
+      const leftMs = Math.max(0, deadline - this.#clock.monotonic());
+      const cancel = this.#clock.after(leftMs, () => settle(() => resolve("late")));
       for (const signal of signals) signal.addEventListener("abort", onAbort, { once: true });
       line.push(onTurn);
     });
@@ -247,24 +256,22 @@ function unreachable(api: string): FeishuError {
   return new FeishuError({ api, kind: "unavailable", code: 0, httpStatus: 0, heldBack: true, reason });
 }
 
-async function sleep(waitMs: number, signals: readonly AbortSignal[]): Promise<void> {
-  try {
-    await delay(waitMs, undefined, { signal: AbortSignal.any([...signals]) });
-  } catch {
-    throw new TransportFailure("aborted", false, "aborted");
-  }
+async function sleep(clock: Clock, waitMs: number, signals: readonly AbortSignal[]): Promise<void> {
+  const signal = AbortSignal.any([...signals]);
+  await pause(clock, waitMs, signal);
+  if (signal.aborted) throw new TransportFailure("aborted", false, "aborted");
 }
 
 /** The governor's answer, awaited for a limited time; without `AbortSignal.any`, which costs more than a grant. */
-async function answerOf<T>(answer: Promise<T>, signals: readonly AbortSignal[]): Promise<T> {
+async function answerOf<T>(clock: Clock, answer: Promise<T>, signals: readonly AbortSignal[]): Promise<T> {
   const end = Promise.withResolvers<never>();
   const onAbort = (): void => end.reject(new TransportFailure("aborted", false, "aborted"));
-  const timer = setTimeout(() => end.reject(new Error("no answer")), governorTimeoutMs);
+  const cancel = clock.after(governorTimeoutMs, () => end.reject(new Error("no answer")));
   for (const signal of signals) signal.addEventListener("abort", onAbort, { once: true });
   try {
     return await Promise.race([answer, end.promise]);
   } finally {
-    clearTimeout(timer);
+    cancel();
     for (const signal of signals) signal.removeEventListener("abort", onAbort);
   }
 }
@@ -275,7 +282,7 @@ interface Attempt {
   api: string;
   buckets: readonly RateBucket[];
   turn: CallTurn;
-  /** `performance.now()` at which waiting ends. */
+  /** `clock.monotonic()` at which waiting ends. */
   deadline: number;
 }
 
