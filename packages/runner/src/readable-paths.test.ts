@@ -123,4 +123,22 @@ describe("what a module needs elsewhere", () => {
     expect(covers(paths, join(root, "packages/tool-kit/src/index.ts"))).toBe(true);
     expect(paths.filter((path) => path.includes("/."))).toEqual(paths.filter((path) => path.includes("/.pnpm/")));
   });
+
+  it("is pnpm's store as a whole, in one path, when packages in it are needed", () => {
+    const root = tree({
+      "package.json": packageWith("left"),
+      "tool.ts": "",
+      "node_modules/.pnpm/left@1/node_modules/left/package.json": packageWith("right"),
+      "node_modules/.pnpm/right@1/node_modules/right/package.json": packageWith(),
+    });
+    for (const [from, to] of [
+      ["node_modules/left", "node_modules/.pnpm/left@1/node_modules/left"],
+      ["node_modules/.pnpm/left@1/node_modules/right", "node_modules/.pnpm/right@1/node_modules/right"],
+    ] as const) {
+      symlinkSync(join(root, to), join(root, from));
+    }
+    const alone = tree({ "package.json": packageWith("left"), "tool.ts": "", "node_modules/.keep": "" });
+    symlinkSync(join(root, "node_modules/left"), join(alone, "node_modules/left"));
+    expect(readablePaths(join(alone, "tool.ts")).sort()).toEqual([alone, join(root, "node_modules/.pnpm")].sort());
+  });
 });

@@ -73,7 +73,7 @@ class Closure {
       if (this.#paths.has(join(directory, "node_modules"))) this.#paths.add(directory);
       else for (const path of sourcesIn(directory, { entries: maxEntries }) ?? [directory]) this.#paths.add(path);
     }
-    const paths = [...this.#paths].sort();
+    const paths = [...new Set([...this.#paths].map(storeOf))].sort();
     // Sorted, whatever contains a path comes before it.
     return paths.filter((path, index) => !paths.slice(0, index).some((other) => path.startsWith(`${other}/`)));
   }
@@ -105,6 +105,11 @@ class Closure {
     if (isAlone) this.addFiles(directory);
     else this.add(directory);
   }
+}
+
+/** In place of a package in pnpm's store the store, as others have one `node_modules` for all: each path is a mount. */
+function storeOf(path: string): string {
+  return /^(.*\/node_modules\/\.pnpm)\/[^/]+\/node_modules$/.exec(path)?.[1] ?? path;
 }
 
 /** The directory called `node_modules` in which Node finds a dependency of the package, as it looks for it. */

@@ -244,7 +244,8 @@ function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFile
   const tool = {
     name,
     description: savesFiles ? `${facts.description} ${showingHint}` : facts.description,
-    inputSchema: plainSchema(name, facts.input),
+    // Of a trusted definition it is not read: where tools only run, a schema is made when somebody looks at it.
+    inputSchema: isTrusted ? (facts.input as Record<string, unknown>) : plainSchema(name, facts.input),
     effect,
     requiresApproval,
     timeoutMs,
@@ -257,7 +258,9 @@ function toolFrom<S extends TSchema>(facts: ToolFacts<S>, { isolation, savesFile
     isolation: resolved.value,
     savesFiles,
   };
-  if (isTrusted) return { [toolMark]: true, ...tool, check: (input) => compiled(name, tool.inputSchema)(input) };
+  if (isTrusted) {
+    return { [toolMark]: true, ...tool, check: (input) => compiled(name, plainSchema(name, facts.input))(input) };
+  }
   const parsed = definitionCheck().parseAnnouncement(announced(tool));
   const problem = parsed.ok ? contradictionIn(tool) : parsed.error;
   if (problem !== undefined) throw invalid(name, problem);
