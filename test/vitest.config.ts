@@ -1,3 +1,4 @@
+import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 import { LongestFirst } from "./longest-first.ts";
@@ -17,7 +18,8 @@ export default defineConfig({
     setupFiles: ["test/each-file.ts"],
     pool: "forks",
     isolate: false,
-    maxWorkers: 2,
+    // Much of the time tests wait for a process or a deadline of the product.
+    maxWorkers: Math.min(8, 2 * availableParallelism()),
     sequence: { sequencer: LongestFirst },
     // Deadlines find what hangs; how fast a shared machine is today is no fact about the product.
     testTimeout: 240_000,

@@ -1,6 +1,9 @@
-// `npm test`: sets up, runs every check and every test, and ends with "N passed, N failed".
-import { existsSync, readFileSync, rmSync } from "node:fs";
+// `npm test [-- --only checks|tests|launcher|long]`: sets up, runs every check and every test, or one part of them,
+// and ends with "N passed, N failed".
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { parseArgs } from "node:util";
 import { runCommand } from "./launcher/command.mjs";
 import { Failure, Stopped } from "./launcher/failure.mjs";
 import { live } from "./launcher/life.mjs";
@@ -30,6 +33,15 @@ const checks = [
   { title: "unused code (knip)", command: [toolPath("knip"), "--no-progress"] },
 ];
 
+const launcher = ["test/launcher/"];
+/** Those that stop, freeze and attack for minutes. */
+const long = ["test/chaos/", "test/upgrade/", "test/e2e/rolling-restart", "test/e2e/redis-nodes", "packages/sandbox/"];
+const excluded = [...launcher, ...long].flatMap((path) => ["--exclude", `${path}**`]);
+
+/** What vitest is given for each part that has tests. */
+const testsOf = { all: [], tests: excluded, launcher, long };
+const parts = ["checks", ...Object.keys(testsOf)];
+
 const vitest = [toolPath("vitest"), "run", "--config", "test/vitest.config.ts"];
 const reporters = ["--reporter=default", "--reporter=json", `--outputFile.json=${resultFile}`];
 
@@ -48,15 +60,35 @@ async function timed(title, run) {
   console.log(`\n== ${title}`);
   const startedMs = Date.now();
   const outcome = await run();
-  console.log(
-    `== ${title}: ${outcome.failed === 0 ? "ok" : "FAILED"} (${((Date.now() - startedMs) / 1_000).toFixed(1)} s)`,
-  );
+  sayOutcome(title, outcome, startedMs);
   return outcome;
 }
 
-async function runCheck({ command }, signal) {
-  const code = await runCommand(command, { signal, env: environment(), output: "inherit" });
-  return code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1 };
+function sayOutcome(title, { failed }, startedMs) {
+  console.log(`== ${title}: ${failed === 0 ? "ok" : "FAILED"} (${((Date.now() - startedMs) / 1_000).toFixed(1)} s)`);
+}
+
+/** Checks run one after the other beside the tests; what each says is printed at its end, in one piece. */
+async function runChecks(signal) {
+  const folder = mkdtempSync(join(tmpdir(), "larkline-checks-"));
+  try {
+    const outcomes = [];
+    for (const { title, command } of checks) {
+      const startedMs = Date.now();
+      const path = join(folder, "output");
+      const file = openSync(path, "w");
+      const code = await runCommand(command, { signal, env: environment(), output: file }).finally(() =>
+        closeSync(file),
+      );
+      const outcome = code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1 };
+      console.log(`\n== ${title}\n${readFileSync(path, "utf8").trimEnd()}`);
+      sayOutcome(title, outcome, startedMs);
+      outcomes.push(outcome);
+    }
+    return sum(outcomes);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 }
 
 function countedTests() {
@@ -66,16 +98,17 @@ function countedTests() {
 }
 
 /** A run that broke without a failed test (a file that does not load, a crash, no test) is one failure. */
-async function runTests(signal) {
+async function runTests(given, signal) {
   rmSync(resultFile, { force: true });
-  const code = await runCommand([...vitest, ...reporters], { signal, env: environment(), output: "inherit" });
+  const code = await runCommand([...vitest, ...given, ...reporters], { signal, env: environment(), output: "inherit" });
   const counted = countedTests();
   const broken = (code !== 0 || counted.passed === 0) && counted.failed === 0;
   return broken ? { ...counted, failed: 1 } : counted;
 }
 
-async function setUp(life) {
+async function setUp(part, life) {
   await installDependencies(life);
+  if (part === "checks") return { passed: 0, failed: 0 };
   await installProgram(redisProgram, life);
   await installProgram(browserProgram, life);
   await installProgram(postgresProgram, life);
@@ -84,17 +117,28 @@ async function setUp(life) {
   return { passed: 0, failed: 0 };
 }
 
-async function runAll(life) {
-  const steps = [
-    ...checks.map((check) => ({ title: check.title, run: () => runCheck(check, life.signal) })),
-    { title: "tests", run: () => runTests(life.signal) },
-  ];
-  const outcomes = [await timed("set-up", () => setUp(life))];
-  for (const { title, run } of steps) outcomes.push(await timed(title, run));
+function sum(outcomes) {
   return {
-    passed: outcomes.reduce((sum, outcome) => sum + outcome.passed, 0),
-    failed: outcomes.reduce((sum, outcome) => sum + outcome.failed, 0),
+    passed: outcomes.reduce((count, { passed }) => count + passed, 0),
+    failed: outcomes.reduce((count, { failed }) => count + failed, 0),
   };
+}
+
+function partOf(args) {
+  const { only = "all" } = parseArgs({ args, options: { only: { type: "string" } } }).values;
+  if (!parts.includes(only)) throw new Failure(`usage: npm test [-- --only ${parts.join("|")}]`);
+  return only;
+}
+
+/** Tests wait for deadlines and processes much of their time, so checks run beside them. */
+async function runAll(life) {
+  const part = partOf(process.argv.slice(2));
+  const outcomes = [await timed("set-up", () => setUp(part, life))];
+  const given = testsOf[part];
+  const running = [];
+  if (part === "all" || part === "checks") running.push(runChecks(life.signal));
+  if (given !== undefined) running.push(timed("tests", () => runTests(given, life.signal)));
+  return sum([...outcomes, ...(await Promise.all(running))]);
 }
 
 async function reported(life) {
