@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { startRedis } from "@larkline/testkit";
+import { codeCache, startRedis } from "@larkline/testkit";
 import type { TestProject } from "vitest/node";
 
 /**
@@ -21,6 +21,7 @@ function offerPnpm(): void {
 /** One Redis server for the whole run; tests get its address by `inject("redisUrl")`. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   offerPnpm();
+  process.env["NODE_COMPILE_CACHE"] = codeCache;
   const redis = await startRedis();
   project.provide("redisUrl", redis.url);
   return redis.stop;

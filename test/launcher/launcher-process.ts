@@ -4,7 +4,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { freePort } from "@larkline/testkit";
+import { codeCache, freePort } from "@larkline/testkit";
 
 const script = fileURLToPath(new URL("../../infra/dev/start.mjs", import.meta.url));
 
@@ -62,6 +62,7 @@ export async function startLauncher(
       PATH: process.env["PATH"],
       HOME: process.env["HOME"],
       LANG: "C",
+      NODE_COMPILE_CACHE: codeCache,
       LARKLINE_INSTALL: "never",
       LARKLINE_DATA_DIR: dataDirectory,
       PLAYGROUND_PORT: String(playground),

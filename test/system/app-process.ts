@@ -1,14 +1,15 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { createWriteStream } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { codeCache } from "@larkline/testkit";
 
 const repository = fileURLToPath(new URL("../..", import.meta.url));
 
-/** What every process starts with. Compiled code is kept between starts: a start takes half the CPU. */
+/** What every process starts with. */
 const ownEnvironment = {
   PATH: process.env["PATH"] ?? "",
   HOST: "127.0.0.1",
-  NODE_COMPILE_CACHE: fileURLToPath(new URL("../../.data/test/compile-cache", import.meta.url)),
+  NODE_COMPILE_CACHE: codeCache,
 };
 
 /** A real process of one app. */

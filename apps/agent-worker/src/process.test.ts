@@ -2,9 +2,16 @@ import { execFile } from "node:child_process";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
+import { codeCache } from "@larkline/testkit";
 import { expect, inject, it } from "vitest";
 
 const signing = { CALL_SIGNING_KEY: "0123456789abcdef".repeat(2) };
+const given = {
+  LOG_LEVEL: "silent",
+  HOST: "127.0.0.1",
+  ANTHROPIC_API_KEY: "s3cret",
+  NODE_COMPILE_CACHE: codeCache,
+};
 const main = fileURLToPath(new URL("main.ts", import.meta.url));
 
 /** Runs the process to its end: exit code and what it said on standard error. */
@@ -13,7 +20,7 @@ async function ended(env: Record<string, string>): Promise<{ code: number | null
     const child = execFile(
       process.execPath,
       [main],
-      { env: { LOG_LEVEL: "silent", HOST: "127.0.0.1", ANTHROPIC_API_KEY: "s3cret", ...env }, timeout: 20_000 },
+      { env: { ...given, ...env }, timeout: 100_000 },
       (_error, _stdout, stderr) => resolve({ code: child.exitCode, said: stderr.trim().split("\n") }),
     );
   });

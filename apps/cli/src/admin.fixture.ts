@@ -4,7 +4,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { freePort } from "@larkline/testkit";
+import { codeCache, freePort } from "@larkline/testkit";
 
 // For tests: the program as a process of its own, in an empty folder.
 
@@ -47,7 +47,7 @@ export async function openWorkplace(): Promise<Workplace> {
     run: (args, env = {}) => {
       const child = spawn(process.execPath, [program, ...args], {
         cwd: folder,
-        env: { LANG: "C", ...base, ...env },
+        env: { LANG: "C", NODE_COMPILE_CACHE: codeCache, ...base, ...env },
         stdio: ["pipe", "pipe", "pipe"],
       });
       children.push(child);

@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
-import { freePort, startRedis } from "@larkline/testkit";
+import { codeCache, freePort, startRedis } from "@larkline/testkit";
 import { afterEach, expect, inject, it, vi } from "vitest";
 
 const main = fileURLToPath(new URL("main.ts", import.meta.url));
@@ -15,7 +15,9 @@ afterEach(async () => {
 });
 
 function launch(env: Record<string, string>): { child: ChildProcess; output: () => string } {
-  const child = spawn(process.execPath, [main], { env: { PATH: process.env["PATH"] ?? "", ...env } });
+  const child = spawn(process.execPath, [main], {
+    env: { PATH: process.env["PATH"] ?? "", NODE_COMPILE_CACHE: codeCache, ...env },
+  });
   children.push(child);
   let output = "";
   for (const stream of [child.stdout, child.stderr]) stream?.on("data", (data: Buffer) => (output += data.toString()));

@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, inject, it, vi } from "vitest";
 import { turnIdOf, type EngineEvent } from "@larkline/protocol";
 import { closeRedis, connectRedis, type RedisConnection, SessionStore } from "@larkline/store";
-import { freePort, startRedis } from "@larkline/testkit";
+import { codeCache, freePort, startRedis } from "@larkline/testkit";
 import { doneEvent, openStream, postChat } from "./ingress.fixture.ts";
 
 declare module "vitest" {
@@ -27,7 +27,7 @@ afterEach(async () => {
 
 function launch(env: Record<string, string>): { child: ChildProcess; output: () => string } {
   const child = spawn(process.execPath, [main], {
-    env: { PATH: process.env["PATH"] ?? "", HOST: "127.0.0.1", ...env },
+    env: { PATH: process.env["PATH"] ?? "", HOST: "127.0.0.1", NODE_COMPILE_CACHE: codeCache, ...env },
   });
   children.push(child);
   let output = "";
@@ -163,12 +163,12 @@ describe("the ingress process", () => {
     attached.leave();
     redis.process.kill("SIGKILL");
     await once(redis.process, "exit");
-    await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(503), 30_000);
+    await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(503), 60_000);
     const gone = await postChat(ingress, { message: "hi" });
     expect([gone.status, gone.headers.get("retry-after")]).toEqual([503, "1"]);
     expect((await fetch(`${ingress.url}/health`)).status).toBe(200);
     const restarted = await startRedis({ port: redis.port });
-    await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(200), 30_000);
+    await vi.waitFor(async () => expect((await fetch(`${ingress.url}/ready`)).status).toBe(200), 60_000);
     const back = await postChat(ingress, { message: "hi" });
     await back.until(/user_message/);
     back.leave();

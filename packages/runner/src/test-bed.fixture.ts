@@ -19,6 +19,7 @@ import {
   type ToolJob,
   type TurnState,
 } from "@larkline/protocol";
+import { codeCache } from "@larkline/testkit";
 import { cancelChannelOf, createCancelBus, createToolQueues, type DispatchOptions } from "@larkline/queue";
 import {
   AuditLog,
@@ -39,7 +40,7 @@ import {
 export async function until<T>(
   what: string,
   ask: () => Promise<T | undefined> | T | undefined,
-  ms = 20_000,
+  ms = 60_000,
 ): Promise<T> {
   const endMs = Date.now() + ms;
   for (;;) {
@@ -284,7 +285,7 @@ export function spawnRunner(
 ): RunnerProcess {
   const RUNNER_KEY = keyOf(env["RUNNER_NAME"] ?? "default");
   const child = spawn(process.execPath, [program], {
-    env: { HOST: "127.0.0.1", PORT: "0", RUNNER_TOOLS: probes, RUNNER_KEY, ...env },
+    env: { HOST: "127.0.0.1", PORT: "0", NODE_COMPILE_CACHE: codeCache, RUNNER_TOOLS: probes, RUNNER_KEY, ...env },
     stdio: ["ignore", "pipe", "pipe"],
     cwd,
   });

@@ -1,3 +1,4 @@
+export { codeCache } from "./code-cache.ts";
 export { freePort } from "./free-port.ts";
 export { startOtlpReceiver, type OtlpReceiver, type ReceivedSpan } from "./otlp-receiver.ts";
 export { startPostgres, type TestPostgres } from "./postgres.ts";

@@ -2,6 +2,7 @@ import { spawn, type ChildProcessByStdio } from "node:child_process";
 import { once } from "node:events";
 import type { Readable, Writable } from "node:stream";
 import { fileURLToPath } from "node:url";
+import { codeCache } from "@larkline/testkit";
 import { expect, vi } from "vitest";
 
 // For tests: the program as a process of its own.
@@ -19,7 +20,7 @@ export interface ChatProcess {
 
 export function startChat(args: string[], env: Record<string, string> = {}): ChatProcess {
   const started = spawn(process.execPath, [program, "chat", ...args], {
-    env,
+    env: { NODE_COMPILE_CACHE: codeCache, ...env },
     stdio: ["pipe", "pipe", "inherit"],
   });
   let screen = "";
@@ -29,7 +30,7 @@ export function startChat(args: string[], env: Record<string, string> = {}): Cha
     process: started,
     type: (line) => void started.stdin.write(`${line}\n`),
     screen: () => screen,
-    until: async (part) => await vi.waitFor(() => expect(screen).toContain(part), { timeout: 10_000, interval: 10 }),
+    until: async (part) => await vi.waitFor(() => expect(screen).toContain(part), { timeout: 60_000, interval: 10 }),
     exitCode: async () => (await ended)[0] as unknown,
   };
 }
