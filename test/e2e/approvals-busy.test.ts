@@ -71,7 +71,7 @@ describe("while people are asked, under the policy steer", () => {
       system.feishu
         .messages(person.chatId)
         .some(({ messageId, reactions }) => messageId === joining.messageId && reactions.length > 0);
-    await vi.waitUntil(marked, { timeout: 10_000, interval: 10 });
+    await vi.waitUntil(marked, { timeout: 60_000, interval: 10 });
     expect(system.model.requests).toHaveLength(1);
     const { toast } = await decide(system, card, { openId: person.openId, wanted: approve });
     expect(toast?.content).toBe("Approved");

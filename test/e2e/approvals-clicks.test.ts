@@ -106,7 +106,7 @@ describe("a click", () => {
     // The platform would have shown a code after three seconds.
     expect({ code, cardChanged }).toEqual({ code: 0, cardChanged: true });
     expect(toast).toMatchObject({ type: "success", content: "Approved", i18n: { zh_cn: "已批准" } });
-    await vi.waitUntil(async () => (await runs("slow")) === 1, { timeout: 5_000, interval: 10 });
+    await vi.waitUntil(async () => (await runs("slow")) === 1, { timeout: 60_000, interval: 10 });
     expect(visibleAnswers(system.feishu, written).filter(({ finished }) => finished)).toEqual([]);
     const [decided] = await untilRetired(system, person.chatId);
     if (decided === undefined) throw new Error("the card is gone");

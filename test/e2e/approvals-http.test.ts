@@ -35,7 +35,7 @@ async function pendingOf(session: string, replica = 0): Promise<ApiApproval[]> {
 }
 
 async function untilPending(session: string): Promise<ApiApproval> {
-  return await vi.waitUntil(async () => (await pendingOf(session))[0], { timeout: 15_000, interval: 20 });
+  return await vi.waitUntil(async () => (await pendingOf(session))[0], { timeout: 60_000, interval: 20 });
 }
 
 async function post(id: string, body: object, replica = 1): Promise<{ status: number; body: object }> {
@@ -57,7 +57,7 @@ describe("a run over HTTP whose tool needs an approval", () => {
     const secret = "hunter2-hunter2";
     const call = `call ask_once ${JSON.stringify({ key: "h1", password: secret })}`;
     const stream = await chat(urlOf(0), session, `deploy\n${call}`);
-    await vi.waitUntil(() => /"tool_call"[^]*(: ping\n\n){3}/.test(stream.text()), { timeout: 15_000, interval: 10 });
+    await vi.waitUntil(() => /"tool_call"[^]*(: ping\n\n){3}/.test(stream.text()), { timeout: 60_000, interval: 10 });
     expect(stream.frames().map(({ type }) => type)).toEqual(["user_message", "tool_call"]);
     expect(stream.frames()[1]).toMatchObject({ args: { key: "h1", password: "***" } });
 
@@ -122,7 +122,7 @@ describe("a session over HTTP in which calls of one kind were approved three tim
   async function approveOne(): Promise<void> {
     const stream = await chat(urlOf(0), session, message);
     const call = await vi.waitUntil(async () => (await pendingOf(session)).find(({ kind }) => kind === "call"), {
-      timeout: 15_000,
+      timeout: 60_000,
       interval: 20,
     });
     expect((await post(call.id, { decision: "approve" })).status).toBe(200);

@@ -32,7 +32,7 @@ async function hold(key: string): Promise<Omit<Broken, "card">> {
   if (requester === undefined || stranger === undefined) throw new Error("nobody is there");
   const text = `charge\ncall hold_once ${JSON.stringify({ key })}`;
   const written = await send(system, requester, { text, mention: true });
-  await vi.waitUntil(async () => (await runsOf({ key })).length === 1, { timeout: 15_000, interval: 10 });
+  await vi.waitUntil(async () => (await runsOf({ key })).length === 1, { timeout: 60_000, interval: 10 });
   return { key, requester, stranger, written };
 }
 
@@ -90,7 +90,7 @@ describe("a `once` call whose runner was killed in the middle of it", () => {
     const { requester, card, written, key } = broken.retried;
     const { toast } = await decide(system, card, { openId: requester.openId, wanted: { action: "retry" } });
     expect(toast).toMatchObject({ type: "success", content: "It is run again" });
-    await vi.waitUntil(async () => (await runsOf({ key })).length === 2, { timeout: 15_000, interval: 10 });
+    await vi.waitUntil(async () => (await runsOf({ key })).length === 2, { timeout: 60_000, interval: 10 });
     await system.release(key);
     expect(await answerTo(system, written)).toBe("[Ann: charge] ok:released");
     const cards = await untilRetired(system, written.chatId);

@@ -72,7 +72,7 @@ describe("while people are asked", () => {
       expect(openQuestions(system, person.chatId)).toHaveLength(1);
     });
     await vi.waitUntil(async () => ["Approved", "no pending approval"].includes((await click()).toast?.content ?? ""), {
-      timeout: 20_000,
+      timeout: 60_000,
       interval: 100,
     });
     expect(await answerTo(system, written)).toContain('ok:{"key":"outage"}');
@@ -84,7 +84,7 @@ describe("while people are asked", () => {
     const { person, written, card } = await ask("ask_pure", "expired");
     const expiresAtMs = Date.now() + 10_000;
     for (const worker of system.workers.splice(0)) await worker.kill();
-    await vi.waitUntil(() => Date.now() > expiresAtMs, { timeout: 15_000, interval: 50 });
+    await vi.waitUntil(() => Date.now() > expiresAtMs, { timeout: 60_000, interval: 50 });
     const { toast } = await decide(system, card, { openId: person.openId, wanted: approve });
     expect(toast).toMatchObject({ type: "info", content: "no pending approval" });
     // Whoever clicks too late sees it at once, without any worker.
@@ -101,7 +101,7 @@ describe("a `once` call over HTTP whose runner was killed in the middle of it", 
     const [ingress] = system.ingresses;
     if (ingress === undefined) throw new Error("nobody serves HTTP");
     const stream = await chat(ingress.url, "broken", 'charge\ncall hold_once {"key":"broken"}');
-    await vi.waitUntil(async () => (await runs("broken")) === 1, { timeout: 15_000, interval: 10 });
+    await vi.waitUntil(async () => (await runs("broken")) === 1, { timeout: 60_000, interval: 10 });
     for (const runner of system.runners.splice(0)) await runner.kill();
     system.runners.push(await system.start("tool-runner"));
     const listed = await vi.waitUntil(
@@ -110,7 +110,7 @@ describe("a `once` call over HTTP whose runner was killed in the middle of it", 
         const { approvals } = (await response.json()) as { approvals: { id: string }[] }; // our own server wrote it
         return approvals[0];
       },
-      { timeout: 20_000, interval: 50 },
+      { timeout: 60_000, interval: 50 },
     );
     expect(listed).toMatchObject({ kind: "outcome", tool: "hold_once", decisions: ["retry", "done", "abort"] });
     const decided = await fetch(`${ingress.url}/v1/approvals/${listed.id}`, {

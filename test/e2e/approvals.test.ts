@@ -42,7 +42,7 @@ describe("a batch of plain calls and calls that need an approval", () => {
     const [first, second] = await untilAsked(system, chatId, 2);
     if (first === undefined || second === undefined) throw new Error("unreachable: two cards were waited for");
     expect(first.title).toBe("Approve ask_once?");
-    await vi.waitUntil(async () => (await ranWith("batch2")).length === 1, { timeout: 10_000, interval: 10 });
+    await vi.waitUntil(async () => (await ranWith("batch2")).length === 1, { timeout: 60_000, interval: 10 });
     expect(await ranWith("batch1")).toEqual([]);
     expect(await decide(system, second, { openId: ann.openId, wanted: reject })).toMatchObject({
       toast: { type: "info", content: "Rejected" },
@@ -72,7 +72,7 @@ describe("a batch of plain calls and calls that need an approval", () => {
     const written = await write(system, person, 'restart\ncall note_pure {"key":"r0"}\ncall ask_once {"key":"r1"}');
     const [card] = await untilAsked(system, person.chatId);
     if (card === undefined) throw new Error("unreachable: a card was waited for");
-    await vi.waitUntil(async () => (await ranWith("r0")).length === 1, { timeout: 10_000, interval: 10 });
+    await vi.waitUntil(async () => (await ranWith("r0")).length === 1, { timeout: 60_000, interval: 10 });
     for (const [kind, group] of [
       ["agent-worker", system.workers],
       ["tool-runner", system.runners],
@@ -164,7 +164,7 @@ describe("a person who rejects", () => {
           openQuestions(system, person.chatId).find(({ message }) =>
             JSON.stringify(message.card?.json).includes(`i${round}`),
           ),
-        { timeout: 15_000, interval: 10 },
+        { timeout: 60_000, interval: 10 },
       );
       await decide(system, card, { openId: person.openId, wanted: reject });
     }

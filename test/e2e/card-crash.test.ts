@@ -82,7 +82,7 @@ it("a worker that is killed while cards type, and before one gets its last frame
   const { first } = await withSuccessor();
   await first.kill();
   const answers = await Promise.all(
-    written.map(async ({ messageId }) => await waitForAnswer(system.feishu, messageId, { timeoutMs: 20_000 })),
+    written.map(async ({ messageId }) => await waitForAnswer(system.feishu, messageId, { timeoutMs: 60_000 })),
   );
   for (const [index, { name, begun, again }] of moments.entries()) {
     const message = written[index] ?? neverWritten;
@@ -96,7 +96,7 @@ it("a worker that is killed while cards type, and before one gets its last frame
     expect.soft(model.asked(name), name).toBeGreaterThan(1);
   }
   expect(system.feishu.refusals).toEqual([]);
-  const last = await waitForAnswer(system.feishu, committed.messageId, { timeoutMs: 20_000 });
+  const last = await waitForAnswer(system.feishu, committed.messageId, { timeoutMs: 60_000 });
   expect(last.text).toBe("[last frame pause 400]");
   expect(last.messages).toHaveLength(1);
   expect(visibleAnswers(system.feishu, committed)).toHaveLength(1);
@@ -108,7 +108,7 @@ async function answeredButNotClosed(text: string): Promise<Written> {
   const close = { method: "PUT", path: /\/cards\/[^/]+$/ };
   system.feishu.faults.add({ match: close, times: 1, action: { kind: "hang" } });
   const written = await write(system, system.person(text), text);
-  await vi.waitUntil(() => system.feishu.faults.size === 0, { timeout: 5_000, interval: 10 });
+  await vi.waitUntil(() => system.feishu.faults.size === 0, { timeout: 60_000, interval: 10 });
   return written;
 }
 
@@ -128,10 +128,10 @@ it("a worker that stood still while another one took its card writes nothing on 
   await untilShown(system, written, "successor word 5");
   first.signal("SIGCONT");
   await vi.waitFor(async () => expect(await metricOf(first, "larkline_turn_runs_total", 'outcome="fenced"')).toBe(1), {
-    timeout: 10_000,
+    timeout: 60_000,
     interval: 50,
   });
-  const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 20_000 });
+  const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
   expect(answer.text).toBe(again.join(""));
   expect(visibleAnswers(system.feishu, written)).toHaveLength(1);
   const [card] = cardsOf(system, written);

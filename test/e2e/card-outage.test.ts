@@ -41,7 +41,7 @@ it("while Feishu is down cards stand still, then go on or end; a reply that bega
   const failed = (path: RegExp) => system.feishu.apiCalls.filter((call) => call.status === 503 && path.test(call.path));
   const closing = new RegExp(`/cards/${cardsOf(system, early[1] ?? neverWritten)[0]?.cardId ?? ""}$`);
   await vi.waitUntil(() => failed(closing).length >= 2 && failed(/cards$/).length >= 2, {
-    timeout: 15_000,
+    timeout: 60_000,
     interval: 20,
   });
   expect(cardsOf(system, early[0] ?? neverWritten).map(({ frames }) => frames.length)).toEqual(shown);
@@ -65,10 +65,10 @@ it("a card that types while Redis restarts goes on or begins anew, and ends as o
   const frames = () => cardsOf(system, written).reduce((sum, card) => sum + card.frames.length, 0);
   await system.withoutRedis(async () => {
     const url = `${system.workers[0]?.url ?? ""}/ready`;
-    await vi.waitUntil(async () => (await fetch(url)).status !== 200, { timeout: 10_000, interval: 20 });
+    await vi.waitUntil(async () => (await fetch(url)).status !== 200, { timeout: 60_000, interval: 20 });
   });
   const before = frames();
-  await vi.waitUntil(() => frames() > before, { timeout: 20_000, interval: 20 });
+  await vi.waitUntil(() => frames() > before, { timeout: 60_000, interval: 20 });
   const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 25_000 });
   expect(answer.text).toBe(runs[model.asked("redis") - 1]?.join(""));
   expect(visibleAnswers(system.feishu, written)).toHaveLength(1);

@@ -24,7 +24,7 @@ async function clickStop({ messageId }: SimMessage, openId: string): Promise<Car
 
 /** What the stopped card says in the end; it has no button any more and stays the only answer. */
 async function stoppedText(written: Written): Promise<string> {
-  const { text, messages } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 10_000 });
+  const { text, messages } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
   for (const message of messages) expect(elementOf(message, "stop")).toBeUndefined();
   expect(visibleAnswers(system.feishu, written)).toHaveLength(1);
   return text;
@@ -41,7 +41,7 @@ it("the button of a card that types breaks the model's stream off, and what was 
   const { toast } = await clickStop(card, person.openId);
   expect(toast?.type).toBe("success");
   expect(await stoppedText(written)).toMatch(/^word 0, .*word 5,[^]*\nStopped\.$/);
-  await vi.waitUntil(() => system.model.aborted === aborted + 1, { timeout: 5_000, interval: 10 });
+  await vi.waitUntil(() => system.model.aborted === aborted + 1, { timeout: 60_000, interval: 10 });
   expect(await system.ask(person, "and then")).toBe("[and then]");
 });
 
@@ -59,7 +59,7 @@ it("the button reaches running tools, and the card says what had finished and wh
   const written = await write(system, person, ["work", ...lines].join("\n"));
   await vi.waitFor(
     async () => expect(await system.recorded()).toEqual(expect.arrayContaining(["once held", "pure looked"])),
-    { timeout: 10_000, interval: 20 },
+    { timeout: 60_000, interval: 20 },
   );
   const card = await untilToolEnded(written, "note_once");
   await clickStop(card, person.openId);
@@ -70,7 +70,7 @@ it("the button reaches running tools, and the card says what had finished and wh
   expect(text).toMatch(/without effect: `hold_pure`/);
   await vi.waitFor(
     async () => expect(await system.recorded()).toEqual(expect.arrayContaining(["stopped held", "stopped looked"])),
-    { timeout: 5_000, interval: 20 },
+    { timeout: 60_000, interval: 20 },
   );
 });
 

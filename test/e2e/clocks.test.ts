@@ -60,7 +60,7 @@ describe.each([
     const [card] = await untilAsked(system, person.chatId);
     if (card === undefined) throw new Error("unreachable: one was waited for");
     await decide(system, card, { openId: person.openId, wanted: { decision: "approve" } });
-    const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 15_000 });
+    const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
     expect(text).toBe('[two] ok:{"key":"asked"}');
     expect(await system.recorded()).toEqual(["once k", "once asked"]);
   });
@@ -80,7 +80,7 @@ describe.each([
       if (aheadMs === 0) continue;
       const page = app === runner ? "runners" : "instances";
       await vi.waitFor(async () => expect(await (await fetch(`${operators.url}/${page}`)).text()).toContain(words), {
-        timeout: 10_000,
+        timeout: 60_000,
         interval: 50,
       });
     }

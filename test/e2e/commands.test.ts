@@ -106,7 +106,7 @@ describe("what the bot tells of itself", () => {
     const person = system.person("Eve");
     expect(await told(person, "/status")).toMatch(/State: idle[^]*Messages in this conversation: 0/);
     const held = await write(system, person, 'hold\ncall hold_pure {"key":"status"}');
-    await vi.waitFor(async () => expect(await system.recorded()).toContain("pure status"), { timeout: 10_000 });
+    await vi.waitFor(async () => expect(await system.recorded()).toContain("pure status"), { timeout: 60_000 });
     const waiting = await write(system, person, "waiting");
     expect(await told(person, "/状态")).toMatch(/正在回答[^]*hold_pure[^]*等待中的消息：1/);
     await system.release("status");
@@ -175,7 +175,7 @@ describe("stopping", () => {
       await untilShown(system, written, "word 5,");
       const { aborted } = system.model;
       await write(system, person, order);
-      await vi.waitUntil(() => system.model.aborted > aborted, { timeout: 5_000, interval: 5 });
+      await vi.waitUntil(() => system.model.aborted > aborted, { timeout: 60_000, interval: 5 });
       const text = await answerTo(system, written);
       expect(text).toMatch(/^word 0, .*word 5,[^]*(Stopped\.|已停止。)$/);
       expect(visibleAnswers(system.feishu, written)).toHaveLength(1);
@@ -240,7 +240,7 @@ describe("over HTTP", () => {
 
 async function untilRecorded(...lines: string[]): Promise<void> {
   await vi.waitFor(async () => expect(await system.recorded()).toEqual(expect.arrayContaining(lines)), {
-    timeout: 10_000,
+    timeout: 60_000,
     interval: 20,
   });
 }

@@ -156,7 +156,7 @@ it("a worker that is killed while it waits for a summary is replaced: one answer
   };
   prompted.prompt("over to you", overflow);
   const written = await write(system, person, "over to you");
-  await vi.waitUntil(() => hanging, { timeout: 10_000, interval: 5 });
+  await vi.waitUntil(() => hanging, { timeout: 60_000, interval: 5 });
   summarise = () => ({ text: "They spoke of numbers." });
   await Promise.all(system.workers.map(async (worker) => await worker.kill()));
   await system.start("agent-worker");

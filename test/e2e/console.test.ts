@@ -43,7 +43,7 @@ async function press(action: string): Promise<string> {
 
 async function untilIdle(session: string): Promise<void> {
   await vi.waitFor(async () => expect(await page(`/sessions/${session}`)).toMatch(/State<\/dt>\s*<dd>idle</), {
-    timeout: 10_000,
+    timeout: 60_000,
     interval: 50,
   });
 }
@@ -93,7 +93,7 @@ describe("the console beside everything else, as its own user of Redis", () => {
     const session = `${system.appId}.${ben.chatId}`;
     const text = 'call note_idempotent {"key":"ben","ms":60000}';
     await system.feishu.sendMessage({ appId: system.appId, chatId: ben.chatId, from: ben.openId, text });
-    await vi.waitUntil(async () => (await system.recorded()).includes("idempotent ben"), { timeout: 10_000 });
+    await vi.waitUntil(async () => (await system.recorded()).includes("idempotent ben"), { timeout: 60_000 });
     expect(await press(`/sessions/${session}/cancel`)).toContain("was told to stop");
     await untilIdle(session);
     expect(await refusals()).toEqual([]);

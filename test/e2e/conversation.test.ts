@@ -42,7 +42,7 @@ describe.each(["websocket", "webhook"] as const)("a conversation over %s", (tran
     const { feishu, appId } = system;
     const { openId, chatId } = system.person("Eve");
     const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text: "once" });
-    await waitForAnswer(feishu, messageId, { timeoutMs: 10_000 });
+    await waitForAnswer(feishu, messageId, { timeoutMs: 60_000 });
     await feishu.redeliver(messageId);
     await system.ask({ openId, chatId }, "after");
     expect(answersIn(system, chatId)).toEqual(["[once]", "[after]"]);

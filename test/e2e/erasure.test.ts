@@ -20,7 +20,7 @@ const tools = ["recording-tools.ts", "approval-tools.ts"].map((name) =>
 const marker = "zebrafinch7";
 /** As a call's result it is kept beside the conversation. */
 const large = `${marker} ${"and more ".repeat(40)}`;
-const patienceMs = 30_000;
+const patienceMs = 60_000;
 
 const config = {
   limits: { maxResultChars: 200 },

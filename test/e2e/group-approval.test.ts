@@ -25,10 +25,10 @@ describe("a group in which somebody's turn waits for people", () => {
       const [ann, bob] = people as [Writer, Writer]; // as many as names
       const say = async (person: Writer, text: string) => await send(system, person, { text, mention: true });
       const asked = await say(ann, 'deploy\ncall ask_once {"key":"group"}');
-      await expect.poll(() => openQuestions(system, ann.chatId).length, { timeout: 20_000 }).toBe(1);
+      await expect.poll(() => openQuestions(system, ann.chatId).length, { timeout: 60_000 }).toBe(1);
       const later = await say(ann, "and then this");
       const others = [await say(bob, "hello"), await say(bob, "once more")];
-      await untilAnswered(system, others, 20_000);
+      await untilAnswered(system, others, 60_000);
       expect(await Promise.all(others.map(async (message) => await answerTo(system, message)))).toEqual([
         expect.stringContaining("Bob: hello"),
         expect.stringContaining("Bob: once more"),

@@ -39,7 +39,7 @@ async function cluster(): Promise<Place> {
         for (const line of lines) expect(known).toContain(String(line.port));
       }
     },
-    { timeout: 20_000, interval: 50 },
+    { timeout: 60_000, interval: 50 },
   );
   const stop = async (): Promise<void> => {
     for (const line of lines) line.close();
@@ -98,7 +98,7 @@ describe.each([
       const startedMs = performance.now();
       await Promise.all(
         [...system.workers, ...system.runners].map(async (app) => {
-          await vi.waitFor(async () => expect(await readyStatus(app)).toBe(503), { timeout: 20_000, interval: 50 });
+          await vi.waitFor(async () => expect(await readyStatus(app)).toBe(503), { timeout: 60_000, interval: 50 });
         }),
       );
       expect(performance.now() - startedMs).toBeLessThan(10_000);
@@ -107,7 +107,7 @@ describe.each([
         async () => {
           for (const app of [...system.workers, ...system.runners]) expect(await readyStatus(app)).toBe(200);
         },
-        { timeout: 20_000, interval: 50 },
+        { timeout: 60_000, interval: 50 },
       );
     },
   );
@@ -121,7 +121,7 @@ describe("a Redis that answers and takes nothing", () => {
     const apps = [...system.ingresses, ...system.workers, ...system.runners];
     const untilAll = async (status: number): Promise<void> => {
       await vi.waitFor(async () => expect(await Promise.all(apps.map(readyStatus))).toEqual(apps.map(() => status)), {
-        timeout: 20_000,
+        timeout: 60_000,
         interval: 50,
       });
     };

@@ -13,7 +13,7 @@ const holding = {
 };
 /** Longer than any test takes: only what happens ends a hold. */
 const patient = { WORKER_HOLD_MS: "60000" };
-const patience = { timeout: 20_000, interval: 20 };
+const patience = { timeout: 60_000, interval: 20 };
 
 let system: System;
 let redis: Redis;
@@ -56,7 +56,7 @@ async function untilRecorded(line: string, times = 1): Promise<void> {
 }
 
 async function answerTo({ messageId }: Written): Promise<string> {
-  return (await waitForAnswer(system.feishu, messageId, { timeoutMs: 30_000 })).text;
+  return (await waitForAnswer(system.feishu, messageId, { timeoutMs: 60_000 })).text;
 }
 
 function call(tool: string, key: string): string {

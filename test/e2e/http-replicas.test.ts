@@ -48,7 +48,7 @@ describe("two ingress replicas", () => {
   it("the progress of a tool does not disturb the stream", async () => {
     const stream = await chat(addressOf(1), "progress", question("progress"));
     await stream.until(hasCall);
-    await vi.waitUntil(async () => (await system.recorded()).includes("once progress"), { timeout: 5_000 });
+    await vi.waitUntil(async () => (await system.recorded()).includes("once progress"), { timeout: 60_000 });
     await system.release("progress");
     const frames = await stream.end();
     expect(frames.map(({ type }) => type)).toEqual(["user_message", "tool_call", "tool_result", "assistant", "done"]);
@@ -91,7 +91,7 @@ it("the terminal client holds a conversation with tools over the real HTTP API",
   client.stdout.setEncoding("utf8").on("data", (data: string) => (screen += data));
   const closed = once(client, "close");
   const until = async (part: string) =>
-    await vi.waitFor(() => expect(screen).toContain(part), { timeout: 10_000, interval: 10 });
+    await vi.waitFor(() => expect(screen).toContain(part), { timeout: 60_000, interval: 10 });
   await system.release("cli");
   client.stdin.write("hello\n");
   await until("[hello]");

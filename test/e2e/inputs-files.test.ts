@@ -215,7 +215,7 @@ it("a fetch can be stopped: no model is asked, and nobody waits for the file", a
   const person = system.person("Ned");
   const before = system.model.requests.length;
   const written = await send(system, person, { file: { name: "a.txt", bytes: Buffer.from("the words") } });
-  await vi.waitUntil(() => system.feishu.faults.size === 0, { timeout: 5_000, interval: 5 });
+  await vi.waitUntil(() => system.feishu.faults.size === 0, { timeout: 60_000, interval: 5 });
   remove();
   await send(system, person, { text: "/stop" });
   expect(await answerTo(system, written)).toBe("已停止。");
@@ -230,7 +230,7 @@ it.each(["kill", "stop"] as const)(
     const written = await send(system, system.person("Lea"), {
       file: { name: "a.txt", bytes: Buffer.from("the words") },
     });
-    await vi.waitUntil(() => system.feishu.faults.size === 0, { timeout: 5_000, interval: 5 });
+    await vi.waitUntil(() => system.feishu.faults.size === 0, { timeout: 60_000, interval: 5 });
     remove();
     await worker[end]();
     worker = await startWorker();

@@ -28,7 +28,7 @@ afterAll(async () => {
 
 /** The last card of the answer to a message, once it is finished. */
 async function cardFor(messageId: string) {
-  const { messages } = await waitForAnswer(system.feishu, messageId, { timeoutMs: 30_000 });
+  const { messages } = await waitForAnswer(system.feishu, messageId, { timeoutMs: 60_000 });
   const last = messages.at(-1);
   if (last === undefined) throw new Error("there is no answer");
   return last;
@@ -117,7 +117,7 @@ describe("a card", () => {
     const { chatId } = system.feishu.addChat({ type: "group", name: "Asked", members: [openId] });
     await system.feishu.addBot(chatId, system.appId).reports;
     await expect
-      .poll(() => JSON.stringify(system.feishu.messages(chatId)), { timeout: 30_000 })
+      .poll(() => JSON.stringify(system.feishu.messages(chatId)), { timeout: 60_000 })
       .toContain('"i18n_content":{"zh_cn":"你好","en_us":"Hello"}');
     const { messageId } = await send(system, { openId, chatId }, { text: ordering("note_idempotent") });
     const [asked] = await untilAsked(system, chatId);

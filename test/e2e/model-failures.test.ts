@@ -181,7 +181,7 @@ describe("tokens of answers that are void", () => {
     const { messageId } = await feishu.sendMessage({ appId, chatId: person.chatId, from: person.openId, text: "go" });
     await untilShown(system, { chatId: person.chatId, messageId, text: "go" }, "some words");
     await feishu.sendMessage({ appId, chatId: person.chatId, from: person.openId, text: "/stop" });
-    await waitForAnswer(feishu, messageId, { timeoutMs: 10_000 });
+    await waitForAnswer(feishu, messageId, { timeoutMs: 60_000 });
     const events = await eventsOfRun(system, person);
     const end = eventOf(events, "turn_end");
     expect(end).toMatchObject({ inputTokens: 1_000, cacheReadTokens: 5, estimated: true });

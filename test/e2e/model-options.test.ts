@@ -105,7 +105,7 @@ for (const { model, body } of wires) {
     await system.ask(person, `/model ${model}`);
     const { feishu, appId } = system;
     const { messageId } = await feishu.sendMessage({ appId, ...person, from: person.openId, text: "think" });
-    const answer = await waitForAnswer(feishu, messageId, { timeoutMs: 10_000 });
+    const answer = await waitForAnswer(feishu, messageId, { timeoutMs: 60_000 });
     expect(answer.text).toBe("[think]");
     const [card] = answer.messages;
     expect(JSON.stringify(card && elementOf(card, "thinking"))).toContain("Six times seven.");

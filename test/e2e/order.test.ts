@@ -36,7 +36,7 @@ it("three workers answer what many chats write without waiting: each message onc
       return sent;
     }),
   );
-  await untilAnswered(system, written.flat(), 20_000);
+  await untilAnswered(system, written.flat(), 60_000);
   for (const { person, exchanges } of conversations) {
     expect(answersIn(system, person.chatId)).toEqual(exchanges.map(({ answer }) => answer));
   }
@@ -57,7 +57,7 @@ it("a chat waits for its own slow answer, and no other chat does", async () => {
   expect(answersIn(system, slow.chatId)).toEqual([]);
   // The slow call ends when somebody makes the same one.
   await system.ask(system.person("other"), 'other\ncall meet {"key":"slow","of":2}');
-  await waitForAnswer(system.feishu, second.messageId, { timeoutMs: 10_000 });
+  await waitForAnswer(system.feishu, second.messageId, { timeoutMs: 60_000 });
   expect(answersIn(system, slow.chatId)).toEqual(["[first] ok:met", "[second]"]);
 });
 

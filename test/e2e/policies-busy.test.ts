@@ -30,7 +30,7 @@ function withPolicy(busy: string, { feishu = {}, ...agent }: { feishu?: object; 
 
 async function untilHeld(key: string): Promise<void> {
   const held = async () => (await system.recorded()).some((line) => line.endsWith(` ${key}`));
-  await vi.waitUntil(held, { timeout: 10_000, interval: 10 });
+  await vi.waitUntil(held, { timeout: 60_000, interval: 10 });
 }
 
 /** Somebody asks for something that lasts until `key` is released. */
@@ -53,7 +53,7 @@ function reactionsOn({ chatId, messageId }: Written): string[] {
 }
 
 async function untilReactions(written: Written, ...emojis: string[]): Promise<void> {
-  await vi.waitFor(() => expect(reactionsOn(written)).toEqual(emojis), { timeout: 10_000, interval: 10 });
+  await vi.waitFor(() => expect(reactionsOn(written)).toEqual(emojis), { timeout: 60_000, interval: 10 });
 }
 
 function lines(text: string): string[] {
@@ -174,7 +174,7 @@ describe("interrupt", () => {
     const second = await send(system, person, { text: "no, this" });
     expect(await answerTo(system, second)).toBe("[no, this]");
     expect(lines(await answerTo(system, first))[0]).toContain("A newer message arrived");
-    await vi.waitFor(async () => expect(await system.recorded()).toContain("stopped broken"), { timeout: 10_000 });
+    await vi.waitFor(async () => expect(await system.recorded()).toContain("stopped broken"), { timeout: 60_000 });
   });
 
   it("another person's messages never stop it: each is told its position, and their last one is answered in turn", async () => {
@@ -183,7 +183,7 @@ describe("interrupt", () => {
     const second = await send(system, bob, { text: "hello", mention: true });
     const third = await send(system, bob, { text: "第三条", mention: true });
     const noticeOf = async ({ messageId }: Written) =>
-      (await system.feishu.waitUntil(messageId, ({ senderType }) => senderType === "app", { timeoutMs: 10_000 })).text;
+      (await system.feishu.waitUntil(messageId, ({ senderType }) => senderType === "app", { timeoutMs: 60_000 })).text;
     expect(await noticeOf(second)).toMatch(/Messages before this one: 1/);
     expect(await noticeOf(third)).toMatch(/前面还有 2 条消息/);
     await system.release("safe");
@@ -191,7 +191,7 @@ describe("interrupt", () => {
     const shows = async (written: Written, text: string) =>
       await vi.waitFor(
         () => expect(visibleAnswers(system.feishu, written).map((answer) => answer.text)).toContain(text),
-        { timeout: 10_000, interval: 10 },
+        { timeout: 60_000, interval: 10 },
       );
     await shows(second, "A newer message arrived, so I stopped here and go on with that one.");
     await shows(third, "[Bob: 第三条]");
@@ -205,7 +205,7 @@ describe("interrupt", () => {
     const third = await send(system, person, { text: "three" });
     expect(await answerTo(system, third)).toBe("[three]");
     for (const written of [first, second]) {
-      const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 10_000 });
+      const { text } = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
       expect(text).toMatch(/newer message/);
     }
   });

@@ -25,7 +25,7 @@ async function ask(system: System, text: string): Promise<Answer> {
   const { appId, feishu } = system;
   const { openId, chatId } = system.person("Ann");
   const { messageId } = await feishu.sendMessage({ appId, chatId, from: openId, text });
-  return await waitForAnswer(feishu, messageId, { timeoutMs: 20_000 });
+  return await waitForAnswer(feishu, messageId, { timeoutMs: 60_000 });
 }
 
 function uploads({ feishu }: System): number {

@@ -62,7 +62,7 @@ describe("a runner that knows the protocol document alone", () => {
   it("offers its tools, runs calls and answers them at once", async () => {
     await startPython();
     await vi.waitUntil(async () => (await ask('t\ncall py_pure {"key":"p1"}')).includes("ok:"), {
-      timeout: 15_000,
+      timeout: 60_000,
       interval: 50,
     });
     expect(await ask('both\ncall py_once {"key":"o1"}\ncall py_fail {}')).toContain(
@@ -76,14 +76,14 @@ describe("a runner that knows the protocol document alone", () => {
     await startPython(`${folder}/main.py`);
     await vi.waitUntil(
       async () => (await ask('numbers\ncall describe_numbers {"numbers":[1,2,3,10]}')).includes('"median":2.5'),
-      { timeout: 15_000, interval: 50 },
+      { timeout: 60_000, interval: 50 },
     );
   });
 
   it("refuses what no worker has signed, and goes on", async () => {
     await startPython();
     await vi.waitUntil(async () => (await ask('t\ncall py_pure {"key":"p2"}')).includes("ok:"), {
-      timeout: 15_000,
+      timeout: 60_000,
       interval: 50,
     });
     const queue = new Queue(toolsQueue(runner), {
@@ -102,7 +102,7 @@ describe("a runner that knows the protocol document alone", () => {
     });
     expect(await ask('after\ncall py_once {"key":"genuine"}')).toContain("ok:");
     await vi.waitUntil(async () => (await queue.getJobCounts("wait", "active"))["active"] === 0, {
-      timeout: 10_000,
+      timeout: 60_000,
       interval: 20,
     });
     await queue.close();
@@ -113,7 +113,7 @@ describe("a runner that knows the protocol document alone", () => {
   it("drops what is no job, and answers a result that is no JSON with an error: nothing ends its threads", async () => {
     await startPython();
     await vi.waitUntil(async () => (await ask('t\ncall py_pure {"key":"p4"}')).includes("ok:"), {
-      timeout: 15_000,
+      timeout: 60_000,
       interval: 50,
     });
     const queue = new Queue(toolsQueue(runner), { connection: { url: system.redis.url }, prefix: "{larkline}" });
@@ -135,7 +135,7 @@ describe("a runner that knows the protocol document alone", () => {
         const { active = 0, wait = 0 } = await queue.getJobCounts("active", "wait");
         return active + wait === 0;
       },
-      { timeout: 10_000, interval: 20 },
+      { timeout: 60_000, interval: 20 },
     );
     await queue.close();
   });
@@ -143,12 +143,12 @@ describe("a runner that knows the protocol document alone", () => {
   it("does not run a `once` call again after kill -9, and runs a `pure` one again", async () => {
     const child = await startPython();
     await vi.waitUntil(async () => (await ask('t\ncall py_pure {"key":"p3"}')).includes("ok:"), {
-      timeout: 15_000,
+      timeout: 60_000,
       interval: 50,
     });
     const answer = ask('killed\ncall py_once {"key":"k1","seconds":8}\ncall py_pure {"key":"k2","seconds":8}');
     await vi.waitUntil(async () => (await system.recorded()).filter((line) => /k[12]$/.test(line)).length === 2, {
-      timeout: 10_000,
+      timeout: 60_000,
       interval: 20,
     });
     child.kill("SIGKILL");

@@ -12,7 +12,7 @@ import { startSystem, type System } from "../system/system.ts";
 
 const fixture = (name: string): string => fileURLToPath(new URL(`../fixtures/${name}`, import.meta.url));
 /** For an answer, on a machine that is busy with other tests. */
-const patienceMs = 40_000;
+const patienceMs = 60_000;
 
 // The whole way of a message, with a user of Redis for each app on every node.
 describe.each([
@@ -122,13 +122,13 @@ describe.each([
         const queues = await page("/");
         for (const queue of ["turns", "tools-recording"]) expect(queues).toContain(queue);
       },
-      { timeout: 20_000, interval: 100 },
+      { timeout: 60_000, interval: 100 },
     );
     expect(await page("/runners")).toContain("note_once");
     const person = system.person("Ida");
     const { chatId } = await write(system, person, "shown");
     await vi.waitFor(async () => expect(await page(`/sessions/${system.appId}.${chatId}`)).toContain("idle"), {
-      timeout: 20_000,
+      timeout: 60_000,
       interval: 50,
     });
     const env = { REDIS_URL: users.urlFor(nodes.url, "admin", "") };

@@ -69,7 +69,7 @@ async function screenOf(question: string, during: (until: (part: string) => Prom
   client.stdout.setEncoding("utf8").on("data", (data: string) => (screen += data));
   const closed = once(client, "close");
   const until = async (part: string) =>
-    await vi.waitFor(() => expect(screen).toContain(part), { timeout: 30_000, interval: 10 });
+    await vi.waitFor(() => expect(screen).toContain(part), { timeout: 60_000, interval: 10 });
   client.stdin.write(`${question}\n`);
   await during(until);
   await until(`${final}\n${"=".repeat(60)}`);

@@ -89,7 +89,7 @@ it("a turn in the middle of its model call is handed over at once, and its messa
   for (const other of others) await other.stop();
   const before = system.model.aborted;
   const written = await write(system, system.person("Ida"), text);
-  await vi.waitUntil(() => asked() === 1, { timeout: 20_000, interval: 10 });
+  await vi.waitUntil(() => asked() === 1, { timeout: 60_000, interval: 10 });
   const successor = await system.start("agent-worker");
   system.workers.splice(0, system.workers.length, successor);
   expect(await only?.stop()).toBe(0);
@@ -109,7 +109,7 @@ it("a reply that is being sent while its worker stops is sent by another worker,
   system.feishu.faults.add({ match: lastFrame, times: 1, action: { kind: "hang" } });
   const written = await write(system, system.person("Jon"), "sending pause 400");
   const requests = () => system.model.requests.filter(({ messages }) => messages.at(-1)?.text === written.text).length;
-  await vi.waitUntil(() => requests() === 1 && system.feishu.faults.size === 0, { timeout: 20_000, interval: 10 });
+  await vi.waitUntil(() => requests() === 1 && system.feishu.faults.size === 0, { timeout: 60_000, interval: 10 });
   const successor = await system.start("agent-worker");
   expect(await sender?.stop()).toBe(0);
   await waitForAnswer(system.feishu, written.messageId, { timeoutMs: patienceMs });

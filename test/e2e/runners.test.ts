@@ -35,7 +35,7 @@ async function untilTools(fact: (names: string[]) => boolean): Promise<void> {
       await system.ask(person, "which tools");
       expect(system.model.requests.at(-1)?.tools.map(({ name }) => name)).toSatisfy(fact);
     },
-    { timeout: 10_000, interval: 20 },
+    { timeout: 60_000, interval: 20 },
   );
 }
 
@@ -52,7 +52,7 @@ async function untilWithdrawn(): Promise<void> {
         );
         expect(instances.filter(({ expiresAtMs }) => expiresAtMs > nowMs)).toEqual([]);
       },
-      { timeout: 10_000, interval: 20 },
+      { timeout: 60_000, interval: 20 },
     );
   } finally {
     redis.disconnect();
@@ -64,7 +64,7 @@ async function untilHandedOutAnew(runner: string, count: number): Promise<void> 
   const redis = new Redis(system.redis.url);
   try {
     const jobs = async () => (await redis.keys(`*tools-${runner}:*.2`)).length;
-    await vi.waitFor(async () => expect(await jobs()).toBe(count), { timeout: 30_000, interval: 50 });
+    await vi.waitFor(async () => expect(await jobs()).toBe(count), { timeout: 60_000, interval: 50 });
   } finally {
     redis.disconnect();
   }
@@ -77,7 +77,7 @@ function shownIn(chatId: string): string {
 
 async function untilRecorded(line: string, times = 1): Promise<void> {
   const count = async () => (await system.recorded()).filter((one) => one === line).length;
-  await vi.waitFor(async () => expect(await count()).toBe(times), { timeout: 15_000, interval: 20 });
+  await vi.waitFor(async () => expect(await count()).toBe(times), { timeout: 60_000, interval: 20 });
 }
 
 function call(tool: string, key: string): string {
@@ -97,15 +97,15 @@ describe("a second runner", () => {
     await untilTools((names) => names.includes("hold_pure") && names.includes("note_pure"));
     const late = await write(system, person, `late\n${call("hold_pure", "quick")}`);
     await vi.waitFor(() => expect(shownIn(late.chatId)).toContain("its runner is away"), {
-      timeout: 10_000,
+      timeout: 60_000,
       interval: 50,
     });
     const successor = await startHolding();
-    expect((await waitForAnswer(system.feishu, late.messageId, { timeoutMs: 10_000 })).text).toBe("[late] ok:released");
+    expect((await waitForAnswer(system.feishu, late.messageId, { timeoutMs: 60_000 })).text).toBe("[late] ok:released");
     await successor.kill();
     const killed = await write(system, person, `killed\n${call("hold_pure", "quick")}`);
     const third = await startHolding();
-    expect((await waitForAnswer(system.feishu, killed.messageId, { timeoutMs: 10_000 })).text).toBe(
+    expect((await waitForAnswer(system.feishu, killed.messageId, { timeoutMs: 60_000 })).text).toBe(
       "[killed] ok:released",
     );
     expect(await third.stop()).toBe(0);
@@ -137,7 +137,7 @@ describe("a second runner", () => {
     const successor = await startHolding();
     await untilRecorded("once waiting");
     await system.release("waiting");
-    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 10_000 });
+    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
     expect(answer.text).toBe("[stopped] ok:released ok:released");
     expect(await successor.stop()).toBe(0);
   });
@@ -151,7 +151,7 @@ describe("a second runner", () => {
     await untilRecorded("pure right");
     await system.release("left");
     await system.release("right");
-    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 10_000 });
+    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
     expect(answer.text).toBe("[shared] ok:released ok:released");
     const counts = await Promise.all(pair.map(async (runner) => await metricOf(runner, "larkline_tool_calls_total")));
     for (const runner of pair) expect(await runner.stop()).toBe(0);
@@ -181,7 +181,7 @@ describe("a runner that is killed", () => {
     const successor = await system.start("tool-runner", { ...holding, RUNNER_CONCURRENCY: "4" });
     await untilRecorded("pure look", 2);
     await system.release("look");
-    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 15_000 });
+    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
     expect(answer.text).toMatch(/^\[killed\] failed:outcome unknown: [^]* ok:released$/);
     expect((await system.recorded()).filter((line) => line === "once charge")).toHaveLength(1);
     expect(await metricOf(successor, "larkline_tool_calls_total", 'outcome="unknown"')).toBe(1);
@@ -200,12 +200,12 @@ describe("a call for a runner that was killed a moment before and still counts a
     const written = await write(system, system.person("Hal"), text);
     await untilHandedOutAnew("second", 2);
     await vi.waitFor(() => expect(shownIn(written.chatId)).toContain("its runner is away"), {
-      timeout: 10_000,
+      timeout: 60_000,
       interval: 50,
     });
     await system.release("early");
     const successor = await startHolding(brief);
-    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 10_000 });
+    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
     expect(answer.text).toBe("[early] ok:released ok:released");
     expect((await system.recorded()).filter((line) => line === "once early")).toHaveLength(1);
     expect(await successor.stop()).toBe(0);
@@ -236,12 +236,12 @@ describe("a runner that stands still for longer than its locks live", () => {
     await untilRecorded("once frozen");
     expect(await locks()).toBe(1);
     runner.signal("SIGSTOP");
-    await vi.waitFor(async () => expect(await locks()).toBe(0), { timeout: 10_000, interval: 50 });
+    await vi.waitFor(async () => expect(await locks()).toBe(0), { timeout: 60_000, interval: 50 });
     runner.signal("SIGCONT");
     // The queue has given it the job once more.
-    await vi.waitFor(async () => expect(await locks()).toBe(1), { timeout: 10_000, interval: 50 });
+    await vi.waitFor(async () => expect(await locks()).toBe(1), { timeout: 60_000, interval: 50 });
     await system.release("frozen");
-    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 10_000 });
+    const answer = await waitForAnswer(system.feishu, written.messageId, { timeoutMs: 60_000 });
     expect(answer.text).toBe("[frozen] ok:released");
     expect((await system.recorded()).filter((line) => line === "once frozen")).toHaveLength(1);
     redis.disconnect();

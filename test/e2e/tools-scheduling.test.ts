@@ -46,7 +46,7 @@ async function untilOffered(tool: string, isOffered = true): Promise<void> {
       const names = system.model.requests.at(-1)?.tools.map(({ name }) => name) ?? [];
       expect(names.includes(tool)).toBe(isOffered);
     },
-    { timeout: 15_000, interval: 20 },
+    { timeout: 60_000, interval: 20 },
   );
 }
 
@@ -60,7 +60,7 @@ async function queueOf(runner: string, work: (queue: Queue) => Promise<void>): P
 }
 
 async function untilQueued(queue: Queue, state: "wait" | "active" | "prioritized", count: number): Promise<void> {
-  await vi.waitUntil(async () => (await queue.getJobCounts(state))[state] === count, { timeout: 15_000, interval: 10 });
+  await vi.waitUntil(async () => (await queue.getJobCounts(state))[state] === count, { timeout: 60_000, interval: 10 });
 }
 
 /** The runner of tools that wait; the last one that was started lives on. */
@@ -151,7 +151,7 @@ describe("calls of background turns", () => {
     const runner = await startRunner("single", tools, 1);
     await untilOffered("hold_pure");
     const gate = await write(system, system.person("Cai"), 'gate\ncall hold_pure {"key":"gate"}');
-    await vi.waitUntil(async () => (await system.recorded()).includes("pure gate"), { timeout: 15_000, interval: 10 });
+    await vi.waitUntil(async () => (await system.recorded()).includes("pure gate"), { timeout: 60_000, interval: 10 });
     await queueOf("single", async (queue) => {
       const sessions = ["b1", "b2", "b3"];
       const background = sessions.map(

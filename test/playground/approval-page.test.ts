@@ -82,7 +82,7 @@ const cardIn = (page: Page) => panel(page, "Alice").locator(".feishu-card");
 /** The card that nobody can click any more, and what the person was told. */
 async function untilDecided(page: Page): Promise<void> {
   await page.locator(".toast-success", { hasText: "已收到" }).waitFor();
-  await expect.poll(async () => await cardIn(page).locator("button").count(), { timeout: 10_000 }).toBe(0);
+  await expect.poll(async () => await cardIn(page).locator("button").count(), { timeout: 60_000 }).toBe(0);
 }
 
 const id = approvalOf("call").id;

@@ -101,10 +101,10 @@ test("a streaming card types towards its latest text, and a new frame shows at o
   expect(await answerOf(page).textContent()).toBe(first);
   gates[0].resolve();
   const length = async (): Promise<number> => (await answerOf(page).textContent())?.length ?? 0;
-  await expect.poll(length, { timeout: 10_000 }).toBeGreaterThan(first.length);
+  await expect.poll(length, { timeout: 60_000 }).toBeGreaterThan(first.length);
   expect(await length()).toBeLessThan(second.length);
   gates[1].resolve();
-  await expect.poll(length, { timeout: 10_000 }).toBeGreaterThan(second.length);
+  await expect.poll(length, { timeout: 60_000 }).toBeGreaterThan(second.length);
   expect(await length()).toBeLessThan(third.length);
   await bot.idle();
 });
@@ -398,7 +398,7 @@ test("entering a chat, pressing the menu and adding the bot to a topic group tel
   await panel(page, "值班").waitFor();
   const told = (): string[] => playground.simulator.deliveries.map(({ eventType }) => eventType);
   for (const event of ["bot_p2p_chat_entered_v1", "application.bot.menu_v6", "member.bot.added_v1"]) {
-    await expect.poll(told, { timeout: 10_000 }).toContainEqual(expect.stringContaining(event));
+    await expect.poll(told, { timeout: 60_000 }).toContainEqual(expect.stringContaining(event));
   }
 });
 

@@ -34,7 +34,7 @@ async function scene(options: Partial<SimulatorOptions> = {}): Promise<Scene> {
 
 test("the official SDK connects, receives and replies", async () => {
   const { simulator, bot, say } = await scene();
-  const reply = await simulator.waitForReply(await say("你好"), { timeoutMs: 10_000 });
+  const reply = await simulator.waitForReply(await say("你好"), { timeoutMs: 60_000 });
   expect(reply).toMatchObject({ messageType: "post", text: "**你好**" });
   expect((await bot.api.botInfo()).openId).toBe(simulator.apps[0]?.openId);
 });
@@ -42,20 +42,20 @@ test("the official SDK connects, receives and replies", async () => {
 test("the official SDK puts fragments of a large event together", async () => {
   const { simulator, say } = await scene({ connection: { fragmentBytes: 100 } });
   const text = "长消息".repeat(200);
-  const reply = await simulator.waitForReply(await say(text), { timeoutMs: 10_000 });
+  const reply = await simulator.waitForReply(await say(text), { timeoutMs: 60_000 });
   expect(reply.text).toContain(text);
 });
 
 test("the official SDK comes back after its connection is cut, and fetches a new token after expiry", async () => {
   const { simulator, say } = await scene();
-  await simulator.waitForReply(await say("one"), { timeoutMs: 10_000 });
+  await simulator.waitForReply(await say("one"), { timeoutMs: 60_000 });
   const back = new Promise<void>((resolve) => {
     simulator.on("connection", ({ connections }) => connections > 0 && resolve());
   });
   simulator.dropConnections();
   simulator.expireTokens();
   await back;
-  await simulator.waitForReply(await say("two"), { timeoutMs: 10_000 });
+  await simulator.waitForReply(await say("two"), { timeoutMs: 60_000 });
   expect(simulator.apiCalls.map((call) => call.code)).toContain(99991663);
 });
 
@@ -63,8 +63,8 @@ test("a lost response does not make a second reply", async () => {
   const { simulator, say } = await scene();
   simulator.faults.add({ match: { path: /\/reply$/ }, times: 1, action: { kind: "lose_response" } });
   const messageId = await say("once");
-  const { chatId } = await simulator.waitForReply(messageId, { timeoutMs: 10_000 });
+  const { chatId } = await simulator.waitForReply(messageId, { timeoutMs: 60_000 });
   const replies = () => simulator.apiCalls.filter((call) => call.path.endsWith("/reply")).length;
-  await expect.poll(replies, { timeout: 10_000 }).toBe(2);
+  await expect.poll(replies, { timeout: 60_000 }).toBe(2);
   expect(simulator.messages(chatId).filter((message) => message.senderType === "app")).toHaveLength(1);
 });

@@ -102,7 +102,7 @@ describe("sweeping cards", () => {
     const lost = await typing();
     await commit(lost);
     await sweep();
-    const { card, text } = await simulator.waitForCard(lost.messageId, { timeoutMs: 5_000 });
+    const { card, text } = await simulator.waitForCard(lost.messageId, { timeoutMs: 60_000 });
     expect(card?.streaming).toBe(false);
     expect(text).toContain("The beginning of");
     expect(text).toContain("This reply was interrupted");
@@ -121,7 +121,7 @@ describe("sweeping cards", () => {
     ledger.forget = forget;
     await ledger.touch(lost.session, lost.replyId);
     await sweep();
-    const { text } = await simulator.waitForCard(lost.messageId, { timeoutMs: 5_000 });
+    const { text } = await simulator.waitForCard(lost.messageId, { timeoutMs: 60_000 });
     expect(text.match(/was interrupted/g)).toHaveLength(1);
     expect(await ledger.load(lost.session, lost.replyId)).toBeUndefined();
   });

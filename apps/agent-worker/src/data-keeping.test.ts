@@ -266,7 +266,7 @@ describe("looking after stored data", () => {
       await roundOf(keeping()).tendSessions();
       return await Promise.all(["d", "e"].map(async (name) => (await archivedTexts(`cli_app.oc_${name}`)).length));
     };
-    await expect.poll(keep, { timeout: 20_000 }).toEqual([2, 2]);
+    await expect.poll(keep, { timeout: 60_000 }).toEqual([2, 2]);
     expect(errors).not.toEqual([]);
     expect(await keeping().retention.untended(10)).toHaveLength(3);
   });
@@ -291,8 +291,8 @@ describe("looking after stored data", () => {
       await redis.del(`{${namespace}:${cell}}:ended`, `{${namespace}:${cell}}:untended`);
     }
     const keepers = ["one", "two"].map((owner) => startDataKeeper({ ...keeping(), owner }, 100));
-    await expect.poll(async () => (await archive.sessionsOf("cli_app", "ou_ann")).length, { timeout: 20_000 }).toBe(30);
-    await expect.poll(() => rounds.at(-1), { timeout: 20_000 }).toBe(0);
+    await expect.poll(async () => (await archive.sessionsOf("cli_app", "ou_ann")).length, { timeout: 60_000 }).toBe(30);
+    await expect.poll(() => rounds.at(-1), { timeout: 60_000 }).toBe(0);
     await Promise.all(keepers.map(async (keeper) => await keeper.close()));
     expect(errors).toEqual([]);
   });

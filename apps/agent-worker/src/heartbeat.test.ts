@@ -42,7 +42,7 @@ it("no worker counts as dead because a full Redis takes no beats", { timeout: 60
   const renewals = await renewing(server.url, namespace, "one", ignored);
   await renewing(server.url, namespace, "other", ignored);
   const one = { presence, renewals };
-  const wait = { timeout: 30_000, interval: 20 };
+  const wait = { timeout: 60_000, interval: 20 };
   await vi.waitUntil(() => renewals.isSteady(), wait);
   expect(await hasDied(one, "other")).toBe(false);
 

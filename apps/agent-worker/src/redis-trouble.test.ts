@@ -187,7 +187,7 @@ it.each([
     const { world, redis, presence, first, second, gen } = await twoWorkers();
     const run = first.run(gen);
     if (isOver) expect(await run).toBe("postpone");
-    await vi.waitUntil(async () => (await presence.unexcused("first", session)) !== undefined, { timeout: 20_000 });
+    await vi.waitUntil(async () => (await presence.unexcused("first", session)) !== undefined, { timeout: 60_000 });
     first.die();
     if (!isOver) await expect(run).rejects.toThrow(Crash);
     await readOnly.ends(redis);
@@ -205,7 +205,7 @@ it("a worker that dies with a session that Redis has not failed counts as a deat
   await world.store.claim(session, gen, "first");
   const healed = await world.store.heal(session, gen);
   const run = second.run(healed ?? 0);
-  await vi.waitUntil(() => second.claims.length > 0, { timeout: 20_000 });
+  await vi.waitUntil(() => second.claims.length > 0, { timeout: 60_000 });
   expect(first.claims).toEqual([]);
   expect(second.claims).toMatchObject([{ tries: 1, deaths: { together: 1, alone: 0 } }]);
   await readOnly.ends(redis);

@@ -410,7 +410,7 @@ export async function outboxOf({ store, advance }: World): Promise<OutboxRecord[
   await advance(60_000);
   while ((await store.summary(session)).unsent > 0) {
     // Whoever died may hold it for a moment.
-    const lease = await vi.waitUntil(async () => await store.leaseOutbox(session), { timeout: 10_000, interval: 5 });
+    const lease = await vi.waitUntil(async () => await store.leaseOutbox(session), { timeout: 60_000, interval: 5 });
     for (let next: OutboxLease | undefined = lease; next !== undefined;) {
       records.push(next.record);
       next = await store.ackOutbox(session, next.token);

@@ -21,7 +21,7 @@ import {
 
 const appId = "cli_0123456789abcdef";
 const minuteMs = 60_000;
-const patience = { timeout: 10_000 };
+const patience = { timeout: 60_000 };
 let stores: TestStores;
 let simulator: FeishuSimulator;
 let api: FeishuApi;

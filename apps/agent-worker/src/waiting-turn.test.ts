@@ -22,7 +22,7 @@ import {
   type World,
 } from "./turn-world.fixture.ts";
 
-const patience = { timeout: 10_000 };
+const patience = { timeout: 60_000 };
 
 /** Lets a message run until nothing moves any more without people. */
 async function ask(world: World, differences: Differences, message = inbound("om_1", "please")): Promise<void> {

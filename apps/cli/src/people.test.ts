@@ -344,7 +344,7 @@ describe("the data of one person", () => {
         return await redact(...given);
       };
       const deleting = deletePerson(stores, ann, { act: true, ...quick });
-      await expect.poll(async () => (await stores.store.history(group))[0], { timeout: 20_000 }).toEqual(gone);
+      await expect.poll(async () => (await stores.store.history(group))[0], { timeout: 60_000 }).toEqual(gone);
       const summary: Message = { role: "user", content: [{ type: "text", text: "Ann has written" }] };
       await stores.store.commit({
         session: group,
@@ -394,7 +394,7 @@ describe("the data of one person", () => {
     const old = callOf(group, "ou_ann");
     await connection.hset(`${prefix}:tools-ops:old`, { name: "deploy", data: JSON.stringify(old), opts: "{}" });
     await connection.zadd(`${prefix}:tools-ops:failed`, 1, "old");
-    await vi.waitFor(async () => expect(await catalog.open("turns").getCompletedCount()).toBe(2), 30_000);
+    await vi.waitFor(async () => expect(await catalog.open("turns").getCompletedCount()).toBe(2), 60_000);
     const deleting = deletePerson(stores, ann, { ...quick, act: true });
     // One that still runs would leave its ids afterwards: it is waited for.
     expect(await Promise.race([deleting.then(() => "deleted"), delay(300).then(() => "waits")])).toBe("waits");

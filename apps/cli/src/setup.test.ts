@@ -42,7 +42,7 @@ afterEach(async () => {
 });
 
 async function until(run: AdminRun, part: string): Promise<void> {
-  await vi.waitFor(() => expect(run.output()).toContain(part), { timeout: 10_000, interval: 10 });
+  await vi.waitFor(() => expect(run.output()).toContain(part), { timeout: 60_000, interval: 10 });
 }
 
 async function linkOf(run: AdminRun): Promise<string> {

@@ -56,7 +56,7 @@ function deployment(intervalMs = 60) {
   };
 }
 
-const patience = { timeout: 20_000, interval: 10 };
+const patience = { timeout: 60_000, interval: 10 };
 
 describe("startCanary", () => {
   it("sends an order that no model sees, into its own session, with the token of the API", async () => {

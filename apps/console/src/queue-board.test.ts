@@ -112,7 +112,7 @@ it("follows runners that come without being started anew", async () => {
   const tool = { spec: { name: "a", description: "", inputSchema: {} }, effect: "pure" as const };
   const announced = { ...tool, requiresApproval: false, timeoutMs: 1_000 };
   await world.directory.announce({ runner: "late", instance: "1", tools: [announced] }, 60_000);
-  await page.getByText("tools-late").first().waitFor({ timeout: 15_000 });
+  await page.getByText("tools-late").first().waitFor({ timeout: 60_000 });
 });
 
 it("keeps the queues of runners that went while something is left in them", async () => {
@@ -126,7 +126,7 @@ it("keeps the queues of runners that went while something is left in them", asyn
   });
   await catalog.open("tools-gone").drain();
   await catalog.close();
-  await page.getByText("tools-gone").first().waitFor({ state: "detached", timeout: 15_000 });
+  await page.getByText("tools-gone").first().waitFor({ state: "detached", timeout: 60_000 });
 });
 
 it("shows what has finished by its ids, and where a failed job failed, without a word of what was said", async () => {

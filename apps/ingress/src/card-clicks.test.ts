@@ -30,7 +30,7 @@ async function late(text = "please sum this up", options: WorldOptions = {}): Pr
   const here = await world(options);
   const createdAtMs = Date.now() - lateMs;
   const messageId = await here.say(text, { chatId: here.group, mention: true, createdAtMs });
-  const { messageId: cardId } = await here.platform.waitForReply(messageId, { timeoutMs: 5_000 });
+  const { messageId: cardId } = await here.platform.waitForReply(messageId, { timeoutMs: 60_000 });
   return { here, session: `${appId}.${here.group}`, messageId, cardId };
 }
 
@@ -47,7 +47,7 @@ describe("a message that came late", () => {
     expect(await here.waiting(session)).toBe(0);
     expect(here.ingress.wakes).toEqual([]);
     const chinese = await here.say("请总结", { createdAtMs: Date.now() - lateMs });
-    expect((await here.platform.waitForReply(chinese, { timeoutMs: 5_000 })).text).toContain("来晚了");
+    expect((await here.platform.waitForReply(chinese, { timeoutMs: 60_000 })).text).toContain("来晚了");
     await here.ingress.close();
     expect(here.said(here.group)).toHaveLength(1);
   });
@@ -135,7 +135,7 @@ describe("a message that came late", () => {
     await here.say("one");
     await here.begin(session);
     const stop = await here.say("/stop", { createdAtMs: Date.now() - lateMs });
-    const { text, messageType } = await here.platform.waitForReply(stop, { timeoutMs: 5_000 });
+    const { text, messageType } = await here.platform.waitForReply(stop, { timeoutMs: 60_000 });
     expect([messageType, text]).toEqual(["text", expect.stringContaining("180 minutes after")]);
     expect(await here.told(session)).toEqual([]);
   });

@@ -19,7 +19,7 @@ async function world(options: WorldOptions = {}): Promise<FeishuWorld> {
 /** What the bot answers to a command in Ann's chat. */
 async function answerTo(here: FeishuWorld, text: string): Promise<string> {
   const messageId = await here.say(text);
-  return (await here.platform.waitForReply(messageId, { timeoutMs: 5_000 })).text;
+  return (await here.platform.waitForReply(messageId, { timeoutMs: 60_000 })).text;
 }
 
 const commands = { standup: { description: "sums up the day", prompt: "Write a stand-up report." } };
@@ -115,7 +115,7 @@ describe("commands that only look are answered at once, without a run", () => {
     await here.say("something else", { chatId: here.group, from: here.bob, mention: true });
     expect((await here.begin(session)).head).toMatchObject({ seq: 2 });
     const asked = await here.say("/status", { chatId: here.group, from: here.bob, mention: true });
-    const { text } = await here.platform.waitForReply(asked, { timeoutMs: 5_000 });
+    const { text } = await here.platform.waitForReply(asked, { timeoutMs: 60_000 });
     expect(text).toMatch(/State: answering for \d+ s/);
     expect(text).toContain("Waiting messages: 0");
     expect(text).toMatch(
@@ -127,7 +127,7 @@ describe("commands that only look are answered at once, without a run", () => {
     const here = await world();
     await here.say("/help", { chatId: here.group, from: here.bob });
     const asked = await here.say("/whoami", { chatId: here.group, from: here.bob, mention: true });
-    const { text } = await here.platform.waitForReply(asked, { timeoutMs: 5_000 });
+    const { text } = await here.platform.waitForReply(asked, { timeoutMs: 60_000 });
     expect(text).toContain(here.bob);
     expect(here.said(here.group)).toHaveLength(1);
   });
@@ -238,7 +238,7 @@ describe("/stop", () => {
     await here.say("one", { chatId: here.group, mention: true });
     await here.begin(session);
     const foreign = await here.say("/stop", { chatId: here.group, from: here.bob, mention: true });
-    const { text } = await here.platform.waitForReply(foreign, { timeoutMs: 5_000 });
+    const { text } = await here.platform.waitForReply(foreign, { timeoutMs: 60_000 });
     expect(text).toContain("Only the person who asked can stop this one.");
     expect(await here.told(session)).toEqual([]);
     await here.say("/stop", { chatId: here.group, mention: true });

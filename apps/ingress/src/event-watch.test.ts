@@ -5,7 +5,7 @@ import { startWorld, testApp, type FeishuWorld } from "./feishu.fixture.ts";
 import { EventWatch } from "./long-connection.ts";
 
 const { appId: app } = testApp;
-const patienceMs = 20_000;
+const patienceMs = 60_000;
 const opened: { close(): Promise<void> }[] = [];
 
 afterEach(async () => {

@@ -235,7 +235,7 @@ describe("a message that starts no run", () => {
     ] as const) {
       const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text, createdAtMs });
       expect(await sent.delivery).toMatchObject({ outcome: "acknowledged" });
-      const reply = await here.platform.waitForReply(sent.messageId, { timeoutMs: 5_000 });
+      const reply = await here.platform.waitForReply(sent.messageId, { timeoutMs: 60_000 });
       expect(reply.text).toMatch(answer);
       expect(await here.platform.redeliver(sent.messageId)).toMatchObject({ outcome: "acknowledged" });
     }
@@ -254,7 +254,7 @@ describe("a message that starts no run", () => {
     ).delivery;
     const second = await say("second");
     expect(await second.delivery).toMatchObject({ outcome: "acknowledged" });
-    const reply = await here.platform.waitForReply(second.messageId, { timeoutMs: 5_000 });
+    const reply = await here.platform.waitForReply(second.messageId, { timeoutMs: 60_000 });
     expect(reply.text).toContain("Too many messages");
   });
 
@@ -268,7 +268,7 @@ describe("a message that starts no run", () => {
       text: "",
       mention: true,
     });
-    const reply = await here.platform.waitForReply(sent.messageId, { timeoutMs: 5_000 });
+    const reply = await here.platform.waitForReply(sent.messageId, { timeoutMs: 60_000 });
     expect(reply.text).toBe("我在。请写下你的问题。");
     expect(here.ingress.wakes).toEqual([]);
   });
@@ -277,7 +277,7 @@ describe("a message that starts no run", () => {
     const here = await world();
     const text = "long ".repeat(12_000);
     const sent = await here.platform.sendMessage({ appId, chatId: here.direct, from: here.ann, text });
-    const reply = await here.platform.waitForReply(sent.messageId, { timeoutMs: 5_000 });
+    const reply = await here.platform.waitForReply(sent.messageId, { timeoutMs: 60_000 });
     expect(reply.text).toContain("too long");
     expect(here.ingress.wakes).toEqual([]);
   });
@@ -286,7 +286,7 @@ describe("a message that starts no run", () => {
 describe("the long connection", () => {
   async function connected(options: WorldOptions): Promise<FeishuWorld> {
     const here = await world(options);
-    await vi.waitFor(() => expect(here.platform.apps[0]?.connections).toBe(1), 5_000);
+    await vi.waitFor(() => expect(here.platform.apps[0]?.connections).toBe(1), 60_000);
     return here;
   }
 
@@ -306,7 +306,7 @@ describe("the long connection", () => {
   it("alone, leaves the webhook paths closed; readiness tells whether it stands", async () => {
     const here = await connected({ transport: "websocket" });
     expect((await fetch(`${here.ingress.url}/feishu/events`, { method: "POST", body: "{}" })).status).toBe(404);
-    await vi.waitFor(async () => expect((await fetch(`${here.ingress.url}/ready`)).status).toBe(200), 5_000);
+    await vi.waitFor(async () => expect((await fetch(`${here.ingress.url}/ready`)).status).toBe(200), 60_000);
   });
 
   it("and the webhook work at once: one message by both is processed once", async () => {

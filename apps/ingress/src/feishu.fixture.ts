@@ -110,7 +110,7 @@ function conversations(
           if (message === undefined) throw new Error(`${said(chatId).length} messages of the bot instead of ${count}`);
           return message;
         },
-        { timeout: 5_000, interval: 10 },
+        { timeout: 60_000, interval: 10 },
       ),
     reactions: (messageId) => {
       const messages = [...platform.chats.keys()].flatMap((chatId) => platform.messages(chatId));

@@ -174,7 +174,7 @@ export interface TestStream {
   leave(): void;
 }
 
-const patienceMs = 5_000;
+const patienceMs = 60_000;
 
 function framesIn(text: string): StreamFrame[] {
   const data = text.split("\n").filter((line) => line.startsWith("data: "));

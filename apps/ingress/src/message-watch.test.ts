@@ -65,7 +65,7 @@ it("tells of a press on the menu as of a message, also when it cannot be stored"
   const { reports } = here.platform.pressMenu(here.ann, testApp.appId, "hi");
   const outcomes = () =>
     heard.flatMap(([name, { outcome }]) => (name === "end" && outcome !== undefined ? [outcome] : []));
-  await vi.waitFor(() => expect(outcomes()).toContain("failed"), { timeout: 20_000 });
+  await vi.waitFor(() => expect(outcomes()).toContain("failed"), { timeout: 60_000 });
   here.ingress.trouble.append = false;
   await reports;
   expect(outcomes().at(-1)).toBe("accepted");

@@ -45,7 +45,7 @@ async function remembered(here: FeishuWorld, fields: Partial<PermissionRule> = {
 /** What the bot answers to a command in the group. */
 async function answerTo(here: FeishuWorld, from: string, text: string): Promise<string> {
   const messageId = await here.say(text, { chatId: here.group, from, mention: true });
-  return (await here.platform.waitForReply(messageId, { timeoutMs: 5_000 })).text;
+  return (await here.platform.waitForReply(messageId, { timeoutMs: 60_000 })).text;
 }
 
 async function patterns(here: FeishuWorld): Promise<string[]> {

@@ -143,7 +143,7 @@ describe("several bots of one process", () => {
   it("each knows the commands of its own agent alone", async () => {
     const [one, other] = [directChat(first), directChat(second)];
     const asked = await say(second, "/help", { chatId: other });
-    const help = (await platform.waitForReply(asked.messageId, { timeoutMs: 10_000 })).text;
+    const help = (await platform.waitForReply(asked.messageId, { timeoutMs: 60_000 })).text;
     expect(help).toContain("/ticket");
     expect(help).not.toContain("/greet");
     await say(first, "/ticket the printer", { chatId: one });
@@ -247,7 +247,7 @@ describe("what belongs to one bot", () => {
     await ingress.rules.add(rule);
     const told = async (app: App, text: string) => {
       const { messageId } = await say(app, text);
-      return (await platform.waitForReply(messageId, { timeoutMs: 10_000 })).text;
+      return (await platform.waitForReply(messageId, { timeoutMs: 60_000 })).text;
     };
     expect(await told(second, "/permissions")).not.toContain("git status");
     await told(second, "/permissions revoke 1");
@@ -280,7 +280,7 @@ describe("people of another tenant than those that a bot is for", () => {
   it("are told so in their chat, start no run, and press no button", async () => {
     const chatId = directChat(second, eve);
     const { messageId } = await say(second, "hello", { from: eve, chatId });
-    const answer = await platform.waitForReply(messageId, { timeoutMs: 10_000 });
+    const answer = await platform.waitForReply(messageId, { timeoutMs: 60_000 });
     expect(answer.text).toContain("I do not serve people of your organisation");
     expect((await ingress.store.summary(`${second.appId}.${chatId}`)).waiting).toBe(0);
     const operator = { open_id: eve, tenant_key: "t_other" };
@@ -338,7 +338,7 @@ describe("people of another tenant than those that a bot is for", () => {
     });
     await Promise.all([theirs?.reports, ours?.reports]);
     const said = (chatId = "") => platform.messages(chatId).filter(({ senderType }) => senderType === "app");
-    await vi.waitUntil(() => said(ours?.chatId).length === 1, { timeout: 10_000 });
+    await vi.waitUntil(() => said(ours?.chatId).length === 1, { timeout: 60_000 });
     expect(said(theirs?.chatId)).toEqual([]);
   });
 

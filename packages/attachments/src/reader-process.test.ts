@@ -15,7 +15,7 @@ import {
 import { expandingPdf } from "./pdf.fixture.ts";
 import { childrenOf, isAlive } from "./process-table.fixture.ts";
 
-const patience = { timeout: 20_000, interval: 20 };
+const patience = { timeout: 60_000, interval: 20 };
 const text = { bytes: Buffer.from("text"), name: "a.txt" };
 /** Keeps a reader busy for seconds without ever coming up for air. */
 const slow = { bytes: expandingPdf(60), name: "slow.pdf" };

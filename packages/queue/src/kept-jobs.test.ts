@@ -22,7 +22,7 @@ import { createToolQueues, type ToolQueues } from "./tool-queues.ts";
 import { createTurnQueue, type TurnQueue } from "./turn-queue.ts";
 import { createToolWorker, createTurnWorker, type JobResult, type JobWorker } from "./worker.ts";
 
-const patience = { timeout: 30_000, interval: 10 };
+const patience = { timeout: 60_000, interval: 10 };
 const session = "app.oc_1";
 const secretText = "the merger is on Friday";
 

@@ -88,7 +88,7 @@ it("lists jobs that failed for good, and each is retried or discarded once", asy
     connection: redis,
     prefix,
   });
-  await expect.poll(async () => (await catalog.depth("tools-local")).failed, { timeout: 20_000 }).toBe(2);
+  await expect.poll(async () => (await catalog.depth("tools-local")).failed, { timeout: 60_000 }).toBe(2);
   await worker.close();
   const [first, second] = await catalog.failed("tools-local", 10);
   if (first === undefined || second === undefined) throw new Error("two jobs have failed");

@@ -126,7 +126,7 @@ describe.each(both)("wake-ups, by %s scripts", (scripts) => {
       await queue.wake("app.oc_1", 1);
       await refused.promise;
       await connection.call("REPLICAOF", "NO", "ONE");
-      await vi.waitFor(() => expect(runs).toBe(2), { timeout: 30_000, interval: 10 });
+      await vi.waitFor(() => expect(runs).toBe(2), { timeout: 60_000, interval: 10 });
       await vi.waitFor(async () => expect(await queue.alive("app.oc_1", 1)).toBe(false), patience);
       expect(failed).toEqual([]);
     },

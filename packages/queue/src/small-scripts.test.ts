@@ -13,7 +13,7 @@ import { workerBackend, type Scripts } from "./small-scripts.ts";
 import { createTurnQueue } from "./turn-queue.ts";
 import { createTurnWorker, type JobResult } from "./worker.ts";
 
-const patience = { timeout: 30_000, interval: 10 };
+const patience = { timeout: 60_000, interval: 10 };
 const redact = (text: string): string => text;
 
 let redis: Redis;

@@ -293,7 +293,7 @@ describe("tools that share a process", () => {
   async function holding(tool: string, runs: number): Promise<{ notes: string; outcome: Promise<ToolOutcome> }> {
     const notes = join(directory, `${tool}-${runs}`);
     const outcome = run(tool, { notes, until: runs });
-    await vi.waitUntil(() => existsSync(notes), { timeout: 30_000, interval: 10 });
+    await vi.waitUntil(() => existsSync(notes), { timeout: 60_000, interval: 10 });
     return { notes, outcome };
   }
 

@@ -8,7 +8,7 @@ import { commitOf, delta, messageOf, mustClaim, saveAs, suspendOn } from "./suit
 
 const session = "cli_app.oc_chat.main";
 const other = "cli_app.oc_other.main";
-const patienceMs = 10_000;
+const patienceMs = 60_000;
 
 function numbered(first: number, last: number): FencedWrite["events"] {
   const events: FencedWrite["events"] = [];

@@ -8,7 +8,7 @@ import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts"
 import { Presence } from "./presence.ts";
 import { Renewals } from "./renewals.ts";
 
-const wait = { timeout: 30_000, interval: 10 };
+const wait = { timeout: 60_000, interval: 10 };
 
 interface World {
   redis: RedisConnection;

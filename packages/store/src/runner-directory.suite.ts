@@ -17,7 +17,7 @@ export interface RunnerDirectoryHarness {
 }
 
 const longMs = 3_600_000;
-const patience = { timeout: 10_000, interval: 10 };
+const patience = { timeout: 60_000, interval: 10 };
 
 function tool(name: string, fields: Partial<ToolAnnouncement> = {}): ToolAnnouncement {
   return {

@@ -90,7 +90,7 @@ describe("the chat program", () => {
       url: "/v1/runs/api.s-1/cancel",
       headers: { authorization: "Bearer t0ken" },
     });
-    await vi.waitFor(() => expect(left).toBe(true), { timeout: 5_000, interval: 10 });
+    await vi.waitFor(() => expect(left).toBe(true), { timeout: 60_000, interval: 10 });
     chat.process.kill("SIGINT");
     expect(await chat.exitCode()).toBe(0);
     expect(chat.screen().endsWith("Goodbye!\n")).toBe(true);

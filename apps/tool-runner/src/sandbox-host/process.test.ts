@@ -113,7 +113,7 @@ describe("the process sandbox-host", () => {
         },
       });
     const first = run("first", 600_000, cancel.signal);
-    await expect.poll(() => begun, { timeout: 20_000 }).toEqual(["first"]);
+    await expect.poll(() => begun, { timeout: 60_000 }).toEqual(["first"]);
     asked.first.resolve(true);
     const second = run("second", 0, new AbortController().signal);
     await expect
@@ -122,7 +122,7 @@ describe("the process sandbox-host", () => {
     expect(begun).toEqual(["first"]); // the second waits for the only place
     cancel.abort();
     expect(await first).toMatchObject({ status: "cancelled" });
-    await expect.poll(() => begun, { timeout: 20_000 }).toEqual(["first", "second"]);
+    await expect.poll(() => begun, { timeout: 60_000 }).toEqual(["first", "second"]);
     const confirmedMs = Date.now();
     asked.second.resolve(true);
     const result = await second;

@@ -89,7 +89,7 @@ describe("the tables of the archive", () => {
     await expect(late.ends([batch.session])).rejects.toThrow();
     await postgres.start();
     await expect
-      .poll(async () => await archive.read(batch.session, 0, 10).catch(() => []), { timeout: 20_000 })
+      .poll(async () => await archive.read(batch.session, 0, 10).catch(() => []), { timeout: 60_000 })
       .toHaveLength(1);
     expect(await late.ends([batch.session])).toEqual(new Map());
     await Promise.all([archive.close(), late.close()]);
@@ -108,7 +108,7 @@ describe("the tables of the archive", () => {
       const late = { ...batch, first: 1 };
       const added = archive.addMessages(late).catch((error: unknown) => error);
       const waiting = "select from pg_stat_activity where wait_event = 'advisory'";
-      await expect.poll(async () => (await operator.query(waiting)).rowCount, { timeout: 20_000 }).toBe(1);
+      await expect.poll(async () => (await operator.query(waiting)).rowCount, { timeout: 60_000 }).toBe(1);
       line.cut();
       expect(await added).toBeInstanceOf(Error);
       await operator.query("rollback");
