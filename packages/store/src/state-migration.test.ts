@@ -3,6 +3,7 @@ import { afterEach, beforeEach, expect, inject, it } from "vitest";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace, type SessionKeys } from "./keys.ts";
 import { ApprovalStore } from "./approval-store.ts";
+import { SessionRetention } from "./retention.ts";
 import { SessionStore } from "./session-store.ts";
 import { StateMigration } from "./state-migration.ts";
 import { messageOf } from "./suite-samples.ts";
@@ -63,6 +64,10 @@ it("until then nothing is added to a session, so that its message is delivered a
   await redis.hset(keys.session, { st: "idle", gen: 4, seq: 7 });
   await expect(store.append(messageOf(session, "om_1"))).rejects.toThrow("Start an agent-worker of this version");
   await expect(store.cancel(session, { reason: "stopped" })).rejects.toThrow("OLDFORM");
+  const replyOf = async (): Promise<undefined> => await Promise.resolve(undefined);
+  await expect(store.reset(session, { by: "ou_1", replyOf })).rejects.toThrow("OLDFORM");
+  const retention = new SessionRetention({ redis, namespace });
+  await expect(retention.erase(session, 100)).rejects.toThrow("OLDFORM");
   await redis.set(createKeyspace(namespace).approval("a1"), session);
   await redis.hset(keys.approvalOf("a1"), { a: "{}" });
   await expect(new ApprovalStore({ redis, namespace }).find("cli_app", "a1")).rejects.toThrow("OLDFORM");

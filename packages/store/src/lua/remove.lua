@@ -10,8 +10,10 @@
 --   busyMs    when one that is in use although it has been silent for so long is asked again
 
 -- include now
+-- include old-form
 
-local v = redis.call('HMGET', session, 'state', 'seq', 'generation', 'eventSeq')
+local v = redis.call('HMGET', session, 'state', 'seq', 'generation', 'eventSeq', 'st')
+if v[5] then return oldForm() end
 local base = redis.call('HGET', state, 'historyBase')
 if beforeMs ~= '' then
   local endedAtMs = redis.call('ZSCORE', ended, sid)

@@ -23,7 +23,10 @@
 -- include audit
 -- include approvals
 -- include end-calls
+-- include old-form
 
+local s = redis.call('HMGET', session, 'state', 'generation', 'st')
+if s[3] then return oldForm() end
 local first = head()
 local seq = seqOf(first) or '0'
 local function hasCardsNow(number) return redis.call('HGET', cards, sid .. '-' .. number) and '1' or '0' end
@@ -40,7 +43,6 @@ local function tell(event, answer)
   redis.call('RPUSH', outbox, answer)
   redis.call('ZADD', due, 'NX', now(), sid)
 end
-local s = redis.call('HMGET', session, 'state', 'generation')
 local st = s[1] or 'idle'
 local epoch = redis.call('HGET', state, 'epoch')
 local begun = first ~= '' and st ~= 'idle' and (st ~= 'queued' or hasBegun(first)) and true or false
