@@ -5,6 +5,7 @@ import { Redis } from "ioredis";
 import { afterEach, beforeEach, describe, expect, inject, it, onTestFinished, vi } from "vitest";
 import { createCancelBus } from "./cancel-bus.ts";
 import type { QueueOptions } from "./connection.ts";
+import type { LockRenewals } from "./kept-jobs.ts";
 import { createToolQueues, type ToolQueues } from "./tool-queues.ts";
 import type { Scripts } from "./small-scripts.ts";
 import { createTurnQueue, type TurnQueue } from "./turn-queue.ts";
@@ -284,6 +285,43 @@ describe.each(both)("wake-ups, by %s scripts", (scripts) => {
     expect(await turns.ensure("app.oc_1", 1)).toBe(true);
     await vi.waitFor(() => expect(seen).toEqual([1]), patience);
     expect(failed).toEqual([1]);
+  });
+
+  it("that stalled come back where renewals are late again and again", async () => {
+    // Its process has died: it is active, and nobody renews its lock.
+    await turns.wake("app.oc_1", 1);
+    await redis.rpoplpush(`${options.prefix}:turns:wait`, `${options.prefix}:turns:active`);
+    const seen: number[] = [];
+    const late: (() => void)[] = [];
+    const renewals: LockRenewals = {
+      lockMs: 1_000,
+      hold: () => () => undefined,
+      isTaken: () => true,
+      settled: async () => await new Promise<void>((resolve) => void late.push(resolve)),
+    };
+    const handle = async ({ gen }: TurnJob): Promise<JobResult> => {
+      seen.push(gen);
+      return await Promise.resolve("done");
+    };
+    const onFailed = async (): Promise<void> => {};
+    const worker = createTurnWorker({
+      ...options,
+      redact,
+      concurrency: 4,
+      handle,
+      onFailed,
+      renewals,
+      stalledIntervalMs: 100,
+    });
+    workers.push(worker);
+    // The locks of the living may not be there yet: it waits, and then looks in each round.
+    for (let round = 1; round <= 2; round += 1) {
+      await vi.waitFor(() => expect(late).toHaveLength(1), patience);
+      expect(seen).toEqual([]);
+      late.pop()?.();
+    }
+    await vi.waitFor(() => expect(seen).toEqual([1]), patience);
+    for (const resolve of late.splice(0)) resolve();
   });
 
   it("with data that cannot be right are refused before they are queued", async () => {
