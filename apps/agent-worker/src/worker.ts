@@ -1,7 +1,7 @@
 import { scrubText } from "@larkline/process/telemetry";
 import { pause, type SessionKey } from "@larkline/protocol";
 import { createTurnWorker, type JobWorker } from "@larkline/queue";
-import { refuseOlderInstances, startAnnouncing } from "@larkline/store";
+import { Announcer, refuseOlderInstances } from "@larkline/store";
 import manifest from "../package.json" with { type: "json" };
 import { warnOfMissingPrices } from "./agents.ts";
 import { startOrders, startSweeper } from "./background-jobs.ts";
@@ -32,7 +32,7 @@ export async function startWorker(connections: Connections): Promise<AgentWorker
   await toolCatalog.start(stopping.signal);
   await cancels.subscribe(({ session, turnId }) => runningTurns.cancel(session, turnId), stopping.signal);
   // For people who look: who this is. Whether it lives is decided by its heartbeat.
-  const announcer = startAnnouncing({
+  const announcer = new Announcer({
     directory: services.instances,
     id: owner,
     service: "agent-worker",

@@ -1,6 +1,6 @@
 import cors from "@fastify/cors";
 import { registerOpsRoutes, type Logger } from "@larkline/process/telemetry";
-import { type AppFeed, startAnnouncing } from "@larkline/store";
+import { Announcer, type AppFeed } from "@larkline/store";
 import { fastify, type FastifyError, type FastifyInstance } from "fastify";
 import manifest from "../package.json" with { type: "json" };
 import { guardApi } from "./api-access.ts";
@@ -51,7 +51,7 @@ export async function startIngress(
   };
   if (warmUp === undefined) takeEvents();
   else void warmUp().then(takeEvents); // it never rejects
-  const announcer = startAnnouncing({
+  const announcer = new Announcer({
     directory: instances,
     id: `ingress-${random.uuid()}`,
     service: "ingress",

@@ -48,14 +48,7 @@ export {
   ruleFactsOf,
 } from "./audit-log.ts";
 export { PermissionRules } from "./permission-rules.ts";
-export {
-  applyOrder,
-  messageAgain,
-  type OrderDeps,
-  OperatorOrders,
-  type OperatorOrdersOptions,
-  type OrderOutcome,
-} from "./operator-orders.ts";
+export { applyOrder, messageAgain, type OrderDeps, OperatorOrders, type OrderOutcome } from "./operator-orders.ts";
 export { cancelledRun } from "./cancelled-run.ts";
 export {
   keepResult,
@@ -156,8 +149,7 @@ export {
   type AppFeed,
   type Instance,
   type KnownInstance,
-  startAnnouncing,
-  type AnnouncerOptions,
+  Announcer,
 } from "./instance-directory.ts";
 export { EventWatchReports, maxMissed, type EventWatchReport, type MissedMessage } from "./event-watch-reports.ts";
 export { TokenCache, type TokenSource } from "./token-cache.ts";

@@ -1,6 +1,5 @@
 import { hostname } from "node:os";
-import { setTimeout as delay } from "node:timers/promises";
-import { newEngineError, sharedNow } from "@larkline/protocol";
+import { newEngineError, pause, sharedNow, systemClock, type Clock } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 
@@ -54,23 +53,27 @@ const lookEveryMs = 500;
  */
 export async function refuseOlderInstances(
   directory: Pick<InstanceDirectory, "instances">,
-  { patienceMs = olderPatienceMs, onWait }: { patienceMs?: number; onWait?: (processes: string[]) => void } = {},
+  {
+    patienceMs = olderPatienceMs,
+    onWait,
+    clock = systemClock,
+  }: { patienceMs?: number; onWait?: (processes: string[]) => void; clock?: Clock } = {},
 ): Promise<void> {
-  const untilMs = performance.now() + patienceMs;
+  const untilMs = clock.monotonic() + patienceMs;
   for (let look = 0; ; look += 1) {
     const older = (await directory.instances()).filter(
       ({ stateVersion: version = 1, expiresAtMs }) => version < stateVersion && expiresAtMs > sharedNow(),
     );
     if (older.length === 0) return;
     const processes = older.map(({ service, host, id }) => `${service} ${host} ${id}`);
-    if (performance.now() >= untilMs) {
+    if (clock.monotonic() >= untilMs) {
       throw newEngineError("internal_error", `processes of an older version still run: ${processes.join(", ")}`, {
         suggestion:
           "Stop all of them, then start this version: both cannot run side by side (docs/operations.md, Upgrades).",
       });
     }
     if (look === 0) onWait?.(processes);
-    await delay(lookEveryMs);
+    await pause(clock, lookEveryMs);
   }
 }
 
@@ -131,6 +134,8 @@ export interface AnnouncerOptions {
   clockProblem?: () => string | undefined;
   /** Told when the directory could not be told; it is told again soon. */
   onError: (error: unknown) => void;
+  /** The machine's if absent. */
+  clock?: Clock;
 }
 
 const intervalMs = 5_000;
@@ -141,23 +146,33 @@ const goodbyeMs = 1_000;
  * Tells the directory every few seconds that this process lives, and how. Begins at once, waits for
  * nothing: work does not depend on it.
  */
-export function startAnnouncing(options: AnnouncerOptions): { close(): Promise<void> } {
-  const { directory, id, service, version, apps, feeds = () => [], clockProblem, onError } = options;
-  const host = hostname();
-  const startedAtMs = sharedNow();
-  const announce = async (): Promise<void> => {
-    const shown = { id, service, host, version, stateVersion, startedAtMs, apps };
+export class Announcer {
+  readonly #options: AnnouncerOptions;
+  readonly #clock: Clock;
+  readonly #startedAtMs = sharedNow();
+  readonly #stop: () => void;
+  #telling: Promise<void>;
+
+  constructor(options: AnnouncerOptions) {
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+    this.#telling = this.#announce();
+    this.#stop = this.#clock.every(intervalMs, () => void (this.#telling = this.#announce()));
+  }
+
+  async #announce(): Promise<void> {
+    const { directory, id, service, version, apps, feeds = () => [], clockProblem, onError } = this.#options;
+    const shown = { id, service, host: hostname(), version, stateVersion, startedAtMs: this.#startedAtMs, apps };
     const instance = { ...shown, feeds: feeds(), clock: clockProblem?.() };
     await directory.announce(instance, ttlMs).catch(onError);
-  };
-  let telling = announce();
-  const timer = setInterval(() => void (telling = announce()), intervalMs);
-  return {
-    close: async () => {
-      clearInterval(timer);
-      const goodbye = telling.then(async () => await directory.withdraw(id)).catch(onError);
-      // Whoever stops does not wait for a store that does not answer: its word runs out.
-      await Promise.race([goodbye, delay(goodbyeMs, undefined, { ref: false })]);
-    },
-  };
+  }
+
+  /** Takes this process from the directory. Waits no longer than a second: its word runs out by itself. */
+  async close(): Promise<void> {
+    const { directory, id, onError } = this.#options;
+    this.#stop();
+    const goodbye = this.#telling.then(async () => await directory.withdraw(id)).catch(onError);
+    const said = new AbortController();
+    await Promise.race([goodbye, pause(this.#clock, goodbyeMs, said.signal)]).finally(() => said.abort());
+  }
 }
