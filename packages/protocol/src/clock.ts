@@ -78,6 +78,11 @@ export function sharedNow(): number {
   return anchor === undefined ? Date.now() : Math.round(performance.now() + anchor);
 }
 
+/** Epoch ms by the clock of this machine: only for what is compared with it, as BullMQ and file systems do. */
+export function machineNow(): number {
+  return Date.now();
+}
+
 /** Sets the shared clock: it shows `epochMs` at the moment when `performance.now()` is `atMs`. */
 export function followClock(epochMs: number, atMs: number): void {
   anchor = epochMs - atMs;

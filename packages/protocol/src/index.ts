@@ -1,6 +1,7 @@
 export {
   followClock,
   forgetClock,
+  machineNow,
   sharedNow,
   pause,
   systemClock,

@@ -1,4 +1,4 @@
-import { finishedCallOf, parserOf, sharedNow, ToolJob } from "@larkline/protocol";
+import { finishedCallOf, machineNow, parserOf, sharedNow, ToolJob } from "@larkline/protocol";
 import { createRedisBackend, RedisQueueBackend, type BackendFactory, type KeepJobs } from "bullmq";
 import { script } from "./script.ts";
 
@@ -150,7 +150,7 @@ export class KeepingBackend extends RedisQueueBackend {
 
 /** A time of the shared clock, as BullMQ compares it with the machine's. 0 is no time. */
 export function machineTimeOf(sharedMs: number): number {
-  return sharedMs > 0 ? sharedMs + Date.now() - sharedNow() : sharedMs;
+  return sharedMs > 0 ? sharedMs + machineNow() - sharedNow() : sharedMs;
 }
 
 /** The fourth part of what a script answers about the next job is when the next delayed one is due. */

@@ -1,7 +1,17 @@
 import { setMaxListeners } from "node:events";
-import { setTimeout as delay } from "node:timers/promises";
 import { DelayedError, UnrecoverableError, WaitingError, Worker, type Job } from "bullmq";
-import { parserOf, ToolJob, toolsQueue, TurnJob, turnsQueue, type Parser } from "@larkline/protocol";
+import {
+  machineNow,
+  parserOf,
+  pause,
+  systemClock,
+  ToolJob,
+  toolsQueue,
+  TurnJob,
+  turnsQueue,
+  type Clock,
+  type Parser,
+} from "@larkline/protocol";
 import { defaultQueuePrefix, type QueueOptions } from "./connection.ts";
 import type { LockRenewals, Redact } from "./kept-jobs.ts";
 import { workerBackend, type Scripts } from "./small-scripts.ts";
@@ -37,6 +47,8 @@ export interface JobWorkerOptions<T> extends QueueOptions {
   stalledIntervalMs?: number;
   /** `small` if absent; for a tool with limits, whose queue the small ones would leave to the others, `bullmq`. */
   scripts?: Scripts;
+  /** The machine's if absent. */
+  clock?: Clock;
 }
 
 export interface JobWorker {
@@ -52,7 +64,14 @@ export interface JobWorker {
 
 /** Processes wake-ups of sessions. */
 export function createTurnWorker(options: JobWorkerOptions<TurnJob>): JobWorker {
-  return createWorker({ scripts: "small", ...options, queue: turnsQueue, parse: parserOf(TurnJob), isCall: false });
+  return createWorker({
+    scripts: "small",
+    clock: systemClock,
+    ...options,
+    queue: turnsQueue,
+    parse: parserOf(TurnJob),
+    isCall: false,
+  });
 }
 
 /** Processes the calls of one runner; those of one of its tools if that has limits and so a queue of its own. */
@@ -62,7 +81,7 @@ export function createToolWorker(
   const { runner, limitedTool } = options;
   const scripts = limitedTool === undefined ? "small" : "bullmq";
   const queue = toolsQueue(runner, limitedTool);
-  return createWorker({ scripts, ...options, queue, parse: parserOf(ToolJob), isCall: true });
+  return createWorker({ scripts, clock: systemClock, ...options, queue, parse: parserOf(ToolJob), isCall: true });
 }
 
 interface WorkerSetup<T> extends JobWorkerOptions<T> {
@@ -70,6 +89,7 @@ interface WorkerSetup<T> extends JobWorkerOptions<T> {
   parse: Parser<T>;
   isCall: boolean;
   scripts: Scripts;
+  clock: Clock;
 }
 
 /** Soon enough for a person who waits while workers are replaced, and seldom enough where none can ever do it. */
@@ -93,22 +113,27 @@ async function putBack(
     token,
     restMs,
     closing,
-    onError,
-  }: { token: string | undefined; restMs: number; closing: AbortSignal; onError: ((error: Error) => void) | undefined },
+    setup: { onError, clock },
+  }: {
+    token: string | undefined;
+    restMs: number;
+    closing: AbortSignal;
+    setup: Pick<WorkerSetup<never>, "onError" | "clock">;
+  },
 ): Promise<never> {
   for (let tried = 0; ; tried += 1) {
     const isRested = restMs === 0 || tried > 0;
     try {
       if (isRested) await job.moveToWait(token);
       // BullMQ makes a span of it by the same clock; the backend adds that to the shared one.
-      else await job.moveToDelayed(Date.now() + restMs, token);
+      else await job.moveToDelayed(machineNow() + restMs, token);
     } catch (error) {
       // An earlier try may have put it back without being told so.
       if (isRefusedByQueue(error) ? tried === 0 : closing.aborted) throw error;
       if (!isRefusedByQueue(error)) {
         onError?.(asError(error));
-        const pauseMs = putBackPausesMs[Math.min(tried, putBackPausesMs.length - 1)];
-        await delay(pauseMs, undefined, { signal: closing }).catch(() => undefined); // then once more
+        const pauseMs = putBackPausesMs[Math.min(tried, putBackPausesMs.length - 1)] ?? 0;
+        await pause(clock, pauseMs, closing); // then once more
         continue;
       }
     }
@@ -160,7 +185,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
       const result = takes ? await company.run(parsed.value) : "requeue";
       if (result === "done") return;
       const restMs = result === "postpone" ? (setup.postponeMs ?? defaultPostponeMs) : 0;
-      return await putBack(job, { token, restMs, closing: closing.signal, onError: setup.onError });
+      return await putBack(job, { token, restMs, closing: closing.signal, setup });
     },
     {
       connection: setup.connection,
@@ -185,7 +210,7 @@ function createWorker<T>(setup: WorkerSetup<T>): JobWorker {
     else setup.onError?.(error);
   });
   return {
-    close: closer(worker, closing),
+    close: closer(worker, closing, setup.clock),
     isRunning: () => worker.isRunning(),
     take: async (jobs) => {
       takes = jobs;
@@ -254,10 +279,10 @@ class Company<T> {
   /** The others end by themselves, or are asked to leave when that takes too long. */
   async #untilEmpty(): Promise<void> {
     if (this.#running === 0) return;
-    const { drainMs = 30_000 } = this.#setup;
-    const timer = setTimeout(() => this.#leave.abort("shutdown"), drainMs);
+    const { drainMs = 30_000, clock } = this.#setup;
+    const stop = clock.after(drainMs, () => this.#leave.abort("shutdown"));
     await new Promise<void>((resolve) => (this.#emptied = resolve));
-    clearTimeout(timer);
+    stop();
     this.#emptied = undefined;
     if (!this.#leave.signal.aborted || this.#closing.aborted) return;
     this.#leave = new AbortController();
@@ -269,18 +294,14 @@ function asError(cause: unknown): Error {
   return cause instanceof Error ? cause : new Error(String(cause));
 }
 
-function closer(worker: Worker, closing: AbortController): JobWorker["close"] {
+function closer(worker: Worker, closing: AbortController, clock: Clock): JobWorker["close"] {
   let closed: Promise<void> | undefined;
   return async ({ deadlineMs = 8_000, abort = true } = {}) => {
     closed ??= (async () => {
       const drained = worker.close();
       if (abort) closing.abort("shutdown");
-      let timer: NodeJS.Timeout | undefined;
-      const deadline = new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, deadlineMs);
-      });
-      await Promise.race([drained, deadline]);
-      clearTimeout(timer);
+      const over = new AbortController();
+      await Promise.race([drained, pause(clock, deadlineMs, over.signal)]).finally(() => over.abort());
     })();
     await closed;
   };

@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import type { Script } from "@larkline/protocol/lua";
 import {
   type Approval,
@@ -8,6 +7,8 @@ import {
   stateAfter,
   type DecisionWord,
   sharedNow,
+  systemRandom,
+  type Random,
 } from "@larkline/protocol";
 import { keepAllAudits } from "./audit-log.ts";
 import type { RedisConnection } from "./connection.ts";
@@ -96,6 +97,7 @@ export class ApprovalStore {
   readonly #leaseMs: number;
   readonly #maxKept: number;
   readonly #auditMax: number;
+  readonly #random: Random;
 
   constructor(options: ApprovalStoreOptions) {
     const { redis } = options;
@@ -104,6 +106,7 @@ export class ApprovalStore {
     this.#leaseMs = options.cardsLeaseMs ?? 15_000;
     this.#maxKept = options.maxApprovals ?? defaultMaxApprovals;
     this.#auditMax = options.auditMaxRecords ?? keepAllAudits;
+    this.#random = options.random ?? systemRandom;
   }
 
   /** Adds one that no turn waits for (`rule`). One that exists already stays as it is. */
@@ -211,7 +214,7 @@ export class ApprovalStore {
   /** Takes the cards of one approval if nobody holds them and there is something to do. */
   async leaseCards(session: SessionKey, approvalId: string): Promise<ApprovalLease | undefined> {
     const keys = this.#keys.session(session);
-    const token = randomUUID();
+    const token = this.#random.uuid();
     const reply = await runScript(
       this.#redis,
       leaseApprovalCards,

@@ -1,3 +1,4 @@
+import { pause, systemClock, type Clock } from "@larkline/protocol";
 import { Cluster, Redis, type RedisOptions as AnyRedisOptions } from "ioredis";
 
 // The reply mapping is not ours to choose: BullMQ and this package read the classic reply shapes.
@@ -19,6 +20,8 @@ export interface ConnectOptions {
   silenceMs?: number;
   /** Called with connection errors; without it they are ignored, because ioredis retries by itself. */
   onError?: (error: Error) => void;
+  /** The machine's if absent. */
+  clock?: Clock;
 }
 
 // Reconnects within a second of Redis coming back; BullMQ's own strategy takes up to 20 s.
@@ -154,14 +157,16 @@ class AnswerWatch {
   readonly #heardMs = new Map<Redis, number>();
   /** The blocking command that was sent last. It fails and is sent anew when its connection breaks. */
   #waiting: { command: object; sinceMs: number; failedMs: number | undefined } | undefined;
+  readonly #clock: Clock;
 
-  constructor(connection: RedisConnection) {
+  constructor(connection: RedisConnection, clock: Clock) {
+    this.#clock = clock;
     if (connection instanceof Redis) this.#watch(connection);
     else connection.on("+node", (node: Redis) => this.#watch(node));
   }
 
   isAnswered(): boolean {
-    const nowMs = performance.now();
+    const nowMs = this.#clock.monotonic();
     const isStillWaiting = this.#waiting !== undefined && !this.#hasGivenUp(nowMs);
     if (isStillWaiting && nowMs - (this.#waiting?.sinceMs ?? nowMs) > longestSilenceMs) return false;
     return [...this.#heardMs].every(([redis, heardMs]) => !isWaiting(redis) || nowMs - heardMs <= longestSilenceMs);
@@ -172,7 +177,7 @@ class AnswerWatch {
   }
 
   #watch(redis: Redis): void {
-    const heard = (): void => void this.#heardMs.set(redis, performance.now());
+    const heard = (): void => void this.#heardMs.set(redis, this.#clock.monotonic());
     heard();
     const send = redis.sendCommand.bind(redis);
     redis.sendCommand = (command, stream) => {
@@ -185,7 +190,7 @@ class AnswerWatch {
   }
 
   #noteWait(command: { promise: Promise<unknown> }): void {
-    const nowMs = performance.now();
+    const nowMs = this.#clock.monotonic();
     if (this.#waiting?.command === command) return; // sent again by ioredis
     const sinceMs = this.#hasGivenUp(nowMs) ? nowMs : (this.#waiting?.sinceMs ?? nowMs);
     const waiting = { command, sinceMs, failedMs: undefined as number | undefined };
@@ -193,7 +198,7 @@ class AnswerWatch {
     const answered = (): void => {
       if (this.#waiting === waiting) this.#waiting = undefined;
     };
-    command.promise.then(answered, () => void (waiting.failedMs = performance.now()));
+    command.promise.then(answered, () => void (waiting.failedMs = this.#clock.monotonic()));
   }
 }
 
@@ -204,14 +209,14 @@ function isWaiting({ commandQueue, status }: Redis): boolean {
 const watches = new WeakMap<RedisConnection, Set<AnswerWatch>>();
 
 /** Watches the answers to a connection, and to those that others (BullMQ, for its blocking commands) make of it. */
-function watchAnswers(connection: RedisConnection, watched: Set<AnswerWatch>): void {
+function watchAnswers(connection: RedisConnection, watched: Set<AnswerWatch>, clock: Clock): void {
   // For as long as the process lives: BullMQ ends its blocking connection and opens the same one again.
-  watched.add(new AnswerWatch(connection));
+  watched.add(new AnswerWatch(connection, clock));
   // The signatures of both kinds differ; what is passed is passed on.
   const duplicate = connection.duplicate.bind(connection) as (...options: unknown[]) => RedisConnection;
   const watchedDuplicate = (...options: unknown[]): RedisConnection => {
     const copy = duplicate(...options);
-    watchAnswers(copy, watched);
+    watchAnswers(copy, watched, clock);
     return copy;
   };
   Object.assign(connection, { duplicate: watchedDuplicate });
@@ -284,7 +289,7 @@ export function connectRedis(url: string, settings: ConnectOptions = {}): RedisC
   else connection.on("+node", prepare);
   const watched = new Set<AnswerWatch>();
   watches.set(connection, watched);
-  watchAnswers(connection, watched);
+  watchAnswers(connection, watched, settings.clock ?? systemClock);
   connection.on("error", (error: Error) => settings.onError?.(error));
   return connection;
 }
@@ -302,11 +307,8 @@ function open(target: Target, options: RedisOptions): RedisConnection {
 
 /** Closes a connection: politely if Redis answers within a second, otherwise at once. */
 export async function closeRedis(connection: RedisConnection): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const patience = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, 1_000);
-  });
-  await Promise.race([connection.quit().catch(() => undefined), patience]);
-  clearTimeout(timer);
+  const answered = new AbortController();
+  const late = pause(systemClock, 1_000, answered.signal);
+  await Promise.race([connection.quit().catch(() => undefined), late]).finally(() => answered.abort());
   connection.disconnect();
 }

@@ -1,4 +1,4 @@
-import type { SessionKey } from "@larkline/protocol";
+import type { Random, SessionKey } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 
 /**
@@ -16,6 +16,8 @@ export interface StoreOptions {
   redis: RedisConnection;
   /** Prefix of every key. Default: {@link defaultNamespace}. */
   namespace?: string;
+  /** The machine's if absent. */
+  random?: Random;
 }
 
 /** Number of the cell that a session belongs to. */

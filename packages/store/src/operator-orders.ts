@@ -1,14 +1,16 @@
-import { setTimeout as delay } from "node:timers/promises";
 import {
   jsonParserOf,
   OperatorOrder,
   OrderResult,
+  pause,
+  systemClock,
   turnIdOf,
+  type Clock,
   type InboundMessage,
   type SessionKey,
 } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
-import { createKeyspace, defaultNamespace } from "./keys.ts";
+import { createKeyspace, type StoreOptions } from "./keys.ts";
 import { runScript, script } from "./script.ts";
 import type { AuditLog } from "./audit-log.ts";
 import type { DeadLetter, DeadLetters } from "./dead-letters.ts";
@@ -24,11 +26,6 @@ import type { ResetOptions } from "./session-types.ts";
  * it and not said what came of it.
  */
 export type OrderOutcome = { state: "done"; result: OrderResult } | { state: "not_taken" } | { state: "uncertain" };
-
-export interface OperatorOrdersOptions {
-  redis: RedisConnection;
-  namespace?: string;
-}
 
 /** An order that no worker has taken for so long has been given up by its operator. */
 const lateMs = 60_000;
@@ -47,10 +44,12 @@ export class OperatorOrders {
   readonly #redis: RedisConnection;
   readonly #stream: string;
   readonly #answers: string;
+  readonly #clock: Clock;
 
-  constructor({ redis, namespace = defaultNamespace }: OperatorOrdersOptions) {
+  constructor({ redis, namespace, clock = systemClock }: StoreOptions & { clock?: Clock }) {
     const keys = createKeyspace(namespace);
     this.#redis = redis;
+    this.#clock = clock;
     this.#stream = keys.global("orders");
     this.#answers = keys.global("order-result:");
   }
@@ -59,11 +58,11 @@ export class OperatorOrders {
   async handIn(order: OperatorOrder, patienceMs: number): Promise<OrderOutcome> {
     const id = await this.#redis.xadd(this.#stream, "MAXLEN", "~", maxWaiting, "*", "o", JSON.stringify(order));
     if (id === null) throw new Error("the order was not stored");
-    const untilMs = performance.now() + patienceMs;
-    while (performance.now() < untilMs) {
+    const untilMs = this.#clock.monotonic() + patienceMs;
+    while (this.#clock.monotonic() < untilMs) {
       const answered = await this.#answerTo(id);
       if (answered !== undefined) return answered;
-      await delay(lookMs);
+      await pause(this.#clock, lookMs);
     }
     if ((await this.#redis.xdel(this.#stream, id)) === 1) return { state: "not_taken" };
     return (await this.#answerTo(id)) ?? { state: "uncertain" };

@@ -1,5 +1,4 @@
-import { randomUUID } from "node:crypto";
-import type { InboundMessage, SessionKey } from "@larkline/protocol";
+import type { InboundMessage, Random, SessionKey } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import type { Keyspace } from "./keys.ts";
 import { runScript, script } from "./script.ts";
@@ -15,6 +14,7 @@ const retryOutbox = script("retry-outbox");
 interface RedisOutboxOptions {
   redis: RedisConnection;
   keys: Keyspace;
+  random: Random;
   leaseMs: number;
   /** How long message ids and parked messages are kept. */
   rememberMs: number;
@@ -91,7 +91,7 @@ export class RedisOutbox {
   }
 
   async #lease(take: (token: string) => Promise<unknown>): Promise<OutboxLease | undefined> {
-    const token = randomUUID();
+    const token = this.#options.random.uuid();
     const record = String(await take(token));
     return record === "" ? undefined : { token, record: outboxFrom(record) };
   }

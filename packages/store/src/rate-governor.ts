@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto";
+import { systemRandom, type Random } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type Keyspace, type StoreOptions } from "./keys.ts";
 import { runScript, script, scriptTime } from "./script.ts";
@@ -62,9 +62,11 @@ function limitsOf(bucket: RateBucket, lane: RateLane): number[][] {
 export class RateGovernor {
   readonly #redis: RedisConnection;
   readonly #keys: Keyspace;
+  readonly #random: Random;
 
-  constructor({ redis, namespace }: StoreOptions) {
+  constructor({ redis, namespace, random = systemRandom }: StoreOptions) {
     this.#redis = redis;
+    this.#random = random;
     this.#keys = createKeyspace(namespace);
   }
 
@@ -73,7 +75,7 @@ export class RateGovernor {
    * are kept until {@link ended} is told that the call is over, for `flightMs` at most.
    */
   async take(buckets: readonly RateBucket[], lane: RateLane, flightMs = 0): Promise<RateGrant> {
-    const ticket = randomBytes(9).toString("base64url");
+    const ticket = this.#random.id();
     if (buckets.length === 0) return { granted: true, ticket };
     const limits = JSON.stringify(buckets.map((bucket) => limitsOf(bucket, lane)));
     const keys = { buckets: this.#keysOf(buckets).flat() };

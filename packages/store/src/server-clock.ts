@@ -1,4 +1,4 @@
-import { followClock, sharedNow } from "@larkline/protocol";
+import { followClock, machineNow, sharedNow, systemClock, type Clock } from "@larkline/protocol";
 import type { Redis } from "ioredis";
 import { mastersOf, type RedisConnection } from "./connection.ts";
 
@@ -9,7 +9,7 @@ const firstAskMs = 100;
 /** An answer that took longer tells too little about the moment when it was given. */
 const longestTripMs = 500;
 
-/** The clock of one server: its epoch ms minus `performance.now()`, give or take half of the round trip. */
+/** The clock of one server: its epoch ms minus `clock.monotonic()`, give or take half of the round trip. */
 interface Reading {
   anchor: number;
   tripMs: number;
@@ -27,10 +27,10 @@ function inWords({ name, aheadMs, of }: Off): string {
   return `${name} is ${Math.round(Math.abs(aheadMs) / 1_000)} s ${aheadMs > 0 ? "ahead of" : "behind"} ${of}`;
 }
 
-async function readClock(server: Redis): Promise<Reading> {
-  const askedMs = performance.now();
+async function readClock(server: Redis, clock: Clock): Promise<Reading> {
+  const askedMs = clock.monotonic();
   const [seconds, micros] = await server.time();
-  const tripMs = performance.now() - askedMs;
+  const tripMs = clock.monotonic() - askedMs;
   return { anchor: Number(seconds) * 1_000 + Number(micros) / 1_000 - (askedMs + tripMs / 2), tripMs };
 }
 
@@ -54,14 +54,20 @@ export class ServerClock {
   readonly #onChange: (problem: string | undefined) => void;
   readonly #readings = new Map<string, Reading>();
   #off: readonly Off[] = [];
-  #timer: NodeJS.Timeout | undefined;
+  readonly #clock: Clock;
+  #stop: () => void = () => undefined;
   #closed = false;
   /** Settles when the shared clock follows Redis; rejects when Redis does not answer the first question. */
   readonly followed: Promise<void>;
 
   /** `onChange` is told when a difference begins to matter, and when none does any more. */
-  constructor(redis: RedisConnection, onChange: (problem: string | undefined) => void = () => undefined) {
+  constructor(
+    redis: RedisConnection,
+    onChange: (problem: string | undefined) => void = () => undefined,
+    clock = systemClock,
+  ) {
     this.#redis = redis;
+    this.#clock = clock;
     this.#onChange = onChange;
     this.followed = this.#start();
     this.followed.then(this.#again, this.#again);
@@ -72,7 +78,7 @@ export class ServerClock {
 
   close(): void {
     this.#closed = true;
-    clearTimeout(this.#timer);
+    this.#stop();
   }
 
   async #start(): Promise<void> {
@@ -84,13 +90,18 @@ export class ServerClock {
     if (this.#closed) return;
     const pauseMs = this.#readings.size === 0 ? firstAskMs : askEveryMs;
     // What Redis does not tell now, it tells next time; that it is away is said elsewhere.
-    this.#timer = setTimeout(() => void this.#ask().then(this.#again, this.#again), pauseMs).unref();
+    this.#stop = this.#clock.every(pauseMs, () => {
+      this.#stop();
+      void this.#ask().then(this.#again, this.#again);
+    });
   };
 
   async #ask(): Promise<void> {
     const servers = mastersOf(this.#redis);
     if (servers.length === 0) throw new Error("no server of Redis is known yet");
-    const fresh = await Promise.all(servers.map(async (server) => [nameOf(server), await readClock(server)] as const));
+    const fresh = await Promise.all(
+      servers.map(async (server) => [nameOf(server), await readClock(server, this.#clock)] as const),
+    );
     const names = new Set(servers.map(nameOf));
     for (const node of this.#readings.keys()) if (!names.has(node)) this.#readings.delete(node);
     for (const [node, reading] of fresh) this.#readings.set(node, better(this.#readings.get(node), reading));
@@ -106,7 +117,7 @@ export class ServerClock {
       aheadMs: anchor - middle,
       of: "the other nodes",
     }));
-    const own = { name: "the clock of this machine", aheadMs: Date.now() - sharedNow(), of: "Redis" };
+    const own = { name: "the clock of this machine", aheadMs: machineNow() - sharedNow(), of: "Redis" };
     const before = this.#off.map(({ name }) => name).join();
     this.#off = [own, ...nodes].filter(({ aheadMs }) => Math.abs(aheadMs) >= toleratedMs);
     if (this.#off.map(({ name }) => name).join() !== before) this.#onChange(this.problem());

@@ -1,3 +1,4 @@
+import { machineNow, systemClock } from "@larkline/protocol";
 import { type RedisConnection, mastersOf } from "./connection.ts";
 
 /** What a Redis server says about itself. */
@@ -34,17 +35,17 @@ function fieldsOf(info: string): ReadonlyMap<string, string> {
 async function medianPingMs(redis: RedisConnection): Promise<number> {
   const times: number[] = [];
   for (let round = 0; round < pings; round += 1) {
-    const startedMs = performance.now();
+    const startedMs = systemClock.monotonic();
     await redis.ping();
-    times.push(performance.now() - startedMs);
+    times.push(systemClock.monotonic() - startedMs);
   }
   return times.sort((one, other) => one - other)[Math.floor(pings / 2)] ?? 0;
 }
 
 async function clockOffsetMs(redis: RedisConnection): Promise<number> {
-  const askedMs = Date.now();
+  const askedMs = machineNow();
   const [seconds, micros] = await redis.time();
-  const oursMs = (askedMs + Date.now()) / 2;
+  const oursMs = (askedMs + machineNow()) / 2;
   return Number(seconds) * 1_000 + Number(micros) / 1_000 - oursMs;
 }
 

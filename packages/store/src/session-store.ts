@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import {
   knownFeatures,
   turnIdOf,
@@ -7,10 +6,12 @@ import {
   type InboundMessage,
   type Message,
   type QueuedMessage,
+  type Random,
   type SessionKey,
   type ToolEffect,
   type ToolOutcome,
   sharedNow,
+  systemRandom,
 } from "@larkline/protocol";
 import { indexApprovals } from "./approval-store.ts";
 import { auditResultOf, keepAllAudits } from "./audit-log.ts";
@@ -153,6 +154,7 @@ export class SessionStore {
   readonly #outboxLeaseMs: number;
   readonly #maxApprovals: number;
   readonly #auditMax: number;
+  readonly #random: Random;
 
   constructor(options: SessionStoreOptions) {
     this.#redis = options.redis;
@@ -164,9 +166,11 @@ export class SessionStore {
     this.#outboxLeaseMs = options.outboxLeaseMs ?? 10_000;
     this.#maxApprovals = options.maxApprovals ?? defaultMaxApprovals;
     this.#auditMax = options.auditMaxRecords ?? keepAllAudits;
+    this.#random = options.random ?? systemRandom;
     this.#outbox = new RedisOutbox({
       redis: options.redis,
       keys: this.#keys,
+      random: this.#random,
       leaseMs: this.#outboxLeaseMs,
       rememberMs: this.#dedupTtlMs,
       maxWaiting: this.#maxWaiting,
@@ -386,7 +390,7 @@ export class SessionStore {
   /** Ends the turn. Its questions that are still pending become `cancelled`. */
   async commit(request: CommitRequest): Promise<CommitResult> {
     const keys = this.#keys.session(request.session);
-    const token = randomUUID();
+    const token = this.#random.uuid();
     const reply = await runScript(this.#redis, commit, keys, {
       ...commitValues(request, this.#seal),
       channel: keys.channel,

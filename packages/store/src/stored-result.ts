@@ -1,5 +1,5 @@
-import { createHash, randomBytes } from "node:crypto";
-import type { SessionKey, StoredResult } from "@larkline/protocol";
+import { createHash } from "node:crypto";
+import { systemRandom, type SessionKey, type StoredResult } from "@larkline/protocol";
 import { type BlobStore, defaultBlobTtlMs } from "./blob-store.ts";
 import type { LookupCache } from "./lookup-cache.ts";
 
@@ -38,9 +38,10 @@ export async function keepResult(
 export async function putResult(
   blobs: ResultDesk["blobs"],
   text: string,
+  random = systemRandom,
 ): Promise<{ stored: StoredResult; blobId: string }> {
   const blobId = await blobs.put(Buffer.from(text, "utf8"), { mediaType: "text/plain" });
-  return { stored: { handle: `res_${randomBytes(18).toString("base64url")}`, characters: text.length }, blobId };
+  return { stored: { handle: `res_${random.id()}`, characters: text.length }, blobId };
 }
 
 /** Makes the handle of a stored text good for a session. A handle that is good for another text stays so. */

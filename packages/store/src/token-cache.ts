@@ -1,6 +1,4 @@
-import { randomUUID } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
-import { sharedNow } from "@larkline/protocol";
+import { pause, sharedNow, systemClock, systemRandom, type Clock, type Random } from "@larkline/protocol";
 import type { RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions } from "./keys.ts";
 import { runScript, script } from "./script.ts";
@@ -8,6 +6,8 @@ import { runScript, script } from "./script.ts";
 interface TokenCacheOptions extends StoreOptions {
   /** Longest time one process may take to fetch before another tries. Default 10 s. */
   fetchTimeoutMs?: number;
+  /** The machine's if absent. */
+  clock?: Clock;
 }
 
 type Fetch = () => Promise<{ value: string; ttlMs: number }>;
@@ -28,12 +28,16 @@ export class TokenCache implements TokenSource {
   readonly #redis: RedisConnection;
   readonly #keyOf: (name: string) => string;
   readonly #fetchTimeoutMs: number;
+  readonly #clock: Clock;
+  readonly #random: Random;
   readonly #local = new Map<string, { value: string; untilMs: number }>();
   readonly #inFlight = new Map<string, Promise<string>>();
 
   constructor(options: TokenCacheOptions) {
     const keys = createKeyspace(options.namespace);
     this.#redis = options.redis;
+    this.#clock = options.clock ?? systemClock;
+    this.#random = options.random ?? systemRandom;
     this.#keyOf = (name) => keys.global(`token:${name}`);
     this.#fetchTimeoutMs = options.fetchTimeoutMs ?? 10_000;
   }
@@ -64,12 +68,12 @@ export class TokenCache implements TokenSource {
 
   async #load(name: string, fetch: Fetch, rejected: string | undefined): Promise<string> {
     const lock = this.#keyOf(`${name}:lock`);
-    const owner = randomUUID();
+    const owner = this.#random.uuid();
     for (;;) {
       const shared = await this.#read(name, rejected);
       if (shared !== undefined) return shared;
       if ((await this.#redis.set(lock, owner, "PX", this.#fetchTimeoutMs, "NX")) === "OK") break;
-      await delay(pollMs); // ends at the latest when the lock expires
+      await pause(this.#clock, pollMs); // ends at the latest when the lock expires
     }
     try {
       return (await this.#read(name, rejected)) ?? (await this.#fetch(name, fetch));

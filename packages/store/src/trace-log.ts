@@ -1,5 +1,4 @@
-import { randomBytes } from "node:crypto";
-import { jsonParserOf, parserOf, sharedNow, TraceEntry, type TraceId } from "@larkline/protocol";
+import { jsonParserOf, parserOf, sharedNow, systemRandom, TraceEntry, type TraceId } from "@larkline/protocol";
 import { Type } from "typebox";
 import { closeRedis, connectRedis, type RedisConnection } from "./connection.ts";
 import { createKeyspace, type StoreOptions, type TraceWindowKeys } from "./keys.ts";
@@ -93,12 +92,13 @@ export class TraceLog {
   readonly #oldKeys: OldTraceKeys;
   readonly #ttlMs: number;
   /** Records of this process are told apart by a number. */
-  readonly #writer = randomBytes(9).toString("base64url");
+  readonly #writer: string;
   #records = 0;
   /** The lists of lines whose expiry this process has set, of the window it last wrote to. */
   readonly #expiring = new Set<string>();
 
-  constructor({ redis, namespace, ttlMs = defaultTraceTtlMs }: TraceLogOptions) {
+  constructor({ redis, namespace, ttlMs = defaultTraceTtlMs, random = systemRandom }: TraceLogOptions) {
+    this.#writer = random.id();
     const keys = createKeyspace(namespace);
     this.#redis = redis;
     this.#windowAt = (atMs) => keys.traceWindow(Math.floor(atMs / windowMs));

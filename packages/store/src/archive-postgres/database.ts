@@ -1,4 +1,4 @@
-import { setTimeout as delay } from "node:timers/promises";
+import { pause, systemClock } from "@larkline/protocol";
 import { Pool, type PoolClient, type QueryResultRow } from "pg";
 import { migrations } from "./migrations.ts";
 
@@ -118,6 +118,9 @@ export function openDatabase(options: DatabaseOptions): Database {
         await run(async (text, values) => void (await client.query(text, [...values])));
       });
     },
-    close: async () => await Promise.race([pool.end(), delay(closeMs, undefined, { ref: false })]),
+    close: async () => {
+      const late = new AbortController();
+      await Promise.race([pool.end(), pause(systemClock, closeMs, late.signal)]).finally(() => late.abort());
+    },
   };
 }

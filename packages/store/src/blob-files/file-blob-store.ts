@@ -1,6 +1,6 @@
-import { randomUUID } from "node:crypto";
 import { link, mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
+import { machineNow, systemRandom } from "@larkline/protocol";
 import {
   type BlobFacts,
   blobIdOf,
@@ -62,7 +62,7 @@ class FileBlobStore implements BlobStore {
     this.#ttlMs = options.ttlMs ?? defaultBlobTtlMs;
     this.#maxBytes = options.maxBytes ?? defaultMaxBlobBytes;
     this.#sweepIntervalMs = options.sweepIntervalMs ?? 3_600_000;
-    this.#now = options.now ?? Date.now;
+    this.#now = options.now ?? machineNow;
   }
 
   async put(bytes: Uint8Array, facts: BlobFacts): Promise<string> {
@@ -101,7 +101,7 @@ class FileBlobStore implements BlobStore {
   }
 
   #partialPath(): string {
-    return join(this.#directory, `partial-${randomUUID()}`);
+    return join(this.#directory, `partial-${systemRandom.uuid()}`);
   }
 
   async #write(path: string, content: Buffer): Promise<void> {
