@@ -1,10 +1,12 @@
 import { existsSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { errorCodes } from "@larkline/protocol";
+import { describedKeys } from "@larkline/store/keys";
 import { isTool, runTool } from "@larkline/tool-kit";
 import { describe, expect, it } from "vitest";
 import dice from "../fixtures/dice-tool.ts";
 import { documents, quotedIn, root, rowsUnder, sourcesBelow, textOf } from "./document.ts";
+import { pageWithKeys } from "./redis-keys.ts";
 import { imports, stopsOf } from "./walk.ts";
 
 function anchorOf(heading: string): string {
@@ -150,8 +152,12 @@ describe("docs/architecture.md", () => {
     );
   });
 
+  it("shows the table of keys that the code has (npm run redis-keys)", () => {
+    expect(text).toBe(pageWithKeys());
+  });
+
   it("names every key and channel of the stores", () => {
-    const keys = rowsUnder(text, "key").flatMap(([key = ""]) => quotedIn(key));
+    const keys = describedKeys.flatMap(({ key }) => quotedIn(key));
     const store = sourcesBelow("packages/store/src").join("\n");
     const cells = [...store.matchAll(/\$\{base\}:([a-z-]+)/g)].map(([, name = ""]) => `{<ns>:<c>}:${name}`);
     const globals = [...store.matchAll(/\bglobal\(["`]([a-z-]+)/g)].map(([, name = ""]) => `{<ns>}:${name}`);
