@@ -34,7 +34,7 @@ const apps = [...readdirSync(`${root}/apps`), "sandbox-host", "playground"];
 /** A runner of anybody's own is configured like ours. */
 const elsewhere: Readonly<Record<string, readonly string[]>> = {
   "agent-worker": ["apps/agent-worker/src/config.ts", "packages/process/src/config/provider-config.ts"],
-  cli: ["apps/cli/src/config.ts", "apps/cli/src/chat/config.ts"],
+  cli: ["apps/cli/src/config.ts", "apps/cli/src/chat/chat.ts"],
   playground: ["simulator/src/playground/config.ts"],
   "sandbox-host": ["apps/tool-runner/src/sandbox-host/config.ts"],
   "tool-runner": ["apps/tool-runner/src/main.ts", "packages/runner/src/runner-config.ts"],

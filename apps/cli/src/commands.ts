@@ -1,27 +1,35 @@
-import { runnerKeyOf } from "@larkline/protocol";
-import { exportAudit } from "./audit-export.ts";
+import { once } from "node:events";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { Writable } from "node:stream";
+import { runnerKeyOf, systemClock, withDeadline } from "@larkline/protocol";
+import { AuditLog, closeRedis, connectRedis, RunnerDirectory } from "@larkline/store";
 import {
-  readCommand,
   type AuditOptions,
   type Command,
   type DoctorOptions,
   type PeopleOptions,
+  readCommand,
   type RunnerKeyOptions,
   type RunnerOptions,
   type SetupOptions,
+  usage,
 } from "./command-line.ts";
-import { readDataDirectory, readDeployment, type Deployment } from "./config.ts";
+import {
+  type Bilingual,
+  type Deployment,
+  type Language,
+  languageOf,
+  readDataDirectory,
+  readDeployment,
+  readEnvFile,
+} from "./config.ts";
 import { examine } from "./doctor.ts";
-import { readEnvFile } from "./env-file.ts";
 import { linesOf, reportOf } from "./finding.ts";
-import { languageOf } from "./language.ts";
+import { noSigningKey, readStoredKey, shortestKey } from "./local-checks.ts";
 import { lookAfterPerson, noApp } from "./people.ts";
-import { noRedis, readPrivateRedis } from "./private-redis.ts";
-import { createPrompt } from "./prompt.ts";
-import { removeRunner } from "./runner-removal.ts";
+import { createPrompt } from "./questions.ts";
 import { setUp } from "./setup.ts";
-import { noSigningKey, readStoredKey, shortestKey } from "./signing-key.ts";
-import { usage } from "./usage.ts";
 
 async function runDoctor({ envFile, language, json, webhookUrl }: DoctorOptions): Promise<number> {
   const file = await readEnvFile(envFile);
@@ -34,6 +42,7 @@ async function runDoctor({ envFile, language, json, webhookUrl }: DoctorOptions)
     deployment,
     env,
     dataDirectory,
+    clock: systemClock,
     nodeVersion: process.versions.node,
     ...given,
   });
@@ -97,7 +106,7 @@ async function runPeople(options: PeopleOptions): Promise<number> {
   if (app === undefined) throw new Error(noApp[options.language]);
   const person = { app, id: options.person, chats: options.chats };
   const places = { redisUrl, namespace, archiveUrl, blobDirectory };
-  await lookAfterPerson({ ...options, person, places, output: process.stdout });
+  await lookAfterPerson({ ...options, clock: systemClock, person, places, output: process.stdout });
   return 0;
 }
 
@@ -134,5 +143,84 @@ export async function runCommand(args: readonly string[]): Promise<number> {
   } catch (error) {
     console.error(error instanceof Error ? error.message : String(error));
     return 1;
+  }
+}
+
+interface AuditExport {
+  redisUrl: string;
+  namespace: string;
+  /** Epoch ms: records from the first to before the second. */
+  fromMs: number;
+  toMs: number;
+  output: Writable;
+}
+
+/** How long Redis may take for some records. */
+const patienceMs = 10_000;
+
+/** Writes records as JSON, one a line, in the order of their time. Rejects when Redis does not answer. */
+async function exportAudit({ redisUrl, namespace, fromMs, toMs, output }: AuditExport): Promise<void> {
+  let lastError: Error | undefined;
+  const redis = connectRedis(redisUrl, { onError: (error) => (lastError = error) });
+  try {
+    const records = new AuditLog({ redis, namespace }).export(fromMs, toMs)[Symbol.asyncIterator]();
+    for (;;) {
+      const next = await withDeadline(systemClock, records.next(), patienceMs);
+      if (next.done === true) return;
+      if (!output.write(`${JSON.stringify(next.value)}\n`)) await once(output, "drain");
+    }
+  } catch (error) {
+    // A connection that fails says more than the wait that it ended.
+    throw lastError ?? error;
+  } finally {
+    await closeRedis(redis);
+  }
+}
+
+const lines: Record<"removed" | "lives" | "unknown", (name: string) => Bilingual> = {
+  removed: (name) => ({
+    en: `Runner ${name} is forgotten: its tools are not offered any more.`,
+    zh: `已忘掉 tool-runner ${name}：不再提供它的工具。`,
+  }),
+  lives: (name) => ({
+    en: `Runner ${name} is running. Stop its processes first: each announces its tools every 2 seconds.`,
+    zh: `tool-runner ${name} 正在运行。请先停止它的进程：它们每 2 秒会重新声明自己的工具。`,
+  }),
+  unknown: (name) => ({
+    en: `There is no runner named ${name}: it never was there, or it has been forgotten.`,
+    zh: `没有名为 ${name} 的 tool-runner：从未有过，或已被忘掉。`,
+  }),
+};
+
+/** Forgets a runner that is away. `line` says what became of it; not done where it lives, or is not known. */
+async function removeRunner(
+  name: string,
+  { redisUrl, namespace, language }: { redisUrl: string; namespace: string; language: Language },
+): Promise<{ done: boolean; line: string }> {
+  let problem: unknown;
+  const redis = connectRedis(redisUrl, { onError: (error) => (problem = error) });
+  try {
+    const { forgotten, living } = await new RunnerDirectory({ redis, namespace }).forget(name);
+    const ended = living > 0 ? lines.lives : forgotten ? lines.removed : lines.unknown;
+    return { done: forgotten && living === 0, line: ended(name)[language] };
+  } catch (error) {
+    throw problem ?? error;
+  } finally {
+    await closeRedis(redis);
+  }
+}
+
+/** What to do where there is none. */
+const noRedis: Bilingual = {
+  zh: "不知道 Redis 在哪里：请设置 REDIS_URL，或先运行 npm start。",
+  en: "It is not known where Redis is: set REDIS_URL, or run npm start.",
+};
+
+/** Address and password of the Redis that `npm start` runs now; undefined when it does not run. */
+async function readPrivateRedis(dataDirectory: string): Promise<string | undefined> {
+  try {
+    return (await readFile(join(dataDirectory, "redis.url"), "utf8")).trim();
+  } catch {
+    return undefined;
   }
 }

@@ -6,15 +6,15 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { join } from "node:path";
+import { systemClock } from "@larkline/protocol";
 import { WebhookVerifier } from "@larkline/feishu";
 import { startFeishuSimulator, type FeishuSimulator } from "@larkline/simulator";
 import { closeRedis, connectRedis, Presence, type RedisConnection, RunnerDirectory } from "@larkline/store";
 import { freePort, startModelServer, startRedis, type ModelServer } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
 import { openWorkplace, type Workplace } from "./admin.fixture.ts";
-import { readDeployment } from "./config.ts";
+import { readDeployment, readEnvFile } from "./config.ts";
 import { examine } from "./doctor.ts";
-import { readEnvFile } from "./env-file.ts";
 import { reportOf } from "./finding.ts";
 
 const app = { appId: "cli_0123456789abcdef", appSecret: "app-secret", encryptKey: "key", verificationToken: "token" };
@@ -107,6 +107,7 @@ async function examined(env: Record<string, string>, webhookUrl?: string) {
   const deployment = readDeployment(all);
   const given = webhookUrl === undefined ? {} : { webhookUrl };
   const findings = await examine({
+    clock: systemClock,
     file,
     deployment,
     env: all,

@@ -1,3 +1,4 @@
+import { withDeadline, type Clock } from "@larkline/protocol";
 import type { Env, LarklineConfig } from "@larkline/process/config";
 import { AppInspector } from "@larkline/feishu";
 import {
@@ -9,31 +10,45 @@ import {
   redisUrlProblem,
   RunnerDirectory,
 } from "@larkline/store";
-import { namedBots, ofBot, type CheckedBot } from "./bots-check.ts";
-import { clockFindings } from "./clock-check.ts";
-import type { Deployment, FeishuAccess } from "./config.ts";
-import { within } from "./deadline.ts";
-import type { EnvFile } from "./env-file.ts";
+import {
+  checkConfigFile,
+  type CheckedBot,
+  checkEnvironment,
+  checkModelChoice,
+  checkNode,
+  keyFindings,
+  namedBots,
+  ofBot,
+  readStoredKey,
+  type Vendor,
+} from "./local-checks.ts";
+import {
+  type AnnouncedRunner,
+  checkModelKey,
+  clockFindings,
+  readyOf,
+  redisFindings,
+  type Running,
+  runningFindings,
+  unreachableRedis,
+} from "./service-checks.ts";
+import type { Deployment, EnvFile } from "./config.ts";
 import {
   botFinding,
   checkLongConnection,
   checkSubscriptions,
+  checkWebhook,
   credentialFinding,
   hiddenScopes,
   scopeFindings,
 } from "./feishu-check.ts";
 import { problem, skipped, type Finding } from "./finding.ts";
-import { checkConfigFile, checkEnvironment, checkModelChoice, checkNode, type Vendor } from "./local-checks.ts";
-import { checkModelKey } from "./model-check.ts";
-import { redisFindings, unreachableRedis } from "./redis-check.ts";
-import { readyOf, runningFindings, type AnnouncedRunner, type Running } from "./running-check.ts";
-import { keyFindings, readStoredKey } from "./signing-key.ts";
-import { checkWebhook } from "./webhook-check.ts";
 
 const checkMs = 5_000;
 const readyMs = 2_000;
 
 export interface DoctorInput {
+  clock: Clock;
   file: EnvFile;
   deployment: Deployment;
   /** All variables, for the secrets of bots that the configuration names. */
@@ -69,23 +84,20 @@ async function announced(redis: RedisConnection, namespace: string) {
   return { runners: [...byName.values()], tools: [...(await directory.tools()).keys()] };
 }
 
-async function inspectRedis(url: string, namespace: string): Promise<RedisResult> {
+async function readRedis(redis: RedisConnection, namespace: string): Promise<RedisResult> {
+  const facts = await readServerFacts(redis);
+  const [workers, running] = await Promise.all([
+    new Presence({ redis, namespace }).members(),
+    announced(redis, namespace),
+  ]);
+  return { findings: redisFindings(facts), offsetMs: facts.clockOffsetMs, workers: workers.length, ...running };
+}
+
+async function inspectRedis(clock: Clock, url: string, namespace: string): Promise<RedisResult> {
   let lastError = "";
   const redis = connectRedis(url, { onError: (error) => (lastError = error.message) });
   try {
-    return await within(checkMs, async () => {
-      const facts = await readServerFacts(redis);
-      const [workers, runnersNow] = await Promise.all([
-        new Presence({ redis, namespace }).members(),
-        announced(redis, namespace),
-      ]);
-      return {
-        findings: redisFindings(facts),
-        offsetMs: facts.clockOffsetMs,
-        workers: workers.length,
-        ...runnersNow,
-      };
-    });
+    return await withDeadline(clock, readRedis(redis, namespace), checkMs);
   } catch (error) {
     return { findings: [unreachableRedis(url, lastError || messageOf(error))] };
   } finally {
@@ -93,7 +105,7 @@ async function inspectRedis(url: string, namespace: string): Promise<RedisResult
   }
 }
 
-async function checkRedis({ redisUrl, namespace }: Deployment): Promise<RedisResult> {
+async function checkRedis({ clock, deployment: { redisUrl, namespace } }: DoctorInput): Promise<RedisResult> {
   if (redisUrl === undefined) {
     const text = {
       zh: "没有设置 REDIS_URL：npm start 自己运行设置正确的 Redis",
@@ -102,7 +114,7 @@ async function checkRedis({ redisUrl, namespace }: Deployment): Promise<RedisRes
     return { findings: [skipped("redis", text)] };
   }
   if (redisUrlProblem(redisUrl) !== undefined) return { findings: [] };
-  return await inspectRedis(redisUrl, namespace);
+  return await inspectRedis(clock, redisUrl, namespace);
 }
 
 interface FeishuResult {
@@ -113,10 +125,10 @@ interface FeishuResult {
 /** The header has whole seconds: on average half a second has passed since. */
 const halfSecondMs = 500;
 
-async function clockOffset(inspector: AppInspector): Promise<{ offsetMs?: number }> {
-  const askedMs = Date.now();
+async function clockOffset(clock: Clock, inspector: AppInspector): Promise<{ offsetMs?: number }> {
+  const askedMs = clock.now();
   const time = await inspector.serverTimeMs().catch(() => undefined);
-  return time === undefined ? {} : { offsetMs: time + halfSecondMs - (askedMs + Date.now()) / 2 };
+  return time === undefined ? {} : { offsetMs: time + halfSecondMs - (askedMs + clock.now()) / 2 };
 }
 
 /** Optional scopes without which something of the configuration would not work. */
@@ -140,9 +152,13 @@ async function scopes(
   }
 }
 
-async function inspectFeishu(inspector: AppInspector, checked: CheckedBot, config: LarklineConfig | undefined) {
+async function inspectFeishu(
+  { clock, inspector }: { clock: Clock; inspector: AppInspector },
+  checked: CheckedBot,
+  config: LarklineConfig | undefined,
+) {
   const { access: feishu } = checked;
-  const offset = clockOffset(inspector);
+  const offset = clockOffset(clock, inspector);
   let bot: Finding;
   try {
     bot = botFinding(await inspector.bot(), feishu);
@@ -157,17 +173,17 @@ async function inspectFeishu(inspector: AppInspector, checked: CheckedBot, confi
   return { findings: [bot, ...rest.flat()], ...(await offset) };
 }
 
-async function checkBot(bot: CheckedBot, config: LarklineConfig | undefined): Promise<FeishuResult> {
+async function checkBot(clock: Clock, bot: CheckedBot, config: LarklineConfig | undefined): Promise<FeishuResult> {
   const inspector = new AppInspector({ ...bot.access, timeoutMs: checkMs - 1_000 });
   try {
-    return await inspectFeishu(inspector, bot, config);
+    return await inspectFeishu({ clock, inspector }, bot, config);
   } finally {
     inspector.close();
   }
 }
 
 async function checkFeishu(
-  feishu: FeishuAccess | undefined,
+  { clock, deployment: { feishu } }: DoctorInput,
   config: LarklineConfig | undefined,
 ): Promise<FeishuResult> {
   if (feishu === undefined) {
@@ -177,7 +193,7 @@ async function checkFeishu(
     };
     return { findings: [skipped("feishu", text)] };
   }
-  return await checkBot({ name: "default", access: feishu }, config);
+  return await checkBot(clock, { name: "default", access: feishu }, config);
 }
 
 async function checkWebhooks(
@@ -192,7 +208,7 @@ async function checkWebhooks(
 
 /** All that is found about one bot besides the first one's app. */
 async function checkNamedBot(input: DoctorInput, bot: CheckedBot, config: LarklineConfig | undefined) {
-  const found = [checkBot(bot, config).then(({ findings }) => findings), checkWebhooks(input, bot)];
+  const found = [checkBot(input.clock, bot, config).then(({ findings }) => findings), checkWebhooks(input, bot)];
   return ofBot(bot.name, (await Promise.all(found)).flat());
 }
 
@@ -243,7 +259,7 @@ async function guarded(check: string, work: Promise<Finding[]>): Promise<Finding
 /** Runs every check. Never rejects; takes about ten seconds when nothing answers. */
 export async function examine(input: DoctorInput): Promise<Finding[]> {
   const { file, deployment } = input;
-  const configured = await checkConfigFile(deployment.configFile);
+  const configured = await checkConfigFile(input.clock, deployment.configFile);
   const named = namedBots(input.env, configured.config, deployment.feishu);
   const first = deployment.feishu === undefined ? [] : [{ name: "default", access: deployment.feishu }];
   const local = [
@@ -253,8 +269,8 @@ export async function examine(input: DoctorInput): Promise<Finding[]> {
     ...named.findings,
     ...checkModelChoice(deployment, configured.config, input.env),
   ];
-  const redis = checkRedis(deployment);
-  const feishu = checkFeishu(deployment.feishu, configured.config);
+  const redis = checkRedis(input);
+  const feishu = checkFeishu(input, configured.config);
   const clocks = async (): Promise<Finding[]> => {
     const [redisMs, feishuMs] = [(await redis).offsetMs, (await feishu).offsetMs];
     return clockFindings({

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { readEnvFile, textWith, writeEnvFile } from "./env-file.ts";
+import { readEnvFile, textWith, writeEnvFile } from "./config.ts";
 
 const launcherReader = new URL("../../../infra/dev/launcher/env-file.mjs", import.meta.url).href;
 

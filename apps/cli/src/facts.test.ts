@@ -1,9 +1,8 @@
 import type { RedisServerFacts } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { clockFindings } from "./clock-check.ts";
+import { clockFindings, redisFindings, shownRedis } from "./service-checks.ts";
 import { linesOf, ok } from "./finding.ts";
 import { checkNode } from "./local-checks.ts";
-import { redisFindings, shownRedis } from "./redis-check.ts";
 
 const facts: RedisServerFacts = {
   product: "redis",

@@ -1,15 +1,17 @@
+import { systemClock } from "@larkline/protocol";
 import {
-  appManifest,
-  FeishuError,
-  missingScopes,
   type AppInspector,
+  appManifest,
   type AppSubscription,
+  createWebhookChallenge,
+  FeishuError,
   type InspectedBot,
+  type ManifestText,
+  missingScopes,
+  type ScopeLevel,
 } from "@larkline/feishu";
-import type { FeishuAccess } from "./config.ts";
-import { consoleLink, permissionLink } from "./console-link.ts";
-import { ok, problem, skipped, warning, type Finding } from "./finding.ts";
-import type { Bilingual } from "./language.ts";
+import type { Bilingual, FeishuAccess, Language } from "./config.ts";
+import { type Finding, ok, problem, skipped, warning } from "./finding.ts";
 
 type Access = Pick<FeishuAccess, "appId" | "domain">;
 
@@ -212,4 +214,164 @@ export async function checkLongConnection(inspector: AppInspector): Promise<Find
       },
     );
   }
+}
+
+/** Feishu waits this long when an address is saved ("Send notifications to developer's server"). */
+const challengeMs = 1_000;
+
+/** The addresses of a bot, below that of the ingress. */
+function webhookPaths(bot: string): [events: string, cards: string] {
+  const start = bot === "default" ? "/feishu" : `/feishu/${bot}`;
+  return [`${start}/events`, `${start}/cards`];
+}
+
+interface Answer {
+  status: number;
+  challenge: unknown;
+  tookMs: number;
+}
+
+async function challengeOf(response: Response): Promise<unknown> {
+  const body: unknown = await response.json().catch(() => undefined);
+  return typeof body === "object" && body !== null && "challenge" in body ? body.challenge : undefined;
+}
+
+async function ask(url: string, body: string, signal: AbortSignal): Promise<Answer | undefined> {
+  const startedMs = systemClock.monotonic();
+  try {
+    const headers = { "content-type": "application/json; charset=utf-8" };
+    const response = await fetch(url, { method: "POST", headers, body, signal, redirect: "error" });
+    const challenge = await challengeOf(response);
+    return { status: response.status, challenge, tookMs: systemClock.monotonic() - startedMs };
+  } catch {
+    return undefined;
+  }
+}
+
+interface WebhookCheck {
+  /** Address of the ingress, without the path. */
+  base: string;
+  /** Nobody named the address: it may well be elsewhere. */
+  guessed: boolean;
+  /** `default` is the bot of `FEISHU_APP_ID`. */
+  bot: string;
+  feishu: FeishuAccess;
+}
+
+function unanswered(url: string, guessed: boolean): Finding {
+  if (guessed) {
+    const en = `No ingress answers at ${url}; name its public address with --webhook-url to have it checked`;
+    return skipped("feishu.webhook", { zh: `${url} 没有应答；用 --webhook-url 指定公网地址可检查`, en });
+  }
+  return problem(
+    "feishu.webhook",
+    { zh: `${url} 没有应答`, en: `${url} does not answer` },
+    { zh: "启动 ingress，检查域名、证书和反向代理。", en: "Start the ingress; check name, certificate and proxy." },
+  );
+}
+
+async function checkPath(check: WebhookCheck, path: string, signal: AbortSignal): Promise<Finding> {
+  const url = `${check.base.replace(/\/+$/, "")}${path}`;
+  const { body, challenge } = createWebhookChallenge(check.feishu);
+  const answer = await ask(url, body, signal);
+  if (answer === undefined) return unanswered(url, check.guessed);
+  if (answer.status !== 200 || answer.challenge !== challenge) {
+    return problem(
+      "feishu.webhook",
+      {
+        zh: `${url} 没有返回校验值（${answer.status}）`,
+        en: `${url} does not return the challenge (${answer.status})`,
+      },
+      {
+        zh: "ingress 的 FEISHU_ENCRYPT_KEY 和 FEISHU_VERIFICATION_TOKEN 必须与这里和开发者后台一致，且 FEISHU_TRANSPORT 为 webhook 或 both。",
+        en: "FEISHU_ENCRYPT_KEY and FEISHU_VERIFICATION_TOKEN of the ingress must be those of here and of the console, and its FEISHU_TRANSPORT webhook or both.",
+      },
+    );
+  }
+  const took = Math.round(answer.tookMs);
+  const text = { zh: `${url} 通过校验（${took} ms）`, en: `${url} answers the challenge (${took} ms)` };
+  if (answer.tookMs <= challengeMs) return ok("feishu.webhook", text);
+  return warning("feishu.webhook", text, { zh: "飞书只等待 1 秒。", en: "Feishu waits only 1 s." });
+}
+
+/** Sends both addresses of a bot the challenge that the developer console would send. */
+export async function checkWebhook(check: WebhookCheck, signal: AbortSignal): Promise<Finding[]> {
+  return await Promise.all(webhookPaths(check.bot).map((path) => checkPath(check, path, signal)));
+}
+
+interface Entry {
+  name: string;
+  purpose: ManifestText;
+}
+
+const levels: Readonly<Record<ScopeLevel, ManifestText>> = {
+  required: { zh: "必需", en: "Required" },
+  recommended: { zh: "建议", en: "Recommended" },
+  optional: { zh: "可选", en: "Optional" },
+};
+
+function block(heading: string, entries: readonly Entry[], language: Language): string[] {
+  const width = Math.max(...entries.map(({ name }) => name.length));
+  return [heading, ...entries.map(({ name, purpose }) => `  ${name.padEnd(width)}  ${purpose[language]}`), ""];
+}
+
+/** What has to be ticked in the developer console, and what each entry is for. */
+export function permissionList(language: Language): string {
+  const { scopes, events, callbacks } = appManifest;
+  const [eventPath, cardPath] = webhookPaths("default");
+  const zh = language === "zh";
+  const scopeBlocks = (["required", "recommended", "optional"] as const).flatMap((level) => {
+    const heading = zh ? `权限管理 · ${levels[level].zh}` : `Permissions & Scopes, ${levels[level].en.toLowerCase()}`;
+    return block(
+      heading,
+      scopes.filter((scope) => scope.level === level),
+      language,
+    );
+  });
+  const modes = zh
+    ? [
+        "订阅方式（事件和回调相同）",
+        "  使用长连接接收：无需公网地址（FEISHU_TRANSPORT=websocket），保存时需有运行中的 ingress；或",
+        `  将事件发送至 https://<你的域名>${eventPath}，回调发送至 https://<你的域名>${cardPath}（webhook）`,
+        "",
+        "然后在“版本管理与发布”中创建并发布版本；权限在发布后生效。",
+      ]
+    : [
+        "Subscription mode (the same for events and callbacks)",
+        "  Long connection: no public address (FEISHU_TRANSPORT=websocket); an ingress has to run while you save; or",
+        `  events to https://<your name>${eventPath} and callbacks to https://<your name>${cardPath} (webhook)`,
+        "",
+        'Then create and publish a version under "Version Management & Release": nothing works before that.',
+      ];
+  const wanted = scopes.filter(({ level }) => level !== "optional").map(({ name }) => name);
+  const batch = JSON.stringify({ scopes: { tenant: wanted, user: [] } });
+  return [
+    zh
+      ? "在 https://open.feishu.cn/app 创建企业自建应用，添加机器人能力，并勾选："
+      : "Create a custom app at https://open.feishu.cn/app (Lark: https://open.larksuite.com/app), add the bot feature, and tick:",
+    "",
+    ...scopeBlocks,
+    zh ? "必需和建议的权限可用“批量导入”一次添加：" : "Required and recommended ones at once, by batch import:",
+    batch,
+    "",
+    ...block(zh ? "事件" : "Events", events, language),
+    ...block(zh ? "回调" : "Callbacks", callbacks, language),
+    ...modes,
+    "",
+  ].join("\n");
+}
+
+const clouds: Readonly<Record<string, string>> = {
+  feishu: "https://open.feishu.cn",
+  lark: "https://open.larksuite.com",
+};
+
+/** The developer console's page of the app. */
+export function consoleLink({ appId, domain }: Access): string {
+  return `${clouds[domain] ?? domain.replace(/\/+$/, "")}/app/${encodeURIComponent(appId)}`;
+}
+
+/** The page that asks for these scopes at once. */
+export function permissionLink(access: Access, scopes: readonly string[]): string {
+  return `${consoleLink(access)}/auth?q=${scopes.join(",")}&op_from=openapi&token_type=tenant`;
 }

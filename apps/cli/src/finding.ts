@@ -1,4 +1,4 @@
-import type { Bilingual, Language } from "./language.ts";
+import type { Bilingual, Language } from "./config.ts";
 
 export type FindingStatus = "ok" | "warning" | "problem" | "skipped";
 

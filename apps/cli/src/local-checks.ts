@@ -1,17 +1,20 @@
 import { existsSync } from "node:fs";
+import { readFile, stat } from "node:fs/promises";
+import { join } from "node:path";
 import {
-  loadConfigFile,
-  readModelNames,
-  readProviders,
+  botVariable,
   type Env,
   type KnownModels,
   type LarklineConfig,
+  loadConfigFile,
+  readIngressBots,
+  readModelNames,
+  readProviders,
 } from "@larkline/process/config";
+import { runnerKeyOf, withDeadline, type Clock } from "@larkline/protocol";
 import { redisUrlProblem } from "@larkline/store";
-import type { Deployment } from "./config.ts";
-import { within } from "./deadline.ts";
-import type { EnvFile } from "./env-file.ts";
-import { ok, problem, warning, type Finding } from "./finding.ts";
+import type { Bilingual, Deployment, EnvFile, FeishuAccess } from "./config.ts";
+import { type Finding, ok, problem, skipped, warning } from "./finding.ts";
 
 const oldestNode = 24;
 const configDeadlineMs = 5_000;
@@ -82,15 +85,15 @@ export function checkEnvironment(file: EnvFile, deployment: Deployment): Finding
   return [ok("env", text), ...findings];
 }
 
-export interface ConfigCheck {
+interface ConfigCheck {
   findings: Finding[];
   config?: LarklineConfig;
 }
 
 /** Loads `larkline.config.ts` as the processes do. */
-export async function checkConfigFile(path: string | undefined): Promise<ConfigCheck> {
+export async function checkConfigFile(clock: Clock, path: string | undefined): Promise<ConfigCheck> {
   const name = path ?? "larkline.config.ts";
-  const loaded = await within(configDeadlineMs, async () => await loadConfigFile(path)).catch((error: unknown) => ({
+  const loaded = await withDeadline(clock, loadConfigFile(path), configDeadlineMs).catch((error: unknown) => ({
     ok: false as const,
     error: error instanceof Error ? error.message : String(error),
   }));
@@ -147,4 +150,152 @@ function choiceFindings(list: string, known: KnownModels): Finding[] {
     en: "Set that key, or correct the name: <provider>/<model id>.",
   };
   return [problem(isKey ? "model.key" : "model.name", text, advice)];
+}
+
+/** A bot whose app can be looked at. */
+export interface CheckedBot {
+  /** `default` is the bot of `FEISHU_APP_ID`. */
+  name: string;
+  access: FeishuAccess;
+}
+
+/** The bots that have a name in the configuration; without their secrets there are none to look at. */
+export function namedBots(
+  env: Env,
+  config: LarklineConfig | undefined,
+  first: FeishuAccess | undefined,
+): { bots: CheckedBot[]; findings: Finding[] } {
+  if (config === undefined) return { bots: [], findings: [] };
+  const bots = Object.values(config.bots);
+  const shared = bots.filter(({ app }) => app !== undefined && app.id === first?.appId);
+  const read = readIngressBots(env, config.bots);
+  const problems = [
+    ...shared.map(({ name }) => `FEISHU_APP_ID is also the appId of bots.${name}: each bot is named once.`),
+    ...(read.ok ? [] : read.error.split("\n")),
+  ];
+  const findings = problems.map((text) =>
+    problem("bots", { zh: text, en: text }, { zh: "在 .env 或环境变量中更正。", en: "Correct it in .env." }),
+  );
+  const accesses = read.ok ? read.value : [];
+  return {
+    findings,
+    bots: accesses.map(({ name, websocket, webhook, encryptKey, verificationToken, ...access }) => ({
+      name,
+      access: {
+        ...access,
+        transport: websocket ? (webhook ? "both" : "websocket") : "webhook",
+        ...(encryptKey === undefined ? {} : { encryptKey }),
+        ...(verificationToken === undefined ? {} : { verificationToken }),
+      },
+    })),
+  };
+}
+
+const keyOf: Readonly<Record<string, string>> = {
+  FEISHU_APP_ID: "appId",
+  FEISHU_DOMAIN: "domain",
+  FEISHU_TRANSPORT: "transport",
+};
+
+/** Findings speak of the variables of the first bot; another one has its own, and keys of the configuration. */
+function renamed({ zh, en }: Bilingual, bot: string): Bilingual {
+  const rename = (text: string): string =>
+    text.replaceAll(/FEISHU_[A-Z_]+/g, (variable) => {
+      const key = keyOf[variable];
+      return key === undefined ? botVariable(variable, bot) : `bots.${bot}.${key}`;
+    });
+  return { zh: rename(zh), en: rename(en) };
+}
+
+/** What was found about one bot, saying which. */
+export function ofBot(bot: string, findings: readonly Finding[]): Finding[] {
+  if (bot === "default") return [...findings];
+  return findings.map(({ text, advice, ...finding }) => ({
+    ...finding,
+    text: renamed({ zh: `机器人 ${bot}：${text.zh}`, en: `Bot ${bot}: ${text.en}` }, bot),
+    ...(advice === undefined ? {} : { advice: renamed(advice, bot) }),
+  }));
+}
+
+/** Shorter ones could be guessed; workers refuse them. */
+export const shortestKey = 32;
+
+/** What to do where there is none. */
+export const noSigningKey: Bilingual = {
+  zh: "没有密钥：请设置 CALL_SIGNING_KEY（与 agent-worker 相同），或先运行一次 npm start。",
+  en: "There is no key: set CALL_SIGNING_KEY, as the workers have it, or run npm start once.",
+};
+
+/** The key that `npm start` has made. */
+interface StoredKey {
+  path: string;
+  key: string;
+  /** Somebody else on this machine may read it. */
+  open: boolean;
+}
+
+/** Undefined when there is none. Rejects when it cannot be read. */
+export async function readStoredKey(dataDirectory: string): Promise<StoredKey | undefined> {
+  const path = join(dataDirectory, "signing-key");
+  try {
+    const [key, { mode }] = [(await readFile(path, "utf8")).trim(), await stat(path)];
+    return { path, key, open: (mode & 0o077) !== 0 };
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
+function storedFinding(stored: StoredKey | undefined): Finding {
+  if (stored === undefined) {
+    return skipped("keys", {
+      zh: "没有设置 CALL_SIGNING_KEY：npm start 会自己生成",
+      en: "CALL_SIGNING_KEY is not set: npm start makes one",
+    });
+  }
+  if (stored.open) {
+    return warning(
+      "keys",
+      { zh: `本机其他用户可以读取 ${stored.path}`, en: `Others on this machine may read ${stored.path}` },
+      { zh: `运行 chmod 600 ${stored.path}`, en: `Run chmod 600 ${stored.path}` },
+    );
+  }
+  return ok("keys", { zh: `调用使用 ${stored.path} 签名`, en: `Calls are signed with ${stored.path}` });
+}
+
+/** Whether workers and runners of this deployment trust each other. Without a key of their own only those of `npm start` do. */
+export function keyFindings(
+  { signingKey, runnerKey, runner }: Pick<Deployment, "signingKey" | "runnerKey" | "runner">,
+  stored: StoredKey | undefined,
+): Finding[] {
+  if (signingKey !== undefined && signingKey.length < shortestKey) {
+    return [
+      problem(
+        "keys",
+        {
+          zh: `CALL_SIGNING_KEY 少于 ${shortestKey} 个字符`,
+          en: `CALL_SIGNING_KEY has fewer than ${shortestKey} characters`,
+        },
+        { zh: "使用 openssl rand -hex 32 生成一个。", en: "Make one with openssl rand -hex 32." },
+      ),
+    ];
+  }
+  const key = signingKey ?? stored?.key;
+  if (runnerKey !== undefined && key !== undefined && runnerKey !== runnerKeyOf(key, runner)) {
+    return [
+      problem(
+        "keys",
+        {
+          zh: `RUNNER_KEY 不是 ${runner} 的密钥，它的调用都会被拒绝`,
+          en: `RUNNER_KEY is not that of ${runner}: it would refuse every call`,
+        },
+        {
+          zh: `设为 npm run runner-key -- ${runner} 的输出，或更正 RUNNER_NAME。`,
+          en: `Set it to what npm run runner-key -- ${runner} prints, or correct RUNNER_NAME.`,
+        },
+      ),
+    ];
+  }
+  if (signingKey === undefined) return [storedFinding(stored)];
+  return [ok("keys", { zh: "调用使用 CALL_SIGNING_KEY 签名", en: "Calls are signed with CALL_SIGNING_KEY" })];
 }

@@ -9,6 +9,7 @@ import {
   type Message,
   type SessionKey,
   type ToolJob,
+  systemClock,
 } from "@larkline/protocol";
 import {
   createQueueCatalog,
@@ -22,16 +23,14 @@ import { startPostgres, type TestPostgres } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it, vi } from "vitest";
 import { openWorkplace } from "./admin.fixture.ts";
 import { readCommand } from "./command-line.ts";
-import { lookAfterPerson } from "./people.ts";
-import { deletePerson, type DeletionCounts } from "./person-deletion.ts";
-import { exportPerson } from "./person-export.ts";
-import { openPersonStores, type PersonStores } from "./person-stores.ts";
+import { deletePerson, type DeletionCounts, exportPerson, lookAfterPerson } from "./people.ts";
+import { openPersonStores, type PersonStores } from "./person-data.ts";
 
 const app = "cli_app";
 const direct = `${app}.oc_direct`;
 const group = `${app}.oc_group`;
 const ann = { app, id: "ou_ann", chats: [] };
-const quick = { patienceMs: 20_000, intervalMs: 10 };
+const quick = { clock: systemClock, patienceMs: 20_000, intervalMs: 10 };
 const gone = { role: "user", content: [{ type: "text", text: "[此消息已删除 / message deleted]" }] };
 
 let postgres: TestPostgres;
@@ -262,7 +261,7 @@ describe("the data of one person", () => {
     const { wakeGen = 0 } = await stores.store.append(running);
     await stores.store.append(messageFrom(direct, "ou_ann"));
     const claim = await stores.store.claim(direct, wakeGen, "worker");
-    const hasty = { act: true, patienceMs: 100, intervalMs: 10 };
+    const hasty = { clock: systemClock, act: true, patienceMs: 100, intervalMs: 10 };
     await expect(deletePerson(stores, ann, hasty)).rejects.toThrow("still being answered");
     expect(await stores.store.history(direct)).toHaveLength(2);
     expect(await stores.store.cancelled(direct)).toBe(true);
@@ -484,7 +483,15 @@ describe("npm run people", () => {
     await talk(direct, "ou_ann");
     const output = new PassThrough().setEncoding("utf8");
     const places = { redisUrl: inject("redisUrl"), namespace, archiveUrl: postgres.url };
-    await lookAfterPerson({ action: "delete", person: ann, yes: false, language: "en", places, output });
+    await lookAfterPerson({
+      clock: systemClock,
+      action: "delete",
+      person: ann,
+      yes: false,
+      language: "en",
+      places,
+      output,
+    });
     expect(output.read()).toMatch(/^To delete: 1 conversations as a whole,.* Nothing is deleted yet/);
     expect(await stores.store.history(direct)).toHaveLength(2);
   });

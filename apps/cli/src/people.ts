@@ -1,10 +1,23 @@
 import { once } from "node:events";
 import type { Writable } from "node:stream";
-import type { Bilingual, Language } from "./language.ts";
-import { deletePerson, type DeletionCounts } from "./person-deletion.ts";
-import { exportPerson } from "./person-export.ts";
-import type { Person } from "./person-sessions.ts";
-import { openPersonStores, type PersonStores, type PersonStoresOptions } from "./person-stores.ts";
+import { type Message, type QueuedMessage, type SessionKey, turnIdOf, pause, type Clock } from "@larkline/protocol";
+import { type DeadLetter, removeResult } from "@larkline/store";
+import type { Bilingual, Language } from "./config.ts";
+import {
+  blobsIn,
+  copiesOf,
+  isOwn,
+  isWholly,
+  type KeptMessage,
+  languageKeysOf,
+  messagesOf,
+  openPersonStores,
+  type Person,
+  type PersonStores,
+  type PersonStoresOptions,
+  sessionsOfPerson,
+  storedResultsIn,
+} from "./person-data.ts";
 
 /** What to do where no app is named. */
 export const noApp: Bilingual = {
@@ -12,7 +25,8 @@ export const noApp: Bilingual = {
   en: "It is not known which app is meant: name it with --app, or set FEISHU_APP_ID.",
 };
 
-export interface PeopleTask {
+interface PeopleTask {
+  clock: Clock;
   action: "export" | "delete";
   person: Person;
   /** Delete, not only count. */
@@ -23,8 +37,8 @@ export interface PeopleTask {
 }
 
 /** How long workers may take to end what they are doing for the person. */
-const patienceMs = 60_000;
-const intervalMs = 250;
+const workerPatienceMs = 60_000;
+const lookEveryMs = 250;
 
 function summaryOf({ act, counts }: { act: boolean; counts: DeletionCounts }): Bilingual {
   const { sessions, groups, messages, archived, files, rules } = counts;
@@ -43,12 +57,17 @@ async function print(output: Writable, line: string): Promise<void> {
   if (!output.write(`${line}\n`)) await once(output, "drain");
 }
 
-async function obey(stores: PersonStores, { action, person, yes, language, output }: PeopleTask): Promise<void> {
+async function obey(stores: PersonStores, { clock, action, person, yes, language, output }: PeopleTask): Promise<void> {
   if (action === "export") {
     for await (const fact of exportPerson(stores, person)) await print(output, JSON.stringify(fact));
     return;
   }
-  const counts = await deletePerson(stores, person, { act: yes, patienceMs, intervalMs });
+  const counts = await deletePerson(stores, person, {
+    clock,
+    act: yes,
+    patienceMs: workerPatienceMs,
+    intervalMs: lookEveryMs,
+  });
   await print(output, summaryOf({ act: yes, counts })[language]);
 }
 
@@ -63,5 +82,355 @@ export async function lookAfterPerson(task: PeopleTask): Promise<void> {
     throw lastError ?? error;
   } finally {
     await stores.close();
+  }
+}
+
+const mostWaiting = 1_000;
+
+/** Everything that is stored of a person, one fact after the other; what they wrote in groups, not what others wrote. */
+export async function* exportPerson(stores: PersonStores, person: Person): AsyncIterable<Record<string, unknown>> {
+  const { app, id } = person;
+  const key = `name:${app}:${id}`;
+  const name = (await stores.lookups.get(key)) ?? (await stores.workerLookups.get(key));
+  const kept = await Promise.all(languageKeysOf(person).map(async (each) => await stores.lookups.get(each)));
+  const language = kept.find((each) => each !== undefined);
+  yield { type: "person", app, id, ...(name === undefined ? {} : { name }), ...(language && { language }) };
+  for (const session of await sessionsOfPerson(stores, person)) yield* exportSession(stores, session, person);
+  for (const rule of await stores.rules.ofPerson(app, id)) yield { type: "rule", ...rule };
+  yield* exportAudit(stores, person);
+  await stores.audit.append({ kind: "person_exported", app, userId: id });
+}
+
+async function* exportSession(
+  stores: PersonStores,
+  session: string,
+  person: Person,
+): AsyncIterable<Record<string, unknown>> {
+  const whole = await isWholly(stores, session, person);
+  yield { type: "session", session, whole };
+  for await (const { number, message } of messagesOf(stores, session)) {
+    if (whole || isOwn(message, person)) yield { type: "message", session, number, ...message };
+  }
+  const { head } = await stores.store.summary(session);
+  const waiting = await stores.store.waiting(session, mostWaiting);
+  for (const { message } of [...(head === undefined ? [] : [head]), ...waiting]) {
+    if (whole || message.sender.id === person.id) yield { type: "waiting_message", ...message };
+  }
+  for (const { approval, state, decisions } of await stores.approvals.pending(session)) {
+    if (whole || approval.requester.id === person.id) yield { type: "approval", ...approval, state, decisions };
+  }
+}
+
+async function* exportAudit(
+  { audit, archive }: PersonStores,
+  { app, id }: Person,
+): AsyncIterable<Record<string, unknown>> {
+  const known = new Set<string>();
+  if (archive !== undefined) {
+    for await (const record of archive.auditOf(app, id)) {
+      known.add(JSON.stringify(record));
+      yield { type: "audit", ...record };
+    }
+  }
+  for await (const record of audit.export(0, Number.POSITIVE_INFINITY)) {
+    const isNew = record.app === app && record.userId === id && !known.has(JSON.stringify(record));
+    if (isNew) yield { type: "audit", ...record };
+  }
+}
+
+/** What a deletion takes away, or would. */
+export interface DeletionCounts {
+  /** Sessions that go as a whole. */
+  sessions: number;
+  /** Sessions of groups in which the person's messages are replaced. */
+  groups: number;
+  /** Messages in Redis; messages in the archive, which has most of them as well. */
+  messages: number;
+  archived: number;
+  files: number;
+  rules: number;
+}
+
+interface DeletionOptions {
+  clock: Clock;
+  /** False: only count. */
+  act: boolean;
+  /** How long to wait for workers to end what they are doing for the person, ms. */
+  patienceMs: number;
+  /** Between two looks, ms. */
+  intervalMs: number;
+}
+
+/** Something is still being done for the person: nothing is half deleted, and another run goes on from here. */
+class StillRunningError extends Error {
+  override readonly name = "StillRunningError";
+
+  constructor(session: SessionKey) {
+    super(
+      `${session} is still being answered. Do the workers run? Run the command again: it goes on where it stopped.`,
+    );
+  }
+}
+
+/** What stands in place of a message: a conversation needs one there. */
+const marker: Message = { role: "user", content: [{ type: "text", text: "[此消息已删除 / message deleted]" }] };
+/** In place of calls and their results: all of them go in one step, so that no call is left without its result. */
+const markerOfCalls: Message = {
+  role: "assistant",
+  content: [{ type: "text", text: "[工具调用已删除 / calls deleted]" }],
+};
+const maxRounds = 20;
+
+interface Deletion extends DeletionOptions {
+  stores: PersonStores;
+  person: Person;
+  counts: DeletionCounts;
+}
+
+/**
+ * Deletes what is stored of a person, session by session. Every step may be done twice and the index goes
+ * last, so that a run that was broken off is finished by the next one.
+ */
+export async function deletePerson(
+  stores: PersonStores,
+  person: Person,
+  options: DeletionOptions,
+): Promise<DeletionCounts> {
+  const counts = { sessions: 0, groups: 0, messages: 0, archived: 0, files: 0, rules: 0 };
+  const deletion: Deletion = { ...options, stores, person, counts };
+  const sessions = await sessionsOfPerson(stores, person);
+  // First: what is released meanwhile waits in an inbox then, and is stopped below.
+  if (options.act) {
+    const { app, id, chats } = person;
+    const isNamed = (session: SessionKey): boolean =>
+      chats.some((chat) => session === `${app}.${chat}` || session.startsWith(`${app}.${chat}.`));
+    await stores.removeParked(
+      (message) => message.app === app && (message.sender.id === id || isNamed(message.session)),
+    );
+  }
+  for (const session of sessions) {
+    if (await isWholly(stores, session, person)) await eraseSession(deletion, session);
+    else await redactSession(deletion, session);
+  }
+  await deleteRules(deletion);
+  if (!options.act) return counts;
+  const { app, id } = person;
+  for (const key of [`name:${app}:${id}`, `direct:${app}:${id}`, ...languageKeysOf(person)]) {
+    await Promise.all([stores.lookups.delete(key), stores.workerLookups.delete(key)]);
+  }
+  await stores.audit.append({ kind: "person_deleted", app, userId: id });
+  return counts;
+}
+
+/** Stops what is done for whoever is meant in a session, and waits until nothing of it is left. */
+async function stopRuns(
+  { stores, clock, patienceMs, intervalMs }: Deletion,
+  session: SessionKey,
+  isMeant: (queued: QueuedMessage) => boolean,
+): Promise<void> {
+  const { store } = stores;
+  const deadlineMs = clock.monotonic() + patienceMs;
+  for (;;) {
+    const { head, setAside } = await store.summary(session);
+    const queued: QueuedMessage[] = [
+      ...setAside.map((turn) => turn.head),
+      ...(head === undefined ? [] : [head]),
+      ...(await store.waiting(session, mostWaiting)),
+    ];
+    const theirs = queued.filter(isMeant);
+    if (theirs.length === 0) return;
+    if (!(await store.cancelled(session))) {
+      for (const { seq } of theirs) {
+        await store.cancel(session, { turnId: turnIdOf(session, seq), reason: "cancelled" });
+      }
+    }
+    if (clock.monotonic() >= deadlineMs) throw new StillRunningError(session);
+    await pause(clock, intervalMs);
+  }
+}
+
+/** What is kept of a session now; `isMeant` of it counts. */
+async function survey(
+  { stores, counts }: Deletion,
+  session: SessionKey,
+  isMeant: (message: Message) => boolean,
+): Promise<{ length: number; numbers: Set<number>; blobs: Set<string>; results: Set<string> }> {
+  const numbers = new Set<number>();
+  const blobs = new Set<string>();
+  const results = new Set<string>();
+  // Where nothing of the beginning is left, the numbers go on all the same.
+  let length = (await stores.sessions.read(session, 0, 0)).first;
+  const count = ({ where }: KeptMessage): number =>
+    where === "redis" ? (counts.messages += 1) : (counts.archived += 1);
+  for await (const kept of copiesOf(stores, session)) {
+    length = Math.max(length, kept.number + 1);
+    if (!isMeant(kept.message)) continue;
+    numbers.add(kept.number);
+    for (const blob of blobsIn(kept.message)) blobs.add(blob);
+    for (const handle of storedResultsIn(kept.message)) results.add(handle);
+    count(kept);
+  }
+  counts.files += blobs.size;
+  return { length, numbers, blobs, results };
+}
+
+/** What answers to the person hold that a group has not been shown: calls with their results, and thoughts. */
+async function answersTo({ stores, person }: Deletion, session: SessionKey) {
+  const theirs = new Set<number>();
+  const calls = new Set<number>();
+  const withoutThoughts = new Map<number, Message>();
+  const results = new Set<string>();
+  for await (const { number, message } of copiesOf(stores, session)) {
+    const isTheirs = message.role === "user" ? isOwn(message, person) : theirs.has(number - 1);
+    if (!isTheirs) continue;
+    theirs.add(number);
+    for (const handle of storedResultsIn(message)) results.add(handle);
+    if (message.role === "tool") calls.add(number);
+    if (message.role !== "assistant") continue;
+    const spoken = message.content.filter(({ type }) => type !== "thinking");
+    if (spoken.some(({ type }) => type === "tool_use")) calls.add(number);
+    else if (spoken.length < message.content.length) {
+      withoutThoughts.set(number, spoken.length === 0 ? markerOfCalls : { role: "assistant", content: spoken });
+    }
+  }
+  return { calls, withoutThoughts, results };
+}
+
+async function deleteBlobs({ stores }: Deletion, blobs: Iterable<string>): Promise<void> {
+  for (const blob of blobs) await stores.blobs.delete(blob);
+}
+
+async function deleteResults({ stores }: Deletion, session: SessionKey, handles: Iterable<string>): Promise<void> {
+  const { blobs, workerLookups } = stores;
+  for (const handle of handles) await removeResult({ blobs, lookups: workerLookups }, session, handle);
+}
+
+async function eraseSession(deletion: Deletion, session: SessionKey): Promise<void> {
+  const { stores, counts, act } = deletion;
+  counts.sessions += 1;
+  if (!act) {
+    await survey(deletion, session, () => true);
+    return;
+  }
+  for (let round = 0; round < maxRounds; round += 1) {
+    await stopRuns(deletion, session, () => true);
+    const { length, blobs, results } = await survey(deletion, session, () => true);
+    await deleteBlobs(deletion, blobs);
+    await deleteResults(deletion, session, results);
+    await deleteLetters(deletion, session, () => true);
+    await eraseJobs(deletion, { session }, session);
+    // The archive first: it refuses from then on what somebody is about to add, and the index goes with the session.
+    await stores.archive?.erase(session, length);
+    const result = await stores.sessions.erase(session, length);
+    if (result === "removed") return;
+    await pause(deletion.clock, deletion.intervalMs);
+  }
+  throw new StillRunningError(session);
+}
+
+async function redactSession(deletion: Deletion, session: SessionKey): Promise<void> {
+  const { stores, person, counts, act } = deletion;
+  counts.groups += 1;
+  if (!act) {
+    await survey(deletion, session, (message) => isOwn(message, person));
+    return;
+  }
+  for (let round = 0; round < maxRounds; round += 1) {
+    await stopRuns(deletion, session, ({ message }) => message.sender.id === person.id);
+    const { length, numbers, blobs } = await survey(deletion, session, (message) => isOwn(message, person));
+    await deleteBlobs(deletion, blobs);
+    await deleteLetters(deletion, session, (letter) => isMessageOf(letter, person));
+    await eraseJobs(deletion, { person: person.id }, session);
+    // The answers first: what they answer is known by the person's messages.
+    const answers = await answersTo(deletion, session);
+    await deleteResults(deletion, session, answers.results);
+    await redactAll(deletion, session, { numbers: answers.calls, marker: markerOfCalls });
+    for (const [number, message] of answers.withoutThoughts) {
+      await redactAll(deletion, session, { numbers: [number], marker: message });
+    }
+    const what = { person: person.id, numbers: [...numbers], marker };
+    // Whoever runs a turn has read what was there, and may be writing a summary of it; one may begin meanwhile.
+    const before = await runningTurn(stores, session);
+    await stores.archive?.redact(session, what);
+    await stores.sessions.redact(session, what);
+    const running = [before, await runningTurn(stores, session)].filter((turnId) => turnId !== undefined);
+    for (const turnId of running) await untilOver(deletion, session, turnId);
+    if (running.length > 0) await stores.sessions.redact(session, what);
+    if (await stores.sessions.forget(session, person.id, length)) {
+      await stores.archive?.forget(session, person.id);
+      return;
+    }
+    await pause(deletion.clock, deletion.intervalMs);
+  }
+  throw new StillRunningError(session);
+}
+
+async function redactAll(
+  { stores, person }: Deletion,
+  session: SessionKey,
+  { numbers, marker: instead }: { numbers: Iterable<number>; marker: Message },
+): Promise<void> {
+  const what = { person: person.id, numbers: [...numbers], marker: instead };
+  if (what.numbers.length === 0) return;
+  await stores.archive?.redact(session, what);
+  await stores.sessions.redact(session, what);
+}
+
+async function runningTurn({ store }: PersonStores, session: SessionKey): Promise<string | undefined> {
+  const { state, head } = await store.summary(session);
+  return state === "running" && head !== undefined ? turnIdOf(session, head.seq) : undefined;
+}
+
+async function untilOver(
+  { stores, clock, patienceMs, intervalMs }: Deletion,
+  session: SessionKey,
+  turnId: string,
+): Promise<void> {
+  const deadlineMs = clock.monotonic() + patienceMs;
+  while ((await runningTurn(stores, session)) === turnId) {
+    if (clock.monotonic() >= deadlineMs) throw new StillRunningError(session);
+    await pause(clock, intervalMs);
+  }
+}
+
+/** Queues keep the ids of finished jobs for a while, those of the version before with all that they were given. */
+async function eraseJobs(
+  { stores, clock, patienceMs, intervalMs }: Deletion,
+  of: Parameters<PersonStores["jobs"]["erase"]>[0],
+  session: SessionKey,
+): Promise<void> {
+  const late = AbortSignal.timeout(patienceMs);
+  while ((await stores.jobs.erase(of, late)) > 0) {
+    if (late.aborted) throw new StillRunningError(session);
+    await pause(clock, intervalMs);
+  }
+}
+
+const mostLetters = 100_000;
+
+/** Replies and messages that were given up are kept for a while, with what they say. */
+async function deleteLetters(
+  { stores: { letters } }: Deletion,
+  session: SessionKey,
+  isMeant: (letter: DeadLetter) => boolean,
+): Promise<void> {
+  for (const { id, session: itsSession } of await letters.list(mostLetters)) {
+    const letter = itsSession === session ? await letters.find(session, id) : undefined;
+    if (letter !== undefined && isMeant(letter)) await letters.discard(session, id);
+  }
+}
+
+/** Answers in groups stay: they are the group's. */
+function isMessageOf(letter: DeadLetter, person: Person): boolean {
+  return letter.kind === "message" && letter.message.sender.id === person.id;
+}
+
+/** What they allowed, and what others allowed them, holds no longer. */
+async function deleteRules({ stores: { rules }, person, counts, act }: Deletion): Promise<void> {
+  for (const rule of await rules.ofPerson(person.app, person.id)) {
+    counts.rules += 1;
+    if (!act) continue;
+    await rules.revoke(person.app, rule.id, { id: person.id });
+    await rules.forget(rule);
   }
 }

@@ -1,6 +1,6 @@
 import { PassThrough } from "node:stream";
 import { describe, expect, it } from "vitest";
-import { createPrompt } from "./prompt.ts";
+import { createPrompt } from "./questions.ts";
 
 /** Streams that are taken for a terminal. */
 function openTerminal() {

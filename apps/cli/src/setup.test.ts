@@ -7,9 +7,8 @@ import { startModelServer, type ModelServer } from "@larkline/testkit";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { openWorkplace, type AdminRun, type Workplace } from "./admin.fixture.ts";
 import { readCommand } from "./command-line.ts";
-import { createPrompt } from "./prompt.ts";
-import { scanCodeOf } from "./scan-code.ts";
-import { setUp } from "./setup.ts";
+import { createPrompt } from "./questions.ts";
+import { scanCodeOf, setUp } from "./setup.ts";
 
 const app = { appId: "cli_0123456789abcdef", appSecret: "app-secret" };
 const modelKey = "model-key-that-is-right";

@@ -3,34 +3,30 @@ import { access } from "node:fs/promises";
 import { dirname } from "node:path";
 import { AppInspector, missingScopes, registerApp } from "@larkline/feishu";
 import type { Env } from "@larkline/process/config";
+import { encode, renderUnicodeCompact } from "uqr";
 import type { SetupOptions } from "./command-line.ts";
-import { domainProblem } from "./config.ts";
-import { consoleLink, permissionLink } from "./console-link.ts";
-import { readEnvFile, writeEnvFile } from "./env-file.ts";
-import { botFinding, credentialFinding } from "./feishu-check.ts";
-import { linesOf, printable, type Finding } from "./finding.ts";
-import type { Bilingual } from "./language.ts";
+import { type Bilingual, domainProblem, readEnvFile, writeEnvFile } from "./config.ts";
+import { botFinding, consoleLink, credentialFinding, permissionLink, permissionList } from "./feishu-check.ts";
+import { type Finding, linesOf, printable } from "./finding.ts";
 import type { Vendor } from "./local-checks.ts";
-import { checkModelKey } from "./model-check.ts";
-import { permissionList } from "./permission-list.ts";
-import type { Prompt } from "./prompt.ts";
-import { scanCodeOf } from "./scan-code.ts";
 import {
+  type Answers,
   askAll,
   feishuQuestions,
+  type Interview,
   mayReplace,
   modelQuestions,
-  replaced,
-  type Answers,
-  type Interview,
   type NoAnswer,
-} from "./setup-answers.ts";
+  type Prompt,
+  replaced,
+} from "./questions.ts";
+import { checkModelKey } from "./service-checks.ts";
 
 const checkMs = 5_000;
 const failedCode = 1;
 const interruptedCode = 130;
 
-export interface SetupInput {
+interface SetupInput {
   options: SetupOptions;
   /** Of the process; the file is read here. */
   env: Env;
@@ -246,4 +242,13 @@ export async function setUp(input: SetupInput): Promise<number> {
     report: (finding) => prompt.write(`${linesOf(finding, language).join("\n")}\n`),
   };
   return options.manual ? await setUpManually(setup) : await setUpByLink(setup);
+}
+
+// As narrow as scanners take: the link of a registration then fits into 80 columns.
+const border = 1;
+
+/** The link as a code for a terminal of this width; undefined when it does not fit. */
+export function scanCodeOf(link: string, columns: number): string | undefined {
+  const { size } = encode(link, { border });
+  return size <= columns ? renderUnicodeCompact(link, { border }) : undefined;
 }

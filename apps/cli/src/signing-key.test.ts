@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { runnerKeyOf } from "@larkline/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { openWorkplace, type Workplace } from "./admin.fixture.ts";
-import { keyFindings, readStoredKey } from "./signing-key.ts";
+import { keyFindings, readStoredKey } from "./local-checks.ts";
 
 const key = "0123456789abcdef".repeat(2);
 let workplace: Workplace;

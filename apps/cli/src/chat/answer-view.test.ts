@@ -1,8 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { answerClosing, answerOpening, AnswerView, frameText, openingText } from "./answer-view.ts";
-import { texts } from "./texts.ts";
+import { answerClosing, answerOpening, AnswerView, frameText, openingText, chatTexts } from "./answer-view.ts";
 
-const { zh, en } = texts;
+const { zh, en } = chatTexts;
 
 describe("rulers", () => {
   it("SA-38: the start line is followed by 40 dashes, answers stand between 60 equals signs", () => {

@@ -1,6 +1,5 @@
-import type { StreamFrame } from "@larkline/protocol";
-import { previewOf, printable } from "./preview.ts";
-import type { Texts } from "./texts.ts";
+import type { ApiApproval, RiskLevel, StreamFrame } from "@larkline/protocol";
+import type { DecideResult } from "./approvals.ts";
 
 const answerRuler = "=".repeat(60);
 
@@ -64,3 +63,134 @@ export function frameText(frame: StreamFrame, texts: Texts): string {
       return "";
   }
 }
+
+const previewLength = 100;
+
+/**
+ * The short form of a tool's result: strings as they are, everything else as JSON; more than 100
+ * characters become the first 100 and `...`. Characters are code points, so none is cut in half.
+ */
+function previewOf(value: unknown): string {
+  const text = typeof value === "string" ? value : (JSON.stringify(value) ?? "null");
+  // 200 UTF-16 units hold 100 code points at least; the rest need not be split up.
+  const characters = Array.from(text.slice(0, 2 * previewLength + 2));
+  return characters.length > previewLength ? `${characters.slice(0, previewLength).join("")}...` : text;
+}
+
+/** Text of models and tools without control characters: it must not steer the terminal. */
+export function printable(text: string): string {
+  return [...text].filter((character) => isPrintable(character.codePointAt(0) ?? 0)).join("");
+}
+
+function isPrintable(code: number): boolean {
+  if (code === 0x0a || code === 0x09) return true;
+  return code >= 0x20 && (code < 0x7f || code > 0x9f);
+}
+
+/** What the terminal client says, in one language. */
+export interface Texts {
+  started: string;
+  you: string;
+  assistant: string;
+  goodbye: string;
+  cancelled: string;
+  /** After Ctrl-C, when the server did not confirm that it stops. */
+  mayGoOn: string;
+  /** Stands before an answer that begins anew; what was shown of it so far is void. */
+  restarted: string;
+  calling(tool: string): string;
+  finished(tool: string, preview: string): string;
+  failed(tool: string, preview: string): string;
+  error(message: string): string;
+  unreachable(address: string): string;
+  silent(seconds: number): string;
+  tokenRefused: string;
+  refused(status: number, reason: string): string;
+  cutOff: string;
+  question: Record<ApiApproval["kind"], (tool: string) => string>;
+  risk: Record<RiskLevel, string>;
+  notShown(characters: number): string;
+  callChoices: string;
+  callChoicesAlways: string;
+  outcomeChoices: string;
+  notUnderstood: string;
+  decided: Record<DecideResult, string>;
+}
+
+const zh: Texts = {
+  started: "流式助手已启动 (输入 'quit' 退出)",
+  you: "你: ",
+  assistant: "助手: ",
+  goodbye: "再见!",
+  cancelled: "[已取消]",
+  mayGoOn: "服务器没有确认取消，回答可能仍在进行。",
+  restarted: "[回答中断，重新开始]",
+  calling: (tool) => `[正在调用工具: ${tool}]`,
+  finished: (tool, preview) => `[工具 ${tool} 执行完成]: ${preview}`,
+  failed: (tool, preview) => `[工具 ${tool} 执行失败]: ${preview}`,
+  error: (message) => `[错误]: ${message}`,
+  unreachable: (address) => `无法连接 ${address}，请先运行 npm start，或用 --url 指定地址。`,
+  silent: (seconds) => `服务器 ${seconds} 秒没有任何应答。`,
+  tokenRefused: "服务器要求令牌：请把 API_TOKEN 设为与服务器相同的值。",
+  refused: (status, reason) => `服务器拒绝了请求（${status}）：${reason}`,
+  cutOff: "连接中断，回答不完整。",
+  question: {
+    call: (tool) => `[需要批准] 助手要执行 ${tool}，参数：`,
+    outcome: (tool) => `[结果未知] ${tool} 可能已经生效，参数：`,
+    rule: (tool) => `[需要批准] 以后不再询问 ${tool}，例如：`,
+  },
+  risk: { low: "风险：低", medium: "风险：中", high: "风险：高" },
+  notShown: (characters) => `（还有 ${characters} 个字符没有显示）`,
+  callChoices: "批准吗？y 批准，n [原因] 拒绝: ",
+  callChoicesAlways: "批准吗？y 批准，a 始终允许，n [原因] 拒绝: ",
+  outcomeChoices: "怎么办？r 再执行一次，d [说明] 标记为完成，x 放弃: ",
+  notUnderstood: "请输入其中一个字母。",
+  decided: {
+    taken: "[已记录]",
+    closed: "[已有决定或已过期]",
+    not_allowed: "[需要其他人决定]",
+    failed: "[没有生效，请再试一次]",
+  },
+};
+
+const en: Texts = {
+  started: "Streaming assistant started (enter 'quit' to leave)",
+  you: "You: ",
+  assistant: "Assistant: ",
+  goodbye: "Goodbye!",
+  cancelled: "[Cancelled]",
+  mayGoOn: "The server did not confirm the cancel: the answer may go on.",
+  restarted: "[The answer was interrupted and begins anew]",
+  calling: (tool) => `[Calling tool: ${tool}]`,
+  finished: (tool, preview) => `[Tool ${tool} finished]: ${preview}`,
+  failed: (tool, preview) => `[Tool ${tool} failed]: ${preview}`,
+  error: (message) => `[Error]: ${message}`,
+  unreachable: (address) => `Cannot reach ${address}: run npm start first, or name the address with --url.`,
+  silent: (seconds) => `The server has been silent for ${seconds} s.`,
+  tokenRefused: "The server asks for a token: set API_TOKEN to the server's value.",
+  refused: (status, reason) => `The server refused the request (${status}): ${reason}`,
+  cutOff: "The connection broke, the answer is incomplete.",
+  question: {
+    call: (tool) => `[Approval needed] The assistant wants to run ${tool} with:`,
+    outcome: (tool) => `[Outcome unknown] ${tool} may have taken effect. It was called with:`,
+    rule: (tool) => `[Approval needed] Run ${tool} without asking from now on, such as:`,
+  },
+  risk: { low: "Risk: low", medium: "Risk: medium", high: "Risk: high" },
+  notShown: (characters) => `(${characters} more characters are not shown)`,
+  callChoices: "Approve? y approve, n [reason] reject: ",
+  callChoicesAlways: "Approve? y approve, a always allow, n [reason] reject: ",
+  outcomeChoices: "What now? r run it again, d [note] mark as done, x give it up: ",
+  notUnderstood: "Please type one of the letters.",
+  decided: {
+    taken: "[Noted]",
+    closed: "[Decided before, or expired]",
+    not_allowed: "[Others have to decide this]",
+    failed: "[Not taken, please try again]",
+  },
+};
+
+export const languages = ["zh", "en"] as const;
+export type Language = (typeof languages)[number];
+
+/** The texts of the client; `zh` is its default language. */
+export const chatTexts: Readonly<Record<Language, Texts>> = { zh, en };

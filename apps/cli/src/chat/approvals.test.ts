@@ -4,9 +4,9 @@ import type { AddressInfo } from "node:net";
 import { text as textOf } from "node:stream/consumers";
 import { formatSseEvent, type ApiApproval, type StreamFrame } from "@larkline/protocol";
 import { afterEach, describe, expect, it } from "vitest";
-import { choicesText, decisionIn, questionText } from "./approval-question.ts";
+import { choicesText, decisionIn, questionText } from "./approvals.ts";
 import { startChat, type ChatProcess } from "./chat-process.fixture.ts";
-import { texts } from "./texts.ts";
+import { chatTexts } from "./answer-view.ts";
 
 const approval: ApiApproval = {
   id: "a".repeat(32),
@@ -152,8 +152,8 @@ describe("an answer", () => {
   });
 
   it("is asked for with the letters that count", () => {
-    expect(choicesText(outcome, texts.en)).toContain("r run it again");
-    expect(choicesText(plain, texts.en)).not.toContain("always");
+    expect(choicesText(outcome, chatTexts.en)).toContain("r run it again");
+    expect(choicesText(plain, chatTexts.en)).not.toContain("always");
   });
 });
 
@@ -161,7 +161,7 @@ describe("a question", () => {
   it("cannot steer the terminal, and says what of long arguments it does not show", () => {
     const shown = questionText(
       { ...approval, tool: "de\u001B[2Jploy", arguments: { text: "x".repeat(3_000) } },
-      texts.zh,
+      chatTexts.zh,
     );
     expect(shown).toContain("执行 de[2Jploy");
     expect(shown).toContain("（还有 1011 个字符没有显示）");

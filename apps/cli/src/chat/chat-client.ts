@@ -1,10 +1,9 @@
-import { randomUUID } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
-import type { StreamFrame } from "@larkline/protocol";
-import { readFrames } from "./frame-reader.ts";
-import type { Texts } from "./texts.ts";
+import { jsonParserOf, StreamFrame, pause, systemRandom, type Clock } from "@larkline/protocol";
+import { createParser, type EventSourceMessage } from "eventsource-parser";
+import type { Texts } from "./answer-view.ts";
 
-export interface ChatClientOptions {
+interface ChatClientOptions {
+  clock: Clock;
   /** Base address of the ingress. */
   url: string;
   /** Sent as bearer token when given. */
@@ -59,13 +58,17 @@ const goodConnectionMs = 5_000;
 const cancelPatienceMs = 5_000;
 
 /** Aborts a connection when it is silent for too long. */
-function createWatch(silenceMs: number) {
+function createWatch(clock: Clock, silenceMs: number) {
   const controller = new AbortController();
-  const timer = setTimeout(() => controller.abort(new Silence()), silenceMs);
+  const start = (): (() => void) => clock.after(silenceMs, () => controller.abort(new Silence()));
+  let end = start();
   return {
     signal: controller.signal,
-    heard: () => void timer.refresh(),
-    end: () => clearTimeout(timer),
+    heard: () => {
+      end();
+      end = start();
+    },
+    end: () => end(),
   };
 }
 
@@ -107,7 +110,7 @@ class HttpChatClient implements ChatClient {
   }
 
   async *send(message: string, signal: AbortSignal): AsyncGenerator<StreamFrame> {
-    const messageId = randomUUID();
+    const messageId = systemRandom.uuid();
     const attempt: Attempt = { message, messageId, lastEventId: undefined, runId: undefined, mayBeStored: false };
     // Ctrl-C ends the connection only after the cancel: the run's id may still be on its way.
     const stop = new AbortController();
@@ -121,9 +124,9 @@ class HttpChatClient implements ChatClient {
   }
 
   async *#frames(attempt: Attempt, { signal, stop }: Stops): AsyncGenerator<StreamFrame> {
-    const { texts, retryDelaysMs = standardRetryDelaysMs } = this.#options;
+    const { clock, texts, retryDelaysMs = standardRetryDelaysMs } = this.#options;
     for (let tries = 0; ; tries += 1) {
-      const startedMs = performance.now();
+      const startedMs = clock.monotonic();
       let received = false;
       let problem: unknown;
       try {
@@ -139,21 +142,21 @@ class HttpChatClient implements ChatClient {
         if (!stop.aborted && (error instanceof Refused || isNew)) return yield this.#failure(error);
       }
       if (signal.aborted) return;
-      if (received || performance.now() - startedMs >= goodConnectionMs) tries = 0;
+      if (received || clock.monotonic() - startedMs >= goodConnectionMs) tries = 0;
       const pauseMs = retryDelaysMs[tries];
       if (pauseMs === undefined) {
         const message = problem instanceof NotNow ? problem.message : texts.cutOff;
         return yield { type: "error", message };
       }
-      await delay(pauseMs, undefined, { signal }).catch(() => {});
+      await pause(clock, pauseMs, signal);
     }
   }
 
   /** Stops the run on the server; false when it may go on. */
   async #cancel(attempt: Attempt): Promise<boolean> {
-    const { url, token } = this.#options;
+    const { clock, url, token } = this.#options;
     const patience = AbortSignal.timeout(cancelPatienceMs);
-    while (attempt.runId === undefined && attempt.mayBeStored && !patience.aborted) await delay(20);
+    while (attempt.runId === undefined && attempt.mayBeStored && !patience.aborted) await pause(clock, 20);
     if (attempt.runId === undefined) return !attempt.mayBeStored;
     try {
       const { status } = await fetch(new URL(`/v1/runs/${encodeURIComponent(attempt.runId)}/cancel`, url), {
@@ -169,7 +172,7 @@ class HttpChatClient implements ChatClient {
 
   /** The frames of one connection. A later one goes on after the last frame that was seen. */
   async *#receive(attempt: Attempt, signal: AbortSignal): AsyncGenerator<StreamFrame> {
-    const watch = createWatch(this.#options.silenceMs ?? 60_000);
+    const watch = createWatch(this.#options.clock, this.#options.silenceMs ?? 60_000);
     try {
       const response = await this.#post(attempt, AbortSignal.any([signal, watch.signal]));
       if (response.body === null) return;
@@ -220,4 +223,33 @@ class HttpChatClient implements ChatClient {
 /** Creates a client of the HTTP API for one conversation. */
 export function createChatClient(options: ChatClientOptions): ChatClient {
   return new HttpChatClient(options);
+}
+
+/** A frame and the id that the server gave it, if any. */
+export interface ReceivedFrame {
+  frame: StreamFrame;
+  id: string | undefined;
+}
+
+// A frame holds one tool result at most, which the server caps far below this.
+const maxFrameLength = 16 * 1024 * 1024;
+
+const parseFrame = jsonParserOf(StreamFrame);
+
+/**
+ * Turns the bytes of an event stream into frames. Bytes may be cut anywhere, inside a character
+ * too. Comments, unknown fields and data that is no frame are skipped. Throws when a frame is
+ * larger than 16 MiB, and what `bytes` throws.
+ */
+export async function* readFrames(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<ReceivedFrame> {
+  const received: EventSourceMessage[] = [];
+  const parser = createParser({ onEvent: (event) => received.push(event), maxBufferSize: maxFrameLength });
+  const decoder = new TextDecoder();
+  for await (const chunk of bytes) {
+    parser.feed(decoder.decode(chunk, { stream: true }));
+    for (const event of received.splice(0)) {
+      const parsed = parseFrame(event.data);
+      if (parsed.ok) yield { frame: parsed.value, id: event.id };
+    }
+  }
 }

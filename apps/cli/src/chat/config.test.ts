@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { loadConfig } from "./config.ts";
+import { loadConfig } from "./chat.ts";
 
 describe("loadConfig", () => {
   it("has defaults and keeps one new session for the process", () => {

@@ -1,10 +1,9 @@
-import type { StreamFrame } from "@larkline/protocol";
+import { type StreamFrame, systemClock } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import type { ApprovalClient } from "./approval-client.ts";
+import type { ApprovalClient } from "./approvals.ts";
 import type { ChatClient } from "./chat-client.ts";
-import { runConversation } from "./conversation.ts";
-import type { Terminal } from "./terminal.ts";
-import { texts } from "./texts.ts";
+import { runConversation, type Terminal } from "./chat.ts";
+import { chatTexts } from "./answer-view.ts";
 
 /** A terminal whose person types these lines, and whose screen can be read. */
 function scriptedTerminal(lines: string[]) {
@@ -45,7 +44,7 @@ describe("runConversation", () => {
   it.each(["QUIT", " exit ", "q"])("SA-35: %j leaves with a goodbye and is not sent", async (word) => {
     const { terminal, screen } = scriptedTerminal([word, "never read"]);
     const { client, sent } = scriptedClient(plainAnswer);
-    await runConversation({ terminal, client, approvals: nothingPending, texts: texts.zh });
+    await runConversation({ clock: systemClock, terminal, client, approvals: nothingPending, texts: chatTexts.zh });
     expect(sent).toEqual([]);
     expect(screen().endsWith("\n你: 再见!\n")).toBe(true);
   });
@@ -53,14 +52,14 @@ describe("runConversation", () => {
   it("SA-35: 'quit now' is a message", async () => {
     const { terminal } = scriptedTerminal(["  quit now "]);
     const { client, sent } = scriptedClient(plainAnswer);
-    await runConversation({ terminal, client, approvals: nothingPending, texts: texts.zh });
+    await runConversation({ clock: systemClock, terminal, client, approvals: nothingPending, texts: chatTexts.zh });
     expect(sent).toEqual(["quit now"]);
   });
 
   it("shows the prompt again after empty input and leaves at the end of input", async () => {
     const { terminal, screen } = scriptedTerminal(["", "   "]);
     const { client, sent } = scriptedClient(plainAnswer);
-    await runConversation({ terminal, client, approvals: nothingPending, texts: texts.en });
+    await runConversation({ clock: systemClock, terminal, client, approvals: nothingPending, texts: chatTexts.en });
     expect(sent).toEqual([]);
     expect(screen().endsWith("\nYou: \nYou: \nYou: Goodbye!\n")).toBe(true);
   });
@@ -70,7 +69,7 @@ describe("runConversation", () => {
     const { client } = scriptedClient(async function* () {
       yield { type: "error", message: "broken" };
     });
-    await runConversation({ terminal, client, approvals: nothingPending, texts: texts.zh });
+    await runConversation({ clock: systemClock, terminal, client, approvals: nothingPending, texts: chatTexts.zh });
     expect(screen()).toContain(`助手: \n[错误]: broken\n${"=".repeat(60)}\n\n你: `);
   });
 
@@ -82,7 +81,7 @@ describe("runConversation", () => {
       if (message === "second") interrupt();
       expect(signal.aborted).toBe(true);
     });
-    await runConversation({ terminal, client, approvals: nothingPending, texts: texts.en });
+    await runConversation({ clock: systemClock, terminal, client, approvals: nothingPending, texts: chatTexts.en });
     expect(sent).toEqual(["first", "second"]);
     expect(screen()).toContain(`partial first\n[Cancelled]\n${"=".repeat(60)}\n\nYou: `);
     expect(screen().endsWith("Goodbye!\n")).toBe(true);

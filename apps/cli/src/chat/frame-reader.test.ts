@@ -1,6 +1,6 @@
 import { formatSseEvent, type StreamFrame } from "@larkline/protocol";
 import { describe, expect, it } from "vitest";
-import { readFrames, type ReceivedFrame } from "./frame-reader.ts";
+import { readFrames, type ReceivedFrame } from "./chat-client.ts";
 
 async function* chunks(...parts: Uint8Array[]): AsyncGenerator<Uint8Array> {
   yield* parts;

@@ -1,9 +1,9 @@
+import { createInterface } from "node:readline";
+import type { Readable, Writable } from "node:stream";
+import { isCancel, password, text } from "@clack/prompts";
 import type { Env } from "@larkline/process/config";
 import type { SetupOptions } from "./command-line.ts";
-import { domainProblem, transports } from "./config.ts";
-import type { EnvFile } from "./env-file.ts";
-import type { Bilingual } from "./language.ts";
-import type { Prompt } from "./prompt.ts";
+import { type Bilingual, domainProblem, type EnvFile, transports } from "./config.ts";
 
 /** Values to be written, by variable. */
 export type Answers = Record<string, string>;
@@ -11,7 +11,7 @@ export type Answers = Record<string, string>;
 /** Why there is no answer: the person left, or a value is missing or wrong. */
 export type NoAnswer = { kind: "left" } | { kind: "wrong"; text: Bilingual };
 
-export type Answered = { ok: true; answers: Answers } | { ok: false; why: NoAnswer };
+type Answered = { ok: true; answers: Answers } | { ok: false; why: NoAnswer };
 
 interface Question {
   name: string;
@@ -91,7 +91,7 @@ export interface Interview {
   prompt: Prompt;
 }
 
-function shown(question: Question, current: string | undefined): string {
+function currentValue(question: Question, current: string | undefined): string {
   if (current === undefined || current === "") return "";
   return question.secret === true ? " [****]" : ` [${current}]`;
 }
@@ -99,7 +99,7 @@ function shown(question: Question, current: string | undefined): string {
 async function typedAnswer(question: Question, interview: Interview, current: string | undefined) {
   const { prompt, options } = interview;
   for (;;) {
-    const label = `${question.ask[options.language]}${shown(question, current)}: `;
+    const label = `${question.ask[options.language]}${currentValue(question, current)}: `;
     const typed = await prompt.ask(label, question.secret === true ? { secret: true } : {});
     if (typed === null) return null;
     const value = typed === "" ? (current ?? "") : typed;
@@ -117,8 +117,8 @@ function missing(name: string): NoAnswer {
   return { kind: "wrong", text: { zh: `没有设置 ${name}。`, en: `${name} is not set.` } };
 }
 
-function wrongValue(name: string, text: Bilingual): NoAnswer {
-  return { kind: "wrong", text: { zh: `${name}：${text.zh}`, en: `${name}: ${text.en}` } };
+function wrongValue(name: string, { zh, en }: Bilingual): NoAnswer {
+  return { kind: "wrong", text: { zh: `${name}：${zh}`, en: `${name}: ${en}` } };
 }
 
 /** Without a person: what was given counts, then what the file has, then the default. */
@@ -172,4 +172,93 @@ export async function mayReplace(names: readonly string[], interview: Interview)
   };
   const answer = await prompt.ask(question[options.language]);
   return answer === null ? null : /^(?:y|yes|是)$/i.test(answer);
+}
+
+/** The person who sets something up. Answers are null when input has ended, or was interrupted. */
+export interface Prompt {
+  write(text: string): void;
+  /** The typed line, trimmed. A secret one is not shown. */
+  ask(question: string, options?: { secret?: boolean }): Promise<string | null>;
+  close(): void;
+}
+
+interface PromptStreams {
+  input: Readable & { isTTY?: boolean };
+  output: Writable & { isTTY?: boolean };
+  /** Aborted by Ctrl-C, which a terminal reports as a key. */
+  interrupt: AbortController;
+}
+
+/** Asks with fields in a terminal, and line by line where input comes from a pipe. */
+export function createPrompt(streams: PromptStreams): Prompt {
+  const isInteractive = streams.input.isTTY === true && streams.output.isTTY === true;
+  return isInteractive ? new TerminalPrompt(streams) : new PipePrompt(streams);
+}
+
+class TerminalPrompt implements Prompt {
+  readonly #streams: PromptStreams;
+  readonly #closing = new AbortController();
+
+  constructor(streams: PromptStreams) {
+    this.#streams = streams;
+    streams.input.once("end", () => this.close());
+  }
+
+  write(shown: string): void {
+    this.#streams.output.write(shown);
+  }
+
+  async ask(question: string, { secret = false } = {}): Promise<string | null> {
+    const { input, output, interrupt } = this.#streams;
+    const signal = AbortSignal.any([interrupt.signal, this.#closing.signal]);
+    if (signal.aborted) return null;
+    const options = { message: question, input, output, signal };
+    const answer = await (secret ? password({ ...options, mask: "" }) : text(options));
+    if (!isCancel(answer)) return (answer ?? "").trim();
+    // It was not us who broke it off, but Ctrl-C or Escape.
+    if (!signal.aborted) interrupt.abort();
+    return null;
+  }
+
+  close(): void {
+    this.#closing.abort();
+  }
+}
+
+class PipePrompt implements Prompt {
+  readonly #streams: PromptStreams;
+  readonly #lines: ReturnType<typeof createInterface>;
+  readonly #typed: AsyncIterator<string>;
+  readonly #interrupted: Promise<null>;
+
+  constructor(streams: PromptStreams) {
+    this.#streams = streams;
+    this.#lines = createInterface({ input: streams.input, terminal: false });
+    this.#typed = this.#lines[Symbol.asyncIterator]();
+    this.#interrupted = new Promise((resolve) => {
+      streams.interrupt.signal.addEventListener("abort", () => resolve(null), { once: true });
+    });
+  }
+
+  write(shown: string): void {
+    this.#streams.output.write(shown);
+  }
+
+  async ask(question: string): Promise<string | null> {
+    const { output, interrupt } = this.#streams;
+    if (interrupt.signal.aborted) return null;
+    output.write(question);
+    const answer = await Promise.race([this.#nextLine(), this.#interrupted]);
+    output.write("\n");
+    return answer;
+  }
+
+  async #nextLine(): Promise<string | null> {
+    const next = await this.#typed.next();
+    return next.done === true ? null : next.value.trim();
+  }
+
+  close(): void {
+    this.#lines.close();
+  }
 }
