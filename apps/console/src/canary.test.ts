@@ -1,4 +1,5 @@
 import { createServer, type Server } from "node:http";
+import { systemClock } from "@larkline/protocol";
 import { openTestStores } from "@larkline/store/testing";
 import { Metrics, silentLogger } from "@larkline/process/telemetry";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
@@ -49,7 +50,7 @@ function deployment(intervalMs = 60) {
   };
   return () => {
     const metrics = new Metrics({ service: "console" });
-    const deps = { lookups, presence: { takeDuty }, metrics, logger: silentLogger };
+    const deps = { clock: systemClock, lookups, presence: { takeDuty }, metrics, logger: silentLogger };
     const canary = startCanary({ url, token: "s3cret", intervalMs, ...deps });
     canaries.push(canary);
     return { canary, text: async () => await metrics.text() };
@@ -102,7 +103,13 @@ describe("startCanary", () => {
     let isAway = true;
     const { lookups } = openTestStores();
     const takeDuty = async (): Promise<boolean> => (isAway ? await Promise.reject(new Error("away")) : true);
-    const deps = { lookups, presence: { takeDuty }, metrics: new Metrics({ service: "c" }), logger: silentLogger };
+    const deps = {
+      clock: systemClock,
+      lookups,
+      presence: { takeDuty },
+      metrics: new Metrics({ service: "c" }),
+      logger: silentLogger,
+    };
     const canary = startCanary({ url, token: undefined, intervalMs: 20, ...deps });
     canaries.push(canary);
     await canary.isAlive();

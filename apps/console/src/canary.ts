@@ -1,8 +1,7 @@
-import { randomUUID } from "node:crypto";
 import {
   jsonParserOf,
-  sharedNow,
-  systemClock,
+  type Clock,
+  systemRandom,
   withDeadline,
   canaryMessage,
   canarySessionId,
@@ -19,6 +18,7 @@ interface CanaryTarget {
 }
 
 interface CanaryDeps extends CanaryTarget {
+  clock: Clock;
   intervalMs: number;
   presence: Pick<Presence, "takeDuty">;
   lookups: Pick<LookupCache, "get" | "set">;
@@ -38,11 +38,11 @@ export interface Canary {
  * what became of it from Redis.
  */
 export function startCanary(deps: CanaryDeps): Canary {
-  const { intervalMs, presence, lookups, metrics, logger } = deps;
-  const owner = randomUUID();
+  const { clock, intervalMs, presence, lookups, metrics, logger } = deps;
+  const owner = systemRandom.uuid();
   const { seconds, failures, aliveAt } = createCanaryMetrics(metrics);
   const closing = new AbortController();
-  let timer: NodeJS.Timeout | undefined;
+  let cancelNext: (() => void) | undefined;
 
   const report = async (): Promise<Report> => {
     const parsed = parseReport((await lookups.get(reportKey)) ?? "");
@@ -51,11 +51,11 @@ export function startCanary(deps: CanaryDeps): Canary {
   const keep = async (news: Report): Promise<void> => await lookups.set(reportKey, JSON.stringify(news), reportTtlMs);
 
   const comesThrough = async (): Promise<boolean> => {
-    const startedMs = performance.now();
+    const startedMs = clock.monotonic();
     const signal = AbortSignal.any([closing.signal, AbortSignal.timeout(deadlineOf(intervalMs))]);
     try {
       await takeCanaryPath(deps, signal);
-      seconds.record((performance.now() - startedMs) / 1_000);
+      seconds.record((clock.monotonic() - startedMs) / 1_000);
       return true;
     } catch (error) {
       if (closing.signal.aborted) return false;
@@ -66,14 +66,14 @@ export function startCanary(deps: CanaryDeps): Canary {
   };
 
   const send = async (): Promise<void> => {
-    if (await comesThrough()) return await keep({ aliveAtMs: sharedNow(), missed: 0 });
+    if (await comesThrough()) return await keep({ aliveAtMs: clock.now(), missed: 0 });
     if (closing.signal.aborted) return;
     const { aliveAtMs, missed } = await report();
     await keep({ aliveAtMs, missed: missed + 1 });
   };
 
   const round = async (): Promise<void> => {
-    const startedMs = performance.now();
+    const startedMs = clock.monotonic();
     try {
       // Shorter than the pause, so that whoever sends can send the next one as well.
       if (await presence.takeDuty("canary", owner, Math.ceil(intervalMs * 0.9))) await send();
@@ -81,8 +81,8 @@ export function startCanary(deps: CanaryDeps): Canary {
       // Redis is away, which is told by its own check.
       logger.debug({ error }, "no message of the canary was sent");
     }
-    const pauseMs = Math.max(0, intervalMs - (performance.now() - startedMs));
-    if (!closing.signal.aborted) timer = setTimeout(start, pauseMs);
+    const pauseMs = Math.max(0, intervalMs - (clock.monotonic() - startedMs));
+    if (!closing.signal.aborted) cancelNext = clock.after(pauseMs, start);
   };
   let running = Promise.resolve();
   const start = (): void => {
@@ -91,14 +91,14 @@ export function startCanary(deps: CanaryDeps): Canary {
   start();
 
   aliveAt.addCallback(async (result) => {
-    const { aliveAtMs } = await withDeadline(systemClock, report(), scrapeDeadlineMs).catch(() => nothingKnown);
+    const { aliveAtMs } = await withDeadline(clock, report(), scrapeDeadlineMs).catch(() => nothingKnown);
     if (aliveAtMs > 0) result.observe(aliveAtMs / 1_000);
   });
   return {
     isAlive: async () => (await report()).missed < maxMissed,
     close: async () => {
       closing.abort();
-      clearTimeout(timer);
+      cancelNext?.();
       await running;
     },
   };

@@ -175,10 +175,10 @@ export function showState(deps: StateMetricsDeps): void {
       last = undefined;
       logger.debug({ error }, "the state could not be read for a scrape");
     }
-    readAtMs = performance.now();
+    readAtMs = systemClock.monotonic();
   };
   const refresh = async (result: Shown): Promise<void> => {
-    if (performance.now() - readAtMs >= freshMs) await (reading ??= read().finally(() => (reading = undefined)));
+    if (systemClock.monotonic() - readAtMs >= freshMs) await (reading ??= read().finally(() => (reading = undefined)));
     result.observe(up, last === undefined ? 0 : 1);
     if (last !== undefined) show(result, gauges, last);
   };
