@@ -11,7 +11,7 @@ import {
   streamingCard,
 } from "./card-scene.fixture.ts";
 import type { CardScene } from "./card-scene.fixture.ts";
-import { decodeFrame, encodeFrame } from "./frame.ts";
+import { decodeFrame, encodeFrame } from "./long-connection.ts";
 import type { SimulatorOptions } from "./index.ts";
 import { callOpenApi } from "./open-api.fixture.ts";
 import { startTestWebhook, type ReceivedWebhook, type TestWebhook, type WebhookAnswer } from "./webhook.fixture.ts";

@@ -1,10 +1,14 @@
 import { randomInt } from "node:crypto";
-import { createCardFrames, type CardFrames } from "./card-frames.ts";
-import { cardText } from "./card-text.ts";
-import type { CardFacts } from "./card-validator.ts";
-import type { DuplicateCardUuid, SimCard, SimCardOperation, SimCardView } from "./card-view.ts";
-import { isJsonObject, type JsonObject } from "./json-fields.ts";
-import type { MessageStore, SimMessage } from "./message-store.ts";
+import type { SimApp } from "./apps.ts";
+import { type CardFacts, checkCard, contentRefusal, refusedOnSend, refusing } from "./card-validator.ts";
+import {
+  cardContent,
+  type MessageStore,
+  type NewMessage,
+  type RenderedContent,
+  type SimMessage,
+} from "./message-store.ts";
+import { isJsonObject, type JsonObject, type Platform, PlatformError } from "./platform.ts";
 
 /** Streaming ends by itself this long after it was last enabled (streaming update guide). */
 const streamingLifetimeMs = 600_000;
@@ -62,7 +66,7 @@ export interface CardRules {
   readonly invalidOnce: boolean;
 }
 
-export interface CardStoreParts {
+interface CardStoreParts {
   rules: CardRules;
   now: () => number;
   messages: MessageStore;
@@ -182,3 +186,276 @@ function described(entity: CardEntity, streaming: boolean): SimCard {
     operations: [...entity.operations],
   };
 }
+
+/** The card of a message to send: its fields, and the entity that the message will show. */
+interface SendableCard {
+  fields: RenderedContent & Pick<NewMessage, "card">;
+  entity: CardEntity;
+}
+
+/** Reads card content to send: a reference to an entity of this app, sent once, or the card itself. */
+export function sendableCard(platform: Platform, app: SimApp, content: string): SendableCard {
+  const parsed = cardContent(content);
+  const entity =
+    parsed.type === "card"
+      ? referencedEntity(platform, app, parsed)
+      : platform.cards.create({ appId: app.appId, json: inlineCard(platform, parsed), named: false });
+  const card = platform.cards.view(entity);
+  return { fields: { content, text: cardText(entity.json), mentions: [], card }, entity };
+}
+
+/** Puts the entity on the message. */
+export function attachCard(platform: Platform, { entity }: SendableCard, messageId: string): void {
+  platform.cards.attach(entity, messageId);
+  if (entity.named) entity.operations.push({ op: "send", code: 0, at: platform.now() });
+}
+
+/** What PATCH puts on a message: a card in full, shared before and after. */
+export function patchedCard(
+  platform: Platform,
+  message: SimMessage,
+  content: string,
+): { entity: CardEntity; json: JsonObject; content: string } {
+  const json = inlineCard(platform, cardContent(content));
+  const entity = platform.cards.ofMessage(message.messageId);
+  if (entity === undefined || !isShared(entity.json) || !isShared(json)) {
+    throw new PlatformError(230001, "Only a card with update_multi true can be updated.");
+  }
+  if (isDowngrade(entity.json, json)) throw contentRefusal(200830, "card schema V2 can not change to V1");
+  return { entity, json, content };
+}
+
+/** A 2.0 card never becomes a 1.0 card again. */
+export function isDowngrade(from: JsonObject, to: JsonObject): boolean {
+  return from.schema === "2.0" && to.schema !== "2.0";
+}
+
+/** A card in full, checked. */
+function inlineCard(platform: Platform, parsed: JsonObject): JsonObject {
+  if (parsed.type === "template") throw contentRefusal(200380, "template is not existed");
+  if (parsed.card_id !== undefined || isJsonObject(parsed.data)) {
+    throw contentRefusal(200621, "parse card json err, please check whether the card json is correct");
+  }
+  refusing(refusedOnSend, () => checkCard(parsed, platform.cards.facts));
+  return parsed;
+}
+
+/** Whether everybody sees the same card, which PATCH asks for: JSON 2.0, or 1.0 with `update_multi`. */
+export function isShared(card: JsonObject): boolean {
+  return card.schema === "2.0" || (isJsonObject(card.config) && card.config.update_multi === true);
+}
+
+function referencedEntity(platform: Platform, app: SimApp, { data }: JsonObject): CardEntity {
+  const cardId = isJsonObject(data) ? data.card_id : undefined;
+  const entity = typeof cardId === "string" ? platform.cards.get(cardId) : undefined;
+  if (entity === undefined || entity.appId !== app.appId || !entity.named || platform.cards.isExpired(entity)) {
+    throw contentRefusal(11310, "cardid is invalid");
+  }
+  if (platform.cards.invalidOnce && entity.refusedSends === 0) {
+    entity.refusedSends += 1;
+    return refuseSend(platform, entity, "cardid is invalid");
+  }
+  if (entity.messageId !== undefined) return refuseSend(platform, entity, "card entity can only be sent once");
+  return entity;
+}
+
+function refuseSend(platform: Platform, entity: CardEntity, reason: string): never {
+  entity.operations.push({ op: "send", code: 230099, at: platform.now() });
+  throw contentRefusal(11310, reason);
+}
+
+/** The texts that streamed elements have shown, in order. */
+interface CardFrames {
+  /** Notes the next text of an element; it types on when the text on the card is a prefix of it. */
+  add(frame: { elementId: string; text: string; shown: string; at: number }): void;
+  list(): SimCardFrame[];
+}
+
+/** Texts that continue each other: all are prefixes of the last, so only that one is kept. */
+interface Run {
+  text: string;
+}
+
+interface Frame {
+  elementId: string;
+  mode: CardFrameMode;
+  run: Run;
+  length: number;
+  at: number;
+}
+
+function createCardFrames(): CardFrames {
+  const frames: Frame[] = [];
+  const runs = new Map<string, Run>();
+  return {
+    add({ elementId, text, shown, at }) {
+      const mode = text.startsWith(shown) ? "typewriter" : "replace";
+      const running = runs.get(elementId);
+      const run = running !== undefined && text.startsWith(running.text) ? running : { text };
+      run.text = text;
+      runs.set(elementId, run);
+      frames.push({ elementId, mode, run, length: text.length, at });
+    },
+    list: () =>
+      frames.map(({ elementId, mode, run, length, at }) => ({ elementId, text: run.text.slice(0, length), mode, at })),
+  };
+}
+
+/** What a person reads on a card: titles and texts, one a line. Buttons and folded content are left out. */
+function cardText(card: JsonObject): string {
+  const header = isJsonObject(card.header) ? card.header : {};
+  const body = isJsonObject(card.body) ? card.body.elements : card.elements;
+  const lines = [contentOf(header.title), contentOf(header.subtitle), ...linesOf(body)];
+  const text = lines.filter((line) => line !== "").join("\n");
+  return text === "" ? "[card]" : text;
+}
+
+function linesOf(elements: unknown): string[] {
+  return Array.isArray(elements) ? elements.flatMap((element: unknown) => elementLines(element)) : [];
+}
+
+const readers: Readonly<Record<string, (element: JsonObject) => string[]>> = {
+  markdown: (element) => [contentOf(element)],
+  plain_text: (element) => [contentOf(element)],
+  lark_md: (element) => [contentOf(element)],
+  div: (element) => [contentOf(element.text), ...fieldLines(element.fields)],
+  img: (element) => [contentOf(element.title)],
+  checker: (element) => [contentOf(element.text)],
+  input: (element) => [contentOf(element.label)],
+  collapsible_panel: panelLines,
+  column_set: (element) => linesOf(element.columns),
+  table: tableLines,
+};
+
+function elementLines(element: unknown): string[] {
+  if (!isJsonObject(element) || element.tag === "action") return [];
+  const read = readers[String(element.tag)];
+  return read === undefined ? linesOf(element.elements) : read(element);
+}
+
+function panelLines(panel: JsonObject): string[] {
+  const header = isJsonObject(panel.header) ? panel.header : {};
+  return [contentOf(header.title), ...(panel.expanded === true ? linesOf(panel.elements) : [])];
+}
+
+function tableLines({ columns, rows }: JsonObject): string[] {
+  const names = objects(columns).map((column) => String(column.name));
+  const titles = objects(columns).map((column) => String(column.display_name ?? column.name));
+  const cells = objects(rows).map((row) => names.map((name) => cellText(row[name])).join(" | "));
+  return [titles.join(" | "), ...cells];
+}
+
+function cellText(value: unknown): string {
+  return typeof value === "object" ? JSON.stringify(value) : String(value ?? "");
+}
+
+function fieldLines(fields: unknown): string[] {
+  return objects(fields).map((field) => contentOf(field.text));
+}
+
+function objects(value: unknown): JsonObject[] {
+  return Array.isArray(value) ? value.filter(isJsonObject) : [];
+}
+
+function contentOf(text: unknown): string {
+  return isJsonObject(text) && typeof text.content === "string" ? text.content : "";
+}
+
+/** A card as people see it now. */
+export interface SimCardView {
+  /** Id of the card entity; absent for a card that was sent as plain JSON. */
+  cardId?: string;
+  /** The current card, streamed text included. */
+  json: JsonObject;
+  /** Whether the card still types. */
+  streaming: boolean;
+  /** Grows by one with every visible change. */
+  version: number;
+}
+
+/** How people see a streamed text arrive: the old one is continued, or the whole is swapped. */
+export type CardFrameMode = "typewriter" | "replace";
+
+/** One accepted text of a streamed element. */
+export interface SimCardFrame {
+  elementId: string;
+  /** The full text from this frame on. */
+  text: string;
+  mode: CardFrameMode;
+  /** Milliseconds since the epoch. */
+  at: number;
+}
+
+export type CardOperationName =
+  | "create"
+  | "send"
+  | "settings"
+  | "update"
+  | "batch_update"
+  | "add_elements"
+  | "update_element"
+  | "patch_element"
+  | "delete_element"
+  | "content";
+
+/** One operation that a card entity was asked for; `code` is the platform's answer, 0 for success. */
+export interface SimCardOperation {
+  op: CardOperationName;
+  /** Absent for create and send. */
+  sequence?: number;
+  code: number;
+  at: number;
+}
+
+/** A card entity with its history. */
+export interface SimCard {
+  cardId: string;
+  appId: string;
+  /** The message that shows it, once it was sent. */
+  messageId?: string;
+  json: JsonObject;
+  streaming: boolean;
+  /** The last sequence that was accepted; 0 before the first. */
+  sequence: number;
+  frames: readonly SimCardFrame[];
+  operations: readonly SimCardOperation[];
+}
+
+/**
+ * What a person does with a component of a card. Give `elementId` (or the button's text in its place) to take the
+ * value and the name from the card as it is now, or `value` to send what an older card carried.
+ */
+export interface CardClick {
+  messageId: string;
+  /** The person who clicks. */
+  openId: string;
+  /** `element_id`, `name` or text of the component. */
+  elementId?: string;
+  value?: JsonObject | string;
+  name?: string;
+  /** What stands in the form, by component name; with it the click submits the form. */
+  formValue?: JsonObject;
+  inputValue?: string;
+  option?: string;
+  /** The callback comes without the operator's `open_id`, as has been met in the field. */
+  withoutOpenId?: boolean;
+}
+
+export interface CardToast {
+  type: "info" | "success" | "error" | "warning";
+  content: string;
+  /** The content by locale: `zh_cn`, `en_us` and so on. */
+  i18n?: Readonly<Record<string, string>>;
+}
+
+/** What the person saw after the click. */
+export interface CardClickResult {
+  /** 0, or the code that the client shows: 200340 to 200343, 200671 to 200673, 200830 (card callback page). */
+  code: number;
+  toast?: CardToast;
+  /** Whether the answer changed the card. */
+  cardChanged: boolean;
+}
+
+/** The answer to a repeated `uuid`: success, 200770, or 300317. */
+export type DuplicateCardUuid = "success" | "conflict" | "behind";

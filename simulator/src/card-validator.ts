@@ -1,9 +1,5 @@
-import { imageKeys, mentionedIds, tableCount } from "./card-markdown.ts";
-import { CardProblem } from "./card-problem.ts";
-import { checkCardShape } from "./card-shape.ts";
-import { tagRules } from "./card-tags.ts";
-import { cardNodes, type CardNode } from "./card-tree.ts";
-import { isJsonObject, type JsonObject } from "./json-fields.ts";
+import { cardShape, type PropertyRule, type Shape, sharedProperties, tagRules } from "./card-tags.ts";
+import { isJsonObject, type JsonObject, PlatformError } from "./platform.ts";
 
 const maximumElements = 200;
 const maximumDepth = 5;
@@ -195,5 +191,277 @@ function checkPeople(openIds: readonly string[], facts: CardFacts): void {
 function checkImages(keys: readonly string[], facts: CardFacts): void {
   for (const key of keys) {
     if (!facts.isImage(key)) throw new CardProblem("unknown_image", `invalid image key ${key}`);
+  }
+}
+
+/** Checks tags, properties and kinds of values of a 2.0 card; the first thing wrong is thrown as CardProblem. */
+function checkCardShape(card: JsonObject): void {
+  checkShape(card, cardShape, "card");
+}
+
+/** What is wrong with the `config` of a 2.0 card. */
+export function configProblem(config: JsonObject): string | undefined {
+  try {
+    checkProperty(config, cardShape.properties.config ?? "object", "card.config");
+    return undefined;
+  } catch (error) {
+    if (error instanceof CardProblem) return error.message;
+    throw error;
+  }
+}
+
+function checkShape(value: unknown, { properties, required = [] }: Shape, where: string): void {
+  if (!isJsonObject(value)) throw wrong(where, "must be an object");
+  for (const [name, item] of Object.entries(value)) {
+    const rule = properties[name];
+    if (rule === undefined) throw new CardProblem("invalid", `unknown property ${name} of ${where}`);
+    checkProperty(item, rule, `${where}.${name}`);
+  }
+  for (const name of required) if (value[name] === undefined) throw wrong(`${where}.${name}`, "is required");
+}
+
+function checkProperty(value: unknown, rule: PropertyRule, where: string): void {
+  if (typeof rule === "string") return checkKind(value, rule, where);
+  if (isWordList(rule)) {
+    if (!rule.includes(String(value))) throw wrong(where, `must be one of ${rule.join(", ")}`);
+    return;
+  }
+  if ("tag" in rule) return checkTagged(value, rule.tag, where);
+  if ("tags" in rule) return eachItem(value, where, (item, place) => checkTagged(item, rule.tags, place));
+  if ("shape" in rule) return checkShape(value, rule.shape, where);
+  eachItem(value, where, (item, place) => checkShape(item, rule.shapes, place));
+}
+
+function isWordList(rule: Exclude<PropertyRule, string>): rule is readonly string[] {
+  return Array.isArray(rule);
+}
+
+const kinds: Readonly<Record<string, (value: unknown) => boolean>> = {
+  string: (value) => typeof value === "string",
+  number: (value) => typeof value === "number",
+  boolean: (value) => typeof value === "boolean",
+  strings: (value) => Array.isArray(value) && value.every((item) => typeof item === "string"),
+  object: isJsonObject,
+  any: () => true,
+};
+
+function checkKind(value: unknown, kind: string, where: string): void {
+  if (kind === "elements") return eachItem(value, where, checkComponent);
+  if (kinds[kind]?.(value) !== true) throw wrong(where, `must be of kind ${kind}`);
+}
+
+function checkComponent(value: unknown, where: string): void {
+  checkTagged(value, undefined, where);
+}
+
+/** Without a list of tags, any component may stand here. */
+function checkTagged(value: unknown, allowed: readonly string[] | undefined, where: string): void {
+  if (!isJsonObject(value)) throw wrong(where, "must be an object with a tag");
+  const tag = String(value.tag);
+  const rule = Object.hasOwn(tagRules, tag) ? tagRules[tag] : undefined;
+  const fits = allowed === undefined ? rule !== undefined && rule.place !== "part" : allowed.includes(tag);
+  if (rule === undefined || !fits) {
+    const message = value.tag === undefined ? `${where} has no tag` : `not support tag: ${tag} at ${where}`;
+    throw new CardProblem("unknown_tag", message);
+  }
+  const properties = { ...sharedProperties, ...rule.properties };
+  checkShape(value, { properties, required: rule.required ?? [] }, `${where}(${tag})`);
+}
+
+function eachItem(value: unknown, where: string, check: (item: unknown, place: string) => void): void {
+  if (!Array.isArray(value)) throw wrong(where, "must be a list");
+  for (const [index, item] of value.entries()) check(item, `${where}[${index}]`);
+}
+
+function wrong(where: string, reason: string): CardProblem {
+  return new CardProblem("invalid", `${where} ${reason}`);
+}
+
+export type CardPath = readonly (string | number)[];
+
+/** A tagged object of a card and where it stands. */
+export interface CardNode {
+  node: JsonObject;
+  tag: string;
+  path: CardPath;
+  /** The tags around it, outermost first. */
+  parents: readonly string[];
+}
+
+/** Values that authors fill freely: what looks like a component there is none. */
+const opaque = new Set(["value", "chart_spec", "rows", "style", "i18n_content"]);
+
+/** Every tagged object of a card, in reading order. */
+export function cardNodes(root: unknown): CardNode[] {
+  const found: CardNode[] = [];
+  const visit = (value: unknown, path: CardPath, parents: readonly string[]): void => {
+    if (Array.isArray(value)) {
+      for (const [index, item] of value.entries()) visit(item, [...path, index], parents);
+      return;
+    }
+    if (!isJsonObject(value)) return;
+    const tag = typeof value.tag === "string" ? value.tag : undefined;
+    if (tag !== undefined) found.push({ node: value, tag, path, parents });
+    const inside = tag === undefined ? parents : [...parents, tag];
+    for (const [key, item] of Object.entries(value)) if (!opaque.has(key)) visit(item, [...path, key], inside);
+  };
+  visit(root, [], []);
+  return found;
+}
+
+/** The tagged object with this `element_id`. */
+export function findElement(card: JsonObject, elementId: string): CardNode | undefined {
+  return cardNodes(card).find(({ node }) => node.element_id === elementId);
+}
+
+export function valueAt(root: unknown, path: CardPath): unknown {
+  let value = root;
+  for (const key of path) {
+    if (Array.isArray(value) && typeof key === "number") value = value[key];
+    else value = isJsonObject(value) ? value[String(key)] : undefined;
+  }
+  return value;
+}
+
+/** A copy of the card with another value at the path; everything beside the path is kept, not copied. */
+export function withValueAt(root: JsonObject, path: CardPath, value: unknown): JsonObject {
+  const changed = replaced(root, path, value);
+  return isJsonObject(changed) ? changed : root;
+}
+
+function replaced(current: unknown, path: CardPath, value: unknown): unknown {
+  const [key, ...rest] = path;
+  if (key === undefined) return value;
+  if (Array.isArray(current)) {
+    return current.map((item: unknown, index) => (index === key ? replaced(item, rest, value) : item));
+  }
+  const object = isJsonObject(current) ? current : {};
+  return { ...object, [String(key)]: replaced(object[String(key)], rest, value) };
+}
+
+/** A copy of the card whose list at the path is changed: `count` items from `index` on give way to `items`. */
+export function withSplicedList(
+  root: JsonObject,
+  path: CardPath,
+  splice: { index: number; count: number; items: readonly unknown[] },
+): JsonObject {
+  const current = valueAt(root, path);
+  const list: unknown[] = Array.isArray(current) ? [...current] : [];
+  list.splice(splice.index, splice.count, ...splice.items);
+  return withValueAt(root, path, list);
+}
+
+/** Tables in card markdown: a row followed by a row of dashes, outside of code. A table lasts to the next empty line. */
+function tableCount(markdown: string): number {
+  if (!markdown.includes("|")) return 0;
+  let tables = 0;
+  let inTable = false;
+  let previous = "";
+  for (const line of linesOutsideFences(markdown)) {
+    if (line.trim() === "") inTable = false;
+    else if (!inTable && previous.includes("|") && isDelimiterRow(line)) {
+      inTable = true;
+      tables += 1;
+    }
+    previous = line;
+  }
+  return tables;
+}
+
+function isDelimiterRow(line: string): boolean {
+  return line.includes("|") && line.includes("-") && /^[\s|:-]+$/.test(line);
+}
+
+/** Open ids in `<at id=ou_…>` and `<person id='ou_…'>` tags outside of code; `all` names nobody. */
+function mentionedIds(markdown: string): string[] {
+  if (!markdown.includes("<")) return [];
+  const tags = outsideCode(markdown).matchAll(/<(?:at|person)\s+ids?\s*=\s*["']?([^"'>\s]+)/g);
+  return [...tags].flatMap(([, ids = ""]) => ids.split(",")).filter((id) => id !== "" && id !== "all");
+}
+
+/** Image keys of `![…](…)` outside of code. */
+function imageKeys(markdown: string): string[] {
+  if (!markdown.includes("![")) return [];
+  return [...outsideCode(markdown).matchAll(/!\[[^\]\n]*\]\(([^)\s]+)/g)].map(([, key = ""]) => key);
+}
+
+function outsideCode(markdown: string): string {
+  return linesOutsideFences(markdown)
+    .join("\n")
+    .replaceAll(/(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)/g, "");
+}
+
+/**
+ * The lines outside of code fences; code counts as empty lines. As in CommonMark, a fence that is still open reaches
+ * to the end, nothing follows the marks that close one, and no backtick follows the backticks that open one.
+ */
+function linesOutsideFences(markdown: string): string[] {
+  let fence: string | undefined;
+  return markdown.split("\n").map((line) => {
+    const [, marks = "", rest = ""] = /^\s*(`{3,}|~{3,})(.*)$/.exec(line) ?? [];
+    if (fence !== undefined) {
+      if (marks.startsWith(fence) && rest.trim() === "") fence = undefined;
+      return "";
+    }
+    if (marks === "" || (marks.startsWith("`") && rest.includes("`"))) return line;
+    fence = marks;
+    return "";
+  });
+}
+
+/**
+ * What can be wrong with a card, with the code of the card API (CardKit error matrix) and the sub-code that sending
+ * puts into `ext=ErrCode: …` of 230099 (card patch page). The limit on tables has been met as 230099 in both.
+ */
+const codes = {
+  malformed: { cardKit: 10002, send: 200621 },
+  invalid: { cardKit: 200220, send: 200621 },
+  schema: { cardKit: 300303, send: 200621 },
+  empty: { cardKit: 300307, send: 200621 },
+  not_shared: { cardKit: 300302, send: 200621 },
+  unknown_tag: { cardKit: 200220, send: 200861 },
+  duplicate_id: { cardKit: 300301, send: 300301 },
+  too_many_elements: { cardKit: 300305, send: 11310 },
+  too_deep: { cardKit: 200220, send: 11310 },
+  too_many_tables: { cardKit: 230099, send: 11310 },
+  form_name: { cardKit: 200220, send: 200530 },
+  unknown_person: { cardKit: 200220, send: 100290 },
+  unknown_image: { cardKit: 200220, send: 200570 },
+} as const;
+
+type CardProblemKind = keyof typeof codes;
+
+/** Why a card is refused, before it is known who asked. */
+export class CardProblem extends Error {
+  readonly kind: CardProblemKind;
+
+  constructor(kind: CardProblemKind, message: string) {
+    super(message);
+    this.name = "CardProblem";
+    this.kind = kind;
+  }
+}
+
+/** The refusal of a message with this card. */
+export function refusedOnSend({ kind, message }: CardProblem): PlatformError {
+  return contentRefusal(codes[kind].send, message);
+}
+
+/** 230099 with a sub-code. */
+export function contentRefusal(subCode: number, message: string): PlatformError {
+  return new PlatformError(230099, `Failed to create card content, ext=ErrCode: ${subCode}; ErrMsg: ${message}; `);
+}
+
+/** The refusal of a card API call; the sub-code is in the text here too. */
+export function refusedByCardKit({ kind, message }: CardProblem): PlatformError {
+  return new PlatformError(codes[kind].cardKit, `ErrCode: ${codes[kind].send}; ErrMsg: ${message};`);
+}
+
+/** Runs a check and turns its problem into the refusal of the caller's API. */
+export function refusing<Result>(refusal: (problem: CardProblem) => PlatformError, check: () => Result): Result {
+  try {
+    return check();
+  } catch (error) {
+    throw error instanceof CardProblem ? refusal(error) : error;
   }
 }

@@ -1,25 +1,34 @@
-import { CardProblem, refusedByCardKit, refusing } from "./card-problem.ts";
-import { cardBytes, isTooLarge, type CardEntity } from "./card-store.ts";
-import { checkCard } from "./card-validator.ts";
-import { listArgument, objectArgument, parameterError, runOperation, textArgument } from "./cardkit-call.ts";
-import type { CardOperation } from "./cardkit-call.ts";
-import { applyContent } from "./cardkit-content.ts";
+import { hash } from "node:crypto";
+import { cardBytes, type CardEntity, type CardOperationName, isTooLarge } from "./card-store.ts";
 import {
-  withActions,
-  withElements,
-  withoutElement,
-  withPatchedElement,
-  withReplacedElement,
-  withSettings,
-} from "./cardkit-edit.ts";
-import { isJsonObject, type JsonObject } from "./json-fields.ts";
-import { liveMessage } from "./message-lookup.ts";
-import { success, type ApiCallContext, type ApiRoute, type Platform } from "./platform.ts";
-import { PlatformError } from "./platform-error.ts";
+  type CardNode,
+  type CardPath,
+  CardProblem,
+  checkCard,
+  checkCardTexts,
+  configProblem,
+  findElement,
+  refusedByCardKit,
+  refusing,
+  valueAt,
+  withSplicedList,
+  withValueAt,
+} from "./card-validator.ts";
+import { liveMessage } from "./message-store.ts";
+import {
+  type ApiCallContext,
+  type ApiRoute,
+  isJsonObject,
+  type JsonObject,
+  parseJsonObject,
+  type Platform,
+  PlatformError,
+  success,
+} from "./platform.ts";
 
 const cards = "/open-apis/cardkit/v1/cards";
-const card = `${cards}/:card_id`;
-const element = `${card}/elements/:element_id`;
+const cardPath = `${cards}/:card_id`;
+const elementPath = `${cardPath}/elements/:element_id`;
 
 /** Card entities (CardKit v1). Refusals come with the codes of its error matrix. */
 export function cardKitRoutes(platform: Platform): ApiRoute[] {
@@ -34,14 +43,14 @@ export function cardKitRoutes(platform: Platform): ApiRoute[] {
   return [
     { method: "POST", path: cards, handle: (call) => create(platform, call) },
     { method: "POST", path: `${cards}/id_convert`, handle: (call) => convertId(platform, call) },
-    operation("PATCH", `${card}/settings`, { op: "settings", apply: edit(changeSettings) }),
-    operation("PUT", card, { op: "update", apply: edit(replaceCard) }),
-    operation("POST", `${card}/batch_update`, { op: "batch_update", apply: edit(runBatch) }),
-    operation("POST", `${card}/elements`, { op: "add_elements", apply: edit(addElements) }),
-    operation("PUT", element, { op: "update_element", apply: edit(replaceElement) }),
-    operation("PATCH", element, { op: "patch_element", apply: edit(patchElement) }),
-    operation("DELETE", element, { op: "delete_element", apply: edit(deleteElement) }),
-    operation("PUT", `${element}/content`, {
+    operation("PATCH", `${cardPath}/settings`, { op: "settings", apply: edit(changeSettings) }),
+    operation("PUT", cardPath, { op: "update", apply: edit(replaceCard) }),
+    operation("POST", `${cardPath}/batch_update`, { op: "batch_update", apply: edit(runBatch) }),
+    operation("POST", `${cardPath}/elements`, { op: "add_elements", apply: edit(addElements) }),
+    operation("PUT", elementPath, { op: "update_element", apply: edit(replaceElement) }),
+    operation("PATCH", elementPath, { op: "patch_element", apply: edit(patchElement) }),
+    operation("DELETE", elementPath, { op: "delete_element", apply: edit(deleteElement) }),
+    operation("PUT", `${elementPath}/content`, {
       op: "content",
       apply: (entity, call) => applyContent(platform, entity, call),
     }),
@@ -140,4 +149,283 @@ function patchElement(call: ApiCallContext, json: JsonObject): Edit {
 
 function deleteElement(call: ApiCallContext, json: JsonObject): Edit {
   return { json: withoutElement(json, call.params.element_id ?? ""), enable: false };
+}
+
+const operationsPerSecond = 10;
+const maximumSequence = 2_147_483_647;
+const maximumUuidLength = 64;
+
+/** An operation on a card entity; `apply` throws PlatformError or CardProblem and then changes nothing. */
+interface CardOperation {
+  op: CardOperationName;
+  apply: (entity: CardEntity, call: ApiCallContext) => void;
+}
+
+/**
+ * Runs an operation of the card API (CardKit pages): own living card, `uuid`, then `sequence` before anything else is
+ * looked at, then no click that waits for its answer. Only an operation that is applied uses up its sequence.
+ */
+function runOperation(platform: Platform, call: ApiCallContext, { op, apply }: CardOperation): JsonObject {
+  const entity = ownEntity(platform, call);
+  const sequence = typeof call.body.sequence === "number" ? call.body.sequence : undefined;
+  const record = (code: number): void => {
+    entity.operations.push({ op, ...(sequence === undefined ? {} : { sequence }), code, at: platform.now() });
+  };
+  try {
+    refusing(refusedByCardKit, () => applyOnce(platform, call, { entity, apply }));
+  } catch (error) {
+    record(error instanceof PlatformError ? error.code : -1);
+    throw error;
+  }
+  record(0);
+  return success({});
+}
+
+interface Run {
+  entity: CardEntity;
+  apply: CardOperation["apply"];
+}
+
+function applyOnce(platform: Platform, call: ApiCallContext, { entity, apply }: Run): void {
+  // The guide states 10 operations a second for each card; clients have met it as 230020 while streaming, so it is
+  // taken for a business limit, not for the gateway's 99991400.
+  platform.limiter.checkBusiness(`card ${entity.cardId}`, operationsPerSecond);
+  const sequence = checkedSequence(call.body.sequence);
+  const uuid = checkedUuid(call.body.uuid);
+  const request = uuid === undefined ? "" : hash("sha1", JSON.stringify([call.params, call.body]));
+  const earlier = uuid === undefined ? undefined : entity.uuids.get(uuid);
+  if (earlier !== undefined && isReplay(platform, request === earlier)) return;
+  if (sequence <= entity.sequence) {
+    throw new PlatformError(300317, `sequence ${sequence} must be greater than ${entity.sequence}`);
+  }
+  if (entity.openClicks > 0) throw new PlatformError(200810, "ErrCode: 11310; ErrMsg: card action is lock;");
+  apply(entity, call);
+  entity.sequence = sequence;
+  if (uuid !== undefined) entity.uuids.set(uuid, request);
+}
+
+/** A repeated `uuid` with the same request is applied already; with another request it is a conflict. */
+function isReplay(platform: Platform, sameRequest: boolean): boolean {
+  if (!sameRequest || platform.cards.duplicateUuid === "conflict") throw new PlatformError(200770, "uuid conflict");
+  return platform.cards.duplicateUuid === "success";
+}
+
+function ownEntity(platform: Platform, call: ApiCallContext): CardEntity {
+  const entity = platform.cards.get(call.params.card_id ?? "");
+  // What becomes of the entity of a recalled message is not documented; taken for missing, so that nobody relies on it.
+  const message = entity?.messageId === undefined ? undefined : platform.messages.get(entity.messageId);
+  if (entity === undefined || !entity.named || message?.recalled === true) {
+    throw new PlatformError(200740, "card entity not exist");
+  }
+  if (entity.appId !== call.app.appId) throw new PlatformError(300311, "the card belongs to another app");
+  if (platform.cards.isExpired(entity)) throw new PlatformError(200750, "card entity is expired");
+  return entity;
+}
+
+function checkedSequence(value: unknown): number {
+  if (typeof value === "number" && Number.isInteger(value) && value >= 1 && value <= maximumSequence) return value;
+  throw parameterError(`sequence must be an integer from 1 to ${maximumSequence}`);
+}
+
+function checkedUuid(value: unknown): string | undefined {
+  if (value === undefined || value === "") return undefined;
+  if (typeof value === "string" && value.length <= maximumUuidLength) return value;
+  throw parameterError(`uuid must be a string of 1 to ${maximumUuidLength} characters`);
+}
+
+function parameterError(reason: string): PlatformError {
+  return new PlatformError(10002, `invalid parameter: ${reason}`);
+}
+
+function textArgument(body: JsonObject, field: string): string {
+  const value = body[field];
+  if (typeof value !== "string" || value === "") throw parameterError(`${field} is required`);
+  return value;
+}
+
+/** A JSON object that the field carries as text. */
+function objectArgument(body: JsonObject, field: string): JsonObject {
+  const value = parseJsonObject(textArgument(body, field));
+  if (value === undefined) throw new CardProblem("malformed", `${field} is not a JSON object`);
+  return value;
+}
+
+/** A JSON list that the field carries as text. */
+function listArgument(body: JsonObject, field: string): unknown[] {
+  const value = parsedJson(textArgument(body, field));
+  if (!Array.isArray(value) || value.length === 0) throw parameterError(`${field} is not a JSON list with entries`);
+  return value;
+}
+
+function parsedJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+const maximumLength = 100_000;
+const streamable = new Set(["markdown", "plain_text"]);
+
+/** Sets the full text of a streamed element (streaming text page): only while the card streams. */
+function applyContent(platform: Platform, entity: CardEntity, call: ApiCallContext): void {
+  const { content } = call.body;
+  if (typeof content !== "string" || content.length === 0 || content.length > maximumLength) {
+    throw parameterError(`content must have 1 to ${maximumLength} characters`);
+  }
+  checkStreaming(platform, entity);
+  const elementId = call.params.element_id ?? "";
+  const target = findElement(entity.json, elementId);
+  if (target === undefined) throw new PlatformError(300313, `element ${elementId} not found`);
+  if (!streamable.has(target.tag)) throw new PlatformError(300310, `element ${elementId} is not a text element`);
+  const shown = typeof target.node.content === "string" ? target.node.content : "";
+  const bytes = entity.bytes + jsonBytes(content) - jsonBytes(shown);
+  if (isTooLarge(bytes)) throw new PlatformError(200860, "card content exceeds the limit of 30 KB");
+  const json = withValueAt(entity.json, [...target.path, "content"], content);
+  refusing(refusedByCardKit, () => checkCardTexts(json, platform.cards.facts));
+  entity.frames.add({ elementId, text: content, shown, at: platform.now() });
+  platform.cards.change(entity, json, { enable: false, bytes });
+}
+
+/** The first late text is told that streaming timed out; from then on streaming is off. */
+function checkStreaming(platform: Platform, entity: CardEntity): void {
+  if (entity.streamingSince === undefined) throw new PlatformError(300309, "streaming mode is closed");
+  if (platform.cards.isStreaming(entity)) return;
+  const json = withValueAt(entity.json, ["config", "streaming_mode"], false);
+  platform.cards.change(entity, json, { enable: true });
+  throw new PlatformError(200850, "card streaming timeout");
+}
+
+function jsonBytes(text: string): number {
+  return Buffer.byteLength(JSON.stringify(text), "utf8");
+}
+
+/** Each edit returns the changed card; refusals are those of the CardKit error matrix. */
+
+/** Merges `config` and `card_link`; a bare `streaming_mode` is taken too, as clients in the field send it. */
+function withSettings(card: JsonObject, settings: JsonObject): JsonObject {
+  const { config, card_link: link, ...bare } = settings;
+  const names = Object.keys(bare);
+  if (names.some((name) => name !== "streaming_mode")) {
+    throw new PlatformError(300122, `unknown settings ${names.join()}`);
+  }
+  const changes = { ...bare, ...objectOrNothing(config) };
+  const merged = { ...card, config: { ...objectOrNothing(card.config), ...changes } };
+  const problem = configProblem(merged.config);
+  if (problem !== undefined) throw new PlatformError(300122, problem);
+  return link === undefined ? merged : { ...merged, card_link: link };
+}
+
+function objectOrNothing(value: unknown): JsonObject {
+  if (value === undefined) return {};
+  if (!isJsonObject(value)) throw new PlatformError(300122, "config must be an object");
+  return value;
+}
+
+interface Addition {
+  type: unknown;
+  targetId: unknown;
+  elements: readonly unknown[];
+}
+
+/** Inserts before or after an element, or at the end of a container; without a target, of the body. */
+function withElements(card: JsonObject, { type, targetId, elements }: Addition): JsonObject {
+  if (type === "append" && (targetId === undefined || targetId === "")) {
+    const path = ["body", "elements"];
+    return withSplicedList(card, path, { index: listLength(card, path), count: 0, items: elements });
+  }
+  if (type !== "append" && type !== "insert_before" && type !== "insert_after") {
+    throw parameterError("type must be insert_before, insert_after or append");
+  }
+  const target = findElement(card, String(targetId));
+  if (target === undefined) throw new PlatformError(300315, `target element ${String(targetId)} not found`);
+  if (type === "append") return appended(card, target, elements);
+  const { list, index } = placeOf(target, 300315);
+  return withSplicedList(card, list, {
+    index: type === "insert_before" ? index : index + 1,
+    count: 0,
+    items: elements,
+  });
+}
+
+function appended(card: JsonObject, { node, path }: CardNode, elements: readonly unknown[]): JsonObject {
+  const list = Array.isArray(node.columns) ? "columns" : "elements";
+  if (!Array.isArray(node[list])) throw new PlatformError(300315, "the target element is not a container");
+  const inside = [...path, list];
+  return withSplicedList(card, inside, { index: listLength(card, inside), count: 0, items: elements });
+}
+
+function withoutElement(card: JsonObject, elementId: string): JsonObject {
+  const target = findElement(card, elementId);
+  if (target === undefined) throw new PlatformError(300314, `element ${elementId} not found`);
+  const { list, index } = placeOf(target, 300314);
+  return withSplicedList(card, list, { index, count: 1, items: [] });
+}
+
+function withReplacedElement(card: JsonObject, elementId: string, element: JsonObject): JsonObject {
+  const target = findElement(card, elementId);
+  if (target === undefined) throw new PlatformError(300121, `element ${elementId} not found`);
+  return withValueAt(card, target.path, element);
+}
+
+/** Sets the given properties; the tag stays. */
+function withPatchedElement(card: JsonObject, elementId: string, partial: JsonObject): JsonObject {
+  const target = findElement(card, elementId);
+  if (target === undefined) throw new PlatformError(300313, `element ${elementId} not found`);
+  if (partial.tag !== undefined && partial.tag !== target.tag) {
+    throw new PlatformError(300312, `the tag of ${elementId} cannot be changed`);
+  }
+  return withValueAt(card, target.path, { ...target.node, ...partial });
+}
+
+/** Applies a list of actions in order, all or none. */
+function withActions(card: JsonObject, actions: readonly unknown[]): { card: JsonObject; settings: JsonObject[] } {
+  let changed = card;
+  const settings: JsonObject[] = [];
+  for (const action of actions) {
+    if (!isJsonObject(action) || !isJsonObject(action.params)) {
+      throw parameterError("an action needs action and params");
+    }
+    const apply = typeof action.action === "string" ? batchActions[action.action] : undefined;
+    if (apply === undefined) throw parameterError(`action ${String(action.action)} is unknown`);
+    changed = apply(changed, action.params);
+    if (isJsonObject(action.params.settings)) settings.push(action.params.settings);
+  }
+  return { card: changed, settings };
+}
+
+const batchActions: Readonly<Record<string, (card: JsonObject, params: JsonObject) => JsonObject>> = {
+  partial_update_setting: (card, { settings }) => withSettings(card, asObject(settings, "settings")),
+  add_elements: (card, { type, target_element_id: targetId, elements }) =>
+    withElements(card, { type, targetId, elements: asList(elements, "elements") }),
+  delete_elements: (card, { element_ids: ids }) =>
+    asList(ids, "element_ids").reduce((left: JsonObject, id) => withoutElement(left, String(id)), card),
+  partial_update_element: (card, { element_id: id, partial_element: partial }) =>
+    withPatchedElement(card, String(id), asObject(partial, "partial_element")),
+  update_element: (card, { element_id: id, element }) =>
+    withReplacedElement(card, String(id), asObject(element, "element")),
+};
+
+/** Inner values of a batch are objects, not text. */
+function asObject(value: unknown, field: string): JsonObject {
+  if (!isJsonObject(value)) throw new CardProblem("malformed", `${field} must be an object`);
+  return value;
+}
+
+function asList(value: unknown, field: string): unknown[] {
+  if (!Array.isArray(value)) throw new CardProblem("malformed", `${field} must be a list`);
+  return value;
+}
+
+/** The list that holds an element; a text inside a component is in none. */
+function placeOf({ path }: CardNode, code: number): { list: CardPath; index: number } {
+  const index = path.at(-1);
+  if (typeof index !== "number") throw new PlatformError(code, "the element is a part of a component");
+  return { list: path.slice(0, -1), index };
+}
+
+function listLength(card: JsonObject, path: CardPath): number {
+  const list = valueAt(card, path);
+  return Array.isArray(list) ? list.length : 0;
 }

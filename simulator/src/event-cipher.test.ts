@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { encryptEvent, signEvent } from "./event-cipher.ts";
+import { encryptEvent, signEvent } from "./delivery.ts";
 
 test("encryption matches the vector with a fixed IV", () => {
   const plain = '{"challenge":"abc","token":"vtoken","type":"url_verification"}';

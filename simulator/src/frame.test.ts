@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { decodeFrame, encodeFrame, frameHeader } from "./frame.ts";
+import { decodeFrame, encodeFrame, frameHeader } from "./long-connection.ts";
 
 const ping = "08001000182120002a0c0a0474797065120470696e67";
 const pong =

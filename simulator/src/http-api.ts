@@ -1,15 +1,28 @@
+import { randomBytes } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { sendBody } from "./answer-body.ts";
-import type { ApiCall } from "./api-call.ts";
-import { checkScopes } from "./api-scopes.ts";
-import type { FaultAction, FaultSource } from "./fault-table.ts";
-import { errorAnswer, newLogId, okAnswer, readBody, sendAnswer, type Answer } from "./http-exchange.ts";
-import type { Platform } from "./platform.ts";
-import { PlatformError } from "./platform-error.ts";
-import type { RouteTable } from "./route-table.ts";
+import findMyWay, { type HTTPMethod } from "find-my-way";
+import {
+  type AnswerBody,
+  type BodyFault,
+  bodySize,
+  type FaultAction,
+  type FaultSource,
+  FileAnswer,
+  sendBody,
+} from "./faults.ts";
+import { checkScopes } from "./apps.ts";
+import {
+  type ApiRoute,
+  type JsonObject,
+  type OpenRoute,
+  parseJsonObject,
+  type Platform,
+  PlatformError,
+} from "./platform.ts";
+import { type FormParts, parseMultipart } from "./media.ts";
 
 /** What the HTTP surface of the open platform is made of. */
-export interface HttpApiParts {
+interface HttpApiParts {
   platform: Platform;
   faults: FaultSource;
   routes: RouteTable;
@@ -124,4 +137,147 @@ function authenticatedApp(platform: Platform, request: IncomingMessage) {
   const app = platform.apps.get(platform.tokens.authenticate(request.headers.authorization));
   if (app === undefined) throw new PlatformError(99991663, "Invalid access token for authorization.");
   return app;
+}
+
+const bodyLimitBytes = 1024 * 1024;
+/** Room for a file beyond the largest allowed, so that the upload itself refuses it. */
+const formLimitBytes = 64 * 1024 * 1024;
+
+/** An answer of the platform, ready to send. */
+interface Answer {
+  status: number;
+  code: number;
+  body: AnswerBody;
+  headers: Record<string, string>;
+}
+
+/** What a call brought: JSON or plain form fields in `body`, or a form with files. */
+interface RequestBody {
+  body: JsonObject;
+  form?: FormParts;
+}
+
+/**
+ * Reads a JSON or form body; nothing or something else than an object counts as `{}`. Over 1 MB, or 64 MB for forms
+ * with files: refused with 413.
+ */
+async function readBody(request: IncomingMessage): Promise<RequestBody> {
+  const mediaType = request.headers["content-type"] ?? "";
+  const withFiles = mediaType.startsWith("multipart/form-data");
+  const bytes = await readBytes(request, withFiles ? formLimitBytes : bodyLimitBytes);
+  if (withFiles) return { body: {}, form: formOf(bytes, mediaType) };
+  const text = bytes.toString("utf8");
+  const isForm = mediaType.startsWith("application/x-www-form-urlencoded");
+  return { body: isForm ? Object.fromEntries(new URLSearchParams(text)) : (parseJsonObject(text) ?? {}) };
+}
+
+async function readBytes(request: IncomingMessage, limitBytes: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of request) {
+    if (!Buffer.isBuffer(chunk)) continue;
+    size += chunk.length;
+    if (size > limitBytes) throw new PlatformError(99992402, "request body is too large", { status: 413 });
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+function formOf(bytes: Buffer, mediaType: string): FormParts {
+  const form = parseMultipart(bytes, mediaType);
+  if (form === undefined) throw new PlatformError(234001, "Invalid request param: the form cannot be read.");
+  return form;
+}
+
+/** The platform's log id, as in `X-Tt-Logid`. */
+function newLogId(): string {
+  return randomBytes(16).toString("hex").toUpperCase();
+}
+
+function okAnswer(body: JsonObject | FileAnswer): Answer {
+  if (body instanceof FileAnswer) return { status: 200, code: 0, body: body.body, headers: body.headers };
+  return { status: 200, code: typeof body.code === "number" ? body.code : 0, body: JSON.stringify(body), headers: {} };
+}
+
+/** The answer to a refusal: `{code, msg, error: {log_id, troubleshooter}}`. */
+function errorAnswer(error: PlatformError, logId: string, defaultStatus: number): Answer {
+  const detail = { log_id: logId, troubleshooter: `https://open.feishu.cn/search?log_id=${logId}` };
+  return {
+    status: error.status ?? defaultStatus,
+    code: error.code,
+    body: JSON.stringify({ code: error.code, msg: error.message, error: detail }),
+    headers: error.headers,
+  };
+}
+
+function sendAnswer(
+  response: ServerResponse,
+  answer: Answer,
+  { logId, fault }: { logId: string; fault?: BodyFault | undefined },
+): void {
+  if (response.destroyed) return;
+  response.writeHead(answer.status, {
+    "content-type": "application/json; charset=utf-8",
+    "content-length": bodySize(answer.body),
+    "x-tt-logid": logId,
+    ...answer.headers,
+  });
+  void sendBody(response, answer.body, fault);
+}
+
+/** A route with the parameters of the path that matched it. */
+type RouteMatch =
+  | { kind: "api"; route: ApiRoute; params: Record<string, string> }
+  | { kind: "open"; route: OpenRoute; params: Record<string, string> };
+
+type Found = { kind: "api"; route: ApiRoute } | { kind: "open"; route: OpenRoute };
+
+/** Longer than any id of the platform. */
+const maxParamLength = 2_000;
+
+const methods = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const satisfies readonly HTTPMethod[];
+
+/** The operations of the platform by method and path. */
+export class RouteTable {
+  readonly #router = findMyWay({ maxParamLength });
+
+  constructor(apiRoutes: readonly ApiRoute[], openRoutes: readonly OpenRoute[]) {
+    for (const route of openRoutes) this.#add({ kind: "open", route });
+    for (const route of apiRoutes) this.#add({ kind: "api", route });
+  }
+
+  /** Throws for unknown paths 404/99991201, for other methods of known ones 405/99991301. */
+  find(method: string, path: string): RouteMatch {
+    const known = methods.find((one) => one === method);
+    const match = known && this.#router.find(known, path);
+    if (match) {
+      const found: Found = match.store; // What #add has put there.
+      return { ...found, params: match.params as Record<string, string> };
+    }
+    if (methods.some((one) => this.#router.find(one, path) !== null)) {
+      throw new PlatformError(99991301, "the request method is not supported", { status: 405 });
+    }
+    throw new PlatformError(99991201, "404 page not found", { status: 404 });
+  }
+
+  #add(found: Found): void {
+    const { method, path } = found.route;
+    const known = methods.find((one) => one === method);
+    if (known === undefined) throw new Error(`no operation of the platform has the method ${method}`);
+    this.#router.on(known, path, () => {}, found);
+  }
+}
+
+/** A call that the open platform received. `status` 0 means that the caller got no answer. */
+export interface ApiCall {
+  method: string;
+  path: string;
+  status: number;
+  /** The platform's code in the body; -1 when there was no answer. */
+  code: number;
+  /** Milliseconds since the epoch. */
+  at: number;
+  durationMs: number;
+  logId: string;
+  appId?: string;
 }

@@ -7,10 +7,10 @@ export type {
   SimulatorEvents,
   SimulatorOptions,
 } from "./simulator.ts";
-export type { ApiCall } from "./api-call.ts";
-export type { AppOptions, GroupScope, Transport } from "./app.ts";
-export type { ConsoleOptions } from "./app-console.ts";
-export type { RegistrationDesk, RegistrationOptions } from "./app-registration.ts";
+export type { ApiCall } from "./http-api.ts";
+export type { AppOptions, GroupScope, Transport } from "./apps.ts";
+export type { ConsoleOptions } from "./apps.ts";
+export type { RegistrationDesk, RegistrationOptions } from "./apps.ts";
 export type {
   CardClick,
   CardClickResult,
@@ -22,8 +22,8 @@ export type {
   SimCardFrame,
   SimCardOperation,
   SimCardView,
-} from "./card-view.ts";
-export type { ChatDesk, EventPush, NameScope, PersonReaction } from "./chat-desk.ts";
+} from "./card-store.ts";
+export type { ChatDesk, EventPush, NameScope, PersonReaction } from "./chats.ts";
 export type { DeliveryAttempt, DeliveryNoise, DeliveryOutcome, DeliveryRecord, DeliveryReport } from "./delivery.ts";
 export type {
   ChatChange,
@@ -37,13 +37,13 @@ export type {
   SimUser,
   SimUserGroup,
 } from "./directory.ts";
-export type { Fault, FaultAction, FaultTable } from "./fault-table.ts";
+export type { Fault, FaultAction, FaultTable } from "./faults.ts";
 export type { ConnectionOptions } from "./long-connection.ts";
-export type { RecallType } from "./event-desk.ts";
-export type { SimFile } from "./media-store.ts";
+export type { RecallType } from "./person-message.ts";
+export type { SimFile } from "./media.ts";
 export type { SimMention, SimMessage, SimReaction } from "./message-store.ts";
 export type { PersonMessage, PersonPost, PersonPostElement } from "./person-message.ts";
 export type { LimitRefusal } from "./rate-limiter.ts";
-export type { DuplicateUuid } from "./uuid-table.ts";
-export type { WebhookVerification } from "./webhook-sender.ts";
-export { encryptEvent, signEvent, type SignedParts } from "./event-cipher.ts";
+export type { DuplicateUuid } from "./platform.ts";
+export type { WebhookVerification } from "./delivery.ts";
+export { encryptEvent, signEvent, type SignedParts } from "./delivery.ts";

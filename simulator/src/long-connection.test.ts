@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { afterEach, expect, test } from "vitest";
 import { WebSocket } from "ws";
-import { decodeFrame, encodeFrame, frameHeader, type Frame } from "./frame.ts";
+import { decodeFrame, encodeFrame, frameHeader, type Frame } from "./long-connection.ts";
 import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "./index.ts";
 import { callOpenApi } from "./open-api.fixture.ts";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { parseMultipart } from "./media-multipart.ts";
+import { parseMultipart } from "./media.ts";
 
 const type = 'multipart/form-data; boundary="b-1"';
 

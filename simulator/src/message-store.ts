@@ -1,5 +1,16 @@
-import type { SimCardView } from "./card-view.ts";
-import { newId } from "./id.ts";
+import type { SimApp } from "./apps.ts";
+import { type CardNode, cardNodes } from "./card-validator.ts";
+import type { SimCardView } from "./card-store.ts";
+import type { SimChat } from "./directory.ts";
+import {
+  type ApiCallContext,
+  isJsonObject,
+  type JsonObject,
+  newId,
+  parseJsonObject,
+  type Platform,
+  PlatformError,
+} from "./platform.ts";
 
 /** A mention as the API shows it; `key` is the placeholder in the content. */
 export interface SimMention {
@@ -126,4 +137,289 @@ function append(index: Map<string, string[]>, key: string, value: string): void 
   const values = index.get(key);
   if (values === undefined) index.set(key, [value]);
   else values.push(value);
+}
+
+const textLimitBytes = 150 * 1024;
+const richLimitBytes = 30 * 1024;
+/** Message types that can be sent, each with the content field that must be a string (create_json guide). */
+const keyFields: Readonly<Record<string, string>> = {
+  image: "image_key",
+  file: "file_key",
+  audio: "file_key",
+  media: "file_key",
+  sticker: "file_key",
+  share_chat: "chat_id",
+  share_user: "user_id",
+};
+
+/** Who a mention tag names: a person or a bot of the tenant. */
+export type MentionLookup = (openId: string) => { name: string; bot: boolean } | undefined;
+
+/** Content as stored, and as people read it. */
+export interface RenderedContent {
+  content: string;
+  text: string;
+  mentions: SimMention[];
+}
+
+/** Checks the size and shape of content to send; refuses with 230001, 230025 or 230099. */
+export function renderContent(messageType: string, content: string, lookup: MentionLookup): RenderedContent {
+  checkSize(messageType, content);
+  const parsed = parseJsonObject(content);
+  if (parsed === undefined) throw badContent("content is not a string in json format");
+  if (messageType === "text") return renderText(parsed, lookup);
+  if (messageType === "post") {
+    return { content, text: postText(checkedPost(parsed)), mentions: postMentions(parsed, lookup) };
+  }
+  const field = keyFields[messageType];
+  if (field === undefined) {
+    throw new PlatformError(230001, `Your request contains an invalid request parameter: msg_type ${messageType}`);
+  }
+  if (typeof parsed[field] !== "string") throw badContent(`${field} is required`);
+  return { content, text: `[${messageType}]`, mentions: [] };
+}
+
+function checkSize(messageType: string, content: string): void {
+  const limit = messageType === "text" ? textLimitBytes : richLimitBytes;
+  if (Buffer.byteLength(content, "utf8") > limit) {
+    throw new PlatformError(230025, "The length of the message content reaches its limit.");
+  }
+}
+
+function badContent(reason: string): PlatformError {
+  return new PlatformError(230001, `Your request contains an invalid request parameter, ext=${reason}.`);
+}
+
+function renderText(parsed: JsonObject, lookup: MentionLookup): RenderedContent {
+  if (typeof parsed.text !== "string" || parsed.text === "") throw badContent("text content is required");
+  const mentions: SimMention[] = [];
+  const numbered = parsed.text.replace(/<at user_id="([^"]*)">[^<]*<\/at>/g, (_tag, openId: string) => {
+    if (openId === "all") return "@_all";
+    const found = lookup(openId);
+    if (found === undefined) throw badContent(`invalid user id in at tag: ${openId}`);
+    const key = `@_user_${mentions.length + 1}`;
+    mentions.push({ key, openId, name: found.name, bot: found.bot });
+    return key;
+  });
+  return { content: JSON.stringify({ text: numbered }), text: withNames(numbered, mentions), mentions };
+}
+
+function withNames(text: string, mentions: readonly SimMention[]): string {
+  return text.replace(/@_user_\d+|@_all/g, (key) => {
+    if (key === "@_all") return "@所有人";
+    const mention = mentions.find((candidate) => candidate.key === key);
+    return mention === undefined ? key : `@${mention.name}`;
+  });
+}
+
+type PostParagraphs = { title: string; paragraphs: JsonObject[][] };
+
+/** A post is sent with a locale around it; each `md` element stands alone in its paragraph. */
+function checkedPost(parsed: JsonObject): PostParagraphs {
+  const post = localised(parsed);
+  if (post === undefined) throw badContent("post content needs a locale such as zh_cn");
+  if (!Array.isArray(post.content)) throw badContent("post content is required");
+  const paragraphs = post.content.map((paragraph: unknown) => checkedParagraph(paragraph));
+  return { title: typeof post.title === "string" ? post.title : "", paragraphs };
+}
+
+function localised(parsed: JsonObject): JsonObject | undefined {
+  const body = Object.entries(parsed).find(([locale]) => /^[a-z]{2}_[a-z]{2}$/.test(locale))?.[1];
+  return isJsonObject(body) ? body : undefined;
+}
+
+const postTags = new Set(["text", "a", "at", "img", "media", "emotion", "hr", "code_block", "md"]);
+
+function checkedParagraph(paragraph: unknown): JsonObject[] {
+  if (!Array.isArray(paragraph)) throw badContent("a post paragraph must be an array");
+  const elements = paragraph.map((element: unknown) => {
+    if (!isJsonObject(element)) throw badContent("a post element must be an object");
+    if (!postTags.has(String(element.tag))) throw badContent(`post tag ${String(element.tag)} is unknown`);
+    return element;
+  });
+  if (elements.length > 1 && elements.some((element) => element.tag === "md")) {
+    throw badContent("an md element must be alone in its paragraph");
+  }
+  return elements;
+}
+
+function postText({ title, paragraphs }: PostParagraphs): string {
+  const lines = paragraphs.map((paragraph) => paragraph.map(elementText).join(""));
+  return (title === "" ? lines : [title, ...lines]).join("\n");
+}
+
+function elementText(element: JsonObject): string {
+  if (element.tag === "at") return `@${String(element.user_name ?? element.user_id)}`;
+  if (element.tag === "hr") return "---";
+  if (element.tag === "img" || element.tag === "media") return `[${String(element.tag)}]`;
+  return typeof element.text === "string" ? element.text : "";
+}
+
+function postMentions(parsed: JsonObject, lookup: MentionLookup): SimMention[] {
+  const ids = checkedPost(parsed)
+    .paragraphs.flat()
+    .filter((element) => element.tag === "at" && typeof element.user_id === "string" && element.user_id !== "all")
+    .map((element) => String(element.user_id));
+  return ids.map((openId, index) => {
+    const found = lookup(openId);
+    if (found === undefined) throw badContent(`invalid user id in at tag: ${openId}`);
+    return { key: `@_user_${index + 1}`, openId, name: found.name, bot: found.bot };
+  });
+}
+
+/** The JSON of card content of at most 30 KB; what it says is the card modules' matter. */
+export function cardContent(content: string): JsonObject {
+  checkSize("interactive", content);
+  const parsed = parseJsonObject(content);
+  if (parsed === undefined) throw badContent("content is not a string in json format");
+  return parsed;
+}
+
+/** How reading differs from the answer to a send (message get and list pages). */
+interface ReadOptions {
+  /** Cards in the received form, or as they were sent (`user_card_content`). */
+  cards: "received" | "sent";
+  /** The list shows a fixed text in the place of recalled content; get leaves it out. */
+  recalledText?: string;
+}
+
+/** A message as the open API returns it: from send, reply and edit, or with options from get and list. */
+export function messageView(message: SimMessage, app: SimApp, options?: ReadOptions): JsonObject {
+  const fromApp = message.senderType === "app";
+  const parentId = shownParent(message);
+  return {
+    message_id: message.messageId,
+    ...(message.rootId === undefined ? {} : { root_id: message.rootId }),
+    ...(parentId === undefined ? {} : { parent_id: parentId }),
+    ...(message.threadId === undefined ? {} : { thread_id: message.threadId }),
+    msg_type: message.messageType,
+    create_time: String(message.createdAt),
+    update_time: String(message.updatedAt),
+    deleted: message.recalled,
+    updated: message.edits > 0,
+    chat_id: message.chatId,
+    sender: {
+      id: message.senderId,
+      id_type: fromApp ? "app_id" : "open_id",
+      sender_type: message.senderType,
+      tenant_key: app.tenantKey,
+    },
+    ...bodyView(message, options),
+    ...(message.mentions.length === 0 ? {} : { mentions: mentionViews(message, app) }),
+    ...(message.upperMessageId === undefined ? {} : { upper_message_id: message.upperMessageId }),
+  };
+}
+
+function bodyView(message: SimMessage, options: ReadOptions | undefined): JsonObject {
+  if (message.recalled) {
+    const text = options?.recalledText;
+    return text === undefined ? {} : { body: { content: JSON.stringify({ text }) } };
+  }
+  const card = message.card?.json;
+  if (options === undefined || card === undefined) return { body: { content: message.content } };
+  return { body: { content: JSON.stringify(options.cards === "sent" ? card : receivedCard(card)) } };
+}
+
+/** Inside a thread the parent is told as the thread's first message (message reply and list pages). */
+export function shownParent({ rootId, parentId, threadId }: SimMessage): string | undefined {
+  return threadId === undefined ? parentId : (rootId ?? parentId);
+}
+
+function mentionViews(message: SimMessage, app: SimApp): JsonObject[] {
+  return message.mentions.map(({ key, openId, name }) => ({
+    key,
+    id: openId,
+    id_type: "open_id",
+    name,
+    tenant_key: app.tenantKey,
+  }));
+}
+
+/** The chat of this id, when the bot is a member; else 230034, 232009 (dissolved) or 230002. */
+export function memberChat(platform: Platform, app: SimApp, chatId: string): SimChat {
+  const chat = platform.directory.chats.get(chatId);
+  if (chat === undefined) throw new PlatformError(230034, `The receive_id is invalid: ${chatId}`);
+  if (chat.status !== "normal") {
+    throw new PlatformError(232009, "Your request specifies a chat which has already been dissolved.");
+  }
+  if (!chat.bots.has(app.appId)) throw new PlatformError(230002, "Bot/User can NOT be out of the chat.");
+  return chat;
+}
+
+/** What each API family calls a hidden message, by its code for a missing one. */
+const invisibleCodes: Readonly<Record<number, number>> = { 230110: 230050, 231003: 231018 };
+
+/**
+ * The message that `:message_id` names, in a chat of the bot; else 99992354, the given code, 230002, or the family's
+ * code for a hidden message.
+ */
+export function pathMessage(
+  platform: Platform,
+  call: ApiCallContext,
+  missing = 230110,
+): { message: SimMessage; chat: SimChat } {
+  const messageId = call.params.message_id ?? "";
+  if (!/^om_[\w-]+$/.test(messageId)) {
+    throw new PlatformError(99992354, "The request you send is not a valid {message_id}.");
+  }
+  const message = platform.messages.get(messageId);
+  if (message === undefined) throw new PlatformError(missing, "The message does not exist or is deleted.");
+  const chat = memberChat(platform, call.app, message.chatId);
+  if (message.hidden === true) {
+    throw new PlatformError(invisibleCodes[missing] ?? 230050, "The message is invisible to the operator.");
+  }
+  return { message, chat };
+}
+
+/** The same, refusing recalled messages with 230011. */
+export function liveMessage(platform: Platform, call: ApiCallContext): { message: SimMessage; chat: SimChat } {
+  const found = pathMessage(platform, call);
+  if (found.message.recalled) throw new PlatformError(230011, "The message was recalled.");
+  return found;
+}
+
+/** The message that a first answer in a thread is given to belongs to the thread from then on. */
+export function openThread(platform: Platform, { parentId, threadId }: SimMessage): void {
+  const parent = parentId === undefined ? undefined : platform.messages.get(parentId);
+  if (parent === undefined || threadId === undefined || parent.threadId !== undefined) return;
+  const changed = platform.messages.change(parent.messageId, { threadId });
+  if (changed !== undefined) platform.announce(changed);
+}
+
+/** Copies messages into a merged-forward message, with what those hold themselves. */
+export function copyForwarded(platform: Platform, upperMessageId: string, messageIds: readonly string[]): void {
+  for (const messageId of messageIds) {
+    const original = platform.messages.get(messageId);
+    if (original === undefined) throw new Error(`No message ${messageId} to forward`);
+    const { rootId: _root, parentId: _parent, threadId: _thread, uuid: _uuid, ...facts } = original;
+    const copy = platform.messages.add({ ...facts, upperMessageId });
+    const held = platform.messages.forwardedIn(messageId).map((message) => message.messageId);
+    copyForwarded(platform, copy.messageId, held);
+  }
+}
+
+/** Everything that a merged-forward message holds, each after the message that holds it. */
+export function forwardedMessages(platform: Platform, messageId: string): SimMessage[] {
+  return platform.messages
+    .forwardedIn(messageId)
+    .flatMap((message) => [message, ...forwardedMessages(platform, message.messageId)]);
+}
+
+/** A card as bots receive it: title and rows of texts, pictures and buttons, not its JSON (message content guide). */
+function receivedCard(card: JsonObject): JsonObject {
+  const header = isJsonObject(card.header) ? card.header : {};
+  const rows = cardNodes({ elements: card.elements, body: card.body }).flatMap((found) => row(found) ?? []);
+  return { title: textOf(header.title), elements: rows.map((element) => [element]) };
+}
+
+function row({ node, tag, parents }: CardNode): JsonObject | undefined {
+  if (tag === "button") return { tag, text: textOf(node.text), type: String(node.type ?? "default") };
+  if (tag === "img") return { tag, image_key: String(node.img_key ?? "") };
+  if (tag === "hr") return { tag };
+  const isText = tag === "markdown" || tag === "plain_text" || tag === "lark_md";
+  return isText && !parents.includes("button") ? { tag: "text", text: textOf(node) } : undefined;
+}
+
+function textOf(text: unknown): string {
+  return isJsonObject(text) && typeof text.content === "string" ? text.content : "";
 }

@@ -1,13 +1,107 @@
-import type { SimApp } from "./app.ts";
-import { opensThreads, type EventLinks, type SimChat, type SimUser } from "./directory.ts";
-import { copyForwarded } from "./forward-message.ts";
-import { newId } from "./id.ts";
-import type { JsonObject } from "./json-fields.ts";
-import type { SimFile } from "./media-store.ts";
-import type { NewMessage, SimMessage } from "./message-store.ts";
-import { writtenContent } from "./person-content.ts";
-import type { Platform } from "./platform.ts";
-import { openThread } from "./thread.ts";
+import { LRUCache } from "lru-cache";
+import type { SimApp } from "./apps.ts";
+import { type DeliveryReport, type DeliveryService, type OutgoingEvent, unsubscribed } from "./delivery.ts";
+import { type EventLinks, opensThreads, type SimChat, type SimUser } from "./directory.ts";
+import { envelope, knownChat, messageEvent, tellBots } from "./events.ts";
+import type { NewMedia, SimFile } from "./media.ts";
+import {
+  copyForwarded,
+  type NewMessage,
+  openThread,
+  renderContent,
+  type RenderedContent,
+  type SimMention,
+  type SimMessage,
+} from "./message-store.ts";
+import { type JsonObject, mentionLookup, newId, type Platform } from "./platform.ts";
+import type { CustomEvent, SentMessage } from "./simulator.ts";
+
+const keptEvents = 20_000;
+
+/** Who recalled a message: its writer, or somebody who may recall others' (message recalled page). */
+export type RecallType = "message_owner" | "group_owner" | "group_manager" | "enterprise_manager";
+
+/** Turns what people do into events for the bots. */
+interface EventDesk {
+  sendMessage(message: PersonMessage): Promise<SentMessage>;
+  redeliver(messageId: string, options?: { freshEventId?: boolean }): Promise<DeliveryReport>;
+  recall(messageId: string, options?: { by?: RecallType }): Promise<void>;
+  editMessage(messageId: string, text: string): void;
+  sendEvent(event: CustomEvent): Promise<DeliveryReport>;
+}
+
+export function createEventDesk(platform: Platform, deliveries: DeliveryService): EventDesk {
+  const events = new LRUCache<string, OutgoingEvent>({ max: keptEvents });
+  const sendNow = (message: PersonMessage): SentMessage => {
+    const written = writeMessage(platform, message);
+    const event = messageEvent({ ...written, users: platform.directory.users, ...eventFacts(message) });
+    const { messageId } = written.message;
+    events.set(messageId, event);
+    platform.announce(written.message);
+    const delivery = isSubscribed(written) ? platform.publish(event) : Promise.resolve(unsubscribed(event));
+    return { messageId, eventId: event.eventId, delivery };
+  };
+  return {
+    sendMessage: async (message) => sendNow(message),
+    async redeliver(messageId, { freshEventId = false } = {}) {
+      const event = events.get(messageId);
+      if (event === undefined) throw new Error(`No event of message ${messageId}`);
+      return deliveries.deliverOnce(freshEventId ? withFreshId(event) : event);
+    },
+    editMessage: (messageId, text) => editText(platform, messageId, text),
+    recall: async (messageId, { by = "message_owner" } = {}) => recall(platform, messageId, by),
+    async sendEvent({ appId, eventType, event, callback = false }) {
+      const app = platform.apps.get(appId);
+      if (app === undefined) throw new Error(`No app ${appId}`);
+      const outgoing = envelope(app, { eventType, event, createdAt: platform.now() });
+      return callback ? deliveries.deliverOnce(outgoing) : deliveries.deliver(outgoing);
+    },
+  };
+}
+
+function withFreshId(event: OutgoingEvent): OutgoingEvent {
+  const eventId = newId("");
+  return { ...event, eventId, payload: event.payload.replace(event.eventId, eventId) };
+}
+
+/** Group messages reach an app that asked for all of them, or that is mentioned. */
+function isSubscribed({ app, chat, message }: WrittenMessage): boolean {
+  if (!chat.bots.has(app.appId) || chat.status !== "normal") return false;
+  if (chat.type === "p2p" || app.groupScope === "all") return true;
+  return message.mentions.some((mention) => mention.openId === app.openId);
+}
+
+/** No event tells of it; reading the message shows the new text and time (message receive page). */
+function editText(platform: Platform, messageId: string, text: string): void {
+  const message = platform.messages.get(messageId);
+  if (message?.senderType !== "user" || message.messageType !== "text") {
+    throw new Error(`No text ${messageId} of a person`);
+  }
+  const lookup = mentionLookup(platform, knownChat(platform, message.chatId));
+  const rendered = renderContent("text", JSON.stringify({ text }), lookup);
+  const change = { ...rendered, edits: message.edits + 1, updatedAt: platform.now() };
+  const changed = platform.messages.change(messageId, change);
+  if (changed !== undefined) platform.announce(changed);
+}
+
+function recall(platform: Platform, messageId: string, recallType: RecallType): void {
+  const recallTime = platform.now();
+  const message = platform.messages.change(messageId, { recalled: true, updatedAt: recallTime });
+  const chat = message === undefined ? undefined : platform.directory.chats.get(message.chatId);
+  if (message === undefined || chat === undefined) throw new Error(`No message ${messageId}`);
+  platform.announce(message);
+  const event = {
+    message_id: messageId,
+    chat_id: chat.chatId,
+    recall_time: String(recallTime),
+    recall_type: recallType,
+  };
+  tellBots(platform, chat, { eventType: "im.message.recalled_v1", event, messageId });
+}
+
+function eventFacts({ eventLinks, userAgent }: PersonMessage): Pick<PersonMessage, "eventLinks" | "userAgent"> {
+  return { ...(eventLinks === undefined ? {} : { eventLinks }), ...(userAgent === undefined ? {} : { userAgent }) };
+}
 
 /**
  * A message that a person writes. Its kind follows from the one field of content that is given: `text`, `post`,
@@ -64,7 +158,7 @@ export interface PersonPost {
 /** An element of a post. `image` becomes its `image_key`, `file` its `file_key`. */
 export type PersonPostElement = JsonObject & { tag: string; image?: SimFile; file?: SimFile };
 
-export interface WrittenMessage {
+interface WrittenMessage {
   app: SimApp;
   chat: SimChat;
   sender: SimUser;
@@ -72,7 +166,7 @@ export interface WrittenMessage {
 }
 
 /** Stores what a person wrote. A wrong id is the caller's mistake and throws. */
-export function writeMessage(platform: Platform, written: PersonMessage): WrittenMessage {
+function writeMessage(platform: Platform, written: PersonMessage): WrittenMessage {
   const app = platform.apps.get(written.appId);
   const chat = platform.directory.chats.get(written.chatId);
   const sender = platform.directory.users.get(written.from);
@@ -109,4 +203,188 @@ function links(
   if (parent === undefined) return threadId === undefined ? {} : { threadId };
   const answer = { rootId: parent.rootId ?? parent.messageId, parentId: parent.messageId };
   return threadId === undefined ? answer : { ...answer, threadId };
+}
+
+/** Where and by whom a message is written. */
+interface Writing {
+  platform: Platform;
+  app: SimApp;
+  chat: SimChat;
+  sender: SimUser;
+}
+
+/** Content as it is received, with its message type. */
+interface WrittenContent extends RenderedContent {
+  messageType: string;
+}
+
+/** The content of a message in the received form of its kind (message content guide). */
+function writtenContent(writing: Writing, written: PersonMessage): WrittenContent {
+  const { platform } = writing;
+  const add = (kind: NewMedia["kind"], file: NewMedia["file"]): string => platform.media.add({ kind, file }).key;
+  if (written.post !== undefined) {
+    return { messageType: "post", ...postContent(writing, written.post, mentionedIds(writing, written)) };
+  }
+  if (written.image !== undefined) return plain("image", { image_key: add("image", written.image) });
+  if (written.file !== undefined) {
+    return plain("file", { file_key: add("file", written.file), file_name: written.file.name });
+  }
+  if (written.folder !== undefined) {
+    const file = { bytes: new Uint8Array(0) };
+    return plain("folder", { file_key: add("file", file), file_name: written.folder.name });
+  }
+  if (written.audio !== undefined) {
+    const file = { mediaType: "audio/ogg", ...written.audio };
+    return plain("audio", { file_key: add("file", file), duration: written.audio.durationMs });
+  }
+  if (written.media !== undefined) return video(written.media, add);
+  if (written.forward !== undefined) return plain("merge_forward", { content: "Merged and Forwarded Message" });
+  if (written.content !== undefined) return rawContent(written.messageType ?? "text", written.content);
+  if (written.messageType !== undefined && written.messageType !== "text") {
+    return plain(written.messageType, sampleContent(writing, written.messageType));
+  }
+  return { messageType: "text", ...textContent(writing, written) };
+}
+
+function video(
+  media: NonNullable<PersonMessage["media"]>,
+  add: (kind: NewMedia["kind"], file: NewMedia["file"]) => string,
+): WrittenContent {
+  return plain("media", {
+    file_key: add("file", { mediaType: "video/mp4", ...media }),
+    image_key: add("image", media.cover ?? { bytes: new Uint8Array(0), mediaType: "image/jpeg" }),
+    file_name: media.name ?? "video.mp4",
+    duration: media.durationMs,
+  });
+}
+
+function plain(messageType: string, content: JsonObject): WrittenContent {
+  return { messageType, content: JSON.stringify(content), text: `[${messageType}]`, mentions: [] };
+}
+
+function rawContent(messageType: string, given: string | JsonObject): WrittenContent {
+  const content = typeof given === "string" ? given : JSON.stringify(given);
+  const parsed: unknown = JSON.parse(content);
+  const text = typeof parsed === "object" && parsed !== null && "text" in parsed ? parsed.text : undefined;
+  return { messageType, content, text: typeof text === "string" ? text : content, mentions: [] };
+}
+
+/** Everybody, people and bots to mention in front, in this order. */
+function mentionedIds({ app }: Writing, { text = "", mention, mentions = [], mentionAll }: PersonMessage): string[] {
+  const bot = mention === true && !text.includes(`<at user_id="${app.openId}"></at>`) ? [app.openId] : [];
+  return [...(mentionAll === undefined ? [] : ["all"]), ...bot, ...mentions];
+}
+
+function textContent(writing: Writing, written: PersonMessage): RenderedContent {
+  const { platform, chat } = writing;
+  const tags = mentionedIds(writing, written).map((id) => `<at user_id="${id}"></at>`);
+  const text = [...tags, written.text ?? ""].join(" ");
+  const rendered = renderContent("text", JSON.stringify({ text }), mentionLookup(platform, chat));
+  return { ...rendered, mentions: withAll(rendered.mentions, written) };
+}
+
+/** Mentioning everybody leaves an entry in `mentions`, or only the placeholder in the text. */
+function withAll(mentions: SimMention[], { mentionAll }: PersonMessage): SimMention[] {
+  return mentionAll === "mention" ? [allMention, ...mentions] : mentions;
+}
+
+const allMention: SimMention = { key: "@_all", openId: "", name: "所有人", bot: false };
+
+/** A post in its received form: without a locale around it, mentions as placeholders, pictures as keys. */
+function postContent(writing: Writing, post: PersonPost, ids: readonly string[]): RenderedContent {
+  const mentions: SimMention[] = [];
+  const lookup = mentionLookup(writing.platform, writing.chat);
+  const mentioned = (id: string): JsonObject => {
+    if (id === "all") return { tag: "at", user_id: "@_all", user_name: "所有人", style: [] };
+    const found = lookup(id);
+    if (found === undefined) throw new Error(`No person or bot ${id} to mention`);
+    const key = `@_user_${mentions.length + 1}`;
+    mentions.push({ key, openId: id, name: found.name, bot: found.bot });
+    return { tag: "at", user_id: key, user_name: found.name, style: [] };
+  };
+  const received = (element: PersonPostElement): JsonObject =>
+    element.tag === "at" ? mentioned(String(element.user_id)) : withKeys(writing, element);
+  const front = ids.map(mentioned);
+  const paragraphs = post.content.map((paragraph) => paragraph.map(received));
+  const [first = [], ...rest] = paragraphs;
+  const content = front.length === 0 ? paragraphs : [[...front, ...first], ...rest];
+  const title = post.title ?? "";
+  return { content: JSON.stringify({ title, content }), text: textOf(title, content), mentions };
+}
+
+function withKeys({ platform }: Writing, { image, file, ...element }: PersonPostElement): JsonObject {
+  return {
+    ...element,
+    ...(image === undefined ? {} : { image_key: platform.media.add({ kind: "image", file: image }).key }),
+    ...(file === undefined ? {} : { file_key: platform.media.add({ kind: "file", file }).key }),
+  };
+}
+
+function textOf(title: string, paragraphs: readonly (readonly JsonObject[])[]): string {
+  const lines = paragraphs.map((paragraph) => paragraph.map(elementText).join(""));
+  return (title === "" ? lines : [title, ...lines]).join("\n");
+}
+
+function elementText(element: JsonObject): string {
+  if (element.tag === "at") return `@${String(element.user_name)}`;
+  if (element.tag === "hr") return "---";
+  return typeof element.text === "string" ? element.text : `[${String(element.tag)}]`;
+}
+
+/** Content of a kind as the message content guide shows it; kinds that nobody knows are empty objects. */
+function sampleContent({ platform, chat, sender }: Writing, messageType: string): JsonObject {
+  const startMs = platform.now();
+  const event = { summary: "Weekly review", start_time: String(startMs), end_time: String(startMs + 3_600_000) };
+  switch (messageType) {
+    case "sticker":
+      return { file_key: platform.media.add({ kind: "file", file: { bytes: new Uint8Array(0) } }).key };
+    case "interactive":
+      return receivedCard;
+    case "share_chat":
+      return { chat_id: chat.chatId };
+    case "share_user":
+      return { user_id: sender.openId };
+    case "location":
+      return { name: "Shenzhen Bay Park", longitude: "113.944", latitude: "22.516" };
+    case "hongbao":
+      return { text: "[红包]" };
+    case "share_calendar_event":
+    case "calendar":
+    case "general_calendar":
+      return event;
+    case "system":
+      return {
+        template: "{from_user} invited {to_chatters} to this chat.",
+        from_user: [sender.name],
+        to_chatters: [sender.name],
+      };
+    case "video_chat":
+      return { topic: "Stand-up", start_time: String(startMs) };
+    case "todo":
+      return { task_id: "bdbcdd25-6fe6-4f65-9bb3-3a7a9b2f2a6a", summary: todoSummary, due_time: String(startMs) };
+    case "vote":
+      return { topic: "Lunch?", options: ["Noodles", "Rice"] };
+    default:
+      return withoutBytes(messageType);
+  }
+}
+
+/** Cards are received simplified, not as they were sent. */
+const receivedCard = {
+  title: "Deployment",
+  elements: [
+    [
+      { tag: "text", text: "Version 1.2 is ready." },
+      { tag: "button", text: "Deploy", type: "primary" },
+    ],
+  ],
+};
+
+const todoSummary = { title: "", content: [[{ tag: "text", text: "Write the report", style: [] }]] };
+
+function withoutBytes(messageType: string): JsonObject {
+  if (["image", "file", "folder", "audio", "media", "post", "merge_forward"].includes(messageType)) {
+    throw new Error(`A message of type ${messageType} needs its own field or content`);
+  }
+  return {};
 }

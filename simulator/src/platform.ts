@@ -1,21 +1,14 @@
-import type { FileAnswer } from "./answer-body.ts";
-import type { SimApp } from "./app.ts";
-import type { AppConsole } from "./app-console.ts";
-import type { Registrations } from "./app-registration.ts";
+import { randomBytes } from "node:crypto";
+import type { AppConsole, Registrations, SimApp, TokenStore } from "./apps.ts";
 import type { CardStore } from "./card-store.ts";
-import type { CardTokens } from "./card-token.ts";
-import type { NameScope } from "./chat-desk.ts";
+import type { CardTokens } from "./card-clicks.ts";
+import type { NameScope } from "./chats.ts";
 import type { DeliveryReport, OutgoingEvent } from "./delivery.ts";
 import type { Directory, SimChat } from "./directory.ts";
-import type { FormParts } from "./media-multipart.ts";
-import type { MediaStore } from "./media-store.ts";
-import type { MessageStore, SimMessage } from "./message-store.ts";
-import type { MentionLookup } from "./message-content.ts";
-import type { JsonObject } from "./json-fields.ts";
-import type { MonthlyQuota } from "./monthly-quota.ts";
-import type { RateLimiter, ApiLimits } from "./rate-limiter.ts";
-import type { TokenStore } from "./token-store.ts";
-import type { UuidTable } from "./uuid-table.ts";
+import type { FileAnswer } from "./faults.ts";
+import type { FormParts, MediaStore } from "./media.ts";
+import type { MentionLookup, MessageStore, SimMessage } from "./message-store.ts";
+import type { ApiLimits, MonthlyQuota, RateLimiter } from "./rate-limiter.ts";
 
 /** The state that the API families work on. */
 export interface Platform {
@@ -85,5 +78,127 @@ export function mentionLookup(platform: Platform, chat: SimChat): MentionLookup 
       if (app.openId === openId && chat.bots.has(app.appId)) return { name: app.name, bot: true };
     }
     return undefined;
+  };
+}
+
+/** What the platform answers when it refuses a call: `{code, msg, error}` under an HTTP status. */
+export class PlatformError extends Error {
+  readonly code: number;
+  readonly status: number | undefined;
+  readonly headers: Record<string, string>;
+
+  constructor(code: number, message: string, answer: { status?: number; headers?: Record<string, string> } = {}) {
+    super(message);
+    this.name = "PlatformError";
+    this.code = code;
+    this.status = answer.status;
+    this.headers = answer.headers ?? {};
+  }
+}
+
+/** A request field is missing or has the wrong form. */
+export function fieldError(field: string, reason: string): PlatformError {
+  return new PlatformError(99992402, `field validation failed: ${field} ${reason}`);
+}
+
+export type JsonObject = Record<string, unknown>;
+
+export function isJsonObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** The parsed object, or undefined when the text is not a JSON object. */
+export function parseJsonObject(text: string): JsonObject | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return isJsonObject(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+export function stringField(body: JsonObject, field: string): string {
+  const value = body[field];
+  if (typeof value !== "string" || value === "") throw fieldError(field, "is required");
+  return value;
+}
+
+export function optionalStringField(body: JsonObject, field: string): string | undefined {
+  const value = body[field];
+  if (value === undefined || value === null || value === "") return undefined;
+  if (typeof value !== "string") throw fieldError(field, "must be a string");
+  return value;
+}
+
+export function booleanField(body: JsonObject, field: string): boolean {
+  const value = body[field];
+  if (value === undefined || value === null) return false;
+  if (typeof value !== "boolean") throw fieldError(field, "must be a boolean");
+  return value;
+}
+
+/** A platform-like id: the prefix and 32 hex digits (`om_…`, `oc_…`, `ou_…`). */
+export function newId(prefix: string): string {
+  return `${prefix}${randomBytes(16).toString("hex")}`;
+}
+
+/** App ids have a fixed form; the official SDK's long connection refuses any other. */
+export function isAppId(value: string): boolean {
+  return /^cli_[0-9a-fA-F]{16}$/.test(value);
+}
+
+interface Page<Item> {
+  items: Item[];
+  has_more: boolean;
+  page_token: string;
+}
+
+/** Cuts one page of a list by `page_size` (at most `maximum`) and `page_token`. */
+export function pageOf<Item>(all: readonly Item[], query: URLSearchParams, maximum: number): Page<Item> {
+  const size = Number(query.get("page_size") ?? 20);
+  if (!Number.isInteger(size) || size < 1 || size > maximum) throw fieldError("page_size", `must be 1 to ${maximum}`);
+  const start = Number(query.get("page_token") || 0);
+  if (!Number.isInteger(start) || start < 0) throw fieldError("page_token", "is invalid");
+  const next = start + size;
+  const more = next < all.length;
+  return { items: all.slice(start, next), has_more: more, page_token: more ? String(next) : "" };
+}
+
+const windowMs = 3_600_000;
+const maximumLength = 50;
+
+/** How a repeated `uuid` is answered: with the first message, or as still being sent (230049). */
+export type DuplicateUuid = "original" | "in_progress";
+
+/** Send idempotency: one success per `uuid` and app within an hour (message create page). */
+interface UuidTable {
+  /** The message that this uuid has sent within the last hour. */
+  find(appId: string, uuid: string): string | undefined;
+  remember(appId: string, uuid: string, messageId: string): void;
+}
+
+export function createUuidTable(now: () => number, duplicate: DuplicateUuid): UuidTable {
+  const sent = new Map<string, { messageId: string; at: number }>();
+  return {
+    find(appId, uuid) {
+      if (uuid.length > maximumLength) {
+        throw new PlatformError(99992402, `field validation failed: uuid the max len is ${maximumLength}`);
+      }
+      const entry = sent.get(`${appId} ${uuid}`);
+      if (entry === undefined || now() - entry.at >= windowMs) return undefined;
+      if (duplicate === "in_progress") {
+        throw new PlatformError(230049, "The message is being sent, please try again later.");
+      }
+      return entry.messageId;
+    },
+    remember(appId, uuid, messageId) {
+      const time = now();
+      for (const [key, entry] of sent) {
+        if (time - entry.at < windowMs) break;
+        sent.delete(key);
+      }
+      sent.delete(`${appId} ${uuid}`);
+      sent.set(`${appId} ${uuid}`, { messageId, at: time });
+    },
   };
 }

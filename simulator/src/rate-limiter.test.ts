@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { PlatformError } from "./platform-error.ts";
+import { PlatformError } from "./platform.ts";
 import { createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
 
 /** Calls at random times; tells which were admitted. */

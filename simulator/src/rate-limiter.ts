@@ -1,4 +1,4 @@
-import { PlatformError } from "./platform-error.ts";
+import { PlatformError } from "./platform.ts";
 
 /**
  * Sliding windows: a call is refused when the window that ends with it holds the limit already. Every aligned window
@@ -27,7 +27,7 @@ export interface LimitRefusal {
   at: number;
 }
 
-export interface RateLimiterParts {
+interface RateLimiterParts {
   now: () => number;
   enforced: boolean;
   onRefusal: (refusal: LimitRefusal) => void;
@@ -98,6 +98,31 @@ export function createRateLimiter({ now, enforced, onRefusal }: RateLimiterParts
       const [api = key, id = key] = key.split(" ");
       onRefusal({ api, key: id, code, at: now() });
       throw new PlatformError(code, "This operation triggers the frequency limit.", { status: 400 });
+    },
+  };
+}
+
+/** The calls that a tenant of the free edition may make in a month. */
+export interface MonthlyQuota {
+  /** Counts a call, or refuses it with 99991403. Auth, event and contact calls are exempt. */
+  check(path: string): void;
+}
+
+const exempt = /^\/(open-apis\/(auth|authen|event|contact)|callback)\//;
+/** Months begin by the platform's clock, UTC+8. */
+const zoneMs = 8 * 3_600_000;
+
+export function createMonthlyQuota(now: () => number, limit: number): MonthlyQuota {
+  let current = { month: "", calls: 0 };
+  return {
+    check(path) {
+      if (exempt.test(path)) return;
+      const month = new Date(now() + zoneMs).toISOString().slice(0, 7);
+      if (current.month !== month) current = { month, calls: 0 };
+      if (current.calls >= limit) {
+        throw new PlatformError(99991403, "This month's API call quota has been exceeded.");
+      }
+      current.calls += 1;
     },
   };
 }

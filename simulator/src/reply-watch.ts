@@ -1,8 +1,7 @@
 import type { MessageStore, SimMessage } from "./message-store.ts";
-import type { Notifier } from "./notifier.ts";
 
 /** Waits for what bots answer to a message. */
-export interface ReplyWatch {
+interface ReplyWatch {
   waitForReply(messageId: string, wait: { timeoutMs: number }): Promise<SimMessage>;
   waitForCard(messageId: string, wait: { timeoutMs: number }): Promise<SimMessage>;
   waitUntil(
@@ -89,4 +88,26 @@ function isFromBot(message: SimMessage): boolean {
 function lastFinishedCard(replies: readonly SimMessage[]): SimMessage | undefined {
   const cards = replies.filter((reply) => reply.card !== undefined);
   return cards.some((reply) => reply.card?.streaming === true) ? undefined : cards.at(-1);
+}
+
+type Listener<Value> = (value: Value) => void;
+
+/** Typed listeners by event name. A listener that throws is the listener's bug and reaches the caller. */
+export interface Notifier<Events> {
+  on<Name extends keyof Events>(name: Name, listener: Listener<Events[Name]>): () => void;
+  emit<Name extends keyof Events>(name: Name, value: Events[Name]): void;
+}
+
+export function createNotifier<Events>(): Notifier<Events> {
+  const listeners: { [Name in keyof Events]?: Set<Listener<Events[Name]>> } = {};
+  return {
+    on(name, listener) {
+      const set = (listeners[name] ??= new Set());
+      set.add(listener);
+      return () => void set.delete(listener);
+    },
+    emit(name, value) {
+      for (const listener of listeners[name] ?? []) listener(value);
+    },
+  };
 }

@@ -1,22 +1,30 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { ApiCall } from "./api-call.ts";
-import type { CardClick, CardClickResult, DuplicateCardUuid, SimCard } from "./card-view.ts";
-import type { AppOptions, GroupScope, Transport } from "./app.ts";
-import type { ConsoleOptions } from "./app-console.ts";
-import type { RegistrationDesk, RegistrationOptions } from "./app-registration.ts";
-import type { ChatDesk } from "./chat-desk.ts";
-import type { DeliveryNoise, DeliveryRecord, DeliveryReport } from "./delivery.ts";
+import type { ApiCall } from "./http-api.ts";
+import type { CardClick, CardClickResult, DuplicateCardUuid, SimCard } from "./card-store.ts";
+import type {
+  AppOptions,
+  ConsoleOptions,
+  GroupScope,
+  RegistrationDesk,
+  RegistrationOptions,
+  Transport,
+} from "./apps.ts";
+import type { ChatDesk } from "./chats.ts";
+import type {
+  DeliveryNoise,
+  DeliveryRecord,
+  DeliveryReport,
+  WebhookTimeouts,
+  WebhookVerification,
+} from "./delivery.ts";
 import type { NewChat, NewUser, NewUserGroup, SimChat, SimUser, SimUserGroup } from "./directory.ts";
-import type { RecallType } from "./event-desk.ts";
-import type { FaultTable } from "./fault-table.ts";
-import type { JsonObject } from "./json-fields.ts";
+import type { PersonMessage, RecallType } from "./person-message.ts";
+import type { FaultTable } from "./faults.ts";
+import type { DuplicateUuid, JsonObject } from "./platform.ts";
 import type { ConnectionOptions } from "./long-connection.ts";
-import type { StoredMedia } from "./media-store.ts";
+import type { StoredMedia } from "./media.ts";
 import type { SimMessage } from "./message-store.ts";
-import type { PersonMessage } from "./person-message.ts";
 import type { LimitRefusal } from "./rate-limiter.ts";
-import type { DuplicateUuid } from "./uuid-table.ts";
-import type { WebhookTimeouts, WebhookVerification } from "./webhook-sender.ts";
 
 export interface SimulatorOptions {
   /** Default 0: any free port. */

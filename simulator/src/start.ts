@@ -1,48 +1,40 @@
 import { createServer, type RequestListener, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import type { ApiCall } from "./api-call.ts";
-import { createApps, simulatedApp, type SimApp } from "./app.ts";
-import { createAppConsole } from "./app-console.ts";
-import { createRegistrations } from "./app-registration.ts";
-import { applicationRoutes } from "./application-api.ts";
-import { authRoutes } from "./auth-api.ts";
-import { botRoutes } from "./bot-api.ts";
-import { chatRoutes } from "./chat-api.ts";
-import { contactRoutes } from "./contact-api.ts";
-import { messageRoutes } from "./message-api.ts";
-import { reactionRoutes } from "./reaction-api.ts";
+import {
+  applicationRoutes,
+  authRoutes,
+  botRoutes,
+  createAppConsole,
+  createApps,
+  createRegistrations,
+  createTokenStore,
+  type SimApp,
+  simulatedApp,
+} from "./apps.ts";
+import { cardUpdateRoutes, createCardDesk, createCardTokens } from "./card-clicks.ts";
+import { type CardRules, createCardStore } from "./card-store.ts";
 import { cardKitRoutes } from "./cardkit-api.ts";
-import { createCardDesk } from "./card-desk.ts";
-import { createCardStore, type CardRules } from "./card-store.ts";
-import { createCardTokens } from "./card-token.ts";
-import { cardUpdateRoutes } from "./card-update-api.ts";
-import { createBoundedLog } from "./bounded-log.ts";
-import { createDeliveryService, unsubscribed, type DeliveryRecord } from "./delivery.ts";
-import { createDirectory } from "./directory.ts";
-import { createChatDesk } from "./chat-desk.ts";
-import { createEventDesk } from "./event-desk.ts";
-import { createFaultTable, type FaultSource } from "./fault-table.ts";
-import { fileRoutes } from "./file-api.ts";
-import { followUpRoutes } from "./follow-up-api.ts";
-import { createHttpApi } from "./http-api.ts";
-import { imageRoutes } from "./image-api.ts";
+import { createChatDesk } from "./chats.ts";
+import {
+  createDeliveryService,
+  createWebhookSender,
+  type DeliveryRecord,
+  unsubscribed,
+  type WebhookSender,
+} from "./delivery.ts";
+import { chatRoutes, contactRoutes, createDirectory, memberRoutes, userGroupRoutes } from "./directory.ts";
+import { createFaultTable, type FaultSource } from "./faults.ts";
+import { type ApiCall, createHttpApi, RouteTable } from "./http-api.ts";
 import { createLongConnections, type LongConnections } from "./long-connection.ts";
-import { memberRoutes } from "./member-api.ts";
-import { createMediaStore } from "./media-store.ts";
+import { createMediaStore, fileRoutes, imageRoutes, resourceRoutes } from "./media.ts";
+import { followUpRoutes, messageRoutes, sendRoutes } from "./message-api.ts";
 import { createMessageStore } from "./message-store.ts";
-import { createMonthlyQuota } from "./monthly-quota.ts";
-import { createNotifier, type Notifier } from "./notifier.ts";
-import type { ApiRoute, OpenRoute, Platform } from "./platform.ts";
-import { createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
-import { createReplyWatch } from "./reply-watch.ts";
-import { resourceRoutes } from "./resource-api.ts";
-import { RouteTable } from "./route-table.ts";
-import { sendRoutes } from "./send-api.ts";
+import { createNotifier, createReplyWatch, type Notifier } from "./reply-watch.ts";
+import { createEventDesk } from "./person-message.ts";
+import { type ApiRoute, createUuidTable, type OpenRoute, type Platform } from "./platform.ts";
+import { createMonthlyQuota, createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
+import { reactionRoutes } from "./reactions.ts";
 import type { AppConnection, FeishuSimulator, SimulatorEvents, SimulatorOptions } from "./simulator.ts";
-import { createTokenStore } from "./token-store.ts";
-import { userGroupRoutes } from "./user-group-api.ts";
-import { createUuidTable } from "./uuid-table.ts";
-import { createWebhookSender, type WebhookSender } from "./webhook-sender.ts";
 
 const documentedRetryDelaysMs = [15_000, 300_000, 3_600_000, 21_600_000];
 
@@ -316,4 +308,23 @@ function listen(server: Server, { port = 0, host = "127.0.0.1" }: SimulatorOptio
       resolve();
     });
   });
+}
+
+/** A list that forgets its oldest entries, so that a long run keeps a flat memory. */
+interface BoundedLog<Entry> {
+  readonly entries: readonly Entry[];
+  add(entry: Entry): void;
+}
+
+function createBoundedLog<Entry>(capacity: number): BoundedLog<Entry> {
+  let entries: Entry[] = [];
+  return {
+    get entries() {
+      return entries.length > capacity ? entries.slice(-capacity) : entries;
+    },
+    add(entry) {
+      entries.push(entry);
+      if (entries.length >= capacity * 2) entries = entries.slice(-capacity);
+    },
+  };
 }

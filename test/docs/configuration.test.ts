@@ -35,7 +35,7 @@ const apps = [...readdirSync(`${root}/apps`), "sandbox-host", "playground"];
 const elsewhere: Readonly<Record<string, readonly string[]>> = {
   "agent-worker": ["apps/agent-worker/src/config.ts", "packages/process/src/config/provider-config.ts"],
   cli: ["apps/cli/src/config.ts", "apps/cli/src/chat/chat.ts"],
-  playground: ["simulator/src/playground/config.ts"],
+  playground: ["simulator/src/playground/playground.ts"],
   "sandbox-host": ["apps/tool-runner/src/sandbox-host/config.ts"],
   "tool-runner": ["apps/tool-runner/src/main.ts", "packages/runner/src/runner-config.ts"],
 };

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { loadConfig } from "./config.ts";
+import { loadConfig } from "./playground.ts";
 
 test("an empty environment is enough", () => {
   expect(loadConfig({})).toMatchObject({ ok: true, value: { host: "127.0.0.1", port: 8004, appSecret: "playground" } });

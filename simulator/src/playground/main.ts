@@ -1,6 +1,5 @@
 import { createLogger, Metrics, runUntilSignal } from "@larkline/process/telemetry";
-import { loadConfig } from "./config.ts";
-import { startPlayground } from "./playground.ts";
+import { loadConfig, startPlayground } from "./playground.ts";
 
 function refuse(problem: string): never {
   console.error(problem);

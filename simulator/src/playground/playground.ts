@@ -1,24 +1,28 @@
-import type { RequestListener } from "node:http";
-import { startFeishuSimulator, type FeishuSimulator } from "../index.ts";
-import { registerOpsRoutes, type Logger, type Metrics } from "@larkline/process/telemetry";
-import { startModelServer, type ModelServer } from "@larkline/testkit";
+import { readFile } from "node:fs/promises";
+import type { RequestListener, ServerResponse } from "node:http";
+import { stripTypeScriptTypes } from "node:module";
+import { createEnvReader, type Env } from "@larkline/process/config";
+import { type Logger, type LogLevel, logLevels, type Metrics, registerOpsRoutes } from "@larkline/process/telemetry";
+import type { ParseResult } from "@larkline/protocol";
+import { type ModelServer, startModelServer } from "@larkline/testkit";
 import { fastify, type FastifyInstance } from "fastify";
-import { guardAccess } from "./access.ts";
-import type { PlaygroundConfig } from "./config.ts";
-import { createEventStream } from "./event-stream.ts";
-import { loadPageFiles } from "./page-files.ts";
-import { registerPlaygroundRoutes } from "./playground-routes.ts";
-import { createScene } from "./scene.ts";
+import { type FeishuSimulator, type SimChat, startFeishuSimulator } from "../index.ts";
+import {
+  type ApiCall,
+  type ChatView,
+  type PlaygroundEvent,
+  type PlaygroundState,
+  registerPlaygroundRoutes,
+} from "./routes.ts";
 
-export type { PlaygroundConfig };
 
-export interface PlaygroundParts {
+interface PlaygroundParts {
   config: PlaygroundConfig;
   logger: Logger;
   metrics: Metrics;
 }
 
-export interface Playground {
+interface Playground {
   /** Address of the page and of the simulated open platform. */
   readonly url: string;
   /** Address of the scripted model, when it was asked for. */
@@ -99,4 +103,257 @@ function countActivity(simulator: FeishuSimulator, metrics: Metrics): void {
   simulator.on("delivery", ({ transport, acknowledged }) =>
     deliveries.add(1, { transport, acknowledged: String(acknowledged) }),
   );
+}
+
+const loopbackNames = new Set(["localhost", "127.0.0.1", "[::1]"]);
+
+/**
+ * Guards the page and its API. Another web page must not steer the playground: a request that
+ * names an origin must come from our own. Bound to loopback, only loopback names are served, so
+ * that a foreign name that resolves to this machine does not count as our own.
+ */
+function guardAccess(server: FastifyInstance, host: string): void {
+  const loopbackOnly = loopbackNames.has(host) || host === "::1";
+  server.addHook("onRequest", async (request, reply) => {
+    const { host: name = "", origin } = request.headers;
+    if (loopbackOnly && !loopbackNames.has(name.replace(/:\d+$/, ""))) {
+      return reply.code(403).send({ error: "this playground is served to this machine only" });
+    }
+    const foreign = origin !== undefined && origin !== `http://${name}`;
+    if (foreign || request.headers["sec-fetch-site"] === "cross-site") {
+      return reply.code(403).send({ error: "requests of other sites are refused" });
+    }
+    return undefined;
+  });
+  server.addHook("onSend", async (_request, reply) => {
+    reply.headers({
+      "content-security-policy":
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+      "x-content-type-options": "nosniff",
+      "referrer-policy": "no-referrer",
+      "cache-control": "no-store",
+    });
+  });
+}
+
+const shownMessages = 300;
+const shownEntries = 200;
+
+/** Two people with a chat of their own each, and a group of both with the bot. */
+function createScene(simulator: FeishuSimulator): void {
+  const names = ["张伟 Wei", "Alice"];
+  const people = names.map((name) => simulator.addUser({ name }));
+  for (const { openId, name } of people) simulator.addChat({ type: "p2p", name, members: [openId] });
+  simulator.addChat({ type: "group", name: "项目组 Project", members: people.map((person) => person.openId) });
+}
+
+function chatView(chat: SimChat): ChatView {
+  const { chatId, type, topic, name } = chat;
+  return { chatId, type, topic, name, members: [...chat.members], bots: [...chat.bots] };
+}
+
+/** The latest of everything, bounded. */
+function stateOf(simulator: FeishuSimulator, monthCalls: number): PlaygroundState {
+  const chats = [...simulator.chats.values()];
+  return {
+    apps: simulator.apps,
+    people: [...simulator.users.values()].map(({ openId, name }) => ({ openId, name })),
+    chats: chats.map(chatView),
+    messages: chats.flatMap((chat) => simulator.messages(chat.chatId).slice(-shownMessages)),
+    calls: simulator.apiCalls.slice(-shownEntries),
+    deliveries: simulator.deliveries.slice(-shownEntries),
+    refusals: simulator.refusals.slice(-shownEntries),
+    monthCalls,
+    faults: simulator.faults.size,
+  };
+}
+
+/** Counts calls as the tenant's quota does. */
+interface MonthCounter {
+  readonly calls: number;
+  count(call: ApiCall): void;
+}
+
+/** Calls that cost nothing: auth, event and contact (notice on API call volume). */
+const exempt = /^\/(open-apis\/(auth|authen|event|contact)|callback|oauth)\//;
+/** Months begin by the platform's clock, UTC+8. */
+const zoneMs = 8 * 3_600_000;
+
+function createMonthCounter(): MonthCounter {
+  let month = "";
+  let calls = 0;
+  return {
+    get calls() {
+      return calls;
+    },
+    count({ path, at }) {
+      if (exempt.test(path)) return;
+      const current = new Date(at + zoneMs).toISOString().slice(0, 7);
+      if (current !== month) [month, calls] = [current, 0];
+      calls += 1;
+    },
+  };
+}
+
+interface PageFile {
+  contentType: string;
+  body: string;
+}
+
+const contentTypes: Readonly<Record<string, string>> = {
+  html: "text/html; charset=utf-8",
+  css: "text/css; charset=utf-8",
+  svg: "image/svg+xml",
+  recording: "application/json; charset=utf-8",
+  ts: "text/javascript; charset=utf-8",
+};
+
+const names = [
+  "index.html",
+  "style.css",
+  "chat.css",
+  "card.css",
+  "icons.css",
+  "icon.svg",
+  "example.recording",
+  "app.ts",
+  "card-controls.ts",
+  "card-form.ts",
+  "card-json.ts",
+  "card-table.ts",
+  "card-typing.ts",
+  "card-view.ts",
+  "chat-list.ts",
+  "chat-panel.ts",
+  "client-error.ts",
+  "composer.ts",
+  "delta.ts",
+  "dialogs.ts",
+  "element.ts",
+  "emoji.ts",
+  "inspector.ts",
+  "fault-panel.ts",
+  "limits-panel.ts",
+  "markdown.ts",
+  "markdown-view.ts",
+  "message-content.ts",
+  "message-view.ts",
+  "player.ts",
+  "recorder.ts",
+  "recording.ts",
+  "request.ts",
+  "send-menu.ts",
+  "store.ts",
+  "toast.ts",
+  "usage.ts",
+  "view-node.ts",
+  "words.ts",
+] as const;
+
+/** The page's files by name, read once; the browser gets TypeScript with its types taken out. */
+async function loadPageFiles(): Promise<ReadonlyMap<string, PageFile>> {
+  const entries = names.map(async (name): Promise<[string, PageFile]> => {
+    const source = await readFile(new URL(`page/${name}`, import.meta.url), "utf8");
+    const extension = name.slice(name.lastIndexOf(".") + 1);
+    const body = extension === "ts" ? stripTypeScriptTypes(source) : source;
+    return [name, { contentType: contentTypes[extension] ?? "text/plain", body }];
+  });
+  return new Map(await Promise.all(entries));
+}
+
+const heartbeatMs = 15_000;
+const maximumPages = 32;
+const backlogLimitBytes = 4 * 1024 * 1024;
+
+/** Server-Sent Events for the page: the whole state first, then each change. */
+export interface EventStream {
+  /** False when too many pages are open. */
+  open(response: ServerResponse): boolean;
+  send(event: PlaygroundEvent): void;
+  close(): void;
+}
+
+function createEventStream(simulator: FeishuSimulator): EventStream {
+  const pages = new Set<ServerResponse>();
+  const month = createMonthCounter();
+  const send = (event: PlaygroundEvent): void => {
+    if (pages.size === 0) return;
+    const text = frame(event);
+    for (const page of pages) write(page, text);
+  };
+  const listeners = [
+    simulator.on("message", (message) => send({ type: "message", message })),
+    simulator.on("apiCall", (call) => {
+      month.count(call);
+      send({ type: "call", call, faults: simulator.faults.size, monthCalls: month.calls });
+    }),
+    simulator.on("refusal", (refusal) => send({ type: "refusal", refusal })),
+    simulator.on("delivery", (delivery) => send({ type: "delivery", delivery })),
+    simulator.on("connection", () => send({ type: "apps", apps: simulator.apps })),
+    simulator.on("chat", (chat) => send({ type: "chat", chat: chatView(chat) })),
+    simulator.on("user", ({ openId, name }) => send({ type: "person", person: { openId, name } })),
+  ];
+  const heartbeat = setInterval(() => {
+    for (const page of pages) write(page, ": alive\n\n");
+  }, heartbeatMs);
+  return {
+    open(response) {
+      if (pages.size >= maximumPages) return false;
+      response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store" });
+      response.write(frame({ type: "state", state: stateOf(simulator, month.calls) }));
+      pages.add(response);
+      response.on("close", () => pages.delete(response));
+      return true;
+    },
+    send,
+    close() {
+      clearInterval(heartbeat);
+      for (const stop of listeners) stop();
+      for (const page of pages) page.end();
+    },
+  };
+}
+
+function frame(event: PlaygroundEvent): string {
+  return `data: ${JSON.stringify(event)}\n\n`;
+}
+
+/** A page that does not read falls behind and is cut off; it connects again and gets the state. */
+function write(page: ServerResponse, text: string): void {
+  if (page.writableLength > backlogLimitBytes) page.destroy();
+  else page.write(text);
+}
+
+export interface PlaygroundConfig {
+  host: string;
+  port: number;
+  logLevel: LogLevel;
+  appId: string;
+  appSecret: string;
+  encryptKey: string | undefined;
+  verificationToken: string | undefined;
+  /** Where events go while the bot has no long connection. */
+  webhookUrl: string | undefined;
+  /** Port of the scripted model server; without it none is started. */
+  modelPort: number | undefined;
+}
+
+const defaultAppId = "cli_1a2b3c4d5e6f7081";
+
+/** Reads the environment; every problem is reported at once, one per line, naming the variable. */
+export function loadConfig(env: Env): ParseResult<PlaygroundConfig> {
+  const reader = createEnvReader(env);
+  const appId = reader.text("FEISHU_APP_ID", { default: defaultAppId });
+  if (!/^cli_[0-9a-fA-F]{16}$/.test(appId)) reader.problem("FEISHU_APP_ID must be cli_ and 16 hex digits.");
+  return reader.finish({
+    host: reader.text("HOST", { default: "127.0.0.1" }),
+    port: reader.port("PORT", { default: 8004 }),
+    logLevel: reader.choice("LOG_LEVEL", logLevels, { default: "info" }),
+    appId,
+    appSecret: reader.secret("FEISHU_APP_SECRET", { default: "playground" }),
+    encryptKey: reader.secret("FEISHU_ENCRYPT_KEY"),
+    verificationToken: reader.secret("FEISHU_VERIFICATION_TOKEN"),
+    webhookUrl: reader.url("FEISHU_WEBHOOK_URL"),
+    modelPort: reader.port("MODEL_PORT"),
+  });
 }

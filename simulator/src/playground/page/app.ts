@@ -1,4 +1,4 @@
-import type { CardClickResult, PlaygroundEvent, SimMessage } from "../view.ts";
+import type { CardClickResult, PlaygroundEvent, SimMessage } from "../routes.ts";
 import { chatList, type ChatList } from "./chat-list.ts";
 import { chatPanel, type ChatPanel } from "./chat-panel.ts";
 import type { CardUse } from "./card-view.ts";

@@ -1,4 +1,4 @@
-import type { SimCardView } from "../view.ts";
+import type { SimCardView } from "../routes.ts";
 import { eachTagged, partOf, textOf, type CardPart } from "./card-json.ts";
 
 const defaultFrequencyMs = 70;

@@ -1,4 +1,4 @@
-import type { ChatView, SimMessage } from "../view.ts";
+import type { ChatView, SimMessage } from "../routes.ts";
 import type { CardUse } from "./card-view.ts";
 import { createComposer } from "./composer.ts";
 import { button, element, type Child } from "./element.ts";

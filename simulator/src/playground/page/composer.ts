@@ -1,4 +1,4 @@
-import type { SimMessage } from "../view.ts";
+import type { SimMessage } from "../routes.ts";
 import type { ChatPanelParts } from "./chat-panel.ts";
 import { button, element } from "./element.ts";
 import { briefOf } from "./message-view.ts";

@@ -1,4 +1,4 @@
-import type { ApiCall, DeliveryRecord, PlaygroundEvent } from "../view.ts";
+import type { ApiCall, DeliveryRecord, PlaygroundEvent } from "../routes.ts";
 import { button, element, type Child } from "./element.ts";
 import { faultPanel } from "./fault-panel.ts";
 import { limitsPanel } from "./limits-panel.ts";

@@ -1,4 +1,4 @@
-import type { CardFacts, LimitRefusal, PlaygroundEvent, SimCardView, SimMessage } from "../view.ts";
+import type { CardFacts, LimitRefusal, PlaygroundEvent, SimCardView, SimMessage } from "../routes.ts";
 import { cardSize, isPart } from "./card-json.ts";
 import { button, element } from "./element.ts";
 import { get } from "./request.ts";

@@ -1,4 +1,4 @@
-import type { SimMessage } from "../view.ts";
+import type { SimMessage } from "../routes.ts";
 import { partOf, textOf, type CardPart, inLocale } from "./card-json.ts";
 import { cardView, type CardContext } from "./card-view.ts";
 import { imageView, linkedText, markdownView } from "./markdown-view.ts";

@@ -1,4 +1,4 @@
-import type { SimMessage } from "../view.ts";
+import type { SimMessage } from "../routes.ts";
 import { inLocale, partOf, textOf } from "./card-json.ts";
 import { createCardTyping } from "./card-typing.ts";
 import type { CardContext, CardUse } from "./card-view.ts";

@@ -1,4 +1,4 @@
-import type { SimMessage } from "../view.ts";
+import type { SimMessage } from "../routes.ts";
 import { chatPanel, type ChatPanel } from "./chat-panel.ts";
 import { button, element } from "./element.ts";
 import { messageAfter, type Recording } from "./recording.ts";

@@ -1,4 +1,4 @@
-import type { SimMessage } from "../view.ts";
+import type { SimMessage } from "../routes.ts";
 import { changesBetween } from "./delta.ts";
 import { base64Of } from "./request.ts";
 import type { Recording, RecordingStep } from "./recording.ts";

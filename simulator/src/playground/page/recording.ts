@@ -1,4 +1,4 @@
-import type { ChatView, PersonView, SimMessage } from "../view.ts";
+import type { ChatView, PersonView, SimMessage } from "../routes.ts";
 import { isPart, partsOf } from "./card-json.ts";
 import { withChanges, type Change } from "./delta.ts";
 

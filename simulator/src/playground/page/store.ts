@@ -1,4 +1,4 @@
-import type { ChatView, PlaygroundEvent, PlaygroundState, SimMessage } from "../view.ts";
+import type { ChatView, PlaygroundEvent, PlaygroundState, SimMessage } from "../routes.ts";
 
 const keptEntries = 200;
 

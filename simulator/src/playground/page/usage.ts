@@ -1,4 +1,4 @@
-import type { ApiCall } from "../view.ts";
+import type { ApiCall } from "../routes.ts";
 
 /** How much an API was called lately. */
 export interface ApiUsage {

@@ -1,13 +1,12 @@
-import type { SimApp } from "./app.ts";
-import type { OutgoingEvent } from "./delivery.ts";
+import type { SimApp } from "./apps.ts";
+import type { EventPush } from "./chats.ts";
+import type { DeliveryReport, OutgoingEvent } from "./delivery.ts";
 import type { EventLinks, SimChat, SimUser } from "./directory.ts";
-import { newId } from "./id.ts";
-import type { JsonObject } from "./json-fields.ts";
-import type { SimMention, SimMessage } from "./message-store.ts";
-import { shownParent } from "./message-view.ts";
+import { shownParent, type SimMention, type SimMessage } from "./message-store.ts";
+import { type JsonObject, newId, type Platform } from "./platform.ts";
 
 /** An event to wrap in the 2.0 envelope. */
-export interface EventBody {
+interface EventBody {
   eventType: string;
   event: JsonObject;
   messageId?: string;
@@ -49,7 +48,7 @@ export function legacyEnvelope(app: SimApp, { eventType, event, createdAt }: Eve
   return { app, eventId, eventType, payload };
 }
 
-export interface ReceivedMessage {
+interface ReceivedMessage {
   app: SimApp;
   chat: SimChat;
   /** A person, or the bot that mentions this one. */
@@ -117,4 +116,67 @@ function mentionOf(mention: SimMention, app: SimApp, users: ReadonlyMap<string, 
   const id = user === undefined ? { union_id: "", user_id: "", open_id: openId } : userIds(user);
   const type = key === "@_all" ? {} : { mentioned_type: bot ? "bot" : "user" };
   return { key, id, ...type, name, tenant_key: user?.tenantKey ?? app.tenantKey };
+}
+
+/** An event of a chat, the same for each of its bots. */
+interface ChatEvent {
+  eventType: string;
+  event: JsonObject;
+  messageId?: string;
+}
+
+/** Sends one event to each of the bots that are in the chat now. */
+export function tellBots(platform: Platform, chat: SimChat, event: ChatEvent): EventPush {
+  return pushAll(platform, botsOf(platform, chat), (app) => envelope(app, { ...event, createdAt: platform.now() }));
+}
+
+/** Sends an event to each of these apps. */
+export function pushAll(
+  platform: Platform,
+  apps: readonly SimApp[],
+  eventFor: (app: SimApp) => OutgoingEvent,
+): EventPush {
+  const reports: Promise<DeliveryReport>[] = apps.map((app) => platform.publish(eventFor(app)));
+  return { reports: Promise.all(reports) };
+}
+
+export function botsOf(platform: Platform, chat: SimChat): SimApp[] {
+  return [...chat.bots].flatMap((appId) => platform.apps.get(appId) ?? []);
+}
+
+/** The fields that all events of chat membership share (group member event pages). */
+export function membershipEvent(platform: Platform, chat: SimChat, operator: SimUser | undefined): JsonObject {
+  const [app] = platform.apps.values();
+  return {
+    chat_id: chat.chatId,
+    operator_id: operator === undefined ? { union_id: "", user_id: "", open_id: "" } : userIds(operator),
+    external: chat.external,
+    operator_tenant_key: operator?.tenantKey ?? app?.tenantKey ?? "",
+    name: chat.name,
+    i18n_names: { zh_cn: chat.name, en_us: chat.name, ja_jp: chat.name },
+  };
+}
+
+export function knownChat(platform: Platform, chatId: string): SimChat {
+  const chat = platform.directory.chats.get(chatId);
+  if (chat === undefined) throw new Error(`No chat ${chatId}`);
+  return chat;
+}
+
+export function knownUser(platform: Platform, openId: string): SimUser {
+  const user = platform.directory.users.get(openId);
+  if (user === undefined) throw new Error(`No user ${openId}`);
+  return user;
+}
+
+export function knownApp(platform: Platform, appId: string): SimApp {
+  const app = platform.apps.get(appId);
+  if (app === undefined) throw new Error(`No app ${appId}`);
+  return app;
+}
+
+/** Who acts when the test does not care. */
+export function firstMember(platform: Platform, chat: SimChat): SimUser | undefined {
+  const [openId] = chat.members;
+  return openId === undefined ? undefined : platform.directory.users.get(openId);
 }

@@ -1,11 +1,17 @@
-import { newId } from "./id.ts";
-import { isJsonObject, type JsonObject } from "./json-fields.ts";
-import { pathMessage } from "./message-lookup.ts";
-import type { SimMessage, SimReaction } from "./message-store.ts";
-import { pageOf } from "./page.ts";
-import { reactionEvent } from "./reaction-event.ts";
-import { success, type ApiCallContext, type ApiRoute, type Platform } from "./platform.ts";
-import { PlatformError } from "./platform-error.ts";
+import type { EventPush } from "./chats.ts";
+import { knownChat, tellBots, userIds } from "./events.ts";
+import { pathMessage, type SimMessage, type SimReaction } from "./message-store.ts";
+import {
+  type ApiCallContext,
+  type ApiRoute,
+  isJsonObject,
+  type JsonObject,
+  newId,
+  pageOf,
+  type Platform,
+  PlatformError,
+  success,
+} from "./platform.ts";
 
 const path = "/open-apis/im/v1/messages/:message_id/reactions";
 /** The emoji types that this simulator knows, of the platform's longer list. */
@@ -86,4 +92,23 @@ function reactionView(reaction: SimReaction): JsonObject {
     action_time: String(reaction.at),
     reaction_type: { emoji_type: reaction.emojiType },
   };
+}
+
+/** Tells the bots of the chat of a reaction, their own included (message reaction event pages). */
+export function reactionEvent(
+  platform: Platform,
+  message: SimMessage,
+  { reaction, created }: { reaction: SimReaction; created: boolean },
+): EventPush {
+  const person = platform.directory.users.get(reaction.operatorId);
+  const { messageId } = message;
+  const event = {
+    message_id: messageId,
+    reaction_type: { emoji_type: reaction.emojiType },
+    operator_type: reaction.operatorType,
+    ...(person === undefined ? { app_id: reaction.operatorId } : { user_id: userIds(person) }),
+    action_time: String(platform.now()),
+  };
+  const eventType = created ? "im.message.reaction.created_v1" : "im.message.reaction.deleted_v1";
+  return tellBots(platform, knownChat(platform, message.chatId), { eventType, event, messageId });
 }

@@ -1,0 +1,527 @@
+import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
+import { gunzipSync } from "node:zlib";
+import {
+  type ApiCallContext,
+  type ApiRoute,
+  isAppId,
+  isJsonObject,
+  type JsonObject,
+  newId,
+  type OpenRoute,
+  parseJsonObject,
+  type Platform,
+  PlatformError,
+  stringField,
+  success,
+} from "./platform.ts";
+
+export type Transport = "webhook" | "websocket" | "auto";
+/**
+ * Which group messages an app is subscribed to: all of people, those of people that mention it, or also those of
+ * other bots that mention it.
+ */
+export type GroupScope = "all" | "mentioned" | "mentioned_with_bots";
+
+/** A bot application as its developer console describes it. */
+export interface AppOptions {
+  /** `cli_` and 16 hex digits. */
+  appId: string;
+  appSecret: string;
+  /** With a key, webhook bodies are encrypted and signed. */
+  encryptKey?: string;
+  verificationToken?: string;
+  webhookUrl?: string;
+  name?: string;
+  /** Default: one that all apps share. */
+  tenantKey?: string;
+  /** Default `auto`: a live long connection wins, else the webhook. */
+  transport?: Transport;
+  /** Default `all`. */
+  groupScope?: GroupScope;
+  /** Granted scopes, subscribed events and callbacks; default: all that the simulated console knows. */
+  scopes?: readonly string[];
+  events?: readonly string[];
+  callbacks?: readonly string[];
+}
+
+/** The running state of an app. */
+export interface SimApp {
+  readonly appId: string;
+  readonly appSecret: string;
+  readonly encryptKey: string | undefined;
+  readonly verificationToken: string;
+  readonly name: string;
+  readonly openId: string;
+  readonly tenantKey: string;
+  groupScope: GroupScope;
+  webhookUrl: string | undefined;
+  transport: Transport;
+}
+
+export function createApps(options: readonly AppOptions[]): Map<string, SimApp> {
+  const tenantKey = newId("").slice(0, 16);
+  const apps = new Map<string, SimApp>();
+  for (const app of options) {
+    if (!isAppId(app.appId)) throw new Error(`App id ${app.appId} is not of the form cli_ and 16 hex digits`);
+    if (apps.has(app.appId)) throw new Error(`App ${app.appId} is configured twice`);
+    apps.set(app.appId, simulatedApp(app, tenantKey));
+  }
+  return apps;
+}
+
+/** The state that an app begins with. */
+export function simulatedApp(app: AppOptions, tenantKey: string): SimApp {
+  return {
+    appId: app.appId,
+    appSecret: app.appSecret,
+    encryptKey: app.encryptKey || undefined,
+    verificationToken: app.verificationToken ?? "",
+    name: app.name ?? "Larkline",
+    openId: newId("ou_"),
+    tenantKey: app.tenantKey ?? tenantKey,
+    groupScope: app.groupScope ?? "all",
+    webhookUrl: app.webhookUrl,
+    transport: app.transport ?? "auto",
+  };
+}
+
+/** What the developer console holds about an app besides its credentials. */
+interface ConsoleEntry {
+  scopes: ReadonlySet<string>;
+  events: readonly string[];
+  callbacks: readonly string[];
+}
+
+/** Names that the simulated console knows; others are dropped from what an app asks for. */
+const catalogue: ConsoleEntry = {
+  scopes: new Set([
+    "admin:app.info:readonly",
+    "application:application:self_manage",
+    "cardkit:card:write",
+    "contact:group:readonly",
+    "contact:user.base:readonly",
+    "contact:user.basic_profile:readonly",
+    "im:chat",
+    "im:chat:readonly",
+    "im:message",
+    "im:message:readonly",
+    "im:message:send_as_bot",
+    "im:message.group_at_msg:readonly",
+    "im:message.group_at_msg.include_bot:readonly",
+    "im:message.group_msg",
+    "im:message.p2p_msg:readonly",
+    "im:message.reactions:write_only",
+    "im:resource",
+    "im:resource:upload",
+  ]),
+  events: [
+    "application.bot.menu_v6",
+    "im.chat.access_event.bot_p2p_chat_entered_v1",
+    "im.chat.disbanded_v1",
+    "im.chat.member.bot.added_v1",
+    "im.chat.member.bot.deleted_v1",
+    "im.chat.member.user.added_v1",
+    "im.chat.member.user.deleted_v1",
+    "im.chat.updated_v1",
+    "im.message.message_read_v1",
+    "im.message.reaction.created_v1",
+    "im.message.reaction.deleted_v1",
+    "im.message.recalled_v1",
+    "im.message.receive_v1",
+    "p2p_chat_create",
+  ],
+  callbacks: ["card.action.trigger", "url.preview.get"],
+};
+
+/** The parts of a configuration that are set; the rest is as wide as the catalogue. */
+export type ConsoleOptions = Pick<AppOptions, "scopes" | "events" | "callbacks">;
+
+export interface AppConsole {
+  entry(appId: string): ConsoleEntry;
+  /** Replaces the app's configuration; unknown names are dropped. */
+  set(appId: string, options: ConsoleOptions): void;
+}
+
+function known(chosen: readonly string[] | undefined, all: readonly string[]): string[] {
+  return chosen === undefined ? [...all] : chosen.filter((name) => all.includes(name));
+}
+
+/** The console of all apps. */
+export function createAppConsole(apps: readonly AppOptions[]): AppConsole {
+  const entries = new Map<string, ConsoleEntry>();
+  const set = (appId: string, { scopes, events, callbacks }: ConsoleOptions): void => {
+    entries.set(appId, {
+      scopes: new Set(known(scopes, [...catalogue.scopes])),
+      events: known(events, catalogue.events),
+      callbacks: known(callbacks, catalogue.callbacks),
+    });
+  };
+  for (const app of apps) set(app.appId, app);
+  return { entry: (appId) => entries.get(appId) ?? catalogue, set };
+}
+
+/** How new apps are registered. Times in seconds. */
+export interface RegistrationOptions {
+  /** Default 5. */
+  intervalSeconds?: number;
+  /** Default 600. */
+  expiresInSeconds?: number;
+}
+
+/** The confirmation page, as a person uses it with the link that was shown. */
+export interface RegistrationDesk {
+  /** Creates the app with what the link asks for; `lark` says that the person belongs to Lark. */
+  confirm(link: string, person?: { brand?: "feishu" | "lark" }): { appId: string };
+  refuse(link: string): void;
+  /** The next polls of all registrations are told to slow down. */
+  demandSlowDown(times: number): void;
+  /** Polls so far. */
+  readonly polls: number;
+}
+
+interface Registration {
+  userCode: string;
+  expiresAt: number;
+  toldBrand?: true;
+  state: "waiting" | "refused" | "handed_out" | { created: AppOptions; brand: "feishu" | "lark" };
+}
+
+interface RegistrationParts {
+  options: RegistrationOptions;
+  now: () => number;
+  /** Adds an app to the platform. */
+  addApp: (app: AppOptions) => void;
+}
+
+export interface Registrations extends RegistrationDesk {
+  routes: OpenRoute[];
+}
+
+interface State {
+  parts: RegistrationParts;
+  byDevice: Map<string, Registration>;
+  slowDowns: number;
+  polls: number;
+}
+
+/** `POST /oauth/v1/app/registration`: the device flow that creates apps. */
+export function createRegistrations(parts: RegistrationParts): Registrations {
+  const state: State = { parts, byDevice: new Map(), slowDowns: 0, polls: 0 };
+  return {
+    routes: [
+      {
+        method: "POST",
+        path: "/oauth/v1/app/registration",
+        handle: ({ body, host }) => (body.action === "begin" ? begin(state, body, host) : poll(state, body)),
+      },
+    ],
+    confirm: (link, person) => confirm(state, new URL(link), person?.brand ?? "feishu"),
+    refuse: (link) => {
+      waiting(state, new URL(link)).state = "refused";
+    },
+    demandSlowDown: (times) => {
+      state.slowDowns = times;
+    },
+    get polls() {
+      return state.polls;
+    },
+  };
+}
+
+function begin(state: State, body: JsonObject, host: string): JsonObject {
+  if (body.archetype !== "PersonalAgent" || body.auth_method !== "client_secret") return { error: "invalid_request" };
+  const { expiresInSeconds = 600, intervalSeconds = 5 } = state.parts.options;
+  const [deviceCode, userCode] = [randomBytes(16).toString("hex"), randomBytes(4).toString("hex")];
+  const expiresAt = state.parts.now() + expiresInSeconds * 1000;
+  state.byDevice.set(deviceCode, { userCode, expiresAt, state: "waiting" });
+  const page = `http://${host}/page/launcher`;
+  return {
+    device_code: deviceCode,
+    user_code: userCode,
+    verification_uri: page,
+    verification_uri_complete: `${page}?user_code=${userCode}`,
+    expires_in: expiresInSeconds,
+    interval: intervalSeconds,
+  };
+}
+
+/** Waiting and refusals are errors with HTTP 400 (RFC 8628); here their `error` alone tells. */
+function poll(state: State, body: JsonObject): JsonObject {
+  state.polls += 1;
+  const registration = state.byDevice.get(String(body.device_code));
+  if (body.action !== "poll" || registration === undefined) return { error: "invalid_grant" };
+  if (state.slowDowns > 0) {
+    state.slowDowns -= 1;
+    return { error: "slow_down", error_description: "polling too often" };
+  }
+  const { state: now } = registration;
+  if (typeof now === "object") return toldBrand(registration, now) ?? handOut(registration, now.created, now.brand);
+  if (now === "refused") return { error: "access_denied", error_description: "the user refused" };
+  if (now === "handed_out" || registration.expiresAt <= state.parts.now()) return { error: "expired_token" };
+  return { error: "authorization_pending" };
+}
+
+/** A client that began at Feishu is first told that the person belongs to Lark, and has to ask there. */
+function toldBrand(registration: Registration, created: { brand: "feishu" | "lark" }): JsonObject | undefined {
+  if (created.brand === "feishu" || registration.toldBrand === true) return undefined;
+  registration.toldBrand = true;
+  return { error: "authorization_pending", user_info: { tenant_brand: created.brand } };
+}
+
+/** The secret is told once. */
+function handOut(registration: Registration, created: AppOptions, brand: "feishu" | "lark"): JsonObject {
+  registration.state = "handed_out";
+  const userInfo = { open_id: `ou_${randomBytes(16).toString("hex")}`, tenant_brand: brand };
+  return { client_id: created.appId, client_secret: created.appSecret, user_info: userInfo };
+}
+
+function waiting(state: State, link: URL): Registration {
+  const userCode = link.searchParams.get("user_code");
+  const found = [...state.byDevice.values()].find((one) => one.userCode === userCode);
+  if (found?.state !== "waiting") throw new Error("The link belongs to no registration that waits");
+  return found;
+}
+
+function names(value: unknown): string[] {
+  return Array.isArray(value) ? value.filter((name) => typeof name === "string") : [];
+}
+
+function objectIn(value: unknown, key: string): JsonObject {
+  const inner = isJsonObject(value) ? value[key] : undefined;
+  return isJsonObject(inner) ? inner : {};
+}
+
+/** Throws when the parameter is not gzip of JSON in base64url. */
+function askedFor(link: URL): ConsoleOptions {
+  const packed = Buffer.from(link.searchParams.get("addons") ?? "", "base64url");
+  const addons = parseJsonObject(gunzipSync(packed).toString("utf8"));
+  if (addons === undefined) throw new Error("addons are not a JSON object");
+  return {
+    scopes: names(objectIn(addons, "scopes").tenant),
+    events: names(objectIn(objectIn(addons, "events"), "items").tenant),
+    callbacks: names(objectIn(addons, "callbacks").items),
+  };
+}
+
+function confirm(state: State, link: URL, brand: "feishu" | "lark"): { appId: string } {
+  const registration = waiting(state, link);
+  const created: AppOptions = {
+    appId: `cli_${randomBytes(8).toString("hex")}`,
+    appSecret: randomBytes(16).toString("hex"),
+    name: link.searchParams.get("name") ?? "App",
+    ...askedFor(link),
+  };
+  state.parts.addApp(created);
+  registration.state = { created, brand };
+  return { appId: created.appId };
+}
+
+const lifetimeMs = 7_200_000;
+const renewalMs = 1_800_000;
+
+interface IssuedToken {
+  token: string;
+  expireSeconds: number;
+}
+
+/** Tenant access tokens (custom app guide, "tenant_access_token"). */
+export interface TokenStore {
+  /** The current token while it has 30 minutes left, else a new one; both stay valid to their end. */
+  issue(app: SimApp): IssuedToken;
+  /** The app that the bearer token belongs to; refuses with 99991661, 99991671 or 99991663. */
+  authenticate(authorization: string | undefined): string;
+  /** Makes every token (of one app) invalid at once. */
+  expire(appId?: string): void;
+}
+
+export function createTokenStore(now: () => number): TokenStore {
+  const owners = new Map<string, { appId: string; expiresAt: number }>();
+  const current = new Map<string, string>();
+  return {
+    issue(app) {
+      const existing = current.get(app.appId);
+      const left = existing === undefined ? 0 : (owners.get(existing)?.expiresAt ?? 0) - now();
+      if (existing !== undefined && left >= renewalMs) return issued(existing, left);
+      const token = `t-${randomBytes(18).toString("base64url")}`;
+      owners.set(token, { appId: app.appId, expiresAt: now() + lifetimeMs });
+      current.set(app.appId, token);
+      return issued(token, lifetimeMs);
+    },
+    authenticate(authorization) {
+      const token = /^Bearer (.+)$/i.exec(authorization ?? "")?.[1];
+      if (token === undefined) throw new PlatformError(99991661, "Missing access token for authorization.");
+      if (!/^[tu]-/.test(token)) {
+        throw new PlatformError(99991671, "Invalid access token: it must start with t- or u-.");
+      }
+      const owner = owners.get(token);
+      if (owner === undefined || owner.expiresAt <= now()) {
+        throw new PlatformError(99991663, "Invalid access token for authorization. Please make a test with a new one.");
+      }
+      return owner.appId;
+    },
+    expire(appId) {
+      for (const [token, owner] of owners) if (appId === undefined || owner.appId === appId) owners.delete(token);
+      if (appId === undefined) current.clear();
+      else current.delete(appId);
+    },
+  };
+}
+
+/** Compares secrets in constant time whatever their lengths. */
+export function sameSecret(given: unknown, expected: string): boolean {
+  if (typeof given !== "string") return false;
+  return timingSafeEqual(sha256(given), sha256(expected));
+}
+
+function issued(token: string, leftMs: number): IssuedToken {
+  return { token, expireSeconds: Math.floor(leftMs / 1000) };
+}
+
+function sha256(value: string): Buffer {
+  return createHash("sha256").update(value).digest();
+}
+
+const path = "/open-apis/application/v6/applications/:app_id";
+const rights = ["application:application:self_manage", "admin:app.info:readonly"];
+
+/** An app's own configuration: granted scopes, subscriptions ("Get app information", "Get app version"). */
+export function applicationRoutes(platform: Platform): ApiRoute[] {
+  return [
+    {
+      method: "GET",
+      path: "/open-apis/application/v6/scopes",
+      handle: ({ app }) => {
+        const scopes = [...platform.console.entry(app.appId).scopes];
+        return success({ scopes: scopes.map((name) => ({ scope_name: name, scope_type: "tenant", grant_status: 1 })) });
+      },
+    },
+    {
+      method: "GET",
+      path,
+      handle: (call) => {
+        const { callbacks } = ownEntry(platform, call);
+        const { appId, name } = call.app;
+        const callbackInfo = { callback_type: "websocket", subscribed_callbacks: callbacks };
+        return success({
+          app: {
+            app_id: appId,
+            app_name: name,
+            status: 1,
+            online_version_id: versionOf(call.app),
+            callback_info: callbackInfo,
+          },
+        });
+      },
+    },
+    {
+      method: "GET",
+      path: `${path}/app_versions/:version_id`,
+      handle: (call) => {
+        const { events } = ownEntry(platform, call);
+        if (call.params.version_id !== versionOf(call.app)) throw new PlatformError(210511, "no such version");
+        const infos = events.map((type) => ({ event_type: type, event_name: type, event_description: "" }));
+        return success({ app_version: { app_id: call.app.appId, status: 1, events, event_infos: infos } });
+      },
+    },
+  ];
+}
+
+function versionOf(app: SimApp): string {
+  return `oav_${app.appId.slice(4)}`;
+}
+
+function ownEntry(platform: Platform, call: ApiCallContext): ConsoleEntry {
+  const entry = platform.console.entry(call.app.appId);
+  if (!rights.some((name) => entry.scopes.has(name))) {
+    const wanted = rights.join(", ");
+    throw new PlatformError(99991672, `Access denied. One of the following scopes is required: [${wanted}].`);
+  }
+  if (call.query.get("lang") === null) throw new PlatformError(99992402, "field validation failed: lang is required");
+  const { app_id: appId } = call.params;
+  if (appId !== "me" && appId !== call.app.appId) throw new PlatformError(210508, "insufficient permission level");
+  return entry;
+}
+
+/** Token endpoints of a custom app; their fields stand at the top level of the answer. */
+export function authRoutes(platform: Platform): OpenRoute[] {
+  const issue = (body: JsonObject): JsonObject => {
+    const app = platform.apps.get(stringField(body, "app_id"));
+    if (app === undefined) throw new PlatformError(10003, "invalid param", { status: 200 });
+    if (!sameSecret(body.app_secret, app.appSecret)) {
+      throw new PlatformError(10015, "app secret invalid", { status: 200 });
+    }
+    const { token, expireSeconds } = platform.tokens.issue(app);
+    return { code: 0, msg: "ok", tenant_access_token: token, expire: expireSeconds };
+  };
+  return [
+    {
+      method: "POST",
+      path: "/open-apis/auth/v3/tenant_access_token/internal",
+      handle: ({ body }) => issue(body),
+    },
+    {
+      method: "POST",
+      path: "/open-apis/auth/v3/app_access_token/internal",
+      handle({ body }) {
+        const token = issue(body);
+        return { ...token, app_access_token: token.tenant_access_token };
+      },
+    },
+  ];
+}
+
+/** `GET /open-apis/bot/v3/info`: the caller's own identity, at the top level of the answer. */
+export function botRoutes(): ApiRoute[] {
+  return [
+    {
+      method: "GET",
+      path: "/open-apis/bot/v3/info",
+      handle: ({ app }) => ({
+        code: 0,
+        msg: "ok",
+        bot: { activate_status: 2, app_name: app.name, avatar_url: "", ip_white_list: [], open_id: app.openId },
+      }),
+    },
+  ];
+}
+
+const im = "/open-apis/im/v1";
+const message = `${im}/messages/:message_id`;
+const reading = ["im:message", "im:message:readonly"];
+const sending = ["im:message", "im:message:send_as_bot"];
+const chat = ["im:chat", "im:chat:readonly"];
+
+/** Any one of the scopes allows the call (each API's page); APIs that are not listed need none here. */
+const scopes: ReadonlyMap<string, readonly string[]> = new Map([
+  [`POST ${im}/messages`, sending],
+  [`POST ${message}/reply`, sending],
+  [`PUT ${message}`, sending],
+  [`PATCH ${message}`, sending],
+  [`DELETE ${message}`, sending],
+  [`GET ${message}`, reading],
+  [`GET ${im}/messages`, reading],
+  [`GET ${message}/resources/:file_key`, reading],
+  [`POST ${message}/reactions`, ["im:message", "im:message.reactions:write_only"]],
+  [`DELETE ${message}/reactions/:reaction_id`, ["im:message", "im:message.reactions:write_only"]],
+  [`POST ${im}/images`, ["im:resource"]],
+  [`POST ${im}/files`, ["im:resource"]],
+  [`GET ${im}/chats/:chat_id`, chat],
+  [`GET ${im}/chats/:chat_id/members`, chat],
+  [`GET ${im}/chats/:chat_id/members/is_in_chat`, chat],
+  ["GET /open-apis/contact/v3/group/member_belong", ["contact:group:readonly"]],
+  ["GET /open-apis/contact/v3/users/:user_id", ["contact:user.base:readonly"]],
+  ["POST /open-apis/contact/v3/users/basic_batch", ["contact:user.basic_profile:readonly"]],
+]);
+
+/** Refuses with 99991672 when the app has none of the scopes that allow the call. */
+export function checkScopes(route: ApiRoute, granted: ReadonlySet<string>): void {
+  const needed = route.path.startsWith("/open-apis/cardkit/")
+    ? ["cardkit:card:write"]
+    : (scopes.get(`${route.method} ${route.path}`) ?? []);
+  if (needed.length > 0 && !needed.some((scope) => granted.has(scope))) throw missingScopes(needed);
+}
+
+/** The refusal names the scopes, any of which would do. */
+export function missingScopes(needed: readonly string[]): PlatformError {
+  return new PlatformError(99991672, `Access denied. One of the following scopes is required: [${needed.join(", ")}].`);
+}
