@@ -1,5 +1,6 @@
-import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
+import { createHash, timingSafeEqual } from "node:crypto";
 import { gunzipSync } from "node:zlib";
+import { type Clock, systemRandom } from "@larkline/protocol";
 import {
   type ApiCallContext,
   type ApiRoute,
@@ -13,6 +14,7 @@ import {
   PlatformError,
   stringField,
   success,
+  randomHex,
 } from "./platform.ts";
 
 export type Transport = "webhook" | "websocket" | "auto";
@@ -188,7 +190,7 @@ interface Registration {
 
 interface RegistrationParts {
   options: RegistrationOptions;
-  now: () => number;
+  clock: Clock;
   /** Adds an app to the platform. */
   addApp: (app: AppOptions) => void;
 }
@@ -231,8 +233,8 @@ export function createRegistrations(parts: RegistrationParts): Registrations {
 function begin(state: State, body: JsonObject, host: string): JsonObject {
   if (body.archetype !== "PersonalAgent" || body.auth_method !== "client_secret") return { error: "invalid_request" };
   const { expiresInSeconds = 600, intervalSeconds = 5 } = state.parts.options;
-  const [deviceCode, userCode] = [randomBytes(16).toString("hex"), randomBytes(4).toString("hex")];
-  const expiresAt = state.parts.now() + expiresInSeconds * 1000;
+  const [deviceCode, userCode] = [randomHex(32), randomHex(8)];
+  const expiresAt = state.parts.clock.now() + expiresInSeconds * 1000;
   state.byDevice.set(deviceCode, { userCode, expiresAt, state: "waiting" });
   const page = `http://${host}/page/launcher`;
   return {
@@ -257,7 +259,7 @@ function poll(state: State, body: JsonObject): JsonObject {
   const { state: now } = registration;
   if (typeof now === "object") return toldBrand(registration, now) ?? handOut(registration, now.created, now.brand);
   if (now === "refused") return { error: "access_denied", error_description: "the user refused" };
-  if (now === "handed_out" || registration.expiresAt <= state.parts.now()) return { error: "expired_token" };
+  if (now === "handed_out" || registration.expiresAt <= state.parts.clock.now()) return { error: "expired_token" };
   return { error: "authorization_pending" };
 }
 
@@ -271,7 +273,7 @@ function toldBrand(registration: Registration, created: { brand: "feishu" | "lar
 /** The secret is told once. */
 function handOut(registration: Registration, created: AppOptions, brand: "feishu" | "lark"): JsonObject {
   registration.state = "handed_out";
-  const userInfo = { open_id: `ou_${randomBytes(16).toString("hex")}`, tenant_brand: brand };
+  const userInfo = { open_id: `ou_${randomHex(32)}`, tenant_brand: brand };
   return { client_id: created.appId, client_secret: created.appSecret, user_info: userInfo };
 }
 
@@ -306,8 +308,8 @@ function askedFor(link: URL): ConsoleOptions {
 function confirm(state: State, link: URL, brand: "feishu" | "lark"): { appId: string } {
   const registration = waiting(state, link);
   const created: AppOptions = {
-    appId: `cli_${randomBytes(8).toString("hex")}`,
-    appSecret: randomBytes(16).toString("hex"),
+    appId: `cli_${randomHex(16)}`,
+    appSecret: randomHex(32),
     name: link.searchParams.get("name") ?? "App",
     ...askedFor(link),
   };
@@ -334,16 +336,16 @@ export interface TokenStore {
   expire(appId?: string): void;
 }
 
-export function createTokenStore(now: () => number): TokenStore {
+export function createTokenStore(clock: Clock): TokenStore {
   const owners = new Map<string, { appId: string; expiresAt: number }>();
   const current = new Map<string, string>();
   return {
     issue(app) {
       const existing = current.get(app.appId);
-      const left = existing === undefined ? 0 : (owners.get(existing)?.expiresAt ?? 0) - now();
+      const left = existing === undefined ? 0 : (owners.get(existing)?.expiresAt ?? 0) - clock.now();
       if (existing !== undefined && left >= renewalMs) return issued(existing, left);
-      const token = `t-${randomBytes(18).toString("base64url")}`;
-      owners.set(token, { appId: app.appId, expiresAt: now() + lifetimeMs });
+      const token = `t-${systemRandom.id()}`;
+      owners.set(token, { appId: app.appId, expiresAt: clock.now() + lifetimeMs });
       current.set(app.appId, token);
       return issued(token, lifetimeMs);
     },
@@ -354,7 +356,7 @@ export function createTokenStore(now: () => number): TokenStore {
         throw new PlatformError(99991671, "Invalid access token: it must start with t- or u-.");
       }
       const owner = owners.get(token);
-      if (owner === undefined || owner.expiresAt <= now()) {
+      if (owner === undefined || owner.expiresAt <= clock.now()) {
         throw new PlatformError(99991663, "Invalid access token for authorization. Please make a test with a new one.");
       }
       return owner.appId;

@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import { systemClock } from "@larkline/protocol";
 import { afterEach, expect, test } from "vitest";
 import { WebSocket } from "ws";
 import {
@@ -233,7 +234,7 @@ test("what a person cannot do is refused", async () => {
 
 test("a card can be used for 14 days, one of JSON 1.0 for 30", async () => {
   let now = 1_000_000_000;
-  const told = await scene(() => ({}), { now: () => now });
+  const told = await scene(() => ({}), { clock: { ...systemClock, now: () => now } });
   const action = { tag: "action", actions: [{ tag: "button", text: { content: "yes" }, value: { pressed: "old" } }] };
   const old = { messageId: await told.post({ elements: [action] }), openId: told.person, elementId: "yes" };
   const young = { ...old, messageId: await told.post(stillCard(button("yes"))) };
@@ -289,7 +290,7 @@ async function clickedToken(told: ClickScene, messageId: string): Promise<string
 
 test("a used card is updated later with its token, twice within 30 minutes", async () => {
   let now = 1_000_000_000;
-  const told = await scene(() => ({}), { now: () => now });
+  const told = await scene(() => ({}), { clock: { ...systemClock, now: () => now } });
   const messageId = await told.post(stillCard(button("yes")));
   const token = await clickedToken(told, messageId);
   const late = await clickedToken(told, messageId);

@@ -1,3 +1,4 @@
+import type { Clock } from "@larkline/protocol";
 import { LRUCache } from "lru-cache";
 import type { SimApp } from "./apps.ts";
 import {
@@ -90,7 +91,7 @@ function callbackOf(
     eventType: callbackType,
     messageId: click.messageId,
     // Microseconds, other than the milliseconds of message events (card callback page).
-    createdAt: platform.now() * 1000,
+    createdAt: platform.clock.now() * 1000,
     event: {
       operator: operatorOf(app, user, click),
       token: value,
@@ -115,7 +116,9 @@ function placeOf(platform: Platform, { messageId, openId }: CardClick): Place {
   if (message === undefined || entity === undefined) throw new Error(`No card ${messageId}`);
   if (message.recalled) throw new Error(`The card ${messageId} was recalled`);
   const lifetimeMs = entity.json.schema === "2.0" ? usableCardMs : usableOldMs;
-  if (platform.now() - message.createdAt > lifetimeMs) throw new Error(`The card ${messageId} is too old to be used`);
+  if (platform.clock.now() - message.createdAt > lifetimeMs) {
+    throw new Error(`The card ${messageId} is too old to be used`);
+  }
   const user = platform.directory.users.get(openId);
   const chat = platform.directory.chats.get(message.chatId);
   if (user === undefined || chat?.members.has(openId) !== true) {
@@ -347,12 +350,12 @@ export interface CardTokens {
   usable(value: string): CardToken;
 }
 
-export function createCardTokens(now: () => number): CardTokens {
+export function createCardTokens(clock: Clock): CardTokens {
   const tokens = new Map<string, CardToken>();
   return {
     issue(messageId) {
       const value = newId("c-");
-      const token = { messageId, createdAt: now(), answered: false, uses: 0 };
+      const token = { messageId, createdAt: clock.now(), answered: false, uses: 0 };
       tokens.set(value, token);
       return { value, token };
     },
@@ -360,7 +363,7 @@ export function createCardTokens(now: () => number): CardTokens {
       const token = tokens.get(value);
       if (token === undefined) throw new PlatformError(300020, "the token is invalid");
       if (!token.answered) throw new PlatformError(300020, "the callback of the token is not answered yet");
-      if (now() - token.createdAt > lifetimeMs) throw new PlatformError(300030, "the token is expired");
+      if (clock.now() - token.createdAt > lifetimeMs) throw new PlatformError(300030, "the token is expired");
       if (token.uses >= maximumUses) throw new PlatformError(300040, "the token is used up");
       return token;
     },

@@ -1,3 +1,4 @@
+import { systemClock } from "@larkline/protocol";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { markdown, streamingCard } from "./card-scene.fixture.ts";
 import { createCardStore } from "./card-store.ts";
@@ -17,7 +18,7 @@ function store() {
   const facts = { isPerson: () => true, isImage: () => true };
   const cards = createCardStore({
     rules: { facts, duplicateUuid: "success", invalidOnce: false },
-    now: Date.now,
+    clock: systemClock,
     messages,
     announce: (message) => announced.push(message),
   });

@@ -1,4 +1,5 @@
 import { randomInt } from "node:crypto";
+import type { Clock } from "@larkline/protocol";
 import type { SimApp } from "./apps.ts";
 import { type CardFacts, checkCard, contentRefusal, refusedOnSend, refusing } from "./card-validator.ts";
 import {
@@ -39,7 +40,8 @@ export interface CardEntity {
   openClicks: number;
   /** How often it was refused as "cardid is invalid" on purpose. */
   refusedSends: number;
-  expiry?: NodeJS.Timeout;
+  /** Ends the wait for the end of streaming. */
+  cancelExpiry?: () => void;
 }
 
 /** The cards of the tenant. Changes of a card that a message shows are announced. */
@@ -55,6 +57,8 @@ export interface CardStore extends CardRules {
   describe(cardId: string): SimCard | undefined;
   isStreaming(entity: CardEntity): boolean;
   isExpired(entity: CardEntity): boolean;
+  /** Ends the waits for the end of streaming. */
+  close(): void;
 }
 
 /** What cards may refer to, and the moods of the platform. */
@@ -68,7 +72,7 @@ export interface CardRules {
 
 interface CardStoreParts {
   rules: CardRules;
-  now: () => number;
+  clock: Clock;
   messages: MessageStore;
   announce: (message: SimMessage) => void;
 }
@@ -82,12 +86,12 @@ export function isTooLarge(bytes: number): boolean {
   return bytes > maximumBytes;
 }
 
-export function createCardStore({ rules, now, messages, announce }: CardStoreParts): CardStore {
+export function createCardStore({ rules, clock, messages, announce }: CardStoreParts): CardStore {
   const byId = new Map<string, CardEntity>();
   const byMessage = new Map<string, CardEntity>();
 
   const isStreaming = ({ streamingSince }: CardEntity): boolean =>
-    streamingSince !== undefined && now() - streamingSince < streamingLifetimeMs;
+    streamingSince !== undefined && clock.now() - streamingSince < streamingLifetimeMs;
 
   const view = (entity: CardEntity): SimCardView => ({
     ...(entity.named ? { cardId: entity.cardId } : {}),
@@ -99,25 +103,25 @@ export function createCardStore({ rules, now, messages, announce }: CardStorePar
   const show = (entity: CardEntity): void => {
     entity.version += 1;
     if (entity.messageId === undefined) return;
-    const change = { card: view(entity), text: cardText(entity.json), updatedAt: now() };
+    const change = { card: view(entity), text: cardText(entity.json), updatedAt: clock.now() };
     const message = messages.change(entity.messageId, change);
     if (message !== undefined) announce(message);
   };
 
   const enable = (entity: CardEntity): void => {
-    clearTimeout(entity.expiry);
-    entity.streamingSince = asksForStreaming(entity.json) ? now() : undefined;
+    entity.cancelExpiry?.();
+    entity.streamingSince = asksForStreaming(entity.json) ? clock.now() : undefined;
     if (entity.streamingSince === undefined) return;
     const end = (): void => {
       if (entity.streamingSince !== undefined && !isStreaming(entity)) show(entity);
     };
-    entity.expiry = setTimeout(end, streamingLifetimeMs).unref();
+    entity.cancelExpiry = clock.after(streamingLifetimeMs, end);
   };
 
   return {
     ...rules,
     create({ appId, json, named }) {
-      const entity = newEntity({ appId, json, named, createdAt: now() });
+      const entity = newEntity({ appId, json, named, createdAt: clock.now() });
       enable(entity);
       byId.set(entity.cardId, entity);
       return entity;
@@ -139,8 +143,11 @@ export function createCardStore({ rules, now, messages, announce }: CardStorePar
       const entity = byId.get(cardId);
       return entity === undefined ? undefined : described(entity, isStreaming(entity));
     },
+    close() {
+      for (const entity of byId.values()) entity.cancelExpiry?.();
+    },
     isStreaming,
-    isExpired: (entity) => now() - entity.createdAt > lifetimeMs,
+    isExpired: (entity) => clock.now() - entity.createdAt > lifetimeMs,
   };
 }
 
@@ -207,7 +214,7 @@ export function sendableCard(platform: Platform, app: SimApp, content: string): 
 /** Puts the entity on the message. */
 export function attachCard(platform: Platform, { entity }: SendableCard, messageId: string): void {
   platform.cards.attach(entity, messageId);
-  if (entity.named) entity.operations.push({ op: "send", code: 0, at: platform.now() });
+  if (entity.named) entity.operations.push({ op: "send", code: 0, at: platform.clock.now() });
 }
 
 /** What PATCH puts on a message: a card in full, shared before and after. */
@@ -260,7 +267,7 @@ function referencedEntity(platform: Platform, app: SimApp, { data }: JsonObject)
 }
 
 function refuseSend(platform: Platform, entity: CardEntity, reason: string): never {
-  entity.operations.push({ op: "send", code: 230099, at: platform.now() });
+  entity.operations.push({ op: "send", code: 230099, at: platform.clock.now() });
   throw contentRefusal(11310, reason);
 }
 

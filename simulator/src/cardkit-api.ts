@@ -91,7 +91,7 @@ function create(platform: Platform, call: ApiCallContext): JsonObject {
     return parsed;
   });
   const entity = platform.cards.create({ appId: call.app.appId, json, named: true });
-  entity.operations.push({ op: "create", code: 0, at: platform.now() });
+  entity.operations.push({ op: "create", code: 0, at: platform.clock.now() });
   return success({ card_id: entity.cardId });
 }
 
@@ -169,7 +169,7 @@ function runOperation(platform: Platform, call: ApiCallContext, { op, apply }: C
   const entity = ownEntity(platform, call);
   const sequence = typeof call.body.sequence === "number" ? call.body.sequence : undefined;
   const record = (code: number): void => {
-    entity.operations.push({ op, ...(sequence === undefined ? {} : { sequence }), code, at: platform.now() });
+    entity.operations.push({ op, ...(sequence === undefined ? {} : { sequence }), code, at: platform.clock.now() });
   };
   try {
     refusing(refusedByCardKit, () => applyOnce(platform, call, { entity, apply }));
@@ -284,7 +284,7 @@ function applyContent(platform: Platform, entity: CardEntity, call: ApiCallConte
   if (isTooLarge(bytes)) throw new PlatformError(200860, "card content exceeds the limit of 30 KB");
   const json = withValueAt(entity.json, [...target.path, "content"], content);
   refusing(refusedByCardKit, () => checkCardTexts(json, platform.cards.facts));
-  entity.frames.add({ elementId, text: content, shown, at: platform.now() });
+  entity.frames.add({ elementId, text: content, shown, at: platform.clock.now() });
   platform.cards.change(entity, json, { enable: false, bytes });
 }
 

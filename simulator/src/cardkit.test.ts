@@ -1,3 +1,4 @@
+import { systemClock } from "@larkline/protocol";
 import { afterEach, expect, test } from "vitest";
 import {
   button,
@@ -183,7 +184,7 @@ test.each(operations)("%s works on an own, living card with a sequence that grow
 
 test.each(operations)("%s is refused for an unknown card, another app and an old card", async (_name, operation) => {
   let now = 1_000_000_000;
-  const told = await scene({ now: () => now });
+  const told = await scene({ clock: { ...systemClock, now: () => now } });
   const cardId = await told.create(twoTexts);
   const { method, path, body } = operation;
   const below = path === "" ? "" : `/${path}`;
@@ -261,7 +262,7 @@ test.each([
 
 test("streaming ends 10 minutes after it was last enabled: 200850 once, then 300309", async () => {
   let now = 1_000_000_000;
-  const told = await scene({ now: () => now });
+  const told = await scene({ clock: { ...systemClock, now: () => now } });
   const cardId = await told.create(twoTexts);
   now += 599_999;
   expect((await told.type(cardId, "md", "a")).code).toBe(0);
@@ -285,7 +286,7 @@ test("streaming ends 10 minutes after it was last enabled: 200850 once, then 300
 
 test("settings that say nothing about streaming do not prolong it", async () => {
   let now = 1_000_000_000;
-  const told = await scene({ now: () => now });
+  const told = await scene({ clock: { ...systemClock, now: () => now } });
   const cardId = await told.create(twoTexts);
   now += 300_000;
   await told.operate(cardId, settings({ summary: { content: "half" } }));
@@ -491,7 +492,7 @@ test("a batch applies all of its actions in order, or none", async () => {
 
 test("the eleventh operation on a card within any second is refused with 230020", async () => {
   let now = 1_000_000_500;
-  const told = await scene({ limits: "enforced", now: () => now });
+  const told = await scene({ limits: "enforced", clock: { ...systemClock, now: () => now } });
   const cardId = await told.create(twoTexts);
   const heard: string[] = [];
   told.simulator.on("refusal", ({ api }) => heard.push(api));
@@ -510,7 +511,7 @@ test("the eleventh operation on a card within any second is refused with 230020"
 });
 
 test("each card operation is limited to 50 a second over all cards", async () => {
-  const told = await scene({ limits: "enforced", now: () => 1_000_000_000 });
+  const told = await scene({ limits: "enforced", clock: { ...systemClock, now: () => 1_000_000_000 } });
   const create = () => told.client.call("POST", cards, { type: "card_json", data: text(twoTexts) });
   const answers = await Promise.all(Array.from({ length: 51 }, create));
   expect(answers.filter((answer) => answer.status === 429)).toHaveLength(1);
@@ -519,7 +520,7 @@ test("each card operation is limited to 50 a second over all cards", async () =>
 
 test("a burst over the boundary of two seconds is refused like one within", async () => {
   let now = 1_000_000_900;
-  const told = await scene({ limits: "enforced", now: () => now });
+  const told = await scene({ limits: "enforced", clock: { ...systemClock, now: () => now } });
   const { chatId } = told.simulator.addChat({ type: "group", members: [told.person, cardApp.appId] });
   const path = "/open-apis/im/v1/messages?receive_id_type=chat_id";
   const send = () => told.client.call("POST", path, { receive_id: chatId, msg_type: "text", content: '{"text":"x"}' });

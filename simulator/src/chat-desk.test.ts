@@ -1,3 +1,4 @@
+import { systemClock } from "@larkline/protocol";
 import { expect, test } from "vitest";
 import { app, objectOf, otherApp, personWorld, typeOf, type PersonWorld } from "./person-world.fixture.ts";
 
@@ -126,7 +127,7 @@ test("the first time a person opens the chat, the 1.0 event comes before the oth
 });
 
 test("a menu entry comes with its key and a time in seconds, and without a chat", async () => {
-  const world = await personWorld({ now: () => 1_700_000_000_999 });
+  const world = await personWorld({ clock: { ...systemClock, now: () => 1_700_000_000_999 } });
   await world.simulator.pressMenu(world.ann, app.appId, "status").reports;
   const event = world.newest("application.bot.menu_v6");
   expect(event).toEqual({
@@ -302,7 +303,7 @@ test("events that the app is not subscribed to do not come", async () => {
 
 test("the monthly quota counts messaging calls of all apps, not contact and auth calls, and starts anew", async () => {
   let now = Date.UTC(2026, 0, 31, 15, 59, 0);
-  const world = await personWorld({ monthlyQuota: 2, now: () => now });
+  const world = await personWorld({ monthlyQuota: 2, clock: { ...systemClock, now: () => now } });
   expect((await world.client.call("GET", `/open-apis/contact/v3/users/${world.ann}`)).code).toBe(0);
   expect(await sendTo(world, world.group)).toBe(0);
   expect((await world.other.call("POST", toChat, { receive_id: world.group, ...text })).code).toBe(0);
@@ -315,7 +316,7 @@ test("the monthly quota counts messaging calls of all apps, not contact and auth
 
 test("follow-ups stand once below the newest message of the bot in a p2p chat, within ten minutes", async () => {
   let now = Date.UTC(2026, 0, 1);
-  const world = await personWorld({ now: () => now });
+  const world = await personWorld({ clock: { ...systemClock, now: () => now } });
   const send = async (chatId: string): Promise<string> =>
     String((await world.client.call("POST", toChat, { receive_id: chatId, ...text })).data.message_id);
   const push = async (messageId: string, items: object[] = [{ content: "More?" }]) =>

@@ -125,7 +125,7 @@ function createMemberDesk(platform: Platform): MemberDesk {
       chat.bots.add(appId);
       const event = membershipEvent(platform, chat, operatorOf(chat, operator));
       return pushAll(platform, [app], () =>
-        envelope(app, { eventType: "im.chat.member.bot.added_v1", event, createdAt: platform.now() }),
+        envelope(app, { eventType: "im.chat.member.bot.added_v1", event, createdAt: platform.clock.now() }),
       );
     },
     removeBot(chatId, { appId, operator } = {}) {
@@ -134,7 +134,7 @@ function createMemberDesk(platform: Platform): MemberDesk {
       for (const app of removed) chat.bots.delete(app.appId);
       const event = membershipEvent(platform, chat, operatorOf(chat, operator));
       return pushAll(platform, removed, (app) =>
-        envelope(app, { eventType: "im.chat.member.bot.deleted_v1", event, createdAt: platform.now() }),
+        envelope(app, { eventType: "im.chat.member.bot.deleted_v1", event, createdAt: platform.clock.now() }),
       );
     },
     addMembers(chatId, openIds) {
@@ -183,10 +183,10 @@ function createPresenceDesk(platform: Platform): PresenceDesk {
       const event = {
         operator: { operator_name: user.name, operator_id: userIds(user) },
         event_key: eventKey,
-        timestamp: Math.floor(platform.now() / 1000),
+        timestamp: Math.floor(platform.clock.now() / 1000),
       };
       return pushAll(platform, [knownApp(platform, appId)], (app) =>
-        envelope(app, { eventType: "application.bot.menu_v6", event, createdAt: platform.now() }),
+        envelope(app, { eventType: "application.bot.menu_v6", event, createdAt: platform.clock.now() }),
       );
     },
     react: (reaction) => react(platform, reaction),
@@ -197,7 +197,11 @@ function createPresenceDesk(platform: Platform): PresenceDesk {
       const chatIds = new Set(messages.map((message) => message.chatId));
       const [chatId] = chatIds;
       if (chatId === undefined || chatIds.size > 1) throw new Error("Messages of one chat are read together");
-      const reader = { reader_id: userIds(user), read_time: String(platform.now()), tenant_key: tenantOf(platform) };
+      const reader = {
+        reader_id: userIds(user),
+        read_time: String(platform.clock.now()),
+        tenant_key: tenantOf(platform),
+      };
       const chat = knownChat(platform, chatId);
       if (chat.type !== "p2p") throw new Error("Only p2p chats tell that messages were read");
       const event = { reader, message_id_list: [...messageIds] };
@@ -218,7 +222,7 @@ function createdEvent(platform: Platform, app: SimApp, { user, chat }: Entry): O
     operator: { open_id: user.openId, user_id: user.userId },
     user: { name: user.name, open_id: user.openId, user_id: user.userId },
   };
-  return legacyEnvelope(app, { eventType: "p2p_chat_create", event, createdAt: platform.now() });
+  return legacyEnvelope(app, { eventType: "p2p_chat_create", event, createdAt: platform.clock.now() });
 }
 
 function enteredEvent(platform: Platform, app: SimApp, { user, chat }: Entry): OutgoingEvent {
@@ -230,14 +234,14 @@ function enteredEvent(platform: Platform, app: SimApp, { user, chat }: Entry): O
     last_message_create_time: last === undefined ? "" : String(last.createdAt),
   };
   const eventType = "im.chat.access_event.bot_p2p_chat_entered_v1";
-  return envelope(app, { eventType, event, createdAt: platform.now() });
+  return envelope(app, { eventType, event, createdAt: platform.clock.now() });
 }
 
 function react(platform: Platform, { messageId, from, emojiType }: PersonReaction): EventPush {
   const message = knownMessage(platform, messageId);
   const operatorId = knownUser(platform, from).openId;
   const reactionId = newId("ZCaCIjUBVVWSrm5L-");
-  const reaction = { reactionId, emojiType, operatorId, operatorType: "user" as const, at: platform.now() };
+  const reaction = { reactionId, emojiType, operatorId, operatorType: "user" as const, at: platform.clock.now() };
   setReactions(platform, message, [...message.reactions, reaction]);
   return reactionEvent(platform, message, { reaction, created: true });
 }

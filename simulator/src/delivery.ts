@@ -1,9 +1,9 @@
-import { createCipheriv, createHash, randomBytes } from "node:crypto";
+import { createCipheriv, createHash } from "node:crypto";
 import { Agent as HttpAgent, type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
-import { setTimeout as wait } from "node:timers/promises";
+import { type Clock, pause } from "@larkline/protocol";
 import type { SimApp, Transport } from "./apps.ts";
-import { isJsonObject } from "./platform.ts";
+import { isJsonObject, randomHex, randomFraction } from "./platform.ts";
 
 /** An event on its way to an app. The ids and the payload stay the same on every attempt. */
 export interface OutgoingEvent {
@@ -61,7 +61,7 @@ interface DeliveryParts {
   isConnected: (appId: string) => boolean;
   /** Waits between attempts; as many retries as there are waits. */
   retryDelaysMs: readonly number[];
-  now: () => number;
+  clock: Clock;
   onAttempt: (record: DeliveryRecord) => void;
 }
 
@@ -110,9 +110,9 @@ export function createDeliveryService(parts: DeliveryParts): DeliveryService {
 
   const deliver = async (event: OutgoingEvent): Promise<DeliveryReport> => {
     const made: DeliveryAttempt[] = [];
-    const delaysMs = [Math.random() * (noise.shuffleMs ?? 0), ...parts.retryDelaysMs];
+    const delaysMs = [randomFraction() * (noise.shuffleMs ?? 0), ...parts.retryDelaysMs];
     for (const delayMs of delaysMs) {
-      if (delayMs > 0) await wait(delayMs, undefined, { signal: closing.signal }).catch(() => undefined);
+      if (delayMs > 0) await pause(parts.clock, delayMs, closing.signal);
       if (closing.signal.aborted) return report(event, "abandoned", made);
       const result = await push(event, true);
       made.push(result);
@@ -159,7 +159,7 @@ async function pushOver(parts: DeliveryParts, event: OutgoingEvent): Promise<Del
   if (transport === "webhook") return parts.webhook(event);
   return {
     transport: "none",
-    at: parts.now(),
+    at: parts.clock.now(),
     durationMs: 0,
     acknowledged: false,
     error: "the app has no long connection and no webhook address",
@@ -207,22 +207,22 @@ interface PostResult {
   error?: string;
 }
 
-export function createWebhookSender(now: () => number, timeouts: WebhookTimeouts): WebhookSender {
+export function createWebhookSender(clock: Clock, timeouts: WebhookTimeouts): WebhookSender {
   const http = new HttpAgent({ keepAlive: true, maxSockets: 512 });
   const https = new HttpsAgent({ keepAlive: true, maxSockets: 512 });
   const post = async (parts: Post): Promise<PostResult> => {
-    const first = await attemptPost(parts, { http, https });
+    const first = await attemptPost(clock, parts, { http, https });
     // The other side closed an idle connection: not an attempt of ours.
-    return first.reusedSocketLost ? attemptPost(parts, { http, https }) : first;
+    return first.reusedSocketLost ? attemptPost(clock, parts, { http, https }) : first;
   };
   return {
     async push(event) {
-      const at = now();
+      const at = clock.now();
       const result = await post({ ...signedBody(event, at), timeouts });
-      return attemptOf(result, at, now() - at);
+      return attemptOf(result, at, clock.now() - at);
     },
     async verify(app) {
-      const challenge = randomBytes(12).toString("hex");
+      const challenge = randomHex(24);
       const plain = JSON.stringify({ challenge, token: app.verificationToken, type: "url_verification" });
       const body =
         app.encryptKey === undefined ? plain : JSON.stringify({ encrypt: encryptEvent(app.encryptKey, plain) });
@@ -251,7 +251,7 @@ function signedBody(event: OutgoingEvent, at: number): Omit<Post, "timeouts"> {
   if (encryptKey === undefined) return { url, body: event.payload, headers: jsonHeaders };
   const body = JSON.stringify({ encrypt: encryptEvent(encryptKey, event.payload) });
   const timestamp = String(Math.floor(at / 1000));
-  const nonce = randomBytes(8).toString("hex");
+  const nonce = randomHex(16);
   return {
     url,
     body,
@@ -291,7 +291,7 @@ interface Agents {
   https: HttpsAgent;
 }
 
-function attemptPost(post: Post, agents: Agents): Promise<PostResult & { reusedSocketLost?: boolean }> {
+function attemptPost(clock: Clock, post: Post, agents: Agents): Promise<PostResult & { reusedSocketLost?: boolean }> {
   return new Promise((resolve) => {
     const secure = post.url.startsWith("https:");
     const options = {
@@ -308,7 +308,7 @@ function attemptPost(post: Post, agents: Agents): Promise<PostResult & { reusedS
       resolve({ error: "the webhook address is not a URL" });
       return;
     }
-    limitConnect(request, post.timeouts.connectTimeoutMs);
+    limitConnect(clock, request, post.timeouts.connectTimeoutMs);
     request.on("response", (response) => void readAnswer(response).then(resolve));
     request.on("error", (error) => {
       const reusedSocketLost = request.reusedSocket && "code" in error && error.code === "ECONNRESET";
@@ -318,12 +318,12 @@ function attemptPost(post: Post, agents: Agents): Promise<PostResult & { reusedS
   });
 }
 
-function limitConnect(request: ClientRequest, timeoutMs: number): void {
+function limitConnect(clock: Clock, request: ClientRequest, timeoutMs: number): void {
   request.on("socket", (socket) => {
     if (!socket.connecting) return;
-    const timer = setTimeout(() => request.destroy(new Error("connect timeout")), timeoutMs);
-    socket.once("connect", () => clearTimeout(timer));
-    socket.once("close", () => clearTimeout(timer));
+    const cancel = clock.after(timeoutMs, () => void request.destroy(new Error("connect timeout")));
+    socket.once("connect", cancel);
+    socket.once("close", cancel);
   });
 }
 
@@ -350,7 +350,11 @@ function failureText(error: unknown): string {
 }
 
 /** Encrypts an event body: base64 of IV and AES-256-CBC under SHA-256 of the encrypt key (event subscription guide). */
-export function encryptEvent(encryptKey: string, plain: string, iv: Buffer = randomBytes(16)): string {
+export function encryptEvent(
+  encryptKey: string,
+  plain: string,
+  iv: Buffer = Buffer.from(randomHex(32), "hex"),
+): string {
   const key = createHash("sha256").update(encryptKey, "utf8").digest();
   const cipher = createCipheriv("aes-256-cbc", key, iv);
   return Buffer.concat([iv, cipher.update(plain, "utf8"), cipher.final()]).toString("base64");

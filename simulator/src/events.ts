@@ -127,7 +127,9 @@ interface ChatEvent {
 
 /** Sends one event to each of the bots that are in the chat now. */
 export function tellBots(platform: Platform, chat: SimChat, event: ChatEvent): EventPush {
-  return pushAll(platform, botsOf(platform, chat), (app) => envelope(app, { ...event, createdAt: platform.now() }));
+  return pushAll(platform, botsOf(platform, chat), (app) =>
+    envelope(app, { ...event, createdAt: platform.clock.now() }),
+  );
 }
 
 /** Sends an event to each of these apps. */

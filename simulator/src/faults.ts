@@ -1,7 +1,7 @@
 import type { ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { setTimeout as wait } from "node:timers/promises";
+import { pause, type Clock } from "@larkline/protocol";
 
 /** What happens to a matched call. Times are milliseconds. */
 export type FaultAction =
@@ -107,7 +107,12 @@ export function bodySize(body: AnswerBody): number {
 }
 
 /** Sends the body of a response whose head is written; a caller that goes away ends it silently. */
-export async function sendBody(response: ServerResponse, body: AnswerBody, fault?: BodyFault): Promise<void> {
+export async function sendBody(
+  clock: Clock,
+  response: ServerResponse,
+  body: AnswerBody,
+  fault?: BodyFault,
+): Promise<void> {
   if (fault?.kind === "truncate") {
     const [head = new Uint8Array(1)] = chunksOf(body, Math.max(1, fault.afterBytes));
     response.write(head, () => response.destroy());
@@ -118,7 +123,7 @@ export async function sendBody(response: ServerResponse, body: AnswerBody, fault
     return;
   }
   const everyMs = fault?.everyMs ?? 0;
-  const pieces = slowly(chunksOf(body, fault?.chunkBytes ?? chunkBytes), everyMs);
+  const pieces = slowly(clock, chunksOf(body, fault?.chunkBytes ?? chunkBytes), everyMs);
   await pipeline(Readable.from(pieces, { objectMode: false }), response).catch(() => undefined);
 }
 
@@ -132,9 +137,9 @@ function* chunksOf(body: AnswerBody, size: number): Generator<Uint8Array> {
   }
 }
 
-async function* slowly(chunks: Iterable<Uint8Array>, everyMs: number): AsyncGenerator<Uint8Array> {
+async function* slowly(clock: Clock, chunks: Iterable<Uint8Array>, everyMs: number): AsyncGenerator<Uint8Array> {
   for (const chunk of chunks) {
     yield chunk;
-    if (everyMs > 0) await wait(everyMs, undefined, { ref: false });
+    if (everyMs > 0) await pause(clock, everyMs);
   }
 }

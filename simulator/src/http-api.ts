@@ -1,5 +1,5 @@
-import { randomBytes } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { pause, type Clock } from "@larkline/protocol";
 import findMyWay, { type HTTPMethod } from "find-my-way";
 import {
   type AnswerBody,
@@ -18,6 +18,7 @@ import {
   parseJsonObject,
   type Platform,
   PlatformError,
+  randomHex,
 } from "./platform.ts";
 import { type FormParts, parseMultipart } from "./media.ts";
 
@@ -43,7 +44,7 @@ export function createHttpApi(
   parts: HttpApiParts,
 ): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
   return async (request, response) => {
-    const startedAt = parts.platform.now();
+    const startedAt = parts.platform.clock.now();
     const exchange: Exchange = {
       method: request.method ?? "GET",
       url: new URL(request.url ?? "/", "http://platform.invalid"),
@@ -56,12 +57,14 @@ export function createHttpApi(
         status,
         code,
         at: startedAt,
-        durationMs: parts.platform.now() - startedAt,
+        durationMs: parts.platform.clock.now() - startedAt,
         logId: exchange.logId,
         ...(exchange.appId === undefined ? {} : { appId: exchange.appId }),
       });
     const fault = parts.faults.take(exchange.method, exchange.url.pathname);
-    if (fault !== undefined && isRefusal(fault)) return refuse({ request, response, fault, exchange, record });
+    if (fault !== undefined && isRefusal(fault)) {
+      return refuse({ clock: parts.platform.clock, request, response, fault, exchange, record });
+    }
     const answer = await answerCall(parts, exchange, { request, delayMs: fault?.kind === "delay" ? fault.delayMs : 0 });
     if (fault?.kind === "lose_response") {
       record(0, answer.code);
@@ -70,7 +73,7 @@ export function createHttpApi(
     }
     record(answer.status, answer.code);
     const bodyFault = fault?.kind === "trickle" || fault?.kind === "truncate" ? fault : undefined;
-    sendAnswer(response, answer, { logId: exchange.logId, fault: bodyFault });
+    sendAnswer(response, answer, { clock: parts.platform.clock, logId: exchange.logId, fault: bodyFault });
   };
 }
 
@@ -81,6 +84,7 @@ function isRefusal(fault: FaultAction): fault is RefusalFault {
 }
 
 interface Refusal {
+  clock: Clock;
   request: IncomingMessage;
   response: ServerResponse;
   fault: RefusalFault;
@@ -88,20 +92,24 @@ interface Refusal {
   record: (status: number, code: number) => void;
 }
 
-function refuse({ request, response, fault, exchange, record }: Refusal): void {
+function refuse({ clock, request, response, fault, exchange, record }: Refusal): void {
   request.resume();
   if (fault.kind === "respond") {
     const body = fault.body ?? { code: fault.status, msg: "injected fault" };
     const code = typeof body === "object" && "code" in body && typeof body.code === "number" ? body.code : fault.status;
     record(fault.status, code);
     const text = typeof body === "string" ? body : JSON.stringify(body);
-    sendAnswer(response, { status: fault.status, code, body: text, headers: fault.headers ?? {} }, exchange);
+    sendAnswer(
+      response,
+      { status: fault.status, code, body: text, headers: fault.headers ?? {} },
+      { clock, logId: exchange.logId },
+    );
     return;
   }
   if (fault.kind === "flood") {
     record(200, 0);
     response.writeHead(200, { "content-type": "application/octet-stream", "x-tt-logid": exchange.logId });
-    void sendBody(response, { sizeBytes: fault.sizeBytes ?? Number.MAX_SAFE_INTEGER });
+    void sendBody(clock, response, { sizeBytes: fault.sizeBytes ?? Number.MAX_SAFE_INTEGER });
     return;
   }
   record(0, -1);
@@ -115,7 +123,7 @@ async function answerCall(
 ): Promise<Answer> {
   try {
     const { body, form } = await readBody(request);
-    if (delayMs > 0) await new Promise((resolve) => setTimeout(resolve, delayMs));
+    if (delayMs > 0) await pause(parts.platform.clock, delayMs);
     const match = parts.routes.find(exchange.method, exchange.url.pathname);
     if (match.kind === "open") return okAnswer(match.route.handle({ body, host: request.headers.host ?? "" }));
     const app = authenticatedApp(parts.platform, request);
@@ -191,7 +199,7 @@ function formOf(bytes: Buffer, mediaType: string): FormParts {
 
 /** The platform's log id, as in `X-Tt-Logid`. */
 function newLogId(): string {
-  return randomBytes(16).toString("hex").toUpperCase();
+  return randomHex(32).toUpperCase();
 }
 
 function okAnswer(body: JsonObject | FileAnswer): Answer {
@@ -213,7 +221,7 @@ function errorAnswer(error: PlatformError, logId: string, defaultStatus: number)
 function sendAnswer(
   response: ServerResponse,
   answer: Answer,
-  { logId, fault }: { logId: string; fault?: BodyFault | undefined },
+  { clock, logId, fault }: { clock: Clock; logId: string; fault?: BodyFault | undefined },
 ): void {
   if (response.destroyed) return;
   response.writeHead(answer.status, {
@@ -222,7 +230,7 @@ function sendAnswer(
     "x-tt-logid": logId,
     ...answer.headers,
   });
-  void sendBody(response, answer.body, fault);
+  void sendBody(clock, response, answer.body, fault);
 }
 
 /** A route with the parameters of the path that matched it. */

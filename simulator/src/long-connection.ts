@@ -1,11 +1,11 @@
-import { randomBytes, randomUUID } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
+import { type Clock, systemRandom } from "@larkline/protocol";
 import { parse } from "protobufjs";
 import { type RawData, type WebSocket, WebSocketServer } from "ws";
 import { sameSecret, type SimApp } from "./apps.ts";
 import type { DeliveryAttempt, OutgoingEvent, Push } from "./delivery.ts";
-import { type JsonObject, parseJsonObject } from "./platform.ts";
+import { type JsonObject, parseJsonObject, randomHex, randomFraction } from "./platform.ts";
 
 const serviceId = 33;
 const frameLimitBytes = 1024 * 1024;
@@ -45,7 +45,7 @@ export interface LongConnections {
 interface LongConnectionParts {
   apps: ReadonlyMap<string, SimApp>;
   options: ConnectionOptions;
-  now: () => number;
+  clock: Clock;
   onChange: (appId: string, connections: number) => void;
 }
 
@@ -132,15 +132,15 @@ function endpoint(state: State, body: JsonObject, host: string): JsonObject {
   if (count(state, app.appId) >= (state.parts.options.maxConnections ?? 50)) {
     return { code: 1000040350, msg: "the number of connections exceeded the limit", data: {} };
   }
-  const now = state.parts.now();
+  const now = state.parts.clock.now();
   for (const [ticket, entry] of state.tickets) if (entry.expiresAt <= now) state.tickets.delete(ticket);
-  const ticket = randomUUID();
+  const ticket = systemRandom.uuid();
   state.tickets.set(ticket, { appId: app.appId, expiresAt: now + ticketLifetimeMs });
   // The official SDK loses the first query parameter, so it must not be one that it needs.
   const query = new URLSearchParams({
     fpid: "493",
-    device_id: randomBytes(8).toString("hex"),
-    access_key: randomBytes(8).toString("hex"),
+    device_id: randomHex(16),
+    access_key: randomHex(16),
     service_id: String(serviceId),
     ticket,
   });
@@ -158,7 +158,7 @@ function admit(state: State, request: IncomingMessage): Admission {
   const key = url.searchParams.get("ticket") ?? "";
   const ticket = state.tickets.get(key);
   state.tickets.delete(key);
-  if (ticket === undefined || ticket.expiresAt <= state.parts.now()) {
+  if (ticket === undefined || ticket.expiresAt <= state.parts.clock.now()) {
     return { refusal: { status: 514, message: "auth failed" } };
   }
   if (count(state, ticket.appId) >= (state.parts.options.maxConnections ?? 50)) {
@@ -178,14 +178,14 @@ function refuseHandshake(socket: Duplex, refusal: { status: number; message: str
 function open(state: State, appId: string, socket: WebSocket): void {
   const connection: Connection = { appId, socket, ready: false };
   state.connections.add(connection);
-  const timer = setTimeout(() => markReady(state, connection), silenceMs);
+  const cancelReady = state.parts.clock.after(silenceMs, () => markReady(state, connection));
   socket.on("message", (data) => {
     receive(state, socket, data);
     markReady(state, connection);
   });
   socket.on("error", () => socket.terminate());
   socket.on("close", () => {
-    clearTimeout(timer);
+    cancelReady();
     state.connections.delete(connection);
     for (const [messageId, ack] of state.pending) {
       if (ack.socket !== socket) continue;
@@ -239,9 +239,9 @@ function decodeAckData(data: string): unknown {
 
 /** Hands an event to one connection of the app, chosen at random, and waits for its ack. */
 async function push(state: State, event: OutgoingEvent): Promise<DeliveryAttempt> {
-  const at = state.parts.now();
+  const at = state.parts.clock.now();
   const candidates = ready(state, event.app.appId);
-  const chosen = candidates[Math.floor(Math.random() * candidates.length)];
+  const chosen = candidates[Math.floor(randomFraction() * candidates.length)];
   const attempt = { transport: "websocket" as const, at };
   if (chosen === undefined) return { ...attempt, durationMs: 0, acknowledged: false, error: "not connected" };
   const ack = await sendEvent(state, chosen.socket, event);
@@ -249,7 +249,7 @@ async function push(state: State, event: OutgoingEvent): Promise<DeliveryAttempt
   const error = ack.error ?? (acknowledged ? undefined : `ack code ${ack.code ?? 0}`);
   return {
     ...attempt,
-    durationMs: state.parts.now() - at,
+    durationMs: state.parts.clock.now() - at,
     acknowledged,
     ...(ack.code === undefined ? {} : { status: ack.code }),
     ...(error === undefined ? {} : { error }),
@@ -263,15 +263,15 @@ function sendEvent(
   event: OutgoingEvent,
 ): Promise<{ code?: number; error?: string; response?: unknown }> {
   return new Promise((resolve) => {
-    const messageId = randomUUID();
-    const timer = setTimeout(() => {
+    const messageId = systemRandom.uuid();
+    const cancelTimeout = state.parts.clock.after(state.parts.options.ackTimeoutMs ?? 3000, () => {
       state.pending.delete(messageId);
       resolve({ error: "timeout" });
-    }, state.parts.options.ackTimeoutMs ?? 3000);
+    });
     state.pending.set(messageId, {
       socket,
       settle(ack) {
-        clearTimeout(timer);
+        cancelTimeout();
         resolve(ack);
       },
     });

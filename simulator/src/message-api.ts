@@ -75,7 +75,7 @@ function patchCard(platform: Platform, call: ApiCallContext): JsonObject {
   const { message } = liveMessage(platform, call);
   if (message.messageType !== "interactive") throw new PlatformError(230001, "This message is NOT a card.");
   if (message.senderId !== call.app.appId) throw new PlatformError(230027, "Lack of necessary permissions.");
-  if (platform.now() - message.createdAt > patchLifetimeMs) {
+  if (platform.clock.now() - message.createdAt > patchLifetimeMs) {
     throw new PlatformError(230031, "The message is too old to update.");
   }
   platform.limiter.checkBusiness(`patch ${message.messageId}`, patchesPerSecond);
@@ -97,7 +97,8 @@ function changed(
   call: ApiCallContext,
   { message, change }: { message: SimMessage; change: MessageChange },
 ): JsonObject {
-  const updated = platform.messages.change(message.messageId, { ...change, updatedAt: platform.now() }) ?? message;
+  const updated =
+    platform.messages.change(message.messageId, { ...change, updatedAt: platform.clock.now() }) ?? message;
   platform.announce(updated);
   return success(messageView(updated, call.app));
 }
@@ -212,7 +213,7 @@ function addMessage(
     ...rendered,
     ...links,
     ...(uuid === undefined ? {} : { uuid }),
-    createdAt: platform.now(),
+    createdAt: platform.clock.now(),
   });
   openThread(platform, message);
   if (card !== undefined) attachCard(platform, card, message.messageId);
@@ -374,7 +375,9 @@ function push(platform: Platform, call: ApiCallContext): JsonObject {
   if (newest?.messageId !== message.messageId) {
     throw new PlatformError(230006, "The message is not the newest one of the bot.");
   }
-  if (platform.now() - message.createdAt > lifetimeMs) throw new PlatformError(230002, "The message has expired.");
+  if (platform.clock.now() - message.createdAt > lifetimeMs) {
+    throw new PlatformError(230002, "The message has expired.");
+  }
   if (message.followUps !== undefined) throw new PlatformError(230008, "The message has follow-ups already.");
   const answered = platform.messages.change(message.messageId, { followUps });
   if (answered !== undefined) platform.announce(answered);

@@ -1,3 +1,4 @@
+import { systemClock } from "@larkline/protocol";
 import { afterEach, expect, test } from "vitest";
 import { startFeishuSimulator, type FeishuSimulator, type SimulatorOptions } from "./index.ts";
 import { callOpenApi, connectTestClient, type TestClient } from "./open-api.fixture.ts";
@@ -35,7 +36,7 @@ async function personWrites({ simulator, person, group }: Scene, words = "hi"): 
 
 test("a token is the same while it has 30 minutes left, then a new one, and the old one lasts to its end", async () => {
   let now = 1_000_000_000;
-  const { simulator, client } = await scene({ now: () => now });
+  const { simulator, client } = await scene({ clock: { ...systemClock, now: () => now } });
   now += 5_399_000;
   const same = await connectTestClient(simulator.url, app);
   now += 2000;
@@ -49,7 +50,7 @@ test("a token is the same while it has 30 minutes left, then a new one, and the 
 });
 
 test("token fields stand at the top level", async () => {
-  const { simulator } = await scene({ now: () => 1_000_000_000 });
+  const { simulator } = await scene({ clock: { ...systemClock, now: () => 1_000_000_000 } });
   const path = "/open-apis/auth/v3/tenant_access_token/internal";
   const body = { app_id: app.appId, app_secret: app.appSecret };
   const answer = await callOpenApi(simulator.url, { method: "POST", path, body });
@@ -138,7 +139,7 @@ test("a reply names its parent and root, and a thread stays a thread", async () 
 
 test("a uuid sends once an hour and answers with the first message", async () => {
   let now = 1_000_000_000;
-  const { simulator, client, group } = await scene({ now: () => now });
+  const { simulator, client, group } = await scene({ clock: { ...systemClock, now: () => now } });
   const send = (uuid: string) => client.call("POST", toChat, { receive_id: group, ...text("x"), uuid });
   const first = await send("u1");
   const repeated = await send("u1");
@@ -239,7 +240,7 @@ test("every message of a topic group opens a thread", async () => {
 });
 
 test("a sixth message to a chat in one second is refused with 230020", async () => {
-  const { client, group } = await scene({ now: () => 1_000_000_000 });
+  const { client, group } = await scene({ clock: { ...systemClock, now: () => 1_000_000_000 } });
   const codes: number[] = [];
   for (let index = 0; index < 6; index += 1) {
     codes.push((await client.call("POST", toChat, { receive_id: group, ...text("x") })).code);
@@ -249,7 +250,7 @@ test("a sixth message to a chat in one second is refused with 230020", async () 
 
 test("the 51st call of an API in one second is refused with 429 and the seconds to wait", async () => {
   let now = 1_000_000_000;
-  const { client } = await scene({ now: () => now });
+  const { client } = await scene({ clock: { ...systemClock, now: () => now } });
   const call = () => client.call("GET", "/open-apis/bot/v3/info");
   const answers = await Promise.all(Array.from({ length: 51 }, call));
   const refused = answers.filter((answer) => answer.status === 429);
@@ -263,7 +264,7 @@ test("the 51st call of an API in one second is refused with 429 and the seconds 
 
 test("the 1,001st call of an API in one minute is refused", async () => {
   let now = 1_020_000_000;
-  const { client } = await scene({ now: () => now });
+  const { client } = await scene({ clock: { ...systemClock, now: () => now } });
   for (let second = 0; second < 20; second += 1) {
     await Promise.all(Array.from({ length: 50 }, () => client.call("GET", "/open-apis/bot/v3/info")));
     now += 1000;
@@ -308,7 +309,7 @@ const card = (title: string, shared = true) =>
 
 test("a shared card is patched up to 5 times a second and for 14 days", async () => {
   let now = 1_000_000_000;
-  const { client, simulator, group } = await scene({ now: () => now });
+  const { client, simulator, group } = await scene({ clock: { ...systemClock, now: () => now } });
   const sent = await client.call("POST", toChat, { receive_id: group, msg_type: "interactive", content: card("a") });
   const patch = () =>
     client.call("PATCH", `/open-apis/im/v1/messages/${String(sent.data.message_id)}`, { content: card("b") });
@@ -350,7 +351,7 @@ test("a bot recalls its own messages only; a recalled one has no content", async
 
 test("history is listed in pages, in both orders", async () => {
   let now = 1_000_000_000;
-  const told = await scene({ now: () => now, limits: "off" });
+  const told = await scene({ clock: { ...systemClock, now: () => now }, limits: "off" });
   for (const words of ["a", "b", "c"]) {
     now += 1000;
     await personWrites(told, words);
@@ -405,7 +406,7 @@ test("chat facts, members and names are told; an outsider sees little", async ()
 });
 
 test("names come in batches of up to 10, five calls a second", async () => {
-  const { client, person } = await scene({ now: () => 1_000_000_000 });
+  const { client, person } = await scene({ clock: { ...systemClock, now: () => 1_000_000_000 } });
   const path = "/open-apis/contact/v3/users/basic_batch?user_id_type=open_id";
   const batch = (ids: string[]) => client.call("POST", path, { user_ids: ids });
   expect((await batch([person, "ou_unknown"])).data.users).toEqual([{ user_id: person, name: "Ann" }]);

@@ -1,3 +1,4 @@
+import { systemClock } from "@larkline/protocol";
 import { expect, test } from "vitest";
 import type { PersonMessage } from "./index.ts";
 import { app, objectOf, otherApp, personWorld, type PersonWorld } from "./person-world.fixture.ts";
@@ -296,7 +297,7 @@ test("a recalled message has no content when read, and a fixed text in lists", a
 
 test("an edited message is read with its new text and time, and no event tells of it", async () => {
   let now = 1_700_000_000_000;
-  const world = await personWorld({ now: () => now });
+  const world = await personWorld({ clock: { ...systemClock, now: () => now } });
   const { id } = await write(world, { text: "before" });
   now += 5000;
   world.simulator.editMessage(id, "after");

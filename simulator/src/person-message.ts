@@ -53,7 +53,7 @@ export function createEventDesk(platform: Platform, deliveries: DeliveryService)
     async sendEvent({ appId, eventType, event, callback = false }) {
       const app = platform.apps.get(appId);
       if (app === undefined) throw new Error(`No app ${appId}`);
-      const outgoing = envelope(app, { eventType, event, createdAt: platform.now() });
+      const outgoing = envelope(app, { eventType, event, createdAt: platform.clock.now() });
       return callback ? deliveries.deliverOnce(outgoing) : deliveries.deliver(outgoing);
     },
   };
@@ -79,13 +79,13 @@ function editText(platform: Platform, messageId: string, text: string): void {
   }
   const lookup = mentionLookup(platform, knownChat(platform, message.chatId));
   const rendered = renderContent("text", JSON.stringify({ text }), lookup);
-  const change = { ...rendered, edits: message.edits + 1, updatedAt: platform.now() };
+  const change = { ...rendered, edits: message.edits + 1, updatedAt: platform.clock.now() };
   const changed = platform.messages.change(messageId, change);
   if (changed !== undefined) platform.announce(changed);
 }
 
 function recall(platform: Platform, messageId: string, recallType: RecallType): void {
-  const recallTime = platform.now();
+  const recallTime = platform.clock.now();
   const message = platform.messages.change(messageId, { recalled: true, updatedAt: recallTime });
   const chat = message === undefined ? undefined : platform.directory.chats.get(message.chatId);
   if (message === undefined || chat === undefined) throw new Error(`No message ${messageId}`);
@@ -182,7 +182,7 @@ function writeMessage(platform: Platform, written: PersonMessage): WrittenMessag
     senderId: sender.openId,
     ...rendered,
     ...links(platform, chat, written),
-    createdAt: written.createdAtMs ?? platform.now(),
+    createdAt: written.createdAtMs ?? platform.clock.now(),
   });
   openThread(platform, message);
   copyForwarded(platform, message.messageId, written.forward ?? []);
@@ -333,7 +333,7 @@ function elementText(element: JsonObject): string {
 
 /** Content of a kind as the message content guide shows it; kinds that nobody knows are empty objects. */
 function sampleContent({ platform, chat, sender }: Writing, messageType: string): JsonObject {
-  const startMs = platform.now();
+  const startMs = platform.clock.now();
   const event = { summary: "Weekly review", start_time: String(startMs), end_time: String(startMs + 3_600_000) };
   switch (messageType) {
     case "sticker":

@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto";
+import { type Clock, systemRandom } from "@larkline/protocol";
 import type { AppConsole, Registrations, SimApp, TokenStore } from "./apps.ts";
 import type { CardStore } from "./card-store.ts";
 import type { CardTokens } from "./card-clicks.ts";
@@ -28,7 +28,7 @@ export interface Platform {
   readonly sendRefusals: Map<string, { code: number; left: number }>;
   /** By app id; `granted` where nothing stands. */
   readonly nameScopes: Map<string, NameScope>;
-  readonly now: () => number;
+  readonly clock: Clock;
   /** Tells listeners that a message became visible or changed. */
   readonly announce: (message: SimMessage) => void;
   /** Delivers an event with the retry schedule, when the app is subscribed to its type. */
@@ -137,9 +137,19 @@ export function booleanField(body: JsonObject, field: string): boolean {
   return value;
 }
 
+/** That many hexadecimal digits, at most 32. */
+export function randomHex(digits: number): string {
+  return systemRandom.uuid().replaceAll("-", "").slice(-digits);
+}
+
+/** A number from 0 to below 1. */
+export function randomFraction(): number {
+  return Number.parseInt(randomHex(8), 16) / 2 ** 32;
+}
+
 /** A platform-like id: the prefix and 32 hex digits (`om_…`, `oc_…`, `ou_…`). */
 export function newId(prefix: string): string {
-  return `${prefix}${randomBytes(16).toString("hex")}`;
+  return `${prefix}${randomHex(32)}`;
 }
 
 /** App ids have a fixed form; the official SDK's long connection refuses any other. */
@@ -177,7 +187,7 @@ interface UuidTable {
   remember(appId: string, uuid: string, messageId: string): void;
 }
 
-export function createUuidTable(now: () => number, duplicate: DuplicateUuid): UuidTable {
+export function createUuidTable(clock: Clock, duplicate: DuplicateUuid): UuidTable {
   const sent = new Map<string, { messageId: string; at: number }>();
   return {
     find(appId, uuid) {
@@ -185,14 +195,14 @@ export function createUuidTable(now: () => number, duplicate: DuplicateUuid): Uu
         throw new PlatformError(99992402, `field validation failed: uuid the max len is ${maximumLength}`);
       }
       const entry = sent.get(`${appId} ${uuid}`);
-      if (entry === undefined || now() - entry.at >= windowMs) return undefined;
+      if (entry === undefined || clock.now() - entry.at >= windowMs) return undefined;
       if (duplicate === "in_progress") {
         throw new PlatformError(230049, "The message is being sent, please try again later.");
       }
       return entry.messageId;
     },
     remember(appId, uuid, messageId) {
-      const time = now();
+      const time = clock.now();
       for (const [key, entry] of sent) {
         if (time - entry.at < windowMs) break;
         sent.delete(key);

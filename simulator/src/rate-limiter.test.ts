@@ -1,3 +1,4 @@
+import { systemClock } from "@larkline/protocol";
 import { expect, test } from "vitest";
 import { PlatformError } from "./platform.ts";
 import { createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
@@ -5,7 +6,11 @@ import { createRateLimiter, type LimitRefusal } from "./rate-limiter.ts";
 /** Calls at random times; tells which were admitted. */
 function run(calls: number, limit: number): { at: number; admitted: boolean }[] {
   let now = 1_000_000_000;
-  const limiter = createRateLimiter({ now: () => now, enforced: true, onRefusal: () => undefined });
+  const limiter = createRateLimiter({
+    clock: { ...systemClock, now: () => now },
+    enforced: true,
+    onRefusal: () => undefined,
+  });
   return Array.from({ length: calls }, () => {
     now += Math.floor(Math.random() ** 3 * 400);
     try {
@@ -37,7 +42,11 @@ test("no second, aligned or not, holds more than the limit, and nothing below it
 test("a minute is counted like a second, with the seconds to wait", () => {
   let now = 1_000_000_000;
   const refusals: LimitRefusal[] = [];
-  const limiter = createRateLimiter({ now: () => now, enforced: true, onRefusal: (refusal) => refusals.push(refusal) });
+  const limiter = createRateLimiter({
+    clock: { ...systemClock, now: () => now },
+    enforced: true,
+    onRefusal: (refusal) => refusals.push(refusal),
+  });
   const call = () => limiter.checkApi({ appId: "cli_1", api: "GET /x" }, { perMinute: 10 });
   for (let index = 0; index < 10; index += 1) {
     now += 3000;
@@ -58,7 +67,11 @@ test("a minute is counted like a second, with the seconds to wait", () => {
 
 test("keys are counted by themselves, also after unused ones were forgotten", () => {
   let now = 1_000_000_000;
-  const limiter = createRateLimiter({ now: () => now, enforced: true, onRefusal: () => undefined });
+  const limiter = createRateLimiter({
+    clock: { ...systemClock, now: () => now },
+    enforced: true,
+    onRefusal: () => undefined,
+  });
   for (let chat = 0; chat < 25_000; chat += 1) {
     now += 10;
     limiter.checkBusiness(`chat oc_${chat}`, 1);

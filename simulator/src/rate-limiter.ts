@@ -1,3 +1,4 @@
+import type { Clock } from "@larkline/protocol";
 import { PlatformError } from "./platform.ts";
 
 /**
@@ -28,7 +29,7 @@ export interface LimitRefusal {
 }
 
 interface RateLimiterParts {
-  now: () => number;
+  clock: Clock;
   enforced: boolean;
   onRefusal: (refusal: LimitRefusal) => void;
 }
@@ -45,7 +46,7 @@ const tier4: Required<ApiLimits> = { perSecond: 50, perMinute: 1000 };
 const sweepSize = 10_000;
 const longestWindowMs = 60_000;
 
-export function createRateLimiter({ now, enforced, onRefusal }: RateLimiterParts): RateLimiter {
+export function createRateLimiter({ clock, enforced, onRefusal }: RateLimiterParts): RateLimiter {
   const windows = new Map<string, Window>();
   let sweepAt = sweepSize;
 
@@ -65,7 +66,7 @@ export function createRateLimiter({ now, enforced, onRefusal }: RateLimiterParts
 
   /** Counts the call, or tells the milliseconds until the next one may come. */
   const take = (key: string, limit: number, lengthMs: number): number | undefined => {
-    const time = now();
+    const time = clock.now();
     const window = opened(`${key} ${lengthMs}`, limit, time);
     const oldest = window.times[window.next] ?? Number.NEGATIVE_INFINITY;
     if (time - oldest < lengthMs) return oldest + lengthMs - time;
@@ -80,7 +81,7 @@ export function createRateLimiter({ now, enforced, onRefusal }: RateLimiterParts
     const waitMs = take(`${call.appId} ${call.api}`, limit, lengthMs);
     if (waitMs === undefined) return;
     const code = 99991400;
-    onRefusal({ api: call.api, key: call.appId, code, at: now() });
+    onRefusal({ api: call.api, key: call.appId, code, at: clock.now() });
     const reset = String(Math.max(1, Math.ceil(waitMs / 1000)));
     const headers = { "x-ogw-ratelimit-limit": String(limit), "x-ogw-ratelimit-reset": reset };
     throw new PlatformError(code, "request trigger frequency limit", { status: 429, headers });
@@ -96,7 +97,7 @@ export function createRateLimiter({ now, enforced, onRefusal }: RateLimiterParts
       if (!enforced || take(key, perSecond, 1000) === undefined) return;
       const code = 230020;
       const [api = key, id = key] = key.split(" ");
-      onRefusal({ api, key: id, code, at: now() });
+      onRefusal({ api, key: id, code, at: clock.now() });
       throw new PlatformError(code, "This operation triggers the frequency limit.", { status: 400 });
     },
   };
@@ -112,12 +113,12 @@ const exempt = /^\/(open-apis\/(auth|authen|event|contact)|callback)\//;
 /** Months begin by the platform's clock, UTC+8. */
 const zoneMs = 8 * 3_600_000;
 
-export function createMonthlyQuota(now: () => number, limit: number): MonthlyQuota {
+export function createMonthlyQuota(clock: Clock, limit: number): MonthlyQuota {
   let current = { month: "", calls: 0 };
   return {
     check(path) {
       if (exempt.test(path)) return;
-      const month = new Date(now() + zoneMs).toISOString().slice(0, 7);
+      const month = new Date(clock.now() + zoneMs).toISOString().slice(0, 7);
       if (current.month !== month) current = { month, calls: 0 };
       if (current.calls >= limit) {
         throw new PlatformError(99991403, "This month's API call quota has been exceeded.");

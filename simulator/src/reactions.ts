@@ -42,7 +42,7 @@ function add(platform: Platform, call: ApiCallContext): JsonObject {
     emojiType: type,
     operatorId: call.app.appId,
     operatorType: "app",
-    at: platform.now(),
+    at: platform.clock.now(),
   };
   setReactions(platform, message, [...message.reactions, reaction]);
   reactionEvent(platform, message, { reaction, created: true });
@@ -107,7 +107,7 @@ export function reactionEvent(
     reaction_type: { emoji_type: reaction.emojiType },
     operator_type: reaction.operatorType,
     ...(person === undefined ? { app_id: reaction.operatorId } : { user_id: userIds(person) }),
-    action_time: String(platform.now()),
+    action_time: String(platform.clock.now()),
   };
   const eventType = created ? "im.message.reaction.created_v1" : "im.message.reaction.deleted_v1";
   return tellBots(platform, knownChat(platform, message.chatId), { eventType, event, messageId });

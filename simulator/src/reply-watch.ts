@@ -1,3 +1,4 @@
+import type { Clock } from "@larkline/protocol";
 import type { MessageStore, SimMessage } from "./message-store.ts";
 
 /** Waits for what bots answer to a message. */
@@ -19,6 +20,7 @@ interface Waiter {
 }
 
 export function createReplyWatch(
+  clock: Clock,
   messages: MessageStore,
   notifier: Pick<Notifier<{ message: SimMessage }>, "on">,
 ): ReplyWatch {
@@ -32,7 +34,7 @@ export function createReplyWatch(
     new Promise((resolve, reject) => {
       const { messageId } = wanted;
       const settle = (): void => {
-        clearTimeout(timer);
+        cancelTimeout();
         waiters.get(messageId)?.delete(waiter);
         if (waiters.get(messageId)?.size === 0) waiters.delete(messageId);
       };
@@ -48,9 +50,8 @@ export function createReplyWatch(
           reject(error);
         },
       };
-      const timer = setTimeout(
-        () => waiter.fail(new Error(`No ${wanted.what} to ${messageId} within ${timeoutMs} ms`)),
-        timeoutMs,
+      const cancelTimeout = clock.after(timeoutMs, () =>
+        waiter.fail(new Error(`No ${wanted.what} to ${messageId} within ${timeoutMs} ms`)),
       );
       const waiting = waiters.get(messageId);
       if (waiting === undefined) waiters.set(messageId, new Set([waiter]));

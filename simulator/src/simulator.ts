@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Clock } from "@larkline/protocol";
 import type { ApiCall } from "./http-api.ts";
 import type { CardClick, CardClickResult, DuplicateCardUuid, SimCard } from "./card-store.ts";
 import type {
@@ -56,7 +57,7 @@ export interface SimulatorOptions {
   /** Entries kept of each log. Default 2,000. */
   logCapacity?: number;
   /** The clock of tokens, `uuid` windows and limits. Default the system's. */
-  now?: () => number;
+  clock?: Clock;
   /** Answers requests outside the open platform's paths; without it they are 404. */
   serve?: (request: IncomingMessage, response: ServerResponse) => void;
 }

@@ -1,5 +1,6 @@
 import { createServer, type RequestListener, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
+import { systemClock } from "@larkline/protocol";
 import {
   applicationRoutes,
   authRoutes,
@@ -48,6 +49,7 @@ export async function startFeishuSimulator(options: SimulatorOptions): Promise<F
   const close = async (): Promise<void> => {
     deliveries.close();
     replies.close();
+    platform.cards.close();
     connections.close();
     webhook.close();
     server.closeAllConnections();
@@ -111,10 +113,10 @@ function assemble(options: SimulatorOptions) {
   const connections = createLongConnections({
     apps: platform.apps,
     options: options.connection ?? {},
-    now: platform.now,
+    clock: platform.clock,
     onChange: (appId, open) => notifier.emit("connection", { appId, connections: open }),
   });
-  const webhook = createWebhookSender(platform.now, {
+  const webhook = createWebhookSender(platform.clock, {
     connectTimeoutMs: options.webhookTimeouts?.connectTimeoutMs ?? 2000,
     totalTimeoutMs: options.webhookTimeouts?.totalTimeoutMs ?? 3000,
   });
@@ -123,7 +125,7 @@ function assemble(options: SimulatorOptions) {
     websocket: connections.push,
     isConnected: (appId) => connections.count(appId) > 0,
     retryDelaysMs: options.retryDelaysMs ?? documentedRetryDelaysMs,
-    now: platform.now,
+    clock: platform.clock,
     onAttempt(record) {
       records.add(record);
       notifier.emit("delivery", record);
@@ -138,7 +140,7 @@ function assemble(options: SimulatorOptions) {
     requestListener({ options, platform, connections, faults, onCall }),
   );
   server.on("upgrade", connections.upgrade);
-  const replies = createReplyWatch(platform.messages, notifier);
+  const replies = createReplyWatch(platform.clock, platform.messages, notifier);
   return { notifier, platform, calls, records, refusals, faults, connections, webhook, deliveries, server, replies };
 }
 
@@ -147,12 +149,12 @@ function createPlatform(
   notifier: Notifier<SimulatorEvents>,
   { onRefusal, publish }: { onRefusal: (refusal: LimitRefusal) => void; publish: Platform["publish"] },
 ): Platform {
-  const now = options.now ?? Date.now;
+  const clock = options.clock ?? systemClock;
   const apps = createApps(options.apps);
   const console = createAppConsole(options.apps);
   const registrations = createRegistrations({
     options: options.registration ?? {},
-    now,
+    clock,
     addApp: (app) => {
       apps.set(app.appId, simulatedApp(app, [...apps.values()][0]?.tenantKey ?? "tenant"));
       console.set(app.appId, app);
@@ -171,16 +173,16 @@ function createPlatform(
     registrations,
     directory,
     messages,
-    cards: createCardStore({ rules: cardRules(options, { apps, directory, media }), now, messages, announce }),
-    cardTokens: createCardTokens(now),
+    cards: createCardStore({ rules: cardRules(options, { apps, directory, media }), clock, messages, announce }),
+    cardTokens: createCardTokens(clock),
     media,
-    tokens: createTokenStore(now),
-    limiter: createRateLimiter({ now, enforced: options.limits !== "off", onRefusal }),
-    uuids: createUuidTable(now, options.duplicateUuid ?? "original"),
-    quota: createMonthlyQuota(now, options.monthlyQuota ?? Number.POSITIVE_INFINITY),
+    tokens: createTokenStore(clock),
+    limiter: createRateLimiter({ clock, enforced: options.limits !== "off", onRefusal }),
+    uuids: createUuidTable(clock, options.duplicateUuid ?? "original"),
+    quota: createMonthlyQuota(clock, options.monthlyQuota ?? Number.POSITIVE_INFINITY),
     sendRefusals: new Map(),
     nameScopes: new Map(),
-    now,
+    clock,
     announce,
     publish,
   };

@@ -34,7 +34,11 @@ const storeClock = { ...systemClock, now };
 
 beforeEach(async () => {
   stores = openTestStores();
-  simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off", now });
+  simulator = await startFeishuSimulator({
+    apps: [{ appId, appSecret: "secret" }],
+    limits: "off",
+    clock: { ...systemClock, now },
+  });
   api = new FeishuApi({ appId, appSecret: "secret", domain: simulator.url, tokenCache: stores.tokens });
 });
 

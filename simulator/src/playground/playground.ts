@@ -3,7 +3,7 @@ import type { RequestListener, ServerResponse } from "node:http";
 import { stripTypeScriptTypes } from "node:module";
 import { createEnvReader, type Env } from "@larkline/process/config";
 import { type Logger, type LogLevel, logLevels, type Metrics, registerOpsRoutes } from "@larkline/process/telemetry";
-import type { ParseResult } from "@larkline/protocol";
+import { type ParseResult, systemClock } from "@larkline/protocol";
 import { type ModelServer, startModelServer } from "@larkline/testkit";
 import { fastify, type FastifyInstance } from "fastify";
 import { type FeishuSimulator, type SimChat, startFeishuSimulator } from "../index.ts";
@@ -15,14 +15,13 @@ import {
   registerPlaygroundRoutes,
 } from "./routes.ts";
 
-
 interface PlaygroundParts {
   config: PlaygroundConfig;
   logger: Logger;
   metrics: Metrics;
 }
 
-interface Playground {
+export interface Playground {
   /** Address of the page and of the simulated open platform. */
   readonly url: string;
   /** Address of the scripted model, when it was asked for. */
@@ -293,9 +292,9 @@ function createEventStream(simulator: FeishuSimulator): EventStream {
     simulator.on("chat", (chat) => send({ type: "chat", chat: chatView(chat) })),
     simulator.on("user", ({ openId, name }) => send({ type: "person", person: { openId, name } })),
   ];
-  const heartbeat = setInterval(() => {
+  const stopHeartbeat = systemClock.every(heartbeatMs, () => {
     for (const page of pages) write(page, ": alive\n\n");
-  }, heartbeatMs);
+  });
   return {
     open(response) {
       if (pages.size >= maximumPages) return false;
@@ -307,7 +306,7 @@ function createEventStream(simulator: FeishuSimulator): EventStream {
     },
     send,
     close() {
-      clearInterval(heartbeat);
+      stopHeartbeat();
       for (const stop of listeners) stop();
       for (const page of pages) page.end();
     },

@@ -1,4 +1,4 @@
-import { type Parser, type ParseResult, parserOf } from "@larkline/protocol";
+import { type Parser, type ParseResult, parserOf, systemClock } from "@larkline/protocol";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { type Static, Type } from "typebox";
 import type {
@@ -240,7 +240,7 @@ function personMessage(message: Static<typeof Message>): Omit<PersonMessage, "ap
     ...(mention === undefined ? {} : { mention }),
     ...(parentId === undefined ? {} : { parentId }),
     ...(inThread === true ? { threadId: "new" } : {}),
-    ...(late === 0 ? {} : { createdAtMs: Date.now() - late * 60_000 }),
+    ...(late === 0 ? {} : { createdAtMs: systemClock.now() - late * 60_000 }),
   };
 }
 

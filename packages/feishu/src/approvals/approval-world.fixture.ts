@@ -84,7 +84,7 @@ async function workUntilDone(
 
 async function platformAt({ now, tokens }: TestStores, options: ApprovalWorldOptions) {
   const platform = await simulatedApi({
-    simulator: { now, ...options.simulator },
+    simulator: { clock: { ...systemClock, now }, ...options.simulator },
     api: {
       timeoutMs: 10_000,
       tokenCache: tokens,

@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text as readText } from "node:stream/consumers";
+import { systemClock } from "@larkline/protocol";
 import { describe, expect, it, onTestFinished } from "vitest";
 import type { FeishuApi } from "../feishu-api.ts";
 import { failureOf, simulatedApi, type SimulatedApiOptions } from "../simulated-api.fixture.ts";
@@ -130,7 +131,7 @@ describe("a card", () => {
 
   it("that has typed for ten minutes says so", async () => {
     let nowMs = Date.now();
-    const { api, cardId, write } = await shownCard({ simulator: { now: () => nowMs } });
+    const { api, cardId, write } = await shownCard({ simulator: { clock: { ...systemClock, now: () => nowMs } } });
     nowMs += 10 * 60_000;
     expect(await failureOf(write("ab", 1))).toMatchObject({ kind: "streaming_closed", code: 200850 });
     expect(await failureOf(write("ab", 2))).toMatchObject({ kind: "streaming_closed", code: 300309 });
@@ -204,7 +205,7 @@ describe("a card", () => {
 
   it("in a message is too old after 14 days", async () => {
     let nowMs = Date.now();
-    const { api, chatId } = await simulatedApi({ simulator: { now: () => nowMs } });
+    const { api, chatId } = await simulatedApi({ simulator: { clock: { ...systemClock, now: () => nowMs } } });
     const content = JSON.stringify(cardOf("first", false));
     const target = { receiveIdType: "chat_id", receiveId: chatId, uuid: "u" } as const;
     const { messageId } = await api.messages.send({ ...target, messageType: "interactive", content });
@@ -299,7 +300,7 @@ describe("the delayed update of a clicked card", () => {
 
   it("says that the token has run out after half an hour", async () => {
     let nowMs = Date.now();
-    const { update } = await clicked({ simulator: { now: () => nowMs } });
+    const { update } = await clicked({ simulator: { clock: { ...systemClock, now: () => nowMs } } });
     nowMs += 31 * 60_000;
     expect(await failureOf(update("late"))).toMatchObject({ kind: "card_too_old", code: 300030 });
   });

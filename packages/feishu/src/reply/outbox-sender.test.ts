@@ -13,7 +13,7 @@ const hourMs = 3_600_000;
 async function world({ governor, ...options }: Partial<OutboxSenderOptions> & { governor?: RateGovernor } = {}) {
   const { store, cards: ledger, tokens, now, advance } = openTestStores();
   const clock = { ...systemClock, now };
-  const simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off", now });
+  const simulator = await startFeishuSimulator({ apps: [{ appId, appSecret: "secret" }], limits: "off", clock });
   onTestFinished(() => simulator.close());
   const api = new FeishuApi({
     appId,

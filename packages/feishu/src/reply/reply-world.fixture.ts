@@ -127,7 +127,7 @@ function writersWith(parts: Parts, { appId, logger, clock }: { appId: string; lo
 
 async function platformAt({ now, tokens }: TestStores, options: ReplyWorldOptions) {
   return await simulatedApi({
-    simulator: { now, ...options.simulator },
+    simulator: { clock: { ...systemClock, now }, ...options.simulator },
     api: {
       timeoutMs: 1_000,
       tokenCache: tokens,
