@@ -9,6 +9,7 @@ import {
   ToolJob,
   ToolOutcome,
 } from "@larkline/protocol";
+import { agentEventSchemas, chatMessageSchemas, StructuredMessage } from "@larkline/protocol/views/chat-messages";
 import { finishJobScript } from "@larkline/queue";
 import { runnerScripts } from "@larkline/store";
 import { root } from "./document.ts";
@@ -33,6 +34,10 @@ export function protocolFiles(): Record<string, string> {
         HandoffEntry,
         HandoffAnswer,
       },
+    }),
+    "docs/tool-protocol/chat-messages.json": formatted({
+      $schema,
+      $defs: { ...chatMessageSchemas, ...agentEventSchemas, StructuredMessage },
     }),
     "docs/tool-protocol/scripts.json": formatted({ ...runnerScripts(), finish_job: finishJobScript }),
   };

@@ -194,7 +194,14 @@ interface EventFields {
    */
   step_restarted: { turnNumber: number; model: string; reason: string };
   /** `to` has the word from now on; `callId` is the call that asked for it, or empty. */
-  agent_changed: { from: string; to: string; reason: AgentChange; callId: string };
+  agent_changed: {
+    from: string;
+    to: string;
+    reason: AgentChange;
+    callId: string;
+    /** Of a hand-over: what `to` sees of the conversation, all of it or the last message alone. */
+    context?: "all" | "last";
+  };
   /** People are asked; told before the question is sent. */
   input_requested: {
     requestId: string;

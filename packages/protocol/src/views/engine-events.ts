@@ -208,6 +208,7 @@ export const eventSchemas = {
     to: Type.String(),
     reason: Type.Enum([...agentChanges]),
     callId: Type.String(),
+    context: Type.Optional(Type.Enum(["all", "last"])),
   }),
   input_requested: Type.Object({
     type: Type.Literal("input_requested"),
