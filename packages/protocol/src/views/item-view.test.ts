@@ -278,6 +278,48 @@ describe("the view of items", () => {
     });
   });
 
+  it("says how far the run has come, and how it ended", () => {
+    const asked: EngineEvent = {
+      type: "permission_request",
+      id: "p1",
+      toolName: "weather",
+      input: { a: 1 },
+      message: "",
+    };
+    const failed: EngineEvent = {
+      type: "error",
+      code: "api_overloaded",
+      message: "m",
+      suggestion: "s",
+      retryable: true,
+    };
+    const states = [
+      [],
+      [start],
+      [start, use("c1"), asked],
+      [start, use("c1"), use("c2", { input: { a: 2 } }), asked],
+      [start, done("max_tokens")],
+      [start, done("cancelled")],
+      [start, { ...ended(), costUsd: 0.5 } as EngineEvent, failed],
+    ].map((events) => resultOf(...events));
+    expect(states.map(({ state, reason }) => [state, reason])).toEqual([
+      ["queued", ""],
+      ["running", ""],
+      ["waiting", ""],
+      ["running", ""],
+      ["done", "max_tokens"],
+      ["cancelled", "cancelled"],
+      ["error", "api_overloaded"],
+    ]);
+    expect(states.at(-1)).toMatchObject({
+      error: { code: "api_overloaded", message: "m", suggestion: "s", retryable: true },
+      costUsd: 0.5,
+      endedAtMs: 1_000,
+      finalOutput: null,
+    });
+    expect(states[1]).toMatchObject({ error: null, endedAtMs: null });
+  });
+
   it("gives the value of a structured answer", () => {
     const structured = { ...done("", '{"a":1}'), output: { a: 1 } } as EngineEvent; // of an agent with an output
     expect(resultOf(start, ...text('{"a":1}'), ended(), structured).finalOutput).toEqual({ a: 1 });

@@ -1,4 +1,4 @@
-import type { EventRecord } from "../event.ts";
+import { isTerminal, type EventRecord } from "../event.ts";
 import type { RunEvent, RunEventOf, RunRecord } from "./engine-events.ts";
 import { EngineView, type RunFacts } from "./engine-view.ts";
 import { addItemUsage, noItemUsage, runItemOf, toInputItem, toolCallOutputItem } from "./item-helpers.ts";
@@ -28,8 +28,18 @@ export interface Interruption {
   message: string;
 }
 
+/** `waiting`: for people, while nothing else is going on. */
+export type RunState = "queued" | "running" | "waiting" | "done" | "error" | "cancelled";
+
 /** What has become of a run so far. */
 export interface RunResult {
+  state: RunState;
+  /** Of a run that has ended: why, empty for a normal end. */
+  reason: string;
+  error: Pick<RunEventOf<"error">, "code" | "message" | "suggestion" | "retryable"> | null;
+  /** Epoch ms; null while it goes on. */
+  endedAtMs: number | null;
+  costUsd: number;
   newItems: RunItem[];
   /** The value of a structured answer, else the text; null while there is none. */
   finalOutput: unknown;
@@ -82,8 +92,11 @@ export class ItemView {
   #output: OutputItem[] = [];
   #handoff: HeldHandoff | undefined;
   #usage: ItemUsage = noItemUsage;
+  #costUsd = 0;
   #lastAgent: string;
   #finalOutput: unknown = null;
+  #begun = false;
+  #end: RunRecord | undefined;
 
   /** `input`: what the run was given, as items. */
   constructor(run: RunFacts, input: readonly InputItem[] = []) {
@@ -97,6 +110,8 @@ export class ItemView {
   push(stored: EventRecord): RunItem[] {
     const record = this.#events.push(stored);
     if (record === undefined) return [];
+    this.#begun = true;
+    if (isTerminal(record.event)) this.#end = record;
     this.#lastAgent = record.event.type === "agent_changed" ? record.event.to : record.agent;
     const items = this.#itemsOf(record, record.event);
     this.#items.push(...items);
@@ -106,7 +121,13 @@ export class ItemView {
   /** What has become of the run so far. */
   result(): RunResult {
     const newItems = structuredClone(this.#items);
+    const event = this.#end?.event;
     return {
+      state: this.#state(),
+      reason: event?.type === "done" ? event.reason : event?.type === "error" ? event.code : "",
+      error: event?.type === "error" ? errorOf(event) : null,
+      endedAtMs: this.#end?.atMs ?? null,
+      costUsd: this.#costUsd,
       newItems,
       finalOutput: structuredClone(this.#finalOutput),
       lastAgent: this.#lastAgent,
@@ -116,6 +137,15 @@ export class ItemView {
       interruptions: [...this.#waiting.values()],
       toInputList: () => [...structuredClone(this.#input), ...newItems.map(toInputItem)],
     };
+  }
+
+  #state(): RunState {
+    const event = this.#end?.event;
+    if (event?.type === "done") return event.reason === "cancelled" ? "cancelled" : "done";
+    if (event !== undefined) return "error";
+    if (!this.#begun) return "queued";
+    const isWaiting = this.#waiting.size > 0 && [...this.#calls.keys()].every((id) => this.#waiting.has(id));
+    return isWaiting ? "waiting" : "running";
   }
 
   #itemsOf(record: RunRecord, event: RunEvent): RunItem[] {
@@ -322,6 +352,7 @@ export class ItemView {
       cache_write_tokens: event.cacheCreationTokens,
     };
     this.#usage = addItemUsage(this.#usage, usage);
+    this.#costUsd += event.costUsd;
     this.#responses.push({ output: this.#output, usage, responseId: event.responseId });
   }
 
@@ -340,4 +371,8 @@ export class ItemView {
 function outputItem(raw: FunctionCall, { output, result, isError }: RunEventOf<"tool_result">, agent: string): RunItem {
   const value = isError || result === undefined ? output : result;
   return { type: "tool_call_output_item", agent, rawItem: toolCallOutputItem(raw, output), output: value };
+}
+
+function errorOf({ code, message, suggestion, retryable }: RunEventOf<"error">): RunResult["error"] {
+  return { code, message, suggestion, retryable };
 }
