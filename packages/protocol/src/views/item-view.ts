@@ -172,7 +172,7 @@ export class ItemView {
         return this.#asked(record, event);
       case "input_requested": {
         const { requestId: id, callId, question: message } = event;
-        this.#waiting.set(callId, { type: "question", id, callId, message });
+        this.#waiting.set(callId || id, { type: "question", id, callId, message });
         return [];
       }
       case "tool_result":
@@ -293,7 +293,7 @@ export class ItemView {
 
   #asked({ agent }: RunRecord, event: RunEventOf<"permission_request">): RunItem[] {
     const { id, toolName, input, message, toolCallId: callId = this.#callWith(event) } = event;
-    this.#waiting.set(callId, { type: "approval", id, callId, toolName, input, message });
+    this.#waiting.set(callId || id, { type: "approval", id, callId, toolName, input, message });
     const server = this.#calls.get(callId)?.mcp?.server;
     if (server === undefined) return [];
     const rawItem = { type: "mcp_approval_request", id, server_label: server, name: toolName } as const;
