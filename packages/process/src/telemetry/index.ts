@@ -3,6 +3,8 @@ export {
   createLogger,
   createOutageLog,
   logLevels,
+  redactFields,
+  scrubText,
   silentLogger,
   type LogBindings,
   type LogFields,
@@ -36,14 +38,14 @@ export {
   type OpsServerOptions,
   type ReadyCheck,
 } from "./ops-server.ts";
-export { redactFields, scrubText } from "./redact.ts";
 export { runUntilSignal, type RunUntilSignalOptions } from "./run-until-signal.ts";
 export {
   silentTelemetry,
   telemetryFor,
+  watchPlatform,
+  type PlatformWatch,
   type Span,
   type Tags,
   type Telemetry,
   type TelemetryAdapter,
 } from "./telemetry.ts";
-export { watchPlatform, type PlatformWatch } from "./platform-watch.ts";

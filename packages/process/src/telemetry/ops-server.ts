@@ -1,3 +1,4 @@
+import { systemClock, withDeadline } from "@larkline/protocol";
 import { fastify, type FastifyInstance } from "fastify";
 import type { Logger } from "./logger.ts";
 import type { Metrics } from "./metrics.ts";
@@ -67,19 +68,9 @@ interface Readiness {
   checks: Awaited<ReturnType<ReadyCheck>>;
 }
 
-async function settled(ready: ReadyCheck, deadlineMs: number): Promise<Readiness["checks"]> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`no answer within ${deadlineMs} ms`)), deadlineMs);
-  try {
-    return await Promise.race([ready(), promise]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
-
 async function readinessOf({ ready, logger, readyDeadlineMs = 2_000 }: OpsRoutes): Promise<Readiness> {
   try {
-    const checks = await settled(ready, readyDeadlineMs);
+    const checks = await withDeadline(systemClock, ready(), readyDeadlineMs);
     const status = Object.values(checks).every(Boolean) ? "ready" : "not ready";
     return { status, checks };
   } catch (error) {

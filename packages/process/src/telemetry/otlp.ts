@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import {
   diag,
   DiagLogLevel,
@@ -13,9 +12,9 @@ import {
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
 import { defaultResource, detectResources, envDetector, resourceFromAttributes } from "@opentelemetry/resources";
 import { BatchSpanProcessor, RandomIdGenerator, TracerProvider, type IdGenerator } from "@opentelemetry/sdk-trace";
-import type { Logger } from "./logger.ts";
+import { systemClock, systemRandom, withDeadline } from "@larkline/protocol";
+import { redactFields, scrubText, type Logger } from "./logger.ts";
 import { spanCatalogue, undecidedOutcomes, type ObservedService, type SpanFacts } from "./observations.ts";
-import { redactFields, scrubText } from "./redact.ts";
 import type { RecordedSpan, Tags, TelemetryAdapter } from "./telemetry.ts";
 
 export interface OtlpOptions {
@@ -82,11 +81,11 @@ export function otlpAdapter(options: OtlpOptions): OtlpAdapter {
   let closed: Promise<void> | undefined;
   return {
     event: (name, tags) => {
-      const atMs = Date.now();
+      const atMs = systemClock.now();
       open.happen(tags, (span) => span.addEvent(name, attributesOf(tags), atMs));
     },
     error: (error, tags) => {
-      const atMs = Date.now();
+      const atMs = systemClock.now();
       open.happen(tags, (span) => span.recordException(describeError(error), atMs));
     },
     spanStarted: (span) => {
@@ -127,8 +126,8 @@ function ignore(): void {}
 function tellTroubles(logger: Logger): void {
   let toldAtMs = Number.NEGATIVE_INFINITY;
   const tell = (message: string): void => {
-    if (performance.now() - toldAtMs < troublePauseMs) return;
-    toldAtMs = performance.now();
+    if (systemClock.monotonic() - toldAtMs < troublePauseMs) return;
+    toldAtMs = systemClock.monotonic();
     logger.warn({ reason: scrubText(message) }, "spans cannot be sent");
   };
   const logTo = { error: tell, warn: tell, info: ignore, debug: ignore, verbose: ignore };
@@ -156,7 +155,7 @@ function createProvider({ service, endpoint, headers }: OtlpOptions, idGenerator
   const own = {
     "service.name": `larkline-${service}`,
     "service.namespace": "larkline",
-    "service.instance.id": randomUUID(),
+    "service.instance.id": systemRandom.uuid(),
   };
   const resource = defaultResource()
     .merge(resourceFromAttributes(own))
@@ -253,8 +252,5 @@ function idsOf(traceparent: unknown): SpanIds | undefined {
 }
 
 async function withinDeadline(ending: Promise<void>): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, closeDeadlineMs);
-  await Promise.race([ending.catch(() => undefined), promise]);
-  clearTimeout(timer);
+  await withDeadline(systemClock, ending, closeDeadlineMs).catch(() => undefined); // what is not sent by then is lost
 }

@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import { adapterOf } from "./observers.ts";
-import { watchPlatform } from "./platform-watch.ts";
+import { watchPlatform } from "./telemetry.ts";
 import { telemetryFor, type Tags } from "./telemetry.ts";
 
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { redactFields, scrubText } from "./redact.ts";
+import { redactFields, scrubText } from "./logger.ts";
 
 describe("redactFields", () => {
   it("hides secrets by key at any depth and in any spelling", () => {

@@ -1,3 +1,4 @@
+import { systemClock } from "@larkline/protocol";
 import { flushCompileCache } from "node:module";
 import type { Logger } from "./logger.ts";
 
@@ -42,10 +43,10 @@ export function runUntilSignal(options: RunUntilSignalOptions): void {
     }
     stopping = true;
     logger.info({ reason }, "closing");
-    setTimeout(() => {
+    systemClock.after(deadlineMs, () => {
       logger.error({ deadlineMs }, "closing took too long, leaving");
       leave(1);
-    }, deadlineMs);
+    });
     void closeAndLeave(options);
   };
 

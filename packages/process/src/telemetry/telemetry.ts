@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto";
 import {
   TraceFlags,
   type Counter,
@@ -11,7 +10,7 @@ import {
   SpanStatusCode,
   type Tracer,
 } from "@opentelemetry/api";
-import { sharedNow } from "@larkline/protocol";
+import { sharedNow, systemClock, systemRandom } from "@larkline/protocol";
 import { metricCatalogue, type EventName, type MetricName, type SpanName } from "./observations.ts";
 
 // Product code instruments itself with the API of OpenTelemetry: it starts spans, emits events and adds to metrics. What
@@ -88,7 +87,7 @@ export class RecordedSpan implements Span {
   /** What was known when it began. */
   readonly tags: Tags;
   readonly startedAtMs: number = sharedNow();
-  readonly #startedMs = performance.now();
+  readonly #startedMs = systemClock.monotonic();
   /** What became known since. */
   endTags: Tags | undefined;
   /** Why it failed. */
@@ -106,7 +105,7 @@ export class RecordedSpan implements Span {
 
   /** How long it has taken, ms. */
   elapsedMs(): number {
-    return performance.now() - this.#startedMs;
+    return systemClock.monotonic() - this.#startedMs;
   }
 
   end(): void {
@@ -142,8 +141,8 @@ export class RecordedSpan implements Span {
   /** Of the trace of its message, or else of one of its own. */
   spanContext(): SpanContext {
     this.#context ??= {
-      traceId: /^00-([0-9a-f]{32})-/.exec(String(this.tags["traceparent"]))?.[1] ?? randomBytes(16).toString("hex"),
-      spanId: randomBytes(8).toString("hex"),
+      traceId: /^00-([0-9a-f]{32})-/.exec(String(this.tags["traceparent"]))?.[1] ?? randomHex(32),
+      spanId: randomHex(16),
       traceFlags: TraceFlags.SAMPLED,
     };
     return this.#context;
@@ -218,6 +217,10 @@ function samplesFor(told: Told): Samples {
   return Object.fromEntries(samples) as Samples; // one per name, of the kind that the catalogue says
 }
 
+function randomHex(length: number): string {
+  return systemRandom.uuid().replaceAll("-", "").slice(-length);
+}
+
 function isTag(value: unknown): value is string | number | boolean {
   return typeof value === "string" || typeof value === "number" || typeof value === "boolean";
 }
@@ -237,3 +240,108 @@ function ignore(): void {}
 
 /** Tells nothing to anything: for tests, and for messages that must not count. */
 export const silentTelemetry: Telemetry = telemetryFor([]);
+
+/** A call of the platform, as those who make it tell of it. */
+interface PlatformCall {
+  api: string;
+  traceparent: string | undefined;
+}
+
+interface PlatformFailure {
+  kind: string;
+  code: number;
+  heldBack: boolean;
+}
+
+interface DeliveredReply {
+  id: string;
+  session: string;
+  attempts: number;
+  traceparent?: string;
+  /** When the message was written that it answers, epoch ms. */
+  askedAtMs?: number;
+  view?: unknown;
+  card?: unknown;
+}
+
+type DeliveryResult =
+  | { state: "sent" | "left" }
+  | { state: "failed" | "given_up"; error: PlatformFailure; retryInMs: number };
+
+/** Told of the calls and deliveries of one process; it fits what packages/feishu asks for. */
+export interface PlatformWatch {
+  calls: {
+    waited(call: PlatformCall, ms: number, left: boolean): void;
+    began(call: PlatformCall): (error?: PlatformFailure) => void;
+  };
+  deliveries: (reply: DeliveredReply) => (result: DeliveryResult) => void;
+}
+
+/** Calls that write cards and messages. */
+const writes = /^(?:cardkit\.|im\.message\.(?:create|reply|patch|update)$|interactive\.)/;
+
+/** Waits that are worth an entry in a trace, ms. */
+const notableWaitMs = 50;
+
+function traced(traceparent: string | undefined): Tags {
+  return traceparent === undefined ? {} : { traceparent };
+}
+
+function reasonOf({ kind, code }: PlatformFailure): string {
+  return code === 0 ? kind : `${kind} ${code}`;
+}
+
+function kindOf({ view, card }: DeliveredReply): string {
+  if (view !== undefined) return "answer";
+  return card === undefined ? "text" : "card";
+}
+
+function watchCalls({ tracer, events, samples }: Telemetry): PlatformWatch["calls"] {
+  return {
+    waited: ({ api, traceparent }, ms, left) => {
+      samples["limiter.wait_seconds"].record(ms / 1_000, { api });
+      if (!left || ms < notableWaitMs) return;
+      events.emit({ eventName: "limiter.waited", attributes: { ...traced(traceparent), api, ms: Math.round(ms) } });
+    },
+    began: ({ api, traceparent }) => {
+      if (!writes.test(api)) return () => undefined;
+      const write = tracer.startSpan("card.write", { attributes: { ...traced(traceparent), operation: api } });
+      return (error) => {
+        const result = error?.kind ?? "ok";
+        samples["card.operations"].add(1, { operation: api, result });
+        if (error !== undefined) write.recordException(error);
+        write.setAttributes({ result }).end();
+      };
+    },
+  };
+}
+
+function watchDeliveries({ tracer, events, samples }: Telemetry): PlatformWatch["deliveries"] {
+  return (reply) => {
+    const { id, session, attempts, traceparent, askedAtMs } = reply;
+    const tags = { ...traced(traceparent), session, reply: id };
+    const delivery = tracer.startSpan("reply.deliver", { attributes: { ...tags, attempts: attempts + 1 } });
+    return (result) => {
+      const { state } = result;
+      const error = "error" in result ? result.error : undefined;
+      if (error !== undefined) delivery.recordException(error);
+      delivery.setAttributes({ state }).end();
+      if (state === "sent") {
+        events.emit({ eventName: "reply.sent", attributes: { ...tags, attempts: attempts + 1 } });
+        const seconds = askedAtMs === undefined ? undefined : Math.max(0, sharedNow() - askedAtMs) / 1_000;
+        if (seconds !== undefined) samples["reply.delivered_seconds"].record(seconds, { kind: kindOf(reply) });
+      }
+      if ("error" in result) {
+        const { retryInMs } = result;
+        const facts = { reason: reasonOf(result.error), givenUp: state === "given_up", retryInMs };
+        events.emit({ eventName: "reply.failed", attributes: { ...tags, ...facts } });
+        if (state === "given_up") events.emit({ exception: result.error, attributes: tags });
+      }
+    };
+  };
+}
+
+/** Tells of what a process does at the platform. */
+export function watchPlatform(telemetry: Telemetry): PlatformWatch {
+  return { calls: watchCalls(telemetry), deliveries: watchDeliveries(telemetry) };
+}

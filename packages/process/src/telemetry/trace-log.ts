@@ -1,5 +1,5 @@
 import { hostname } from "node:os";
-import { traceIdOf, type TraceEntry, type TraceId, sharedNow } from "@larkline/protocol";
+import { traceIdOf, type TraceEntry, type TraceId, sharedNow, systemClock, withDeadline } from "@larkline/protocol";
 import type { TraceLog, TraceSubject, TraceWrite } from "@larkline/store";
 import type { RecordedSpan, Tags, TelemetryAdapter } from "./telemetry.ts";
 
@@ -44,7 +44,7 @@ export class TraceAdapter implements TelemetryAdapter {
   /** Batches that were written. */
   #batches = 0;
   #spans = 0;
-  #timer: NodeJS.Timeout | undefined;
+  #cancelTimer: (() => void) | undefined;
   #writing: Promise<void> | undefined;
   #isFailing = false;
   #closing: Promise<void> | undefined;
@@ -85,10 +85,7 @@ export class TraceAdapter implements TelemetryAdapter {
   }
 
   async #close(): Promise<void> {
-    const late = Promise.withResolvers<void>();
-    const timer = setTimeout(late.resolve, this.#options.closeMs ?? 2_000);
-    await Promise.race([this.#drain(), late.promise]);
-    clearTimeout(timer);
+    await withDeadline(systemClock, this.#drain(), this.#options.closeMs ?? 2_000).catch(() => undefined); // the rest is lost
   }
 
   async #drain(): Promise<void> {
@@ -119,13 +116,13 @@ export class TraceAdapter implements TelemetryAdapter {
   }
 
   #flushSoon(): void {
-    this.#timer ??= setTimeout(() => this.#flush(), this.#options.flushMs ?? 50).unref();
+    this.#cancelTimer ??= systemClock.after(this.#options.flushMs ?? 50, () => this.#flush());
   }
 
   /** One write at a time: while it lasts, what comes is collected for the next one. */
   #flush(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
     if (this.#writing !== undefined || this.#count === 0) return;
     const writes: TraceWrite[] = [...this.#waiting].map(([traceId, waiting]) => ({ traceId, ...waiting }));
     const count = this.#count;
