@@ -97,7 +97,7 @@ describe("a call whose runner is missing", () => {
 
   it("gets an error at its deadline that says so", async () => {
     expect(await answerTo(system, late)).toContain(
-      "failed:tool_not_found: the runner 'waiting' of this tool is not there, and nobody answered the call in time. The call was not run.",
+      "failed:tool_not_found: the runner 'waiting' of this tool is not running, and the call was not answered in time. The call was not run.",
     );
     expect(await system.recorded()).toEqual([]);
   });

@@ -15,6 +15,7 @@ import type { Tags } from "@larkline/process/telemetry";
 import {
   argumentsHashOf,
   withDeadline,
+  type Actor,
   type Approval,
   type ApprovalState,
   type CallState,
@@ -27,7 +28,6 @@ import {
 } from "@larkline/protocol";
 import { settlesAlone, type ApprovalStatus } from "@larkline/store";
 import type { Agent } from "./agents.ts";
-import { argumentsTextOf, builtInRunner, placeOf, waitsForPeople } from "./call-facts.ts";
 import type { Services } from "./services.ts";
 
 // Whether a call may run: judged when the model asks for it (`TurnJudge`), asked of people where the policy says so,
@@ -424,4 +424,34 @@ async function isRuled({ rules }: Services, { message }: TurnState, call: CallSt
   const inForce = await rules.inForce(message.app, chatId);
   const rule = inForce.find(({ id }) => id === ruleId);
   return rule !== undefined && holdsInForce(rule, { tool: call.name, person: message.sender.id, chatId });
+}
+
+/** Stands for the workers where a call names its runner; no runner can be called so. */
+export const builtInRunner = "(worker)";
+
+/** What a runner gets as arguments; what was approved hashes to the same. */
+export function argumentsTextOf({ arguments: given }: CallState): string {
+  return JSON.stringify(given);
+}
+
+/** The chat that a message is from; over HTTP, where there are none, its session. */
+export function placeOf({ reply, session }: InboundMessage): string {
+  return reply.channel === "feishu" ? reply.chatId : session;
+}
+
+/** Person and place that the calls of a turn act for. */
+export function actorOf({ message }: TurnState): Actor {
+  const { app, tenant, sender } = message;
+  return {
+    app,
+    ...(tenant === undefined ? {} : { tenant }),
+    userId: sender.id,
+    ...(sender.name === undefined ? {} : { userName: sender.name }),
+    chatId: placeOf(message),
+  };
+}
+
+/** Whether people are to say what becomes of the call. */
+export function waitsForPeople({ state }: CallState): boolean {
+  return state === "waiting_approval" || state === "waiting_outcome";
 }

@@ -1,19 +1,26 @@
-import { answerUuid, noticeText } from "@larkline/agent";
+import { answerUuid, attemptOf, noticeText } from "@larkline/agent";
 import { endOrphan } from "@larkline/feishu";
+import type { Telemetry } from "@larkline/process/telemetry";
 import {
+  traceparentOfMessage,
   turnIdOf,
   type CallState,
   type InboundMessage,
   type OperatorOrder,
   type ToolOutcome,
+  type TurnState,
 } from "@larkline/protocol";
-import { applyOrder, type CardReply, type OutboxRecord, type StaleSession } from "@larkline/store";
-import { attemptOf, builtInRunner } from "./call-facts.ts";
-import { silentAmong } from "./heartbeat.ts";
+import {
+  applyOrder,
+  type CardReply,
+  type OutboxRecord,
+  type Presence,
+  type Renewals,
+  type StaleSession,
+} from "@larkline/store";
+import { builtInRunner } from "./approvals.ts";
 import type { Services } from "./services.ts";
-import { stopCalls } from "./tools.ts";
-import { wakeAfter } from "./turn-holds.ts";
-import { tellLate } from "./turn-watch.ts";
+import { stopCalls, wakeAfter } from "./tools.ts";
 
 // What every worker does beside turns: the sweeper takes up what processes that died, or lost messages between them,
 // have left; and the orders of operators are carried out. Stored data is looked after in data-keeping.ts.
@@ -37,9 +44,8 @@ const portion = 200;
  * does. Everything it does can be done twice.
  */
 export function startSweeper(services: Services): { close(): Promise<void> } {
-  const { presence, owner, log } = services;
+  const { presence, owner, clock, log } = services;
   let closed = false;
-  let timer: NodeJS.Timeout | undefined;
   let pass: Promise<void> = Promise.resolve();
   const closing = new AbortController();
   const cards = [sweepCards, sweepApprovalCards].map((sweepOnce) => besideOthers(services, sweepOnce, closing.signal));
@@ -53,12 +59,12 @@ export function startSweeper(services: Services): { close(): Promise<void> } {
     } catch (error) {
       log.warn({ error }, "sweep");
     }
-    if (!closed) timer = setTimeout(start, sweepEveryMs);
+    if (!closed) cancelNext = clock.after(sweepEveryMs, start);
   };
   const start = (): void => {
     pass = sweep();
   };
-  timer = setTimeout(start, sweepEveryMs);
+  let cancelNext = clock.after(sweepEveryMs, start);
   services.renewals.onSilence(() => {
     if (!closed) void sweepSilent(services);
   });
@@ -66,7 +72,7 @@ export function startSweeper(services: Services): { close(): Promise<void> } {
     close: async () => {
       closed = true;
       closing.abort();
-      clearTimeout(timer);
+      cancelNext();
       await pass;
       await Promise.all(cards.map(async (card) => await card.ended()));
     },
@@ -137,6 +143,37 @@ async function sweepOrphans(services: Services, beforeMs: number): Promise<void>
   for (const session of running) if (silent.has(session.owner)) await healSession(services, session);
 }
 
+interface Heartbeats {
+  presence: Presence;
+  renewals: Renewals;
+}
+
+/**
+ * Whether a worker has died: its heartbeat has expired and it has not said that it ends. Right after an outage of Redis
+ * no heartbeat is there until every worker has renewed its own, so this waits for that. Rejects while Redis takes no
+ * heartbeats: then it cannot be told.
+ */
+export async function hasDied(heartbeats: Heartbeats, owner: string): Promise<boolean> {
+  const { presence, renewals } = heartbeats;
+  if ((await presence.alive([owner])).has(owner) || (await presence.hasLeft(owner))) return false;
+  if (!renewals.isTaken()) throw new Error("Redis takes no heartbeats: who lives cannot be told");
+  return (await silentAmong(heartbeats, [owner])).has(owner);
+}
+
+/** Those of `owners` that have no heartbeat, dead or ended; none while Redis takes no heartbeats. Waits as above. */
+export async function silentAmong({ presence, renewals }: Heartbeats, owners: readonly string[]): Promise<Set<string>> {
+  const silent = await withoutHeartbeat(presence, owners);
+  if (silent.size === 0 || renewals.isSteady()) return silent;
+  // Renewals of a busy machine may be late again and again: each time it is enough to look a second time.
+  if (renewals.isTaken()) await renewals.settled();
+  return renewals.isTaken() ? await withoutHeartbeat(presence, [...silent]) : new Set();
+}
+
+async function withoutHeartbeat(presence: Presence, owners: readonly string[]): Promise<Set<string>> {
+  const alive = await presence.alive(owners);
+  return new Set(owners.filter((owner) => !alive.has(owner)));
+}
+
 /** A claim lives within the job of its generation: without the job the session is not run, even if its worker lives. */
 async function isBeingRun({ turns }: Services, { state, session, gen }: StaleSession): Promise<boolean> {
   return state === "running" && (await turns.alive(session, gen));
@@ -184,12 +221,20 @@ async function answerLate(
   healed(services, "deadline", 1);
 }
 
+/** Tells of a call that was not answered in time. */
+function tellLate({ events }: Telemetry, { message, turnId }: TurnState, call: CallState): void {
+  const { session } = message;
+  const { id, name: tool, runner = "" } = call;
+  const tags = { traceparent: traceparentOfMessage(message), session, turn: turnId };
+  events.emit({ eventName: "turn.healed", attributes: { ...tags, what: "deadline", call: id, tool, runner } });
+}
+
 /** What a call is answered with that had no answer before its deadline. */
 function lateAnswer(call: CallState | undefined, started: boolean, living: ReadonlySet<string>): ToolOutcome {
   const { effect, runner = builtInRunner } = call ?? {};
   const isGone = runner !== builtInRunner && !living.has(runner);
   const reason = isGone
-    ? `tool_not_found: the runner '${runner}' of this tool is not there, and nobody answered the call in time.`
+    ? `tool_not_found: the runner '${runner}' of this tool is not running, and the call was not answered in time.`
     : "timeout: no answer before the deadline.";
   // The ledger does not hear of the starts of pure calls, but they have no effect anyway.
   if (!started) return { ok: false, error: effect === "pure" ? reason : `${reason} The call was not run.` };
@@ -283,9 +328,9 @@ const lookMs = 100;
 
 /** Carries out what operators order at the console. Every worker looks; each order is taken by one, once. */
 export function startOrders(services: Services): { close(): Promise<void> } {
-  const { orders, log } = services;
+  const { orders, clock, log } = services;
   const closing = new AbortController();
-  let timer: NodeJS.Timeout | undefined;
+  let cancelNext: (() => void) | undefined;
   const serve = async (): Promise<void> => {
     try {
       while (!closing.signal.aborted && (await orders.serve(async (order) => await carryOut(services, order)))) {
@@ -294,7 +339,7 @@ export function startOrders(services: Services): { close(): Promise<void> } {
     } catch (error) {
       log.warn({ error }, "an order of an operator may not have been done");
     }
-    if (!closing.signal.aborted) timer = setTimeout(start, lookMs);
+    if (!closing.signal.aborted) cancelNext = clock.after(lookMs, start);
   };
   let serving = Promise.resolve();
   const start = (): void => {
@@ -304,7 +349,7 @@ export function startOrders(services: Services): { close(): Promise<void> } {
   return {
     close: async () => {
       closing.abort();
-      clearTimeout(timer);
+      cancelNext?.();
       await serving;
     },
   };
@@ -330,7 +375,7 @@ async function carryOut(services: Services, order: OperatorOrder): ReturnType<ty
 }
 
 /**
- * What ends the card, or stands in place of the answer: ids and key are those of the turn's own answer, so
+ * What ends the card, or is sent instead of the answer: ids and key are those of the turn's own answer, so
  * that a person gets one of the two. `onCard`: whether the turn has one.
  */
 export function resetReply(

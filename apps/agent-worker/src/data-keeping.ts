@@ -1,5 +1,5 @@
 import type { Archive, ArchiveEnd, AuditPlace } from "@larkline/store";
-import { pause, type SessionKey } from "@larkline/protocol";
+import { pause, type Random, type SessionKey } from "@larkline/protocol";
 import type { Services } from "./services.ts";
 
 /** What became of stored data. */
@@ -17,7 +17,6 @@ const closeMs = 2_000;
 export function startDataKeeper(services: Services, intervalMs = keepEveryMs): { close(): Promise<void> } {
   const { presence, owner, clock, log } = services;
   const closing = new AbortController();
-  let timer: NodeJS.Timeout | undefined;
   let round: Promise<void> = Promise.resolve();
 
   const keep = async (): Promise<void> => {
@@ -28,16 +27,16 @@ export function startDataKeeper(services: Services, intervalMs = keepEveryMs): {
     } catch (error) {
       log.warn({ error }, failed);
     }
-    if (!closing.signal.aborted) timer = setTimeout(start, intervalMs);
+    if (!closing.signal.aborted) cancelNext = clock.after(intervalMs, start);
   };
   const start = (): void => {
     round = keep();
   };
-  timer = setTimeout(start, intervalMs);
+  let cancelNext = clock.after(intervalMs, start);
   return {
     close: async () => {
       closing.abort();
-      clearTimeout(timer);
+      cancelNext();
       const over = new AbortController();
       await Promise.race([round, pause(clock, closeMs, over.signal)]);
       over.abort();
@@ -194,7 +193,7 @@ export class KeepingRound {
    */
   async #eachUntilBroken<T>(items: readonly T[], run: (item: T) => Promise<void>): Promise<boolean> {
     let inRow = 0;
-    for (const item of shuffled(items)) {
+    for (const item of shuffled(items, this.#services.random)) {
       if (this.#signal.aborted || inRow >= tooManyFailures) break;
       try {
         await run(item);
@@ -208,9 +207,9 @@ export class KeepingRound {
   }
 }
 
-function shuffled<T>(items: readonly T[]): T[] {
+function shuffled<T>(items: readonly T[], random: Random): T[] {
   return items
-    .map((item) => ({ item, at: Math.random() }))
+    .map((item) => ({ item, at: random.fraction() }))
     .sort((one, other) => one.at - other.at)
     .map(({ item }) => item);
 }

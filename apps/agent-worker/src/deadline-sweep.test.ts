@@ -62,7 +62,7 @@ describe("a call past its deadline", () => {
     expect(await sweep(world, [])).toBe(1);
     expect(late.splice(0)).toEqual([`${session}-1 echo`]);
     expect(await told(world, "echo")).toEqual([
-      "tool_not_found: the runner 'test' of this tool is not there, and nobody answered the call in time. The call was not run.",
+      "tool_not_found: the runner 'test' of this tool is not running, and the call was not answered in time. The call was not run.",
       true,
     ]);
   });

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { closeRedis, connectRedis, Presence, Renewals } from "@larkline/store";
 import { startRedis } from "@larkline/testkit";
 import { expect, inject, it, onTestFinished, vi } from "vitest";
-import { hasDied, silentAmong } from "./heartbeat.ts";
+import { hasDied, silentAmong } from "./background-jobs.ts";
 
 async function renewing(redisUrl: string, namespace: string, owner: string, onError = unexpected): Promise<Renewals> {
   const renewals = await Renewals.start({ redisUrl, namespace, owner, onError });

@@ -1,4 +1,5 @@
 import {
+  allTokens,
   attachmentText,
   callUses,
   compactedTransition,
@@ -6,18 +7,45 @@ import {
   compactionRequest,
   createAccumulator,
   deltaEventOf,
+  endOverBudget,
+  isOwn,
   languageOfMessage,
   modelMessagesOf,
   requestTokens,
   stepUse,
+  warnNearBudget,
+  type BudgetFacts,
   type CompactionPlan,
   type StepResult,
   type Transition,
 } from "@larkline/agent";
-import type { StepPast } from "@larkline/model";
+import {
+  budgetStanding,
+  budgetUse,
+  spenderOf,
+  type BudgetAccount,
+  type BudgetUse,
+  type Spender,
+} from "@larkline/agent/budgets";
+import { costOf, type ModelChain, type ModelInfo, type StepPast } from "@larkline/model";
 import type { ModelOptions } from "@larkline/process/config";
-import type { EngineEvent, FilePart, ImagePart, Message, TextPart, ToolSpec } from "@larkline/protocol";
-import type { BlobStore } from "@larkline/store";
+import { scrubText, type Tags, type Telemetry } from "@larkline/process/telemetry";
+import {
+  pause,
+  systemClock,
+  type EngineEvent,
+  type FilePart,
+  type ImagePart,
+  type InboundMessage,
+  type Message,
+  type StepUse,
+  type TextPart,
+  type ToolSpec,
+  type TurnState,
+  type Usage,
+} from "@larkline/protocol";
+import type { BlobStore, BudgetStore, Spending } from "@larkline/store";
+import type { Agent } from "./agents.ts";
 import type { Services } from "./services.ts";
 import type { RunningTurn } from "./turn-run.ts";
 
@@ -52,11 +80,11 @@ export class ModelSteps {
 
   /** The next step of the answer. `brokenOff` is set where the run's signal has ended it. */
   async answer(tools: readonly ToolSpec[], onEvent: (event: EngineEvent) => void): Promise<StepResult> {
-    const { agent, model, stored, watch } = this.#run;
+    const { agent, model, stored } = this.#run;
     const { instructions: system, request: options } = agent.config;
     const { turn, history } = stored;
     const asked = { turnNumber: turn.steps + 1, system, options, history, tools, onEvent };
-    return await watch.step(model.chain, "answer", async () => {
+    return await watchStep(this.#run, "answer", async () => {
       const messages = await readHistory(this.#services.blobs, modelMessagesOf(history), {
         vision: model.chain.primary.supportsVision,
         maxChars: this.#services.settings.limits.attachmentChars,
@@ -69,9 +97,9 @@ export class ModelSteps {
 
   /** A summary of the older part of the conversation; undefined when it was broken off. */
   async summarise(plan: CompactionPlan): Promise<StepResult | undefined> {
-    const { agent, model, stored, watch } = this.#run;
+    const { agent, stored } = this.#run;
     const language = languageOfMessage(stored.turn.message, agent.speech.texts);
-    const summary = await watch.step(model.chain, "summary", async () => {
+    const summary = await watchStep(this.#run, "summary", async () => {
       const older = await readFiles(this.#services.blobs, plan.older, {
         maxChars: summarisedChars,
         maxTotalChars: 10 * summarisedChars,
@@ -150,7 +178,61 @@ export class ModelSteps {
   }
 }
 
-/** What stands for the older messages; undefined when the model gave no summary. */
+/** Tells observers of a request to a model. */
+async function watchStep(
+  { watch: { telemetry, tags }, model: { chain } }: RunningTurn,
+  purpose: "answer" | "summary",
+  run: () => Promise<StepResult>,
+): Promise<StepResult> {
+  const { tracer, samples } = telemetry;
+  const startedMs = systemClock.monotonic();
+  const step = tracer.startSpan("model.step", { attributes: { ...tags, model: chain.primary.id, purpose } });
+  let result: StepResult | undefined;
+  let outcome = "failed";
+  try {
+    result = await run();
+    outcome = result.brokenOff === true ? "broken_off" : (result.failure?.code ?? "ok");
+    return result;
+  } finally {
+    const { id: model } = infoOf(chain, result?.model);
+    samples["model.step_seconds"].record((systemClock.monotonic() - startedMs) / 1_000, { model, outcome });
+    const facts = result === undefined ? {} : { ...tellUse(telemetry, chain, result), ...refusalTags(result) };
+    if (outcome !== "ok") step.recordException(outcome);
+    step.setAttributes({ model, outcome, ...facts }).end();
+  }
+}
+
+function infoOf({ models, primary }: ModelChain, asked: string | undefined): ModelInfo {
+  return models.find(({ id }) => id === asked) ?? primary;
+}
+
+/** Counts what each call of a vendor has used, as budgets count it; returns what the step's span says of it. */
+function tellUse({ samples }: Telemetry, chain: ModelChain, step: StepResult): Tags {
+  for (const { model: asked, usage } of step.uses ?? []) {
+    const info = infoOf(chain, asked);
+    const { id: model } = info;
+    for (const [kind, count] of Object.entries(tokensOf(usage))) {
+      if (count > 0) samples["model.tokens"].add(count, { model, kind });
+    }
+    const cost = costOf(usage, info);
+    if (cost > 0) samples["model.cost_usd"].add(cost, { model });
+  }
+  const { inputTokens: input = 0, outputTokens: output = 0 } = step.use ?? {};
+  return { input, output, calls: step.toolCalls.length };
+}
+
+function tokensOf(usage: Usage): Record<string, number> {
+  const { inputTokens, outputTokens, cacheReadTokens = 0, cacheCreationTokens = 0 } = usage;
+  return { input: inputTokens, output: outputTokens, cache_read: cacheReadTokens, cache_write: cacheCreationTokens };
+}
+
+/** What a vendor said when it refused, for operators: its text is cut and redacted already by those who log it. */
+function refusalTags({ failure }: StepResult): Tags {
+  const { message, requestId = "" } = failure?.vendor ?? { message: failure?.message ?? "" };
+  return failure === undefined ? {} : { problem: scrubText(message), requestId };
+}
+
+/** The summary of the older messages; undefined when the model gave no summary. */
 function summaryIn({ failure, stopReason, text }: StepResult): string | undefined {
   return failure !== undefined || stopReason === "refusal" || text.trim() === "" ? undefined : text;
 }
@@ -224,7 +306,7 @@ function filesIn(history: readonly Message[]): FilePart[] {
   return history.flatMap(({ content }) => content.filter((part) => part.type === "file"));
 }
 
-/** What stands for each file. */
+/** The text that each file is replaced by. */
 async function fileTexts(
   blobs: BlobStore,
   history: readonly Message[],
@@ -242,7 +324,7 @@ async function fileTexts(
   return texts;
 }
 
-/** What stands for each image that is shown. */
+/** What each image that is shown is replaced by. */
 async function imagesOf(
   blobs: BlobStore,
   history: readonly Message[],
@@ -279,4 +361,114 @@ function withParts(
     const content = message.content.map(replace);
     return content.every((part, index) => part === message.content[index]) ? message : { ...message, content };
   });
+}
+
+/** The run of a turn: one claim of it. */
+export interface BudgetedRun {
+  message: InboundMessage;
+  turnId: string;
+  epoch: string;
+  /** Aborts when the run is broken off. */
+  signal: AbortSignal;
+}
+
+/** How old the last word about what was spent may be, ms: steps that follow each other quickly ask once. */
+const freshMs = 5_000;
+/** Pause before a question or a charge that failed is repeated, ms; it doubles from time to time. */
+const retryMs = 200;
+/** A restart of Redis is over by then. */
+const maxTries = 5;
+
+/** The budgets that one run of a turn draws on. */
+export class TurnBudget {
+  readonly #services: Services;
+  readonly #run: BudgetedRun;
+  readonly #spender: Spender;
+  readonly #facts: BudgetFacts;
+  #known: { uses: readonly BudgetUse[]; atMs: number } | undefined;
+  /** Model calls that were counted in this run. */
+  #calls = 0;
+
+  constructor(services: Services, agent: Agent, run: BudgetedRun) {
+    this.#services = services;
+    this.#run = run;
+    this.#spender = spenderOf(run.message, agent.name);
+    const { timeZone, contact } = services.budgetBook;
+    this.#facts = { timeZone, contact, ...agent.speech };
+  }
+
+  /**
+   * What comes before the next model call: the end of the turn, because a budget is spent, or a warning
+   * that one is nearly spent. Undefined: nothing. Rejects when it cannot be found out.
+   */
+  async before(turn: TurnState): Promise<Transition | undefined> {
+    const { counters } = this.#services;
+    const { exceeded, near } = budgetStanding(await this.#uses());
+    if (exceeded !== undefined) {
+      const { per, period } = exceeded.account;
+      counters.budgetRefusals.add(1, { per, period });
+      return endOverBudget(turn, exceeded, this.#facts);
+    }
+    const [nearest] = near;
+    if (nearest === undefined || turn.budgetWarned === true) return undefined;
+    const { per, period } = nearest.account;
+    counters.budgetWarnings.add(1, { per, period });
+    return warnNearBudget(turn, { nearest, told: await this.#toTell(near) }, this.#facts);
+  }
+
+  /** Counts what a model step has used, however it ended. Rejects when it cannot be counted. */
+  async charge(used: StepUse): Promise<void> {
+    const accounts = this.#accounts();
+    const tokens = allTokens(used);
+    if (accounts.length === 0 || tokens === 0) return;
+    const { turnId, epoch } = this.#run;
+    this.#calls += 1;
+    const id = `${turnId}:${epoch}:${this.#calls}`;
+    const charge = { id, tokens, usd: used.costUsd };
+    // Counted once, however often it takes: Redis knows the charge by its id.
+    this.#learn(accounts, await this.#patiently(async (budgets) => await budgets.charge(accounts, charge)));
+  }
+
+  #accounts(): BudgetAccount[] {
+    return this.#services.budgetBook.accountsOf(this.#spender, this.#services.clock.now());
+  }
+
+  async #uses(): Promise<readonly BudgetUse[]> {
+    const accounts = this.#accounts();
+    const known = this.#known;
+    const isFresh = known !== undefined && this.#services.clock.now() - known.atMs < freshMs;
+    const isSame = known?.uses.every(({ account }, at) => account.bucket === accounts[at]?.bucket) ?? false;
+    if (known !== undefined && isFresh && isSame) return known.uses;
+    if (accounts.length === 0) return [];
+    return this.#learn(accounts, await this.#patiently(async (budgets) => await budgets.spent(accounts)));
+  }
+
+  #learn(accounts: readonly BudgetAccount[], spendings: readonly Spending[]): readonly BudgetUse[] {
+    const uses = accounts.map((account, at) => budgetUse(account, spendings[at] ?? { tokens: 0, usd: 0 }));
+    this.#known = { uses, atMs: this.#services.clock.now() };
+    return uses;
+  }
+
+  /** Tries several times: a turn that fails counts as a crash, and in a Cluster budgets may be away alone. */
+  async #patiently(run: (budgets: BudgetStore) => Promise<Spending[]>): Promise<Spending[]> {
+    const { budgets, clock } = this.#services;
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return await run(budgets);
+      } catch (error) {
+        if (tries === maxTries || this.#run.signal.aborted) throw error;
+        await pause(clock, retryMs * 2 ** (tries - 1));
+      }
+    }
+  }
+
+  /** The budget that the person hears of: one of their own, once in its period, where there is a reply to say it. */
+  async #toTell(near: readonly BudgetUse[]): Promise<BudgetUse | undefined> {
+    if (this.#run.message.reply.channel === "none") return undefined;
+    for (const use of near) {
+      // No turn fails because of a word of warning: it stands below another answer.
+      if (isOwn(use.account) && (await this.#services.budgets.tellOnce(use.account).catch(() => false))) return use;
+    }
+    return undefined;
+  }
 }

@@ -1,8 +1,9 @@
 import { readResultName, type AvailableTool } from "@larkline/store";
 import { openTestStores } from "@larkline/store/testing";
 import { silentLogger } from "@larkline/process/telemetry";
+import { systemClock } from "@larkline/protocol";
 import { expect, it } from "vitest";
-import { builtInRunner } from "./call-facts.ts";
+import { builtInRunner } from "./approvals.ts";
 import { ToolCatalog } from "./tools.ts";
 
 function tool(name: string): [string, AvailableTool] {
@@ -16,7 +17,7 @@ async function offered(
 ): Promise<[string, string][]> {
   const { runners } = openTestStores();
   runners.tools = async () => tools;
-  const catalog = new ToolCatalog(runners, silentLogger);
+  const catalog = new ToolCatalog(runners, systemClock, silentLogger);
   await catalog.refresh();
   expect(catalog.offeredTo({ tools: allowed })).toBe(catalog.offeredTo({ tools: allowed }));
   return [...catalog.offeredTo({ tools: allowed })].map(([name, { runner }]) => [name, runner]);

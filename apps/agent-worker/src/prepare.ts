@@ -78,6 +78,7 @@ export class MessagePreparer {
 
   async #fetchAll(message: InboundMessage, bot: Bot, signal: AbortSignal): Promise<InboundMessage> {
     const { references, ...rest } = message;
+    if (references === undefined && !needsName(message)) return message; // most messages
     const patience = AbortSignal.timeout(this.#limits.attachmentTimeoutMs);
     const owner = `${message.app} ${message.sender.id}`;
     const fetching = { bot, signal: AbortSignal.any([signal, patience]), owner };
@@ -89,9 +90,9 @@ export class MessagePreparer {
     };
   }
 
-  /** Only groups show names: elsewhere everybody knows who writes. */
-  async #nameFor({ app, chatType, sender }: InboundMessage, fetching: Fetching): Promise<string | undefined> {
-    if (chatType !== "group" || sender.name !== undefined || sender.id === "") return undefined;
+  async #nameFor(message: InboundMessage, fetching: Fetching): Promise<string | undefined> {
+    if (!needsName(message)) return undefined;
+    const { app, sender } = message;
     return (await this.#names(app, [sender.id], fetching)).get(sender.id);
   }
 
@@ -225,6 +226,11 @@ export class MessagePreparer {
     const detail = detailOf(read);
     return filePart(attachment, "ready", { ...facts, blobId, ...(detail === "" ? {} : { detail }) });
   }
+}
+
+/** Only groups show names: elsewhere everybody knows who writes. */
+function needsName({ chatType, sender }: InboundMessage): boolean {
+  return chatType === "group" && sender.name === undefined && sender.id !== "";
 }
 
 function unfetched(attachment: Attachment, maxBytes: number, error: unknown): FilePart {

@@ -60,8 +60,7 @@ import { keepRule } from "./approvals.ts";
 import type { WorkerConfig } from "./config.ts";
 import { MessagePreparer } from "./prepare.ts";
 import { RunningTurns } from "./session-runner.ts";
-import { ToolCatalog } from "./tools.ts";
-import { TurnHolds, wakeAfter } from "./turn-holds.ts";
+import { ToolCatalog, TurnHolds, wakeAfter } from "./tools.ts";
 import { createImageResolver } from "./turn-reply.ts";
 
 /** What everything in this process shares. Made once, in `main`, and passed whole. */
@@ -317,9 +316,10 @@ export function createServices({ stores, queues, redis, models, extractor, ...pa
     bots,
     agents: agentsOf(settings, models),
     budgetBook: createBudgetBook(settings.budgets),
-    toolCatalog: new ToolCatalog(stores.runners, log),
+    toolCatalog: new ToolCatalog(stores.runners, systemClock, log),
     runningTurns: new RunningTurns(systemClock),
     turnHolds: new TurnHolds({
+      clock: systemClock,
       holdMs: config.holdMs,
       slots: config.concurrency,
       onEnd: (end) => counters.turnHolds.add(1, { end }),

@@ -1,5 +1,4 @@
-import { setImmediate } from "node:timers/promises";
-import { scrubText } from "@larkline/process/telemetry";
+import { scrubText, silentTelemetry, type Span, type Tags, type Telemetry } from "@larkline/process/telemetry";
 import {
   errorCodes,
   isCanary,
@@ -8,21 +7,23 @@ import {
   traceIdOf,
   traceparentOfMessage,
   turnIdOf,
+  type CallState,
   type Clock,
   type InboundMessage,
   type ModelFailure,
+  type ModelRetry,
   type SessionKey,
   type TurnJob,
+  type TurnState,
 } from "@larkline/protocol";
 import type { JobResult } from "@larkline/queue";
 import { type Claim, ClaimRefusedError, type ExcuseResult, isRedisTrouble, type OutboxLease } from "@larkline/store";
 import { agentFor } from "./agents.ts";
-import { hasDied } from "./heartbeat.ts";
+import { hasDied } from "./background-jobs.ts";
 import type { Services } from "./services.ts";
 import { takeBackReaction } from "./turn-reply.ts";
 import { TurnRun, type TurnEnd } from "./turn-run.ts";
 import { publishedBefore, type TurnStart } from "./turn-store.ts";
-import { watchTurn } from "./turn-watch.ts";
 
 /** What is in session keys where those of a bot have its app id. */
 const apiApp = "api";
@@ -128,7 +129,7 @@ export class SessionRunner {
 
   async #runTurn(start: TurnStart, { shutdown, isLast }: { shutdown: AbortSignal; isLast: boolean }): Promise<TurnEnd> {
     const services = this.#services;
-    const { runningTurns, telemetry, clock } = services;
+    const { runningTurns, clock } = services;
     const { session, head } = start;
     const { message } = head;
     const turnId = turnIdOf(session, head.seq);
@@ -146,7 +147,7 @@ export class SessionRunner {
     // On a message that was the first of its session no reaction says that it waits.
     if (start.mayHaveWaited) takeBackReaction(services, message, "queued");
     const stopWatching = this.#watchForCancel(session, controller);
-    const watch = watchTurn(telemetry, start);
+    const watch = new TurnWatch(services, start);
     let outcome = "failed";
     let committed = false;
     try {
@@ -314,7 +315,7 @@ async function afterCommit(
   if (result.state === "fenced") return undefined;
   if (result.deliver !== undefined) {
     void deliver(services, result.deliver, released);
-    await setImmediate(); // yield, so that the reply is sent before BullMQ completes the job
+    await new Promise((resolve) => void setImmediate(resolve)); // yield, so that the reply is sent before BullMQ completes the job
   }
   if (result.state === "requeue") await services.turns.wake(session, result.wakeGen);
   if (result.state !== "next") return undefined;
@@ -347,6 +348,97 @@ async function settleEmpty({ store, turns }: Services, { session, epoch }: Claim
   const empty = { history: [], events: [], consumed: 0, more: false };
   const result = await store.commit({ session, epoch, seq: 0, ...empty });
   if (result.state === "requeue") await turns.wake(session, result.wakeGen);
+}
+
+/** What observers hear of one claim of a turn. Ids, numbers and names of tools and models only. */
+export class TurnWatch {
+  readonly telemetry: Telemetry;
+  /** Of everything that is told. */
+  readonly tags: Tags;
+  readonly #clock: Clock;
+  readonly #message: InboundMessage;
+  readonly #run: Span;
+  #isFirstText: boolean;
+
+  constructor({ telemetry, clock }: Services, { session, head, tries, turn }: TurnStart) {
+    const { message } = head;
+    this.telemetry = isCanary(session) ? silentTelemetry : telemetry;
+    this.tags = { traceparent: traceparentOfMessage(message), session, turn: turnIdOf(session, head.seq) };
+    this.#clock = clock;
+    this.#message = message;
+    this.#isFirstText = tries === 0 && (turn === undefined || !hasSpoken(turn));
+    const { tracer, events } = this.telemetry;
+    const waited = turn === undefined ? { queuedMs: this.#sinceReceiptMs() } : {};
+    const claimed = { ...this.tags, ...waited, tries, resumed: turn !== undefined };
+    events.emit({ eventName: "turn.claimed", attributes: claimed });
+    if (tries > 0) events.emit({ eventName: "turn.healed", attributes: { ...this.tags, what: "crash", tries } });
+    this.#run = tracer.startSpan("turn.run", { attributes: this.tags });
+  }
+
+  /** A call of a vendor went wrong and is followed by another one. */
+  retried({ model, code, waitMs, attempt, problem, requestId = "" }: ModelRetry): void {
+    const { events, samples } = this.telemetry;
+    const facts = { model, code, waitMs, attempt, problem: scrubText(problem), requestId };
+    events.emit({ eventName: "model.retried", attributes: { ...this.tags, ...facts } });
+    samples["model.retries"].add(1, { model, code });
+  }
+
+  /** Text of the answer has come. */
+  text(): void {
+    if (!this.#isFirstText) return;
+    this.#isFirstText = false;
+    const { events, samples } = this.telemetry;
+    const ms = this.#sinceReceiptMs();
+    events.emit({ eventName: "stream.first_text", attributes: { ...this.tags, ms } });
+    const channel = this.#message.reply.channel === "feishu" ? "feishu" : "api";
+    samples.first_text_seconds.record(ms / 1_000, { channel });
+  }
+
+  /** The policy has decided about these calls, which are new. */
+  judged(calls: readonly CallState[]): void {
+    for (const { id, name, state } of calls) {
+      const attributes = { ...this.tags, call: id, tool: name, decision: decisions[state] };
+      this.telemetry.events.emit({ eventName: "call.judged", attributes });
+    }
+  }
+
+  handedOut(calls: readonly CallState[]): void {
+    for (const { id, name, runner = "", attempt = 1 } of calls) {
+      const attributes = { ...this.tags, call: id, tool: name, runner, attempt };
+      this.telemetry.events.emit({ eventName: "call.handed_out", attributes });
+    }
+  }
+
+  /** Another message has become part of this turn. */
+  joined(message: InboundMessage): void {
+    const attributes = { ...this.tags, traceparent: traceparentOfMessage(message), outcome: "joined" };
+    this.telemetry.events.emit({ eventName: "turn.ended", attributes });
+  }
+
+  /** The claim is over; `committed`: the turn as well. */
+  ended(outcome: string, committed: boolean): void {
+    this.#run.setAttributes({ outcome }).end();
+    if (!committed) return;
+    const { events, samples } = this.telemetry;
+    events.emit({ eventName: "turn.ended", attributes: { ...this.tags, outcome } });
+    samples.turn_seconds.record(this.#sinceReceiptMs() / 1_000, { outcome });
+  }
+
+  #sinceReceiptMs(): number {
+    return Math.max(0, this.#clock.now() - this.#message.createdAtMs);
+  }
+}
+
+const decisions = {
+  running: "run",
+  waiting_approval: "ask",
+  waiting_outcome: "ask",
+  done: "refuse",
+} as const satisfies Record<CallState["state"], string>;
+
+/** Whether the person has seen text of an earlier step. */
+function hasSpoken({ shown }: TurnState): boolean {
+  return shown !== undefined && shown.text.trim() !== "";
 }
 
 /** Why a running turn's model call was broken off. */

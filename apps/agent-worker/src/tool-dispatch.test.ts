@@ -13,7 +13,7 @@ import {
 import type { DispatchOptions } from "@larkline/queue";
 import { keepResult, readResultName, type ApprovalStatus } from "@larkline/store";
 import { describe, expect, it } from "vitest";
-import { builtInRunner } from "./call-facts.ts";
+import { builtInRunner } from "./approvals.ts";
 import { dispatchCalls } from "./tools.ts";
 import { newWorld, servicesOf, signingKey } from "./turn-world.fixture.ts";
 

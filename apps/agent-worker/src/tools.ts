@@ -1,6 +1,6 @@
-import { largeResults, resultShare } from "@larkline/agent";
+import { attemptOf, largeResults, resultShare } from "@larkline/agent";
 import { didYouMean, type AgentConfig } from "@larkline/process/config";
-import type { Logger } from "@larkline/process/telemetry";
+import type { Logger, Telemetry } from "@larkline/process/telemetry";
 import {
   argumentsHashOf,
   parserOf,
@@ -8,23 +8,30 @@ import {
   traceparentOfMessage,
   withDeadline,
   type CallState,
+  type Clock,
   type ControlEntry,
+  type SessionKey,
   type StoredResult,
   type ToolAnnouncement,
   type ToolJob,
   type ToolOutcome,
   type TurnState,
 } from "@larkline/protocol";
-import { keepResult, readResultName, resultPage, type AvailableTool, type RunnerDirectory } from "@larkline/store";
+import {
+  keepResult,
+  readResultName,
+  resultPage,
+  type AvailableTool,
+  type DeliverResult,
+  type RunnerDirectory,
+} from "@larkline/store";
 import { Type } from "typebox";
 import { limitsOf, type Agent } from "./agents.ts";
-import { objectionTo } from "./approvals.ts";
-import { actorOf, argumentsTextOf, attemptOf, builtInRunner } from "./call-facts.ts";
+import { actorOf, argumentsTextOf, builtInRunner, objectionTo } from "./approvals.ts";
 import type { Services } from "./services.ts";
-import { wakeAfter } from "./turn-holds.ts";
-import { tellBuiltInRan } from "./turn-watch.ts";
 
-// Tools as a worker sees them: which there are, how a call gets to its runner, and what becomes of a long result.
+// Tools as a worker sees them: which there are, how a call gets to its runner, how its turn waits for it in its slot, and
+// what becomes of a long result.
 // Whether a call may run is decided in approvals.ts.
 
 type Tools = ReadonlyMap<string, AvailableTool>;
@@ -32,13 +39,15 @@ type Tools = ReadonlyMap<string, AvailableTool>;
 /** The tools of all living runners, kept up to date. */
 export class ToolCatalog {
   readonly #runners: RunnerDirectory;
+  readonly #clock: Clock;
   readonly #log: Logger;
   #tools: Tools = new Map();
   /** What was worked out for agents from the present tools. */
   readonly #offered = new Map<AgentConfig["tools"], Tools>();
 
-  constructor(runners: RunnerDirectory, log: Logger) {
+  constructor(runners: RunnerDirectory, clock: Clock, log: Logger) {
     this.#runners = runners;
+    this.#clock = clock;
     this.#log = log;
   }
 
@@ -51,8 +60,7 @@ export class ToolCatalog {
       void this.refresh().catch((error: unknown) => this.#log.warn({ error }, "the tools of runners were not read"));
     await this.refresh();
     await this.#runners.watch(refresh, signal);
-    const timer = setInterval(refresh, refreshMs);
-    signal.addEventListener("abort", () => clearInterval(timer), { once: true });
+    signal.addEventListener("abort", this.#clock.every(refreshMs, refresh), { once: true });
   }
 
   async refresh(): Promise<void> {
@@ -136,7 +144,9 @@ function obstacleTo(call: CallState): string | undefined {
   if (bytes > maxArgumentBytes) {
     return `The arguments are too large (${bytes} bytes, at most ${maxArgumentBytes}). The call was not run.`;
   }
-  return call.runner === undefined || call.effect === undefined ? "internal_error: nobody runs this call." : undefined;
+  return call.runner === undefined || call.effect === undefined
+    ? "internal_error: no runner is known for this call."
+    : undefined;
 }
 
 interface Answer {
@@ -222,13 +232,163 @@ export async function stopCalls(
   }
 }
 
-/** Room for the line that says where a page stands. */
+/**
+ * How a hold ended. `answered`: the turn goes on. Otherwise it asks the gate and is suspended, unless something is unread
+ * there: `late`, the time is over; `crowded`, no slot is free; `missed`, others have added entries, too; `stopped`, the
+ * turn was cancelled, fenced, or its process stops; `dropped`, the calls could not be handed out, or people are asked.
+ */
+export type HoldEnd = "answered" | "late" | "crowded" | "missed" | "stopped" | "dropped";
+
+type HeldTurn = Pick<TurnState, "calls" | "message">;
+
+/** Whether a slot may be kept for the calls of a turn: people take longer than any hold, and so do runners that are away. */
+export function mayHold({ calls }: HeldTurn): boolean {
+  const open = calls.filter(({ state }) => state !== "done");
+  return open.length > 0 && open.every(({ state, runnerIsAway }) => state === "running" && runnerIsAway !== true);
+}
+
+interface TurnHoldsOptions {
+  clock: Clock;
+  /** How long a turn keeps its slot while its calls run, ms; 0: not at all. */
+  holdMs: number;
+  /** Jobs that this process runs at once. */
+  slots: number;
+  onEnd: (end: HoldEnd) => void;
+}
+
+/**
+ * Turns that keep claim and slot for a moment while their calls run, since most calls are quick and a suspended turn needs
+ * another job and another claim. A hold is nothing but patience: whatever it misses, the gate has, and a turn whose hold
+ * is over asks it. So outcomes only count here while the time is not over, and without a gap before them.
+ */
+export class TurnHolds {
+  readonly #options: TurnHoldsOptions;
+  /** The oldest first. */
+  readonly #open = new Map<SessionKey, Hold>();
+  #jobs = 0;
+  /** A job has to be alone in this process: until the others have ended, nothing is held. */
+  #mustEmpty = false;
+
+  constructor(options: TurnHoldsOptions) {
+    this.#options = options;
+  }
+
+  /** A job takes a slot. Where that was the last one, the oldest hold gives way to jobs that may wait. */
+  jobBegins(): void {
+    this.#jobs += 1;
+    if (this.#isCrowded()) this.#open.values().next().value?.end("crowded");
+  }
+
+  jobEnds(): void {
+    this.#jobs -= 1;
+    if (this.#jobs === 0) this.#mustEmpty = false;
+  }
+
+  /** A job has to be alone, now or when the others have ended: none of them waits here until then. */
+  makeRoom(): void {
+    this.#mustEmpty = true;
+    for (const hold of this.#open.values()) hold.end("crowded");
+  }
+
+  /** Undefined when the turn cannot keep its slot. Open it before its calls are handed out; `signal` ends it. */
+  open(turn: HeldTurn, signal: AbortSignal): Hold | undefined {
+    const { clock, holdMs, onEnd } = this.#options;
+    const { session } = turn.message;
+    if (holdMs === 0 || this.#mustEmpty || this.#isCrowded() || signal.aborted || !mayHold(turn)) return undefined;
+    const hold = new Hold(clock, holdMs, signal, (end) => {
+      if (this.#open.get(session) === hold) this.#open.delete(session);
+      onEnd(end);
+    });
+    this.#open.set(session, hold);
+    return hold;
+  }
+
+  /** Something was added to a session: its turn may wait for it here. */
+  delivered(session: SessionKey, { unread }: DeliverResult): void {
+    if (unread !== undefined) this.#open.get(session)?.add(unread);
+  }
+
+  #isCrowded(): boolean {
+    return this.#jobs >= this.#options.slots;
+  }
+}
+
+/** The patience of one turn with the calls of one step. */
+export class Hold {
+  readonly #clock: Clock;
+  readonly #untilMs: number;
+  readonly #cancelTimer: () => void;
+  readonly #signal: AbortSignal;
+  readonly #onEnd: (end: HoldEnd) => void;
+  #entries: ControlEntry[] = [];
+  /** Entries of the session that are not acknowledged, as far as they came here. */
+  #known = 0;
+  #waiting: (() => void) | undefined;
+  #isOver = false;
+
+  constructor(clock: Clock, holdMs: number, signal: AbortSignal, onEnd: (end: HoldEnd) => void) {
+    this.#clock = clock;
+    this.#untilMs = clock.monotonic() + holdMs;
+    this.#cancelTimer = clock.after(holdMs, () => this.end("late"));
+    this.#signal = signal;
+    this.#onEnd = onEnd;
+    signal.addEventListener("abort", this.#stop, { once: true });
+  }
+
+  /** The entries that have come, in order, once there are any; undefined when the hold is over. */
+  async next(): Promise<ControlEntry[] | undefined> {
+    if (!this.#isOver && this.#entries.length === 0) {
+      await new Promise<void>((resolve) => (this.#waiting = resolve));
+    }
+    // A process that stood still has perhaps been replaced: what came late is read from the gate, which knows.
+    if (this.#clock.monotonic() >= this.#untilMs) this.end("late");
+    if (this.#isOver) return undefined;
+    return this.#entries.splice(0);
+  }
+
+  add({ entry, count }: NonNullable<DeliverResult["unread"]>): void {
+    this.#known += 1;
+    if (count !== this.#known) return this.end("missed");
+    this.#entries.push(entry);
+    this.#wake();
+  }
+
+  /** Idempotent: the first reason counts. */
+  end(end: HoldEnd): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#cancelTimer();
+    this.#signal.removeEventListener("abort", this.#stop);
+    this.#onEnd(end);
+    this.#wake();
+  }
+
+  readonly #stop = (): void => this.end("stopped");
+
+  #wake(): void {
+    this.#waiting?.();
+    this.#waiting = undefined;
+  }
+}
+
+/** Something was added to a session: its turn is told at once where it waits in its slot, or else by a wake-up. */
+export async function wakeAfter(
+  { turns, turnHolds }: Services,
+  session: SessionKey,
+  delivered: DeliverResult,
+): Promise<void> {
+  turnHolds.delivered(session, delivered);
+  const { wakeGen } = delivered;
+  if (wakeGen !== undefined) await turns.wake(session, wakeGen);
+}
+
+/** Room for the line that tells the place of a page. */
 const placeCharacters = 120;
 const pageCharacters = 20_000;
 
 const ReadResultInput = Type.Object(
   {
-    handle: Type.String({ maxLength: 100, description: "The handle as it stands in the shortened result." }),
+    handle: Type.String({ maxLength: 100, description: "The handle that the shortened result names." }),
     offset: Type.Optional(
       Type.Integer({ minimum: 0, description: "Where to begin, in characters; 0 if absent, the beginning." }),
     ),
@@ -243,7 +403,7 @@ const readResultAnnouncement: ToolAnnouncement = {
     name: readResultName,
     description:
       "Reads a tool result that was too long for the conversation, page by page. Use it with the handle that " +
-      "stands in the shortened result; each page says where the next one begins.",
+      "the shortened result names; each page says where the next one begins.",
     inputSchema: { ...ReadResultInput },
   },
   effect: "pure",
@@ -282,7 +442,19 @@ async function runBuiltIn(services: Services, turn: TurnState, call: CallState):
   return outcome;
 }
 
-/** A page of a stored result, and where it stands in the whole. Rejects when the store does. */
+/** Tells of a call that the worker has run itself. */
+function tellBuiltInRan(
+  { events }: Telemetry,
+  { message, turnId }: TurnState,
+  call: CallState,
+  { outcome, ranMs }: { outcome: ToolOutcome; ranMs: number },
+): void {
+  const tags = { traceparent: traceparentOfMessage(message), session: message.session, turn: turnId };
+  const facts = { call: call.id, tool: call.name, outcome: outcome.ok ? "ok" : "error", ranMs: Math.round(ranMs) };
+  events.emit({ eventName: "call.outcome", attributes: { ...tags, ...facts } });
+}
+
+/** A page of a stored result, and its place in the whole. Rejects when the store does. */
 async function readResult(services: Services, { message, calls }: TurnState, call: CallState): Promise<ToolOutcome> {
   const parsed = parseReadResult(call.arguments);
   if (!parsed.ok) return { ok: false, error: `The arguments do not fit: ${parsed.error}` };

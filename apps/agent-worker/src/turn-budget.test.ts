@@ -5,7 +5,7 @@ import { messageStop, systemClock, textOf, type Clock, type ModelChunk, type Usa
 import type { BudgetStore } from "@larkline/store";
 import { openTestStores, replaced } from "@larkline/store/testing";
 import { describe, expect, it, vi } from "vitest";
-import { TurnBudget, type BudgetedRun } from "./budget.ts";
+import { TurnBudget, type BudgetedRun } from "./model-step.ts";
 import {
   append,
   checkHistory,

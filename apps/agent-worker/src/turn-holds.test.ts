@@ -1,9 +1,9 @@
-import { messageStop, textOf, turnIdOf } from "@larkline/protocol";
+import { messageStop, systemClock, textOf, turnIdOf } from "@larkline/protocol";
 import { readResultName, type SessionStore } from "@larkline/store";
 import { describe, expect, it, vi } from "vitest";
 import { calling, eventsOf, resultsIn } from "./approval-world.fixture.ts";
 import { checkEnds } from "./crash.fixture.ts";
-import { TurnHolds, type HoldEnd } from "./turn-holds.ts";
+import { TurnHolds, type HoldEnd } from "./tools.ts";
 import {
   append,
   holding,
@@ -149,7 +149,12 @@ describe("a turn that may keep its slot", { timeout: 30_000 }, () => {
 
   it("shows what is answered at once, and is suspended for the calls that take longer", async () => {
     const world = holding(newWorld(), "at once");
-    const hold = new TurnHolds({ holdMs: 300, slots: 2, onEnd: (end) => void world.held.push(end) });
+    const hold = new TurnHolds({
+      clock: systemClock,
+      holdMs: 300,
+      slots: 2,
+      onEnd: (end) => void world.held.push(end),
+    });
     world.holds = hold;
     onHandOut(world, async ([first]) => await answered(world, first === undefined ? [] : [first]));
     const { backend } = calling(["echo", "look"]);
@@ -305,7 +310,7 @@ describe("holds", () => {
 
   function holds(slots: number) {
     const ends: HoldEnd[] = [];
-    const all = new TurnHolds({ holdMs: 60_000, slots, onEnd: (end) => ends.push(end) });
+    const all = new TurnHolds({ clock: systemClock, holdMs: 60_000, slots, onEnd: (end) => ends.push(end) });
     return { all, ends };
   }
 
@@ -338,7 +343,7 @@ describe("holds", () => {
   });
 
   it("believe nothing that came when their time was over, even if the process stood still meanwhile", async () => {
-    const all = new TurnHolds({ holdMs: 5, slots: 2, onEnd: () => {} });
+    const all = new TurnHolds({ clock: systemClock, holdMs: 5, slots: 2, onEnd: () => {} });
     const hold = all.open(turnIn("a"), never);
     const untilMs = performance.now() + 10;
     while (performance.now() < untilMs) messageStop("end_turn"); // no timer fires

@@ -3,6 +3,7 @@ import {
   absorb,
   afterControl,
   afterStep,
+  attemptOf,
   commandDone,
   commandTurn,
   newTurn,
@@ -29,17 +30,13 @@ import {
 } from "@larkline/protocol";
 import type { CommitResult, SaveResult, SessionSettings } from "@larkline/store";
 import type { Agent, ChosenModel } from "./agents.ts";
-import { checkEntries, dropApprovals, TurnJudge } from "./approvals.ts";
-import { TurnBudget } from "./budget.ts";
-import { attemptOf, runnerAtWork, waitsForPeople } from "./call-facts.ts";
-import { ModelSteps } from "./model-step.ts";
+import { builtInRunner, checkEntries, dropApprovals, TurnJudge, waitsForPeople } from "./approvals.ts";
+import { ModelSteps, TurnBudget } from "./model-step.ts";
 import type { Services } from "./services.ts";
-import type { AbortReason } from "./session-runner.ts";
-import { dispatchCalls, keepLargeResults, stopCalls } from "./tools.ts";
-import { mayHold, type Hold } from "./turn-holds.ts";
+import type { AbortReason, TurnWatch } from "./session-runner.ts";
+import { dispatchCalls, keepLargeResults, mayHold, stopCalls, type Hold } from "./tools.ts";
 import { takeBackReaction, TurnReply } from "./turn-reply.ts";
 import { TurnStore, type TurnStart } from "./turn-store.ts";
-import type { TurnWatch } from "./turn-watch.ts";
 
 /** The slot of a worker in which a turn runs. */
 export interface TurnSlot {
@@ -519,6 +516,11 @@ export class TurnRun {
     const failure = this.#failure === undefined ? {} : { failure: this.#failure };
     return { end: "committed", result, reason, history: this.#stored.history, settings, released, ...failure };
   }
+}
+
+/** Whose call it is while it runs; built-in tools are run here. */
+function runnerAtWork({ state, runner }: CallState): string[] {
+  return state === "running" && runner !== undefined && runner !== builtInRunner ? [runner] : [];
 }
 
 function suspendedBy({ wakeGen }: Extract<SaveResult, { state: "suspended" }>): TurnEnd {

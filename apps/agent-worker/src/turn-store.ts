@@ -1,8 +1,10 @@
-import type { LiveStep, Transition } from "@larkline/agent";
+import { attemptOf, type LiveStep, type Transition } from "@larkline/agent";
 import {
+  argumentsHashOf,
   splitAtOpenMark,
   withoutImageMarks,
   type Approval,
+  type CallState,
   type ControlEntry,
   type EngineEvent,
   type NewEvent,
@@ -12,9 +14,17 @@ import {
   type SessionKey,
   type TurnState,
 } from "@larkline/protocol";
-import type { Claim, CommitRequest, CommitResult, SaveRequest, SaveResult, SessionSettings } from "@larkline/store";
-import { approvalsAsked } from "./approvals.ts";
-import { openCallsOf, waitsForPeopleOnly } from "./call-facts.ts";
+import type {
+  CallFacts,
+  Claim,
+  CommitRequest,
+  CommitResult,
+  OpenCall,
+  SaveRequest,
+  SaveResult,
+  SessionSettings,
+} from "@larkline/store";
+import { actorOf, approvalsAsked, argumentsTextOf, waitsForPeople } from "./approvals.ts";
 import type { Services } from "./services.ts";
 
 /** Where a turn starts from: a claim of its session, and the checkpoint of an earlier run if there was one. */
@@ -171,6 +181,41 @@ export class TurnStore {
   }
 }
 
+/** The attempts of a turn that runners work on. */
+function openCallsOf(turn: TurnState): OpenCall[] {
+  return turn.calls
+    .filter(({ state }) => state === "running")
+    .map((call) => ({
+      callId: attemptOf(call),
+      deadlineMs: call.deadlineMs ?? Number.MAX_SAFE_INTEGER,
+      facts: factsOf(turn, call),
+    }));
+}
+
+/** What the audit log says of a call. */
+function factsOf(turn: TurnState, call: CallState): CallFacts {
+  const { userName: _userName, ...actor } = actorOf(turn);
+  const { authority, runner } = call;
+  return {
+    ...actor,
+    turnId: turn.turnId,
+    tool: call.name,
+    argumentsHash: argumentsHashOf(argumentsTextOf(call)),
+    ...(runner === undefined ? {} : { runner }),
+    ...(authority?.by === "approval" ? { approvalId: authority.id } : {}),
+    ...(authority?.by === "rule" ? { ruleId: authority.id } : {}),
+  };
+}
+
+/**
+ * Whether a turn in a group waits for people and for nothing else, so that turns of others may come before its end.
+ * Not where the step is in the history already, as earlier versions wrote it: its results have to follow at once.
+ */
+function waitsForPeopleOnly({ calls, held, message }: TurnState): boolean {
+  const open = calls.filter(({ state }) => state !== "done");
+  return message.chatType === "group" && held !== undefined && open.length > 0 && open.every(waitsForPeople);
+}
+
 /** What the next write puts in place of what cannot be read: default settings, and all that is left of the context. */
 function replacementsOf({ lost = [], history }: TurnStart): Pick<Unsaved, "context" | "settings"> {
   const isLost = (what: "settings" | "summary"): boolean => lost.some((each) => each.what === what);
@@ -217,14 +262,14 @@ const otherDelayMs = 150;
 /**
  * Publishes the events of a run while it generates, a few times a second at most. What is still
  * collected when the turn saves goes along with that write. Followers get text without images, so
- * the names of stored ones stand in for them; the results of tools are published as they are.
+ * the names of stored ones take their place; the results of tools are published as they are.
  */
 export class EventWriter {
   readonly #services: Services;
   readonly #run: EventedRun;
   readonly #onLost: () => void;
   #pending: NewEvent[] = [];
-  #timer: NodeJS.Timeout | undefined;
+  #cancelTimer: (() => void) | undefined;
   #timerDelayMs = 0;
   #writing: Promise<void> = Promise.resolve();
   #written = false;
@@ -270,17 +315,17 @@ export class EventWriter {
   }
 
   #flushIn(delayMs: number): void {
-    if (this.#timer !== undefined && this.#timerDelayMs <= delayMs) return;
-    clearTimeout(this.#timer);
+    if (this.#cancelTimer !== undefined && this.#timerDelayMs <= delayMs) return;
+    this.#cancelTimer?.();
     this.#timerDelayMs = delayMs;
-    this.#timer = setTimeout(() => this.#flush(), delayMs);
+    this.#cancelTimer = this.#services.clock.after(delayMs, () => this.#flush());
   }
 
   /** Everything not yet published, for the caller to write; waits for a write that is under way. */
   async take(): Promise<NewEvent[]> {
     this.#endText();
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
     await this.#writing;
     const taken = this.#pending;
     this.#pending = [];
@@ -288,7 +333,7 @@ export class EventWriter {
   }
 
   #flush(): void {
-    this.#timer = undefined;
+    this.#cancelTimer = undefined;
     this.#writing = this.#writing.then(async () => await this.#write());
   }
 

@@ -46,7 +46,7 @@ import {
   type WorkerCounters,
 } from "./services.ts";
 import { RunningTurns, SessionRunner } from "./session-runner.ts";
-import { TurnHolds, wakeAfter, type HoldEnd } from "./turn-holds.ts";
+import { TurnHolds, wakeAfter, type HoldEnd } from "./tools.ts";
 
 // For tests: sessions with a queue, a runner and a model that do what the test says.
 
@@ -177,7 +177,7 @@ export function newWorld(stores: TestStores = openTestStores()): World {
     queues: { dispatch: async (_runner, jobs) => void dispatched.push(...jobs) },
     running: new RunningTurns(systemClock),
     held: [],
-    holds: new TurnHolds({ holdMs: 0, slots: 1, onEnd: () => {} }),
+    holds: new TurnHolds({ clock: systemClock, holdMs: 0, slots: 1, onEnd: () => {} }),
     takenBack: [],
     logged: [],
     carded: [],
@@ -370,7 +370,7 @@ export async function tell(world: World, delivered: DeliverResult): Promise<void
 /** Lets turns keep their slots: for calls that are answered as soon as they are handed out, or for those that are late. */
 export function holding(world: World, answers: "at once" | "late"): World {
   const onEnd = (end: HoldEnd): void => void world.held.push(end);
-  world.holds = new TurnHolds({ holdMs: answers === "late" ? 1 : 60_000, slots: 2, onEnd });
+  world.holds = new TurnHolds({ clock: systemClock, holdMs: answers === "late" ? 1 : 60_000, slots: 2, onEnd });
   if (answers === "at once") onHandOut(world, async () => await runTools(world));
   return world;
 }

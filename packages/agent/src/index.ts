@@ -80,7 +80,7 @@ export {
   type NoticeValues,
 } from "./texts/index.ts";
 export { finalView, notesOf, runningView, type ViewOptions } from "./reply-view.ts";
-export type { OfferedTool } from "./tool-call.ts";
+export { attemptOf, type OfferedTool } from "./tool-call.ts";
 export {
   type CallJudge,
   type LiveStep,

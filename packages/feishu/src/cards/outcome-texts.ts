@@ -93,13 +93,16 @@ const sentences: readonly Sentence[] = [
   ],
   // apps/agent-worker: calls without an answer.
   [
-    /^tool_not_found: the runner '([^']{1,100})' of this tool is not there, and nobody answered the call in time\./,
+    /^tool_not_found: the runner '([^']{1,100})' of this tool (?:is not running, and the call was not answered|is not there, and nobody answered the call) in time\./,
     (runner = "") => `提供这个工具的 ${runner} 不在线，没有按时得到结果。`,
   ],
   [/^timeout: no answer before the deadline\./, "超时：没有按时得到结果。"],
   [/^The call was not run\./, notRun],
   [/^It had been started and may have taken effect\./, "已经开始执行，可能已经生效。"],
-  [/^internal_error: nobody runs this call\./, `内部错误：没有可以执行它的 runner，${notRun}`],
+  [
+    /^internal_error: (?:no runner is known for|nobody runs) this call\./,
+    `内部错误：没有可以执行它的 runner，${notRun}`,
+  ],
   [
     /^internal_error: the runner's answer is not readable\. The call may have taken effect\./,
     "内部错误：工具的结果无法读取，可能已经生效。",
