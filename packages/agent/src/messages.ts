@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import {
   type InboundMessage,
   type Message,
@@ -53,7 +53,7 @@ export function sessionKeyOf(app: string, sessionId: string): SessionKey {
  * (Feishu, "Send a message"), so a repeated send is harmless.
  */
 export function answerUuid(app: string, messageId: string): string {
-  const digest = createHash("sha256").update(`${app} ${messageId} answer`).digest("base64url");
+  const digest = hash("sha256", `${app} ${messageId} answer`, "base64url");
   return `lk-${digest.slice(0, 40)}`;
 }
 

@@ -1,4 +1,4 @@
-import { createHash, createHmac, timingSafeEqual } from "node:crypto";
+import { createHmac, hash, timingSafeEqual } from "node:crypto";
 import { Type, type Static } from "typebox";
 import { jsonParserOf, type ParseResult } from "./schema.ts";
 import { SessionKey } from "./session.ts";
@@ -34,7 +34,7 @@ const parseClaims = jsonParserOf(CallClaims);
 
 /** SHA-256 of a call's arguments as JSON text, in hex. */
 export function argumentsHashOf(argumentsText: string): string {
-  return createHash("sha256").update(argumentsText).digest("hex");
+  return hash("sha256", argumentsText);
 }
 
 /**

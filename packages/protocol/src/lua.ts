@@ -114,12 +114,15 @@ export async function runScript(
 }
 
 function valuesOf(names: readonly string[], given: object, script: Script): Value[] {
-  return names.flatMap((name) => {
+  const values: Value[] = [];
+  for (const name of names) {
     const value: unknown = Reflect.get(given, plain(name));
-    if (typeof value === "string" || typeof value === "number") return value;
-    if (name.endsWith(rest) && Array.isArray(value)) return value as Value[]; // as the types of what is given have it
-    throw new Error(`the script ${script.name} is called without ${plain(name)}`);
-  });
+    if (typeof value === "string" || typeof value === "number") values.push(value);
+    else if (name.endsWith(rest) && Array.isArray(value)) {
+      for (const one of value as Value[]) values.push(one); // as the types of what is given have it
+    } else throw new Error(`the script ${script.name} is called without ${plain(name)}`);
+  }
+  return values;
 }
 
 type Command = (...values: Value[]) => Promise<unknown>;
@@ -138,7 +141,7 @@ function commandOf(client: ScriptClient, script: Script): Command {
     const lua = offsets.has(client) ? script.lua.replace(serverClock, movedClock) : script.lua;
     client.defineCommand(name, { lua });
     const method = Reflect.get(client, name) as Command; // the static type cannot know it
-    command = async (...values) => await method.apply(client, values);
+    command = (...values) => method.apply(client, values);
     known.set(client, commands.set(script, command));
   }
   return command;

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { Type, type Static } from "typebox";
 
 /**
@@ -17,9 +17,7 @@ export type TraceId = Static<typeof TraceId>;
  * own trace, and anybody who knows the message knows its trace.
  */
 export function traceparentOf({ app, id }: { app: string; id: string }): Traceparent {
-  const digest = createHash("sha256")
-    .update(JSON.stringify(["larkline", app, id]))
-    .digest("hex");
+  const digest = hash("sha256", JSON.stringify(["larkline", app, id]));
   return `00-${digest.slice(0, 32)}-${digest.slice(32, 48)}-01`;
 }
 

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type { Message, SessionKey } from "@larkline/protocol";
 import { messageFrom } from "./stored.ts";
 
@@ -25,7 +25,7 @@ const nothing: KnownHistory = { version: "", messages: [], last: "", characters:
 
 function lastOf(texts: readonly string[]): string | undefined {
   const text = texts.at(-1);
-  return text === undefined ? undefined : createHash("sha1").update(text).digest("hex");
+  return text === undefined ? undefined : hash("sha1", text);
 }
 
 /**

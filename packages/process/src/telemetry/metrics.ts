@@ -236,8 +236,10 @@ class Instrument implements Counter<Attributes>, Gauge<Attributes>, Histogram<At
   }
 
   #seriesOf(given: Attributes): Series {
-    let key = "";
-    for (const label of this.#labels) key += `${String(given[label] ?? "")}\n`;
+    const labels = this.#labels;
+    // A key that is made of several strings is hashed anew each time.
+    let key = labels[0] === undefined ? "" : String(given[labels[0]] ?? "");
+    for (let at = 1; at < labels.length; at += 1) key += `\n${String(given[labels[at] ?? ""] ?? "")}`;
     return this.#series.get(key) ?? this.#newSeries(given);
   }
 
@@ -251,7 +253,7 @@ class Instrument implements Counter<Attributes>, Gauge<Attributes>, Histogram<At
       known.add(value);
       return value;
     });
-    const key = values.map((value) => `${value}\n`).join("");
+    const key = values.join("\n");
     const known = this.#series.get(key);
     if (known !== undefined) return known;
     const labels = this.#labels.map((label, at) => `${label}="${escapedValue(values[at] ?? "")}"`).join(",");

@@ -154,22 +154,19 @@ function traceOf({ traceparent }: Tags): TraceId | undefined {
 }
 
 function dataOf(tags: Tags): TraceEntry["data"] {
+  const { session, turn } = tags;
+  // Where an entry belongs is said by its trace, and the id of a turn begins with that of its session.
+  const namesSession = typeof turn === "string" && turn.startsWith(String(session));
   const data: TraceEntry["data"] = {};
   let count = 0;
   for (const name of Object.keys(tags)) {
     const value = tags[name];
-    if (value === undefined || isRepeated(name, tags)) continue;
+    if (value === undefined || name === "traceparent" || (name === "session" && namesSession)) continue;
     if (count >= maxTags) break;
     count += 1;
     data[name] = typeof value === "string" ? value.slice(0, name === "problem" ? maxProblem : maxText) : value;
   }
   return data;
-}
-
-/** Where an entry belongs is said by its trace, and the id of a turn begins with that of its session. */
-function isRepeated(name: string, { session, turn }: Tags): boolean {
-  if (name === "traceparent") return true;
-  return name === "session" && typeof turn === "string" && turn.startsWith(String(session));
 }
 
 /** The beginning has not been written yet: both ends become one entry. */
