@@ -8,7 +8,7 @@ it(
   async () => {
     const report = await runCallChaos({
       seed: 11,
-      calls: 500,
+      calls: 300,
       chats: 10,
       callsPerMessage: 10,
       pauseMs: 2_500,

@@ -39,7 +39,7 @@ async function replaceAll(): Promise<void> {
 
 function textOf(chat: number, position: number): string {
   const key = `${chat}-${position}`;
-  const name = `m${key} pause ${50 + (((chat * 7 + position) * 53) % 250)}`;
+  const name = `m${key} pause ${200 + (((chat * 7 + position) * 53) % 500)}`;
   const tool = ["", "note_once", "note_pure"][position % 3];
   return tool === "" ? name : `${name}\ncall ${tool} ${JSON.stringify({ key, ms: (position * 71) % 300 })}`;
 }
@@ -58,7 +58,7 @@ async function keepWriting(chat: number, stop: AbortSignal): Promise<Written[]> 
 
 it("replacing every process under load loses, repeats and reorders nothing, and leaves nothing to be healed", async () => {
   const stop = new AbortController();
-  const writers = Array.from({ length: 6 }, async (_, chat) => await keepWriting(chat, stop.signal));
+  const writers = Array.from({ length: 4 }, async (_, chat) => await keepWriting(chat, stop.signal));
   const writing = Promise.all(writers);
   try {
     await Promise.race([replaceAll(), writing.then(() => Promise.reject(new Error("nobody writes any more")))]);

@@ -83,7 +83,7 @@ describe("reader processes", () => {
   });
 
   it("a person's files that take their time do not hold up the file of another", async () => {
-    const extractor = open({ cpuMs: 2_000, deadlineMs: 600_000 });
+    const extractor = open({ cpuMs: 1_000, deadlineMs: 600_000 });
     const order: string[] = [];
     const read = async (owner: string, file: AttachedFile): Promise<Extraction> =>
       await extractor.extract(file, undefined, owner).finally(() => order.push(owner));
@@ -113,7 +113,8 @@ describe("reader processes", () => {
       mediaType: "application/pdf",
       detail: "Reading the file took too long.",
     });
-    expect(await extractor.extract(text)).toMatchObject({ text: "text" });
+    // On a busy machine the start of the next process alone may take the deadline.
+    await vi.waitFor(async () => expect(await extractor.extract(text)).toMatchObject({ text: "text" }), patience);
     await vi.waitFor(() => expect(isAlive(first)).toBe(false), patience);
   });
 
