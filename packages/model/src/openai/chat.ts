@@ -30,7 +30,9 @@ export function createOpenAiChatBackend(options: OpenAiBackendOptions): LlmBacke
   const own = options.baseUrl === undefined || new URL(options.baseUrl).hostname === "api.openai.com";
   const api: VendorApi<OpenAI.Chat.Completions.ChatCompletionChunk> = {
     open: async (request, info, signal) =>
-      await client.chat.completions
+      await (
+        await client
+      ).chat.completions
         .create(bodyOf(request, info, own), signal === undefined ? {} : { signal })
         .asResponse(),
     createReader: createChatReader,

@@ -1,5 +1,5 @@
 import type { ImagePart, MessageStop, ModelChunk, ToolResultPart } from "@larkline/protocol";
-import OpenAI from "openai";
+import type OpenAI from "openai";
 import {
   failureOfCall,
   failureOfRefusal,
@@ -25,9 +25,13 @@ export interface OpenAiBackendOptions {
   fetch?: typeof fetch;
 }
 
-/** The SDK without its own retries (the chain repeats) and without its console output. */
-export function createClient(options: OpenAiBackendOptions): OpenAI {
-  return new OpenAI({
+/**
+ * The SDK without its own retries (the chain repeats) and without its console output. Only processes that have such a
+ * model load it: it takes a sixth of a worker's start.
+ */
+export async function createClient(options: OpenAiBackendOptions): Promise<OpenAI> {
+  const { default: Client } = await import("openai");
+  return new Client({
     apiKey: options.apiKey,
     // Left out, the SDK would take these from the environment.
     baseURL: options.baseUrl ?? "https://api.openai.com/v1",
@@ -82,7 +86,8 @@ export async function* streamed<Event>(
       partial = true;
     }
   } catch (error) {
-    if (signal?.aborted !== true) yield { ...failureOfCall(error, OpenAI, { began, secret }), partial };
+    const { default: sdk } = await import("openai");
+    if (signal?.aborted !== true) yield { ...failureOfCall(error, sdk, { began, secret }), partial };
     return;
   }
   if (signal?.aborted === true) return;

@@ -28,7 +28,7 @@ export function createOpenAiResponsesBackend(options: OpenAiBackendOptions): Llm
   const client = createClient(options);
   const api: VendorApi<OpenAI.Responses.ResponseStreamEvent> = {
     open: async (request, info, signal) =>
-      await client.responses.create(bodyOf(request, info), signal === undefined ? {} : { signal }).asResponse(),
+      await (await client).responses.create(bodyOf(request, info), signal === undefined ? {} : { signal }).asResponse(),
     createReader: createResponsesReader,
     secret: options.apiKey,
   };

@@ -1,13 +1,5 @@
-import {
-  Client,
-  StreamableHTTPClientTransport,
-  type ClientOptions,
-  type Tool,
-  type Transport,
-  deserializeMessage,
-  serializeMessage,
-  type JSONRPCMessage,
-} from "@modelcontextprotocol/client";
+import type * as McpSdk from "@modelcontextprotocol/client";
+import type { Client, ClientOptions, Tool, Transport, JSONRPCMessage } from "@modelcontextprotocol/client";
 import type { RiskLevel, ToolEffect } from "@larkline/protocol";
 
 /** One server of the configuration. */
@@ -142,8 +134,9 @@ class ReconnectingConnection implements McpConnection {
   /** Connects, and resolves with the reason when the connection has ended or never came about. */
   async #serve(): Promise<string> {
     const { server, onEvent } = this.#options;
+    const sdk = await loadSdk();
     const lost = Promise.withResolvers<string>();
-    const client = new Client(
+    const client = new sdk.Client(
       { name: "larkline", version: "1" },
       {
         versionNegotiation: { mode: "auto" },
@@ -161,7 +154,7 @@ class ReconnectingConnection implements McpConnection {
     const stop = (): void => lost.resolve("stopped");
     this.#closing.signal.addEventListener("abort", stop, { once: true });
     try {
-      await client.connect(await transportOf(server), {
+      await client.connect(await transportOf(server, sdk), {
         timeout: server.connectTimeoutMs,
         signal: this.#closing.signal,
       });
@@ -198,9 +191,16 @@ class ReconnectingConnection implements McpConnection {
   }
 }
 
-async function transportOf({ transport }: McpServer): Promise<Transport> {
-  if (transport.kind === "stdio") return new ChannelTransport(await transport.open());
-  return new StreamableHTTPClientTransport(transport.url, {
+type Sdk = typeof McpSdk;
+
+/** The SDK takes an eighth of the start of a runner, and most runners mount no server. */
+export async function loadSdk(): Promise<Sdk> {
+  return await import("@modelcontextprotocol/client");
+}
+
+async function transportOf({ transport }: McpServer, sdk: Sdk): Promise<Transport> {
+  if (transport.kind === "stdio") return new ChannelTransport(await transport.open(), sdk);
+  return new sdk.StreamableHTTPClientTransport(transport.url, {
     fetch: boundedFetch(transport.fetch),
     requestInit: { headers: { ...transport.headers } },
     // Credentials in headers must not follow a redirect to somebody else.
@@ -244,13 +244,15 @@ class ChannelTransport implements Transport {
   onerror?: (error: Error) => void;
   onmessage?: Transport["onmessage"];
   readonly #channel: StdioChannel;
+  readonly #sdk: Sdk;
   readonly #lines = new LineBuffer();
   #closed = false;
   #unreadBytes = 0;
   #second = { startedMs: 0, messages: 0 };
 
-  constructor(channel: StdioChannel) {
+  constructor(channel: StdioChannel, sdk: Sdk) {
     this.#channel = channel;
+    this.#sdk = sdk;
   }
 
   start(): Promise<void> {
@@ -264,7 +266,7 @@ class ChannelTransport implements Transport {
 
   async send(message: JSONRPCMessage): Promise<void> {
     if (this.#closed) throw new Error("the server has ended");
-    const text = serializeMessage(message);
+    const text = this.#sdk.serializeMessage(message);
     const bytes = Buffer.byteLength(text);
     this.#unreadBytes += bytes;
     if (this.#unreadBytes > maxUnreadBytes) this.#giveUp(new Error("the server does not read what it is sent"));
@@ -296,7 +298,7 @@ class ChannelTransport implements Transport {
       if (this.#closed) return;
       if (this.#isFlood()) return this.#giveUp(new Error(`more than ${maxMessagesPerSecond} messages in a second`));
       try {
-        this.onmessage?.(deserializeMessage(line));
+        this.onmessage?.(this.#sdk.deserializeMessage(line));
       } catch (error) {
         this.#refuse(error);
       }

@@ -2,15 +2,21 @@ import { createHash } from "node:crypto";
 import { mcpToolSettings, type Env, type McpServerConfig } from "@larkline/process/config";
 import { createGuardedFetch, type SandboxCommand, type SandboxSession } from "@larkline/sandbox";
 import { type Tool, defineTool, OutcomeUnknownError, type ToolContext } from "@larkline/tool-kit";
-import {
-  type Client,
-  type Tool as ListedTool,
-  ProtocolError,
-  type Progress,
-  type CallToolResult,
-  type ReadResourceResult,
+import type {
+  Client,
+  Tool as ListedTool,
+  Progress,
+  CallToolResult,
+  ReadResourceResult,
 } from "@modelcontextprotocol/client";
-import { type McpEvent, type McpTransport, connectMcp, type McpServer, type McpToolPolicy } from "./connection.ts";
+import {
+  type McpEvent,
+  type McpTransport,
+  connectMcp,
+  loadSdk,
+  type McpServer,
+  type McpToolPolicy,
+} from "./connection.ts";
 
 interface McpMountsOptions {
   servers: readonly McpServerConfig[];
@@ -270,7 +276,7 @@ async function callListed(
 ): Promise<string> {
   const result = await client
     .callTool({ name, arguments: input }, callOptions(context, timeoutMs))
-    .catch((error: unknown) => Promise.reject(asFailure(error)));
+    .catch(async (error: unknown) => await Promise.reject(await asFailure(error)));
   const text = await textOfResult(result, context);
   if (result.isError === true) throw new Error(text === "" ? "the tool failed without a message" : text);
   return text;
@@ -295,7 +301,8 @@ function callOptions(context: ToolContext, timeoutMs: number): CallOptions {
  * An answer of the server is final. Anything else (the connection broke, no answer in time) leaves
  * open whether the server did what it was asked to.
  */
-function asFailure(error: unknown): Error {
+async function asFailure(error: unknown): Promise<Error> {
+  const { ProtocolError } = await loadSdk();
   if (error instanceof ProtocolError) return new Error(`the server refused: ${error.message}`);
   return new OutcomeUnknownError(error instanceof Error ? error.message : String(error));
 }
